@@ -1,0 +1,434 @@
+//! What the command line says (`Args`) and what it means ([`Config`]).
+//!
+//! The letters are beanstalkd's, so that its command lines go on working; what bsd adds has long
+//! names only. Nothing here opens, binds or creates anything: a `Config` is a value, and every
+//! rule about flags can be tested without a server.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
+
+use crate::server::Address;
+use crate::storage::SyncPolicy;
+
+/// The process stopped as it was asked to.
+pub const EXIT_OK: u8 = 0;
+/// The server could not start: an address in use, a directory that cannot be written, …
+pub const EXIT_CANNOT_START: u8 = 1;
+/// The log is damaged: jobs that were acknowledged cannot be read.
+pub const EXIT_DAMAGED: u8 = 3;
+/// The disk failed while the server was running; nothing was acknowledged after that.
+pub const EXIT_DISK_FAILED: u8 = 4;
+/// The command line is wrong.
+pub const EXIT_USAGE: u8 = 5;
+/// Another process has the data directory.
+pub const EXIT_IN_USE: u8 = 10;
+
+/// The port that beanstalkd's clients try first.
+pub const PORT_DEFAULT: u16 = 11300;
+/// The largest value of `-z`, bytes: beanstalkd's bound.
+pub const JOB_SIZE_LIMIT: u32 = 1 << 30;
+/// The smallest segment file that may be asked for, bytes.
+pub const SEGMENT_SIZE_MIN: u32 = 64 << 10;
+/// The largest segment file that may be asked for, bytes.
+pub const SEGMENT_SIZE_MAX: u32 = 2 << 30;
+/// The largest segment unless `-s` says otherwise, bytes.
+pub const SEGMENT_SIZE_DEFAULT: u32 = 64 << 20;
+
+const EXIT_CODES: &str = "\
+Sizes take a suffix: k, m or g (powers of 1024).
+
+Exit codes:
+  0   stopped as asked (SIGTERM, SIGINT), or help or version shown
+  1   cannot start
+  3   the log is damaged: acknowledged jobs cannot be read
+  4   the disk failed while running; nothing was acknowledged after that
+  5   the command line is wrong
+  10  another process has the data directory";
+
+/// The command line as it was said.
+#[derive(Debug, Clone, Parser)]
+#[command(
+    name = "bsd-server",
+    version,
+    about = "A durable job queue that speaks beanstalkd's protocol",
+    after_help = EXIT_CODES,
+    disable_version_flag = true
+)]
+struct Args {
+    /// Keep the log in DIR [default: ./bsd-data]
+    #[arg(short = 'b', value_name = "DIR", conflicts_with = "memory")]
+    dir: Option<PathBuf>,
+
+    /// Sync at most MS milliseconds after a command is acknowledged; 0 syncs before [default: 0]
+    #[arg(short = 'f', value_name = "MS", conflicts_with_all = ["never_sync", "memory"])]
+    sync_interval_ms: Option<u32>,
+
+    /// Never sync: the operating system decides what a power cut takes
+    #[arg(short = 'F', conflicts_with = "memory")]
+    never_sync: bool,
+
+    /// Keep no log at all: a restart forgets everything
+    #[arg(long)]
+    memory: bool,
+
+    /// Listen on ADDR: HOST, HOST:PORT, [IPV6]:PORT or unix:PATH; may be repeated
+    /// [default: 127.0.0.1]
+    #[arg(short = 'l', value_name = "ADDR")]
+    listen: Vec<String>,
+
+    /// Listen on PORT where ADDR names none
+    #[arg(short = 'p', value_name = "PORT", default_value_t = PORT_DEFAULT)]
+    port: u16,
+
+    /// Become USER, with its groups, once the sockets are bound; DIR must be USER's to write
+    #[arg(short = 'u', value_name = "USER")]
+    user: Option<String>,
+
+    /// Refuse jobs with more than BYTES in the body (at most 1073741824)
+    #[arg(short = 'z', value_name = "BYTES", default_value = "65535", value_parser = parse_size)]
+    job_size_max: u64,
+
+    /// Make each file of the log BYTES long [default: 67108864]
+    #[arg(
+        short = 's',
+        value_name = "BYTES",
+        value_parser = parse_segment_size,
+        conflicts_with = "memory"
+    )]
+    segment_size: Option<u32>,
+
+    /// Answer OUT_OF_MEMORY to a put when jobs take more than BYTES of memory
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    max_memory: Option<u64>,
+
+    /// Refuse connections past N [default: what the limit of open files leaves]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_connections: Option<u32>,
+
+    /// Say more: -V connections, -VV details, -VVV every request
+    #[arg(short = 'V', action = ArgAction::Count)]
+    verbosity: u8,
+
+    /// Show the version
+    #[arg(short = 'v', long = "version", action = ArgAction::Version)]
+    version: (),
+
+    /// No effect: the log is always compacted (taken for beanstalkd's sake)
+    #[arg(short = 'c')]
+    compact: bool,
+
+    /// No effect: the log is always compacted (taken for beanstalkd's sake)
+    #[arg(short = 'n')]
+    no_compact: bool,
+}
+
+/// What the server is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The data directory; `None` keeps no log.
+    pub dir: Option<PathBuf>,
+    /// When the log is synced; without meaning when `dir` is `None`.
+    pub sync: SyncPolicy,
+    /// Bytes of a file of the log, taken as given.
+    pub segment_size: u32,
+    /// The largest body a new job may have, bytes.
+    pub job_size_max: u32,
+    /// Bound of the memory that jobs may take, bytes.
+    pub memory_max: Option<u64>,
+    /// Bound of the open connections; `None`: what the limit of open files leaves.
+    pub connections_max: Option<u32>,
+    /// Where to listen; at least one address.
+    pub listen: Vec<Address>,
+    /// Whether `listen` was asked for, rather than being the default.
+    pub listen_is_explicit: bool,
+    /// Whom to become after binding.
+    pub user: Option<String>,
+    /// How often `-V` was said.
+    pub verbosity: u8,
+    /// What is worth a warning in the log once there is one: values that were taken otherwise
+    /// than given.
+    pub warnings: Vec<String>,
+}
+
+/// Why there is no [`Config`]: there is a text to print instead.
+#[derive(Debug)]
+pub struct Usage(clap::Error);
+
+impl Usage {
+    /// Print the text: help and version to the standard output, mistakes to the standard error.
+    pub fn print(&self) {
+        // Nobody is left to tell if the terminal is gone.
+        let _ = self.0.print();
+    }
+
+    /// [`EXIT_OK`] for help and version, otherwise [`EXIT_USAGE`].
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        if self.0.use_stderr() {
+            EXIT_USAGE
+        } else {
+            EXIT_OK
+        }
+    }
+
+    /// The text that [`Usage::print`] prints, without colours.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.0.to_string()
+    }
+}
+
+impl Config {
+    /// Parse a command line, whose first word is the program's name.
+    ///
+    /// # Errors
+    /// A text to print: a usage error, or the help or version that was asked for.
+    pub fn parse<I>(words: I) -> Result<Config, Usage>
+    where
+        I: IntoIterator,
+        I::Item: Into<OsString> + Clone,
+    {
+        let matches = Args::command().try_get_matches_from(words).map_err(Usage)?;
+        Args::from_arg_matches(&matches)
+            .and_then(Config::from_args)
+            .map_err(Usage)
+    }
+
+    fn from_args(args: Args) -> Result<Config, clap::Error> {
+        let mut warnings = Vec::new();
+        Ok(Config {
+            dir: (!args.memory).then(|| args.dir.clone().unwrap_or_else(|| "bsd-data".into())),
+            sync: sync_policy(&args),
+            segment_size: args.segment_size.unwrap_or(SEGMENT_SIZE_DEFAULT),
+            job_size_max: clamp_job_size(args.job_size_max, &mut warnings),
+            memory_max: args.max_memory,
+            connections_max: args.max_connections,
+            listen: addresses(&args)?,
+            listen_is_explicit: !args.listen.is_empty(),
+            user: args.user,
+            verbosity: args.verbosity,
+            warnings,
+        })
+    }
+}
+
+fn sync_policy(args: &Args) -> SyncPolicy {
+    match args.sync_interval_ms {
+        _ if args.never_sync => SyncPolicy::Never,
+        None | Some(0) => SyncPolicy::Always,
+        Some(ms) => SyncPolicy::Interval(ms),
+    }
+}
+
+/// beanstalkd lowers a `-z` that is too large and says so; its command lines must go on working.
+fn clamp_job_size(asked: u64, warnings: &mut Vec<String>) -> u32 {
+    if asked > u64::from(JOB_SIZE_LIMIT) {
+        warnings.push(format!(
+            "-z {asked} is too large: the maximum job size is {JOB_SIZE_LIMIT}"
+        ));
+    }
+    asked.min(u64::from(JOB_SIZE_LIMIT)) as u32
+}
+
+fn addresses(args: &Args) -> Result<Vec<Address>, clap::Error> {
+    if args.listen.is_empty() {
+        return Ok(vec![Address::Tcp {
+            host: "127.0.0.1".into(),
+            port: args.port,
+        }]);
+    }
+    args.listen
+        .iter()
+        .map(|text| address(text, args.port))
+        .collect()
+}
+
+fn address(text: &str, port: u16) -> Result<Address, clap::Error> {
+    Address::parse(text, port).map_err(|why| {
+        let message = format!("invalid value '{text}' for '-l <ADDR>': {why}\n");
+        Args::command().error(clap::error::ErrorKind::ValueValidation, message)
+    })
+}
+
+/// A number of bytes with an optional suffix `k`, `m` or `g` (of either case): powers of 1024.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        suffix => return Err(format!("'{suffix}' is none of the suffixes k, m and g")),
+    };
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("a number of bytes is expected".into());
+    }
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "the number is too large".to_string())?;
+    number
+        .checked_mul(1 << shift)
+        .ok_or_else(|| "the number is too large".into())
+}
+
+fn parse_segment_size(text: &str) -> Result<u32, String> {
+    let bytes = parse_size(text)?;
+    u32::try_from(bytes)
+        .ok()
+        .filter(|size| (SEGMENT_SIZE_MIN..=SEGMENT_SIZE_MAX).contains(size))
+        .ok_or_else(|| format!("{bytes} is not in {SEGMENT_SIZE_MIN}..={SEGMENT_SIZE_MAX}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Config, Usage> {
+        let words = std::iter::once("bsd-server").chain(line.split_whitespace());
+        Config::parse(words.collect::<Vec<_>>())
+    }
+
+    fn config(line: &str) -> Config {
+        parse(line).unwrap_or_else(|usage| panic!("`{line}`: {}", usage.text()))
+    }
+
+    fn tcp(host: &str, port: u16) -> Address {
+        Address::Tcp {
+            host: host.into(),
+            port,
+        }
+    }
+
+    #[test]
+    fn no_flag_at_all_is_durable_on_loopback() {
+        let config = config("");
+        assert_eq!(config.dir, Some("bsd-data".into()));
+        assert_eq!(config.sync, SyncPolicy::Always);
+        assert_eq!(config.segment_size, 67_108_864);
+        assert_eq!(config.job_size_max, 65_535);
+        assert_eq!(config.listen, [tcp("127.0.0.1", 11300)]);
+        assert!(!config.listen_is_explicit);
+        assert_eq!((config.memory_max, config.connections_max), (None, None));
+        assert_eq!((config.user, config.verbosity), (None, 0));
+    }
+
+    #[test]
+    fn a_value_may_be_glued_to_its_letter_or_stand_apart() {
+        for line in [
+            "-p1234 -VVV -z10 -f7 -b/data",
+            "-p 1234 -V -VV -z 10 -f 7 -b /data",
+        ] {
+            let config = config(line);
+            assert_eq!(config.listen, [tcp("127.0.0.1", 1234)], "{line}");
+            assert_eq!(config.verbosity, 3, "{line}");
+            assert_eq!(config.job_size_max, 10, "{line}");
+            assert_eq!(config.sync, SyncPolicy::Interval(7), "{line}");
+            assert_eq!(config.dir, Some("/data".into()), "{line}");
+        }
+    }
+
+    #[test]
+    fn each_flag_means_what_it_says() {
+        type Check = fn(&Config) -> bool;
+        let table: &[(&str, Check)] = &[
+            ("-f0", |c| c.sync == SyncPolicy::Always),
+            ("-f 50", |c| c.sync == SyncPolicy::Interval(50)),
+            ("-F", |c| c.sync == SyncPolicy::Never),
+            ("--memory", |c| c.dir.is_none()),
+            ("--memory -z 5 -l ::1", |c| {
+                c.dir.is_none() && c.job_size_max == 5
+            }),
+            ("-s 65537", |c| c.segment_size == 65_537),
+            ("-s 1m", |c| c.segment_size == 1 << 20),
+            ("-z 1g", |c| {
+                c.job_size_max == 1 << 30 && c.warnings.is_empty()
+            }),
+            ("-z 0", |c| c.job_size_max == 0),
+            ("-u nobody", |c| c.user.as_deref() == Some("nobody")),
+            ("-c -n", |c| c.dir.is_some()),
+            ("--max-memory 2G", |c| c.memory_max == Some(2 << 30)),
+            ("--max-memory 512k", |c| c.memory_max == Some(512 << 10)),
+            ("--max-connections 9", |c| c.connections_max == Some(9)),
+            ("-p 0", |c| c.listen == [tcp("127.0.0.1", 0)]),
+        ];
+        for (line, check) in table {
+            assert!(check(&config(line)), "{line}: {:?}", config(line));
+        }
+    }
+
+    #[test]
+    fn listening_addresses_add_up_and_take_the_port_where_they_name_none() {
+        let config = config("-l 10.0.0.1 -p 77 -l unix:/run/q.sock -l [::1]:78");
+        let unix = Address::Unix("/run/q.sock".into());
+        assert_eq!(config.listen, [tcp("10.0.0.1", 77), unix, tcp("::1", 78)]);
+        assert!(config.listen_is_explicit);
+    }
+
+    #[test]
+    fn a_job_size_past_the_bound_is_lowered_with_a_warning() {
+        let config = config("-z 1073741825");
+        assert_eq!(config.job_size_max, 1_073_741_824);
+        assert_eq!(config.warnings.len(), 1);
+    }
+
+    #[test]
+    fn wrong_usage_is_told_and_exits_5() {
+        let table = [
+            ("-f 5 -F", "cannot be used with"),
+            ("--memory -b /data", "cannot be used with"),
+            ("--memory -f 0", "cannot be used with"),
+            ("--memory -F", "cannot be used with"),
+            ("--memory -s 1m", "cannot be used with"),
+            ("-s 65535", "65535 is not in 65536..="),
+            ("-s 3g", "is not in"),
+            ("-p 65536", "65536"),
+            ("-p", "a value is required"),
+            ("-z ten", "suffixes"),
+            ("-z -1", "unexpected argument"),
+            ("--max-memory 5t", "suffixes k, m and g"),
+            ("--max-memory 99999999999g", "too large"),
+            ("--max-connections 0", "0 is not in"),
+            ("-l unix:", "no path"),
+            ("-l host:port", "port"),
+            ("--nonsense", "unexpected argument"),
+            ("stray", "unexpected argument"),
+        ];
+        for (line, expected) in table {
+            let usage = parse(line).expect_err(line);
+            assert_eq!(usage.exit_code(), EXIT_USAGE, "{line}");
+            assert!(usage.text().contains(expected), "{line}: {}", usage.text());
+        }
+    }
+
+    #[test]
+    fn help_and_version_are_no_mistakes() {
+        let help = parse("-h").expect_err("-h prints");
+        assert_eq!(help.exit_code(), EXIT_OK);
+        assert!(help.text().contains("Exit codes:"), "{}", help.text());
+        let version = parse("-v").expect_err("-v prints");
+        assert_eq!(version.exit_code(), EXIT_OK);
+        assert_eq!(version.text(), "bsd-server 0.1.0\n");
+    }
+
+    #[test]
+    fn sizes_are_decimal_with_one_suffix() {
+        assert_eq!(parse_size("0"), Ok(0));
+        assert_eq!(parse_size("18446744073709551615"), Ok(u64::MAX));
+        assert_eq!(parse_size("3K"), Ok(3072));
+        for wrong in [
+            "",
+            "k",
+            "1kk",
+            "+1",
+            "-1",
+            "1.5m",
+            "0x10",
+            "1 k",
+            "18446744073709551616",
+        ] {
+            assert!(parse_size(wrong).is_err(), "{wrong}");
+        }
+    }
+}

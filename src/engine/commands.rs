@@ -1,0 +1,534 @@
+//! What each command does: decide, log, apply, reply.
+
+use super::store::UPDATE_SIZE;
+use super::{Engine, Flow, ReplySink};
+use crate::protocol::{Command, Op, Refusal, Reply, Request};
+use crate::queue::{RecordDims, TubeRef};
+use crate::storage::{AppendError, Purpose, StoreError};
+use crate::types::{Change, ClientId, JobId, JobState, Now, Time};
+
+/// So many jobs are kicked before others get their turn.
+pub(super) const KICKS_A_SLICE: u64 = 256;
+
+/// A kick of many jobs, under way.
+#[derive(Debug)]
+pub(super) struct Kick {
+    /// Who is told, unless it has gone.
+    client: Option<ClientId>,
+    tube: TubeRef,
+    /// Which jobs: the buried ones, or where there are none the delayed ones.
+    state: JobState,
+    left: u64,
+    kicked: u64,
+}
+
+impl Kick {
+    pub(super) fn forget(&mut self, client: ClientId) {
+        if self.client == Some(client) {
+            self.client = None;
+        }
+    }
+}
+
+/// How a change that needs room in the log went.
+pub(super) enum Logged {
+    Done,
+    /// There was no room; nothing happened.
+    Full,
+}
+
+impl Engine {
+    pub(super) fn dispatch(
+        &mut self,
+        client: ClientId,
+        request: Request<'_>,
+        now: Now,
+        sink: &mut dyn ReplySink,
+    ) -> Result<Flow, StoreError> {
+        let command = match request {
+            Request::Command(command) => command,
+            Request::Refused { refusal, counted } => {
+                if let Some(op) = counted {
+                    self.count(op);
+                }
+                if counted == Some(Op::Put) && refusal == Refusal::ExpectedCrlf {
+                    self.queue.set_producer(client);
+                }
+                sink.reply(client, self.after(), Reply::Refused(refusal));
+                return Ok(Flow::Next);
+            }
+        };
+        let mut turn = Turn {
+            engine: self,
+            client,
+            now,
+            sink,
+        };
+        match command {
+            Command::Put {
+                pri,
+                delay,
+                ttr,
+                body,
+            } => turn.put(pri, delay, ttr, body),
+            Command::Reserve { timeout, op } => turn.reserve(timeout, op),
+            Command::ReserveJob(id) => turn.reserve_job(id),
+            Command::Delete(id) => turn.delete(id),
+            Command::Release { id, pri, delay } => turn.release(id, pri, delay),
+            Command::Bury { id, pri } => turn.bury(id, pri),
+            Command::Touch(id) => turn.touch(id),
+            Command::Kick { bound } => turn.kick(bound),
+            Command::KickJob(id) => turn.kick_job(id),
+            Command::Peek(id) => turn.peek(Op::Peek, Some(id)),
+            Command::PeekReady => {
+                let id = turn.engine.queue.peek_ready(client);
+                turn.peek(Op::PeekReady, id)
+            }
+            Command::PeekDelayed => {
+                let id = turn.engine.queue.peek_delayed(client);
+                turn.peek(Op::PeekDelayed, id)
+            }
+            Command::PeekBuried => {
+                let id = turn.engine.queue.peek_buried(client);
+                turn.peek(Op::PeekBuried, id)
+            }
+            Command::Use(tube) => turn.use_tube(tube),
+            Command::Watch(tube) => turn.watch(tube),
+            Command::Ignore(tube) => turn.ignore(tube),
+            Command::PauseTube { tube, delay } => turn.pause_tube(tube, delay),
+            Command::Stats
+            | Command::StatsJob(_)
+            | Command::StatsTube(_)
+            | Command::ListTubes
+            | Command::ListTubeUsed
+            | Command::ListTubesWatched => {
+                turn.engine.report(client, &command, now, turn.sink);
+                Ok(Flow::Next)
+            }
+            Command::Quit => {
+                turn.engine.count(Op::Quit);
+                Ok(Flow::Close)
+            }
+        }
+    }
+
+    pub(super) fn count(&mut self, op: Op) {
+        self.commands[op as usize] += 1;
+    }
+
+    /// Log and apply an update of a job that exists.
+    pub(super) fn update(
+        &mut self,
+        change: &Change<'_>,
+        purpose: Purpose,
+        now: Now,
+    ) -> Result<Logged, StoreError> {
+        let place = match self.store.append(change, &[], purpose, now) {
+            Ok(place) => place,
+            Err(AppendError::Full) => return Ok(Logged::Full),
+            Err(AppendError::Failed(error)) => return Err(error),
+        };
+        let applied = match self.queue.apply(change, place, now.mono) {
+            Ok(applied) => applied,
+            Err(error) => unreachable!("the queue decided on a change it refuses: {error}"),
+        };
+        assert!(
+            !applied.orphan,
+            "an update is decided for a job that exists"
+        );
+        self.store.keep(place, UPDATE_SIZE);
+        if let Some(freed) = applied.update_freed {
+            self.store.free(freed, UPDATE_SIZE);
+        }
+        Ok(Logged::Done)
+    }
+
+    /// Hand ready jobs to clients that wait for them. Says whether there are none left to hand out.
+    pub(super) fn serve_waiting(
+        &mut self,
+        budget: usize,
+        now: Now,
+        sink: &mut dyn ReplySink,
+    ) -> Result<bool, StoreError> {
+        for _ in 0..budget {
+            let Some((client, job)) = self.queue.next_match() else {
+                return Ok(true);
+            };
+            self.hand_out(client, job, now, sink)?;
+        }
+        Ok(self.queue.next_match().is_none())
+    }
+
+    /// Reserve a ready job for a client and send it. `false`: the body is damaged, the job has been
+    /// buried, and the client has got nothing.
+    fn hand_out(
+        &mut self,
+        client: ClientId,
+        id: JobId,
+        now: Now,
+        sink: &mut dyn ReplySink,
+    ) -> Result<bool, StoreError> {
+        let after = self.after();
+        let Some(job) = self.queue.job(id) else {
+            unreachable!("job {id} is ready and does not exist")
+        };
+        let (tube_size, body_size) = (job.tube.len(), job.body_size as usize);
+        match self.store.read_body(job.place, id, tube_size, body_size) {
+            Ok(body) => {
+                self.queue.reserve(client, id, now.mono);
+                self.dirty_since.get_or_insert(now.mono);
+                sink.reply(client, after, Reply::Reserved(id, body));
+                Ok(true)
+            }
+            Err(error) => {
+                self.quarantine(id, &error, now)?;
+                Ok(false)
+            }
+        }
+    }
+
+    /// The body of a job is lost. The job is buried, so that it harms nobody and can be looked
+    /// into, and the server goes on.
+    pub(super) fn quarantine(
+        &mut self,
+        id: JobId,
+        error: &crate::storage::BodyError,
+        now: Now,
+    ) -> Result<(), StoreError> {
+        tracing::error!("job {id} was buried: {error}");
+        let Some(job) = self.queue.job(id) else {
+            return Ok(());
+        };
+        let (pri, state) = (job.pri, job.state);
+        if state == JobState::Buried {
+            return Ok(());
+        }
+        let Some(change) = self.queue.decide_bury(id, pri) else {
+            return Ok(());
+        };
+        match self.update(&change, Purpose::Delete, now)? {
+            Logged::Done => Ok(()),
+            // It stays where it is, and the next one who asks for it finds the same.
+            Logged::Full => Ok(()),
+        }
+    }
+
+    /// A slice of the oldest kick that is under way. Says whether all are done.
+    pub(super) fn go_on_kicking(
+        &mut self,
+        now: Now,
+        sink: &mut dyn ReplySink,
+    ) -> Result<bool, StoreError> {
+        let Some(mut kick) = self.kicks.pop_front() else {
+            return Ok(true);
+        };
+        if !self.kick_slice(&mut kick, now, sink)? {
+            self.kicks.push_back(kick);
+            return Ok(false);
+        }
+        if let Some(client) = kick.client {
+            sink.reply(client, self.after(), Reply::KickedCount(kick.kicked));
+        }
+        self.queue.unpin(kick.tube, now.mono);
+        Ok(self.kicks.is_empty())
+    }
+
+    /// Says whether the kick is done.
+    fn kick_slice(
+        &mut self,
+        kick: &mut Kick,
+        now: Now,
+        sink: &mut dyn ReplySink,
+    ) -> Result<bool, StoreError> {
+        for _ in 0..KICKS_A_SLICE.min(kick.left) {
+            let next = match kick.state {
+                JobState::Buried => self.queue.first_buried(&kick.tube),
+                _ => self.queue.first_delayed(&kick.tube),
+            };
+            let Some(change) = next.and_then(|id| self.queue.decide_kick(id)) else {
+                return Ok(true);
+            };
+            if let Logged::Full = self.update(&change, Purpose::Update, now)? {
+                return Ok(true);
+            }
+            kick.left -= 1;
+            kick.kicked += 1;
+            self.serve_waiting(1, now, sink)?;
+        }
+        Ok(kick.left == 0)
+    }
+}
+
+/// One command of one client.
+struct Turn<'a> {
+    engine: &'a mut Engine,
+    client: ClientId,
+    now: Now,
+    sink: &'a mut dyn ReplySink,
+}
+
+impl Turn<'_> {
+    fn reply(&mut self, reply: Reply<'_>) -> Result<Flow, StoreError> {
+        let after = self.engine.after();
+        self.sink.reply(self.client, after, reply);
+        Ok(Flow::Next)
+    }
+
+    /// Reply, then serve clients that wait for what this command made ready.
+    fn reply_and_serve(&mut self, reply: Reply<'_>) -> Result<Flow, StoreError> {
+        self.reply(reply)?;
+        self.engine.serve_waiting(16, self.now, self.sink)?;
+        Ok(Flow::Next)
+    }
+
+    fn put(&mut self, pri: u32, delay: u32, ttr: u32, body: &[u8]) -> Result<Flow, StoreError> {
+        let engine = &mut *self.engine;
+        engine.count(Op::Put);
+        engine.queue.set_producer(self.client);
+        if engine.draining {
+            return self.reply(Reply::Draining);
+        }
+        if engine.memory_max.is_some() && engine.memory_left() < body.len() as u64 {
+            return self.reply(Reply::OutOfMemory);
+        }
+        let id = engine.queue.take_id();
+        let tube = engine.queue.used_tube(self.client).clone();
+        let change = Change::Put {
+            id,
+            tube: &tube,
+            pri,
+            delay,
+            ttr,
+            created: self.now.mono,
+            body_size: body.len() as u32,
+        };
+        let place = match engine.store.append(&change, body, Purpose::Put, self.now) {
+            Ok(place) => place,
+            Err(AppendError::Full) => return self.reply(Reply::OutOfMemory),
+            Err(AppendError::Failed(error)) => return Err(error),
+        };
+        if let Err(error) = engine.queue.apply(&change, place, self.now.mono) {
+            unreachable!("a new job is refused: {error}");
+        }
+        engine.store.keep_put(place, tube.len(), body.len());
+        self.reply_and_serve(Reply::Inserted(id))
+    }
+
+    fn reserve(&mut self, timeout: Option<u32>, op: Op) -> Result<Flow, StoreError> {
+        let engine = &mut *self.engine;
+        engine.count(op);
+        engine.queue.set_worker(self.client);
+        let (client, now) = (self.client, self.now);
+        if engine.queue.deadline_soon(client, now.mono) && !engine.queue.has_ready(client) {
+            return self.reply(Reply::DeadlineSoon);
+        }
+        while let Some(id) = engine.queue.best_ready(client, now.mono) {
+            if engine.hand_out(client, id, now, self.sink)? {
+                return Ok(Flow::Next);
+            }
+        }
+        if timeout == Some(0) {
+            return self.reply(Reply::TimedOut);
+        }
+        let until = timeout.map(|seconds| now.mono.plus_seconds(seconds));
+        self.engine.queue.wait(client, until);
+        Ok(Flow::Blocked)
+    }
+
+    fn reserve_job(&mut self, id: JobId) -> Result<Flow, StoreError> {
+        let engine = &mut *self.engine;
+        engine.count(Op::ReserveJob);
+        let Some(job) = engine
+            .queue
+            .job(id)
+            .filter(|job| job.state != JobState::Reserved)
+        else {
+            return self.reply(Reply::NotFound);
+        };
+        let (place, tube_size, body_size) = (job.place, job.tube.len(), job.body_size as usize);
+        engine.queue.set_worker(self.client);
+        if let Err(error) = engine.store.read_body(place, id, tube_size, body_size) {
+            engine.quarantine(id, &error, self.now)?;
+            return self.reply(Reply::InternalError);
+        }
+        // A job that was set aside is ready after a restart, not set aside again.
+        if let Some(change) = engine.queue.decide_reserve_job(id)
+            && let Logged::Full = engine.update(&change, Purpose::Update, self.now)?
+        {
+            return self.reply(Reply::OutOfMemory);
+        }
+        engine.hand_out(self.client, id, self.now, self.sink)?;
+        Ok(Flow::Next)
+    }
+
+    fn delete(&mut self, id: JobId) -> Result<Flow, StoreError> {
+        let engine = &mut *self.engine;
+        engine.count(Op::Delete);
+        if !engine.queue.deletable(self.client, id) {
+            return self.reply(Reply::NotFound);
+        }
+        let Some(job) = engine.queue.job(id) else {
+            return self.reply(Reply::NotFound);
+        };
+        match engine.store.append_delete(&job, self.now) {
+            Ok(_) => {}
+            Err(AppendError::Full) => return self.reply(Reply::OutOfMemory),
+            Err(AppendError::Failed(error)) => return Err(error),
+        }
+        let delete = Change::Delete { id };
+        let applied = match engine
+            .queue
+            .apply(&delete, crate::types::Place::NONE, self.now.mono)
+        {
+            Ok(applied) => applied,
+            Err(error) => unreachable!("a job that exists cannot be deleted: {error}"),
+        };
+        if let Some((
+            place,
+            RecordDims {
+                tube_len,
+                body_size,
+            },
+        )) = applied.put_freed
+        {
+            engine
+                .store
+                .free_put(place, tube_len as usize, body_size as usize);
+        }
+        if let Some(place) = applied.update_freed {
+            engine.store.free(place, UPDATE_SIZE);
+        }
+        self.reply(Reply::Deleted)
+    }
+
+    fn release(&mut self, id: JobId, pri: u32, delay: u32) -> Result<Flow, StoreError> {
+        self.engine.count(Op::Release);
+        let change = self
+            .engine
+            .queue
+            .decide_release(id, pri, delay, self.now.mono);
+        self.let_go(id, change, Reply::Released)
+    }
+
+    fn bury(&mut self, id: JobId, pri: u32) -> Result<Flow, StoreError> {
+        self.engine.count(Op::Bury);
+        let change = self.engine.queue.decide_bury(id, pri);
+        self.let_go(id, change, Reply::Buried)
+    }
+
+    /// A client gives a reserved job back.
+    fn let_go(
+        &mut self,
+        id: JobId,
+        change: Option<Change<'_>>,
+        reply: Reply<'_>,
+    ) -> Result<Flow, StoreError> {
+        let Some(change) = change.filter(|_| self.engine.queue.is_reserved_by(self.client, id))
+        else {
+            return self.reply(Reply::NotFound);
+        };
+        match self.engine.update(&change, Purpose::Update, self.now)? {
+            Logged::Done => self.reply_and_serve(reply),
+            Logged::Full => self.reply(Reply::OutOfMemory),
+        }
+    }
+
+    fn touch(&mut self, id: JobId) -> Result<Flow, StoreError> {
+        self.engine.count(Op::Touch);
+        match self.engine.queue.touch(self.client, id, self.now.mono) {
+            true => self.reply(Reply::Touched),
+            false => self.reply(Reply::NotFound),
+        }
+    }
+
+    fn kick(&mut self, bound: u32) -> Result<Flow, StoreError> {
+        self.engine.count(Op::Kick);
+        let queue = &mut self.engine.queue;
+        let tube = queue.pin_used_tube(self.client);
+        let counts = queue.tube_counts(&tube);
+        let (state, present) = match counts.buried {
+            0 => (JobState::Delayed, counts.delayed),
+            buried => (JobState::Buried, buried),
+        };
+        let mut kick = Kick {
+            client: Some(self.client),
+            tube,
+            state,
+            left: present.min(bound.into()),
+            kicked: 0,
+        };
+        if !self.engine.kick_slice(&mut kick, self.now, self.sink)? {
+            self.engine.kicks.push_back(kick);
+            self.engine.is_busy = true;
+            return Ok(Flow::Blocked);
+        }
+        self.engine.queue.unpin(kick.tube, self.now.mono);
+        self.reply(Reply::KickedCount(kick.kicked))
+    }
+
+    fn kick_job(&mut self, id: JobId) -> Result<Flow, StoreError> {
+        self.engine.count(Op::KickJob);
+        let Some(change) = self.engine.queue.decide_kick(id) else {
+            return self.reply(Reply::NotFound);
+        };
+        match self.engine.update(&change, Purpose::Update, self.now)? {
+            Logged::Done => self.reply_and_serve(Reply::Kicked),
+            Logged::Full => self.reply(Reply::OutOfMemory),
+        }
+    }
+
+    fn peek(&mut self, op: Op, id: Option<JobId>) -> Result<Flow, StoreError> {
+        let engine = &mut *self.engine;
+        engine.count(op);
+        let Some(job) = id.and_then(|id| engine.queue.job(id)) else {
+            return self.reply(Reply::NotFound);
+        };
+        let id = job.id;
+        let after = engine.after();
+        let (tube_size, body_size) = (job.tube.len(), job.body_size as usize);
+        match engine.store.read_body(job.place, id, tube_size, body_size) {
+            Ok(body) => self.sink.reply(self.client, after, Reply::Found(id, body)),
+            Err(error) => {
+                engine.quarantine(id, &error, self.now)?;
+                return self.reply(Reply::InternalError);
+            }
+        }
+        Ok(Flow::Next)
+    }
+
+    fn use_tube(&mut self, tube: &str) -> Result<Flow, StoreError> {
+        self.engine.count(Op::Use);
+        self.engine.queue.use_tube(self.client, tube, self.now.mono);
+        self.reply(Reply::Using(tube))
+    }
+
+    fn watch(&mut self, tube: &str) -> Result<Flow, StoreError> {
+        self.engine.count(Op::Watch);
+        let count = self.engine.queue.watch(self.client, tube);
+        self.reply(Reply::Watching(count))
+    }
+
+    fn ignore(&mut self, tube: &str) -> Result<Flow, StoreError> {
+        self.engine.count(Op::Ignore);
+        match self.engine.queue.ignore(self.client, tube, self.now.mono) {
+            Some(count) => self.reply(Reply::Watching(count)),
+            None => self.reply(Reply::NotIgnored),
+        }
+    }
+
+    fn pause_tube(&mut self, tube: &str, delay: u32) -> Result<Flow, StoreError> {
+        self.engine.count(Op::PauseTube);
+        if !self.engine.queue.tube_exists(tube) {
+            return self.reply(Reply::NotFound);
+        }
+        // A pause of 0 seconds is over at once: it lifts the one that is on.
+        let until = match delay {
+            0 => Time(self.now.mono.0.saturating_add(1)),
+            seconds => self.now.mono.plus_seconds(seconds),
+        };
+        match self.engine.pause(tube, delay, until, self.now)? {
+            Logged::Done => self.reply_and_serve(Reply::Paused),
+            Logged::Full => self.reply(Reply::OutOfMemory),
+        }
+    }
+}

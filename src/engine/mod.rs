@@ -1,0 +1,391 @@
+//! Joins the queue and the log: commands in, changes logged, replies out when they may leave.
+//!
+//! Everything that changes a job goes *decide → log → apply → commit → release the replies*; replay
+//! uses the same *apply*. Nothing here opens a socket or reads a clock: `now` is an argument, and
+//! when to call what is up to the caller, once a turn of its loop:
+//!
+//! 1. [`Engine::run`] for each request,
+//! 2. [`Engine::tick`]: timers, and slices of long work,
+//! 3. [`Engine::commit`]: one write and one sync for all of it,
+//! 4. send every reply whose position [`Engine::acknowledged`] has reached.
+//!
+//! | where | what |
+//! |---|---|
+//! | `commands` | what each command does |
+//! | `store` | where bodies and changes are kept: the log, or memory alone |
+//! | `replay` | from the records of a log to a queue |
+//! | `upkeep` | what is done beside the commands: timers, counters, markers |
+//! | `pauses` | how long the record of a pause is needed |
+//! | `report` | the documents of `stats` |
+//! | `embed` | the face for programs that embed the queue |
+
+mod commands;
+mod embed;
+mod pauses;
+mod replay;
+mod report;
+mod store;
+mod upkeep;
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use self::commands::Kick;
+use self::pauses::Pauses;
+use self::replay::Replayer;
+use self::store::{MemoryStore, Store};
+use crate::protocol::{Op, Reply, Request};
+use crate::queue::{Queue, WaitEnd};
+use crate::storage::format::LogId;
+use crate::storage::fs::Fs;
+use crate::storage::{Log, LogOptions, OpenError, RealFs, Recovery, StoreError, SyncPolicy, Waker};
+use crate::types::{ClientId, Now, Position, Time};
+
+pub use self::embed::{Job, JobError, JobQueue, PutOptions};
+
+/// The version of beanstalkd whose protocol is spoken; clients read it from `stats`.
+pub const PROTOCOL_VERSION: &str = "1.13";
+
+/// Bytes of recently put bodies that are kept in memory beside the log.
+const HOT_SIZE: usize = 4 << 20;
+
+/// How to open an engine.
+#[derive(Clone)]
+pub struct Options {
+    /// The data directory, created when missing; `None` keeps everything in memory.
+    pub dir: Option<PathBuf>,
+    /// When records must be durable.
+    pub sync: SyncPolicy,
+    /// Bytes of a segment file, 64 KiB at least; affects only segments that are begun from now on.
+    pub segment_size: u32,
+    /// The largest body that a put may have, bytes; affects only new puts.
+    pub job_size_max: u32,
+    /// Bound of the memory that jobs may take, bytes; a put beyond it is answered `OUT_OF_MEMORY`.
+    pub memory_max: Option<u64>,
+    /// Called from background threads when [`Engine::tick`] has something to do. `None`: there are
+    /// no threads, and everything happens inside the calls.
+    pub waker: Option<Waker>,
+    /// Told now and then while the log is replayed: bytes done, bytes in all.
+    pub progress: Option<Arc<dyn Fn(u64, u64) + Send + Sync>>,
+    /// What the process has used of the processor, in user mode and in the kernel, microseconds:
+    /// for `stats`. `None`: zeros.
+    pub cpu_times: Option<fn() -> (u64, u64)>,
+    /// The file system; the real one, but for tests.
+    pub fs: Arc<dyn Fs>,
+    /// The identity of a log that is made; `None`: a random one.
+    pub log_id: Option<LogId>,
+}
+
+impl Default for Options {
+    /// Nothing but memory, and otherwise what `bsd-server` does without flags.
+    fn default() -> Options {
+        Options {
+            dir: None,
+            sync: SyncPolicy::Always,
+            segment_size: 64 << 20,
+            job_size_max: 65_535,
+            memory_max: None,
+            waker: None,
+            progress: None,
+            cpu_times: None,
+            fs: Arc::new(RealFs),
+            log_id: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("dir", &self.dir)
+            .field("sync", &self.sync)
+            .field("segment_size", &self.segment_size)
+            .field("job_size_max", &self.job_size_max)
+            .field("memory_max", &self.memory_max)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What happens to a client after a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flow {
+    /// The reply was given to the sink; the next request may come.
+    Next,
+    /// The reply comes later, through a sink; nothing more may be run for this client before it.
+    Blocked,
+    /// `quit`: send what is there, then close.
+    Close,
+}
+
+/// Where replies go.
+pub trait ReplySink {
+    /// A reply for `client`, in order. It must not leave the process before
+    /// [`Engine::acknowledged`] is at or past `after`. If the client was blocked it is no more.
+    fn reply(&mut self, client: ClientId, after: Position, reply: Reply<'_>);
+}
+
+/// A queue and its log.
+pub struct Engine {
+    queue: Queue,
+    store: Store,
+    job_size_max: u32,
+    memory_max: Option<u64>,
+    sync: SyncPolicy,
+    draining: bool,
+    commands: [u64; Op::COUNT],
+    /// Kicks of many jobs that are under way, the oldest first.
+    kicks: VecDeque<Kick>,
+    pauses: Pauses,
+    recovery: Recovery,
+    started: Time,
+    /// A random word that tells this run from another.
+    run_id: String,
+    cpu_times: Option<fn() -> (u64, u64)>,
+    /// When the oldest counters were changed that are not in the log.
+    dirty_since: Option<Time>,
+    /// When the oldest record was written that is not known to be durable.
+    unsynced_since: Option<Time>,
+    /// When the log was last written to.
+    written_at: Time,
+    /// Time that a sync takes, averaged, in nanoseconds.
+    sync_ns: i64,
+    /// `tick` has more to do at once.
+    is_busy: bool,
+    /// Reused from tick to tick.
+    ended: Vec<(ClientId, WaitEnd)>,
+    /// Reused from document to document.
+    document: Vec<u8>,
+    /// The log failed inside a command: `tick` and `commit` say so.
+    failed: Option<StoreError>,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("jobs", &self.queue.stats().jobs)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Open the directory, or make it, and replay its log. Everything that was replayed is durable.
+    ///
+    /// # Errors
+    /// See [`OpenError`]; on any of them what the directory holds was left as it was.
+    pub fn open(options: &Options, now: Now) -> Result<Engine, OpenError> {
+        let mut queue = Queue::new();
+        let mut pauses = Pauses::default();
+        let mut recovery = Recovery::default();
+        let store = match &options.dir {
+            None => Store::Memory(MemoryStore::default()),
+            Some(dir) => {
+                let log_options = LogOptions {
+                    dir: dir.clone(),
+                    sync: options.sync,
+                    segment_size: options.segment_size,
+                    hot_size: HOT_SIZE,
+                    log_id: options.log_id,
+                    waker: options.waker.clone(),
+                };
+                let mut replayer = Replayer {
+                    queue: &mut queue,
+                    pauses: &mut pauses,
+                    now,
+                };
+                let progress = |done, total| {
+                    if let Some(progress) = &options.progress {
+                        progress(done, total);
+                    }
+                };
+                let (log, found) = Log::open(
+                    options.fs.clone(),
+                    log_options,
+                    now,
+                    &mut replayer,
+                    &progress,
+                )?;
+                queue.set_next_id(log.next_id());
+                recovery = found;
+                Store::Log(Box::new(log))
+            }
+        };
+        queue.finish_replay(now.mono);
+        Ok(Engine {
+            queue,
+            store,
+            job_size_max: options.job_size_max,
+            memory_max: options.memory_max,
+            sync: options.sync,
+            draining: false,
+            commands: [0; Op::COUNT],
+            kicks: VecDeque::new(),
+            pauses,
+            recovery,
+            started: now.mono,
+            run_id: report::run_id(now),
+            cpu_times: options.cpu_times,
+            dirty_since: None,
+            unsynced_since: None,
+            written_at: now.mono,
+            sync_ns: 0,
+            is_busy: false,
+            ended: Vec::new(),
+            document: Vec::new(),
+            failed: None,
+        })
+    }
+
+    /// How the log had ended, and what was found beside it.
+    #[must_use]
+    pub fn recovery(&self) -> &Recovery {
+        &self.recovery
+    }
+
+    /// The queue, to look at.
+    #[must_use]
+    pub fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    /// The log, to look at; `None` without one.
+    #[must_use]
+    pub fn log(&self) -> Option<&Log> {
+        match &self.store {
+            Store::Log(log) => Some(log),
+            Store::Memory(_) => None,
+        }
+    }
+
+    /// A new session: it uses and watches the tube `default`.
+    pub fn connect(&mut self) -> ClientId {
+        self.queue.connect()
+    }
+
+    /// The session ends. Its reservations become ready again, by slices, in [`Engine::tick`].
+    pub fn disconnect(&mut self, client: ClientId, now: Now) {
+        for kick in &mut self.kicks {
+            kick.forget(client);
+        }
+        self.queue.disconnect(client, now.mono);
+        self.is_busy = true;
+    }
+
+    /// Run one request of a client that is not blocked.
+    pub fn run(
+        &mut self,
+        client: ClientId,
+        request: Request<'_>,
+        now: Now,
+        sink: &mut dyn ReplySink,
+    ) -> Flow {
+        if self.failed.is_some() {
+            return Flow::Blocked;
+        }
+        match self.dispatch(client, request, now, sink) {
+            Ok(flow) => flow,
+            Err(error) => {
+                // No reply: what the client asked for may or may not be in the log.
+                self.failed = Some(error);
+                Flow::Blocked
+            }
+        }
+    }
+
+    /// The client has shut down its sending side: a waiting reserve is answered `TIMED_OUT`.
+    pub fn half_closed(&mut self, client: ClientId, _now: Now, sink: &mut dyn ReplySink) {
+        if self.queue.stop_waiting(client) {
+            sink.reply(client, self.after(), Reply::TimedOut);
+        }
+    }
+
+    /// Write what was appended since the last call and make it durable as the policy says: one
+    /// write and one sync, or none when no reply waits for them.
+    ///
+    /// # Errors
+    /// When the disk failed, now or earlier: nothing more may be acknowledged.
+    pub fn commit(&mut self, now: Now) -> Result<(), StoreError> {
+        self.check()?;
+        let Store::Log(log) = &mut self.store else {
+            return Ok(());
+        };
+        let written = log.written();
+        log.commit(false)?;
+        if log.written() > written {
+            self.written_at = now.mono;
+        }
+        if log.has_unsynced() {
+            self.unsynced_since.get_or_insert(now.mono);
+        } else {
+            self.unsynced_since = None;
+        }
+        Ok(())
+    }
+
+    /// How long the last sync took, as seen from the loop, so that a slow disk can be told from a
+    /// fast one: the loop does not wait for a slow one. The caller measures [`Engine::commit`];
+    /// of syncs beside the loop the engine knows itself.
+    pub fn note_sync_time(&mut self, took_ns: i64) {
+        self.sync_ns += (took_ns - self.sync_ns) / 8;
+        if let Store::Log(log) = &mut self.store {
+            log.sync_beside_when_slow(self.sync_ns);
+        }
+    }
+
+    /// Replies that wait for a position up to this one may leave the process.
+    #[must_use]
+    pub fn acknowledged(&self) -> Position {
+        match &self.store {
+            Store::Log(log) => log.acknowledged(),
+            Store::Memory(_) => Position::ZERO,
+        }
+    }
+
+    /// From now on puts are answered `DRAINING`.
+    pub fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// The largest body that a put may have, bytes.
+    #[must_use]
+    pub fn job_size_max(&self) -> u32 {
+        self.job_size_max
+    }
+
+    /// Bytes that jobs may still take before the bound is reached.
+    #[must_use]
+    pub fn memory_left(&self) -> u64 {
+        let Some(bound) = self.memory_max else {
+            return u64::MAX;
+        };
+        bound.saturating_sub(self.queue.memory() + self.store.memory())
+    }
+
+    /// A clean stop: everything is written and durable, counters included, and a marker says so.
+    ///
+    /// # Errors
+    /// When the disk failed, now or earlier.
+    pub fn close(mut self, now: Now) -> Result<(), StoreError> {
+        self.check()?;
+        self.log_counters(usize::MAX, now)?;
+        match self.store {
+            Store::Log(log) => log.close(),
+            Store::Memory(_) => Ok(()),
+        }
+    }
+
+    /// The position that replies given now wait for.
+    fn after(&self) -> Position {
+        match &self.store {
+            Store::Log(log) => log.forced(),
+            Store::Memory(_) => Position::ZERO,
+        }
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        match &self.failed {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+}

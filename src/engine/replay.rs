@@ -1,0 +1,157 @@
+//! From the records of a log to a queue: the way back of what `store` records.
+
+use super::pauses::Pauses;
+use crate::queue::{Applied, Queue};
+use crate::storage::format::{Record, put_size};
+use crate::storage::{Log, Replay};
+use crate::types::{Change, JobId, JobState, Now, Place, SECOND_NS, Time};
+
+/// Applies the records of a log to a queue, and tells the log which of them are alive.
+pub(super) struct Replayer<'a> {
+    pub(super) queue: &'a mut Queue,
+    pub(super) pauses: &'a mut Pauses,
+    pub(super) now: Now,
+}
+
+impl Replay for Replayer<'_> {
+    fn replay(&mut self, log: &mut Log, place: Place, record: &Record<'_>) -> Result<(), String> {
+        let Some(change) = self.change(record) else {
+            return Ok(());
+        };
+        if let Change::Update {
+            id,
+            state: JobState::Buried,
+            ..
+        } = change
+        {
+            self.leave_buried(id);
+        }
+        let applied = self
+            .queue
+            .apply(&change, place, self.now.mono)
+            .map_err(|error| format!("the record contradicts an earlier one: {error}"))?;
+        free(log, &applied);
+        match record {
+            Record::Put { .. } => log.keep_put(place, record.size()),
+            // An update or delete of a job whose put compaction has dropped.
+            Record::Update { .. } if !applied.orphan => log.keep(place, record.size()),
+            Record::Delete { put_segment, .. } => {
+                log.keep_tombstone(place, *put_segment, record.size());
+            }
+            Record::Pause { tube, .. } => {
+                let Change::Pause { until, .. } = change else {
+                    return Ok(());
+                };
+                log.keep(place, record.size());
+                if let Some((place, size)) = self.pauses.record(tube, place, until, self.now.mono) {
+                    log.free(place, size);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl Replayer<'_> {
+    /// A job that is buried and then buried again was out in between, though compaction may have
+    /// dropped the record that says so: its place among the buried jobs is the later one.
+    fn leave_buried(&mut self, id: JobId) {
+        let Some(job) = self
+            .queue
+            .job(id)
+            .filter(|job| job.state == JobState::Buried)
+        else {
+            return;
+        };
+        let place = job.update_place;
+        if let Some(kick) = self.queue.decide_kick(id) {
+            // At the place of the record that buried it: what is alive in the log stays the same.
+            if let Err(error) = self.queue.apply(&kick, place, self.now.mono) {
+                unreachable!("a buried job cannot be kicked: {error}");
+            }
+        }
+    }
+
+    /// The change that a record stands for. A deadline is at most its delay away, however the
+    /// clock has jumped meanwhile: remaining = clamp(deadline − now, 0, delay).
+    fn change<'a>(&self, record: &Record<'a>) -> Option<Change<'a>> {
+        let now = self.now.mono;
+        match *record {
+            Record::Put {
+                id,
+                created_wall_ns,
+                pri,
+                delay,
+                ttr,
+                tube,
+                body,
+            } => Some(Change::Put {
+                id,
+                tube,
+                pri,
+                delay,
+                ttr: ttr.max(1),
+                created: self.now.to_mono(created_wall_ns).min(now),
+                body_size: body.len() as u32,
+            }),
+            Record::Update {
+                id,
+                state,
+                deadline_wall_ns,
+                pri,
+                delay,
+                counters,
+            } => {
+                let deadline = match state {
+                    JobState::Delayed => self.clamp(deadline_wall_ns, delay),
+                    _ => now,
+                };
+                Some(Change::Update {
+                    id,
+                    state,
+                    pri,
+                    delay,
+                    deadline,
+                    counters,
+                })
+            }
+            Record::Delete { id, .. } => Some(Change::Delete { id }),
+            Record::Pause {
+                tube,
+                until_wall_ns,
+                duration,
+            } => {
+                let until = match until_wall_ns {
+                    0 => now,
+                    wall => self.clamp(wall, duration),
+                };
+                Some(Change::Pause {
+                    tube,
+                    duration,
+                    until,
+                })
+            }
+            Record::Manifest { .. } | Record::Switch { .. } => None,
+        }
+    }
+
+    fn clamp(&self, wall_ns: u64, seconds: u32) -> Time {
+        let now = self.now.mono;
+        let latest = Time(now.0.saturating_add(i64::from(seconds) * SECOND_NS));
+        self.now.to_mono(wall_ns).clamp(now, latest)
+    }
+}
+
+/// Tell the log of records that a change has replaced, pauses apart.
+fn free(log: &mut Log, applied: &Applied) {
+    if let Some((place, dims)) = applied.put_freed {
+        log.free_put(
+            place,
+            put_size(dims.tube_len as usize, dims.body_size as usize),
+        );
+    }
+    if let Some(place) = applied.update_freed {
+        log.free(place, super::store::UPDATE_SIZE);
+    }
+}

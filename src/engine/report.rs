@@ -1,0 +1,157 @@
+//! The documents of `stats`, `stats-job`, `stats-tube` and the lists of tubes.
+
+use super::store::Store;
+use super::{Engine, PROTOCOL_VERSION, ReplySink};
+use crate::protocol::{Command, JobStats, Op, Reply, ServerStats, TubeStats, write_tube_list};
+use crate::types::{ClientId, JobId, JobState, Now, SECOND_NS};
+
+impl Engine {
+    /// Answer one of the commands that only look.
+    pub(super) fn report(
+        &mut self,
+        client: ClientId,
+        command: &Command<'_>,
+        now: Now,
+        sink: &mut dyn ReplySink,
+    ) {
+        let mut document = std::mem::take(&mut self.document);
+        document.clear();
+        let found = match *command {
+            Command::Stats => self.stats(now, &mut document),
+            Command::StatsJob(id) => self.stats_job(id, now, &mut document),
+            Command::StatsTube(tube) => self.stats_tube(tube, now, &mut document),
+            Command::ListTubes => {
+                self.count(Op::ListTubes);
+                write_tube_list(self.queue.tube_names(), &mut document);
+                true
+            }
+            Command::ListTubesWatched => {
+                self.count(Op::ListTubesWatched);
+                write_tube_list(self.queue.watched(client), &mut document);
+                true
+            }
+            Command::ListTubeUsed => {
+                self.count(Op::ListTubeUsed);
+                let tube = self.queue.used_tube(client);
+                sink.reply(client, self.after(), Reply::Using(tube));
+                self.document = document;
+                return;
+            }
+            _ => unreachable!("{command:?} is no question"),
+        };
+        let reply = if found {
+            Reply::Yaml(&document)
+        } else {
+            Reply::NotFound
+        };
+        sink.reply(client, self.after(), reply);
+        self.document = document;
+    }
+
+    fn stats_job(&mut self, id: JobId, now: Now, out: &mut Vec<u8>) -> bool {
+        self.count(Op::StatsJob);
+        let Some(job) = self.queue.job(id) else {
+            return false;
+        };
+        let deadline = job
+            .deadline
+            .filter(|_| matches!(job.state, JobState::Reserved | JobState::Delayed));
+        let file = match &self.store {
+            Store::Log(log) => log.segment_of(job.place).0,
+            Store::Memory(_) => 0,
+        };
+        let stats = JobStats {
+            id,
+            tube: job.tube,
+            state: job.state,
+            pri: job.pri,
+            age: seconds(now.mono.since(job.created)),
+            delay: job.delay,
+            ttr: job.ttr,
+            time_left: deadline.map_or(0, |deadline| seconds(deadline.since(now.mono))),
+            file,
+            counters: job.counters,
+        };
+        stats.write(out);
+        true
+    }
+
+    fn stats_tube(&mut self, tube: &str, now: Now, out: &mut Vec<u8>) -> bool {
+        self.count(Op::StatsTube);
+        let Some(found) = self.queue.tube_stats(tube, now.mono) else {
+            return false;
+        };
+        let stats = TubeStats {
+            name: tube,
+            jobs: found.jobs,
+            total_jobs: found.total_jobs,
+            current_using: found.using.into(),
+            current_watching: found.watching.into(),
+            current_waiting: found.waiting,
+            cmd_delete: found.deletes,
+            cmd_pause_tube: found.pauses,
+            pause: found.pause,
+            pause_time_left: seconds(found.pause_left_ns),
+        };
+        stats.write(out);
+        true
+    }
+
+    fn stats(&mut self, now: Now, out: &mut Vec<u8>) -> bool {
+        self.count(Op::Stats);
+        let queue = self.queue.stats();
+        let (user_us, system_us) = self.cpu_times.map_or((0, 0), |cpu_times| cpu_times());
+        let system = rustix::system::uname();
+        let text = |name: &std::ffi::CStr| name.to_string_lossy().into_owned();
+        let (hostname, os) = (text(system.nodename()), text(system.version()));
+        let platform = text(system.machine());
+        let log = self.log();
+        let (oldest, current) = log.map(|log| log.segments()).unwrap_or_default();
+        let stats = ServerStats {
+            jobs: queue.jobs,
+            commands: &self.commands,
+            job_timeouts: queue.timeouts,
+            total_jobs: queue.total_jobs,
+            max_job_size: self.job_size_max.into(),
+            current_tubes: queue.tubes,
+            current_connections: queue.connections,
+            current_producers: queue.producers,
+            current_workers: queue.workers,
+            current_waiting: queue.waiting,
+            total_connections: queue.total_connections,
+            pid: std::process::id(),
+            version: PROTOCOL_VERSION,
+            rusage_utime_us: user_us,
+            rusage_stime_us: system_us,
+            uptime: seconds(now.mono.since(self.started)),
+            binlog_oldest_index: oldest.0,
+            binlog_current_index: current.0,
+            binlog_records_migrated: log.map_or(0, |log| log.records_migrated()),
+            binlog_records_written: log.map_or(0, |log| log.records_written()),
+            binlog_max_size: log.map_or(0, |log| log.segment_size().into()),
+            draining: self.draining,
+            id: &self.run_id,
+            hostname: &hostname,
+            os: &os,
+            platform: &platform,
+            extra: &[],
+        };
+        stats.write(out);
+        true
+    }
+}
+
+fn seconds(ns: i64) -> u64 {
+    (ns.max(0) / SECOND_NS) as u64
+}
+
+/// A random word of 16 hexadecimal digits; the time, where the system has no random numbers.
+pub(super) fn run_id(now: Now) -> String {
+    let mut bytes = [0; 8];
+    let flags = rustix::rand::GetRandomFlags::NONBLOCK;
+    let number = match rustix::rand::getrandom(&mut bytes, flags) {
+        Ok(count) if count == bytes.len() => u64::from_le_bytes(bytes),
+        _ => now.wall_ns,
+    };
+    format!("{number:016x}")
+}

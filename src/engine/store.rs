@@ -1,0 +1,191 @@
+//! Where bodies are kept and changes are recorded: the log, or memory alone.
+
+use crate::storage::format::{Record, put_size, update};
+use crate::storage::{AppendError, BodyError, Log, Purpose};
+use crate::types::{Change, JobId, JobState, Now, Place};
+
+use crate::queue::JobView;
+
+#[derive(Debug)]
+pub(super) enum Store {
+    Log(Box<Log>),
+    Memory(MemoryStore),
+}
+
+/// Bodies without a log. A [`Place`]'s offset is the index of the body.
+#[derive(Debug, Default)]
+pub(super) struct MemoryStore {
+    bodies: Vec<Box<[u8]>>,
+    free: Vec<u32>,
+    bytes: u64,
+}
+
+/// What a record costs in the log, for those that are freed.
+pub(super) const UPDATE_SIZE: usize = update::SIZE;
+
+impl Store {
+    /// Record a change, and the body of a put with it.
+    pub(super) fn append(
+        &mut self,
+        change: &Change<'_>,
+        body: &[u8],
+        purpose: Purpose,
+        now: Now,
+    ) -> Result<Place, AppendError> {
+        match self {
+            Store::Log(log) => log.append(&record(change, body, now), purpose, now.wall_ns),
+            Store::Memory(store) => match change {
+                Change::Put { .. } => Ok(store.keep(body)),
+                _ => Ok(Place::NONE),
+            },
+        }
+    }
+
+    /// Record that a job is gone.
+    pub(super) fn append_delete(
+        &mut self,
+        job: &JobView<'_>,
+        now: Now,
+    ) -> Result<Place, AppendError> {
+        match self {
+            Store::Log(log) => {
+                let put_segment = log.segment_of(job.place);
+                let record = Record::Delete {
+                    id: job.id,
+                    put_segment,
+                };
+                let place = log.append(&record, Purpose::Delete, now.wall_ns)?;
+                log.keep_tombstone(place, put_segment, record.size());
+                Ok(place)
+            }
+            Store::Memory(_) => Ok(Place::NONE),
+        }
+    }
+
+    pub(super) fn read_body(
+        &mut self,
+        place: Place,
+        id: JobId,
+        tube_size: usize,
+        body_size: usize,
+    ) -> Result<&[u8], BodyError> {
+        match self {
+            Store::Log(log) => log.read_body(place, id, tube_size, body_size),
+            Store::Memory(store) => Ok(&store.bodies[place.offset as usize]),
+        }
+    }
+
+    pub(super) fn keep_put(&mut self, place: Place, tube_size: usize, body_size: usize) {
+        if let Store::Log(log) = self {
+            log.keep_put(place, put_size(tube_size, body_size));
+        }
+    }
+
+    pub(super) fn free_put(&mut self, place: Place, tube_size: usize, body_size: usize) {
+        match self {
+            Store::Log(log) => log.free_put(place, put_size(tube_size, body_size)),
+            Store::Memory(store) => store.free(place),
+        }
+    }
+
+    pub(super) fn keep(&mut self, place: Place, size: usize) {
+        if let Store::Log(log) = self
+            && !place.is_none()
+        {
+            log.keep(place, size);
+        }
+    }
+
+    pub(super) fn free(&mut self, place: Place, size: usize) {
+        if let Store::Log(log) = self
+            && !place.is_none()
+        {
+            log.free(place, size);
+        }
+    }
+
+    /// Bytes of memory that grow with the jobs, the index apart.
+    pub(super) fn memory(&self) -> u64 {
+        match self {
+            Store::Log(_) => 0,
+            Store::Memory(store) => {
+                let slots = store.bodies.len() * size_of::<Box<[u8]>>();
+                store.bytes + slots as u64
+            }
+        }
+    }
+}
+
+impl MemoryStore {
+    fn keep(&mut self, body: &[u8]) -> Place {
+        self.bytes += body.len() as u64;
+        let offset = match self.free.pop() {
+            Some(offset) => {
+                self.bodies[offset as usize] = body.into();
+                offset
+            }
+            None => {
+                self.bodies.push(body.into());
+                self.bodies.len() as u32 - 1
+            }
+        };
+        Place { file: 1, offset }
+    }
+
+    fn free(&mut self, place: Place) {
+        let body = std::mem::take(&mut self.bodies[place.offset as usize]);
+        self.bytes -= body.len() as u64;
+        self.free.push(place.offset);
+    }
+}
+
+/// The record of a change that is not a delete.
+fn record<'a>(change: &Change<'a>, body: &'a [u8], now: Now) -> Record<'a> {
+    match *change {
+        Change::Put {
+            id,
+            tube,
+            pri,
+            delay,
+            ttr,
+            created,
+            ..
+        } => Record::Put {
+            id,
+            created_wall_ns: now.to_wall(created),
+            pri,
+            delay,
+            ttr,
+            tube,
+            body,
+        },
+        Change::Update {
+            id,
+            state,
+            pri,
+            delay,
+            deadline,
+            counters,
+        } => Record::Update {
+            id,
+            state,
+            deadline_wall_ns: match state {
+                JobState::Delayed => now.to_wall(deadline),
+                _ => 0,
+            },
+            pri,
+            delay,
+            counters,
+        },
+        Change::Pause {
+            tube,
+            duration,
+            until,
+        } => Record::Pause {
+            tube,
+            until_wall_ns: if duration == 0 { 0 } else { now.to_wall(until) },
+            duration,
+        },
+        Change::Delete { .. } => unreachable!("a delete is recorded by append_delete"),
+    }
+}

@@ -1,0 +1,266 @@
+//! What is done beside the commands: timers, slices of long work, counters, markers, syncs.
+
+use super::commands::Logged;
+use super::store::{Store, UPDATE_SIZE};
+use super::{Engine, ReplySink};
+use crate::protocol::Reply;
+use crate::queue::{Queue, WaitEnd};
+use crate::storage::{AppendError, Index, Purpose, StoreError, Subject, SyncPolicy};
+use crate::types::{Change, Now, Place, Time};
+
+use super::pauses::Pauses;
+
+/// So many timers are dealt with in one call.
+const TIMERS_A_TICK: usize = 256;
+/// So many waiting clients are served in one call.
+const SERVED_A_TICK: usize = 256;
+/// Counters are logged so many nanoseconds after they changed …
+const COUNTERS_AFTER_NS: i64 = 50_000_000;
+/// … or when so many jobs have some to log.
+const COUNTERS_MAX: u64 = 4096;
+/// So many jobs' counters are logged in one call.
+const COUNTERS_A_TICK: usize = 512;
+/// The log is marked as durable so many nanoseconds after the last write.
+const IDLE_AFTER_NS: i64 = 100_000_000;
+
+const MS_NS: i64 = 1_000_000;
+
+impl Engine {
+    /// Timers that are due, and a slice of everything that takes long. Call once a turn, before
+    /// [`Engine::commit`].
+    ///
+    /// # Errors
+    /// When the disk failed, now or earlier: nothing more may be acknowledged.
+    pub fn tick(&mut self, now: Now, sink: &mut dyn ReplySink) -> Result<(), StoreError> {
+        self.check()?;
+        let kicked = self.go_on_kicking(now, sink)?;
+        let mut ended = std::mem::take(&mut self.ended);
+        let more_timers = self.queue.tick(now.mono, TIMERS_A_TICK, &mut ended);
+        for (client, end) in ended.drain(..) {
+            let reply = match end {
+                WaitEnd::TimedOut => Reply::TimedOut,
+                WaitEnd::DeadlineSoon => Reply::DeadlineSoon,
+            };
+            sink.reply(client, self.after(), reply);
+        }
+        self.ended = ended;
+        let served = self.serve_waiting(SERVED_A_TICK, now, sink)?;
+        self.end_pauses(now)?;
+        self.log_counters_when_due(now)?;
+        let more_upkeep = self.keep_log(now)?;
+        self.is_busy = !kicked || more_timers || !served || more_upkeep;
+        Ok(())
+    }
+
+    /// When [`Engine::tick`] has to be called next; a time that is not after `now` means at once.
+    /// `None`: not before something happens.
+    #[must_use]
+    pub fn next_deadline(&self, now: Now) -> Option<Time> {
+        if self.is_busy {
+            return Some(now.mono);
+        }
+        let idle = self
+            .is_unsettled()
+            .then(|| plus(self.written_at, IDLE_AFTER_NS));
+        let counters = self.dirty_since.map(|since| plus(since, COUNTERS_AFTER_NS));
+        [self.queue.next_deadline(), idle, counters, self.sync_due()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn sync_due(&self) -> Option<Time> {
+        match (self.sync, self.unsynced_since) {
+            (SyncPolicy::Interval(ms), Some(since)) => Some(plus(since, i64::from(ms) * MS_NS)),
+            _ => None,
+        }
+    }
+
+    /// Whether an idle log has something to do: to write counters that no reply waits for, or to
+    /// say that its last frame is durable.
+    fn is_unsettled(&self) -> bool {
+        let Some(log) = self.log() else { return false };
+        let marks = self.sync != SyncPolicy::Never && !log.has_unsynced() && log.wants_marker();
+        log.has_unwritten() || marks
+    }
+
+    /// Everything that the log wants done.
+    fn keep_log(&mut self, now: Now) -> Result<bool, StoreError> {
+        let idle = self.is_unsettled() && now.mono >= plus(self.written_at, IDLE_AFTER_NS);
+        let sync_due = self.sync_due().is_some_and(|due| due <= now.mono);
+        self.take_syncs(now)?;
+        let Engine {
+            store: Store::Log(log),
+            queue,
+            pauses,
+            ..
+        } = self
+        else {
+            return Ok(false);
+        };
+        if sync_due {
+            log.start_sync()?;
+            self.unsynced_since = None;
+        }
+        if idle {
+            match log.has_unwritten() {
+                true => log.commit(true)?,
+                false => log.mark_idle()?,
+            }
+            self.written_at = now.mono;
+        }
+        for (place, size) in pauses.expire(now.mono) {
+            log.free(place, size);
+        }
+        log.maintain(&mut LogIndex { queue, pauses }, now.wall_ns)
+    }
+
+    /// Take in what was synced beside the loop.
+    fn take_syncs(&mut self, now: Now) -> Result<(), StoreError> {
+        let Store::Log(log) = &mut self.store else {
+            return Ok(());
+        };
+        let durable = log.durable();
+        log.poll_syncs()?;
+        if log.durable() == durable || self.sync != SyncPolicy::Always {
+            return Ok(());
+        }
+        let unsynced = log.has_unsynced();
+        if let Some(since) = self.unsynced_since.take() {
+            self.note_sync_time(now.mono.since(since));
+        }
+        self.unsynced_since = unsynced.then_some(now.mono);
+        Ok(())
+    }
+
+    fn log_counters_when_due(&mut self, now: Now) -> Result<(), StoreError> {
+        let Some(since) = self.dirty_since else {
+            return Ok(());
+        };
+        let due = now.mono >= plus(since, COUNTERS_AFTER_NS);
+        if due || self.queue.dirty_count() >= COUNTERS_MAX {
+            self.log_counters(COUNTERS_A_TICK, now)?;
+        }
+        Ok(())
+    }
+
+    /// Log the counters of at most `budget` jobs whose reserves and timeouts changed. No reply
+    /// waits for them: a crash may cost the last few.
+    pub(super) fn log_counters(&mut self, budget: usize, now: Now) -> Result<(), StoreError> {
+        for _ in 0..budget {
+            let Some(id) = self.queue.next_dirty() else {
+                self.dirty_since = None;
+                return Ok(());
+            };
+            let Some(change) = self.queue.snapshot(id) else {
+                continue;
+            };
+            match self.store.append(&change, &[], Purpose::Counters, now) {
+                Ok(place) => {
+                    self.store.keep(place, UPDATE_SIZE);
+                    if let Some(freed) = self.queue.note_update(id, place) {
+                        self.store.free(freed, UPDATE_SIZE);
+                    }
+                }
+                // On a full disk the counters go without: what is set aside is for commands.
+                Err(AppendError::Full) => {}
+                Err(AppendError::Failed(error)) => return Err(error),
+            }
+        }
+        self.dirty_since = (self.queue.dirty_count() > 0).then_some(now.mono);
+        Ok(())
+    }
+
+    /// Log and apply a pause, or with a `duration` of 0 the end of one.
+    pub(super) fn pause(
+        &mut self,
+        tube: &str,
+        duration: u32,
+        until: Time,
+        now: Now,
+    ) -> Result<Logged, StoreError> {
+        let change = Change::Pause {
+            tube,
+            duration,
+            until,
+        };
+        match self.record_pause(&change, tube, until, now)? {
+            None => Ok(Logged::Full),
+            Some(place) => match self.queue.apply(&change, place, now.mono) {
+                Ok(_) => Ok(Logged::Done),
+                Err(error) => unreachable!("the queue refuses a pause: {error}"),
+            },
+        }
+    }
+
+    fn record_pause(
+        &mut self,
+        change: &Change<'_>,
+        tube: &str,
+        until: Time,
+        now: Now,
+    ) -> Result<Option<Place>, StoreError> {
+        let place = match self.store.append(change, &[], Purpose::Update, now) {
+            Ok(place) => place,
+            Err(AppendError::Full) => return Ok(None),
+            Err(AppendError::Failed(error)) => return Err(error),
+        };
+        if !place.is_none() {
+            self.store
+                .keep(place, crate::storage::format::pause::SIZE + tube.len());
+            if let Some((place, size)) = self.pauses.record(tube, place, until, now.mono) {
+                self.store.free(place, size);
+            }
+        }
+        Ok(Some(place))
+    }
+
+    /// A tube that vanished while it was paused is not paused when it comes back, nor after a
+    /// restart.
+    fn end_pauses(&mut self, now: Now) -> Result<(), StoreError> {
+        while let Some(lapsed) = self.queue.take_lapsed_pause() {
+            if lapsed.early {
+                let change = Change::Pause {
+                    tube: &lapsed.tube,
+                    duration: 0,
+                    until: now.mono,
+                };
+                self.record_pause(&change, &lapsed.tube, now.mono, now)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The index that the log asks when it moves records.
+struct LogIndex<'a> {
+    queue: &'a mut Queue,
+    pauses: &'a mut Pauses,
+}
+
+impl Index for LogIndex<'_> {
+    fn is_live(&self, subject: &Subject, place: Place) -> bool {
+        match subject {
+            Subject::Put(id) => self.queue.put_is_at(*id, place),
+            Subject::Update(id) => self.queue.update_is_at(*id, place),
+            Subject::Pause(tube) => self.pauses.is_at(tube, place),
+            Subject::Delete(_) | Subject::Log => false,
+        }
+    }
+
+    fn moved(&mut self, subject: &Subject, from: Place, to: Place) -> bool {
+        match subject {
+            Subject::Put(id) => self.queue.move_put(*id, from, to),
+            Subject::Update(id) => self.queue.move_update(*id, from, to),
+            Subject::Pause(tube) => {
+                self.queue.move_pause(tube, from, to);
+                self.pauses.moved(tube, from, to)
+            }
+            Subject::Delete(_) | Subject::Log => false,
+        }
+    }
+}
+
+fn plus(time: Time, ns: i64) -> Time {
+    Time(time.0.saturating_add(ns))
+}

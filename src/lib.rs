@@ -1,0 +1,48 @@
+//! bsd ("beanstalk, durable"): a job queue that keeps every acknowledged job.
+//!
+//! `bsd-server` speaks beanstalkd's protocol to every client of beanstalkd; this library is what it
+//! is made of. A program that wants the queue without the sockets uses [`JobQueue`].
+//!
+//! # Where is the thing that does X?
+//!
+//! | module | question it answers |
+//! |---|---|
+//! | [`types`] | the words that every layer shares: ids, times, positions, states |
+//! | [`protocol`] | what do these bytes ask for, and which bytes answer? |
+//! | [`queue`] | which job is next, who waits for it, what is due when? |
+//! | [`storage`] | where are the bytes, when are they durable, what does a crash leave? |
+//! | [`engine`] | what does each command do, and when may its reply leave? |
+//! | [`server`] | sockets, signals, the loop |
+//! | [`config`] | what do the flags mean? |
+//! | [`clock`] | what time is it? |
+//!
+//! # What is not here
+//!
+//! * `protocol` and `queue` open nothing, know no clock, start no thread and draw no random number.
+//! * `queue` does not know `storage`, nor the other way round; `engine` joins them.
+//! * No file is opened but through [`storage::fs`]; no socket but in [`server`]; no clock is read but
+//!   by those who own a [`clock::Clock`]: the server and [`JobQueue`].
+//! * Nothing is global: two servers fit into one process.
+//!
+//! # What must stay true
+//!
+//! * A reply leaves the process only when everything logged before it is durable, as the policy
+//!   says: [`engine::Engine::acknowledged`].
+//! * Durable state changes only through [`queue::Queue::apply`], which live operation and replay
+//!   share.
+//! * After the first failed write or sync nothing is acknowledged any more.
+//! * No file is removed that the log's own list of files does not make superfluous.
+
+pub mod clock;
+#[cfg(feature = "server")]
+pub mod config;
+pub mod engine;
+pub mod protocol;
+pub mod queue;
+#[cfg(feature = "server")]
+pub mod server;
+pub mod storage;
+pub mod types;
+
+pub use engine::{Job, JobError, JobQueue, Options, PutOptions};
+pub use storage::{OpenError, StoreError, SyncPolicy};

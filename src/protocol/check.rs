@@ -1,0 +1,236 @@
+//! What must hold for any bytes whatever: the property behind the fuzz target and its seeds.
+//!
+//! Compiled for tests and fuzzing only. The decoder is held against a model that has all bytes at
+//! once and nothing to remember; both share the grammar of a line, which has a table of its own to
+//! be held against.
+
+use super::decode::{CRLF, LINE_SIZE_MAX};
+use super::{Decoder, Limits, Op, Refusal, Request, parse};
+
+/// What `data` is decoded under: roomy, tight for bodies, and short of memory.
+const LIMITS: [Limits; 3] = [
+    Limits {
+        job_size_max: 65_535,
+        memory_left: u64::MAX,
+    },
+    Limits {
+        job_size_max: 10,
+        memory_left: 10,
+    },
+    Limits {
+        job_size_max: u32::MAX,
+        memory_left: 300,
+    },
+];
+
+/// How large the pieces are in which `data` arrives: the least, the odd, those around the longest
+/// line, all at once.
+const PIECE_SIZES: [usize; 8] = [1, 2, 3, 7, 223, 224, 225, usize::MAX];
+
+/// Panics unless `data`, cut into pieces of any size, gives the requests of the model, and memory
+/// stays within its bounds meanwhile.
+pub fn any_bytes(data: &[u8]) {
+    for limits in LIMITS {
+        let model = Model::of(data, limits);
+        for size in PIECE_SIZES {
+            let case = || format!("{limits:?}, pieces of {size}: {:?}", data.escape_ascii());
+            let mut feed = Feed::new(limits);
+            for piece in data.chunks(size) {
+                feed.piece(piece);
+                feed.piece(b""); // No news must change nothing.
+            }
+            assert_eq!(feed.requests, model.requests, "{}", case());
+            assert!(
+                !model.idle || feed.decoder.held() == 0,
+                "idle, yet holds: {}",
+                case()
+            );
+        }
+    }
+}
+
+/// A decoder with the requests that came out of it so far, in their `Debug` form.
+pub(super) struct Feed {
+    pub(super) decoder: Decoder,
+    pub(super) requests: Vec<String>,
+    limits: Limits,
+    arrived: usize,
+}
+
+impl Feed {
+    pub(super) fn new(limits: Limits) -> Self {
+        Feed {
+            decoder: Decoder::default(),
+            requests: Vec::new(),
+            limits,
+            arrived: 0,
+        }
+    }
+
+    /// Decodes what one packet brings.
+    pub(super) fn piece(&mut self, mut input: &[u8]) {
+        self.arrived += input.len();
+        let mut left = input.len();
+        while let Some(request) = self.decoder.decode(&mut input, self.limits) {
+            self.requests.push(format!("{request:?}"));
+            assert!(input.len() < left, "a request out of no bytes: {request:?}");
+            left = input.len();
+        }
+        assert!(
+            input.is_empty(),
+            "bytes left behind: {:?}",
+            input.escape_ascii()
+        );
+        assert!(
+            self.decoder.held() <= self.held_max(),
+            "holds {}",
+            self.decoder.held()
+        );
+    }
+
+    /// One line; or a body, of which no more than the limits allow nor twice of what has come.
+    fn held_max(&self) -> usize {
+        let Limits {
+            job_size_max,
+            memory_left,
+        } = self.limits;
+        let body = memory_left.min(job_size_max.into()) + CRLF.len() as u64;
+        LINE_SIZE_MAX.max(self.arrived.saturating_mul(2).min(body as usize))
+    }
+}
+
+/// The requests in a stream of which all bytes are known.
+struct Model {
+    requests: Vec<String>,
+    /// The last byte ends a request.
+    idle: bool,
+}
+
+impl Model {
+    fn of(mut bytes: &[u8], limits: Limits) -> Model {
+        let mut requests = Vec::new();
+        while let Some((request, rest)) = Model::next(bytes, limits) {
+            requests.push(format!("{request:?}"));
+            bytes = rest;
+        }
+        Model {
+            requests,
+            idle: bytes.is_empty(),
+        }
+    }
+
+    fn next(bytes: &[u8], limits: Limits) -> Option<(Request<'_>, &[u8])> {
+        let end = bytes.windows(2).position(|pair| pair == CRLF)?;
+        let (line, rest) = (&bytes[..end], &bytes[end + CRLF.len()..]);
+        if end + CRLF.len() > LINE_SIZE_MAX {
+            return Some((Request::refused(Refusal::BadFormat, None), rest));
+        }
+        let Some(put) = parse::put(line) else {
+            return Some((parse::line(line), rest));
+        };
+        let refused = |refusal| Request::refused(refusal, Some(Op::Put));
+        let too_big = put.body_size > limits.job_size_max;
+        if put.trailing && !too_big {
+            return Some((refused(Refusal::BadFormat), rest));
+        }
+        let (body, rest) = rest.split_at_checked(put.body_size as usize + CRLF.len())?;
+        let request = if too_big {
+            refused(Refusal::JobTooBig)
+        } else if u64::from(put.body_size) > limits.memory_left {
+            refused(Refusal::OutOfMemory)
+        } else {
+            put.with(body)
+        };
+        Some((request, rest))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What requests are made of, and what breaks them.
+    const FRAGMENTS: [&[u8]; 30] = [
+        b"\r\n",
+        b"\r\n",
+        b"\r\n",
+        b"\r",
+        b"\n",
+        b"\0",
+        b" ",
+        b"0",
+        b"1",
+        b"10",
+        b"99",
+        b"-1",
+        b"4294967295",
+        b"18446744073709551616",
+        b"put ",
+        b"put 0 0 1 ",
+        b"put 0 0 1 3\r\nabc\r\n",
+        b"put 1 2 3 4",
+        b"peek ",
+        b"reserve",
+        b"reserve-with-timeout ",
+        b"delete 1\r\n",
+        b"kick ",
+        b"use ",
+        b"watch default\r\n",
+        b"pause-tube",
+        b"stats",
+        b"quit",
+        b"tube",
+        &[b'x'; 222],
+    ];
+
+    /// Vigna's splitmix64: a small generator that a seed determines wholly.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, bound: usize) -> usize {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            (mixed ^ (mixed >> 31)) as usize % bound
+        }
+    }
+
+    #[test]
+    fn every_seed_of_the_fuzzer_holds() {
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/protocol");
+        let mut seeds = 0;
+        for entry in std::fs::read_dir(corpus).unwrap() {
+            let path = entry.unwrap().path();
+            println!("seed {}", path.display());
+            #[allow(clippy::disallowed_methods)] // a test's own data, no file of the server's
+            any_bytes(&std::fs::read(path).unwrap());
+            seeds += 1;
+        }
+        assert!(seeds >= 10, "only {seeds} seeds");
+    }
+
+    #[test]
+    fn random_fragments_of_requests_hold() {
+        for seed in 0..300 {
+            println!("seed {seed}");
+            let mut random = Random(seed);
+            let count = random.below(40);
+            let pick = |_| FRAGMENTS[random.below(FRAGMENTS.len())];
+            any_bytes(&(0..count).map(pick).collect::<Vec<_>>().concat());
+        }
+    }
+
+    #[test]
+    fn random_bytes_hold() {
+        for seed in 0..100 {
+            println!("seed {seed}");
+            let mut random = Random(seed);
+            let count = random.below(600);
+            any_bytes(
+                &(0..count)
+                    .map(|_| random.below(256) as u8)
+                    .collect::<Vec<_>>(),
+            );
+        }
+    }
+}

@@ -1,0 +1,556 @@
+//! A connection's bytes as requests, however the network has cut them up.
+//!
+//! The decoder finds where lines and bodies end and what may be kept of them meanwhile; what a line
+//! says is [`super::parse`]'s business. Invariants:
+//!
+//! * The same bytes give the same requests, split anywhere (as long as the limits stay the same).
+//! * A request that is complete in `input` borrows from it and costs no allocation. Only what is
+//!   incomplete is copied, and memory for it grows as its bytes arrive, never because a number in
+//!   a `put` line says so.
+//! * An idle decoder is a few words and owns no heap memory: ten thousand idle connections cost
+//!   nothing.
+//! * Every error leaves the decoder at a place from which it goes on; none ends the connection.
+//!
+//! Two things differ from beanstalkd, both of them for the better: a CR without LF does not make
+//! a line wait for its 224th byte, and the end of an overlong line is found wherever it lies (there,
+//! a CR LF that straddles the 224-byte buffer is lost, and the next command with it).
+
+use memchr::memchr_iter;
+
+use super::parse::{self, PutLine};
+use super::{Command, Op, Refusal, Request};
+
+/// The longest line of a command, its CR LF included, in bytes (beanstalkd's line buffer).
+pub(super) const LINE_SIZE_MAX: usize = 224;
+
+/// What ends a line, and a body.
+pub(super) const CRLF: &[u8] = b"\r\n";
+
+/// Turns one connection's bytes into requests. It holds what is incomplete and nothing else: an
+/// idle decoder owns no heap memory.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    state: State,
+    /// The beginning of the line or the body that `state` waits for; after a request that did not
+    /// arrive in one piece, what that request borrows from.
+    held: Vec<u8>,
+}
+
+/// There may be ten thousand of them.
+const _: () = assert!(size_of::<Decoder>() <= 64);
+
+/// The bounds in force while decoding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest body a `put` may announce, bytes.
+    pub job_size_max: u32,
+    /// Bytes that may be taken for incomplete bodies on top of what is held already; the CR LF
+    /// after a body is not counted. A `put` that announces more is skipped and refused with
+    /// `OUT_OF_MEMORY`, and so is one under way whose next bytes no longer fit.
+    pub memory_left: u64,
+}
+
+/// What the next byte belongs to.
+#[derive(Debug, Default)]
+enum State {
+    /// A line, which may have begun in `held`.
+    #[default]
+    Line,
+    /// A line too long to be kept. `last` is its last byte so far.
+    LongLine { last: u8 },
+    /// The body that this line announced, or the CR LF behind it.
+    Body(PutLine),
+    /// A body that will be refused, of which `left` bytes are still to come.
+    Skip { left: u64, refusal: Refusal },
+    /// Nothing yet: the last request borrows `held`, which the next call lets go.
+    Lent,
+}
+
+impl Decoder {
+    /// Decodes the next request and removes its bytes from the front of `input`, which is what
+    /// has arrived and was not taken yet. `None`: more bytes are needed, and all of `input` has
+    /// been taken. Requests arrive in order, so call this until it says `None`.
+    pub fn decode<'a, 'i: 'a>(
+        &'a mut self,
+        input: &mut &'i [u8],
+        limits: Limits,
+    ) -> Option<Request<'a>> {
+        match self.state {
+            State::Line => self.line(input, limits),
+            State::LongLine { last } => self.long_line(last, input),
+            State::Body(put) => self.body(put, input, limits),
+            State::Skip { left, refusal } => self.skip(left, refusal, input),
+            State::Lent => {
+                self.reset();
+                self.line(input, limits)
+            }
+        }
+    }
+
+    /// Bytes of heap memory held for an incomplete request, at most 224 or twice what has arrived
+    /// of a body. Memory that the request returned last borrows from counts until the next call
+    /// of [`Decoder::decode`].
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.capacity()
+    }
+
+    fn reset(&mut self) {
+        self.state = State::Line;
+        self.held = Vec::new();
+    }
+
+    fn line<'a, 'i: 'a>(&'a mut self, input: &mut &'i [u8], limits: Limits) -> Option<Request<'a>> {
+        let room = LINE_SIZE_MAX - self.held.len();
+        let window = &input[..input.len().min(room)];
+        let last = self.held.last().copied().unwrap_or_default();
+        let Some(end) = line_end(last, window) else {
+            return self.unfinished_line(window.len() == room, input);
+        };
+        let bytes = take(input, end);
+        if self.held.is_empty() {
+            self.whole_line(bytes, input, limits)
+        } else {
+            self.hold_line(bytes);
+            self.held_line(input, limits)
+        }
+    }
+
+    /// A line that arrived in one piece; what it says may borrow from the input.
+    fn whole_line<'a, 'i: 'a>(
+        &'a mut self,
+        bytes: &'i [u8],
+        input: &mut &'i [u8],
+        limits: Limits,
+    ) -> Option<Request<'a>> {
+        let line = &bytes[..bytes.len() - CRLF.len()];
+        match parse::put(line) {
+            Some(put) => self.put(put, input, limits),
+            None => Some(parse::line(line)),
+        }
+    }
+
+    /// A line that arrived in pieces and is complete in `held`.
+    fn held_line<'a, 'i: 'a>(
+        &'a mut self,
+        input: &mut &'i [u8],
+        limits: Limits,
+    ) -> Option<Request<'a>> {
+        let size = self.held.len() - CRLF.len();
+        if let Some(put) = parse::put(&self.held[..size]) {
+            self.reset();
+            return self.put(put, input, limits);
+        }
+        self.state = State::Lent;
+        Some(parse::line(&self.held[..size]))
+    }
+
+    /// All of `input` belongs to a line, and so do later bytes.
+    fn unfinished_line(&mut self, too_long: bool, input: &mut &[u8]) -> Option<Request<'static>> {
+        if too_long {
+            self.reset();
+            return self.long_line(0, input);
+        }
+        let bytes = take(input, input.len());
+        self.hold_line(bytes);
+        None
+    }
+
+    /// Looks for the end of a line that is refused whatever else it says.
+    fn long_line(&mut self, last: u8, input: &mut &[u8]) -> Option<Request<'static>> {
+        let Some(end) = line_end(last, input) else {
+            let last = input.last().copied().unwrap_or(last);
+            self.state = State::LongLine { last };
+            take(input, input.len());
+            return None;
+        };
+        take(input, end);
+        self.state = State::Line;
+        Some(Request::refused(Refusal::BadFormat, None))
+    }
+
+    /// Decides what becomes of an announced body. beanstalkd looks at the size before it looks at
+    /// what follows it on the line.
+    fn put<'a, 'i: 'a>(
+        &'a mut self,
+        put: PutLine,
+        input: &mut &'i [u8],
+        limits: Limits,
+    ) -> Option<Request<'a>> {
+        if put.body_size > limits.job_size_max {
+            self.skip(put.size_with_crlf(), Refusal::JobTooBig, input)
+        } else if put.trailing {
+            Some(Request::refused(Refusal::BadFormat, Some(Op::Put)))
+        } else if u64::from(put.body_size) > limits.memory_left {
+            self.skip(put.size_with_crlf(), Refusal::OutOfMemory, input)
+        } else {
+            self.body(put, input, limits)
+        }
+    }
+
+    fn body<'a, 'i: 'a>(
+        &'a mut self,
+        put: PutLine,
+        input: &mut &'i [u8],
+        limits: Limits,
+    ) -> Option<Request<'a>> {
+        let missing = put.size_with_crlf() - self.held.len() as u64;
+        let arrived = take(input, at_most(missing, input.len()));
+        let complete = arrived.len() as u64 == missing;
+        if complete && self.held.is_empty() {
+            self.state = State::Line;
+            return Some(put.with(arrived));
+        }
+        if !self.hold_body(arrived, missing, limits.memory_left) {
+            self.reset();
+            return self.skip(missing - arrived.len() as u64, Refusal::OutOfMemory, input);
+        }
+        if complete {
+            self.state = State::Lent;
+            return Some(put.with(&self.held));
+        }
+        self.state = State::Body(put);
+        None
+    }
+
+    /// Passes over `left` bytes and refuses the `put` they belong to.
+    fn skip(&mut self, left: u64, refusal: Refusal, input: &mut &[u8]) -> Option<Request<'static>> {
+        let skipped = take(input, at_most(left, input.len()));
+        let left = left - skipped.len() as u64;
+        if left > 0 {
+            self.state = State::Skip { left, refusal };
+            return None;
+        }
+        self.state = State::Line;
+        Some(Request::refused(refusal, Some(Op::Put)))
+    }
+
+    /// Keeps a piece of a line, which fits by now.
+    fn hold_line(&mut self, bytes: &[u8]) {
+        if bytes.len() > self.spare() {
+            let room = LINE_SIZE_MAX - self.held.len();
+            self.held
+                .reserve_exact(self.growth(bytes.len(), room as u64));
+        }
+        self.held.extend_from_slice(bytes);
+    }
+
+    /// Keeps a piece of a body of which `missing` bytes were to come. `false`: there is no memory
+    /// for it.
+    fn hold_body(&mut self, bytes: &[u8], missing: u64, memory_left: u64) -> bool {
+        let spare = self.spare();
+        if bytes.len() > spare {
+            let memory_left = memory_left.saturating_add(CRLF.len() as u64);
+            let fits = |growth: &usize| (growth - spare) as u64 <= memory_left;
+            let generous = self.growth(bytes.len(), missing);
+            let Some(growth) = [generous, bytes.len()].into_iter().find(fits) else {
+                return false;
+            };
+            if self.held.try_reserve_exact(growth).is_err() {
+                return false;
+            }
+        }
+        self.held.extend_from_slice(bytes);
+        true
+    }
+
+    fn spare(&self) -> usize {
+        self.held.capacity() - self.held.len()
+    }
+
+    /// For how many bytes to make room when `arrived` of the `missing` ones are here: as many
+    /// again as there are, so that many small pieces are not copied over and over, but no more
+    /// than can ever come.
+    fn growth(&self, arrived: usize, missing: u64) -> usize {
+        at_most(missing, arrived.max(self.held.len()))
+    }
+}
+
+impl PutLine {
+    fn size_with_crlf(self) -> u64 {
+        u64::from(self.body_size) + CRLF.len() as u64
+    }
+
+    /// The request that this line and the bytes behind it make; these end with a CR LF, or should.
+    pub(super) fn with(self, bytes: &[u8]) -> Request<'_> {
+        let PutLine {
+            pri, delay, ttr, ..
+        } = self;
+        match bytes.strip_suffix(CRLF) {
+            Some(body) => Request::Command(Command::Put {
+                pri,
+                delay,
+                ttr,
+                body,
+            }),
+            None => Request::refused(Refusal::ExpectedCrlf, Some(Op::Put)),
+        }
+    }
+}
+
+/// The index after the first CR LF in `bytes`, where `last` is the byte that came before them.
+fn line_end(last: u8, bytes: &[u8]) -> Option<usize> {
+    let before = |at: usize| if at == 0 { last } else { bytes[at - 1] };
+    memchr_iter(b'\n', bytes)
+        .find(|at| before(*at) == b'\r')
+        .map(|at| at + 1)
+}
+
+/// Removes `count` bytes from the front of `input`.
+fn take<'i>(input: &mut &'i [u8], count: usize) -> &'i [u8] {
+    let (taken, rest) = input.split_at(count);
+    *input = rest;
+    taken
+}
+
+/// The smaller of the two.
+fn at_most(limit: u64, count: usize) -> usize {
+    usize::try_from(limit).map_or(count, |limit| limit.min(count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::Feed;
+    use super::*;
+    use crate::types::JobId;
+
+    const LIMITS: Limits = Limits {
+        job_size_max: 100,
+        memory_left: u64::MAX,
+    };
+
+    const BAD_FORMAT: Request<'_> = Request::refused(Refusal::BadFormat, None);
+
+    const DELETE: Request<'_> = Request::Command(Command::Delete(JobId(7)));
+
+    fn put(body: &[u8]) -> Request<'_> {
+        Request::Command(Command::Put {
+            pri: 1,
+            delay: 2,
+            ttr: 3,
+            body,
+        })
+    }
+
+    fn put_refused(refusal: Refusal) -> Request<'static> {
+        Request::refused(refusal, Some(Op::Put))
+    }
+
+    /// Feeds `pieces` to a new decoder and compares what comes out of it.
+    fn expect(limits: Limits, pieces: &[&[u8]], requests: &[Request<'_>]) {
+        let mut feed = Feed::new(limits);
+        pieces.iter().for_each(|piece| feed.piece(piece));
+        let expected: Vec<_> = requests
+            .iter()
+            .map(|request| format!("{request:?}"))
+            .collect();
+        let script = pieces.join(&b'|');
+        assert_eq!(feed.requests, expected, "{}", script.escape_ascii());
+    }
+
+    /// One of everything, errors included, with what it says.
+    fn script() -> (Vec<u8>, Vec<Request<'static>>) {
+        let long = [&[b'x'; 300][..], b"\r\n"].concat();
+        let big = [b"put 1 2 3 101\r\n", &[b'\n'; 101][..], b"\r\n"].concat();
+        let parts: [(&[u8], Request<'_>); 13] = [
+            (b"delete 7\r\n", DELETE),
+            (b"put 1 2 3 5\r\nhello\r\n", put(b"hello")),
+            (b"put 1 2 3 0\r\n\r\n", put(b"")),
+            (b"put 1 2 3 4\r\n\r\n\r\n\r\n", put(b"\r\n\r\n")),
+            (b"\r\n", Request::refused(Refusal::UnknownCommand, None)),
+            (&long, BAD_FORMAT),
+            (b"use tube\r\n", Request::Command(Command::Use("tube"))),
+            (b"put 1 2 3 2\r\nabcd", put_refused(Refusal::ExpectedCrlf)),
+            (b"put 1 2 3 4 x\r\n", put_refused(Refusal::BadFormat)),
+            (&big, put_refused(Refusal::JobTooBig)),
+            (b"put 1 2 3\r\n", BAD_FORMAT),
+            (b"a lone \r or \n ends nothing\r\n", {
+                Request::refused(Refusal::UnknownCommand, None)
+            }),
+            (b"quit\r\n", Request::Command(Command::Quit)),
+        ];
+        (
+            parts.map(|(bytes, _)| bytes).concat(),
+            parts.map(|(_, request)| request).to_vec(),
+        )
+    }
+
+    #[test]
+    fn a_script_says_the_same_at_every_split_point() {
+        let (bytes, requests) = script();
+        for at in 0..=bytes.len() {
+            let (first, second) = bytes.split_at(at);
+            expect(LIMITS, &[first, second], &requests);
+        }
+        expect(LIMITS, &bytes.chunks(1).collect::<Vec<_>>(), &requests);
+    }
+
+    #[test]
+    fn a_lone_cr_does_not_end_a_line() {
+        expect(
+            LIMITS,
+            &[b"delete\r7\r\n"],
+            &[Request::refused(Refusal::UnknownCommand, None)],
+        );
+        expect(
+            LIMITS,
+            &[b"use a\r", b"\r\n", b"delete 7\r\n"],
+            &[BAD_FORMAT, DELETE],
+        );
+    }
+
+    #[test]
+    fn a_lone_lf_does_not_end_a_line() {
+        expect(
+            LIMITS,
+            &[b"\n", b"delete 7\n", b"\r\n", b"delete 7\r\n"],
+            &[Request::refused(Refusal::UnknownCommand, None), DELETE],
+        );
+    }
+
+    #[test]
+    fn a_line_has_at_most_224_bytes_with_its_crlf() {
+        for (size, refusal) in [(222, Refusal::UnknownCommand), (223, Refusal::BadFormat)] {
+            let line = [&vec![b'x'; size][..], b"\r\ndelete 7\r\n"].concat();
+            let requests = [Request::refused(refusal, None), DELETE];
+            for at in 0..line.len() {
+                expect(LIMITS, &[&line[..at], &line[at..]], &requests);
+            }
+        }
+    }
+
+    #[test]
+    fn an_overlong_line_is_refused_once_and_not_kept() {
+        let mut feed = Feed::new(LIMITS);
+        for _ in 0..100 {
+            feed.piece(&[b'x'; 1000]);
+        }
+        assert_eq!((feed.requests.len(), feed.decoder.held()), (0, 0));
+        feed.piece(b"\r");
+        feed.piece(b"\ndelete 7\r\n");
+        assert_eq!(
+            feed.requests,
+            [BAD_FORMAT, DELETE].map(|request| format!("{request:?}"))
+        );
+    }
+
+    #[test]
+    fn a_request_in_one_piece_is_not_copied() {
+        let bytes = b"put 1 2 3 5\r\nhello\r\nuse tube\r\n";
+        let mut input = &bytes[..];
+        let mut decoder = Decoder::default();
+        let Some(Request::Command(Command::Put { body, .. })) = decoder.decode(&mut input, LIMITS)
+        else {
+            panic!("no put");
+        };
+        assert!(std::ptr::eq(body, &bytes[13..18]));
+        let Some(Request::Command(Command::Use(tube))) = decoder.decode(&mut input, LIMITS) else {
+            panic!("no use");
+        };
+        assert!(std::ptr::eq(tube.as_bytes(), &bytes[24..28]));
+        assert_eq!(decoder.held(), 0);
+    }
+
+    #[test]
+    fn an_announced_body_takes_no_memory_before_it_arrives() {
+        let mut feed = Feed::new(Limits {
+            job_size_max: u32::MAX,
+            memory_left: u64::MAX,
+        });
+        feed.piece(b"put 1 2 3 4294967295\r\n");
+        assert_eq!(feed.decoder.held(), 0);
+        for _ in 0..1000 {
+            feed.piece(&[0; 100]);
+        }
+        assert!(feed.decoder.held() <= 200_000, "{}", feed.decoder.held());
+    }
+
+    #[test]
+    fn a_decoder_is_idle_and_empty_after_every_request() {
+        let (bytes, requests) = script();
+        let mut feed = Feed::new(LIMITS);
+        let mut seen = 0;
+        for byte in bytes {
+            feed.piece(&[byte]);
+            if feed.requests.len() > seen {
+                assert_eq!(feed.decoder.held(), 0);
+                seen += 1;
+            }
+        }
+        assert_eq!(seen, requests.len());
+    }
+
+    #[test]
+    fn a_body_may_be_as_large_as_the_limit() {
+        for (size, fits) in [(100, true), (101, false)] {
+            let body = vec![b'b'; size];
+            let head = format!("put 1 2 3 {size}\r\n");
+            let request = if fits {
+                put(&body)
+            } else {
+                put_refused(Refusal::JobTooBig)
+            };
+            expect(
+                LIMITS,
+                &[head.as_bytes(), &body, b"\r\ndelete 7\r\n"],
+                &[request, DELETE],
+            );
+        }
+    }
+
+    #[test]
+    fn a_body_too_big_weighs_more_than_trailing_bytes() {
+        let body = [b'b'; 101];
+        expect(
+            LIMITS,
+            &[b"put 1 2 3 101 x\r\n", &body, b"\r\ndelete 7\r\n"],
+            &[put_refused(Refusal::JobTooBig), DELETE],
+        );
+    }
+
+    #[test]
+    fn a_body_for_which_there_is_no_memory_is_skipped() {
+        for (memory_left, request) in [(5, put(b"hello")), (4, put_refused(Refusal::OutOfMemory))] {
+            let limits = Limits {
+                memory_left,
+                ..LIMITS
+            };
+            let bytes = b"put 1 2 3 5\r\nhello\r\ndelete 7\r\n";
+            for at in 0..=bytes.len() {
+                expect(limits, &[&bytes[..at], &bytes[at..]], &[request, DELETE]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_body_under_way_is_dropped_when_memory_runs_out() {
+        let mut decoder = Decoder::default();
+        let mut input = &b"put 1 2 3 50\r\n0123456789"[..];
+        assert_eq!(decoder.decode(&mut input, LIMITS), None);
+        assert!(decoder.held() >= 10);
+        let none_left = Limits {
+            memory_left: 0,
+            ..LIMITS
+        };
+        let mut input = &[b'x'; 30][..];
+        assert_eq!(decoder.decode(&mut input, none_left), None);
+        assert_eq!(decoder.held(), 0);
+        let mut input = &b"xxxxxxxxxx\r\ndelete 7\r\n"[..];
+        let refused = put_refused(Refusal::OutOfMemory);
+        assert_eq!(decoder.decode(&mut input, LIMITS), Some(refused));
+        assert_eq!(decoder.decode(&mut input, LIMITS), Some(DELETE));
+    }
+
+    #[test]
+    fn after_a_missing_crlf_nothing_more_is_skipped() {
+        expect(
+            LIMITS,
+            &[b"put 1 2 3 2\r\nabc\r\n\r\ndelete 7\r\n"],
+            &[
+                put_refused(Refusal::ExpectedCrlf),
+                Request::refused(Refusal::UnknownCommand, None),
+                DELETE,
+            ],
+        );
+    }
+}

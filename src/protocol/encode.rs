@@ -1,0 +1,157 @@
+//! Replies as the bytes that go to the client.
+//!
+//! Every reply of `protocol.txt` and nothing else. Replies are appended to one buffer a
+//! connection, so that a turn's worth of them leaves in one write; nothing is allocated but that
+//! buffer's own growth.
+
+use super::number::push_u64;
+use super::{Refusal, Reply};
+use crate::types::JobId;
+
+/// Appends the bytes of `reply` to `out`.
+pub fn encode(reply: &Reply<'_>, out: &mut Vec<u8>) {
+    match *reply {
+        Reply::Inserted(id) => number("INSERTED ", id.0, out),
+        Reply::Using(tube) => name("USING ", tube, out),
+        Reply::Reserved(id, body) => job("RESERVED ", id, body, out),
+        Reply::Found(id, body) => job("FOUND ", id, body, out),
+        Reply::Yaml(document) => sized("OK ", document, out),
+        Reply::Watching(count) => number("WATCHING ", count as u64, out),
+        Reply::KickedCount(count) => number("KICKED ", count, out),
+        Reply::Kicked => word("KICKED\r\n", out),
+        Reply::Deleted => word("DELETED\r\n", out),
+        Reply::Released => word("RELEASED\r\n", out),
+        Reply::Buried => word("BURIED\r\n", out),
+        Reply::Touched => word("TOUCHED\r\n", out),
+        Reply::Paused => word("PAUSED\r\n", out),
+        Reply::NotFound => word("NOT_FOUND\r\n", out),
+        Reply::NotIgnored => word("NOT_IGNORED\r\n", out),
+        Reply::DeadlineSoon => word("DEADLINE_SOON\r\n", out),
+        Reply::TimedOut => word("TIMED_OUT\r\n", out),
+        Reply::Draining => word("DRAINING\r\n", out),
+        Reply::OutOfMemory => word("OUT_OF_MEMORY\r\n", out),
+        Reply::InternalError => word("INTERNAL_ERROR\r\n", out),
+        Reply::Refused(refusal) => word(refusal_line(refusal), out),
+    }
+}
+
+fn refusal_line(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::BadFormat => "BAD_FORMAT\r\n",
+        Refusal::UnknownCommand => "UNKNOWN_COMMAND\r\n",
+        Refusal::JobTooBig => "JOB_TOO_BIG\r\n",
+        Refusal::ExpectedCrlf => "EXPECTED_CRLF\r\n",
+        Refusal::OutOfMemory => "OUT_OF_MEMORY\r\n",
+    }
+}
+
+fn word(line: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(line.as_bytes());
+}
+
+fn number(word: &str, number: u64, out: &mut Vec<u8>) {
+    out.extend_from_slice(word.as_bytes());
+    push_u64(out, number);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn name(word: &str, name: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(word.as_bytes());
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// `<word><id> <bytes>\r\n<body>\r\n`
+fn job(word: &str, id: JobId, body: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(word.as_bytes());
+    push_u64(out, id.0);
+    sized(" ", body, out);
+}
+
+/// `<word><bytes>\r\n<data>\r\n`
+fn sized(word: &str, data: &[u8], out: &mut Vec<u8>) {
+    number(word, data.len() as u64, out);
+    out.extend_from_slice(data);
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every reply and its bytes, as `protocol.txt` has them.
+    const REPLIES: [(Reply<'static>, &str); 28] = [
+        (Reply::Inserted(JobId(1)), "INSERTED 1\r\n"),
+        (
+            Reply::Inserted(JobId(u64::MAX)),
+            "INSERTED 18446744073709551615\r\n",
+        ),
+        (Reply::Using("default"), "USING default\r\n"),
+        (
+            Reply::Reserved(JobId(7), b"hello"),
+            "RESERVED 7 5\r\nhello\r\n",
+        ),
+        (Reply::Reserved(JobId(7), b""), "RESERVED 7 0\r\n\r\n"),
+        (
+            Reply::Found(JobId(100), b"a\r\nb"),
+            "FOUND 100 4\r\na\r\nb\r\n",
+        ),
+        (
+            Reply::Yaml(b"---\n- default\n"),
+            "OK 14\r\n---\n- default\n\r\n",
+        ),
+        (Reply::Watching(10), "WATCHING 10\r\n"),
+        (Reply::KickedCount(0), "KICKED 0\r\n"),
+        (Reply::Kicked, "KICKED\r\n"),
+        (Reply::Deleted, "DELETED\r\n"),
+        (Reply::Released, "RELEASED\r\n"),
+        (Reply::Buried, "BURIED\r\n"),
+        (Reply::Touched, "TOUCHED\r\n"),
+        (Reply::Paused, "PAUSED\r\n"),
+        (Reply::NotFound, "NOT_FOUND\r\n"),
+        (Reply::NotIgnored, "NOT_IGNORED\r\n"),
+        (Reply::DeadlineSoon, "DEADLINE_SOON\r\n"),
+        (Reply::TimedOut, "TIMED_OUT\r\n"),
+        (Reply::Draining, "DRAINING\r\n"),
+        (Reply::OutOfMemory, "OUT_OF_MEMORY\r\n"),
+        (Reply::InternalError, "INTERNAL_ERROR\r\n"),
+        (Reply::Refused(Refusal::BadFormat), "BAD_FORMAT\r\n"),
+        (
+            Reply::Refused(Refusal::UnknownCommand),
+            "UNKNOWN_COMMAND\r\n",
+        ),
+        (Reply::Refused(Refusal::JobTooBig), "JOB_TOO_BIG\r\n"),
+        (Reply::Refused(Refusal::ExpectedCrlf), "EXPECTED_CRLF\r\n"),
+        (Reply::Refused(Refusal::OutOfMemory), "OUT_OF_MEMORY\r\n"),
+        (
+            Reply::KickedCount(u64::MAX),
+            "KICKED 18446744073709551615\r\n",
+        ),
+    ];
+
+    #[test]
+    fn every_reply_has_exactly_these_bytes() {
+        for (reply, bytes) in REPLIES {
+            let mut out = Vec::new();
+            encode(&reply, &mut out);
+            assert_eq!(out, bytes.as_bytes(), "{reply:?}");
+        }
+    }
+
+    #[test]
+    fn replies_are_appended_to_what_is_there() {
+        let mut out = Vec::new();
+        for (reply, _) in REPLIES {
+            encode(&reply, &mut out);
+        }
+        assert_eq!(out, REPLIES.map(|(_, bytes)| bytes).concat().into_bytes());
+    }
+
+    #[test]
+    fn a_body_may_hold_any_bytes() {
+        let body: Vec<u8> = (0..=255).collect();
+        let mut out = Vec::new();
+        encode(&Reply::Found(JobId(3), &body), &mut out);
+        assert_eq!(out, [b"FOUND 3 256\r\n", &body[..], b"\r\n"].concat());
+    }
+}

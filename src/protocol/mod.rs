@@ -1,0 +1,28 @@
+//! beanstalkd's protocol as pure functions: bytes in, requests out; replies in, bytes out.
+//!
+//! | where | what |
+//! |---|---|
+//! | `request` | the vocabulary: [`Command`], [`Refusal`], [`Reply`] |
+//! | `decode` | where a request ends, however its bytes arrive: [`Decoder`] |
+//! | `parse` | what one line says |
+//! | `encode` | the bytes of a reply: [`encode()`] |
+//! | `yaml` | the documents of `stats` and the lists |
+//! | `number` | decimal digits, both ways |
+//!
+//! Nothing here knows a socket, a queue or a clock, and nothing a client sends is an error in
+//! Rust's sense: a mistake is a [`Request::Refused`], which has a reply of its own.
+
+mod decode;
+mod encode;
+mod number;
+mod parse;
+mod request;
+mod yaml;
+
+#[cfg(any(test, fuzzing))]
+pub mod check;
+
+pub use decode::{Decoder, Limits};
+pub use encode::encode;
+pub use request::{Command, Op, Refusal, Reply, Request};
+pub use yaml::{JobStats, ServerStats, TubeStats, write_tube_list};

@@ -1,0 +1,230 @@
+//! Decimal numbers as the protocol writes them, and as C reads them.
+//!
+//! Most arguments are read strictly: blanks, then digits, nothing else. Two are not, because
+//! beanstalkd hands them to C's `strtol` and `strtoul`, and clients have come to lean on it
+//! (`kick -1`, `reserve-with-timeout -1`). Both ways live here, so that no other module parses a
+//! digit. Nothing here allocates but [`push_u64`], in the buffer it is given.
+
+/// Takes blanks and then digits from the front of `text`. `None`: no digit comes next, or the
+/// number does not fit; how much was taken is then unspecified.
+pub(super) fn take_u64(text: &mut &[u8]) -> Option<u64> {
+    let blanks = count_while(text, |byte| byte == b' ');
+    take_digits(text, blanks)?
+}
+
+/// [`take_u64`] for numbers below 2^32.
+pub(super) fn take_u32(text: &mut &[u8]) -> Option<u32> {
+    u32::try_from(take_u64(text)?).ok()
+}
+
+/// The number that `text` ends with: blanks, digits, and nothing after them.
+pub(super) fn last_u64(mut text: &[u8]) -> Option<u64> {
+    let number = take_u64(&mut text)?;
+    text.is_empty().then_some(number)
+}
+
+/// [`last_u64`] for numbers below 2^32.
+pub(super) fn last_u32(text: &[u8]) -> Option<u32> {
+    u32::try_from(last_u64(text)?).ok()
+}
+
+/// `strtol(text, NULL, 10)` where a `long` has 64 bits: white space, a sign, digits; the rest is
+/// ignored and no digit at all means 0. `None`: out of range.
+pub(super) fn c_long(text: &[u8]) -> Option<i64> {
+    let Some(number) = c_number(text) else {
+        return Some(0);
+    };
+    let magnitude = i128::from(number.magnitude?);
+    i64::try_from(if number.negative {
+        -magnitude
+    } else {
+        magnitude
+    })
+    .ok()
+}
+
+/// `strtoul(text, &end, 10)` where an `unsigned long` has 64 bits: as [`c_long`], and a minus sign
+/// negates modulo 2^64. `None`: out of range, or not one digit.
+pub(super) fn c_unsigned_long(text: &[u8]) -> Option<u64> {
+    let number = c_number(text)?;
+    let magnitude = number.magnitude?;
+    Some(if number.negative {
+        magnitude.wrapping_neg()
+    } else {
+        magnitude
+    })
+}
+
+/// Appends `number` in decimal.
+pub(super) fn push_u64(out: &mut Vec<u8>, mut number: u64) {
+    const DIGITS_MAX: usize = 20; // of 2^64 - 1
+    let mut digits = [0; DIGITS_MAX];
+    let mut start = DIGITS_MAX;
+    loop {
+        start -= 1;
+        digits[start] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[start..]);
+}
+
+/// What C's readers find before they look at the range.
+struct CNumber {
+    negative: bool,
+    /// `None`: 2^64 or more.
+    magnitude: Option<u64>,
+}
+
+/// `None`: there is no digit after the white space and the sign.
+fn c_number(mut text: &[u8]) -> Option<CNumber> {
+    let blanks = count_while(text, is_c_space);
+    let sign = text
+        .get(blanks)
+        .copied()
+        .filter(|byte| matches!(byte, b'+' | b'-'));
+    let prefix = blanks + usize::from(sign.is_some());
+    let magnitude = take_digits(&mut text, prefix)?;
+    Some(CNumber {
+        negative: sign == Some(b'-'),
+        magnitude,
+    })
+}
+
+/// `isspace` in the C locale.
+fn is_c_space(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\t'..=b'\r')
+}
+
+/// Takes `prefix` bytes, then every digit that follows. `None`: no digit follows; `Some(None)`:
+/// the number is 2^64 or more. Leading zeros are no overflow, however many.
+fn take_digits(text: &mut &[u8], prefix: usize) -> Option<Option<u64>> {
+    let rest = &text[prefix..];
+    let count = count_while(rest, |byte| byte.is_ascii_digit());
+    let (digits, rest) = rest.split_at(count);
+    *text = rest;
+    (count > 0).then(|| decimal(digits))
+}
+
+/// The value of `digits`; `None`: 2^64 or more.
+fn decimal(digits: &[u8]) -> Option<u64> {
+    // Nineteen digits always fit: the usual number is read without a check a digit.
+    if digits.len() < 20 {
+        return Some(
+            digits
+                .iter()
+                .fold(0, |value, digit| value * 10 + u64::from(digit - b'0')),
+        );
+    }
+    digits.iter().try_fold(0_u64, |value, digit| {
+        value.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
+    })
+}
+
+fn count_while(bytes: &[u8], wanted: impl Fn(u8) -> bool) -> usize {
+    bytes
+        .iter()
+        .position(|byte| !wanted(*byte))
+        .unwrap_or(bytes.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_blanks_and_then_digits_taken_greedily() {
+        for (text, number, rest) in [
+            ("1", Some(1), ""),
+            ("  12 3", Some(12), " 3"),
+            ("7x", Some(7), "x"),
+            ("00000000000000000000000000000000000042", Some(42), ""),
+            ("18446744073709551615", Some(u64::MAX), ""),
+        ] {
+            let mut left = text.as_bytes();
+            assert_eq!(take_u64(&mut left), number, "{text:?}");
+            assert_eq!(left, rest.as_bytes(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_refused() {
+        for text in [
+            "",
+            " ",
+            "x",
+            "\t1",
+            "+1",
+            "-1",
+            "18446744073709551616",
+            "99999999999999999999",
+        ] {
+            assert_eq!(take_u64(&mut text.as_bytes()), None, "{text:?}");
+        }
+        assert_eq!(take_u32(&mut &b"4294967295"[..]), Some(u32::MAX));
+        assert_eq!(take_u32(&mut &b"4294967296"[..]), None);
+    }
+
+    #[test]
+    fn a_last_number_has_nothing_after_it() {
+        assert_eq!(last_u64(b" 1"), Some(1));
+        assert_eq!(last_u64(b"1 "), None);
+        assert_eq!(last_u64(b"1x"), None);
+        assert_eq!(last_u32(b"4294967295"), Some(u32::MAX));
+        assert_eq!(last_u32(b"4294967296"), None);
+    }
+
+    #[test]
+    fn c_long_reads_what_strtol_reads() {
+        for (text, number) in [
+            ("", Some(0)),
+            ("x", Some(0)),
+            ("- 1", Some(0)),
+            ("+", Some(0)),
+            (" \t\n\x0b\x0c\r5x", Some(5)),
+            ("+5", Some(5)),
+            ("-5", Some(-5)),
+            ("--5", Some(0)),
+            ("0x10", Some(0)),
+            ("9223372036854775807", Some(i64::MAX)),
+            ("9223372036854775808", None),
+            ("-9223372036854775808", Some(i64::MIN)),
+            ("-9223372036854775809", None),
+            ("99999999999999999999999", None),
+        ] {
+            assert_eq!(c_long(text.as_bytes()), number, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn c_unsigned_long_reads_what_strtoul_reads() {
+        for (text, number) in [
+            ("", None),
+            ("x", None),
+            ("- 1", None),
+            (" \t+3 4", Some(3)),
+            ("-1", Some(u64::MAX)),
+            ("-18446744073709551615", Some(1)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("-18446744073709551616", None),
+        ] {
+            assert_eq!(c_unsigned_long(text.as_bytes()), number, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_are_written_as_the_standard_library_writes_them() {
+        let powers = (0..20).map(|exponent| 10_u64.pow(exponent));
+        for number in powers
+            .flat_map(|power| [power - 1, power, power + 1])
+            .chain([u64::MAX])
+        {
+            let mut out = b"> ".to_vec();
+            push_u64(&mut out, number);
+            assert_eq!(out, format!("> {number}").into_bytes());
+        }
+    }
+}

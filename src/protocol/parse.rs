@@ -1,0 +1,497 @@
+//! One line of the protocol, already complete, as a request.
+//!
+//! This is the grammar and nothing else: where a line ends, what becomes of a body and how much
+//! may be kept is [`super::decode`]'s business. The rules are those of beanstalkd 1.12's
+//! behaviour, not only of `protocol.txt`, which leaves most errors open; `table` in the tests
+//! below lists them.
+//!
+//! * A command is recognised by how its line begins, by the first row of [`COMMANDS`] that fits:
+//!   `quitting` quits, `reserve-jobs 1` is a misspelt `reserve`, `delete` without a blank is
+//!   unknown.
+//! * A command whose arguments cannot be read is refused and not counted; the exceptions
+//!   (trailing bytes after `put`, a bad name in `pause-tube`) are counted because beanstalkd
+//!   counts before it checks those.
+
+use memchr::memchr;
+
+use super::number::{c_long, c_unsigned_long, last_u32, last_u64, take_u32, take_u64};
+use super::{Command, Op, Refusal, Request};
+use crate::types::{JobId, is_tube_name, is_tube_name_byte};
+
+/// Reads what follows the word. `None`: `BAD_FORMAT`, uncounted.
+type Reader = for<'a> fn(&'a [u8]) -> Option<Request<'a>>;
+
+/// How a line begins, and who reads the rest. The order matters where one word begins another.
+const COMMANDS: [(&[u8], Reader); 25] = [
+    (b"put ", |_| None), // Every line that is a `put` has gone to `put` before.
+    (b"peek ", |rest| id(rest, Command::Peek)),
+    (b"peek-ready", |rest| alone(rest, Command::PeekReady)),
+    (b"peek-delayed", |rest| alone(rest, Command::PeekDelayed)),
+    (b"peek-buried", |rest| alone(rest, Command::PeekBuried)),
+    (b"reserve-with-timeout ", reserve_with_timeout),
+    (b"reserve-job ", |rest| id(rest, Command::ReserveJob)),
+    (b"reserve", |rest| {
+        alone(
+            rest,
+            Command::Reserve {
+                timeout: None,
+                op: Op::Reserve,
+            },
+        )
+    }),
+    (b"delete ", |rest| id(rest, Command::Delete)),
+    (b"release ", release),
+    (b"bury ", bury),
+    (b"kick ", kick),
+    (b"kick-job ", |rest| id(rest, Command::KickJob)),
+    (b"touch ", |rest| id(rest, Command::Touch)),
+    (b"stats-job ", |rest| id(rest, Command::StatsJob)),
+    (b"stats-tube ", |rest| tube(rest, Command::StatsTube)),
+    (b"stats", |rest| alone(rest, Command::Stats)),
+    (b"use ", |rest| tube(rest, Command::Use)),
+    (b"watch ", |rest| tube(rest, Command::Watch)),
+    (b"ignore ", |rest| tube(rest, Command::Ignore)),
+    (b"list-tubes-watched", |rest| {
+        alone(rest, Command::ListTubesWatched)
+    }),
+    (b"list-tube-used", |rest| alone(rest, Command::ListTubeUsed)),
+    (b"list-tubes", |rest| alone(rest, Command::ListTubes)),
+    (b"quit", |_| command(Command::Quit)),
+    (b"pause-tube", pause_tube),
+];
+
+/// What a `put` line announces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PutLine {
+    /// Smaller is more urgent.
+    pub(super) pri: u32,
+    /// Seconds.
+    pub(super) delay: u32,
+    /// Seconds, at least 1.
+    pub(super) ttr: u32,
+    /// Bytes of the body, its trailing CR LF not counted.
+    pub(super) body_size: u32,
+    /// Bytes follow the last number. That is an error, but one that weighs less than a body too
+    /// big, so the line alone cannot say which.
+    pub(super) trailing: bool,
+}
+
+/// Reads a `put` line, without its CR LF. `None`: it is none, or its numbers cannot be read; then
+/// [`line()`] says what is wrong.
+pub(super) fn put(line: &[u8]) -> Option<PutLine> {
+    let mut rest = line.strip_prefix(b"put ")?;
+    let put = PutLine {
+        pri: take_u32(&mut rest)?,
+        delay: take_u32(&mut rest)?,
+        ttr: take_u32(&mut rest)?.max(1),
+        body_size: take_u32(&mut rest)?,
+        trailing: !rest.is_empty(),
+    };
+    // Whatever was read is digits and blanks: only what is left could hide a NUL.
+    (!has_nul(rest)).then_some(put)
+}
+
+/// Reads any other line, without its CR LF.
+pub(super) fn line(line: &[u8]) -> Request<'_> {
+    if has_nul(line) {
+        return Request::refused(Refusal::BadFormat, None);
+    }
+    let fits = |(word, _): &&(&[u8], Reader)| line.starts_with(word);
+    match COMMANDS.iter().find(fits) {
+        Some((word, read)) => {
+            read(&line[word.len()..]).unwrap_or(Request::refused(Refusal::BadFormat, None))
+        }
+        None => Request::refused(Refusal::UnknownCommand, None),
+    }
+}
+
+/// beanstalkd keeps lines as C strings: a NUL would end one early.
+fn has_nul(line: &[u8]) -> bool {
+    memchr(0, line).is_some()
+}
+
+fn command(command: Command<'_>) -> Option<Request<'_>> {
+    Some(Request::Command(command))
+}
+
+/// A command without arguments: the word is the whole line.
+fn alone<'a>(rest: &[u8], this: Command<'a>) -> Option<Request<'a>> {
+    if rest.is_empty() { command(this) } else { None }
+}
+
+/// A command whose only argument is a job id.
+fn id<'a>(rest: &'a [u8], this: fn(JobId) -> Command<'a>) -> Option<Request<'a>> {
+    command(this(JobId(last_u64(rest)?)))
+}
+
+/// A command whose only argument is a tube name: all the rest of the line, blanks included.
+fn tube<'a>(rest: &'a [u8], this: fn(&'a str) -> Command<'a>) -> Option<Request<'a>> {
+    command(this(tube_name(rest)?))
+}
+
+fn tube_name(name: &[u8]) -> Option<&str> {
+    is_tube_name(name)
+        .then(|| std::str::from_utf8(name).ok())
+        .flatten()
+}
+
+/// The timeout is read by C's rules and cut to 32 bits; a negative one waits for ever.
+fn reserve_with_timeout(rest: &[u8]) -> Option<Request<'_>> {
+    let seconds = c_long(rest)? as i32;
+    command(Command::Reserve {
+        timeout: u32::try_from(seconds).ok(),
+        op: Op::ReserveWithTimeout,
+    })
+}
+
+fn release(mut rest: &[u8]) -> Option<Request<'_>> {
+    let id = JobId(take_u64(&mut rest)?);
+    let pri = take_u32(&mut rest)?;
+    command(Command::Release {
+        id,
+        pri,
+        delay: last_u32(rest)?,
+    })
+}
+
+fn bury(mut rest: &[u8]) -> Option<Request<'_>> {
+    let id = JobId(take_u64(&mut rest)?);
+    command(Command::Bury {
+        id,
+        pri: last_u32(rest)?,
+    })
+}
+
+/// The bound is read by C's rules and cut to 32 bits.
+fn kick(rest: &[u8]) -> Option<Request<'_>> {
+    command(Command::Kick {
+        bound: c_unsigned_long(rest)? as u32,
+    })
+}
+
+/// Blanks, which may be none, then the longest run of name bytes, then the delay. Only then is the
+/// name as a whole looked at, and by then the command counts.
+fn pause_tube(rest: &[u8]) -> Option<Request<'_>> {
+    let blanks = rest.iter().take_while(|byte| **byte == b' ').count();
+    let name_size = rest[blanks..]
+        .iter()
+        .take_while(|byte| is_tube_name_byte(**byte))
+        .count();
+    if name_size == 0 {
+        return None;
+    }
+    let (name, rest) = rest[blanks..].split_at(name_size);
+    let delay = last_u32(rest)?;
+    match tube_name(name) {
+        Some(tube) => command(Command::PauseTube { tube, delay }),
+        None => Some(Request::refused(Refusal::BadFormat, Some(Op::PauseTube))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BAD_FORMAT: Request<'_> = Request::refused(Refusal::BadFormat, None);
+    const BAD_FORMAT_COUNTED: Request<'_> =
+        Request::refused(Refusal::BadFormat, Some(Op::PauseTube));
+    const UNKNOWN: Request<'_> = Request::refused(Refusal::UnknownCommand, None);
+
+    fn table() -> Vec<(&'static [u8], Request<'static>)> {
+        use Command::*;
+        let run = Request::Command;
+        let id = JobId(1);
+        let wait = |timeout| {
+            run(Reserve {
+                timeout,
+                op: Op::ReserveWithTimeout,
+            })
+        };
+        vec![
+            // Job ids: blanks, digits, and nothing behind them.
+            (b"peek 1", run(Peek(id))),
+            (b"peek    1", run(Peek(id))),
+            (b"peek 000000000000000000000000001", run(Peek(id))),
+            (b"peek 18446744073709551615", run(Peek(JobId(u64::MAX)))),
+            (b"peek 18446744073709551616", BAD_FORMAT),
+            (b"peek 1 ", BAD_FORMAT),
+            (b"peek 1x", BAD_FORMAT),
+            (b"peek -1", BAD_FORMAT),
+            (b"peek +1", BAD_FORMAT),
+            (b"peek \t1", BAD_FORMAT),
+            (b"peek ", BAD_FORMAT),
+            (b"peek\t1", UNKNOWN),
+            (b"peek", UNKNOWN),
+            (b"delete 1", run(Delete(id))),
+            (b"delete ", BAD_FORMAT),
+            (b"delete 1 ", BAD_FORMAT),
+            (b"delete", UNKNOWN),
+            (b"touch 1", run(Touch(id))),
+            (b"touch x", BAD_FORMAT),
+            (b"touch", UNKNOWN),
+            (b"reserve-job 1", run(ReserveJob(id))),
+            (b"reserve-job 1x", BAD_FORMAT),
+            (b"kick-job 1", run(KickJob(id))),
+            (b"kick-job", UNKNOWN),
+            (b"kick-jobs 1", UNKNOWN),
+            (b"stats-job 1", run(StatsJob(id))),
+            (b"stats-job -1", BAD_FORMAT),
+            // Words that stand alone.
+            (b"peek-ready", run(PeekReady)),
+            (b"peek-delayed", run(PeekDelayed)),
+            (b"peek-buried", run(PeekBuried)),
+            (
+                b"reserve",
+                run(Reserve {
+                    timeout: None,
+                    op: Op::Reserve,
+                }),
+            ),
+            (b"stats", run(Stats)),
+            (b"list-tubes", run(ListTubes)),
+            (b"list-tube-used", run(ListTubeUsed)),
+            (b"list-tubes-watched", run(ListTubesWatched)),
+            (b"peek-ready ", BAD_FORMAT),
+            (b"peek-readyx", BAD_FORMAT),
+            (b"peek-delayed 1", BAD_FORMAT),
+            (b"peek-buried\r", BAD_FORMAT),
+            (b"reserve 1", BAD_FORMAT),
+            (b"stats x", BAD_FORMAT),
+            (b"list-tubes ", BAD_FORMAT),
+            (b"list-tube-used x", BAD_FORMAT),
+            (b"list-tubes-watched\nx", BAD_FORMAT),
+            (b"list-tube", UNKNOWN),
+            // The beginning of the line decides: a longer word cut short is a shorter one misspelt.
+            (b"reserve-with-timeout", BAD_FORMAT),
+            (b"reserve-job", BAD_FORMAT),
+            (b"reserve-jobs 1", BAD_FORMAT),
+            (b"stats-job", BAD_FORMAT),
+            (b"stats-tube", BAD_FORMAT),
+            (b"quit", run(Quit)),
+            (b"quitting 1 2", run(Quit)),
+            // A timeout as strtol reads it, cut to 32 bits; negative: for ever.
+            (b"reserve-with-timeout 0", wait(Some(0))),
+            (b"reserve-with-timeout 10", wait(Some(10))),
+            (b"reserve-with-timeout \t\n +10 x", wait(Some(10))),
+            (b"reserve-with-timeout ", wait(Some(0))),
+            (b"reserve-with-timeout x", wait(Some(0))),
+            (b"reserve-with-timeout - 1", wait(Some(0))),
+            (b"reserve-with-timeout -1", wait(None)),
+            (
+                b"reserve-with-timeout 2147483647",
+                wait(Some(i32::MAX as u32)),
+            ),
+            (b"reserve-with-timeout 2147483648", wait(None)),
+            (b"reserve-with-timeout 4294967296", wait(Some(0))),
+            (b"reserve-with-timeout 9223372036854775807", wait(None)),
+            (b"reserve-with-timeout -9223372036854775808", wait(Some(0))),
+            (b"reserve-with-timeout 9223372036854775808", BAD_FORMAT),
+            (b"reserve-with-timeout -9223372036854775809", BAD_FORMAT),
+            // Several numbers.
+            (
+                b"release 1 2 3",
+                run(Release {
+                    id,
+                    pri: 2,
+                    delay: 3,
+                }),
+            ),
+            (
+                b"release  1  2  3",
+                run(Release {
+                    id,
+                    pri: 2,
+                    delay: 3,
+                }),
+            ),
+            (b"release 1 4294967295 4294967295", {
+                run(Release {
+                    id,
+                    pri: u32::MAX,
+                    delay: u32::MAX,
+                })
+            }),
+            (b"release 1 4294967296 3", BAD_FORMAT),
+            (b"release 1 2 4294967296", BAD_FORMAT),
+            (b"release 1 2 3 ", BAD_FORMAT),
+            (b"release 1 2", BAD_FORMAT),
+            (b"release 1x2x3", BAD_FORMAT),
+            (b"release", UNKNOWN),
+            (b"bury 1 2", run(Bury { id, pri: 2 })),
+            (b"bury 1 2 3", BAD_FORMAT),
+            (b"bury 1 4294967296", BAD_FORMAT),
+            (b"bury 1", BAD_FORMAT),
+            (b"bury", UNKNOWN),
+            // A bound as strtoul reads it, cut to 32 bits.
+            (b"kick 3", run(Kick { bound: 3 })),
+            (b"kick  \t+3 x", run(Kick { bound: 3 })),
+            (b"kick -1", run(Kick { bound: u32::MAX })),
+            (b"kick 4294967297", run(Kick { bound: 1 })),
+            (b"kick 18446744073709551615", run(Kick { bound: u32::MAX })),
+            (b"kick 18446744073709551616", BAD_FORMAT),
+            (b"kick ", BAD_FORMAT),
+            (b"kick x", BAD_FORMAT),
+            (b"kick - 1", BAD_FORMAT),
+            (b"kick", UNKNOWN),
+            // Names: all the rest of the line.
+            (b"use a", run(Use("a"))),
+            (b"use default", run(Use("default"))),
+            (b"use aZ09-+/;.$_()", run(Use("aZ09-+/;.$_()"))),
+            (b"watch a", run(Watch("a"))),
+            (b"ignore a", run(Ignore("a"))),
+            (b"stats-tube a", run(StatsTube("a"))),
+            (b"use ", BAD_FORMAT),
+            (b"use  a", BAD_FORMAT),
+            (b"use a ", BAD_FORMAT),
+            (b"use a b", BAD_FORMAT),
+            (b"use -a", BAD_FORMAT),
+            (b"use a\r", BAD_FORMAT),
+            (b"use \xc3\xa4", BAD_FORMAT),
+            (b"watch *", BAD_FORMAT),
+            (b"ignore -", BAD_FORMAT),
+            (b"stats-tube ", BAD_FORMAT),
+            (b"use", UNKNOWN),
+            (b"watch", UNKNOWN),
+            (b"ignore", UNKNOWN),
+            // A name, then a number; the blanks before the name may be any, even none.
+            (
+                b"pause-tube a 1",
+                run(PauseTube {
+                    tube: "a",
+                    delay: 1,
+                }),
+            ),
+            (
+                b"pause-tubea 1",
+                run(PauseTube {
+                    tube: "a",
+                    delay: 1,
+                }),
+            ),
+            (
+                b"pause-tube   a   1",
+                run(PauseTube {
+                    tube: "a",
+                    delay: 1,
+                }),
+            ),
+            (
+                b"pause-tube a 4294967295",
+                run(PauseTube {
+                    tube: "a",
+                    delay: u32::MAX,
+                }),
+            ),
+            (b"pause-tube a 4294967296", BAD_FORMAT),
+            (b"pause-tube a 1 ", BAD_FORMAT),
+            (b"pause-tube a", BAD_FORMAT),
+            (b"pause-tube a1", BAD_FORMAT),
+            (b"pause-tube *a 1", BAD_FORMAT),
+            (b"pause-tube a*1", BAD_FORMAT),
+            (b"pause-tube ", BAD_FORMAT),
+            (b"pause-tube", BAD_FORMAT),
+            (b"pause-tube -a 1", BAD_FORMAT_COUNTED),
+            // A NUL spoils a line before anything else is looked at; other bytes do not.
+            (b"\0", BAD_FORMAT),
+            (b"stats\0", BAD_FORMAT),
+            (b"quit\0", BAD_FORMAT),
+            (b"nonsense\0", BAD_FORMAT),
+            (b"put 1 2 3 4\0", BAD_FORMAT),
+            (b"\xff", UNKNOWN),
+            (b"", UNKNOWN),
+            (b" stats", UNKNOWN),
+            (b"STATS", UNKNOWN),
+            (b"put", UNKNOWN),
+            // `put` with numbers that cannot be read.
+            (b"put ", BAD_FORMAT),
+            (b"put 1 2 3", BAD_FORMAT),
+            (b"put -1 2 3 4", BAD_FORMAT),
+            (b"put 1 2 3 x", BAD_FORMAT),
+            (b"put 4294967296 2 3 4", BAD_FORMAT),
+            (b"put 1 4294967296 3 4", BAD_FORMAT),
+            (b"put 1 2 4294967296 4", BAD_FORMAT),
+            (b"put 1 2 3 4294967296", BAD_FORMAT),
+        ]
+    }
+
+    #[test]
+    fn every_line_says_what_beanstalkd_takes_it_to_say() {
+        for (bytes, request) in table() {
+            assert_eq!(put(bytes), None, "{}", bytes.escape_ascii());
+            assert_eq!(line(bytes), request, "{}", bytes.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_put_line_announces_a_body() {
+        let plain = PutLine {
+            pri: 1,
+            delay: 2,
+            ttr: 3,
+            body_size: 4,
+            trailing: false,
+        };
+        let max = u32::MAX;
+        for (line, expected) in [
+            ("put 1 2 3 4", plain),
+            ("put   1   2   3   4", plain),
+            ("put 1 2 3 00000000000000000000000000000004", plain),
+            ("put 1 2 0 4", PutLine { ttr: 1, ..plain }),
+            (
+                "put 1 2 3 4 ",
+                PutLine {
+                    trailing: true,
+                    ..plain
+                },
+            ),
+            (
+                "put 1 2 3 4x",
+                PutLine {
+                    trailing: true,
+                    ..plain
+                },
+            ),
+            ("put 4294967295 4294967295 4294967295 4294967295", {
+                PutLine {
+                    pri: max,
+                    delay: max,
+                    ttr: max,
+                    body_size: max,
+                    trailing: false,
+                }
+            }),
+        ] {
+            assert_eq!(put(line.as_bytes()), Some(expected), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_name_has_at_most_200_bytes() {
+        let name = "n".repeat(200);
+        let [longest, too_long] = [&name[..], &format!("{name}n")]
+            .map(|name| [format!("use {name}"), format!("pause-tube {name} 1")]);
+        assert_eq!(
+            line(longest[0].as_bytes()),
+            Request::Command(Command::Use(&name))
+        );
+        let pause = Request::Command(Command::PauseTube {
+            tube: &name,
+            delay: 1,
+        });
+        assert_eq!(line(longest[1].as_bytes()), pause);
+        assert_eq!(line(too_long[0].as_bytes()), BAD_FORMAT);
+        assert_eq!(line(too_long[1].as_bytes()), BAD_FORMAT_COUNTED);
+    }
+
+    #[test]
+    fn no_row_hides_a_later_one() {
+        for (at, (word, _)) in COMMANDS.iter().enumerate() {
+            let hidden = |(later, _): &(&[u8], Reader)| later.starts_with(word);
+            assert!(
+                !COMMANDS[at + 1..].iter().any(hidden),
+                "{}",
+                word.escape_ascii()
+            );
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! What a client can ask and what it can be told.
+
+use crate::types::JobId;
+
+/// The commands that `stats` counts, in no particular order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(missing_docs)] // each is the command of that name
+pub enum Op {
+    Put,
+    Peek,
+    PeekReady,
+    PeekDelayed,
+    PeekBuried,
+    Reserve,
+    ReserveWithTimeout,
+    ReserveJob,
+    Delete,
+    Release,
+    Use,
+    Watch,
+    Ignore,
+    Bury,
+    Kick,
+    KickJob,
+    Touch,
+    Stats,
+    StatsJob,
+    StatsTube,
+    ListTubes,
+    ListTubeUsed,
+    ListTubesWatched,
+    PauseTube,
+    Quit,
+}
+
+impl Op {
+    /// How many operations there are: the length of an array indexed by `op as usize`.
+    pub const COUNT: usize = Op::Quit as usize + 1;
+}
+
+/// A well-formed command. Tube names have been checked, a `ttr` of 0 has become 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command<'a> {
+    /// `put`, its body complete and its trailer checked.
+    Put {
+        /// Smaller is more urgent.
+        pri: u32,
+        /// Seconds.
+        delay: u32,
+        /// Seconds, at least 1.
+        ttr: u32,
+        /// The job's body, without the trailing CR LF.
+        body: &'a [u8],
+    },
+    /// `peek`
+    Peek(JobId),
+    /// `peek-ready`
+    PeekReady,
+    /// `peek-delayed`
+    PeekDelayed,
+    /// `peek-buried`
+    PeekBuried,
+    /// `reserve` (no timeout: wait for ever) and `reserve-with-timeout`
+    Reserve {
+        /// Seconds; `None` waits for ever.
+        timeout: Option<u32>,
+        /// Which of the two commands it was, for the counters.
+        op: Op,
+    },
+    /// `reserve-job`
+    ReserveJob(JobId),
+    /// `delete`
+    Delete(JobId),
+    /// `release`
+    Release {
+        /// The job.
+        id: JobId,
+        /// Its new priority.
+        pri: u32,
+        /// Seconds.
+        delay: u32,
+    },
+    /// `bury`
+    Bury {
+        /// The job.
+        id: JobId,
+        /// Its new priority.
+        pri: u32,
+    },
+    /// `touch`
+    Touch(JobId),
+    /// `kick`
+    Kick {
+        /// At most so many jobs.
+        bound: u32,
+    },
+    /// `kick-job`
+    KickJob(JobId),
+    /// `use`
+    Use(&'a str),
+    /// `watch`
+    Watch(&'a str),
+    /// `ignore`
+    Ignore(&'a str),
+    /// `stats`
+    Stats,
+    /// `stats-job`
+    StatsJob(JobId),
+    /// `stats-tube`
+    StatsTube(&'a str),
+    /// `list-tubes`
+    ListTubes,
+    /// `list-tube-used`
+    ListTubeUsed,
+    /// `list-tubes-watched`
+    ListTubesWatched,
+    /// `pause-tube`
+    PauseTube {
+        /// The tube.
+        tube: &'a str,
+        /// Seconds.
+        delay: u32,
+    },
+    /// `quit`
+    Quit,
+}
+
+/// Why a request was refused before it became a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// `BAD_FORMAT`
+    BadFormat,
+    /// `UNKNOWN_COMMAND`
+    UnknownCommand,
+    /// `JOB_TOO_BIG`, after the body has been skipped.
+    JobTooBig,
+    /// `EXPECTED_CRLF`
+    ExpectedCrlf,
+    /// `OUT_OF_MEMORY`, after the body has been skipped: there was no room to receive it.
+    OutOfMemory,
+}
+
+/// One request of a client, decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Request<'a> {
+    /// A command to run.
+    Command(Command<'a>),
+    /// Bytes that are no command; the connection goes on.
+    Refused {
+        /// What to answer.
+        refusal: Refusal,
+        /// The operation whose counter goes up all the same, as in beanstalkd.
+        counted: Option<Op>,
+    },
+}
+
+impl Request<'_> {
+    /// A request that is refused; `counted` is the operation that counts all the same.
+    pub(super) const fn refused(refusal: Refusal, counted: Option<Op>) -> Request<'static> {
+        Request::Refused { refusal, counted }
+    }
+}
+
+/// Everything the server can answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reply<'a> {
+    /// `INSERTED <id>`
+    Inserted(JobId),
+    /// `USING <tube>`
+    Using(&'a str),
+    /// `RESERVED <id> <bytes>` and the body
+    Reserved(JobId, &'a [u8]),
+    /// `FOUND <id> <bytes>` and the body
+    Found(JobId, &'a [u8]),
+    /// `OK <bytes>` and a YAML document (which includes its last newline)
+    Yaml(&'a [u8]),
+    /// `WATCHING <count>`
+    Watching(usize),
+    /// `KICKED <count>`, the answer to `kick`
+    KickedCount(u64),
+    /// `KICKED`, the answer to `kick-job`
+    Kicked,
+    /// `DELETED`
+    Deleted,
+    /// `RELEASED`
+    Released,
+    /// `BURIED`
+    Buried,
+    /// `TOUCHED`
+    Touched,
+    /// `PAUSED`
+    Paused,
+    /// `NOT_FOUND`
+    NotFound,
+    /// `NOT_IGNORED`
+    NotIgnored,
+    /// `DEADLINE_SOON`
+    DeadlineSoon,
+    /// `TIMED_OUT`
+    TimedOut,
+    /// `DRAINING`
+    Draining,
+    /// `OUT_OF_MEMORY`
+    OutOfMemory,
+    /// `INTERNAL_ERROR`
+    InternalError,
+    /// The answer to a request that was refused.
+    Refused(Refusal),
+}

@@ -1,0 +1,397 @@
+//! How durable state changes: the one method by which it does, and what a change leaves behind.
+//!
+//! A record of the log is garbage once a later one replaces it. The queue knows for each job where
+//! its put record is and where the last record of its state, for each paused tube where the pause is
+//! recorded; a change returns the places that it sets free, and compaction asks and tells here what
+//! it moves.
+
+use std::fmt;
+
+use super::Queue;
+use super::job::Job;
+use super::slab::Handle;
+use super::tube::Pause;
+use crate::types::{Change, Counters, JobId, JobState, Place, Time};
+
+/// What became garbage in the log through a change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Applied {
+    /// The change was about a job, or the end of a pause about a tube, that does not exist; nothing
+    /// happened.
+    pub orphan: bool,
+    /// The put record of the job that was deleted, and what it is made of.
+    pub put_freed: Option<(Place, RecordDims)>,
+    /// The update record that the change replaces, or that of the job that was deleted.
+    pub update_freed: Option<Place>,
+    /// The pause record that the change replaces.
+    pub pause_freed: Option<Place>,
+}
+
+/// What the size of a put record depends on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordDims {
+    /// Bytes of the tube's name.
+    pub tube_len: u32,
+    /// Bytes of the body.
+    pub body_size: u32,
+}
+
+impl Applied {
+    const ORPHAN: Applied = Applied {
+        orphan: true,
+        put_freed: None,
+        update_freed: None,
+        pause_freed: None,
+    };
+}
+
+/// A change that no queue can have decided on: the log that it comes from is damaged. Nothing
+/// happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApplyError {
+    /// A job is put that exists.
+    JobExists(JobId),
+    /// A job is put with an id that is never handed out: 0 or 2^64 − 1.
+    IdOutOfRange(JobId),
+    /// An update says that a job is reserved, which is never durable.
+    Reserved(JobId),
+}
+
+impl fmt::Display for ApplyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ApplyError::JobExists(id) => write!(f, "job {id} is put a second time"),
+            ApplyError::IdOutOfRange(id) => write!(f, "no job can have the id {id}"),
+            ApplyError::Reserved(id) => write!(f, "job {id} is recorded as reserved"),
+        }
+    }
+}
+
+impl std::error::Error for ApplyError {}
+
+/// What an update says of a job.
+#[derive(Clone, Copy)]
+struct Durable {
+    state: JobState,
+    pri: u32,
+    delay: u32,
+    deadline: Time,
+    counters: Counters,
+}
+
+/// Changes.
+impl Queue {
+    /// Makes a change, which is recorded at `place` ([`Place::NONE`] without a log).
+    ///
+    /// An update takes the job out of whatever state it is in, reserved or not. A job that is buried
+    /// goes behind those that are; one that was buried already keeps its place among them.
+    ///
+    /// # Errors
+    /// If only damage can have brought this change about.
+    pub fn apply(
+        &mut self,
+        change: &Change<'_>,
+        place: Place,
+        now: Time,
+    ) -> Result<Applied, ApplyError> {
+        match *change {
+            Change::Put {
+                id,
+                tube,
+                pri,
+                delay,
+                ttr,
+                created,
+                body_size,
+            } => {
+                let mut job = Job::new(id, self.default_tube, place);
+                (job.created, job.body_size) = (created, body_size);
+                (job.pri, job.delay, job.ttr) = (pri, delay, ttr);
+                self.apply_put(tube, job, now)
+            }
+            Change::Update {
+                id,
+                state,
+                pri,
+                delay,
+                deadline,
+                counters,
+            } => {
+                let state = Durable {
+                    state,
+                    pri,
+                    delay,
+                    deadline,
+                    counters,
+                };
+                self.apply_update(id, state, place, now)
+            }
+            Change::Delete { id } => Ok(self.apply_delete(id, now)),
+            Change::Pause {
+                tube, duration: 0, ..
+            } => Ok(self.apply_unpause(tube, now)),
+            Change::Pause {
+                tube,
+                duration,
+                until,
+            } => {
+                let holds = self.is_replaying;
+                Ok(self.apply_pause(
+                    tube,
+                    Pause {
+                        until,
+                        duration,
+                        place,
+                        holds,
+                    },
+                    now,
+                ))
+            }
+        }
+    }
+
+    fn apply_put(&mut self, tube: &str, mut job: Job, now: Time) -> Result<Applied, ApplyError> {
+        let Job {
+            id, delay, created, ..
+        } = job;
+        if id.0 == 0 || id.0 == u64::MAX {
+            return Err(ApplyError::IdOutOfRange(id));
+        }
+        if self.jobs.find(id).is_some() {
+            return Err(ApplyError::JobExists(id));
+        }
+        self.set_next_id(JobId(id.0 + 1));
+        let tube = self.tubes.find_or_create(tube);
+        job.tube = tube;
+        let job = self.jobs.insert(job);
+        if delay == 0 {
+            self.attach(job, JobState::Ready);
+        } else {
+            self.jobs.side_mut(job).deadline = created.plus_seconds(delay);
+            self.attach(job, JobState::Delayed);
+        }
+        self.tubes[tube].total_jobs += 1;
+        self.total_jobs += 1;
+        self.settle(tube, now);
+        Ok(Applied::default())
+    }
+
+    fn apply_update(
+        &mut self,
+        id: JobId,
+        new: Durable,
+        place: Place,
+        now: Time,
+    ) -> Result<Applied, ApplyError> {
+        if new.state == JobState::Reserved {
+            return Err(ApplyError::Reserved(id));
+        }
+        let Some(job) = self.jobs.find(id) else {
+            return Ok(Applied::ORPHAN);
+        };
+        let update_freed = self.record_update(job, place);
+        if new.state == JobState::Buried && self.jobs[job].state == JobState::Buried {
+            self.set_durable(job, new);
+        } else {
+            self.detach(job);
+            self.set_durable(job, new);
+            self.attach(job, new.state);
+        }
+        self.settle(self.jobs[job].tube, now);
+        Ok(Applied {
+            update_freed,
+            ..Applied::default()
+        })
+    }
+
+    fn set_durable(&mut self, handle: Handle<Job>, new: Durable) {
+        let job = &mut self.jobs[handle];
+        job.pri = new.pri;
+        job.delay = new.delay;
+        let side = self.jobs.side_mut(handle);
+        side.counters = new.counters;
+        side.deadline = new.deadline;
+    }
+
+    fn apply_delete(&mut self, id: JobId, now: Time) -> Applied {
+        let Some(handle) = self.jobs.find(id) else {
+            return Applied::ORPHAN;
+        };
+        self.detach(handle);
+        let update_freed = existing(self.jobs.side(handle).update_place);
+        let job = self.jobs.remove(handle);
+        let tube = &mut self.tubes[job.tube];
+        tube.deletes += 1;
+        let dims = RecordDims {
+            tube_len: tube.name.len() as u32,
+            body_size: job.body_size,
+        };
+        self.settle(job.tube, now);
+        let put_freed = existing(job.place).map(|place| (place, dims));
+        Applied {
+            put_freed,
+            update_freed,
+            ..Applied::default()
+        }
+    }
+
+    fn apply_pause(&mut self, name: &str, pause: Pause, now: Time) -> Applied {
+        let handle = self.tubes.find_or_create(name);
+        let tube = &mut self.tubes[handle];
+        tube.pauses += 1;
+        let before = tube.pause.replace(pause);
+        self.settle(handle, now);
+        Applied {
+            pause_freed: before.and_then(|pause| existing(pause.place)),
+            ..Applied::default()
+        }
+    }
+
+    fn apply_unpause(&mut self, name: &str, now: Time) -> Applied {
+        let Some(handle) = self.tubes.find(name) else {
+            return Applied::ORPHAN;
+        };
+        let tube = &mut self.tubes[handle];
+        tube.pauses += 1;
+        let before = tube.pause.take();
+        self.settle(handle, now);
+        Applied {
+            pause_freed: before.and_then(|pause| existing(pause.place)),
+            ..Applied::default()
+        }
+    }
+
+    /// Takes a job out of where its state has it. Its tube must be settled afterwards.
+    pub(super) fn detach(&mut self, job: Handle<Job>) {
+        let Job {
+            tube,
+            at,
+            state,
+            pri,
+            ..
+        } = self.jobs[job];
+        let jobs = &mut self.jobs;
+        let holder = &mut self.tubes[tube];
+        match state {
+            JobState::Ready => drop(holder.ready.remove(at, |job, at| jobs.moved(job, at))),
+            JobState::Delayed => drop(holder.delayed.remove(at, |job, at| jobs.moved(job, at))),
+            JobState::Buried => holder.buried.unlink(jobs, job),
+            JobState::Reserved => self.take_from_reserver(job),
+        }
+        self.tubes[tube].counts.leave(state, pri);
+        self.counts.leave(state, pri);
+    }
+
+    /// Puts a job, which is nowhere, to where `state` has it. Its tube must be settled afterwards.
+    pub(super) fn attach(&mut self, job: Handle<Job>, state: JobState) {
+        self.jobs[job].state = state;
+        let Job { tube, pri, .. } = self.jobs[job];
+        let (ready_key, due_key) = (self.jobs[job].ready_key(), self.jobs.due_key(job));
+        let jobs = &mut self.jobs;
+        let holder = &mut self.tubes[tube];
+        match state {
+            JobState::Ready => {
+                holder
+                    .ready
+                    .push(ready_key, job, |job, at| jobs.moved(job, at));
+                jobs.trim(job);
+            }
+            JobState::Delayed => holder
+                .delayed
+                .push(due_key, job, |job, at| jobs.moved(job, at)),
+            JobState::Buried => holder.buried.push_back(jobs, job),
+            JobState::Reserved => self.give_to_reserver(job, due_key),
+        }
+        self.tubes[tube].counts.enter(state, pri);
+        self.counts.enter(state, pri);
+    }
+}
+
+/// Where records are.
+impl Queue {
+    /// The job's [`Queue::snapshot`] has been logged at `place`. Unlike [`Queue::apply`] with that
+    /// update, which is what replay does, this leaves a reserved job with its client. Returns the
+    /// update record that is garbage now: the one before, or, of a job that is gone, this one.
+    pub fn note_update(&mut self, id: JobId, place: Place) -> Option<Place> {
+        match self.jobs.find(id) {
+            Some(job) => self.record_update(job, place),
+            None => existing(place),
+        }
+    }
+
+    /// Whether `place` is where the job's put record is.
+    #[must_use]
+    pub fn put_is_at(&self, id: JobId, place: Place) -> bool {
+        self.jobs
+            .find(id)
+            .is_some_and(|job| self.jobs[job].place == place)
+    }
+
+    /// Whether `place` is where the last record of the job's state is.
+    #[must_use]
+    pub fn update_is_at(&self, id: JobId, place: Place) -> bool {
+        let job = self.jobs.find(id);
+        job.is_some_and(|job| self.jobs.side(job).update_place == place)
+    }
+
+    /// Whether `place` is where the record of the tube's pause is.
+    #[must_use]
+    pub fn pause_is_at(&self, tube: &str, place: Place) -> bool {
+        let pause = self
+            .tubes
+            .find(tube)
+            .and_then(|tube| self.tubes[tube].pause.as_ref());
+        pause.is_some_and(|pause| pause.place == place)
+    }
+
+    /// The job's put record has moved; `false`, and nothing happens, if it was not at `from`.
+    pub fn move_put(&mut self, id: JobId, from: Place, to: Place) -> bool {
+        let Some(job) = self.jobs.find(id) else {
+            return false;
+        };
+        replace_if(&mut self.jobs[job].place, from, to)
+    }
+
+    /// The last record of the job's state has moved; `false`, and nothing happens, if it was not at
+    /// `from`.
+    pub fn move_update(&mut self, id: JobId, from: Place, to: Place) -> bool {
+        if from.is_none() || !self.update_is_at(id, from) {
+            return false;
+        }
+        let Some(job) = self.jobs.find(id) else {
+            return false;
+        };
+        replace_if(&mut self.jobs.side_mut(job).update_place, from, to)
+    }
+
+    /// The record of the tube's pause has moved; `false`, and nothing happens, if it was not at
+    /// `from`.
+    pub fn move_pause(&mut self, tube: &str, from: Place, to: Place) -> bool {
+        let Some(tube) = self.tubes.find(tube) else {
+            return false;
+        };
+        let pause = self.tubes[tube].pause.as_mut();
+        pause.is_some_and(|pause| replace_if(&mut pause.place, from, to))
+    }
+
+    /// A record at `place` says all that is durable of the job; returns the one before.
+    fn record_update(&mut self, job: Handle<Job>, place: Place) -> Option<Place> {
+        self.jobs.clear_dirty(job);
+        let side = self.jobs.side_mut(job);
+        let before = std::mem::replace(&mut side.update_place, place);
+        self.jobs.trim(job);
+        existing(before)
+    }
+}
+
+fn existing(place: Place) -> Option<Place> {
+    (!place.is_none()).then_some(place)
+}
+
+fn replace_if(place: &mut Place, from: Place, to: Place) -> bool {
+    let is_there = !from.is_none() && *place == from;
+    if is_there {
+        *place = to;
+    }
+    is_there
+}

@@ -1,0 +1,687 @@
+//! The clients: what each uses, watches, has reserved, and waits for. All of it is volatile.
+//!
+//! A client's reservations are in a heap of its own, by deadline, and the clients are in a heap by
+//! when each next has something due; so timers cost nothing per job. Waiting clients stand in the
+//! queue of every tube they watch, behind the ticket drawn when the wait began: the longest wait is
+//! served first, in whichever tube a job turns up. While a client waits its watch list stays as it
+//! is, and no job that it could have had is left to others that came later.
+//!
+//! A client that disconnects with reservations stays as a ghost, unknown to everybody, until the
+//! timers have made its jobs ready again, a few at a time.
+
+use std::sync::Arc;
+
+use super::Queue;
+use super::heap::{Heap, HeapAt};
+use super::job::{DueKey, Job};
+use super::slab::Handle;
+use super::tube::Tube;
+use crate::types::{ClientId, JobId, JobState, SECOND_NS, Time};
+
+/// Before a reservation runs out its client is not made to wait (`protocol.txt`, `DEADLINE_SOON`).
+const SAFETY_MARGIN_NS: i64 = SECOND_NS;
+
+/// A client.
+pub(super) struct Client {
+    pub(super) used: Handle<Tube>,
+    pub(super) watched: Vec<Handle<Tube>>,
+    pub(super) reserved: Heap<DueKey, Job>,
+    pub(super) wait: Option<Wait>,
+    is_producer: bool,
+    is_worker: bool,
+    /// It has disconnected.
+    is_ghost: bool,
+    /// In the heap of clients by next due time.
+    timer_at: HeapAt,
+}
+
+/// A reserve command that has not been answered.
+pub(super) struct Wait {
+    ticket: u64,
+    until: Option<Time>,
+}
+
+/// Why a wait ended without a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WaitEnd {
+    /// A job that the client has reserved is in its last second.
+    DeadlineSoon,
+    /// The time the client was ready to wait is over.
+    TimedOut,
+}
+
+impl Client {
+    /// When the last second of its first reservation begins.
+    fn margin_begins(&self) -> Option<Time> {
+        let ((deadline, _), _) = self.reserved.first()?;
+        Some(Time(deadline.0.saturating_sub(SAFETY_MARGIN_NS)))
+    }
+
+    /// When something next happens by itself. A reservation runs out *after* its deadline.
+    fn due(&self) -> Option<Time> {
+        match &self.wait {
+            Some(wait) => self.margin_begins().into_iter().chain(wait.until).min(),
+            None => self
+                .reserved
+                .first()
+                .map(|((deadline, _), _)| Time(deadline.0.saturating_add(1))),
+        }
+    }
+}
+
+/// Sessions.
+impl Queue {
+    /// A new client; it uses and watches `default`.
+    ///
+    /// # Panics
+    /// Before [`Queue::finish_replay`].
+    pub fn connect(&mut self) -> ClientId {
+        assert!(
+            !self.is_replaying,
+            "nobody connects before the log has been replayed"
+        );
+        let tube = self.default_tube;
+        let client = self.clients.insert(Client {
+            used: tube,
+            watched: vec![tube],
+            reserved: Heap::new(),
+            wait: None,
+            is_producer: false,
+            is_worker: false,
+            is_ghost: false,
+            timer_at: HeapAt::NOWHERE,
+        });
+        self.tubes[tube].using += 1;
+        self.tubes[tube].watching += 1;
+        self.connections += 1;
+        self.total_connections += 1;
+        ClientId(client.index())
+    }
+
+    /// The client is gone. Its reservations end in order of their deadlines, in [`Queue::tick`];
+    /// until then they count as reserved, by nobody.
+    ///
+    /// # Panics
+    /// If there is no such client, as all methods that take one.
+    pub fn disconnect(&mut self, id: ClientId, now: Time) {
+        self.stop_waiting(id);
+        let handle = self.client_handle(id);
+        self.leave_tubes(handle, now);
+        let client = &mut self.clients[handle];
+        client.is_ghost = true;
+        self.connections -= 1;
+        self.producers -= u64::from(client.is_producer);
+        self.workers -= u64::from(client.is_worker);
+        if client.reserved.is_empty() {
+            self.clients.remove(handle);
+            return;
+        }
+        self.reschedule(handle);
+        self.ghosts.push_back(handle);
+    }
+
+    /// In the order in which beanstalkd does it, because that shows in `list-tubes`.
+    fn leave_tubes(&mut self, handle: Handle<Client>, now: Time) {
+        while !self.clients[handle].watched.is_empty() {
+            let tube = self.clients[handle].watched.swap_remove(0);
+            self.tubes[tube].watching -= 1;
+            self.settle(tube, now);
+        }
+        let used = self.clients[handle].used;
+        self.tubes[used].using -= 1;
+        self.settle(used, now);
+    }
+
+    /// From now on the client counts among the producers.
+    pub fn set_producer(&mut self, id: ClientId) {
+        let client = self.client_handle(id);
+        let first = !std::mem::replace(&mut self.clients[client].is_producer, true);
+        self.producers += u64::from(first);
+    }
+
+    /// From now on the client counts among the workers.
+    pub fn set_worker(&mut self, id: ClientId) {
+        let client = self.client_handle(id);
+        let first = !std::mem::replace(&mut self.clients[client].is_worker, true);
+        self.workers += u64::from(first);
+    }
+
+    /// From now on the client uses this tube, which is created if need be.
+    pub fn use_tube(&mut self, id: ClientId, name: &str, now: Time) {
+        let client = self.client_handle(id);
+        let tube = self.tubes.find_or_create(name);
+        self.tubes[tube].using += 1;
+        let before = std::mem::replace(&mut self.clients[client].used, tube);
+        self.tubes[before].using -= 1;
+        self.settle(before, now);
+    }
+
+    /// The name of the tube that the client uses.
+    #[must_use]
+    pub fn used_tube(&self, id: ClientId) -> &Arc<str> {
+        &self.tubes[self.used(id)].name
+    }
+
+    /// Adds a tube to the client's watch list, creates it if need be, and says how long the list is.
+    ///
+    /// # Panics
+    /// If the client is waiting: it runs no commands then.
+    pub fn watch(&mut self, id: ClientId, name: &str) -> usize {
+        let client = self.idle_client(id);
+        let tube = self.tubes.find_or_create(name);
+        let watched = &mut self.clients[client].watched;
+        if !watched.contains(&tube) {
+            watched.push(tube);
+            self.tubes[tube].watching += 1;
+        }
+        self.clients[client].watched.len()
+    }
+
+    /// Takes a tube off the client's watch list and says how long the list is; `None` if the tube
+    /// is the only one on it, which then stays.
+    ///
+    /// # Panics
+    /// If the client is waiting: it runs no commands then.
+    pub fn ignore(&mut self, id: ClientId, name: &str, now: Time) -> Option<usize> {
+        let client = self.idle_client(id);
+        let tube = self.tubes.find(name);
+        let watched = &mut self.clients[client].watched;
+        if let Some(index) = watched.iter().position(|other| Some(*other) == tube) {
+            if watched.len() == 1 {
+                return None;
+            }
+            let tube = watched.swap_remove(index);
+            self.tubes[tube].watching -= 1;
+            self.settle(tube, now);
+        }
+        Some(self.clients[client].watched.len())
+    }
+
+    /// The names on the client's watch list, in the order of `list-tubes-watched`.
+    pub fn watched(&self, id: ClientId) -> impl ExactSizeIterator<Item = &str> {
+        self.client(id)
+            .watched
+            .iter()
+            .map(|tube| &*self.tubes[*tube].name)
+    }
+}
+
+/// Reservations.
+impl Queue {
+    /// The job that a reserve of this client gets: the smallest (priority, id) of the tubes that it
+    /// watches and that are not paused.
+    #[must_use]
+    pub fn best_ready(&self, id: ClientId, now: Time) -> Option<JobId> {
+        let tubes = self
+            .client(id)
+            .watched
+            .iter()
+            .map(|tube| &self.tubes[*tube]);
+        let first = tubes
+            .filter(|tube| !tube.is_paused(now))
+            .filter_map(|tube| tube.ready.first());
+        first
+            .min_by_key(|(key, _)| *key)
+            .map(|(_, job)| self.jobs[job].id)
+    }
+
+    /// Whether a tube that the client watches has a ready job, be it paused: then a reserve in the
+    /// last second of another reservation waits instead of being told `DEADLINE_SOON`.
+    #[must_use]
+    pub fn has_ready(&self, id: ClientId) -> bool {
+        self.client(id)
+            .watched
+            .iter()
+            .any(|tube| !self.tubes[*tube].ready.is_empty())
+    }
+
+    /// Whether a job that the client has reserved is in its last second, or past it.
+    #[must_use]
+    pub fn deadline_soon(&self, id: ClientId, now: Time) -> bool {
+        self.client(id)
+            .margin_begins()
+            .is_some_and(|begin| begin <= now)
+    }
+
+    /// Hands a ready job to a client until `now` + its time to run, and ends the client's wait. The
+    /// job's counters are dirty from then on.
+    ///
+    /// # Panics
+    /// If the job does not exist or is not ready: it would be handed out twice.
+    pub fn reserve(&mut self, id: ClientId, job: JobId, now: Time) {
+        self.stop_waiting(id);
+        let client = self.client_handle(id);
+        let Some(job) = self.jobs.find(job) else {
+            panic!("job {job}, to be reserved, is gone")
+        };
+        assert_eq!(
+            self.jobs[job].state,
+            JobState::Ready,
+            "a job to be reserved is ready"
+        );
+        self.detach(job);
+        let deadline = now.plus_seconds(self.jobs[job].ttr);
+        let side = self.jobs.side_mut(job);
+        side.deadline = deadline;
+        side.counters.reserves = side.counters.reserves.saturating_add(1);
+        side.reserver = Some(client);
+        self.jobs.mark_dirty(job);
+        self.attach(job, JobState::Reserved);
+        self.settle(self.jobs[job].tube, now);
+    }
+
+    /// Gives the client its whole time to run again, counted from `now`; `false` if it has not
+    /// reserved the job.
+    pub fn touch(&mut self, id: ClientId, job: JobId, now: Time) -> bool {
+        let Some(job) = self.reserved_by(id, job) else {
+            return false;
+        };
+        let client = self.client_handle(id);
+        self.jobs.side_mut(job).deadline = now.plus_seconds(self.jobs[job].ttr);
+        let (at, key, jobs) = (self.jobs[job].at, self.jobs.due_key(job), &mut self.jobs);
+        self.clients[client]
+            .reserved
+            .rekey(at, key, |job, at| jobs.moved(job, at));
+        self.reschedule(client);
+        true
+    }
+
+    /// Whether the client has reserved the job.
+    #[must_use]
+    pub fn is_reserved_by(&self, id: ClientId, job: JobId) -> bool {
+        self.reserved_by(id, job).is_some()
+    }
+
+    /// Whether `delete` finds the job: it exists, and nobody else has reserved it.
+    #[must_use]
+    pub fn deletable(&self, id: ClientId, job: JobId) -> bool {
+        let free = |job| self.jobs[job].state != JobState::Reserved;
+        self.jobs.find(job).is_some_and(free) || self.is_reserved_by(id, job)
+    }
+
+    fn reserved_by(&self, id: ClientId, job: JobId) -> Option<Handle<Job>> {
+        let client = self.client_handle(id);
+        self.jobs
+            .find(job)
+            .filter(|job| self.jobs.side(*job).reserver == Some(client))
+    }
+}
+
+/// Waiting.
+impl Queue {
+    /// The client waits for a job, until `until` or for ever, behind those that already wait.
+    ///
+    /// # Panics
+    /// If it waits already.
+    pub fn wait(&mut self, id: ClientId, until: Option<Time>) {
+        let handle = self.idle_client(id);
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.clients[handle].wait = Some(Wait { ticket, until });
+        self.waiting += 1;
+        self.for_each_watched(handle, |tube| tube.waiters.insert((ticket, id)));
+        self.reschedule(handle);
+    }
+
+    /// Whether the client waits for a job.
+    #[must_use]
+    pub fn is_waiting(&self, id: ClientId) -> bool {
+        self.client(id).wait.is_some()
+    }
+
+    /// Ends the client's wait; `false` if it did not wait.
+    pub fn stop_waiting(&mut self, id: ClientId) -> bool {
+        let handle = self.client_handle(id);
+        let Some(wait) = self.clients[handle].wait.take() else {
+            return false;
+        };
+        self.waiting -= 1;
+        self.for_each_watched(handle, |tube| tube.waiters.remove(&(wait.ticket, id)));
+        self.reschedule(handle);
+        true
+    }
+
+    /// The client that is to get a job now, and the job: of all tubes that are not paused and have
+    /// both a ready job and a waiting client, the best job, and whoever has waited longest for its
+    /// tube. Nothing changes; [`Queue::reserve`] makes it so.
+    #[must_use]
+    pub fn next_match(&self) -> Option<(ClientId, JobId)> {
+        let (_, tube) = self.matches.first()?;
+        let tube = &self.tubes[tube];
+        let (_, client) = tube.waiters.first()?;
+        let (_, job) = tube.ready.first()?;
+        Some((*client, self.jobs[job].id))
+    }
+
+    fn for_each_watched(
+        &mut self,
+        client: Handle<Client>,
+        mut change: impl FnMut(&mut Tube) -> bool,
+    ) {
+        for index in 0..self.clients[client].watched.len() {
+            let tube = self.clients[client].watched[index];
+            assert!(
+                change(&mut self.tubes[tube]),
+                "a wait stands in the queue of each tube once"
+            );
+            self.reindex(tube);
+        }
+    }
+}
+
+/// Upkeep, and what the timers do to a client.
+impl Queue {
+    pub(super) fn client_handle(&self, id: ClientId) -> Handle<Client> {
+        let handle = Handle::from_index(id.0);
+        let known = |handle: &Handle<Client>| {
+            self.clients
+                .get(*handle)
+                .is_some_and(|client| !client.is_ghost)
+        };
+        let Some(handle) = handle.filter(known) else {
+            panic!("there is no client {}", id.0)
+        };
+        handle
+    }
+
+    /// The client, which must not be waiting.
+    fn idle_client(&self, id: ClientId) -> Handle<Client> {
+        let handle = self.client_handle(id);
+        assert!(self.clients[handle].wait.is_none(), "client {} waits", id.0);
+        handle
+    }
+
+    fn client(&self, id: ClientId) -> &Client {
+        &self.clients[self.client_handle(id)]
+    }
+
+    pub(super) fn used(&self, id: ClientId) -> Handle<Tube> {
+        self.client(id).used
+    }
+
+    /// Who has reserved a job, if it is somebody who is still there.
+    pub(super) fn reserver(&self, job: Handle<Job>) -> Option<ClientId> {
+        let client = self.jobs.side(job).reserver?;
+        (!self.clients[client].is_ghost).then(|| ClientId(client.index()))
+    }
+
+    pub(super) fn give_to_reserver(&mut self, job: Handle<Job>, key: DueKey) {
+        let Some(client) = self.jobs.side(job).reserver else {
+            panic!("a job reserved by nobody")
+        };
+        let jobs = &mut self.jobs;
+        self.clients[client]
+            .reserved
+            .push(key, job, |job, at| jobs.moved(job, at));
+        self.reschedule(client);
+    }
+
+    pub(super) fn take_from_reserver(&mut self, job: Handle<Job>) {
+        let Some(client) = self.jobs.side_mut(job).reserver.take() else {
+            panic!("a job reserved by nobody")
+        };
+        let (at, jobs) = (self.jobs[job].at, &mut self.jobs);
+        self.clients[client]
+            .reserved
+            .remove(at, |job, at| jobs.moved(job, at));
+        self.reschedule(client);
+    }
+
+    /// Called after every change of a client's reservations or wait: brings the heap of clients up
+    /// to date. A ghost has no timer.
+    pub(super) fn reschedule(&mut self, handle: Handle<Client>) {
+        let client = &self.clients[handle];
+        let due = client.due().filter(|_| !client.is_ghost);
+        let (at, clients) = (client.timer_at, &mut self.clients);
+        let moved = |client, at| clients[client].timer_at = at;
+        self.client_timers.set(at, due, handle, moved);
+    }
+
+    /// Makes the first job of the first ghost ready, or lays the ghost to rest; `false` without one.
+    pub(super) fn release_from_ghost(&mut self, now: Time) -> bool {
+        let Some(ghost) = self.ghosts.front().copied() else {
+            return false;
+        };
+        if let Some((_, job)) = self.clients[ghost].reserved.first() {
+            self.return_to_ready(job, now);
+        }
+        if self.clients[ghost].reserved.is_empty() {
+            self.ghosts.pop_front();
+            self.clients.remove(ghost);
+        }
+        true
+    }
+
+    /// Ends the wait of a client whose time has come, or its first reservation. `false` if that has
+    /// to wait: somebody is to get a job first, and it may be this one.
+    pub(super) fn tick_client(
+        &mut self,
+        handle: Handle<Client>,
+        now: Time,
+        ended: &mut Vec<(ClientId, WaitEnd)>,
+    ) -> bool {
+        if self.clients[handle].wait.is_none() {
+            self.end_first_reservation(handle, now);
+            return true;
+        }
+        if !self.matches.is_empty() {
+            return false;
+        }
+        let id = ClientId(handle.index());
+        let soon = self.deadline_soon(id, now);
+        self.stop_waiting(id);
+        ended.push((
+            id,
+            if soon {
+                WaitEnd::DeadlineSoon
+            } else {
+                WaitEnd::TimedOut
+            },
+        ));
+        true
+    }
+
+    fn end_first_reservation(&mut self, client: Handle<Client>, now: Time) {
+        let Some((_, job)) = self.clients[client].reserved.first() else {
+            return;
+        };
+        let counters = &mut self.jobs.side_mut(job).counters;
+        counters.timeouts = counters.timeouts.saturating_add(1);
+        self.timeouts += 1;
+        self.jobs.mark_dirty(job);
+        self.return_to_ready(job, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Fixture, at};
+    use super::*;
+
+    #[test]
+    fn a_new_client_uses_and_watches_default() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        assert_eq!(&**f.queue.used_tube(client), "default");
+        assert_eq!(f.queue.watched(client).collect::<Vec<_>>(), ["default"]);
+    }
+
+    #[test]
+    fn the_only_tube_watched_cannot_be_ignored_but_others_can() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        assert_eq!(f.queue.ignore(client, "default", at(0)), None);
+        assert_eq!(f.queue.ignore(client, "elsewhere", at(0)), Some(1));
+        assert!(!f.queue.tube_exists("elsewhere"));
+        assert_eq!(f.queue.watch(client, "a"), 2);
+        assert_eq!(f.queue.watch(client, "a"), 2);
+        assert_eq!(f.queue.ignore(client, "default", at(0)), Some(1));
+        assert_eq!(f.queue.ignore(client, "a", at(0)), None);
+    }
+
+    #[test]
+    fn the_smallest_priority_then_the_oldest_job_is_reserved_first() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        let later = f.put(client, 5, 0);
+        f.queue.use_tube(client, "a", at(0));
+        f.queue.watch(client, "a");
+        let same = f.put(client, 5, 0);
+        let urgent = f.put(client, 1, 0);
+        for job in [urgent, later, same] {
+            assert_eq!(f.queue.best_ready(client, at(0)), Some(job));
+            f.queue.reserve(client, job, at(0));
+        }
+        assert_eq!(f.queue.best_ready(client, at(0)), None);
+    }
+
+    #[test]
+    fn a_paused_tube_hands_out_nothing_but_counts_as_having_jobs() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        let job = f.put(client, 5, 0);
+        f.pause("default", 10, at(0));
+        assert_eq!(f.queue.best_ready(client, at(9)), None);
+        assert!(f.queue.has_ready(client));
+        assert_eq!(f.queue.best_ready(client, at(10)), Some(job));
+    }
+
+    #[test]
+    fn who_has_waited_longest_gets_the_job_in_whichever_tube() {
+        let mut f = Fixture::new();
+        let clients: Vec<_> = (0..3).map(|_| f.queue.connect()).collect();
+        f.queue.watch(clients[1], "a");
+        f.queue.watch(clients[2], "a");
+        for client in [2, 0, 1] {
+            f.queue.wait(clients[client], None);
+        }
+        let producer = f.queue.connect();
+        f.queue.use_tube(producer, "a", at(0));
+        let first = f.put(producer, 5, 0);
+        assert_eq!(f.queue.next_match(), Some((clients[2], first)));
+        f.queue.reserve(clients[2], first, at(0));
+        let second = f.put(producer, 5, 0);
+        assert_eq!(f.queue.next_match(), Some((clients[1], second)));
+        f.queue.reserve(clients[1], second, at(0));
+        assert_eq!(f.queue.next_match(), None);
+        assert!(f.queue.is_waiting(clients[0]));
+    }
+
+    #[test]
+    fn of_several_matches_the_best_job_goes_first() {
+        let mut f = Fixture::new();
+        let (slow, fast) = (f.queue.connect(), f.queue.connect());
+        f.queue.watch(fast, "a");
+        f.queue.ignore(fast, "default", at(0));
+        f.queue.wait(slow, None);
+        f.queue.wait(fast, None);
+        let producer = f.queue.connect();
+        f.put(producer, 5, 0);
+        f.queue.use_tube(producer, "a", at(0));
+        let best = f.put(producer, 4, 0);
+        assert_eq!(f.queue.next_match(), Some((fast, best)));
+    }
+
+    #[test]
+    fn a_wait_that_has_ended_is_matched_no_more() {
+        let mut f = Fixture::new();
+        let (gone, bored) = (f.queue.connect(), f.queue.connect());
+        f.queue.wait(gone, None);
+        f.queue.wait(bored, None);
+        assert_eq!(f.queue.stats().waiting, 2);
+        assert!(f.queue.stop_waiting(bored));
+        assert!(!f.queue.stop_waiting(bored));
+        f.queue.disconnect(gone, at(0));
+        let producer = f.queue.connect();
+        f.put(producer, 5, 0);
+        assert_eq!(f.queue.next_match(), None);
+        assert_eq!(f.queue.stats().waiting, 0);
+    }
+
+    #[test]
+    fn only_the_reserver_may_touch_or_delete_a_reserved_job() {
+        let mut f = Fixture::new();
+        let (owner, other) = (f.queue.connect(), f.queue.connect());
+        let job = f.put(owner, 5, 0);
+        assert!(f.queue.deletable(other, job));
+        f.queue.reserve(owner, job, at(0));
+        assert!(f.queue.deletable(owner, job) && f.queue.is_reserved_by(owner, job));
+        assert!(!f.queue.deletable(other, job) && !f.queue.is_reserved_by(other, job));
+        assert!(!f.queue.touch(other, job, at(1)));
+        assert!(!f.queue.touch(owner, JobId(99), at(1)));
+        assert!(f.queue.touch(owner, job, at(7)));
+        assert_eq!(f.queue.job(job).unwrap().deadline, Some(at(7 + f.ttr)));
+    }
+
+    #[test]
+    fn the_last_second_before_a_deadline_is_soon() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        let job = f.put(client, 5, 0);
+        f.queue.reserve(client, job, at(0));
+        let margin = Time(at(f.ttr - 1).0);
+        assert!(!f.queue.deadline_soon(client, Time(margin.0 - 1)));
+        assert!(f.queue.deadline_soon(client, margin));
+    }
+
+    #[test]
+    fn a_reservation_makes_the_counters_dirty() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        let job = f.put(client, 5, 0);
+        f.queue.reserve(client, job, at(0));
+        assert_eq!(f.queue.job(job).unwrap().counters.reserves, 1);
+        assert_eq!(f.queue.dirty_count(), 1);
+        assert_eq!(f.queue.next_dirty(), Some(job));
+        assert_eq!((f.queue.next_dirty(), f.queue.dirty_count()), (None, 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "a job to be reserved is ready")]
+    fn a_job_is_not_reserved_twice() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        let job = f.put(client, 5, 0);
+        f.queue.reserve(client, job, at(0));
+        f.queue.reserve(client, job, at(0));
+    }
+
+    #[test]
+    fn a_client_that_left_is_forgotten_and_its_counts_with_it() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        f.queue.set_producer(client);
+        f.queue.set_worker(client);
+        f.queue.set_worker(client);
+        let stats = f.queue.stats();
+        assert_eq!(
+            (stats.connections, stats.producers, stats.workers),
+            (1, 1, 1)
+        );
+        f.queue.disconnect(client, at(0));
+        let stats = f.queue.stats();
+        assert_eq!(
+            (stats.connections, stats.producers, stats.workers),
+            (0, 0, 0)
+        );
+        assert_eq!(stats.total_connections, 1);
+        let default = f.queue.tube_stats("default", at(0)).unwrap();
+        assert_eq!((default.using, default.watching), (0, 0));
+    }
+
+    #[test]
+    fn the_handle_of_a_client_with_reservations_is_not_reused_before_they_end() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        let job = f.put(client, 5, 0);
+        f.queue.reserve(client, job, at(0));
+        f.queue.disconnect(client, at(0));
+        let other = f.queue.connect();
+        assert_ne!(other, client);
+        assert_eq!(f.queue.job(job).unwrap().reserver, None);
+        assert_eq!(f.queue.stats().jobs.reserved, 1);
+        f.tick(at(0));
+        assert_eq!(f.queue.stats().jobs.ready, 1);
+        assert_eq!(f.queue.connect(), client);
+    }
+}

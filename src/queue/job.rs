@@ -1,0 +1,363 @@
+//! The jobs: what is known of each, and where.
+//!
+//! Most jobs of a long queue are ready and were never touched, so a job is two things: a [`Job`],
+//! which every job has, and a [`Side`], which only those have that are delayed, reserved or buried,
+//! or to which something has happened. Here nothing moves between states; that is the business of
+//! `apply` and of the timers.
+//!
+//! A side has one pair of links for two lists: its tube's buried jobs, and the jobs whose counters
+//! changed since they were last recorded ("dirty"). No job is in both: counters change when a job is
+//! reserved and when its time runs out, and the record that buries it carries them.
+
+use super::client::Client;
+use super::heap::HeapAt;
+use super::ids::IdTable;
+use super::slab::{Handle, Slab};
+use super::tube::Tube;
+use crate::types::{Counters, JobId, JobState, Place, Time};
+
+/// What every job has.
+pub(super) struct Job {
+    pub(super) id: JobId,
+    pub(super) created: Time,
+    /// Its put record.
+    pub(super) place: Place,
+    pub(super) pri: u32,
+    /// Seconds, as last asked for.
+    pub(super) delay: u32,
+    /// Seconds.
+    pub(super) ttr: u32,
+    /// Bytes.
+    pub(super) body_size: u32,
+    pub(super) tube: Handle<Tube>,
+    /// In its tube's heap of ready or of delayed jobs, or in its client's of reserved ones.
+    pub(super) at: HeapAt,
+    side: Option<Handle<Side>>,
+    pub(super) state: JobState,
+    dirty: bool,
+}
+
+impl Job {
+    pub(super) fn new(id: JobId, tube: Handle<Tube>, place: Place) -> Job {
+        Job {
+            id,
+            created: Time::default(),
+            place,
+            pri: 0,
+            delay: 0,
+            ttr: 0,
+            body_size: 0,
+            tube,
+            at: HeapAt::NOWHERE,
+            side: None,
+            state: JobState::Ready,
+            dirty: false,
+        }
+    }
+
+    /// The key of the order in which ready jobs are handed out.
+    pub(super) fn ready_key(&self) -> ReadyKey {
+        ReadyKey {
+            pri: self.pri,
+            id_high: (self.id.0 >> 32) as u32,
+            id_low: self.id.0 as u32,
+        }
+    }
+}
+
+/// What a job has that is not simply ready.
+#[derive(Clone)]
+pub(super) struct Side {
+    /// When a delayed job falls due, when a reservation runs out.
+    pub(super) deadline: Time,
+    pub(super) counters: Counters,
+    /// The last record of the job's state.
+    pub(super) update_place: Place,
+    pub(super) reserver: Option<Handle<Client>>,
+    previous: Option<Handle<Job>>,
+    next: Option<Handle<Job>>,
+}
+
+/// What a job without a side has.
+const UNTOUCHED: Side = Side {
+    deadline: Time(0),
+    counters: Counters {
+        reserves: 0,
+        timeouts: 0,
+        releases: 0,
+        buries: 0,
+        kicks: 0,
+    },
+    update_place: Place::NONE,
+    reserver: None,
+    previous: None,
+    next: None,
+};
+
+/// Smallest priority first, then oldest. The id in two halves keeps a heap's entry at 16 bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ReadyKey {
+    pri: u32,
+    id_high: u32,
+    id_low: u32,
+}
+
+/// Soonest deadline first, then oldest.
+pub(super) type DueKey = (Time, JobId);
+
+/// All jobs.
+pub(super) struct Jobs {
+    slab: Slab<Job>,
+    sides: Slab<Side>,
+    ids: IdTable,
+    dirty: List,
+}
+
+impl Jobs {
+    pub(super) fn new() -> Jobs {
+        Jobs {
+            slab: Slab::new(),
+            sides: Slab::new(),
+            ids: IdTable::new(),
+            dirty: List::new(),
+        }
+    }
+
+    pub(super) fn find(&self, id: JobId) -> Option<Handle<Job>> {
+        self.ids.get(id)
+    }
+
+    pub(super) fn insert(&mut self, job: Job) -> Handle<Job> {
+        let id = job.id;
+        let handle = self.slab.insert(job);
+        self.ids.insert(id, handle);
+        handle
+    }
+
+    /// Forgets a job that is in no heap and not buried.
+    pub(super) fn remove(&mut self, handle: Handle<Job>) -> Job {
+        self.clear_dirty(handle);
+        let job = self.slab.remove(handle);
+        self.ids.remove(job.id);
+        if let Some(side) = job.side {
+            self.sides.remove(side);
+        }
+        job
+    }
+
+    /// The job's side, or what it would be.
+    pub(super) fn side(&self, handle: Handle<Job>) -> &Side {
+        self.slab[handle]
+            .side
+            .map_or(&UNTOUCHED, |side| &self.sides[side])
+    }
+
+    /// The job's side; it gets one if it has none.
+    pub(super) fn side_mut(&mut self, handle: Handle<Job>) -> &mut Side {
+        let job = &mut self.slab[handle];
+        let side = *job.side.get_or_insert_with(|| self.sides.insert(UNTOUCHED));
+        &mut self.sides[side]
+    }
+
+    /// Frees the side of a ready job to which nothing has happened that must be remembered.
+    pub(super) fn trim(&mut self, handle: Handle<Job>) {
+        let job = &mut self.slab[handle];
+        let Some(side) = job.side else { return };
+        let known = &self.sides[side];
+        let untouched = known.counters == UNTOUCHED.counters && known.update_place.is_none();
+        if job.state == JobState::Ready && untouched && !job.dirty {
+            job.side = None;
+            self.sides.remove(side);
+        }
+    }
+
+    /// The key of a delayed or reserved job.
+    pub(super) fn due_key(&self, handle: Handle<Job>) -> DueKey {
+        (self.side(handle).deadline, self.slab[handle].id)
+    }
+
+    /// Remembers where a job went in the heap that it is in.
+    pub(super) fn moved(&mut self, handle: Handle<Job>, at: HeapAt) {
+        self.slab[handle].at = at;
+    }
+
+    /// The job's counters have changed and no record says so yet.
+    pub(super) fn mark_dirty(&mut self, handle: Handle<Job>) {
+        if !std::mem::replace(&mut self.slab[handle].dirty, true) {
+            let mut dirty = self.dirty;
+            dirty.push_back(self, handle);
+            self.dirty = dirty;
+        }
+    }
+
+    /// A record says what the job's counters are.
+    pub(super) fn clear_dirty(&mut self, handle: Handle<Job>) {
+        if std::mem::replace(&mut self.slab[handle].dirty, false) {
+            let mut dirty = self.dirty;
+            dirty.unlink(self, handle);
+            self.dirty = dirty;
+        }
+    }
+
+    pub(super) fn first_dirty(&self) -> Option<Handle<Job>> {
+        self.dirty.first()
+    }
+
+    pub(super) fn dirty_count(&self) -> u64 {
+        self.dirty.len()
+    }
+
+    /// The memory of jobs, sides and the table of ids, in bytes; without the heaps.
+    pub(super) fn memory(&self) -> usize {
+        self.slab.len() * Slab::<Job>::entry_size()
+            + self.sides.len() * Slab::<Side>::entry_size()
+            + self.ids.memory()
+    }
+}
+
+impl std::ops::Index<Handle<Job>> for Jobs {
+    type Output = Job;
+
+    fn index(&self, handle: Handle<Job>) -> &Job {
+        &self.slab[handle]
+    }
+}
+
+impl std::ops::IndexMut<Handle<Job>> for Jobs {
+    fn index_mut(&mut self, handle: Handle<Job>) -> &mut Job {
+        &mut self.slab[handle]
+    }
+}
+
+/// Jobs in the order in which they were added, linked through their sides.
+#[derive(Clone, Copy)]
+pub(super) struct List {
+    first: Option<Handle<Job>>,
+    last: Option<Handle<Job>>,
+    len: u64,
+}
+
+impl List {
+    pub(super) fn new() -> List {
+        List {
+            first: None,
+            last: None,
+            len: 0,
+        }
+    }
+
+    pub(super) fn first(&self) -> Option<Handle<Job>> {
+        self.first
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(super) fn push_back(&mut self, jobs: &mut Jobs, job: Handle<Job>) {
+        let side = jobs.side_mut(job);
+        side.previous = self.last;
+        side.next = None;
+        match self.last {
+            Some(last) => jobs.side_mut(last).next = Some(job),
+            None => self.first = Some(job),
+        }
+        self.last = Some(job);
+        self.len += 1;
+    }
+
+    /// Takes out a job that is in this list.
+    pub(super) fn unlink(&mut self, jobs: &mut Jobs, job: Handle<Job>) {
+        let side = jobs.side_mut(job);
+        let (previous, next) = (side.previous.take(), side.next.take());
+        match previous {
+            Some(previous) => jobs.side_mut(previous).next = next,
+            None => self.first = next,
+        }
+        match next {
+            Some(next) => jobs.side_mut(next).previous = previous,
+            None => self.last = previous,
+        }
+        self.len -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::heap::Heap;
+    use super::*;
+
+    fn jobs(count: u64) -> (Jobs, Vec<Handle<Job>>) {
+        let mut jobs = Jobs::new();
+        let tube = Handle::from_index(0).unwrap();
+        let add = |id| jobs.insert(Job::new(JobId(id), tube, Place::NONE));
+        let handles = (1..=count).map(add).collect();
+        (jobs, handles)
+    }
+
+    #[test]
+    fn an_untouched_ready_job_costs_at_most_80_bytes() {
+        let entry = Slab::<Job>::entry_size() + Heap::<ReadyKey, Job>::entry_size();
+        let (jobs, _) = jobs(100_000);
+        let id_slot = jobs.ids.memory().div_ceil(100_000);
+        assert!(entry + id_slot <= 80, "{entry} + {id_slot}");
+    }
+
+    #[test]
+    fn a_job_in_the_slab_is_no_larger_than_the_job() {
+        assert_eq!(Slab::<Job>::entry_size(), size_of::<Job>());
+    }
+
+    #[test]
+    fn ready_keys_order_by_priority_then_by_the_whole_id() {
+        let key = |pri, id| {
+            let (mut jobs, handles) = jobs(1);
+            jobs[handles[0]].pri = pri;
+            jobs[handles[0]].id = JobId(id);
+            jobs[handles[0]].ready_key()
+        };
+        assert!(key(1, 9) < key(2, 1));
+        assert!(key(1, 1) < key(1, 2));
+        assert!(key(1, u64::from(u32::MAX)) < key(1, 1 << 32));
+    }
+
+    #[test]
+    fn a_list_keeps_its_order_when_any_job_leaves() {
+        for leaver in 0..4 {
+            let (mut jobs, handles) = jobs(4);
+            let mut list = List::new();
+            handles
+                .iter()
+                .for_each(|job| list.push_back(&mut jobs, *job));
+            list.unlink(&mut jobs, handles[leaver]);
+            let mut seen = Vec::new();
+            while let Some(job) = list.first() {
+                seen.push(job);
+                list.unlink(&mut jobs, job);
+            }
+            let expected: Vec<_> = handles
+                .iter()
+                .copied()
+                .filter(|job| *job != handles[leaver])
+                .collect();
+            assert_eq!(seen, expected);
+            assert_eq!((list.len(), list.last), (0, None));
+        }
+    }
+
+    #[test]
+    fn a_side_is_kept_as_long_as_it_says_something() {
+        let (mut jobs, handles) = jobs(1);
+        let job = handles[0];
+        jobs.side_mut(job).counters.kicks = 1;
+        jobs.trim(job);
+        assert_eq!(jobs.side(job).counters.kicks, 1);
+        jobs.side_mut(job).counters.kicks = 0;
+        jobs.mark_dirty(job);
+        jobs.trim(job);
+        assert_eq!(jobs.sides.len(), 1);
+        jobs.clear_dirty(job);
+        jobs.trim(job);
+        assert_eq!(jobs.sides.len(), 0);
+    }
+}

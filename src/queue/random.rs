@@ -1,0 +1,595 @@
+//! Random runs of the queue against the model, and of replay against the run that was recorded.
+//!
+//! A run does what an engine does (decide, record, apply, serve) with a handful of clients, tubes
+//! and jobs on virtual time, and after every step compares everything that can be seen. A failure
+//! prints the seed and the step; `BSD_TEST_SCALE=100` runs a hundred times as many.
+
+use super::model::{Model, ModelJob};
+use super::*;
+use crate::types::SECOND_NS;
+
+const TUBES: [&str; 5] = ["default", "a", "b", "c", "d"];
+
+struct Run {
+    seed: u64,
+    step: u32,
+    random: u64,
+    now: Time,
+    queue: Queue,
+    model: Model,
+    pins: Vec<(TubeRef, String)>,
+    log: Vec<Change<'static>>,
+    created: u64,
+}
+
+impl Run {
+    fn new(seed: u64) -> Run {
+        let mut queue = Queue::new();
+        queue.finish_replay(Time(0));
+        let (model, pins, log) = (Model::new(), Vec::new(), Vec::new());
+        let random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        Run {
+            seed,
+            step: 0,
+            random,
+            now: Time(0),
+            queue,
+            model,
+            pins,
+            log,
+            created: 0,
+        }
+    }
+
+    fn below(&mut self, bound: u32) -> u32 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        ((self.random >> 32) % u64::from(bound)) as u32
+    }
+
+    fn one_in(&mut self, odds: u32) -> bool {
+        self.below(odds) == 0
+    }
+
+    fn any_of<T: Copy>(&mut self, all: &[T]) -> Option<T> {
+        if all.is_empty() {
+            None
+        } else {
+            Some(all[self.below(all.len() as u32) as usize])
+        }
+    }
+
+    fn any_tube(&mut self) -> &'static str {
+        TUBES[self.below(TUBES.len() as u32) as usize]
+    }
+
+    fn any_job(&mut self) -> Option<JobId> {
+        let ids: Vec<_> = self.model.jobs.keys().copied().collect();
+        self.any_of(&ids)
+    }
+
+    fn any_client(&mut self, is_idle: bool) -> Option<ClientId> {
+        let clients = self.model.clients.iter();
+        let ids: Vec<_> = clients
+            .filter(|(_, c)| !is_idle || c.wait.is_none())
+            .map(|(id, _)| *id)
+            .collect();
+        self.any_of(&ids)
+    }
+
+    fn any_reserved(&mut self, client: ClientId) -> Option<JobId> {
+        let jobs = self.model.jobs.iter();
+        let ids: Vec<_> = jobs
+            .filter(|(_, job)| job.reserver == Some(client))
+            .map(|(id, _)| *id)
+            .collect();
+        self.any_of(&ids)
+    }
+
+    /// No two things that happen get the same time, nor the nanosecond after it (when a reservation
+    /// runs out), so that what is due is in one order only.
+    fn instant(&mut self) -> Time {
+        self.now.0 += 2;
+        self.now
+    }
+
+    /// Records a change and applies it to both.
+    fn apply(&mut self, change: Change<'static>) {
+        let now = self.instant();
+        let place = self.record(change);
+        let expected = self.model.apply(&change, place, now);
+        assert_eq!(self.queue.apply(&change, place, now), Ok(expected));
+        self.take_lapsed();
+    }
+
+    fn record(&mut self, change: Change<'static>) -> Place {
+        self.log.push(change);
+        Place {
+            file: 1,
+            offset: self.log.len() as u32,
+        }
+    }
+
+    fn take_lapsed(&mut self) {
+        while let Some((tube, place, early)) = self.model.lapsed.pop_front() {
+            let lapsed = self.queue.take_lapsed_pause().unwrap();
+            assert_eq!(
+                (&*lapsed.tube, lapsed.place, lapsed.early),
+                (&*tube, place, early)
+            );
+            if early {
+                let tube = TUBES.into_iter().find(|name| *name == tube).unwrap();
+                self.record(Change::Pause {
+                    tube,
+                    duration: 0,
+                    until: self.now,
+                });
+            }
+        }
+        assert_eq!(self.queue.take_lapsed_pause(), None);
+    }
+
+    fn act(&mut self) {
+        let Some(client) = self.any_client(true) else {
+            return self.come_or_go();
+        };
+        match self.below(22) {
+            0 => self.come_or_go(),
+            1..=3 => self.change_tubes(client),
+            4..=7 => self.put(client),
+            8..=11 => self.reserve(client),
+            12..=14 => self.finish(client),
+            15 => self.kick(client),
+            16 => self.kick_or_fetch_one(client),
+            17 => self.delete(client),
+            18 => self.touch(client),
+            19 => self.pause(),
+            20 => self.flush_dirty(),
+            _ => self.pin_or_unpin(client),
+        }
+    }
+
+    fn come_or_go(&mut self) {
+        let now = self.instant();
+        let leaver = self
+            .any_client(false)
+            .filter(|_| self.model.clients.len() > 4);
+        match leaver {
+            Some(client) => {
+                self.queue.disconnect(client, now);
+                self.model.disconnect(client, now);
+            }
+            None => {
+                let client = self.queue.connect();
+                self.model.connect(client);
+                self.created += 1;
+            }
+        }
+        self.take_lapsed();
+    }
+
+    fn change_tubes(&mut self, id: ClientId) {
+        let (now, name) = (self.instant(), self.any_tube());
+        match self.below(3) {
+            0 => {
+                self.queue.use_tube(id, name, now);
+                self.model.tube(name);
+                self.model.clients.get_mut(&id).unwrap().used = name.to_owned();
+            }
+            1 => {
+                self.model.tube(name);
+                let watched = &mut self.model.clients.get_mut(&id).unwrap().watched;
+                if !watched.iter().any(|other| other == name) {
+                    watched.push(name.to_owned());
+                }
+                assert_eq!(self.queue.watch(id, name), watched.len());
+            }
+            _ => {
+                let watched = &mut self.model.clients.get_mut(&id).unwrap().watched;
+                let is_only = watched.len() == 1 && watched[0] == name;
+                if let Some(index) = watched.iter().position(|other| other == name && !is_only) {
+                    watched.swap_remove(index);
+                }
+                let expected = (!is_only).then_some(watched.len());
+                assert_eq!(self.queue.ignore(id, name, now), expected);
+            }
+        }
+        self.model.tidy(now);
+        self.take_lapsed();
+    }
+
+    fn put(&mut self, client: ClientId) {
+        let used = &self.model.clients[&client].used;
+        let tube = TUBES.into_iter().find(|name| name == used).unwrap();
+        let delay = if self.one_in(3) { self.below(5) } else { 0 };
+        // On both sides of 1024.
+        let pri = 1020 + self.below(8);
+        let (ttr, body_size) = (1 + self.below(6), self.below(1000));
+        let (id, created) = (self.queue.take_id(), self.instant());
+        self.apply(Change::Put {
+            id,
+            tube,
+            pri,
+            delay,
+            ttr,
+            created,
+            body_size,
+        });
+    }
+
+    fn reserve(&mut self, client: ClientId) {
+        let now = self.instant();
+        let best = self.model.best_ready(client, now);
+        assert_eq!(self.queue.best_ready(client, now), best);
+        if let Some(id) = best {
+            self.queue.reserve(client, id, now);
+            self.model.reserve(client, id, now);
+        } else if self.queue.has_ready(client) || !self.queue.deadline_soon(client, now) {
+            let seconds = self.below(5);
+            let until = (!self.one_in(3)).then(|| now.plus_seconds(seconds));
+            self.queue.wait(client, until);
+            let turn = self.model.next_turn();
+            self.model.clients.get_mut(&client).unwrap().wait = Some((turn, until));
+        }
+    }
+
+    fn finish(&mut self, client: ClientId) {
+        let Some(id) = self.any_reserved(client) else {
+            return;
+        };
+        let pri = 1020 + self.below(8);
+        let change = match self.below(3) {
+            0 => {
+                let (delay, now) = (self.below(3), self.instant());
+                self.queue.decide_release(id, pri, delay, now).unwrap()
+            }
+            1 => self.queue.decide_bury(id, pri).unwrap(),
+            _ => Change::Delete { id },
+        };
+        self.apply(change);
+    }
+
+    /// As `kick` does it: a few buried ones, or else a few delayed ones.
+    fn kick(&mut self, client: ClientId) {
+        let pin = self.queue.pin_used_tube(client);
+        let buried = self.queue.first_buried(&pin).is_some();
+        for _ in 0..2 {
+            let first = if buried {
+                Queue::first_buried
+            } else {
+                Queue::first_delayed
+            };
+            let Some(id) = first(&self.queue, &pin) else {
+                break;
+            };
+            let change = self.queue.decide_kick(id).unwrap();
+            self.apply(change);
+        }
+        self.queue.unpin(pin, self.now);
+    }
+
+    fn kick_or_fetch_one(&mut self, client: ClientId) {
+        let Some(id) = self.any_job() else { return };
+        let is_aside = is_set_aside(self.model.jobs[&id].state);
+        assert_eq!(self.queue.decide_kick(id).is_some(), is_aside);
+        let fetch = self.queue.decide_reserve_job(id);
+        assert_eq!(fetch.is_some(), is_aside);
+        let Some(fetch) = fetch else { return };
+        if self.one_in(2) {
+            let kick = self.queue.decide_kick(id).unwrap();
+            return self.apply(kick);
+        }
+        self.apply(fetch);
+        let now = self.instant();
+        self.queue.reserve(client, id, now);
+        self.model.reserve(client, id, now);
+    }
+
+    fn delete(&mut self, client: ClientId) {
+        let Some(id) = self.any_job() else { return };
+        let job = &self.model.jobs[&id];
+        let expected = job.state != JobState::Reserved || job.reserver == Some(client);
+        assert_eq!(self.queue.deletable(client, id), expected);
+        if expected {
+            self.apply(Change::Delete { id });
+        }
+    }
+
+    fn touch(&mut self, client: ClientId) {
+        let Some(id) = self.any_job() else { return };
+        let now = self.instant();
+        let job = self.model.jobs.get_mut(&id).unwrap();
+        let is_mine = job.reserver == Some(client);
+        if is_mine {
+            job.deadline = now.plus_seconds(job.ttr);
+        }
+        assert_eq!(self.queue.touch(client, id, now), is_mine);
+    }
+
+    fn pause(&mut self) {
+        let (tube, duration) = (self.any_tube(), self.below(4));
+        if self.queue.tube_exists(tube) {
+            let until = self.instant().plus_seconds(duration);
+            self.apply(Change::Pause {
+                tube,
+                duration,
+                until,
+            });
+        }
+    }
+
+    /// Records the counters of the job that has waited longest for it.
+    fn flush_dirty(&mut self) {
+        let expected = self.model.first_dirty();
+        assert_eq!(self.queue.next_dirty(), expected);
+        let Some(id) = expected else { return };
+        let change = self.queue.snapshot(id).unwrap();
+        let place = self.record(change);
+        assert_eq!(
+            self.queue.note_update(id, place),
+            self.model.note_update(id, place)
+        );
+    }
+
+    fn pin_or_unpin(&mut self, client: ClientId) {
+        if self.pins.len() < 2 {
+            let name = self.model.clients[&client].used.clone();
+            self.model.tube(&name).pins += 1;
+            self.pins.push((self.queue.pin_used_tube(client), name));
+        } else {
+            let (pin, name) = self.pins.swap_remove(0);
+            let now = self.instant();
+            self.model.tube(&name).pins -= 1;
+            self.model.tidy(now);
+            self.queue.unpin(pin, now);
+        }
+        self.take_lapsed();
+    }
+
+    fn pass_time(&mut self) {
+        let ns = i64::from(self.below(700_000_000));
+        self.now.0 += if self.one_in(30) { 7 * SECOND_NS } else { ns };
+        for _ in 0..self.below(4) {
+            let budget = self.below(4) as usize;
+            let (mut ended, mut expected) = (Vec::new(), Vec::new());
+            let more = self.queue.tick(self.now, budget, &mut ended);
+            assert_eq!(more, self.model.tick(self.now, budget, &mut expected));
+            assert_eq!(ended, expected);
+            self.take_lapsed();
+            self.serve();
+        }
+    }
+
+    /// Mostly all who can be served, sometimes only some.
+    fn serve(&mut self) {
+        while let Some((client, id)) = self.model.next_match() {
+            assert_eq!(self.queue.next_match(), Some((client, id)));
+            if self.one_in(4) {
+                return;
+            }
+            let now = self.instant();
+            self.queue.reserve(client, id, now);
+            self.model.reserve(client, id, now);
+        }
+    }
+
+    fn check(&self) {
+        let ids = (0..self.queue.next_id().0).map(JobId);
+        ids.for_each(|id| assert_eq!(self.queue.job(id), self.expected_job(id)));
+        let names: Vec<_> = self.model.tubes.iter().map(|tube| &*tube.name).collect();
+        assert_eq!(self.queue.tube_names().collect::<Vec<_>>(), names);
+        for name in TUBES {
+            assert_eq!(
+                self.queue.tube_stats(name, self.now),
+                self.expected_tube(name)
+            );
+        }
+        self.model
+            .clients
+            .keys()
+            .for_each(|client| self.check_client(*client));
+        self.check_stats();
+        assert_eq!(self.queue.next_match(), self.model.next_match());
+        assert_eq!(self.queue.next_deadline(), self.model.next_deadline());
+    }
+
+    fn check_client(&self, id: ClientId) {
+        let (queue, model, client) = (&self.queue, &self.model, &self.model.clients[&id]);
+        assert_eq!(**queue.used_tube(id), *client.used);
+        assert!(
+            queue
+                .watched(id)
+                .eq(client.watched.iter().map(|name| &**name))
+        );
+        assert_eq!(queue.peek_ready(id), model.first_ready(&client.used));
+        assert_eq!(queue.peek_delayed(id), model.first_delayed(&client.used));
+        assert_eq!(queue.peek_buried(id), model.first_buried(&client.used));
+        assert_eq!(
+            queue.best_ready(id, self.now),
+            model.best_ready(id, self.now)
+        );
+        let has_ready = client
+            .watched
+            .iter()
+            .any(|name| model.first_ready(name).is_some());
+        assert_eq!(queue.has_ready(id), has_ready);
+        assert_eq!(
+            queue.deadline_soon(id, self.now),
+            model.deadline_soon(id, self.now)
+        );
+        assert_eq!(queue.is_waiting(id), client.wait.is_some());
+    }
+
+    fn check_stats(&self) {
+        let stats = self.queue.stats();
+        let model = &self.model;
+        let waiting = model
+            .clients
+            .values()
+            .filter(|client| client.wait.is_some())
+            .count();
+        assert_eq!(stats.jobs, counts(model.jobs.values()));
+        assert_eq!(stats.tubes, model.tubes.len() as u64);
+        assert_eq!(stats.connections, model.clients.len() as u64);
+        assert_eq!(stats.waiting, waiting as u64);
+        assert_eq!(stats.total_connections, self.created);
+        assert_eq!(stats.total_jobs, self.queue.next_id().0 - 1);
+        assert_eq!(stats.timeouts, model.timeouts);
+        let dirty = model
+            .jobs
+            .values()
+            .filter(|job| job.dirty_since.is_some())
+            .count();
+        assert_eq!(self.queue.dirty_count(), dirty as u64);
+    }
+
+    fn expected_job(&self, id: JobId) -> Option<JobView<'_>> {
+        let job = self.model.jobs.get(&id)?;
+        let timed = matches!(job.state, JobState::Delayed | JobState::Reserved);
+        Some(JobView {
+            id,
+            tube: &job.tube,
+            state: job.state,
+            pri: job.pri,
+            delay: job.delay,
+            ttr: job.ttr,
+            created: job.created,
+            deadline: timed.then_some(job.deadline),
+            counters: job.counters,
+            body_size: job.body_size,
+            place: job.place,
+            update_place: job.update_place,
+            reserver: job
+                .reserver
+                .filter(|id| self.model.clients.contains_key(id)),
+        })
+    }
+
+    fn expected_tube(&self, name: &str) -> Option<TubeStats> {
+        let tube = self.model.tubes.iter().find(|tube| tube.name == name)?;
+        let clients = || self.model.clients.values();
+        let watching = || clients().filter(|client| client.watched.iter().any(|n| n == name));
+        let (total_jobs, deletes, pauses) = tube.totals;
+        let pause = tube.pause.as_ref().filter(|pause| pause.until > self.now);
+        Some(TubeStats {
+            jobs: counts(self.model.jobs.values().filter(|job| job.tube == name)),
+            using: clients().filter(|client| client.used == name).count() as u32,
+            watching: watching().count() as u32,
+            waiting: watching().filter(|client| client.wait.is_some()).count() as u64,
+            total_jobs,
+            deletes,
+            pauses,
+            pause: pause.map_or(0, |pause| pause.duration),
+            pause_left_ns: pause.map_or(0, |pause| pause.until.0 - self.now.0),
+        })
+    }
+
+    fn check_replay(&mut self) {
+        while self.model.first_dirty().is_some() {
+            self.flush_dirty();
+        }
+        let mut replayed = Queue::new();
+        for (index, change) in self.log.iter().enumerate() {
+            let place = Place {
+                file: 1,
+                offset: index as u32 + 1,
+            };
+            replayed.apply(change, place, self.now).unwrap();
+        }
+        replayed.finish_replay(self.now);
+        while replayed.tick(self.now, 5, &mut Vec::new()) {}
+        // The same, once time and the end of all sessions have done here what they did there.
+        for client in self.model.clients.keys() {
+            self.queue.disconnect(*client, self.now);
+        }
+        for (pin, _) in self.pins.drain(..) {
+            self.queue.unpin(pin, self.now);
+        }
+        while self.queue.tick(self.now, 5, &mut Vec::new()) {}
+        for id in (0..self.queue.next_id().0).map(JobId) {
+            assert_eq!(replayed.job(id), self.queue.job(id));
+        }
+        assert_eq!(replayed.next_id(), self.queue.next_id());
+        assert_eq!(
+            in_order(&mut replayed, self.now),
+            in_order(&mut self.queue, self.now)
+        );
+    }
+}
+
+fn counts<'a>(jobs: impl Iterator<Item = &'a ModelJob>) -> JobCounts {
+    let mut counts = JobCounts::default();
+    for job in jobs {
+        match job.state {
+            JobState::Ready => counts.ready += 1,
+            JobState::Reserved => counts.reserved += 1,
+            JobState::Delayed => counts.delayed += 1,
+            JobState::Buried => counts.buried += 1,
+        }
+        counts.urgent += u64::from(job.state == JobState::Ready && job.pri < 1024);
+    }
+    counts
+}
+
+/// The ready, buried and delayed jobs of each tube in the order in which clients get to them.
+fn in_order(queue: &mut Queue, now: Time) -> Vec<(&'static str, JobId)> {
+    let client = queue.connect();
+    let mut order = Vec::new();
+    for tube in TUBES {
+        queue.use_tube(client, tube, now);
+        for peek in [Queue::peek_ready, Queue::peek_buried, Queue::peek_delayed] {
+            while let Some(id) = peek(queue, client) {
+                order.push((tube, id));
+                queue
+                    .apply(&Change::Delete { id }, Place::NONE, now)
+                    .unwrap();
+            }
+        }
+    }
+    assert_eq!(queue.stats().jobs, JobCounts::default());
+    order
+}
+
+/// Says where a run failed.
+impl Drop for Run {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("seed {}, step {}", self.seed, self.step);
+        }
+    }
+}
+
+fn scale() -> u64 {
+    std::env::var("BSD_TEST_SCALE")
+        .ok()
+        .and_then(|scale| scale.parse().ok())
+        .unwrap_or(1)
+}
+
+#[test]
+fn a_random_run_agrees_with_the_model_at_every_step() {
+    for seed in 1..=10 * scale() {
+        let mut run = Run::new(seed);
+        for step in 0..1000 {
+            run.step = step;
+            run.act();
+            run.check();
+            run.pass_time();
+            run.check();
+        }
+    }
+}
+
+#[test]
+fn replay_arrives_at_the_state_that_was_recorded() {
+    for seed in 1..=100 * scale() {
+        let mut run = Run::new(seed);
+        for step in 0..1 + run.below(400) {
+            run.step = step;
+            run.act();
+            run.pass_time();
+        }
+        run.check_replay();
+    }
+}

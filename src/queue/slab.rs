@@ -1,0 +1,300 @@
+//! A slab: values at small typed handles, in chunks that never move.
+//!
+//! Growing allocates one chunk and touches nothing else, so no insertion ever waits for a copy of
+//! everything; a chunk whose last value goes is given back (one is kept, so that a queue that
+//! swings around a boundary does not allocate all the time). Handles are reused. This is not a map:
+//! whoever keeps a handle keeps it in step with the slab.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::num::NonZeroU32;
+use std::ops::{Index, IndexMut};
+
+const CHUNK_BITS: u32 = 10;
+const CHUNK_LEN: usize = 1 << CHUNK_BITS;
+
+/// Ends a chunk's list of vacant entries.
+const END: u32 = u32::MAX;
+
+/// The place of a `T` in a [`Slab<T>`]: four bytes, also as an `Option`.
+pub(super) struct Handle<T> {
+    index_plus_one: NonZeroU32,
+    of: PhantomData<fn() -> T>,
+}
+
+impl<T> Handle<T> {
+    /// The handle of entry `index`; `None` for the one index that no slab reaches.
+    pub(super) fn from_index(index: u32) -> Option<Handle<T>> {
+        let index_plus_one = NonZeroU32::new(index.wrapping_add(1))?;
+        Some(Handle {
+            index_plus_one,
+            of: PhantomData,
+        })
+    }
+
+    /// The number of the entry, from 0.
+    pub(super) fn index(self) -> u32 {
+        self.index_plus_one.get() - 1
+    }
+
+    fn chunk(self) -> usize {
+        (self.index() >> CHUNK_BITS) as usize
+    }
+
+    fn offset(self) -> usize {
+        self.index() as usize & (CHUNK_LEN - 1)
+    }
+}
+
+// By hand: derived, they would ask the same of `T`.
+impl<T> Clone for Handle<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Handle<T> {}
+
+impl<T> PartialEq for Handle<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.index_plus_one == other.index_plus_one
+    }
+}
+
+impl<T> Eq for Handle<T> {}
+
+impl<T> fmt::Debug for Handle<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.index())
+    }
+}
+
+/// As large as `T` where `T` has a niche, which the handles and states in jobs provide.
+enum Entry<T> {
+    /// The offset of the chunk's next vacant entry, or [`END`].
+    Vacant(u32),
+    Occupied(T),
+}
+
+struct Chunk<T> {
+    /// Filled as far as it was ever used; without memory while nothing lives here.
+    entries: Vec<Entry<T>>,
+    vacant: u32,
+    live: usize,
+}
+
+impl<T> Chunk<T> {
+    fn insert(&mut self, value: T) -> usize {
+        self.live += 1;
+        if self.vacant == END {
+            self.entries.push(Entry::Occupied(value));
+            return self.entries.len() - 1;
+        }
+        let offset = self.vacant as usize;
+        match std::mem::replace(&mut self.entries[offset], Entry::Occupied(value)) {
+            Entry::Vacant(next) => self.vacant = next,
+            Entry::Occupied(_) => unreachable!("an occupied entry in the list of vacant ones"),
+        }
+        offset
+    }
+
+    fn remove(&mut self, offset: usize) -> T {
+        let entry = std::mem::replace(&mut self.entries[offset], Entry::Vacant(self.vacant));
+        let Entry::Occupied(value) = entry else {
+            unreachable!("removed twice")
+        };
+        self.vacant = offset as u32;
+        self.live -= 1;
+        value
+    }
+}
+
+/// Values at handles.
+pub(super) struct Slab<T> {
+    chunks: Vec<Chunk<T>>,
+    /// The chunks with room. Insertion uses the last one, so only that one ever fills up.
+    open: Vec<u32>,
+    /// The memory of the chunk that became empty last.
+    spare: Vec<Entry<T>>,
+    len: usize,
+}
+
+impl<T> Slab<T> {
+    /// No values, no memory.
+    pub(super) fn new() -> Slab<T> {
+        Slab {
+            chunks: Vec::new(),
+            open: Vec::new(),
+            spare: Vec::new(),
+            len: 0,
+        }
+    }
+
+    /// How many values live here.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// What a value costs, in bytes.
+    pub(super) const fn entry_size() -> usize {
+        size_of::<Entry<T>>()
+    }
+
+    /// Keeps `value` and says where.
+    ///
+    /// # Panics
+    /// After 2^32 − 1 values: long after memory has run out.
+    pub(super) fn insert(&mut self, value: T) -> Handle<T> {
+        let number = self.open_chunk();
+        let chunk = &mut self.chunks[number as usize];
+        let offset = chunk.insert(value);
+        if chunk.live == CHUNK_LEN {
+            self.open.pop();
+        }
+        self.len += 1;
+        let handle = Handle::from_index(number << CHUNK_BITS | offset as u32);
+        handle.expect("a slab of 2^32 values fits no memory")
+    }
+
+    /// Takes the value out; the handle may come back from a later `insert`.
+    pub(super) fn remove(&mut self, handle: Handle<T>) -> T {
+        let chunk = &mut self.chunks[handle.chunk()];
+        if chunk.live == CHUNK_LEN {
+            self.open.push(handle.chunk() as u32);
+        }
+        let value = chunk.remove(handle.offset());
+        if chunk.live == 0 {
+            chunk.vacant = END;
+            chunk.entries.clear();
+            self.spare = std::mem::take(&mut chunk.entries);
+        }
+        self.len -= 1;
+        value
+    }
+
+    /// The value, if one lives there.
+    pub(super) fn get(&self, handle: Handle<T>) -> Option<&T> {
+        match self
+            .chunks
+            .get(handle.chunk())?
+            .entries
+            .get(handle.offset())?
+        {
+            Entry::Occupied(value) => Some(value),
+            Entry::Vacant(_) => None,
+        }
+    }
+
+    /// A chunk with room and with memory.
+    fn open_chunk(&mut self) -> u32 {
+        let number = match self.open.last() {
+            Some(number) => *number,
+            None => self.add_chunk(),
+        };
+        let chunk = &mut self.chunks[number as usize];
+        if chunk.entries.capacity() == 0 {
+            chunk.entries = std::mem::take(&mut self.spare);
+            chunk.entries.reserve_exact(CHUNK_LEN);
+        }
+        number
+    }
+
+    fn add_chunk(&mut self) -> u32 {
+        let number = self.chunks.len() as u32;
+        assert!(
+            number < 1 << (32 - CHUNK_BITS),
+            "a slab of 2^32 values fits no memory"
+        );
+        self.chunks.push(Chunk {
+            entries: Vec::new(),
+            vacant: END,
+            live: 0,
+        });
+        self.open.push(number);
+        number
+    }
+}
+
+impl<T> Index<Handle<T>> for Slab<T> {
+    type Output = T;
+
+    fn index(&self, handle: Handle<T>) -> &T {
+        match &self.chunks[handle.chunk()].entries[handle.offset()] {
+            Entry::Occupied(value) => value,
+            Entry::Vacant(_) => panic!("nothing lives at {handle:?}"),
+        }
+    }
+}
+
+impl<T> IndexMut<Handle<T>> for Slab<T> {
+    fn index_mut(&mut self, handle: Handle<T>) -> &mut T {
+        match &mut self.chunks[handle.chunk()].entries[handle.offset()] {
+            Entry::Occupied(value) => value,
+            Entry::Vacant(_) => panic!("nothing lives at {handle:?}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_stays_where_it_is_while_the_slab_grows() {
+        let mut slab = Slab::new();
+        let first = slab.insert(7u64);
+        let address = std::ptr::from_ref(&slab[first]);
+        for value in 0..10 * CHUNK_LEN as u64 {
+            slab.insert(value);
+        }
+        assert_eq!(std::ptr::from_ref(&slab[first]), address);
+        assert_eq!(slab[first], 7);
+    }
+
+    #[test]
+    fn a_vacant_entry_is_used_again_before_the_slab_grows() {
+        let mut slab = Slab::new();
+        let handles: Vec<_> = (0..3 * CHUNK_LEN).map(|value| slab.insert(value)).collect();
+        for handle in handles.iter().skip(1).step_by(2) {
+            slab.remove(*handle);
+        }
+        for value in 0..handles.len() / 2 {
+            slab.insert(value);
+        }
+        assert_eq!(slab.chunks.len(), 3);
+        assert!(
+            handles
+                .iter()
+                .step_by(2)
+                .all(|handle| slab[*handle] == handle.index() as usize)
+        );
+    }
+
+    #[test]
+    fn empty_chunks_are_given_back_and_one_is_kept() {
+        let mut slab = Slab::new();
+        let handles: Vec<_> = (0..4 * CHUNK_LEN).map(|value| slab.insert(value)).collect();
+        for handle in handles {
+            slab.remove(handle);
+        }
+        assert_eq!(slab.len(), 0);
+        assert!(
+            slab.chunks
+                .iter()
+                .all(|chunk| chunk.entries.capacity() == 0)
+        );
+        assert_eq!(slab.spare.capacity(), CHUNK_LEN);
+        let again = slab.insert(1);
+        assert_eq!((slab[again], slab.spare.capacity()), (1, 0));
+    }
+
+    #[test]
+    fn a_removed_value_is_not_found() {
+        let mut slab = Slab::new();
+        let handle = slab.insert('a');
+        assert_eq!(slab.remove(handle), 'a');
+        assert_eq!(slab.get(handle), None);
+        assert_eq!(slab.get(Handle::from_index(1 << 20).unwrap()), None);
+        assert!(Handle::<char>::from_index(u32::MAX).is_none());
+    }
+}

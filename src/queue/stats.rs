@@ -1,0 +1,73 @@
+//! Counts: how many jobs are in which state, and what `stats` and `stats-tube` tell.
+//!
+//! They are kept up to date at every change, never counted up, and so are exact at all times.
+
+use crate::types::JobCounts;
+
+/// What `stats` tells of the queue. Totals are cumulative since the process started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct QueueStats {
+    /// Jobs by state.
+    pub jobs: JobCounts,
+    /// Tubes that exist.
+    pub tubes: u64,
+    /// Clients that are connected.
+    pub connections: u64,
+    /// Of them, those that have ever put a job.
+    pub producers: u64,
+    /// Of them, those that have ever reserved one, or tried.
+    pub workers: u64,
+    /// Of them, those that wait for a job now.
+    pub waiting: u64,
+    /// Clients ever connected.
+    pub total_connections: u64,
+    /// Jobs ever put.
+    pub total_jobs: u64,
+    /// Reservations that ever ran out of time.
+    pub timeouts: u64,
+}
+
+/// What `stats-tube` tells. Totals are cumulative since the tube, or the process, began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TubeStats {
+    /// Jobs by state.
+    pub jobs: JobCounts,
+    /// Clients that put into it.
+    pub using: u32,
+    /// Clients that watch it.
+    pub watching: u32,
+    /// Clients that watch it and wait for a job.
+    pub waiting: u64,
+    /// Jobs ever put.
+    pub total_jobs: u64,
+    /// Jobs ever deleted.
+    pub deletes: u64,
+    /// Times paused.
+    pub pauses: u64,
+    /// The length of the pause that is running, in seconds; 0 without one.
+    pub pause: u32,
+    /// What is left of it, in nanoseconds; 0 without one.
+    pub pause_left_ns: i64,
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::types::{JobCounts, JobState};
+
+    #[test]
+    fn only_ready_jobs_below_1024_are_urgent() {
+        let mut counts = JobCounts::default();
+        counts.enter(JobState::Ready, 1023);
+        counts.enter(JobState::Ready, 1024);
+        counts.enter(JobState::Delayed, 0);
+        assert_eq!((counts.urgent, counts.ready, counts.total()), (1, 2, 3));
+        counts.leave(JobState::Ready, 1023);
+        assert_eq!((counts.urgent, counts.ready, counts.total()), (0, 1, 2));
+    }
+
+    #[test]
+    #[should_panic(expected = "no job is in")]
+    fn a_count_never_goes_below_zero() {
+        JobCounts::default().leave(JobState::Buried, 0);
+    }
+}

@@ -1,0 +1,297 @@
+//! What happens by itself: delayed jobs fall due, pauses end, reservations and waits run out, and
+//! the jobs of clients that left become ready again.
+//!
+//! [`Queue::tick`] does all of it, one item at a time in order of time, as many as its caller lets it, so that
+//! half a million jobs that fall due at once hold nobody up. Nothing here is recorded: after a
+//! restart the same deadlines lead to the same states.
+//!
+//! Only two heaps are looked at: tubes by next due time and clients by next due time.
+
+use super::Queue;
+use super::client::{Client, WaitEnd};
+use super::slab::Handle;
+use super::tube::Tube;
+use crate::types::{ClientId, JobState, Time};
+
+/// Something that is due.
+enum Due {
+    Tube(Handle<Tube>),
+    Client(Handle<Client>),
+}
+
+impl Queue {
+    /// Does what is due at `now`, at most `budget` items of it, each O(log n), and adds the clients
+    /// whose wait ended without a job to `ended`. True if more is due.
+    ///
+    /// * A delayed job is ready from its deadline on, a pause ends at its end.
+    /// * A reservation runs out *after* its deadline; the job is ready with the priority it has, one
+    ///   timeout more, and dirty counters.
+    /// * A waiting client whose own reservation enters its last second is told so; that wins over
+    ///   the end of its wait.
+    /// * No wait ends while [`Queue::next_match`] has somebody to serve: hand out those jobs between
+    ///   ticks. (After a stall, a job that fell due before a wait ended still reaches it.) Work that
+    ///   only waits for this is not counted as "more is due".
+    pub fn tick(&mut self, now: Time, budget: usize, ended: &mut Vec<(ClientId, WaitEnd)>) -> bool {
+        (0..budget).all(|_| self.tick_once(now, ended)) && self.is_due(now)
+    }
+
+    /// The earliest time at which there is something to do: for [`Queue::tick`], or for whoever
+    /// serves [`Queue::next_match`]. `Time(i64::MIN)` means at once; `None`, that nothing will happen
+    /// by itself.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Time> {
+        if !self.ghosts.is_empty() || !self.matches.is_empty() {
+            return Some(Time(i64::MIN));
+        }
+        self.first_due().map(|(due, _)| due)
+    }
+
+    /// Jobs of clients that left take turns with what is due, so neither can starve the other.
+    fn tick_once(&mut self, now: Time, ended: &mut Vec<(ClientId, WaitEnd)>) -> bool {
+        self.is_ghosts_turn = !self.is_ghosts_turn;
+        (self.is_ghosts_turn && self.release_from_ghost(now))
+            || self.tick_due(now, ended)
+            || self.release_from_ghost(now)
+    }
+
+    fn tick_due(&mut self, now: Time, ended: &mut Vec<(ClientId, WaitEnd)>) -> bool {
+        match self.first_due().filter(|(due, _)| *due <= now) {
+            None => false,
+            Some((_, Due::Tube(tube))) => {
+                self.tick_tube(tube, now);
+                true
+            }
+            Some((_, Due::Client(client))) => self.tick_client(client, now, ended),
+        }
+    }
+
+    fn is_due(&self, now: Time) -> bool {
+        let may_go = |due: &Due| match due {
+            Due::Tube(_) => true,
+            Due::Client(client) => self.clients[*client].wait.is_none() || self.matches.is_empty(),
+        };
+        let first = self.first_due().filter(|(due, _)| *due <= now);
+        !self.ghosts.is_empty() || first.is_some_and(|(_, due)| may_go(&due))
+    }
+
+    /// The first thing due; of two at the same time the tube's, since a job may come of it.
+    fn first_due(&self) -> Option<(Time, Due)> {
+        let tube = self
+            .tube_timers
+            .first()
+            .map(|(due, tube)| (due, Due::Tube(tube)));
+        let client = self
+            .client_timers
+            .first()
+            .map(|(due, client)| (due, Due::Client(client)));
+        tube.into_iter().chain(client).min_by_key(|(due, _)| *due)
+    }
+
+    /// Makes the tube's first delayed job ready or ends its pause, whichever was due first.
+    fn tick_tube(&mut self, tube: Handle<Tube>, now: Time) {
+        let pause = self.tubes[tube].pause.as_ref().map(|pause| pause.until);
+        match self.tubes[tube].delayed.first() {
+            Some(((deadline, _), job)) if pause.is_none_or(|until| deadline < until) => {
+                self.return_to_ready(job, now);
+            }
+            _ => {
+                self.end_pause(tube, now);
+                self.settle(tube, now);
+            }
+        }
+    }
+
+    /// Makes a job ready with the priority it has, without a record.
+    pub(super) fn return_to_ready(&mut self, job: Handle<super::job::Job>, now: Time) {
+        self.detach(job);
+        self.attach(job, JobState::Ready);
+        self.settle(self.jobs[job].tube, now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Fixture, at};
+    use super::*;
+    use crate::types::JobId;
+
+    fn state(f: &Fixture, job: JobId) -> JobState {
+        f.queue.job(job).unwrap().state
+    }
+
+    #[test]
+    fn an_idle_queue_has_no_deadline() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        f.put(client, 5, 0);
+        assert_eq!(f.queue.next_deadline(), None);
+        assert!(!f.queue.tick(at(1_000_000), 10, &mut Vec::new()));
+    }
+
+    #[test]
+    fn a_delayed_job_is_ready_from_its_deadline_on() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        let job = f.put(client, 5, 7);
+        assert_eq!(f.queue.next_deadline(), Some(at(7)));
+        f.tick(Time(at(7).0 - 1));
+        assert_eq!(state(&f, job), JobState::Delayed);
+        f.tick(at(7));
+        assert_eq!(state(&f, job), JobState::Ready);
+    }
+
+    #[test]
+    fn jobs_fall_due_in_order_of_their_deadlines_over_all_tubes() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        let delays = [9, 3, 6, 1, 8, 2, 7, 5, 4];
+        let mut jobs: Vec<_> = delays
+            .iter()
+            .map(|delay| {
+                f.queue
+                    .use_tube(client, &format!("tube-{}", delay % 4), at(0));
+                (*delay, f.put(client, 5, *delay))
+            })
+            .collect();
+        jobs.sort();
+        for count in 1..=jobs.len() {
+            let more = f.queue.tick(at(10), 1, &mut Vec::new());
+            assert_eq!(more, count < jobs.len());
+            assert_eq!(f.queue.stats().jobs.ready, count as u64);
+            assert_eq!(state(&f, jobs[count - 1].1), JobState::Ready);
+        }
+    }
+
+    #[test]
+    fn a_reservation_runs_out_after_its_deadline_and_counts_a_timeout() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        let job = f.put(client, 5, 0);
+        f.queue.reserve(client, job, at(0));
+        f.queue.next_dirty();
+        let deadline = at(f.ttr);
+        assert_eq!(f.queue.next_deadline(), Some(Time(deadline.0 + 1)));
+        f.tick(deadline);
+        assert_eq!(state(&f, job), JobState::Reserved);
+        f.tick(Time(deadline.0 + 1));
+        let view = f.queue.job(job).unwrap();
+        assert_eq!((view.state, view.counters.timeouts), (JobState::Ready, 1));
+        assert_eq!((view.reserver, view.pri), (None, 5));
+        assert_eq!(f.queue.stats().timeouts, 1);
+        assert_eq!(f.queue.next_dirty(), Some(job));
+    }
+
+    #[test]
+    fn a_wait_ends_when_its_time_is_over() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        f.queue.wait(client, Some(at(5)));
+        assert_eq!(f.tick(Time(at(5).0 - 1)), []);
+        assert_eq!(f.tick(at(5)), [(client, WaitEnd::TimedOut)]);
+        assert!(!f.queue.is_waiting(client));
+        assert_eq!(f.queue.next_deadline(), None);
+    }
+
+    #[test]
+    fn the_last_second_of_a_reservation_wins_over_the_end_of_the_wait() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        let job = f.put(client, 5, 0);
+        f.queue.reserve(client, job, at(0));
+        let margin = at(f.ttr - 1);
+        f.queue.wait(client, Some(margin));
+        assert_eq!(f.queue.next_deadline(), Some(margin));
+        assert_eq!(f.tick(margin), [(client, WaitEnd::DeadlineSoon)]);
+        f.queue.wait(client, Some(at(100)));
+        let late = at(50);
+        assert_eq!(
+            f.tick(late),
+            [(client, WaitEnd::DeadlineSoon)],
+            "said before the job is taken"
+        );
+        assert_eq!(state(&f, job), JobState::Ready);
+    }
+
+    #[test]
+    fn no_wait_ends_while_a_job_is_there_for_it() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        let job = f.put(client, 5, 1);
+        f.queue.wait(client, Some(at(2)));
+        let mut ended = Vec::new();
+        assert!(
+            !f.queue.tick(at(3), 10, &mut ended),
+            "the match comes first"
+        );
+        assert_eq!(ended, []);
+        assert_eq!(f.queue.next_deadline(), Some(Time(i64::MIN)));
+        assert_eq!(f.queue.next_match(), Some((client, job)));
+    }
+
+    #[test]
+    fn a_pause_ends_and_the_waiting_client_is_matched() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        let place = f.pause("default", 10, at(0));
+        let job = f.put(client, 5, 0);
+        f.queue.wait(client, None);
+        assert_eq!(f.queue.next_match(), None);
+        assert_eq!(f.queue.next_deadline(), Some(at(10)));
+        f.tick(at(10));
+        assert_eq!(f.queue.next_match(), Some((client, job)));
+        let lapsed = f.queue.take_lapsed_pause().unwrap();
+        assert_eq!(
+            (&*lapsed.tube, lapsed.place, lapsed.early),
+            ("default", place, false)
+        );
+    }
+
+    #[test]
+    fn delayed_jobs_of_a_paused_tube_become_ready_all_the_same() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        f.pause("default", 10, at(0));
+        let job = f.put(client, 5, 3);
+        f.tick(at(4));
+        assert_eq!(state(&f, job), JobState::Ready);
+        assert_eq!(f.queue.best_ready(client, at(4)), None);
+    }
+
+    #[test]
+    fn the_jobs_of_a_client_that_left_return_in_slices_by_deadline() {
+        let mut f = Fixture::new();
+        let (client, other) = (f.queue.connect(), f.queue.connect());
+        let jobs: Vec<_> = (0..5).map(|_| f.put(client, 5, 0)).collect();
+        for (second, job) in jobs.iter().rev().enumerate() {
+            f.queue.reserve(client, *job, at(second as u32));
+        }
+        f.queue.disconnect(client, at(6));
+        assert_eq!(f.queue.next_deadline(), Some(Time(i64::MIN)));
+        for job in jobs.iter().rev() {
+            assert!(!f.queue.deletable(other, *job));
+            f.queue.tick(at(1000), 1, &mut Vec::new());
+            assert_eq!(state(&f, *job), JobState::Ready);
+        }
+        assert_eq!(f.queue.next_deadline(), None);
+        assert_eq!(f.queue.stats().timeouts, 0);
+    }
+
+    #[test]
+    fn what_is_due_and_what_a_client_left_behind_take_turns() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        for _ in 0..10 {
+            let job = f.put(client, 5, 0);
+            f.queue.reserve(client, job, at(0));
+        }
+        for _ in 0..10 {
+            f.put(client, 5, 1);
+        }
+        f.queue.disconnect(client, at(0));
+        assert!(f.queue.tick(at(2), 10, &mut Vec::new()));
+        let jobs = f.queue.stats().jobs;
+        assert_eq!((jobs.reserved, jobs.delayed, jobs.ready), (5, 5, 10));
+        assert!(!f.queue.tick(at(2), 10, &mut Vec::new()));
+        assert_eq!(f.queue.stats().jobs.ready, 20);
+    }
+}

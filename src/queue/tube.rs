@@ -1,0 +1,544 @@
+//! The tubes: each holds its own ready and delayed jobs in heaps, its buried ones in a list, and
+//! the clients that wait for it in a queue.
+//!
+//! A tube exists while a job lives in it, a client uses or watches it, or something pins it;
+//! [`Queue::settle`] is called after every change that may end that, and after every change of its
+//! heaps, waiters or pause, and keeps the two heaps of tubes true: the one by when the tube next has
+//! something due, and the one of tubes that have both a job to hand out and somebody to take it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hasher};
+use std::sync::Arc;
+
+use super::Queue;
+use super::heap::{Heap, HeapAt};
+use super::job::{DueKey, Job, List, ReadyKey};
+use super::slab::{Handle, Slab};
+use super::stats::TubeStats;
+use crate::types::{ClientId, JobCounts, JobId, Place, Time};
+
+/// The tube that every client uses and watches at first; it always exists.
+pub const DEFAULT_TUBE: &str = "default";
+
+/// 128 KiB, of which only what is used becomes resident.
+const RECENT_LEN: usize = 1 << 15;
+
+/// A tube.
+pub(super) struct Tube {
+    pub(super) name: Arc<str>,
+    pub(super) ready: Heap<ReadyKey, Job>,
+    pub(super) delayed: Heap<DueKey, Job>,
+    pub(super) buried: List,
+    pub(super) counts: JobCounts,
+    pub(super) total_jobs: u64,
+    pub(super) deletes: u64,
+    pub(super) pauses: u64,
+    pub(super) using: u32,
+    pub(super) watching: u32,
+    pins: u32,
+    /// Waiting clients behind the tickets they drew when they began to wait.
+    pub(super) waiters: BTreeSet<(u64, ClientId)>,
+    pub(super) pause: Option<Pause>,
+    /// In the list of tubes.
+    listed_at: usize,
+    /// In the heap of tubes by next due time.
+    timer_at: HeapAt,
+    /// In the heap of tubes with both a ready job and a waiter.
+    match_at: HeapAt,
+}
+
+/// A pause that has not ended.
+#[derive(Clone)]
+pub(super) struct Pause {
+    pub(super) until: Time,
+    /// Seconds, as asked for.
+    pub(super) duration: u32,
+    /// Its record.
+    pub(super) place: Place,
+    /// It came from the log, and keeps its tube until it ends.
+    pub(super) holds: bool,
+}
+
+impl Tube {
+    fn new(name: Arc<str>, listed_at: usize) -> Tube {
+        Tube {
+            name,
+            ready: Heap::new(),
+            delayed: Heap::new(),
+            buried: List::new(),
+            counts: JobCounts::default(),
+            total_jobs: 0,
+            deletes: 0,
+            pauses: 0,
+            using: 0,
+            watching: 0,
+            pins: 0,
+            waiters: BTreeSet::new(),
+            pause: None,
+            listed_at,
+            timer_at: HeapAt::NOWHERE,
+            match_at: HeapAt::NOWHERE,
+        }
+    }
+
+    /// True while the tube hands out no jobs.
+    pub(super) fn is_paused(&self, now: Time) -> bool {
+        self.pause.as_ref().is_some_and(|pause| pause.until > now)
+    }
+
+    pub(super) fn forget_totals(&mut self) {
+        (self.total_jobs, self.deletes, self.pauses) = (0, 0, 0);
+    }
+
+    fn is_needed(&self) -> bool {
+        self.counts.total() > 0
+            || self.using > 0
+            || self.watching > 0
+            || self.pins > 0
+            || self.pause.as_ref().is_some_and(|pause| pause.holds)
+    }
+
+    /// When something next happens by itself: a delayed job falls due, or the pause ends.
+    fn due(&self) -> Option<Time> {
+        let delayed = self.delayed.first().map(|((deadline, _), _)| deadline);
+        let pause = self.pause.as_ref().map(|pause| pause.until);
+        delayed.into_iter().chain(pause).min()
+    }
+
+    /// The key of the job that the longest-waiting client would get.
+    fn match_key(&self) -> Option<ReadyKey> {
+        if self.pause.is_some() || self.waiters.is_empty() {
+            return None;
+        }
+        self.ready.first().map(|(key, _)| key)
+    }
+}
+
+/// All tubes, by handle, by name and in the order in which clients see them.
+pub(super) struct Tubes {
+    slab: Slab<Tube>,
+    /// By hash and name: a search compares numbers, yet names made to collide cost no more than
+    /// comparing them, and nothing is ever rehashed.
+    names: BTreeMap<(u64, Arc<str>), Handle<Tube>>,
+    /// The tube last asked for with each of the [`RECENT_LEN`] remainders of a hash. It saves the
+    /// search where tubes are many and each is used again and again; entries may be stale.
+    recent: Vec<Option<Handle<Tube>>>,
+    /// In order of creation, the last one moved into the place of one that vanished.
+    list: Vec<Handle<Tube>>,
+    name_bytes: usize,
+    no_name: Arc<str>,
+}
+
+impl Tubes {
+    pub(super) fn new() -> Tubes {
+        Tubes {
+            slab: Slab::new(),
+            names: BTreeMap::new(),
+            recent: vec![None; RECENT_LEN],
+            list: Vec::new(),
+            name_bytes: 0,
+            no_name: Arc::from(""),
+        }
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<Handle<Tube>> {
+        self.find_hashed(name, hash(name))
+    }
+
+    fn find_hashed(&self, name: &str, hash: u64) -> Option<Handle<Tube>> {
+        let is_it = |tube: &Handle<Tube>| self.slab.get(*tube).is_some_and(|t| &*t.name == name);
+        self.recent[recent_index(hash)]
+            .filter(is_it)
+            .or_else(|| self.search(name, hash))
+    }
+
+    fn search(&self, name: &str, hash: u64) -> Option<Handle<Tube>> {
+        let from_here = self.names.range((hash, self.no_name.clone())..);
+        let mut same_hash = from_here.take_while(|((other, _), _)| *other == hash);
+        same_hash
+            .find(|((_, other), _)| &**other == name)
+            .map(|(_, tube)| *tube)
+    }
+
+    /// The tube of this name, new if there was none.
+    pub(super) fn find_or_create(&mut self, name: &str) -> Handle<Tube> {
+        let hash = hash(name);
+        let tube = self
+            .find_hashed(name, hash)
+            .unwrap_or_else(|| self.create(name));
+        self.recent[recent_index(hash)] = Some(tube);
+        tube
+    }
+
+    /// A new tube that is there for ever.
+    pub(super) fn create_pinned(&mut self, name: &str) -> Handle<Tube> {
+        let tube = self.create(name);
+        self[tube].pins += 1;
+        tube
+    }
+
+    fn create(&mut self, name: &str) -> Handle<Tube> {
+        let name = Arc::<str>::from(name);
+        self.name_bytes += name.len();
+        let tube = self.slab.insert(Tube::new(name.clone(), self.list.len()));
+        self.names.insert((hash(&name), name), tube);
+        self.list.push(tube);
+        tube
+    }
+
+    fn remove(&mut self, handle: Handle<Tube>) -> Tube {
+        let tube = self.slab.remove(handle);
+        self.names.remove(&(hash(&tube.name), tube.name.clone()));
+        self.name_bytes -= tube.name.len();
+        self.list.swap_remove(tube.listed_at);
+        if let Some(moved) = self.list.get(tube.listed_at) {
+            self.slab[*moved].listed_at = tube.listed_at;
+        }
+        tube
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(super) fn list(&self) -> &[Handle<Tube>] {
+        &self.list
+    }
+
+    /// The memory of the tubes without their jobs, in bytes, roughly.
+    pub(super) fn memory(&self) -> usize {
+        let index = size_of::<(u64, Arc<str>)>() + 2 * size_of::<Handle<Tube>>();
+        self.slab.len() * (Slab::<Tube>::entry_size() + 2 * index) + self.name_bytes
+    }
+}
+
+fn recent_index(hash: u64) -> usize {
+    hash as usize % RECENT_LEN
+}
+
+/// The same in every process: nothing here is random.
+fn hash(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(name.as_bytes());
+    hasher.finish()
+}
+
+impl std::ops::Index<Handle<Tube>> for Tubes {
+    type Output = Tube;
+
+    fn index(&self, tube: Handle<Tube>) -> &Tube {
+        &self.slab[tube]
+    }
+}
+
+impl std::ops::IndexMut<Handle<Tube>> for Tubes {
+    fn index_mut(&mut self, tube: Handle<Tube>) -> &mut Tube {
+        &mut self.slab[tube]
+    }
+}
+
+/// A tube that cannot vanish before [`Queue::unpin`] gets this back: long work is done on it in
+/// slices, while clients come and go.
+#[derive(Debug)]
+#[must_use = "a pin that is dropped keeps its tube for ever"]
+pub struct TubeRef(Handle<Tube>);
+
+/// A pause that is over. Its record means nothing any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LapsedPause {
+    /// The tube's name; the tube may be gone.
+    pub tube: Arc<str>,
+    /// The record of the pause.
+    pub place: Place,
+    /// The tube vanished before the pause ended: unless a `Change::Pause` with a duration of 0 is
+    /// logged, a restart would bring the pause back.
+    pub early: bool,
+}
+
+/// What clients ask about tubes.
+impl Queue {
+    /// The names of all tubes, in the order of `list-tubes`.
+    pub fn tube_names(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.tubes
+            .list()
+            .iter()
+            .map(|tube| &*self.tubes[*tube].name)
+    }
+
+    /// Whether a tube of this name exists.
+    #[must_use]
+    pub fn tube_exists(&self, name: &str) -> bool {
+        self.tubes.find(name).is_some()
+    }
+
+    /// What `stats-tube` tells of a tube; `None` if it does not exist.
+    #[must_use]
+    pub fn tube_stats(&self, name: &str, now: Time) -> Option<TubeStats> {
+        let tube = &self.tubes[self.tubes.find(name)?];
+        let pause = tube.pause.as_ref().filter(|pause| pause.until > now);
+        Some(TubeStats {
+            jobs: tube.counts,
+            using: tube.using,
+            watching: tube.watching,
+            waiting: tube.waiters.len() as u64,
+            total_jobs: tube.total_jobs,
+            deletes: tube.deletes,
+            pauses: tube.pauses,
+            pause: pause.map_or(0, |pause| pause.duration),
+            pause_left_ns: pause.map_or(0, |pause| pause.until.since(now)),
+        })
+    }
+
+    /// The job that `peek-ready` shows: the first ready one of the tube that `client` uses.
+    #[must_use]
+    pub fn peek_ready(&self, client: ClientId) -> Option<JobId> {
+        self.tubes[self.used(client)]
+            .ready
+            .first()
+            .map(|(_, job)| self.jobs[job].id)
+    }
+
+    /// The job that `peek-delayed` shows: the one with the shortest delay left.
+    #[must_use]
+    pub fn peek_delayed(&self, client: ClientId) -> Option<JobId> {
+        self.tubes[self.used(client)]
+            .delayed
+            .first()
+            .map(|((_, id), _)| id)
+    }
+
+    /// The job that `peek-buried` shows: the one buried first.
+    #[must_use]
+    pub fn peek_buried(&self, client: ClientId) -> Option<JobId> {
+        self.tubes[self.used(client)]
+            .buried
+            .first()
+            .map(|job| self.jobs[job].id)
+    }
+
+    /// Keeps the tube that `client` uses now, whatever the client does, until [`Queue::unpin`].
+    pub fn pin_used_tube(&mut self, client: ClientId) -> TubeRef {
+        let tube = self.used(client);
+        self.tubes[tube].pins += 1;
+        TubeRef(tube)
+    }
+
+    /// Gives a pin back; the tube may vanish.
+    pub fn unpin(&mut self, pin: TubeRef, now: Time) {
+        self.tubes[pin.0].pins -= 1;
+        self.settle(pin.0, now);
+    }
+
+    /// The job buried first: what `kick` takes next.
+    #[must_use]
+    pub fn first_buried(&self, tube: &TubeRef) -> Option<JobId> {
+        self.tubes[tube.0]
+            .buried
+            .first()
+            .map(|job| self.jobs[job].id)
+    }
+
+    /// The delayed job that falls due first: what `kick` takes next where nothing is buried.
+    #[must_use]
+    pub fn first_delayed(&self, tube: &TubeRef) -> Option<JobId> {
+        self.tubes[tube.0].delayed.first().map(|((_, id), _)| id)
+    }
+
+    /// How many jobs of the tube are in each state.
+    #[must_use]
+    pub fn tube_counts(&self, tube: &TubeRef) -> JobCounts {
+        self.tubes[tube.0].counts
+    }
+
+    /// The next pause that is over and whose record has not been dealt with. Take them after each
+    /// command and each tick, before a new pause of the same tube is logged.
+    pub fn take_lapsed_pause(&mut self) -> Option<LapsedPause> {
+        let mut lapsed = self.lapsed.pop_front()?;
+        let paused_again = |tube| self.tubes[tube].pause.is_some();
+        lapsed.early &= !self.tubes.find(&lapsed.tube).is_some_and(paused_again);
+        Some(lapsed)
+    }
+}
+
+/// Upkeep.
+impl Queue {
+    /// Called after every change to a tube: brings the heaps of tubes up to date, or ends the tube.
+    pub(super) fn settle(&mut self, tube: Handle<Tube>, now: Time) {
+        let needed = self.tubes[tube].is_needed();
+        if !needed {
+            self.end_pause(tube, now);
+        }
+        self.reindex(tube);
+        if !needed {
+            assert!(
+                self.tubes[tube].waiters.is_empty(),
+                "a tube vanishes under its waiters"
+            );
+            self.tubes.remove(tube);
+        }
+    }
+
+    /// Brings the heaps of tubes up to date with one of them.
+    pub(super) fn reindex(&mut self, handle: Handle<Tube>) {
+        let tubes = &mut self.tubes;
+        let tube = &tubes[handle];
+        let (due, timer_at) = (tube.due(), tube.timer_at);
+        let (best, match_at) = (tube.match_key(), tube.match_at);
+        let timer_moved = |tube, at| tubes[tube].timer_at = at;
+        self.tube_timers.set(timer_at, due, handle, timer_moved);
+        let match_moved = |tube, at| tubes[tube].match_at = at;
+        self.matches.set(match_at, best, handle, match_moved);
+    }
+
+    /// The tube's pause, if it has one, is over.
+    pub(super) fn end_pause(&mut self, tube: Handle<Tube>, now: Time) {
+        let Some(pause) = self.tubes[tube].pause.take() else {
+            return;
+        };
+        if !pause.place.is_none() {
+            let name = self.tubes[tube].name.clone();
+            let early = pause.until > now;
+            self.lapsed.push_back(LapsedPause {
+                tube: name,
+                place: pause.place,
+                early,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Fixture, at};
+    use super::*;
+
+    #[test]
+    fn a_tube_lives_while_a_job_a_user_a_watcher_or_a_pin_needs_it() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        f.queue.use_tube(client, "a", at(0));
+        let job = f.put(client, 5, 0);
+        f.queue.watch(client, "a");
+        f.queue.use_tube(client, "default", at(0));
+        f.delete(job);
+        assert!(f.queue.tube_exists("a"), "watched");
+        f.queue.ignore(client, "a", at(0));
+        assert!(!f.queue.tube_exists("a"));
+
+        f.queue.use_tube(client, "a", at(0));
+        let pin = f.queue.pin_used_tube(client);
+        f.queue.use_tube(client, "default", at(0));
+        assert!(f.queue.tube_exists("a"), "pinned");
+        f.queue.unpin(pin, at(0));
+        assert!(!f.queue.tube_exists("a"));
+    }
+
+    #[test]
+    fn default_always_exists() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        f.queue.use_tube(client, "a", at(0));
+        f.queue.watch(client, "a");
+        f.queue.ignore(client, "default", at(0));
+        assert_eq!(f.queue.tube_names().collect::<Vec<_>>(), ["default", "a"]);
+    }
+
+    #[test]
+    fn the_last_tube_of_the_list_takes_the_place_of_one_that_vanishes() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        for name in ["a", "b", "c", "d"] {
+            f.queue.watch(client, name);
+        }
+        f.queue.ignore(client, "b", at(0));
+        assert_eq!(
+            f.queue.tube_names().collect::<Vec<_>>(),
+            ["default", "a", "d", "c"]
+        );
+        f.queue.ignore(client, "default", at(0));
+        assert_eq!(f.queue.watched(client).collect::<Vec<_>>(), ["c", "a", "d"]);
+    }
+
+    #[test]
+    fn many_tubes_are_all_found_by_name() {
+        let mut tubes = Tubes::new();
+        let names: Vec<_> = (0..3000).map(|number| format!("tube-{number}")).collect();
+        let handles: Vec<_> = names
+            .iter()
+            .map(|name| tubes.find_or_create(name))
+            .collect();
+        for (name, handle) in names.iter().zip(&handles) {
+            assert_eq!(&*tubes[*handle].name, name);
+        }
+        handles
+            .iter()
+            .step_by(2)
+            .for_each(|handle| drop(tubes.remove(*handle)));
+        for (index, name) in names.iter().enumerate() {
+            assert_eq!(tubes.find(name).is_some(), index % 2 == 1, "{name}");
+        }
+        assert!(
+            tubes
+                .list
+                .iter()
+                .enumerate()
+                .all(|(index, tube)| tubes[*tube].listed_at == index)
+        );
+    }
+
+    #[test]
+    fn names_with_the_same_hash_are_told_apart() {
+        let mut tubes = Tubes::new();
+        let (a, b) = (tubes.create("a"), tubes.create("b"));
+        tubes.names.clear();
+        tubes.names.insert((hash("b"), Arc::from("a")), a);
+        tubes.names.insert((hash("b"), Arc::from("b")), b);
+        assert_eq!(tubes.find("b"), Some(b));
+    }
+
+    #[test]
+    fn a_pause_that_outlives_its_tube_is_reported_as_early() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        f.queue.watch(client, "a");
+        let place = f.pause("a", 10, at(0));
+        f.queue.ignore(client, "a", at(3));
+        let lapsed = LapsedPause {
+            tube: Arc::from("a"),
+            place,
+            early: true,
+        };
+        assert_eq!(f.queue.take_lapsed_pause(), Some(lapsed));
+        assert_eq!(f.queue.take_lapsed_pause(), None);
+    }
+
+    #[test]
+    fn an_early_lapse_is_not_to_be_undone_once_the_tube_is_paused_again() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        f.queue.watch(client, "a");
+        f.pause("a", 10, at(0));
+        f.queue.ignore(client, "a", at(3));
+        f.queue.watch(client, "a");
+        f.pause("a", 10, at(4));
+        assert!(
+            f.queue
+                .take_lapsed_pause()
+                .is_some_and(|lapsed| !lapsed.early)
+        );
+    }
+
+    #[test]
+    fn a_paused_tube_says_how_long_it_was_paused_for_and_what_is_left() {
+        let mut f = Fixture::new();
+        f.pause("default", 10, at(0));
+        let stats = f.queue.tube_stats("default", at(4)).unwrap();
+        assert_eq!(
+            (stats.pause, stats.pause_left_ns, stats.pauses),
+            (10, 6_000_000_000, 1)
+        );
+        let stats = f.queue.tube_stats("default", at(10)).unwrap();
+        assert_eq!((stats.pause, stats.pause_left_ns, stats.pauses), (0, 0, 1));
+        assert_eq!(f.queue.tube_stats("a", at(0)), None);
+    }
+}

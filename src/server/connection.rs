@@ -1,0 +1,226 @@
+//! One client's side of the conversation: its socket, and the requests that it has begun.
+//!
+//! A connection owns heap memory only while something is incomplete: the beginning of a request
+//! (in the decoder), or input that arrived but may not run yet (the backlog). What the client is
+//! still to be told is kept in `output`.
+
+use std::io::{self, Read};
+
+use super::socket::{Peer, Stream};
+use crate::protocol::Decoder;
+
+/// What [`Connection::read`] brought.
+#[derive(Debug)]
+pub(super) enum Input {
+    /// So many bytes are in the buffer.
+    Bytes(usize),
+    /// Nothing has arrived; there will be an event.
+    Nothing,
+    /// The client will send no more.
+    End,
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) stream: Stream,
+    pub(super) peer: Peer,
+    pub(super) decoder: Decoder,
+    backlog: Backlog,
+    /// Why the connection is to be closed once the client has been told everything; nothing is
+    /// read or run any more.
+    pub(super) ending: Option<&'static str>,
+    /// The socket may hold bytes; the next event comes only after a read has emptied it.
+    pub(super) readable: bool,
+    /// The client has shut down its sending side; bytes before that may still be in the socket.
+    pub(super) half_closed: bool,
+    /// Listed to be served.
+    pub(super) queued: bool,
+    /// The part of [`Connection::held`] that the sum over all connections includes.
+    pub(super) counted: usize,
+}
+
+impl Connection {
+    pub(super) fn new(stream: Stream, peer: Peer) -> Connection {
+        Connection {
+            stream,
+            peer,
+            decoder: Decoder::default(),
+            backlog: Backlog::default(),
+            ending: None,
+            // The first event reports what arrived before the registration.
+            readable: false,
+            half_closed: false,
+            queued: false,
+            counted: 0,
+        }
+    }
+
+    /// True when there may be input to serve.
+    pub(super) fn has_input(&self) -> bool {
+        self.ending.is_none() && (self.readable || !self.backlog.is_empty())
+    }
+
+    /// Read once into `buffer`.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Input> {
+        match self.stream.read(buffer) {
+            Ok(0) => Ok(Input::End),
+            Ok(count) => {
+                // The end of the input comes as one more event, unless it has come already.
+                self.readable =
+                    count == buffer.len() || self.half_closed || !self.stream.short_read_empties();
+                Ok(Input::Bytes(count))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.readable = false;
+                Ok(Input::Nothing)
+            }
+            // Still readable: the next turn tries again.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(Input::Nothing),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Take the input that could not run when it arrived; `None` when there is none.
+    pub(super) fn take_backlog(&mut self) -> Option<Backlog> {
+        (!self.backlog.is_empty()).then(|| std::mem::take(&mut self.backlog))
+    }
+
+    /// Keep what is left of a backlog, of which `taken` bytes more have run.
+    pub(super) fn keep_backlog(&mut self, mut backlog: Backlog, taken: usize) {
+        backlog.start += taken;
+        if !backlog.is_empty() {
+            self.backlog = backlog;
+        }
+    }
+
+    /// Keep bytes that may not run yet.
+    pub(super) fn keep_input(&mut self, bytes: &[u8]) {
+        debug_assert!(
+            self.backlog.is_empty(),
+            "nothing is read before the backlog has run"
+        );
+        self.backlog = Backlog {
+            bytes: bytes.to_vec(),
+            start: 0,
+        };
+    }
+
+    /// Bytes of heap memory held for the client's input.
+    pub(super) fn held(&self) -> usize {
+        self.decoder.held() + self.backlog.bytes.capacity()
+    }
+}
+
+/// Input that arrived but may not run yet.
+#[derive(Debug, Default)]
+pub(super) struct Backlog {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Backlog {
+    fn is_empty(&self) -> bool {
+        self.start == self.bytes.len()
+    }
+
+    /// The bytes that have not run.
+    pub(super) fn rest(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::server::output::Outputs;
+
+    /// A connection and its client.
+    fn pair() -> (Connection, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let stream = Stream::Unix(mio::net::UnixStream::from_std(ours));
+        (Connection::new(stream, Peer::UNKNOWN), theirs)
+    }
+
+    /// The same over TCP. The connection blocks, so that a read waits for the bytes.
+    fn tcp_pair() -> (Connection, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (ours, _) = listener.accept().unwrap();
+        let stream = Stream::Tcp(mio::net::TcpStream::from_std(ours));
+        (Connection::new(stream, Peer::UNKNOWN), theirs)
+    }
+
+    #[test]
+    fn a_connection_that_is_idle_costs_little() {
+        assert!(size_of::<Connection>() < 250, "{}", size_of::<Connection>());
+        let (connection, _client) = pair();
+        assert_eq!(connection.held(), 0);
+        let mut outputs = Outputs::default();
+        outputs.open(crate::types::ClientId(0));
+        assert_eq!(outputs.held(), 0);
+    }
+
+    #[test]
+    fn a_read_brings_bytes_then_nothing_then_the_end() {
+        let (mut connection, mut client) = pair();
+        let mut buffer = [0; 64];
+        connection.readable = true;
+        client.write_all(b"stats\r\n").unwrap();
+        assert!(matches!(connection.read(&mut buffer), Ok(Input::Bytes(7))));
+        assert!(connection.readable, "a Unix socket may hold more");
+        assert!(matches!(connection.read(&mut buffer), Ok(Input::Nothing)));
+        assert!(!connection.readable);
+        client.shutdown(Shutdown::Write).unwrap();
+        assert!(matches!(connection.read(&mut buffer), Ok(Input::End)));
+    }
+
+    #[test]
+    fn a_short_read_empties_a_tcp_socket_unless_its_end_has_been_announced() {
+        let (mut connection, mut client) = tcp_pair();
+        let mut buffer = [0; 64];
+        for (half_closed, readable) in [(false, false), (true, true)] {
+            connection.half_closed = half_closed;
+            client.write_all(b"x").unwrap();
+            assert!(matches!(connection.read(&mut buffer), Ok(Input::Bytes(1))));
+            assert_eq!(connection.readable, readable);
+        }
+        client.write_all(&[0; 64]).unwrap();
+        connection.half_closed = false;
+        let mut small = [0; 8];
+        assert!(matches!(connection.read(&mut small), Ok(Input::Bytes(8))));
+        assert!(connection.readable, "a full buffer says nothing");
+    }
+
+    #[test]
+    fn a_backlog_shrinks_as_it_runs_and_is_freed() {
+        let (mut connection, _client) = pair();
+        assert!(connection.take_backlog().is_none());
+        connection.keep_input(b"quit\r\nstats\r\n");
+        assert!(connection.has_input());
+        let backlog = connection.take_backlog().unwrap();
+        connection.keep_backlog(backlog, 6);
+        let backlog = connection.take_backlog().unwrap();
+        assert_eq!(backlog.rest(), b"stats\r\n");
+        connection.keep_backlog(backlog, 7);
+        assert!(!connection.has_input());
+        assert_eq!(connection.held(), 0);
+    }
+
+    #[test]
+    fn a_connection_that_ends_has_no_input() {
+        let (mut connection, _client) = pair();
+        connection.keep_input(b"stats\r\n");
+        connection.readable = true;
+        connection.ending = Some("quit");
+        assert!(!connection.has_input());
+    }
+}

@@ -1,0 +1,580 @@
+//! Sockets, signals and the clock around an engine: one thread, one loop.
+//!
+//! A turn of the loop (`Server::turn`) reads and runs what has arrived, lets the engine do its
+//! timers and slices, commits once for all of it, and only then sends replies:
+//!
+//! ```text
+//! poll → accept → read, decode, run → tick → commit (one write, one sync) → send
+//! ```
+//!
+//! Invariants:
+//! * A reply leaves only when the log has caught up with it (see `output`).
+//! * A turn's work is bounded for each connection and in all; what is left over is listed and goes
+//!   on in the next turn, after the others. No turn looks at connections that have nothing to do.
+//! * Sockets are registered once, edge-triggered: a connection is listed until a read has
+//!   emptied it. There is no system call a command besides read and write.
+//! * After a [`StoreError`] nothing more is sent.
+//!
+//! The parts: `accept` (who may connect), `connection` (input), `output` (replies), `socket`
+//! (addresses and streams), `reactor` (what wakes the loop), `process` (limits, user, systemd).
+
+mod accept;
+mod connection;
+mod output;
+mod process;
+mod reactor;
+mod socket;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use mio::event::Event;
+use mio::{Events, Token};
+use tracing::{debug, enabled, info, trace};
+
+use self::accept::Acceptor;
+use self::connection::{Connection, Input};
+use self::output::{Outputs, Sent};
+pub use self::process::{
+    ExitOnSignal, become_user, cpu_times, inherited_listeners, notify_ready, notify_stopping,
+    raise_descriptor_limit,
+};
+pub use self::reactor::{Reactor, Stopper};
+pub use self::socket::{Address, Bound, Listener};
+use self::socket::{Peer, Stream};
+use crate::clock::Clock;
+use crate::engine::{Engine, Flow};
+use crate::protocol::{Command, Limits, Request};
+use crate::storage::StoreError;
+use crate::types::{ClientId, Now, Position, Time};
+
+/// Bytes read from one connection at a time, into a buffer that all share.
+const READ_SIZE: usize = 64 << 10;
+/// Requests run for one connection before it is the next one's turn.
+const REQUESTS_PER_CONNECTION: usize = 512;
+/// Requests run in one turn of the loop, give or take those of one connection: it bounds how long
+/// a reply, a timer or a new connection waits for the requests of others.
+const REQUESTS_PER_TURN: usize = 4096;
+/// Bytes read in one turn of the loop, give or take one read.
+const BYTES_PER_TURN: usize = 2 << 20;
+
+/// Why a server stopped although nobody asked it to.
+#[derive(Debug)]
+pub enum RunError {
+    /// The disk failed: nothing was acknowledged after that.
+    Store(StoreError),
+    /// The system no longer says which sockets are ready.
+    Poll(io::Error),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RunError::Store(error) => error.fmt(f),
+            RunError::Poll(error) => write!(f, "cannot wait for sockets: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl From<StoreError> for RunError {
+    fn from(error: StoreError) -> RunError {
+        RunError::Store(error)
+    }
+}
+
+/// An engine behind sockets.
+pub struct Server {
+    reactor: Reactor,
+    acceptor: Acceptor,
+    clock: Clock,
+    core: Core,
+    connections: Vec<Option<Box<Connection>>>,
+    connection_count: usize,
+    /// Connections that may have input to run, in the order in which they are served.
+    runnable: VecDeque<ClientId>,
+    read_buffer: Box<[u8]>,
+    /// Used by `send`; kept for its memory.
+    senders: Vec<ClientId>,
+}
+
+impl Server {
+    /// Serve `engine` on `listeners`, to at most `connections_max` clients at a time. `clock` is
+    /// the one that the engine was opened with.
+    ///
+    /// # Errors
+    /// A listener cannot be watched.
+    pub fn new(
+        reactor: Reactor,
+        engine: Engine,
+        listeners: Vec<Listener>,
+        connections_max: usize,
+        clock: Clock,
+    ) -> io::Result<Server> {
+        let acceptor = Acceptor::new(listeners, connections_max, reactor.registry())?;
+        Ok(Server {
+            reactor,
+            acceptor,
+            clock,
+            core: Core::new(engine, clock.now()),
+            connections: Vec::new(),
+            connection_count: 0,
+            runnable: VecDeque::new(),
+            read_buffer: vec![0; READ_SIZE].into_boxed_slice(),
+            senders: Vec::new(),
+        })
+    }
+
+    /// Serve until a signal or a [`Stopper`] says stop; then stop cleanly: everything is written
+    /// and synced, the replies that are due are sent as far as the sockets take them at once, and
+    /// all connections are closed.
+    ///
+    /// # Errors
+    /// The disk failed, or the loop cannot go on. Replies that were not sent by then are not.
+    pub fn run(mut self) -> Result<(), RunError> {
+        let mut events = reactor::events();
+        while !self.turn(&mut events)? {}
+        info!("stopping");
+        notify_stopping();
+        Ok(self.stop()?)
+    }
+
+    /// Close the log; then every reply is due.
+    fn stop(self) -> Result<(), StoreError> {
+        let Server {
+            acceptor,
+            clock,
+            core,
+            mut connections,
+            ..
+        } = self;
+        drop(acceptor);
+        let Core {
+            engine,
+            mut outputs,
+            ..
+        } = core;
+        engine.close(clock.now())?;
+        outputs.acknowledge(Position::from_bits(u64::MAX));
+        let mut senders = Vec::new();
+        outputs.take_dirty(&mut senders);
+        for client in senders {
+            if let Some(connection) = slot(&mut connections, client) {
+                // A client that does not take its replies now has had its chance.
+                let _ = outputs.send(client, &mut connection.stream);
+            }
+        }
+        Ok(())
+    }
+
+    /// One turn of the loop; true when the server is to stop.
+    fn turn(&mut self, events: &mut Events) -> Result<bool, RunError> {
+        self.reactor
+            .poll(events, self.timeout())
+            .map_err(RunError::Poll)?;
+        self.core.begin_turn(self.clock.now());
+        let stop = self.take_events(events);
+        if !stop {
+            self.accept();
+            self.serve();
+        }
+        self.core.settle(self.clock)?;
+        self.resume();
+        self.send();
+        Ok(stop)
+    }
+
+    /// How long nothing has to be done without an event. Only the clock is read anew: a turn may
+    /// have taken as long as a sync.
+    fn timeout(&self) -> Option<Duration> {
+        if !self.runnable.is_empty() || self.core.outputs.has_dirty() {
+            return Some(Duration::ZERO);
+        }
+        let now = self.clock.now();
+        let of_engine = self.core.engine.next_deadline(now);
+        let of_acceptor = self.acceptor.next_deadline(now.mono);
+        let deadline = [of_engine, of_acceptor].into_iter().flatten().min()?;
+        Some(until(deadline, now.mono))
+    }
+
+    /// Note down what the events say; true when the server is to stop.
+    fn take_events(&mut self, events: &Events) -> bool {
+        let mut wished = false;
+        for event in events {
+            if is_own(event) {
+                wished = true;
+            } else if !self.acceptor.on_event(event.token()) {
+                self.on_event(event);
+            }
+        }
+        wished && self.grant_wishes()
+    }
+
+    fn grant_wishes(&mut self) -> bool {
+        let wishes = self.reactor.wishes();
+        if wishes.drain {
+            info!("draining: no more jobs are taken");
+            self.core.engine.drain();
+        }
+        wishes.stop
+    }
+
+    /// Something happened to a connection.
+    fn on_event(&mut self, event: &Event) {
+        let client = ClientId(event.token().0 as u32);
+        let Some(connection) = slot(&mut self.connections, client) else {
+            return;
+        };
+        connection.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
+        if event.is_writable() {
+            self.core.outputs.set_writable(client);
+        }
+        if event.is_read_closed() && !connection.half_closed {
+            connection.half_closed = true;
+            self.core.half_close(client);
+        }
+        let is_broken = event.is_write_closed() || event.is_error();
+        // What arrived before the end still runs, as long as nobody waits to be told something.
+        if is_broken
+            && (self.core.outputs.is_blocked(client) || !self.core.outputs.is_empty(client))
+        {
+            return self.close(client, &"the client is gone");
+        }
+        self.queue(client);
+    }
+
+    fn accept(&mut self) {
+        let Server {
+            acceptor,
+            core,
+            connections,
+            reactor,
+            connection_count,
+            ..
+        } = self;
+        acceptor.accept(
+            *connection_count,
+            core.now.mono,
+            |stream, peer| match admit(core, connections, reactor, stream, peer) {
+                Ok(()) => *connection_count += 1,
+                Err(error) => debug!(%peer, "connection not admitted: {error}"),
+            },
+        );
+    }
+
+    /// Serve those that are listed, each once, as far as this turn's bounds go.
+    fn serve(&mut self) {
+        for _ in 0..self.runnable.len() {
+            if self.core.is_turn_full() {
+                return;
+            }
+            if let Some(client) = self.runnable.pop_front() {
+                self.serve_one(client);
+            }
+        }
+    }
+
+    fn serve_one(&mut self, client: ClientId) {
+        let Some(connection) = slot(&mut self.connections, client) else {
+            return;
+        };
+        connection.queued = false;
+        if !self.core.outputs.may_run(client) || connection.ending.is_some() {
+            return;
+        }
+        if let Err(error) = self.core.serve(client, connection, &mut self.read_buffer) {
+            return self.close(client, &error);
+        }
+        self.core.count_held(connection);
+        self.queue(client);
+        self.close_if_ended(client);
+    }
+
+    /// List a connection if it has something to run and may.
+    fn queue(&mut self, client: ClientId) {
+        let Some(connection) = slot(&mut self.connections, client) else {
+            return;
+        };
+        if !connection.queued && connection.has_input() && self.core.outputs.may_run(client) {
+            connection.queued = true;
+            self.runnable.push_back(client);
+        }
+    }
+
+    /// Go on with those that waited for a reply and have it.
+    fn resume(&mut self) {
+        while let Some(client) = self.core.outputs.next_unblocked() {
+            self.queue(client);
+        }
+    }
+
+    /// Write what may leave.
+    fn send(&mut self) {
+        let mut senders = std::mem::take(&mut self.senders);
+        self.core.outputs.take_dirty(&mut senders);
+        let mut served = 0;
+        while served < senders.len() && !self.core.outputs.has_written_enough() {
+            self.send_one(senders[served]);
+            served += 1;
+        }
+        self.core.outputs.postpone(&senders[served..]);
+        self.senders = senders;
+    }
+
+    fn send_one(&mut self, client: ClientId) {
+        let Some(connection) = slot(&mut self.connections, client) else {
+            return;
+        };
+        match self.core.outputs.send(client, &mut connection.stream) {
+            Ok(Sent::All) => {
+                self.queue(client);
+                self.close_if_ended(client);
+            }
+            Ok(Sent::Part) => self.queue(client),
+            Err(error) => self.close(client, &error),
+        }
+    }
+
+    fn close_if_ended(&mut self, client: ClientId) {
+        let ending = slot(&mut self.connections, client).and_then(|connection| connection.ending);
+        if let Some(reason) = ending.filter(|_| self.core.outputs.is_empty(client)) {
+            self.close(client, &reason);
+        }
+    }
+
+    fn close(&mut self, client: ClientId, reason: &dyn fmt::Display) {
+        let Some(connection) = self.connections[client.0 as usize].take() else {
+            return;
+        };
+        info!(client = client.0, peer = %connection.peer, "closed: {reason}");
+        self.core.forget(client, &connection);
+        self.connection_count -= 1;
+        // Closing the descriptor, which nothing else refers to, ends its registration.
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("connection_count", &self.connection_count)
+            .finish_non_exhaustive()
+    }
+}
+
+fn is_own(event: &Event) -> bool {
+    reactor::is_own_token(event.token())
+}
+
+fn slot(connections: &mut [Option<Box<Connection>>], client: ClientId) -> Option<&mut Connection> {
+    connections.get_mut(client.0 as usize)?.as_deref_mut()
+}
+
+/// A new client: the engine names it, and the name is its place in the table.
+fn admit(
+    core: &mut Core,
+    connections: &mut Vec<Option<Box<Connection>>>,
+    reactor: &Reactor,
+    stream: Stream,
+    peer: Peer,
+) -> io::Result<()> {
+    let mut connection = Box::new(Connection::new(stream, peer));
+    connection.stream.tune();
+    let client = core.engine.connect();
+    if let Err(error) = connection
+        .stream
+        .register(reactor.registry(), Token(client.0 as usize))
+    {
+        core.engine.disconnect(client, core.now);
+        return Err(error);
+    }
+    core.outputs.open(client);
+    if connections.len() <= client.0 as usize {
+        connections.resize_with(client.0 as usize + 1, || None);
+    }
+    info!(client = client.0, %peer, "connected");
+    connections[client.0 as usize] = Some(connection);
+    Ok(())
+}
+
+fn until(deadline: Time, now: Time) -> Duration {
+    Duration::from_nanos(u64::try_from(deadline.since(now)).unwrap_or(0))
+}
+
+/// The engine and what its replies and limits go by: all of the server that requests need.
+struct Core {
+    engine: Engine,
+    outputs: Outputs,
+    /// What the clock showed when the turn began.
+    now: Now,
+    /// Bytes of memory held for input that is incomplete or may not run yet.
+    input_held: usize,
+    requests_left: usize,
+    bytes_left: usize,
+}
+
+impl Core {
+    fn new(engine: Engine, now: Now) -> Core {
+        let outputs = Outputs::default();
+        Core {
+            engine,
+            outputs,
+            now,
+            input_held: 0,
+            requests_left: 0,
+            bytes_left: 0,
+        }
+    }
+
+    fn begin_turn(&mut self, now: Now) {
+        self.now = now;
+        self.outputs.begin_turn();
+        (self.requests_left, self.bytes_left) = (REQUESTS_PER_TURN, BYTES_PER_TURN);
+    }
+
+    fn is_turn_full(&self) -> bool {
+        self.requests_left == 0 || self.bytes_left == 0 || self.outputs.is_full()
+    }
+
+    /// Run what the connection has begun, or else what one read brings.
+    fn serve(
+        &mut self,
+        client: ClientId,
+        connection: &mut Connection,
+        buffer: &mut [u8],
+    ) -> io::Result<()> {
+        if let Some(backlog) = connection.take_backlog() {
+            let taken = self.run(client, connection, backlog.rest());
+            connection.keep_backlog(backlog, taken);
+            return Ok(());
+        }
+        match connection.read(buffer)? {
+            Input::Bytes(count) => self.run_new(client, connection, &buffer[..count]),
+            Input::Nothing => {}
+            Input::End => connection.ending = Some("the client closed it"),
+        }
+        Ok(())
+    }
+
+    fn run_new(&mut self, client: ClientId, connection: &mut Connection, input: &[u8]) {
+        self.bytes_left = self.bytes_left.saturating_sub(input.len());
+        let taken = self.run(client, connection, input);
+        if taken < input.len() && connection.ending.is_none() {
+            connection.keep_input(&input[taken..]);
+        }
+    }
+
+    /// Run the requests in `input` until it ends, or the connection has had its share, or it may
+    /// not go on. Returns how many bytes were taken.
+    fn run(&mut self, client: ClientId, connection: &mut Connection, input: &[u8]) -> usize {
+        let mut taken = 0;
+        let mut share = REQUESTS_PER_CONNECTION;
+        while share > 0 && taken < input.len() && self.outputs.may_run(client) {
+            let mut rest = &input[taken..];
+            let limits = self.limits();
+            let Some(request) = connection.decoder.decode(&mut rest, limits) else {
+                return input.len();
+            };
+            taken = input.len() - rest.len();
+            share -= 1;
+            trace_request(client, &request);
+            match self
+                .engine
+                .run(client, request, self.now, &mut self.outputs)
+            {
+                Flow::Next => {}
+                Flow::Blocked => self.block(client, connection.half_closed),
+                Flow::Close => {
+                    connection.ending = Some("quit");
+                    break;
+                }
+            }
+        }
+        self.requests_left = self
+            .requests_left
+            .saturating_sub(REQUESTS_PER_CONNECTION - share);
+        if taken == input.len() {
+            self.end_request(connection);
+        }
+        taken
+    }
+
+    /// The decoder keeps what its last request borrowed until it is called again, which may be
+    /// long: a client may send one large body in pieces and then nothing.
+    fn end_request(&mut self, connection: &mut Connection) {
+        let none = connection.decoder.decode(&mut &[][..], self.limits());
+        debug_assert!(none.is_none(), "no bytes make no request");
+    }
+
+    /// A client that has shut down its sending side does not wait.
+    fn block(&mut self, client: ClientId, half_closed: bool) {
+        self.outputs.block(client);
+        if half_closed {
+            self.half_close(client);
+        }
+    }
+
+    fn half_close(&mut self, client: ClientId) {
+        self.engine.half_closed(client, self.now, &mut self.outputs);
+    }
+
+    /// What clients have been promised but have not received counts as taken.
+    fn limits(&self) -> Limits {
+        let held = (self.input_held + self.outputs.held()) as u64;
+        Limits {
+            job_size_max: self.engine.job_size_max(),
+            memory_left: self.engine.memory_left().saturating_sub(held),
+        }
+    }
+
+    /// The engine's part of a turn after the requests; then replies may leave as far as the log
+    /// has got.
+    fn settle(&mut self, clock: Clock) -> Result<(), StoreError> {
+        self.engine.tick(self.now, &mut self.outputs)?;
+        let before = self.engine.acknowledged();
+        let begun = clock.now().mono;
+        self.engine.commit(self.now)?;
+        if self.engine.acknowledged() > before {
+            self.engine.note_sync_time(clock.now().mono.since(begun));
+        }
+        self.outputs.acknowledge(self.engine.acknowledged());
+        Ok(())
+    }
+
+    /// Bring the sum of held bytes up to date with this connection.
+    fn count_held(&mut self, connection: &mut Connection) {
+        let held = connection.held();
+        self.input_held = self.input_held - connection.counted + held;
+        connection.counted = held;
+    }
+
+    fn forget(&mut self, client: ClientId, connection: &Connection) {
+        self.input_held -= connection.counted;
+        self.outputs.close(client);
+        self.engine.disconnect(client, self.now);
+    }
+}
+
+/// Bodies are left out: they are long, and nobody's business.
+fn trace_request(client: ClientId, request: &Request<'_>) {
+    if !enabled!(tracing::Level::TRACE) {
+        return;
+    }
+    let client = client.0;
+    match request {
+        Request::Command(Command::Put {
+            pri,
+            delay,
+            ttr,
+            body,
+        }) => {
+            trace!(client, pri, delay, ttr, size = body.len(), "put");
+        }
+        Request::Command(command) => trace!(client, "{command:?}"),
+        Request::Refused { refusal, .. } => trace!(client, "refused: {refusal:?}"),
+    }
+}

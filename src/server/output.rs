@@ -1,0 +1,626 @@
+//! What clients are still to be told: encoded replies, parked until the log has caught up.
+//!
+//! This is where a reply waits between the engine and the socket. Invariants:
+//! * no byte of a reply is written before [`Outputs::acknowledge`] has reached the position that
+//!   the reply was given with (nothing a client sees can be taken back by a crash);
+//! * the replies of one client leave in the order in which they were given;
+//! * a client with nothing to be told owns no memory here but its slot.
+
+use std::collections::VecDeque;
+use std::io::{self, Write};
+
+use crate::engine::ReplySink;
+use crate::protocol::{self, Reply};
+use crate::types::{ClientId, Position};
+
+/// A client with more bytes than this waiting is neither read nor served until it takes them.
+const PENDING_MAX: usize = 256 << 10;
+/// Bytes written to one client in one turn of the loop, so that a large reply to a fast client
+/// does not hold up the others.
+const WRITTEN_PER_CLIENT_MAX: usize = 256 << 10;
+/// Bytes written to all clients in one turn, give or take those of one client.
+const WRITTEN_PER_TURN_MAX: usize = 2 << 20;
+/// Bytes of replies taken in one turn before requests are left for the next one.
+const REPLIED_PER_TURN_MAX: usize = 2 << 20;
+/// Bytes at the front of a buffer that have been sent, before the rest is moved down.
+const SENT_SLACK_MAX: usize = 64 << 10;
+/// Buffers kept for the next replies, and the largest that is worth keeping.
+const POOL_COUNT_MAX: usize = 256;
+const POOLED_SIZE_MAX: usize = 8 << 10;
+
+/// Replies that may leave once the log is durable up to `after`.
+#[derive(Debug, Clone, Copy)]
+struct Parked {
+    after: Position,
+    size: usize,
+}
+
+/// Encoded replies: `[sent | ready | parked, oldest first]`.
+#[derive(Debug, Default)]
+struct Buffer {
+    bytes: Vec<u8>,
+    sent: usize,
+    ready: usize,
+    parked: VecDeque<Parked>,
+}
+
+impl Buffer {
+    fn push(&mut self, after: Position, reply: &Reply<'_>) {
+        let before = self.bytes.len();
+        protocol::encode(reply, &mut self.bytes);
+        self.park(after, self.bytes.len() - before);
+    }
+
+    /// Replies leave in order, so one that has to wait no longer than the one before it shares
+    /// its entry.
+    fn park(&mut self, after: Position, size: usize) {
+        match self.parked.back_mut() {
+            Some(last) if after <= last.after => last.size += size,
+            _ => self.parked.push_back(Parked { after, size }),
+        }
+    }
+
+    fn release(&mut self, acknowledged: Position) {
+        while let Some(front) = self
+            .parked
+            .front()
+            .filter(|front| front.after <= acknowledged)
+        {
+            self.ready += front.size;
+            self.parked.pop_front();
+        }
+    }
+
+    fn unsent(&self) -> &[u8] {
+        &self.bytes[self.sent..self.sent + self.ready]
+    }
+
+    fn mark_sent(&mut self, count: usize) {
+        self.sent += count;
+        self.ready -= count;
+        if self.sent >= SENT_SLACK_MAX && self.sent >= self.bytes.len() / 2 {
+            self.bytes.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+
+    fn pending(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    fn held(&self) -> usize {
+        self.bytes.capacity() + self.parked.capacity() * size_of::<Parked>()
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.parked.clear();
+        (self.sent, self.ready) = (0, 0);
+    }
+}
+
+/// The slot of one client.
+#[derive(Debug, Default)]
+struct Output {
+    buffer: Option<Box<Buffer>>,
+    /// The slot belongs to a connection.
+    open: bool,
+    /// A reply will come later; no request of the client runs before it.
+    blocked: bool,
+    /// The socket took everything so far: false after a write would have blocked.
+    writable: bool,
+    /// Listed in `Outputs::dirty`, in `Outputs::waiting`.
+    dirty: bool,
+    waiting: bool,
+}
+
+/// What [`Outputs::send`] left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// The client has been told everything.
+    All,
+    /// Something waits: for the log, for the socket, or for the next turn.
+    Part,
+}
+
+/// The replies of all clients. Clients that have something to send are listed, so that nothing
+/// here looks at those who have not.
+#[derive(Debug, Default)]
+pub(super) struct Outputs {
+    slots: Vec<Output>,
+    /// Clients with something that may be ready to be written.
+    dirty: Vec<ClientId>,
+    /// Clients with something that waits for the log.
+    waiting: Vec<ClientId>,
+    /// Clients that were blocked and have had their reply since the last look.
+    unblocked: Vec<ClientId>,
+    #[allow(clippy::vec_box)] // slots hold boxes: these are the same ones, not moved or boxed anew
+    pool: Vec<Box<Buffer>>,
+    acknowledged: Position,
+    held: usize,
+    /// Bytes written and bytes of replies taken in this turn of the loop.
+    written: usize,
+    replied: usize,
+}
+
+impl Outputs {
+    /// A turn of the loop begins: its bounds hold anew.
+    pub(super) fn begin_turn(&mut self) {
+        (self.written, self.replied) = (0, 0);
+    }
+
+    /// True when this turn has brought so many replies that no more requests should run.
+    pub(super) fn is_full(&self) -> bool {
+        self.replied >= REPLIED_PER_TURN_MAX
+    }
+
+    /// A new connection has this id.
+    pub(super) fn open(&mut self, client: ClientId) {
+        let index = client.0 as usize;
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, Output::default);
+        }
+        assert!(
+            !self.slots[index].open,
+            "the id of a connection was handed out twice"
+        );
+        self.slots[index] = Output {
+            open: true,
+            writable: true,
+            ..Output::default()
+        };
+    }
+
+    /// The connection is gone; what it was not told is dropped.
+    pub(super) fn close(&mut self, client: ClientId) {
+        if let Some(buffer) = self.slot(client).buffer.take() {
+            self.recycle(buffer);
+        }
+        // What still lists the client finds the flags down and passes on.
+        *self.slot(client) = Output::default();
+    }
+
+    /// The client waits for a reply that comes later.
+    pub(super) fn block(&mut self, client: ClientId) {
+        self.slot(client).blocked = true;
+    }
+
+    /// True while the client waits for a reply that comes later.
+    pub(super) fn is_blocked(&self, client: ClientId) -> bool {
+        self.slots[client.0 as usize].blocked
+    }
+
+    /// True when the next request of the client may run: it waits for no reply, and takes the
+    /// replies that it gets.
+    pub(super) fn may_run(&self, client: ClientId) -> bool {
+        let output = &self.slots[client.0 as usize];
+        !output.blocked
+            && output
+                .buffer
+                .as_ref()
+                .is_none_or(|it| it.pending() < PENDING_MAX)
+    }
+
+    /// True when the client has been told everything.
+    pub(super) fn is_empty(&self, client: ClientId) -> bool {
+        self.slots[client.0 as usize].buffer.is_none()
+    }
+
+    /// Bytes of memory held for all clients together.
+    pub(super) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// The socket of the client takes bytes again.
+    pub(super) fn set_writable(&mut self, client: ClientId) {
+        let output = self.slot(client);
+        output.writable = true;
+        if output.buffer.is_some() {
+            self.list_dirty(client);
+        }
+    }
+
+    /// Replies that wait for a position up to this one may leave.
+    pub(super) fn acknowledge(&mut self, position: Position) {
+        if position <= self.acknowledged {
+            return;
+        }
+        self.acknowledged = position;
+        for client in std::mem::take(&mut self.waiting) {
+            let output = self.slot(client);
+            if std::mem::take(&mut output.waiting) {
+                self.list_dirty(client);
+            }
+        }
+    }
+
+    /// True when some client has something that may be ready to be written.
+    pub(super) fn has_dirty(&self) -> bool {
+        !self.dirty.is_empty()
+    }
+
+    /// The clients that may have something ready to be written; `list` is emptied and filled.
+    pub(super) fn take_dirty(&mut self, list: &mut Vec<ClientId>) {
+        list.clear();
+        std::mem::swap(list, &mut self.dirty);
+    }
+
+    /// True when the next clients are to be written to in the next turn.
+    pub(super) fn has_written_enough(&self) -> bool {
+        self.written >= WRITTEN_PER_TURN_MAX
+    }
+
+    /// List clients that were taken from the list and not sent to before all others: it is their
+    /// turn.
+    pub(super) fn postpone(&mut self, clients: &[ClientId]) {
+        self.dirty.splice(..0, clients.iter().copied());
+    }
+
+    /// A client that was blocked and has had its reply, each once.
+    pub(super) fn next_unblocked(&mut self) -> Option<ClientId> {
+        self.unblocked.pop()
+    }
+
+    /// Write what may leave to the client's socket.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(super) fn send(&mut self, client: ClientId, socket: &mut impl Write) -> io::Result<Sent> {
+        let acknowledged = self.acknowledged;
+        let output = self.slot(client);
+        output.dirty = false;
+        let Some(mut buffer) = output.buffer.take() else {
+            return Ok(Sent::All);
+        };
+        let mut writable = output.writable;
+        let (held_before, pending_before) = (buffer.held(), buffer.pending());
+        buffer.release(acknowledged);
+        let outcome = write_ready(&mut buffer, &mut writable, socket);
+        self.held = self.held - held_before + buffer.held();
+        self.written += pending_before - buffer.pending();
+        self.slot(client).writable = writable;
+        self.put_back(client, buffer, writable);
+        outcome.map(|()| {
+            if self.is_empty(client) {
+                Sent::All
+            } else {
+                Sent::Part
+            }
+        })
+    }
+
+    /// Keep what was not sent, and list the client where it will be found again.
+    fn put_back(&mut self, client: ClientId, buffer: Box<Buffer>, writable: bool) {
+        if buffer.pending() == 0 {
+            return self.recycle(buffer);
+        }
+        let (has_ready, has_parked) = (buffer.ready > 0, !buffer.parked.is_empty());
+        let output = self.slot(client);
+        output.buffer = Some(buffer);
+        if has_parked && !std::mem::replace(&mut output.waiting, true) {
+            self.waiting.push(client);
+        }
+        if has_ready && writable {
+            self.list_dirty(client);
+        }
+    }
+
+    fn recycle(&mut self, mut buffer: Box<Buffer>) {
+        self.held -= buffer.held();
+        if self.pool.len() < POOL_COUNT_MAX && buffer.held() <= POOLED_SIZE_MAX {
+            buffer.clear();
+            self.pool.push(buffer);
+        }
+    }
+
+    fn list_dirty(&mut self, client: ClientId) {
+        if !std::mem::replace(&mut self.slot(client).dirty, true) {
+            self.dirty.push(client);
+        }
+    }
+
+    fn slot(&mut self, client: ClientId) -> &mut Output {
+        &mut self.slots[client.0 as usize]
+    }
+}
+
+impl ReplySink for Outputs {
+    fn reply(&mut self, client: ClientId, after: Position, reply: Reply<'_>) {
+        let output = &mut self.slots[client.0 as usize];
+        assert!(
+            output.open,
+            "a reply for a client that is gone would reach another one"
+        );
+        if std::mem::take(&mut output.blocked) {
+            self.unblocked.push(client);
+        }
+        let buffer = output.buffer.get_or_insert_with(|| {
+            let buffer = self.pool.pop().unwrap_or_default();
+            self.held += buffer.held();
+            buffer
+        });
+        let (held_before, pending_before) = (buffer.held(), buffer.pending());
+        buffer.push(after, &reply);
+        self.held += buffer.held() - held_before;
+        self.replied += buffer.pending() - pending_before;
+        self.list_dirty(client);
+    }
+}
+
+/// Write ready bytes until there are none, the socket takes no more, or it is another client's
+/// turn. Only a write that would block is followed by an event, so that none is left out.
+fn write_ready(buffer: &mut Buffer, writable: &mut bool, out: &mut impl Write) -> io::Result<()> {
+    let mut budget = WRITTEN_PER_CLIENT_MAX;
+    while *writable && buffer.ready > 0 && budget > 0 {
+        let bytes = buffer.unsent();
+        match out.write(&bytes[..bytes.len().min(budget)]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => {
+                buffer.mark_sent(count);
+                budget -= count;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => *writable = false,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::{JobId, SegmentId};
+
+    const ONE: ClientId = ClientId(0);
+    const TWO: ClientId = ClientId(1);
+
+    /// A socket that takes `room` bytes and then would block.
+    struct Socket {
+        bytes: Vec<u8>,
+        room: usize,
+        writes: usize,
+    }
+
+    impl Socket {
+        fn new() -> Socket {
+            Socket {
+                bytes: Vec::new(),
+                room: usize::MAX,
+                writes: 0,
+            }
+        }
+
+        fn text(&self) -> &str {
+            std::str::from_utf8(&self.bytes).unwrap()
+        }
+    }
+
+    impl Write for Socket {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            if self.room == 0 {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let count = bytes.len().min(self.room);
+            self.bytes.extend_from_slice(&bytes[..count]);
+            self.room -= count;
+            self.writes += 1;
+            Ok(count)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn at(offset: u32) -> Position {
+        Position::new(SegmentId(1), offset)
+    }
+
+    fn outputs() -> Outputs {
+        let mut outputs = Outputs::default();
+        outputs.open(ONE);
+        outputs.open(TWO);
+        outputs
+    }
+
+    /// One turn's sending, for the client alone.
+    fn send_dirty(outputs: &mut Outputs, client: ClientId, socket: &mut Socket) {
+        let mut dirty = Vec::new();
+        outputs.take_dirty(&mut dirty);
+        for listed in dirty {
+            if listed == client {
+                outputs.send(client, socket).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_leaves_before_the_log_has_caught_up() {
+        let (mut outputs, mut socket) = (outputs(), Socket::new());
+        outputs.reply(ONE, at(10), Reply::Inserted(JobId(1)));
+        outputs.reply(ONE, at(20), Reply::Inserted(JobId(2)));
+        send_dirty(&mut outputs, ONE, &mut socket);
+        outputs.acknowledge(at(9));
+        send_dirty(&mut outputs, ONE, &mut socket);
+        assert_eq!(socket.text(), "");
+        outputs.acknowledge(at(10));
+        send_dirty(&mut outputs, ONE, &mut socket);
+        assert_eq!(socket.text(), "INSERTED 1\r\n");
+        outputs.acknowledge(at(25));
+        send_dirty(&mut outputs, ONE, &mut socket);
+        assert_eq!(socket.text(), "INSERTED 1\r\nINSERTED 2\r\n");
+        assert!(outputs.is_empty(ONE));
+    }
+
+    #[test]
+    fn a_reply_that_need_not_wait_does_not_overtake_one_that_must() {
+        let (mut outputs, mut socket) = (outputs(), Socket::new());
+        outputs.reply(ONE, at(10), Reply::Deleted);
+        outputs.reply(ONE, Position::ZERO, Reply::NotFound);
+        assert_eq!(outputs.send(ONE, &mut socket).unwrap(), Sent::Part);
+        assert_eq!(socket.text(), "");
+        outputs.acknowledge(at(10));
+        assert_eq!(outputs.send(ONE, &mut socket).unwrap(), Sent::All);
+        assert_eq!(socket.text(), "DELETED\r\nNOT_FOUND\r\n");
+    }
+
+    #[test]
+    fn a_reply_before_the_one_that_waits_leaves_at_once() {
+        let (mut outputs, mut socket) = (outputs(), Socket::new());
+        outputs.reply(ONE, Position::ZERO, Reply::NotFound);
+        outputs.reply(ONE, at(10), Reply::Deleted);
+        assert_eq!(outputs.send(ONE, &mut socket).unwrap(), Sent::Part);
+        assert_eq!(socket.text(), "NOT_FOUND\r\n");
+    }
+
+    #[test]
+    fn one_client_that_waits_does_not_hold_up_another() {
+        let (mut outputs, mut socket) = (outputs(), Socket::new());
+        outputs.reply(ONE, at(10), Reply::Deleted);
+        outputs.reply(TWO, Position::ZERO, Reply::NotFound);
+        assert_eq!(outputs.send(TWO, &mut socket).unwrap(), Sent::All);
+        assert_eq!(socket.text(), "NOT_FOUND\r\n");
+    }
+
+    #[test]
+    fn many_replies_take_one_write() {
+        let (mut outputs, mut socket) = (outputs(), Socket::new());
+        for id in 0..100 {
+            outputs.reply(ONE, at(id), Reply::Inserted(JobId(u64::from(id))));
+        }
+        outputs.acknowledge(at(100));
+        send_dirty(&mut outputs, ONE, &mut socket);
+        assert_eq!(socket.writes, 1);
+        assert_eq!(socket.text().lines().count(), 100);
+    }
+
+    #[test]
+    fn replies_of_one_position_are_parked_together() {
+        let mut outputs = outputs();
+        for _ in 0..100 {
+            outputs.reply(ONE, at(10), Reply::Deleted);
+        }
+        assert_eq!(outputs.slots[0].buffer.as_ref().unwrap().parked.len(), 1);
+    }
+
+    #[test]
+    fn a_full_socket_goes_on_where_it_stopped() {
+        let (mut outputs, mut socket) = (outputs(), Socket::new());
+        socket.room = 5;
+        outputs.reply(ONE, Position::ZERO, Reply::NotFound);
+        send_dirty(&mut outputs, ONE, &mut socket);
+        assert_eq!(socket.text(), "NOT_F");
+        assert!(!outputs.has_dirty(), "it would be tried again and again");
+        // A further reply does not try a socket that is known to be full.
+        outputs.reply(ONE, Position::ZERO, Reply::Deleted);
+        socket.room = usize::MAX;
+        send_dirty(&mut outputs, ONE, &mut socket);
+        assert_eq!(socket.text(), "NOT_F");
+        outputs.set_writable(ONE);
+        send_dirty(&mut outputs, ONE, &mut socket);
+        assert_eq!(socket.text(), "NOT_FOUND\r\nDELETED\r\n");
+    }
+
+    #[test]
+    fn a_client_that_does_not_take_its_replies_is_not_served() {
+        let (mut outputs, mut socket) = (outputs(), Socket::new());
+        let body = vec![b'x'; PENDING_MAX];
+        assert!(outputs.may_run(ONE));
+        outputs.reply(ONE, Position::ZERO, Reply::Found(JobId(1), &body));
+        assert!(!outputs.may_run(ONE));
+        assert!(outputs.may_run(TWO));
+        outputs.send(ONE, &mut socket).unwrap();
+        assert!(outputs.may_run(ONE));
+    }
+
+    #[test]
+    fn a_large_reply_is_written_in_turns() {
+        let (mut outputs, mut socket) = (outputs(), Socket::new());
+        let body = vec![b'x'; 2 * WRITTEN_PER_CLIENT_MAX];
+        outputs.reply(ONE, Position::ZERO, Reply::Found(JobId(1), &body));
+        send_dirty(&mut outputs, ONE, &mut socket);
+        assert_eq!(socket.bytes.len(), WRITTEN_PER_CLIENT_MAX);
+        assert!(
+            outputs.has_dirty(),
+            "the next turn must not wait for an event"
+        );
+        send_dirty(&mut outputs, ONE, &mut socket);
+        send_dirty(&mut outputs, ONE, &mut socket);
+        assert_eq!(
+            socket.bytes.len(),
+            body.len() + "FOUND 1 524288\r\n\r\n".len()
+        );
+        assert!(outputs.is_empty(ONE));
+    }
+
+    #[test]
+    fn a_turn_takes_and_writes_no_more_than_its_share() {
+        let (mut outputs, mut socket) = (Outputs::default(), Socket::new());
+        let body = vec![b'x'; WRITTEN_PER_CLIENT_MAX];
+        let clients: Vec<_> = (0..10).map(ClientId).collect();
+        for &client in &clients {
+            assert_eq!(outputs.is_full(), client.0 >= 8, "{client:?}");
+            outputs.open(client);
+            outputs.reply(client, Position::ZERO, Reply::Found(JobId(1), &body));
+        }
+        let mut dirty = Vec::new();
+        outputs.take_dirty(&mut dirty);
+        let mut served = 0;
+        while !outputs.has_written_enough() {
+            assert_eq!(
+                outputs.send(dirty[served], &mut socket).unwrap(),
+                Sent::Part
+            );
+            served += 1;
+        }
+        assert_eq!(served, 8);
+        outputs.postpone(&dirty[served..]);
+        outputs.begin_turn();
+        assert!(!outputs.has_written_enough() && !outputs.is_full());
+        outputs.take_dirty(&mut dirty);
+        let order: Vec<_> = dirty.iter().map(|client| client.0).collect();
+        assert_eq!(
+            order,
+            [8, 9, 0, 1, 2, 3, 4, 5, 6, 7],
+            "who waited comes first"
+        );
+    }
+
+    #[test]
+    fn a_reply_ends_the_waiting_of_a_blocked_client() {
+        let mut outputs = outputs();
+        outputs.block(ONE);
+        assert!(!outputs.may_run(ONE));
+        outputs.reply(ONE, Position::ZERO, Reply::TimedOut);
+        assert!(outputs.may_run(ONE));
+        assert_eq!(outputs.next_unblocked(), Some(ONE));
+        assert_eq!(outputs.next_unblocked(), None);
+    }
+
+    #[test]
+    fn memory_is_counted_and_given_back() {
+        let (mut outputs, mut socket) = (outputs(), Socket::new());
+        let body = vec![b'x'; 100_000];
+        outputs.reply(ONE, Position::ZERO, Reply::Found(JobId(1), &body));
+        outputs.reply(TWO, Position::ZERO, Reply::Found(JobId(1), &body));
+        assert!(outputs.held() > 200_000);
+        outputs.send(ONE, &mut socket).unwrap();
+        outputs.close(TWO);
+        assert_eq!(outputs.held(), 0);
+        assert!(outputs.pool.is_empty(), "large buffers are not kept");
+    }
+
+    #[test]
+    fn the_next_holder_of_an_id_is_told_nothing_of_the_last_ones() {
+        let (mut outputs, mut socket) = (outputs(), Socket::new());
+        outputs.reply(ONE, at(10), Reply::Inserted(JobId(1)));
+        outputs.send(ONE, &mut socket).unwrap();
+        outputs.close(ONE);
+        outputs.open(ONE);
+        outputs.acknowledge(at(10));
+        outputs.reply(ONE, Position::ZERO, Reply::NotFound);
+        send_dirty(&mut outputs, ONE, &mut socket);
+        assert_eq!(socket.text(), "NOT_FOUND\r\n");
+    }
+}

@@ -1,0 +1,366 @@
+//! Whole servers with an engine in memory, each on a thread of this process, and blocking clients.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread::JoinHandle;
+
+use super::*;
+use crate::engine::{Options, ReplySink};
+use crate::protocol::Reply;
+use crate::storage::SyncPolicy;
+use crate::types::JobId;
+
+/// No reply takes longer, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server that runs until this is dropped.
+struct Running {
+    address: String,
+    stopper: Stopper,
+    thread: Option<JoinHandle<Result<(), RunError>>>,
+}
+
+/// A server whose turns the test makes itself, and where it listens. It is told to stop when the
+/// test waits for something that does not come.
+fn by_hand() -> (Server, SocketAddr) {
+    let reactor = Reactor::new().unwrap();
+    let address = Address::parse("127.0.0.1:0", 0).unwrap();
+    let listener = Bound::bind(&address).unwrap().listen().unwrap();
+    let address = listener.name().parse().unwrap();
+    let clock = Clock::start();
+    let engine = Engine::open(&in_memory(&reactor), clock.now()).unwrap();
+    let stopper = reactor.stopper();
+    std::thread::spawn(move || {
+        std::thread::sleep(PATIENCE);
+        stopper.stop()
+    });
+    let server = Server::new(reactor, engine, vec![listener], 1000, clock).unwrap();
+    (server, address)
+}
+
+/// Turns until something is so. The caller has done what makes it so.
+fn turn_until(server: &mut Server, is_so: impl Fn(&Server) -> bool) {
+    let mut events = reactor::events();
+    while !is_so(server) {
+        assert!(!server.turn(&mut events).unwrap());
+    }
+}
+
+impl Running {
+    fn start() -> Running {
+        Running::start_at("127.0.0.1:0", 1000)
+    }
+
+    fn start_at(address: &str, connections_max: usize) -> Running {
+        let reactor = Reactor::new().unwrap();
+        let address = Address::parse(address, 0).unwrap();
+        let listener = Bound::bind(&address).unwrap().listen().unwrap();
+        let (address, stopper) = (listener.name().to_owned(), reactor.stopper());
+        let thread = std::thread::spawn(move || {
+            let clock = Clock::start();
+            let engine = Engine::open(&in_memory(&reactor), clock.now()).unwrap();
+            Server::new(reactor, engine, vec![listener], connections_max, clock)
+                .unwrap()
+                .run()
+        });
+        Running {
+            address,
+            stopper,
+            thread: Some(thread),
+        }
+    }
+
+    fn client(&self) -> Client<TcpStream> {
+        connect(self.address.parse().unwrap())
+    }
+
+    fn stop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.stopper.stop().unwrap();
+            thread.join().unwrap().unwrap();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.stop();
+        }
+    }
+}
+
+fn in_memory(reactor: &Reactor) -> Options {
+    Options {
+        dir: None,
+        sync: SyncPolicy::Always,
+        segment_size: 1 << 20,
+        job_size_max: 1 << 20,
+        memory_max: None,
+        waker: Some(reactor.waker()),
+        progress: None,
+        ..Options::default()
+    }
+}
+
+struct Client<S>(S);
+
+fn connect(address: SocketAddr) -> Client<TcpStream> {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    Client(stream)
+}
+
+impl<S: Read + Write> Client<S> {
+    fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.0.write_all(bytes.as_ref()).unwrap();
+    }
+
+    /// The next bytes are these.
+    fn expect(&mut self, expected: &str) {
+        let mut got = vec![0; expected.len()];
+        let mut filled = 0;
+        while filled < got.len() {
+            match self.0.read(&mut got[filled..]) {
+                Ok(count) if count > 0 => filled += count,
+                end => panic!("{end:?} after {}", got[..filled].escape_ascii()),
+            }
+        }
+        assert_eq!(String::from_utf8_lossy(&got), expected);
+    }
+
+    fn expect_end(&mut self) {
+        let mut rest = Vec::new();
+        self.0.read_to_end(&mut rest).unwrap();
+        assert_eq!(rest.escape_ascii().to_string(), "");
+    }
+
+    fn ask(&mut self, request: &str, reply: &str) {
+        self.send(request);
+        self.expect(reply);
+    }
+}
+
+#[test]
+fn commands_sent_together_are_answered_in_order() {
+    let server = Running::start();
+    let mut client = server.client();
+    client.send("put 0 0 60 2\r\nhi\r\nreserve\r\nnonsense\r\ndelete 1\r\ndelete 1\r\n");
+    client
+        .expect("INSERTED 1\r\nRESERVED 1 2\r\nhi\r\nUNKNOWN_COMMAND\r\nDELETED\r\nNOT_FOUND\r\n");
+}
+
+#[test]
+fn a_command_may_come_a_byte_at_a_time() {
+    let server = Running::start();
+    let mut client = server.client();
+    for byte in b"put 0 0 60 5\r\nhello\r\n" {
+        client.send([*byte]);
+    }
+    client.expect("INSERTED 1\r\n");
+}
+
+#[test]
+fn more_commands_than_a_turn_runs_are_all_answered() {
+    let server = Running::start();
+    let mut client = server.client();
+    let count = 5 * REQUESTS_PER_CONNECTION;
+    client.send("use a\r\n".repeat(count));
+    client.expect(&"USING a\r\n".repeat(count));
+}
+
+#[test]
+fn what_follows_a_reserve_that_waits_runs_after_it() {
+    let server = Running::start();
+    let (mut worker, mut producer) = (server.client(), server.client());
+    worker.send("reserve\r\nuse a\r\n");
+    producer.ask("put 0 0 60 2\r\nhi\r\n", "INSERTED 1\r\n");
+    worker.expect("RESERVED 1 2\r\nhi\r\nUSING a\r\n");
+}
+
+#[test]
+fn a_reserve_with_a_timeout_is_answered_without_any_event() {
+    let server = Running::start();
+    let mut client = server.client();
+    client.ask("reserve-with-timeout 1\r\n", "TIMED_OUT\r\n");
+}
+
+#[test]
+fn a_client_that_shuts_down_its_side_waits_no_longer_and_is_answered_to_the_end() {
+    let server = Running::start();
+    let mut client = server.client();
+    client.send("reserve\r\nuse a\r\nreserve\r\nuse b");
+    client.0.shutdown(Shutdown::Write).unwrap();
+    client.expect("TIMED_OUT\r\nUSING a\r\nTIMED_OUT\r\n");
+    client.expect_end();
+}
+
+#[test]
+fn quit_is_answered_by_what_was_asked_before_and_the_end() {
+    let server = Running::start();
+    let mut client = server.client();
+    client.send("use a\r\nquit\r\nuse b\r\n");
+    client.expect("USING a\r\n");
+    client.expect_end();
+}
+
+#[test]
+fn a_job_does_not_go_to_a_worker_that_is_gone() {
+    let server = Running::start();
+    let mut gone = server.client();
+    gone.ask("use a\r\n", "USING a\r\n");
+    gone.send("reserve\r\n");
+    drop(gone);
+    let mut worker = server.client();
+    // What comes in a later turn than the end of the first client is served after it.
+    for _ in 0..100 {
+        worker.ask("use default\r\n", "USING default\r\n");
+    }
+    worker.ask("put 0 0 60 2\r\nhi\r\n", "INSERTED 1\r\n");
+    worker.ask("reserve-with-timeout 0\r\n", "RESERVED 1 2\r\nhi\r\n");
+}
+
+#[test]
+fn a_client_that_takes_no_replies_holds_up_nobody_and_is_answered_later() {
+    let server = Running::start();
+    let (mut greedy, mut other) = (server.client(), server.client());
+    let body = "x".repeat(1 << 20);
+    other.ask(
+        &format!("put 0 0 60 {}\r\n{body}\r\n", body.len()),
+        "INSERTED 1\r\n",
+    );
+    let mut sender = Client(greedy.0.try_clone().unwrap());
+    // More than the sockets and the server take together, so that it is truly held.
+    let count = 64;
+    let asking = std::thread::spawn(move || sender.send("peek 1\r\n".repeat(count)));
+    for _ in 0..100 {
+        other.ask("use a\r\n", "USING a\r\n");
+    }
+    let reply = format!("FOUND 1 {}\r\n{body}\r\n", body.len());
+    for _ in 0..count {
+        greedy.expect(&reply);
+    }
+    asking.join().unwrap();
+}
+
+#[test]
+fn a_client_past_the_bound_is_turned_away_and_the_others_go_on() {
+    let server = Running::start_at("127.0.0.1:0", 1);
+    let mut first = server.client();
+    first.ask("use a\r\n", "USING a\r\n");
+    server.client().expect_end();
+    first.ask("use b\r\n", "USING b\r\n");
+}
+
+#[test]
+fn a_unix_socket_serves_and_its_file_goes_at_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("q");
+    let mut server = Running::start_at(&format!("unix:{}", path.display()), 10);
+    let stream = UnixStream::connect(&path).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut client = Client(stream);
+    client.ask("put 0 0 60 2\r\nhi\r\n", "INSERTED 1\r\n");
+    client.send("use a\r\nreserve\r\n");
+    client.0.shutdown(Shutdown::Write).unwrap();
+    client.expect("USING a\r\nRESERVED 1 2\r\nhi\r\n");
+    client.expect_end();
+    server.stop();
+    assert!(!Path::new(&path).exists());
+}
+
+#[test]
+fn a_server_that_is_stopped_closes_its_connections() {
+    let mut server = Running::start();
+    let mut client = server.client();
+    client.ask("use a\r\n", "USING a\r\n");
+    server.stop();
+    client.expect_end();
+}
+
+#[test]
+fn two_servers_in_one_process_share_nothing() {
+    let (one, two) = (Running::start(), Running::start());
+    let (mut client, mut other) = (one.client(), two.client());
+    client.ask("put 0 0 60 2\r\nhi\r\n", "INSERTED 1\r\n");
+    other.ask("reserve-with-timeout 0\r\n", "TIMED_OUT\r\n");
+    drop(one);
+    other.ask("use a\r\n", "USING a\r\n");
+}
+
+#[test]
+fn replies_too_many_for_one_turn_reach_all_clients() {
+    let (mut server, address) = by_hand();
+    let mut clients: Vec<_> = (0..100).map(|_| connect(address)).collect();
+    turn_until(&mut server, |server| {
+        server.connection_count == clients.len()
+    });
+    let body = vec![b'x'; 60_000];
+    for (index, _) in server
+        .connections
+        .iter()
+        .enumerate()
+        .filter(|(_, slot)| slot.is_some())
+    {
+        let client = ClientId(index as u32);
+        server
+            .core
+            .outputs
+            .reply(client, Position::ZERO, Reply::Found(JobId(1), &body));
+    }
+    let stopper = server.reactor.stopper();
+    let thread = std::thread::spawn(move || server.run());
+    let reply = format!("FOUND 1 60000\r\n{}\r\n", "x".repeat(60_000));
+    for client in &mut clients {
+        client.expect(&reply);
+    }
+    stopper.stop().unwrap();
+    thread.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_job_of_a_worker_that_is_gone_goes_to_another() {
+    let server = Running::start();
+    let (mut gone, mut worker) = (server.client(), server.client());
+    gone.ask("put 0 0 60 2\r\nhi\r\n", "INSERTED 1\r\n");
+    gone.ask("reserve\r\n", "RESERVED 1 2\r\nhi\r\n");
+    drop(gone);
+    worker.ask("reserve\r\n", "RESERVED 1 2\r\nhi\r\n");
+}
+
+#[test]
+fn memory_held_for_a_request_is_given_back_when_it_has_run() {
+    let (mut server, address) = by_hand();
+    let mut client = connect(address);
+    client.send("put 0 0 60 50000\r\n".to_owned() + &"x".repeat(40000));
+    turn_until(&mut server, |server| server.core.input_held >= 40000);
+    client.send("x".repeat(10000) + "\r\n");
+    turn_until(&mut server, |server| server.core.input_held == 0);
+    client.expect("INSERTED 1\r\n");
+    client.send("put 0 0 60 50000\r\n".to_owned() + &"x".repeat(40000));
+    turn_until(&mut server, |server| server.core.input_held >= 40000);
+    drop(client);
+    turn_until(&mut server, |server| server.connection_count == 0);
+    assert_eq!((server.core.input_held, server.core.outputs.held()), (0, 0));
+}
+
+#[test]
+fn connections_that_have_nothing_to_do_are_not_looked_at() {
+    let (mut server, address) = by_hand();
+    let mut clients: Vec<_> = (0..50).map(|_| connect(address)).collect();
+    turn_until(&mut server, |server| server.connection_count == 50);
+    clients[7].send("use a\r\n");
+    let mut events = reactor::events();
+    server.turn(&mut events).unwrap();
+    // Each new connection is reported writable once; after that only what happens is.
+    while events.iter().count() > 1 {
+        clients[7].expect("USING a\r\n");
+        clients[7].send("use a\r\n");
+        server.turn(&mut events).unwrap();
+    }
+    assert!(server.runnable.is_empty() && !server.core.outputs.has_dirty());
+    clients[7].expect("USING a\r\n");
+}

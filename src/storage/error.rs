@@ -1,0 +1,125 @@
+//! What can go wrong with a disk, in words for the person who has to act on it.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::scan::Damage;
+
+/// A write, a sync or a read that the log cannot do without has failed. Nothing may be
+/// acknowledged after it: what is on the disk is known only to the next start, which reads it.
+#[derive(Debug, Clone)]
+pub struct StoreError {
+    /// What was being done.
+    pub doing: &'static str,
+    /// The file or directory.
+    pub path: PathBuf,
+    /// What the system said.
+    pub cause: String,
+}
+
+impl StoreError {
+    pub(crate) fn new(doing: &'static str, path: &Path, cause: &io::Error) -> StoreError {
+        StoreError {
+            doing,
+            path: path.to_owned(),
+            cause: cause.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let StoreError { doing, path, cause } = self;
+        write!(
+            f,
+            "the log has failed: could not {doing} {}: {cause}; nothing was acknowledged after \
+             this; check the disk, then start again: every acknowledged job is read back",
+            path.display()
+        )
+    }
+}
+
+impl std::error::Error for StoreError {}
+
+/// Why a log could not be opened.
+#[derive(Debug)]
+pub enum OpenError {
+    /// Another process has the directory.
+    InUse {
+        /// The directory.
+        dir: PathBuf,
+        /// Its holder, where the system tells.
+        pid: Option<u32>,
+    },
+    /// What was acknowledged is damaged. Nothing on the disk was changed.
+    Damaged {
+        /// The directory.
+        dir: PathBuf,
+        /// What is damaged, never empty.
+        damages: Vec<Damage>,
+    },
+    /// The directory holds the log of a newer version, or of another program.
+    Foreign {
+        /// The directory or file.
+        path: PathBuf,
+        /// What it is, and what to do.
+        what: String,
+    },
+    /// The disk did not do what was asked of it.
+    Io(StoreError),
+}
+
+impl OpenError {
+    pub(crate) fn io(doing: &'static str, path: &Path, cause: &io::Error) -> OpenError {
+        OpenError::Io(StoreError::new(doing, path, cause))
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::InUse { dir, pid } => {
+                write!(f, "{} is in use by another process", dir.display())?;
+                if let Some(pid) = pid {
+                    write!(f, " ({pid})")?;
+                }
+                write!(
+                    f,
+                    "; stop that one first, or give this one another directory"
+                )
+            }
+            OpenError::Damaged { dir, damages } => {
+                for damage in damages {
+                    writeln!(f, "{}: {damage}", dir.display())?;
+                }
+                let dir = dir.display();
+                write!(
+                    f,
+                    "the log in {dir} is damaged and was left as it is; look at it with `bsd-wal \
+                     verify {dir}`, get back what survives with `bsd-wal repair {dir} --output NEW`"
+                )
+            }
+            OpenError::Foreign { path, what } => write!(f, "{}: {what}", path.display()),
+            OpenError::Io(StoreError { doing, path, cause }) => {
+                write!(f, "could not {doing} {}: {cause}", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl From<StoreError> for OpenError {
+    fn from(error: StoreError) -> OpenError {
+        OpenError::Io(error)
+    }
+}
+
+/// Whether an error means that there is no room: on the file system, or in a quota.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
+}

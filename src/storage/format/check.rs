@@ -1,0 +1,277 @@
+//! What must hold for any bytes whatever in a segment: the property behind the fuzz target and its
+//! seeds.
+//!
+//! Compiled for tests and fuzzing only. No bytes may make the reader panic, run for ever, or hold
+//! more memory than the file is long; and what it hands out must be what an encoder would write.
+//! Checksums keep nearly all inputs away from the code behind them, so each input is tried twice:
+//! as it is, and with every checksum made right.
+
+use std::io;
+use std::sync::Arc;
+
+use super::{
+    EMPTY_FRAME_SIZE, FRAME_ALIGN, FRAME_MAGIC, FrameBuilder, FrameKind, Identity, LogId, Record,
+    SEGMENT_MAGIC, Seed, SegmentHeader, TRAILER_MAGIC, VERSION, frame_header, frame_size, put,
+    segment_header, set_u16, set_u32, u32_at,
+};
+use crate::storage::fs::File;
+use crate::storage::scan::{End, EndFacts, Frame, Reader, Step, verdict};
+use crate::types::{Position, SegmentId};
+
+/// Panics unless a segment of these bytes is read as it must be.
+pub fn any_bytes(data: &[u8]) {
+    segment(data);
+    segment(&mended(data));
+}
+
+fn segment(bytes: &[u8]) {
+    let header = SegmentHeader::decode(bytes);
+    if let Ok(header) = header {
+        assert_eq!(
+            SegmentHeader::decode(&header.encode()),
+            Ok(header),
+            "a header changed"
+        );
+    }
+    let seed = header.map_or(stranger(), |header| header.identity).seed();
+    let file = MemoryFile::holding(bytes.to_vec());
+    let start = segment_header::SIZE as u32;
+    let mut reader = Reader::new(file, seed, bytes.len() as u64, start);
+    loop {
+        let before = reader.at();
+        match reader.step() {
+            Err(error) => panic!("memory has no I/O errors: {error}"),
+            Ok(Step::Frame(frame)) => sound_frame(&frame, bytes, seed),
+            Ok(Step::Bad(_)) => match go_beyond(&mut reader, bytes.len()) {
+                Some(next) => reader.skip_to(next),
+                None => return,
+            },
+        }
+        assert!(reader.at() > before, "the reader stands still at {before}");
+    }
+}
+
+/// A frame that was handed out is what an encoder writes for its records.
+fn sound_frame(frame: &Frame<'_>, bytes: &[u8], seed: Seed) {
+    assert!(
+        frame.end() as usize <= bytes.len(),
+        "a frame ends beyond the file"
+    );
+    let mut builder = FrameBuilder::default();
+    builder.begin(Vec::new(), seed, frame.at);
+    let mut count = 0;
+    for (offset, record) in frame.records() {
+        assert_eq!(
+            builder.push(&record),
+            offset,
+            "a record lies elsewhere when written again"
+        );
+        let copy = frame.record_bytes(offset, &record);
+        assert_eq!(Record::decode_copy(copy), Some(record));
+        let is_put = matches!(record, Record::Put { .. });
+        assert_eq!(Record::decode_put(copy, seed, offset).is_some(), is_put);
+        count += 1;
+    }
+    assert_eq!(count, frame.header.records, "records are missing");
+    let header = frame.header;
+    let (again, _) = builder.finish(header.kind, header.durable, header.previous);
+    assert_eq!(again.len() as u64, header.frame_size());
+}
+
+/// Everything that is asked where no sound frame begins, and where to go on.
+fn go_beyond(reader: &mut Reader, size: usize) -> Option<u32> {
+    let at = reader.at();
+    let (Ok(survey), Ok(jobs)) = (reader.survey(), reader.jobs_behind_bad_header()) else {
+        panic!("memory has no I/O errors");
+    };
+    assert!(survey.garbage_end as usize <= size);
+    assert!(jobs.len() <= 16);
+    let end = verdict(EndFacts {
+        complete: false,
+        attested: survey.durable > Position::new(SegmentId(1), at),
+        garbage: survey.garbage_end > at,
+    });
+    assert!(
+        survey.next_frame.is_none() || end != End::Clean,
+        "frames behind a clean end"
+    );
+    assert_eq!(reader.at(), at, "a survey moved the reader");
+    assert!(reader.held() <= size, "{} bytes held", reader.held());
+    if let Some(next) = survey.next_frame {
+        assert!(next > at && (next as usize).is_multiple_of(FRAME_ALIGN));
+        assert!((next as usize) < size);
+    }
+    survey.next_frame
+}
+
+/// The log that bytes without a header of their own are read as.
+fn stranger() -> Identity {
+    Identity {
+        log: LogId([7; 16]),
+        first: SegmentId(1),
+        last: SegmentId(1),
+        generation: 0,
+    }
+}
+
+/// The same bytes with a sound segment header, and frames whose magics, counts, and checksums are
+/// right: all else is as it was.
+fn mended(data: &[u8]) -> Vec<u8> {
+    let mut bytes = data.to_vec();
+    bytes.resize(bytes.len().max(segment_header::SIZE), 0);
+    bytes[..segment_header::VERSION].copy_from_slice(&SEGMENT_MAGIC);
+    set_u16(&mut bytes, segment_header::VERSION, VERSION);
+    let crc = crc32fast::hash(&bytes[..segment_header::CRC]);
+    set_u32(&mut bytes, segment_header::CRC, crc);
+    let seed = match SegmentHeader::decode(&bytes) {
+        Ok(header) => header.identity.seed(),
+        Err(fault) => panic!("the header was mended, and yet: {fault:?}"),
+    };
+    let (mut at, mut previous) = (segment_header::SIZE, 0);
+    while bytes.len() - at >= EMPTY_FRAME_SIZE {
+        let (size, checksum) = mend_frame(&mut bytes[at..], seed, at as u32, previous);
+        (at, previous) = (at + size, checksum);
+    }
+    bytes
+}
+
+/// Make a frame of what `bytes`, which lie at `offset`, begin with. Returns its size and checksum.
+fn mend_frame(bytes: &mut [u8], seed: Seed, offset: u32, previous: u32) -> (usize, u32) {
+    use frame_header as at;
+    let room = (bytes.len() / FRAME_ALIGN * FRAME_ALIGN - EMPTY_FRAME_SIZE)
+        .min(u32_at(bytes, at::BODY_SIZE) as usize % 600);
+    let (end, count, crcs) = mend_records(&mut bytes[..at::SIZE + room], seed, offset);
+    bytes[..at::CRC].copy_from_slice(&FRAME_MAGIC);
+    set_u32(bytes, at::BODY_SIZE, (end - at::SIZE) as u32);
+    set_u32(bytes, at::RECORDS, count);
+    set_u32(bytes, at::PREVIOUS, previous);
+    bytes[at::KIND] %= FrameKind::CleanStop as u8 + 1;
+    let crc = seed.crc(offset, &bytes[at::BODY_SIZE..at::SIZE]);
+    set_u32(bytes, at::CRC, crc);
+    let checksum = super::frame::frame_checksum(crc, crcs);
+    let size = frame_size((end - at::SIZE) as u64) as usize;
+    let trailer = &mut bytes[end..size];
+    trailer.fill(0);
+    trailer[..4].copy_from_slice(&TRAILER_MAGIC);
+    set_u32(trailer, 4, checksum);
+    (size, checksum)
+}
+
+/// Give every record that fits a CRC that holds. Returns where they end, how many there are, and
+/// the CRC over their CRCs.
+fn mend_records(bytes: &mut [u8], seed: Seed, offset: u32) -> (usize, u32, u32) {
+    let (mut at, mut count, mut crcs) = (frame_header::SIZE, 0, crc32fast::Hasher::new());
+    while let Some(kind) = bytes.get_mut(at + put::KIND) {
+        *kind = 1 + kind.wrapping_sub(1) % 6;
+        let Some(size) = Record::size_of(&bytes[at..]) else {
+            break;
+        };
+        let record = &mut bytes[at..at + size];
+        let crc = seed.crc(offset + at as u32, &record[put::KIND..]);
+        set_u32(record, put::CRC, crc);
+        crcs.update(&crc.to_le_bytes());
+        (at, count) = (at + size, count + 1);
+    }
+    (at, count, crcs.finalize())
+}
+
+/// A file that is in memory and is only read.
+#[derive(Debug)]
+pub(in crate::storage) struct MemoryFile(Vec<u8>);
+
+impl MemoryFile {
+    pub(in crate::storage) fn holding(bytes: Vec<u8>) -> Arc<dyn File> {
+        Arc::new(MemoryFile(bytes))
+    }
+}
+
+impl File for MemoryFile {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.0.len() as u64)
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let from = usize::try_from(offset)
+            .unwrap_or(usize::MAX)
+            .min(self.0.len());
+        let count = buf.len().min(self.0.len() - from);
+        buf[..count].copy_from_slice(&self.0[from..from + count]);
+        Ok(count)
+    }
+
+    fn write_at(&self, _: &[u8], _: u64) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn set_size(&self, _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn allocate(&self, _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{Random, Segment, one_of_each, seeds};
+    use super::*;
+
+    #[test]
+    fn every_seed_of_the_fuzzer_holds() {
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/segment");
+        let mut seeds = 0;
+        for entry in std::fs::read_dir(corpus).unwrap() {
+            let path = entry.unwrap().path();
+            println!("seed {}", path.display());
+            #[allow(clippy::disallowed_methods)] // a test's own data, no file of the server's
+            any_bytes(&std::fs::read(path).unwrap());
+            seeds += 1;
+        }
+        assert!(seeds >= 5, "only {seeds} seeds");
+    }
+
+    #[test]
+    fn random_bytes_hold() {
+        for seed in seeds(400) {
+            let mut random = Random::new(seed);
+            let count = random.below(2000);
+            any_bytes(&random.bytes(count));
+        }
+    }
+
+    #[test]
+    fn a_segment_with_bytes_changed_at_random_holds() {
+        for seed in seeds(400) {
+            let mut random = Random::new(seed);
+            let mut segment = Segment::new();
+            for _ in 0..3 {
+                segment.push(0, &one_of_each());
+            }
+            for _ in 0..1 + random.below(4) {
+                let at = random.below(segment.bytes.len());
+                segment.bytes[at] = random.next() as u8;
+            }
+            any_bytes(&segment.bytes);
+        }
+    }
+
+    #[test]
+    fn mending_reaches_the_records_behind_the_checksums() {
+        let mut segment = Segment::new();
+        segment.push(0, &one_of_each());
+        let sound = segment.bytes.clone();
+        // Checksums alone are wrong: mended, the segment is as it was.
+        for at in [
+            segment_header::CRC,
+            segment_header::SIZE + frame_header::CRC,
+        ] {
+            segment.bytes[at] ^= 0xff;
+        }
+        assert_eq!(mended(&segment.bytes), sound);
+    }
+}

@@ -1,0 +1,268 @@
+//! Holds `storage-format.md` to the code.
+//!
+//! What can be said by the code is said by it: the document has blocks between
+//! `<!-- from the code: NAME -->` and `<!-- end -->`, and a test demands that each is what the code
+//! says. `BSD_WRITE_FORMAT=1 cargo test --lib document` puts it there. Prose is held by nothing but
+//! the names that it uses, and those who read it.
+
+use super::samples::{Segment, identity, one_of_each, plain};
+use super::*;
+use crate::storage::format::check::MemoryFile;
+use crate::storage::lock::LOCK_NAME;
+use crate::storage::recover::COMPACTION_NAME;
+use crate::storage::scan::{END_RULES, Reader, Step};
+use crate::storage::space::{SEGMENT_SIZE_MIN, parse_spare_name};
+use crate::types::{SegmentId, TUBE_NAME_MAX};
+
+const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/storage-format.md");
+
+/// The blocks that the code has to say, in the document's order.
+fn blocks() -> Vec<(&'static str, String)> {
+    vec![
+        ("limits", limits()),
+        ("names", names()),
+        ("segment header", table(segment_header::FIELDS)),
+        ("frame header", table(frame_header::FIELDS)),
+        ("frame trailer", table(frame_trailer::FIELDS)),
+        ("put", table(put::FIELDS)),
+        ("update", table(update::FIELDS)),
+        ("delete", table(delete::FIELDS)),
+        ("pause", table(pause::FIELDS)),
+        ("manifest", table(manifest::FIELDS)),
+        ("switch", table(switch::FIELDS)),
+        ("entry", table(entry::FIELDS)),
+        ("decision", decision()),
+        (
+            "example",
+            format!("```text\n{}```\n", super::example::text()),
+        ),
+    ]
+}
+
+fn table(fields: &[Field]) -> String {
+    let mut text = String::from("| offset | bytes | field | meaning |\n|---|---|---|---|\n");
+    for Field {
+        name,
+        offset,
+        size,
+        meaning,
+    } in fields
+    {
+        text += &format!("| {offset} | {size} | `{name}` | {meaning} |\n");
+    }
+    text
+}
+
+fn limits() -> String {
+    let rows = [
+        ("format version", VERSION.to_string()),
+        ("bytes of a segment file, at most", u32::MAX.to_string()),
+        (
+            "bytes of a segment file, at least, as set aside",
+            SEGMENT_SIZE_MIN.to_string(),
+        ),
+        (
+            "segments in the life of a log, at most",
+            u32::MAX.to_string(),
+        ),
+        ("frames begin at multiples of", FRAME_ALIGN.to_string()),
+        (
+            "bytes of a segment header",
+            segment_header::SIZE.to_string(),
+        ),
+        (
+            "bytes of a frame without records",
+            EMPTY_FRAME_SIZE.to_string(),
+        ),
+        (
+            "bytes of a frame beside its records, at most",
+            FRAME_OVERHEAD_MAX.to_string(),
+        ),
+        (
+            "bytes of a put beside tube name and body",
+            put::SIZE.to_string(),
+        ),
+        (
+            "bytes of an update; of a delete",
+            format!("{}; {}", update::SIZE, delete::SIZE),
+        ),
+        ("bytes of a tube's name, at most", TUBE_NAME_MAX.to_string()),
+    ];
+    let rows = rows.map(|(what, value)| format!("| {what} | {value} |\n"));
+    format!("| limit | value |\n|---|---|\n{}", rows.concat())
+}
+
+fn names() -> String {
+    let segment = file_name(SegmentId(12), 0);
+    let rewritten = file_name(SegmentId(3), 2);
+    let spare = "spare-7";
+    assert_eq!(parse_spare_name(spare), Some(7));
+    [
+        "| name | what it is |\n|---|---|\n".to_owned(),
+        format!("| `{segment}` | segment 12, as it was first written |\n"),
+        format!(
+            "| `{rewritten}` | what compaction has left of segment 3, and of the next ones where it \
+             merged several; rewritten for the 2nd time |\n"
+        ),
+        format!("| `{spare}` | space set aside; its content means nothing |\n"),
+        format!("| `{COMPACTION_NAME}` | what compaction is writing; not part of the log |\n"),
+        "| `cut-0000000012-0000004096` | the torn tail that a start cut off segment 12 at byte \
+         4096; not part of the log |\n"
+            .to_owned(),
+        format!("| `cut-{segment}` | a whole segment behind a torn tail; not part of the log |\n"),
+        format!("| `{LOCK_NAME}` | locked by the process that has the directory; empty |\n"),
+    ]
+    .concat()
+}
+
+fn decision() -> String {
+    let fact = |wanted: Option<bool>| match wanted {
+        None => "any",
+        Some(true) => "yes",
+        Some(false) => "no",
+    };
+    let mut text = String::from(
+        "| complete | attested | garbage | verdict | how a disk gets there, and what is done |\n\
+         |---|---|---|---|---|\n",
+    );
+    for rule in END_RULES {
+        let facts = [rule.complete, rule.attested, rule.garbage]
+            .map(fact)
+            .join(" | ");
+        text += &format!("| {facts} | `{:?}` | {} |\n", rule.end, rule.story);
+    }
+    text
+}
+
+fn document() -> String {
+    std::fs::read_to_string(PATH).unwrap()
+}
+
+/// Where the block `name` lies in `document`, its marks apart.
+fn block(document: &str, name: &str) -> std::ops::Range<usize> {
+    let mark = format!("<!-- from the code: {name} -->\n");
+    assert_eq!(
+        document.matches(&mark).count(),
+        1,
+        "one mark {mark:?} in storage-format.md"
+    );
+    let start = document.find(&mark).unwrap() + mark.len();
+    let size = document[start..]
+        .find("<!-- end -->")
+        .expect("the block has an end");
+    start..start + size
+}
+
+#[test]
+fn the_document_says_what_the_code_does() {
+    let mut document = document();
+    let mut wrong = String::new();
+    for (name, text) in blocks() {
+        let place = block(&document, name);
+        if document[place.clone()] != text {
+            wrong += &format!("\n<!-- from the code: {name} -->\n{text}<!-- end -->\n");
+            document.replace_range(place, &text);
+        }
+    }
+    if !wrong.is_empty() && std::env::var_os("BSD_WRITE_FORMAT").is_some() {
+        #[allow(clippy::disallowed_methods)] // no file of the server's
+        std::fs::write(PATH, document).unwrap();
+        return;
+    }
+    assert!(
+        wrong.is_empty(),
+        "storage-format.md should say (BSD_WRITE_FORMAT=1 writes it there):\n{wrong}"
+    );
+}
+
+#[test]
+fn every_block_of_the_document_is_known_to_the_code() {
+    let document = document();
+    let known = blocks();
+    let named: Vec<&str> = document
+        .lines()
+        .filter_map(|line| {
+            line.strip_prefix("<!-- from the code: ")?
+                .strip_suffix(" -->")
+        })
+        .collect();
+    let known: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+    assert_eq!(named, known);
+}
+
+/// The bytes in the lines `OFFSET  HEX … NAME` of the example, as the document has them.
+fn example_bytes(document: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for line in document[block(document, "example")].lines() {
+        let Some((offset, rest)) = line.split_once("  ") else {
+            continue;
+        };
+        if line.starts_with('#') || line.starts_with("```") {
+            continue;
+        }
+        assert_eq!(
+            usize::from_str_radix(offset, 16).unwrap(),
+            bytes.len(),
+            "{line}"
+        );
+        let hex = &rest[..rest.len().min(24)];
+        bytes.extend(
+            hex.split_whitespace()
+                .map(|byte| u8::from_str_radix(byte, 16).unwrap()),
+        );
+    }
+    bytes
+}
+
+#[test]
+fn the_example_is_read_from_the_document_as_it_was_written() {
+    let bytes = example_bytes(&document());
+    assert_eq!(SegmentHeader::decode(&bytes).unwrap().identity, identity());
+    let (file, size) = (MemoryFile::holding(bytes.clone()), bytes.len() as u64);
+    let mut reader = Reader::new(file, identity().seed(), size, segment_header::SIZE as u32);
+    let (mut kinds, mut records) = (Vec::new(), Vec::new());
+    while let Step::Frame(frame) = reader.step().unwrap() {
+        kinds.push(frame.header.kind);
+        records.extend(frame.records().map(|(_, record)| plain(&record)));
+    }
+    assert_eq!(u64::from(reader.at()), size);
+    assert_eq!(records, one_of_each().iter().map(plain).collect::<Vec<_>>());
+    use FrameKind::{CleanStop, Data, Idle, Seal};
+    assert_eq!(kinds, [Data, Data, Data, Idle, Data, Data, CleanStop, Seal]);
+}
+
+#[test]
+fn the_example_is_written_today_as_it_stands_in_the_document() {
+    let Segment { bytes, .. } = super::example::segment();
+    assert_eq!(example_bytes(&document()), bytes);
+}
+
+#[test]
+fn the_kinds_in_the_document_are_those_of_the_code() {
+    let kinds = [
+        FrameKind::Data,
+        FrameKind::Idle,
+        FrameKind::Seal,
+        FrameKind::CleanStop,
+    ];
+    let named = kinds.map(|kind| kind as u8);
+    assert_eq!(named, [0, 1, 2, 3]);
+    let kind = frame_header::FIELDS
+        .iter()
+        .find(|field| field.name == "KIND")
+        .unwrap();
+    assert_eq!(kind.meaning, "0 data, 1 idle marker, 2 seal, 3 clean stop");
+    for (record, fields) in one_of_each().iter().zip([
+        manifest::FIELDS,
+        put::FIELDS,
+        update::FIELDS,
+        pause::FIELDS,
+        delete::FIELDS,
+        switch::FIELDS,
+    ]) {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        let kind = fields.iter().find(|field| field.name == "KIND").unwrap();
+        assert_eq!(kind.meaning, bytes[kind.offset].to_string());
+    }
+}

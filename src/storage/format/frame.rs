@@ -1,0 +1,560 @@
+//! Frames: what one commit writes, and the unit in which the log is believed.
+//!
+//! ```text
+//! +--------+-----------+- - - -+-----------+---------+------------------+
+//! | header | record    |       | record    | trailer | zeros, up to the |
+//! | 32     | BODY_SIZE bytes in all        | 8       | next multiple of 8
+//! +--------+-----------+- - - -+-----------+---------+------------------+
+//! ```
+//!
+//! The header's CRC lets a header be recognised on its own, behind damage: it is the evidence of
+//! what had been durable. The trailer's checksum is over all the others, so it stands for the whole
+//! frame, and the next frame's header repeats it: a frame that is missing breaks the chain.
+
+use super::record::Record;
+use super::{
+    EMPTY_FRAME_SIZE, FRAME_ALIGN, FRAME_MAGIC, Seed, TRAILER_MAGIC, frame_header, frame_trailer,
+    put, set_u32, set_u64, u32_at, u64_at,
+};
+use crate::types::{JobId, Position};
+
+/// What a frame is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrameKind {
+    /// Records.
+    Data,
+    /// No records; says that everything before it had become durable.
+    Idle,
+    /// The last frame of a segment: the log goes on in the next one, which exists.
+    Seal,
+    /// Everything was written before a clean stop.
+    CleanStop,
+}
+
+impl FrameKind {
+    fn from_byte(byte: u8) -> Option<FrameKind> {
+        match byte {
+            0 => Some(FrameKind::Data),
+            1 => Some(FrameKind::Idle),
+            2 => Some(FrameKind::Seal),
+            3 => Some(FrameKind::CleanStop),
+            _ => None,
+        }
+    }
+}
+
+/// A decoded frame header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// Bytes of all records.
+    pub body_size: u32,
+    /// How many records.
+    pub records: u32,
+    /// Known durable when the frame was formed.
+    pub durable: Position,
+    /// The checksum of the frame before.
+    pub previous: u32,
+    /// What it is for.
+    pub kind: FrameKind,
+    /// The header's own CRC, the start of the frame's checksum.
+    pub crc: u32,
+}
+
+impl FrameHeader {
+    /// Bytes of the whole frame: header, records, trailer, padding.
+    #[must_use]
+    pub fn frame_size(&self) -> u64 {
+        frame_size(u64::from(self.body_size))
+    }
+
+    /// Decode a header that lies at `offset`; `None` when it is not one, or not one of this place.
+    #[must_use]
+    pub fn decode(bytes: &[u8], seed: Seed, offset: u32) -> Option<FrameHeader> {
+        use frame_header as at;
+        let bytes = bytes.get(..at::SIZE)?;
+        if bytes[..at::CRC] != FRAME_MAGIC {
+            return None;
+        }
+        let crc = u32_at(bytes, at::CRC);
+        if seed.crc(offset, &bytes[at::BODY_SIZE..]) != crc {
+            return None;
+        }
+        Some(FrameHeader {
+            body_size: u32_at(bytes, at::BODY_SIZE),
+            records: u32_at(bytes, at::RECORDS),
+            durable: Position::from_bits(u64_at(bytes, at::DURABLE)),
+            previous: u32_at(bytes, at::PREVIOUS),
+            kind: FrameKind::from_byte(bytes[at::KIND])?,
+            crc,
+        })
+    }
+}
+
+/// Bytes of a frame with `body_size` bytes of records.
+#[must_use]
+pub fn frame_size(body_size: u64) -> u64 {
+    (EMPTY_FRAME_SIZE as u64 + body_size).next_multiple_of(FRAME_ALIGN as u64)
+}
+
+/// Builds one frame in a buffer that is reused from frame to frame.
+#[derive(Debug, Default)]
+pub struct FrameBuilder {
+    /// Empty, or the header's space followed by the records so far.
+    bytes: Vec<u8>,
+    offset: u32,
+    records: u32,
+    checksum: crc32fast::Hasher,
+    seed: u32,
+}
+
+impl FrameBuilder {
+    /// True when no frame has been begun.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Bytes of the frame if it were finished now; 0 when none has been begun.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        match self.bytes.len() {
+            0 => 0,
+            len => frame_size((len - frame_header::SIZE) as u64),
+        }
+    }
+
+    /// Where the frame begins in its file.
+    #[must_use]
+    pub fn offset(&self) -> u32 {
+        self.offset
+    }
+
+    /// The bytes so far: the header's space, then the records.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Begin a frame at `offset` of the file with `seed`, in `buffer`.
+    pub fn begin(&mut self, mut buffer: Vec<u8>, seed: Seed, offset: u32) {
+        buffer.clear();
+        buffer.resize(frame_header::SIZE, 0);
+        *self = FrameBuilder {
+            bytes: buffer,
+            offset,
+            records: 0,
+            checksum: crc32fast::Hasher::new(),
+            seed: seed.0,
+        };
+    }
+
+    /// Append a record and say at which offset of the file it lies.
+    pub fn push(&mut self, record: &Record<'_>) -> u32 {
+        let start = self.bytes.len();
+        let offset = self.offset + start as u32;
+        record.encode(&mut self.bytes);
+        let crc = Seed(self.seed).crc(offset, &self.bytes[start + put::KIND..]);
+        set_u32(&mut self.bytes[start..], put::CRC, crc);
+        self.checksum.update(&crc.to_le_bytes());
+        self.records += 1;
+        offset
+    }
+
+    /// Finish the frame that was begun: its bytes, ready to be written, and its checksum for the
+    /// next one. `durable` must have been on stable storage before this call: it is evidence.
+    #[must_use]
+    pub fn finish(&mut self, kind: FrameKind, durable: Position, previous: u32) -> (Vec<u8>, u32) {
+        use frame_header as at;
+        let mut bytes = std::mem::take(&mut self.bytes);
+        let body_size = (bytes.len() - at::SIZE) as u32;
+        bytes[..at::CRC].copy_from_slice(&FRAME_MAGIC);
+        set_u32(&mut bytes, at::BODY_SIZE, body_size);
+        set_u32(&mut bytes, at::RECORDS, self.records);
+        set_u64(&mut bytes, at::DURABLE, durable.to_bits());
+        set_u32(&mut bytes, at::PREVIOUS, previous);
+        bytes[at::KIND] = kind as u8;
+        let crc = Seed(self.seed).crc(self.offset, &bytes[at::BODY_SIZE..at::SIZE]);
+        set_u32(&mut bytes, at::CRC, crc);
+        let checksum = frame_checksum(crc, std::mem::take(&mut self.checksum).finalize());
+        bytes.extend_from_slice(&TRAILER_MAGIC);
+        bytes.extend_from_slice(&checksum.to_le_bytes());
+        bytes.resize(bytes.len().next_multiple_of(FRAME_ALIGN), 0);
+        (bytes, checksum)
+    }
+}
+
+/// The checksum of a frame, from its header's CRC and the CRC over all its records' CRCs.
+pub(super) fn frame_checksum(header: u32, records: u32) -> u32 {
+    let mut hasher = crc32fast::Hasher::new_with_initial(records);
+    hasher.update(&header.to_le_bytes());
+    hasher.finalize()
+}
+
+/// What is wrong with a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FrameFault {
+    /// No valid frame header is here.
+    Header,
+    /// The file ends inside the frame.
+    Short,
+    /// The frame does not follow the one before it: a frame between them is missing.
+    Chain {
+        /// The checksum it expects of the frame before.
+        expected: u32,
+        /// The checksum of the frame before.
+        found: u32,
+    },
+    /// A record at this offset is damaged.
+    Record {
+        /// Its offset in the file.
+        offset: u32,
+        /// The job that its bytes name, if they can be believed.
+        job: Option<JobId>,
+    },
+    /// The trailer or the padding is damaged.
+    Trailer,
+}
+
+/// Check every checksum of the frame that `bytes`, which lie at `offset`, begin with, and whose
+/// decoded header is `header`. Returns the frame's checksum, which the next frame repeats.
+///
+/// # Errors
+/// The first thing in it that does not hold: see [`FrameFault`].
+pub fn check_frame(
+    bytes: &[u8],
+    header: &FrameHeader,
+    seed: Seed,
+    offset: u32,
+) -> Result<u32, FrameFault> {
+    let whole = usize::try_from(header.frame_size())
+        .ok()
+        .and_then(|size| bytes.get(..size));
+    let Some(bytes) = whole else {
+        return Err(FrameFault::Short);
+    };
+    let (body, trailer) = bytes.split_at(frame_header::SIZE + header.body_size as usize);
+    let records = check_records(body, header.records, seed, offset)?;
+    let checksum = frame_checksum(header.crc, records);
+    let sound = trailer[..frame_trailer::CHECKSUM] == TRAILER_MAGIC
+        && u32_at(trailer, frame_trailer::CHECKSUM) == checksum
+        && trailer[frame_trailer::SIZE..].iter().all(|byte| *byte == 0);
+    if sound {
+        Ok(checksum)
+    } else {
+        Err(FrameFault::Trailer)
+    }
+}
+
+/// Check the records behind the header in `bytes`, which lie at `offset`: as many as `count`, and
+/// nothing else. Returns the CRC over their CRCs.
+fn check_records(bytes: &[u8], count: u32, seed: Seed, offset: u32) -> Result<u32, FrameFault> {
+    let mut at = frame_header::SIZE;
+    let mut crcs = crc32fast::Hasher::new();
+    let fault = |at: usize, job| FrameFault::Record {
+        offset: offset + at as u32,
+        job,
+    };
+    for _ in 0..count {
+        let rest = &bytes[at..];
+        let Some((_, size)) = Record::decode_first(rest, seed, offset + at as u32) else {
+            return Err(fault(at, Record::believable_job(rest)));
+        };
+        crcs.update(&rest[put::CRC..put::KIND]);
+        at += size;
+    }
+    if at == bytes.len() {
+        Ok(crcs.finalize())
+    } else {
+        Err(fault(at, None))
+    }
+}
+
+/// The records of a frame that [`check_frame`] has found sound, with their offsets in the file.
+/// Ends early, without a panic, in a frame that is not.
+pub fn records<'a>(
+    bytes: &'a [u8],
+    header: &FrameHeader,
+    offset: u32,
+) -> impl Iterator<Item = (u32, Record<'a>)> {
+    let end = frame_header::SIZE + header.body_size as usize;
+    let mut at = frame_header::SIZE;
+    std::iter::from_fn(move || {
+        let rest = bytes.get(at..end)?;
+        let size = Record::size_of(rest)?;
+        let record = Record::decode(&rest[..size])?;
+        let place = offset + at as u32;
+        at += size;
+        Some((place, record))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{
+        Parts, Random, frame, header, identity, one_of_each, plain, position, put, seeds,
+    };
+    use super::super::{FRAME_OVERHEAD_MAX, Identity, LogId, segment_header};
+    use super::*;
+    use crate::types::SegmentId;
+
+    const OFFSET: u32 = 64;
+
+    /// A frame with one record of each kind.
+    fn sample() -> Vec<u8> {
+        frame(
+            &identity(),
+            OFFSET,
+            FrameKind::Data,
+            position(64),
+            0,
+            &one_of_each(),
+        )
+        .0
+    }
+
+    /// Header and records, if every checksum of the frame holds.
+    fn read<'a>(
+        bytes: &'a [u8],
+        identity: &Identity,
+        offset: u32,
+    ) -> Option<(FrameHeader, Vec<Record<'a>>)> {
+        let seed = identity.seed();
+        let header = FrameHeader::decode(bytes, seed, offset)?;
+        check_frame(bytes, &header, seed, offset).ok()?;
+        Some((
+            header,
+            records(bytes, &header, offset)
+                .map(|(_, record)| record)
+                .collect(),
+        ))
+    }
+
+    #[test]
+    fn a_frame_is_read_as_it_was_built() {
+        for seed in seeds(300) {
+            let mut random = Random::new(seed);
+            let parts: Vec<Parts> = (0..random.below(6))
+                .map(|_| Parts::random(&mut random))
+                .collect();
+            let written: Vec<Record<'_>> = parts
+                .iter()
+                .map(|parts| parts.record(&mut random))
+                .collect();
+            let offset = random.next() as u32 / 16 * 8;
+            let (durable, previous) = (Position::from_bits(random.next()), random.next() as u32);
+            let kind = FrameKind::from_byte(random.below(4) as u8).unwrap();
+            let (bytes, checksum) = frame(&identity(), offset, kind, durable, previous, &written);
+            let (header, found) = read(&bytes, &identity(), offset).unwrap();
+            let plain = |records: &[Record<'_>]| records.iter().map(plain).collect::<Vec<_>>();
+            assert_eq!(plain(&found), plain(&written));
+            assert_eq!(
+                (header.kind, header.durable, header.previous),
+                (kind, durable, previous)
+            );
+            assert_eq!(header.frame_size(), bytes.len() as u64);
+            assert_eq!(bytes.len() % FRAME_ALIGN, 0);
+            let body = written.iter().map(Record::size).sum::<usize>();
+            assert!(bytes.len() <= body + FRAME_OVERHEAD_MAX);
+            let found = check_frame(&bytes, &header, identity().seed(), offset);
+            assert_eq!(found, Ok(checksum));
+        }
+    }
+
+    #[test]
+    fn a_builder_knows_the_size_and_the_places_beforehand() {
+        let mut builder = FrameBuilder::default();
+        assert!(builder.is_empty());
+        assert_eq!(builder.size(), 0);
+        builder.begin(vec![1; 5], identity().seed(), OFFSET);
+        let places: Vec<u32> = one_of_each()
+            .iter()
+            .map(|record| builder.push(record))
+            .collect();
+        let size = builder.size();
+        let (bytes, _) = builder.finish(FrameKind::Data, Position::ZERO, 0);
+        assert_eq!(bytes.len() as u64, size);
+        assert!(builder.is_empty());
+        let header = FrameHeader::decode(&bytes, identity().seed(), OFFSET).unwrap();
+        assert!(
+            records(&bytes, &header, OFFSET)
+                .map(|(at, _)| at)
+                .eq(places)
+        );
+    }
+
+    #[test]
+    fn of_a_frame_with_any_bit_flipped_no_record_is_handed_out() {
+        let bytes = sample();
+        assert!(read(&bytes, &identity(), OFFSET).is_some());
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            flipped.extend([0; 4096]);
+            assert!(read(&flipped, &identity(), OFFSET).is_none(), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_is_placed_where_it_is() {
+        let bytes = sample();
+        let seed = identity().seed();
+        let header = FrameHeader::decode(&bytes, seed, OFFSET).unwrap();
+        let fault_of = |at: usize| {
+            let mut flipped = bytes.clone();
+            flipped[at] ^= 0x10;
+            check_frame(&flipped, &header, seed, OFFSET).unwrap_err()
+        };
+        for (place, record) in records(&bytes, &header, OFFSET) {
+            let last = (place - OFFSET) as usize + record.size() - 1;
+            let job = record.job();
+            assert_eq!(fault_of(last), FrameFault::Record { offset: place, job });
+        }
+        assert_eq!(fault_of(bytes.len() - 1), FrameFault::Trailer);
+    }
+
+    #[test]
+    fn a_frame_cut_short_at_any_length_is_no_frame() {
+        let bytes = sample();
+        let header = FrameHeader::decode(&bytes, identity().seed(), OFFSET).unwrap();
+        for size in 0..bytes.len() {
+            assert!(
+                read(&bytes[..size], &identity(), OFFSET).is_none(),
+                "{size} bytes"
+            );
+            let found = check_frame(&bytes[..size], &header, identity().seed(), OFFSET);
+            assert_eq!(found, Err(FrameFault::Short), "{size} bytes");
+        }
+    }
+
+    #[test]
+    fn a_frame_torn_at_any_byte_hands_out_no_record() {
+        let bytes = sample();
+        let padding = bytes.iter().rev().take_while(|byte| **byte == 0).count();
+        for fill in [0, 0xff, b'b'] {
+            for arrived in 0..bytes.len() - padding {
+                let mut torn = vec![fill; bytes.len()];
+                torn[..arrived].copy_from_slice(&bytes[..arrived]);
+                if torn != bytes {
+                    assert!(
+                        read(&torn, &identity(), OFFSET).is_none(),
+                        "{arrived} bytes"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_frame_in_another_place_does_not_parse() {
+        let bytes = sample();
+        for bit in 0..32 {
+            assert!(
+                read(&bytes, &identity(), OFFSET ^ 1 << bit).is_none(),
+                "offset bit {bit}"
+            );
+            let first = SegmentId(identity().first.0 ^ 1 << bit);
+            let other = Identity {
+                first,
+                ..identity()
+            };
+            assert!(read(&bytes, &other, OFFSET).is_none(), "segment {first}");
+            let generation = 1 << bit;
+            let other = Identity {
+                generation,
+                ..identity()
+            };
+            assert!(
+                read(&bytes, &other, OFFSET).is_none(),
+                "generation {generation}"
+            );
+        }
+        for bit in 0..128 {
+            let mut log = identity().log.0;
+            log[bit / 8] ^= 1 << (bit % 8);
+            let other = Identity {
+                log: LogId(log),
+                ..identity()
+            };
+            assert!(read(&bytes, &other, OFFSET).is_none(), "log, bit {bit}");
+        }
+    }
+
+    #[test]
+    fn frames_that_differ_in_anything_have_different_checksums() {
+        let of = |kind, durable, previous, records: &[Record<'_>]| {
+            frame(
+                &identity(),
+                OFFSET,
+                kind,
+                position(durable),
+                previous,
+                records,
+            )
+            .1
+        };
+        let checksums = [
+            of(FrameKind::Data, 64, 0, &[put(1, b"a")]),
+            of(FrameKind::Data, 64, 0, &[put(1, b"b")]),
+            of(FrameKind::Data, 64, 0, &[]),
+            of(FrameKind::Data, 65, 0, &[]),
+            of(FrameKind::Data, 64, 1, &[]),
+            of(FrameKind::Idle, 64, 0, &[]),
+        ];
+        let distinct: std::collections::HashSet<u32> = checksums.into_iter().collect();
+        assert_eq!(distinct.len(), checksums.len());
+    }
+
+    /// A header with fields that no builder would write, and a checksum that holds.
+    fn forged(body_size: u32, count: u32, size: usize) -> (Vec<u8>, FrameHeader) {
+        use frame_header as at;
+        let mut bytes = vec![0; size];
+        bytes[..at::CRC].copy_from_slice(&FRAME_MAGIC);
+        set_u32(&mut bytes, at::BODY_SIZE, body_size);
+        set_u32(&mut bytes, at::RECORDS, count);
+        let crc = identity()
+            .seed()
+            .crc(OFFSET, &bytes[at::BODY_SIZE..at::SIZE]);
+        set_u32(&mut bytes, at::CRC, crc);
+        let header = FrameHeader::decode(&bytes, identity().seed(), OFFSET).unwrap();
+        (bytes, header)
+    }
+
+    #[test]
+    fn lengths_and_counts_of_4_gib_in_a_sound_header_are_not_believed() {
+        let check = |(bytes, header): (Vec<u8>, FrameHeader)| {
+            check_frame(&bytes, &header, identity().seed(), OFFSET)
+        };
+        assert_eq!(
+            check(forged(u32::MAX, u32::MAX, 4096)),
+            Err(FrameFault::Short)
+        );
+        let (_, header) = forged(u32::MAX, 0, 4096);
+        assert_eq!(header.frame_size(), (1 << 32) + 40);
+        let no_record = FrameFault::Record {
+            offset: OFFSET + 32,
+            job: None,
+        };
+        assert_eq!(check(forged(0, u32::MAX, 40)), Err(no_record));
+        assert_eq!(check(forged(16, 0, 56)), Err(no_record));
+        assert_eq!(check(forged(0, 0, 40)), Err(FrameFault::Trailer));
+    }
+
+    #[test]
+    fn an_unknown_kind_of_frame_is_no_frame() {
+        use frame_header as at;
+        let (mut bytes, _) = forged(0, 0, 40);
+        bytes[at::KIND] = 4;
+        let crc = identity()
+            .seed()
+            .crc(OFFSET, &bytes[at::BODY_SIZE..at::SIZE]);
+        set_u32(&mut bytes, at::CRC, crc);
+        assert_eq!(FrameHeader::decode(&bytes, identity().seed(), OFFSET), None);
+    }
+
+    #[test]
+    fn a_segment_header_is_never_taken_for_a_frame() {
+        let bytes = header().encode();
+        assert_eq!(bytes.len(), segment_header::SIZE);
+        assert_eq!(FrameHeader::decode(&bytes, identity().seed(), 0), None);
+    }
+}

@@ -1,0 +1,276 @@
+//! The first 64 bytes of a segment file, and the names of files.
+//!
+//! Which file it is stands in its header under a checksum, in its name, and in the list that the
+//! newest segment keeps. Where they differ, something has been moved: the header is believed of
+//! what the file is, the list of what the log needs, and the name of nothing.
+
+use super::{
+    SEGMENT_MAGIC, Seed, VERSION, segment_header, set_u16, set_u32, set_u64, u16_at, u32_at, u64_at,
+};
+use crate::types::{Position, SegmentId};
+
+const FLAG_COMPACTED: u16 = 1;
+
+/// The random number that all files of one log share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LogId(pub [u8; 16]);
+
+/// Which file this is, as its header says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// The log it belongs to.
+    pub log: LogId,
+    /// Its number, or the first of those merged into it.
+    pub first: SegmentId,
+    /// The last number merged into it.
+    pub last: SegmentId,
+    /// How often it was rewritten.
+    pub generation: u32,
+}
+
+impl Identity {
+    /// What the checksums of this file start from.
+    #[must_use]
+    pub fn seed(&self) -> Seed {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&self.log.0);
+        hasher.update(&self.first.0.to_le_bytes());
+        hasher.update(&self.generation.to_le_bytes());
+        Seed(hasher.finalize())
+    }
+
+    /// The file's name.
+    #[must_use]
+    pub fn file_name(&self) -> String {
+        file_name(self.first, self.generation)
+    }
+}
+
+/// The name of the file of a segment and generation.
+#[must_use]
+pub fn file_name(first: SegmentId, generation: u32) -> String {
+    format!("segment-{:010}.{:05}", first.0, generation)
+}
+
+/// The inverse of [`file_name`]; `None` for any other name.
+#[must_use]
+pub fn parse_file_name(name: &str) -> Option<(SegmentId, u32)> {
+    let (first, generation) = name.strip_prefix("segment-")?.split_once('.')?;
+    let parsed = (SegmentId(first.parse().ok()?), generation.parse().ok()?);
+    (file_name(parsed.0, parsed.1) == name).then_some(parsed)
+}
+
+/// A decoded segment header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// Which file it is.
+    pub identity: Identity,
+    /// True for a file that compaction wrote: it was whole before it got its name.
+    pub compacted: bool,
+    /// Deletes logged before this position had been seen when the file was filtered.
+    pub filtered_at: Position,
+    /// Wall time, ns since 1970.
+    pub created_wall_ns: u64,
+}
+
+/// Why a segment header could not be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HeaderFault {
+    /// Fewer bytes than a header.
+    Short,
+    /// Not the magic of a segment.
+    NotASegment,
+    /// Another format version.
+    Version(u16),
+    /// The checksum does not hold.
+    Checksum {
+        /// What the file says.
+        stored: u32,
+        /// What its bytes give.
+        computed: u32,
+    },
+}
+
+impl SegmentHeader {
+    /// The header's bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; segment_header::SIZE] {
+        use segment_header as at;
+        let mut bytes = [0; at::SIZE];
+        bytes[at::MAGIC..at::VERSION].copy_from_slice(&SEGMENT_MAGIC);
+        set_u16(&mut bytes, at::VERSION, VERSION);
+        set_u16(
+            &mut bytes,
+            at::FLAGS,
+            if self.compacted { FLAG_COMPACTED } else { 0 },
+        );
+        set_u32(&mut bytes, at::FIRST, self.identity.first.0);
+        set_u32(&mut bytes, at::LAST, self.identity.last.0);
+        set_u32(&mut bytes, at::GENERATION, self.identity.generation);
+        bytes[at::LOG_ID..at::FILTERED_AT].copy_from_slice(&self.identity.log.0);
+        set_u64(&mut bytes, at::FILTERED_AT, self.filtered_at.to_bits());
+        set_u64(&mut bytes, at::CREATED, self.created_wall_ns);
+        let crc = crc32fast::hash(&bytes[..at::CRC]);
+        set_u32(&mut bytes, at::CRC, crc);
+        bytes
+    }
+
+    /// Decode and check a header.
+    ///
+    /// The checksum comes before the version: a flipped bit must not pass for a newer version. Every
+    /// version keeps the magic, the version and a checksum of the first 60 bytes where they are.
+    ///
+    /// # Errors
+    /// See [`HeaderFault`]; never an I/O error.
+    pub fn decode(bytes: &[u8]) -> Result<SegmentHeader, HeaderFault> {
+        use segment_header as at;
+        let bytes = bytes.get(..at::SIZE).ok_or(HeaderFault::Short)?;
+        if bytes[..at::VERSION] != SEGMENT_MAGIC {
+            return Err(HeaderFault::NotASegment);
+        }
+        let computed = crc32fast::hash(&bytes[..at::CRC]);
+        let stored = u32_at(bytes, at::CRC);
+        let version = u16_at(bytes, at::VERSION);
+        if computed != stored {
+            return Err(HeaderFault::Checksum { stored, computed });
+        }
+        if version != VERSION {
+            return Err(HeaderFault::Version(version));
+        }
+        let mut log = [0; 16];
+        log.copy_from_slice(&bytes[at::LOG_ID..at::FILTERED_AT]);
+        Ok(SegmentHeader {
+            identity: Identity {
+                log: LogId(log),
+                first: SegmentId(u32_at(bytes, at::FIRST)),
+                last: SegmentId(u32_at(bytes, at::LAST)),
+                generation: u32_at(bytes, at::GENERATION),
+            },
+            compacted: u16_at(bytes, at::FLAGS) & FLAG_COMPACTED != 0,
+            filtered_at: Position::from_bits(u64_at(bytes, at::FILTERED_AT)),
+            created_wall_ns: u64_at(bytes, at::CREATED),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::{Random, header, identity, seeds};
+    use super::*;
+
+    fn random_header(random: &mut Random) -> SegmentHeader {
+        SegmentHeader {
+            identity: Identity {
+                log: LogId(std::array::from_fn(|_| random.next() as u8)),
+                first: SegmentId(random.number() as u32),
+                last: SegmentId(random.number() as u32),
+                generation: random.number() as u32,
+            },
+            compacted: random.below(2) == 1,
+            filtered_at: Position::from_bits(random.number()),
+            created_wall_ns: random.number(),
+        }
+    }
+
+    #[test]
+    fn a_header_is_decoded_as_it_was_encoded() {
+        for seed in seeds(200) {
+            let header = random_header(&mut Random::new(seed));
+            assert_eq!(SegmentHeader::decode(&header.encode()), Ok(header));
+        }
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_header_is_detected() {
+        let bytes = header().encode();
+        for bit in 0..bytes.len() * 8 {
+            let mut flipped = bytes;
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let fault = SegmentHeader::decode(&flipped).unwrap_err();
+            // A flipped version is damage and not a version.
+            assert!(!matches!(fault, HeaderFault::Version(_)), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_header_cut_short_at_any_length_is_short() {
+        let bytes = header().encode();
+        for size in 0..bytes.len() {
+            assert_eq!(
+                SegmentHeader::decode(&bytes[..size]),
+                Err(HeaderFault::Short)
+            );
+        }
+    }
+
+    #[test]
+    fn a_sound_header_of_another_version_is_told_from_a_damaged_one() {
+        let mut bytes = header().encode();
+        set_u16(&mut bytes, segment_header::VERSION, 2);
+        let crc = crc32fast::hash(&bytes[..segment_header::CRC]);
+        set_u32(&mut bytes, segment_header::CRC, crc);
+        assert_eq!(SegmentHeader::decode(&bytes), Err(HeaderFault::Version(2)));
+    }
+
+    #[test]
+    fn a_file_of_something_else_is_not_a_segment() {
+        assert_eq!(
+            SegmentHeader::decode(&[b'x'; 100]),
+            Err(HeaderFault::NotASegment)
+        );
+        assert_eq!(
+            SegmentHeader::decode(&[0; 100]),
+            Err(HeaderFault::NotASegment)
+        );
+    }
+
+    #[test]
+    fn a_name_says_segment_and_generation_and_has_one_form() {
+        assert_eq!(file_name(SegmentId(3), 0), "segment-0000000003.00000");
+        for (first, generation) in [(0, 0), (1, 99_999), (u32::MAX, u32::MAX)] {
+            let name = file_name(SegmentId(first), generation);
+            assert_eq!(parse_file_name(&name), Some((SegmentId(first), generation)));
+        }
+        for name in [
+            "segment-3.0",
+            "segment-0000000003",
+            "segment-0000000003.00000.bak",
+            "segment-000000000x.00000",
+            "segment-+000000003.00000",
+            "segment-4294967296.00000",
+            "Segment-0000000003.00000",
+            "spare-0000000003.00000",
+            "",
+        ] {
+            assert_eq!(parse_file_name(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn no_two_of_the_first_thousand_segments_and_generations_share_a_seed() {
+        let mut seeds = std::collections::HashSet::new();
+        for number in 0..1000 {
+            let first = SegmentId(number);
+            assert!(
+                seeds.insert(
+                    Identity {
+                        first,
+                        ..identity()
+                    }
+                    .seed()
+                    .0
+                ),
+                "segment {number}"
+            );
+            if number != 0 {
+                let generation = number;
+                let seed = Identity {
+                    generation,
+                    ..identity()
+                }
+                .seed();
+                assert!(seeds.insert(seed.0), "generation {number}");
+            }
+        }
+    }
+}

@@ -1,0 +1,597 @@
+//! Records: one change of state each, or of the log's own files.
+//!
+//! A record says where it ends by itself, and has a CRC of its own, so a body can be checked
+//! without the rest of its frame. Which bytes are which is in the layouts of the parent module.
+
+use super::{
+    Seed, delete, entry, file_name, manifest, pause, put, set_u32, set_u64, switch, u32_at, u64_at,
+    update,
+};
+use crate::types::{Counters, JobId, JobState, SegmentId};
+
+const KIND_PUT: u8 = 1;
+const KIND_UPDATE: u8 = 2;
+const KIND_DELETE: u8 = 3;
+const KIND_PAUSE: u8 = 4;
+const KIND_MANIFEST: u8 = 5;
+const KIND_SWITCH: u8 = 6;
+
+/// One file of the log, as manifests and switches name it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// The first segment in it.
+    pub first: SegmentId,
+    /// The last segment in it.
+    pub last: SegmentId,
+    /// How often it was rewritten.
+    pub generation: u32,
+    /// Where its last frame ends, in bytes.
+    pub end: u32,
+}
+
+impl Entry {
+    /// The file's name.
+    #[must_use]
+    pub fn file_name(&self) -> String {
+        file_name(self.first, self.generation)
+    }
+}
+
+/// A list of entries that is still in its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entries<'a> {
+    /// To be encoded.
+    List(&'a [Entry]),
+    /// As read.
+    Bytes(&'a [u8]),
+}
+
+impl Entries<'_> {
+    /// How many.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Entries::List(list) => list.len(),
+            Entries::Bytes(bytes) => bytes.len() / entry::SIZE,
+        }
+    }
+
+    /// True when there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The entries, in order.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<Entry> {
+        match self {
+            Entries::List(list) => list.to_vec(),
+            Entries::Bytes(bytes) => bytes.chunks_exact(entry::SIZE).map(decode_entry).collect(),
+        }
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Entries::Bytes(bytes) => out.extend_from_slice(bytes),
+            Entries::List(list) => {
+                for item in *list {
+                    for value in [item.first.0, item.last.0, item.generation, item.end] {
+                        out.extend_from_slice(&value.to_le_bytes());
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn decode_entry(bytes: &[u8]) -> Entry {
+    Entry {
+        first: SegmentId(u32_at(bytes, entry::FIRST)),
+        last: SegmentId(u32_at(bytes, entry::LAST)),
+        generation: u32_at(bytes, entry::GENERATION),
+        end: u32_at(bytes, entry::END),
+    }
+}
+
+/// A record: one change of state, or of the log's own files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)] // the fields are those of the layouts of the parent module
+pub enum Record<'a> {
+    /// A new job.
+    Put {
+        id: JobId,
+        created_wall_ns: u64,
+        pri: u32,
+        delay: u32,
+        ttr: u32,
+        tube: &'a str,
+        body: &'a [u8],
+    },
+    /// The whole mutable state of a job.
+    Update {
+        id: JobId,
+        state: JobState,
+        deadline_wall_ns: u64,
+        pri: u32,
+        delay: u32,
+        counters: Counters,
+    },
+    /// The job is gone.
+    Delete { id: JobId, put_segment: SegmentId },
+    /// A tube is paused, or no longer (`until_wall_ns` 0).
+    Pause {
+        tube: &'a str,
+        until_wall_ns: u64,
+        duration: u32,
+    },
+    /// All other files of the log.
+    Manifest {
+        next_id: JobId,
+        entries: Entries<'a>,
+    },
+    /// Files replaced by compaction.
+    Switch {
+        removed: Entries<'a>,
+        added: Entries<'a>,
+    },
+}
+
+impl<'a> Record<'a> {
+    /// Bytes of the record.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        match self {
+            Record::Put { tube, body, .. } => put_size(tube.len(), body.len()),
+            Record::Update { .. } => update::SIZE,
+            Record::Delete { .. } => delete::SIZE,
+            Record::Pause { tube, .. } => pause::SIZE + tube.len(),
+            Record::Manifest { entries, .. } => manifest::SIZE + entries.len() * entry::SIZE,
+            Record::Switch { removed, added } => {
+                switch::SIZE + (removed.len() + added.len()) * entry::SIZE
+            }
+        }
+    }
+
+    /// The size of the record that `bytes` begins with, as its own length fields say; `None` when
+    /// they say more than there is. Nothing is believed before the CRC: this only finds its end.
+    pub(super) fn size_of(bytes: &[u8]) -> Option<usize> {
+        let size = usize::try_from(Record::size_claimed(bytes)?).ok()?;
+        (size <= bytes.len()).then_some(size)
+    }
+
+    /// The size that the length fields of a record claim, of whose beginning `bytes` hold as many
+    /// as are there, up to the [`put::SIZE`] that is enough for every kind. `None` when they are
+    /// the beginning of no record.
+    pub(in crate::storage) fn size_claimed(bytes: &[u8]) -> Option<u64> {
+        let fixed_size = match *bytes.get(put::KIND)? {
+            KIND_PUT => put::SIZE,
+            KIND_UPDATE => return Some(update::SIZE as u64),
+            KIND_DELETE => delete::SIZE,
+            KIND_PAUSE => pause::SIZE,
+            KIND_MANIFEST => manifest::SIZE,
+            KIND_SWITCH => switch::SIZE,
+            _ => return None,
+        };
+        let fixed = bytes.get(..fixed_size)?;
+        let entries = |at| u64::from(u32_at(fixed, at)) * entry::SIZE as u64;
+        let variable = match fixed[put::KIND] {
+            KIND_PUT => u64::from(fixed[put::TUBE_SIZE]) + u64::from(u32_at(fixed, put::BODY_SIZE)),
+            KIND_PAUSE => u64::from(fixed[pause::TUBE_SIZE]),
+            KIND_MANIFEST => entries(manifest::ENTRIES),
+            KIND_SWITCH => entries(switch::REMOVED) + entries(switch::ADDED),
+            _ => 0,
+        };
+        Some(fixed_size as u64 + variable)
+    }
+
+    /// The job that a damaged record names, when the kind is one that names a job.
+    pub(super) fn believable_job(bytes: &[u8]) -> Option<JobId> {
+        match *bytes.get(put::KIND)? {
+            KIND_PUT | KIND_UPDATE | KIND_DELETE => bytes
+                .get(put::ID..put::ID + 8)
+                .map(|_| JobId(u64_at(bytes, put::ID))),
+            _ => None,
+        }
+    }
+
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        match *self {
+            Record::Put {
+                id,
+                created_wall_ns,
+                pri,
+                delay,
+                ttr,
+                tube,
+                body,
+            } => {
+                let bytes = grow(out, put::SIZE);
+                bytes[put::KIND] = KIND_PUT;
+                bytes[put::TUBE_SIZE] = tube.len() as u8;
+                set_u64(bytes, put::ID, id.0);
+                set_u64(bytes, put::CREATED, created_wall_ns);
+                set_u32(bytes, put::PRI, pri);
+                set_u32(bytes, put::DELAY, delay);
+                set_u32(bytes, put::TTR, ttr);
+                set_u32(bytes, put::BODY_SIZE, body.len() as u32);
+                out.extend_from_slice(tube.as_bytes());
+                out.extend_from_slice(body);
+            }
+            Record::Update {
+                id,
+                state,
+                deadline_wall_ns,
+                pri,
+                delay,
+                counters,
+            } => {
+                let bytes = grow(out, update::SIZE);
+                bytes[update::KIND] = KIND_UPDATE;
+                bytes[update::STATE] = state_to_byte(state);
+                set_u64(bytes, update::ID, id.0);
+                set_u64(bytes, update::DEADLINE, deadline_wall_ns);
+                set_u32(bytes, update::PRI, pri);
+                set_u32(bytes, update::DELAY, delay);
+                set_u32(bytes, update::RESERVES, counters.reserves);
+                set_u32(bytes, update::TIMEOUTS, counters.timeouts);
+                set_u32(bytes, update::RELEASES, counters.releases);
+                set_u32(bytes, update::BURIES, counters.buries);
+                set_u32(bytes, update::KICKS, counters.kicks);
+            }
+            Record::Delete { id, put_segment } => {
+                let bytes = grow(out, delete::SIZE);
+                bytes[delete::KIND] = KIND_DELETE;
+                set_u64(bytes, delete::ID, id.0);
+                set_u32(bytes, delete::PUT_SEGMENT, put_segment.0);
+            }
+            Record::Pause {
+                tube,
+                until_wall_ns,
+                duration,
+            } => {
+                let bytes = grow(out, pause::SIZE);
+                bytes[pause::KIND] = KIND_PAUSE;
+                bytes[pause::TUBE_SIZE] = tube.len() as u8;
+                set_u64(bytes, pause::UNTIL, until_wall_ns);
+                set_u32(bytes, pause::DURATION, duration);
+                out.extend_from_slice(tube.as_bytes());
+            }
+            Record::Manifest { next_id, entries } => {
+                let bytes = grow(out, manifest::SIZE);
+                bytes[manifest::KIND] = KIND_MANIFEST;
+                set_u64(bytes, manifest::NEXT_ID, next_id.0);
+                set_u32(bytes, manifest::ENTRIES, entries.len() as u32);
+                entries.encode(out);
+            }
+            Record::Switch { removed, added } => {
+                let bytes = grow(out, switch::SIZE);
+                bytes[switch::KIND] = KIND_SWITCH;
+                set_u32(bytes, switch::REMOVED, removed.len() as u32);
+                set_u32(bytes, switch::ADDED, added.len() as u32);
+                removed.encode(out);
+                added.encode(out);
+            }
+        }
+        debug_assert_eq!(out.len() - start, self.size());
+    }
+
+    /// Decode a record of exactly these bytes; its CRC is the caller's business.
+    pub(super) fn decode(bytes: &'a [u8]) -> Option<Record<'a>> {
+        match *bytes.get(put::KIND)? {
+            KIND_PUT => {
+                let tube_end = put::SIZE + usize::from(bytes[put::TUBE_SIZE]);
+                Some(Record::Put {
+                    id: JobId(u64_at(bytes, put::ID)),
+                    created_wall_ns: u64_at(bytes, put::CREATED),
+                    pri: u32_at(bytes, put::PRI),
+                    delay: u32_at(bytes, put::DELAY),
+                    ttr: u32_at(bytes, put::TTR),
+                    tube: tube_name(&bytes[put::SIZE..tube_end])?,
+                    body: &bytes[tube_end..],
+                })
+            }
+            KIND_UPDATE => Some(Record::Update {
+                id: JobId(u64_at(bytes, update::ID)),
+                state: state_from_byte(bytes[update::STATE])?,
+                deadline_wall_ns: u64_at(bytes, update::DEADLINE),
+                pri: u32_at(bytes, update::PRI),
+                delay: u32_at(bytes, update::DELAY),
+                counters: Counters {
+                    reserves: u32_at(bytes, update::RESERVES),
+                    timeouts: u32_at(bytes, update::TIMEOUTS),
+                    releases: u32_at(bytes, update::RELEASES),
+                    buries: u32_at(bytes, update::BURIES),
+                    kicks: u32_at(bytes, update::KICKS),
+                },
+            }),
+            KIND_DELETE => Some(Record::Delete {
+                id: JobId(u64_at(bytes, delete::ID)),
+                put_segment: SegmentId(u32_at(bytes, delete::PUT_SEGMENT)),
+            }),
+            KIND_PAUSE => Some(Record::Pause {
+                tube: tube_name(&bytes[pause::SIZE..])?,
+                until_wall_ns: u64_at(bytes, pause::UNTIL),
+                duration: u32_at(bytes, pause::DURATION),
+            }),
+            KIND_MANIFEST => Some(Record::Manifest {
+                next_id: JobId(u64_at(bytes, manifest::NEXT_ID)),
+                entries: Entries::Bytes(&bytes[manifest::SIZE..]),
+            }),
+            KIND_SWITCH => {
+                let removed = u32_at(bytes, switch::REMOVED) as usize * entry::SIZE;
+                let (removed, added) = bytes[switch::SIZE..].split_at_checked(removed)?;
+                Some(Record::Switch {
+                    removed: Entries::Bytes(removed),
+                    added: Entries::Bytes(added),
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// The job that the record is about.
+    #[must_use]
+    pub fn job(&self) -> Option<JobId> {
+        match self {
+            Record::Put { id, .. } | Record::Update { id, .. } | Record::Delete { id, .. } => {
+                Some(*id)
+            }
+            _ => None,
+        }
+    }
+
+    /// Check and decode the record that `bytes`, which lie at `offset`, begin with: the record and
+    /// its size. `None` when no sound record begins here.
+    #[must_use]
+    pub fn decode_first(bytes: &'a [u8], seed: Seed, offset: u32) -> Option<(Record<'a>, usize)> {
+        let size = Record::size_of(bytes)?;
+        let bytes = &bytes[..size];
+        let sound = seed.crc(offset, &bytes[put::KIND..]) == u32_at(bytes, put::CRC);
+        if sound {
+            Record::decode(bytes).map(|record| (record, size))
+        } else {
+            None
+        }
+    }
+
+    /// Decode a record that was found sound where it lay and whose bytes were taken elsewhere.
+    #[must_use]
+    pub fn decode_copy(bytes: &'a [u8]) -> Option<Record<'a>> {
+        if Record::size_of(bytes)? == bytes.len() {
+            Record::decode(bytes)
+        } else {
+            None
+        }
+    }
+
+    /// Check and decode a put record that lies at `offset`, alone, as when a body is read for a
+    /// client. `None` when anything about it is wrong.
+    #[must_use]
+    pub fn decode_put(bytes: &'a [u8], seed: Seed, offset: u32) -> Option<Record<'a>> {
+        match Record::decode_first(bytes, seed, offset)? {
+            (record @ Record::Put { .. }, size) if size == bytes.len() => Some(record),
+            _ => None,
+        }
+    }
+}
+
+/// Bytes of a put record.
+#[must_use]
+pub fn put_size(tube_size: usize, body_size: usize) -> usize {
+    put::SIZE + tube_size + body_size
+}
+
+fn tube_name(bytes: &[u8]) -> Option<&str> {
+    if crate::types::is_tube_name(bytes) {
+        std::str::from_utf8(bytes).ok()
+    } else {
+        None
+    }
+}
+
+fn state_to_byte(state: JobState) -> u8 {
+    match state {
+        JobState::Ready => 0,
+        JobState::Delayed => 1,
+        JobState::Buried => 2,
+        JobState::Reserved => unreachable!("a reservation is never written to the log"),
+    }
+}
+
+fn state_from_byte(byte: u8) -> Option<JobState> {
+    match byte {
+        0 => Some(JobState::Ready),
+        1 => Some(JobState::Delayed),
+        2 => Some(JobState::Buried),
+        _ => None,
+    }
+}
+
+/// Extend `out` by `size` zeros and return them.
+fn grow(out: &mut Vec<u8>, size: usize) -> &mut [u8] {
+    let start = out.len();
+    out.resize(start + size, 0);
+    &mut out[start..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Identity;
+    use super::super::samples::{Parts, Random, identity, one_of_each, plain, seeds};
+    use super::*;
+
+    const OFFSET: u32 = 4096;
+
+    /// A record with its CRC, as it lies at [`OFFSET`].
+    fn sealed(record: &Record<'_>) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        record.encode(&mut bytes);
+        mend(&mut bytes);
+        bytes
+    }
+
+    fn mend(bytes: &mut [u8]) {
+        let crc = identity().seed().crc(OFFSET, &bytes[put::KIND..]);
+        set_u32(bytes, put::CRC, crc);
+    }
+
+    fn decoded(bytes: &[u8]) -> Option<(Record<'_>, usize)> {
+        Record::decode_first(bytes, identity().seed(), OFFSET)
+    }
+
+    #[test]
+    fn every_kind_of_record_is_decoded_as_it_was_encoded() {
+        for seed in seeds(2000) {
+            let mut random = Random::new(seed);
+            let parts = Parts::random(&mut random);
+            let record = parts.record(&mut random);
+            let mut bytes = sealed(&record);
+            assert_eq!(bytes.len(), record.size());
+            bytes.extend([0xee; 60]); // what follows is not its business
+            let (found, size) = decoded(&bytes).unwrap();
+            assert_eq!((plain(&found), size), (plain(&record), record.size()));
+            assert_eq!(found.job(), record.job());
+        }
+    }
+
+    #[test]
+    fn the_longest_tube_and_the_empty_body_fit() {
+        let tube = "x".repeat(200);
+        let record = Record::Put {
+            id: JobId(u64::MAX),
+            created_wall_ns: u64::MAX,
+            pri: u32::MAX,
+            delay: u32::MAX,
+            ttr: u32::MAX,
+            tube: &tube,
+            body: b"",
+        };
+        let bytes = sealed(&record);
+        assert_eq!(decoded(&bytes), Some((record, put::SIZE + 200)));
+    }
+
+    #[test]
+    fn every_flipped_bit_of_a_record_is_detected() {
+        for record in one_of_each() {
+            let bytes = sealed(&record);
+            for bit in 0..bytes.len() * 8 {
+                let mut flipped = bytes.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                // Also with bytes behind it, which a longer length may take in.
+                flipped.extend([0; 300]);
+                assert_eq!(decoded(&flipped), None, "bit {bit} of {record:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_cut_short_at_any_length_is_none() {
+        for record in one_of_each() {
+            let bytes = sealed(&record);
+            for size in 0..bytes.len() {
+                assert_eq!(decoded(&bytes[..size]), None, "{size} bytes of {record:?}");
+                assert_eq!(Record::decode_copy(&bytes[..size]), None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_at_another_offset_or_of_another_file_is_none() {
+        let seed = identity().seed();
+        for record in one_of_each() {
+            let bytes = sealed(&record);
+            for bit in 0..32 {
+                assert_eq!(Record::decode_first(&bytes, seed, OFFSET ^ 1 << bit), None);
+            }
+            let later = Identity {
+                generation: 1,
+                ..identity()
+            };
+            assert_eq!(Record::decode_first(&bytes, later.seed(), OFFSET), None);
+        }
+    }
+
+    #[test]
+    fn lengths_of_4_gib_claim_what_they_claim_and_find_nothing() {
+        for (kind, fields, claimed) in [
+            (
+                KIND_PUT,
+                &[put::BODY_SIZE][..],
+                40 + 7 + u64::from(u32::MAX),
+            ),
+            (
+                KIND_MANIFEST,
+                &[manifest::ENTRIES],
+                20 + 16 * u64::from(u32::MAX),
+            ),
+            (
+                KIND_SWITCH,
+                &[switch::REMOVED, switch::ADDED],
+                16 + 32 * u64::from(u32::MAX),
+            ),
+        ] {
+            let mut bytes = vec![0; 100];
+            bytes[put::KIND] = kind;
+            bytes[put::TUBE_SIZE] = if kind == KIND_PUT { 7 } else { 0 };
+            for field in fields {
+                set_u32(&mut bytes, *field, u32::MAX);
+            }
+            mend(&mut bytes);
+            assert_eq!(Record::size_claimed(&bytes), Some(claimed), "kind {kind}");
+            assert_eq!(Record::size_of(&bytes), None);
+            assert_eq!(decoded(&bytes), None);
+        }
+    }
+
+    #[test]
+    fn sound_bytes_that_mean_nothing_are_none() {
+        let changed = |record: &Record<'_>, at: usize, value: u8| {
+            let mut bytes = sealed(record);
+            bytes[at] = value;
+            mend(&mut bytes);
+            decoded(&bytes).is_some()
+        };
+        let all = one_of_each();
+        assert!(changed(&all[1], put::PRI, 1), "only the number has changed");
+        assert!(!changed(&all[1], put::KIND, 0));
+        assert!(!changed(&all[1], put::KIND, 7));
+        assert!(!changed(&all[1], put::TUBE_SIZE, 0), "a tube has a name");
+        assert!(
+            !changed(&all[1], put::SIZE, b'-'),
+            "no tube's name begins like this"
+        );
+        assert!(!changed(&all[1], put::SIZE, 0xff));
+        assert!(
+            !changed(&all[2], update::STATE, 3),
+            "no job is written as reserved"
+        );
+        assert!(!changed(&all[3], pause::SIZE, b' '));
+    }
+
+    #[test]
+    fn a_put_is_read_alone_and_nothing_else_is_taken_for_one() {
+        let seed = identity().seed();
+        for record in one_of_each() {
+            let mut bytes = sealed(&record);
+            let is_put = matches!(record, Record::Put { .. });
+            assert_eq!(Record::decode_put(&bytes, seed, OFFSET).is_some(), is_put);
+            bytes.push(0);
+            assert_eq!(
+                Record::decode_put(&bytes, seed, OFFSET),
+                None,
+                "a byte too many"
+            );
+        }
+    }
+
+    #[test]
+    fn a_copy_is_decoded_wherever_it_lies() {
+        for record in one_of_each() {
+            let mut bytes = sealed(&record);
+            set_u32(&mut bytes, put::CRC, 0);
+            assert_eq!(plain(&Record::decode_copy(&bytes).unwrap()), plain(&record));
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! What the tests of bytes are made of: a log with fixed names, chance from a seed, every kind of
+//! record, and segments in memory.
+
+use super::{
+    Entries, Entry, FrameBuilder, FrameKind, Identity, LogId, Record, SegmentHeader, segment_header,
+};
+use crate::types::{Counters, JobId, JobState, Position, SegmentId};
+
+/// 2027-01-15 08:00:00 UTC, in nanoseconds since 1970.
+pub(in crate::storage) const WALL_NS: u64 = 1_800_000_000_000_000_000;
+
+/// Segment 3, as first written, of a log whose id is the bytes 0xa0, 0xa1, 0xa2 …
+pub(in crate::storage) fn identity() -> Identity {
+    Identity {
+        log: LogId(std::array::from_fn(|index| 0xa0 + index as u8)),
+        first: SegmentId(3),
+        last: SegmentId(3),
+        generation: 0,
+    }
+}
+
+/// The header of that segment.
+pub(in crate::storage) fn header() -> SegmentHeader {
+    SegmentHeader {
+        identity: identity(),
+        compacted: false,
+        filtered_at: Position::ZERO,
+        created_wall_ns: WALL_NS,
+    }
+}
+
+/// A position in that segment.
+pub(in crate::storage) fn position(offset: u32) -> Position {
+    Position::new(identity().first, offset)
+}
+
+/// A job put at [`WALL_NS`] into the tube `mail`.
+pub(in crate::storage) fn put(id: u64, body: &[u8]) -> Record<'_> {
+    Record::Put {
+        id: JobId(id),
+        created_wall_ns: WALL_NS,
+        pri: 1024,
+        delay: 0,
+        ttr: 60,
+        tube: "mail",
+        body,
+    }
+}
+
+/// One record of every kind, with distinct numbers in all fields.
+pub(in crate::storage) fn one_of_each() -> Vec<Record<'static>> {
+    vec![
+        Record::Manifest {
+            next_id: JobId(7),
+            entries: Entries::List(&MANIFEST),
+        },
+        Record::Put {
+            id: JobId(7),
+            created_wall_ns: WALL_NS,
+            pri: 1024,
+            delay: 0,
+            ttr: 60,
+            tube: "mail",
+            body: b"to: you",
+        },
+        Record::Update {
+            id: JobId(7),
+            state: JobState::Delayed,
+            deadline_wall_ns: WALL_NS + 30_000_000_000,
+            pri: 512,
+            delay: 30,
+            counters: Counters {
+                reserves: 5,
+                timeouts: 4,
+                releases: 3,
+                buries: 2,
+                kicks: 1,
+            },
+        },
+        Record::Pause {
+            tube: "mail",
+            until_wall_ns: WALL_NS + 90_000_000_000,
+            duration: 90,
+        },
+        Record::Delete {
+            id: JobId(7),
+            put_segment: SegmentId(3),
+        },
+        Record::Switch {
+            removed: Entries::List(&MANIFEST),
+            added: Entries::List(&SWITCHED),
+        },
+    ]
+}
+
+const MANIFEST: [Entry; 2] = [
+    Entry {
+        first: SegmentId(1),
+        last: SegmentId(1),
+        generation: 0,
+        end: 65_536,
+    },
+    Entry {
+        first: SegmentId(2),
+        last: SegmentId(2),
+        generation: 0,
+        end: 40_000,
+    },
+];
+const SWITCHED: [Entry; 1] = [Entry {
+    first: SegmentId(1),
+    last: SegmentId(2),
+    generation: 1,
+    end: 9_000,
+}];
+
+/// Numbers that a seed determines (Vigna's splitmix64).
+pub(in crate::storage) struct Random(u64);
+
+impl Random {
+    /// Says which seed it is, for the test that fails.
+    pub(in crate::storage) fn new(seed: u64) -> Random {
+        println!("seed {seed}");
+        Random(seed)
+    }
+
+    pub(in crate::storage) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(in crate::storage) fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    pub(in crate::storage) fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.next() as u8).collect()
+    }
+
+    /// Numbers as they are apt to break things: small, large, around the middle.
+    pub(in crate::storage) fn number(&mut self) -> u64 {
+        match self.below(4) {
+            0 => self.below(4) as u64,
+            1 => u64::MAX - self.below(4) as u64,
+            2 => (1 << 32) - 2 + self.below(4) as u64,
+            _ => self.next(),
+        }
+    }
+}
+
+/// The seeds of a random test: `count` of them, times `BSD_TEST_SCALE`.
+pub(in crate::storage) fn seeds(count: u64) -> std::ops::Range<u64> {
+    let scale = std::env::var("BSD_TEST_SCALE")
+        .ok()
+        .and_then(|scale| scale.parse::<u64>().ok());
+    0..count * scale.unwrap_or(1).max(1)
+}
+
+/// What a random record borrows from.
+pub(in crate::storage) struct Parts {
+    tube: String,
+    body: Vec<u8>,
+    entries: Vec<Entry>,
+}
+
+impl Parts {
+    pub(in crate::storage) fn random(random: &mut Random) -> Parts {
+        const NAME: &[u8] = b"abcXYZ019-+/;.$_()";
+        let tube_size = 1 + random.below(200);
+        let letter = |_| NAME[random.below(NAME.len())] as char;
+        let tube: String = (0..tube_size).map(letter).collect();
+        let body_size = random.below(300);
+        let entries = random.below(5);
+        Parts {
+            tube: tube.replacen('-', "a", 1),
+            body: random.bytes(body_size),
+            entries: (0..entries).map(|_| random_entry(random)).collect(),
+        }
+    }
+
+    /// A record of any kind with anything in it.
+    pub(in crate::storage) fn record(&self, random: &mut Random) -> Record<'_> {
+        let (removed, added) = self.entries.split_at(random.below(self.entries.len() + 1));
+        match random.below(6) {
+            0 => Record::Put {
+                id: JobId(random.number()),
+                created_wall_ns: random.number(),
+                pri: random.number() as u32,
+                delay: random.number() as u32,
+                ttr: random.number() as u32,
+                tube: &self.tube,
+                body: &self.body,
+            },
+            1 => Record::Update {
+                id: JobId(random.number()),
+                state: [JobState::Ready, JobState::Delayed, JobState::Buried][random.below(3)],
+                deadline_wall_ns: random.number(),
+                pri: random.number() as u32,
+                delay: random.number() as u32,
+                counters: Counters {
+                    reserves: random.number() as u32,
+                    timeouts: random.number() as u32,
+                    releases: random.number() as u32,
+                    buries: random.number() as u32,
+                    kicks: random.number() as u32,
+                },
+            },
+            2 => Record::Delete {
+                id: JobId(random.number()),
+                put_segment: SegmentId(random.number() as u32),
+            },
+            3 => Record::Pause {
+                tube: &self.tube,
+                until_wall_ns: random.number(),
+                duration: random.number() as u32,
+            },
+            4 => Record::Manifest {
+                next_id: JobId(random.number()),
+                entries: Entries::List(&self.entries),
+            },
+            _ => Record::Switch {
+                removed: Entries::List(removed),
+                added: Entries::List(added),
+            },
+        }
+    }
+}
+
+fn random_entry(random: &mut Random) -> Entry {
+    Entry {
+        first: SegmentId(random.number() as u32),
+        last: SegmentId(random.number() as u32),
+        generation: random.number() as u32,
+        end: random.number() as u32,
+    }
+}
+
+/// A record in a form that can be compared, however its entries are held.
+pub(in crate::storage) fn plain(record: &Record<'_>) -> String {
+    match record {
+        Record::Manifest { next_id, entries } => {
+            format!("manifest {next_id} {:?}", entries.to_vec())
+        }
+        Record::Switch { removed, added } => {
+            format!("switch {:?} to {:?}", removed.to_vec(), added.to_vec())
+        }
+        other => format!("{other:?}"),
+    }
+}
+
+/// The bytes of one frame that lies at `offset` of the file with `identity`, and its checksum.
+pub(in crate::storage) fn frame(
+    identity: &Identity,
+    offset: u32,
+    kind: FrameKind,
+    durable: Position,
+    previous: u32,
+    records: &[Record<'_>],
+) -> (Vec<u8>, u32) {
+    let mut builder = FrameBuilder::default();
+    builder.begin(Vec::new(), identity.seed(), offset);
+    for record in records {
+        builder.push(record);
+    }
+    builder.finish(kind, durable, previous)
+}
+
+/// A segment that grows in memory as the log makes it grow.
+pub(in crate::storage) struct Segment {
+    pub(in crate::storage) identity: Identity,
+    pub(in crate::storage) bytes: Vec<u8>,
+    previous: u32,
+}
+
+impl Segment {
+    /// The header alone.
+    pub(in crate::storage) fn new() -> Segment {
+        Segment {
+            identity: identity(),
+            bytes: header().encode().to_vec(),
+            previous: 0,
+        }
+    }
+
+    /// Where the next frame goes.
+    pub(in crate::storage) fn end(&self) -> u32 {
+        self.bytes.len() as u32
+    }
+
+    /// Append a frame of records that says that everything before `durable` was durable. Returns
+    /// where it begins.
+    pub(in crate::storage) fn push(&mut self, durable: u32, records: &[Record<'_>]) -> u32 {
+        self.push_kind(FrameKind::Data, durable, records)
+    }
+
+    /// The same for a frame of any kind.
+    pub(in crate::storage) fn push_kind(
+        &mut self,
+        kind: FrameKind,
+        durable: u32,
+        records: &[Record<'_>],
+    ) -> u32 {
+        self.push_frame(kind, position(durable), records)
+    }
+
+    /// The same with any position.
+    pub(in crate::storage) fn push_frame(
+        &mut self,
+        kind: FrameKind,
+        durable: Position,
+        records: &[Record<'_>],
+    ) -> u32 {
+        let at = self.end();
+        let (bytes, checksum) = frame(&self.identity, at, kind, durable, self.previous, records);
+        self.bytes.extend(bytes);
+        self.previous = checksum;
+        at
+    }
+}
+
+/// Where the first frame of a segment lies.
+pub(in crate::storage) const FRAMES_BEGIN: u32 = segment_header::SIZE as u32;

@@ -1,0 +1,940 @@
+//! The open log: append, commit, rotate, read back.
+//!
+//! Records go into a frame in memory; a commit writes the frame and makes it durable as the policy
+//! says. One frame, one write, one sync, for however many commands a turn of the loop brought.
+//!
+//! Invariants:
+//! * `durable <= written <= forced` fails only in the last part: what is forced and not written
+//!   is in the frame being built.
+//! * A frame says only what was durable when it was formed.
+//! * A segment is named in a durable manifest before a frame in it is acknowledged, and the one
+//!   before it is durable before a frame in it says so.
+//! * After the first failure every call fails: nothing is written, synced or acknowledged.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::error::{OpenError, StoreError, is_full};
+use super::files::Files;
+use super::format::{
+    EMPTY_FRAME_SIZE, Entries, Entry, FRAME_OVERHEAD_MAX, FrameBuilder, FrameKind, Identity, LogId,
+    Record, SegmentHeader, entry, frame_size, manifest, put_size, segment_header,
+};
+use super::fs::{DirLock, File, Fs, read_exact_at, write_all_at};
+use super::hot::Hot;
+use super::maintain::Maintenance;
+use super::space::{SEGMENT_SIZE_MIN, Spare, Spares};
+use super::sync::{SyncPolicy, SyncThread, Waker};
+use crate::types::{JobId, Place, Position, SegmentId};
+
+/// A frame that has grown to this many bytes is written before the turn ends.
+const FRAME_SIZE_MAX: u64 = 1 << 20;
+/// What a job may need of the log after its put, frames included: a delete and an update, each in
+/// a frame of its own.
+const AFTERLIFE_SIZE: u64 = 160;
+/// What of it the delete needs.
+const DELETE_SIZE: u64 = 64;
+/// So much is set aside however few jobs there are: enough to go on in while the open segment is
+/// compacted.
+const FLOOR_MIN: u64 = 2 * SEGMENT_SIZE_MIN as u64;
+/// The first segment of a log is this much smaller than the others, so that a small queue is small
+/// on the disk and a first start is quick.
+const FIRST_SEGMENT_DIVISOR: u32 = 16;
+
+/// A disk whose syncs take longer than this, in nanoseconds, is not waited for.
+const SLOW_SYNC_NS: i64 = 1_000_000;
+
+/// Zeros behind the manifest of a new segment, more than a manifest was ever longer than the next.
+const WIPED_SIZE: usize = 4 << 10;
+
+/// How a log is opened.
+#[derive(Clone)]
+pub struct LogOptions {
+    /// The data directory; created when missing.
+    pub dir: PathBuf,
+    /// When records become durable.
+    pub sync: SyncPolicy,
+    /// Bytes of a segment file; a record that is larger gets a segment that fits it.
+    pub segment_size: u32,
+    /// Bytes of recently written records that are kept in memory.
+    pub hot_size: usize,
+    /// The identity of a log that is made; `None`: a random one.
+    pub log_id: Option<LogId>,
+    /// How to wake the loop. `None`: no background threads, everything happens inside the calls,
+    /// in an order that depends on nothing else.
+    pub waker: Option<Waker>,
+}
+
+impl std::fmt::Debug for LogOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogOptions")
+            .field("dir", &self.dir)
+            .field("sync", &self.sync)
+            .field("segment_size", &self.segment_size)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What may be used of the space set aside, and whether a reply waits for the record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// A new job: leaves alone what the jobs that are there may need.
+    Put,
+    /// A change of a job's state: may use what was set aside, all but what deletes need.
+    Update,
+    /// A delete, or what gives space back: may use everything.
+    Delete,
+    /// Counters: no reply waits for them; space as for an update.
+    Counters,
+}
+
+/// Why a record was not appended. The log is as it was.
+#[derive(Debug)]
+pub enum AppendError {
+    /// There is no room for it now.
+    Full,
+    /// The log has failed.
+    Failed(StoreError),
+}
+
+impl From<StoreError> for AppendError {
+    fn from(error: StoreError) -> AppendError {
+        AppendError::Failed(error)
+    }
+}
+
+/// Why a body could not be read.
+#[derive(Debug)]
+pub enum BodyError {
+    /// The bytes are not those that were put.
+    Damaged {
+        /// The file and offset.
+        at: String,
+    },
+    /// The disk did not give them.
+    Unreadable {
+        /// The file and offset, and what the system said.
+        at: String,
+    },
+}
+
+impl std::fmt::Display for BodyError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            BodyError::Damaged { at } => write!(f, "its body is damaged in {at}"),
+            BodyError::Unreadable { at } => write!(f, "its body cannot be read from {at}"),
+        }
+    }
+}
+
+/// The segment that is being written.
+#[derive(Debug)]
+pub(crate) struct Active {
+    pub(crate) handle: u32,
+    /// Bytes of space that the file has.
+    pub(crate) capacity: u32,
+    /// The checksum of its last frame.
+    pub(crate) previous: u32,
+}
+
+/// An open log.
+#[derive(Debug)]
+pub struct Log {
+    pub(crate) fs: Arc<dyn Fs>,
+    pub(crate) dir: PathBuf,
+    pub(crate) options: LogOptions,
+    pub(crate) files: Files,
+    pub(crate) active: Active,
+    pub(crate) spares: Spares,
+    frame: FrameBuilder,
+    hot: Hot,
+    scratch: Vec<u8>,
+    /// Replies wait for this position: the end of the last record that a reply depends on.
+    forced: Position,
+    /// The end of the last frame written.
+    pub(crate) written: Position,
+    /// Everything before is on stable storage, as far as is known.
+    pub(crate) durable: Position,
+    /// The end of the last marker frame: nothing was written since when equal to `written`.
+    marked: Position,
+    /// The end of the last marker of a clean stop.
+    stopped: Position,
+    /// Ids from this one on have not been used.
+    pub(crate) next_id: JobId,
+    /// Jobs that are alive, for the space they may need.
+    live_jobs: u64,
+    /// Bytes of their records and of those of their states.
+    live_bytes: u64,
+    sync_thread: Option<SyncThread>,
+    /// Hand syncs over to the thread although replies wait for them: the disk is slow.
+    pub(crate) sync_beside: bool,
+    pub(crate) maintenance: Maintenance,
+    /// Numbers that no new segment may have.
+    taken: Vec<SegmentId>,
+    failed: Option<StoreError>,
+    /// Records appended by this process.
+    pub(crate) records_written: u64,
+    /// Held as long as the log is open.
+    _lock: Option<Box<dyn DirLock>>,
+}
+
+/// What recovery hands over: files in order, the place to go on at, and what it knows.
+pub(crate) struct Opened {
+    pub(crate) files: Files,
+    pub(crate) active: Active,
+    pub(crate) spares: Spares,
+    pub(crate) next_id: JobId,
+    pub(crate) end: Position,
+    /// Numbers in the names of files that are not this log's.
+    pub(crate) taken: Vec<SegmentId>,
+    pub(crate) lock: Box<dyn DirLock>,
+}
+
+impl Log {
+    pub(crate) fn from_opened(
+        fs: Arc<dyn Fs>,
+        options: LogOptions,
+        opened: Opened,
+    ) -> Result<Log, OpenError> {
+        let sync_thread = match &options.waker {
+            None => None,
+            Some(waker) => Some(
+                SyncThread::start(waker.clone())
+                    .map_err(|error| OpenError::io("start a thread for", &options.dir, &error))?,
+            ),
+        };
+        Ok(Log {
+            fs,
+            dir: options.dir.clone(),
+            files: opened.files,
+            active: opened.active,
+            spares: opened.spares,
+            frame: FrameBuilder::default(),
+            hot: Hot::new(options.hot_size),
+            scratch: Vec::new(),
+            forced: opened.end,
+            written: opened.end,
+            durable: opened.end,
+            marked: opened.end,
+            stopped: Position::ZERO,
+            next_id: opened.next_id,
+            live_jobs: 0,
+            live_bytes: 0,
+            sync_thread,
+            sync_beside: false,
+            maintenance: Maintenance::default(),
+            taken: opened.taken,
+            failed: None,
+            records_written: 0,
+            options,
+            _lock: Some(opened.lock),
+        })
+    }
+
+    /// Go on at `end`, everything before which is durable.
+    pub(crate) fn resume_at(&mut self, end: Position, clean_stop: bool) {
+        self.files.get_mut(self.active.handle).entry.end = end.offset();
+        self.forced = end;
+        self.written = end;
+        self.durable = end;
+        self.stopped = if clean_stop { end } else { Position::ZERO };
+        self.marked = self.stopped;
+    }
+
+    /// Append a record to the frame being built: visible to [`Log::read_body`] at once, durable
+    /// only when [`Log::durable`] has passed [`Log::forced`] as it is after this call.
+    pub fn append(
+        &mut self,
+        record: &Record<'_>,
+        purpose: Purpose,
+        wall_ns: u64,
+    ) -> Result<Place, AppendError> {
+        self.check()?;
+        let size = record.size() as u64;
+        if !self.make_room(size, purpose)? {
+            return Err(AppendError::Full);
+        }
+        if !self.fits(size) && !self.rotate(size, wall_ns)? {
+            return Err(AppendError::Full);
+        }
+        let file = self.files.get(self.active.handle);
+        if self.frame.is_empty() {
+            let at = file.entry.end;
+            self.frame.begin(self.hot.buffer(), file.seed, at);
+        }
+        let offset = self.frame.push(record);
+        self.records_written += 1;
+        if purpose != Purpose::Counters {
+            self.forced = Position::new(file.entry.first, offset + size as u32);
+        }
+        if let Record::Put { id, .. } = record {
+            self.next_id = self.next_id.max(JobId(id.0.saturating_add(1)));
+        }
+        let place = Place {
+            file: self.active.handle,
+            offset,
+        };
+        if self.frame.size() >= FRAME_SIZE_MAX {
+            self.write_frame(FrameKind::Data)?;
+        }
+        Ok(place)
+    }
+
+    /// Write what was appended and make it durable as the policy says. Does nothing while nothing
+    /// was appended that a reply waits for, unless `all`.
+    pub fn commit(&mut self, all: bool) -> Result<(), StoreError> {
+        self.check()?;
+        if !self.frame.is_empty() && (all || self.forced > self.written) {
+            self.write_frame(FrameKind::Data)?;
+        }
+        if self.options.sync == SyncPolicy::Always && self.durable < self.written {
+            self.start_sync()?;
+        }
+        Ok(())
+    }
+
+    /// Make everything that was written durable: at once, or on the thread where there is one that
+    /// should do it.
+    pub fn start_sync(&mut self) -> Result<(), StoreError> {
+        let beside = self.sync_beside || self.options.sync != SyncPolicy::Always;
+        let waits = self.options.sync == SyncPolicy::Always;
+        match &mut self.sync_thread {
+            // What is written meanwhile is synced when the sync under way is done.
+            Some(thread) if waits && thread.is_busy() => Ok(()),
+            Some(thread) if beside => {
+                let file = self.files.get(self.active.handle).file.clone();
+                thread.request(file, self.written);
+                Ok(())
+            }
+            _ => self.sync_now(),
+        }
+    }
+
+    /// Make everything that was written durable before returning.
+    pub(crate) fn sync_now(&mut self) -> Result<(), StoreError> {
+        self.wait_for_syncs()?;
+        if self.durable < self.written {
+            let file = self.files.get(self.active.handle);
+            if let Err(error) = file.file.sync() {
+                let path = self.dir.join(file.entry.file_name());
+                return Err(self.fail(StoreError::new("sync", &path, &error)));
+            }
+            self.durable = self.written;
+        }
+        Ok(())
+    }
+
+    fn wait_for_syncs(&mut self) -> Result<(), StoreError> {
+        while let Some(synced) = self.sync_thread.as_mut().and_then(SyncThread::wait) {
+            self.take_sync(synced)?;
+        }
+        Ok(())
+    }
+
+    /// Take in what the sync thread has done.
+    pub fn poll_syncs(&mut self) -> Result<(), StoreError> {
+        while let Some(synced) = self.sync_thread.as_mut().and_then(SyncThread::poll) {
+            self.take_sync(synced)?;
+        }
+        Ok(())
+    }
+
+    fn take_sync(&mut self, synced: super::sync::Synced) -> Result<(), StoreError> {
+        match synced.result {
+            Ok(()) => {
+                self.durable = self.durable.max(synced.upto);
+                Ok(())
+            }
+            Err(error) => {
+                let dir = self.dir.clone();
+                Err(self.fail(StoreError::new("sync a segment in", &dir, &error)))
+            }
+        }
+    }
+
+    /// Write the frame being built, if any; then a marker, if `kind` is one.
+    pub(crate) fn write_frame(&mut self, kind: FrameKind) -> Result<(), StoreError> {
+        let (bytes, checksum) = self.finish_frame(kind);
+        let handle = self.active.handle;
+        let start = self.files.get(handle).entry.end;
+        self.write_at_end(&bytes)?;
+        self.active.previous = checksum;
+        let first = self.files.get(handle).entry.first;
+        self.hot.push(Position::new(first, start), bytes);
+        Ok(())
+    }
+
+    fn finish_frame(&mut self, kind: FrameKind) -> (Vec<u8>, u32) {
+        if self.frame.is_empty() {
+            let file = self.files.get(self.active.handle);
+            self.frame
+                .begin(self.hot.buffer(), file.seed, file.entry.end);
+        }
+        self.frame.finish(kind, self.durable, self.active.previous)
+    }
+
+    /// One write at the end of the open segment.
+    fn write_at_end(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        let handle = self.active.handle;
+        let file = self.files.get(handle);
+        let at = file.entry.end;
+        let target = file.file.clone();
+        let path = self.dir.join(file.entry.file_name());
+        let mut result = write_all_at(&*target, bytes, u64::from(at));
+        if result.as_ref().is_err_and(is_full) {
+            // Space was reserved, and yet there is none: the storage copies on write. Nothing of
+            // this write was acknowledged and no sync has failed, so it may be made again once the
+            // space that was set aside is free.
+            let released = self.spares.release_all();
+            match released {
+                Ok(true) => result = write_all_at(&*target, bytes, u64::from(at)),
+                Ok(false) => {}
+                Err(error) => result = Err(error),
+            }
+        }
+        if let Err(error) = result {
+            return Err(self.fail(StoreError::new("write to", &path, &error)));
+        }
+        let file = self.files.get_mut(handle);
+        file.entry.end = at + bytes.len() as u32;
+        self.written = Position::new(file.entry.first, file.entry.end);
+        Ok(())
+    }
+
+    /// The position of the next record.
+    pub(crate) fn next_position(&self) -> Position {
+        let entry = self.files.get(self.active.handle).entry;
+        let offset = match self.frame.is_empty() {
+            true => entry.end,
+            false => entry.end + self.frame.bytes().len() as u32,
+        };
+        Position::new(entry.first, offset)
+    }
+
+    /// Bytes that the open segment has left, the frame being built and the seal apart.
+    pub(crate) fn left(&self) -> u64 {
+        let end = u64::from(self.files.get(self.active.handle).entry.end);
+        let used = end + self.frame.size() + EMPTY_FRAME_SIZE as u64;
+        u64::from(self.active.capacity).saturating_sub(used)
+    }
+
+    fn fits(&self, size: u64) -> bool {
+        size + FRAME_OVERHEAD_MAX as u64 <= self.left()
+    }
+
+    /// Bytes for records that a spare of `size` bytes has once it is a segment.
+    fn usable(&self, size: u32) -> u64 {
+        u64::from(size).saturating_sub(self.segment_cost())
+    }
+
+    /// What a segment needs for itself.
+    fn segment_cost(&self) -> u64 {
+        let manifest = (manifest::SIZE + (self.files.len() + 1) * entry::SIZE) as u64;
+        segment_header::SIZE as u64
+            + frame_size(manifest)
+            + (EMPTY_FRAME_SIZE + FRAME_OVERHEAD_MAX) as u64
+    }
+
+    /// What has to stay free behind a record of this purpose.
+    pub(crate) fn floor(&self, purpose: Purpose) -> u64 {
+        let afterlife = (self.live_jobs + 1) * AFTERLIFE_SIZE;
+        // Long before all jobs are gone compaction gives space back.
+        let enough = u64::from(self.options.segment_size).max(self.maintenance.sealed_bytes / 8);
+        let floor = afterlife.max(FLOOR_MIN.min(enough / 2)).min(enough);
+        match purpose {
+            Purpose::Put => floor,
+            Purpose::Update | Purpose::Counters => floor * DELETE_SIZE / AFTERLIFE_SIZE,
+            Purpose::Delete => 0,
+        }
+    }
+
+    /// See to it that a record of `size` bytes has room, and that enough is left behind it. Says
+    /// whether it has.
+    fn make_room(&mut self, size: u64, purpose: Purpose) -> Result<bool, StoreError> {
+        let has_room = self.find_room(size, purpose)?;
+        if purpose == Purpose::Put || !has_room {
+            self.maintenance.note_room(has_room);
+        }
+        Ok(has_room)
+    }
+
+    fn find_room(&mut self, size: u64, purpose: Purpose) -> Result<bool, StoreError> {
+        let need = size + FRAME_OVERHEAD_MAX as u64;
+        let floor = self.floor(purpose);
+        let will_compact = self.files.len() > 1 || need > self.left();
+        if will_compact && !self.keep_room_to_compact()? && purpose == Purpose::Put {
+            return Ok(false);
+        }
+        loop {
+            let left = self.left();
+            let here = if need <= left { left } else { 0 };
+            let spares = || {
+                self.spares
+                    .segments
+                    .iter()
+                    .map(|spare| self.usable(spare.size))
+            };
+            let fits = need <= left || spares().any(|usable| need <= usable);
+            if fits && here + spares().sum::<u64>() >= need + floor {
+                return Ok(true);
+            }
+            let size_min = (need + self.segment_cost()).max(u64::from(SEGMENT_SIZE_MIN));
+            let Ok(size_min) = u32::try_from(size_min) else {
+                return Ok(false);
+            };
+            let size = self.options.segment_size.max(size_min);
+            match self.reserve(size, size_min)? {
+                Some(spare) => self.spares.segments.push(spare),
+                None => return Ok(false),
+            }
+        }
+    }
+
+    /// Set space aside; `None`: the disk is full.
+    pub(crate) fn reserve(
+        &mut self,
+        size: u32,
+        size_min: u32,
+    ) -> Result<Option<Spare>, StoreError> {
+        self.spares
+            .reserve(size, size_min)
+            .map_err(|error| self.fail(error))
+    }
+
+    /// Bytes for records that are set aside: in the open segment, and in those to come.
+    pub(crate) fn aside(&self) -> u64 {
+        let spares = self
+            .spares
+            .segments
+            .iter()
+            .map(|spare| self.usable(spare.size));
+        self.left() + spares.sum::<u64>()
+    }
+
+    /// Go on in a new segment that has room for a record of `size` bytes. `Ok(false)`: the disk is
+    /// full, and the log stays where it is.
+    pub(crate) fn rotate(&mut self, size: u64, wall_ns: u64) -> Result<bool, StoreError> {
+        let need = size + FRAME_OVERHEAD_MAX as u64;
+        let fits = |spare: &Spare| need <= self.usable(spare.size);
+        let Some(index) = self.spares.segments.iter().position(fits) else {
+            return Ok(false);
+        };
+        let spare = self.spares.segments.remove(index);
+        // How long the old segment's last frames will be is known before they are written: the
+        // new segment's manifest can say where it ends.
+        let old = self.files.get(self.active.handle);
+        let (old_seed, old_file, old_entry) = (old.seed, old.file.clone(), old.entry);
+        let seal_at = old_entry.end + self.frame.size() as u32;
+        let mut entries = self.entries();
+        if let Some(last) = entries.last_mut() {
+            last.end = seal_at + EMPTY_FRAME_SIZE as u32;
+        }
+        let segment = self.next_segment(old_entry.first)?;
+        let (entry, file, previous) = match self.create_segment(&spare, segment, &entries, wall_ns)
+        {
+            Ok(made) => made,
+            Err(NotBegun {
+                error,
+                path,
+                is_nameless: true,
+            }) if is_full(&error) => {
+                tracing::warn!("no room to begin {}: {error}", path.display());
+                self.spares.discard(spare);
+                return Ok(false);
+            }
+            Err(NotBegun { error, path, .. }) => {
+                return Err(self.fail(StoreError::new("begin the segment", &path, &error)));
+            }
+        };
+
+        if !self.frame.is_empty() {
+            self.write_frame(FrameKind::Data)?;
+        }
+        let mut seal = FrameBuilder::default();
+        seal.begin(Vec::new(), old_seed, seal_at);
+        let (seal, _) = seal.finish(FrameKind::Seal, self.durable, self.active.previous);
+        self.write_at_end(&seal)?;
+        if let Err(error) =
+            old_file.set_size(u64::from(self.files.get(self.active.handle).entry.end))
+        {
+            let path = self.dir.join(old_entry.file_name());
+            return Err(self.fail(StoreError::new("cut", &path, &error)));
+        }
+        match (&mut self.sync_thread, self.options.sync) {
+            (Some(thread), SyncPolicy::Interval(_) | SyncPolicy::Never) => {
+                thread.request(old_file, self.written);
+            }
+            _ => self.sync_now()?,
+        }
+
+        let handle = self.files.add(entry, false, Position::ZERO, file);
+        self.files.list(handle);
+        self.active = Active {
+            handle,
+            capacity: spare.size,
+            previous,
+        };
+        let old_is_durable = self.durable == self.written;
+        self.written = Position::new(segment, entry.end);
+        if old_is_durable {
+            self.durable = self.written;
+        }
+        Ok(true)
+    }
+
+    /// The number of the next segment: one that no file has, whoever's it is.
+    fn next_segment(&mut self, last: SegmentId) -> Result<SegmentId, StoreError> {
+        let mut number = last;
+        loop {
+            let Some(next) = number.0.checked_add(1) else {
+                let error = io::Error::other("no segment number is left");
+                let dir = self.dir.clone();
+                return Err(self.fail(StoreError::new("begin another segment in", &dir, &error)));
+            };
+            number = SegmentId(next);
+            if !self.taken.contains(&number) {
+                return Ok(number);
+            }
+        }
+    }
+
+    /// The entries of all files, in order.
+    fn entries(&self) -> Vec<Entry> {
+        self.files
+            .in_order()
+            .map(|handle| self.files.get(handle).entry)
+            .collect()
+    }
+
+    /// Turn a spare into a segment: header and manifest, durable, before it gets its name.
+    fn create_segment(
+        &self,
+        spare: &Spare,
+        segment: SegmentId,
+        entries: &[Entry],
+        wall_ns: u64,
+    ) -> Result<(Entry, Arc<dyn File>, u32), NotBegun> {
+        let new = NewSegment {
+            identity: Identity {
+                log: self.files.log(),
+                first: segment,
+                last: segment,
+                generation: 0,
+            },
+            entries,
+            next_id: self.next_id,
+            durable: self.durable,
+            wall_ns,
+        };
+        let (end, checksum) = new.create(&*self.fs, &self.dir, spare)?;
+        let entry = Entry {
+            first: segment,
+            last: segment,
+            generation: 0,
+            end,
+        };
+        Ok((entry, spare.file.clone(), checksum))
+    }
+
+    /// The body of the job `id`, whose put record lies at `place`; checked, unless it has not left
+    /// memory since it was put.
+    pub fn read_body(
+        &mut self,
+        place: Place,
+        id: JobId,
+        tube_size: usize,
+        body_size: usize,
+    ) -> Result<&[u8], BodyError> {
+        let size = put_size(tube_size, body_size);
+        let body = size - body_size..;
+        if place.file == self.active.handle
+            && !self.frame.is_empty()
+            && place.offset >= self.frame.offset()
+        {
+            let from = (place.offset - self.frame.offset()) as usize;
+            return Ok(&self.frame.bytes()[from..from + size][body]);
+        }
+        let file = self.files.get(place.file);
+        let position = Position::new(file.entry.first, place.offset);
+        let at = || format!("{} at byte {}", file.entry.file_name(), place.offset);
+        if !file.compacted
+            && let Some(record) = self.hot.get(position, size)
+        {
+            return Ok(&record[body]);
+        }
+        self.scratch.resize(size, 0);
+        if let Err(error) = read_exact_at(&*file.file, &mut self.scratch, place.offset.into()) {
+            return Err(BodyError::Unreadable {
+                at: format!("{}: {error}", at()),
+            });
+        }
+        match Record::decode_put(&self.scratch, file.seed, place.offset) {
+            Some(Record::Put {
+                id: found, body, ..
+            }) if found == id && body.len() == body_size => Ok(&self.scratch[size - body_size..]),
+            _ => Err(BodyError::Damaged { at: at() }),
+        }
+    }
+
+    /// A job was put, or read back: its put record at `place` is alive.
+    pub fn keep_put(&mut self, place: Place, size: usize) {
+        self.live_jobs += 1;
+        self.keep(place, size);
+    }
+
+    /// A job is gone: its put record at `place` is dead.
+    pub fn free_put(&mut self, place: Place, size: usize) {
+        self.live_jobs -= 1;
+        self.free(place, size);
+    }
+
+    /// A record other than a put or a delete is alive.
+    pub fn keep(&mut self, place: Place, size: usize) {
+        self.live_bytes += size as u64;
+        self.files.keep(place, size);
+    }
+
+    /// A record other than a put or a delete is dead.
+    pub fn free(&mut self, place: Place, size: usize) {
+        self.live_bytes -= size as u64;
+        self.maintenance.freed += size as u64;
+        self.files.free(place, size);
+    }
+
+    /// A delete lies at `place`, of a job whose put record lay in `put_segment`.
+    pub fn keep_tombstone(&mut self, place: Place, put_segment: SegmentId, size: usize) {
+        self.files.keep_tombstone(place, put_segment, size);
+    }
+
+    /// The segment in which a record lies, for the delete of its job and for `stats-job`.
+    #[must_use]
+    pub fn segment_of(&self, place: Place) -> SegmentId {
+        self.files.segment_of(place)
+    }
+
+    /// Replies given now wait for this position.
+    #[must_use]
+    pub fn forced(&self) -> Position {
+        self.forced
+    }
+
+    /// Everything before this position is on stable storage.
+    #[must_use]
+    pub fn durable(&self) -> Position {
+        self.durable
+    }
+
+    /// Replies that wait for a position up to this one may leave, as the policy says.
+    #[must_use]
+    pub fn acknowledged(&self) -> Position {
+        match self.options.sync {
+            SyncPolicy::Always => self.durable,
+            SyncPolicy::Interval(_) | SyncPolicy::Never => self.written,
+        }
+    }
+
+    /// The end of the last frame written.
+    #[must_use]
+    pub fn written(&self) -> Position {
+        self.written
+    }
+
+    /// No job with this id or a greater one is in the log.
+    #[must_use]
+    pub fn next_id(&self) -> JobId {
+        self.next_id
+    }
+
+    /// Let the loop go on while a sync is under way if a sync takes long, wait for it if not.
+    pub fn sync_beside_when_slow(&mut self, sync_ns: i64) {
+        if sync_ns > SLOW_SYNC_NS {
+            self.sync_beside = self.sync_thread.is_some();
+        } else if sync_ns < SLOW_SYNC_NS / 4 {
+            self.sync_beside = false;
+        }
+    }
+
+    /// True when something was written that is not known to be durable.
+    #[must_use]
+    pub fn has_unsynced(&self) -> bool {
+        self.durable < self.written
+    }
+
+    /// True when records were appended that have not been written.
+    #[must_use]
+    pub fn has_unwritten(&self) -> bool {
+        !self.frame.is_empty()
+    }
+
+    /// True when the last frame is one that no later frame attests.
+    #[must_use]
+    pub fn wants_marker(&self) -> bool {
+        self.marked < self.written
+    }
+
+    /// Write a frame without records that says how much was durable: from then on damage to that
+    /// can be told from a crash. Durable on return, except under [`SyncPolicy::Never`].
+    pub(crate) fn mark(&mut self, kind: FrameKind) -> Result<(), StoreError> {
+        self.check()?;
+        // A marker that does not fit is left out: the seal will do its work.
+        if self.left() >= FRAME_OVERHEAD_MAX as u64 {
+            self.write_frame(kind)?;
+            match self.options.sync {
+                SyncPolicy::Never if kind != FrameKind::CleanStop => {}
+                _ => self.start_sync()?,
+            }
+        }
+        self.marked = self.written;
+        Ok(())
+    }
+
+    /// The log has been idle for a while: a frame without records says how much was durable.
+    pub fn mark_idle(&mut self) -> Result<(), StoreError> {
+        self.mark(FrameKind::Idle)
+    }
+
+    /// Write and sync everything, say that the stop was a clean one, and let go of the directory.
+    pub fn close(mut self) -> Result<(), StoreError> {
+        self.commit(true)?;
+        self.sync_now()?;
+        // An idle marker says less than this one: it does not do instead.
+        if self.stopped < self.written {
+            self.mark(FrameKind::CleanStop)?;
+        }
+        self.sync_now()
+    }
+
+    /// The first and the last segment's number, for `stats`.
+    #[must_use]
+    pub fn segments(&self) -> (SegmentId, SegmentId) {
+        let number = |handle: Option<u32>| {
+            handle
+                .map(|handle| self.files.get(handle).entry.first)
+                .unwrap_or_default()
+        };
+        (
+            number(self.files.in_order().next()),
+            number(self.files.in_order().next_back()),
+        )
+    }
+
+    /// Records that this process appended.
+    #[must_use]
+    pub fn records_written(&self) -> u64 {
+        self.records_written
+    }
+
+    /// Records that compaction copied since this process started.
+    #[must_use]
+    pub fn records_migrated(&self) -> u64 {
+        self.maintenance.records_migrated
+    }
+
+    /// Bytes of records that replay needs, deletes apart.
+    #[must_use]
+    pub fn live_bytes(&self) -> u64 {
+        self.live_bytes
+    }
+
+    /// The bound of a segment's size, bytes.
+    #[must_use]
+    pub fn segment_size(&self) -> u32 {
+        self.options.segment_size
+    }
+
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        match &self.failed {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+
+    /// The log has failed, for good.
+    pub(crate) fn fail(&mut self, error: StoreError) -> StoreError {
+        self.failed.get_or_insert(error).clone()
+    }
+}
+
+/// Everything that goes into a segment before it gets its name.
+pub(crate) struct NewSegment<'a> {
+    pub(crate) identity: Identity,
+    pub(crate) entries: &'a [Entry],
+    pub(crate) next_id: JobId,
+    pub(crate) durable: Position,
+    pub(crate) wall_ns: u64,
+}
+
+impl NewSegment<'_> {
+    /// Write header and manifest into `spare`, make them durable, and give it its name. Returns
+    /// where the first frame of records goes, and the manifest frame's checksum.
+    pub(crate) fn create(
+        &self,
+        fs: &dyn Fs,
+        dir: &Path,
+        spare: &Spare,
+    ) -> Result<(u32, u32), NotBegun> {
+        let header = SegmentHeader {
+            identity: self.identity,
+            compacted: false,
+            filtered_at: Position::ZERO,
+            created_wall_ns: self.wall_ns,
+        };
+        let mut frame = FrameBuilder::default();
+        frame.begin(
+            Vec::new(),
+            self.identity.seed(),
+            segment_header::SIZE as u32,
+        );
+        let entries = Entries::List(self.entries);
+        frame.push(&Record::Manifest {
+            next_id: self.next_id,
+            entries,
+        });
+        let (frame, checksum) = frame.finish(FrameKind::Data, self.durable, 0);
+        let mut bytes = header.encode().to_vec();
+        bytes.extend_from_slice(&frame);
+        let end = bytes.len() as u32;
+        // The spare may hold what an earlier attempt wrote: behind the frame there must be zeros.
+        bytes.resize((bytes.len() + WIPED_SIZE).min(spare.size as usize), 0);
+        let path = dir.join(self.identity.file_name());
+        if let Err(error) = write_all_at(&*spare.file, &bytes, 0) {
+            return Err(NotBegun {
+                error,
+                path,
+                is_nameless: true,
+            });
+        }
+        let named = spare
+            .file
+            .sync()
+            .and_then(|()| fs.rename(&spare.path, &path))
+            .and_then(|()| fs.sync_dir(dir));
+        match named {
+            Ok(()) => Ok((end, checksum)),
+            Err(error) => Err(NotBegun {
+                error,
+                path,
+                is_nameless: false,
+            }),
+        }
+    }
+}
+
+/// A segment could not be begun.
+pub(crate) struct NotBegun {
+    pub(crate) error: io::Error,
+    /// Its name.
+    pub(crate) path: PathBuf,
+    /// It certainly has no name, and no sync has failed: the spare can be used again, and the log
+    /// can go on where it is. A segment that may have a name, on the disk or after a crash, says
+    /// where the one before it ends: nothing may be written there any more.
+    is_nameless: bool,
+}
+
+/// The size of a log's first segment.
+pub(crate) fn first_segment_size(segment_size: u32) -> u32 {
+    (segment_size / FIRST_SEGMENT_DIVISOR)
+        .max(1 << 20)
+        .min(segment_size)
+}

@@ -1,0 +1,42 @@
+//! The log: where the bytes are, when they are durable, what a crash leaves.
+//!
+//! | where | what |
+//! |---|---|
+//! | `format` | the bytes: the only place that knows an offset |
+//! | `scan` | the one reader of segments, and what the end of one means |
+//! | `recover` | opening a log: what a crash may have left, and going on from there |
+//! | `log` | the open log: append, commit, rotate, read back |
+//! | `sync` | when what was written becomes durable |
+//! | `files` | the files of an open log, and how much of each is alive |
+//! | `compact` | rewriting files so that only what is alive is left |
+//! | `maintain` | when to compact what, and space for the next segment |
+//! | `space` | files of reserved space |
+//! | `hot` | the last frames written, kept in memory |
+//! | `fs` | the only door to files; `lock`: one process a directory |
+//! | `sim` | a simulated disk that crashes as real ones do |
+//! | `error` | what can go wrong, in words |
+//!
+//! `storage-format.md` describes the format and what is assumed of the disk.
+
+mod compact;
+mod error;
+mod files;
+pub mod format;
+pub mod fs;
+mod hot;
+mod lock;
+mod log;
+mod maintain;
+mod recover;
+pub mod scan;
+pub mod sim;
+mod space;
+mod sync;
+
+pub use compact::{Index, Subject};
+pub use error::{OpenError, StoreError};
+pub use fs::RealFs;
+pub use log::{AppendError, BodyError, Log, LogOptions, Purpose};
+pub use recover::{Progress, Recovery, Replay};
+pub use sim::SimFs;
+pub use sync::{SyncPolicy, Waker};

@@ -1,0 +1,251 @@
+//! Where the log ends, and which files it has: what the newest segment says.
+
+use std::io;
+
+use super::super::error::OpenError;
+use super::super::files::Files;
+use super::super::format::{Entry, FrameKind, Record, file_name, segment_header};
+use super::super::scan::{Damage, Reader, Step, Survey, describe};
+use super::Opening;
+use super::directory::{Found, Segment};
+use crate::types::{JobId, Position, SegmentId};
+
+/// What the segment in which the log ends says of the log.
+pub(super) struct Newest {
+    /// All files, this one last.
+    pub(super) entries: Vec<Entry>,
+    pub(super) next_id: JobId,
+    /// The greatest durable position that any of its frames tells of.
+    pub(super) durable: Position,
+    /// What lies behind its last sound frame, and where that is.
+    pub(super) tail: Option<(u32, Survey)>,
+    sealed: bool,
+}
+
+impl Opening<'_> {
+    /// Find the segment in which the log ends, and read what it says of the others. Segments
+    /// behind a torn tail are taken out of `found`, the newest first: they never mattered.
+    pub(super) fn read_newest(
+        &self,
+        found: &mut Found,
+        behind: &mut Vec<Segment>,
+        damages: &mut Vec<Damage>,
+    ) -> Result<Option<Newest>, OpenError> {
+        loop {
+            let of_generation_0 = |segment: &Segment| segment.header.identity.generation == 0;
+            let Some(index) = found.segments.iter().rposition(of_generation_0) else {
+                damages.append(&mut found.unusable);
+                if let Some(segment) = found.segments.last() {
+                    damages.push(missing_after(segment.header.identity.last, &segment.name));
+                }
+                return Ok(None);
+            };
+            let Some(newest) = self.read_list(&found.segments[index], damages)? else {
+                return Ok(None);
+            };
+            if self.is_reached(found, index, newest.durable)? {
+                if newest.sealed {
+                    let segment = &found.segments[index];
+                    let missing = missing_after(segment.first(), &segment.name);
+                    damages.push(found.take_unusable(&missing.file).unwrap_or(missing));
+                }
+                return Ok(Some(newest));
+            }
+            behind.push(found.segments.remove(index));
+        }
+    }
+
+    /// Whether the frames before the segment at `index`, from `durable` on, lead up to it. Where
+    /// they do not, a crash took some of them before anything told that they were durable, and the
+    /// log ends there.
+    fn is_reached(
+        &self,
+        found: &Found,
+        index: usize,
+        durable: Position,
+    ) -> Result<bool, OpenError> {
+        for segment in &found.segments[..index] {
+            let is_open = segment.header.identity.generation == 0;
+            if !is_open || segment.first() < durable.segment() {
+                continue;
+            }
+            let path = self.options.dir.join(&segment.name);
+            let seed = segment.header.identity.seed();
+            let start = segment_header::SIZE as u32;
+            let mut reader = Reader::new(segment.file.clone(), seed, segment.size, start);
+            loop {
+                let here = Position::new(segment.first(), reader.at());
+                match reader
+                    .step()
+                    .map_err(|error| OpenError::io("read", &path, &error))?
+                {
+                    Step::Frame(frame) if frame.header.kind == FrameKind::Seal => break,
+                    Step::Frame(_) => {}
+                    // Damage, if more than this was durable: replay will report it.
+                    Step::Bad(_) if here < durable => break,
+                    Step::Bad(_) => return Ok(false),
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn read_list(
+        &self,
+        segment: &Segment,
+        damages: &mut Vec<Damage>,
+    ) -> Result<Option<Newest>, OpenError> {
+        let path = self.options.dir.join(&segment.name);
+        let io = |error: io::Error| OpenError::io("read", &path, &error);
+        let mut newest = Newest {
+            entries: Vec::new(),
+            next_id: JobId(1),
+            durable: Position::ZERO,
+            tail: None,
+            sealed: false,
+        };
+        let seed = segment.header.identity.seed();
+        let start = segment_header::SIZE as u32;
+        let mut reader = Reader::new(segment.file.clone(), seed, segment.size, start);
+        let mut frames = 0;
+        while !newest.sealed {
+            match reader.step().map_err(io)? {
+                Step::Frame(frame) => {
+                    frames += 1;
+                    newest.durable = newest.durable.max(frame.header.durable);
+                    newest.sealed = frame.header.kind == FrameKind::Seal;
+                    for (_, record) in frame.records() {
+                        newest.take(&record);
+                    }
+                }
+                Step::Bad(fault) if frames == 0 => {
+                    damages.push(Damage {
+                        file: segment.name.clone(),
+                        range: Some((segment_header::SIZE as u64, 0)),
+                        what: format!(
+                            "the list of the log's files cannot be read: {}",
+                            describe(fault)
+                        ),
+                        jobs: Vec::new(),
+                    });
+                    return Ok(None);
+                }
+                Step::Bad(_) => {
+                    let survey = reader.survey().map_err(io)?;
+                    let here = Position::new(segment.first(), reader.at());
+                    newest.durable = newest.durable.max(survey.durable);
+                    // Frames behind a torn tail never happened; behind damage, they did.
+                    match survey.next_frame {
+                        Some(next) if survey.durable > here => reader.skip_to(next),
+                        _ => {
+                            newest.tail = Some((reader.at(), survey));
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        newest.entries.push(Entry {
+            first: segment.first(),
+            last: segment.first(),
+            generation: 0,
+            end: reader.at(),
+        });
+        Ok(Some(newest))
+    }
+
+    /// Match the list with the files. Returns those of the log, and the names of the others.
+    pub(super) fn list_files(
+        &self,
+        found: &mut Found,
+        newest: &Newest,
+        damages: &mut Vec<Damage>,
+    ) -> (Files, Vec<String>) {
+        let mut files = Files::new(found.log);
+        for entry in &newest.entries {
+            if files.covering(entry.first).is_some() {
+                damages.push(unlisted(entry, "the log's list names it twice"));
+                continue;
+            }
+            match found.segments.iter().position(|segment| segment.is(entry)) {
+                Some(index) => {
+                    let Segment { header, file, .. } = found.segments.remove(index);
+                    let handle = files.add(*entry, header.compacted, header.filtered_at, file);
+                    files.list(handle);
+                }
+                None => {
+                    let damage = found.take_unusable(&entry.file_name());
+                    damages.push(damage.unwrap_or_else(|| missing(entry)));
+                }
+            }
+        }
+        // What the log does not need and cannot be read is not ours to remove.
+        found
+            .strangers
+            .extend(found.unusable.drain(..).map(|damage| damage.file));
+        (
+            files,
+            found
+                .segments
+                .drain(..)
+                .map(|segment| segment.name)
+                .collect(),
+        )
+    }
+}
+
+impl Newest {
+    fn take(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Manifest { next_id, entries } => {
+                self.next_id = *next_id;
+                self.entries = entries.to_vec();
+            }
+            Record::Switch { removed, added } => {
+                let removed = removed.to_vec();
+                self.entries.retain(|entry| !removed.contains(entry));
+                self.entries.extend(added.to_vec());
+                self.entries.sort_by_key(|entry| entry.first);
+            }
+            Record::Put { id, .. } => {
+                self.next_id = self.next_id.max(JobId(id.0.saturating_add(1)));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn missing(entry: &Entry) -> Damage {
+    match entry.first == entry.last {
+        true => unlisted(
+            entry,
+            &format!("segment {} of the log is missing", entry.first),
+        ),
+        false => {
+            let (first, last) = (entry.first, entry.last);
+            unlisted(
+                entry,
+                &format!("segments {first} to {last} of the log are missing"),
+            )
+        }
+    }
+}
+
+fn unlisted(entry: &Entry, what: &str) -> Damage {
+    Damage {
+        file: entry.file_name(),
+        range: None,
+        what: what.to_owned(),
+        jobs: Vec::new(),
+    }
+}
+
+fn missing_after(segment: SegmentId, name: &str) -> Damage {
+    let next = SegmentId(segment.0.saturating_add(1));
+    Damage {
+        file: file_name(next, 0),
+        range: None,
+        what: format!("a segment of the log is missing: {name} says that the log goes on in one"),
+        jobs: Vec::new(),
+    }
+}

@@ -1,0 +1,351 @@
+//! Opening a log: what a crash may have left, what that means, and going on from there.
+//!
+//! Nothing on the disk is changed before everything has been read and understood. The order:
+//!
+//! 1. Take the directory; sort its names into ours and strangers'.
+//! 2. Sync, so that what is read is what the disk has.
+//! 3. Find the segment in which the log ends, and read it: its manifest and the switches after it
+//!    name every file of the log.
+//! 4. Check that each is there, and replay them in order; gather all damage.
+//! 5. Damage: report it and touch nothing. Otherwise: clear what interrupted work left behind,
+//!    write again what nothing in the log proves to be on the disk (after a sync that failed there
+//!    are bytes that can be read and that no later sync writes), and go on at the end of the newest
+//!    segment, or behind a torn tail in a new one.
+//!
+//! The newest segment's list outranks the directory: a file that it does not name is the output of
+//! a compaction that never took effect, or the input of one that did.
+
+//!
+//! | where | what |
+//! |---|---|
+//! | `directory` | what a directory holds, by names and headers |
+//! | `list` | where the log ends, and which files it has |
+//! | `replay` | reading every file, and telling how the last one ends |
+//! | `resume` | what a start changes on the disk |
+
+mod directory;
+mod list;
+mod replay;
+mod resume;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use self::directory::{Found, refuse_beanstalkd};
+use super::error::OpenError;
+use super::files::Files;
+use super::format::{Entry, Identity, LogId, Record, parse_file_name};
+use super::fs::{Fs, LockError};
+use super::log::{Active, Log, LogOptions, NewSegment, NotBegun, Opened, first_segment_size};
+use super::scan::Damage;
+use super::space::{SEGMENT_SIZE_MIN, Spares};
+use crate::types::{JobId, Now, Place, Position, SegmentId};
+
+/// Told now and then how far a replay is: bytes done, bytes in all.
+pub type Progress<'a> = &'a dyn Fn(u64, u64);
+
+/// Takes in the records of a log as it is opened.
+pub trait Replay {
+    /// The next record in the order of history. `Err` says why it cannot follow what came before.
+    fn replay(&mut self, log: &mut Log, place: Place, record: &Record<'_>) -> Result<(), String>;
+}
+
+/// How an opened log had ended, and what was found beside it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// The last thing in the log is the marker of a clean stop.
+    pub clean_stop: bool,
+    /// Bytes of a torn tail that were dropped; where they were saved, unless there was no room.
+    pub torn: Option<(u64, Option<String>)>,
+    /// Records replayed.
+    pub records: u64,
+    /// Files that are not bsd's, or not this log's; left alone.
+    pub strangers: Vec<String>,
+}
+
+/// Compaction writes into a file of this name until it is whole.
+pub(crate) const COMPACTION_NAME: &str = "compaction";
+
+impl Log {
+    /// Open the log in `options.dir`, or make one there; replay it into `replay`.
+    ///
+    /// When this returns everything that was replayed is durable. On an error nothing in the
+    /// directory has been changed but the lock file and, in a directory without a log, what making
+    /// one left behind.
+    pub fn open(
+        fs: Arc<dyn Fs>,
+        mut options: LogOptions,
+        now: Now,
+        replay: &mut dyn Replay,
+        progress: Progress<'_>,
+    ) -> Result<(Log, Recovery), OpenError> {
+        options.segment_size = options.segment_size.max(SEGMENT_SIZE_MIN);
+        let dir = options.dir.clone();
+        fs.create_dir_all(&dir)
+            .map_err(|error| OpenError::io("create", &dir, &error))?;
+        let names = fs
+            .read_dir(&dir)
+            .map_err(|error| OpenError::io("list", &dir, &error))?;
+        refuse_beanstalkd(&*fs, &options, &names)?;
+        let lock = fs.lock_dir(&dir).map_err(|error| match error {
+            LockError::Held { pid } => OpenError::InUse {
+                dir: dir.clone(),
+                pid,
+            },
+            LockError::Io(error) => OpenError::io("lock", &dir, &error),
+        })?;
+        // Again, now that nobody else can change it.
+        let names = fs
+            .read_dir(&dir)
+            .map_err(|error| OpenError::io("list", &dir, &error))?;
+        let numbers = names
+            .iter()
+            .filter_map(|entry| parse_file_name(&entry.name));
+        let number_max = numbers.map(|(number, _)| number).max().unwrap_or_default();
+        let found = Found::sort(&*fs, &options, names)?;
+        let opening = Opening {
+            fs,
+            options,
+            now,
+            progress,
+            number_max,
+        };
+        match found.segments.is_empty() && found.unusable.is_empty() {
+            true => opening.make(found, lock),
+            false => opening.read(found, lock, replay),
+        }
+    }
+}
+
+struct Opening<'a> {
+    fs: Arc<dyn Fs>,
+    options: LogOptions,
+    now: Now,
+    progress: Progress<'a>,
+    /// The greatest number in the name of a segment file, whoever's it is.
+    number_max: SegmentId,
+}
+
+impl Opening<'_> {
+    /// Make a log in a directory that has none.
+    fn make(
+        self,
+        found: Found,
+        lock: Box<dyn super::fs::DirLock>,
+    ) -> Result<(Log, Recovery), OpenError> {
+        let dir = self.options.dir.clone();
+        self.sync_ancestors()?;
+        let log = match self.options.log_id {
+            Some(log) => log,
+            None => {
+                random_log_id().map_err(|error| OpenError::io("name a log in", &dir, &error))?
+            }
+        };
+        self.clear(&found.useless)?;
+        let mut spares = self.spares(&found.spares)?;
+        let files = Files::new(log);
+        let size = first_segment_size(self.options.segment_size);
+        let (files, active, end) = self.begin_segment(
+            files,
+            &mut spares,
+            SegmentId(1),
+            JobId(1),
+            Position::ZERO,
+            size,
+        )?;
+        let taken = Vec::new();
+        let opened = Opened {
+            files,
+            active,
+            spares,
+            next_id: JobId(1),
+            end,
+            taken,
+            lock,
+        };
+        let log = Log::from_opened(self.fs, self.options, opened)?;
+        Ok((
+            log,
+            Recovery {
+                strangers: found.strangers,
+                ..Recovery::default()
+            },
+        ))
+    }
+
+    /// Make the name of the directory durable, and those of the directories that were made on the
+    /// way to it, now or by a start that did not get further.
+    fn sync_ancestors(&self) -> Result<(), OpenError> {
+        for ancestor in self.options.dir.ancestors().skip(1) {
+            let ancestor = if ancestor.as_os_str().is_empty() {
+                Path::new(".")
+            } else {
+                ancestor
+            };
+            match self.fs.sync_dir(ancestor) {
+                // One that we may not even read was not made by us.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
+                other => other.map_err(|error| {
+                    OpenError::io("sync what leads to", &self.options.dir, &error)
+                })?,
+            }
+        }
+        Ok(())
+    }
+
+    fn spares(&self, names: &[(String, u64)]) -> Result<Spares, OpenError> {
+        let dir = &self.options.dir;
+        Spares::open(self.fs.clone(), dir, names)
+            .map_err(|error| OpenError::io("take over the space set aside in", dir, &error))
+    }
+
+    /// Begin a segment behind all of `files`, in a spare of `size` bytes or less.
+    fn begin_segment(
+        &self,
+        mut files: Files,
+        spares: &mut Spares,
+        segment: SegmentId,
+        next_id: JobId,
+        durable: Position,
+        size: u32,
+    ) -> Result<(Files, Active, Position), OpenError> {
+        let dir = &self.options.dir;
+        let entries: Vec<Entry> = files
+            .in_order()
+            .map(|handle| files.get(handle).entry)
+            .collect();
+        let identity = Identity {
+            log: files.log(),
+            first: segment,
+            last: segment,
+            generation: 0,
+        };
+        let spare = match spares.segments.pop() {
+            Some(spare) => spare,
+            None => spares.reserve(size, SEGMENT_SIZE_MIN)?.ok_or_else(|| {
+                let full = io::Error::from(io::ErrorKind::StorageFull);
+                OpenError::io("set space aside for a segment in", dir, &full)
+            })?,
+        };
+        let new = NewSegment {
+            identity,
+            entries: &entries,
+            next_id,
+            durable,
+            wall_ns: self.now.wall_ns,
+        };
+        let (end, previous) =
+            new.create(&*self.fs, dir, &spare)
+                .map_err(|NotBegun { error, path, .. }| {
+                    OpenError::io("begin the segment", &path, &error)
+                })?;
+        let entry = Entry {
+            first: segment,
+            last: segment,
+            generation: 0,
+            end,
+        };
+        let handle = files.add(entry, false, Position::ZERO, spare.file);
+        files.list(handle);
+        Ok((
+            files,
+            Active {
+                handle,
+                capacity: spare.size,
+                previous,
+            },
+            Position::new(segment, end),
+        ))
+    }
+
+    /// Open the log that is there.
+    fn read(
+        self,
+        mut found: Found,
+        lock: Box<dyn super::fs::DirLock>,
+        replay: &mut dyn Replay,
+    ) -> Result<(Log, Recovery), OpenError> {
+        self.sync_all(&found)?;
+        let (mut damages, mut behind) = (Vec::new(), Vec::new());
+        let Some(newest) = self.read_newest(&mut found, &mut behind, &mut damages)? else {
+            return Err(self.damaged(damages));
+        };
+        let (files, leftovers) = self.list_files(&mut found, &newest, &mut damages);
+        let spares = self.spares(&found.spares)?;
+        let Some(last) = files.in_order().next_back() else {
+            return Err(self.damaged(damages));
+        };
+        // Provisional: what is open, and where it ends, is known when everything has been read.
+        let active = Active {
+            handle: last,
+            capacity: 0,
+            previous: 0,
+        };
+        let (next_id, end) = (newest.next_id, Position::ZERO);
+        let names = found
+            .strangers
+            .iter()
+            .filter_map(|name| parse_file_name(name));
+        let taken = names.map(|(number, _)| number).collect();
+        let opened = Opened {
+            files,
+            active,
+            spares,
+            next_id,
+            end,
+            taken,
+            lock,
+        };
+        let mut log = Log::from_opened(self.fs.clone(), self.options.clone(), opened)?;
+        let strangers = std::mem::take(&mut found.strangers);
+        let mut recovery = Recovery {
+            strangers,
+            ..Recovery::default()
+        };
+        let end = self.replay_files(&mut log, &newest, replay, &mut recovery, &mut damages)?;
+        let Some(end) = end.filter(|_| damages.is_empty()) else {
+            return Err(self.damaged(damages));
+        };
+        self.clear(&leftovers)?;
+        self.clear(&found.useless)?;
+        self.set_aside(&behind)?;
+        self.write_again(&mut log, newest.durable, &end)?;
+        recovery.clean_stop = end.clean_stop;
+        self.go_on(&mut log, &end, self.number_max, &mut recovery)?;
+        Ok((log, recovery))
+    }
+
+    fn damaged(&self, damages: Vec<Damage>) -> OpenError {
+        OpenError::Damaged {
+            dir: self.options.dir.clone(),
+            damages,
+        }
+    }
+
+    /// A page cache may show what the disk does not have, after a crash of the process alone:
+    /// whatever is read and served from now on has to be on the disk.
+    fn sync_all(&self, found: &Found) -> Result<(), OpenError> {
+        let dir = &self.options.dir;
+        for segment in &found.segments {
+            let path = dir.join(&segment.name);
+            segment
+                .file
+                .sync()
+                .map_err(|error| OpenError::io("sync", &path, &error))?;
+        }
+        self.fs
+            .sync_dir(dir)
+            .map_err(|error| OpenError::io("sync", dir, &error))
+    }
+}
+
+fn random_log_id() -> io::Result<LogId> {
+    let mut bytes = [0; 16];
+    let count = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    if count == bytes.len() {
+        Ok(LogId(bytes))
+    } else {
+        Err(io::ErrorKind::UnexpectedEof.into())
+    }
+}

@@ -1,0 +1,249 @@
+//! What a start changes on the disk, once everything has been read and nothing is damaged: it
+//! clears what interrupted work left behind and makes the log ready for appending.
+
+use std::cmp::Ordering;
+use std::io;
+
+use super::super::error::{OpenError, is_full};
+use super::super::files::Files;
+use super::super::format::{EMPTY_FRAME_SIZE, FrameBuilder, FrameKind, LogId, entry};
+use super::super::fs::{File, OpenMode, read_exact_at, write_all_at};
+use super::super::log::{Active, Log};
+use super::super::scan::End;
+use super::super::space::{SEGMENT_SIZE_MIN, Spares};
+use super::directory::{Segment, aside_name, cut_name};
+use super::replay::LogEnd;
+use super::{Opening, Recovery};
+use crate::types::{Position, SegmentId};
+
+/// Bytes that are written again at once.
+const REWRITE_SIZE: usize = 1 << 20;
+/// Bytes of the smallest segment in which a log can go on, beside its list.
+const LAST_RESORT_SIZE: u32 = 1 << 10;
+
+impl Opening<'_> {
+    /// Remove what interrupted work left behind.
+    pub(super) fn clear(&self, names: &[String]) -> Result<(), OpenError> {
+        for name in names {
+            let path = self.options.dir.join(name);
+            tracing::info!("removing {}: the log does not need it", path.display());
+            self.fs
+                .remove_file(&path)
+                .map_err(|error| OpenError::io("remove", &path, &error))?;
+        }
+        Ok(())
+    }
+
+    /// Set aside the segments behind a torn tail, newest first: whatever a crash leaves of this,
+    /// no list names one that is gone.
+    pub(super) fn set_aside(&self, behind: &[Segment]) -> Result<(), OpenError> {
+        let dir = &self.options.dir;
+        for segment in behind {
+            let path = dir.join(&segment.name);
+            self.fs
+                .rename(&path, &dir.join(aside_name(&segment.name)))
+                .and_then(|()| self.fs.sync_dir(dir))
+                .map_err(|error| OpenError::io("set aside", &path, &error))?;
+        }
+        Ok(())
+    }
+
+    /// Write the frames between `durable` and `end` once more, and sync them. Where a sync failed,
+    /// the system takes the bytes for written: they are read here, and lost in the next power cut.
+    pub(super) fn write_again(
+        &self,
+        log: &mut Log,
+        durable: Position,
+        end: &LogEnd,
+    ) -> Result<(), OpenError> {
+        let last = Position::new(log.files.get(end.handle).entry.first, end.records_end);
+        if last <= durable {
+            return Ok(());
+        }
+        let handles: Vec<u32> = log.files.in_order().collect();
+        let upto = handles
+            .iter()
+            .position(|handle| *handle == end.handle)
+            .map_or(0, |at| at + 1);
+        for handle in &handles[..upto] {
+            let file = log.files.get(*handle);
+            let until = if *handle == end.handle {
+                end.at
+            } else {
+                file.entry.end
+            };
+            let from = match file.entry.first.cmp(&durable.segment()) {
+                Ordering::Less => continue,
+                Ordering::Equal => durable.offset(),
+                Ordering::Greater => 0,
+            };
+            // A file that compaction wrote was durable before the log named it.
+            if !file.compacted && from < until {
+                let (file, name) = (file.file.clone(), file.entry.file_name());
+                let path = self.options.dir.join(name);
+                self.rewrite(&*file, from, until, &mut log.spares)
+                    .map_err(|error| OpenError::io("write again", &path, &error))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn rewrite(
+        &self,
+        file: &dyn File,
+        from: u32,
+        until: u32,
+        spares: &mut Spares,
+    ) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        let mut at = from;
+        while at < until {
+            bytes.resize(REWRITE_SIZE.min((until - at) as usize), 0);
+            read_exact_at(file, &mut bytes, at.into())?;
+            let mut written = write_all_at(file, &bytes, at.into());
+            if written.as_ref().is_err_and(is_full) && spares.release_all()? {
+                written = write_all_at(file, &bytes, at.into());
+            }
+            match written {
+                // Storage that copies on write and is full: what can be read was synced before it
+                // was read, and a full disk must not keep the server from starting.
+                Err(error) if is_full(&error) => {
+                    tracing::warn!("no room to make sure of the end of the log: {error}");
+                    return Ok(());
+                }
+                other => other?,
+            }
+            at += bytes.len() as u32;
+        }
+        file.sync()
+    }
+
+    /// Make the log ready for appending. `number_max` is the greatest number that any segment in
+    /// the directory has, or had.
+    pub(super) fn go_on(
+        &self,
+        log: &mut Log,
+        end: &LogEnd,
+        number_max: SegmentId,
+        recovery: &mut Recovery,
+    ) -> Result<(), OpenError> {
+        let file = log.files.get(end.handle);
+        let first = file.entry.first;
+        let position = Position::new(first, end.at);
+        if end.end == End::Clean {
+            let path = self.options.dir.join(file.entry.file_name());
+            let size = file
+                .file
+                .size()
+                .map_err(|error| OpenError::io("read", &path, &error))?;
+            log.active = Active {
+                handle: end.handle,
+                capacity: u32::try_from(size).unwrap_or(u32::MAX),
+                previous: end.previous,
+            };
+            log.resume_at(position, end.clean_stop);
+            return Ok(());
+        }
+        self.make_space_for_segment(log, end)?;
+        self.cut(log, end, recovery)?;
+        log.files.get_mut(end.handle).entry.end = end.at + EMPTY_FRAME_SIZE as u32;
+        let files = std::mem::replace(&mut log.files, Files::new(LogId([0; 16])));
+        let next = SegmentId(number_max.0.max(first.0).saturating_add(1));
+        let size = self.options.segment_size;
+        let (files, active, start) =
+            self.begin_segment(files, &mut log.spares, next, log.next_id, position, size)?;
+        log.files = files;
+        log.active = active;
+        self.seal(log, end, position)?;
+        log.resume_at(start, false);
+        Ok(())
+    }
+
+    /// Save the bytes of a torn tail.
+    fn cut(&self, log: &Log, end: &LogEnd, recovery: &mut Recovery) -> Result<(), OpenError> {
+        let size = u64::from(end.garbage.saturating_sub(end.at));
+        if size == 0 {
+            return Ok(());
+        }
+        let file = log.files.get(end.handle);
+        let name = cut_name(file.entry.first, end.at);
+        let path = self.options.dir.join(&name);
+        let save = || -> io::Result<()> {
+            let mut bytes = vec![0; size as usize];
+            read_exact_at(&*file.file, &mut bytes, end.at.into())?;
+            let saved = match self.fs.open(&path, OpenMode::CreateNew) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    let saved = self.fs.open(&path, OpenMode::ReadWrite)?;
+                    // Saved whole by a start that did not get further, which may since have begun
+                    // to write over the tail.
+                    if saved.size()? >= size {
+                        return Ok(());
+                    }
+                    saved
+                }
+                other => other?,
+            };
+            write_all_at(&*saved, &bytes, 0)?;
+            saved.sync()
+        };
+        let saved = match save() {
+            Ok(()) => Some(name),
+            // Nothing in it was acknowledged: a full disk must not keep the server from starting.
+            Err(error) => {
+                tracing::warn!(
+                    "the torn tail could not be saved as {}: {error}",
+                    path.display()
+                );
+                // Half of it is of no use, and the room is needed. It may not be there at all.
+                let _ = self.fs.remove_file(&path);
+                None
+            }
+        };
+        recovery.torn = Some((size, saved));
+        Ok(())
+    }
+
+    /// Have a spare for the segment that follows a torn tail. On a full disk its room is the tail
+    /// itself, and whatever else the file had set aside: nothing in it was ever acknowledged.
+    fn make_space_for_segment(&self, log: &mut Log, end: &LogEnd) -> Result<(), OpenError> {
+        if !log.spares.segments.is_empty() {
+            return Ok(());
+        }
+        let reserved = log
+            .spares
+            .reserve(self.options.segment_size, SEGMENT_SIZE_MIN)?;
+        if let Some(spare) = reserved {
+            log.spares.segments.push(spare);
+            return Ok(());
+        }
+        let file = log.files.get(end.handle);
+        let path = self.options.dir.join(file.entry.file_name());
+        let size = u64::from(end.at) + EMPTY_FRAME_SIZE as u64;
+        tracing::warn!(
+            "the disk is full: the torn tail of {} makes room",
+            path.display()
+        );
+        file.file
+            .set_size(size)
+            .map_err(|error| OpenError::io("cut", &path, &error))?;
+        let size_min = LAST_RESORT_SIZE + (log.files.len() * entry::SIZE) as u32;
+        let reserved = log.spares.reserve(SEGMENT_SIZE_MIN, size_min)?;
+        log.spares.segments.extend(reserved);
+        Ok(())
+    }
+
+    /// Say in the segment with the torn tail that the log goes on in the next one, so that its
+    /// loss would be noticed, and give back the space behind. Overwrites only what was never
+    /// acknowledged.
+    fn seal(&self, log: &Log, end: &LogEnd, durable: Position) -> Result<(), OpenError> {
+        let file = log.files.get(end.handle);
+        let path = self.options.dir.join(file.entry.file_name());
+        let mut seal = FrameBuilder::default();
+        seal.begin(Vec::new(), file.seed, end.at);
+        let (seal, _) = seal.finish(FrameKind::Seal, durable, end.previous);
+        write_all_at(&*file.file, &seal, end.at.into())
+            .and_then(|()| file.file.set_size(u64::from(end.at) + seal.len() as u64))
+            .and_then(|()| file.file.sync())
+            .map_err(|error| OpenError::io("seal", &path, &error))
+    }
+}

@@ -1,0 +1,155 @@
+//! Space set aside before it is needed: the next segment, and room for compaction to work in.
+//!
+//! A full disk must find the log with room enough to delete, release and bury, and compaction with
+//! room enough to give space back. So both are reserved ahead, as files named `spare-N` that hold
+//! nothing. A spare becomes a segment by getting a header and a name; one that an interrupted
+//! start left behind is used again, not leaked.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::error::{StoreError, is_full};
+use super::fs::{File, Fs, OpenMode, write_all_at};
+
+/// The smallest segment that is worth having.
+pub(crate) const SEGMENT_SIZE_MIN: u32 = 64 << 10;
+
+/// The numbers of spares end here and begin again.
+const NUMBER_END: u32 = 1_000_000_000;
+
+/// Zeros are written in pieces of this many bytes.
+const ZEROS: usize = 1 << 20;
+
+/// A file of reserved space.
+#[derive(Debug)]
+pub(crate) struct Spare {
+    pub(crate) path: PathBuf,
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) size: u32,
+}
+
+/// The spare files of a log.
+#[derive(Debug)]
+pub(crate) struct Spares {
+    fs: Arc<dyn Fs>,
+    dir: PathBuf,
+    next_number: u32,
+    /// For the segments to come.
+    pub(crate) segments: Vec<Spare>,
+    /// For the next output of compaction.
+    pub(crate) compaction: Option<Spare>,
+}
+
+/// The number of a spare file's name.
+pub(crate) fn parse_spare_name(name: &str) -> Option<u32> {
+    let number = name.strip_prefix("spare-")?.parse().ok()?;
+    (number < NUMBER_END && spare_name(number) == name).then_some(number)
+}
+
+fn spare_name(number: u32) -> String {
+    format!("spare-{number}")
+}
+
+impl Spares {
+    /// Take over the spares that an earlier run left in `dir`; those that are too small to use are
+    /// left alone.
+    pub(crate) fn open(fs: Arc<dyn Fs>, dir: &Path, names: &[(String, u64)]) -> io::Result<Spares> {
+        let mut segments = Vec::new();
+        let mut next_number = 0;
+        for (name, size) in names {
+            let Some(number) = parse_spare_name(name) else {
+                continue;
+            };
+            next_number = next_number.max(number + 1);
+            let size = u32::try_from(*size).unwrap_or(0);
+            if size >= SEGMENT_SIZE_MIN {
+                let path = dir.join(name);
+                let file = fs.open(&path, OpenMode::ReadWrite)?;
+                segments.push(Spare { path, file, size });
+            }
+        }
+        // The smallest first: compaction takes from the end, where it can do most.
+        segments.sort_by_key(|spare| spare.size);
+        Ok(Spares {
+            fs,
+            dir: dir.to_owned(),
+            next_number,
+            segments,
+            compaction: None,
+        })
+    }
+
+    /// Reserve a file of `size` bytes, or of less where the disk has not that much, but of
+    /// `size_min` at least. `Ok(None)`: the disk is full.
+    pub(crate) fn reserve(
+        &mut self,
+        size: u32,
+        size_min: u32,
+    ) -> Result<Option<Spare>, StoreError> {
+        let mut size = size;
+        loop {
+            match self.create(size) {
+                Ok(spare) => return Ok(Some(spare)),
+                Err(error) if is_full(&error) && size > size_min => {
+                    size = (size / 8).max(size_min);
+                }
+                Err(error) if is_full(&error) => return Ok(None),
+                Err(error) => {
+                    return Err(StoreError::new("set space aside in", &self.dir, &error));
+                }
+            }
+        }
+    }
+
+    fn create(&mut self, size: u32) -> io::Result<Spare> {
+        let path = self.dir.join(spare_name(self.next_number));
+        self.next_number = (self.next_number + 1) % NUMBER_END;
+        let file = self.fs.open(&path, OpenMode::CreateNew)?;
+        match file.allocate(u64::from(size)) {
+            Ok(()) => Ok(Spare { path, file, size }),
+            Err(error) => {
+                drop(file);
+                // The space that it may hold is needed elsewhere; if it cannot be removed now, the
+                // next start takes it over.
+                let _ = self.fs.remove_file(&path);
+                Err(error)
+            }
+        }
+    }
+
+    /// Give up a spare that was written to.
+    pub(crate) fn discard(&self, spare: Spare) {
+        let Spare { path, file, .. } = spare;
+        drop(file);
+        if let Err(error) = self.fs.remove_file(&path) {
+            tracing::warn!("could not remove {}: {error}", path.display());
+        }
+    }
+
+    /// Give up every spare: on storage where reserving reserves nothing, this is how the space
+    /// that was set aside is put to use. Says whether there was any.
+    pub(crate) fn release_all(&mut self) -> io::Result<bool> {
+        let mut released = false;
+        for spare in self.segments.drain(..).chain(self.compaction.take()) {
+            let Spare { path, file, .. } = spare;
+            drop(file);
+            self.fs.remove_file(&path)?;
+            released = true;
+        }
+        Ok(released)
+    }
+}
+
+/// Write zeros over a whole spare and sync it: later writes then overwrite blocks that exist, for
+/// which a sync has nothing to do but the data itself.
+pub(crate) fn write_zeros(file: &dyn File, size: u32) -> io::Result<()> {
+    let zeros = vec![0; ZEROS.min(size as usize)];
+    let mut at = 0;
+    while at < size as usize {
+        let count = zeros.len().min(size as usize - at);
+        write_all_at(file, &zeros[..count], at as u64)?;
+        at += count;
+    }
+    file.sync()
+}

@@ -1,0 +1,465 @@
+//! Data directories written by earlier versions: each version from here on must read them.
+//!
+//! `tests/golden/v1/CASE` is a directory as bsd left it on the disk, but for its lock. Its files are
+//! never edited: what a server may find on a user's disk does not change any more. A case is added
+//! by writing its story below and running, once,
+//!
+//! ```text
+//! BSD_MAKE_GOLDEN=1 cargo test --test it golden
+//! ```
+//!
+//! which makes the directories that do not exist yet, on a simulated disk, with a fixed log id and
+//! fixed times: made again, they come out the same, byte for byte, as long as the code that writes
+//! has not changed. For the clean stop a test demands that. Should it fail, the format or the order
+//! of writes has changed: when that was meant, add a case with the new bytes beside the old one, and
+//! demand it of that one instead.
+
+#![allow(clippy::unwrap_used)] // all of this is a test
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bsd::engine::{Engine, Flow, Options, ReplySink};
+use bsd::protocol::{Command, Reply, Request};
+use bsd::storage::format::LogId;
+use bsd::storage::sim::Crash;
+use bsd::storage::{OpenError, SimFs};
+use bsd::types::{ClientId, JobId, Now, Position, Time};
+
+/// 2027-01-15 08:00:00 UTC.
+const WALL_NS: u64 = 1_800_000_000_000_000_000;
+const MS_NS: i64 = 1_000_000;
+const DIR: &str = "/data";
+
+/// A directory's name, and how it comes about.
+type Case = (&'static str, fn() -> SimFs);
+
+const CASES: [Case; 5] = [
+    ("clean-stop", clean_stop),
+    ("killed", killed),
+    ("torn-tail", torn_tail),
+    ("compacted", compacted),
+    ("damaged-middle", damaged_middle),
+];
+
+/// A server on a simulated disk, and one client.
+struct Session {
+    engine: Engine,
+    client: ClientId,
+    fs: SimFs,
+    now: Now,
+}
+
+#[derive(Default)]
+struct LastReply(Option<String>);
+
+impl ReplySink for LastReply {
+    fn reply(&mut self, _: ClientId, _: Position, reply: Reply<'_>) {
+        self.0 = Some(format!("{reply:?}"));
+    }
+}
+
+impl Session {
+    fn open(fs: SimFs, now: Now) -> Result<Session, OpenError> {
+        let options = Options {
+            dir: Some(DIR.into()),
+            segment_size: 64 << 10,
+            fs: Arc::new(fs.clone()),
+            log_id: Some(LogId(*b"golden log no. 1")),
+            ..Options::default()
+        };
+        let mut engine = Engine::open(&options, now)?;
+        let client = engine.connect();
+        Ok(Session {
+            engine,
+            client,
+            fs,
+            now,
+        })
+    }
+
+    fn new() -> Session {
+        let now = Now {
+            mono: Time(0),
+            wall_ns: WALL_NS,
+        };
+        Session::open(SimFs::new(1), now).unwrap()
+    }
+
+    /// Run a command in a turn of its own, a millisecond after the last.
+    fn run(&mut self, command: Command<'_>) -> String {
+        let mut reply = LastReply::default();
+        self.pass(MS_NS);
+        let flow = self
+            .engine
+            .run(self.client, Request::Command(command), self.now, &mut reply);
+        assert_eq!(flow, Flow::Next, "{command:?}");
+        self.engine.commit(self.now).unwrap();
+        reply.0.unwrap()
+    }
+
+    fn pass(&mut self, ns: i64) {
+        self.now.mono = Time(self.now.mono.0 + ns);
+        self.now.wall_ns += ns as u64;
+    }
+
+    fn tick(&mut self) {
+        self.pass(MS_NS);
+        self.engine
+            .tick(self.now, &mut LastReply::default())
+            .unwrap();
+        self.engine.commit(self.now).unwrap();
+    }
+
+    fn put(&mut self, pri: u32, delay: u32, body: &[u8]) {
+        let reply = self.run(Command::Put {
+            pri,
+            delay,
+            ttr: 60,
+            body,
+        });
+        assert!(reply.starts_with("Inserted"), "{reply}");
+    }
+
+    fn take(&mut self, id: u64) {
+        let reply = self.run(Command::ReserveJob(JobId(id)));
+        assert!(reply.starts_with("Reserved"), "{reply}");
+    }
+
+    fn delete(&mut self, id: u64) {
+        assert_eq!(self.run(Command::Delete(JobId(id))), "Deleted");
+    }
+
+    /// A job in every state, one that is gone, and a tube that is paused.
+    fn with_a_bit_of_everything() -> Session {
+        let mut session = Session::new();
+        session.put(10, 0, b"ready");
+        session.put(20, 3600, b"delayed");
+        session.run(Command::Use("mail"));
+        session.put(30, 0, b"buried");
+        session.put(40, 0, b"deleted");
+        session.put(50, 0, b"released");
+        session.put(60, 0, b"reserved\r\nwhen the server stopped");
+        session.take(3);
+        session.run(Command::Bury {
+            id: JobId(3),
+            pri: 31,
+        });
+        session.delete(4);
+        session.take(5);
+        session.run(Command::Release {
+            id: JobId(5),
+            pri: 51,
+            delay: 0,
+        });
+        session.run(Command::PauseTube {
+            tube: "mail",
+            delay: 600,
+        });
+        session.take(6);
+        session
+    }
+}
+
+fn clean_stop() -> SimFs {
+    let session = Session::with_a_bit_of_everything();
+    session.engine.close(session.now).unwrap();
+    session.fs
+}
+
+/// No marker at the end: the process was killed.
+fn killed() -> SimFs {
+    Session::with_a_bit_of_everything()
+        .fs
+        .crash_image(Crash::KeepAll)
+}
+
+/// Of the last frame, a put of job 7 that nobody was told of, the beginning has arrived.
+fn torn_tail() -> SimFs {
+    let mut session = Session::with_a_bit_of_everything();
+    let before = end_of_content(&session.fs, SEGMENT_1);
+    session.put(70, 0, &[b'x'; 1000]);
+    let path = Path::new(DIR).join(SEGMENT_1);
+    let mut bytes = session.fs.read(&path).unwrap();
+    bytes[before + 500..].fill(0);
+    session.fs.write(&path, &bytes).unwrap();
+    session.fs
+}
+
+/// Several segments, most of whose jobs are gone, and what compaction has made of them.
+fn compacted() -> SimFs {
+    let mut session = Session::new();
+    for round in 0..8_u64 {
+        for job in 0..16 {
+            let body = vec![b'a' + (job as u8); 4000];
+            session.put(job, 0, &body);
+        }
+        for job in 1..16 {
+            session.delete(round * 16 + 1 + job);
+        }
+        for _ in 0..200 {
+            session.tick();
+        }
+    }
+    session.engine.close(session.now).unwrap();
+    session.fs
+}
+
+/// A bit of the body of job 2 has flipped; later frames say that it was durable.
+fn damaged_middle() -> SimFs {
+    let session = Session::with_a_bit_of_everything();
+    session.engine.close(session.now).unwrap();
+    let path = Path::new(DIR).join(SEGMENT_1);
+    let bytes = session.fs.read(&path).unwrap();
+    let body = bytes
+        .windows(7)
+        .position(|window| window == b"delayed")
+        .unwrap();
+    session.fs.flip_bit(&path, body as u64 * 8).unwrap();
+    session.fs
+}
+
+const SEGMENT_1: &str = "segment-0000000001.00000";
+
+fn end_of_content(fs: &SimFs, name: &str) -> usize {
+    let bytes = fs.read(Path::new(DIR).join(name)).unwrap();
+    bytes.iter().rposition(|byte| *byte != 0).unwrap() + 1
+}
+
+fn directory(case: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden/v1")
+        .join(case)
+}
+
+/// The files of a case, by name.
+#[allow(clippy::disallowed_methods)] // a test's own data, no file of the server's
+fn files(case: &str) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<(String, Vec<u8>)> = std::fs::read_dir(directory(case))
+        .unwrap_or_else(|error| panic!("no golden directory {case}: {error}"))
+        .map(|entry| entry.unwrap())
+        .map(|entry| {
+            let name = entry.file_name().into_string().unwrap();
+            (name, std::fs::read(entry.path()).unwrap())
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+/// The files of a simulated directory, but for the lock.
+fn simulated_files(fs: &SimFs) -> Vec<(String, Vec<u8>)> {
+    let names = fs
+        .names(DIR)
+        .unwrap()
+        .into_iter()
+        .filter(|name| name != "lock");
+    let read = |name: String| {
+        let bytes = fs.read(Path::new(DIR).join(&name)).unwrap();
+        (name, bytes)
+    };
+    let mut files: Vec<(String, Vec<u8>)> = names.map(read).collect();
+    files.sort();
+    files
+}
+
+/// A copy of a case on a simulated disk.
+fn disk(case: &str) -> SimFs {
+    let fs = SimFs::new(2);
+    for (name, bytes) in files(case) {
+        fs.write(Path::new(DIR).join(name), &bytes).unwrap();
+    }
+    fs
+}
+
+/// Open a copy of a case a minute after it was written.
+fn open(case: &str) -> Result<Session, OpenError> {
+    let now = Now {
+        mono: Time(0),
+        wall_ns: WALL_NS + 60_000_000_000,
+    };
+    Session::open(disk(case), now)
+}
+
+/// `id tube state pri body`, for every job.
+fn jobs(session: &mut Session, ids: std::ops::RangeInclusive<u64>) -> Vec<String> {
+    let mut found = Vec::new();
+    for id in ids {
+        let Some(job) = session.engine.queue().job(JobId(id)) else {
+            continue;
+        };
+        let line = format!("{id} {} {} {}", job.tube, job.state.word(), job.pri);
+        let mut body = Body::default();
+        let request = Request::Command(Command::Peek(JobId(id)));
+        session
+            .engine
+            .run(session.client, request, session.now, &mut body);
+        found.push(format!("{line} {}", body.0.escape_ascii()));
+    }
+    found
+}
+
+#[derive(Default)]
+struct Body(Vec<u8>);
+
+impl ReplySink for Body {
+    fn reply(&mut self, _: ClientId, _: Position, reply: Reply<'_>) {
+        let Reply::Found(_, body) = reply else {
+            panic!("{reply:?}")
+        };
+        self.0 = body.to_vec();
+    }
+}
+
+/// What [`Session::with_a_bit_of_everything`] comes back as.
+const A_BIT_OF_EVERYTHING: [&str; 5] = [
+    "1 default ready 10 ready",
+    "2 default delayed 20 delayed",
+    "3 mail buried 31 buried",
+    "5 mail ready 51 released",
+    r"6 mail ready 60 reserved\r\nwhen the server stopped",
+];
+
+#[test]
+fn golden_directories_that_are_missing_are_made_on_request() {
+    for (case, story) in CASES {
+        if std::env::var_os("BSD_MAKE_GOLDEN").is_none() || directory(case).exists() {
+            continue;
+        }
+        std::fs::create_dir_all(directory(case)).unwrap();
+        for (name, bytes) in simulated_files(&story()) {
+            #[allow(clippy::disallowed_methods)] // a test's own data, no file of the server's
+            std::fs::write(directory(case).join(name), bytes).unwrap();
+        }
+    }
+}
+
+#[test]
+fn golden_clean_stop_is_written_the_same_to_the_byte() {
+    let (golden, today) = (files("clean-stop"), simulated_files(&clean_stop()));
+    let names = |files: &[(String, Vec<u8>)]| -> Vec<String> {
+        files.iter().map(|(name, _)| name.clone()).collect()
+    };
+    assert_eq!(names(&golden), names(&today));
+    for ((name, golden), (_, today)) in golden.iter().zip(&today) {
+        let first = golden.iter().zip(today).position(|(old, new)| old != new);
+        assert_eq!(first, None, "{name}: the first byte that differs");
+        assert_eq!(golden.len(), today.len(), "{name}");
+    }
+}
+
+#[test]
+fn golden_clean_stop_comes_back_whole() {
+    let mut session = open("clean-stop").unwrap();
+    assert!(session.engine.recovery().clean_stop);
+    assert_eq!(session.engine.recovery().torn, None);
+    assert_eq!(jobs(&mut session, 1..=10), A_BIT_OF_EVERYTHING);
+    // Counters, the delay and the pause survive, less the minute that has passed.
+    let queue = session.engine.queue();
+    let counters = |id| queue.job(JobId(id)).unwrap().counters;
+    assert_eq!((counters(3).reserves, counters(3).buries), (1, 1));
+    assert_eq!((counters(5).reserves, counters(5).releases), (1, 1));
+    assert_eq!(counters(6).reserves, 1);
+    let due = queue.job(JobId(2)).unwrap().deadline.unwrap();
+    assert_eq!((due.0 + 500 * MS_NS) / 1_000_000_000, 3540);
+    let pause = queue.tube_stats("mail", Time(0)).unwrap();
+    assert_eq!(
+        (
+            pause.pause,
+            (pause.pause_left_ns + 500 * MS_NS) / 1_000_000_000
+        ),
+        (600, 540)
+    );
+    // No id is issued twice.
+    assert_eq!(
+        session.run(Command::Put {
+            pri: 1,
+            delay: 0,
+            ttr: 1,
+            body: b""
+        }),
+        "Inserted(JobId(7))"
+    );
+}
+
+#[test]
+fn golden_killed_comes_back_whole_but_for_the_last_counters() {
+    let mut session = open("killed").unwrap();
+    assert!(!session.engine.recovery().clean_stop);
+    assert_eq!(session.engine.recovery().torn, None);
+    assert_eq!(jobs(&mut session, 1..=10), A_BIT_OF_EVERYTHING);
+}
+
+#[test]
+fn golden_torn_tail_is_cut_and_saved_and_the_log_goes_on_behind_it() {
+    let mut session = open("torn-tail").unwrap();
+    let (size, saved) = session.engine.recovery().torn.clone().unwrap();
+    let saved = session
+        .fs
+        .read(Path::new(DIR).join(saved.unwrap()))
+        .unwrap();
+    assert_eq!((size, saved.len()), (500, 500));
+    assert!(saved.starts_with(b"bFRM"));
+    assert_eq!(jobs(&mut session, 1..=10), A_BIT_OF_EVERYTHING);
+    let names = session.fs.names(DIR).unwrap();
+    assert!(
+        names.iter().any(|name| name == "segment-0000000002.00000"),
+        "{names:?}"
+    );
+    // And what is put from now on comes back, too.
+    session.put(1, 0, b"afterwards");
+    let (fs, now) = (session.fs.clone(), session.now);
+    session.engine.close(now).unwrap();
+    let mut session = Session::open(fs, now).unwrap();
+    assert_eq!(
+        jobs(&mut session, 7..=10),
+        ["7 mail ready 1 afterwards"].map(|job| { job.replace("mail", "default") })
+    );
+}
+
+#[test]
+fn golden_compacted_comes_back_whole() {
+    let rewritten =
+        |(name, _): &(String, Vec<u8>)| name.starts_with("segment-") && !name.ends_with(".00000");
+    assert!(
+        files("compacted").iter().any(rewritten),
+        "compaction has left its mark"
+    );
+    let mut session = open("compacted").unwrap();
+    assert_eq!(session.engine.recovery().torn, None);
+    let expected: Vec<String> = (0..8)
+        .map(|round| format!("{} default ready 0 {}", round * 16 + 1, "a".repeat(4000)))
+        .collect();
+    assert_eq!(jobs(&mut session, 1..=200), expected);
+}
+
+#[test]
+fn golden_damage_in_the_middle_is_refused_with_file_offset_and_job() {
+    let before = disk("damaged-middle");
+    let Err(OpenError::Damaged { damages, .. }) = open("damaged-middle") else {
+        panic!("the directory was opened")
+    };
+    let [damage] = &damages[..] else {
+        panic!("{damages:?}")
+    };
+    assert_eq!(
+        (damage.file.as_str(), &damage.jobs[..]),
+        (SEGMENT_1, &[JobId(2)][..])
+    );
+    let (offset, size) = damage.range.unwrap();
+    let bytes = before.read(Path::new(DIR).join(SEGMENT_1)).unwrap();
+    let frame = &bytes[offset as usize..(offset + size) as usize];
+    assert!(frame.starts_with(b"bFRM"));
+    assert!(frame.windows(7).any(|window| window == b"eelayed"));
+}
+
+#[test]
+fn golden_directories_are_left_as_they_are_when_opening_is_refused() {
+    let fs = disk("damaged-middle");
+    let now = Now {
+        mono: Time(0),
+        wall_ns: WALL_NS,
+    };
+    assert!(Session::open(fs.clone(), now).is_err());
+    assert_eq!(simulated_files(&fs), files("damaged-middle"));
+}

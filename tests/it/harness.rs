@@ -1,0 +1,399 @@
+//! Servers as child processes: started on a free loopback port, waited for, signalled, and ended
+//! by process id when the test lets go of them.
+//!
+//! Nothing here sleeps in place of knowing: a server is up when it answers `stats` with its own
+//! process id, and down when the kernel has handed over its exit status. What is polled is bounded
+//! by [`PATIENCE`].
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::NamedTempFile;
+
+use crate::wire::Wire;
+
+/// How long anything that must happen may take before the test fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+const POLL_EVERY: Duration = Duration::from_millis(2);
+const PORT_TRIES: usize = 5;
+
+/// True when peers that are missing have to fail their tests (`BSD_REQUIRE_PEERS=1`).
+pub(crate) fn peers_are_required() -> bool {
+    std::env::var_os("BSD_REQUIRE_PEERS").is_some_and(|value| value == "1")
+}
+
+/// Report that a test cannot run here; a failure where peers are required.
+pub(crate) fn skip(why: &str) {
+    assert!(!peers_are_required(), "a peer is required but {why}");
+    println!("skipped: {why}");
+}
+
+/// A number from the environment, or `default` without it.
+pub(crate) fn volume(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).map_or(default, |value| {
+        value
+            .parse()
+            .unwrap_or_else(|_| panic!("{variable} is not a number: {value}"))
+    })
+}
+
+/// A program found on the path.
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(name))
+        .find(|file| file.is_file())
+}
+
+/// How a process ended (its exit code, `None` after a signal), and what it wrote to standard error.
+#[derive(Debug)]
+pub(crate) struct Exit {
+    pub(crate) code: Option<i32>,
+    pub(crate) stderr: String,
+}
+
+/// A command line of a server, without its address.
+#[derive(Clone, Debug)]
+pub(crate) struct Launch {
+    program: PathBuf,
+    args: Vec<OsString>,
+    wrapper: Vec<OsString>,
+}
+
+impl Launch {
+    /// The server under test.
+    pub(crate) fn bsd() -> Launch {
+        let built = || OsString::from(env!("CARGO_BIN_EXE_bsd-server"));
+        let program = std::env::var_os("BSD_SERVER_UNDER_TEST").unwrap_or_else(built);
+        Launch {
+            program: program.into(),
+            args: Vec::new(),
+            wrapper: Vec::new(),
+        }
+    }
+
+    /// The server under test, or `None` where beanstalkd stands in for it, for a test of what only
+    /// bsd promises.
+    pub(crate) fn bsd_alone() -> Option<Launch> {
+        let launch = Launch::bsd();
+        if launch.is_beanstalkd() {
+            println!("skipped: beanstalkd stands in for the server under test");
+            return None;
+        }
+        Some(launch)
+    }
+
+    /// beanstalkd, or `None` (with the reason printed) where it is not installed.
+    pub(crate) fn beanstalkd() -> Option<Launch> {
+        let found = program("beanstalkd");
+        if found.is_none() {
+            skip("beanstalkd is not installed");
+        }
+        found.map(|program| Launch {
+            program,
+            args: Vec::new(),
+            wrapper: Vec::new(),
+        })
+    }
+
+    /// True for beanstalkd, also when it stands in as the server under test.
+    pub(crate) fn is_beanstalkd(&self) -> bool {
+        self.program.file_name() == Some(OsStr::new("beanstalkd"))
+    }
+
+    /// Without a log, which is what beanstalkd does unless told otherwise.
+    pub(crate) fn memory(self) -> Launch {
+        if self.is_beanstalkd() {
+            self
+        } else {
+            self.arg("--memory")
+        }
+    }
+
+    /// With the log in `dir`.
+    pub(crate) fn dir(self, dir: &Path) -> Launch {
+        self.arg("-b").arg(dir)
+    }
+
+    /// With one more argument.
+    pub(crate) fn arg(mut self, arg: impl AsRef<OsStr>) -> Launch {
+        self.args.push(arg.as_ref().to_owned());
+        self
+    }
+
+    /// Run by another program, such as `prlimit`, which must become the server by `exec`.
+    pub(crate) fn wrapped(mut self, wrapper: &[&str]) -> Launch {
+        self.wrapper = wrapper.iter().map(OsString::from).collect();
+        self
+    }
+
+    /// Start it and wait until it serves. Panics with its standard error if it does not.
+    pub(crate) fn start(&self) -> Server {
+        for _ in 0..PORT_TRIES {
+            let mut server = self.spawn();
+            match server.wait_until_it_serves() {
+                Ok(()) => return server,
+                Err(exit) if exit.stderr.contains("Address already in use") => {}
+                Err(exit) => panic!("{self:?} did not start: {exit:#?}"),
+            }
+        }
+        panic!("{self:?}: {PORT_TRIES} ports in a row were taken by others");
+    }
+
+    /// Start it and return at once; it may or may not come to serve.
+    pub(crate) fn spawn(&self) -> Server {
+        self.spawn_with(Stdio::null(), Stdio::null())
+    }
+
+    /// The same with these descriptors 0 and 1, for a wrapper that passes them on.
+    pub(crate) fn spawn_with(&self, stdin: Stdio, stdout: Stdio) -> Server {
+        let port = free_port();
+        let stderr = NamedTempFile::new().unwrap();
+        let child = self
+            .command(port)
+            .stdin(stdin)
+            .stdout(stdout)
+            .stderr(stderr.reopen().unwrap())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{self:?}: {error}"));
+        Server {
+            child,
+            port,
+            stderr,
+        }
+    }
+
+    /// Start it, expecting it to end by itself.
+    pub(crate) fn run_to_exit(&self) -> Exit {
+        self.spawn().wait()
+    }
+
+    fn command(&self, port: u16) -> Command {
+        let mut words = self.wrapper.clone();
+        words.push(self.program.clone().into());
+        words.extend(["-l", "127.0.0.1", "-p"].map(OsString::from));
+        words.push(port.to_string().into());
+        words.extend(self.args.iter().cloned());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        command
+    }
+}
+
+/// A port that nobody listens on now. Another process may take it before the server does: then the
+/// server says so and [`Launch::start`] takes the next one.
+fn free_port() -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// A running server; dropping it kills it.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    port: u16,
+    stderr: NamedTempFile,
+}
+
+impl Server {
+    pub(crate) fn address(&self) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A new connection.
+    pub(crate) fn connect(&self) -> Wire {
+        Wire::connect(self.address()).unwrap_or_else(|error| {
+            panic!(
+                "no connection to {}: {error}\n{}",
+                self.address(),
+                self.stderr()
+            )
+        })
+    }
+
+    /// The resident memory of the process, in bytes.
+    pub(crate) fn resident_memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("VmRSS:"))
+            .unwrap();
+        let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+        kib * 1024
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id() as i32).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// End it as a power switch does (SIGKILL), and wait until it is gone.
+    pub(crate) fn kill(mut self) {
+        self.end();
+    }
+
+    /// Ask it to stop (SIGTERM), and wait for that.
+    pub(crate) fn stop(self) -> Exit {
+        self.signal(Signal::TERM);
+        self.wait()
+    }
+
+    /// Wait until it ends by itself.
+    pub(crate) fn wait(mut self) -> Exit {
+        match wait_for(&mut self.child) {
+            Some(status) => self.exit(status),
+            None => panic!(
+                "the server went on for {PATIENCE:?}; it said: {}",
+                self.stderr()
+            ),
+        }
+    }
+
+    /// True while the process is there.
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    /// What it has written to standard error so far.
+    pub(crate) fn stderr(&self) -> String {
+        let mut text = Vec::new();
+        self.stderr
+            .reopen()
+            .unwrap()
+            .read_to_end(&mut text)
+            .unwrap();
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    fn wait_until_it_serves(&mut self) -> Result<(), Exit> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return Err(self.exit(status));
+            }
+            if self.answers_as_itself() {
+                return Ok(());
+            }
+            assert!(
+                Instant::now() < deadline,
+                "not serving; it said: {}",
+                self.stderr()
+            );
+            thread::sleep(POLL_EVERY);
+        }
+    }
+
+    /// Another test's server may have won the port: only the process id tells. The connection is
+    /// seen closed by the server, so that its counters are the same after every start.
+    fn answers_as_itself(&self) -> bool {
+        let Ok(mut wire) = Wire::connect(self.address()) else {
+            return false;
+        };
+        let mut answer = || -> io::Result<Vec<u8>> {
+            wire.try_send(b"stats\r\nquit\r\n")?;
+            wire.try_rest()
+        };
+        let own = format!("\npid: {}\n", self.child.id());
+        answer().is_ok_and(|stats| String::from_utf8_lossy(&stats).contains(&own))
+    }
+
+    fn exit(&self, status: ExitStatus) -> Exit {
+        Exit {
+            code: status.code(),
+            stderr: self.stderr(),
+        }
+    }
+
+    fn end(&mut self) {
+        // The child is reaped only here and in `try_wait`, so its id cannot be another's by now.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Wait for a child, at most for [`PATIENCE`].
+pub(crate) fn wait_for(child: &mut Child) -> Option<ExitStatus> {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Some(status);
+        }
+        thread::sleep(POLL_EVERY);
+    }
+    None
+}
+
+/// Poll `done` until it holds; panics with `what` if it does not within [`PATIENCE`].
+pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(
+            Instant::now() < deadline,
+            "waited {PATIENCE:?} in vain until {what}"
+        );
+        thread::sleep(POLL_EVERY);
+    }
+}
+
+/// A small generator of random numbers (xorshift64*), so that a printed seed repeats a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    /// From the seed in `variable`, or a new one; either way it is printed under that name.
+    pub(crate) fn from_env(variable: &str) -> Random {
+        let fresh = std::time::UNIX_EPOCH
+            .elapsed()
+            .map_or(1, |time| time.as_nanos() as u64);
+        let seed = volume(variable, fresh);
+        println!("{variable}={seed}");
+        Random::new(seed)
+    }
+
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    /// A number in `0..bound`.
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// True once in `n` times.
+    pub(crate) fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    /// One of the items.
+    pub(crate) fn pick<'a, T: ?Sized>(&mut self, items: &[&'a T]) -> &'a T {
+        items[self.below(items.len() as u64) as usize]
+    }
+}

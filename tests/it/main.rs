@@ -1,0 +1,41 @@
+//! Tests of the server as a process: against beanstalkd, under real clients, under `kill -9`, on
+//! full and foreign disks.
+//!
+//! Everything runs on loopback and is bounded in time; every process that a test starts is ended
+//! by that test. Variables that change a run:
+//!
+//! | variable | meaning | default |
+//! |---|---|---|
+//! | `BSD_REQUIRE_PEERS` | `1`: a peer that is missing fails its tests instead of skipping them | unset |
+//! | `BSD_SERVER_UNDER_TEST` | the server binary to test in place of the one just built | unset |
+//! | `BSD_VENV` | a Python virtual environment that has greenstalk and pystalk | `target/venv` |
+//! | `BSD_NODE_MODULES` | a folder of npm packages that has jackd | `target/node/node_modules` |
+//! | `BSD_DIFF_COMMANDS`, `BSD_DIFF_SEED` | random commands compared with beanstalkd; their seed | 10,000; new each run |
+//! | `BSD_KILL_ROUNDS`, `BSD_KILL_SEED` | rounds of load and `kill -9`; their seed | 10; new each run |
+//! | `BSD_IDLE_CONNECTIONS` | idle connections held open at once | 1,000 |
+//! | `BSD_BOUND_CYCLES`, `BSD_BOUND_ROUNDS` | put/reserve/delete cycles beside one pinned job; bury/kick rounds over a fixed set | 100,000; 100 |
+#![allow(clippy::unwrap_used, reason = "a test's unwrap is a check")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests look at files and clocks from outside"
+)]
+
+mod activation;
+mod bounds;
+mod clients;
+mod crash;
+mod differential;
+mod failing;
+mod faults;
+mod golden;
+mod harness;
+mod ledger;
+mod normalise;
+mod pair;
+mod random;
+mod restart;
+mod scripts;
+mod simulation;
+mod strace;
+mod trace;
+mod wire;

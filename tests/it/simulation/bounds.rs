@@ -1,0 +1,240 @@
+//! How large the log grows, and how often bytes are copied, whatever clients do.
+
+use bsd::storage::{SimFs, SyncPolicy};
+
+use super::driver::{Driver, SEGMENT_SIZE, Step, WORKERS};
+use super::workload::{Mood, Random, random_steps};
+
+const TURN: Step = Step::Turn { ms: 0 };
+
+fn begin() -> Driver {
+    let opened = Driver::begin(&SimFs::new(1), SyncPolicy::Always);
+    opened.unwrap_or_else(|stop| panic!("{stop}"))
+}
+
+fn put(size: usize) -> Step {
+    Step::Put {
+        tube: 0,
+        pri: 1,
+        delay: 0,
+        ttr: 1000,
+        size,
+    }
+}
+
+fn run(driver: &mut Driver, steps: &[Step]) {
+    driver.run(steps).unwrap_or_else(|stop| panic!("{stop}"));
+    driver.fs.clear_trace();
+}
+
+/// P9: at the end of every turn.
+fn assert_bounded(driver: &Driver) {
+    let (disk, live) = (driver.disk_bytes(), driver.history.now().live_bytes());
+    let bound = 2 * live + 3 * u64::from(SEGMENT_SIZE);
+    assert!(
+        disk <= bound,
+        "{disk} bytes on the disk, {live} alive: {:?}",
+        driver.fs.names("/data")
+    );
+}
+
+/// D9: updates are garbage as soon as the next one comes.
+#[test]
+fn d9_endless_bury_and_kick_on_a_fixed_set_keeps_the_log_bounded() {
+    let mut driver = begin();
+    run(&mut driver, &[put(100); 60]);
+    for _ in 0..6000 {
+        let reserve = Step::Reserve { worker: 0 };
+        run(&mut driver, &[reserve, Step::Bury { nth: 0, pri: 1 }, TURN]);
+        run(&mut driver, &[Step::Kick { tube: 0, bound: 1 }, TURN]);
+        assert_bounded(&driver);
+    }
+    let log = driver.engine().log().expect("there is a log");
+    assert!(log.segments().1.0 > 15, "the log went round");
+}
+
+/// D9: nor do reservations that are given back at once, or run out.
+#[test]
+fn d9_endless_release_and_timeout_on_a_fixed_set_keeps_the_log_bounded() {
+    let mut driver = begin();
+    let short = Step::Put {
+        tube: 0,
+        pri: 1,
+        delay: 0,
+        ttr: 1,
+        size: 100,
+    };
+    run(&mut driver, &[short; 60]);
+    for nth in 0..1500 {
+        let reserves = [0, 1, 2].map(|worker| Step::Reserve {
+            worker: worker % WORKERS,
+        });
+        run(&mut driver, &reserves);
+        let release = Step::Release {
+            nth,
+            pri: 1,
+            delay: (nth % 3) as u32,
+        };
+        run(&mut driver, &[release, Step::Turn { ms: 1100 }]);
+        assert_bounded(&driver);
+    }
+}
+
+/// One job that stays in each segment, among many that go.
+#[test]
+fn d9_old_pinned_jobs_among_churn_do_not_keep_their_neighbours_on_the_disk() {
+    let mut driver = begin();
+    for round in 0..1500 {
+        run(
+            &mut driver,
+            &[
+                put(1500),
+                put(1500),
+                TURN,
+                Step::Delete { nth: 1 << 20 },
+                TURN,
+            ],
+        );
+        let pinned = driver.history.now().jobs.len();
+        let keep = 1 + round / 40;
+        (keep..pinned).for_each(|nth| run(&mut driver, &[Step::Delete { nth }]));
+        run(&mut driver, &[TURN]);
+        assert_bounded(&driver);
+    }
+    assert!(
+        driver.history.now().jobs.len() > 30,
+        "jobs of long ago are still there"
+    );
+}
+
+#[test]
+fn random_work_keeps_the_log_bounded() {
+    for seed in 0..12 {
+        println!("seed {seed}");
+        let mut random = Random::new(seed);
+        let mut driver = begin();
+        let mood = Mood {
+            delete: 30,
+            turn: 4,
+            ..Mood::any(&mut random)
+        };
+        for _ in 0..300 {
+            run(&mut driver, &random_steps(&mut random, mood, 8));
+            run(&mut driver, &[TURN]);
+            assert_bounded(&driver);
+        }
+    }
+}
+
+/// Bytes written for each byte that clients had written, while a queue that is half garbage at any
+/// time is churned.
+#[test]
+fn compaction_writes_no_byte_three_times_on_average() {
+    for (jobs, size) in [(40, 4000), (300, 600), (200, 100)] {
+        let fs = SimFs::new(1);
+        let mut driver = Driver::begin(&fs, SyncPolicy::Always).unwrap_or_else(|_| panic!());
+        let mut random = Random::new(9);
+        let (mut by_clients, mut written) = (0, 0);
+        for _ in 0..(3 << 20) / size {
+            let batch = [
+                put(size),
+                Step::Delete {
+                    nth: random.below(1 << 20),
+                },
+            ];
+            let full = driver.history.now().jobs.len() >= jobs;
+            driver
+                .run(&batch[..1 + usize::from(full)])
+                .unwrap_or_else(|stop| panic!("{stop}"));
+            driver.run(&[TURN]).unwrap_or_else(|stop| panic!("{stop}"));
+            by_clients += (40 + 7 + size + 20 + 48) as u64;
+            let writes = fs.trace();
+            let writes = writes
+                .iter()
+                .filter(|it| it.kind == bsd::storage::sim::OpKind::Write);
+            written += writes.map(|it| it.len).sum::<u64>();
+            fs.clear_trace();
+        }
+        let hundredths = written * 100 / by_clients;
+        println!("{jobs} jobs of {size}: {hundredths} hundredths");
+        assert!(
+            hundredths <= 300,
+            "{jobs} jobs of {size}: {written} for {by_clients}"
+        );
+    }
+}
+
+/// D21: a restart, clean or not, leaves the log as large as it was.
+#[test]
+fn d21_idle_restarts_do_not_grow_the_log() {
+    let mut driver = begin();
+    run(&mut driver, &[put(3000); 50]);
+    run(
+        &mut driver,
+        &[Step::Turn { ms: 500 }, Step::Restart, Step::Restart],
+    );
+    let before = driver.disk_bytes();
+    for _ in 0..20 {
+        run(&mut driver, &[Step::Restart]);
+        assert_eq!(driver.disk_bytes(), before);
+    }
+    for _ in 0..20 {
+        run(&mut driver, &[Step::Turn { ms: 500 }, Step::Restart]);
+    }
+    assert_eq!(driver.disk_bytes(), before);
+    for _ in 0..40 {
+        run(&mut driver, &[Step::Turn { ms: 500 }]);
+        driver = killed(driver);
+        assert_eq!(driver.disk_bytes(), before);
+    }
+}
+
+fn killed(mut driver: Driver) -> Driver {
+    driver.kill();
+    let Driver {
+        fs, history, now, ..
+    } = driver;
+    let image = fs.crash_image(bsd::storage::sim::Crash::KeepAll);
+    let opened = Driver::open(&image, SyncPolicy::Always, now, &history, history.last());
+    opened.unwrap_or_else(|stop| panic!("{stop}"))
+}
+
+/// D18: ids go on when all jobs are gone, their records compacted away, and the server restarted.
+#[test]
+fn d18_ids_go_on_after_all_jobs_are_deleted() {
+    let mut driver = begin();
+    for _ in 0..60 {
+        run(
+            &mut driver,
+            &[put(4000), Step::Delete { nth: 0 }, Step::Turn { ms: 200 }],
+        );
+    }
+    let issued = driver.history.now().issued;
+    run(&mut driver, &[Step::Restart, Step::Restart]);
+    driver = killed(driver);
+    run(&mut driver, &[put(10)]);
+    assert_eq!(driver.history.now().issued, issued + 1);
+}
+
+#[test]
+fn a_clean_stop_is_told_from_a_crash_also_after_an_idle_spell() {
+    let mut driver = begin();
+    run(&mut driver, &[put(10), Step::Turn { ms: 0 }]);
+    assert!(!driver.engine().recovery().clean_stop);
+    run(&mut driver, &[Step::Restart]);
+    assert!(driver.engine().recovery().clean_stop);
+    run(
+        &mut driver,
+        &[put(10), Step::Turn { ms: 500 }, Step::Restart],
+    );
+    assert!(driver.engine().recovery().clean_stop);
+    run(&mut driver, &[Step::Turn { ms: 500 }, Step::Restart]);
+    assert!(driver.engine().recovery().clean_stop);
+    driver = killed(driver);
+    assert!(
+        driver.engine().recovery().clean_stop,
+        "nothing was written since"
+    );
+    run(&mut driver, &[put(10), Step::Turn { ms: 500 }]);
+    assert!(!killed(driver).engine().recovery().clean_stop);
+}

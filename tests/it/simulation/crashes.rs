@@ -1,0 +1,198 @@
+//! A crash at every file operation, and inside the recovery after it.
+
+use bsd::engine::Engine;
+use bsd::storage::sim::{Crash, Granularity};
+use bsd::storage::{SimFs, SyncPolicy};
+use bsd::types::Now;
+
+use super::driver::{Driver, Step, after_restart, beginning, options, path};
+use super::oracle::{History, State};
+use super::workload::tour;
+
+/// What a run that a crash ended must have left on the disk.
+pub(super) struct Wreck {
+    fs: SimFs,
+    history: History,
+    /// The first state that a power cut may leave.
+    least_durable: usize,
+    /// The first state that a killed process may leave.
+    least_acknowledged: usize,
+    now: Now,
+}
+
+impl Wreck {
+    /// Run the steps on a new disk that stops for good at operation `crash_at`. `None`: it did not
+    /// come to that.
+    pub(super) fn at(steps: &[Step], sync: SyncPolicy, crash_at: u64) -> Option<Wreck> {
+        let fs = SimFs::new(1);
+        fs.crash_at(crash_at);
+        let Ok(mut driver) = Driver::begin(&fs, sync) else {
+            let (history, now) = (History::new(State::default()), beginning());
+            return Some(Wreck {
+                fs,
+                history,
+                least_durable: 0,
+                least_acknowledged: 0,
+                now,
+            });
+        };
+        let result = driver.run(steps);
+        if !fs.is_crashed() {
+            result.unwrap_or_else(|stop| panic!("without any fault: {stop}"));
+            return None;
+        }
+        Some(Wreck {
+            least_durable: driver.least_durable(),
+            least_acknowledged: driver.least_acknowledged(),
+            fs,
+            history: driver.history,
+            now: after_restart(driver.now),
+        })
+    }
+
+    /// Recover from a crash of this kind, and see that nothing is wrong.
+    pub(super) fn recover(&self, how: Crash, sync: SyncPolicy) -> Driver {
+        let least = if how == Crash::KeepAll {
+            self.least_acknowledged
+        } else {
+            self.least_durable
+        };
+        let image = self.fs.crash_image(how);
+        let opened = Driver::open(&image, sync, self.now, &self.history, least);
+        let driver = opened.unwrap_or_else(|stop| panic!("after {how:?}: {stop}"));
+        // What was recovered is durable: a power cut right now changes nothing.
+        let cut = image.crash_image(Crash::DropUnsynced);
+        let again = Driver::open(&cut, sync, self.now, &driver.history, 0);
+        again.unwrap_or_else(|stop| panic!("after {how:?} and a power cut: {stop}"));
+        driver
+    }
+
+    /// Crash inside the recovery from a crash, at operation `nested` of it, and recover from that.
+    /// `false`: the recovery was over before.
+    fn recover_twice(&self, first: Crash, nested: u64) -> bool {
+        let image = self.fs.crash_image(first);
+        image.crash_at(nested);
+        if Engine::open(&options(&image, SyncPolicy::Always), self.now).is_ok() {
+            return false;
+        }
+        for second in [
+            Crash::DropUnsynced,
+            Crash::KeepAll,
+            Crash::Random { seed: nested },
+        ] {
+            let image = image.crash_image(second);
+            let opened = Driver::open(
+                &image,
+                SyncPolicy::Always,
+                self.now,
+                &self.history,
+                self.least_durable,
+            );
+            opened.unwrap_or_else(|stop| panic!("{first:?}, at {nested} {second:?}: {stop}"));
+        }
+        true
+    }
+
+    /// All subsets of the un-synced units, where they are few.
+    fn subsets(&self) -> Vec<Crash> {
+        let mut ways = Vec::new();
+        for granularity in [Granularity::Write, Granularity::Page] {
+            let units = self.fs.unsynced_units(granularity);
+            if (1..=5).contains(&units) {
+                ways.extend((1..1 << units).map(|kept| Crash::Subset { kept, granularity }));
+            }
+        }
+        ways
+    }
+}
+
+/// Power cuts that lose all, some, or nothing of what was not synced, and the death of the process.
+fn ways(random: u64) -> Vec<Crash> {
+    let random = (0..random).map(|seed| Crash::Random { seed });
+    [Crash::DropUnsynced, Crash::KeepAll]
+        .into_iter()
+        .chain(random)
+        .collect()
+}
+
+/// D7, D8, D11, D12, D13, D28, D32: frames torn at every write and page, files half made, names and
+/// sizes that did not arrive, at every step of first start, rotation and compaction.
+#[test]
+fn d7_d8_d11_d12_d13_d28_d32_a_crash_at_any_operation_costs_nothing_acknowledged() {
+    let steps = tour();
+    let mut operation = 1;
+    while let Some(wreck) = Wreck::at(&steps, SyncPolicy::Always, operation) {
+        for how in ways(4).into_iter().chain(wreck.subsets()) {
+            println!("operation {operation}, {how:?}");
+            let driver = wreck.recover(how, SyncPolicy::Always);
+            if operation % 16 == 0 {
+                driver.assert_goes_on_working();
+            }
+        }
+        operation += 1;
+    }
+    assert!(
+        operation > 300,
+        "the tour is too short to say anything: {operation} operations"
+    );
+}
+
+#[test]
+fn a_crash_inside_the_recovery_from_a_crash_costs_nothing_acknowledged() {
+    let steps = tour();
+    for operation in (1..).step_by(5) {
+        let Some(wreck) = Wreck::at(&steps, SyncPolicy::Always, operation) else {
+            break;
+        };
+        for first in ways(2) {
+            println!("operation {operation}, {first:?}");
+            let mut nested = 1;
+            while wreck.recover_twice(first, nested) {
+                nested += 1;
+            }
+        }
+    }
+}
+
+/// A frame is cut off at every length: the disk kept the first part of what was being written.
+#[test]
+fn d11_d12_a_frame_torn_at_every_byte_is_dropped_whole() {
+    let put = |size| Step::Put {
+        tube: 0,
+        pri: 1,
+        delay: 0,
+        ttr: 9,
+        size,
+    };
+    let fs = SimFs::new(3);
+    let mut driver = Driver::begin(&fs, SyncPolicy::Always).unwrap_or_else(|stop| panic!("{stop}"));
+    let turn = Step::Turn { ms: 0 };
+    let steps = [put(40), put(0), turn, Step::Reserve { worker: 0 }];
+    driver.run(&steps).unwrap_or_else(|stop| panic!("{stop}"));
+    let segment = path("segment-0000000001.00000");
+    let before = fs.read(&segment).expect("the first segment is there");
+    let history = driver.history.clone();
+    let more = [Step::Bury { nth: 0, pri: 2 }, put(33), turn];
+    driver.run(&more).unwrap_or_else(|stop| panic!("{stop}"));
+    let after = fs.read(&segment).expect("the first segment is there");
+    let start = before
+        .iter()
+        .zip(&after)
+        .position(|(a, b)| a != b)
+        .expect("a frame was written");
+    let end = after
+        .iter()
+        .rposition(|byte| *byte != 0)
+        .expect("a frame was written")
+        + 1;
+    for cut in start..end {
+        let image = fs.crash_image(Crash::KeepAll);
+        let torn = [&after[..cut], &before[cut..]].concat();
+        image.write(&segment, &torn).expect("the file is there");
+        let last = history.last();
+        let opened = Driver::open(&image, SyncPolicy::Always, driver.now, &history, last);
+        let opened = opened.unwrap_or_else(|stop| panic!("cut at {cut}: {stop}"));
+        let torn = opened.engine().recovery().torn.is_some();
+        assert_eq!(torn, cut > start, "cut at {cut}");
+    }
+}

@@ -1,0 +1,216 @@
+//! The n-th file operation of every kind fails, once and from then on.
+//!
+//! The engine may say that the log has failed: then nothing is acknowledged after that, and a start
+//! on a mended disk has all that was acknowledged before. Or it answers `OUT_OF_MEMORY`, or does
+//! without what failed, and goes on. Never is a job lost or invented.
+
+use bsd::storage::sim::{Crash, Effect, Errno, Fault, OpKind};
+use bsd::storage::{SimFs, SyncPolicy};
+
+use super::driver::{Driver, MS_NS, Step, Stop, after_restart, beginning};
+use super::oracle::{History, State};
+use super::workload::tour;
+
+const PUT: Step = Step::Put {
+    tube: 0,
+    pri: 1,
+    delay: 0,
+    ttr: 5,
+    size: 60,
+};
+
+/// Run the tour on a disk with this fault, see that the failure is handled, mend the disk, and
+/// recover. `false`: the fault did not come about.
+fn survive(fault: Fault) -> bool {
+    let fs = SimFs::new(1);
+    fs.inject(fault);
+    let mut driver = match Driver::begin(&fs, SyncPolicy::Always) {
+        Ok(driver) => driver,
+        Err(Stop::Open(_)) => {
+            fs.clear_faults();
+            let history = History::new(State::default());
+            let image = fs.crash_image(Crash::DropUnsynced);
+            recover(&image, &history, 0);
+            recover(&fs, &history, 0);
+            return true;
+        }
+        Err(stop) => panic!("{stop}"),
+    };
+    driver.is_faulty = true;
+    let stopped = driver.run(&tour()).is_err();
+    if stopped {
+        assert_stays_failed(&mut driver);
+    }
+    let struck = fs.trace().iter().any(|operation| operation.failed);
+    fs.clear_faults();
+    let (least, least_durable) = (driver.least_acknowledged(), driver.least_durable());
+    driver.now = after_restart(driver.now);
+    for how in [
+        Crash::DropUnsynced,
+        Crash::Random { seed: 1 },
+        Crash::Random { seed: 2 },
+    ] {
+        recover_at(&driver, &fs.crash_image(how), least_durable);
+    }
+    recover_at(&driver, &fs.crash_image(Crash::KeepAll), least);
+    struck
+}
+
+fn recover_at(driver: &Driver, fs: &SimFs, least: usize) {
+    let opened = Driver::open(fs, SyncPolicy::Always, driver.now, &driver.history, least);
+    let opened = opened.unwrap_or_else(|stop| panic!("on a mended disk: {stop}"));
+    let cut = fs.crash_image(Crash::DropUnsynced);
+    recover_from(&opened, &cut);
+}
+
+fn recover_from(driver: &Driver, fs: &SimFs) {
+    let opened = Driver::open(fs, SyncPolicy::Always, driver.now, &driver.history, 0);
+    opened.unwrap_or_else(|stop| panic!("after a power cut: {stop}"));
+}
+
+fn recover(fs: &SimFs, history: &History, least: usize) {
+    let opened = Driver::open(
+        fs,
+        SyncPolicy::Always,
+        after_restart(beginning()),
+        history,
+        least,
+    );
+    opened
+        .unwrap_or_else(|stop| panic!("on a mended disk: {stop}"))
+        .assert_goes_on_working();
+}
+
+/// P5: nothing is acknowledged after a failure, whatever is tried.
+fn assert_stays_failed(driver: &mut Driver) {
+    if !driver.is_open() {
+        return;
+    }
+    let acknowledged = driver.engine().acknowledged();
+    for _ in 0..3 {
+        assert!(
+            driver.step(PUT).is_err(),
+            "a put is answered after the log has failed"
+        );
+        driver.pass(200 * MS_NS);
+        assert!(driver.settle().is_err(), "a failed log works again");
+    }
+    assert_eq!(driver.engine().acknowledged(), acknowledged);
+}
+
+fn try_every_operation(kind: OpKind, error: Errno) {
+    for n in 1.. {
+        println!("operation {n} of kind {kind:?}: {error}");
+        if !survive(Fault::fail(kind, error).nth(n)) {
+            assert!(n > 1, "the tour has no {kind:?}");
+            return;
+        }
+        survive(Fault::fail(kind, error).nth(n).for_ever());
+    }
+}
+
+/// D3, D4, D5: a failed write or sync is never taken for a success.
+#[test]
+fn d3_d4_d5_any_operation_that_fails_with_eio_costs_nothing_acknowledged() {
+    OpKind::ALL
+        .into_iter()
+        .for_each(|kind| try_every_operation(kind, Errno::IO));
+}
+
+/// D6, D31: no space, wherever it may turn up.
+#[test]
+fn d6_d31_any_operation_that_fails_with_enospc_costs_nothing_acknowledged() {
+    let kinds = OpKind::ALL.into_iter().filter(|kind| *kind != OpKind::Read);
+    kinds.for_each(|kind| try_every_operation(kind, Errno::NOSPC));
+}
+
+#[test]
+fn short_and_interrupted_reads_and_writes_change_nothing() {
+    let effects = [
+        Effect::Short(1),
+        Effect::Short(5),
+        Effect::Fail(Errno::INTR),
+    ];
+    for (kind, effect) in [OpKind::Read, OpKind::Write].into_iter().zip([&effects; 2]) {
+        for effect in effect {
+            for n in [1, 2, 3, 5, 8, 13, 21, 34, 55, 89] {
+                let fs = SimFs::new(1);
+                fs.inject(Fault::new(kind, effect.clone()).nth(n));
+                let driver = Driver::begin(&fs, SyncPolicy::Always);
+                let mut driver = driver.unwrap_or_else(|stop| panic!("{stop}"));
+                driver
+                    .run(&tour())
+                    .unwrap_or_else(|stop| panic!("{kind:?} {n}: {stop}"));
+                assert_eq!(driver.refused, 0);
+            }
+        }
+    }
+}
+
+/// An unreadable body takes its own job out, not the server, and nobody is given other bytes.
+#[test]
+fn a_body_that_cannot_be_read_takes_only_its_own_job_out() {
+    let fs = SimFs::new(1);
+    let mut driver = Driver::begin(&fs, SyncPolicy::Always).unwrap_or_else(|stop| panic!("{stop}"));
+    let turn = Step::Turn { ms: 0 };
+    let steps = [PUT, PUT, turn, Step::Restart];
+    driver.run(&steps).unwrap_or_else(|stop| panic!("{stop}"));
+    driver.is_faulty = true;
+    let bytes = fs
+        .read("/data/segment-0000000001.00000")
+        .expect("the first segment is there");
+    let body = driver.history.now().jobs[&1].body.clone();
+    let at = bytes
+        .windows(body.len())
+        .position(|window| *window == *body)
+        .expect("it is there");
+    fs.fail_reads("/data/segment-0000000001.00000", at as u64..at as u64 + 1)
+        .expect("a file");
+    let reserve = Step::Reserve { worker: 0 };
+    driver
+        .run(&[reserve, turn, Step::DeleteReserved { nth: 0 }, turn])
+        .unwrap_or_else(|_| panic!());
+    let left = driver.history.now();
+    assert_eq!(left.jobs.len(), 1, "the other job was reserved and deleted");
+    assert_eq!(left.buried("default"), [1], "the job is buried");
+    fs.heal_reads("/data/segment-0000000001.00000")
+        .expect("a file");
+    driver
+        .run(&[Step::Restart])
+        .unwrap_or_else(|stop| panic!("{stop}"));
+}
+
+/// A segment that got its name, and perhaps not for good, is not one that was never begun: were the
+/// log to go on in the one before, the next start would not look for what is there.
+#[test]
+fn d31_no_space_when_a_new_segment_is_named_ends_the_log_before_more_is_acknowledged() {
+    for kind in [OpKind::Rename, OpKind::SyncDir, OpKind::Sync] {
+        for n in 1..30 {
+            let fs = SimFs::new(1);
+            let driver = Driver::begin(&fs, SyncPolicy::Always);
+            let mut driver = driver.unwrap_or_else(|stop| panic!("{stop}"));
+            fs.inject(Fault::fail(kind, Errno::NOSPC).nth(n));
+            let large = Step::Put {
+                tube: 0,
+                pri: 1,
+                delay: 0,
+                ttr: 5,
+                size: 8000,
+            };
+            let turn = Step::Turn { ms: 0 };
+            // Until a put is refused, and then one more that is small.
+            while driver.refused == 0 && driver.history.now().jobs.len() < 20 {
+                if driver.run(&[large, turn]).is_err() {
+                    break;
+                }
+            }
+            let _ = driver.run(&[PUT, turn]);
+            fs.clear_faults();
+            recover_at(
+                &driver,
+                &fs.crash_image(Crash::KeepAll),
+                driver.least_acknowledged(),
+            );
+        }
+    }
+}

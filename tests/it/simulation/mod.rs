@@ -1,0 +1,27 @@
+//! The engine and its log on a simulated disk: what a crash, a fault, a full disk or damage may
+//! cost, against a model of what it must not.
+//!
+//! | where | what |
+//! |---|---|
+//! | `oracle` | the model: all that must survive, as a map, and its history |
+//! | `driver` | runs commands on an engine, on virtual time, and writes the history |
+//! | `workload` | what clients do: one script, and seeded chance |
+//! | `crashes` | a crash at every file operation, and inside the recovery after it |
+//! | `faults` | every file operation fails, once and from then on |
+//! | `policies` | what is kept when not every acknowledgement waits for the disk |
+//! | `full_disk` | no room: at once, bit by bit, and on storage that copies on write |
+//! | `bounds` | how large the log grows, and how often bytes are copied |
+//! | `damage` | flipped bits, missing, swapped, cut and foreign files |
+//! | `clocks` | clocks that jump |
+//! | `seeds` | random runs; `BSD_SIM_RUNS` says how many, `BSD_SIM_SEED` repeats one |
+
+mod bounds;
+mod clocks;
+mod crashes;
+mod driver;
+mod faults;
+mod full_disk;
+mod oracle;
+mod policies;
+mod seeds;
+mod workload;

@@ -1,0 +1,182 @@
+//! What the clients of a simulated run do: a script that goes everywhere, and seeded chance.
+
+use super::driver::{Step, TUBES, WORKERS};
+
+/// A sequence of numbers that a seed determines (SplitMix64).
+#[derive(Debug, Clone)]
+pub(super) struct Random(u64);
+
+impl Random {
+    pub(super) fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    /// A number below `bound`.
+    pub(super) fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    pub(super) fn percent(&mut self, chance: usize) -> bool {
+        self.below(100) < chance
+    }
+}
+
+/// What a random workload leans to.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mood {
+    /// The largest body, bytes.
+    pub(super) size_max: usize,
+    /// Hundredths of the commands that put, and that delete.
+    pub(super) put: usize,
+    pub(super) delete: usize,
+    /// Commands in a turn, at most.
+    pub(super) turn: usize,
+    /// Whether there are clean stops.
+    pub(super) restarts: bool,
+}
+
+impl Mood {
+    pub(super) fn any(random: &mut Random) -> Mood {
+        Mood {
+            size_max: [40, 1000, 8 << 10][random.below(3)],
+            put: 10 + random.below(30),
+            delete: 5 + random.below(30),
+            turn: 1 + random.below(12),
+            restarts: random.percent(30),
+        }
+    }
+}
+
+/// `count` steps, as chance and the mood have it.
+pub(super) fn random_steps(random: &mut Random, mood: Mood, count: usize) -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut left = 1;
+    for _ in 0..count {
+        left -= 1;
+        if left == 0 {
+            left = 1 + random.below(mood.turn);
+            steps.push(match mood.restarts && random.percent(2) {
+                true => Step::Restart,
+                false => Step::Turn {
+                    ms: [0, 0, 1, 30, 120, 700, 2500][random.below(7)],
+                },
+            });
+        }
+        steps.push(random_step(random, mood));
+    }
+    steps
+}
+
+fn random_step(random: &mut Random, mood: Mood) -> Step {
+    let (nth, worker) = (random.below(1 << 20), random.below(WORKERS));
+    let (tube, pri) = (random.below(TUBES.len()), random.below(4) as u32 * 700);
+    let delay = [0, 0, 0, 1, 2, 40][random.below(6)];
+    if random.percent(mood.put) {
+        let size = random.below(mood.size_max);
+        return Step::Put {
+            tube,
+            pri,
+            delay,
+            ttr: 1 + random.below(4) as u32,
+            size,
+        };
+    }
+    if random.percent(mood.delete) {
+        return match random.percent(50) {
+            true => Step::Delete { nth },
+            false => Step::DeleteReserved { nth },
+        };
+    }
+    match random.below(32) {
+        0..9 => Step::Reserve { worker },
+        9..11 => Step::ReserveJob { worker, nth },
+        11..16 => Step::Release { nth, pri, delay },
+        16..21 => Step::Bury { nth, pri },
+        21..22 => Step::Touch { nth },
+        22..25 => Step::Kick {
+            tube,
+            bound: 1 + random.below(5) as u32,
+        },
+        25..28 => Step::KickJob { nth },
+        28..30 => Step::Peek { nth },
+        30 => Step::Pause {
+            tube,
+            seconds: random.below(4) as u32,
+        },
+        _ => Step::Disconnect { worker },
+    }
+}
+
+/// Everything that a log goes through, in few operations: the first start, puts of all sizes, every
+/// command, rotation, compaction of every kind, the idle marker, clean stops.
+pub(super) fn tour() -> Vec<Step> {
+    let put = |tube, delay, size| Step::Put {
+        tube,
+        pri: 5,
+        delay,
+        ttr: 2,
+        size,
+    };
+    let turn = |ms| Step::Turn { ms };
+    let mut steps = vec![
+        put(0, 0, 0),
+        put(0, 0, 100),
+        turn(0),
+        put(1, 3, 700),
+        Step::Reserve { worker: 0 },
+        Step::Bury { nth: 0, pri: 7 },
+        turn(150),
+        Step::Reserve { worker: 1 },
+        Step::Release {
+            nth: 0,
+            pri: 9,
+            delay: 2,
+        },
+        Step::Pause {
+            tube: 2,
+            seconds: 30,
+        },
+        turn(150),
+    ];
+    // Jobs that stay, among many that go: segments fill, die, and are rewritten.
+    for round in 0..7 {
+        for nth in 0..7 {
+            steps.extend([put(nth % 3, 0, 3000 + 700 * nth), put(2, 0, 20), turn(1)]);
+            steps.extend([
+                Step::Reserve {
+                    worker: nth % WORKERS,
+                },
+                Step::Reserve {
+                    worker: (nth + 1) % WORKERS,
+                },
+                Step::Bury { nth, pri: 1 },
+                turn(0),
+                Step::Kick {
+                    tube: nth % 3,
+                    bound: 1,
+                },
+                Step::DeleteReserved { nth },
+                Step::Delete { nth: 2 + round % 3 },
+            ]);
+        }
+        steps.extend([turn(120), Step::Delete { nth: 4 }, Step::Delete { nth: 5 }]);
+        match round {
+            2 => steps.push(Step::Restart),
+            4 => steps.push(Step::Pause {
+                tube: 2,
+                seconds: 0,
+            }),
+            _ => steps.push(turn(2200)),
+        }
+    }
+    steps.extend(vec![Step::Delete { nth: 1 }; 12]);
+    steps.extend([turn(150), Step::Restart, put(0, 0, 50), turn(0)]);
+    steps
+}
