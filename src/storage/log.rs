@@ -45,9 +45,6 @@ const FIRST_SEGMENT_DIVISOR: u32 = 16;
 /// A disk whose syncs take longer than this, in nanoseconds, is not waited for.
 const SLOW_SYNC_NS: i64 = 1_000_000;
 
-/// Zeros behind the manifest of a new segment, more than a manifest was ever longer than the next.
-const WIPED_SIZE: usize = 4 << 10;
-
 /// How a log is opened.
 #[derive(Clone)]
 pub struct LogOptions {
@@ -895,10 +892,8 @@ impl NewSegment<'_> {
         let mut bytes = header.encode().to_vec();
         bytes.extend_from_slice(&frame);
         let end = bytes.len() as u32;
-        // The spare may hold what an earlier attempt wrote: behind the frame there must be zeros.
-        bytes.resize((bytes.len() + WIPED_SIZE).min(spare.size as usize), 0);
         let path = dir.join(self.identity.file_name());
-        if let Err(error) = write_all_at(&*spare.file, &bytes, 0) {
+        if let Err(error) = write_start(spare, &bytes) {
             return Err(NotBegun {
                 error,
                 path,
@@ -918,6 +913,22 @@ impl NewSegment<'_> {
                 is_nameless: false,
             }),
         }
+    }
+}
+
+/// Write the first bytes of a spare. On storage that copies on write, and is full, there is room
+/// for them only when the space set aside is given up, and set aside again as far as possible.
+fn write_start(spare: &Spare, bytes: &[u8]) -> io::Result<()> {
+    match write_all_at(&*spare.file, bytes, 0) {
+        Err(error) if is_full(&error) => {
+            spare.file.set_size(0)?;
+            write_all_at(&*spare.file, bytes, 0)?;
+            match spare.file.allocate(spare.size.into()) {
+                Err(error) if !is_full(&error) => Err(error),
+                _ => Ok(()),
+            }
+        }
+        written => written,
     }
 }
 

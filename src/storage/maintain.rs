@@ -5,7 +5,10 @@
 //! in an order that depends on nothing but the calls.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::compact::{Batch, Compaction, CompactionError, Index, Moved, Outcome, Subject};
@@ -40,7 +43,7 @@ const CONGESTION_WAIT: Duration = Duration::from_millis(2);
 pub(crate) struct Maintenance {
     stage: Stage,
     /// A spare that zeros are being written to.
-    preparing: Option<Receiver<io::Result<Spare>>>,
+    preparing: Option<Preparing>,
     /// Look again when the log has grown or shrunk by so much since the last look.
     looked_at: Option<(Position, u64)>,
     /// Bytes of records that died.
@@ -95,6 +98,50 @@ struct Beside {
     messages: Receiver<Message>,
     answers: Sender<Vec<bool>>,
     inputs: Vec<u32>,
+    /// Ends when the channels above are gone.
+    _thread: Joined,
+}
+
+/// A spare that zeros are being written to, on a thread of its own.
+#[derive(Debug)]
+struct Preparing {
+    spare: Receiver<io::Result<Spare>>,
+    /// Nobody wants it any more.
+    stop: Arc<AtomicBool>,
+    _thread: Joined,
+}
+
+impl Drop for Preparing {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A thread that has ended when this is dropped. A log that is closed lets go of its directory:
+/// whoever opens it next must not find the threads of the last one at work in its files.
+#[derive(Debug)]
+struct Joined(Option<JoinHandle<()>>);
+
+impl Joined {
+    fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Joined {
+        match std::thread::Builder::new().name(name.into()).spawn(work) {
+            Ok(thread) => Joined(Some(thread)),
+            // The work is dropped, and its channels with it: whoever waits for it sees that.
+            Err(error) => {
+                tracing::warn!("could not start a thread: {error}");
+                Joined(None)
+            }
+        }
+    }
+}
+
+impl Drop for Joined {
+    fn drop(&mut self) {
+        if let Some(thread) = self.0.take() {
+            // A panic in it has been reported already.
+            let _ = thread.join();
+        }
+    }
 }
 
 /// What one step of the copying came to.
@@ -229,7 +276,7 @@ impl Log {
         let Some(preparing) = &self.maintenance.preparing else {
             return Ok(());
         };
-        match preparing.try_recv() {
+        match preparing.spare.try_recv() {
             Err(TryRecvError::Empty) => return Ok(()),
             // On copy-on-write storage zeros need room of their own: the next segment will be made
             // when it is needed, if it can.
@@ -664,26 +711,28 @@ fn batch_subjects(batch: &Batch) -> Vec<(Place, Subject)> {
 }
 
 /// Write zeros over a spare on a thread of its own.
-fn prepare(spare: Spare, waker: Waker) -> Receiver<io::Result<Spare>> {
+fn prepare(spare: Spare, waker: Waker) -> Preparing {
     let (sender, receiver) = channel();
-    let name = std::thread::Builder::new().name("bsd-zeros".into());
-    let spawned = name.spawn(move || {
-        let written = write_zeros(&*spare.file, spare.size);
+    let stop = Arc::new(AtomicBool::new(false));
+    let is_stopped = stop.clone();
+    let thread = Joined::spawn("bsd-zeros", move || {
+        let stopped = || is_stopped.load(Ordering::Relaxed);
+        let written = write_zeros(&*spare.file, spare.size, &stopped);
         // The log may be closed by now; then nobody needs the spare.
         let _ = sender.send(written.map(|()| spare));
         waker();
     });
-    if let Err(error) = spawned {
-        tracing::warn!("could not start a thread: {error}");
+    Preparing {
+        spare: receiver,
+        stop,
+        _thread: thread,
     }
-    receiver
 }
 
 fn copy_on_thread(compaction: Compaction, inputs: Vec<u32>, waker: Waker) -> Beside {
     let (to_loop, messages) = channel();
     let (answers, from_loop) = channel();
-    let name = std::thread::Builder::new().name("bsd-compact".into());
-    let spawned = name.spawn(move || {
+    let thread = Joined::spawn("bsd-compact", move || {
         let result = run(compaction, &to_loop, &from_loop, &waker);
         if let Some(result) = result {
             // The log may be closed by now; then the next start clears the unfinished file.
@@ -691,13 +740,11 @@ fn copy_on_thread(compaction: Compaction, inputs: Vec<u32>, waker: Waker) -> Bes
             waker();
         }
     });
-    if let Err(error) = spawned {
-        tracing::warn!("could not start a thread: {error}");
-    }
     Beside {
         messages,
         answers,
         inputs,
+        _thread: thread,
     }
 }
 

@@ -12,6 +12,7 @@
 //! | `maintain` | when to compact what, and space for the next segment |
 //! | `space` | files of reserved space |
 //! | `hot` | the last frames written, kept in memory |
+//! | `inspect` | looking at a log without changing it, and writing what survives into a new one |
 //! | `fs` | the only door to files; `lock`: one process a directory |
 //! | `sim` | a simulated disk that crashes as real ones do |
 //! | `error` | what can go wrong, in words |
@@ -24,6 +25,7 @@ mod files;
 pub mod format;
 pub mod fs;
 mod hot;
+pub mod inspect;
 mod lock;
 mod log;
 mod maintain;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::error::{StoreError, is_full};
-use super::fs::{File, Fs, OpenMode, write_all_at};
+use super::fs::{File, Fs, OpenMode, read_exact_at, write_all_at};
 
 /// The smallest segment that is worth having.
 pub(crate) const SEGMENT_SIZE_MIN: u32 = 64 << 10;
@@ -20,6 +20,8 @@ const NUMBER_END: u32 = 1_000_000_000;
 
 /// Zeros are written in pieces of this many bytes.
 const ZEROS: usize = 1 << 20;
+/// Whatever is made of a spare is written from its start on: so many bytes tell.
+const PROBE: usize = 4 << 10;
 
 /// A file of reserved space.
 #[derive(Debug)]
@@ -52,8 +54,8 @@ fn spare_name(number: u32) -> String {
 }
 
 impl Spares {
-    /// Take over the spares that an earlier run left in `dir`; those that are too small to use are
-    /// left alone.
+    /// Find the spares that an earlier run left in `dir`; those that are too small to use are left
+    /// alone. Nothing is changed: see [`Spares::renew`].
     pub(crate) fn open(fs: Arc<dyn Fs>, dir: &Path, names: &[(String, u64)]) -> io::Result<Spares> {
         let mut segments = Vec::new();
         let mut next_number = 0;
@@ -78,6 +80,22 @@ impl Spares {
             segments,
             compaction: None,
         })
+    }
+
+    /// Make the spares of an earlier run zeros again. One that a crash took out of use, as a segment
+    /// without a name or the output of a compaction, holds what was written to it, and behind the
+    /// end of a log that would look like a torn tail.
+    pub(crate) fn renew(&mut self) -> io::Result<()> {
+        for spare in std::mem::take(&mut self.segments) {
+            if renew(&spare)? {
+                self.segments.push(spare);
+            } else {
+                let Spare { path, file, .. } = spare;
+                drop(file);
+                self.fs.remove_file(&path)?;
+            }
+        }
+        Ok(())
     }
 
     /// Reserve a file of `size` bytes, or of less where the disk has not that much, but of
@@ -141,12 +159,32 @@ impl Spares {
     }
 }
 
+/// Make a spare of an earlier run zeros again, if it is not. `false`: there is no room for that any
+/// more.
+fn renew(spare: &Spare) -> io::Result<bool> {
+    let mut start = [0; PROBE];
+    read_exact_at(&*spare.file, &mut start, 0)?;
+    if start.iter().all(|byte| *byte == 0) {
+        return Ok(true);
+    }
+    spare.file.set_size(0)?;
+    match spare.file.allocate(u64::from(spare.size)) {
+        Ok(()) => Ok(true),
+        Err(error) if is_full(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Write zeros over a whole spare and sync it: later writes then overwrite blocks that exist, for
-/// which a sync has nothing to do but the data itself.
-pub(crate) fn write_zeros(file: &dyn File, size: u32) -> io::Result<()> {
+/// which a sync has nothing to do but the data itself. Ends early when `stopped` says so.
+pub(crate) fn write_zeros(
+    file: &dyn File,
+    size: u32,
+    stopped: &dyn Fn() -> bool,
+) -> io::Result<()> {
     let zeros = vec![0; ZEROS.min(size as usize)];
     let mut at = 0;
-    while at < size as usize {
+    while at < size as usize && !stopped() {
         let count = zeros.len().min(size as usize - at);
         write_all_at(file, &zeros[..count], at as u64)?;
         at += count;

@@ -38,4 +38,5 @@ mod scripts;
 mod simulation;
 mod strace;
 mod trace;
+mod wal;
 mod wire;

@@ -10,6 +10,7 @@
 //! | `header` | the header of a segment, the names of files |
 //! | `frame` | frames: built, and checked as a whole |
 //! | `record` | records, and what each of them says |
+//! | `claim` | what a damaged record may have been |
 //!
 //! Decoding never panics and never allocates what a length field asks for, whatever the bytes: a
 //! length is believed only as far as there are bytes to back it, a content only once its checksum
@@ -23,6 +24,7 @@
 
 #[cfg(any(test, fuzzing))]
 pub mod check;
+mod claim;
 #[cfg(test)]
 mod document;
 #[cfg(test)]
@@ -33,6 +35,7 @@ mod record;
 #[cfg(test)]
 pub(in crate::storage) mod samples;
 
+pub(crate) use claim::{Claim, JobEvent};
 pub use frame::{
     FrameBuilder, FrameFault, FrameHeader, FrameKind, check_frame, frame_size, records,
 };

@@ -9,12 +9,12 @@ use super::{
 };
 use crate::types::{Counters, JobId, JobState, SegmentId};
 
-const KIND_PUT: u8 = 1;
-const KIND_UPDATE: u8 = 2;
-const KIND_DELETE: u8 = 3;
-const KIND_PAUSE: u8 = 4;
-const KIND_MANIFEST: u8 = 5;
-const KIND_SWITCH: u8 = 6;
+pub(super) const KIND_PUT: u8 = 1;
+pub(super) const KIND_UPDATE: u8 = 2;
+pub(super) const KIND_DELETE: u8 = 3;
+pub(super) const KIND_PAUSE: u8 = 4;
+pub(super) const KIND_MANIFEST: u8 = 5;
+pub(super) const KIND_SWITCH: u8 = 6;
 
 /// One file of the log, as manifests and switches name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -400,7 +400,7 @@ fn state_to_byte(state: JobState) -> u8 {
     }
 }
 
-fn state_from_byte(byte: u8) -> Option<JobState> {
+pub(super) fn state_from_byte(byte: u8) -> Option<JobState> {
     match byte {
         0 => Some(JobState::Ready),
         1 => Some(JobState::Delayed),

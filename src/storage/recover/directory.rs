@@ -59,11 +59,11 @@ pub(super) fn refuse_beanstalkd(
 }
 
 /// A segment file as found in the directory.
-pub(super) struct Segment {
-    pub(super) name: String,
-    pub(super) header: SegmentHeader,
-    pub(super) size: u64,
-    pub(super) file: Arc<dyn File>,
+pub(in crate::storage) struct Segment {
+    pub(in crate::storage) name: String,
+    pub(in crate::storage) header: SegmentHeader,
+    pub(in crate::storage) size: u64,
+    pub(in crate::storage) file: Arc<dyn File>,
 }
 
 impl Segment {
@@ -71,7 +71,7 @@ impl Segment {
         self.header.identity.first
     }
 
-    pub(super) fn is(&self, entry: &Entry) -> bool {
+    pub(in crate::storage) fn is(&self, entry: &Entry) -> bool {
         let identity = &self.header.identity;
         identity.first == entry.first
             && identity.last == entry.last
@@ -80,18 +80,20 @@ impl Segment {
 }
 
 /// What a directory holds.
-pub(super) struct Found {
-    pub(super) log: LogId,
+pub(in crate::storage) struct Found {
+    pub(in crate::storage) log: LogId,
     /// In order of number and generation.
-    pub(super) segments: Vec<Segment>,
+    pub(in crate::storage) segments: Vec<Segment>,
     /// Files with the name of a segment and no header that fits: damage where the log needs them,
     /// strangers where it does not.
-    pub(super) unusable: Vec<Damage>,
+    pub(in crate::storage) unusable: Vec<Damage>,
     /// Names and sizes.
-    pub(super) spares: Vec<(String, u64)>,
-    pub(super) strangers: Vec<String>,
+    pub(in crate::storage) spares: Vec<(String, u64)>,
+    pub(in crate::storage) strangers: Vec<String>,
+    /// Torn tails that earlier starts saved, the latest ones.
+    pub(in crate::storage) cuts: Vec<String>,
     /// What an earlier run has left and nobody needs.
-    pub(super) useless: Vec<String>,
+    pub(in crate::storage) useless: Vec<String>,
 }
 
 impl Found {
@@ -106,6 +108,7 @@ impl Found {
             unusable: Vec::new(),
             spares: Vec::new(),
             strangers: Vec::new(),
+            cuts: Vec::new(),
             useless: Vec::new(),
         };
         let mut cuts = Vec::new();
@@ -129,9 +132,6 @@ impl Found {
         found.spares.sort();
         found.strangers.sort();
         found.refuse_two_logs(options)?;
-        found
-            .segments
-            .sort_by_key(|segment| (segment.first(), segment.header.identity.generation));
         Ok(found)
     }
 
@@ -205,6 +205,8 @@ impl Found {
 
     /// Which of two logs the directory is for is not for a program to guess.
     fn refuse_two_logs(&mut self, options: &LogOptions) -> Result<(), OpenError> {
+        self.segments
+            .sort_by_key(|segment| (segment.first(), segment.header.identity.generation));
         let Some(first) = self.segments.first() else {
             return Ok(());
         };

@@ -11,12 +11,12 @@ use super::directory::{Found, Segment};
 use crate::types::{JobId, Position, SegmentId};
 
 /// What the segment in which the log ends says of the log.
-pub(super) struct Newest {
+pub(in crate::storage) struct Newest {
     /// All files, this one last.
-    pub(super) entries: Vec<Entry>,
-    pub(super) next_id: JobId,
+    pub(in crate::storage) entries: Vec<Entry>,
+    pub(in crate::storage) next_id: JobId,
     /// The greatest durable position that any of its frames tells of.
-    pub(super) durable: Position,
+    pub(in crate::storage) durable: Position,
     /// What lies behind its last sound frame, and where that is.
     pub(super) tail: Option<(u32, Survey)>,
     sealed: bool,
@@ -119,9 +119,12 @@ impl Opening<'_> {
                     }
                 }
                 Step::Bad(fault) if frames == 0 => {
+                    let survey = reader.survey().map_err(io)?;
+                    let until = survey.next_frame.map_or(segment.size, u64::from);
+                    let at = segment_header::SIZE as u64;
                     damages.push(Damage {
                         file: segment.name.clone(),
-                        range: Some((segment_header::SIZE as u64, 0)),
+                        range: Some((at, until.saturating_sub(at))),
                         what: format!(
                             "the list of the log's files cannot be read: {}",
                             describe(fault)

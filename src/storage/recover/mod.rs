@@ -32,7 +32,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use self::directory::{Found, refuse_beanstalkd};
+use self::directory::refuse_beanstalkd;
+pub(super) use self::directory::{Found, Segment};
+pub(super) use self::list::Newest;
 use super::error::OpenError;
 use super::files::Files;
 use super::format::{Entry, Identity, LogId, Record, parse_file_name};
@@ -40,7 +42,8 @@ use super::fs::{Fs, LockError};
 use super::log::{Active, Log, LogOptions, NewSegment, NotBegun, Opened, first_segment_size};
 use super::scan::Damage;
 use super::space::{SEGMENT_SIZE_MIN, Spares};
-use crate::types::{JobId, Now, Place, Position, SegmentId};
+use super::sync::SyncPolicy;
+use crate::types::{JobId, Now, Place, Position, SegmentId, Time};
 
 /// Told now and then how far a replay is: bytes done, bytes in all.
 pub type Progress<'a> = &'a dyn Fn(u64, u64);
@@ -144,6 +147,7 @@ impl Opening<'_> {
         };
         self.clear(&found.useless)?;
         let mut spares = self.spares(&found.spares)?;
+        self.renew(&mut spares)?;
         let files = Files::new(log);
         let size = first_segment_size(self.options.segment_size);
         let (files, active, end) = self.begin_segment(
@@ -197,6 +201,13 @@ impl Opening<'_> {
     fn spares(&self, names: &[(String, u64)]) -> Result<Spares, OpenError> {
         let dir = &self.options.dir;
         Spares::open(self.fs.clone(), dir, names)
+            .map_err(|error| OpenError::io("take over the space set aside in", dir, &error))
+    }
+
+    fn renew(&self, spares: &mut Spares) -> Result<(), OpenError> {
+        let dir = &self.options.dir;
+        spares
+            .renew()
             .map_err(|error| OpenError::io("take over the space set aside in", dir, &error))
     }
 
@@ -310,6 +321,7 @@ impl Opening<'_> {
         self.clear(&leftovers)?;
         self.clear(&found.useless)?;
         self.set_aside(&behind)?;
+        self.renew(&mut log.spares)?;
         self.write_again(&mut log, newest.durable, &end)?;
         recovery.clean_stop = end.clean_stop;
         self.go_on(&mut log, &end, self.number_max, &mut recovery)?;
@@ -347,5 +359,48 @@ fn random_log_id() -> io::Result<LogId> {
         Ok(LogId(bytes))
     } else {
         Err(io::ErrorKind::UnexpectedEof.into())
+    }
+}
+
+/// What a start would find in `dir`, for tools that only look: the same sorting of names.
+pub(super) fn find(fs: &dyn Fs, dir: &Path) -> Result<Found, OpenError> {
+    let names = fs
+        .read_dir(dir)
+        .map_err(|error| OpenError::io("list", dir, &error))?;
+    Found::sort(fs, &looking(dir), names)
+}
+
+/// Where the log in `found` ends and what it says of its files, for tools that only look: the same
+/// as a start goes by. What lies behind a torn tail is taken out of `found`.
+pub(super) fn newest(
+    fs: Arc<dyn Fs>,
+    dir: &Path,
+    found: &mut Found,
+    behind: &mut Vec<Segment>,
+    damages: &mut Vec<Damage>,
+) -> Result<Option<Newest>, OpenError> {
+    let now = Now {
+        mono: Time(0),
+        wall_ns: 0,
+    };
+    let number_max = SegmentId::default();
+    let opening = Opening {
+        fs,
+        options: looking(dir),
+        now,
+        progress: &|_, _| (),
+        number_max,
+    };
+    opening.read_newest(found, behind, damages)
+}
+
+fn looking(dir: &Path) -> LogOptions {
+    LogOptions {
+        dir: dir.to_owned(),
+        sync: SyncPolicy::Never,
+        segment_size: 0,
+        hot_size: 0,
+        log_id: None,
+        waker: None,
     }
 }

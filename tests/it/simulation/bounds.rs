@@ -1,8 +1,12 @@
 //! How large the log grows, and how often bytes are copied, whatever clients do.
 
+use bsd::engine::{Engine, ReplySink};
+use bsd::protocol::{Command, Reply, Request};
+use bsd::storage::sim::{Crash, OpKind};
 use bsd::storage::{SimFs, SyncPolicy};
+use bsd::types::{ClientId, Position};
 
-use super::driver::{Driver, SEGMENT_SIZE, Step, WORKERS};
+use super::driver::{Driver, SEGMENT_SIZE, Step, WORKERS, beginning, options};
 use super::workload::{Mood, Random, random_steps};
 
 const TURN: Step = Step::Turn { ms: 0 };
@@ -149,9 +153,7 @@ fn compaction_writes_no_byte_three_times_on_average() {
             driver.run(&[TURN]).unwrap_or_else(|stop| panic!("{stop}"));
             by_clients += (40 + 7 + size + 20 + 48) as u64;
             let writes = fs.trace();
-            let writes = writes
-                .iter()
-                .filter(|it| it.kind == bsd::storage::sim::OpKind::Write);
+            let writes = writes.iter().filter(|it| it.kind == OpKind::Write);
             written += writes.map(|it| it.len).sum::<u64>();
             fs.clear_trace();
         }
@@ -194,7 +196,7 @@ fn killed(mut driver: Driver) -> Driver {
     let Driver {
         fs, history, now, ..
     } = driver;
-    let image = fs.crash_image(bsd::storage::sim::Crash::KeepAll);
+    let image = fs.crash_image(Crash::KeepAll);
     let opened = Driver::open(&image, SyncPolicy::Always, now, &history, history.last());
     opened.unwrap_or_else(|stop| panic!("{stop}"))
 }
@@ -237,4 +239,80 @@ fn a_clean_stop_is_told_from_a_crash_also_after_an_idle_spell() {
     );
     run(&mut driver, &[put(10), Step::Turn { ms: 500 }]);
     assert!(!killed(driver).engine().recovery().clean_stop);
+}
+
+/// D17: a burial is in one segment, the kick after it in one that is dropped, and the next burial in
+/// a third: the job is behind those that were buried meanwhile.
+#[test]
+fn d17_the_order_of_buried_jobs_outlives_the_compaction_of_a_kick_between_two_burials() {
+    let mut driver = begin();
+    let reserve = Step::Reserve { worker: 0 };
+    let bury = Step::Bury { nth: 0, pri: 1 };
+    run(
+        &mut driver,
+        &[put(10), put(10), reserve, reserve, bury, bury, TURN],
+    );
+    assert_eq!(driver.history.now().buried("default"), [1, 2]);
+    // Eight fill a segment.
+    run(&mut driver, &[put(8000); 9]);
+    run(&mut driver, &[TURN, Step::KickJob { nth: 0 }, TURN]);
+    run(&mut driver, &[put(8000); 8]);
+    run(
+        &mut driver,
+        &[TURN, Step::ReserveJob { worker: 0, nth: 0 }, bury, TURN],
+    );
+    assert_eq!(driver.history.now().buried("default"), [2, 1]);
+    run(&mut driver, &[Step::Delete { nth: 10 }; 8]);
+    run(&mut driver, &[Step::Turn { ms: 1000 }]);
+    let names = driver.fs.names("/data").expect("the directory is there");
+    let has = |segment: u32| {
+        names
+            .iter()
+            .any(|name| name.starts_with(&format!("segment-{segment:010}")))
+    };
+    assert_eq!([has(1), has(2), has(3)], [true, false, true], "{names:?}");
+    killed(driver);
+}
+
+/// Threads that write ahead and copy end before the directory is let go: another engine may open it
+/// at once, in the same process.
+#[test]
+fn nothing_touches_the_disk_after_an_engine_with_threads_is_dropped() {
+    for round in 0..20 {
+        let fs = SimFs::new(round);
+        let options = bsd::engine::Options {
+            segment_size: 16 << 20,
+            waker: Some(std::sync::Arc::new(|| {})),
+            ..options(&fs, SyncPolicy::Always)
+        };
+        let mut engine = Engine::open(&options, beginning()).expect("a sound disk");
+        fill_half(&mut engine);
+        drop(engine);
+        let operations = fs.operations();
+        (0..2000).for_each(|_| std::thread::yield_now());
+        assert_eq!(fs.operations(), operations, "a thread is still at work");
+        Engine::open(&options, beginning()).expect("the directory was let go");
+    }
+}
+
+/// So that zeros are written ahead for the next segment.
+fn fill_half(engine: &mut Engine) {
+    let (client, body) = (engine.connect(), vec![7; 60_000]);
+    for _ in 0..12 {
+        let put = Command::Put {
+            pri: 1,
+            delay: 0,
+            ttr: 1,
+            body: &body,
+        };
+        engine.run(client, Request::Command(put), beginning(), &mut Nobody);
+        engine.tick(beginning(), &mut Nobody).expect("a sound disk");
+        engine.commit(beginning()).expect("a sound disk");
+    }
+}
+
+struct Nobody;
+
+impl ReplySink for Nobody {
+    fn reply(&mut self, _: ClientId, _: Position, _: Reply<'_>) {}
 }

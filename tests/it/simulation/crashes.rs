@@ -196,3 +196,23 @@ fn d11_d12_a_frame_torn_at_every_byte_is_dropped_whole() {
         assert_eq!(torn, cut > start, "cut at {cut}");
     }
 }
+
+/// D28: a directory that is new has a name only when the one above it is synced, and so on up.
+#[test]
+fn d28_a_data_directory_made_with_its_parents_survives_a_power_cut() {
+    let fs = SimFs::new(1);
+    let dir = Some("/var/lib/bsd/queue".into());
+    let options = bsd::engine::Options {
+        dir,
+        ..options(&fs, SyncPolicy::Always)
+    };
+    drop(Engine::open(&options, beginning()).expect("a sound disk"));
+    let image = fs.crash_image(Crash::DropUnsynced);
+    let names = image
+        .names("/var/lib/bsd/queue")
+        .expect("the directory is still there");
+    assert!(
+        names.contains(&"segment-0000000001.00000".to_owned()),
+        "{names:?}"
+    );
+}

@@ -239,3 +239,33 @@ fn when_the_disk_has_room_again_puts_work_again_by_themselves() {
     driver.fs.set_quota(Some(1500 << 10));
     run_unrefused(&mut driver, &[put(700), TURN]);
 }
+
+/// Storage that copies on write: what was set aside is no room for overwriting it. Every write may
+/// find the disk full, and the log may fail, but only when there was nothing left to give up.
+#[test]
+fn d31_on_copy_on_write_storage_that_is_full_nothing_acknowledged_is_lost() {
+    for (quota_kib, size) in DISKS {
+        println!("quota {quota_kib} KiB, bodies of {size}");
+        let fs = SimFs::new(1);
+        fs.set_copy_on_write(true);
+        fs.set_quota(Some(quota_kib << 10));
+        let opened = Driver::begin(&fs, SETUP);
+        let mut driver = opened.unwrap_or_else(|stop| panic!("{stop}"));
+        fill(&mut driver, size);
+        let delete = [Step::Delete { nth: 3 }, TURN];
+        for _ in 0..driver.history.now().jobs.len() {
+            run_unrefused(&mut driver, &delete);
+        }
+        run(&mut driver, &[Step::Turn { ms: 1000 }]);
+        fill(&mut driver, size);
+        run(&mut driver, &[Step::Restart]);
+        for how in [
+            Crash::DropUnsynced,
+            Crash::KeepAll,
+            Crash::Random { seed: 4 },
+        ] {
+            let mut driver = reopen(&driver, how);
+            run_unrefused(&mut driver, &delete);
+        }
+    }
+}

@@ -18,6 +18,7 @@
 mod bounds;
 mod clocks;
 mod crashes;
+mod damage;
 mod driver;
 mod faults;
 mod full_disk;

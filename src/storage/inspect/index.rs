@@ -1,0 +1,191 @@
+//! Where the records are that make up each job: the fold of the log, without what it folds.
+//!
+//! Small on purpose, some fifty bytes a job whatever its body: bodies and states are read back from
+//! the log when they are asked for, and checked again then.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::RangeInclusive;
+
+use crate::storage::files::Files;
+use crate::storage::format::{Record, pause, put_size, update};
+use crate::types::{JobId, JobState, Place};
+
+/// What is known of one job.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Entry {
+    pub(super) put: Place,
+    /// The last record of its state, or [`Place::NONE`].
+    pub(super) update: Place,
+    pub(super) body_size: u32,
+    /// Index in [`Index::tubes`].
+    tube: u32,
+    /// As recorded last.
+    pub(super) state: JobState,
+}
+
+/// What is known of the last record about a tube's pause.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pause {
+    pub(super) place: Place,
+    pub(super) until_wall_ns: u64,
+    pub(super) duration: u32,
+}
+
+/// All jobs of a log, in the order of their ids.
+#[derive(Debug)]
+pub(super) struct Index {
+    jobs: BTreeMap<JobId, Entry>,
+    tubes: Vec<Box<str>>,
+    tube_numbers: HashMap<Box<str>, u32>,
+    pauses: BTreeMap<Box<str>, Pause>,
+    /// No id from this one on was seen.
+    next_id: JobId,
+}
+
+impl Index {
+    pub(super) fn new() -> Index {
+        Index {
+            jobs: BTreeMap::new(),
+            tubes: Vec::new(),
+            tube_numbers: HashMap::new(),
+            pauses: BTreeMap::new(),
+            next_id: JobId(1),
+        }
+    }
+
+    /// Take in the next record of history, which lies at `place`, and count in `files` what is
+    /// alive. `Err` says why it cannot follow what came before; then nothing was changed.
+    pub(super) fn fold(
+        &mut self,
+        files: &mut Files,
+        place: Place,
+        record: &Record<'_>,
+    ) -> Result<(), String> {
+        if let Some(id) = record.job().filter(|id| is_job_id(*id)) {
+            self.next_id = self.next_id.max(JobId(id.0 + 1));
+        }
+        match *record {
+            Record::Put {
+                id,
+                tube,
+                delay,
+                body,
+                ..
+            } => {
+                if !is_job_id(id) {
+                    return Err(contradiction(&format!("no job can have the id {id}")));
+                }
+                if self.jobs.contains_key(&id) {
+                    return Err(contradiction(&format!("job {id} is put a second time")));
+                }
+                let state = if delay == 0 {
+                    JobState::Ready
+                } else {
+                    JobState::Delayed
+                };
+                let tube = self.tube_number(tube);
+                let body_size = body.len() as u32;
+                let entry = Entry {
+                    put: place,
+                    update: Place::NONE,
+                    body_size,
+                    tube,
+                    state,
+                };
+                self.jobs.insert(id, entry);
+                files.keep(place, record.size());
+            }
+            Record::Update { id, state, .. } => {
+                let Some(job) = self.jobs.get_mut(&id) else {
+                    return Ok(());
+                };
+                let before = std::mem::replace(&mut job.update, place);
+                job.state = state;
+                files.keep(place, record.size());
+                free_update(files, before);
+            }
+            Record::Delete { id, put_segment } => {
+                if let Some(job) = self.jobs.remove(&id) {
+                    let tube = self.tubes[job.tube as usize].len();
+                    files.free(job.put, put_size(tube, job.body_size as usize));
+                    free_update(files, job.update);
+                }
+                files.keep_tombstone(place, put_segment, record.size());
+            }
+            Record::Pause {
+                tube,
+                until_wall_ns,
+                duration,
+            } => {
+                let pause = Pause {
+                    place,
+                    until_wall_ns,
+                    duration,
+                };
+                files.keep(place, record.size());
+                if let Some(before) = self.pauses.insert(tube.into(), pause) {
+                    files.free(before.place, pause::SIZE + tube.len());
+                }
+            }
+            Record::Manifest { next_id, .. } => self.next_id = self.next_id.max(next_id),
+            Record::Switch { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn tube_number(&mut self, name: &str) -> u32 {
+        if let Some(number) = self.tube_numbers.get(name) {
+            return *number;
+        }
+        let number = self.tubes.len() as u32;
+        self.tubes.push(name.into());
+        self.tube_numbers.insert(name.into(), number);
+        number
+    }
+
+    pub(super) fn get(&self, id: JobId) -> Option<&Entry> {
+        self.jobs.get(&id)
+    }
+
+    /// The ids of all jobs in a range.
+    pub(super) fn ids(&self, ids: RangeInclusive<u64>) -> impl Iterator<Item = u64> {
+        self.jobs
+            .range(JobId(*ids.start())..=JobId(*ids.end()))
+            .map(|(id, _)| id.0)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.jobs.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (JobId, &Entry)> {
+        self.jobs.iter().map(|(id, entry)| (*id, entry))
+    }
+
+    pub(super) fn tube(&self, entry: &Entry) -> &str {
+        &self.tubes[entry.tube as usize]
+    }
+
+    /// The last record about each tube's pause; one that lifts it has `until_wall_ns` 0.
+    pub(super) fn pauses(&self) -> impl Iterator<Item = (&str, &Pause)> {
+        self.pauses.iter().map(|(tube, pause)| (&**tube, pause))
+    }
+
+    pub(super) fn next_id(&self) -> JobId {
+        self.next_id
+    }
+}
+
+fn is_job_id(id: JobId) -> bool {
+    id.0 != 0 && id.0 != u64::MAX
+}
+
+fn contradiction(what: &str) -> String {
+    format!("the record contradicts an earlier one: {what}")
+}
+
+fn free_update(files: &mut Files, place: Place) {
+    if !place.is_none() {
+        files.free(place, update::SIZE);
+    }
+}

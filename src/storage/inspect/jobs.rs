@@ -1,0 +1,172 @@
+//! One job, read back from the log and checked again.
+
+use super::Inspection;
+use super::index::Entry;
+use crate::storage::error::OpenError;
+use crate::storage::format::{Record, put_size, update};
+use crate::storage::fs::read_exact_at;
+use crate::types::{Counters, JobId, JobState, Place, SECOND_NS};
+
+/// What is known of a job without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JobSummary<'a> {
+    /// Its id.
+    pub id: JobId,
+    /// The name of its tube.
+    pub tube: &'a str,
+    /// As recorded last; a reservation is not recorded, nor that a delay has ended.
+    pub state: JobState,
+    /// Bytes.
+    pub body_size: u32,
+}
+
+/// A job as the log has it. Wall times are in nanoseconds since 1970.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobRecord {
+    /// Its id.
+    pub id: JobId,
+    /// The name of its tube.
+    pub tube: String,
+    /// As recorded last; a reservation is not recorded, nor that a delay has ended.
+    pub state: JobState,
+    /// Smaller is more urgent.
+    pub pri: u32,
+    /// The last delay asked for, seconds.
+    pub delay: u32,
+    /// Seconds.
+    pub ttr: u32,
+    /// When it was put.
+    pub created_wall_ns: u64,
+    /// When a delayed job falls due.
+    pub deadline_wall_ns: Option<u64>,
+    /// What has happened to it.
+    pub counters: Counters,
+    /// Its body.
+    pub body: Vec<u8>,
+}
+
+/// A pause of a tube as the log has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PauseRecord<'a> {
+    /// The name of the tube.
+    pub tube: &'a str,
+    /// Wall time at which it ends, nanoseconds since 1970.
+    pub until_wall_ns: u64,
+    /// As asked for, seconds.
+    pub duration: u32,
+}
+
+impl Inspection {
+    /// Read a job; `Ok(None)` if there is none with this id.
+    ///
+    /// # Errors
+    /// When the disk does not give it now, or not as it was when the log was read.
+    pub fn read_job(&self, id: JobId) -> Result<Option<JobRecord>, OpenError> {
+        let Some(entry) = self.index.get(id) else {
+            return Ok(None);
+        };
+        let mut bytes = Vec::new();
+        let mut job = self.with_put(entry, &mut bytes, |record| match *record {
+            Record::Put {
+                id,
+                created_wall_ns,
+                pri,
+                delay,
+                ttr,
+                tube,
+                body,
+            } => Some(JobRecord {
+                id,
+                tube: tube.to_owned(),
+                state: entry.state,
+                pri,
+                delay,
+                ttr,
+                created_wall_ns,
+                deadline_wall_ns: (delay > 0)
+                    .then(|| created_wall_ns.saturating_add(u64::from(delay) * SECOND_NS as u64)),
+                counters: Counters::default(),
+                body: body.to_vec(),
+            }),
+            _ => None,
+        })?;
+        if !entry.update.is_none() {
+            self.with_update(entry, |record| match *record {
+                Record::Update {
+                    state,
+                    deadline_wall_ns,
+                    pri,
+                    delay,
+                    counters,
+                    ..
+                } => {
+                    (job.state, job.pri, job.delay) = (state, pri, delay);
+                    job.counters = counters;
+                    job.deadline_wall_ns = (state == JobState::Delayed).then_some(deadline_wall_ns);
+                    Some(())
+                }
+                _ => None,
+            })?;
+        }
+        Ok(Some(job))
+    }
+
+    /// The pauses that the log knows of and that were not lifted, by tube; some may be over.
+    pub fn pauses(&self) -> impl Iterator<Item = PauseRecord<'_>> {
+        let set = self
+            .index
+            .pauses()
+            .filter(|(_, pause)| pause.until_wall_ns != 0);
+        set.map(|(tube, pause)| PauseRecord {
+            tube,
+            until_wall_ns: pause.until_wall_ns,
+            duration: pause.duration,
+        })
+    }
+
+    /// Read the put record of a job into `bytes`, and take from it what `take` wants.
+    pub(super) fn with_put<T>(
+        &self,
+        entry: &Entry,
+        bytes: &mut Vec<u8>,
+        take: impl FnOnce(&Record<'_>) -> Option<T>,
+    ) -> Result<T, OpenError> {
+        let size = put_size(self.index.tube(entry).len(), entry.body_size as usize);
+        self.with_record(entry.put, size, bytes, take)
+    }
+
+    /// Read the last record of a job's state.
+    pub(super) fn with_update<T>(
+        &self,
+        entry: &Entry,
+        take: impl FnOnce(&Record<'_>) -> Option<T>,
+    ) -> Result<T, OpenError> {
+        self.with_record(entry.update, update::SIZE, &mut Vec::new(), take)
+    }
+
+    fn with_record<T>(
+        &self,
+        place: Place,
+        size: usize,
+        bytes: &mut Vec<u8>,
+        take: impl FnOnce(&Record<'_>) -> Option<T>,
+    ) -> Result<T, OpenError> {
+        let file = self.files.get(place.file);
+        let path = self.dir.join(file.entry.file_name());
+        bytes.resize(size, 0);
+        read_exact_at(&*file.file, bytes, place.offset.into())
+            .map_err(|error| OpenError::io("read", &path, &error))?;
+        let record = Record::decode_first(bytes, file.seed, place.offset);
+        record
+            .and_then(|(record, _)| take(&record))
+            .ok_or_else(|| OpenError::Foreign {
+                path,
+                what: format!(
+                    "the record at byte {} is no longer what it was a moment ago: the disk gives \
+                 different bytes each time, or somebody is writing to the directory; copy the \
+                 directory to another disk and look at the copy",
+                    place.offset
+                ),
+            })
+    }
+}

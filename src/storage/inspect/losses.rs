@@ -1,0 +1,378 @@
+//! What damage means for jobs: which are missing, which are back in an older state, which would
+//! run again.
+//!
+//! Nothing remembers what lost bytes held. What can be known comes from around them:
+//!
+//! * Ids are given out in sequence. In a file that compaction has not touched every put is still
+//!   there, so an id between the last put before the damage and the first one after it, of which no
+//!   put was saved and no delete follows, is a job that is missing (or an id whose put was refused
+//!   on a full disk).
+//! * In a file that compaction wrote only the jobs are there that were alive. Of the ids in the gap
+//!   one is known to be missing when a record of its state is left over; of the others it cannot be
+//!   told whether they had been deleted.
+//! * A damaged record may still name its job: a later state, or a delete, mends a lost update;
+//!   nothing mends a lost delete.
+//!
+//! Beyond that, bytes that nothing is known of may have held states and deletes of any job put
+//! before: that is said, too.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use super::index::Index;
+use crate::storage::format::{JobEvent, Record};
+use crate::storage::scan::Damage;
+use crate::types::{JobId, Place};
+
+/// Damage to what was acknowledged, and what it means for jobs, as far as that can be known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loss {
+    /// Where, and what is wrong.
+    pub damage: Damage,
+    /// Jobs that are gone, as ranges of ids.
+    pub missing: Vec<RangeInclusive<u64>>,
+    /// Ids of jobs that are gone unless they had been deleted before: nothing else is known of them.
+    pub perhaps_missing: Vec<RangeInclusive<u64>>,
+    /// Jobs with this id or a greater one are gone, if there were any: no put follows that would tell.
+    pub missing_from: Option<JobId>,
+    /// Jobs that are there in a state older than the last one recorded.
+    pub older: Vec<JobId>,
+    /// Jobs that had been deleted and are back: they would run again.
+    pub again: Vec<JobId>,
+    /// Bytes that may have held records of which nothing is known: states, pauses and deletes of
+    /// jobs put before. `None`: nobody knows how many, for a file is missing or cut.
+    pub unknown_bytes: Option<u64>,
+}
+
+impl Loss {
+    /// How many jobs are missing.
+    #[must_use]
+    pub fn missing_count(&self) -> u64 {
+        self.missing
+            .iter()
+            .map(|ids| ids.end() - ids.start() + 1)
+            .sum()
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.damage)?;
+        let missing = self.missing.iter().map(show_range).collect::<Vec<_>>();
+        let list = |jobs: &[JobId]| jobs.iter().map(JobId::to_string).collect::<Vec<_>>();
+        write_jobs(
+            f,
+            &missing,
+            self.missing_count(),
+            ["is missing", "are missing"],
+        )?;
+        let perhaps = self
+            .perhaps_missing
+            .iter()
+            .map(show_range)
+            .collect::<Vec<_>>();
+        let words = [
+            "is missing or had been deleted",
+            "are missing or had been deleted",
+        ];
+        write_jobs(f, &perhaps, count(&self.perhaps_missing), words)?;
+        if let Some(id) = self.missing_from {
+            write!(f, "; jobs from id {id} on are missing, if there were any")?;
+        }
+        let older = list(&self.older);
+        let words = ["is back in an older state", "are back in an older state"];
+        write_jobs(f, &older, older.len() as u64, words)?;
+        let again = list(&self.again);
+        write_jobs(
+            f,
+            &again,
+            again.len() as u64,
+            ["would run again", "would run again"],
+        )?;
+        match self.unknown_bytes {
+            Some(0) => Ok(()),
+            Some(bytes) => {
+                write!(
+                    f,
+                    "; {bytes} bytes may have held states or deletes of jobs put before"
+                )
+            }
+            None => write!(f, "; whatever else it held is lost"),
+        }
+    }
+}
+
+fn count(ranges: &[RangeInclusive<u64>]) -> u64 {
+    ranges.iter().map(|ids| ids.end() - ids.start() + 1).sum()
+}
+
+fn show_range(ids: &RangeInclusive<u64>) -> String {
+    match ids.start() == ids.end() {
+        true => ids.start().to_string(),
+        false => format!("{} to {}", ids.start(), ids.end()),
+    }
+}
+
+/// So many ids, or ranges of them, are named in one line.
+const SHOWN: usize = 16;
+
+fn write_jobs(
+    f: &mut fmt::Formatter<'_>,
+    names: &[String],
+    count: u64,
+    [one, many]: [&str; 2],
+) -> fmt::Result {
+    if count == 0 {
+        return Ok(());
+    }
+    let (noun, verb) = if count == 1 {
+        ("job", one)
+    } else {
+        ("jobs", many)
+    };
+    write!(f, "; {noun} {}", names[..names.len().min(SHOWN)].join(", "))?;
+    match names.len().saturating_sub(SHOWN) {
+        0 => {}
+        more => write!(f, " and {more} more")?,
+    }
+    write!(f, " {verb}")
+}
+
+/// Damage that was met, while it is not known yet what follows.
+#[derive(Debug)]
+struct Met {
+    loss: Loss,
+    /// Compaction may have taken puts out of what was there.
+    is_thinned: bool,
+    /// The ids that may have been put there.
+    ids: RangeInclusive<u64>,
+    claims: Vec<(Place, JobId, JobEvent)>,
+}
+
+/// Collects damage while a log is read, and judges it once all has been read.
+#[derive(Debug, Default)]
+pub(super) struct Losses {
+    met: Vec<Met>,
+    /// How many of `met` have been followed by a put.
+    bounded: usize,
+    put_max: u64,
+    /// Since `put_max` was set, puts may have been compacted away.
+    is_put_max_low: bool,
+    /// Ids of which a put or a delete was seen out of place, since the first damage.
+    accounted: BTreeSet<u64>,
+    /// Ids of which only states were seen.
+    orphans: BTreeSet<u64>,
+}
+
+impl Losses {
+    /// The next file begins.
+    pub(super) fn begin_file(&mut self, compacted: bool) {
+        self.is_put_max_low |= compacted;
+    }
+
+    /// Damage comes next in the log; [`Losses::salvaged`] and [`Losses::claimed`] say what is left
+    /// there.
+    pub(super) fn meet(&mut self, damage: Damage, compacted: bool, unknown_bytes: Option<u64>) {
+        let loss = Loss {
+            damage,
+            missing: Vec::new(),
+            perhaps_missing: Vec::new(),
+            missing_from: None,
+            older: Vec::new(),
+            again: Vec::new(),
+            unknown_bytes,
+        };
+        let ids = self.put_max + 1..=u64::MAX;
+        let is_thinned = compacted || self.is_put_max_low;
+        self.met.push(Met {
+            loss,
+            is_thinned,
+            ids,
+            claims: Vec::new(),
+        });
+    }
+
+    /// A sound record was saved out of the damage met last.
+    pub(super) fn salvaged(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Put { id, .. } => {
+                self.bound(id.0, self.met.len() - 1);
+                self.accounted.insert(id.0);
+                self.put_max = self.put_max.max(id.0);
+            }
+            Record::Delete { id, .. } => self.note_delete(*id),
+            _ => {}
+        }
+    }
+
+    /// What is left at `place`, in the damage met last, claims to be about a job.
+    pub(super) fn claimed(&mut self, place: Place, job: JobId, event: JobEvent) {
+        if let Some(met) = self.met.last_mut() {
+            met.claims.push((place, job, event));
+        }
+    }
+
+    /// Of so many bytes of the damage met last nothing is known.
+    pub(super) fn settle(&mut self, unknown_bytes: Option<u64>) {
+        if let Some(met) = self.met.last_mut() {
+            met.loss.unknown_bytes = unknown_bytes;
+        }
+    }
+
+    /// A sound record was read; `is_orphan`: of a job whose put was not seen.
+    pub(super) fn note(&mut self, record: &Record<'_>, is_orphan: bool) {
+        let is_damaged = !self.met.is_empty();
+        match record {
+            Record::Put { id, .. } => {
+                self.bound(id.0, self.met.len());
+                self.put_max = self.put_max.max(id.0);
+            }
+            // All puts before it have smaller ids, all behind it greater ones.
+            Record::Manifest { next_id, .. } => {
+                self.bound(next_id.0, self.met.len());
+                self.put_max = self.put_max.max(next_id.0.saturating_sub(1));
+                self.is_put_max_low = false;
+            }
+            Record::Update { id, .. } if is_orphan && is_damaged => {
+                self.orphans.insert(id.0);
+            }
+            Record::Delete { id, .. } if is_orphan && is_damaged => self.note_delete(*id),
+            _ => {}
+        }
+    }
+
+    fn note_delete(&mut self, id: JobId) {
+        self.accounted.insert(id.0);
+        self.orphans.remove(&id.0);
+    }
+
+    /// All puts in the first `count` damages had smaller ids than this.
+    fn bound(&mut self, id: u64, count: usize) {
+        for met in &mut self.met[self.bounded.min(count)..count] {
+            met.ids = *met.ids.start()..=id.saturating_sub(1);
+        }
+        self.bounded = self.bounded.max(count);
+    }
+
+    /// Judge everything, now that the whole log is in `index`. Returns also an id such that every
+    /// put that was read, or that what is left of it names, had a smaller one.
+    pub(super) fn judge(mut self, index: &Index) -> (Vec<Loss>, JobId) {
+        let next_id = self.next_id(index.next_id().0);
+        for met in &mut self.met[self.bounded..] {
+            let is_known = met.loss.unknown_bytes == Some(0);
+            met.loss.missing_from = (!is_known).then_some(JobId(next_id));
+        }
+        self.bound(next_id, self.met.len());
+        let met = std::mem::take(&mut self.met).into_iter();
+        (
+            met.map(|met| self.judge_one(met, index)).collect(),
+            JobId(next_id),
+        )
+    }
+
+    /// `next_id`, or more where puts behind the last sound one were lost and are named.
+    fn next_id(&self, next_id: u64) -> u64 {
+        let last = &self.met[self.bounded..];
+        let size = |met: &Met| met.loss.damage.range.map_or(0, |(_, size)| size);
+        let near = next_id..next_id.saturating_add(last.iter().map(size).sum());
+        let claims = last.iter().flat_map(|met| &met.claims);
+        let puts = claims.filter(|(_, _, event)| *event == JobEvent::Put);
+        let named = puts.map(|(_, job, _)| job.0).filter(|id| near.contains(id));
+        named.max().map_or(next_id, |id| id + 1)
+    }
+
+    fn judge_one(&self, met: Met, index: &Index) -> Loss {
+        let mut loss = met.loss;
+        let is_gone = |id: u64| !self.accounted.contains(&id) && index.get(JobId(id)).is_none();
+        let ids = gaps(met.ids.clone(), self.known(&met.ids, index).into_iter());
+        if !met.is_thinned {
+            loss.missing = ids;
+        } else if loss.unknown_bytes != Some(0) {
+            let orphans = self
+                .orphans
+                .iter()
+                .copied()
+                .filter(|id| met.ids.contains(id));
+            push_all(&mut loss.missing, orphans);
+            loss.perhaps_missing = ids;
+        }
+        for (place, job, event) in met.claims {
+            match (event, index.get(job)) {
+                (JobEvent::Put, None) if met.ids.contains(&job.0) && is_gone(job.0) => {
+                    push_all(&mut loss.missing, [job.0].into_iter());
+                }
+                (JobEvent::Update, Some(entry)) if !is_behind(entry.update, place) => {
+                    loss.older.push(job);
+                }
+                (JobEvent::Delete, Some(_)) => loss.again.push(job),
+                _ => {}
+            }
+        }
+        loss
+    }
+}
+
+impl Losses {
+    /// The ids in a range of which a put or a delete was seen, in order.
+    fn known(&self, ids: &RangeInclusive<u64>, index: &Index) -> BTreeSet<u64> {
+        if ids.is_empty() {
+            return BTreeSet::new();
+        }
+        let accounted = self.accounted.range(ids.clone()).copied();
+        accounted.chain(index.ids(ids.clone())).collect()
+    }
+}
+
+/// Whether a record at `place` is younger than one at `other`: handles are given out in order.
+fn is_behind(place: Place, other: Place) -> bool {
+    (place.file, place.offset) > (other.file, other.offset)
+}
+
+/// Add single ids to ranges, unless they are in one.
+fn push_all(ranges: &mut Vec<RangeInclusive<u64>>, ids: impl Iterator<Item = u64>) {
+    for id in ids {
+        if ranges.iter().any(|range| range.contains(&id)) {
+            continue;
+        }
+        match ranges.last_mut() {
+            Some(last) if *last.end() + 1 == id => *last = *last.start()..=id,
+            _ => ranges.push(id..=id),
+        }
+    }
+}
+
+/// What `all` has besides the `known` ids, which come in order.
+fn gaps(all: RangeInclusive<u64>, known: impl Iterator<Item = u64>) -> Vec<RangeInclusive<u64>> {
+    let mut gaps = Vec::new();
+    let mut next = *all.start();
+    for id in known {
+        if next < id {
+            gaps.push(next..=id - 1);
+        }
+        next = id + 1;
+    }
+    if next <= *all.end() {
+        gaps.push(next..=*all.end());
+    }
+    gaps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_are_what_is_not_known() {
+        assert_eq!(gaps(4..=9, [5, 6].into_iter()), [4..=4, 7..=9]);
+        assert_eq!(gaps(4..=9, [4, 9].into_iter()), [5..=8]);
+        assert_eq!(gaps(4..=5, [4, 5].into_iter()), []);
+    }
+
+    #[test]
+    fn ids_that_follow_each_other_become_a_range() {
+        let mut ranges = Vec::new();
+        push_all(&mut ranges, [3, 4, 7, 4, 8].into_iter());
+        assert_eq!(ranges, [3..=4, 7..=8]);
+    }
+}

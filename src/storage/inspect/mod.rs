@@ -1,0 +1,292 @@
+//! Looking at a log without changing it: what `bsd-wal` knows.
+//!
+//! | where | what |
+//! |---|---|
+//! | `source` | the directory, for reading only, with zeros where the disk gives nothing |
+//! | `contents` | which files are the log, and in which order |
+//! | `walk` | all of them read in order; how each ends; what is damaged |
+//! | `salvage` | sound records inside damage |
+//! | `index` | where the records are that make up each job |
+//! | `losses` | what damage means for jobs |
+//! | `jobs` | one job, read back |
+//! | `repair` | a new log of everything that survives |
+//!
+//! Files are listed, frames are read and ends are judged by what recovery itself uses: a log is
+//! intact here exactly when a server starts on it. What differs is what happens next: recovery
+//! stops at damage, this goes on past it, and past bytes that the disk does not give.
+//!
+//! Invariants: nothing below the directory is created, written, renamed or removed, but that the
+//! lock file, when there is one, is locked; memory grows with the jobs, not with their bodies nor
+//! with the log.
+
+mod contents;
+mod index;
+mod jobs;
+mod losses;
+pub mod repair;
+mod salvage;
+mod source;
+mod walk;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use self::contents::Contents;
+use self::index::Index;
+use self::losses::Losses;
+use self::source::Source;
+use self::walk::{Sink, walk};
+use super::error::OpenError;
+use super::files::Files;
+use super::format::{JobEvent, LogId, Record};
+use super::fs::{DirLock, Fs};
+use super::scan::Damage;
+use crate::types::{JobId, Place, Position};
+
+pub use self::contents::Leftover;
+pub use self::jobs::{JobRecord, JobSummary, PauseRecord};
+pub use self::losses::Loss;
+pub use self::walk::{SegmentReport, TornTail};
+
+/// Told now and then how far the reading is: bytes done, bytes in all.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+
+/// A log that was read from end to end.
+///
+/// As long as it lives it holds the directory's lock, where it could be had without writing.
+#[derive(Debug)]
+pub struct Inspection {
+    /// The directory.
+    pub dir: PathBuf,
+    /// The log's identity.
+    pub log: LogId,
+    /// The files of the log that are there, in order.
+    pub segments: Vec<SegmentReport>,
+    /// Damage to what was acknowledged, in the order of history. Empty: a server starts on the log.
+    pub losses: Vec<Loss>,
+    /// What a crash left behind the end of the log; not damage.
+    pub torn: Option<TornTail>,
+    /// The log ends with the marker of a clean stop.
+    pub clean_stop: bool,
+    /// No id from this one on was seen anywhere.
+    pub next_id: JobId,
+    /// Files of bsd's that are not part of the log's history.
+    pub leftovers: Vec<Leftover>,
+    /// Files that are not this log's.
+    pub strangers: Vec<String>,
+    /// Nobody else can have changed the log meanwhile.
+    pub is_locked: bool,
+    files: Files,
+    index: Index,
+    _lock: Option<Box<dyn DirLock>>,
+}
+
+impl Inspection {
+    /// Read the log in `dir`, every byte of it. Changes nothing.
+    ///
+    /// # Errors
+    /// When it cannot be checked: it is in use ([`OpenError::InUse`]), there is no log of this
+    /// version ([`OpenError::Foreign`]), the directory or a file cannot be opened
+    /// ([`OpenError::Io`]). Damage is not an error, nor are bytes that the disk does not give.
+    pub fn read(
+        fs: Arc<dyn Fs>,
+        dir: &Path,
+        progress: Progress<'_>,
+    ) -> Result<Inspection, OpenError> {
+        let source = Source::new(fs);
+        let lock = source.lock(dir)?;
+        let mut contents = Contents::read(&source, dir)?;
+        let mut fold = Fold {
+            index: Index::new(),
+            losses: Losses::default(),
+            progress,
+        };
+        let walked = walk(&source, dir, &mut contents, &mut fold)?;
+        let Fold { index, losses, .. } = fold;
+        let (losses, next_id) = losses.judge(&index);
+        let files = contents.files;
+        let segments = walked.segments.into_iter().map(|(handle, mut report)| {
+            report.live_bytes = files.get(handle).live();
+            report
+        });
+        Ok(Inspection {
+            dir: dir.to_owned(),
+            log: files.log(),
+            segments: segments.collect(),
+            losses,
+            torn: walked.torn,
+            clean_stop: walked.clean_stop,
+            next_id: contents.next_id.max(next_id),
+            leftovers: contents.leftovers,
+            strangers: contents.strangers,
+            is_locked: lock.is_some(),
+            files,
+            index,
+            _lock: lock,
+        })
+    }
+
+    /// Whether a server starts on the log.
+    #[must_use]
+    pub fn is_intact(&self) -> bool {
+        self.losses.is_empty()
+    }
+
+    /// Bytes of records that replay needs, and of those that it does not.
+    #[must_use]
+    pub fn live_and_dead_bytes(&self) -> (u64, u64) {
+        let sum = |bytes: fn(&SegmentReport) -> u64| self.segments.iter().map(bytes).sum();
+        (
+            sum(|segment| segment.live_bytes),
+            sum(SegmentReport::dead_bytes),
+        )
+    }
+
+    /// How many jobs there are.
+    #[must_use]
+    pub fn job_count(&self) -> usize {
+        self.index.len()
+    }
+
+    /// All jobs in the order of their ids, without bodies.
+    pub fn jobs(&self) -> impl Iterator<Item = JobSummary<'_>> {
+        self.index.iter().map(|(id, entry)| JobSummary {
+            id,
+            tube: self.index.tube(entry),
+            state: entry.state,
+            body_size: entry.body_size,
+        })
+    }
+}
+
+/// A record as it lies in the log.
+#[derive(Debug, Clone, Copy)]
+pub struct RecordPlace<'a> {
+    /// The file.
+    pub file: &'a str,
+    /// Where in history: the segment, and the offset in its file. A file that compaction wrote
+    /// counts as the first segment in it.
+    pub position: Position,
+    /// Bytes.
+    pub size: usize,
+    /// It was saved out of a damaged frame.
+    pub is_salvaged: bool,
+}
+
+/// Read the log in `dir` and hand every record to `visit`, in the order of history, until it says
+/// `false`. Takes the same memory for any log. Returns the damage that was met, without what it
+/// means for jobs.
+///
+/// # Errors
+/// Those of [`Inspection::read`].
+pub fn read_records(
+    fs: Arc<dyn Fs>,
+    dir: &Path,
+    visit: &mut dyn FnMut(RecordPlace<'_>, &Record<'_>) -> bool,
+) -> Result<Vec<Damage>, OpenError> {
+    let source = Source::new(fs);
+    let _lock = source.lock(dir)?;
+    let mut contents = Contents::read(&source, dir)?;
+    let mut pass = Pass {
+        visit,
+        is_over: false,
+        damages: Vec::new(),
+        file: (0, String::new()),
+    };
+    walk(&source, dir, &mut contents, &mut pass)?;
+    Ok(pass.damages)
+}
+
+/// Folds what is read into an index, and collects losses.
+struct Fold<'a> {
+    index: Index,
+    losses: Losses,
+    progress: Progress<'a>,
+}
+
+impl Sink for Fold<'_> {
+    fn begin_file(&mut self, compacted: bool) {
+        self.losses.begin_file(compacted);
+    }
+
+    fn record(
+        &mut self,
+        files: &mut Files,
+        place: Place,
+        record: &Record<'_>,
+        is_salvaged: bool,
+    ) -> Result<(), String> {
+        let is_orphan = record.job().is_some_and(|id| self.index.get(id).is_none());
+        match is_salvaged {
+            true => self.losses.salvaged(record),
+            false => self.losses.note(record, is_orphan),
+        }
+        self.index.fold(files, place, record)
+    }
+
+    fn damage(&mut self, damage: Damage, compacted: bool, unknown_bytes: Option<u64>) {
+        self.losses.meet(damage, compacted, unknown_bytes);
+    }
+
+    fn claim(&mut self, place: Place, job: JobId, event: JobEvent) {
+        self.losses.claimed(place, job, event);
+    }
+
+    fn settle(&mut self, unknown_bytes: Option<u64>) {
+        self.losses.settle(unknown_bytes);
+    }
+
+    fn progress(&mut self, done: u64, total: u64) {
+        (self.progress)(done, total);
+    }
+}
+
+/// Passes records on and keeps nothing.
+struct Pass<'a> {
+    visit: &'a mut dyn FnMut(RecordPlace<'_>, &Record<'_>) -> bool,
+    is_over: bool,
+    damages: Vec<Damage>,
+    /// The name of the file with this handle.
+    file: (u32, String),
+}
+
+impl Sink for Pass<'_> {
+    fn begin_file(&mut self, _: bool) {}
+
+    fn record(
+        &mut self,
+        files: &mut Files,
+        place: Place,
+        record: &Record<'_>,
+        is_salvaged: bool,
+    ) -> Result<(), String> {
+        let entry = files.get(place.file).entry;
+        if self.file.0 != place.file {
+            self.file = (place.file, entry.file_name());
+        }
+        let position = Position::new(entry.first, place.offset);
+        let size = record.size();
+        let place = RecordPlace {
+            file: &self.file.1,
+            position,
+            size,
+            is_salvaged,
+        };
+        self.is_over |= !(self.visit)(place, record);
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    fn damage(&mut self, damage: Damage, _: bool, _: Option<u64>) {
+        self.damages.push(damage);
+    }
+
+    fn claim(&mut self, _: Place, _: JobId, _: JobEvent) {}
+
+    fn settle(&mut self, _: Option<u64>) {}
+
+    fn progress(&mut self, _: u64, _: u64) {}
+}

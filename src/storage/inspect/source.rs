@@ -1,0 +1,269 @@
+//! A directory that is looked at and never changed, on a disk that may no longer give every byte.
+//!
+//! [`Source`] is a file system of which nothing can be asked that writes: whatever mode a file is
+//! opened in, it is opened for reading. Bytes that the disk refuses read as zeros, which no
+//! checksum takes for a record, and are remembered: so the reader that serves a start also reads
+//! past a bad sector, and the caller asks afterwards which bytes were made up.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::storage::error::OpenError;
+use crate::storage::fs::{DirEntry, DirLock, File, Fs, LockError, OpenMode};
+use crate::storage::lock::LOCK_NAME;
+
+/// Disks refuse bytes in units of at least this many.
+const BLOCK: u64 = 4096;
+
+/// Bytes of one file that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Hole {
+    pub(super) bytes: Range<u64>,
+    /// What the system said.
+    pub(super) cause: String,
+}
+
+/// The holes of all files, by name.
+type Holes = Arc<Mutex<BTreeMap<String, Vec<Hole>>>>;
+
+/// The directory's file system, for reading only.
+#[derive(Debug, Clone)]
+pub(super) struct Source {
+    fs: Arc<dyn Fs>,
+    holes: Holes,
+}
+
+impl Source {
+    pub(super) fn new(fs: Arc<dyn Fs>) -> Source {
+        Source {
+            fs,
+            holes: Holes::default(),
+        }
+    }
+
+    /// The bytes of a file that could not be read so far, in order.
+    pub(super) fn holes(&self, file: &str) -> Vec<Hole> {
+        lock(&self.holes).get(file).cloned().unwrap_or_default()
+    }
+
+    /// Take the directory, where that is possible without writing to it. `Ok(None)`: nobody can
+    /// tell whether it is in use.
+    pub(super) fn lock(&self, dir: &Path) -> Result<Option<Box<dyn DirLock>>, OpenError> {
+        let names = self
+            .fs
+            .read_dir(dir)
+            .map_err(|error| OpenError::io("list", dir, &error))?;
+        if !names.iter().any(|entry| entry.name == LOCK_NAME) {
+            return Ok(None);
+        }
+        match self.fs.lock_dir(dir) {
+            Ok(lock) => Ok(Some(lock)),
+            Err(LockError::Held { pid }) => Err(OpenError::InUse {
+                dir: dir.to_owned(),
+                pid,
+            }),
+            // Somebody else's directory, or a disk mounted for reading: a server could not use it
+            // either.
+            Err(LockError::Io(_)) => Ok(None),
+        }
+    }
+}
+
+fn lock(holes: &Holes) -> MutexGuard<'_, BTreeMap<String, Vec<Hole>>> {
+    holes.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn refused() -> io::Error {
+    io::ErrorKind::ReadOnlyFilesystem.into()
+}
+
+impl Fs for Source {
+    fn create_dir_all(&self, _: &Path) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn read_dir(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        self.fs.read_dir(dir)
+    }
+
+    fn open(&self, path: &Path, _: OpenMode) -> io::Result<Arc<dyn File>> {
+        let file = self.fs.open(path, OpenMode::Read)?;
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        Ok(Arc::new(SourceFile {
+            file,
+            name,
+            holes: self.holes.clone(),
+        }))
+    }
+
+    fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn remove_file(&self, _: &Path) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn sync_dir(&self, _: &Path) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
+        self.fs.lock_dir(dir)
+    }
+}
+
+/// A file of which every byte can be read: zeros where the disk gives none.
+#[derive(Debug)]
+struct SourceFile {
+    file: Arc<dyn File>,
+    name: String,
+    holes: Holes,
+}
+
+impl SourceFile {
+    /// The known hole that `offset` lies in, or where the next one begins.
+    fn known(&self, offset: u64) -> (Option<u64>, u64) {
+        let holes = lock(&self.holes);
+        let holes = holes.get(&self.name).map_or(&[][..], Vec::as_slice);
+        let inside = holes.iter().find(|hole| hole.bytes.contains(&offset));
+        let next = holes
+            .iter()
+            .map(|hole| hole.bytes.start)
+            .find(|start| *start > offset);
+        (inside.map(|hole| hole.bytes.end), next.unwrap_or(u64::MAX))
+    }
+
+    /// The disk refused bytes of the block at `offset`: it is a hole from there on.
+    fn remember(&self, offset: u64, error: &io::Error) -> io::Result<u64> {
+        let end = ((offset / BLOCK + 1) * BLOCK).min(self.file.size()?.max(offset + 1));
+        let mut holes = lock(&self.holes);
+        let holes = holes.entry(self.name.clone()).or_default();
+        match holes.iter_mut().find(|hole| hole.bytes.end == offset) {
+            Some(hole) => hole.bytes.end = end,
+            None => holes.push(Hole {
+                bytes: offset..end,
+                cause: error.to_string(),
+            }),
+        }
+        holes.sort_by_key(|hole| hole.bytes.start);
+        Ok(end)
+    }
+}
+
+impl File for SourceFile {
+    fn size(&self) -> io::Result<u64> {
+        self.file.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let (hole, next) = self.known(offset);
+        if let Some(end) = hole {
+            return Ok(zeros(buf, end - offset));
+        }
+        // What is refused is halved until a block is left: a disk takes seconds for each refusal.
+        let mut len = buf
+            .len()
+            .min(usize::try_from(next - offset).unwrap_or(usize::MAX));
+        loop {
+            match self.file.read_at(&mut buf[..len], offset) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if len as u64 <= BLOCK - offset % BLOCK => {
+                    let end = self.remember(offset, &error)?;
+                    return Ok(zeros(buf, end - offset));
+                }
+                Err(_) => len = (len / 2).max((BLOCK - offset % BLOCK) as usize),
+                read => return read,
+            }
+        }
+    }
+
+    fn write_at(&self, _: &[u8], _: u64) -> io::Result<usize> {
+        Err(refused())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn set_size(&self, _: u64) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn allocate(&self, _: u64) -> io::Result<()> {
+        Err(refused())
+    }
+}
+
+fn zeros(buf: &mut [u8], size: u64) -> usize {
+    let count = buf.len().min(usize::try_from(size).unwrap_or(usize::MAX));
+    buf[..count].fill(0);
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::SimFs;
+    use crate::storage::fs::read_exact_at;
+
+    fn source(content: &[u8]) -> (SimFs, Source) {
+        let disk = SimFs::new(1);
+        disk.write("/d/f", content).unwrap();
+        (disk.clone(), Source::new(Arc::new(disk)))
+    }
+
+    #[test]
+    fn what_the_disk_refuses_reads_as_zeros_and_is_remembered_to_the_block() {
+        let (disk, source) = source(&[7; 100_000]);
+        disk.fail_reads("/d/f", 50_000..50_010).unwrap();
+        let file = source.open(Path::new("/d/f"), OpenMode::ReadWrite).unwrap();
+        let mut bytes = vec![1; 100_000];
+        read_exact_at(&*file, &mut bytes, 0).unwrap();
+        let hole = source.holes("f").remove(0).bytes;
+        assert!(hole.contains(&50_000) && hole.contains(&50_009), "{hole:?}");
+        assert!(hole.end - hole.start <= 2 * BLOCK, "{hole:?}");
+        for (at, byte) in bytes.iter().enumerate() {
+            assert_eq!(*byte == 0, hole.contains(&(at as u64)), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn nothing_can_be_changed_through_it() {
+        let (disk, source) = source(b"abc");
+        let before = disk.operations();
+        let file = source.open(Path::new("/d/f"), OpenMode::ReadWrite).unwrap();
+        assert!(file.write_at(b"x", 0).is_err() && file.set_size(0).is_err());
+        assert!(file.sync().is_err() && file.allocate(9).is_err());
+        assert!(source.remove_file(Path::new("/d/f")).is_err());
+        assert!(source.rename(Path::new("/d/f"), Path::new("/d/g")).is_err());
+        assert!(source.create_dir_all(Path::new("/e")).is_err());
+        assert!(source.sync_dir(Path::new("/d")).is_err());
+        assert_eq!(
+            disk.operations() - before,
+            1,
+            "only the opening reached the disk"
+        );
+    }
+
+    #[test]
+    fn a_lock_is_taken_only_where_its_file_exists() {
+        let (disk, source) = source(b"");
+        assert!(source.lock(Path::new("/d")).unwrap().is_none());
+        assert_eq!(disk.names("/d").unwrap(), ["f"]);
+        disk.write("/d/lock", b"").unwrap();
+        let held = source.lock(Path::new("/d")).unwrap();
+        assert!(held.is_some());
+        assert!(matches!(
+            source.lock(Path::new("/d")),
+            Err(OpenError::InUse { .. })
+        ));
+    }
+}

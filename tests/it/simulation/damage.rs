@@ -1,0 +1,511 @@
+//! Bits that rot, and files that are missing, swapped, cut, foreign, or back from the dead.
+//!
+//! What was acknowledged and is damaged stops the start, with the file, the place and the job; and
+//! nothing on the disk is changed by that.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use bsd::engine::Engine;
+use bsd::storage::format::{Identity, LogId, SegmentHeader, segment_header};
+use bsd::storage::scan::Damage;
+use bsd::storage::sim::{Crash, OpKind};
+use bsd::storage::{OpenError, SimFs, SyncPolicy};
+use bsd::types::{JobId, Position, SegmentId};
+
+use super::driver::{DIR, Driver, Step, after_restart, options, path};
+
+const TURN: Step = Step::Turn { ms: 0 };
+
+fn put(size: usize) -> Step {
+    Step::Put {
+        tube: 1,
+        pri: 1,
+        delay: 0,
+        ttr: 1000,
+        size,
+    }
+}
+
+/// A log of several segments, one of them compacted, that went idle and was then killed.
+fn log() -> Driver {
+    let opened = Driver::begin(&SimFs::new(1), SyncPolicy::Always);
+    let mut driver = opened.unwrap_or_else(|stop| panic!("{stop}"));
+    let mut steps = Vec::new();
+    for nth in 0..34 {
+        steps.extend([put(5000), put(700), TURN, Step::Reserve { worker: 0 }]);
+        steps.extend([Step::Bury { nth: 0, pri: 2 }, TURN]);
+        if nth >= 8 {
+            steps.extend([Step::Delete { nth: 2 }, TURN]);
+        }
+    }
+    steps.push(Step::Turn { ms: 500 });
+    driver.run(&steps).unwrap_or_else(|stop| panic!("{stop}"));
+    let names = segments(&driver.fs);
+    assert!(
+        names.len() >= 3 && names.iter().any(|name| !name.ends_with(".00000")),
+        "{names:?}"
+    );
+    driver.kill();
+    driver.now = after_restart(driver.now);
+    driver
+}
+
+fn segments(fs: &SimFs) -> Vec<String> {
+    let names = fs.names(DIR).expect("the directory is there");
+    names
+        .into_iter()
+        .filter(|name| name.starts_with("segment-"))
+        .collect()
+}
+
+fn copy(driver: &Driver) -> SimFs {
+    driver.fs.crash_image(Crash::KeepAll)
+}
+
+fn contents(fs: &SimFs) -> BTreeMap<String, Vec<u8>> {
+    let names = fs.names(DIR).expect("the directory is there");
+    names
+        .into_iter()
+        .map(|name| (name.clone(), fs.read(path(&name)).unwrap_or_default()))
+        .collect()
+}
+
+/// Where the frames of a file end; behind it are zeros set aside.
+fn end(bytes: &[u8]) -> usize {
+    bytes
+        .iter()
+        .rposition(|byte| *byte != 0)
+        .map_or(0, |last| (last + 1).next_multiple_of(8))
+}
+
+/// Open a log that must not open: why not. Nothing on the disk is changed by that.
+fn refused(driver: &Driver, fs: &SimFs) -> OpenError {
+    let before = contents(fs);
+    let Err(error) = Engine::open(&options(fs, SyncPolicy::Always), driver.now) else {
+        panic!("a damaged log was opened");
+    };
+    assert!(
+        contents(fs) == before,
+        "the start that was refused changed the directory"
+    );
+    let changes = [
+        OpKind::Write,
+        OpKind::SetSize,
+        OpKind::Rename,
+        OpKind::Remove,
+        OpKind::Create,
+    ];
+    assert!(
+        fs.trace()
+            .iter()
+            .all(|operation| !changes.contains(&operation.kind))
+    );
+    error
+}
+
+fn damages(driver: &Driver, fs: &SimFs) -> Vec<Damage> {
+    match refused(driver, fs) {
+        OpenError::Damaged { damages, .. } => damages,
+        other => panic!("not called damaged: {other}"),
+    }
+}
+
+/// Open a log that must have everything.
+fn whole(driver: &Driver, fs: &SimFs) -> Driver {
+    let last = driver.history.last();
+    let opened = Driver::open(fs, SyncPolicy::Always, driver.now, &driver.history, last);
+    opened.unwrap_or_else(|stop| panic!("{stop}"))
+}
+
+/// Where the bodies are.
+fn bodies(driver: &Driver, bytes: &[u8]) -> Vec<(Range<usize>, JobId)> {
+    let mut bodies = Vec::new();
+    for (id, job) in &driver.history.now().jobs {
+        let found = bytes
+            .windows(job.body.len())
+            .position(|window| *window == *job.body);
+        bodies.extend(found.map(|at| (at..at + job.body.len(), JobId(*id))));
+    }
+    bodies
+}
+
+/// D14: a flipped bit anywhere in what was acknowledged is found, and named.
+#[test]
+fn d14_a_bit_flipped_anywhere_in_the_log_stops_the_start_and_is_named() {
+    let driver = log();
+    let names = segments(&driver.fs);
+    for (index, name) in names.iter().enumerate() {
+        let bytes = driver.fs.read(path(name)).expect("a segment");
+        let bodies = bodies(&driver, &bytes);
+        // Nothing attests the last frame of all, which is the marker and holds nothing.
+        let marker = if index + 1 == names.len() { 40 } else { 0 };
+        let until = end(&bytes) - marker;
+        let every = (0..until.min(420)).chain(until - 420..until);
+        for at in every.chain((420..until).step_by(53)) {
+            let fs = copy(&driver);
+            fs.flip_bit(path(name), at as u64 * 8 + (at as u64 * 5) % 8)
+                .expect("a bit");
+            let damages = damages(&driver, &fs);
+            let named = damages.iter().find(|damage| damage.file == *name);
+            let Some(named) = named else {
+                panic!("byte {at} of {name}: {damages:?}")
+            };
+            let (offset, size) = named.range.expect("the place is named");
+            let range = offset as usize..(offset + size) as usize;
+            assert!(range.contains(&at), "byte {at} of {name}: {named}");
+            if let Some((_, job)) = bodies.iter().find(|(body, _)| body.contains(&at)) {
+                assert_eq!(named.jobs, [*job], "byte {at} of {name}: {named}");
+            }
+        }
+    }
+}
+
+/// The marker and what is behind it: nothing acknowledged is there.
+#[test]
+fn a_bit_flipped_behind_all_that_was_acknowledged_costs_nothing() {
+    let driver = log();
+    let names = segments(&driver.fs);
+    let open = names.last().expect("there are segments");
+    let bytes = driver.fs.read(path(open)).expect("a segment");
+    let marker = end(&bytes) - 40;
+    for at in (marker..marker + 48).chain((marker + 48..bytes.len()).step_by(997)) {
+        let fs = copy(&driver);
+        fs.flip_bit(path(open), at as u64 * 8 + 3).expect("a bit");
+        let driver = whole(&driver, &fs);
+        assert!(driver.engine().recovery().torn.is_some());
+        let again = whole(&driver, &fs.crash_image(Crash::DropUnsynced));
+        assert!(
+            again.engine().recovery().torn.is_none(),
+            "a tail is cut once"
+        );
+    }
+}
+
+/// D20: a file that is missing is noticed, and named.
+#[test]
+fn d20_a_missing_segment_stops_the_start_and_is_named() {
+    let driver = log();
+    let names = segments(&driver.fs);
+    for (index, name) in names.iter().enumerate() {
+        let fs = copy(&driver);
+        fs.write(path("spare-9"), &vec![0xee; 65_536])
+            .expect("a place for it");
+        fs.write(path("compaction"), b"half")
+            .expect("a place for it");
+        fs.remove(path(name)).expect("a segment");
+        let damages = damages(&driver, &fs);
+        let segment = |name: &str| name[..name.len() - 6].to_owned();
+        assert!(
+            damages
+                .iter()
+                .any(|damage| segment(&damage.file) == segment(name)),
+            "{name}, {index} of {}: {damages:?}",
+            names.len()
+        );
+    }
+}
+
+#[test]
+fn a_sealed_segment_cut_at_any_length_stops_the_start_and_is_named() {
+    let driver = log();
+    let mut names = segments(&driver.fs);
+    names.pop();
+    for name in &names {
+        let until = driver.fs.read(path(name)).expect("a segment").len();
+        for size in (0..until).step_by(211).chain(until - 90..until) {
+            let fs = copy(&driver);
+            fs.truncate(path(name), size as u64).expect("a segment");
+            let damages = damages(&driver, &fs);
+            assert!(
+                damages.iter().any(|damage| damage.file == *name),
+                "{size}: {damages:?}"
+            );
+        }
+    }
+}
+
+/// Whatever attests the end of the open segment lies behind it and goes with it: a cut looks like
+/// a crash, but for the list at its start.
+#[test]
+fn the_open_segment_cut_at_any_length_is_damaged_or_ends_there() {
+    let driver = log();
+    let names = segments(&driver.fs);
+    let name = names.last().expect("there are segments");
+    let until = end(&driver.fs.read(path(name)).expect("a segment"));
+    for size in (0..until).step_by(37) {
+        let fs = copy(&driver);
+        fs.truncate(path(name), size as u64).expect("a segment");
+        match Engine::open(&options(&fs, SyncPolicy::Always), driver.now) {
+            Ok(engine) => assert!(engine.queue().stats().jobs.total() > 0),
+            Err(OpenError::Damaged { damages, .. }) => assert_eq!(damages[0].file, *name),
+            Err(other) => panic!("{size}: {other}"),
+        }
+    }
+    let fs = copy(&driver);
+    fs.truncate(path(name), until as u64).expect("a segment");
+    whole(&driver, &fs).assert_goes_on_working();
+}
+
+#[test]
+fn bytes_appended_to_a_sealed_segment_are_not_read() {
+    let driver = log();
+    let name = &segments(&driver.fs)[1];
+    let fs = copy(&driver);
+    let mut bytes = fs.read(path(name)).expect("a segment");
+    bytes.extend_from_within(100..6000);
+    fs.write(path(name), &bytes).expect("a segment");
+    whole(&driver, &fs).assert_goes_on_working();
+}
+
+#[test]
+fn segments_that_were_swapped_stop_the_start() {
+    let driver = log();
+    let names = segments(&driver.fs);
+    let fs = copy(&driver);
+    let (one, other) = (fs.read(path(&names[0])), fs.read(path(&names[1])));
+    fs.write(path(&names[0]), &other.expect("a segment"))
+        .expect("a segment");
+    fs.write(path(&names[1]), &one.expect("a segment"))
+        .expect("a segment");
+    let damages = damages(&driver, &fs);
+    for name in &names[..2] {
+        assert!(
+            damages.iter().any(|damage| damage.file == *name),
+            "{damages:?}"
+        );
+    }
+}
+
+/// The log does not need it, so it is nobody's loss; and it is not ours to remove.
+#[test]
+fn a_segment_duplicated_under_another_number_is_named_and_left_alone() {
+    let driver = log();
+    let names = segments(&driver.fs);
+    for name in &names {
+        for copy_name in ["segment-0000000099.00000", "segment-0000000001.00007"] {
+            let fs = copy(&driver);
+            let bytes = fs.read(path(name)).expect("a segment");
+            fs.write(path(copy_name), &bytes).expect("a place for it");
+            let engine = Engine::open(&options(&fs, SyncPolicy::Always), driver.now)
+                .unwrap_or_else(|error| panic!("{name} as {copy_name}: {error}"));
+            assert_eq!(engine.recovery().strangers, [copy_name]);
+            assert!(fs.read(path(copy_name)).is_ok_and(|left| left == bytes));
+        }
+    }
+}
+
+/// A removal that the disk forgot: the file is not part of the log any more, and goes again.
+#[test]
+fn a_removed_segment_that_comes_back_changes_nothing() {
+    let driver = log();
+    let fs = copy(&driver);
+    let old = "segment-0000000001.00000";
+    assert!(
+        !segments(&fs).iter().any(|name| name == old),
+        "it was compacted"
+    );
+    let source = driver.fs.clone();
+    source.resurrect(path(old)).expect("it was there");
+    let bytes = source.read(path(old)).expect("it is there again");
+    fs.write(path(old), &bytes).expect("a place for it");
+    let driver = whole(&driver, &fs);
+    assert!(!segments(&driver.fs).iter().any(|name| name == old));
+    driver.assert_goes_on_working();
+}
+
+/// D32: what interrupted work leaves behind is recognised and cleared, or used.
+#[test]
+fn d32_leftovers_of_interrupted_work_are_cleared_and_strangers_left_alone() {
+    let driver = log();
+    let fs = copy(&driver);
+    let strangers = ["notes.txt", "segment-1", "segment-0000000001.1", "binlog.1"];
+    for name in strangers.iter().chain(&["compaction", "spare-7"]) {
+        fs.write(path(name), b"something").expect("a place for it");
+    }
+    fs.write(path("spare-9"), &vec![0xee; 80_000])
+        .expect("a place for it");
+    let driver = whole(&driver, &fs);
+    let mut expected = strangers.to_vec();
+    expected.sort_unstable();
+    assert_eq!(driver.engine().recovery().strangers, expected);
+    let names = fs.names(DIR).expect("the directory is there");
+    assert!(
+        strangers
+            .iter()
+            .all(|name| names.iter().any(|other| other == name))
+    );
+    assert!(
+        !names
+            .iter()
+            .any(|name| name == "compaction" || name == "spare-7")
+    );
+    driver.assert_goes_on_working();
+}
+
+/// Space set aside by an earlier start may hold anything. What is behind a log's end is zeros.
+#[test]
+fn a_spare_that_holds_garbage_does_not_make_every_end_a_torn_one() {
+    let driver = log();
+    let fs = copy(&driver);
+    for name in fs.names(DIR).expect("the directory is there") {
+        if name.starts_with("spare-") {
+            fs.remove(path(name)).expect("a spare");
+        }
+    }
+    fs.write(path("spare-9"), &vec![0xee; 65_536])
+        .expect("a place for it");
+    let mut driver = whole(&driver, &fs);
+    let before = segments(&fs).len();
+    while segments(&fs).len() == before {
+        driver
+            .run(&[put(6000), TURN])
+            .unwrap_or_else(|stop| panic!("{stop}"));
+    }
+    driver.kill();
+    driver.now = after_restart(driver.now);
+    let again = whole(&driver, &fs.crash_image(Crash::KeepAll));
+    assert_eq!(again.engine().recovery().torn, None);
+}
+
+fn header(log: u8, segment: u32) -> SegmentHeader {
+    let (first, last) = (SegmentId(segment), SegmentId(segment));
+    SegmentHeader {
+        identity: Identity {
+            log: LogId([log; 16]),
+            first,
+            last,
+            generation: 0,
+        },
+        compacted: false,
+        filtered_at: Position::ZERO,
+        created_wall_ns: 0,
+    }
+}
+
+/// D19: a file of another version is not touched, whatever it holds.
+#[test]
+fn d19_a_segment_of_a_newer_version_is_refused_and_left_alone() {
+    let driver = log();
+    let name = &segments(&driver.fs)[1];
+    let fs = copy(&driver);
+    let mut bytes = fs.read(path(name)).expect("a segment");
+    bytes[segment_header::VERSION] = 2;
+    let crc = crc32(&bytes[..segment_header::CRC]);
+    bytes[segment_header::CRC..segment_header::SIZE].copy_from_slice(&crc.to_le_bytes());
+    fs.write(path(name), &bytes).expect("a segment");
+    match refused(&driver, &fs) {
+        OpenError::Foreign { path: at, what } => {
+            assert_eq!(at, path(name));
+            assert!(what.contains("version 2"), "{what}");
+        }
+        other => panic!("{other}"),
+    }
+}
+
+fn crc32(bytes: &[u8]) -> u32 {
+    let mut crc = !0u32;
+    for byte in bytes {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg());
+        }
+    }
+    !crc
+}
+
+/// Segments of two logs: which of them is meant is not for a program to guess.
+#[test]
+fn segments_of_another_log_stop_the_start_however_many_they_are() {
+    let driver = log();
+    for foreign in [1, 2, 3, 9] {
+        let fs = copy(&driver);
+        for segment in 0..foreign {
+            let name = format!("segment-{:010}.00000", 200 + segment);
+            fs.write(path(name), &header(8, 200 + segment).encode())
+                .expect("a place for it");
+        }
+        match refused(&driver, &fs) {
+            OpenError::Foreign { what, .. } => {
+                assert!(what.contains("segment-0000000200.00000"), "{what}");
+            }
+            other => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn a_segment_that_cannot_be_read_is_an_error_of_the_disk_and_not_damage() {
+    let driver = log();
+    for name in segments(&driver.fs) {
+        let fs = copy(&driver);
+        fs.fail_reads(path(&name), 0..70_000).expect("a segment");
+        match refused(&driver, &fs) {
+            OpenError::Io(error) => assert_eq!(error.path, path(&name)),
+            other => panic!("{other}"),
+        }
+        fs.heal_reads(path(&name)).expect("a segment");
+        whole(&driver, &fs);
+    }
+}
+
+/// A write that was reported done and is not there, or landed elsewhere in the file.
+#[test]
+fn writes_that_were_lost_or_misdirected_are_found_when_later_ones_tell_of_them() {
+    use bsd::storage::sim::{Effect, Fault};
+    let elsewhere = Effect::Misdirect {
+        path: path("segment-0000000001.00000"),
+        offset: 300,
+    };
+    for effect in [Effect::Lose, elsewhere] {
+        let opened = Driver::begin(&SimFs::new(1), SyncPolicy::Always);
+        let mut driver = opened.unwrap_or_else(|stop| panic!("{stop}"));
+        let some = [put(900), TURN, put(900), TURN];
+        driver.run(&some).unwrap_or_else(|stop| panic!("{stop}"));
+        driver.fs.inject(Fault::new(OpKind::Write, effect.clone()));
+        driver.run(&some).unwrap_or_else(|stop| panic!("{stop}"));
+        driver.kill();
+        let fs = copy(&driver);
+        let damages = damages(&driver, &fs);
+        assert_eq!(damages[0].file, "segment-0000000001.00000", "{effect:?}");
+    }
+}
+
+/// P3: a body that rots while the server runs is not served, and takes only its own job out.
+#[test]
+fn a_body_that_rots_under_a_running_server_is_not_served_and_not_copied() {
+    let mut driver = log();
+    let fs = copy(&driver);
+    driver = whole(&driver, &fs);
+    driver.is_faulty = true;
+    let name = &segments(&fs)[0];
+    let bytes = fs.read(path(name)).expect("a segment");
+    let (range, job) = bodies(&driver, &bytes).remove(0);
+    fs.flip_bit(path(name), range.start as u64 * 8)
+        .expect("a bit");
+    let nth = driver
+        .history
+        .now()
+        .jobs
+        .keys()
+        .position(|id| *id == job.0)
+        .expect("it is alive");
+    driver
+        .run(&[Step::Peek { nth }, TURN])
+        .unwrap_or_else(|stop| panic!("{stop}"));
+    // Compaction of its segment stops at it and changes nothing; the damage is not laundered.
+    let steps: Vec<Step> = (0..60)
+        .flat_map(|_| [put(4000), Step::Delete { nth: 30 }, TURN])
+        .collect();
+    driver.run(&steps).unwrap_or_else(|stop| panic!("{stop}"));
+    assert!(
+        segments(&fs).contains(name),
+        "the segment is still as it was"
+    );
+    driver.kill();
+    let damages = damages(&driver, &fs.crash_image(Crash::KeepAll));
+    assert_eq!(
+        (damages[0].file.as_str(), &damages[0].jobs[..]),
+        (name.as_str(), &[job][..])
+    );
+}
