@@ -1,4 +1,4 @@
-//! The open log: append, commit, rotate, read back.
+//! The open log: append, commit, sync, read back. (`room` and `rotate` are the rest of it.)
 //!
 //! Records go into a frame in memory; a commit writes the frame and makes it durable as the policy
 //! says. One frame, one write, one sync, for however many commands a turn of the loop brought.
@@ -11,36 +11,21 @@
 //!   before it is durable before a frame in it says so.
 //! * After the first failure every call fails: nothing is written, synced or acknowledged.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::error::{OpenError, StoreError, is_full};
 use super::files::Files;
-use super::format::{
-    EMPTY_FRAME_SIZE, Entries, Entry, FRAME_OVERHEAD_MAX, FrameBuilder, FrameKind, Identity, LogId,
-    Record, SegmentHeader, entry, frame_size, manifest, put_size, segment_header,
-};
-use super::fs::{DirLock, File, Fs, read_exact_at, write_all_at};
+use super::format::{FRAME_OVERHEAD_MAX, FrameBuilder, FrameKind, LogId, Record, put_size};
+use super::fs::{DirLock, Fs, read_exact_at, write_all_at};
 use super::hot::Hot;
 use super::maintain::Maintenance;
-use super::space::{SEGMENT_SIZE_MIN, Spare, Spares};
+use super::space::Spares;
 use super::sync::{SyncPolicy, SyncThread, Waker};
 use crate::types::{JobId, Place, Position, SegmentId};
 
 /// A frame that has grown to this many bytes is written before the turn ends.
 const FRAME_SIZE_MAX: u64 = 1 << 20;
-/// What a job may need of the log after its put, frames included: a delete and an update, each in
-/// a frame of its own.
-const AFTERLIFE_SIZE: u64 = 160;
-/// What of it the delete needs.
-const DELETE_SIZE: u64 = 64;
-/// So much is set aside however few jobs there are: enough to go on in while the open segment is
-/// compacted.
-const FLOOR_MIN: u64 = 2 * SEGMENT_SIZE_MIN as u64;
-/// The first segment of a log is this much smaller than the others, so that a small queue is small
-/// on the disk and a first start is quick.
-const FIRST_SEGMENT_DIVISOR: u32 = 16;
 
 /// A disk whose syncs take longer than this, in nanoseconds, is not waited for.
 const SLOW_SYNC_NS: i64 = 1_000_000;
@@ -144,7 +129,7 @@ pub struct Log {
     pub(crate) files: Files,
     pub(crate) active: Active,
     pub(crate) spares: Spares,
-    frame: FrameBuilder,
+    pub(super) frame: FrameBuilder,
     hot: Hot,
     scratch: Vec<u8>,
     /// Replies wait for this position: the end of the last record that a reply depends on.
@@ -160,15 +145,15 @@ pub struct Log {
     /// Ids from this one on have not been used.
     pub(crate) next_id: JobId,
     /// Jobs that are alive, for the space they may need.
-    live_jobs: u64,
+    pub(super) live_jobs: u64,
     /// Bytes of their records and of those of their states.
     live_bytes: u64,
-    sync_thread: Option<SyncThread>,
+    pub(super) sync_thread: Option<SyncThread>,
     /// Hand syncs over to the thread although replies wait for them: the disk is slow.
     pub(crate) sync_beside: bool,
     pub(crate) maintenance: Maintenance,
     /// Numbers that no new segment may have.
-    taken: Vec<SegmentId>,
+    pub(super) taken: Vec<SegmentId>,
     failed: Option<StoreError>,
     /// Records appended by this process.
     pub(crate) records_written: u64,
@@ -372,7 +357,7 @@ impl Log {
     }
 
     /// One write at the end of the open segment.
-    fn write_at_end(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+    pub(super) fn write_at_end(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         let handle = self.active.handle;
         let file = self.files.get(handle);
         let at = file.entry.end;
@@ -407,231 +392,6 @@ impl Log {
             false => entry.end + self.frame.bytes().len() as u32,
         };
         Position::new(entry.first, offset)
-    }
-
-    /// Bytes that the open segment has left, the frame being built and the seal apart.
-    pub(crate) fn left(&self) -> u64 {
-        let end = u64::from(self.files.get(self.active.handle).entry.end);
-        let used = end + self.frame.size() + EMPTY_FRAME_SIZE as u64;
-        u64::from(self.active.capacity).saturating_sub(used)
-    }
-
-    fn fits(&self, size: u64) -> bool {
-        size + FRAME_OVERHEAD_MAX as u64 <= self.left()
-    }
-
-    /// Bytes for records that a spare of `size` bytes has once it is a segment.
-    fn usable(&self, size: u32) -> u64 {
-        u64::from(size).saturating_sub(self.segment_cost())
-    }
-
-    /// What a segment needs for itself.
-    fn segment_cost(&self) -> u64 {
-        let manifest = (manifest::SIZE + (self.files.len() + 1) * entry::SIZE) as u64;
-        segment_header::SIZE as u64
-            + frame_size(manifest)
-            + (EMPTY_FRAME_SIZE + FRAME_OVERHEAD_MAX) as u64
-    }
-
-    /// What has to stay free behind a record of this purpose.
-    pub(crate) fn floor(&self, purpose: Purpose) -> u64 {
-        let afterlife = (self.live_jobs + 1) * AFTERLIFE_SIZE;
-        // Long before all jobs are gone compaction gives space back.
-        let enough = u64::from(self.options.segment_size).max(self.maintenance.sealed_bytes / 8);
-        let floor = afterlife.max(FLOOR_MIN.min(enough / 2)).min(enough);
-        match purpose {
-            Purpose::Put => floor,
-            Purpose::Update | Purpose::Counters => floor * DELETE_SIZE / AFTERLIFE_SIZE,
-            Purpose::Delete => 0,
-        }
-    }
-
-    /// See to it that a record of `size` bytes has room, and that enough is left behind it. Says
-    /// whether it has.
-    fn make_room(&mut self, size: u64, purpose: Purpose) -> Result<bool, StoreError> {
-        let has_room = self.find_room(size, purpose)?;
-        if purpose == Purpose::Put || !has_room {
-            self.maintenance.note_room(has_room);
-        }
-        Ok(has_room)
-    }
-
-    fn find_room(&mut self, size: u64, purpose: Purpose) -> Result<bool, StoreError> {
-        let need = size + FRAME_OVERHEAD_MAX as u64;
-        let floor = self.floor(purpose);
-        let will_compact = self.files.len() > 1 || need > self.left();
-        if will_compact && !self.keep_room_to_compact()? && purpose == Purpose::Put {
-            return Ok(false);
-        }
-        loop {
-            let left = self.left();
-            let here = if need <= left { left } else { 0 };
-            let spares = || {
-                self.spares
-                    .segments
-                    .iter()
-                    .map(|spare| self.usable(spare.size))
-            };
-            let fits = need <= left || spares().any(|usable| need <= usable);
-            if fits && here + spares().sum::<u64>() >= need + floor {
-                return Ok(true);
-            }
-            let size_min = (need + self.segment_cost()).max(u64::from(SEGMENT_SIZE_MIN));
-            let Ok(size_min) = u32::try_from(size_min) else {
-                return Ok(false);
-            };
-            let size = self.options.segment_size.max(size_min);
-            match self.reserve(size, size_min)? {
-                Some(spare) => self.spares.segments.push(spare),
-                None => return Ok(false),
-            }
-        }
-    }
-
-    /// Set space aside; `None`: the disk is full.
-    pub(crate) fn reserve(
-        &mut self,
-        size: u32,
-        size_min: u32,
-    ) -> Result<Option<Spare>, StoreError> {
-        self.spares
-            .reserve(size, size_min)
-            .map_err(|error| self.fail(error))
-    }
-
-    /// Bytes for records that are set aside: in the open segment, and in those to come.
-    pub(crate) fn aside(&self) -> u64 {
-        let spares = self
-            .spares
-            .segments
-            .iter()
-            .map(|spare| self.usable(spare.size));
-        self.left() + spares.sum::<u64>()
-    }
-
-    /// Go on in a new segment that has room for a record of `size` bytes. `Ok(false)`: the disk is
-    /// full, and the log stays where it is.
-    pub(crate) fn rotate(&mut self, size: u64, wall_ns: u64) -> Result<bool, StoreError> {
-        let need = size + FRAME_OVERHEAD_MAX as u64;
-        let fits = |spare: &Spare| need <= self.usable(spare.size);
-        let Some(index) = self.spares.segments.iter().position(fits) else {
-            return Ok(false);
-        };
-        let spare = self.spares.segments.remove(index);
-        // How long the old segment's last frames will be is known before they are written: the
-        // new segment's manifest can say where it ends.
-        let old = self.files.get(self.active.handle);
-        let (old_seed, old_file, old_entry) = (old.seed, old.file.clone(), old.entry);
-        let seal_at = old_entry.end + self.frame.size() as u32;
-        let mut entries = self.entries();
-        if let Some(last) = entries.last_mut() {
-            last.end = seal_at + EMPTY_FRAME_SIZE as u32;
-        }
-        let segment = self.next_segment(old_entry.first)?;
-        let (entry, file, previous) = match self.create_segment(&spare, segment, &entries, wall_ns)
-        {
-            Ok(made) => made,
-            Err(NotBegun {
-                error,
-                path,
-                is_nameless: true,
-            }) if is_full(&error) => {
-                tracing::warn!("no room to begin {}: {error}", path.display());
-                self.spares.discard(spare);
-                return Ok(false);
-            }
-            Err(NotBegun { error, path, .. }) => {
-                return Err(self.fail(StoreError::new("begin the segment", &path, &error)));
-            }
-        };
-
-        if !self.frame.is_empty() {
-            self.write_frame(FrameKind::Data)?;
-        }
-        let mut seal = FrameBuilder::default();
-        seal.begin(Vec::new(), old_seed, seal_at);
-        let (seal, _) = seal.finish(FrameKind::Seal, self.durable, self.active.previous);
-        self.write_at_end(&seal)?;
-        if let Err(error) =
-            old_file.set_size(u64::from(self.files.get(self.active.handle).entry.end))
-        {
-            let path = self.dir.join(old_entry.file_name());
-            return Err(self.fail(StoreError::new("cut", &path, &error)));
-        }
-        match (&mut self.sync_thread, self.options.sync) {
-            (Some(thread), SyncPolicy::Interval(_) | SyncPolicy::Never) => {
-                thread.request(old_file, self.written);
-            }
-            _ => self.sync_now()?,
-        }
-
-        let handle = self.files.add(entry, false, Position::ZERO, file);
-        self.files.list(handle);
-        self.active = Active {
-            handle,
-            capacity: spare.size,
-            previous,
-        };
-        let old_is_durable = self.durable == self.written;
-        self.written = Position::new(segment, entry.end);
-        if old_is_durable {
-            self.durable = self.written;
-        }
-        Ok(true)
-    }
-
-    /// The number of the next segment: one that no file has, whoever's it is.
-    fn next_segment(&mut self, last: SegmentId) -> Result<SegmentId, StoreError> {
-        let mut number = last;
-        loop {
-            let Some(next) = number.0.checked_add(1) else {
-                let error = io::Error::other("no segment number is left");
-                let dir = self.dir.clone();
-                return Err(self.fail(StoreError::new("begin another segment in", &dir, &error)));
-            };
-            number = SegmentId(next);
-            if !self.taken.contains(&number) {
-                return Ok(number);
-            }
-        }
-    }
-
-    /// The entries of all files, in order.
-    fn entries(&self) -> Vec<Entry> {
-        self.files
-            .in_order()
-            .map(|handle| self.files.get(handle).entry)
-            .collect()
-    }
-
-    /// Turn a spare into a segment: header and manifest, durable, before it gets its name.
-    fn create_segment(
-        &self,
-        spare: &Spare,
-        segment: SegmentId,
-        entries: &[Entry],
-        wall_ns: u64,
-    ) -> Result<(Entry, Arc<dyn File>, u32), NotBegun> {
-        let new = NewSegment {
-            identity: Identity {
-                log: self.files.log(),
-                first: segment,
-                last: segment,
-                generation: 0,
-            },
-            entries,
-            next_id: self.next_id,
-            durable: self.durable,
-            wall_ns,
-        };
-        let (end, checksum) = new.create(&*self.fs, &self.dir, spare)?;
-        let entry = Entry {
-            first: segment,
-            last: segment,
-            generation: 0,
-            end,
-        };
-        Ok((entry, spare.file.clone(), checksum))
     }
 
     /// The body of the job `id`, whose put record lies at `place`; checked, unless it has not left
@@ -851,101 +611,4 @@ impl Log {
     pub(crate) fn fail(&mut self, error: StoreError) -> StoreError {
         self.failed.get_or_insert(error).clone()
     }
-}
-
-/// Everything that goes into a segment before it gets its name.
-pub(crate) struct NewSegment<'a> {
-    pub(crate) identity: Identity,
-    pub(crate) entries: &'a [Entry],
-    pub(crate) next_id: JobId,
-    pub(crate) durable: Position,
-    pub(crate) wall_ns: u64,
-}
-
-impl NewSegment<'_> {
-    /// Write header and manifest into `spare`, make them durable, and give it its name. Returns
-    /// where the first frame of records goes, and the manifest frame's checksum.
-    pub(crate) fn create(
-        &self,
-        fs: &dyn Fs,
-        dir: &Path,
-        spare: &Spare,
-    ) -> Result<(u32, u32), NotBegun> {
-        let header = SegmentHeader {
-            identity: self.identity,
-            compacted: false,
-            filtered_at: Position::ZERO,
-            created_wall_ns: self.wall_ns,
-        };
-        let mut frame = FrameBuilder::default();
-        frame.begin(
-            Vec::new(),
-            self.identity.seed(),
-            segment_header::SIZE as u32,
-        );
-        let entries = Entries::List(self.entries);
-        frame.push(&Record::Manifest {
-            next_id: self.next_id,
-            entries,
-        });
-        let (frame, checksum) = frame.finish(FrameKind::Data, self.durable, 0);
-        let mut bytes = header.encode().to_vec();
-        bytes.extend_from_slice(&frame);
-        let end = bytes.len() as u32;
-        let path = dir.join(self.identity.file_name());
-        if let Err(error) = write_start(spare, &bytes) {
-            return Err(NotBegun {
-                error,
-                path,
-                is_nameless: true,
-            });
-        }
-        let named = spare
-            .file
-            .sync()
-            .and_then(|()| fs.rename(&spare.path, &path))
-            .and_then(|()| fs.sync_dir(dir));
-        match named {
-            Ok(()) => Ok((end, checksum)),
-            Err(error) => Err(NotBegun {
-                error,
-                path,
-                is_nameless: false,
-            }),
-        }
-    }
-}
-
-/// Write the first bytes of a spare. On storage that copies on write, and is full, there is room
-/// for them only when the space set aside is given up, and set aside again as far as possible.
-fn write_start(spare: &Spare, bytes: &[u8]) -> io::Result<()> {
-    match write_all_at(&*spare.file, bytes, 0) {
-        Err(error) if is_full(&error) => {
-            spare.file.set_size(0)?;
-            write_all_at(&*spare.file, bytes, 0)?;
-            match spare.file.allocate(spare.size.into()) {
-                Err(error) if !is_full(&error) => Err(error),
-                _ => Ok(()),
-            }
-        }
-        written => written,
-    }
-}
-
-/// A segment could not be begun.
-pub(crate) struct NotBegun {
-    pub(crate) error: io::Error,
-    /// Its name.
-    pub(crate) path: PathBuf,
-    /// It certainly has no name, and no sync has failed: the spare can be used again, and the log
-    /// can go on where it is. A segment that may have a name, on the disk or after a crash, says
-    /// where the one before it ends: nothing may be written there any more.
-    is_nameless: bool,
-}
-
-/// The size of a log's first segment.
-pub(crate) fn first_segment_size(segment_size: u32) -> u32 {
-    (segment_size / FIRST_SEGMENT_DIVISOR)
-        .max(1 << 20)
-        .min(segment_size)
 }

@@ -5,7 +5,9 @@
 //! | `format` | the bytes: the only place that knows an offset |
 //! | `scan` | the one reader of segments, and what the end of one means |
 //! | `recover` | opening a log: what a crash may have left, and going on from there |
-//! | `log` | the open log: append, commit, rotate, read back |
+//! | `log` | the open log: append, commit, sync, read back |
+//! | `room` | how much has to stay free behind a record |
+//! | `rotate` | going on in a new segment |
 //! | `sync` | when what was written becomes durable |
 //! | `files` | the files of an open log, and how much of each is alive |
 //! | `compact` | rewriting files so that only what is alive is left |
@@ -30,6 +32,8 @@ mod lock;
 mod log;
 mod maintain;
 mod recover;
+mod room;
+mod rotate;
 pub mod scan;
 pub mod sim;
 mod space;

@@ -170,12 +170,21 @@ impl Wire {
         self.input.drain(..self.start);
         self.start = 0;
         let mut arrived = [0; READ_SIZE];
-        let size = match &mut self.stream {
-            Stream::Tcp(stream) => stream.read(&mut arrived),
-            Stream::Unix(stream) => stream.read(&mut arrived),
-        }?;
-        self.input.extend_from_slice(&arrived[..size]);
-        Ok(size)
+        loop {
+            let read = match &mut self.stream {
+                Stream::Tcp(stream) => stream.read(&mut arrived),
+                Stream::Unix(stream) => stream.read(&mut arrived),
+            };
+            match read {
+                // A read with a timeout is interrupted when the machine is paused.
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                other => {
+                    let size = other?;
+                    self.input.extend_from_slice(&arrived[..size]);
+                    return Ok(size);
+                }
+            }
+        }
     }
 }
 
