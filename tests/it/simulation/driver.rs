@@ -347,6 +347,10 @@ impl Driver {
 
     /// The first state that a power cut may leave.
     pub(super) fn least_durable(&self) -> usize {
+        // What was acknowledged counts, not what the log believes of itself.
+        if self.setup.sync == SyncPolicy::Always {
+            return self.least_acknowledged();
+        }
         let log = self.engine.as_ref().and_then(Engine::log);
         log.map_or(self.least, |log| self.history.acknowledged(log.durable()))
     }
