@@ -152,6 +152,8 @@ pub struct Engine {
     sync_ns: i64,
     /// `tick` has more to do at once.
     is_busy: bool,
+    /// So many reservations of clients that leave end at once before the next tick.
+    releases_left: usize,
     /// Reused from tick to tick.
     ended: Vec<(ClientId, WaitEnd)>,
     /// Reused from document to document.
@@ -230,6 +232,7 @@ impl Engine {
             written_at: now.mono,
             sync_ns: 0,
             is_busy: false,
+            releases_left: upkeep::TIMERS_A_TICK,
             ended: Vec::new(),
             document: Vec::new(),
             failed: None,
@@ -262,12 +265,13 @@ impl Engine {
         self.queue.connect()
     }
 
-    /// The session ends. Its reservations become ready again, by slices, in [`Engine::tick`].
+    /// The session ends. Its reservations become ready again, at once if they are not many, else
+    /// by slices in [`Engine::tick`].
     pub fn disconnect(&mut self, client: ClientId, now: Now) {
         for kick in &mut self.kicks {
             kick.forget(client);
         }
-        self.queue.disconnect(client, now.mono);
+        self.releases_left -= self.queue.disconnect(client, now.mono, self.releases_left);
         self.is_busy = true;
     }
 

@@ -11,7 +11,7 @@ use crate::types::{Change, Now, Place, Time};
 use super::pauses::Pauses;
 
 /// So many timers are dealt with in one call.
-const TIMERS_A_TICK: usize = 256;
+pub(super) const TIMERS_A_TICK: usize = 256;
 /// So many waiting clients are served in one call.
 const SERVED_A_TICK: usize = 256;
 /// Counters are logged so many nanoseconds after they changed …
@@ -48,6 +48,7 @@ impl Engine {
         self.end_pauses(now)?;
         self.log_counters_when_due(now)?;
         let more_upkeep = self.keep_log(now)?;
+        self.releases_left = TIMERS_A_TICK;
         self.is_busy = !kicked || more_timers || !served || more_upkeep;
         Ok(())
     }

@@ -6,8 +6,8 @@
 //! served first, in whichever tube a job turns up. While a client waits its watch list stays as it
 //! is, and no job that it could have had is left to others that came later.
 //!
-//! A client that disconnects with reservations stays as a ghost, unknown to everybody, until the
-//! timers have made its jobs ready again, a few at a time.
+//! A client that disconnects with many reservations stays as a ghost, unknown to everybody, until
+//! the timers have made its jobs ready again, a few at a time.
 
 use std::sync::Arc;
 
@@ -98,12 +98,13 @@ impl Queue {
         ClientId(client.index())
     }
 
-    /// The client is gone. Its reservations end in order of their deadlines, in [`Queue::tick`];
-    /// until then they count as reserved, by nobody.
+    /// The client is gone. Its reservations end in order of their deadlines: at most `budget` of
+    /// them now, the rest in [`Queue::tick`]; until then they count as reserved, by nobody. Returns
+    /// how many ended.
     ///
     /// # Panics
     /// If there is no such client, as all methods that take one.
-    pub fn disconnect(&mut self, id: ClientId, now: Time) {
+    pub fn disconnect(&mut self, id: ClientId, now: Time, budget: usize) -> usize {
         self.stop_waiting(id);
         let handle = self.client_handle(id);
         self.leave_tubes(handle, now);
@@ -112,12 +113,14 @@ impl Queue {
         self.connections -= 1;
         self.producers -= u64::from(client.is_producer);
         self.workers -= u64::from(client.is_worker);
-        if client.reserved.is_empty() {
-            self.clients.remove(handle);
-            return;
-        }
         self.reschedule(handle);
-        self.ghosts.push_back(handle);
+        let ended = (0..budget).take_while(|_| self.release_first(handle, now));
+        let ended = ended.count();
+        match self.clients[handle].reserved.is_empty() {
+            true => drop(self.clients.remove(handle)),
+            false => self.ghosts.push_back(handle),
+        }
+        ended
     }
 
     /// In the order in which beanstalkd does it, because that shows in `list-tubes`.
@@ -442,14 +445,21 @@ impl Queue {
         let Some(ghost) = self.ghosts.front().copied() else {
             return false;
         };
-        if let Some((_, job)) = self.clients[ghost].reserved.first() {
-            self.return_to_ready(job, now);
-        }
+        self.release_first(ghost, now);
         if self.clients[ghost].reserved.is_empty() {
             self.ghosts.pop_front();
             self.clients.remove(ghost);
         }
         true
+    }
+
+    /// Makes the client's first reserved job ready; `false` without one.
+    fn release_first(&mut self, client: Handle<Client>, now: Time) -> bool {
+        let first = self.clients[client].reserved.first();
+        if let Some((_, job)) = first {
+            self.return_to_ready(job, now);
+        }
+        first.is_some()
     }
 
     /// Ends the wait of a client whose time has come, or its first reservation. `false` if that has
@@ -591,7 +601,7 @@ mod tests {
         assert_eq!(f.queue.stats().waiting, 2);
         assert!(f.queue.stop_waiting(bored));
         assert!(!f.queue.stop_waiting(bored));
-        f.queue.disconnect(gone, at(0));
+        f.queue.disconnect(gone, at(0), 0);
         let producer = f.queue.connect();
         f.put(producer, 5, 0);
         assert_eq!(f.queue.next_match(), None);
@@ -658,7 +668,7 @@ mod tests {
             (stats.connections, stats.producers, stats.workers),
             (1, 1, 1)
         );
-        f.queue.disconnect(client, at(0));
+        f.queue.disconnect(client, at(0), 0);
         let stats = f.queue.stats();
         assert_eq!(
             (stats.connections, stats.producers, stats.workers),
@@ -675,7 +685,7 @@ mod tests {
         let client = f.queue.connect();
         let job = f.put(client, 5, 0);
         f.queue.reserve(client, job, at(0));
-        f.queue.disconnect(client, at(0));
+        f.queue.disconnect(client, at(0), 0);
         let other = f.queue.connect();
         assert_ne!(other, client);
         assert_eq!(f.queue.job(job).unwrap().reserver, None);

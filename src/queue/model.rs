@@ -254,16 +254,22 @@ impl Model {
         );
     }
 
-    pub(super) fn disconnect(&mut self, id: ClientId, now: Time) {
+    pub(super) fn disconnect(&mut self, id: ClientId, now: Time, budget: usize) -> usize {
         while let Some(client) = self.clients.get_mut(&id).filter(|c| !c.watched.is_empty()) {
             client.watched.swap_remove(0);
             self.tidy(now);
         }
         self.clients.remove(&id);
         self.tidy(now);
+        let mut ended = 0;
+        while let Some((_, job)) = self.first_reserved(id).filter(|_| ended < budget) {
+            self.make_ready(job);
+            ended += 1;
+        }
         if self.first_reserved(id).is_some() {
             self.ghosts.push_back(id);
         }
+        ended
     }
 
     pub(super) fn reserve(&mut self, client: ClientId, id: JobId, now: Time) {

@@ -157,8 +157,11 @@ impl Run {
             .filter(|_| self.model.clients.len() > 4);
         match leaver {
             Some(client) => {
-                self.queue.disconnect(client, now);
-                self.model.disconnect(client, now);
+                let budget = self.below(3) as usize;
+                assert_eq!(
+                    self.queue.disconnect(client, now, budget),
+                    self.model.disconnect(client, now, budget)
+                );
             }
             None => {
                 let client = self.queue.connect();
@@ -501,7 +504,7 @@ impl Run {
         while replayed.tick(self.now, 5, &mut Vec::new()) {}
         // The same, once time and the end of all sessions have done here what they did there.
         for client in self.model.clients.keys() {
-            self.queue.disconnect(*client, self.now);
+            self.queue.disconnect(*client, self.now, 1);
         }
         for (pin, _) in self.pins.drain(..) {
             self.queue.unpin(pin, self.now);

@@ -507,6 +507,6 @@ fn memory_is_what_lives_there_and_comes_back() {
 fn a_client_that_left_is_a_bug_to_name() {
     let mut f = Fixture::new();
     let client = f.queue.connect();
-    f.queue.disconnect(client, at(0));
+    f.queue.disconnect(client, at(0), 0);
     f.queue.wait(client, None);
 }

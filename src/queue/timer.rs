@@ -265,7 +265,7 @@ mod tests {
         for (second, job) in jobs.iter().rev().enumerate() {
             f.queue.reserve(client, *job, at(second as u32));
         }
-        f.queue.disconnect(client, at(6));
+        f.queue.disconnect(client, at(6), 0);
         assert_eq!(f.queue.next_deadline(), Some(Time(i64::MIN)));
         for job in jobs.iter().rev() {
             assert!(!f.queue.deletable(other, *job));
@@ -287,7 +287,7 @@ mod tests {
         for _ in 0..10 {
             f.put(client, 5, 1);
         }
-        f.queue.disconnect(client, at(0));
+        f.queue.disconnect(client, at(0), 0);
         assert!(f.queue.tick(at(2), 10, &mut Vec::new()));
         let jobs = f.queue.stats().jobs;
         assert_eq!((jobs.reserved, jobs.delayed, jobs.ready), (5, 5, 10));

@@ -42,24 +42,33 @@ const WORDS: [&str; 23] = [
     "pause-tube",
     "nonsense",
 ];
-/// Those of them that a tube's name follows.
-const TUBE_WORDS: [&str; 5] = ["stats-tube ", "use ", "watch ", "ignore ", "pause-tube"];
+/// Those of them that no id follows, but a name or a number that means the same to both servers.
+const IDLESS_WORDS: [&str; 7] = [
+    "put ",
+    "kick ",
+    "stats-tube ",
+    "use ",
+    "watch ",
+    "ignore ",
+    "pause-tube",
+];
+/// A first number here is no job's id: the same number would be another job on either server.
 const BAD_ENDS: [&str; 16] = [
     "",
     " ",
     "x",
     "-",
     " -1",
-    " 1 2 3 4 5 6",
+    " 4100000000 2 3 4 5 6",
     "\\x00",
     "\\xff",
-    " {1} {1}",
+    " 4100000000 4100000000",
     " 4294967296 1",
     " 18446744073709551616",
     " ,",
     " {y*260}",
     " {z*300}",
-    "\\t1",
+    "\\t4100000000",
     " x y",
 ];
 
@@ -234,8 +243,7 @@ impl Generator {
         let (word, end) = (self.random.pick(&WORDS), self.random.pick(&BAD_ENDS));
         let line = match self.random.below(3) {
             0 => format!("{word}{end}"),
-            // Ids differ between the servers, and would make tubes of different names.
-            1 if TUBE_WORDS.contains(&word) => format!("{word}7{end}"),
+            1 if IDLESS_WORDS.contains(&word) => format!("{word}7{end}"),
             1 => format!("{word}{}{end}", self.id(jobs)),
             _ => word[..self.random.below(word.len() as u64) as usize].to_owned() + end,
         };
