@@ -15,12 +15,14 @@
 //! | `space` | files of reserved space |
 //! | `hot` | the last frames written, kept in memory |
 //! | `inspect` | looking at a log without changing it, and writing what survives into a new one |
+//! | `build` | a new log in a new directory, all or nothing |
 //! | `fs` | the only door to files; `lock`: one process a directory |
 //! | `sim` | a simulated disk that crashes as real ones do |
 //! | `error` | what can go wrong, in words |
 //!
 //! `storage-format.md` describes the format and what is assumed of the disk.
 
+pub mod build;
 mod compact;
 mod error;
 mod files;

@@ -16,7 +16,7 @@ pub(crate) fn run(dir: &Path, output: &Path, out: &mut dyn Write) -> Result<u8, 
     let old = inspect(dir)?;
     let mut meter = Meter::start("writing");
     let now = Clock::start().now();
-    let repaired = repair::write_whole(&old, Arc::new(RealFs), output, now, &mut |done, total| {
+    let repaired = repair::write(&old, Arc::new(RealFs), output, now, &mut |done, total| {
         meter.show(done, total);
     })?;
     drop(meter);

@@ -230,19 +230,26 @@ impl Disk {
         inode
     }
 
+    /// Rename a file or a directory. What had the new name loses it: a file, or an empty directory.
     pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-        let inode = self.lookup_file(from)?;
+        let inode = self.lookup(from)?;
         let (from, to) = (self.split(from)?, self.split(to)?);
-        if self
-            .lookup_in(to.0, &to.1)
-            .is_ok_and(|inode| self.dirs.contains_key(&inode))
-        {
-            return Err(Errno::ISDIR.into());
+        match self.lookup_in(to.0, &to.1) {
+            Ok(there) if there == inode => return Ok(()),
+            Ok(there) => self.check_replaceable(inode, there)?,
+            Err(_) => {}
         }
-        if from != to {
-            self.rename_entry(inode, Some(from), Some(to));
-        }
+        self.rename_entry(inode, Some(from), Some(to));
         Ok(())
+    }
+
+    fn check_replaceable(&self, inode: InodeId, there: InodeId) -> io::Result<()> {
+        match (self.dirs.contains_key(&inode), self.dirs.get(&there)) {
+            (false, Some(_)) => Err(Errno::ISDIR.into()),
+            (true, None) => Err(Errno::NOTDIR.into()),
+            (true, Some(dir)) if !dir.visible.is_empty() => Err(Errno::NOTEMPTY.into()),
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn remove(&mut self, path: &Path) -> io::Result<()> {
