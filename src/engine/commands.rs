@@ -3,32 +3,9 @@
 use super::store::UPDATE_SIZE;
 use super::{Engine, Flow, ReplySink};
 use crate::protocol::{Command, Op, Refusal, Reply, Request};
-use crate::queue::{RecordDims, TubeRef};
+use crate::queue::RecordDims;
 use crate::storage::{AppendError, Purpose, StoreError};
 use crate::types::{Change, ClientId, JobId, JobState, Now, Time};
-
-/// So many jobs are kicked before others get their turn.
-pub(super) const KICKS_A_SLICE: u64 = 256;
-
-/// A kick of many jobs, under way.
-#[derive(Debug)]
-pub(super) struct Kick {
-    /// Who is told, unless it has gone.
-    client: Option<ClientId>,
-    tube: TubeRef,
-    /// Which jobs: the buried ones, or where there are none the delayed ones.
-    state: JobState,
-    left: u64,
-    kicked: u64,
-}
-
-impl Kick {
-    pub(super) fn forget(&mut self, client: ClientId) {
-        if self.client == Some(client) {
-            self.client = None;
-        }
-    }
-}
 
 /// How a change that needs room in the log went.
 pub(super) enum Logged {
@@ -203,6 +180,14 @@ impl Engine {
         if state == JobState::Buried {
             return Ok(());
         }
+        if let Some(log) = self.store.log() {
+            match log.interrupt_kick(now.wall_ns) {
+                Err(AppendError::Failed(error)) => return Err(error),
+                // It stays where it is, and the next one who asks for it finds the same.
+                Err(AppendError::Full) => return Ok(()),
+                Ok(()) => {}
+            }
+        }
         let Some(change) = self.queue.decide_bury(id, pri) else {
             return Ok(());
         };
@@ -211,51 +196,6 @@ impl Engine {
             // It stays where it is, and the next one who asks for it finds the same.
             Logged::Full => Ok(()),
         }
-    }
-
-    /// A slice of the oldest kick that is under way. Says whether all are done.
-    pub(super) fn go_on_kicking(
-        &mut self,
-        now: Now,
-        sink: &mut dyn ReplySink,
-    ) -> Result<bool, StoreError> {
-        let Some(mut kick) = self.kicks.pop_front() else {
-            return Ok(true);
-        };
-        if !self.kick_slice(&mut kick, now, sink)? {
-            self.kicks.push_back(kick);
-            return Ok(false);
-        }
-        if let Some(client) = kick.client {
-            sink.reply(client, self.after(), Reply::KickedCount(kick.kicked));
-        }
-        self.queue.unpin(kick.tube, now.mono);
-        Ok(self.kicks.is_empty())
-    }
-
-    /// Says whether the kick is done.
-    fn kick_slice(
-        &mut self,
-        kick: &mut Kick,
-        now: Now,
-        sink: &mut dyn ReplySink,
-    ) -> Result<bool, StoreError> {
-        for _ in 0..KICKS_A_SLICE.min(kick.left) {
-            let next = match kick.state {
-                JobState::Buried => self.queue.first_buried(&kick.tube),
-                _ => self.queue.first_delayed(&kick.tube),
-            };
-            let Some(change) = next.and_then(|id| self.queue.decide_kick(id)) else {
-                return Ok(true);
-            };
-            if let Logged::Full = self.update(&change, Purpose::Update, now)? {
-                return Ok(true);
-            }
-            kick.left -= 1;
-            kick.kicked += 1;
-            self.serve_waiting(1, now, sink)?;
-        }
-        Ok(kick.left == 0)
     }
 }
 
@@ -443,27 +383,10 @@ impl Turn<'_> {
 
     fn kick(&mut self, bound: u32) -> Result<Flow, StoreError> {
         self.engine.count(Op::Kick);
-        let queue = &mut self.engine.queue;
-        let tube = queue.pin_used_tube(self.client);
-        let counts = queue.tube_counts(&tube);
-        let (state, present) = match counts.buried {
-            0 => (JobState::Delayed, counts.delayed),
-            buried => (JobState::Buried, buried),
-        };
-        let mut kick = Kick {
-            client: Some(self.client),
-            tube,
-            state,
-            left: present.min(bound.into()),
-            kicked: 0,
-        };
-        if !self.engine.kick_slice(&mut kick, self.now, self.sink)? {
-            self.engine.kicks.push_back(kick);
-            self.engine.is_busy = true;
-            return Ok(Flow::Blocked);
+        match self.engine.kick(self.client, bound, self.now, self.sink)? {
+            Some(kicked) => self.reply(Reply::KickedCount(kicked)),
+            None => Ok(Flow::Blocked),
         }
-        self.engine.queue.unpin(kick.tube, self.now.mono);
-        self.reply(Reply::KickedCount(kick.kicked))
     }
 
     fn kick_job(&mut self, id: JobId) -> Result<Flow, StoreError> {

@@ -21,6 +21,7 @@
 
 mod commands;
 mod embed;
+mod kick;
 mod pauses;
 mod replay;
 mod report;
@@ -31,7 +32,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use self::commands::Kick;
+use self::kick::Kick;
 use self::pauses::Pauses;
 use self::replay::Replayer;
 use self::store::{MemoryStore, Store};
@@ -213,7 +214,7 @@ impl Engine {
             }
         };
         queue.finish_replay(now.mono);
-        Ok(Engine {
+        let mut engine = Engine {
             queue,
             store,
             job_size_max: options.job_size_max,
@@ -236,7 +237,9 @@ impl Engine {
             ended: Vec::new(),
             document: Vec::new(),
             failed: None,
-        })
+        };
+        engine.finish_kicks(now)?;
+        Ok(engine)
     }
 
     /// How the log had ended, and what was found beside it.

@@ -132,7 +132,7 @@ impl Replayer<'_> {
                     until,
                 })
             }
-            Record::Manifest { .. } | Record::Switch { .. } => None,
+            Record::Kick { .. } | Record::Manifest { .. } | Record::Switch { .. } => None,
         }
     }
 

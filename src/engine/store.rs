@@ -62,6 +62,14 @@ impl Store {
         }
     }
 
+    /// The log; `None` without one.
+    pub(super) fn log(&mut self) -> Option<&mut Log> {
+        match self {
+            Store::Log(log) => Some(log),
+            Store::Memory(_) => None,
+        }
+    }
+
     pub(super) fn read_body(
         &mut self,
         place: Place,

@@ -323,6 +323,19 @@ impl Queue {
         TubeRef(tube)
     }
 
+    /// As [`Queue::pin_used_tube`], of the tube with this name, which is created if need be.
+    pub fn pin_tube(&mut self, name: &str) -> TubeRef {
+        let tube = self.tubes.find_or_create(name);
+        self.tubes[tube].pins += 1;
+        TubeRef(tube)
+    }
+
+    /// The name of the tube.
+    #[must_use]
+    pub fn pinned_name(&self, tube: &TubeRef) -> &str {
+        &self.tubes[tube.0].name
+    }
+
     /// Gives a pin back; the tube may vanish.
     pub fn unpin(&mut self, pin: TubeRef, now: Time) {
         self.tubes[pin.0].pins -= 1;

@@ -389,6 +389,6 @@ fn subject(record: &Record<'_>) -> Subject {
         Record::Update { id, .. } => Subject::Update(*id),
         Record::Delete { put_segment, .. } => Subject::Delete(*put_segment),
         Record::Pause { tube, .. } => Subject::Pause((*tube).to_owned()),
-        Record::Manifest { .. } | Record::Switch { .. } => Subject::Log,
+        Record::Kick { .. } | Record::Manifest { .. } | Record::Switch { .. } => Subject::Log,
     }
 }

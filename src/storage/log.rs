@@ -19,6 +19,7 @@ use super::files::Files;
 use super::format::{FRAME_OVERHEAD_MAX, FrameBuilder, FrameKind, LogId, Record, put_size};
 use super::fs::{DirLock, Fs, read_exact_at, write_all_at};
 use super::hot::Hot;
+use super::kicks::Kicks;
 use super::maintain::Maintenance;
 use super::space::Spares;
 use super::sync::{SyncPolicy, SyncThread, Waker};
@@ -155,6 +156,8 @@ pub struct Log {
     /// Numbers that no new segment may have.
     pub(super) taken: Vec<SegmentId>,
     failed: Option<StoreError>,
+    /// What the log says of kicks that are under way.
+    pub(crate) kicks: Kicks,
     /// Records appended by this process.
     pub(crate) records_written: u64,
     /// Held as long as the log is open.
@@ -208,6 +211,7 @@ impl Log {
             maintenance: Maintenance::default(),
             taken: opened.taken,
             failed: None,
+            kicks: Kicks::default(),
             records_written: 0,
             options,
             _lock: Some(opened.lock),
@@ -246,6 +250,7 @@ impl Log {
             self.frame.begin(self.hot.buffer(), file.seed, at);
         }
         let offset = self.frame.push(record);
+        self.kicks.note(record);
         self.records_written += 1;
         if purpose != Purpose::Counters {
             self.forced = Position::new(file.entry.first, offset + size as u32);

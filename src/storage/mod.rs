@@ -13,6 +13,7 @@
 //! | `compact` | rewriting files so that only what is alive is left |
 //! | `maintain` | when to compact what, and space for the next segment |
 //! | `space` | files of reserved space |
+//! | `kicks` | kicks that a crash would leave half-done |
 //! | `hot` | the last frames written, kept in memory |
 //! | `inspect` | looking at a log without changing it, and writing what survives into a new one |
 //! | `build` | a new log in a new directory, all or nothing |
@@ -30,6 +31,7 @@ pub mod format;
 pub mod fs;
 mod hot;
 pub mod inspect;
+mod kicks;
 mod lock;
 mod log;
 mod maintain;
@@ -44,6 +46,7 @@ mod sync;
 pub use compact::{Index, Subject};
 pub use error::{OpenError, StoreError};
 pub use fs::RealFs;
+pub use kicks::{KICKS_MAX, KickUnderWay};
 pub use log::{AppendError, BodyError, Log, LogOptions, Purpose};
 pub use recover::{Progress, Recovery, Replay};
 pub use sim::SimFs;

@@ -14,6 +14,7 @@ use super::format::{
     Record, SegmentHeader, segment_header,
 };
 use super::fs::{File, Fs, write_all_at};
+use super::kicks::Kicks;
 use super::log::{Active, Log};
 use super::space::Spare;
 use super::sync::SyncPolicy;
@@ -136,6 +137,7 @@ impl Log {
             },
             entries,
             next_id: self.next_id,
+            kicks: &self.kicks,
             durable: self.durable,
             wall_ns,
         };
@@ -155,6 +157,7 @@ pub(crate) struct NewSegment<'a> {
     pub(crate) identity: Identity,
     pub(crate) entries: &'a [Entry],
     pub(crate) next_id: JobId,
+    pub(crate) kicks: &'a Kicks,
     pub(crate) durable: Position,
     pub(crate) wall_ns: u64,
 }
@@ -184,6 +187,9 @@ impl NewSegment<'_> {
         frame.push(&Record::Manifest {
             next_id: self.next_id,
             entries,
+        });
+        self.kicks.records().for_each(|kick| {
+            frame.push(&kick);
         });
         let (frame, checksum) = frame.finish(FrameKind::Data, self.durable, 0);
         let mut bytes = header.encode().to_vec();

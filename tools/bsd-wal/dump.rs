@@ -154,6 +154,16 @@ fn describe(record: &Record<'_>) -> String {
                 timestamp(*until_wall_ns)
             )
         }
+        Record::Kick {
+            number,
+            tube,
+            state,
+            left,
+            run,
+        } => format!(
+            "kick {number} of {} jobs of {tube} has {left} to go, {run} of them next",
+            state.word()
+        ),
         Record::Manifest { next_id, entries } => {
             format!(
                 "the files of the log: {} others, next id {next_id}",

@@ -136,6 +136,13 @@ enum What<'a> {
         until: Option<String>,
         duration: u32,
     },
+    Kick {
+        number: u32,
+        tube: &'a str,
+        state: &'static str,
+        left: u32,
+        run: u32,
+    },
     Manifest {
         next_id: u64,
         files: Vec<File>,
@@ -222,6 +229,19 @@ impl<'a> From<&Record<'a>> for What<'a> {
                 tube,
                 until: time(until_wall_ns),
                 duration,
+            },
+            Record::Kick {
+                number,
+                tube,
+                state,
+                left,
+                run,
+            } => What::Kick {
+                number,
+                tube,
+                state: state.word(),
+                left,
+                run,
             },
             Record::Manifest { next_id, entries } => What::Manifest {
                 next_id: next_id.0,

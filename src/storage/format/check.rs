@@ -162,7 +162,7 @@ fn mend_frame(bytes: &mut [u8], seed: Seed, offset: u32, previous: u32) -> (usiz
 fn mend_records(bytes: &mut [u8], seed: Seed, offset: u32) -> (usize, u32, u32) {
     let (mut at, mut count, mut crcs) = (frame_header::SIZE, 0, crc32fast::Hasher::new());
     while let Some(kind) = bytes.get_mut(at + put::KIND) {
-        *kind = 1 + kind.wrapping_sub(1) % 6;
+        *kind = 1 + kind.wrapping_sub(1) % super::record::KIND_KICK;
         let Some(size) = Record::size_of(&bytes[at..]) else {
             break;
         };

@@ -2,9 +2,10 @@
 //! job that was hit.
 
 use super::record::{
-    KIND_DELETE, KIND_MANIFEST, KIND_PAUSE, KIND_PUT, KIND_SWITCH, KIND_UPDATE, state_from_byte,
+    KIND_DELETE, KIND_KICK, KIND_MANIFEST, KIND_PAUSE, KIND_PUT, KIND_SWITCH, KIND_UPDATE,
+    state_from_byte,
 };
-use super::{delete, entry, manifest, pause, put, put_size, switch, u32_at, u64_at, update};
+use super::{delete, entry, kick, manifest, pause, put, put_size, switch, u32_at, u64_at, update};
 use crate::types::JobId;
 
 /// What bytes that may be a damaged record say of themselves. None of it can be trusted: it serves
@@ -42,6 +43,7 @@ impl Claim {
             KIND_PAUSE => pause::SIZE,
             KIND_MANIFEST => manifest::SIZE,
             KIND_SWITCH => switch::SIZE,
+            KIND_KICK => kick::SIZE,
             _ => return None,
         };
         if bytes.len() < fixed || bytes[put::RESERVED..put::ID] != [0, 0] {
@@ -67,7 +69,7 @@ impl Claim {
                 about: about(JobEvent::Delete),
                 size: fixed,
             }),
-            KIND_PAUSE if is_tube => Some(Claim {
+            KIND_PAUSE | KIND_KICK if is_tube => Some(Claim {
                 about: None,
                 size: fixed + tube,
             }),

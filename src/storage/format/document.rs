@@ -28,6 +28,7 @@ fn blocks() -> Vec<(&'static str, String)> {
         ("update", table(update::FIELDS)),
         ("delete", table(delete::FIELDS)),
         ("pause", table(pause::FIELDS)),
+        ("kick", table(kick::FIELDS)),
         ("manifest", table(manifest::FIELDS)),
         ("switch", table(switch::FIELDS)),
         ("entry", table(entry::FIELDS)),
@@ -258,6 +259,7 @@ fn the_kinds_in_the_document_are_those_of_the_code() {
         update::FIELDS,
         pause::FIELDS,
         delete::FIELDS,
+        kick::FIELDS,
         switch::FIELDS,
     ]) {
         let mut bytes = Vec::new();

@@ -11,8 +11,8 @@ use crate::types::{Position, SegmentId};
 
 /// The segment: what happened, in order.
 pub(super) fn segment() -> Segment {
-    let [manifest, put, update, pause, delete, switch] = one_of_each()[..] else {
-        unreachable!("there are six kinds of record");
+    let [manifest, put, update, pause, delete, kick, switch] = one_of_each()[..] else {
+        unreachable!("there are seven kinds of record");
     };
     let mut segment = Segment::new();
     // Of segment 2 all was durable but its last frame and the seal.
@@ -22,7 +22,7 @@ pub(super) fn segment() -> Segment {
         segment.push(segment.end(), frame);
     }
     segment.push_kind(FrameKind::Idle, segment.end(), &[]);
-    segment.push(segment.end(), &[delete]);
+    segment.push(segment.end(), &[delete, kick]);
     segment.push(segment.end(), &[switch]);
     segment.push_kind(FrameKind::CleanStop, segment.end(), &[]);
     segment.push_kind(FrameKind::Seal, segment.end(), &[]);
@@ -114,6 +114,11 @@ impl Page<'_> {
             Record::Pause { tube, .. } => {
                 self.line("pause");
                 self.fields(pause::FIELDS);
+                self.row(tube.len(), "tube", tube);
+            }
+            Record::Kick { tube, .. } => {
+                self.line("kick");
+                self.fields(kick::FIELDS);
                 self.row(tube.len(), "tube", tube);
             }
             Record::Manifest { entries, .. } => {

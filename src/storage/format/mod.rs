@@ -198,6 +198,20 @@ layout! {
 }
 
 layout! {
+    /// A kick of several jobs is under way; the tube's name follows.
+    kick {
+        CRC @ 0 + 4: "seeded CRC-32 of the rest of the record",
+        KIND @ 4 + 1: "7",
+        TUBE_SIZE @ 5 + 1: "bytes of the tube's name, 1 to 200",
+        RESERVED @ 6 + 2: "0",
+        NUMBER @ 8 + 4: "which of the kicks under way",
+        LEFT @ 12 + 4: "how many jobs it has still to kick; 0: it is over",
+        RUN @ 16 + 4: "how many of the updates that follow next belong to it",
+        STATE @ 20 + 4: "what it kicks: 1 delayed jobs, 2 buried ones",
+    }
+}
+
+layout! {
     /// One file of the log, in a manifest or a switch.
     entry {
         FIRST @ 0 + 4: "FIRST of the file's header",

@@ -4,8 +4,8 @@
 //! without the rest of its frame. Which bytes are which is in the layouts of the parent module.
 
 use super::{
-    Seed, delete, entry, file_name, manifest, pause, put, set_u32, set_u64, switch, u32_at, u64_at,
-    update,
+    Seed, delete, entry, file_name, kick, manifest, pause, put, set_u32, set_u64, switch, u32_at,
+    u64_at, update,
 };
 use crate::types::{Counters, JobId, JobState, SegmentId};
 
@@ -15,6 +15,7 @@ pub(super) const KIND_DELETE: u8 = 3;
 pub(super) const KIND_PAUSE: u8 = 4;
 pub(super) const KIND_MANIFEST: u8 = 5;
 pub(super) const KIND_SWITCH: u8 = 6;
+pub(super) const KIND_KICK: u8 = 7;
 
 /// One file of the log, as manifests and switches name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,6 +126,15 @@ pub enum Record<'a> {
         until_wall_ns: u64,
         duration: u32,
     },
+    /// A kick of several jobs is under way: `left` jobs of the tube that are in `state` it has still
+    /// to kick, and `run` of the updates that follow next belong to it.
+    Kick {
+        number: u32,
+        tube: &'a str,
+        state: JobState,
+        left: u32,
+        run: u32,
+    },
     /// All other files of the log.
     Manifest {
         next_id: JobId,
@@ -146,6 +156,7 @@ impl<'a> Record<'a> {
             Record::Update { .. } => update::SIZE,
             Record::Delete { .. } => delete::SIZE,
             Record::Pause { tube, .. } => pause::SIZE + tube.len(),
+            Record::Kick { tube, .. } => kick::SIZE + tube.len(),
             Record::Manifest { entries, .. } => manifest::SIZE + entries.len() * entry::SIZE,
             Record::Switch { removed, added } => {
                 switch::SIZE + (removed.len() + added.len()) * entry::SIZE
@@ -171,6 +182,7 @@ impl<'a> Record<'a> {
             KIND_PAUSE => pause::SIZE,
             KIND_MANIFEST => manifest::SIZE,
             KIND_SWITCH => switch::SIZE,
+            KIND_KICK => kick::SIZE,
             _ => return None,
         };
         let fixed = bytes.get(..fixed_size)?;
@@ -178,6 +190,7 @@ impl<'a> Record<'a> {
         let variable = match fixed[put::KIND] {
             KIND_PUT => u64::from(fixed[put::TUBE_SIZE]) + u64::from(u32_at(fixed, put::BODY_SIZE)),
             KIND_PAUSE => u64::from(fixed[pause::TUBE_SIZE]),
+            KIND_KICK => u64::from(fixed[kick::TUBE_SIZE]),
             KIND_MANIFEST => entries(manifest::ENTRIES),
             KIND_SWITCH => entries(switch::REMOVED) + entries(switch::ADDED),
             _ => 0,
@@ -258,6 +271,22 @@ impl<'a> Record<'a> {
                 set_u32(bytes, pause::DURATION, duration);
                 out.extend_from_slice(tube.as_bytes());
             }
+            Record::Kick {
+                number,
+                tube,
+                state,
+                left,
+                run,
+            } => {
+                let bytes = grow(out, kick::SIZE);
+                bytes[kick::KIND] = KIND_KICK;
+                bytes[kick::TUBE_SIZE] = tube.len() as u8;
+                set_u32(bytes, kick::NUMBER, number);
+                set_u32(bytes, kick::LEFT, left);
+                set_u32(bytes, kick::RUN, run);
+                set_u32(bytes, kick::STATE, state_to_byte(state).into());
+                out.extend_from_slice(tube.as_bytes());
+            }
             Record::Manifest { next_id, entries } => {
                 let bytes = grow(out, manifest::SIZE);
                 bytes[manifest::KIND] = KIND_MANIFEST;
@@ -314,6 +343,17 @@ impl<'a> Record<'a> {
                 tube: tube_name(&bytes[pause::SIZE..])?,
                 until_wall_ns: u64_at(bytes, pause::UNTIL),
                 duration: u32_at(bytes, pause::DURATION),
+            }),
+            KIND_KICK => Some(Record::Kick {
+                number: u32_at(bytes, kick::NUMBER),
+                tube: tube_name(&bytes[kick::SIZE..])?,
+                state: match u32_at(bytes, kick::STATE) {
+                    1 => JobState::Delayed,
+                    2 => JobState::Buried,
+                    _ => return None,
+                },
+                left: u32_at(bytes, kick::LEFT),
+                run: u32_at(bytes, kick::RUN),
             }),
             KIND_MANIFEST => Some(Record::Manifest {
                 next_id: JobId(u64_at(bytes, manifest::NEXT_ID)),
@@ -556,7 +596,7 @@ mod tests {
         let all = one_of_each();
         assert!(changed(&all[1], put::PRI, 1), "only the number has changed");
         assert!(!changed(&all[1], put::KIND, 0));
-        assert!(!changed(&all[1], put::KIND, 7));
+        assert!(!changed(&all[1], put::KIND, 8));
         assert!(!changed(&all[1], put::TUBE_SIZE, 0), "a tube has a name");
         assert!(
             !changed(&all[1], put::SIZE, b'-'),

@@ -86,6 +86,13 @@ pub(in crate::storage) fn one_of_each() -> Vec<Record<'static>> {
             id: JobId(7),
             put_segment: SegmentId(3),
         },
+        Record::Kick {
+            number: 1,
+            tube: "mail",
+            state: JobState::Buried,
+            left: 1000,
+            run: 256,
+        },
         Record::Switch {
             removed: Entries::List(&MANIFEST),
             added: Entries::List(&SWITCHED),
@@ -183,7 +190,7 @@ impl Parts {
     /// A record of any kind with anything in it.
     pub(in crate::storage) fn record(&self, random: &mut Random) -> Record<'_> {
         let (removed, added) = self.entries.split_at(random.below(self.entries.len() + 1));
-        match random.below(6) {
+        match random.below(7) {
             0 => Record::Put {
                 id: JobId(random.number()),
                 created_wall_ns: random.number(),
@@ -216,7 +223,14 @@ impl Parts {
                 until_wall_ns: random.number(),
                 duration: random.number() as u32,
             },
-            4 => Record::Manifest {
+            4 => Record::Kick {
+                number: random.number() as u32,
+                tube: &self.tube,
+                state: [JobState::Delayed, JobState::Buried][random.below(2)],
+                left: random.number() as u32,
+                run: random.number() as u32,
+            },
+            5 => Record::Manifest {
                 next_id: JobId(random.number()),
                 entries: Entries::List(&self.entries),
             },

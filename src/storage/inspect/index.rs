@@ -128,7 +128,7 @@ impl Index {
                 }
             }
             Record::Manifest { next_id, .. } => self.next_id = self.next_id.max(next_id),
-            Record::Switch { .. } => {}
+            Record::Kick { .. } | Record::Switch { .. } => {}
         }
         Ok(())
     }

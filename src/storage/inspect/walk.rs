@@ -59,7 +59,7 @@ pub struct SegmentReport {
     pub frames: u64,
     /// Sound records.
     pub records: u64,
-    /// Bytes of sound records, but for the log's own: its lists of files.
+    /// Bytes of sound records, but for the log's own: its lists of files, and of kicks under way.
     pub record_bytes: u64,
     /// Bytes of records that replay needs.
     pub live_bytes: u64,
@@ -79,7 +79,10 @@ impl SegmentReport {
 
     fn count(&mut self, record: &Record<'_>) {
         self.records += 1;
-        if !matches!(record, Record::Manifest { .. } | Record::Switch { .. }) {
+        if !matches!(
+            record,
+            Record::Kick { .. } | Record::Manifest { .. } | Record::Switch { .. }
+        ) {
             self.record_bytes += record.size() as u64;
         }
     }

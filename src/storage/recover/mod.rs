@@ -39,6 +39,7 @@ use super::error::OpenError;
 use super::files::Files;
 use super::format::{Entry, Identity, LogId, Record, parse_file_name};
 use super::fs::{Fs, LockError};
+use super::kicks::Kicks;
 use super::log::{Active, Log, LogOptions, Opened};
 use super::rotate::{NewSegment, NotBegun, first_segment_size};
 use super::scan::Damage;
@@ -131,6 +132,16 @@ struct Opening<'a> {
     number_max: SegmentId,
 }
 
+/// A segment that is to be begun.
+struct Beginning<'a> {
+    segment: SegmentId,
+    next_id: JobId,
+    kicks: &'a Kicks,
+    durable: Position,
+    /// Bytes of its file, at most.
+    size: u32,
+}
+
 impl Opening<'_> {
     /// Make a log in a directory that has none.
     fn make(
@@ -154,10 +165,13 @@ impl Opening<'_> {
         let (files, active, end) = self.begin_segment(
             files,
             &mut spares,
-            SegmentId(1),
-            JobId(1),
-            Position::ZERO,
-            size,
+            Beginning {
+                segment: SegmentId(1),
+                next_id: JobId(1),
+                kicks: &Kicks::default(),
+                durable: Position::ZERO,
+                size,
+            },
         )?;
         let taken = Vec::new();
         let opened = Opened {
@@ -212,15 +226,12 @@ impl Opening<'_> {
             .map_err(|error| OpenError::io("take over the space set aside in", dir, &error))
     }
 
-    /// Begin a segment behind all of `files`, in a spare of `size` bytes or less.
+    /// Begin a segment behind all of `files`.
     fn begin_segment(
         &self,
         mut files: Files,
         spares: &mut Spares,
-        segment: SegmentId,
-        next_id: JobId,
-        durable: Position,
-        size: u32,
+        new: Beginning<'_>,
     ) -> Result<(Files, Active, Position), OpenError> {
         let dir = &self.options.dir;
         let entries: Vec<Entry> = files
@@ -229,32 +240,31 @@ impl Opening<'_> {
             .collect();
         let identity = Identity {
             log: files.log(),
-            first: segment,
-            last: segment,
+            first: new.segment,
+            last: new.segment,
             generation: 0,
         };
         let spare = match spares.segments.pop() {
             Some(spare) => spare,
-            None => spares.reserve(size, SEGMENT_SIZE_MIN)?.ok_or_else(|| {
+            None => spares.reserve(new.size, SEGMENT_SIZE_MIN)?.ok_or_else(|| {
                 let full = io::Error::from(io::ErrorKind::StorageFull);
                 OpenError::io("set space aside for a segment in", dir, &full)
             })?,
         };
-        let new = NewSegment {
+        let segment = NewSegment {
             identity,
             entries: &entries,
-            next_id,
-            durable,
+            next_id: new.next_id,
+            kicks: new.kicks,
+            durable: new.durable,
             wall_ns: self.now.wall_ns,
         };
-        let (end, previous) =
-            new.create(&*self.fs, dir, &spare)
-                .map_err(|NotBegun { error, path, .. }| {
-                    OpenError::io("begin the segment", &path, &error)
-                })?;
+        let (end, previous) = segment.create(&*self.fs, dir, &spare).map_err(
+            |NotBegun { error, path, .. }| OpenError::io("begin the segment", &path, &error),
+        )?;
         let entry = Entry {
-            first: segment,
-            last: segment,
+            first: new.segment,
+            last: new.segment,
             generation: 0,
             end,
         };
@@ -267,7 +277,7 @@ impl Opening<'_> {
                 capacity: spare.size,
                 previous,
             },
-            Position::new(segment, end),
+            Position::new(new.segment, end),
         ))
     }
 

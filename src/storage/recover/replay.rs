@@ -105,6 +105,7 @@ impl FileReplay<'_, '_> {
                             offset,
                         };
                         recovery.records += 1;
+                        self.log.kicks.note(&record);
                         if let Err(what) = replay.replay(self.log, place, &record) {
                             damages.push(Damage {
                                 file: entry.file_name(),

@@ -13,7 +13,7 @@ use super::super::scan::End;
 use super::super::space::{SEGMENT_SIZE_MIN, Spares};
 use super::directory::{Segment, aside_name, cut_name};
 use super::replay::LogEnd;
-use super::{Opening, Recovery};
+use super::{Beginning, Opening, Recovery};
 use crate::types::{Position, SegmentId};
 
 /// Bytes that are written again at once.
@@ -149,9 +149,17 @@ impl Opening<'_> {
         log.files.get_mut(end.handle).entry.end = end.at + EMPTY_FRAME_SIZE as u32;
         let files = std::mem::replace(&mut log.files, Files::new(LogId([0; 16])));
         let next = SegmentId(number_max.0.max(first.0).saturating_add(1));
-        let size = self.options.segment_size;
-        let (files, active, start) =
-            self.begin_segment(files, &mut log.spares, next, log.next_id, position, size)?;
+        let (files, active, start) = self.begin_segment(
+            files,
+            &mut log.spares,
+            Beginning {
+                segment: next,
+                next_id: log.next_id,
+                kicks: &log.kicks,
+                durable: position,
+                size: self.options.segment_size,
+            },
+        )?;
         log.files = files;
         log.active = active;
         self.seal(log, end, position)?;

@@ -755,9 +755,7 @@ impl Driver {
         let Some((after, answer)) = reply else {
             // Nobody was told: what was asked for may or may not be in the log.
             let never = Position::from_bits(u64::MAX);
-            effects
-                .iter()
-                .for_each(|effect| self.history.push(effect, never));
+            self.history.push(effects, never);
             let now = self.now;
             let stop = self.engine_mut().commit(now).map_err(Stop::Store);
             return Err(stop.err().unwrap_or(Stop::Disk));
@@ -771,9 +769,7 @@ impl Driver {
             Answer::Count(count) => effects.len().min(count as usize),
             _ => effects.len(),
         };
-        effects[..count]
-            .iter()
-            .for_each(|effect| self.history.push(effect, after));
+        self.history.push(&effects[..count], after);
         if self.is_faulty {
             self.note_quarantined(after);
         }
@@ -798,7 +794,7 @@ impl Driver {
             .collect();
         for (id, pri) in new {
             let counters = queue_counters(self.engine(), id);
-            self.history.push(&Effect::Bury(id, pri, counters), after);
+            self.history.push(&[Effect::Bury(id, pri, counters)], after);
             self.reserved.remove(&id);
         }
     }

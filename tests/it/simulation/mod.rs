@@ -10,6 +10,7 @@
 //! | `faults` | every file operation fails, once and from then on |
 //! | `policies` | what is kept when not every acknowledgement waits for the disk |
 //! | `full_disk` | no room: at once, bit by bit, and on storage that copies on write |
+//! | `kicks` | a kick of many jobs is done whole or not at all |
 //! | `bounds` | how large the log grows, and how often bytes are copied |
 //! | `damage` | flipped bits, missing, swapped, cut and foreign files |
 //! | `clocks` | clocks that jump |
@@ -22,6 +23,7 @@ mod damage;
 mod driver;
 mod faults;
 mod full_disk;
+mod kicks;
 mod oracle;
 mod policies;
 mod seeds;

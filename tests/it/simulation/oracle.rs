@@ -175,9 +175,13 @@ impl History {
         &self.states[self.states.len() - 1].1
     }
 
-    pub(super) fn push(&mut self, effect: &Effect, after: Position) {
+    /// A command had these effects: all of them or none.
+    pub(super) fn push(&mut self, effects: &[Effect], after: Position) {
+        if effects.is_empty() {
+            return;
+        }
         let mut state = self.now().clone();
-        state.apply(effect);
+        effects.iter().for_each(|effect| state.apply(effect));
         self.states.push((after, state));
     }
 

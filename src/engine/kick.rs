@@ -1,0 +1,247 @@
+//! `kick`: of many jobs, in slices, so that nobody waits long; in the log, all of it or nothing.
+//!
+//! Before the first of several updates the log is told how many are to come
+//! ([`Log::announce_kick`]), and again before each slice. A log that ends before the last one is
+//! that of a crash: whoever opens it next finishes the kick before anybody is served.
+
+use super::commands::Logged;
+use super::{Engine, ReplySink};
+use crate::protocol::Reply;
+use crate::queue::TubeRef;
+use crate::storage::{AppendError, KICKS_MAX, KickUnderWay, Log, Purpose, StoreError};
+use crate::types::{ClientId, JobState, Now};
+
+/// So many jobs are kicked before others get their turn.
+const KICKS_A_SLICE: u32 = 256;
+
+/// A kick that is under way, or waits for others to be over.
+#[derive(Debug)]
+pub(super) struct Kick {
+    /// Who is told, unless it has gone.
+    client: Option<ClientId>,
+    tube: TubeRef,
+    /// At most so many jobs.
+    bound: u32,
+    part: Option<Part>,
+}
+
+/// What has been done of a kick and what is left.
+#[derive(Debug)]
+struct Part {
+    /// Which jobs: the buried ones, or where there are none the delayed ones.
+    state: JobState,
+    left: u32,
+    kicked: u64,
+    /// What the log calls it, once it was announced.
+    number: Option<u32>,
+}
+
+impl Kick {
+    pub(super) fn forget(&mut self, client: ClientId) {
+        if self.client == Some(client) {
+            self.client = None;
+        }
+    }
+}
+
+/// How a slice went.
+#[derive(Debug, PartialEq, Eq)]
+enum Slice {
+    /// There is more to do.
+    Part,
+    /// It was the last one.
+    Last,
+}
+
+impl Engine {
+    /// Begin a kick of at most `bound` jobs of the tube that `client` uses. `Some`: it is over, and
+    /// so many were kicked; otherwise the client is told later.
+    pub(super) fn kick(
+        &mut self,
+        client: ClientId,
+        bound: u32,
+        now: Now,
+        sink: &mut dyn ReplySink,
+    ) -> Result<Option<u64>, StoreError> {
+        let mut kick = Kick {
+            client: Some(client),
+            tube: self.queue.pin_used_tube(client),
+            bound,
+            part: None,
+        };
+        // A new segment has room for what it has to say of so many.
+        if self.kicks.len() < KICKS_MAX && self.kick_slice(&mut kick, now, sink)? == Slice::Last {
+            self.queue.unpin(kick.tube, now.mono);
+            return Ok(Some(kick.part.map_or(0, |part| part.kicked)));
+        }
+        self.kicks.push_back(kick);
+        self.is_busy = true;
+        Ok(None)
+    }
+
+    /// A slice of one of the kicks that are under way. Says whether all are done.
+    pub(super) fn go_on_kicking(
+        &mut self,
+        now: Now,
+        sink: &mut dyn ReplySink,
+    ) -> Result<bool, StoreError> {
+        let Some(mut kick) = self.kicks.pop_front() else {
+            return Ok(true);
+        };
+        if self.kick_slice(&mut kick, now, sink)? == Slice::Part {
+            // Those that wait come behind all that take turns.
+            let last = self.kicks.len().min(KICKS_MAX - 1);
+            self.kicks.insert(last, kick);
+            return Ok(false);
+        }
+        if let (Some(client), Some(part)) = (kick.client, &kick.part) {
+            sink.reply(client, self.after(), Reply::KickedCount(part.kicked));
+        }
+        self.queue.unpin(kick.tube, now.mono);
+        Ok(self.kicks.is_empty())
+    }
+
+    /// Finish the kicks in the middle of which the log ended. Nobody is served yet.
+    pub(super) fn finish_kicks(&mut self, now: Now) -> Result<(), StoreError> {
+        let under_way = self.log().map(Log::kicks_under_way).unwrap_or_default();
+        let under_way = Vec::from(under_way);
+        for kick in &under_way {
+            let KickUnderWay { tube, left, .. } = kick;
+            tracing::info!("finishing a kick that was interrupted: {left} more jobs of {tube:?}");
+            let kick = self.resumed(kick);
+            self.kicks.push_back(kick);
+        }
+        while !self.go_on_kicking(now, &mut Nobody)? {
+            self.commit(now)?;
+        }
+        self.commit(now)
+    }
+
+    fn resumed(&mut self, kick: &KickUnderWay) -> Kick {
+        Kick {
+            client: None,
+            tube: self.queue.pin_tube(&kick.tube),
+            bound: kick.left,
+            part: Some(Part {
+                state: kick.state,
+                left: kick.left,
+                kicked: 0,
+                number: Some(kick.number()),
+            }),
+        }
+    }
+
+    fn kick_slice(
+        &mut self,
+        kick: &mut Kick,
+        now: Now,
+        sink: &mut dyn ReplySink,
+    ) -> Result<Slice, StoreError> {
+        let begun = self.begun(&kick.tube, kick.bound);
+        let part = kick.part.get_or_insert(begun);
+        let mut run = part.left.min(KICKS_A_SLICE);
+        while run > 0 {
+            if !self.kick_one(&kick.tube, part, run, now)? {
+                self.end_early(&kick.tube, part, now)?;
+                return Ok(Slice::Last);
+            }
+            (part.left, run) = (part.left - 1, run - 1);
+            part.kicked += 1;
+            self.serve_waiting(1, now, sink)?;
+        }
+        Ok(if part.left == 0 {
+            Slice::Last
+        } else {
+            Slice::Part
+        })
+    }
+
+    /// A kick as it begins: of the jobs that are there now.
+    fn begun(&self, tube: &TubeRef, bound: u32) -> Part {
+        let counts = self.queue.tube_counts(tube);
+        let (state, present) = match counts.buried {
+            0 => (JobState::Delayed, counts.delayed),
+            buried => (JobState::Buried, buried),
+        };
+        Part {
+            state,
+            left: u32::try_from(present).unwrap_or(u32::MAX).min(bound),
+            kicked: 0,
+            number: None,
+        }
+    }
+
+    /// Kick the next job. `false`: there is none any more, or no room in the log.
+    fn kick_one(
+        &mut self,
+        tube: &TubeRef,
+        part: &mut Part,
+        run: u32,
+        now: Now,
+    ) -> Result<bool, StoreError> {
+        let next = match part.state {
+            JobState::Buried => self.queue.first_buried(tube),
+            _ => self.queue.first_delayed(tube),
+        };
+        let Some(id) = next else { return Ok(false) };
+        if !self.announce(tube, part, run, now)? {
+            return Ok(false);
+        }
+        let Some(change) = self.queue.decide_kick(id) else {
+            return Ok(false);
+        };
+        let logged = self.update(&change, Purpose::Update, now)?;
+        Ok(matches!(logged, Logged::Done))
+    }
+
+    /// Have the log know that the next update is the kick's. One of a single job needs no word.
+    fn announce(
+        &mut self,
+        tube: &TubeRef,
+        part: &mut Part,
+        run: u32,
+        now: Now,
+    ) -> Result<bool, StoreError> {
+        let (Some(log), queue) = (self.store.log(), &self.queue) else {
+            return Ok(true);
+        };
+        let is_known = part.number.is_some_and(|number| log.is_kicking(number));
+        if is_known || (part.number.is_none() && part.left == 1) {
+            return Ok(true);
+        }
+        let kick = (queue.pinned_name(tube), part.state);
+        match log.announce_kick(part.number, kick, part.left, run, now.wall_ns) {
+            Ok(number) => part.number = Some(number),
+            Err(AppendError::Full) => return Ok(false),
+            Err(AppendError::Failed(error)) => return Err(error),
+        }
+        Ok(true)
+    }
+
+    /// Have the log know that no more of the kick comes.
+    fn end_early(&mut self, tube: &TubeRef, part: &Part, now: Now) -> Result<(), StoreError> {
+        let (Some(log), queue) = (self.store.log(), &self.queue) else {
+            return Ok(());
+        };
+        let kick = (queue.pinned_name(tube), part.state);
+        match part.number {
+            None => Ok(()),
+            Some(number) => match log.announce_kick(Some(number), kick, 0, 0, now.wall_ns) {
+                Err(AppendError::Failed(error)) => Err(error),
+                // Not even what is set aside for deletes has room for it.
+                Err(AppendError::Full) => {
+                    tracing::warn!("the disk is full: after a crash the kick would go on");
+                    Ok(())
+                }
+                Ok(_) => Ok(()),
+            },
+        }
+    }
+}
+
+/// Nobody is connected, so nobody is told anything.
+struct Nobody;
+
+impl ReplySink for Nobody {
+    fn reply(&mut self, _: ClientId, _: crate::types::Position, _: Reply<'_>) {}
+}
