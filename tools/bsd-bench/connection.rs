@@ -1,0 +1,189 @@
+//! One connection of a load: bytes out, replies in, and which command each reply answers.
+//!
+//! It never blocks, and allocates nothing once its buffers have grown. What it reads lies in a
+//! buffer that all connections share; only a line that is not complete yet is kept here, so that
+//! ten thousand idle connections cost little.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+
+use mio::net::TcpStream;
+use mio::{Interest, Registry, Token};
+
+use crate::script::Op;
+use crate::wire::{LINE_SIZE_MAX, Reply, parse_reply};
+
+/// Bytes that are read at once. At least as large as a line that may be left over.
+pub(crate) const READ_SIZE: usize = 256 << 10;
+const _: () = assert!(READ_SIZE > 4 * LINE_SIZE_MAX);
+
+/// A command whose reply has not come yet.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pending {
+    pub(crate) op: Op,
+    /// When it was sent, or should have been: nanoseconds on the load's clock.
+    pub(crate) at: u64,
+}
+
+/// A connection to the server.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    stream: TcpStream,
+    /// Commands that are to be sent.
+    pub(crate) output: Vec<u8>,
+    sent: usize,
+    /// The beginning of a line that was not complete when it was read.
+    leftover: Vec<u8>,
+    /// A reply whose body is still coming, and how much of that.
+    unfinished: Option<(Reply, usize)>,
+    /// In the order in which they were sent.
+    pub(crate) pending: VecDeque<Pending>,
+}
+
+impl Connection {
+    /// Begin to connect; that it cannot shows when it is used.
+    pub(crate) fn open(
+        address: SocketAddr,
+        registry: &Registry,
+        token: Token,
+    ) -> io::Result<Connection> {
+        let mut stream = TcpStream::connect(address)?;
+        registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
+        Ok(Connection {
+            stream,
+            output: Vec::new(),
+            sent: 0,
+            leftover: Vec::new(),
+            unfinished: None,
+            pending: VecDeque::new(),
+        })
+    }
+
+    /// Send small commands at once: nothing that they wait for would come.
+    pub(crate) fn set_nodelay(&self) -> io::Result<()> {
+        self.stream.set_nodelay(true)
+    }
+
+    /// Write as much as the socket takes.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        while self.sent < self.output.len() {
+            match self.stream.write(&self.output[self.sent..]) {
+                Ok(count) => self.sent += count,
+                Err(error) if is_not_now(&error) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.output.clear();
+        self.sent = 0;
+        Ok(())
+    }
+
+    /// Read once into `buffer`, behind what was left over; how many bytes there are now, `None` if
+    /// nothing came. A read that does not fill the buffer has emptied the socket (`epoll(7)`).
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        let kept = self.leftover.len();
+        buffer[..kept].copy_from_slice(&self.leftover);
+        loop {
+            match self.stream.read(&mut buffer[kept..]) {
+                Ok(0) => return Err(io::Error::other("the server has closed the connection")),
+                Ok(count) => {
+                    self.leftover.clear();
+                    return Ok(Some(kept + count));
+                }
+                Err(error) if is_not_now(&error) => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Hand each complete reply in `bytes` to `each`, with the command that it answers.
+    pub(crate) fn take(
+        &mut self,
+        mut bytes: &[u8],
+        mut each: impl FnMut(Pending, Reply) -> io::Result<()>,
+    ) -> io::Result<()> {
+        loop {
+            let (reply, missing) = match self.unfinished.take() {
+                Some(unfinished) => unfinished,
+                None => match parse_reply(bytes)? {
+                    Some((reply, size)) => {
+                        bytes = &bytes[size..];
+                        (reply, reply.tail_size())
+                    }
+                    None => break,
+                },
+            };
+            if bytes.len() < missing {
+                self.unfinished = Some((reply, missing - bytes.len()));
+                return Ok(());
+            }
+            bytes = &bytes[missing..];
+            let pending = self.pending.pop_front();
+            each(pending.ok_or_else(unasked)?, reply)?;
+        }
+        self.leftover.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+fn unasked() -> io::Error {
+    io::Error::other("the server has sent a reply that nobody asked for")
+}
+
+/// A socket that is still connecting says so in its own way.
+fn is_not_now(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotConnected, WouldBlock};
+    matches!(error.kind(), WouldBlock | NotConnected)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    /// A connection that has sent one reserve and one delete.
+    fn connection() -> (Connection, TcpListener, mio::Poll) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let poll = mio::Poll::new().unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut connection = Connection::open(address, poll.registry(), Token(0)).unwrap();
+        for op in [Op::Reserve, Op::Delete] {
+            connection.pending.push_back(Pending { op, at: 0 });
+        }
+        (connection, listener, poll)
+    }
+
+    #[test]
+    fn replies_are_the_same_wherever_the_stream_is_cut() {
+        let stream = b"RESERVED 7 5\r\nab\ncd\r\nDELETED\r\n";
+        for cut in 0..=stream.len() {
+            let (mut connection, _listener, _poll) = connection();
+            let mut replies = Vec::new();
+            let mut note = |pending: Pending, reply| {
+                replies.push((pending.op, reply));
+                Ok(())
+            };
+            connection.take(&stream[..cut], &mut note).unwrap();
+            let kept = std::mem::take(&mut connection.leftover);
+            let rest = [&kept, &stream[cut..]].concat();
+            connection.take(&rest, &mut note).unwrap();
+            let expected = [
+                (Op::Reserve, Reply::Reserved(7, 5)),
+                (Op::Delete, Reply::Deleted),
+            ];
+            assert_eq!(replies, expected, "cut at {cut}");
+            assert!(connection.leftover.is_empty() && connection.pending.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_reply_to_nothing_is_an_error() {
+        let (mut connection, _listener, _poll) = connection();
+        let result = connection.take(b"DELETED\r\nDELETED\r\nDELETED\r\n", |_, _| Ok(()));
+        assert!(result.is_err());
+    }
+}

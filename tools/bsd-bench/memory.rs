@@ -1,0 +1,127 @@
+//! `bsd-bench memory`: resident memory of a server for each ready job and each idle connection.
+
+use std::io;
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+
+use crate::control::Control;
+use crate::options::{BodySizes, Shape, parse_count};
+use crate::plan::Plan;
+use crate::process::{check, usage};
+use crate::report::{Table, bytes};
+use crate::script::Workload;
+use crate::servers::{Kind, Programs, Running};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Ready jobs
+    #[arg(long, value_name = "N", value_parser = parse_count, default_value = "1m")]
+    jobs: u64,
+    /// Bytes in the bodies, one row each
+    #[arg(
+        long,
+        value_name = "SIZE,…",
+        value_delimiter = ',',
+        default_value = "100,1000"
+    )]
+    bodies: Vec<BodySizes>,
+    /// Idle connections; 0 leaves that row out
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    connections: usize,
+    /// The servers to compare, as for compare
+    #[arg(
+        long,
+        value_name = "KIND,…",
+        value_delimiter = ',',
+        default_value = "beanstalkd,beanstalkd-f50,bsd-memory,bsd-f0"
+    )]
+    servers: Vec<Kind>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    programs: Programs,
+}
+
+/// A row: what it is a cost of, and the bytes of each server.
+type Row = (String, Vec<f64>);
+
+/// Measure all, and print.
+pub(crate) fn run(args: &Args) -> io::Result<()> {
+    args.programs.prepare()?;
+    let mut rows = Vec::new();
+    for body in &args.bodies {
+        let cost = |kind: &Kind| of_job(args, *kind, body);
+        let costs = args.servers.iter().map(cost).collect::<io::Result<_>>()?;
+        rows.push((format!("ready job of {body} B"), costs));
+    }
+    if args.connections > 0 {
+        let cost = |kind: &Kind| of_connection(args, *kind);
+        let costs = args.servers.iter().map(cost).collect::<io::Result<_>>()?;
+        rows.push(("idle connection".into(), costs));
+    }
+    match args.json {
+        true => println!("{}", to_json(args, &rows)),
+        false => print(args, &rows),
+    }
+    Ok(())
+}
+
+fn of_job(args: &Args, kind: Kind, body: &BodySizes) -> io::Result<f64> {
+    eprintln!("{kind}: {} jobs of {body} bytes", args.jobs);
+    let flags = ["-z".to_owned(), body.max().max(65_535).to_string()];
+    let server = Running::start(kind, &args.programs, &flags)?;
+    let before = usage(server.pid())?.resident;
+    let plan = Plan {
+        jobs: Some(args.jobs),
+        bodies: body.clone(),
+        ..Plan::new(server.address, Shape::FULL, Workload::Put)
+    };
+    plan.run()?;
+    Ok(growth(&server, before)? / args.jobs as f64)
+}
+
+fn of_connection(args: &Args, kind: Kind) -> io::Result<f64> {
+    eprintln!("{kind}: {} connections", args.connections);
+    let server = Running::start(kind, &args.programs, &[])?;
+    let before = usage(server.pid())?.resident;
+    let _idle = idle_connections(server.address, args.connections)?;
+    Ok(growth(&server, before)? / args.connections as f64)
+}
+
+/// Bytes that have become resident.
+fn growth(server: &Running, before: u64) -> io::Result<f64> {
+    Ok(usage(server.pid())?.resident as f64 - before as f64)
+}
+
+/// Connections that have done something, and do nothing any more.
+pub(crate) fn idle_connections(address: SocketAddr, count: usize) -> io::Result<Vec<Control>> {
+    let connect = |_| {
+        check()?;
+        let mut control = Control::connect(address)?;
+        control.ask("use default")?;
+        Ok(control)
+    };
+    (0..count).map(connect).collect()
+}
+
+fn print(args: &Args, rows: &[Row]) {
+    let head = args.servers.iter().map(Kind::to_string);
+    let mut table = Table::new(std::iter::once("resident memory".to_owned()).chain(head));
+    for (name, costs) in rows {
+        let costs = costs.iter().map(|cost| bytes(*cost));
+        table.push(std::iter::once(name.clone()).chain(costs));
+    }
+    println!("{table}");
+}
+
+fn to_json(args: &Args, rows: &[Row]) -> Value {
+    let mut list = Vec::new();
+    for (name, costs) in rows {
+        for (kind, cost) in args.servers.iter().zip(costs) {
+            list.push(json!({ "of": name, "server": kind.to_string(), "bytes": cost }));
+        }
+    }
+    Value::Array(list)
+}

@@ -1,0 +1,366 @@
+//! What a connection sends, and what it makes of the replies: workloads, without sockets or clock.
+//!
+//! A workload goes round by round: as many puts as the pipeline is deep, then as many reserves, then
+//! as many deletes. A closed loop sends one such phase at a time and waits for all of its replies;
+//! an open loop sends command by command, whenever one is due.
+
+use std::collections::VecDeque;
+use std::io;
+
+use clap::ValueEnum;
+
+use crate::options::BodySizes;
+use crate::random::Random;
+use crate::share::{Budget, Tubes};
+use crate::wire::{Reply, push_line};
+
+/// What each connection does over and over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Workload {
+    /// put, reserve, delete
+    Cycle,
+    /// put, and leave the jobs there
+    Put,
+    /// reserve and delete what is there, until nothing is
+    Drain,
+    /// Of 100 commands 33 reserve, 26 put (2 with a delay), 26 delete, 7 touch, 4 release (1 with a
+    /// delay), 3 bury and 1 kick, in random order
+    Mix,
+    /// Reserve and bury what is there, until nothing is.
+    #[value(skip)]
+    Bury,
+    /// One kick.
+    #[value(skip)]
+    Kick,
+    /// Put and delete, one after the other.
+    #[value(skip)]
+    Probe,
+}
+
+/// A command of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Op {
+    Put,
+    Reserve,
+    Delete,
+    Release,
+    Bury,
+    Kick,
+    Touch,
+    Use,
+    Watch,
+}
+
+impl Op {
+    /// How many there are.
+    pub(crate) const COUNT: usize = Op::Watch as usize + 1;
+}
+
+/// A workload with its numbers; the same for all connections.
+#[derive(Debug)]
+pub(crate) struct Script {
+    pub(crate) workload: Workload,
+    pub(crate) pipeline: usize,
+    /// Priorities are picked from 0 to one less.
+    pub(crate) priorities: u64,
+    /// Seconds by which puts are delayed; those that a mix delays, by at least one.
+    pub(crate) delay: u64,
+    /// Jobs that one kick is to kick.
+    pub(crate) kick: u64,
+    sizes: BodySizes,
+    /// The longest body.
+    block: Vec<u8>,
+}
+
+/// Seconds that a reserved job may take: longer than any run.
+const TTR: u64 = 3600;
+
+/// Jobs that one kick of a mix is to kick: as many as were buried since the last, mostly.
+const MIX_KICK: u64 = 3;
+
+impl Script {
+    pub(crate) fn new(workload: Workload, pipeline: usize, sizes: BodySizes) -> Script {
+        // Printable, and not to be compressed away by a file system.
+        let mut random = Random::new(0);
+        let byte = |_| b' ' + random.below(95) as u8;
+        let block = (0..sizes.max()).map(byte).collect();
+        Script {
+            workload,
+            pipeline,
+            priorities: 1,
+            delay: 0,
+            kick: MIX_KICK,
+            sizes,
+            block,
+        }
+    }
+
+    fn first(&self) -> Phase {
+        match self.workload {
+            Workload::Cycle | Workload::Put | Workload::Probe => Phase::Put,
+            Workload::Drain | Workload::Bury => Phase::Reserve,
+            Workload::Mix | Workload::Kick => Phase::Any,
+        }
+    }
+
+    fn after(&self, phase: Phase) -> Phase {
+        match (phase, self.workload) {
+            (Phase::Use, _) => Phase::Put,
+            (Phase::Put, Workload::Cycle) => Phase::Reserve,
+            (Phase::Put, Workload::Probe) | (Phase::Reserve, _) => Phase::Finish,
+            _ => Phase::Idle,
+        }
+    }
+
+    /// Whether it ends when there is nothing to reserve.
+    pub(crate) fn is_draining(&self) -> bool {
+        matches!(self.workload, Workload::Drain | Workload::Bury)
+    }
+
+    fn push_put(&self, delay: u64, random: &mut Random, out: &mut Vec<u8>) {
+        let priority = random.below(self.priorities);
+        let body = &self.block[..self.sizes.pick(random)];
+        push_line(b"put", &[priority, delay, TTR, body.len() as u64], out);
+        out.extend_from_slice(body);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// What a connection sends now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    /// Nothing: the round is over.
+    Idle,
+    /// Going on to the next of several tubes.
+    Use,
+    Put,
+    Reserve,
+    /// A command for each job that was reserved.
+    Finish,
+    /// Any command.
+    Any,
+}
+
+/// Where one connection is in its script.
+#[derive(Debug)]
+pub(crate) struct State {
+    tubes: Tubes,
+    random: Random,
+    phase: Phase,
+    /// Jobs of this round.
+    round: usize,
+    /// Commands that this phase still has to send.
+    left: usize,
+    /// Jobs that are to be finished.
+    ids: VecDeque<u64>,
+    /// Replies that will each bring an id.
+    awaited_ids: usize,
+    /// The server had nothing to hand out.
+    is_drained: bool,
+    /// Rounds begun.
+    pub(crate) rounds: u64,
+    /// Nothing is left to do.
+    pub(crate) is_done: bool,
+}
+
+impl State {
+    pub(crate) fn new(tubes: Tubes, seed: u64) -> State {
+        State {
+            tubes,
+            random: Random::new(seed),
+            phase: Phase::Idle,
+            round: 0,
+            left: 0,
+            ids: VecDeque::new(),
+            awaited_ids: 0,
+            is_drained: false,
+            rounds: 0,
+            is_done: false,
+        }
+    }
+
+    pub(crate) fn tubes(&self) -> &Tubes {
+        &self.tubes
+    }
+
+    /// Append the next command to `out`. `None`: not before more replies have come, or never.
+    pub(crate) fn next(
+        &mut self,
+        script: &Script,
+        budget: &mut Budget,
+        at: u64,
+        out: &mut Vec<u8>,
+    ) -> Option<Op> {
+        loop {
+            match self.phase {
+                Phase::Idle => {
+                    if !self.begin_round(script, budget, at) {
+                        return None;
+                    }
+                }
+                Phase::Finish => match self.ids.pop_front() {
+                    Some(id) => return Some(finish(script, id, out)),
+                    None if self.awaited_ids > 0 => return None,
+                    None => self.phase = Phase::Idle,
+                },
+                phase if self.left == 0 => {
+                    self.phase = script.after(phase);
+                    self.left = self.round;
+                }
+                _ => {
+                    self.left -= 1;
+                    return Some(self.send(script, out));
+                }
+            }
+        }
+    }
+
+    fn begin_round(&mut self, script: &Script, budget: &mut Budget, at: u64) -> bool {
+        let is_over = self.is_drained && script.is_draining();
+        let wanted = if is_over { 0 } else { script.pipeline };
+        self.round = budget.take(wanted, at);
+        self.is_done = self.round == 0;
+        self.left = self.round;
+        self.phase = script.first();
+        if self.phase == Phase::Put && self.tubes.are_many() {
+            self.phase = Phase::Use;
+            self.left = 1;
+        }
+        if self.is_done {
+            self.phase = Phase::Idle;
+        }
+        self.rounds += u64::from(!self.is_done);
+        !self.is_done
+    }
+
+    /// Whether a batch of a closed loop ends here.
+    pub(crate) fn is_phase_over(&self) -> bool {
+        match self.phase {
+            Phase::Use => false,
+            Phase::Finish => self.ids.is_empty(),
+            _ => self.left == 0,
+        }
+    }
+
+    /// Whether nothing of this round is left to be sent.
+    pub(crate) fn is_round_over(&self) -> bool {
+        match self.phase {
+            Phase::Idle => true,
+            Phase::Finish => self.ids.is_empty() && self.awaited_ids == 0,
+            _ => false,
+        }
+    }
+
+    fn send(&mut self, script: &Script, out: &mut Vec<u8>) -> Op {
+        match self.phase {
+            Phase::Use => {
+                self.tubes.push_use(out);
+                Op::Use
+            }
+            Phase::Put => self.put(script, script.delay, out),
+            Phase::Reserve => self.reserve(script, out),
+            _ if script.workload == Workload::Kick => {
+                push_line(b"kick", &[script.kick], out);
+                Op::Kick
+            }
+            _ => self.any(script, out),
+        }
+    }
+
+    fn put(&mut self, script: &Script, delay: u64, out: &mut Vec<u8>) -> Op {
+        script.push_put(delay, &mut self.random, out);
+        self.awaited_ids += usize::from(script.workload == Workload::Probe);
+        Op::Put
+    }
+
+    fn reserve(&mut self, script: &Script, out: &mut Vec<u8>) -> Op {
+        // In a cycle a job is there: this connection has put it.
+        let line = match script.workload {
+            Workload::Cycle => &b"reserve\r\n"[..],
+            _ => b"reserve-with-timeout 0\r\n",
+        };
+        out.extend_from_slice(line);
+        self.awaited_ids += 1;
+        Op::Reserve
+    }
+
+    /// The weights make as many jobs ready as are reserved, and as many leave as come, so that a
+    /// mix neither grows nor runs dry.
+    fn any(&mut self, script: &Script, out: &mut Vec<u8>) -> Op {
+        let choice = match self.ids.len() {
+            0 => self.random.below(60),
+            held if held > 4 * script.pipeline => 60,
+            _ => self.random.below(100),
+        };
+        let delay = script.delay.max(1);
+        match choice {
+            0..33 => return self.reserve(script, out),
+            33..57 => return self.put(script, script.delay, out),
+            57..59 => return self.put(script, delay, out),
+            59 => {
+                push_line(b"kick", &[script.kick], out);
+                return Op::Kick;
+            }
+            _ => {}
+        }
+        let id = self.ids.pop_front().unwrap_or_default();
+        let priority = self.random.below(script.priorities);
+        match choice {
+            60..86 => push(Op::Delete, b"delete", &[id], out),
+            86..89 => push(Op::Release, b"release", &[id, priority, 0], out),
+            89 => push(Op::Release, b"release", &[id, priority, delay], out),
+            90..93 => push(Op::Bury, b"bury", &[id, priority], out),
+            _ => {
+                self.ids.push_back(id);
+                push(Op::Touch, b"touch", &[id], out)
+            }
+        }
+    }
+
+    /// Take in the reply to a command.
+    pub(crate) fn take(&mut self, script: &Script, op: Op, reply: Reply) -> io::Result<()> {
+        match (op, reply) {
+            (Op::Put, Reply::Inserted(id)) if script.workload == Workload::Probe => {
+                self.take_id(id);
+            }
+            (Op::Reserve, Reply::Reserved(id, _)) => self.take_id(id),
+            (Op::Reserve, Reply::TimedOut) => {
+                self.awaited_ids -= 1;
+                self.is_drained = true;
+            }
+            (Op::Put, Reply::Inserted(_))
+            | (Op::Delete, Reply::Deleted)
+            | (Op::Release, Reply::Released)
+            | (Op::Bury, Reply::Buried)
+            | (Op::Kick, Reply::Kicked)
+            | (Op::Touch, Reply::Touched)
+            | (Op::Use, Reply::Using)
+            | (Op::Watch, Reply::Watching) => {}
+            _ => {
+                let message = format!("the server answered {reply:?} to {op:?}");
+                return Err(io::Error::other(message));
+            }
+        }
+        Ok(())
+    }
+
+    fn take_id(&mut self, id: u64) {
+        self.awaited_ids -= 1;
+        self.ids.push_back(id);
+    }
+}
+
+fn finish(script: &Script, id: u64, out: &mut Vec<u8>) -> Op {
+    match script.workload {
+        Workload::Bury => push(Op::Bury, b"bury", &[id, 0], out),
+        _ => push(Op::Delete, b"delete", &[id], out),
+    }
+}
+
+fn push(op: Op, word: &[u8], numbers: &[u64], out: &mut Vec<u8>) -> Op {
+    push_line(word, numbers, out);
+    op
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,346 @@
+//! The servers that are measured: starting them, each in an empty directory, and ending them,
+//! whatever happens.
+
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bsd::storage::RealFs;
+use bsd::storage::fs::Fs;
+
+use crate::control::Control;
+use crate::process::{Cores, check, is_in_memory, now};
+
+/// How long a server may take to start.
+const START_MAX: Duration = Duration::from_secs(300);
+
+/// A program, and how it keeps its jobs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Kind {
+    pub(crate) program: Program,
+    pub(crate) policy: Policy,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Program {
+    Beanstalkd,
+    Bsd,
+    /// This program's own server, which does nothing.
+    Echo,
+}
+
+/// When what was acknowledged is on the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// There is no log.
+    Memory,
+    /// At most so many milliseconds later; 0: before.
+    Interval(u32),
+    /// When the system likes.
+    Never,
+}
+
+impl Kind {
+    pub(crate) fn is_durable(self) -> bool {
+        self.policy != Policy::Memory
+    }
+
+    pub(crate) fn is_echo(self) -> bool {
+        self.program == Program::Echo
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.program, self.policy) {
+            (Program::Echo, Policy::Memory) => return f.write_str("echo"),
+            (Program::Echo, _) => return f.write_str("echo-sync"),
+            (Program::Beanstalkd, Policy::Memory) => return f.write_str("beanstalkd"),
+            (Program::Bsd, Policy::Memory) => return f.write_str("bsd-memory"),
+            (Program::Beanstalkd, _) => f.write_str("beanstalkd-")?,
+            (Program::Bsd, _) => f.write_str("bsd-")?,
+        }
+        match self.policy {
+            Policy::Interval(ms) => write!(f, "f{ms}"),
+            _ => f.write_str("F"),
+        }
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Kind, String> {
+        let (name, policy) = text.split_once('-').unwrap_or((text, ""));
+        let program = match name {
+            "beanstalkd" => Program::Beanstalkd,
+            "bsd" => Program::Bsd,
+            "echo" => Program::Echo,
+            _ => return Err(unknown(text)),
+        };
+        let interval = policy.strip_prefix('f').and_then(|ms| ms.parse().ok());
+        let policy = match (program, policy, interval) {
+            (Program::Beanstalkd | Program::Echo, "", _) | (Program::Bsd, "memory", _) => {
+                Policy::Memory
+            }
+            (Program::Echo, "sync", _) => Policy::Interval(0),
+            (Program::Beanstalkd | Program::Bsd, "F", _) => Policy::Never,
+            (Program::Beanstalkd | Program::Bsd, _, Some(ms)) => Policy::Interval(ms),
+            _ => return Err(unknown(text)),
+        };
+        Ok(Kind { program, policy })
+    }
+}
+
+fn unknown(text: &str) -> String {
+    format!(
+        "'{text}' is none of beanstalkd, beanstalkd-fMS, beanstalkd-F, bsd-memory, bsd-fMS, bsd-F, \
+         echo, echo-sync"
+    )
+}
+
+/// Where the programs are, and where they may write.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Programs {
+    /// The program to compare with
+    #[arg(long, value_name = "PATH", default_value = "beanstalkd")]
+    beanstalkd: PathBuf,
+    /// The program to be compared [default: bsd-server, beside this program]
+    #[arg(long, value_name = "PATH")]
+    bsd: Option<PathBuf>,
+    /// Where the logs are written, in directories of their own that are removed again: use the
+    /// disk that matters
+    #[arg(long, default_value = ".")]
+    dir: PathBuf,
+    /// Keep this program on the last processor and the servers on the others (needs taskset)
+    #[arg(long)]
+    pin: bool,
+}
+
+impl Programs {
+    /// Once, before anything is measured.
+    pub(crate) fn prepare(&self) -> io::Result<()> {
+        let _ = bsd::server::raise_descriptor_limit();
+        if is_in_memory(&self.dir)? {
+            eprintln!(
+                "bsd-bench: {} is in memory, where a sync costs nothing; give a disk with --dir",
+                self.dir.display()
+            );
+        }
+        match (self.pin, Cores::split()) {
+            (true, Some(cores)) => cores.keep_this(),
+            (true, None) => Err(io::Error::other("--pin needs two processors")),
+            (false, _) => Ok(()),
+        }
+    }
+
+    fn bsd(&self) -> io::Result<PathBuf> {
+        match &self.bsd {
+            Some(path) => Ok(path.clone()),
+            None => Ok(std::env::current_exe()?.with_file_name("bsd-server")),
+        }
+    }
+
+    fn command(&self, kind: Kind, address: SocketAddr, dir: &Path) -> io::Result<Command> {
+        let mut command = match kind.program {
+            Program::Beanstalkd => Command::new(&self.beanstalkd),
+            Program::Bsd => Command::new(self.bsd()?),
+            Program::Echo => {
+                let mut command = Command::new(std::env::current_exe()?);
+                command.arg("echo");
+                command
+            }
+        };
+        command.args(["-l", "127.0.0.1", "-p", &address.port().to_string()]);
+        match kind.policy {
+            Policy::Memory if kind.program == Program::Bsd => _ = command.arg("--memory"),
+            Policy::Memory => {}
+            Policy::Interval(ms) => _ = command.arg("-b").arg(dir).arg(format!("-f{ms}")),
+            Policy::Never => _ = command.arg("-b").arg(dir).arg("-F"),
+        }
+        Ok(command)
+    }
+
+    fn pinned(&self, command: Command) -> Command {
+        match Cores::split() {
+            Some(cores) if self.pin => cores.keep_others(command),
+            _ => command,
+        }
+    }
+}
+
+/// A directory that is removed when this is dropped.
+#[derive(Debug)]
+struct DataDir(PathBuf);
+
+impl DataDir {
+    fn create(parent: &Path) -> io::Result<DataDir> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = parent.join(format!("bsd-bench-{}-{number}", std::process::id()));
+        std::fs::create_dir(&dir).map_err(|error| {
+            io::Error::new(
+                error.kind(),
+                format!("cannot create {}: {error}", dir.display()),
+            )
+        })?;
+        Ok(DataDir(dir))
+    }
+}
+
+impl Drop for DataDir {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.0) {
+            eprintln!("bsd-bench: {} is left behind: {error}", self.0.display());
+        }
+    }
+}
+
+/// A server that was started here, and is ended when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Running {
+    /// Before the directory, so that it is dropped first.
+    child: Ended,
+    command: Command,
+    pub(crate) address: SocketAddr,
+    dir: DataDir,
+}
+
+/// A child that is ended when this is dropped.
+#[derive(Debug)]
+struct Ended(Child);
+
+impl Ended {
+    fn kill(&mut self) {
+        // It may have ended by itself; then there is nothing to end.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+impl Running {
+    /// Start a server in an empty directory, with more `flags`, and wait until it serves.
+    pub(crate) fn start(kind: Kind, programs: &Programs, flags: &[String]) -> io::Result<Running> {
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        let dir = DataDir::create(&programs.dir)?;
+        let mut command = programs.command(kind, address, &dir.0)?;
+        if !kind.is_echo() {
+            command.args(flags);
+        }
+        let mut command = programs.pinned(command);
+        command.stdin(Stdio::null());
+        let child = spawn(&mut command)?;
+        let mut running = Running {
+            child,
+            command,
+            address,
+            dir,
+        };
+        running.wait_until_it_serves()?;
+        Ok(running)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.0.id()
+    }
+
+    /// Kill it (`kill -9`), start it again on what it has left, and measure how long it takes to
+    /// answer the first command.
+    pub(crate) fn restart_after_kill(&mut self) -> io::Result<Duration> {
+        self.kill();
+        let begin = now();
+        self.child = spawn(&mut self.command)?;
+        let served_at = self.wait_until_it_serves()?;
+        Ok(served_at - begin)
+    }
+
+    /// Kill it (`kill -9`).
+    pub(crate) fn kill(&mut self) {
+        self.child.kill();
+    }
+
+    /// The files in its directory, by name.
+    pub(crate) fn files(&self) -> io::Result<Vec<PathBuf>> {
+        let entries = RealFs.read_dir(&self.dir.0)?;
+        let files = entries.into_iter().filter(|entry| entry.is_file);
+        let mut paths: Vec<_> = files.map(|entry| self.dir.0.join(entry.name)).collect();
+        paths.sort();
+        Ok(paths)
+    }
+
+    fn wait_until_it_serves(&mut self) -> io::Result<Instant> {
+        let deadline = now() + START_MAX;
+        loop {
+            check()?;
+            let answer =
+                Control::connect(self.address).and_then(|mut control| control.ask("use default"));
+            if answer.is_ok() {
+                return Ok(now());
+            }
+            if let Some(status) = self.child.0.try_wait()? {
+                let message = format!("{:?} ended at its start: {status}", self.command);
+                return Err(io::Error::other(message));
+            }
+            if now() > deadline {
+                let message = format!("{:?} does not come to listen", self.command);
+                return Err(io::Error::other(message));
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+fn spawn(command: &mut Command) -> io::Result<Ended> {
+    let child = command.spawn().map_err(|error| {
+        let program = command.get_program().display();
+        io::Error::new(error.kind(), format!("cannot start {program}: {error}"))
+    })?;
+    Ok(Ended(child))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_server_is_said_as_it_is_read() {
+        let kinds = [
+            "beanstalkd",
+            "beanstalkd-f0",
+            "beanstalkd-f50",
+            "beanstalkd-F",
+            "bsd-memory",
+            "bsd-f0",
+            "bsd-f1000",
+            "bsd-F",
+            "echo",
+            "echo-sync",
+        ];
+        for text in kinds {
+            assert_eq!(text.parse::<Kind>().unwrap().to_string(), text);
+        }
+        for wrong in ["", "bsd", "bsd-f", "beanstalkd-memory", "echo-f0", "redis"] {
+            assert!(wrong.parse::<Kind>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_data_directory_goes_with_its_owner() {
+        let dir = DataDir::create(&std::env::temp_dir()).unwrap();
+        let path = dir.0.clone();
+        assert!(path.is_dir());
+        drop(dir);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,154 @@
+//! The protocol as a client sees it: writing commands and telling replies apart, without copying
+//! or allocating.
+
+use std::io;
+
+/// A line of a reply longer than this is none.
+pub(crate) const LINE_SIZE_MAX: usize = 1024;
+
+/// The replies that a load can get when all is well.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Inserted(u64),
+    /// The id, and the bytes of the body that follows.
+    Reserved(u64, usize),
+    TimedOut,
+    Deleted,
+    Released,
+    Buried,
+    Kicked,
+    Touched,
+    Using,
+    Watching,
+}
+
+impl Reply {
+    /// Bytes that follow the line: a body and its end.
+    pub(crate) fn tail_size(self) -> usize {
+        match self {
+            Reply::Reserved(_, body) => body + 2,
+            _ => 0,
+        }
+    }
+}
+
+/// The first line in `input`, as a reply, and its size in bytes; `None` while it is incomplete.
+///
+/// # Errors
+/// It is nothing that a server says when all is well.
+pub(crate) fn parse_reply(input: &[u8]) -> io::Result<Option<(Reply, usize)>> {
+    let Some(end) = memchr::memchr(b'\n', input) else {
+        return match input.len() > LINE_SIZE_MAX {
+            true => Err(unexpected(&input[..LINE_SIZE_MAX])),
+            false => Ok(None),
+        };
+    };
+    let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
+    let reply = parse_line(line).ok_or_else(|| unexpected(line))?;
+    Ok(Some((reply, end + 1)))
+}
+
+fn unexpected(line: &[u8]) -> io::Error {
+    let line = line.escape_ascii();
+    io::Error::other(format!("the server said: {line}"))
+}
+
+fn parse_line(line: &[u8]) -> Option<Reply> {
+    if let Some(rest) = line.strip_prefix(b"RESERVED ") {
+        let (id, rest) = parse_number(rest);
+        let (body, _) = parse_number(rest.strip_prefix(b" ")?);
+        return Some(Reply::Reserved(id, body as usize));
+    }
+    if let Some(rest) = line.strip_prefix(b"INSERTED ") {
+        return Some(Reply::Inserted(parse_number(rest).0));
+    }
+    match line {
+        b"DELETED" => Some(Reply::Deleted),
+        b"TIMED_OUT" => Some(Reply::TimedOut),
+        b"RELEASED" => Some(Reply::Released),
+        b"BURIED" => Some(Reply::Buried),
+        b"TOUCHED" => Some(Reply::Touched),
+        _ if line.starts_with(b"KICKED") => Some(Reply::Kicked),
+        _ if line.starts_with(b"USING ") => Some(Reply::Using),
+        _ if line.starts_with(b"WATCHING ") => Some(Reply::Watching),
+        _ => None,
+    }
+}
+
+/// The number at the beginning of `text`, 0 if there is none, and what follows it.
+pub(crate) fn parse_number(text: &[u8]) -> (u64, &[u8]) {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let number = text[..digits].iter().fold(0u64, |sum, byte| {
+        sum.wrapping_mul(10).wrapping_add(u64::from(byte - b'0'))
+    });
+    (number, &text[digits..])
+}
+
+/// Append a number in decimal.
+pub(crate) fn push_number(mut number: u64, out: &mut Vec<u8>) {
+    let mut digits = [0; 20];
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            break;
+        }
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+/// Append a word and numbers behind it, and end the line.
+pub(crate) fn push_line(word: &[u8], numbers: &[u64], out: &mut Vec<u8>) {
+    out.extend_from_slice(word);
+    for number in numbers {
+        out.push(b' ');
+        push_number(*number, out);
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_is_taken_when_its_line_is_complete() {
+        type Row = (&'static [u8], Option<(Reply, usize)>);
+        let table: &[Row] = &[
+            (b"", None),
+            (b"INSERTED 1\r", None),
+            (b"INSERTED 12\r\nDEL", Some((Reply::Inserted(12), 13))),
+            (b"DELETED\r\n", Some((Reply::Deleted, 9))),
+            (b"TIMED_OUT\r\n", Some((Reply::TimedOut, 11))),
+            (b"KICKED 5\r\n", Some((Reply::Kicked, 10))),
+            (b"USING default\r\n", Some((Reply::Using, 15))),
+            (b"RESERVED 7 3\r\nab", Some((Reply::Reserved(7, 3), 14))),
+        ];
+        for (input, expected) in table {
+            let found = parse_reply(input).unwrap();
+            assert_eq!(found, *expected, "{}", input.escape_ascii());
+        }
+        for wrong in [&b"OUT_OF_MEMORY\r\n"[..], b"RESERVED 7\r\n", &[b'x'; 2000]] {
+            assert!(parse_reply(wrong).is_err());
+        }
+    }
+
+    #[test]
+    fn numbers_are_written_as_they_are_read() {
+        for number in [0, 7, 10, 65_535, u64::MAX] {
+            let mut out = Vec::new();
+            push_number(number, &mut out);
+            assert_eq!(out, number.to_string().into_bytes());
+            assert_eq!(parse_number(&out), (number, &b""[..]));
+        }
+    }
+
+    #[test]
+    fn a_line_is_a_word_and_numbers() {
+        let mut out = Vec::new();
+        push_line(b"release", &[5, 0, 10], &mut out);
+        assert_eq!(out, b"release 5 0 10\r\n");
+    }
+}

@@ -1,0 +1,106 @@
+//! One worker of a load: a connection, and where it is in its script.
+
+use std::io;
+
+use crate::connection::{Connection, Pending};
+use crate::script::{Script, State};
+use crate::share::Budget;
+use crate::tally::{Run, Tally};
+
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) connection: Connection,
+    pub(crate) state: State,
+    /// It measures what another client feels; it is no part of the load.
+    pub(crate) is_probe: bool,
+}
+
+impl Worker {
+    /// Whether nothing it has sent is still to be answered.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.connection.pending.is_empty()
+    }
+
+    /// Use and watch its tubes.
+    pub(crate) fn send_setup(&mut self, at: u64) -> io::Result<()> {
+        let Connection {
+            output, pending, ..
+        } = &mut self.connection;
+        let sent = |op| pending.push_back(Pending { op, at });
+        self.state.tubes().push_setup(output, sent)?;
+        self.connection.flush()
+    }
+
+    /// Send what comes next in a closed loop.
+    pub(crate) fn send_batch(
+        &mut self,
+        script: &Script,
+        budget: &mut Budget,
+        at: u64,
+    ) -> io::Result<()> {
+        let Connection {
+            output, pending, ..
+        } = &mut self.connection;
+        while let Some(op) = self.state.next(script, budget, at, output) {
+            pending.push_back(Pending { op, at });
+            if self.state.is_phase_over() {
+                break;
+            }
+        }
+        self.connection.flush()
+    }
+
+    /// Send the one command of an open loop that was `due`, if there is room for it and something
+    /// to send.
+    pub(crate) fn send_one(
+        &mut self,
+        script: &Script,
+        budget: &mut Budget,
+        at: u64,
+        due: u64,
+    ) -> io::Result<bool> {
+        let Connection {
+            output, pending, ..
+        } = &mut self.connection;
+        if pending.len() >= script.pipeline {
+            return Ok(false);
+        }
+        let Some(op) = self.state.next(script, budget, at, output) else {
+            return Ok(false);
+        };
+        pending.push_back(Pending { op, at: due });
+        self.connection.flush()?;
+        Ok(true)
+    }
+
+    /// Take in what one read has brought.
+    pub(crate) fn take(
+        &mut self,
+        bytes: &[u8],
+        script: &Script,
+        tally: &mut Tally,
+        at: u64,
+    ) -> io::Result<()> {
+        let (state, is_probe) = (&mut self.state, self.is_probe);
+        let mut run: Option<Run> = None;
+        self.connection.take(bytes, |pending, reply| {
+            state.take(script, pending.op, reply)?;
+            match &mut run {
+                Some(run) if run.goes_on_with(pending) => run.count += 1,
+                _ => {
+                    if let Some(done) = run.replace(Run::begin(pending)) {
+                        tally.record(done, at, is_probe);
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        if let Some(done) = run {
+            tally.record(done, at, is_probe);
+            if self.is_answered() && !is_probe {
+                tally.end_batch(done, at);
+            }
+        }
+        Ok(())
+    }
+}
