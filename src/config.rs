@@ -214,6 +214,12 @@ impl Config {
     }
 }
 
+/// The definition of the command line, for manual pages and shell completions.
+#[must_use]
+pub fn command() -> clap::Command {
+    Args::command()
+}
+
 fn sync_policy(args: &Args) -> SyncPolicy {
     match args.sync_interval_ms {
         _ if args.never_sync => SyncPolicy::Never,

@@ -17,6 +17,7 @@
 //! | `hot` | the last frames written, kept in memory |
 //! | `inspect` | looking at a log without changing it, and writing what survives into a new one |
 //! | `build` | a new log in a new directory, all or nothing |
+//! | `load` | a new log of jobs that are described one by one |
 //! | `fs` | the only door to files; `lock`: one process a directory |
 //! | `sim` | a simulated disk that crashes as real ones do |
 //! | `error` | what can go wrong, in words |
@@ -32,6 +33,7 @@ pub mod fs;
 mod hot;
 pub mod inspect;
 mod kicks;
+pub mod load;
 mod lock;
 mod log;
 mod maintain;

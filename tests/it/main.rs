@@ -39,4 +39,8 @@ mod simulation;
 mod strace;
 mod trace;
 mod wal;
+mod wal_crash;
+mod wal_load;
+mod wal_look;
+mod wal_people;
 mod wire;

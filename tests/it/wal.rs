@@ -21,20 +21,20 @@ use tempfile::TempDir;
 use crate::harness::{Launch, Random, volume};
 use crate::wire::{inserted, put_command};
 
-const DIR: &str = "/log";
-const OK: Option<i32> = Some(0);
-const DAMAGED: Option<i32> = Some(1);
-const CANNOT: Option<i32> = Some(2);
-const USAGE: Option<i32> = Some(5);
+pub(crate) const DIR: &str = "/log";
+pub(crate) const OK: Option<i32> = Some(0);
+pub(crate) const DAMAGED: Option<i32> = Some(1);
+pub(crate) const CANNOT: Option<i32> = Some(2);
+pub(crate) const USAGE: Option<i32> = Some(5);
 
-fn now() -> Now {
+pub(crate) fn now() -> Now {
     Now {
         mono: Time(0),
         wall_ns: 1_800_000_000_000_000_000,
     }
 }
 
-fn options(disk: &SimFs, dir: &str) -> Options {
+pub(crate) fn options(disk: &SimFs, dir: &str) -> Options {
     Options {
         dir: Some(dir.into()),
         segment_size: 64 << 10,
@@ -45,7 +45,7 @@ fn options(disk: &SimFs, dir: &str) -> Options {
 }
 
 /// A log of several segments, some compacted, with jobs in all states; cleanly stopped.
-fn log() -> SimFs {
+pub(crate) fn log() -> SimFs {
     let disk = SimFs::new(1);
     let mut random = Random::new(5);
     let mut queue = JobQueue::open_with(&options(&disk, DIR)).unwrap();
@@ -74,15 +74,15 @@ fn log() -> SimFs {
     disk
 }
 
-fn copy(disk: &SimFs) -> SimFs {
+pub(crate) fn copy(disk: &SimFs) -> SimFs {
     disk.crash_image(Crash::KeepAll)
 }
 
-fn inspect(disk: &SimFs, dir: &str) -> Result<Inspection, OpenError> {
+pub(crate) fn inspect(disk: &SimFs, dir: &str) -> Result<Inspection, OpenError> {
     Inspection::read(Arc::new(disk.clone()), Path::new(dir), &mut |_, _| ())
 }
 
-fn jobs(inspection: &Inspection) -> BTreeMap<JobId, JobRecord> {
+pub(crate) fn jobs(inspection: &Inspection) -> BTreeMap<JobId, JobRecord> {
     let read = |id| inspection.read_job(id).unwrap().unwrap();
     inspection
         .jobs()
@@ -103,7 +103,7 @@ fn path(name: &str) -> PathBuf {
 }
 
 /// The files of the log, as they are.
-fn contents(disk: &SimFs) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn contents(disk: &SimFs) -> Vec<(String, Vec<u8>)> {
     let names = disk.names(DIR).unwrap().into_iter();
     names
         .map(|name| (name.clone(), disk.read(path(&name)).unwrap()))
@@ -469,7 +469,7 @@ fn every_bit_of_a_small_log_flipped_gives_the_verdict_of_a_start() {
 }
 
 /// `bsd-wal` with these arguments: its exit code, and what it wrote.
-fn wal(args: &[&str]) -> (Option<i32>, String) {
+pub(crate) fn wal(args: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_bsd-wal"))
         .args(args)
         .output()
@@ -478,13 +478,13 @@ fn wal(args: &[&str]) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(text).unwrap())
 }
 
-fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
 /// A directory that a server was killed on, with the bodies `job 1` to `job 3`; the second job is
 /// deleted, the third buried.
-fn killed(dir: &Path) {
+pub(crate) fn killed(dir: &Path) {
     let server = Launch::bsd().dir(dir).start();
     let mut wire = server.connect();
     for number in 1..=3 {
@@ -499,7 +499,7 @@ fn killed(dir: &Path) {
 }
 
 /// The file and the offset at which `text` lies in the log.
-fn locate(dir: &Path, text: &[u8]) -> (PathBuf, usize) {
+pub(crate) fn locate(dir: &Path, text: &[u8]) -> (PathBuf, usize) {
     let files = std::fs::read_dir(dir)
         .unwrap()
         .map(|entry| entry.unwrap().path());
@@ -510,7 +510,7 @@ fn locate(dir: &Path, text: &[u8]) -> (PathBuf, usize) {
         .expect("the body is in the log")
 }
 
-fn snapshot(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+pub(crate) fn snapshot(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let files = std::fs::read_dir(dir)
         .unwrap()
         .map(|entry| entry.unwrap().path());
@@ -588,7 +588,11 @@ fn what_a_log_holds_is_shown_to_people_and_to_programs() {
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    assert_eq!(lines.len(), 2);
+    assert_eq!(lines.len(), 3);
+    assert_eq!(
+        lines[2],
+        serde_json::json!({"end": {"jobs": 2, "next_id": 4}})
+    );
     assert_eq!(
         (&lines[0]["id"], &lines[0]["body"]),
         (&1.into(), &"job 1".into())
@@ -617,7 +621,8 @@ fn a_body_that_is_no_text_is_dumped_as_base64() {
         .unwrap();
     queue.close().unwrap();
     let (_, said) = wal(&["dump", text(dir.path()), "--json"]);
-    let line: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let line = said.lines().next().unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
     assert_eq!(line["body_base64"], "/wAb");
     let (_, said) = wal(&["dump", text(dir.path())]);
     assert!(said.contains("3 bytes \"\\xff\\x00\\x1b\""), "{said}");

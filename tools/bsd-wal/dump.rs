@@ -1,32 +1,230 @@
 //! `bsd-wal dump`: the jobs of a log, or the log itself, a line each.
+//!
+//! Nothing is collected but the index of jobs; `--records` does without that, too.
 
-use std::io::Write;
-use std::path::Path;
+use std::collections::{BTreeSet, HashMap};
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bsd::clock::Clock;
 use bsd::storage::RealFs;
 use bsd::storage::format::Record;
-use bsd::storage::inspect::{JobRecord, RecordPlace, read_records};
+use bsd::storage::inspect::{Bodies, Inspection, JobRecord, JobSummary, RecordPlace, read_records};
+use bsd::types::{JobId, JobState, SECOND_NS};
+use clap::{Args, ValueEnum};
 
-use crate::human::timestamp;
-use crate::{EXIT_DAMAGED, EXIT_OK, Failure, exit_code, inspect, json};
+use crate::human::{Meter, count, parse_age, timestamp};
+use crate::repair::refuse_inside;
+use crate::{EXIT_DAMAGED, EXIT_OK, Failure, Source, exit_code, inspect, json};
 
 /// So many bytes of a body are shown to people.
 const BODY_SHOWN: usize = 60;
 
-/// All jobs in the order of their ids.
-pub(crate) fn jobs(dir: &Path, as_json: bool, out: &mut dyn Write) -> Result<u8, Failure> {
-    let inspection = inspect(dir)?;
-    for summary in inspection.jobs() {
-        let Some(job) = inspection.read_job(summary.id)? else {
-            continue;
-        };
-        match as_json {
-            true => json::print_job(&job, out)?,
-            false => writeln!(out, "{}", describe_job(&job))?,
+const AFTER_HELP: &str = concat!(
+    "\
+With --json each job is an object on a line of its own: id, tube, state, pri, delay, ttr, created,
+deadline, reserves, timeouts, releases, buries, kicks, and body (text) or body_base64 (bytes that are
+not UTF-8); of buried jobs also buried_order, the smallest being kicked first. Then follow the paused
+tubes, {\"pause\":{tube, until, duration}}, unless jobs were chosen, and always {\"end\":{jobs, next_id}}.
+`bsd-wal load` makes a directory of that again.
+
+States are as the log has them: a reserved job counts as ready, and a delayed one whose time has come
+is still called delayed.
+
+Examples:
+  bsd-wal dump bsd-data
+  bsd-wal dump bsd-data --json > jobs.jsonl
+  bsd-wal dump bsd-data --tube mail --tube video --state buried --min-age 2h
+  bsd-wal dump bsd-data --job 17 --bodies bodies
+  bsd-wal dump bsd-data --records --job 17
+
+",
+    exit_codes!()
+);
+
+#[derive(Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct DumpArgs {
+    #[command(flatten)]
+    source: Source,
+    /// Print JSON Lines: an object for each job or record
+    #[arg(long)]
+    json: bool,
+    /// List the log itself, record by record, in the order of history
+    #[arg(long, conflicts_with_all = ["tube", "state", "min_age", "bodies"])]
+    records: bool,
+    /// Only jobs in this tube; may be repeated
+    #[arg(long, value_name = "NAME")]
+    tube: Vec<String>,
+    /// Only jobs in this state; may be repeated
+    #[arg(long, value_enum)]
+    state: Vec<StateName>,
+    /// Only this job; may be repeated
+    #[arg(long, value_name = "ID")]
+    job: Vec<u64>,
+    /// Only jobs that were put so long ago: seconds, or a number with m, h or d
+    #[arg(long, value_name = "AGE", value_parser = parse_age)]
+    min_age: Option<u64>,
+    /// Write each body to a file in OUTDIR that is called as its job, in place of printing it; no
+    /// file may be there yet
+    #[arg(long, value_name = "OUTDIR", conflicts_with = "json")]
+    bodies: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum StateName {
+    Ready,
+    Delayed,
+    Buried,
+}
+
+pub(crate) fn run(args: &DumpArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+    match (args.records, &args.bodies) {
+        (true, _) => records(args, out),
+        (false, Some(dir)) => bodies(args, dir, out),
+        (false, None) => jobs(args, out),
+    }
+}
+
+/// Which jobs are wanted.
+struct Filter<'a> {
+    args: &'a DumpArgs,
+    ids: BTreeSet<u64>,
+    /// Put no later than this.
+    created_max: u64,
+}
+
+impl Filter<'_> {
+    fn new(args: &DumpArgs) -> Filter<'_> {
+        let age_ns = args.min_age.unwrap_or(0).saturating_mul(SECOND_NS as u64);
+        let now = Clock::start().now().wall_ns;
+        Filter {
+            args,
+            ids: args.job.iter().copied().collect(),
+            created_max: match args.min_age {
+                None => u64::MAX,
+                Some(_) => now.saturating_sub(age_ns),
+            },
         }
     }
-    Ok(exit_code(&inspection))
+
+    /// All jobs are.
+    fn is_everything(&self) -> bool {
+        let DumpArgs {
+            tube,
+            state,
+            job,
+            min_age,
+            ..
+        } = self.args;
+        tube.is_empty() && state.is_empty() && job.is_empty() && min_age.is_none()
+    }
+
+    fn wants_id(&self, id: JobId) -> bool {
+        self.ids.is_empty() || self.ids.contains(&id.0)
+    }
+
+    fn wants(&self, job: &JobSummary<'_>) -> bool {
+        let DumpArgs { tube, state, .. } = self.args;
+        let is_state = |name: &StateName| match name {
+            StateName::Ready => matches!(job.state, JobState::Ready | JobState::Reserved),
+            StateName::Delayed => job.state == JobState::Delayed,
+            StateName::Buried => job.state == JobState::Buried,
+        };
+        self.wants_id(job.id)
+            && (tube.is_empty() || tube.iter().any(|name| name == job.tube))
+            && (state.is_empty() || state.iter().any(is_state))
+    }
+
+    /// Hand each job that is wanted to `visit`, in the order of their ids.
+    fn read(
+        &self,
+        inspection: &Inspection,
+        visit: &mut dyn FnMut(&JobRecord) -> Result<(), Failure>,
+    ) -> Result<Tally, Failure> {
+        let mut tally = Tally::default();
+        for summary in inspection.jobs().filter(|job| self.wants(job)) {
+            match inspection.read_job(summary.id) {
+                Ok(Some(job)) if job.created_wall_ns <= self.created_max => {
+                    visit(&job)?;
+                    tally.jobs += 1;
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    eprintln!("bsd-wal: job {} is left out: {error}", summary.id);
+                    tally.unreadable += 1;
+                }
+            }
+        }
+        for id in &self.ids {
+            if !inspection.has_job(JobId(*id)) {
+                let dir = inspection.dir.display();
+                eprintln!(
+                    "bsd-wal: there is no job {id}; `bsd-wal history {dir} {id}` says what became \
+                     of it"
+                );
+            }
+        }
+        Ok(tally)
+    }
+}
+
+/// What became of the jobs that are wanted.
+#[derive(Default)]
+struct Tally {
+    jobs: u64,
+    /// The log was read, and the disk does not give these again.
+    unreadable: u64,
+}
+
+impl Tally {
+    fn exit_code(&self, inspection: &Inspection) -> u8 {
+        match (exit_code(inspection), self.unreadable) {
+            (EXIT_OK, 1..) => EXIT_DAMAGED,
+            (code, _) => code,
+        }
+    }
+}
+
+/// The jobs that are wanted.
+fn jobs(args: &DumpArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+    let inspection = inspect(&args.source.dir)?;
+    let filter = Filter::new(args);
+    if !args.json {
+        let tally = filter.read(&inspection, &mut |job| {
+            Ok(writeln!(out, "{}", describe_job(job))?)
+        })?;
+        return Ok(tally.exit_code(&inspection));
+    }
+    let buried: HashMap<JobId, u64> = inspection.buried().into_iter().zip(1..).collect();
+    let tally = filter.read(&inspection, &mut |job| {
+        json::print_job(job, buried.get(&job.id).copied(), out)
+    })?;
+    if filter.is_everything() {
+        inspection
+            .pauses()
+            .try_for_each(|pause| json::print_pause(&pause, out))?;
+    }
+    json::print_end(tally.jobs, inspection.next_id, out)?;
+    Ok(tally.exit_code(&inspection))
+}
+
+/// The bodies of the jobs that are wanted, as files.
+fn bodies(args: &DumpArgs, dir: &Path, out: &mut dyn Write) -> Result<u8, Failure> {
+    // A file in it would be inside, too.
+    refuse_inside(&args.source.dir, &dir.join("1"))?;
+    let inspection = inspect(&args.source.dir)?;
+    let mut bodies = Bodies::begin(Arc::new(RealFs), dir)?;
+    let filter = Filter::new(args);
+    let tally = filter.read(&inspection, &mut |job| Ok(bodies.write(job.id, &job.body)?))?;
+    bodies.finish()?;
+    let written = match tally.jobs {
+        1 => "1 body".to_owned(),
+        jobs => format!("{jobs} bodies"),
+    };
+    writeln!(out, "{}: {written}", dir.display())?;
+    Ok(tally.exit_code(&inspection))
 }
 
 fn describe_job(job: &JobRecord) -> String {
@@ -48,18 +246,25 @@ fn describe_job(job: &JobRecord) -> String {
 }
 
 /// Nothing in a body reaches a terminal as it is.
-fn show_body(body: &[u8]) -> String {
+pub(crate) fn show_body(body: &[u8]) -> String {
     let shown = &body[..body.len().min(BODY_SHOWN)];
     let more = if body.len() > shown.len() { "…" } else { "" };
     format!("{} bytes \"{}\"{more}", body.len(), shown.escape_ascii())
 }
 
-/// All records in the order of history.
-pub(crate) fn records(dir: &Path, as_json: bool, out: &mut dyn Write) -> Result<u8, Failure> {
+/// All records in the order of history, or those of the jobs that are wanted.
+fn records(args: &DumpArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+    let filter = Filter::new(args);
+    let is_wanted = |record: &Record<'_>| match record.job() {
+        Some(id) => filter.wants_id(id),
+        None => filter.is_everything(),
+    };
+    // On a terminal the lines themselves show how far it is.
+    let mut meter = (!io::stdout().is_terminal()).then(|| Meter::start("reading"));
     let mut outcome = Ok(());
-    let damages = read_records(Arc::new(RealFs), dir, &mut |place, record| {
-        if outcome.is_ok() {
-            outcome = match as_json {
+    let mut visit = |place: RecordPlace<'_>, record: &Record<'_>| {
+        if is_wanted(record) {
+            outcome = match args.json {
                 true => json::print_record(&place, record, out),
                 false => {
                     writeln!(out, "{}", describe_record(&place, record)).map_err(Failure::from)
@@ -67,14 +272,27 @@ pub(crate) fn records(dir: &Path, as_json: bool, out: &mut dyn Write) -> Result<
             };
         }
         outcome.is_ok()
-    })?;
+    };
+    let mut progress = |done, all| {
+        if let Some(meter) = &mut meter {
+            meter.show(done, all);
+        }
+    };
+    let dir = &args.source.dir;
+    let damages = read_records(Arc::new(RealFs), dir, &mut visit, &mut progress)?;
     outcome?;
+    drop(meter);
     for damage in &damages {
         eprintln!("bsd-wal: damage: {damage}");
     }
     Ok(if damages.is_empty() {
         EXIT_OK
     } else {
+        eprintln!(
+            "bsd-wal: the log is damaged in {}; `bsd-wal verify {}` says what that means for jobs",
+            count(damages.len() as u64, "place"),
+            dir.display()
+        );
         EXIT_DAMAGED
     })
 }

@@ -1,10 +1,15 @@
-//! Sizes, times and names as people read them.
+//! Sizes, times and names as people read them, and what a terminal is shown beside the output.
+//!
+//! Nothing here reaches a pipe or a file but plain text: colours, block characters and meters are
+//! for terminals.
 
 use std::fmt;
 use std::io::{self, IsTerminal};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bsd::clock::Clock;
 use bsd::types::SECOND_NS;
+use clap::builder::styling::{AnsiColor, Style};
 
 /// A number of bytes.
 pub(crate) struct Size(pub(crate) u64);
@@ -46,6 +51,24 @@ impl fmt::Display for Age {
     }
 }
 
+/// A span of time as it is typed, in seconds: `90`, `5m`, `2h`, `3d`.
+pub(crate) fn parse_age(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        unit => return Err(format!("'{unit}' is none of the units s, m, h and d")),
+    };
+    let number: u64 = digits
+        .parse()
+        .map_err(|_| "a number of seconds is expected, or one with s, m, h or d".to_owned())?;
+    number
+        .checked_mul(unit)
+        .ok_or_else(|| "the number is too large".to_owned())
+}
+
 /// A wall time in nanoseconds since 1970, as RFC 3339 has it, in UTC.
 pub(crate) fn timestamp(wall_ns: u64) -> String {
     // 64 bits of nanoseconds end in 2554, long before what the type can show.
@@ -53,28 +76,112 @@ pub(crate) fn timestamp(wall_ns: u64) -> String {
     time.map_or_else(|_| format!("{wall_ns} ns"), |time| time.to_string())
 }
 
+/// The inverse of [`timestamp`].
+pub(crate) fn parse_timestamp(text: &str) -> Result<u64, String> {
+    let time: jiff::Timestamp = text
+        .parse()
+        .map_err(|_| format!("{text:?} is no time such as 2026-01-31T12:00:00Z"))?;
+    u64::try_from(time.as_nanosecond())
+        .map_err(|_| format!("{text:?} is not between 1970 and 2554"))
+}
+
 /// A number with the noun that it counts.
 pub(crate) fn count(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
+/// What the standard output can show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Look {
+    colour: bool,
+    /// Characters beyond ASCII.
+    pub(crate) unicode: bool,
+}
+
+impl Look {
+    /// Colours on a terminal that has them, unless `NO_COLOR` is set to something
+    /// (<https://no-color.org>); block characters where the locale says UTF-8.
+    pub(crate) fn of_stdout() -> Look {
+        let is_terminal = io::stdout().is_terminal();
+        let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+            .into_iter()
+            .find_map(variable);
+        let locale = locale.unwrap_or_default().to_ascii_lowercase();
+        let is_dumb = variable("TERM").is_none_or(|term| term == "dumb");
+        Look {
+            colour: is_terminal
+                && !is_dumb
+                && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty()),
+            unicode: is_terminal && (locale.contains("utf-8") || locale.contains("utf8")),
+        }
+    }
+
+    /// Text without anything.
+    #[cfg(test)]
+    pub(crate) const PLAIN: Look = Look {
+        colour: false,
+        unicode: false,
+    };
+
+    /// What is as it should be.
+    pub(crate) fn good(self, text: impl fmt::Display) -> String {
+        self.paint(AnsiColor::Green.on_default(), text)
+    }
+
+    /// What is damaged or lost.
+    pub(crate) fn bad(self, text: impl fmt::Display) -> String {
+        self.paint(AnsiColor::Red.on_default().bold(), text)
+    }
+
+    fn paint(self, style: Style, text: impl fmt::Display) -> String {
+        match self.colour {
+            true => format!("{style}{text}{style:#}"),
+            false => text.to_string(),
+        }
+    }
+}
+
+/// `--quiet` was said: no meter is shown. One process runs one command.
+static IS_QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Show no meters from now on.
+pub(crate) fn be_quiet() {
+    IS_QUIET.store(true, Ordering::Relaxed);
+}
+
 /// Shows how far a long task is: on a terminal, from the first second on.
 pub(crate) struct Meter {
     doing: &'static str,
+    /// What is counted; `None`: bytes.
+    noun: Option<&'static str>,
     clock: Clock,
     /// When to show next; `None`: nobody looks.
     next_ns: Option<i64>,
     is_shown: bool,
 }
 
+/// The bar of a meter, characters.
+const BAR: u64 = 24;
+
 impl Meter {
+    /// Of a task that is measured in bytes.
     pub(crate) fn start(doing: &'static str) -> Meter {
-        let is_watched = io::stderr().is_terminal();
-        let next_ns = is_watched.then_some(SECOND_NS);
+        Meter::new(doing, None)
+    }
+
+    /// Of a task that is measured in things.
+    pub(crate) fn counting(doing: &'static str, noun: &'static str) -> Meter {
+        Meter::new(doing, Some(noun))
+    }
+
+    fn new(doing: &'static str, noun: Option<&'static str>) -> Meter {
+        let is_watched = io::stderr().is_terminal() && !IS_QUIET.load(Ordering::Relaxed);
         Meter {
             doing,
+            noun,
             clock: Clock::start(),
-            next_ns,
+            next_ns: is_watched.then_some(SECOND_NS),
             is_shown: false,
         }
     }
@@ -88,8 +195,26 @@ impl Meter {
         }
         self.next_ns = Some(now + SECOND_NS / 4);
         self.is_shown = true;
-        let percent = (done.min(all) * 100).checked_div(all).unwrap_or(100);
-        eprint!("\r{} … {percent} % ", self.doing);
+        eprint!("\r{}\x1b[K", self.line(done.min(all), all, now as u64));
+    }
+
+    /// One line, at most 80 characters for anything that fits into a computer.
+    fn line(&self, done: u64, all: u64, elapsed_ns: u64) -> String {
+        let filled = (done * BAR).checked_div(all).unwrap_or(BAR) as usize;
+        let bar = format!("{:<width$}", "#".repeat(filled), width = BAR as usize);
+        let percent = (done * 100).checked_div(all).unwrap_or(100);
+        let second = SECOND_NS as u128;
+        let rate = u128::from(done) * second / u128::from(elapsed_ns.max(1));
+        let left = (u128::from(all - done)).checked_div(rate).unwrap_or(0) as u64;
+        let (done, rate) = match self.noun {
+            None => (Size(done).to_string(), Size(rate as u64).to_string()),
+            Some(noun) => (format!("{done} {noun}"), rate.to_string()),
+        };
+        format!(
+            "{} [{bar}] {percent} %, {done}, {rate}/s, {} left",
+            self.doing,
+            Age(left)
+        )
     }
 }
 
@@ -117,8 +242,43 @@ mod tests {
     }
 
     #[test]
+    fn ages_are_typed_with_and_without_a_unit() {
+        let ages = ["90", "90s", "5m", "2h", "3d"].map(|text| parse_age(text).unwrap());
+        assert_eq!(ages, [90, 90, 300, 7200, 259_200]);
+        for wrong in [
+            "",
+            "m",
+            "5 m",
+            "5w",
+            "-5",
+            "5.5",
+            "99999999999999999999",
+            "213503982334602d",
+        ] {
+            assert!(parse_age(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn a_time_is_exact() {
         assert_eq!(timestamp(1_000_000_001), "1970-01-01T00:00:01.000000001Z");
         assert_eq!(timestamp(u64::MAX), "2554-07-21T23:34:33.709551615Z");
+        for time in [0, 1, 1_800_000_000_000_000_000, u64::MAX] {
+            assert_eq!(parse_timestamp(&timestamp(time)), Ok(time));
+        }
+        assert!(parse_timestamp("1969-12-31T23:59:59Z").is_err());
+        assert!(parse_timestamp("yesterday").is_err());
+    }
+
+    #[test]
+    fn a_meter_says_how_much_how_fast_and_how_long_yet() {
+        let second = SECOND_NS as u64;
+        let line = Meter::start("reading").line(1 << 30, 4 << 30, 2 * second);
+        assert_eq!(
+            line,
+            "reading [######                  ] 25 %, 1.0 GiB, 512.0 MiB/s, 6 s left"
+        );
+        let line = Meter::counting("writing", "jobs").line(0, 0, 2 * second);
+        assert!(line.ends_with("100 %, 0 jobs, 0/s, 0 s left"), "{line}");
     }
 }

@@ -1,19 +1,24 @@
-//! Jobs and records as JSON objects, one a line.
+//! Jobs and records as JSON objects, one a line; and jobs back from them.
 //!
 //! Numbers are exact. Times are RFC 3339 in UTC, to the nanosecond. Bytes that are UTF-8 are text in
 //! `body`; all others are in `body_base64`.
+//!
+//! A dump is what [`Line`] says: an object for each job, in the order of their ids; then one
+//! `{"pause":…}` for each paused tube; then `{"end":…}` with the number of jobs and the next id, by
+//! which one that was cut short is told.
 
 use std::io::Write;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bsd::storage::format::{Entries, Entry, Record};
-use bsd::storage::inspect::{JobRecord, RecordPlace};
-use bsd::types::Counters;
-use serde::Serialize;
+use bsd::storage::inspect::history::{Entry as HistoryEntry, Event, State};
+use bsd::storage::inspect::{JobRecord, PauseRecord, RecordPlace};
+use bsd::types::{Counters, JobId, JobState};
+use serde::{Deserialize, Serialize};
 
 use crate::Failure;
-use crate::human::timestamp;
+use crate::human::{parse_timestamp, timestamp};
 
 /// Bytes, as text where they are.
 #[derive(Serialize)]
@@ -73,12 +78,18 @@ struct Job<'a> {
     deadline: Option<String>,
     #[serde(flatten)]
     counts: Counts,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    buried_order: Option<u64>,
     #[serde(flatten)]
     body: Body<'a>,
 }
 
-/// One line for a job.
-pub(crate) fn print_job(job: &JobRecord, out: &mut dyn Write) -> Result<(), Failure> {
+/// One line for a job, which has this place among all that are buried.
+pub(crate) fn print_job(
+    job: &JobRecord,
+    buried_order: Option<u64>,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
     let line = Job {
         id: job.id.0,
         tube: &job.tube,
@@ -89,7 +100,271 @@ pub(crate) fn print_job(job: &JobRecord, out: &mut dyn Write) -> Result<(), Fail
         created: timestamp(job.created_wall_ns),
         deadline: job.deadline_wall_ns.map(timestamp),
         counts: job.counters.into(),
+        buried_order,
         body: Body::new(&job.body),
+    };
+    print(&line, out)
+}
+
+/// One line for the pause of a tube.
+pub(crate) fn print_pause(pause: &PauseRecord<'_>, out: &mut dyn Write) -> Result<(), Failure> {
+    let line = LastLine::Pause(Pause {
+        tube: pause.tube.to_owned(),
+        until: timestamp(pause.until_wall_ns),
+        duration: pause.duration,
+    });
+    print(&line, out)
+}
+
+/// The last line of a dump.
+pub(crate) fn print_end(jobs: u64, next_id: JobId, out: &mut dyn Write) -> Result<(), Failure> {
+    let next_id = next_id.0;
+    print(&LastLine::End(End { jobs, next_id }), out)
+}
+
+/// The pause of a tube.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Pause {
+    tube: String,
+    until: String,
+    duration: u32,
+}
+
+/// What a dump ends with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct End {
+    /// The jobs before it.
+    pub(crate) jobs: u64,
+    /// The id of the next job.
+    pub(crate) next_id: u64,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+enum LastLine {
+    Pause(Pause),
+    End(End),
+}
+
+/// What a line of a dump says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// A job, and its place among all that are buried.
+    Job(Box<JobRecord>, Option<u64>),
+    Pause {
+        tube: String,
+        until_wall_ns: u64,
+        duration: u32,
+    },
+    End(End),
+}
+
+/// A line as it is written: which fields belong together is seen afterwards.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawLine {
+    id: Option<u64>,
+    tube: Option<String>,
+    state: Option<String>,
+    pri: Option<u32>,
+    delay: Option<u32>,
+    ttr: Option<u32>,
+    created: Option<String>,
+    deadline: Option<String>,
+    #[serde(default)]
+    reserves: u32,
+    #[serde(default)]
+    timeouts: u32,
+    #[serde(default)]
+    releases: u32,
+    #[serde(default)]
+    buries: u32,
+    #[serde(default)]
+    kicks: u32,
+    buried_order: Option<u64>,
+    body: Option<String>,
+    body_base64: Option<String>,
+    pause: Option<Pause>,
+    end: Option<End>,
+}
+
+/// Understand a line of a dump.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub(crate) fn parse_line(bytes: &[u8]) -> Result<Line, String> {
+    let line: RawLine = serde_json::from_slice(bytes).map_err(|error| describe(&error))?;
+    match line {
+        RawLine {
+            pause: Some(pause),
+            id: None,
+            end: None,
+            ..
+        } => Ok(Line::Pause {
+            until_wall_ns: parse_timestamp(&pause.until)?,
+            tube: pause.tube,
+            duration: pause.duration,
+        }),
+        RawLine {
+            end: Some(end),
+            id: None,
+            pause: None,
+            ..
+        } => Ok(Line::End(end)),
+        RawLine {
+            pause: None,
+            end: None,
+            ..
+        } => job(line),
+        _ => Err("a line is a job, a pause or the end, not two of them".to_owned()),
+    }
+}
+
+fn job(line: RawLine) -> Result<Line, String> {
+    let id = JobId(need(line.id, "id")?);
+    let created = need(line.created, "created")?;
+    let record = JobRecord {
+        id,
+        tube: need(line.tube, "tube")?,
+        state: state(&need(line.state, "state")?)?,
+        pri: need(line.pri, "pri")?,
+        delay: need(line.delay, "delay")?,
+        ttr: need(line.ttr, "ttr")?,
+        created_wall_ns: parse_timestamp(&created)?,
+        deadline_wall_ns: line.deadline.as_deref().map(parse_timestamp).transpose()?,
+        counters: Counters {
+            reserves: line.reserves,
+            timeouts: line.timeouts,
+            releases: line.releases,
+            buries: line.buries,
+            kicks: line.kicks,
+        },
+        body: body(line.body, line.body_base64)?,
+    };
+    Ok(Line::Job(Box::new(record), line.buried_order))
+}
+
+fn need<T>(field: Option<T>, name: &str) -> Result<T, String> {
+    field.ok_or_else(|| format!("the field \"{name}\" of a job is missing"))
+}
+
+fn state(word: &str) -> Result<JobState, String> {
+    match word {
+        "ready" => Ok(JobState::Ready),
+        "reserved" => Ok(JobState::Reserved),
+        "delayed" => Ok(JobState::Delayed),
+        "buried" => Ok(JobState::Buried),
+        other => Err(format!(
+            "{other:?} is no state: ready, reserved, delayed or buried"
+        )),
+    }
+}
+
+fn body(text: Option<String>, base64: Option<String>) -> Result<Vec<u8>, String> {
+    match (text, base64) {
+        (Some(text), None) => Ok(text.into_bytes()),
+        (None, Some(base64)) => STANDARD
+            .decode(base64)
+            .map_err(|error| format!("\"body_base64\" is no base64: {error}")),
+        (None, None) => Err("the field \"body\" or \"body_base64\" of a job is missing".to_owned()),
+        (Some(_), Some(_)) => Err("a job has one of \"body\" and \"body_base64\"".to_owned()),
+    }
+}
+
+/// What is wrong and where in the line: that it is line 1 of what was parsed is of no interest.
+fn describe(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let what = text.split(" at line ").next().unwrap_or_default();
+    format!("{what} (at byte {} of the line)", error.column())
+}
+
+/// A record in the history of one job.
+#[derive(Serialize)]
+struct HistoryLine<'a> {
+    file: &'a str,
+    position: String,
+    offset: u32,
+    size: usize,
+    salvaged: bool,
+    /// It happened at this time or later.
+    after: Option<String>,
+    /// It happened at this time or earlier.
+    before: Option<String>,
+    event: &'static str,
+    /// As people read it.
+    words: &'a str,
+    #[serde(flatten)]
+    put: Option<PutPart<'a>>,
+    #[serde(flatten)]
+    state: Option<StatePart>,
+}
+
+#[derive(Serialize)]
+struct PutPart<'a> {
+    tube: &'a str,
+    ttr: u32,
+    body_size: usize,
+}
+
+#[derive(Serialize)]
+struct StatePart {
+    state: &'static str,
+    pri: u32,
+    delay: u32,
+    deadline: Option<String>,
+    #[serde(flatten)]
+    counts: Counts,
+}
+
+impl From<State> for StatePart {
+    fn from(state: State) -> StatePart {
+        StatePart {
+            state: state.state.word(),
+            pri: state.pri,
+            delay: state.delay,
+            deadline: state.deadline_wall_ns.map(timestamp),
+            counts: state.counters.into(),
+        }
+    }
+}
+
+/// One line for a record in the history of a job, which is told in these words.
+pub(crate) fn print_history(
+    entry: &HistoryEntry,
+    words: &str,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let (event, put, state) = match &entry.event {
+        Event::Put {
+            tube,
+            ttr,
+            body_size,
+            state,
+        } => {
+            let put = PutPart {
+                tube,
+                ttr: *ttr,
+                body_size: *body_size,
+            };
+            ("put", Some(put), Some(*state))
+        }
+        Event::Changed { state, .. } => ("changed", None, Some(*state)),
+        Event::Deleted => ("deleted", None, None),
+    };
+    let line = HistoryLine {
+        file: &entry.file,
+        position: entry.position.to_string(),
+        offset: entry.position.offset(),
+        size: entry.size,
+        salvaged: entry.is_salvaged,
+        after: entry.after_wall_ns.map(timestamp),
+        before: entry.before_wall_ns.map(timestamp),
+        event,
+        words,
+        put,
+        state: state.map(StatePart::from),
     };
     print(&line, out)
 }
@@ -272,8 +547,67 @@ pub(crate) fn print_record(
     print(&line, out)
 }
 
-fn print(line: &impl Serialize, out: &mut dyn Write) -> Result<(), Failure> {
+/// One line.
+pub(crate) fn print(line: &impl Serialize, out: &mut dyn Write) -> Result<(), Failure> {
     serde_json::to_writer(&mut *out, line).map_err(std::io::Error::from)?;
     writeln!(out)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(line: &str) -> String {
+        parse_line(line.as_bytes()).unwrap_err()
+    }
+
+    const JOB: &str = r#""id":7,"tube":"t","state":"ready","pri":1,"delay":0,"ttr":60,"created":"2026-01-31T12:00:00Z""#;
+
+    #[test]
+    fn a_job_is_read_as_it_was_printed() {
+        for body in [&b"text \"quoted\" \n\x1b"[..], &[0xff, 0], b""] {
+            let job = JobRecord {
+                id: JobId(u64::MAX - 1),
+                tube: "t".to_owned(),
+                state: JobState::Delayed,
+                pri: u32::MAX,
+                delay: 5,
+                ttr: 60,
+                created_wall_ns: 1_800_000_000_123_456_789,
+                deadline_wall_ns: Some(1_800_000_009_000_000_001),
+                counters: Counters {
+                    reserves: 1,
+                    timeouts: 2,
+                    releases: 3,
+                    buries: 4,
+                    kicks: 5,
+                },
+                body: body.to_vec(),
+            };
+            let mut line = Vec::new();
+            assert!(print_job(&job, Some(3), &mut line).is_ok());
+            assert!(line.is_ascii() || std::str::from_utf8(&line).is_ok());
+            assert!(!line.contains(&0x1b), "nothing reaches a terminal as it is");
+            assert_eq!(parse_line(&line), Ok(Line::Job(Box::new(job), Some(3))));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_line_is_said() {
+        let job = |rest: &str| format!("{{{JOB},{rest}}}");
+        assert!(parse_line(job(r#""body":"x""#).as_bytes()).is_ok());
+        assert!(refused("{").contains("EOF while parsing an object (at byte 1 of the line)"));
+        assert!(refused("{}").contains("\"id\" of a job is missing"));
+        assert!(refused(&format!("{{{JOB}}}")).contains("\"body_base64\" of a job is missing"));
+        assert!(refused(&job(r#""body":"x","body_base64":"eA==""#)).contains("one of"));
+        assert!(refused(&job(r#""body_base64":"?""#)).contains("no base64"));
+        assert!(refused(&job(r#""body":"x","colour":1"#)).contains("unknown field `colour`"));
+        assert!(refused(&job(r#""body":"x","end":{"jobs":1,"next_id":2}"#)).contains("not two"));
+        let ready = r#""state":"ready""#;
+        let other = job(r#""body":"x""#).replace(ready, r#""state":"asleep""#);
+        assert!(refused(&other).contains("\"asleep\" is no state"));
+        let negative = job(r#""body":"x""#).replace(r#""pri":1"#, r#""pri":-1"#);
+        assert!(refused(&negative).contains("invalid value: integer `-1`"));
+    }
 }

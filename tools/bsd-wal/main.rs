@@ -3,11 +3,31 @@
 //! A thin shell over `bsd::storage::inspect`: it parses the command line, prints, and chooses the
 //! exit code. Whatever it looks at is opened for reading only.
 
+/// What the exit codes mean, for the end of each command's help.
+macro_rules! exit_codes {
+    () => {
+        "\
+Exit codes:
+  0  the log is intact, the work is done; or help or version shown
+  1  acknowledged data is damaged: it is reported, and the rest was done
+  2  nothing could be done: in use, not a log, cannot be read or written
+  5  the command line is wrong
+
+A torn tail, which a crash leaves and nobody was told of, is not damage."
+    };
+}
+
 mod dump;
+mod history;
 mod human;
 mod info;
 mod json;
+mod load;
+#[cfg(feature = "man")]
+mod man;
+mod picture;
 mod repair;
+mod report;
 mod verify;
 
 use std::io::{self, Write};
@@ -30,21 +50,19 @@ const EXIT_CANNOT: u8 = 2;
 /// The command line is wrong.
 const EXIT_USAGE: u8 = 5;
 
-const AFTER_HELP: &str = "\
+const AFTER_HELP: &str = concat!(
+    "\
 DIR is what bsd-server's -b names. It is only ever read.
-
-Exit codes:
-  0  the log is intact, or help or version shown
-  1  acknowledged data is damaged: it is reported, and the rest was done
-  2  nothing could be done: in use, not a log, cannot be read or written
-  5  the command line is wrong
-
-A torn tail, which a crash leaves and nobody was told of, is not damage.
 
 Examples:
   bsd-wal verify bsd-data
+  bsd-wal info bsd-data
   bsd-wal dump bsd-data --json > jobs.jsonl
-  bsd-wal repair bsd-data --output bsd-data-repaired";
+  bsd-wal repair bsd-data --output bsd-data-repaired
+
+",
+    exit_codes!()
+);
 
 #[derive(Parser)]
 #[command(
@@ -56,45 +74,35 @@ Examples:
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    /// Print errors only: the exit code says the rest
+    #[arg(short, long, global = true)]
+    quiet: bool,
 }
 
 #[derive(Subcommand)]
 enum Command {
     /// Read every byte of a log and report all damage, and what it means for jobs
-    Verify(Source),
+    Verify(verify::VerifyArgs),
     /// Show what a log holds: jobs by tube and state, bytes, segments
-    Info(Source),
+    Info(info::InfoArgs),
     /// List the jobs of a log, or its records
-    Dump(DumpArgs),
+    Dump(dump::DumpArgs),
+    /// Tell the life of one job, as far as the log holds it
+    History(history::HistoryArgs),
     /// Write everything that survives into a new directory
-    Repair(RepairArgs),
+    Repair(repair::RepairArgs),
+    /// Make a directory of what `dump --json` printed
+    Load(load::LoadArgs),
+    /// Write manual pages and shell completions
+    #[cfg(feature = "man")]
+    #[command(hide = true)]
+    Man(man::ManArgs),
 }
 
 #[derive(Args)]
 struct Source {
     /// The data directory
     dir: PathBuf,
-}
-
-#[derive(Args)]
-struct DumpArgs {
-    #[command(flatten)]
-    source: Source,
-    /// Print JSON Lines: an object for each job or record
-    #[arg(long)]
-    json: bool,
-    /// List the log itself, record by record, in the order of history
-    #[arg(long)]
-    records: bool,
-}
-
-#[derive(Args)]
-struct RepairArgs {
-    #[command(flatten)]
-    source: Source,
-    /// The directory to be made; it must be empty or not exist
-    #[arg(long, value_name = "NEW")]
-    output: PathBuf,
 }
 
 /// Why a command could not do its work.
@@ -130,31 +138,37 @@ fn main() -> ExitCode {
             });
         }
     };
-    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut out: Box<dyn Write> = match cli.quiet {
+        true => Box::new(io::sink()),
+        false => Box::new(io::BufWriter::new(io::stdout().lock())),
+    };
+    if cli.quiet {
+        human::be_quiet();
+    }
     let done = run(&cli.command, &mut out).and_then(|code| Ok(out.flush().map(|()| code)?));
     ExitCode::from(done.unwrap_or_else(|failure| report(&failure)))
 }
 
 fn run(command: &Command, out: &mut dyn Write) -> Result<u8, Failure> {
     match command {
-        Command::Verify(source) => verify::run(&source.dir, out),
-        Command::Info(source) => info::run(&source.dir, out),
-        Command::Dump(DumpArgs {
-            source,
-            json,
-            records,
-        }) => match records {
-            true => dump::records(&source.dir, *json, out),
-            false => dump::jobs(&source.dir, *json, out),
-        },
-        Command::Repair(RepairArgs { source, output }) => repair::run(&source.dir, output, out),
+        Command::Verify(args) => verify::run(args, out),
+        Command::Info(args) => info::run(args, out),
+        Command::Dump(args) => dump::run(args, out),
+        Command::History(args) => history::run(args, out),
+        Command::Repair(args) => repair::run(args, out),
+        Command::Load(args) => load::run(args, out),
+        #[cfg(feature = "man")]
+        Command::Man(args) => man::run(args, out),
     }
 }
 
 fn report(failure: &Failure) -> u8 {
     match failure {
         Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        Failure::Output(error) => eprintln!("bsd-wal: the output cannot be written: {error}"),
+        Failure::Output(error) => eprintln!(
+            "bsd-wal: the output cannot be written: {error}; send it elsewhere, and run the command \
+             again"
+        ),
         Failure::Refused(why) => eprintln!("bsd-wal: {why}"),
         Failure::Open(OpenError::InUse { dir, pid }) => {
             let by = pid.map_or("another process".to_owned(), |pid| format!("process {pid}"));
@@ -163,6 +177,10 @@ fn report(failure: &Failure) -> u8 {
                 dir.display()
             );
         }
+        Failure::Open(error @ OpenError::Io(_)) => eprintln!(
+            "bsd-wal: {error}; check the path, who may read and write it, and the disk, and run the \
+             command again"
+        ),
         Failure::Open(error) => eprintln!("bsd-wal: {error}"),
     }
     EXIT_CANNOT

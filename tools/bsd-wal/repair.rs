@@ -1,29 +1,96 @@
-//! `bsd-wal repair`: everything that survives, in a new directory.
+//! `bsd-wal repair`: everything that survives, in a new directory, and a report of the rest.
 
-use std::io::Write;
-use std::path::Path;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bsd::clock::Clock;
 use bsd::storage::RealFs;
+use bsd::storage::fs::{File, Fs, OpenMode, write_all_at};
 use bsd::storage::inspect::{Inspection, repair};
+use clap::Args;
+use serde::Serialize;
 
-use crate::human::{Meter, count};
-use crate::{EXIT_DAMAGED, EXIT_OK, Failure, inspect};
+use crate::human::{Look, Meter, count};
+use crate::report::{Damage, Torn, Totals, damages};
+use crate::{EXIT_DAMAGED, EXIT_OK, Failure, Source, inspect};
 
-pub(crate) fn run(dir: &Path, output: &Path, out: &mut dyn Write) -> Result<u8, Failure> {
+const AFTER_HELP: &str = concat!(
+    "\
+Jobs of which it is not known whether they had been deleted are kept: running again is better than
+losing. The source is only read. Interrupted, the command can simply be run again.
+
+Examples:
+  bsd-wal repair bsd-data --output bsd-data-repaired
+  bsd-wal repair bsd-data --output bsd-data-mended --report losses.json
+
+",
+    exit_codes!()
+);
+
+#[derive(Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct RepairArgs {
+    #[command(flatten)]
+    source: Source,
+    /// The directory to be made; it must be empty or not exist
+    #[arg(long, value_name = "NEW")]
+    output: PathBuf,
+    /// Write what was lost, what is back in an older state and what will run again to FILE, as
+    /// JSON; it must not exist
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &RepairArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+    let RepairArgs {
+        source: Source { dir },
+        output,
+        report,
+    } = args;
     refuse_inside(dir, output)?;
+    // A report that cannot be written is better known before hours of work than after.
+    let report = report
+        .as_ref()
+        .map(|path| ReportFile::create(path, dir))
+        .transpose()?;
+    let done = repair(dir, output, out);
+    let (old, repaired) = match done {
+        Ok(done) => done,
+        Err(failure) => {
+            report.map_or(Ok(()), ReportFile::discard)?;
+            return Err(failure);
+        }
+    };
+    if let Some(report) = report {
+        report.write(&Report::new(&old, &repaired, output))?;
+    }
+    let is_all = old.is_intact() && repaired.unreadable.is_empty();
+    Ok(if is_all { EXIT_OK } else { EXIT_DAMAGED })
+}
+
+fn repair(
+    dir: &Path,
+    output: &Path,
+    out: &mut dyn Write,
+) -> Result<(Inspection, repair::Repaired), Failure> {
     let old = inspect(dir)?;
-    let mut meter = Meter::start("writing");
+    let mut meter = Meter::counting("writing", "jobs");
     let now = Clock::start().now();
     let repaired = repair::write(&old, Arc::new(RealFs), output, now, &mut |done, total| {
         meter.show(done, total);
     })?;
     drop(meter);
     print_losses(&old, out)?;
+    let look = Look::of_stdout();
     for (id, why) in &repaired.unreadable {
-        writeln!(out, "lost: job {id} could not be read again: {why}")?;
+        writeln!(
+            out,
+            "{}: job {id} could not be read again: {why}",
+            look.bad("lost")
+        )?;
     }
+    print_totals(&old, &repaired, out)?;
     writeln!(
         out,
         "{}: {} of {}, the next id is {}; {} is as it was\nstart with\n  bsd-server -b {}",
@@ -34,16 +101,20 @@ pub(crate) fn run(dir: &Path, output: &Path, out: &mut dyn Write) -> Result<u8, 
         dir.display(),
         output.display(),
     )?;
-    let is_all = old.is_intact() && repaired.unreadable.is_empty();
-    Ok(if is_all { EXIT_OK } else { EXIT_DAMAGED })
+    Ok((old, repaired))
 }
 
 fn print_losses(old: &Inspection, out: &mut dyn Write) -> Result<(), Failure> {
+    let look = Look::of_stdout();
     if old.is_intact() {
-        writeln!(out, "the log is intact; nothing had to be repaired")?;
+        writeln!(
+            out,
+            "the log is {}; nothing had to be repaired",
+            look.good("intact")
+        )?;
     }
     for loss in &old.losses {
-        writeln!(out, "damage: {loss}")?;
+        writeln!(out, "{}: {loss}", look.bad("damage"))?;
     }
     if let Some(torn) = &old.torn {
         writeln!(
@@ -55,8 +126,134 @@ fn print_losses(old: &Inspection, out: &mut dyn Write) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A directory inside the source would change it.
-fn refuse_inside(dir: &Path, output: &Path) -> Result<(), Failure> {
+fn print_totals(
+    old: &Inspection,
+    repaired: &repair::Repaired,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let totals = Totals::of(old);
+    let all = [
+        ("lost", totals.missing),
+        ("lost unless they had been deleted", totals.perhaps_missing),
+        ("back in an older state", totals.older),
+        ("will run again", totals.again),
+        ("could not be read again", repaired.unreadable.len() as u64),
+    ];
+    for (words, number) in all.into_iter().filter(|(_, number)| *number > 0) {
+        writeln!(out, "{words}: {}", count(number, "job"))?;
+    }
+    Ok(())
+}
+
+/// What `--report` writes.
+#[derive(Serialize)]
+struct Report {
+    source: String,
+    output: String,
+    intact: bool,
+    /// Jobs that the source still has, and of them those in the new log.
+    jobs_found: usize,
+    jobs_written: u64,
+    next_id: u64,
+    totals: Totals,
+    damages: Vec<Damage>,
+    torn: Option<Torn>,
+    unreadable: Vec<Unreadable>,
+}
+
+#[derive(Serialize)]
+struct Unreadable {
+    job: u64,
+    why: String,
+}
+
+impl Report {
+    fn new(old: &Inspection, repaired: &repair::Repaired, output: &Path) -> Report {
+        let unreadable = repaired.unreadable.iter();
+        Report {
+            source: old.dir.display().to_string(),
+            output: output.display().to_string(),
+            intact: old.is_intact(),
+            jobs_found: old.job_count(),
+            jobs_written: repaired.jobs,
+            next_id: repaired.next_id.0,
+            totals: Totals::of(old),
+            damages: damages(old),
+            torn: old.torn.as_ref().map(Torn::from),
+            unreadable: unreadable
+                .map(|(job, why)| Unreadable {
+                    job: job.0,
+                    why: why.clone(),
+                })
+                .collect(),
+        }
+    }
+}
+
+/// A report that is going to be written.
+struct ReportFile {
+    path: PathBuf,
+    file: Arc<dyn File>,
+}
+
+impl ReportFile {
+    fn create(path: &Path, dir: &Path) -> Result<ReportFile, Failure> {
+        refuse_inside(dir, path)?;
+        let file = RealFs.open(path, OpenMode::CreateNew).map_err(|error| {
+            let todo = match error.kind() {
+                io::ErrorKind::AlreadyExists => "; nothing is ever overwritten: give another name",
+                _ => "",
+            };
+            let path = path.display();
+            Failure::Refused(format!(
+                "the report cannot be written to {path}: {error}{todo}"
+            ))
+        })?;
+        Ok(ReportFile {
+            path: path.to_owned(),
+            file,
+        })
+    }
+
+    /// Write all of it; durable on return.
+    fn write(self, report: &Report) -> Result<(), Failure> {
+        let write = || {
+            let mut text = serde_json::to_vec_pretty(report)?;
+            text.push(b'\n');
+            write_all_at(&*self.file, &text, 0)?;
+            self.file.sync()?;
+            RealFs.sync_dir(parent(&self.path))
+        };
+        write().map_err(|error| {
+            Failure::Refused(format!(
+                "the new directory is complete, but the report cannot be written to {}: {error}; \
+                 `bsd-wal verify {} --json` tells the same",
+                self.path.display(),
+                report.source
+            ))
+        })
+    }
+
+    /// There is nothing to report.
+    fn discard(self) -> Result<(), Failure> {
+        RealFs.remove_file(&self.path).map_err(|error| {
+            let path = self.path.display();
+            Failure::Refused(format!(
+                "{path} is empty and cannot be removed: {error}; remove it"
+            ))
+        })
+    }
+}
+
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// What is made inside the source would change it.
+pub(crate) fn refuse_inside(dir: &Path, output: &Path) -> Result<(), Failure> {
     let parent = output.ancestors().skip(1).find_map(|parent| {
         let parent = if parent.as_os_str().is_empty() {
             Path::new(".")
@@ -67,7 +264,7 @@ fn refuse_inside(dir: &Path, output: &Path) -> Result<(), Failure> {
     });
     match (dir.canonicalize(), parent) {
         (Ok(dir), Some(parent)) if parent.starts_with(&dir) => Err(Failure::Refused(format!(
-            "{} lies inside {}, which is not to be changed; give a directory elsewhere",
+            "{} lies inside {}, which is not to be changed; give one elsewhere",
             output.display(),
             dir.display()
         ))),

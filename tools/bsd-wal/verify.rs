@@ -1,24 +1,44 @@
-//! `bsd-wal verify`: every file of the log and how it ends, then all damage, then the verdict.
+//! `bsd-wal verify`: every file of the log and how it ends, then all damage, then the verdict and a
+//! picture.
 
 use std::io::Write;
-use std::path::Path;
 
 use bsd::storage::inspect::{Inspection, SegmentReport};
 use bsd::storage::scan::End;
 
-use crate::human::{Size, count};
-use crate::{EXIT_DAMAGED, EXIT_OK, Failure, inspect};
+use clap::Args;
 
-pub(crate) fn run(dir: &Path, out: &mut dyn Write) -> Result<u8, Failure> {
-    let inspection = inspect(dir)?;
-    for segment in &inspection.segments {
-        writeln!(out, "{}", describe(segment))?;
+use crate::human::{Look, Size, count};
+use crate::report::{Totals, Verdict};
+use crate::{EXIT_DAMAGED, EXIT_OK, Failure, Source, inspect, json, picture};
+
+const AFTER_HELP: &str = concat!(
+    "\
+Examples:
+  bsd-wal verify bsd-data
+  bsd-wal verify bsd-data --json > verdict.json
+  bsd-wal -q verify bsd-data && echo intact
+
+",
+    exit_codes!()
+);
+
+#[derive(Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct VerifyArgs {
+    #[command(flatten)]
+    source: Source,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+    let inspection = inspect(&args.source.dir)?;
+    match args.json {
+        true => json::print(&Verdict::from(&inspection), out)?,
+        false => print(&inspection, out)?,
     }
-    for loss in &inspection.losses {
-        writeln!(out, "damage: {loss}")?;
-    }
-    print_other_files(&inspection, out)?;
-    print_verdict(&inspection, out)?;
     Ok(if inspection.is_intact() {
         EXIT_OK
     } else {
@@ -26,7 +46,21 @@ pub(crate) fn run(dir: &Path, out: &mut dyn Write) -> Result<u8, Failure> {
     })
 }
 
-fn describe(segment: &SegmentReport) -> String {
+fn print(inspection: &Inspection, out: &mut dyn Write) -> Result<(), Failure> {
+    let look = Look::of_stdout();
+    for segment in &inspection.segments {
+        writeln!(out, "{}", describe(segment, look))?;
+    }
+    for loss in &inspection.losses {
+        writeln!(out, "{}: {loss}", look.bad("damage"))?;
+    }
+    print_other_files(inspection, out)?;
+    print_verdict(inspection, look, out)?;
+    writeln!(out)?;
+    Ok(picture::draw(inspection, look, out)?)
+}
+
+fn describe(segment: &SegmentReport, look: Look) -> String {
     let entry = &segment.entry;
     let covers = match entry.first == entry.last {
         true => format!("segment {}", entry.first),
@@ -46,18 +80,19 @@ fn describe(segment: &SegmentReport) -> String {
     format!(
         "{}: {covers}{rewritten}; {held}; {}",
         segment.file,
-        ending(segment)
+        ending(segment, look)
     )
 }
 
-fn ending(segment: &SegmentReport) -> &'static str {
-    match segment.end {
+fn ending(segment: &SegmentReport, look: Look) -> String {
+    let ending = match segment.end {
         Some(End::Whole) => "whole",
         Some(End::Clean) => "ends clean",
         Some(End::Torn) => "ends in a torn tail",
-        Some(End::Corrupt) => "CORRUPT",
+        Some(End::Corrupt) => return look.bad("CORRUPT"),
         None => "not read: it lies behind a torn tail, nothing in it was ever acknowledged",
-    }
+    };
+    ending.to_owned()
 }
 
 fn print_other_files(inspection: &Inspection, out: &mut dyn Write) -> Result<(), Failure> {
@@ -87,26 +122,26 @@ fn print_other_files(inspection: &Inspection, out: &mut dyn Write) -> Result<(),
     Ok(())
 }
 
-fn print_verdict(inspection: &Inspection, out: &mut dyn Write) -> Result<(), Failure> {
+fn print_verdict(inspection: &Inspection, look: Look, out: &mut dyn Write) -> Result<(), Failure> {
     let dir = inspection.dir.display();
     let jobs = count(inspection.job_count() as u64, "job");
     if inspection.is_intact() {
-        writeln!(out, "{dir}: intact, {jobs}")?;
+        writeln!(out, "{dir}: {}, {jobs}", look.good("intact"))?;
         return Ok(());
     }
-    let missing: u64 = inspection
-        .losses
-        .iter()
-        .map(|loss| loss.missing_count())
-        .sum();
-    let older: usize = inspection.losses.iter().map(|loss| loss.older.len()).sum();
-    let again: usize = inspection.losses.iter().map(|loss| loss.again.len()).sum();
+    let Totals {
+        missing,
+        older,
+        again,
+        ..
+    } = Totals::of(inspection);
     writeln!(
         out,
-        "{dir}: damaged in {}: as far as can be known {} missing, {older} in an older state, \
+        "{dir}: {} in {}: as far as can be known {} missing, {older} in an older state, \
          {again} back that had been deleted; {jobs} can be read\n\
          a server does not start on it; keep it as it is, and get back what can be got back with\n  \
          bsd-wal repair {dir} --output NEW",
+        look.bad("damaged"),
         count(inspection.losses.len() as u64, "place"),
         count(missing, "job"),
     )?;

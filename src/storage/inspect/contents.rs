@@ -52,6 +52,8 @@ pub struct Leftover {
     pub name: String,
     /// What it is, in words.
     pub what: &'static str,
+    /// Bytes of space that it sets aside for the log; 0 where it does not.
+    pub reserved: u64,
 }
 
 /// What a directory holds.
@@ -121,6 +123,7 @@ impl Contents {
             name: segment.name,
             what: "a segment that the log does not list: the input or output of a compaction that \
                    was interrupted",
+            reserved: 0,
         });
         contents.leftovers.extend(unlisted);
         // What the log does not need is not damage, whatever it is.
@@ -353,11 +356,12 @@ fn leftovers(found: &Found, behind: Vec<Segment>) -> Vec<Leftover> {
     let leftover = |name: &String, what| Leftover {
         name: name.clone(),
         what,
+        reserved: 0,
     };
-    let spares = found
-        .spares
-        .iter()
-        .map(|(name, _)| leftover(name, "space set aside; it holds nothing"));
+    let spares = found.spares.iter().map(|(name, size)| Leftover {
+        reserved: *size,
+        ..leftover(name, "space set aside; it holds nothing")
+    });
     let cuts = found.cuts.iter().map(|name| {
         leftover(
             name,

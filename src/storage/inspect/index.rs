@@ -1,11 +1,12 @@
 //! Where the records are that make up each job: the fold of the log, without what it folds.
 //!
-//! Small on purpose, some fifty bytes a job whatever its body: bodies and states are read back from
+//! Small on purpose, some forty bytes a job whatever its body: bodies and states are read back from
 //! the log when they are asked for, and checked again then.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 
+use super::runs::Runs;
 use crate::storage::files::Files;
 use crate::storage::format::{Record, pause, put_size, update};
 use crate::types::{JobId, JobState, Place};
@@ -34,9 +35,11 @@ pub(super) struct Pause {
 /// All jobs of a log, in the order of their ids.
 #[derive(Debug)]
 pub(super) struct Index {
-    jobs: BTreeMap<JobId, Entry>,
+    jobs: Runs<Entry>,
     tubes: Vec<Box<str>>,
     tube_numbers: HashMap<Box<str>, u32>,
+    /// The tube of the last put.
+    last_tube: u32,
     pauses: BTreeMap<Box<str>, Pause>,
     /// No id from this one on was seen.
     next_id: JobId,
@@ -45,9 +48,10 @@ pub(super) struct Index {
 impl Index {
     pub(super) fn new() -> Index {
         Index {
-            jobs: BTreeMap::new(),
+            jobs: Runs::new(),
             tubes: Vec::new(),
             tube_numbers: HashMap::new(),
+            last_tube: 0,
             pauses: BTreeMap::new(),
             next_id: JobId(1),
         }
@@ -75,9 +79,6 @@ impl Index {
                 if !is_job_id(id) {
                     return Err(contradiction(&format!("no job can have the id {id}")));
                 }
-                if self.jobs.contains_key(&id) {
-                    return Err(contradiction(&format!("job {id} is put a second time")));
-                }
                 let state = if delay == 0 {
                     JobState::Ready
                 } else {
@@ -92,11 +93,13 @@ impl Index {
                     tube,
                     state,
                 };
-                self.jobs.insert(id, entry);
+                if !self.jobs.insert(id, entry) {
+                    return Err(contradiction(&format!("job {id} is put a second time")));
+                }
                 files.keep(place, record.size());
             }
             Record::Update { id, state, .. } => {
-                let Some(job) = self.jobs.get_mut(&id) else {
+                let Some(job) = self.jobs.get_mut(id) else {
                     return Ok(());
                 };
                 let before = std::mem::replace(&mut job.update, place);
@@ -105,7 +108,7 @@ impl Index {
                 free_update(files, before);
             }
             Record::Delete { id, put_segment } => {
-                if let Some(job) = self.jobs.remove(&id) {
+                if let Some(job) = self.jobs.remove(id) {
                     let tube = self.tubes[job.tube as usize].len();
                     files.free(job.put, put_size(tube, job.body_size as usize));
                     free_update(files, job.update);
@@ -134,6 +137,17 @@ impl Index {
     }
 
     fn tube_number(&mut self, name: &str) -> u32 {
+        // Most jobs go where the one before went.
+        if let Some(last) = self.tubes.get(self.last_tube as usize)
+            && **last == *name
+        {
+            return self.last_tube;
+        }
+        self.last_tube = self.find_tube(name);
+        self.last_tube
+    }
+
+    fn find_tube(&mut self, name: &str) -> u32 {
         if let Some(number) = self.tube_numbers.get(name) {
             return *number;
         }
@@ -144,14 +158,12 @@ impl Index {
     }
 
     pub(super) fn get(&self, id: JobId) -> Option<&Entry> {
-        self.jobs.get(&id)
+        self.jobs.get(id)
     }
 
     /// The ids of all jobs in a range.
     pub(super) fn ids(&self, ids: RangeInclusive<u64>) -> impl Iterator<Item = u64> {
-        self.jobs
-            .range(JobId(*ids.start())..=JobId(*ids.end()))
-            .map(|(id, _)| id.0)
+        self.jobs.ids(ids)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -159,7 +171,7 @@ impl Index {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (JobId, &Entry)> {
-        self.jobs.iter().map(|(id, entry)| (*id, entry))
+        self.jobs.iter()
     }
 
     pub(super) fn tube(&self, entry: &Entry) -> &str {

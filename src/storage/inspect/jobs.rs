@@ -1,7 +1,7 @@
 //! One job, read back from the log and checked again.
 
-use super::Inspection;
 use super::index::Entry;
+use super::{Inspection, SegmentReport};
 use crate::storage::error::OpenError;
 use crate::storage::format::{Record, put_size, update};
 use crate::storage::fs::read_exact_at;
@@ -109,6 +109,33 @@ impl Inspection {
             })?;
         }
         Ok(Some(job))
+    }
+
+    /// The buried jobs of all tubes, in the order in which they were buried: a tube's first is the
+    /// first that a kick takes.
+    #[must_use]
+    pub fn buried(&self) -> Vec<JobId> {
+        let buried = self
+            .index
+            .iter()
+            .filter(|(_, entry)| entry.state == JobState::Buried);
+        // Files have their handles in order.
+        let mut buried: Vec<_> = buried
+            .map(|(id, entry)| (entry.update.file, entry.update.offset, id))
+            .collect();
+        buried.sort_unstable();
+        buried.into_iter().map(|(_, _, id)| id).collect()
+    }
+
+    /// Bytes that hold nothing and are set aside for what comes: spare files, and the rest of the
+    /// open segment.
+    #[must_use]
+    pub fn reserved_bytes(&self) -> u64 {
+        let spares = self.leftovers.iter().map(|leftover| leftover.reserved);
+        let is_read = |segment: &&SegmentReport| segment.end.is_some();
+        let open = self.segments.iter().rfind(is_read);
+        let rest = open.map_or(0, |segment| segment.size.saturating_sub(segment.used));
+        spares.sum::<u64>() + rest
     }
 
     /// The pauses that the log knows of and that were not lifted, by tube; some may be over.

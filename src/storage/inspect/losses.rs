@@ -7,6 +7,9 @@
 //!   there, so an id between the last put before the damage and the first one after it, of which no
 //!   put was saved and no delete follows, is a job that is missing (or an id whose put was refused
 //!   on a full disk).
+//! * A log that was built, by `repair` or `load`, begins with the jobs that were there, whatever their
+//!   ids: where sound puts leave out ids, or more are left out than the damaged bytes can have held,
+//!   an id that is not there says little.
 //! * In a file that compaction wrote only the jobs are there that were alive. Of the ids in the gap
 //!   one is known to be missing when a record of its state is left over; of the others it cannot be
 //!   told whether they had been deleted.
@@ -16,12 +19,12 @@
 //! Beyond that, bytes that nothing is known of may have held states and deletes of any job put
 //! before: that is said, too.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::ops::RangeInclusive;
 
 use super::index::Index;
-use crate::storage::format::{JobEvent, Record};
+use crate::storage::format::{JobEvent, Record, put};
 use crate::storage::scan::Damage;
 use crate::types::{JobId, Place};
 
@@ -139,6 +142,9 @@ fn write_jobs(
     write!(f, " {verb}")
 }
 
+/// The smallest put, bytes: a name of one letter, no body.
+pub(super) const PUT_SIZE_MIN: u64 = put::SIZE as u64 + 1;
+
 /// Damage that was met, while it is not known yet what follows.
 #[derive(Debug)]
 struct Met {
@@ -159,6 +165,8 @@ pub(super) struct Losses {
     put_max: u64,
     /// Since `put_max` was set, puts may have been compacted away.
     is_put_max_low: bool,
+    /// Up to this id sound puts that follow each other have left out ids.
+    sparse_max: u64,
     /// Ids of which a put or a delete was seen out of place, since the first damage.
     accounted: BTreeSet<u64>,
     /// Ids of which only states were seen.
@@ -225,6 +233,10 @@ impl Losses {
         let is_damaged = !self.met.is_empty();
         match record {
             Record::Put { id, .. } => {
+                let is_all_sound = self.bounded == self.met.len() && !self.is_put_max_low;
+                if is_all_sound && id.0 > self.put_max.saturating_add(1) {
+                    self.sparse_max = id.0;
+                }
                 self.bound(id.0, self.met.len());
                 self.put_max = self.put_max.max(id.0);
             }
@@ -264,11 +276,19 @@ impl Losses {
             met.loss.missing_from = (!is_known).then_some(JobId(next_id));
         }
         self.bound(next_id, self.met.len());
+        // Damages between the same two puts share what is missing between them.
+        let mut room: HashMap<RangeInclusive<u64>, u64> = HashMap::new();
+        for met in &self.met {
+            let size = met.loss.damage.range.map_or(u64::MAX, |(_, size)| size);
+            let room = room.entry(met.ids.clone()).or_default();
+            *room = room.saturating_add(size / PUT_SIZE_MIN);
+        }
         let met = std::mem::take(&mut self.met).into_iter();
-        (
-            met.map(|met| self.judge_one(met, index)).collect(),
-            JobId(next_id),
-        )
+        let losses = met.map(|met| {
+            let puts_max = room.get(&met.ids).copied().unwrap_or(u64::MAX);
+            self.judge_one(met, puts_max, index)
+        });
+        (losses.collect(), JobId(next_id))
     }
 
     /// `next_id`, or more where puts behind the last sound one were lost and are named.
@@ -282,13 +302,16 @@ impl Losses {
         named.max().map_or(next_id, |id| id + 1)
     }
 
-    fn judge_one(&self, met: Met, index: &Index) -> Loss {
+    /// `puts_max`: so many puts at most can have been where the damage is.
+    fn judge_one(&self, met: Met, puts_max: u64, index: &Index) -> Loss {
         let mut loss = met.loss;
         let is_gone = |id: u64| !self.accounted.contains(&id) && index.get(JobId(id)).is_none();
         let ids = gaps(met.ids.clone(), self.known(&met.ids, index).into_iter());
-        if !met.is_thinned {
+        let is_sparse = *met.ids.start() <= self.sparse_max || count(&ids) > puts_max;
+        let is_known = loss.unknown_bytes == Some(0);
+        if !met.is_thinned && !is_sparse {
             loss.missing = ids;
-        } else if loss.unknown_bytes != Some(0) {
+        } else if !is_known || !met.is_thinned {
             let orphans = self
                 .orphans
                 .iter()
@@ -308,6 +331,10 @@ impl Losses {
                 (JobEvent::Delete, Some(_)) => loss.again.push(job),
                 _ => {}
             }
+        }
+        if is_sparse && is_known && !loss.missing.is_empty() {
+            // All that was there is named.
+            loss.perhaps_missing.clear();
         }
         loss
     }

@@ -6,9 +6,12 @@
 //! | `contents` | which files are the log, and in which order |
 //! | `walk` | all of them read in order; how each ends; what is damaged |
 //! | `salvage` | sound records inside damage |
-//! | `index` | where the records are that make up each job |
+//! | `index` | where the records are that make up each job; `runs`: in little memory |
 //! | `losses` | what damage means for jobs |
 //! | `jobs` | one job, read back |
+//! | `history` | all that is known of one job |
+//! | `picture` | where in its files the log is alive |
+//! | `bodies` | bodies as files of their own |
 //! | `repair` | a new log of everything that survives |
 //!
 //! Files are listed, frames are read and ends are judged by what recovery itself uses: a log is
@@ -19,11 +22,15 @@
 //! lock file, when there is one, is locked; memory grows with the jobs, not with their bodies nor
 //! with the log.
 
+mod bodies;
 mod contents;
+pub mod history;
 mod index;
 mod jobs;
 mod losses;
+mod picture;
 pub mod repair;
+mod runs;
 mod salvage;
 mod source;
 mod walk;
@@ -43,9 +50,11 @@ use super::fs::{DirLock, Fs};
 use super::scan::Damage;
 use crate::types::{JobId, Place, Position};
 
+pub use self::bodies::Bodies;
 pub use self::contents::Leftover;
 pub use self::jobs::{JobRecord, JobSummary, PauseRecord};
 pub use self::losses::Loss;
+pub use self::picture::{Cell, Pin, Strip};
 pub use self::walk::{SegmentReport, TornTail};
 
 /// Told now and then how far the reading is: bytes done, bytes in all.
@@ -157,6 +166,12 @@ impl Inspection {
             body_size: entry.body_size,
         })
     }
+
+    /// Whether there is a job with this id.
+    #[must_use]
+    pub fn has_job(&self, id: JobId) -> bool {
+        self.index.get(id).is_some()
+    }
 }
 
 /// A record as it lies in the log.
@@ -183,12 +198,14 @@ pub fn read_records(
     fs: Arc<dyn Fs>,
     dir: &Path,
     visit: &mut dyn FnMut(RecordPlace<'_>, &Record<'_>) -> bool,
+    progress: Progress<'_>,
 ) -> Result<Vec<Damage>, OpenError> {
     let source = Source::new(fs);
     let _lock = source.lock(dir)?;
     let mut contents = Contents::read(&source, dir)?;
     let mut pass = Pass {
         visit,
+        progress,
         is_over: false,
         damages: Vec::new(),
         file: (0, String::new()),
@@ -216,7 +233,10 @@ impl Sink for Fold<'_> {
         record: &Record<'_>,
         is_salvaged: bool,
     ) -> Result<(), String> {
-        let is_orphan = record.job().is_some_and(|id| self.index.get(id).is_none());
+        let is_orphan = match record {
+            Record::Update { id, .. } | Record::Delete { id, .. } => self.index.get(*id).is_none(),
+            _ => false,
+        };
         match is_salvaged {
             true => self.losses.salvaged(record),
             false => self.losses.note(record, is_orphan),
@@ -244,6 +264,7 @@ impl Sink for Fold<'_> {
 /// Passes records on and keeps nothing.
 struct Pass<'a> {
     visit: &'a mut dyn FnMut(RecordPlace<'_>, &Record<'_>) -> bool,
+    progress: Progress<'a>,
     is_over: bool,
     damages: Vec<Damage>,
     /// The name of the file with this handle.
@@ -288,5 +309,7 @@ impl Sink for Pass<'_> {
 
     fn settle(&mut self, _: Option<u64>) {}
 
-    fn progress(&mut self, _: u64, _: u64) {}
+    fn progress(&mut self, done: u64, total: u64) {
+        (self.progress)(done, total);
+    }
 }

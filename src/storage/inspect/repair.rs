@@ -11,10 +11,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::index::Entry;
+use super::losses::PUT_SIZE_MIN;
 use super::{Inspection, Progress};
 use crate::storage::build::Build;
 use crate::storage::error::OpenError;
-use crate::storage::format::{Record, put};
+use crate::storage::format::Record;
 use crate::storage::fs::Fs;
 use crate::storage::space::SEGMENT_SIZE_MIN;
 use crate::types::{JobId, Now, Place};
@@ -23,7 +24,6 @@ use crate::types::{JobId, Now, Place};
 const SEGMENT_SIZE_MAX: u32 = 64 << 20;
 /// Where a file is missing or cut, as many ids are left out as it can have held.
 const IDS_A_LOST_FILE: u64 = (2 << 30) / PUT_SIZE_MIN;
-const PUT_SIZE_MIN: u64 = put::SIZE as u64 + 1;
 
 /// What was written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -55,6 +55,8 @@ pub struct SegmentReport {
     pub entry: Entry,
     /// Bytes of the file.
     pub size: u64,
+    /// Where its last sound frame ends, bytes.
+    pub used: u64,
     /// Sound frames.
     pub frames: u64,
     /// Sound records.
@@ -225,6 +227,7 @@ impl Walk<'_> {
             file: file.name.clone(),
             entry: file.entry,
             size: file.size,
+            used: 0,
             frames: 0,
             records: 0,
             record_bytes: 0,
@@ -271,6 +274,7 @@ impl Walk<'_> {
                     last = Some(frame.header.kind);
                     self.walked.clean_stop = last == Some(FrameKind::CleanStop);
                     report.frames += 1;
+                    report.used = frame.end().into();
                     for (offset, record) in frame.records() {
                         self.record(file, report, offset, &record);
                     }

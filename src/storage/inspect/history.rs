@@ -1,0 +1,347 @@
+//! All that the log still holds about one job, in the order in which it happened.
+//!
+//! Only puts carry a time. The others are bracketed by the times of what was logged before and
+//! after them, of whatever job: the clock of the log is its order. Compaction drops states that a
+//! later one replaced, so between two entries several things may have happened; the counters say
+//! which.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{Progress, RecordPlace, read_records};
+use crate::storage::error::OpenError;
+use crate::storage::format::Record;
+use crate::storage::fs::Fs;
+use crate::storage::scan::Damage;
+use crate::types::{Counters, JobId, JobState, Position, SECOND_NS};
+
+/// The state of a job at one point of its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct State {
+    /// As recorded; never `Reserved`.
+    pub state: JobState,
+    /// When a delayed job falls due: wall time, nanoseconds since 1970.
+    pub deadline_wall_ns: Option<u64>,
+    /// Smaller is more urgent.
+    pub pri: u32,
+    /// The last delay asked for, seconds.
+    pub delay: u32,
+    /// What has happened to it so far.
+    pub counters: Counters,
+}
+
+/// What a record says of a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// It was put.
+    Put {
+        /// Its tube.
+        tube: String,
+        /// Seconds that a worker may take.
+        ttr: u32,
+        /// Bytes of its body.
+        body_size: usize,
+        /// Its state then.
+        state: State,
+    },
+    /// Its state changed.
+    Changed {
+        /// As it was before; `None`: nothing before this is in the log.
+        before: Option<State>,
+        /// As it was from now on.
+        state: State,
+    },
+    /// It is gone.
+    Deleted,
+}
+
+/// A record about the job, and where it lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The file.
+    pub file: String,
+    /// Where in history; see [`RecordPlace::position`].
+    pub position: Position,
+    /// Bytes.
+    pub size: usize,
+    /// It was saved out of a damaged frame.
+    pub is_salvaged: bool,
+    /// The last time that the log tells of up to here; `None`: none yet. Of a put: when it was put.
+    pub after_wall_ns: Option<u64>,
+    /// The next time that the log tells of from here on; `None`: none. Of a put: when it was put.
+    pub before_wall_ns: Option<u64>,
+    /// What happened.
+    pub event: Event,
+}
+
+/// A job's life, as far as the log holds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct History {
+    /// The records about it, in order.
+    pub entries: Vec<Entry>,
+    /// Damage that was met anywhere in the log: there may have been more about the job.
+    pub damages: Vec<Damage>,
+    /// No id from this one on was seen in the log.
+    pub next_id: JobId,
+}
+
+/// Read the log in `dir` and keep what it says of `job`. Takes memory for that job's records only;
+/// bodies are not kept.
+///
+/// # Errors
+/// Those of [`Inspection::read`](super::Inspection::read).
+pub fn history(
+    fs: Arc<dyn Fs>,
+    dir: &Path,
+    job: JobId,
+    progress: Progress<'_>,
+) -> Result<History, OpenError> {
+    let mut reading = Reading {
+        job,
+        last: None,
+        after_wall_ns: None,
+        unbounded: 0,
+        history: History {
+            entries: Vec::new(),
+            damages: Vec::new(),
+            next_id: JobId(1),
+        },
+    };
+    let mut visit = |place: RecordPlace<'_>, record: &Record<'_>| {
+        reading.take(&place, record);
+        true
+    };
+    let damages = read_records(fs, dir, &mut visit, progress)?;
+    Ok(History {
+        damages,
+        ..reading.history
+    })
+}
+
+struct Reading {
+    job: JobId,
+    /// The job's state so far.
+    last: Option<State>,
+    after_wall_ns: Option<u64>,
+    /// So many entries have their `before_wall_ns`.
+    unbounded: usize,
+    history: History,
+}
+
+impl Reading {
+    fn take(&mut self, place: &RecordPlace<'_>, record: &Record<'_>) {
+        self.note_id(record);
+        if let Some(time) = time(record) {
+            for entry in &mut self.history.entries[self.unbounded..] {
+                entry.before_wall_ns.get_or_insert(time);
+            }
+            self.unbounded = self.history.entries.len();
+            self.after_wall_ns = Some(time);
+        }
+        if record.job() != Some(self.job) {
+            return;
+        }
+        let Some(event) = self.event(record) else {
+            return;
+        };
+        self.history.entries.push(Entry {
+            file: place.file.to_owned(),
+            position: place.position,
+            size: place.size,
+            is_salvaged: place.is_salvaged,
+            after_wall_ns: self.after_wall_ns,
+            before_wall_ns: time(record),
+            event,
+        });
+    }
+
+    fn note_id(&mut self, record: &Record<'_>) {
+        let next_id = match record {
+            Record::Manifest { next_id, .. } => *next_id,
+            other => JobId(other.job().map_or(0, |id| id.0.saturating_add(1))),
+        };
+        self.history.next_id = self.history.next_id.max(next_id);
+    }
+
+    fn event(&mut self, record: &Record<'_>) -> Option<Event> {
+        match *record {
+            Record::Put {
+                created_wall_ns,
+                pri,
+                delay,
+                ttr,
+                tube,
+                body,
+                ..
+            } => {
+                let due = created_wall_ns.saturating_add(u64::from(delay) * SECOND_NS as u64);
+                let (state, deadline_wall_ns) = match delay {
+                    0 => (JobState::Ready, None),
+                    _ => (JobState::Delayed, Some(due)),
+                };
+                let counters = Counters::default();
+                let state = State {
+                    state,
+                    deadline_wall_ns,
+                    pri,
+                    delay,
+                    counters,
+                };
+                self.last = Some(state);
+                Some(Event::Put {
+                    tube: tube.to_owned(),
+                    ttr,
+                    body_size: body.len(),
+                    state,
+                })
+            }
+            Record::Update {
+                state,
+                deadline_wall_ns,
+                pri,
+                delay,
+                counters,
+                ..
+            } => {
+                let state = State {
+                    state,
+                    deadline_wall_ns: (state == JobState::Delayed).then_some(deadline_wall_ns),
+                    pri,
+                    delay,
+                    counters,
+                };
+                let before = self.last.replace(state);
+                Some(Event::Changed { before, state })
+            }
+            Record::Delete { .. } => {
+                self.last = None;
+                Some(Event::Deleted)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The wall time that a record tells of.
+fn time(record: &Record<'_>) -> Option<u64> {
+    match record {
+        Record::Put {
+            created_wall_ns, ..
+        } => Some(*created_wall_ns),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::SimFs;
+    use crate::storage::build::Build;
+    use crate::types::{Now, SegmentId, Time};
+
+    const DIR: &str = "/log";
+
+    fn put(id: u64, created_wall_ns: u64, delay: u32) -> Record<'static> {
+        Record::Put {
+            id: JobId(id),
+            created_wall_ns,
+            pri: 5,
+            delay,
+            ttr: 60,
+            tube: "t",
+            body: b"body",
+        }
+    }
+
+    fn update(id: u64, state: JobState, reserves: u32) -> Record<'static> {
+        Record::Update {
+            id: JobId(id),
+            state,
+            deadline_wall_ns: 0,
+            pri: 6,
+            delay: 0,
+            counters: Counters {
+                reserves,
+                ..Counters::default()
+            },
+        }
+    }
+
+    fn written(records: &[Record<'_>]) -> SimFs {
+        let disk = SimFs::new(1);
+        let now = Now {
+            mono: Time(0),
+            wall_ns: 9,
+        };
+        let fs = Arc::new(disk.clone());
+        let mut build = Build::begin(fs, Path::new(DIR), 64 << 10, now).unwrap();
+        for record in records {
+            build.append(record).unwrap();
+        }
+        build.finish().unwrap();
+        disk
+    }
+
+    fn read(disk: &SimFs, job: u64) -> History {
+        let fs = Arc::new(disk.clone());
+        history(fs, Path::new(DIR), JobId(job), &mut |_, _| ()).unwrap()
+    }
+
+    #[test]
+    fn a_life_is_told_in_order_between_the_times_that_are_known() {
+        let delete = Record::Delete {
+            id: JobId(1),
+            put_segment: SegmentId(1),
+        };
+        let disk = written(&[
+            put(1, 100, 3),
+            update(1, JobState::Ready, 1),
+            put(2, 200, 0),
+            update(2, JobState::Buried, 4),
+            update(1, JobState::Buried, 2),
+            put(3, 300, 0),
+            delete,
+        ]);
+        let history = read(&disk, 1);
+        let times: Vec<_> = history
+            .entries
+            .iter()
+            .map(|entry| (entry.after_wall_ns, entry.before_wall_ns))
+            .collect();
+        assert_eq!(
+            times,
+            [
+                (Some(100), Some(100)),
+                (Some(100), Some(200)),
+                (Some(200), Some(300)),
+                (Some(300), None)
+            ]
+        );
+        let positions = history.entries.iter().map(|entry| entry.position);
+        assert!(positions.is_sorted());
+        assert_eq!(history.next_id, JobId(4));
+        let Event::Changed {
+            before: Some(before),
+            state,
+        } = history.entries[2].event
+        else {
+            panic!("{history:?}");
+        };
+        assert_eq!(
+            (before.state, before.counters.reserves),
+            (JobState::Ready, 1)
+        );
+        assert_eq!(
+            (state.state, state.counters.reserves),
+            (JobState::Buried, 2)
+        );
+        assert_eq!(history.entries[3].event, Event::Deleted);
+    }
+
+    #[test]
+    fn of_a_job_that_never_was_there_is_nothing() {
+        let history = read(&written(&[put(1, 100, 0)]), 2);
+        assert!(history.entries.is_empty() && history.damages.is_empty());
+        assert_eq!(history.next_id, JobId(2));
+    }
+}

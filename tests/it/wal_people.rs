@@ -1,0 +1,469 @@
+//! `bsd-wal` in the hands of people: filters, histories, reports, help that was run, exit codes.
+
+use std::path::Path;
+use std::process::Command;
+
+use bsd::types::JobId;
+use bsd::{JobQueue, Options, PutOptions, SyncPolicy};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::Launch;
+use crate::wal::{CANNOT, DAMAGED, OK, USAGE, killed, locate, snapshot, text, wal};
+
+fn open(dir: &Path) -> JobQueue {
+    let options = Options {
+        dir: Some(dir.to_owned()),
+        sync: SyncPolicy::Never,
+        segment_size: 64 << 10,
+        ..Options::default()
+    };
+    JobQueue::open_with(&options).unwrap()
+}
+
+fn put(queue: &mut JobQueue, tube: &str, delay: u32) -> JobId {
+    let put = PutOptions {
+        delay,
+        ..PutOptions::default()
+    };
+    queue.put(tube, tube.as_bytes(), put).unwrap()
+}
+
+/// Reserve the job that is next, which must be this one.
+fn reserve(queue: &mut JobQueue, id: JobId) {
+    assert_eq!(queue.reserve().unwrap().unwrap().id, id);
+}
+
+/// Change a byte of the body that is `text`.
+fn damage(dir: &Path, text: &[u8]) {
+    let (file, at) = locate(dir, text);
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// The ids that `dump --json` gives with these arguments.
+fn dumped(dir: &Path, filter: &[&str]) -> Vec<u64> {
+    let (code, said) = wal(&[&["dump", text(dir), "--json"], filter].concat());
+    assert_eq!(code, OK, "{said}");
+    let lines: Vec<Value> = said.lines().map(json).collect();
+    let ids = lines
+        .iter()
+        .filter_map(|line| line["id"].as_u64())
+        .collect::<Vec<_>>();
+    let (end, jobs) = lines.split_last().unwrap();
+    assert_eq!(end["end"]["jobs"], ids.len(), "{said}");
+    assert_eq!(jobs.len(), ids.len(), "{said}");
+    ids
+}
+
+#[test]
+fn filters_choose_jobs_by_tube_state_id_and_age() {
+    let dir = TempDir::new().unwrap();
+    let mut queue = open(dir.path());
+    queue.watch("mail").unwrap();
+    for (tube, delay) in [("mail", 0), ("mail", 1000), ("video", 0), ("video", 1000)] {
+        put(&mut queue, tube, delay);
+    }
+    reserve(&mut queue, JobId(1));
+    queue.bury(JobId(1), 0).unwrap();
+    queue.close().unwrap();
+    let cases: [(&[&str], &[u64]); 9] = [
+        (&["--tube", "mail"], &[1, 2]),
+        (&["--tube", "mail", "--tube", "video"], &[1, 2, 3, 4]),
+        (&["--tube", "mai"], &[]),
+        (&["--state", "buried", "--state", "ready"], &[1, 3]),
+        (&["--state", "delayed", "--tube", "video"], &[4]),
+        (&["--job", "4", "--job", "2"], &[2, 4]),
+        (&["--job", "4", "--tube", "mail"], &[]),
+        (&["--min-age", "1h"], &[]),
+        (&["--min-age", "0"], &[1, 2, 3, 4]),
+    ];
+    for (filter, ids) in cases {
+        assert_eq!(dumped(dir.path(), filter), ids, "{filter:?}");
+    }
+    let (code, said) = wal(&["dump", text(dir.path()), "--job", "9"]);
+    assert!(code == OK && said.contains("there is no job 9"), "{said}");
+    for wrong in [
+        ["--state", "reserved"],
+        ["--min-age", "soon"],
+        ["--job", "x"],
+        ["--tube", "--records"],
+    ] {
+        let (code, said) = wal(&[&["dump", text(dir.path())], &wrong[..]].concat());
+        assert_eq!(code, USAGE, "{said}");
+    }
+}
+
+#[test]
+fn records_are_listed_with_their_places_and_chosen_by_job() {
+    let dir = TempDir::new().unwrap();
+    let mut queue = open(dir.path());
+    let id = put(&mut queue, "a", 0);
+    put(&mut queue, "b", 0);
+    queue.delete(id).unwrap();
+    queue.close().unwrap();
+    let records = ["dump", text(dir.path()), "--records", "--json"];
+    let (_, all) = wal(&records);
+    for line in all.lines().map(json) {
+        let (offset, size) = (&line["offset"], &line["size"]);
+        let bytes = std::fs::read(dir.path().join(line["file"].as_str().unwrap())).unwrap();
+        let (offset, size) = (offset.as_u64().unwrap(), size.as_u64().unwrap());
+        assert_eq!(line["position"], format!("1:{offset}"));
+        // The record's own bytes name its job at the same place in each.
+        if let Some(id) = line["id"].as_u64() {
+            let at = offset as usize + 8;
+            assert_eq!(bytes[at..at + 8], id.to_le_bytes(), "{line}");
+            assert!(at + 8 < offset as usize + size as usize);
+        }
+    }
+    let (_, one) = wal(&[&records[..], &["--job", "1"]].concat());
+    let kinds: Vec<Value> = one
+        .lines()
+        .map(|line| json(line)["record"].clone())
+        .collect();
+    assert_eq!(kinds, ["put", "delete"]);
+}
+
+#[test]
+fn bodies_become_files_and_files_that_are_there_are_refused() {
+    let dir = TempDir::new().unwrap();
+    let [log, out] = ["log", "out"].map(|name| dir.path().join(name));
+    let mut queue = open(&log);
+    put(&mut queue, "a", 0);
+    put(&mut queue, "b", 0);
+    queue.close().unwrap();
+    let (code, said) = wal(&["dump", text(&log), "--bodies", text(&out)]);
+    assert!(code == OK && said.contains("2 bodies"), "{said}");
+    assert_eq!(std::fs::read(out.join("2")).unwrap(), b"b");
+    std::fs::write(out.join("1"), "mine").unwrap();
+    std::fs::remove_file(out.join("2")).unwrap();
+    let (code, said) = wal(&["dump", text(&log), "--bodies", text(&out)]);
+    assert!(
+        code == CANNOT && said.contains("nothing is ever overwritten"),
+        "{said}"
+    );
+    assert_eq!(std::fs::read(out.join("1")).unwrap(), b"mine");
+    let before = snapshot(&log);
+    for inside in [log.clone(), log.join("out")] {
+        let (code, said) = wal(&["dump", text(&log), "--bodies", text(&inside)]);
+        assert!(code == CANNOT && said.contains("lies inside"), "{said}");
+    }
+    assert_eq!(snapshot(&log), before);
+}
+
+#[test]
+fn the_life_of_a_job_is_told_in_words() {
+    let dir = TempDir::new().unwrap();
+    let mut queue = open(dir.path());
+    queue.watch("mail").unwrap();
+    let id = put(&mut queue, "mail", 0);
+    reserve(&mut queue, id);
+    queue.release(id, 9, 0).unwrap();
+    reserve(&mut queue, id);
+    queue.bury(id, 9).unwrap();
+    put(&mut queue, "video", 0);
+    queue.kick(id).unwrap();
+    reserve(&mut queue, id);
+    queue.release(id, 9, 3000).unwrap();
+    queue.delete(id).unwrap();
+    put(&mut queue, "video", 0);
+    queue.close().unwrap();
+
+    let (code, said) = wal(&["history", text(dir.path()), "1"]);
+    assert_eq!(code, OK, "{said}");
+    let lines: Vec<&str> = said.lines().collect();
+    let told = [
+        "put in mail, 4 bytes, pri 65536, delay 0, ttr 120",
+        "reserved, released; now ready, pri 9",
+        "reserved, buried; now buried",
+        "kicked; now ready",
+        "reserved, released with delay; now delayed by 3000 s, due 2",
+        "deleted",
+    ];
+    assert_eq!(lines.len(), told.len(), "{said}");
+    for (line, words) in lines.iter().zip(told) {
+        assert!(line.contains(words), "{words}: {line}");
+        assert!(line.contains("segment-0000000001.00000 at byte "), "{line}");
+    }
+    assert!(lines[2].starts_with("between 2"), "{said}");
+
+    let (_, said) = wal(&["history", text(dir.path()), "1", "--json"]);
+    let events: Vec<Value> = said.lines().map(json).collect();
+    assert_eq!(events[0]["event"], "put");
+    assert_eq!(events[0]["after"], events[0]["before"]);
+    assert_eq!(
+        (&events[4]["state"], &events[4]["delay"]),
+        (&"delayed".into(), &3000.into())
+    );
+    assert_eq!(
+        (&events[4]["reserves"], &events[4]["kicks"]),
+        (&3.into(), &1.into())
+    );
+    assert_eq!(events[5]["words"], "deleted");
+
+    let (code, said) = wal(&["history", text(dir.path()), "9"]);
+    assert!(
+        code == OK && said.contains("job 9 was never put: the next id is 4"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_a_repair_has_lost_is_reported_to_programs_as_to_people() {
+    let dir = TempDir::new().unwrap();
+    let [log, new, report] = ["log", "new", "report.json"].map(|name| dir.path().join(name));
+    killed(&log);
+    damage(&log, b"job 1");
+    let args = [
+        "repair",
+        text(&log),
+        "--output",
+        text(&new),
+        "--report",
+        text(&report),
+    ];
+    let (code, said) = wal(&args);
+    assert_eq!(code, DAMAGED, "{said}");
+    assert!(
+        said.contains("lost: 1 job\n") && said.contains("job 1 is missing"),
+        "{said}"
+    );
+    let written = json(&std::fs::read_to_string(&report).unwrap());
+    assert_eq!(written["intact"], false);
+    assert_eq!(written["totals"]["missing"], 1);
+    assert_eq!(
+        written["damages"][0]["missing"],
+        serde_json::json!([[1, 1]])
+    );
+    assert_eq!(written["jobs_written"], 1);
+    let (file, _) = locate(&log, b"job 3");
+    assert_eq!(
+        written["damages"][0]["file"],
+        text(file.file_name().unwrap().as_ref())
+    );
+
+    let (code, said) = wal(&[
+        "repair",
+        text(&log),
+        "--output",
+        text(&dir.path().join("other")),
+        "--report",
+        text(&report),
+    ]);
+    assert!(
+        code == CANNOT && said.contains("nothing is ever overwritten"),
+        "{said}"
+    );
+    assert!(!dir.path().join("other").exists());
+    std::fs::remove_file(&report).unwrap();
+    let (code, _) = wal(&args);
+    assert!(
+        code == CANNOT && !report.exists(),
+        "no report of a repair that was not made"
+    );
+    let inside = log.join("report.json");
+    let (code, said) = wal(&[
+        "repair",
+        text(&log),
+        "--output",
+        text(&dir.path().join("other")),
+        "--report",
+        text(&inside),
+    ]);
+    assert!(code == CANNOT && said.contains("lies inside"), "{said}");
+}
+
+#[test]
+fn what_verify_and_info_say_is_there_for_programs_too() {
+    let dir = TempDir::new().unwrap();
+    let mut queue = open(dir.path());
+    for _ in 0..3 {
+        put(&mut queue, "mail", 0);
+    }
+    queue.pause("mail", 5000).unwrap();
+    queue.close().unwrap();
+    let (code, said) = wal(&["verify", text(dir.path()), "--json"]);
+    assert_eq!(code, OK, "{said}");
+    let verdict = json(&said);
+    assert_eq!(
+        (&verdict["intact"], &verdict["jobs"]),
+        (&true.into(), &3.into())
+    );
+    assert_eq!(verdict["segments"][0]["end"], "clean");
+    let (code, said) = wal(&["info", text(dir.path()), "--json"]);
+    assert_eq!(code, OK, "{said}");
+    let info = json(&said);
+    assert_eq!(
+        (&info["tubes"][0]["tube"], &info["all"]["ready"]),
+        (&"mail".into(), &3.into())
+    );
+    assert_eq!(
+        (&info["next_id"], &info["end"]),
+        (&4.into(), &"clean".into())
+    );
+    assert_eq!(info["pinned"][0]["first"], serde_json::json!([1, 2, 3]));
+    assert_eq!(info["pauses"][0]["tube"], "mail");
+    assert!(info["reserved_bytes"].as_u64().unwrap() > 30_000, "{said}");
+    assert_eq!(info["oldest"]["id"], 1);
+    let (_, said) = wal(&["info", text(dir.path())]);
+    assert!(said.contains("is held by 3 jobs: 1, 2, 3\n"), "{said}");
+
+    damage(dir.path(), b"mail");
+    let (code, said) = wal(&["verify", text(dir.path()), "--json"]);
+    assert_eq!(code, DAMAGED, "{said}");
+    let verdict = json(&said);
+    assert_eq!(verdict["intact"], false);
+    assert!(verdict["damages"][0]["offset"].is_u64(), "{said}");
+}
+
+#[test]
+fn every_exit_code_means_what_the_help_says() {
+    let dir = TempDir::new().unwrap();
+    let [log, hurt, empty] = ["log", "hurt", "empty"].map(|name| dir.path().join(name));
+    for log in [&log, &hurt] {
+        killed(log);
+    }
+    damage(&hurt, b"job 1");
+    std::fs::create_dir(&empty).unwrap();
+    let mut number = 0;
+    let mut check = |command: &[&str], log: &Path, code| {
+        number += 1;
+        let new = dir.path().join(format!("new-{number}"));
+        let args = command.iter().map(|word| match *word {
+            "DIR" => text(log),
+            "NEW" => text(&new),
+            word => word,
+        });
+        let args: Vec<&str> = args.collect();
+        let (found, said) = wal(&args);
+        assert_eq!(found, code, "{args:?}: {said}");
+        let (found, said) = wal(&[&["-q"], &args[..]].concat());
+        let repeated = if command.contains(&"NEW") && code != CANNOT {
+            CANNOT
+        } else {
+            code
+        };
+        assert_eq!(found, repeated, "-q {args:?}: {said}");
+    };
+    let commands: [&[&str]; 7] = [
+        &["verify", "DIR"],
+        &["info", "DIR", "--json"],
+        &["dump", "DIR"],
+        &["dump", "DIR", "--records"],
+        &["history", "DIR", "1"],
+        &["repair", "DIR", "--output", "NEW"],
+        &["dump", "DIR", "--bodies", "NEW"],
+    ];
+    for command in commands {
+        check(command, &log, OK);
+        check(command, &hurt, DAMAGED);
+        check(command, &empty, CANNOT);
+        check(&command[..1], &log, USAGE);
+    }
+    let server = Launch::bsd().dir(&log).start();
+    for command in commands {
+        check(command, &log, CANNOT);
+    }
+    server.stop();
+    for help in ["--help", "--version"] {
+        assert_eq!(wal(&[help]).0, OK);
+    }
+}
+
+#[test]
+fn quiet_says_nothing_but_errors() {
+    let dir = TempDir::new().unwrap();
+    killed(dir.path());
+    for command in ["verify", "info", "dump"] {
+        assert_eq!(wal(&[command, "-q", text(dir.path())]), (OK, String::new()));
+    }
+    let (code, said) = wal(&["--quiet", "verify", text(&dir.path().join("gone"))]);
+    assert!(code == CANNOT && said.contains("No such file"), "{said}");
+}
+
+/// The examples of a command's help.
+fn examples(command: &str) -> Vec<String> {
+    let (code, help) = wal(&[command, "--help"]);
+    assert_eq!(code, OK);
+    let lines = help.lines().skip_while(|line| *line != "Examples:").skip(1);
+    let examples = lines.take_while(|line| !line.is_empty());
+    examples.map(|line| line.trim().to_owned()).collect()
+}
+
+#[test]
+fn the_examples_of_the_help_work() {
+    let bin = Path::new(env!("CARGO_BIN_EXE_bsd-wal")).parent().unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    for command in ["verify", "info", "dump", "history", "repair", "load"] {
+        let dir = TempDir::new().unwrap();
+        let mut queue = open(&dir.path().join("bsd-data"));
+        for _ in 0..20 {
+            put(&mut queue, "mail", 0);
+        }
+        queue.close().unwrap();
+        let examples = examples(command);
+        assert!(examples.len() >= 2, "{command}: {examples:?}");
+        for example in examples {
+            let mut run = Command::new("sh");
+            run.args(["-c", &example]).current_dir(dir.path());
+            let output = run.env("PATH", &path).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!((output.status.code(), &*said), (OK, ""), "{example}");
+        }
+    }
+}
+
+#[cfg(feature = "man")]
+#[test]
+fn manual_pages_and_completions_are_there_for_every_command() {
+    use std::collections::BTreeSet;
+
+    let dir = TempDir::new().unwrap();
+    let (code, said) = wal(&["man", text(dir.path())]);
+    assert_eq!(code, OK, "{said}");
+    let (_, help) = wal(&["--help"]);
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let commands: BTreeSet<&str> = commands
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|command| *command != "help")
+        .collect();
+    assert!(
+        commands.contains("verify") && !commands.contains("man"),
+        "{commands:?}"
+    );
+    let mut pages: BTreeSet<String> = commands
+        .iter()
+        .map(|name| format!("bsd-wal-{name}.1"))
+        .collect();
+    pages.extend(["bsd-wal.1".to_owned(), "bsd-server.1".to_owned()]);
+    let found = std::fs::read_dir(dir.path().join("man1")).unwrap();
+    let found: BTreeSet<String> = found
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(found, pages);
+    let page = std::fs::read_to_string(dir.path().join("man1/bsd-wal-verify.1")).unwrap();
+    assert!(
+        page.contains("Exit codes") && page.contains("bsd\\-wal verify"),
+        "{page}"
+    );
+    for script in [
+        "bash/bsd-wal",
+        "zsh/_bsd-wal",
+        "fish/bsd-wal.fish",
+        "bash/bsd-server",
+    ] {
+        let script = std::fs::read_to_string(dir.path().join(script)).unwrap();
+        assert!(script.contains("help"), "{script}");
+    }
+    assert_eq!(
+        wal(&["man", text(dir.path())]).0,
+        OK,
+        "a second time, over the first"
+    );
+}

@@ -1,0 +1,224 @@
+//! `bsd-wal history`: the life of one job, in words.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use bsd::storage::RealFs;
+use bsd::storage::inspect::history::{Entry, Event, History, State, history};
+use bsd::types::{Counters, JobId, JobState};
+use clap::Args;
+
+use crate::human::{Meter, timestamp};
+use crate::{EXIT_DAMAGED, EXIT_OK, Failure, Source, json};
+
+const AFTER_HELP: &str = concat!(
+    "\
+The log knows the time of puts only. Of what happened to a job later it is said between which puts, of
+any jobs, that was. What compaction has merged into one record is told together.
+
+Examples:
+  bsd-wal history bsd-data 17
+  bsd-wal history bsd-data 17 --json
+
+",
+    exit_codes!()
+);
+
+#[derive(Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct HistoryArgs {
+    #[command(flatten)]
+    source: Source,
+    /// The id of the job
+    job: u64,
+    /// Print JSON Lines: an object for each record
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &HistoryArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+    let (dir, job) = (&args.source.dir, JobId(args.job));
+    let mut meter = Meter::start("reading");
+    let history = history(Arc::new(RealFs), dir, job, &mut |done, all| {
+        meter.show(done, all);
+    })?;
+    drop(meter);
+    for entry in &history.entries {
+        let words = tell(&entry.event);
+        match args.json {
+            true => json::print_history(entry, &words, out)?,
+            false => writeln!(out, "{}: {words} ({})", when(entry), place(entry))?,
+        }
+    }
+    if !args.json {
+        print_end(&history, job, out)?;
+    }
+    for damage in &history.damages {
+        eprintln!("bsd-wal: damage: {damage}; more about job {job} may have been there");
+    }
+    Ok(if history.damages.is_empty() {
+        EXIT_OK
+    } else {
+        EXIT_DAMAGED
+    })
+}
+
+fn place(entry: &Entry) -> String {
+    let salvaged = if entry.is_salvaged {
+        ", out of a damaged frame"
+    } else {
+        ""
+    };
+    format!(
+        "{} at byte {}, {} bytes{salvaged}",
+        entry.file,
+        entry.position.offset(),
+        entry.size
+    )
+}
+
+fn when(entry: &Entry) -> String {
+    match (entry.after_wall_ns, entry.before_wall_ns) {
+        (Some(after), Some(before)) if after == before => timestamp(after),
+        (Some(after), Some(before)) => {
+            format!("between {} and {}", timestamp(after), timestamp(before))
+        }
+        (Some(after), None) => format!("after {}", timestamp(after)),
+        (None, Some(before)) => format!("before {}", timestamp(before)),
+        (None, None) => "at an unknown time".to_owned(),
+    }
+}
+
+fn print_end(history: &History, job: JobId, out: &mut dyn Write) -> Result<(), Failure> {
+    if !history.entries.is_empty() {
+        return Ok(());
+    }
+    match job < history.next_id {
+        false => writeln!(
+            out,
+            "job {job} was never put: the next id is {}",
+            history.next_id
+        )?,
+        true => writeln!(
+            out,
+            "nothing of job {job} is left in the log: it was deleted, and compaction has dropped \
+             its records"
+        )?,
+    }
+    Ok(())
+}
+
+/// What happened, in words.
+fn tell(event: &Event) -> String {
+    match event {
+        Event::Put {
+            tube,
+            ttr,
+            body_size,
+            state,
+        } => {
+            let (pri, delay) = (state.pri, state.delay);
+            let due = due(state);
+            format!("put in {tube}, {body_size} bytes, pri {pri}, delay {delay}, ttr {ttr}{due}")
+        }
+        Event::Deleted => "deleted".to_owned(),
+        Event::Changed { before, state } => tell_change(before.as_ref(), state),
+    }
+}
+
+fn due(state: &State) -> String {
+    let due = state.deadline_wall_ns.map(timestamp);
+    due.map_or(String::new(), |due| format!(", due {due}"))
+}
+
+fn tell_change(before: Option<&State>, state: &State) -> String {
+    let was = before.map(|before| before.counters);
+    let mut told = tell_counts(was.unwrap_or_default(), state);
+    if before.is_none() {
+        told.insert(0, "so far".to_owned());
+    }
+    let pri = match before {
+        Some(before) if before.pri == state.pri => String::new(),
+        _ => format!(", pri {}", state.pri),
+    };
+    let now = match state.state {
+        JobState::Ready | JobState::Reserved => "ready".to_owned(),
+        JobState::Delayed => format!("delayed by {} s{}", state.delay, due(state)),
+        JobState::Buried => "buried".to_owned(),
+    };
+    match told.is_empty() {
+        true => format!("now {now}{pri}"),
+        false => format!("{}; now {now}{pri}", told.join(", ")),
+    }
+}
+
+/// What the counters say has happened since.
+fn tell_counts(was: Counters, state: &State) -> Vec<String> {
+    let now = state.counters;
+    let with_delay = match state.state {
+        JobState::Delayed => "released with delay",
+        _ => "released",
+    };
+    let counts = [
+        ("reserved", was.reserves, now.reserves),
+        ("timed out", was.timeouts, now.timeouts),
+        (with_delay, was.releases, now.releases),
+        ("buried", was.buries, now.buries),
+        ("kicked", was.kicks, now.kicks),
+    ];
+    let times = |(what, was, now): (&str, u32, u32)| match now.saturating_sub(was) {
+        0 => None,
+        1 => Some(what.to_owned()),
+        times => Some(format!("{what} {times} times")),
+    };
+    counts.into_iter().filter_map(times).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READY: State = State {
+        state: JobState::Ready,
+        deadline_wall_ns: None,
+        pri: 5,
+        delay: 0,
+        counters: Counters {
+            reserves: 1,
+            timeouts: 0,
+            releases: 0,
+            buries: 0,
+            kicks: 0,
+        },
+    };
+
+    #[test]
+    fn what_has_changed_is_told_and_nothing_else() {
+        let mut state = READY;
+        state.counters.reserves = 3;
+        state.counters.timeouts = 1;
+        assert_eq!(
+            tell_change(Some(&READY), &state),
+            "reserved 2 times, timed out; now ready"
+        );
+        let delayed = State {
+            state: JobState::Delayed,
+            deadline_wall_ns: Some(1_000_000_000),
+            pri: 9,
+            delay: 30,
+            counters: Counters {
+                releases: 1,
+                ..READY.counters
+            },
+        };
+        assert_eq!(
+            tell_change(Some(&READY), &delayed),
+            "released with delay; now delayed by 30 s, due 1970-01-01T00:00:01Z, pri 9"
+        );
+        assert_eq!(
+            tell_change(None, &READY),
+            "so far, reserved; now ready, pri 5"
+        );
+        assert_eq!(tell_change(Some(&READY), &READY), "now ready");
+    }
+}

@@ -1,0 +1,203 @@
+//! What is known of a log as one JSON object: `verify --json`, `info --json`, `repair --report`.
+//!
+//! Numbers are exact, bytes are bytes, times are RFC 3339, ranges of ids are pairs that include
+//! both ends.
+
+use std::ops::RangeInclusive;
+
+use bsd::storage::inspect::{Inspection, Leftover, Loss, SegmentReport, TornTail};
+use bsd::storage::scan::End;
+use bsd::types::JobId;
+use serde::Serialize;
+
+/// Damage, and what it means for jobs.
+#[derive(Serialize)]
+pub(crate) struct Damage {
+    file: String,
+    offset: Option<u64>,
+    size: Option<u64>,
+    what: String,
+    /// Jobs that the damaged bytes were about, the first few.
+    hit: Vec<u64>,
+    missing: Vec<[u64; 2]>,
+    perhaps_missing: Vec<[u64; 2]>,
+    missing_from: Option<u64>,
+    older: Vec<u64>,
+    again: Vec<u64>,
+    unknown_bytes: Option<u64>,
+}
+
+fn ids(jobs: &[JobId]) -> Vec<u64> {
+    jobs.iter().map(|job| job.0).collect()
+}
+
+fn ranges(ids: &[RangeInclusive<u64>]) -> Vec<[u64; 2]> {
+    ids.iter().map(|ids| [*ids.start(), *ids.end()]).collect()
+}
+
+impl From<&Loss> for Damage {
+    fn from(loss: &Loss) -> Damage {
+        Damage {
+            file: loss.damage.file.clone(),
+            offset: loss.damage.range.map(|(offset, _)| offset),
+            size: loss.damage.range.map(|(_, size)| size),
+            what: loss.damage.what.clone(),
+            hit: ids(&loss.damage.jobs),
+            missing: ranges(&loss.missing),
+            perhaps_missing: ranges(&loss.perhaps_missing),
+            missing_from: loss.missing_from.map(|id| id.0),
+            older: ids(&loss.older),
+            again: ids(&loss.again),
+            unknown_bytes: loss.unknown_bytes,
+        }
+    }
+}
+
+/// All damage.
+pub(crate) fn damages(inspection: &Inspection) -> Vec<Damage> {
+    inspection.losses.iter().map(Damage::from).collect()
+}
+
+/// How many jobs all damage together has hit, as far as can be known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub(crate) struct Totals {
+    /// Gone.
+    pub(crate) missing: u64,
+    /// Gone, unless they had been deleted before.
+    pub(crate) perhaps_missing: u64,
+    /// There, in an older state.
+    pub(crate) older: u64,
+    /// Deleted and back.
+    pub(crate) again: u64,
+}
+
+impl Totals {
+    pub(crate) fn of(inspection: &Inspection) -> Totals {
+        let count = |ids: &RangeInclusive<u64>| ids.end() - ids.start() + 1;
+        let mut totals = Totals::default();
+        for loss in &inspection.losses {
+            totals.missing += loss.missing_count();
+            totals.perhaps_missing += loss.perhaps_missing.iter().map(count).sum::<u64>();
+            totals.older += loss.older.len() as u64;
+            totals.again += loss.again.len() as u64;
+        }
+        totals
+    }
+}
+
+/// See [`TornTail`].
+#[derive(Serialize)]
+pub(crate) struct Torn {
+    file: String,
+    offset: u64,
+    size: u64,
+}
+
+impl From<&TornTail> for Torn {
+    fn from(torn: &TornTail) -> Torn {
+        Torn {
+            file: torn.file.clone(),
+            offset: torn.offset,
+            size: torn.size,
+        }
+    }
+}
+
+/// One file of the log.
+#[derive(Serialize)]
+pub(crate) struct Segment {
+    file: String,
+    first: u32,
+    last: u32,
+    generation: u32,
+    size: u64,
+    used: u64,
+    frames: u64,
+    records: u64,
+    live_bytes: u64,
+    dead_bytes: u64,
+    end: &'static str,
+    /// Offset and size of each damaged stretch.
+    damaged: Vec<[u64; 2]>,
+}
+
+impl From<&SegmentReport> for Segment {
+    fn from(segment: &SegmentReport) -> Segment {
+        let damaged = segment.damaged.iter();
+        Segment {
+            file: segment.file.clone(),
+            first: segment.entry.first.0,
+            last: segment.entry.last.0,
+            generation: segment.entry.generation,
+            size: segment.size,
+            used: segment.used,
+            frames: segment.frames,
+            records: segment.records,
+            live_bytes: segment.live_bytes,
+            dead_bytes: segment.dead_bytes(),
+            end: match segment.end {
+                Some(End::Whole) => "whole",
+                Some(End::Clean) => "clean",
+                Some(End::Torn) => "torn",
+                Some(End::Corrupt) => "corrupt",
+                None => "not read",
+            },
+            damaged: damaged
+                .map(|bytes| [bytes.start, bytes.end.saturating_sub(bytes.start)])
+                .collect(),
+        }
+    }
+}
+
+/// A file beside the log.
+#[derive(Serialize)]
+pub(crate) struct Beside {
+    file: String,
+    what: &'static str,
+}
+
+impl From<&Leftover> for Beside {
+    fn from(leftover: &Leftover) -> Beside {
+        Beside {
+            file: leftover.name.clone(),
+            what: leftover.what,
+        }
+    }
+}
+
+/// All that `verify` says.
+#[derive(Serialize)]
+pub(crate) struct Verdict {
+    dir: String,
+    intact: bool,
+    /// Nobody else can have changed the log meanwhile.
+    locked: bool,
+    clean_stop: bool,
+    jobs: usize,
+    next_id: u64,
+    totals: Totals,
+    damages: Vec<Damage>,
+    torn: Option<Torn>,
+    segments: Vec<Segment>,
+    beside: Vec<Beside>,
+    strangers: Vec<String>,
+}
+
+impl From<&Inspection> for Verdict {
+    fn from(inspection: &Inspection) -> Verdict {
+        Verdict {
+            dir: inspection.dir.display().to_string(),
+            intact: inspection.is_intact(),
+            locked: inspection.is_locked,
+            clean_stop: inspection.clean_stop,
+            jobs: inspection.job_count(),
+            next_id: inspection.next_id.0,
+            totals: Totals::of(inspection),
+            damages: damages(inspection),
+            torn: inspection.torn.as_ref().map(Torn::from),
+            segments: inspection.segments.iter().map(Segment::from).collect(),
+            beside: inspection.leftovers.iter().map(Beside::from).collect(),
+            strangers: inspection.strangers.clone(),
+        }
+    }
+}
