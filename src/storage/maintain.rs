@@ -157,18 +157,24 @@ impl Log {
     pub fn maintain(&mut self, index: &mut dyn Index, wall_ns: u64) -> Result<bool, StoreError> {
         self.check()?;
         self.take_prepared()?;
+        if self.is_compacting() {
+            return self.go_on(index, wall_ns);
+        }
+        if self.is_time_to_look() {
+            self.maintenance.sealed_bytes = self.files.sealed_bytes(self.active.handle).0;
+            self.prepare_space()?;
+            self.choose(wall_ns)?;
+        }
+        Ok(matches!(
+            self.maintenance.stage,
+            Stage::Copying(_) | Stage::Moving { .. }
+        ))
+    }
+
+    /// A slice of the compaction that is under way.
+    fn go_on(&mut self, index: &mut dyn Index, wall_ns: u64) -> Result<bool, StoreError> {
         match std::mem::take(&mut self.maintenance.stage) {
-            Stage::Idle | Stage::Switching => {
-                if self.is_time_to_look() {
-                    self.maintenance.sealed_bytes = self.files.sealed_bytes(self.active.handle).0;
-                    self.prepare_space()?;
-                    self.choose(wall_ns)?;
-                }
-                Ok(matches!(
-                    self.maintenance.stage,
-                    Stage::Copying(_) | Stage::Moving { .. }
-                ))
-            }
+            Stage::Idle | Stage::Switching => Ok(false),
             Stage::Copying(compaction) => self.copy(compaction, index, wall_ns),
             Stage::CopyingBeside(beside) => self.copy_beside(beside, index, wall_ns),
             Stage::Moving {
@@ -430,6 +436,34 @@ impl Log {
         } else {
             Vec::new()
         }
+    }
+
+    /// Rewrite the files with handles `inputs`, which are neighbours, into `spare`, and let that take
+    /// effect before returning; without a spare, drop them: nothing in them is alive. `false`: the
+    /// log is as it was, for want of room or because a file cannot be read.
+    pub(crate) fn rewrite(
+        &mut self,
+        inputs: &[u32],
+        spare: Option<Spare>,
+        index: &mut dyn Index,
+        wall_ns: u64,
+    ) -> Result<bool, StoreError> {
+        match spare {
+            None => self.drop_dead(inputs.to_vec(), wall_ns)?,
+            Some(spare) => {
+                let (fs, at) = (self.fs.clone(), self.next_position());
+                match Compaction::begin(fs, &self.dir, &self.files, inputs, spare, at, wall_ns) {
+                    Err((error, spare)) => self.give_up(inputs.to_vec(), error, spare),
+                    Ok(compaction) => {
+                        self.maintenance.stage = Stage::Copying(Box::new(compaction));
+                    }
+                }
+            }
+        }
+        while self.is_compacting() {
+            self.go_on(index, wall_ns)?;
+        }
+        Ok(!self.files.in_order().any(|handle| inputs.contains(&handle)))
     }
 
     /// One batch, here and now.

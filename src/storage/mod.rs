@@ -16,6 +16,9 @@
 //! | `kicks` | kicks that a crash would leave half-done |
 //! | `hot` | the last frames written, kept in memory |
 //! | `inspect` | looking at a log without changing it, and writing what survives into a new one |
+//! | `snapshot` | a log that a server is writing, held still |
+//! | `backup` | a copy of a log in use, and the way back |
+//! | `offline` | compaction of a log that nobody uses |
 //! | `build` | a new log in a new directory, all or nothing |
 //! | `load` | a new log of jobs that are described one by one |
 //! | `fs` | the only door to files; `lock`: one process a directory |
@@ -24,6 +27,7 @@
 //!
 //! `storage-format.md` describes the format and what is assumed of the disk.
 
+pub mod backup;
 pub mod build;
 mod compact;
 mod error;
@@ -37,11 +41,13 @@ pub mod load;
 mod lock;
 mod log;
 mod maintain;
+pub mod offline;
 mod recover;
 mod room;
 mod rotate;
 pub mod scan;
 pub mod sim;
+mod snapshot;
 mod space;
 mod sync;
 

@@ -112,6 +112,11 @@ impl Reader {
         self.previous = None;
     }
 
+    /// Forget what was read ahead: of a file that is being written there may be more by now.
+    pub fn refresh(&mut self) {
+        self.window = Window::default();
+    }
+
     /// Check the frame at the reader's place, and stand behind it if it is sound.
     ///
     /// # Errors

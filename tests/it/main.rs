@@ -13,6 +13,7 @@
 //! | `BSD_DIFF_COMMANDS`, `BSD_DIFF_SEED` | random commands compared with beanstalkd; their seed | 10,000; new each run |
 //! | `BSD_KILL_ROUNDS`, `BSD_KILL_SEED` | rounds of load and `kill -9`; their seed | 10; new each run |
 //! | `BSD_IDLE_CONNECTIONS` | idle connections held open at once | 1,000 |
+//! | `BSD_BACKUPS` | backups taken of a server under load | 5 |
 //! | `BSD_BOUND_CYCLES`, `BSD_BOUND_ROUNDS` | put/reserve/delete cycles beside one pinned job; bury/kick rounds over a fixed set | 100,000; 100 |
 #![allow(clippy::unwrap_used, reason = "a test's unwrap is a check")]
 #![allow(
@@ -21,6 +22,7 @@
 )]
 
 mod activation;
+mod backup;
 mod bounds;
 mod clients;
 mod crash;

@@ -1,7 +1,7 @@
 //! `bsd-wal`: what is in a log, is it sound, and what can be saved of it.
 //!
 //! A thin shell over `bsd::storage::inspect`: it parses the command line, prints, and chooses the
-//! exit code. Whatever it looks at is opened for reading only.
+//! exit code. Whatever it looks at is opened for reading only, but by `compact`.
 
 /// What the exit codes mean, for the end of each command's help.
 macro_rules! exit_codes {
@@ -17,6 +17,8 @@ A torn tail, which a crash leaves and nobody was told of, is not damage."
     };
 }
 
+mod backup;
+mod compact;
 mod dump;
 mod history;
 mod human;
@@ -28,6 +30,7 @@ mod man;
 mod picture;
 mod repair;
 mod report;
+mod restore;
 mod verify;
 
 use std::io::{self, Write};
@@ -52,13 +55,17 @@ const EXIT_USAGE: u8 = 5;
 
 const AFTER_HELP: &str = concat!(
     "\
-DIR is what bsd-server's -b names. It is only ever read.
+DIR is what bsd-server's -b names. It is only ever read, but by compact.
 
 Examples:
   bsd-wal verify bsd-data
   bsd-wal info bsd-data
   bsd-wal dump bsd-data --json > jobs.jsonl
   bsd-wal repair bsd-data --output bsd-data-repaired
+  bsd-wal verify bsd-data --live
+  bsd-wal backup bsd-data --output bsd-backup
+  bsd-wal restore bsd-backup --output bsd-data-restored
+  bsd-wal compact bsd-data
 
 ",
     exit_codes!()
@@ -93,6 +100,12 @@ enum Command {
     Repair(repair::RepairArgs),
     /// Make a directory of what `dump --json` printed
     Load(load::LoadArgs),
+    /// Rewrite a log that no server uses, so that only what is alive is left
+    Compact(compact::CompactArgs),
+    /// Copy a log that a server may be using, or bring such a copy up to date
+    Backup(backup::BackupArgs),
+    /// Make a data directory from a backup
+    Restore(restore::RestoreArgs),
     /// Write manual pages and shell completions
     #[cfg(feature = "man")]
     #[command(hide = true)]
@@ -157,6 +170,9 @@ fn run(command: &Command, out: &mut dyn Write) -> Result<u8, Failure> {
         Command::History(args) => history::run(args, out),
         Command::Repair(args) => repair::run(args, out),
         Command::Load(args) => load::run(args, out),
+        Command::Compact(args) => compact::run(args, out),
+        Command::Backup(args) => backup::run(args, out),
+        Command::Restore(args) => restore::run(args, out),
         #[cfg(feature = "man")]
         Command::Man(args) => man::run(args, out),
     }

@@ -2,13 +2,15 @@
 //! picture.
 
 use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
 
+use bsd::storage::RealFs;
 use bsd::storage::inspect::{Inspection, SegmentReport};
 use bsd::storage::scan::End;
-
 use clap::Args;
 
-use crate::human::{Look, Size, count};
+use crate::human::{Look, Meter, Size, count};
 use crate::report::{Totals, Verdict};
 use crate::{EXIT_DAMAGED, EXIT_OK, Failure, Source, inspect, json, picture};
 
@@ -16,6 +18,7 @@ const AFTER_HELP: &str = concat!(
     "\
 Examples:
   bsd-wal verify bsd-data
+  bsd-wal verify bsd-data --live
   bsd-wal verify bsd-data --json > verdict.json
   bsd-wal -q verify bsd-data && echo intact
 
@@ -28,13 +31,19 @@ Examples:
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
     source: Source,
+    /// Check a directory that a server is using: what is there at one instant, up to the last write
+    #[arg(long)]
+    live: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<u8, Failure> {
-    let inspection = inspect(&args.source.dir)?;
+    let inspection = match args.live {
+        true => inspect_live(&args.source.dir)?,
+        false => inspect(&args.source.dir)?,
+    };
     match args.json {
         true => json::print(&Verdict::from(&inspection), out)?,
         false => print(&inspection, out)?,
@@ -58,6 +67,23 @@ fn print(inspection: &Inspection, out: &mut dyn Write) -> Result<(), Failure> {
     print_verdict(inspection, look, out)?;
     writeln!(out)?;
     Ok(picture::draw(inspection, look, out)?)
+}
+
+/// Read a log that a server may be using, showing on a terminal how far it is.
+fn inspect_live(dir: &Path) -> Result<Inspection, Failure> {
+    let mut meter = Meter::start("reading");
+    let inspection = Inspection::read_live(Arc::new(RealFs), dir, &mut |done, total| {
+        meter.show(done, total);
+    })?;
+    drop(meter);
+    if inspection.live.is_none() {
+        eprintln!(
+            "bsd-wal: {} was read as it is, for its list of files does not say where it ends; if a \
+             server is writing to it, what is said of its end may be a write under way",
+            dir.display()
+        );
+    }
+    Ok(inspection)
 }
 
 fn describe(segment: &SegmentReport, look: Look) -> String {
@@ -124,6 +150,18 @@ fn print_other_files(inspection: &Inspection, out: &mut dyn Write) -> Result<(),
 
 fn print_verdict(inspection: &Inspection, look: Look, out: &mut dyn Write) -> Result<(), Failure> {
     let dir = inspection.dir.display();
+    if let Some(live) = inspection.live {
+        let (end, durable) = (live.end, live.durable);
+        writeln!(
+            out,
+            "{dir}: read while in use, up to segment {} byte {}, of which the log itself attests all \
+             before segment {} byte {}; what was written since is not judged",
+            end.segment(),
+            end.offset(),
+            durable.segment(),
+            durable.offset(),
+        )?;
+    }
     let jobs = count(inspection.job_count() as u64, "job");
     if inspection.is_intact() {
         writeln!(out, "{dir}: {}, {jobs}", look.good("intact"))?;

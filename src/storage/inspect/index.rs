@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 
 use super::runs::Runs;
+use crate::storage::compact::{self, Subject};
 use crate::storage::files::Files;
 use crate::storage::format::{Record, pause, put_size, update};
 use crate::types::{JobId, JobState, Place};
@@ -34,7 +35,7 @@ pub(super) struct Pause {
 
 /// All jobs of a log, in the order of their ids.
 #[derive(Debug)]
-pub(super) struct Index {
+pub(in crate::storage) struct Index {
     jobs: Runs<Entry>,
     tubes: Vec<Box<str>>,
     tube_numbers: HashMap<Box<str>, u32>,
@@ -46,7 +47,7 @@ pub(super) struct Index {
 }
 
 impl Index {
-    pub(super) fn new() -> Index {
+    pub(in crate::storage) fn new() -> Index {
         Index {
             jobs: Runs::new(),
             tubes: Vec::new(),
@@ -59,7 +60,7 @@ impl Index {
 
     /// Take in the next record of history, which lies at `place`, and count in `files` what is
     /// alive. `Err` says why it cannot follow what came before; then nothing was changed.
-    pub(super) fn fold(
+    pub(in crate::storage) fn fold(
         &mut self,
         files: &mut Files,
         place: Place,
@@ -166,7 +167,7 @@ impl Index {
         self.jobs.ids(ids)
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::storage) fn len(&self) -> usize {
         self.jobs.len()
     }
 
@@ -185,6 +186,38 @@ impl Index {
 
     pub(super) fn next_id(&self) -> JobId {
         self.next_id
+    }
+}
+
+/// So that compaction can ask which records are alive, and tell where they went.
+impl compact::Index for Index {
+    fn is_live(&self, subject: &Subject, place: Place) -> bool {
+        let job = |id| self.jobs.get(id);
+        match subject {
+            Subject::Put(id) => job(*id).is_some_and(|job| job.put == place),
+            Subject::Update(id) => job(*id).is_some_and(|job| job.update == place),
+            Subject::Pause(tube) => self
+                .pauses
+                .get(&**tube)
+                .is_some_and(|pause| pause.place == place),
+            Subject::Delete(_) | Subject::Log => false,
+        }
+    }
+
+    fn moved(&mut self, subject: &Subject, from: Place, to: Place) -> bool {
+        let known = match subject {
+            Subject::Put(id) => self.jobs.get_mut(*id).map(|job| &mut job.put),
+            Subject::Update(id) => self.jobs.get_mut(*id).map(|job| &mut job.update),
+            Subject::Pause(tube) => self.pauses.get_mut(&**tube).map(|pause| &mut pause.place),
+            Subject::Delete(_) | Subject::Log => None,
+        };
+        match known {
+            Some(place) if *place == from => {
+                *place = to;
+                true
+            }
+            _ => false,
+        }
     }
 }
 

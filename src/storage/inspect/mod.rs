@@ -39,7 +39,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use self::contents::Contents;
-use self::index::Index;
+pub(super) use self::index::Index;
 use self::losses::Losses;
 use self::source::Source;
 use self::walk::{Sink, walk};
@@ -48,6 +48,7 @@ use super::files::Files;
 use super::format::{JobEvent, LogId, Record};
 use super::fs::{DirLock, Fs};
 use super::scan::Damage;
+use super::snapshot::Snapshot;
 use crate::types::{JobId, Place, Position};
 
 pub use self::bodies::Bodies;
@@ -85,9 +86,22 @@ pub struct Inspection {
     pub strangers: Vec<String>,
     /// Nobody else can have changed the log meanwhile.
     pub is_locked: bool,
+    /// The log was in use: what was read is what it was at one instant. `None`: all that there is
+    /// was read.
+    pub live: Option<Live>,
     files: Files,
     index: Index,
     _lock: Option<Box<dyn DirLock>>,
+}
+
+/// How far a log that was in use was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Live {
+    /// Where the log ended when it was looked at; what lies behind is not judged.
+    pub end: Position,
+    /// Up to here, the log itself said, it was on stable storage: a crash at that instant might
+    /// have taken what follows.
+    pub durable: Position,
 }
 
 impl Inspection {
@@ -104,13 +118,49 @@ impl Inspection {
     ) -> Result<Inspection, OpenError> {
         let source = Source::new(fs);
         let lock = source.lock(dir)?;
-        let mut contents = Contents::read(&source, dir)?;
+        let inspection = Inspection::read_source(&source, dir, progress)?;
+        Ok(Inspection {
+            is_locked: lock.is_some(),
+            _lock: lock,
+            ..inspection
+        })
+    }
+
+    /// Read the log in `dir` while a server may be using it, without its lock: every byte of what it
+    /// was at one instant, up to the end of the last frame. Changes nothing, and disturbs nobody.
+    ///
+    /// # Errors
+    /// Those of [`Inspection::read`], but for [`OpenError::InUse`].
+    pub fn read_live(
+        fs: Arc<dyn Fs>,
+        dir: &Path,
+        progress: Progress<'_>,
+    ) -> Result<Inspection, OpenError> {
+        let Some(snapshot) = Snapshot::take(&*fs, dir)? else {
+            // Damaged, or no log: it is read as it is, and what is wrong with it is told.
+            return Inspection::read_source(&Source::new(fs), dir, progress);
+        };
+        let (end, durable) = (snapshot.end, snapshot.durable);
+        let source = Source::new(Arc::new(snapshot));
+        let inspection = Inspection::read_source(&source, dir, progress)?;
+        Ok(Inspection {
+            live: Some(Live { end, durable }),
+            ..inspection
+        })
+    }
+
+    fn read_source(
+        source: &Source,
+        dir: &Path,
+        progress: Progress<'_>,
+    ) -> Result<Inspection, OpenError> {
+        let mut contents = Contents::read(source, dir)?;
         let mut fold = Fold {
             index: Index::new(),
             losses: Losses::default(),
             progress,
         };
-        let walked = walk(&source, dir, &mut contents, &mut fold)?;
+        let walked = walk(source, dir, &mut contents, &mut fold)?;
         let Fold { index, losses, .. } = fold;
         let (losses, next_id) = losses.judge(&index);
         let files = contents.files;
@@ -128,10 +178,11 @@ impl Inspection {
             next_id: contents.next_id.max(next_id),
             leftovers: contents.leftovers,
             strangers: contents.strangers,
-            is_locked: lock.is_some(),
+            is_locked: false,
+            live: None,
             files,
             index,
-            _lock: lock,
+            _lock: None,
         })
     }
 

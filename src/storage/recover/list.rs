@@ -97,13 +97,7 @@ impl Opening<'_> {
     ) -> Result<Option<Newest>, OpenError> {
         let path = self.options.dir.join(&segment.name);
         let io = |error: io::Error| OpenError::io("read", &path, &error);
-        let mut newest = Newest {
-            entries: Vec::new(),
-            next_id: JobId(1),
-            durable: Position::ZERO,
-            tail: None,
-            sealed: false,
-        };
+        let mut newest = Newest::new();
         let seed = segment.header.identity.seed();
         let start = segment_header::SIZE as u32;
         let mut reader = Reader::new(segment.file.clone(), seed, segment.size, start);
@@ -198,7 +192,19 @@ impl Opening<'_> {
 }
 
 impl Newest {
-    fn take(&mut self, record: &Record<'_>) {
+    /// Before anything has been read.
+    pub(in crate::storage) fn new() -> Newest {
+        Newest {
+            entries: Vec::new(),
+            next_id: JobId(1),
+            durable: Position::ZERO,
+            tail: None,
+            sealed: false,
+        }
+    }
+
+    /// Take in a record of the newest segment.
+    pub(in crate::storage) fn take(&mut self, record: &Record<'_>) {
         match record {
             Record::Manifest { next_id, entries } => {
                 self.next_id = *next_id;

@@ -207,6 +207,8 @@ pub(super) struct Driver {
     pub(super) refused: u64,
     /// The disk may fail: bodies may turn out unreadable, and their jobs are buried then.
     pub(super) is_faulty: bool,
+    /// Somebody may yet ask for states older than what is durable.
+    pub(super) keeps_all: bool,
     /// Everything that was ever answered, for comparing runs.
     pub(super) answers: Vec<Answer>,
 }
@@ -282,6 +284,7 @@ impl Driver {
             reserved: BTreeMap::new(),
             refused: 0,
             is_faulty: false,
+            keeps_all: false,
             answers: Vec::new(),
         };
         driver.watch(boss);
@@ -379,10 +382,17 @@ impl Driver {
             );
         }
         let (refused, answers) = (self.refused, std::mem::take(&mut self.answers));
+        let mut history = opened.history.clone();
+        if self.keeps_all {
+            self.history.outlive_restart(history);
+            history = self.history.clone();
+        }
         *self = Driver {
             refused,
             answers,
+            history,
             is_faulty: self.is_faulty,
+            keeps_all: self.keeps_all,
             ..opened
         };
         Ok(())
@@ -436,7 +446,9 @@ impl Driver {
                 .is_none_or(|due| due > now.mono)
             {
                 let durable = self.least_durable();
-                self.history.forget_before(durable);
+                if !self.keeps_all {
+                    self.history.forget_before(durable);
+                }
                 return Ok(());
             }
         }

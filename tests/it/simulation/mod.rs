@@ -13,6 +13,7 @@
 //! | `kicks` | a kick of many jobs is done whole or not at all |
 //! | `bounds` | how large the log grows, and how often bytes are copied |
 //! | `damage` | flipped bits, missing, swapped, cut and foreign files |
+//! | `tools` | backup of a log in use, restore, offline compaction; a crash at every operation of them |
 //! | `clocks` | clocks that jump |
 //! | `seeds` | random runs; `BSD_SIM_RUNS` says how many, `BSD_SIM_SEED` repeats one |
 
@@ -27,4 +28,5 @@ mod kicks;
 mod oracle;
 mod policies;
 mod seeds;
+mod tools;
 mod workload;

@@ -193,6 +193,13 @@ impl History {
             .unwrap_or(0)
     }
 
+    /// A restart has come to the state that `after` begins with; what was before is still asked for.
+    pub(super) fn outlive_restart(&mut self, after: History) {
+        let last = self.states[self.last()].0;
+        self.states.push((last, after.now().clone()));
+        self.happened.extend(after.happened);
+    }
+
     /// Drop the states before `index`: nobody will ask for them.
     pub(super) fn forget_before(&mut self, index: usize) {
         self.states.drain(..index);
