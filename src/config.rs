@@ -61,6 +61,10 @@ struct Args {
     #[arg(short = 'b', value_name = "DIR", conflicts_with = "memory")]
     dir: Option<PathBuf>,
 
+    /// If DIR holds beanstalkd's log, import it once; its files are kept in a subdirectory
+    #[arg(long, conflicts_with = "memory")]
+    import: bool,
+
     /// Sync at most MS milliseconds after a command is acknowledged; 0 syncs before [default: 0]
     #[arg(short = 'f', value_name = "MS", conflicts_with_all = ["never_sync", "memory"])]
     sync_interval_ms: Option<u32>,
@@ -129,6 +133,8 @@ struct Args {
 pub struct Config {
     /// The data directory; `None` keeps no log.
     pub dir: Option<PathBuf>,
+    /// Import beanstalkd's log first, if the data directory holds one.
+    pub import: bool,
     /// When the log is synced; without meaning when `dir` is `None`.
     pub sync: SyncPolicy,
     /// Bytes of a file of the log, taken as given.
@@ -200,6 +206,7 @@ impl Config {
         let mut warnings = Vec::new();
         Ok(Config {
             dir: (!args.memory).then(|| args.dir.clone().unwrap_or_else(|| "bsd-data".into())),
+            import: args.import,
             sync: sync_policy(&args),
             segment_size: args.segment_size.unwrap_or(SEGMENT_SIZE_DEFAULT),
             job_size_max: clamp_job_size(args.job_size_max, &mut warnings),
@@ -318,6 +325,13 @@ mod tests {
         assert!(!config.listen_is_explicit);
         assert_eq!((config.memory_max, config.connections_max), (None, None));
         assert_eq!((config.user, config.verbosity), (None, 0));
+    }
+
+    #[test]
+    fn beanstalkds_log_is_imported_only_when_asked_for() {
+        assert!(!config("-b d").import);
+        assert!(config("-b d --import").import);
+        assert!(parse("--memory --import").is_err());
     }
 
     #[test]

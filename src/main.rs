@@ -11,6 +11,7 @@ use bsd::clock::Clock;
 use bsd::config::{self, Config};
 use bsd::engine::{Engine, Options};
 use bsd::server::{self, Bound, ExitOnSignal, Listener, Reactor, RunError, Server};
+use bsd::storage::beanstalkd::TakenOver;
 use bsd::storage::{OpenError, Recovery};
 use bsd::types::SECOND_NS;
 use tracing::level_filters::LevelFilter;
@@ -94,6 +95,9 @@ fn serve(config: &Config) -> Result<(), Failure> {
             .map_err(|error| Failure::cannot(format_args!("become {user}"), error))?;
     }
     let engine = Engine::open(&options(config, &reactor, clock), clock.now())?;
+    if let Some(imported) = engine.imported() {
+        report_import(imported);
+    }
     report(engine.recovery());
     let listeners = sockets.listen()?;
     for listener in &listeners {
@@ -135,6 +139,7 @@ fn connections_max(asked: Option<u32>) -> usize {
 fn options(config: &Config, reactor: &Reactor, clock: Clock) -> Options {
     Options {
         dir: config.dir.clone(),
+        import: config.import,
         sync: config.sync,
         segment_size: config.segment_size,
         job_size_max: config.job_size_max,
@@ -143,6 +148,23 @@ fn options(config: &Config, reactor: &Reactor, clock: Clock) -> Options {
         progress: Some(progress(clock)),
         cpu_times: Some(server::cpu_times),
         ..Options::default()
+    }
+}
+
+/// It happens once, and changes what is in the directory: everybody is to know.
+fn report_import(imported: &TakenOver) {
+    for note in &imported.notes {
+        warn!("beanstalkd's log: {note}");
+    }
+    let kept = imported.kept.display();
+    match imported.jobs {
+        Some(jobs) => warn!(
+            "beanstalkd's log was imported (jobs: {jobs}); its files are kept, as they were, in {kept}"
+        ),
+        None => warn!(
+            "finished an import of beanstalkd's log that was interrupted; its files are kept, as \
+             they were, in {kept}"
+        ),
     }
 }
 

@@ -38,6 +38,7 @@ use self::replay::Replayer;
 use self::store::{MemoryStore, Store};
 use crate::protocol::{Op, Reply, Request};
 use crate::queue::{Queue, WaitEnd};
+use crate::storage::beanstalkd::{TakenOver, take_over};
 use crate::storage::format::LogId;
 use crate::storage::fs::Fs;
 use crate::storage::{Log, LogOptions, OpenError, RealFs, Recovery, StoreError, SyncPolicy, Waker};
@@ -74,6 +75,8 @@ pub struct Options {
     pub cpu_times: Option<fn() -> (u64, u64)>,
     /// The file system; the real one, but for tests.
     pub fs: Arc<dyn Fs>,
+    /// Import beanstalkd's log first where `dir` holds one; its files go to a subdirectory.
+    pub import: bool,
     /// The identity of a log that is made; `None`: a random one.
     pub log_id: Option<LogId>,
 }
@@ -91,6 +94,7 @@ impl Default for Options {
             progress: None,
             cpu_times: None,
             fs: Arc::new(RealFs),
+            import: false,
             log_id: None,
         }
     }
@@ -139,6 +143,7 @@ pub struct Engine {
     kicks: VecDeque<Kick>,
     pauses: Pauses,
     recovery: Recovery,
+    imported: Option<TakenOver>,
     started: Time,
     /// A random word that tells this run from another.
     run_id: String,
@@ -180,6 +185,7 @@ impl Engine {
         let mut queue = Queue::new();
         let mut pauses = Pauses::default();
         let mut recovery = Recovery::default();
+        let mut imported = None;
         let store = match &options.dir {
             None => Store::Memory(MemoryStore::default()),
             Some(dir) => {
@@ -201,9 +207,17 @@ impl Engine {
                         progress(done, total);
                     }
                 };
-                let (log, found) = Log::open(
+                let mut held = None;
+                if options.import {
+                    let (fs, size) = (&options.fs, options.segment_size);
+                    let (lock, taken_over) = take_over(fs, dir, size, now, &progress)?;
+                    held = Some(lock);
+                    imported = taken_over;
+                }
+                let (log, found) = Log::open_held(
                     options.fs.clone(),
                     log_options,
+                    held,
                     now,
                     &mut replayer,
                     &progress,
@@ -225,6 +239,7 @@ impl Engine {
             kicks: VecDeque::new(),
             pauses,
             recovery,
+            imported,
             started: now.mono,
             run_id: report::run_id(now),
             cpu_times: options.cpu_times,
@@ -246,6 +261,13 @@ impl Engine {
     #[must_use]
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
+    }
+
+    /// What was imported from beanstalkd's log, if [`Options::import`] asked for it and there was
+    /// one.
+    #[must_use]
+    pub fn imported(&self) -> Option<&TakenOver> {
+        self.imported.as_ref()
     }
 
     /// The queue, to look at.

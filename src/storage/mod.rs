@@ -21,6 +21,7 @@
 //! | `offline` | compaction of a log that nobody uses |
 //! | `build` | a new log in a new directory, all or nothing |
 //! | `load` | a new log of jobs that are described one by one |
+//! | `beanstalkd` | beanstalkd's log: imported from, and exported to |
 //! | `fs` | the only door to files; `lock`: one process a directory |
 //! | `sim` | a simulated disk that crashes as real ones do |
 //! | `error` | what can go wrong, in words |
@@ -28,6 +29,7 @@
 //! `storage-format.md` describes the format and what is assumed of the disk.
 
 pub mod backup;
+pub mod beanstalkd;
 pub mod build;
 mod compact;
 mod error;

@@ -32,6 +32,7 @@ mod faults;
 mod golden;
 mod harness;
 mod ledger;
+mod migration;
 mod normalise;
 mod pair;
 mod random;

@@ -20,8 +20,10 @@ A torn tail, which a crash leaves and nobody was told of, is not damage."
 mod backup;
 mod compact;
 mod dump;
+mod export;
 mod history;
 mod human;
+mod import;
 mod info;
 mod json;
 mod load;
@@ -106,6 +108,10 @@ enum Command {
     Backup(backup::BackupArgs),
     /// Make a data directory from a backup
     Restore(restore::RestoreArgs),
+    /// Make a log from beanstalkd's
+    Import(import::ImportArgs),
+    /// Write a log as files that beanstalkd starts on
+    Export(export::ExportArgs),
     /// Write manual pages and shell completions
     #[cfg(feature = "man")]
     #[command(hide = true)]
@@ -173,6 +179,8 @@ fn run(command: &Command, out: &mut dyn Write) -> Result<u8, Failure> {
         Command::Compact(args) => compact::run(args, out),
         Command::Backup(args) => backup::run(args, out),
         Command::Restore(args) => restore::run(args, out),
+        Command::Import(args) => import::run(args, out),
+        Command::Export(args) => export::run(args, out),
         #[cfg(feature = "man")]
         Command::Man(args) => man::run(args, out),
     }

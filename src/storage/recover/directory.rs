@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use super::super::beanstalkd::{UNDER_WAY, is_kept};
 use super::super::error::OpenError;
 use super::super::format::{
     Entry, HeaderFault, LogId, SegmentHeader, VERSION, parse_file_name, segment_header,
@@ -23,6 +24,15 @@ pub(super) fn refuse_beanstalkd(
     options: &LogOptions,
     names: &[DirEntry],
 ) -> Result<(), OpenError> {
+    if names.iter().any(|entry| entry.name == UNDER_WAY) {
+        return Err(OpenError::Foreign {
+            path: options.dir.clone(),
+            what:
+                "the import of beanstalkd's log into this directory was interrupted; start again \
+                   with --import"
+                    .to_owned(),
+        });
+    }
     let is_binlog = |entry: &&DirEntry| {
         let number = entry.name.strip_prefix("binlog.");
         number.is_some_and(|number| number.parse::<u64>().is_ok())
@@ -53,7 +63,9 @@ pub(super) fn refuse_beanstalkd(
         path: dir.clone(),
         what: format!(
             "this is beanstalkd's log ({binlogs} binlog files), which bsd does not change; make \
-             bsd's log from it with `bsd-wal import {show} --output NEW`, then start with `-b NEW`"
+             bsd's log from it with `bsd-wal import {show} --output NEW`, then start with `-b NEW`; \
+             or start with `-b {show} --import`, which does that once and keeps beanstalkd's files \
+             in a subdirectory"
         ),
     })
 }
@@ -236,6 +248,7 @@ enum Kind {
     Unfinished,
     /// What an earlier start cut off a segment.
     Cut(SegmentId),
+    /// Or the subdirectory with what was imported: nothing that a start has to do with.
     Lock,
     Stranger,
 }
@@ -243,7 +256,7 @@ enum Kind {
 impl Kind {
     fn of(entry: &DirEntry) -> Kind {
         let name = &entry.name[..];
-        if name == super::super::lock::LOCK_NAME {
+        if name == super::super::lock::LOCK_NAME || is_kept(entry) {
             Kind::Lock
         } else if !entry.is_file {
             Kind::Stranger

@@ -38,7 +38,7 @@ pub(super) use self::list::Newest;
 use super::error::OpenError;
 use super::files::Files;
 use super::format::{Entry, Identity, LogId, Record, parse_file_name};
-use super::fs::{Fs, LockError};
+use super::fs::{DirLock, Fs, LockError};
 use super::kicks::Kicks;
 use super::log::{Active, Log, LogOptions, Opened};
 use super::rotate::{NewSegment, NotBegun, first_segment_size};
@@ -80,7 +80,19 @@ impl Log {
     /// one left behind.
     pub fn open(
         fs: Arc<dyn Fs>,
+        options: LogOptions,
+        now: Now,
+        replay: &mut dyn Replay,
+        progress: Progress<'_>,
+    ) -> Result<(Log, Recovery), OpenError> {
+        Log::open_held(fs, options, None, now, replay, progress)
+    }
+
+    /// The same with the lock of the directory, if the caller has it.
+    pub(crate) fn open_held(
+        fs: Arc<dyn Fs>,
         mut options: LogOptions,
+        held: Option<Box<dyn DirLock>>,
         now: Now,
         replay: &mut dyn Replay,
         progress: Progress<'_>,
@@ -93,13 +105,16 @@ impl Log {
             .read_dir(&dir)
             .map_err(|error| OpenError::io("list", &dir, &error))?;
         refuse_beanstalkd(&*fs, &options, &names)?;
-        let lock = fs.lock_dir(&dir).map_err(|error| match error {
-            LockError::Held { pid } => OpenError::InUse {
-                dir: dir.clone(),
-                pid,
-            },
-            LockError::Io(error) => OpenError::io("lock", &dir, &error),
-        })?;
+        let lock = match held {
+            Some(lock) => lock,
+            None => fs.lock_dir(&dir).map_err(|error| match error {
+                LockError::Held { pid } => OpenError::InUse {
+                    dir: dir.clone(),
+                    pid,
+                },
+                LockError::Io(error) => OpenError::io("lock", &dir, &error),
+            })?,
+        };
         // Again, now that nobody else can change it.
         let names = fs
             .read_dir(&dir)
