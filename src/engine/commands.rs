@@ -297,8 +297,11 @@ impl Turn<'_> {
         {
             return self.reply(Reply::OutOfMemory);
         }
-        engine.hand_out(self.client, id, self.now, self.sink)?;
-        Ok(Flow::Next)
+        match engine.hand_out(self.client, id, self.now, self.sink)? {
+            true => Ok(Flow::Next),
+            // It could be read a moment ago.
+            false => self.reply(Reply::InternalError),
+        }
     }
 
     fn delete(&mut self, id: JobId) -> Result<Flow, StoreError> {

@@ -3,8 +3,9 @@
 use super::pauses::Pauses;
 use crate::queue::{Applied, Queue};
 use crate::storage::format::{Record, put_size};
+use crate::storage::plant::{Bug, planted};
 use crate::storage::{Log, Replay};
-use crate::types::{Change, JobId, JobState, Now, Place, SECOND_NS, Time};
+use crate::types::{Change, Counters, JobId, JobState, Now, Place, SECOND_NS, Time};
 
 /// Applies the records of a log to a queue, and tells the log which of them are alive.
 pub(super) struct Replayer<'a> {
@@ -60,7 +61,7 @@ impl Replayer<'_> {
         let Some(job) = self
             .queue
             .job(id)
-            .filter(|job| job.state == JobState::Buried)
+            .filter(|job| job.state == JobState::Buried && !planted(Bug::BuriedOrderLost))
         else {
             return;
         };
@@ -92,7 +93,10 @@ impl Replayer<'_> {
                 pri,
                 delay,
                 ttr: ttr.max(1),
-                created: self.now.to_mono(created_wall_ns).min(now),
+                created: match self.now.to_mono(created_wall_ns) {
+                    created if planted(Bug::CreationUnclamped) => created,
+                    created => created.min(now),
+                },
                 body_size: body.len() as u32,
             }),
             Record::Update {
@@ -107,6 +111,11 @@ impl Replayer<'_> {
                     JobState::Delayed => self.clamp(deadline_wall_ns, delay),
                     _ => now,
                 };
+                let counters = match planted(Bug::CountersReset) {
+                    true => Counters::default(),
+                    false => counters,
+                };
+                let pri = if planted(Bug::PriorityLost) { 0 } else { pri };
                 Some(Change::Update {
                     id,
                     state,
@@ -117,6 +126,7 @@ impl Replayer<'_> {
                 })
             }
             Record::Delete { id, .. } => Some(Change::Delete { id }),
+            Record::Pause { .. } if planted(Bug::PauseForgotten) => None,
             Record::Pause {
                 tube,
                 until_wall_ns,
@@ -137,6 +147,9 @@ impl Replayer<'_> {
     }
 
     fn clamp(&self, wall_ns: u64, seconds: u32) -> Time {
+        if planted(Bug::DeadlineUnclamped) {
+            return self.now.to_mono(wall_ns);
+        }
         let now = self.now.mono;
         let latest = Time(now.0.saturating_add(i64::from(seconds) * SECOND_NS));
         self.now.to_mono(wall_ns).clamp(now, latest)

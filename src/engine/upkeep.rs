@@ -5,6 +5,7 @@ use super::store::{Store, UPDATE_SIZE};
 use super::{Engine, ReplySink};
 use crate::protocol::Reply;
 use crate::queue::{Queue, WaitEnd};
+use crate::storage::plant::{Bug, planted};
 use crate::storage::{AppendError, Index, Purpose, StoreError, Subject, SyncPolicy};
 use crate::types::{Change, Now, Place, Time};
 
@@ -72,6 +73,7 @@ impl Engine {
 
     fn sync_due(&self) -> Option<Time> {
         match (self.sync, self.unsynced_since) {
+            (SyncPolicy::Interval(_), _) if planted(Bug::IntervalForgotten) => None,
             (SyncPolicy::Interval(ms), Some(since)) => Some(plus(since, i64::from(ms) * MS_NS)),
             _ => None,
         }

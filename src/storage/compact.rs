@@ -24,6 +24,7 @@ use super::format::{
     Entry, FrameBuilder, FrameKind, Identity, LogId, Record, Seed, SegmentHeader, segment_header,
 };
 use super::fs::{File, Fs, write_all_at};
+use super::plant::{Bug, planted};
 use super::recover::COMPACTION_NAME;
 use super::scan::{Reader, Step, describe};
 use super::space::Spare;
@@ -225,7 +226,8 @@ impl Compaction {
             let size = self.sizes[index].1;
             let bytes = &self.records[at..at + size as usize];
             at += size as usize;
-            if !live[index] {
+            let dropped = planted(Bug::LiveRecordDropped) && matches!(subject, Subject::Update(_));
+            if !live[index] || dropped {
                 continue;
             }
             let Some(record) = Record::decode_copy(bytes) else {
@@ -359,11 +361,15 @@ impl Output {
     fn name(&mut self, fs: &dyn Fs, dir: &Path) -> io::Result<Entry> {
         self.flush()?;
         self.spare.file.set_size(self.end.into())?;
-        self.spare.file.sync()?;
+        if !planted(Bug::OutputUnsynced) {
+            self.spare.file.sync()?;
+        }
         let path = dir.join(self.identity.file_name());
         fs.rename(&self.spare.path, &path)?;
         self.spare.path = path;
-        fs.sync_dir(dir)?;
+        if !planted(Bug::OutputNameNotSynced) {
+            fs.sync_dir(dir)?;
+        }
         Ok(Entry {
             first: self.identity.first,
             last: self.identity.last,

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::plant::{Bug, planted};
 use super::scan::Damage;
 
 /// A write, a sync or a read that the log cannot do without has failed. Nothing may be
@@ -118,8 +119,9 @@ impl From<StoreError> for OpenError {
 
 /// Whether an error means that there is no room: on the file system, or in a quota.
 pub(crate) fn is_full(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
-    )
+    !planted(Bug::FullIsFatal)
+        && matches!(
+            error.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+        )
 }

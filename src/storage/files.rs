@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::format::{Entry, Identity, LogId, Seed, segment_header};
 use super::fs::File;
+use super::plant::{Bug, planted};
 use crate::types::{Place, Position, SegmentId};
 
 /// One file of the log.
@@ -203,6 +204,9 @@ impl Files {
 
     /// Whether a file that holds `put_segment` was written before the delete at `place`.
     pub(crate) fn tombstone_is_needed(&self, place: Place, put_segment: SegmentId) -> bool {
+        if planted(Bug::TombstoneDropped) {
+            return false;
+        }
         let holder = self.get(place.file);
         // In a compacted file the offset says nothing of when the delete was logged: take the
         // latest time that it can have been.

@@ -21,6 +21,7 @@ use super::fs::{DirLock, Fs, read_exact_at, write_all_at};
 use super::hot::Hot;
 use super::kicks::Kicks;
 use super::maintain::Maintenance;
+use super::plant::{Bug, planted};
 use super::space::Spares;
 use super::sync::{SyncPolicy, SyncThread, Waker};
 use crate::types::{JobId, Place, Position, SegmentId};
@@ -252,7 +253,8 @@ impl Log {
         let offset = self.frame.push(record);
         self.kicks.note(record);
         self.records_written += 1;
-        if purpose != Purpose::Counters {
+        let not_awaited = planted(Bug::UpdateNotAwaited) && purpose == Purpose::Update;
+        if purpose != Purpose::Counters && !not_awaited {
             self.forced = Position::new(file.entry.first, offset + size as u32);
         }
         if let Record::Put { id, .. } = record {
@@ -303,7 +305,13 @@ impl Log {
         self.wait_for_syncs()?;
         if self.durable < self.written {
             let file = self.files.get(self.active.handle);
-            if let Err(error) = file.file.sync() {
+            let mut synced = file.file.sync();
+            if synced.is_err() && planted(Bug::SyncRetried) {
+                synced = file.file.sync();
+            }
+            if let Err(error) = synced
+                && !planted(Bug::SyncErrorIgnored)
+            {
                 let path = self.dir.join(file.entry.file_name());
                 return Err(self.fail(StoreError::new("sync", &path, &error)));
             }
@@ -358,7 +366,12 @@ impl Log {
             self.frame
                 .begin(self.hot.buffer(), file.seed, file.entry.end);
         }
-        self.frame.finish(kind, self.durable, self.active.previous)
+        let durable = match () {
+            () if planted(Bug::DurableNeverTold) => Position::ZERO,
+            () if planted(Bug::DurableTooEarly) => self.written,
+            () => self.durable,
+        };
+        self.frame.finish(kind, durable, self.active.previous)
     }
 
     /// One write at the end of the open segment.
@@ -379,6 +392,9 @@ impl Log {
                 Ok(false) => {}
                 Err(error) => result = Err(error),
             }
+        }
+        if planted(Bug::FullIsSuccess) && result.as_ref().is_err_and(is_full) {
+            result = Ok(());
         }
         if let Err(error) = result {
             return Err(self.fail(StoreError::new("write to", &path, &error)));
@@ -435,6 +451,7 @@ impl Log {
             Some(Record::Put {
                 id: found, body, ..
             }) if found == id && body.len() == body_size => Ok(&self.scratch[size - body_size..]),
+            _ if planted(Bug::BodyUnchecked) => Ok(&self.scratch[size - body_size..]),
             _ => Err(BodyError::Damaged { at: at() }),
         }
     }
@@ -491,6 +508,7 @@ impl Log {
     #[must_use]
     pub fn acknowledged(&self) -> Position {
         match self.options.sync {
+            SyncPolicy::Always if planted(Bug::AckBeforeSync) => self.written,
             SyncPolicy::Always => self.durable,
             SyncPolicy::Interval(_) | SyncPolicy::Never => self.written,
         }
@@ -559,6 +577,9 @@ impl Log {
     /// Write and sync everything, say that the stop was a clean one, and let go of the directory.
     pub fn close(mut self) -> Result<(), StoreError> {
         self.commit(true)?;
+        if planted(Bug::StopUnsynced) {
+            return Ok(());
+        }
         self.sync_now()?;
         // An idle marker says less than this one: it does not do instead.
         if self.stopped < self.written {
@@ -607,6 +628,7 @@ impl Log {
 
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         match &self.failed {
+            _ if planted(Bug::FailureForgotten) => Ok(()),
             None => Ok(()),
             Some(error) => Err(error.clone()),
         }

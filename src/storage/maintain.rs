@@ -16,6 +16,7 @@ use super::error::{StoreError, is_full};
 use super::files::Files;
 use super::format::{Entries, Entry, FrameKind, Record};
 use super::log::{AppendError, Log, Purpose};
+use super::plant::{Bug, planted};
 use super::space::{SEGMENT_SIZE_MIN, Spare, write_zeros};
 use super::sync::Waker;
 use crate::types::{Place, Position};
@@ -320,6 +321,9 @@ impl Log {
             Some(handle) => vec![handle],
             None => self.small_neighbours(room),
         };
+        if planted(Bug::GarbageKept) {
+            return Ok(());
+        }
         if inputs.is_empty() {
             return self.seal_early(wall_ns);
         }
@@ -611,6 +615,12 @@ impl Log {
             removed: Entries::List(&removed),
             added: Entries::List(&added),
         };
+        if planted(Bug::InputsRemovedEarly) {
+            let path = |entry: &Entry| self.dir.join(entry.file_name());
+            let _ = removed
+                .iter()
+                .try_for_each(|entry| self.fs.remove_file(&path(entry)));
+        }
         self.maintenance.stage = Stage::Switching;
         let appended = self.append(&record, Purpose::Delete, wall_ns);
         self.maintenance.stage = Stage::Idle;

@@ -24,6 +24,7 @@
 //! | `beanstalkd` | beanstalkd's log: imported from, and exported to |
 //! | `fs` | the only door to files; `lock`: one process a directory |
 //! | `sim` | a simulated disk that crashes as real ones do |
+//! | `plant` | mistakes that a test can have made; nothing in a release build |
 //! | `error` | what can go wrong, in words |
 //!
 //! `storage-format.md` describes the format and what is assumed of the disk.
@@ -44,6 +45,8 @@ mod lock;
 mod log;
 mod maintain;
 pub mod offline;
+#[doc(hidden)]
+pub mod plant;
 mod recover;
 mod room;
 mod rotate;

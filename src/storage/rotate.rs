@@ -16,6 +16,7 @@ use super::format::{
 use super::fs::{File, Fs, write_all_at};
 use super::kicks::Kicks;
 use super::log::{Active, Log};
+use super::plant::{Bug, planted};
 use super::space::Spare;
 use super::sync::SyncPolicy;
 use crate::types::{JobId, Position, SegmentId};
@@ -78,6 +79,7 @@ impl Log {
             (Some(thread), SyncPolicy::Interval(_) | SyncPolicy::Never) => {
                 thread.request(old_file, self.written);
             }
+            _ if planted(Bug::RotationUnsynced) => {}
             _ => self.sync_now()?,
         }
 
@@ -106,7 +108,7 @@ impl Log {
                 return Err(self.fail(StoreError::new("begin another segment in", &dir, &error)));
             };
             number = SegmentId(next);
-            if !self.taken.contains(&number) {
+            if !self.taken.contains(&number) || planted(Bug::NumberTaken) {
                 return Ok(number);
             }
         }
@@ -203,11 +205,17 @@ impl NewSegment<'_> {
                 is_nameless: true,
             });
         }
-        let named = spare
-            .file
-            .sync()
+        let sync = || match planted(Bug::NamedBeforeSynced) {
+            true => Ok(()),
+            false => spare.file.sync(),
+        };
+        let sync_name = || match planted(Bug::NameNotSynced) {
+            true => Ok(()),
+            false => fs.sync_dir(dir),
+        };
+        let named = sync()
             .and_then(|()| fs.rename(&spare.path, &path))
-            .and_then(|()| fs.sync_dir(dir));
+            .and_then(|()| sync_name());
         match named {
             Ok(()) => Ok((end, checksum)),
             Err(error) => Err(NotBegun {

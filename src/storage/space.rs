@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::error::{StoreError, is_full};
 use super::fs::{File, Fs, OpenMode, read_exact_at, write_all_at};
+use super::plant::{Bug, planted};
 
 /// The smallest segment that is worth having.
 pub(crate) const SEGMENT_SIZE_MIN: u32 = 64 << 10;
@@ -86,6 +87,9 @@ impl Spares {
     /// without a name or the output of a compaction, holds what was written to it, and behind the
     /// end of a log that would look like a torn tail.
     pub(crate) fn renew(&mut self) -> io::Result<()> {
+        if planted(Bug::StaleSpareUsed) {
+            return Ok(());
+        }
         for spare in std::mem::take(&mut self.segments) {
             if renew(&spare)? {
                 self.segments.push(spare);

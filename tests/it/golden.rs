@@ -335,7 +335,7 @@ fn golden_directories_that_are_missing_are_made_on_request() {
 }
 
 #[test]
-fn golden_clean_stop_is_written_the_same_to_the_byte() {
+fn d29_golden_clean_stop_is_written_the_same_to_the_byte() {
     let (golden, today) = (files("clean-stop"), simulated_files(&clean_stop()));
     let names = |files: &[(String, Vec<u8>)]| -> Vec<String> {
         files.iter().map(|(name, _)| name.clone()).collect()

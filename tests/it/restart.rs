@@ -8,7 +8,7 @@ use crate::wire::job_of;
 
 /// D2.
 #[test]
-fn a_smaller_job_size_limits_new_puts_only() {
+fn d2_a_smaller_job_size_limits_new_puts_only() {
     let dir = TempDir::new().unwrap();
     let Some(launch) = Launch::bsd_alone().map(|launch| launch.dir(dir.path())) else {
         return;
@@ -29,7 +29,7 @@ fn a_smaller_job_size_limits_new_puts_only() {
 
 /// D1.
 #[test]
-fn jobs_of_exactly_the_maximum_size_come_back_with_all_after_them() {
+fn d1_jobs_of_exactly_the_maximum_size_come_back_with_all_after_them() {
     let dir = TempDir::new().unwrap();
     let Some(launch) = Launch::bsd_alone().map(|launch| launch.dir(dir.path())) else {
         return;
@@ -113,7 +113,7 @@ fn visible(server: &Server, ids: &[u64]) -> String {
 
 /// D16, D17.
 #[test]
-fn a_restart_changes_nothing_that_clients_see() {
+fn d16_d17_a_restart_changes_nothing_that_clients_see() {
     let dir = TempDir::new().unwrap();
     let Some(launch) = Launch::bsd_alone().map(|launch| launch.dir(dir.path())) else {
         return;

@@ -105,7 +105,7 @@ fn on_a_slow_disk_too_no_acknowledgement_leaves_before_the_sync_that_covers_it()
 
 /// D26.
 #[test]
-fn commands_that_arrive_together_share_one_write_and_one_sync() {
+fn d26_commands_that_arrive_together_share_one_write_and_one_sync() {
     const COUNT: usize = 100;
     let dir = TempDir::new().unwrap();
     let tracer = Tracer::of(CALLS);
@@ -280,7 +280,7 @@ fn assert_nobody_waits_for_more_than_three_syncs(trace: &Trace) {
 
 /// D25.
 #[test]
-fn it_listens_when_the_log_has_been_replayed_and_says_ready_after_that() {
+fn d25_it_listens_when_the_log_has_been_replayed_and_says_ready_after_that() {
     let dir = TempDir::new().unwrap();
     let Some(launch) = traceable(dir.path(), SEGMENT_SIZE) else {
         return;

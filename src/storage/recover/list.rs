@@ -4,7 +4,8 @@ use std::io;
 
 use super::super::error::OpenError;
 use super::super::files::Files;
-use super::super::format::{Entry, FrameKind, Record, file_name, segment_header};
+use super::super::format::{Entry, FrameKind, Identity, Record, file_name, segment_header};
+use super::super::plant::{Bug, planted};
 use super::super::scan::{Damage, Reader, Step, Survey, describe};
 use super::Opening;
 use super::directory::{Found, Segment};
@@ -170,10 +171,32 @@ impl Opening<'_> {
                     let handle = files.add(*entry, header.compacted, header.filtered_at, file);
                     files.list(handle);
                 }
+                None if planted(Bug::MissingIgnored) => {}
                 None => {
                     let damage = found.take_unusable(&entry.file_name());
                     damages.push(damage.unwrap_or_else(|| missing(entry)));
                 }
+            }
+        }
+        while planted(Bug::LeftoverReplayed)
+            && let Some(Segment { header, file, .. }) = found.segments.pop()
+        {
+            let Identity {
+                first,
+                last,
+                generation,
+                ..
+            } = header.identity;
+            let end = file.size().unwrap_or(0) as u32;
+            let entry = Entry {
+                first,
+                last,
+                generation,
+                end,
+            };
+            if files.covering(first).is_none() {
+                let handle = files.add(entry, header.compacted, header.filtered_at, file);
+                files.list(handle);
             }
         }
         // What the log does not need and cannot be read is not ours to remove.
@@ -207,7 +230,9 @@ impl Newest {
     pub(in crate::storage) fn take(&mut self, record: &Record<'_>) {
         match record {
             Record::Manifest { next_id, entries } => {
-                self.next_id = *next_id;
+                if !planted(Bug::IdsReused) {
+                    self.next_id = *next_id;
+                }
                 self.entries = entries.to_vec();
             }
             Record::Switch { removed, added } => {

@@ -41,6 +41,7 @@ use super::format::{Entry, Identity, LogId, Record, parse_file_name};
 use super::fs::{DirLock, Fs, LockError};
 use super::kicks::Kicks;
 use super::log::{Active, Log, LogOptions, Opened};
+use super::plant::{Bug, planted};
 use super::rotate::{NewSegment, NotBegun, first_segment_size};
 use super::scan::Damage;
 use super::space::{SEGMENT_SIZE_MIN, Spares};
@@ -165,7 +166,9 @@ impl Opening<'_> {
         lock: Box<dyn super::fs::DirLock>,
     ) -> Result<(Log, Recovery), OpenError> {
         let dir = self.options.dir.clone();
-        self.sync_ancestors()?;
+        if !planted(Bug::ParentsNotSynced) {
+            self.sync_ancestors()?;
+        }
         let log = match self.options.log_id {
             Some(log) => log,
             None => {
@@ -303,7 +306,9 @@ impl Opening<'_> {
         lock: Box<dyn super::fs::DirLock>,
         replay: &mut dyn Replay,
     ) -> Result<(Log, Recovery), OpenError> {
-        self.sync_all(&found)?;
+        if !planted(Bug::StartUnsynced) {
+            self.sync_all(&found)?;
+        }
         let (mut damages, mut behind) = (Vec::new(), Vec::new());
         let Some(newest) = self.read_newest(&mut found, &mut behind, &mut damages)? else {
             return Err(self.damaged(damages));
@@ -348,7 +353,9 @@ impl Opening<'_> {
         self.clear(&found.useless)?;
         self.set_aside(&behind)?;
         self.renew(&mut log.spares)?;
-        self.write_again(&mut log, newest.durable, &end)?;
+        if !planted(Bug::NotWrittenAgain) {
+            self.write_again(&mut log, newest.durable, &end)?;
+        }
         recovery.clean_stop = end.clean_stop;
         self.go_on(&mut log, &end, self.number_max, &mut recovery)?;
         Ok((log, recovery))

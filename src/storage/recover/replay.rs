@@ -5,6 +5,7 @@ use std::io;
 use super::super::error::OpenError;
 use super::super::format::{Entry, FrameFault, FrameKind, segment_header};
 use super::super::log::Log;
+use super::super::plant::{Bug, planted};
 use super::super::scan::{Damage, End, EndFacts, Reader, Step, Survey, describe, verdict};
 use super::list::Newest;
 use super::{Opening, Recovery, Replay};
@@ -92,7 +93,14 @@ impl FileReplay<'_, '_> {
                 let end = self.end_at(&reader, End::Whole, 0, clean_stop);
                 return Ok(LogEnd { records_end, ..end });
             }
-            let fault = match reader.step().map_err(io)? {
+            let step = match reader.step() {
+                Err(_) if planted(Bug::ReadErrorIsEnd) => {
+                    let end = self.end_at(&reader, End::Clean, 0, clean_stop);
+                    return Ok(LogEnd { records_end, ..end });
+                }
+                step => step.map_err(io)?,
+            };
+            let fault = match step {
                 Step::Frame(frame) => {
                     clean_stop = frame.header.kind == FrameKind::CleanStop;
                     if frame.header.records > 0 {

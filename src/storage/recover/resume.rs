@@ -9,6 +9,7 @@ use super::super::files::Files;
 use super::super::format::{EMPTY_FRAME_SIZE, FrameBuilder, FrameKind, LogId, entry};
 use super::super::fs::{File, OpenMode, read_exact_at, write_all_at};
 use super::super::log::{Active, Log};
+use super::super::plant::{Bug, planted};
 use super::super::scan::End;
 use super::super::space::{SEGMENT_SIZE_MIN, Spares};
 use super::directory::{Segment, aside_name, cut_name};
@@ -130,7 +131,7 @@ impl Opening<'_> {
         let file = log.files.get(end.handle);
         let first = file.entry.first;
         let position = Position::new(first, end.at);
-        if end.end == End::Clean {
+        if end.end == End::Clean || planted(Bug::TornTailAppendedTo) {
             let path = self.options.dir.join(file.entry.file_name());
             let size = file
                 .file
@@ -162,7 +163,9 @@ impl Opening<'_> {
         )?;
         log.files = files;
         log.active = active;
-        self.seal(log, end, position)?;
+        if !planted(Bug::TornTailUnsealed) {
+            self.seal(log, end, position)?;
+        }
         log.resume_at(start, false);
         Ok(())
     }

@@ -118,7 +118,7 @@ fn ways(random: u64) -> Vec<Crash> {
 /// D7, D8, D11, D12, D13, D28, D32: frames torn at every write and page, files half made, names and
 /// sizes that did not arrive, at every step of first start, rotation and compaction.
 #[test]
-fn d7_d8_d11_d12_d13_d28_d32_a_crash_at_any_operation_costs_nothing_acknowledged() {
+pub(super) fn d7_d8_d11_d12_d13_d28_d32_a_crash_at_any_operation_costs_nothing_acknowledged() {
     let steps = tour();
     let mut operation = 1;
     while let Some(wreck) = Wreck::at(&steps, SyncPolicy::Always, operation) {
@@ -138,8 +138,9 @@ fn d7_d8_d11_d12_d13_d28_d32_a_crash_at_any_operation_costs_nothing_acknowledged
 }
 
 #[test]
-fn a_crash_inside_the_recovery_from_a_crash_costs_nothing_acknowledged() {
+pub(super) fn a_crash_inside_the_recovery_from_a_crash_costs_nothing_acknowledged() {
     let steps = tour();
+    let mut crashes = 0;
     for operation in (1..).step_by(5) {
         let Some(wreck) = Wreck::at(&steps, SyncPolicy::Always, operation) else {
             break;
@@ -149,14 +150,46 @@ fn a_crash_inside_the_recovery_from_a_crash_costs_nothing_acknowledged() {
             let mut nested = 1;
             while wreck.recover_twice(first, nested) {
                 nested += 1;
+                crashes += 3;
             }
         }
+    }
+    println!("{crashes} recoveries that were crashed in turn");
+}
+
+/// A killed process leaves what the disk does not have yet. The next one goes on with it, and what
+/// that one acknowledges is durable with all that it stands on.
+#[test]
+pub(super) fn what_is_acknowledged_after_a_kill_at_any_operation_survives_a_power_cut() {
+    let steps = tour();
+    let put = Step::Put {
+        tube: 1,
+        pri: 2,
+        delay: 0,
+        ttr: 9,
+        size: 40,
+    };
+    for operation in 1.. {
+        let Some(wreck) = Wreck::at(&steps, SyncPolicy::Always, operation) else {
+            break;
+        };
+        println!("operation {operation}");
+        let mut driver = wreck.recover(Crash::KeepAll, SyncPolicy::Always);
+        driver
+            .run(&[put, Step::Turn { ms: 0 }])
+            .unwrap_or_else(|stop| panic!("{stop}"));
+        let least = driver.least_durable();
+        assert_eq!(least, driver.history.last(), "the put is acknowledged");
+        let cut = driver.fs.crash_image(Crash::DropUnsynced);
+        let now = after_restart(driver.now);
+        Driver::open(&cut, SyncPolicy::Always, now, &driver.history, least)
+            .unwrap_or_else(|stop| panic!("after a power cut: {stop}"));
     }
 }
 
 /// A frame is cut off at every length: the disk kept the first part of what was being written.
 #[test]
-fn d11_d12_a_frame_torn_at_every_byte_is_dropped_whole() {
+pub(super) fn d11_d12_a_frame_torn_at_every_byte_is_dropped_whole() {
     let put = |size| Step::Put {
         tube: 0,
         pri: 1,
@@ -199,7 +232,7 @@ fn d11_d12_a_frame_torn_at_every_byte_is_dropped_whole() {
 
 /// D28: a directory that is new has a name only when the one above it is synced, and so on up.
 #[test]
-fn d28_a_data_directory_made_with_its_parents_survives_a_power_cut() {
+pub(super) fn d28_a_data_directory_made_with_its_parents_survives_a_power_cut() {
     let fs = SimFs::new(1);
     let dir = Some("/var/lib/bsd/queue".into());
     let options = bsd::engine::Options {

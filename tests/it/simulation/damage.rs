@@ -7,7 +7,10 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bsd::engine::Engine;
-use bsd::storage::format::{Identity, LogId, SegmentHeader, segment_header};
+use bsd::storage::format::{
+    FrameBuilder, FrameKind, Identity, LogId, SegmentHeader, file_name, parse_file_name,
+    segment_header,
+};
 use bsd::storage::scan::Damage;
 use bsd::storage::sim::{Crash, OpKind};
 use bsd::storage::{OpenError, SimFs, SyncPolicy};
@@ -132,7 +135,7 @@ fn bodies(driver: &Driver, bytes: &[u8]) -> Vec<(Range<usize>, JobId)> {
 
 /// D14: a flipped bit anywhere in what was acknowledged is found, and named.
 #[test]
-fn d14_a_bit_flipped_anywhere_in_the_log_stops_the_start_and_is_named() {
+pub(super) fn d14_a_bit_flipped_anywhere_in_the_log_stops_the_start_and_is_named() {
     let driver = log();
     let names = segments(&driver.fs);
     for (index, name) in names.iter().enumerate() {
@@ -163,7 +166,7 @@ fn d14_a_bit_flipped_anywhere_in_the_log_stops_the_start_and_is_named() {
 
 /// The marker and what is behind it: nothing acknowledged is there.
 #[test]
-fn a_bit_flipped_behind_all_that_was_acknowledged_costs_nothing() {
+pub(super) fn a_bit_flipped_behind_all_that_was_acknowledged_costs_nothing() {
     let driver = log();
     let names = segments(&driver.fs);
     let open = names.last().expect("there are segments");
@@ -184,7 +187,7 @@ fn a_bit_flipped_behind_all_that_was_acknowledged_costs_nothing() {
 
 /// D20: a file that is missing is noticed, and named.
 #[test]
-fn d20_a_missing_segment_stops_the_start_and_is_named() {
+pub(super) fn d20_a_missing_segment_stops_the_start_and_is_named() {
     let driver = log();
     let names = segments(&driver.fs);
     for (index, name) in names.iter().enumerate() {
@@ -207,7 +210,7 @@ fn d20_a_missing_segment_stops_the_start_and_is_named() {
 }
 
 #[test]
-fn a_sealed_segment_cut_at_any_length_stops_the_start_and_is_named() {
+pub(super) fn a_sealed_segment_cut_at_any_length_stops_the_start_and_is_named() {
     let driver = log();
     let mut names = segments(&driver.fs);
     names.pop();
@@ -228,7 +231,7 @@ fn a_sealed_segment_cut_at_any_length_stops_the_start_and_is_named() {
 /// Whatever attests the end of the open segment lies behind it and goes with it: a cut looks like
 /// a crash, but for the list at its start.
 #[test]
-fn the_open_segment_cut_at_any_length_is_damaged_or_ends_there() {
+pub(super) fn the_open_segment_cut_at_any_length_is_damaged_or_ends_there() {
     let driver = log();
     let names = segments(&driver.fs);
     let name = names.last().expect("there are segments");
@@ -248,7 +251,7 @@ fn the_open_segment_cut_at_any_length_is_damaged_or_ends_there() {
 }
 
 #[test]
-fn bytes_appended_to_a_sealed_segment_are_not_read() {
+pub(super) fn bytes_appended_to_a_sealed_segment_are_not_read() {
     let driver = log();
     let name = &segments(&driver.fs)[1];
     let fs = copy(&driver);
@@ -259,7 +262,7 @@ fn bytes_appended_to_a_sealed_segment_are_not_read() {
 }
 
 #[test]
-fn segments_that_were_swapped_stop_the_start() {
+pub(super) fn segments_that_were_swapped_stop_the_start() {
     let driver = log();
     let names = segments(&driver.fs);
     let fs = copy(&driver);
@@ -279,7 +282,7 @@ fn segments_that_were_swapped_stop_the_start() {
 
 /// The log does not need it, so it is nobody's loss; and it is not ours to remove.
 #[test]
-fn a_segment_duplicated_under_another_number_is_named_and_left_alone() {
+pub(super) fn a_segment_duplicated_under_another_number_is_named_and_left_alone() {
     let driver = log();
     let names = segments(&driver.fs);
     for name in &names {
@@ -295,9 +298,31 @@ fn a_segment_duplicated_under_another_number_is_named_and_left_alone() {
     }
 }
 
+/// The same under the number that the log would go on with: another is taken.
+#[test]
+pub(super) fn a_strangers_segment_under_the_next_number_is_never_overwritten() {
+    let driver = log();
+    let newest = segments(&driver.fs).pop().expect("there are segments");
+    let (number, _) = parse_file_name(&newest).expect("a segment");
+    let stranger = file_name(SegmentId(number.0 + 1), 0);
+    let fs = copy(&driver);
+    fs.write(path(&stranger), b"of somebody else")
+        .expect("a place for it");
+    let mut driver = whole(&driver, &fs);
+    driver
+        .run(&[put(9000), TURN].repeat(20))
+        .unwrap_or_else(|stop| panic!("{stop}"));
+    assert!(segments(&fs).last().is_some_and(|name| *name > stranger));
+    assert!(
+        fs.read(path(&stranger))
+            .is_ok_and(|left| left == b"of somebody else"),
+        "the stranger's file was overwritten"
+    );
+}
+
 /// A removal that the disk forgot: the file is not part of the log any more, and goes again.
 #[test]
-fn a_removed_segment_that_comes_back_changes_nothing() {
+pub(super) fn a_removed_segment_that_comes_back_changes_nothing() {
     let driver = log();
     let fs = copy(&driver);
     let old = "segment-0000000001.00000";
@@ -316,7 +341,7 @@ fn a_removed_segment_that_comes_back_changes_nothing() {
 
 /// D32: what interrupted work leaves behind is recognised and cleared, or used.
 #[test]
-fn d32_leftovers_of_interrupted_work_are_cleared_and_strangers_left_alone() {
+pub(super) fn d32_leftovers_of_interrupted_work_are_cleared_and_strangers_left_alone() {
     let driver = log();
     let fs = copy(&driver);
     let strangers = ["notes.txt", "segment-1", "segment-0000000001.1", "binlog.1"];
@@ -345,7 +370,7 @@ fn d32_leftovers_of_interrupted_work_are_cleared_and_strangers_left_alone() {
 
 /// Space set aside by an earlier start may hold anything. What is behind a log's end is zeros.
 #[test]
-fn a_spare_that_holds_garbage_does_not_make_every_end_a_torn_one() {
+pub(super) fn a_spare_that_holds_garbage_does_not_make_every_end_a_torn_one() {
     let driver = log();
     let fs = copy(&driver);
     for name in fs.names(DIR).expect("the directory is there") {
@@ -385,7 +410,7 @@ fn header(log: u8, segment: u32) -> SegmentHeader {
 
 /// D19: a file of another version is not touched, whatever it holds.
 #[test]
-fn d19_a_segment_of_a_newer_version_is_refused_and_left_alone() {
+pub(super) fn d19_a_segment_of_a_newer_version_is_refused_and_left_alone() {
     let driver = log();
     let name = &segments(&driver.fs)[1];
     let fs = copy(&driver);
@@ -414,9 +439,95 @@ fn crc32(bytes: &[u8]) -> u32 {
     !crc
 }
 
+/// Stale bytes behind the end of the log: a frame of another log, segment or generation, or of
+/// another place in this file, is no evidence of anything. One of this very place is.
+#[test]
+pub(super) fn a_frame_behind_the_end_is_evidence_only_if_it_belongs_there() {
+    let driver = log();
+    let name = segments(&driver.fs).pop().expect("there are segments");
+    let bytes = driver.fs.read(path(&name)).expect("a segment");
+    let own = SegmentHeader::decode(&bytes)
+        .expect("a sound header")
+        .identity;
+    let at = end(&bytes).next_multiple_of(4096) as u32;
+    let with = |identity: Identity, for_offset: u32| {
+        let (log, seed) = (Position::new(own.first, u32::MAX), identity.seed());
+        let mut frame = FrameBuilder::default();
+        frame.begin(Vec::new(), seed, for_offset);
+        let (frame, _) = frame.finish(FrameKind::Idle, log, 0);
+        let mut bytes = bytes.clone();
+        bytes[at as usize..at as usize + frame.len()].copy_from_slice(&frame);
+        let fs = copy(&driver);
+        fs.write(path(&name), &bytes).expect("a segment");
+        fs
+    };
+    let log = LogId([8; 16]);
+    let first = SegmentId(own.first.0 - 1);
+    for stale in [
+        with(Identity { log, ..own }, at),
+        with(Identity { first, ..own }, at),
+        with(
+            Identity {
+                generation: 1,
+                ..own
+            },
+            at,
+        ),
+        with(own, at + 4096),
+        with(own, at - 8),
+    ] {
+        assert!(whole(&driver, &stale).engine().recovery().torn.is_some());
+    }
+    assert_eq!(damages(&driver, &with(own, at))[0].file, name);
+}
+
+/// A frame that is sound, and in its place, and of another history: as when a write was lost that
+/// should have replaced it.
+#[test]
+pub(super) fn a_sound_frame_that_does_not_follow_the_one_before_it_is_damage() {
+    let run = |pri| {
+        let opened = Driver::begin(&SimFs::new(1), SyncPolicy::Always);
+        let mut driver = opened.unwrap_or_else(|stop| panic!("{stop}"));
+        for nth in 0..5 {
+            let pri = if nth == 2 { pri } else { 1 };
+            let put = Step::Put {
+                tube: 0,
+                pri,
+                delay: 0,
+                ttr: 9,
+                size: 300,
+            };
+            driver
+                .run(&[put, TURN])
+                .unwrap_or_else(|stop| panic!("{stop}"));
+        }
+        driver.kill();
+        driver.now = after_restart(driver.now);
+        driver
+    };
+    let name = "segment-0000000001.00000";
+    let (driver, other) = (run(1), run(2));
+    let bytes = driver.fs.read(path(name)).expect("a segment");
+    let others = other.fs.read(path(name)).expect("a segment");
+    let frames: Vec<usize> = (0..bytes.len())
+        .filter(|at| bytes[*at..].starts_with(b"bFRM"))
+        .collect();
+    // The manifest's frame is the first.
+    let (third, fourth) = (frames[3], frames[4]);
+    let mut spliced = bytes.clone();
+    spliced[third..fourth].copy_from_slice(&others[third..fourth]);
+    assert!(spliced != bytes);
+    let fs = copy(&driver);
+    fs.write(path(name), &spliced).expect("a segment");
+    assert_eq!(
+        damages(&driver, &fs)[0].range.map(|range| range.0),
+        Some(fourth as u64)
+    );
+}
+
 /// Segments of two logs: which of them is meant is not for a program to guess.
 #[test]
-fn segments_of_another_log_stop_the_start_however_many_they_are() {
+pub(super) fn segments_of_another_log_stop_the_start_however_many_they_are() {
     let driver = log();
     for foreign in [1, 2, 3, 9] {
         let fs = copy(&driver);
@@ -435,7 +546,7 @@ fn segments_of_another_log_stop_the_start_however_many_they_are() {
 }
 
 #[test]
-fn a_segment_that_cannot_be_read_is_an_error_of_the_disk_and_not_damage() {
+pub(super) fn a_segment_that_cannot_be_read_is_an_error_of_the_disk_and_not_damage() {
     let driver = log();
     for name in segments(&driver.fs) {
         let fs = copy(&driver);
@@ -451,7 +562,7 @@ fn a_segment_that_cannot_be_read_is_an_error_of_the_disk_and_not_damage() {
 
 /// A write that was reported done and is not there, or landed elsewhere in the file.
 #[test]
-fn writes_that_were_lost_or_misdirected_are_found_when_later_ones_tell_of_them() {
+pub(super) fn writes_that_were_lost_or_misdirected_are_found_when_later_ones_tell_of_them() {
     use bsd::storage::sim::{Effect, Fault};
     let elsewhere = Effect::Misdirect {
         path: path("segment-0000000001.00000"),
@@ -473,7 +584,7 @@ fn writes_that_were_lost_or_misdirected_are_found_when_later_ones_tell_of_them()
 
 /// P3: a body that rots while the server runs is not served, and takes only its own job out.
 #[test]
-fn a_body_that_rots_under_a_running_server_is_not_served_and_not_copied() {
+pub(super) fn a_body_that_rots_under_a_running_server_is_not_served_and_not_copied() {
     let mut driver = log();
     let fs = copy(&driver);
     driver = whole(&driver, &fs);

@@ -358,18 +358,24 @@ impl Driver {
         log.map_or(self.least, |log| self.history.acknowledged(log.durable()))
     }
 
-    /// Stop cleanly, and start again: nothing is lost, counters included.
-    fn restart(&mut self) -> Result<(), Stop> {
+    /// Stop cleanly; the counters that every start from now on has to find.
+    pub(super) fn stop(&mut self) -> Result<BTreeMap<u64, Counters>, Stop> {
         self.settle()?;
         self.least = self.least_durable();
         let Some(engine) = self.engine.take() else {
-            return Ok(());
+            return Ok(BTreeMap::new());
         };
-        let expected: BTreeMap<u64, Counters> = counters(&engine);
+        let expected = counters(&engine);
         engine.close(self.now)?;
         self.least = self.history.last();
         self.reserved.clear();
         self.now = after_restart(self.now);
+        Ok(expected)
+    }
+
+    /// Stop cleanly, and start again: nothing is lost, counters included.
+    fn restart(&mut self) -> Result<(), Stop> {
+        let expected = self.stop()?;
         let (fs, setup, now) = (&self.fs, self.setup, self.now);
         let opened = Driver::open(fs, setup, now, &self.history, self.least);
         let opened = opened?;
@@ -788,22 +794,22 @@ impl Driver {
         Ok(answer)
     }
 
-    /// Jobs whose bodies could not be read have been buried.
+    /// Jobs whose bodies could not be read have been buried, in the order of the records of that.
     fn note_quarantined(&mut self, after: Position) {
         let queue = self.engine().queue();
-        let is_buried = |id: &u64| {
-            queue
-                .job(JobId(*id))
-                .is_some_and(|job| job.state == JobState::Buried)
+        let is_new = |(id, job): &(&u64, &Job)| {
+            let found = queue.job(JobId(**id));
+            found.is_some_and(|found| {
+                found.state == JobState::Buried && found.counters.buries > job.counters.buries
+            })
         };
-        let jobs = &self.history.now().jobs;
-        let new = jobs
-            .iter()
-            .filter(|(_, job)| !matches!(job.placed, Placed::Buried(_)));
-        let new: Vec<(u64, u32)> = new
-            .map(|(id, job)| (*id, job.pri))
-            .filter(|(id, _)| is_buried(id))
-            .collect();
+        let jobs = self.history.now().jobs.iter().filter(is_new);
+        let mut new: Vec<(u64, u32)> = jobs.map(|(id, job)| (*id, job.pri)).collect();
+        let log = self.engine().log().expect("there is a log");
+        new.sort_by_key(|(id, _)| {
+            let job = queue.job(JobId(*id)).expect("the job was just seen");
+            (log.segment_of(job.update_place), job.update_place.offset)
+        });
         for (id, pri) in new {
             let counters = queue_counters(self.engine(), id);
             self.history.push(&[Effect::Bury(id, pri, counters)], after);

@@ -7,7 +7,7 @@
 use bsd::storage::sim::{Crash, Effect, Errno, Fault, OpKind};
 use bsd::storage::{SimFs, SyncPolicy};
 
-use super::driver::{Driver, MS_NS, Step, Stop, after_restart, beginning};
+use super::driver::{Answer, Driver, MS_NS, Step, Stop, after_restart, beginning};
 use super::oracle::{History, State};
 use super::workload::tour;
 
@@ -111,7 +111,7 @@ fn try_every_operation(kind: OpKind, error: Errno) {
 
 /// D3, D4, D5: a failed write or sync is never taken for a success.
 #[test]
-fn d3_d4_d5_any_operation_that_fails_with_eio_costs_nothing_acknowledged() {
+pub(super) fn d3_d4_d5_any_operation_that_fails_with_eio_costs_nothing_acknowledged() {
     OpKind::ALL
         .into_iter()
         .for_each(|kind| try_every_operation(kind, Errno::IO));
@@ -119,13 +119,13 @@ fn d3_d4_d5_any_operation_that_fails_with_eio_costs_nothing_acknowledged() {
 
 /// D6, D31: no space, wherever it may turn up.
 #[test]
-fn d6_d31_any_operation_that_fails_with_enospc_costs_nothing_acknowledged() {
+pub(super) fn d6_d31_any_operation_that_fails_with_enospc_costs_nothing_acknowledged() {
     let kinds = OpKind::ALL.into_iter().filter(|kind| *kind != OpKind::Read);
     kinds.for_each(|kind| try_every_operation(kind, Errno::NOSPC));
 }
 
 #[test]
-fn short_and_interrupted_reads_and_writes_change_nothing() {
+pub(super) fn short_and_interrupted_reads_and_writes_change_nothing() {
     let effects = [
         Effect::Short(1),
         Effect::Short(5),
@@ -149,7 +149,7 @@ fn short_and_interrupted_reads_and_writes_change_nothing() {
 
 /// An unreadable body takes its own job out, not the server, and nobody is given other bytes.
 #[test]
-fn a_body_that_cannot_be_read_takes_only_its_own_job_out() {
+pub(super) fn a_body_that_cannot_be_read_takes_only_its_own_job_out() {
     let fs = SimFs::new(1);
     let mut driver = Driver::begin(&fs, SyncPolicy::Always).unwrap_or_else(|stop| panic!("{stop}"));
     let turn = Step::Turn { ms: 0 };
@@ -180,10 +180,32 @@ fn a_body_that_cannot_be_read_takes_only_its_own_job_out() {
         .unwrap_or_else(|stop| panic!("{stop}"));
 }
 
+/// The body is read twice, before the job is taken and to send it: the client is told of either.
+#[test]
+pub(super) fn a_job_that_cannot_be_read_when_it_is_asked_for_by_its_id_is_buried_and_the_client_told()
+ {
+    for nth in [1, 2] {
+        let driver = Driver::begin(&SimFs::new(1), SyncPolicy::Always);
+        let mut driver = driver.unwrap_or_else(|stop| panic!("{stop}"));
+        driver
+            .run(&[PUT, Step::Turn { ms: 0 }, Step::Restart])
+            .unwrap_or_else(|stop| panic!("{stop}"));
+        driver.is_faulty = true;
+        let fault = Fault::fail(OpKind::Read, Errno::IO).nth(nth);
+        driver.fs.inject(fault);
+        let reserve = Step::ReserveJob { worker: 0, nth: 0 };
+        driver
+            .run(&[reserve, Step::Turn { ms: 0 }])
+            .unwrap_or_else(|stop| panic!("no answer: {stop}"));
+        assert_eq!(driver.answers.last(), Some(&Answer::InternalError));
+        assert_eq!(driver.history.now().buried("default"), [1]);
+    }
+}
+
 /// A segment that got its name, and perhaps not for good, is not one that was never begun: were the
 /// log to go on in the one before, the next start would not look for what is there.
 #[test]
-fn d31_no_space_when_a_new_segment_is_named_ends_the_log_before_more_is_acknowledged() {
+pub(super) fn d31_no_space_when_a_new_segment_is_named_ends_the_log_before_more_is_acknowledged() {
     for kind in [OpKind::Rename, OpKind::SyncDir, OpKind::Sync] {
         for n in 1..30 {
             let fs = SimFs::new(1);

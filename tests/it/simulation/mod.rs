@@ -7,7 +7,11 @@
 //! | `driver` | runs commands on an engine, on virtual time, and writes the history |
 //! | `workload` | what clients do: one script, and seeded chance |
 //! | `crashes` | a crash at every file operation, and inside the recovery after it |
+//! | `defects` | crafted records, very many tubes, a disk full at any byte, too few descriptors |
+//! | `documented` | the tables of `docs/testing.md` and `docs/promises.md`, held to the tests |
+//! | `exhaustive` | every short sequence of commands, every crash in it; `BSD_EXHAUSTIVE_LENGTH` |
 //! | `faults` | every file operation fails, once and from then on |
+//! | `planted` | mistakes that are made on purpose: each is noticed by one of the others |
 //! | `policies` | what is kept when not every acknowledgement waits for the disk |
 //! | `full_disk` | no room: at once, bit by bit, and on storage that copies on write |
 //! | `kicks` | a kick of many jobs is done whole or not at all |
@@ -21,11 +25,15 @@ mod bounds;
 mod clocks;
 mod crashes;
 mod damage;
+mod defects;
+mod documented;
 mod driver;
+mod exhaustive;
 mod faults;
 mod full_disk;
 mod kicks;
 mod oracle;
+mod planted;
 mod policies;
 mod seeds;
 mod tools;

@@ -1,11 +1,13 @@
-//! Random runs: clients, time, clean stops, crashes, crashes inside the recovery from crashes.
+//! Random runs: clients, time, clean stops, operations that fail, crashes, crashes inside the
+//! recovery from crashes.
 //!
-//! `BSD_SIM_RUNS` says how many seeds are tried. `BSD_SIM_SEED` repeats one, and is printed with
-//! every failure. Seeds that failed once are tried first, for ever.
+//! `BSD_SIM_RUNS` says how many seeds are tried. A failure prints the command that repeats it:
+//! `BSD_SIM_SEED` is its seed, `BSD_SIM_COMMANDS` how many commands it takes, found by bisection.
+//! Seeds that failed once are tried first, for ever.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use bsd::storage::sim::Crash;
+use bsd::storage::sim::{Crash, Effect, Errno, Fault, OpKind};
 use bsd::storage::{SimFs, SyncPolicy};
 use bsd::types::Now;
 
@@ -14,9 +16,11 @@ use super::oracle::{History, State};
 use super::workload::{Mood, Random, random_steps};
 
 /// Seeds that once found something.
-const FOUND: &[u64] = &[2934];
+const FOUND: &[u64] = &[2934, 11401, 22347];
 const RUNS: u64 = 2000;
 const LIVES: usize = 5;
+/// More commands than any run has.
+const COMMANDS_MAX: usize = LIVES * 1024;
 
 /// A disk, and what must be on it.
 struct Life {
@@ -40,8 +44,17 @@ impl Life {
     }
 }
 
-/// One run: some lives, each ended by a crash. Returns what its clients were answered.
-fn run(seed: u64) -> Vec<Answer> {
+/// What came of a run.
+struct Outcome {
+    /// What its clients were answered.
+    answers: Vec<Answer>,
+    /// Commands that were run.
+    commands: usize,
+    crashes: u64,
+}
+
+/// One run: some lives, each ended by a crash. After so many commands the clients ask no more.
+fn run(seed: u64, commands_max: usize) -> Outcome {
     let mut random = Random::new(seed);
     let sync = match random.below(4) {
         0 => SyncPolicy::Interval(random.below(300) as u32),
@@ -65,21 +78,35 @@ fn run(seed: u64) -> Vec<Answer> {
         now,
     };
     let mut answers = Vec::new();
+    let mut commands = 0;
+    // Apart from the rest, so that seeds that found something do again what they did.
+    let mut failing = Random::new(!seed);
     println!("seed {seed}: {sync:?}, {mood:?}");
     for _ in 0..LIVES {
         let steps = 20 + random.below(300);
-        let steps = random_steps(&mut random, mood, steps);
+        let mut steps = random_steps(&mut random, mood, steps);
+        steps.truncate(commands_max - commands);
+        commands += steps.len();
         // Early in a life lies its recovery: crashes nest.
         let reach = [10, 60, 2000][random.below(3)];
         life.fs.crash_at(1 + random.below(reach) as u64);
+        let fault = failing.percent(20).then(|| fault(&mut failing));
+        let fails = fault.is_some();
+        if let Some(fault) = fault {
+            println!("{fault:?}");
+            life.fs.inject(fault);
+        }
         match Driver::open(&life.fs, sync, life.now, &life.history, life.least) {
-            Err(stop) => assert!(life.fs.is_crashed(), "without any fault: {stop}"),
+            Err(stop) => assert!(life.fs.is_crashed() || fails, "without any fault: {stop}"),
             Ok(mut driver) => {
                 // On a full disk counters go without.
-                driver.is_faulty = is_small;
+                driver.is_faulty = is_small || fails;
                 let stop = driver.run(&steps);
+                if let Err(stop) = &stop {
+                    println!("{stop}");
+                }
                 // Where every write needs new room the disk may be too full to go on.
-                if !life.fs.is_crashed() && !copies_on_write {
+                if !life.fs.is_crashed() && !copies_on_write && !fails {
                     stop.unwrap_or_else(|stop| panic!("without any fault: {stop}"));
                 }
                 life.least = driver.least_acknowledged();
@@ -95,7 +122,30 @@ fn run(seed: u64) -> Vec<Answer> {
     let opened = Driver::open(&life.fs, sync, life.now, &life.history, life.least);
     let driver = opened.unwrap_or_else(|stop| panic!("{stop}"));
     driver.assert_goes_on_working();
-    answers
+    Outcome {
+        answers,
+        commands,
+        crashes: LIVES as u64,
+    }
+}
+
+/// An operation of some kind that fails, once or from then on, or moves a few bytes only.
+fn fault(random: &mut Random) -> Fault {
+    let kind = OpKind::ALL[random.below(OpKind::ALL.len())];
+    let error = [Errno::IO, Errno::NOSPC, Errno::MFILE][random.below(3)];
+    let effect = match kind {
+        OpKind::Read | OpKind::Write if random.percent(30) => Effect::Short(1 + random.below(900)),
+        // A read finds no disk full.
+        OpKind::Read => Effect::Fail(Errno::IO),
+        _ => Effect::Fail(error),
+    };
+    let reach = [10, 60, 1000][random.below(3)];
+    let fault = Fault::new(kind, effect).nth(1 + random.below(reach) as u64);
+    if random.percent(40) {
+        fault.for_ever()
+    } else {
+        fault
+    }
 }
 
 fn crash(random: &mut Random) -> Crash {
@@ -108,28 +158,72 @@ fn crash(random: &mut Random) -> Crash {
     }
 }
 
-fn number(name: &str) -> Option<u64> {
+pub(super) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-fn run_or_say_how_to_repeat(seed: u64) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed))) {
-        eprintln!("to repeat: BSD_SIM_SEED={seed} cargo test --test it simulation::seeds");
-        resume_unwind(panic);
+fn tried(seed: u64, commands_max: usize) -> std::thread::Result<Outcome> {
+    catch_unwind(AssertUnwindSafe(|| run(seed, commands_max)))
+}
+
+/// The crashes of a run.
+fn run_or_say_how_to_repeat(seed: u64) -> u64 {
+    let commands_max = number("BSD_SIM_COMMANDS").map_or(usize::MAX, |most| most as usize);
+    match tried(seed, commands_max) {
+        Ok(outcome) => outcome.crashes,
+        Err(panic) => {
+            let commands = shrink(commands_max.min(COMMANDS_MAX), &|most| {
+                tried(seed, most).is_err()
+            });
+            eprintln!(
+                "to repeat: BSD_SIM_SEED={seed} BSD_SIM_COMMANDS={commands} cargo test --test it \
+                 simulation::seeds::random"
+            );
+            resume_unwind(panic);
+        }
     }
 }
 
+/// A number of commands, at most `fails_with`, with which a run fails and with one less does not.
+fn shrink(fails_with: usize, fails: &dyn Fn(usize) -> bool) -> usize {
+    let (mut passes, mut fail) = (0, fails_with);
+    if fails(0) {
+        return 0;
+    }
+    while fail - passes > 1 {
+        let middle = passes + (fail - passes) / 2;
+        match fails(middle) {
+            true => fail = middle,
+            false => passes = middle,
+        }
+    }
+    fail
+}
+
 #[test]
-fn random_lives_and_crashes_lose_and_invent_nothing() {
+pub(super) fn random_lives_and_crashes_lose_and_invent_nothing() {
     if let Some(seed) = number("BSD_SIM_SEED") {
-        return run_or_say_how_to_repeat(seed);
+        run_or_say_how_to_repeat(seed);
+        return;
     }
-    FOUND.iter().copied().for_each(run_or_say_how_to_repeat);
-    (0..number("BSD_SIM_RUNS").unwrap_or(RUNS)).for_each(run_or_say_how_to_repeat);
+    let first = number("BSD_SIM_FIRST").unwrap_or(0);
+    let seeds = first..first + number("BSD_SIM_RUNS").unwrap_or(RUNS);
+    let seeds = FOUND.iter().copied().chain(seeds);
+    let crashes: u64 = seeds.map(run_or_say_how_to_repeat).sum();
+    println!("{crashes} crashes, not counting the copies that are looked at");
 }
 
 #[test]
-fn one_seed_run_twice_does_the_same_to_the_disk() {
+fn a_run_that_fails_is_shrunk_to_the_command_that_it_takes() {
+    for needed in [0, 1, 2, 499, 1000] {
+        assert_eq!(shrink(1000, &|commands| commands >= needed), needed);
+    }
+    assert!(run(7, usize::MAX).commands < COMMANDS_MAX);
+    assert_eq!(run(7, 9).commands, 9);
+}
+
+#[test]
+pub(super) fn one_seed_run_twice_does_the_same_to_the_disk() {
     let trace = |seed| {
         let fs = SimFs::new(seed);
         let mut random = Random::new(seed);
@@ -142,5 +236,5 @@ fn one_seed_run_twice_does_the_same_to_the_disk() {
         assert!(trace(seed) == trace(seed), "seed {seed}");
     }
     assert!(trace(1).0 != trace(2).0);
-    assert_eq!(run(5), run(5));
+    assert!(run(5, usize::MAX).answers == run(5, usize::MAX).answers);
 }
