@@ -6,8 +6,8 @@
 //! charged for everyone who would have been waiting (no "coordinated omission").
 //!
 //! A *probe* is one more connection that puts and deletes, one command at a time, in a tube of its
-//! own; its latencies are kept apart. It runs in the same loop, of short turns, so that it never
-//! waits for the rest of the load to get off the processor.
+//! own; its latencies are kept apart. It runs in the same loop, which looks after it before anything
+//! else, so that it never waits for the rest of the load to get off the processor.
 //!
 //! One system call sends a batch, one reads it, and nothing is allocated a command.
 
@@ -30,6 +30,8 @@ use crate::worker::Worker;
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// How often a terminal is told how far it is.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+/// The worker that is the probe, if there is one.
+const PROBE: usize = 0;
 /// Connections of a herd that arrive in one turn of the loop.
 const ARRIVALS_A_TURN: usize = 16;
 
@@ -211,6 +213,7 @@ impl Load {
         for _ in 0..ARRIVALS_A_TURN {
             if self.has_arrivals() {
                 self.arrive(false)?;
+                self.look_after_probe()?;
             }
         }
         Ok(())
@@ -232,9 +235,10 @@ impl Load {
             Ok(()) if events.is_empty() => self.hear_nothing(before, wait),
             Ok(()) => {
                 self.heard_at = before;
-                events
-                    .iter()
-                    .try_for_each(|event| self.serve(event.token().0))
+                events.iter().try_for_each(|event| {
+                    self.serve(event.token().0)?;
+                    self.look_after_probe()
+                })
             }
         };
         self.events = events;
@@ -254,6 +258,15 @@ impl Load {
                 self.plan.address,
                 SILENCE_MAX.as_secs()
             ))),
+            false => Ok(()),
+        }
+    }
+
+    /// The probe goes first: what the rest of the load keeps this program busy with is no wait of
+    /// its own.
+    fn look_after_probe(&mut self) -> io::Result<()> {
+        match self.plan.probe {
+            true => self.serve(PROBE),
             false => Ok(()),
         }
     }

@@ -482,6 +482,30 @@ fn an_offline_compaction_that_a_crash_ends_changes_no_job_and_can_be_run_again()
     assert!(operations > 40, "{operations}");
 }
 
+/// Torn tails, segments half begun: what a start mends is mended.
+#[test]
+fn an_offline_compaction_of_what_any_crash_leaves_changes_no_job() {
+    let steps = tour();
+    for operation in (1..).step_by(5) {
+        let fs = SimFs::new(1);
+        fs.crash_at(operation);
+        let Ok(mut driver) = Driver::begin(&fs, SyncPolicy::Always) else {
+            continue;
+        };
+        if driver.run(&steps).is_ok() {
+            assert!(operation > 300, "{operation} operations are not much");
+            break;
+        }
+        let now = after_restart(driver.now);
+        for how in ways(operation) {
+            let image = fs.crash_image(how);
+            squeeze(&image, now)
+                .unwrap_or_else(|error| panic!("operation {operation}, {how:?}: {error}"));
+            starts(&image, now, &driver.history, driver.least_durable());
+        }
+    }
+}
+
 /// What fails is said, nothing is half done, and the same call works when the disk does.
 #[test]
 fn every_operation_fails_once_in_backup_restore_and_compaction() {
