@@ -429,6 +429,23 @@ fn restore_refuses_what_is_not_as_it_was_and_what_it_would_overwrite() {
 }
 
 #[test]
+fn a_server_is_not_started_on_a_backup() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let dir = TempDir::new().unwrap();
+    let (data, backup) = (dir.path().join("data"), dir.path().join("backup"));
+    loaded(&data).stop();
+    wal_ok(&["backup", text(&data), "--output", text(&backup)]);
+    let names = || fs::read_dir(&backup).unwrap().count();
+    let before = names();
+    let exit = launch.dir(&backup).run_to_exit();
+    assert_eq!(exit.code, Some(1), "{}", exit.stderr);
+    assert!(exit.stderr.contains("bsd-wal restore"), "{}", exit.stderr);
+    assert_eq!(names(), before);
+}
+
+#[test]
 fn compact_frees_what_is_dead_and_refuses_a_directory_in_use_or_without_a_log() {
     let Some(_) = Launch::bsd_alone() else { return };
     let dir = TempDir::new().unwrap();

@@ -19,6 +19,8 @@ use crate::types::{Counters, JobId, SECOND_NS, TUBE_NAME_MAX, is_tube_name};
 pub(super) const VERSION_SIZE: u64 = 4;
 /// What every body ends in.
 pub(super) const BODY_END: [u8; 2] = *b"\r\n";
+/// Bytes of the record of a put, at least.
+pub(super) const PUT_SIZE_MIN: u64 = 4 + 1 + 80 + BODY_END.len() as u64;
 /// Bytes of a record before its body, at most.
 pub(super) const HEAD_SIZE_MAX: usize = 8 + TUBE_NAME_MAX + 80;
 

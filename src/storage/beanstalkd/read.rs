@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::format::{State, VERSION_SIZE, Version};
+use super::format::{PUT_SIZE_MIN, State, VERSION_SIZE, Version};
 use super::jobs::{Jobs, Known, Taken};
 use super::walk::{Record, Sink, Walked, walk};
 use super::{binlog_name, parse_binlog_name};
@@ -33,7 +33,7 @@ pub struct Binlogs {
     pub damages: Vec<Damage>,
     /// What a crash has interrupted, and what else is worth saying; not damage.
     pub notes: Vec<String>,
-    /// No id from this one on was seen anywhere.
+    /// No id from this one on was seen anywhere, nor can have been in what is damaged.
     pub next_id: JobId,
     /// Nobody else can have changed the log meanwhile.
     pub is_locked: bool,
@@ -110,12 +110,13 @@ impl Binlogs {
             ..
         } = reading;
         damages.sort_by_key(|(file, damage)| (*file, damage.range));
+        let damages: Vec<_> = damages.into_iter().map(|(_, damage)| damage).collect();
         Ok(Binlogs {
             dir: dir.to_owned(),
             files,
-            damages: damages.into_iter().map(|(_, damage)| damage).collect(),
+            next_id: JobId(jobs.next_id().0.saturating_add(lost_ids(&damages))),
+            damages,
             notes,
-            next_id: jobs.next_id(),
             is_locked: true,
             jobs,
             fs,
@@ -157,6 +158,13 @@ impl Binlogs {
             .open(&path, OpenMode::Read)
             .map_err(|error| OpenError::io("read", &path, &error))
     }
+}
+
+/// So many jobs may have been in what is damaged. A file that is missing lies before others, and so
+/// do its ids.
+fn lost_ids(damages: &[Damage]) -> u64 {
+    let ranges = damages.iter().filter_map(|damage| damage.range);
+    ranges.map(|(_, size)| size / PUT_SIZE_MIN).sum()
 }
 
 /// The numbers of beanstalkd's files, in order, and their sizes.

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use super::super::backup;
 use super::super::beanstalkd::{UNDER_WAY, is_kept};
 use super::super::error::OpenError;
 use super::super::format::{
@@ -18,8 +19,8 @@ use crate::types::SegmentId;
 /// So many torn tails are kept; each is what one crash interrupted.
 const CUTS_MAX: usize = 16;
 
-/// A directory of beanstalkd's, and no log of ours in it, is not ours to touch.
-pub(super) fn refuse_beanstalkd(
+/// A directory of beanstalkd's with no log of ours in it, or a backup, is not ours to touch.
+pub(super) fn refuse_foreign(
     fs: &dyn Fs,
     options: &LogOptions,
     names: &[DirEntry],
@@ -31,6 +32,16 @@ pub(super) fn refuse_beanstalkd(
                 "the import of beanstalkd's log into this directory was interrupted; start again \
                    with --import"
                     .to_owned(),
+        });
+    }
+    if names.iter().any(|entry| entry.name == backup::MANIFEST) {
+        let show = options.dir.display();
+        return Err(OpenError::Foreign {
+            path: options.dir.clone(),
+            what: format!(
+                "this is a backup, which no server writes to; make a directory of it with `bsd-wal \
+                 restore {show} --output NEW`"
+            ),
         });
     }
     let is_binlog = |entry: &&DirEntry| {

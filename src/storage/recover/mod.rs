@@ -32,7 +32,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use self::directory::refuse_beanstalkd;
+use self::directory::refuse_foreign;
 pub(super) use self::directory::{Found, Segment};
 pub(super) use self::list::Newest;
 use super::error::OpenError;
@@ -105,7 +105,7 @@ impl Log {
         let names = fs
             .read_dir(&dir)
             .map_err(|error| OpenError::io("list", &dir, &error))?;
-        refuse_beanstalkd(&*fs, &options, &names)?;
+        refuse_foreign(&*fs, &options, &names)?;
         let lock = match held {
             Some(lock) => lock,
             None => fs.lock_dir(&dir).map_err(|error| match error {
