@@ -154,8 +154,6 @@ pub struct Engine {
     unsynced_since: Option<Time>,
     /// When the log was last written to.
     written_at: Time,
-    /// Time that a sync takes, averaged, in nanoseconds.
-    sync_ns: i64,
     /// `tick` has more to do at once.
     is_busy: bool,
     /// So many reservations of clients that leave end at once before the next tick.
@@ -246,7 +244,6 @@ impl Engine {
             dirty_since: None,
             unsynced_since: None,
             written_at: now.mono,
-            sync_ns: 0,
             is_busy: false,
             releases_left: upkeep::TIMERS_A_TICK,
             ended: Vec::new(),
@@ -349,16 +346,6 @@ impl Engine {
             self.unsynced_since = None;
         }
         Ok(())
-    }
-
-    /// How long the last sync took, as seen from the loop, so that a slow disk can be told from a
-    /// fast one: the loop does not wait for a slow one. The caller measures [`Engine::commit`];
-    /// of syncs beside the loop the engine knows itself.
-    pub fn note_sync_time(&mut self, took_ns: i64) {
-        self.sync_ns += (took_ns - self.sync_ns) / 8;
-        if let Store::Log(log) = &mut self.store {
-            log.sync_beside_when_slow(self.sync_ns);
-        }
     }
 
     /// Replies that wait for a position up to this one may leave the process.

@@ -91,7 +91,6 @@ impl Engine {
     fn keep_log(&mut self, now: Now) -> Result<bool, StoreError> {
         let idle = self.is_unsettled() && now.mono >= plus(self.written_at, IDLE_AFTER_NS);
         let sync_due = self.sync_due().is_some_and(|due| due <= now.mono);
-        self.take_syncs(now)?;
         let Engine {
             store: Store::Log(log),
             queue,
@@ -101,6 +100,7 @@ impl Engine {
         else {
             return Ok(false);
         };
+        log.poll_syncs()?;
         if sync_due {
             log.start_sync()?;
             self.unsynced_since = None;
@@ -116,24 +116,6 @@ impl Engine {
             log.free(place, size);
         }
         log.maintain(&mut LogIndex { queue, pauses }, now.wall_ns)
-    }
-
-    /// Take in what was synced beside the loop.
-    fn take_syncs(&mut self, now: Now) -> Result<(), StoreError> {
-        let Store::Log(log) = &mut self.store else {
-            return Ok(());
-        };
-        let durable = log.durable();
-        log.poll_syncs()?;
-        if log.durable() == durable || self.sync != SyncPolicy::Always {
-            return Ok(());
-        }
-        let unsynced = log.has_unsynced();
-        if let Some(since) = self.unsynced_since.take() {
-            self.note_sync_time(now.mono.since(since));
-        }
-        self.unsynced_since = unsynced.then_some(now.mono);
-        Ok(())
     }
 
     fn log_counters_when_due(&mut self, now: Now) -> Result<(), StoreError> {

@@ -183,7 +183,7 @@ impl Server {
             self.accept();
             self.serve();
         }
-        self.core.settle(self.clock)?;
+        self.core.settle()?;
         self.resume();
         self.send();
         Ok(stop)
@@ -533,14 +533,9 @@ impl Core {
 
     /// The engine's part of a turn after the requests; then replies may leave as far as the log
     /// has got.
-    fn settle(&mut self, clock: Clock) -> Result<(), StoreError> {
+    fn settle(&mut self) -> Result<(), StoreError> {
         self.engine.tick(self.now, &mut self.outputs)?;
-        let before = self.engine.acknowledged();
-        let begun = clock.now().mono;
         self.engine.commit(self.now)?;
-        if self.engine.acknowledged() > before {
-            self.engine.note_sync_time(clock.now().mono.since(begun));
-        }
         self.outputs.acknowledge(self.engine.acknowledged());
         Ok(())
     }

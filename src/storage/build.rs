@@ -101,10 +101,7 @@ impl Build {
         // A segment says when it is begun which ids are free.
         let size = self.segment_size;
         let spare = self.log.spares.reserve(size, SEGMENT_SIZE_MIN)?;
-        self.log
-            .spares
-            .segments
-            .push(spare.ok_or_else(|| self.full())?);
+        self.log.spares.add(spare.ok_or_else(|| self.full())?);
         match self.log.rotate(0, self.now.wall_ns)? {
             true => Ok(()),
             false => Err(self.full()),

@@ -23,14 +23,12 @@ use super::kicks::Kicks;
 use super::maintain::Maintenance;
 use super::plant::{Bug, planted};
 use super::space::Spares;
-use super::sync::{SyncPolicy, SyncThread, Waker};
+use super::sync::{Pace, SyncPolicy, SyncThread, Waker};
+use crate::clock::Clock;
 use crate::types::{JobId, Place, Position, SegmentId};
 
 /// A frame that has grown to this many bytes is written before the turn ends.
 const FRAME_SIZE_MAX: u64 = 1 << 20;
-
-/// A disk whose syncs take longer than this, in nanoseconds, is not waited for.
-const SLOW_SYNC_NS: i64 = 1_000_000;
 
 /// How a log is opened.
 #[derive(Clone)]
@@ -151,8 +149,8 @@ pub struct Log {
     /// Bytes of their records and of those of their states.
     live_bytes: u64,
     pub(super) sync_thread: Option<SyncThread>,
-    /// Hand syncs over to the thread although replies wait for them: the disk is slow.
-    pub(crate) sync_beside: bool,
+    /// Whether syncs are handed over to the thread although replies wait for them.
+    pace: Pace,
     pub(crate) maintenance: Maintenance,
     /// Numbers that no new segment may have.
     pub(super) taken: Vec<SegmentId>,
@@ -183,10 +181,11 @@ impl Log {
         options: LogOptions,
         opened: Opened,
     ) -> Result<Log, OpenError> {
+        let clock = Clock::start();
         let sync_thread = match &options.waker {
             None => None,
             Some(waker) => Some(
-                SyncThread::start(waker.clone())
+                SyncThread::start(waker.clone(), clock)
                     .map_err(|error| OpenError::io("start a thread for", &options.dir, &error))?,
             ),
         };
@@ -208,7 +207,7 @@ impl Log {
             live_jobs: 0,
             live_bytes: 0,
             sync_thread,
-            sync_beside: false,
+            pace: Pace::new(clock),
             maintenance: Maintenance::default(),
             taken: opened.taken,
             failed: None,
@@ -286,7 +285,7 @@ impl Log {
     /// Make everything that was written durable: at once, or on the thread where there is one that
     /// should do it.
     pub fn start_sync(&mut self) -> Result<(), StoreError> {
-        let beside = self.sync_beside || self.options.sync != SyncPolicy::Always;
+        let beside = self.pace.is_slow() || self.options.sync != SyncPolicy::Always;
         let waits = self.options.sync == SyncPolicy::Always;
         match &mut self.sync_thread {
             // What is written meanwhile is synced when the sync under way is done.
@@ -304,6 +303,7 @@ impl Log {
     pub(crate) fn sync_now(&mut self) -> Result<(), StoreError> {
         self.wait_for_syncs()?;
         if self.durable < self.written {
+            let begun = self.pace.now();
             let file = self.files.get(self.active.handle);
             let mut synced = file.file.sync();
             if synced.is_err() && planted(Bug::SyncRetried) {
@@ -316,6 +316,7 @@ impl Log {
                 return Err(self.fail(StoreError::new("sync", &path, &error)));
             }
             self.durable = self.written;
+            self.pace.note_since(begun);
         }
         Ok(())
     }
@@ -339,6 +340,7 @@ impl Log {
         match synced.result {
             Ok(()) => {
                 self.durable = self.durable.max(synced.upto);
+                self.pace.note(synced.took_ns);
                 Ok(())
             }
             Err(error) => {
@@ -524,15 +526,6 @@ impl Log {
     #[must_use]
     pub fn next_id(&self) -> JobId {
         self.next_id
-    }
-
-    /// Let the loop go on while a sync is under way if a sync takes long, wait for it if not.
-    pub fn sync_beside_when_slow(&mut self, sync_ns: i64) {
-        if sync_ns > SLOW_SYNC_NS {
-            self.sync_beside = self.sync_thread.is_some();
-        } else if sync_ns < SLOW_SYNC_NS / 4 {
-            self.sync_beside = false;
-        }
     }
 
     /// True when something was written that is not known to be durable.

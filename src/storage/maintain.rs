@@ -4,9 +4,6 @@
 //! does of it, in slices. Without threads the same steps run one by one inside [`Log::maintain`],
 //! in an order that depends on nothing but the calls.
 
-use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -17,8 +14,8 @@ use super::files::Files;
 use super::format::{Entries, Entry, FrameKind, Record};
 use super::log::{AppendError, Log, Purpose};
 use super::plant::{Bug, planted};
-use super::space::{SEGMENT_SIZE_MIN, Spare, write_zeros};
-use super::sync::Waker;
+use super::space::{SEGMENT_SIZE_MIN, Spare};
+use super::sync::{SyncPolicy, Waker};
 use crate::types::{Place, Position};
 
 /// Compaction begins when more than so many hundredths of the sealed files are garbage. What it
@@ -34,6 +31,8 @@ const CONGESTED_PERCENT: u64 = 50;
 const SMALL_DIVISOR: u32 = 4;
 /// … when there are so many side by side.
 const SMALL_RUN: usize = 4;
+/// Zeros are written over the next segment from when this one is full to one part in so many.
+const ZEROS_FROM: u32 = 8;
 /// So many records get their new places in one call.
 const MOVES_A_CALL: usize = 1024;
 /// How long the loop waits for the copying, when it falls behind, in one call.
@@ -43,8 +42,6 @@ const CONGESTION_WAIT: Duration = Duration::from_millis(2);
 #[derive(Debug, Default)]
 pub(crate) struct Maintenance {
     stage: Stage,
-    /// A spare that zeros are being written to.
-    preparing: Option<Preparing>,
     /// Look again when the log has grown or shrunk by so much since the last look.
     looked_at: Option<(Position, u64)>,
     /// Bytes of records that died.
@@ -103,21 +100,6 @@ struct Beside {
     _thread: Joined,
 }
 
-/// A spare that zeros are being written to, on a thread of its own.
-#[derive(Debug)]
-struct Preparing {
-    spare: Receiver<io::Result<Spare>>,
-    /// Nobody wants it any more.
-    stop: Arc<AtomicBool>,
-    _thread: Joined,
-}
-
-impl Drop for Preparing {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-    }
-}
-
 /// A thread that has ended when this is dropped. A log that is closed lets go of its directory:
 /// whoever opens it next must not find the threads of the last one at work in its files.
 #[derive(Debug)]
@@ -157,7 +139,7 @@ impl Log {
     /// once. Changes nothing that a client can see; every step is crash-safe.
     pub fn maintain(&mut self, index: &mut dyn Index, wall_ns: u64) -> Result<bool, StoreError> {
         self.check()?;
-        self.take_prepared()?;
+        self.write_zeros_ahead();
         if self.is_compacting() {
             return self.go_on(index, wall_ns);
         }
@@ -193,7 +175,7 @@ impl Log {
     }
 
     fn is_time_to_look(&mut self) -> bool {
-        let step = u64::from(self.options.segment_size) / 32;
+        let step = u64::from(self.options.segment_size.min(self.active.capacity)) / 32;
         let (written, freed) = (self.written, self.maintenance.freed);
         let due = match self.maintenance.looked_at {
             None => true,
@@ -211,25 +193,36 @@ impl Log {
 
     /// Have the next segment, and room for compaction, before they are needed.
     fn prepare_space(&mut self) -> Result<(), StoreError> {
-        let size = self.options.segment_size;
-        let used = self.files.get(self.active.handle).entry.end;
-        let soon = used >= self.active.capacity / 8;
         if self.files.len() > 1 && self.keep_room_to_compact()? {
             self.widen_room_to_compact()?;
         }
-        if self.maintenance.preparing.is_none() {
-            self.set_aside()?;
-        }
-        let (Some(waker), true) = (self.options.waker.clone(), soon) else {
-            return Ok(());
-        };
-        if self.spares.segments.is_empty()
-            && self.maintenance.preparing.is_none()
-            && let Some(spare) = self.reserve(size, SEGMENT_SIZE_MIN)?
+        self.set_aside()?;
+        let used = self.files.get(self.active.handle).entry.end;
+        let soon = used >= self.active.capacity / ZEROS_FROM;
+        if self.syncs_often()
+            && soon
+            && self.spares.len() == 0
+            && let Some(spare) = self.reserve(self.next_size(), SEGMENT_SIZE_MIN)?
         {
-            self.maintenance.preparing = Some(prepare(spare, waker));
+            self.spares.add(spare);
         }
         Ok(())
+    }
+
+    /// Write zeros over the next segment, twice as fast as this one fills.
+    fn write_zeros_ahead(&mut self) {
+        let capacity = u64::from(self.active.capacity);
+        let used = u64::from(self.files.get(self.active.handle).entry.end);
+        let due = used.saturating_sub(capacity / u64::from(ZEROS_FROM));
+        if due > 0 && self.syncs_often() {
+            self.spares.write_zeros_ahead(2 * due, capacity);
+        }
+    }
+
+    /// Zeros written ahead pay when there is a sync for every few kilobytes. Without threads none
+    /// are written.
+    fn syncs_often(&self) -> bool {
+        self.options.sync == SyncPolicy::Always && self.options.waker.is_some()
     }
 
     /// Have room for a compaction, unless one is under way in it. Says whether there is. It comes
@@ -237,9 +230,9 @@ impl Log {
     pub(crate) fn keep_room_to_compact(&mut self) -> Result<bool, StoreError> {
         if self.spares.compaction.is_none() && !self.is_compacting() {
             let size = compaction_size(self.options.segment_size);
-            self.spares.compaction = match self.spares.segments.len() {
+            self.spares.compaction = match self.spares.len() {
                 0 | 1 => self.reserve(size, SEGMENT_SIZE_MIN)?,
-                _ => self.spares.segments.pop(),
+                _ => self.spares.take_last(),
             };
         }
         Ok(self.spares.compaction.is_some() || self.is_compacting())
@@ -272,29 +265,10 @@ impl Log {
     fn set_aside(&mut self) -> Result<(), StoreError> {
         while self.aside() < self.floor(Purpose::Put) {
             match self.reserve(self.options.segment_size, SEGMENT_SIZE_MIN)? {
-                Some(spare) => self.spares.segments.push(spare),
+                Some(spare) => self.spares.add(spare),
                 None => return Ok(()),
             }
         }
-        Ok(())
-    }
-
-    fn take_prepared(&mut self) -> Result<(), StoreError> {
-        let Some(preparing) = &self.maintenance.preparing else {
-            return Ok(());
-        };
-        match preparing.spare.try_recv() {
-            Err(TryRecvError::Empty) => return Ok(()),
-            // On copy-on-write storage zeros need room of their own: the next segment will be made
-            // when it is needed, if it can.
-            Ok(Err(error)) => tracing::warn!(
-                "could not write zeros ahead in {}: {error}",
-                self.dir.display()
-            ),
-            Ok(Ok(spare)) => self.spares.segments.push(spare),
-            Err(TryRecvError::Disconnected) => {}
-        }
-        self.maintenance.preparing = None;
         Ok(())
     }
 
@@ -384,11 +358,13 @@ impl Log {
         if !self.is_short() || garbage < floor / 8 || !is_worth_it {
             return Ok(());
         }
-        if self.spares.segments.is_empty() {
+        if self.spares.len() == 0 {
             if self.left() < u64::from(SEGMENT_SIZE_MIN) {
                 return Ok(());
             }
-            self.spares.segments.extend(self.spares.compaction.take());
+            if let Some(spare) = self.spares.compaction.take() {
+                self.spares.add(spare);
+            }
         }
         if self.rotate(0, wall_ns)? {
             self.keep_room_to_compact()?;
@@ -752,25 +728,6 @@ fn batch_subjects(batch: &Batch) -> Vec<(Place, Subject)> {
         .iter()
         .map(|(offset, subject)| (place(*offset), subject.clone()))
         .collect()
-}
-
-/// Write zeros over a spare on a thread of its own.
-fn prepare(spare: Spare, waker: Waker) -> Preparing {
-    let (sender, receiver) = channel();
-    let stop = Arc::new(AtomicBool::new(false));
-    let is_stopped = stop.clone();
-    let thread = Joined::spawn("bsd-zeros", move || {
-        let stopped = || is_stopped.load(Ordering::Relaxed);
-        let written = write_zeros(&*spare.file, spare.size, &stopped);
-        // The log may be closed by now; then nobody needs the spare.
-        let _ = sender.send(written.map(|()| spare));
-        waker();
-    });
-    Preparing {
-        spare: receiver,
-        stop,
-        _thread: thread,
-    }
 }
 
 fn copy_on_thread(compaction: Compaction, inputs: Vec<u32>, waker: Waker) -> Beside {

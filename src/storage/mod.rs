@@ -13,6 +13,7 @@
 //! | `compact` | rewriting files so that only what is alive is left |
 //! | `maintain` | when to compact what, and space for the next segment |
 //! | `space` | files of reserved space |
+//! | `zeros` | zeros written over them before they are needed |
 //! | `kicks` | kicks that a crash would leave half-done |
 //! | `hot` | the last frames written, kept in memory |
 //! | `inspect` | looking at a log without changing it, and writing what survives into a new one |
@@ -55,6 +56,7 @@ pub mod sim;
 mod snapshot;
 mod space;
 mod sync;
+mod zeros;
 
 pub use compact::{Index, Subject};
 pub use error::{OpenError, StoreError};

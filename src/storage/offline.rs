@@ -170,7 +170,7 @@ impl Work {
             self.left_alone += 1;
             return Ok(());
         };
-        self.log.spares.segments.push(spare);
+        self.log.spares.add(spare);
         self.log.rotate(0, self.now.wall_ns)?;
         Ok(())
     }

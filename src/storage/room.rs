@@ -21,6 +21,9 @@ const DELETE_SIZE: u64 = 64;
 /// compacted.
 const FLOOR_MIN: u64 = 2 * SEGMENT_SIZE_MIN as u64;
 
+/// A segment has at most so many times the size of the one before it.
+const GROWTH: u32 = 4;
+
 impl Log {
     /// Bytes that the open segment has left, the frame being built and the seal apart.
     pub(crate) fn left(&self) -> u64 {
@@ -79,12 +82,7 @@ impl Log {
         loop {
             let left = self.left();
             let here = if need <= left { left } else { 0 };
-            let spares = || {
-                self.spares
-                    .segments
-                    .iter()
-                    .map(|spare| self.usable(spare.size))
-            };
+            let spares = || self.spares.sizes().map(|size| self.usable(size));
             let fits = need <= left || spares().any(|usable| need <= usable);
             if fits && here + spares().sum::<u64>() >= need + floor {
                 return Ok(true);
@@ -93,12 +91,18 @@ impl Log {
             let Ok(size_min) = u32::try_from(size_min) else {
                 return Ok(false);
             };
-            let size = self.options.segment_size.max(size_min);
+            let size = self.next_size().max(size_min);
             match self.reserve(size, size_min)? {
-                Some(spare) => self.spares.segments.push(spare),
+                Some(spare) => self.spares.add(spare),
                 None => return Ok(false),
             }
         }
+    }
+
+    /// What the next segment is to have: a small log grows in small steps.
+    pub(crate) fn next_size(&self) -> u32 {
+        let grown = self.active.capacity.saturating_mul(GROWTH);
+        self.options.segment_size.min(grown)
     }
 
     /// Set space aside; `None`: the disk is full.
@@ -114,11 +118,7 @@ impl Log {
 
     /// Bytes for records that are set aside: in the open segment, and in those to come.
     pub(crate) fn aside(&self) -> u64 {
-        let spares = self
-            .spares
-            .segments
-            .iter()
-            .map(|spare| self.usable(spare.size));
+        let spares = self.spares.sizes().map(|size| self.usable(size));
         self.left() + spares.sum::<u64>()
     }
 }

@@ -30,11 +30,11 @@ impl Log {
     /// full, and the log stays where it is.
     pub(crate) fn rotate(&mut self, size: u64, wall_ns: u64) -> Result<bool, StoreError> {
         let need = size + FRAME_OVERHEAD_MAX as u64;
-        let fits = |spare: &Spare| need <= self.usable(spare.size);
-        let Some(index) = self.spares.segments.iter().position(fits) else {
+        let cost = self.segment_cost();
+        let fits = |size: u32| need + cost <= u64::from(size);
+        let Some(spare) = self.spares.take(fits) else {
             return Ok(false);
         };
-        let spare = self.spares.segments.remove(index);
         // How long the old segment's last frames will be is known before they are written: the
         // new segment's manifest can say where it ends.
         let old = self.files.get(self.active.handle);

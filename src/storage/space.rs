@@ -4,14 +4,18 @@
 //! room enough to give space back. So both are reserved ahead, as files named `spare-N` that hold
 //! nothing. A spare becomes a segment by getting a header and a name; one that an interrupted
 //! start left behind is used again, not leaked.
+//!
+//! Invariant: zeros are written only to a spare that is in the list. Whoever takes it out waits
+//! until that has ended.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::error::{StoreError, is_full};
-use super::fs::{File, Fs, OpenMode, read_exact_at, write_all_at};
+use super::fs::{File, Fs, OpenMode, read_exact_at};
 use super::plant::{Bug, planted};
+use super::zeros::Zeros;
 
 /// The smallest segment that is worth having.
 pub(crate) const SEGMENT_SIZE_MIN: u32 = 64 << 10;
@@ -19,8 +23,6 @@ pub(crate) const SEGMENT_SIZE_MIN: u32 = 64 << 10;
 /// The numbers of spares end here and begin again.
 const NUMBER_END: u32 = 1_000_000_000;
 
-/// Zeros are written in pieces of this many bytes.
-const ZEROS: usize = 1 << 20;
 /// Whatever is made of a spare is written from its start on: so many bytes tell.
 const PROBE: usize = 4 << 10;
 
@@ -30,6 +32,19 @@ pub(crate) struct Spare {
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn File>,
     pub(crate) size: u32,
+    /// Zeros were written over all of it, or that was tried.
+    zeroed: bool,
+}
+
+impl Spare {
+    fn new(path: PathBuf, file: Arc<dyn File>, size: u32) -> Spare {
+        Spare {
+            path,
+            file,
+            size,
+            zeroed: false,
+        }
+    }
 }
 
 /// The spare files of a log.
@@ -38,8 +53,10 @@ pub(crate) struct Spares {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
     next_number: u32,
-    /// For the segments to come.
-    pub(crate) segments: Vec<Spare>,
+    /// For the segments to come, in the order in which they are taken.
+    segments: Vec<Spare>,
+    /// Zeros that are being written over the first of them.
+    zeros: Option<Zeros>,
     /// For the next output of compaction.
     pub(crate) compaction: Option<Spare>,
 }
@@ -69,7 +86,7 @@ impl Spares {
             if size >= SEGMENT_SIZE_MIN {
                 let path = dir.join(name);
                 let file = fs.open(&path, OpenMode::ReadWrite)?;
-                segments.push(Spare { path, file, size });
+                segments.push(Spare::new(path, file, size));
             }
         }
         // The smallest first: compaction takes from the end, where it can do most.
@@ -79,6 +96,7 @@ impl Spares {
             dir: dir.to_owned(),
             next_number,
             segments,
+            zeros: None,
             compaction: None,
         })
     }
@@ -100,6 +118,71 @@ impl Spares {
             }
         }
         Ok(())
+    }
+
+    /// The sizes of those for the segments to come.
+    pub(crate) fn sizes(&self) -> impl Iterator<Item = u32> + '_ {
+        self.segments.iter().map(|spare| spare.size)
+    }
+
+    /// How many there are for the segments to come.
+    pub(crate) fn len(&self) -> usize {
+        self.segments.len()
+    }
+
+    /// One more for the segments to come.
+    pub(crate) fn add(&mut self, spare: Spare) {
+        self.segments.push(spare);
+    }
+
+    /// The first that fits, for the next segment.
+    pub(crate) fn take(&mut self, fits: impl Fn(u32) -> bool) -> Option<Spare> {
+        let index = self.segments.iter().position(|spare| fits(spare.size))?;
+        Some(self.take_at(index))
+    }
+
+    /// The one that would be taken last.
+    pub(crate) fn take_last(&mut self) -> Option<Spare> {
+        let index = self.segments.len().checked_sub(1)?;
+        Some(self.take_at(index))
+    }
+
+    fn take_at(&mut self, index: usize) -> Spare {
+        if index == 0 {
+            self.stop_zeros();
+        }
+        self.segments.remove(index)
+    }
+
+    /// Write zeros over the next segment in the background, until `part` of `whole` of it is done.
+    pub(crate) fn write_zeros_ahead(&mut self, part: u64, whole: u64) {
+        let Some(spare) = self.segments.first_mut().filter(|spare| !spare.zeroed) else {
+            return;
+        };
+        if self.zeros.is_none() {
+            match Zeros::begin(spare.file.clone(), spare.size) {
+                Ok(zeros) => self.zeros = Some(zeros),
+                Err(error) => {
+                    spare.zeroed = true;
+                    tracing::warn!("could not start a thread to write zeros ahead: {error}");
+                }
+            }
+        }
+        if let Some(zeros) = &self.zeros {
+            zeros.go_on_to((u64::from(spare.size) * part.min(whole) / whole) as u32);
+        }
+        if self.zeros.as_ref().is_some_and(Zeros::is_finished) {
+            spare.zeroed = true;
+            self.stop_zeros();
+        }
+    }
+
+    fn stop_zeros(&mut self) {
+        // On copy-on-write storage zeros need room of their own. Without them syncs take longer.
+        if let Some(Err(error)) = self.zeros.take().map(Zeros::stop) {
+            let dir = self.dir.display();
+            tracing::warn!("could not write zeros ahead in {dir}: {error}");
+        }
     }
 
     /// Reserve a file of `size` bytes, or of less where the disk has not that much, but of
@@ -129,7 +212,7 @@ impl Spares {
         self.next_number = (self.next_number + 1) % NUMBER_END;
         let file = self.fs.open(&path, OpenMode::CreateNew)?;
         match file.allocate(u64::from(size)) {
-            Ok(()) => Ok(Spare { path, file, size }),
+            Ok(()) => Ok(Spare::new(path, file, size)),
             Err(error) => {
                 drop(file);
                 // The space that it may hold is needed elsewhere; if it cannot be removed now, the
@@ -153,6 +236,7 @@ impl Spares {
     /// that was set aside is put to use. Says whether there was any.
     pub(crate) fn release_all(&mut self) -> io::Result<bool> {
         let mut released = false;
+        self.stop_zeros();
         for spare in self.segments.drain(..).chain(self.compaction.take()) {
             let Spare { path, file, .. } = spare;
             drop(file);
@@ -177,21 +261,4 @@ fn renew(spare: &Spare) -> io::Result<bool> {
         Err(error) if is_full(&error) => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-/// Write zeros over a whole spare and sync it: later writes then overwrite blocks that exist, for
-/// which a sync has nothing to do but the data itself. Ends early when `stopped` says so.
-pub(crate) fn write_zeros(
-    file: &dyn File,
-    size: u32,
-    stopped: &dyn Fn() -> bool,
-) -> io::Result<()> {
-    let zeros = vec![0; ZEROS.min(size as usize)];
-    let mut at = 0;
-    while at < size as usize && !stopped() {
-        let count = zeros.len().min(size as usize - at);
-        write_all_at(file, &zeros[..count], at as u64)?;
-        at += count;
-    }
-    file.sync()
 }

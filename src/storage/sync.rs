@@ -10,7 +10,15 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 
 use super::fs::File;
-use crate::types::Position;
+use crate::clock::Clock;
+use crate::types::{Position, Time};
+
+/// A disk whose syncs take longer than this, in nanoseconds, is not waited for …
+const SLOW_NS: i64 = 1_000_000;
+/// … until they take less than this.
+const FAST_NS: i64 = SLOW_NS / 2;
+/// One sync that takes very long says nothing of the next ones: it counts as much as this.
+const OUTLIER_NS: i64 = 4 * SLOW_NS;
 
 /// When a record has to be on stable storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +42,51 @@ pub type Waker = Arc<dyn Fn() + Send + Sync>;
 pub(crate) struct Synced {
     /// Everything before this position.
     pub(crate) upto: Position,
+    /// How long it took, in nanoseconds.
+    pub(crate) took_ns: i64,
     pub(crate) result: io::Result<()>,
+}
+
+/// How long syncs take of late, and so whether the loop should wait for them.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    clock: Clock,
+    average_ns: i64,
+    is_slow: bool,
+}
+
+impl Pace {
+    pub(crate) fn new(clock: Clock) -> Pace {
+        Pace {
+            clock,
+            average_ns: 0,
+            is_slow: false,
+        }
+    }
+
+    pub(crate) fn now(&self) -> Time {
+        self.clock.now().mono
+    }
+
+    /// A sync began then and has just ended.
+    pub(crate) fn note_since(&mut self, begun: Time) {
+        self.note(self.now().since(begun));
+    }
+
+    /// A sync took so many nanoseconds.
+    pub(crate) fn note(&mut self, took_ns: i64) {
+        self.average_ns += (took_ns.min(OUTLIER_NS) - self.average_ns) / 8;
+        if self.average_ns > SLOW_NS {
+            self.is_slow = true;
+        } else if self.average_ns < FAST_NS {
+            self.is_slow = false;
+        }
+    }
+
+    /// True when the loop should go on while a sync is under way.
+    pub(crate) fn is_slow(&self) -> bool {
+        self.is_slow
+    }
 }
 
 /// Syncs files in the order in which it was asked to, on a thread of its own.
@@ -55,17 +107,26 @@ impl std::fmt::Debug for SyncThread {
 }
 
 impl SyncThread {
-    pub(crate) fn start(waker: Waker) -> io::Result<SyncThread> {
+    pub(crate) fn start(waker: Waker, clock: Clock) -> io::Result<SyncThread> {
         let (requests, incoming) = channel::<(Arc<dyn File>, Position)>();
         let (outgoing, done) = channel();
         let thread = std::thread::Builder::new()
             .name("bsd-sync".into())
             .spawn(move || {
                 for (file, upto) in incoming {
+                    let begun = clock.now().mono;
                     let result = file.sync();
+                    let took_ns = clock.now().mono.since(begun);
                     // A failure ends the log: later syncs must not pass for successes.
                     let failed = result.is_err();
-                    if outgoing.send(Synced { upto, result }).is_err() {
+                    if outgoing
+                        .send(Synced {
+                            upto,
+                            took_ns,
+                            result,
+                        })
+                        .is_err()
+                    {
                         return;
                     }
                     waker();
@@ -118,6 +179,7 @@ impl SyncThread {
         self.pending -= 1;
         let gone = |_| Synced {
             upto: Position::ZERO,
+            took_ns: 0,
             result: Err(io::Error::other("the sync thread has ended")),
         };
         Some(self.done.recv().unwrap_or_else(gone))
@@ -131,5 +193,46 @@ impl Drop for SyncThread {
             // The thread ends when the channel closes; a panic in it has been reported already.
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paced(syncs_ns: &[i64]) -> Pace {
+        let mut pace = Pace::new(Clock::start());
+        syncs_ns.iter().for_each(|took| pace.note(*took));
+        pace
+    }
+
+    #[test]
+    fn a_disk_is_slow_when_its_syncs_are() {
+        assert!(!paced(&[100_000; 100]).is_slow());
+        assert!(paced(&[2_000_000; 100]).is_slow());
+    }
+
+    #[test]
+    fn one_sync_that_takes_long_does_not_make_a_disk_slow() {
+        let mut pace = paced(&[100_000; 100]);
+        pace.note(10_000_000_000);
+        assert!(!pace.is_slow());
+    }
+
+    #[test]
+    fn a_disk_that_was_slow_for_a_while_is_fast_again() {
+        let mut pace = paced(&[5_000_000; 100]);
+        (0..100).for_each(|_| pace.note(200_000));
+        assert!(!pace.is_slow());
+    }
+
+    #[test]
+    fn between_slow_and_fast_nothing_changes() {
+        let between = (SLOW_NS + FAST_NS) / 2;
+        let mut pace = paced(&[between; 100]);
+        assert!(!pace.is_slow());
+        (0..100).for_each(|_| pace.note(2 * SLOW_NS));
+        (0..100).for_each(|_| pace.note(between));
+        assert!(pace.is_slow());
     }
 }

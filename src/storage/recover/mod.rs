@@ -262,7 +262,7 @@ impl Opening<'_> {
             last: new.segment,
             generation: 0,
         };
-        let spare = match spares.segments.pop() {
+        let spare = match spares.take_last() {
             Some(spare) => spare,
             None => spares.reserve(new.size, SEGMENT_SIZE_MIN)?.ok_or_else(|| {
                 let full = io::Error::from(io::ErrorKind::StorageFull);

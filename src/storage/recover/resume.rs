@@ -217,14 +217,14 @@ impl Opening<'_> {
     /// Have a spare for the segment that follows a torn tail. On a full disk its room is the tail
     /// itself, and whatever else the file had set aside: nothing in it was ever acknowledged.
     fn make_space_for_segment(&self, log: &mut Log, end: &LogEnd) -> Result<(), OpenError> {
-        if !log.spares.segments.is_empty() {
+        if log.spares.len() > 0 {
             return Ok(());
         }
         let reserved = log
             .spares
             .reserve(self.options.segment_size, SEGMENT_SIZE_MIN)?;
         if let Some(spare) = reserved {
-            log.spares.segments.push(spare);
+            log.spares.add(spare);
             return Ok(());
         }
         let file = log.files.get(end.handle);
@@ -239,7 +239,9 @@ impl Opening<'_> {
             .map_err(|error| OpenError::io("cut", &path, &error))?;
         let size_min = LAST_RESORT_SIZE + (log.files.len() * entry::SIZE) as u32;
         let reserved = log.spares.reserve(SEGMENT_SIZE_MIN, size_min)?;
-        log.spares.segments.extend(reserved);
+        if let Some(spare) = reserved {
+            log.spares.add(spare);
+        }
         Ok(())
     }
 
