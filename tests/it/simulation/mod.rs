@@ -33,6 +33,8 @@ mod faults;
 mod full_disk;
 mod kicks;
 mod oracle;
+// A release build has no mistakes to plant.
+#[cfg(debug_assertions)]
 mod planted;
 mod policies;
 mod seeds;
