@@ -4,7 +4,8 @@
 //! construction. It grows beside the directory that was asked for, under its name with
 //! [`INCOMPLETE`] behind it; once every byte is durable and has been read back and checked, the
 //! directory gets its name. Interrupted at any point there is nothing at the name that was asked
-//! for, and the next call begins anew.
+//! for, and the next call begins anew; ended by an error, nothing is left beside it either
+//! (`Beside`).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use std::sync::Arc;
 
 use super::error::{OpenError, StoreError};
 use super::format::{Record, parse_file_name};
-use super::fs::{Fs, LockError};
+use super::fs::{DirLock, Fs, LockError};
 use super::inspect::Inspection;
 use super::lock::LOCK_NAME;
 use super::log::{AppendError, Log, LogOptions, Purpose};
@@ -24,17 +25,15 @@ use crate::types::{JobId, Now, Place};
 /// What a directory is called behind its name before it is whole.
 pub const INCOMPLETE: &str = ".incomplete";
 
-/// A log that is being built.
+/// A log that is being built. Dropped before [`Build::finish`], it is removed.
 #[derive(Debug)]
 pub struct Build {
     fs: Arc<dyn Fs>,
-    /// Where it will be.
-    dir: PathBuf,
-    /// Where it grows.
-    beside: PathBuf,
     log: Log,
     segment_size: u32,
     now: Now,
+    /// Where it grows; behind `log`, which is closed before its files are removed.
+    beside: Beside,
 }
 
 impl Build {
@@ -50,13 +49,9 @@ impl Build {
         segment_size: u32,
         now: Now,
     ) -> Result<Build, OpenError> {
-        refuse_what_is_there(&*fs, dir)?;
-        let beside = beside(dir);
-        fs.create_dir_all(&beside)
-            .map_err(|error| OpenError::io("create", &beside, &error))?;
-        clear(&*fs, &beside)?;
+        let beside = Beside::make(&fs, dir, is_of_a_log)?;
         let options = LogOptions {
-            dir: beside.clone(),
+            dir: beside.path.clone(),
             sync: SyncPolicy::Never,
             segment_size,
             hot_size: 0,
@@ -66,11 +61,10 @@ impl Build {
         let (log, _) = Log::open(fs.clone(), options, now, &mut Fresh, &|_, _| ())?;
         Ok(Build {
             fs,
-            dir: dir.to_owned(),
-            beside,
             log,
             segment_size,
             now,
+            beside,
         })
     }
 
@@ -115,40 +109,87 @@ impl Build {
     /// When the disk fails, or did not keep what was written.
     pub fn finish(self) -> Result<(), OpenError> {
         let Build {
-            fs,
-            dir,
-            beside,
-            log,
-            ..
+            fs, log, beside, ..
         } = self;
         log.close()?;
-        check(&fs, &beside)?;
-        publish(&*fs, &beside, &dir)
+        check(&fs, &beside.path)?;
+        beside.publish()
     }
 
     fn full(&self) -> OpenError {
         OpenError::Io(StoreError {
             doing: "write all jobs to",
-            path: self.dir.clone(),
+            path: self.beside.dir.clone(),
             cause: "the disk is full; free space, or give a directory on another disk".to_owned(),
         })
     }
 }
 
-/// Where a directory grows before it gets its name.
-pub(super) fn beside(dir: &Path) -> PathBuf {
-    let mut name = dir.file_name().unwrap_or_default().to_owned();
-    name.push(INCOMPLETE);
-    dir.with_file_name(name)
+/// A directory that grows beside the one that was asked for, until it gets its name. Dropped before
+/// that, when an error ends the work, it is removed with all that is in it.
+#[derive(Debug)]
+pub(super) struct Beside {
+    fs: Arc<dyn Fs>,
+    /// Where it will be.
+    dir: PathBuf,
+    /// Where it is.
+    pub(super) path: PathBuf,
+    /// Whether a file of this name is part of what grows.
+    is_ours: fn(&str) -> bool,
+    is_published: bool,
 }
 
-/// Give a directory whose content is durable its name. Durable on return.
-pub(super) fn publish(fs: &dyn Fs, beside: &Path, dir: &Path) -> Result<(), OpenError> {
-    let publish = || {
-        fs.rename(beside, dir)?;
-        fs.sync_dir(parent(dir))
-    };
-    publish().map_err(|error| OpenError::io("give its name to", dir, &error))
+impl Beside {
+    /// Make it, empty: what an interrupted call left there is removed, and nothing else. `dir` must
+    /// be empty or not be there.
+    pub(super) fn make(
+        fs: &Arc<dyn Fs>,
+        dir: &Path,
+        is_ours: fn(&str) -> bool,
+    ) -> Result<Beside, OpenError> {
+        refuse_what_is_there(&**fs, dir)?;
+        let mut name = dir.file_name().unwrap_or_default().to_owned();
+        name.push(INCOMPLETE);
+        let path = dir.with_file_name(name);
+        fs.create_dir_all(&path)
+            .map_err(|error| OpenError::io("create", &path, &error))?;
+        clear(&**fs, &path, is_ours)?;
+        Ok(Beside {
+            fs: fs.clone(),
+            dir: dir.to_owned(),
+            path,
+            is_ours,
+            is_published: false,
+        })
+    }
+
+    /// Give the directory, whose content is durable, its name. Durable on return.
+    pub(super) fn publish(mut self) -> Result<(), OpenError> {
+        let renamed = self.fs.rename(&self.path, &self.dir);
+        self.is_published = renamed.is_ok();
+        renamed
+            .and_then(|()| self.fs.sync_dir(parent(&self.dir)))
+            .map_err(|error| OpenError::io("give its name to", &self.dir, &error))
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        for entry in self.fs.read_dir(&self.path)? {
+            if (self.is_ours)(&entry.name) {
+                self.fs.remove_file(&self.path.join(&entry.name))?;
+            }
+        }
+        self.fs.remove_dir(&self.path)
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        if !self.is_published {
+            // What cannot be removed is what a crash would leave: the next call clears it. The error
+            // that ended the work is the one to tell of.
+            let _ = self.remove();
+        }
+    }
 }
 
 /// Read a new log and refuse to call it whole when it is not.
@@ -164,7 +205,7 @@ pub(super) fn check(fs: &Arc<dyn Fs>, dir: &Path) -> Result<(), OpenError> {
 }
 
 /// Nothing is ever overwritten.
-pub(super) fn refuse_what_is_there(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
+fn refuse_what_is_there(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
     match fs.read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(OpenError::io("list", dir, &error)),
@@ -185,15 +226,17 @@ fn parent(dir: &Path) -> &Path {
     }
 }
 
-/// Remove what an interrupted build left in `dir`, and nothing else.
-pub(super) fn clear(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
+/// Whether a log that is being built has files of this name.
+pub(super) fn is_of_a_log(name: &str) -> bool {
+    name == LOCK_NAME || parse_file_name(name).is_some() || parse_spare_name(name).is_some()
+}
+
+/// Remove what an interrupted call left in `dir`, and nothing else. Where a lock belongs, nobody
+/// else may be at work there.
+fn clear(fs: &dyn Fs, dir: &Path, is_ours: fn(&str) -> bool) -> Result<(), OpenError> {
     let io = |error| OpenError::io("clear", dir, &error);
     let names = fs.read_dir(dir).map_err(io)?;
-    let is_ours = |name: &str| parse_file_name(name).is_some() || parse_spare_name(name).is_some();
-    if let Some(other) = names
-        .iter()
-        .find(|entry| entry.name != LOCK_NAME && !is_ours(&entry.name))
-    {
+    if let Some(other) = names.iter().find(|entry| !is_ours(&entry.name)) {
         return Err(OpenError::Foreign {
             path: dir.to_owned(),
             what: format!(
@@ -203,18 +246,25 @@ pub(super) fn clear(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
             ),
         });
     }
-    let _lock = fs.lock_dir(dir).map_err(|error| match error {
+    let _lock = match is_ours(LOCK_NAME) {
+        true => Some(lock(fs, dir)?),
+        false => None,
+    };
+    names
+        .iter()
+        .filter(|entry| entry.name != LOCK_NAME)
+        .try_for_each(|entry| fs.remove_file(&dir.join(&entry.name)))
+        .map_err(io)
+}
+
+fn lock(fs: &dyn Fs, dir: &Path) -> Result<Box<dyn DirLock>, OpenError> {
+    fs.lock_dir(dir).map_err(|error| match error {
         LockError::Held { pid } => OpenError::InUse {
             dir: dir.to_owned(),
             pid,
         },
         LockError::Io(error) => OpenError::io("lock", dir, &error),
-    })?;
-    names
-        .iter()
-        .filter(|entry| is_ours(&entry.name))
-        .try_for_each(|entry| fs.remove_file(&dir.join(&entry.name)))
-        .map_err(io)
+    })
 }
 
 /// A log that has just been made has nothing to replay.

@@ -70,6 +70,8 @@ pub trait Fs: Debug + Send + Sync {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Remove a name. Durable after `sync_dir`.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
+    /// Remove an empty directory. Durable after `sync_dir` of the one that it is in.
+    fn remove_dir(&self, dir: &Path) -> io::Result<()>;
     /// Make the directory's names durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Take the directory for this process alone, through the file `lock` in it, which is created
@@ -173,6 +175,10 @@ impl Fs for RealFs {
     )]
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         fs::remove_file(path)
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        fs::remove_dir(dir)
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {

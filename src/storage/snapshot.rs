@@ -435,6 +435,10 @@ impl Fs for Snapshot {
         Err(refused())
     }
 
+    fn remove_dir(&self, _: &Path) -> io::Result<()> {
+        Err(refused())
+    }
+
     fn sync_dir(&self, _: &Path) -> io::Result<()> {
         Err(refused())
     }

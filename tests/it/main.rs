@@ -42,6 +42,7 @@ mod simulation;
 mod strace;
 mod trace;
 mod wal;
+mod wal_bits;
 mod wal_crash;
 mod wal_load;
 mod wal_look;

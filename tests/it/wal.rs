@@ -120,7 +120,7 @@ fn server_starts(disk: &SimFs) -> bool {
 }
 
 /// Look at a damaged disk and hold everything that is said of it against what was there.
-fn check(
+pub(crate) fn check(
     sound: &BTreeMap<JobId, JobRecord>,
     next_id: JobId,
     disk: &SimFs,

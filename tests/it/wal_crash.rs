@@ -1,5 +1,6 @@
 //! `repair` and `load`, crashed at every operation on the disk: the source stays as it was, no
-//! directory that is not whole has the name that was asked for, and running again succeeds.
+//! directory that is not whole has the name that was asked for, and running again succeeds. All that
+//! make a directory, when an operation fails: nothing is left beside it.
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
@@ -9,9 +10,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bsd::storage::SimFs;
+use bsd::storage::backup::{back_up, restore};
+use bsd::storage::beanstalkd::{Binlogs, export, import};
+use bsd::storage::fs::Fs;
 use bsd::storage::inspect::{Inspection, JobRecord, PauseRecord, repair};
 use bsd::storage::load::{Load, LoadError};
-use bsd::storage::sim::Crash;
+use bsd::storage::sim::{Crash, Errno, Fault, OpKind};
 use bsd::types::{JobId, JobState};
 use bsd::{JobQueue, OpenError, PutOptions};
 
@@ -164,4 +168,75 @@ fn a_load_that_crashes_anywhere_leaves_nothing_half_done_and_can_be_run_again() 
             assert_eq!(inspect(disk, NEW).unwrap().next_id, JobId(1000));
         }
     });
+}
+
+/// What makes a directory.
+type Work = Box<dyn Fn(&SimFs) -> Result<(), OpenError>>;
+
+/// All that make [`NEW`], each with the disk that it does so on.
+fn every_maker() -> Vec<(&'static str, SimFs, Work)> {
+    fn quiet(_: u64, _: u64) {}
+    let door = |disk: &SimFs| -> Arc<dyn Fs> { Arc::new(disk.clone()) };
+    let old = move |disk: &SimFs| Inspection::read(door(disk), Path::new(DIR), &mut quiet);
+    let new = Path::new(NEW);
+    let (backup, binlogs) = (Path::new("/backup"), Path::new("/binlogs"));
+    let disk = damaged();
+    let sound = SimFs::new(2);
+    let mut queue = JobQueue::open_with(&options(&sound, DIR)).unwrap();
+    queue.put("t", b"body", PutOptions::default()).unwrap();
+    queue.close().unwrap();
+    back_up(&door(&sound), Path::new(DIR), backup, now(), &mut quiet).unwrap();
+    let listed = old(&sound).unwrap();
+    export::write(&listed, &door(&sound), binlogs, now().wall_ns, &mut quiet).unwrap();
+    drop(listed);
+    let repair = move |disk: &SimFs| {
+        repair::write(&old(disk)?, door(disk), new, now(), &mut quiet).map(drop)
+    };
+    let load = move |disk: &SimFs| {
+        Load::begin(door(disk), new, 64 << 10, now())?
+            .finish()
+            .map(drop)
+    };
+    let restore = move |disk: &SimFs| restore(&door(disk), backup, new, &mut quiet).map(drop);
+    let import = move |disk: &SimFs| {
+        let old = Binlogs::read(door(disk), binlogs, &mut quiet)?;
+        import::write(&old, door(disk), new, 64 << 10, now(), &mut quiet).map(drop)
+    };
+    let export = move |disk: &SimFs| {
+        export::write(&old(disk)?, &door(disk), new, now().wall_ns, &mut quiet).map(drop)
+    };
+    vec![
+        ("repair", disk, Box::new(repair)),
+        ("load", sound.clone(), Box::new(load)),
+        ("restore", sound.clone(), Box::new(restore)),
+        ("import", sound.clone(), Box::new(import)),
+        ("export", sound, Box::new(export)),
+    ]
+}
+
+/// Only a crash leaves it, and what must be cleared before anything is begun.
+#[test]
+fn whatever_fails_nothing_is_left_beside_the_directory_that_was_asked_for() {
+    let before_it_begins = [OpKind::CreateDir, OpKind::ReadDir, OpKind::Lock];
+    let kinds = OpKind::ALL
+        .into_iter()
+        .filter(|kind| !before_it_begins.contains(kind));
+    let kinds: Vec<OpKind> = kinds.collect();
+    for (name, disk, work) in every_maker() {
+        let mut failures = 0;
+        for (kind, nth) in kinds
+            .iter()
+            .flat_map(|kind| (1..=40).map(move |nth| (*kind, nth)))
+        {
+            let disk = copy(&disk);
+            disk.inject(Fault::fail(kind, Errno::IO).nth(nth));
+            if work(&disk).is_err() {
+                failures += 1;
+                let names = disk.names("/").unwrap();
+                let left = names.iter().find(|name| name.contains("incomplete"));
+                assert_eq!(left, None, "{name}, {kind:?} {nth}");
+            }
+        }
+        assert!(failures > 5, "{name}: {failures} operations failed");
+    }
 }

@@ -10,7 +10,7 @@ use crate::harness::{program, skip};
 use crate::wal::{DAMAGED, OK, text, wal};
 
 /// A log of about `count` segments of 64 KiB, cleanly stopped.
-fn segments(dir: &Path, count: usize) {
+pub(crate) fn segments(dir: &Path, count: usize) {
     let options = Options {
         dir: Some(dir.to_owned()),
         sync: SyncPolicy::Never,

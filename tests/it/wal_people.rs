@@ -10,6 +10,8 @@ use tempfile::TempDir;
 
 use crate::harness::Launch;
 use crate::wal::{CANNOT, DAMAGED, OK, USAGE, killed, locate, snapshot, text, wal};
+use crate::wal_look::segments;
+use crate::wire::{inserted, put_command};
 
 fn open(dir: &Path) -> JobQueue {
     let options = Options {
@@ -319,6 +321,101 @@ fn what_verify_and_info_say_is_there_for_programs_too() {
     let verdict = json(&said);
     assert_eq!(verdict["intact"], false);
     assert!(verdict["damages"][0]["offset"].is_u64(), "{said}");
+    assert_eq!(verdict["damages"][0]["hit"], serde_json::json!([1]));
+}
+
+#[test]
+fn how_far_a_log_in_use_was_checked_is_told_to_programs() {
+    let dir = TempDir::new().unwrap();
+    let server = Launch::bsd().dir(dir.path()).start();
+    let mut wire = server.connect();
+    for _ in 0..3 {
+        wire.send(put_command(0, 0, b"job"));
+        assert!(inserted(&wire.text()).is_some());
+    }
+    let (code, said) = wal(&["verify", text(dir.path()), "--live", "--json"]);
+    assert_eq!(code, OK, "{said}");
+    let live = &json(&said)["live"];
+    let offset = |position: &Value| {
+        let offset = position.as_str().unwrap().strip_prefix("1:").unwrap();
+        offset.parse::<u64>().unwrap()
+    };
+    assert!(offset(&live["durable"]) <= offset(&live["end"]), "{said}");
+    assert_eq!(json(&said)["segments"][0]["used"], offset(&live["end"]));
+    let (_, said) = wal(&["verify", text(dir.path()), "--live"]);
+    assert!(said.contains("up to segment 1 byte "), "{said}");
+    server.stop();
+    let (_, said) = wal(&["verify", text(dir.path()), "--json"]);
+    assert!(json(&said)["live"].is_null(), "{said}");
+}
+
+#[test]
+fn a_log_in_use_is_refused_with_what_can_be_done_meanwhile() {
+    let dir = TempDir::new().unwrap();
+    let [log, new] = ["log", "new"].map(|name| dir.path().join(name));
+    let server = Launch::bsd().dir(&log).start();
+    let (code, said) = wal(&["repair", text(&log), "--output", text(&new)]);
+    let live = format!("bsd-wal verify {} --live", text(&log));
+    assert!(code == CANNOT && said.contains(&live), "{said}");
+    let (code, said) = wal(&["compact", text(&log)]);
+    assert!(code == CANNOT && said.contains("stop it first"), "{said}");
+    assert!(!said.contains("--live"), "{said}");
+    server.stop();
+}
+
+#[test]
+fn a_backup_that_is_refused_leaves_no_file_that_is_not_whole() {
+    let dir = TempDir::new().unwrap();
+    let [log, backup] = ["log", "backup"].map(|name| dir.path().join(name));
+    segments(&log, 2);
+    let file = log.join("segment-0000000001.00000");
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[30_000] ^= 1;
+    std::fs::write(&file, &bytes).unwrap();
+    let (code, said) = wal(&["backup", text(&log), "--output", text(&backup)]);
+    assert!(code == CANNOT && said.contains("bsd-wal repair"), "{said}");
+    let left = std::fs::read_dir(&backup).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["lock"]);
+}
+
+/// More files than a process may have open, whatever it does.
+#[test]
+fn a_log_of_more_files_than_may_be_open_is_looked_at_repaired_and_exported() {
+    let dir = TempDir::new().unwrap();
+    let log = dir.path().join("log");
+    segments(&log, 120);
+    let limited = |limit: &str, args: &str| {
+        let bin = env!("CARGO_BIN_EXE_bsd-wal");
+        let script = format!("ulimit {limit}; exec {bin} -q {args}");
+        let run = Command::new("sh")
+            .args(["-c", &script])
+            .current_dir(dir.path())
+            .output();
+        let run = run.unwrap();
+        let said = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert_eq!((run.status.code(), &*said), (OK, ""), "{args}");
+    };
+    for args in [
+        "verify log",
+        "info log",
+        "dump log --json",
+        "dump log --records",
+        "history log 7",
+        "export log --output binlogs",
+    ] {
+        limited("-n 80", args);
+    }
+    // What writes a log, and what holds one still that is in use, has all its files open.
+    for args in [
+        "verify log --live",
+        "backup log --output backup",
+        "restore backup --output restored",
+        "repair log --output repaired",
+        "compact log",
+    ] {
+        limited("-S -n 80", args);
+    }
 }
 
 #[test]
@@ -395,19 +492,68 @@ fn examples(command: &str) -> Vec<String> {
     examples.map(|line| line.trim().to_owned()).collect()
 }
 
+/// The names of all commands.
+fn commands() -> Vec<String> {
+    let (_, help) = wal(&["--help"]);
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let names = commands
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next());
+    let names = names.filter(|name| *name != "help");
+    names.map(str::to_owned).collect()
+}
+
+/// What a text says of the exit codes, a line each: in the help, or in the README's table.
+fn exit_codes(text: &str) -> Vec<String> {
+    let rows = text.lines().map(|line| line.trim_matches(['|', ' ']));
+    let words = rows.map(|row| row.replace('|', " ").replace('`', ""));
+    let words = words.map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "));
+    let is_row = |row: &String| row.starts_with(|letter: char| letter.is_ascii_digit());
+    words.filter(is_row).collect()
+}
+
+#[test]
+fn the_readme_and_the_help_of_every_command_say_the_same_of_exit_codes() {
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md"));
+    let readme = readme.unwrap();
+    let (_, table) = readme.split_once("| exit code of `bsd-wal` |").unwrap();
+    let table = exit_codes(table.split("\n\n").next().unwrap());
+    assert_eq!(table.len(), 4, "{table:?}");
+    for command in commands().iter().map(String::as_str).chain(["--help"]) {
+        let (_, help) = wal(&[command, "--help"]);
+        let (_, codes) = help.split_once("Exit codes:\n").expect(command);
+        let codes = codes.split("\n\n").next().unwrap().replace("\n     ", " ");
+        assert_eq!(exit_codes(&codes), table, "{command}");
+    }
+}
+
 #[test]
 fn the_examples_of_the_help_work() {
     let bin = Path::new(env!("CARGO_BIN_EXE_bsd-wal")).parent().unwrap();
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
-    for command in ["verify", "info", "dump", "history", "repair", "load"] {
+    for command in commands() {
         let dir = TempDir::new().unwrap();
         let mut queue = open(&dir.path().join("bsd-data"));
         for _ in 0..20 {
             put(&mut queue, "mail", 0);
         }
         queue.close().unwrap();
-        let examples = examples(command);
-        assert!(examples.len() >= 2, "{command}: {examples:?}");
+        // What the commands make directories of.
+        let made: &[&[&str]] = match &*command {
+            "restore" => &[&["backup", "bsd-data", "--output", "bsd-backup"]],
+            "import" => &[&["export", "bsd-data", "--output", "binlogs"]],
+            _ => &[],
+        };
+        for args in made {
+            let mut run = Command::new(bin.join("bsd-wal"));
+            run.arg("-q").args(*args).current_dir(dir.path());
+            assert!(run.status().unwrap().success(), "{args:?}");
+        }
+        if command == "import" {
+            std::fs::write(dir.path().join("binlogs/lock"), b"").unwrap();
+        }
+        let examples = examples(&command);
+        assert!(!examples.is_empty(), "{command} has no examples");
         for example in examples {
             let mut run = Command::new("sh");
             run.args(["-c", &example]).current_dir(dir.path());

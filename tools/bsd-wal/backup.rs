@@ -14,7 +14,22 @@ use crate::human::{Meter, Size, count};
 use crate::repair::refuse_inside;
 use crate::{EXIT_OK, Failure};
 
+const AFTER_HELP: &str = concat!(
+    "\
+The copy is of one instant: everything acknowledged before the command began is in it. With the same
+--output again only what has changed is copied; until that is complete the backup before it can be
+restored. Interrupted, the command can simply be run again.
+
+Examples:
+  bsd-wal backup bsd-data --output bsd-backup
+  bsd-wal backup bsd-data --output bsd-backup && bsd-wal restore bsd-backup --output bsd-data-tried
+
+",
+    exit_codes!()
+);
+
 #[derive(Args)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct BackupArgs {
     /// The data directory; a server may be running on it
     dir: PathBuf,

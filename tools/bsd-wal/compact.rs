@@ -14,7 +14,20 @@ use clap::Args;
 use crate::human::{Meter, Size, count};
 use crate::{EXIT_OK, Failure};
 
+const AFTER_HELP: &str = concat!(
+    "\
+No job changes. Interrupted at any point the directory is one that a server starts on, and the command
+can simply be run again. A server compacts by itself: this is for a directory to be copied or kept.
+
+Examples:
+  bsd-wal compact bsd-data
+
+",
+    exit_codes!()
+);
+
 #[derive(Args)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct CompactArgs {
     /// The data directory; no server may be running on it
     dir: PathBuf,

@@ -47,7 +47,7 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct DumpArgs {
     #[command(flatten)]
-    source: Source,
+    pub(crate) source: Source,
     /// Print JSON Lines: an object for each job or record
     #[arg(long)]
     json: bool,

@@ -14,18 +14,24 @@ use crate::human::{Meter, count};
 use crate::repair::refuse_inside;
 use crate::{EXIT_DAMAGED, EXIT_OK, Failure, Source, exit_code, inspect};
 
-const AFTER_HELP: &str = "\
-DIR is only read. beanstalkd's log has no room for pauses, and none for jobs of more than
-1073741822 bytes: what is left out is said, and then the exit code is 1.
+const AFTER_HELP: &str = concat!(
+    "\
+DIR is only read. beanstalkd's log has no room for pauses, nor for jobs of more than 1073741822 bytes:
+both are named, and where a job is left out the exit code is 1. Interrupted, the command can simply be
+run again.
 
-Example:
-  bsd-wal export bsd-data --output binlogs";
+Examples:
+  bsd-wal export bsd-data --output binlogs
+
+",
+    exit_codes!()
+);
 
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct ExportArgs {
     #[command(flatten)]
-    source: Source,
+    pub(crate) source: Source,
     /// The directory to be made; it must be empty or not exist
     #[arg(long, value_name = "NEW")]
     output: PathBuf,
@@ -35,7 +41,7 @@ pub(crate) fn run(args: &ExportArgs, out: &mut dyn Write) -> Result<u8, Failure>
     let ExportArgs { source, output } = args;
     refuse_inside(&source.dir, output)?;
     let old = inspect(&source.dir)?;
-    let mut meter = Meter::start("writing");
+    let mut meter = Meter::counting("writing", "jobs");
     let fs: Arc<dyn Fs> = Arc::new(RealFs);
     let now = Clock::start().now();
     let exported = export::write(&old, &fs, output, now.wall_ns, &mut |done, all| {

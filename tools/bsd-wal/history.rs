@@ -28,7 +28,7 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct HistoryArgs {
     #[command(flatten)]
-    source: Source,
+    pub(crate) source: Source,
     /// The id of the job
     job: u64,
     /// Print JSON Lines: an object for each record

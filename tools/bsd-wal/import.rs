@@ -14,13 +14,19 @@ use crate::human::{Meter, count};
 use crate::repair::refuse_inside;
 use crate::{EXIT_DAMAGED, EXIT_OK, Failure};
 
-const AFTER_HELP: &str = "\
+const AFTER_HELP: &str = concat!(
+    "\
 BEANSTALKD_DIR is only read. Kept are ids, tubes, states (a reserved job is ready), priorities,
 delays, times to run, ages, counters and the order of buried jobs; beanstalkd's log knows of no
-pauses. What is damaged is reported, and the rest imported: then the exit code is 1.
+pauses. What is damaged is reported, and the rest imported. Interrupted, the command can simply
+be run again.
 
-Example:
-  bsd-wal import /var/lib/beanstalkd/binlog --output bsd-data";
+Examples:
+  bsd-wal import binlogs --output bsd-data-imported
+
+",
+    exit_codes!()
+);
 
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
@@ -39,7 +45,7 @@ pub(crate) fn run(args: &ImportArgs, out: &mut dyn Write) -> Result<u8, Failure>
     let fs = Arc::new(RealFs);
     let mut meter = Meter::start("reading");
     let old = Binlogs::read(fs.clone(), dir, &mut |done, all| meter.show(done, all))?;
-    meter = Meter::start("writing");
+    meter = Meter::counting("writing", "jobs");
     let (now, size) = (Clock::start().now(), SEGMENT_SIZE_DEFAULT);
     let imported = import::write(&old, fs, output, size, now, &mut |done, all| {
         meter.show(done, all);

@@ -31,7 +31,7 @@ const PINNING_JOBS: usize = 8;
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct InfoArgs {
     #[command(flatten)]
-    source: Source,
+    pub(crate) source: Source,
     /// Print one JSON object
     #[arg(long)]
     json: bool,

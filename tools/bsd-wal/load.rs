@@ -92,11 +92,19 @@ impl LoadArgs {
     fn locate(&self, number: u64, wrong: LoadError) -> Failure {
         match wrong {
             LoadError::Open(error) => Failure::Open(error),
-            LoadError::Refused(why) => Failure::Refused(format!(
-                "line {number} of {}: {why}; nothing was loaded: mend the line and run the command \
-                 again",
-                self.file.display()
-            )),
+            LoadError::Refused(why) => {
+                let todo = match why.contains("--partial") {
+                    true => "",
+                    false => ": mend the line and run the command again",
+                };
+                let file = match self.file == Path::new("-") {
+                    true => "the standard input".to_owned(),
+                    false => self.file.display().to_string(),
+                };
+                Failure::Refused(format!(
+                    "line {number} of {file}: {why}; nothing was loaded{todo}"
+                ))
+            }
         }
     }
 }

@@ -10,7 +10,8 @@ macro_rules! exit_codes {
 Exit codes:
   0  the log is intact, the work is done; or help or version shown
   1  acknowledged data is damaged: it is reported, and the rest was done
-  2  nothing could be done: in use, not a log, cannot be read or written
+  2  nothing could be done: in use, not a log, cannot be read or written; or damaged, for
+     backup, restore and compact
   5  the command line is wrong
 
 A torn tail, which a crash leaves and nobody was told of, is not damage."
@@ -68,6 +69,7 @@ Examples:
   bsd-wal backup bsd-data --output bsd-backup
   bsd-wal restore bsd-backup --output bsd-data-restored
   bsd-wal compact bsd-data
+  bsd-wal import /var/lib/beanstalkd --output bsd-data
 
 ",
     exit_codes!()
@@ -164,8 +166,10 @@ fn main() -> ExitCode {
     if cli.quiet {
         human::be_quiet();
     }
+    // A log in use, and one that is written, are held open whole.
+    let _ = bsd::server::raise_descriptor_limit();
     let done = run(&cli.command, &mut out).and_then(|code| Ok(out.flush().map(|()| code)?));
-    ExitCode::from(done.unwrap_or_else(|failure| report(&failure)))
+    ExitCode::from(done.unwrap_or_else(|failure| report(&failure, cli.command.log())))
 }
 
 fn run(command: &Command, out: &mut dyn Write) -> Result<u8, Failure> {
@@ -186,7 +190,22 @@ fn run(command: &Command, out: &mut dyn Write) -> Result<u8, Failure> {
     }
 }
 
-fn report(failure: &Failure) -> u8 {
+impl Command {
+    /// The log that the command only reads.
+    fn log(&self) -> Option<&Path> {
+        match self {
+            Command::Verify(verify::VerifyArgs { source, .. })
+            | Command::Info(info::InfoArgs { source, .. })
+            | Command::Dump(dump::DumpArgs { source, .. })
+            | Command::History(history::HistoryArgs { source, .. })
+            | Command::Repair(repair::RepairArgs { source, .. })
+            | Command::Export(export::ExportArgs { source, .. }) => Some(&source.dir),
+            _ => None,
+        }
+    }
+}
+
+fn report(failure: &Failure, log: Option<&Path>) -> u8 {
     match failure {
         Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         Failure::Output(error) => eprintln!(
@@ -196,10 +215,15 @@ fn report(failure: &Failure) -> u8 {
         Failure::Refused(why) => eprintln!("bsd-wal: {why}"),
         Failure::Open(OpenError::InUse { dir, pid }) => {
             let by = pid.map_or("another process".to_owned(), |pid| format!("process {pid}"));
-            eprintln!(
-                "bsd-wal: {} is in use by {by}; stop it first",
-                dir.display()
-            );
+            let show = dir.display();
+            eprintln!("bsd-wal: {show} is in use by {by}; stop it first");
+            if log == Some(dir) {
+                eprintln!(
+                    "or leave it running: `bsd-wal verify {show} --live` checks the log, `bsd-wal \
+                     backup {show} --output NEW` copies it, and `bsd-wal restore NEW --output NEWER` \
+                     makes a directory of the copy for any other command"
+                );
+            }
         }
         Failure::Open(error @ OpenError::Io(_)) => eprintln!(
             "bsd-wal: {error}; check the path, who may read and write it, and the disk, and run the \

@@ -32,7 +32,7 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct RepairArgs {
     #[command(flatten)]
-    source: Source,
+    pub(crate) source: Source,
     /// The directory to be made; it must be empty or not exist
     #[arg(long, value_name = "NEW")]
     output: PathBuf,

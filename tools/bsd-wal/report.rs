@@ -5,7 +5,7 @@
 
 use std::ops::RangeInclusive;
 
-use bsd::storage::inspect::{Inspection, Leftover, Loss, SegmentReport, TornTail};
+use bsd::storage::inspect::{self, Inspection, Leftover, Loss, SegmentReport, TornTail};
 use bsd::storage::scan::End;
 use bsd::types::JobId;
 use serde::Serialize;
@@ -17,7 +17,7 @@ pub(crate) struct Damage {
     offset: Option<u64>,
     size: Option<u64>,
     what: String,
-    /// Jobs that the damaged bytes were about, the first few.
+    /// Jobs that the damaged bytes were about, as far as they say so.
     hit: Vec<u64>,
     missing: Vec<[u64; 2]>,
     perhaps_missing: Vec<[u64; 2]>,
@@ -103,6 +103,22 @@ impl From<&TornTail> for Torn {
     }
 }
 
+/// See [`inspect::Live`]: positions, as `dump --records` has them.
+#[derive(Serialize)]
+struct Live {
+    end: String,
+    durable: String,
+}
+
+impl From<inspect::Live> for Live {
+    fn from(live: inspect::Live) -> Live {
+        Live {
+            end: live.end.to_string(),
+            durable: live.durable.to_string(),
+        }
+    }
+}
+
 /// One file of the log.
 #[derive(Serialize)]
 pub(crate) struct Segment {
@@ -172,6 +188,8 @@ pub(crate) struct Verdict {
     intact: bool,
     /// Nobody else can have changed the log meanwhile.
     locked: bool,
+    /// How far a log in use was read; `null`: to its end.
+    live: Option<Live>,
     clean_stop: bool,
     jobs: usize,
     next_id: u64,
@@ -189,6 +207,7 @@ impl From<&Inspection> for Verdict {
             dir: inspection.dir.display().to_string(),
             intact: inspection.is_intact(),
             locked: inspection.is_locked,
+            live: inspection.live.map(Live::from),
             clean_stop: inspection.clean_stop,
             jobs: inspection.job_count(),
             next_id: inspection.next_id.0,

@@ -13,7 +13,21 @@ use crate::human::{Meter, Size, count, timestamp};
 use crate::repair::refuse_inside;
 use crate::{EXIT_OK, Failure};
 
+const AFTER_HELP: &str = concat!(
+    "\
+Every byte is checked. The new directory takes the place of the one that was backed up: it goes by the
+same identity, and files of the two must not be mixed. BACKUP is only read. Interrupted, the command
+can simply be run again.
+
+Examples:
+  bsd-wal restore bsd-backup --output bsd-data-restored
+
+",
+    exit_codes!()
+);
+
 #[derive(Args)]
+#[command(after_help = AFTER_HELP)]
 pub(crate) struct RestoreArgs {
     /// The directory that `bsd-wal backup` wrote
     backup: PathBuf,

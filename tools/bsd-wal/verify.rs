@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bsd::storage::RealFs;
 use bsd::storage::inspect::{Inspection, SegmentReport};
 use bsd::storage::scan::End;
+use bsd::types::Position;
 use clap::Args;
 
 use crate::human::{Look, Meter, Size, count};
@@ -30,7 +31,7 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
-    source: Source,
+    pub(crate) source: Source,
     /// Check a directory that a server is using: what is there at one instant, up to the last write
     #[arg(long)]
     live: bool,
@@ -151,15 +152,18 @@ fn print_other_files(inspection: &Inspection, out: &mut dyn Write) -> Result<(),
 fn print_verdict(inspection: &Inspection, look: Look, out: &mut dyn Write) -> Result<(), Failure> {
     let dir = inspection.dir.display();
     if let Some(live) = inspection.live {
-        let (end, durable) = (live.end, live.durable);
+        let place = |at: Position| format!("segment {} byte {}", at.segment(), at.offset());
+        let attested = match live.durable {
+            Position::ZERO => "it does not say yet what is on stable storage".to_owned(),
+            durable => format!(
+                "it says that all before {} is on stable storage",
+                place(durable)
+            ),
+        };
         writeln!(
             out,
-            "{dir}: read while in use, up to segment {} byte {}, of which the log itself attests all \
-             before segment {} byte {}; what was written since is not judged",
-            end.segment(),
-            end.offset(),
-            durable.segment(),
-            durable.offset(),
+            "{dir}: read while in use, up to {}; {attested}; what was written since is not judged",
+            place(live.end),
         )?;
     }
     let jobs = count(inspection.job_count() as u64, "job");

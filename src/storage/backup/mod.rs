@@ -117,13 +117,16 @@ pub fn back_up(
         .map(|held| backup.file(held))
         .collect();
     let mut done = backup.done;
-    let manifest = Manifest {
-        log: snapshot.log,
-        taken_wall_ns: now.wall_ns,
-        end: snapshot.end,
-        files: files?,
+    let publish = |files| {
+        let manifest = Manifest {
+            log: snapshot.log,
+            taken_wall_ns: now.wall_ns,
+            end: snapshot.end,
+            files,
+        };
+        target.publish(&manifest).map(|()| manifest)
     };
-    target.publish(&manifest)?;
+    let manifest = files.and_then(publish).inspect_err(|_| target.discard())?;
     done.removed_files = target.remove_all_but(&manifest)?;
     Ok(done)
 }
@@ -312,6 +315,14 @@ impl<'a> Target<'a> {
                 .map_err(|error| OpenError::io("sync", self.dir, &error))?;
         }
         Ok(removed)
+    }
+
+    /// Remove what is not whole. What cannot be removed the next backup removes; the error that ended
+    /// this one is the one to tell of.
+    fn discard(&self) {
+        for name in [INCOMING, MANIFEST_INCOMING] {
+            let _ = self.fs.remove_file(&self.dir.join(name));
+        }
     }
 
     fn remove(&self, name: &str) -> Result<(), OpenError> {

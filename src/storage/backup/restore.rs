@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::manifest::{BackupFile, Manifest};
 use super::{copy, lock, make_dir, read_manifest, refuse_strangers};
-use crate::storage::build;
+use crate::storage::build::{Beside, check, is_of_a_log};
 use crate::storage::error::OpenError;
 use crate::storage::fs::{DirLock, Fs, OpenMode};
 use crate::storage::inspect::Progress;
@@ -43,20 +43,18 @@ pub fn restore(
 ) -> Result<Restored, OpenError> {
     let _lock = lock_if_there(&**fs, backup)?;
     let manifest = check_names(&**fs, backup)?;
-    build::refuse_what_is_there(&**fs, dir)?;
-    let beside = build::beside(dir);
-    make_dir(&**fs, &beside)?;
-    build::clear(&**fs, &beside)?;
+    let beside = Beside::make(fs, dir, is_of_a_log)?;
+    make_dir(&**fs, &beside.path)?;
     let (mut passed, total) = (0, manifest.size());
     for file in &manifest.files {
         let mut so_far = |at| progress(passed + at, total);
-        restore_file(&**fs, backup, &beside, file, &mut so_far)?;
+        restore_file(&**fs, backup, &beside.path, file, &mut so_far)?;
         passed += file.size;
     }
-    fs.sync_dir(&beside)
-        .map_err(|error| OpenError::io("sync", &beside, &error))?;
-    build::check(fs, &beside)?;
-    build::publish(&**fs, &beside, dir)?;
+    fs.sync_dir(&beside.path)
+        .map_err(|error| OpenError::io("sync", &beside.path, &error))?;
+    check(fs, &beside.path)?;
+    beside.publish()?;
     Ok(Restored {
         files: manifest.files.len() as u64,
         bytes: total,

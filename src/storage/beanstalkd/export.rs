@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::format::{BODY_END, Job, State, encode_put, encode_update, encode_version, put_size};
 use super::read::Binlogs;
 use super::{binlog_name, parse_binlog_name};
-use crate::storage::build::{beside, publish, refuse_what_is_there};
+use crate::storage::build::Beside;
 use crate::storage::error::OpenError;
 use crate::storage::fs::{File, Fs, OpenMode, write_all_at};
 use crate::storage::inspect::{Inspection, JobRecord, Progress};
@@ -63,12 +63,10 @@ pub fn write(
     now_wall_ns: u64,
     progress: Progress<'_>,
 ) -> Result<Exported, OpenError> {
-    refuse_what_is_there(&**fs, dir)?;
-    let beside = beside(dir);
-    clear(&**fs, &beside)?;
+    let beside = Beside::make(fs, dir, |name| parse_binlog_name(name).is_some())?;
     let mut writer = Writer {
         old,
-        output: Output::new(&**fs, &beside),
+        output: Output::new(&**fs, &beside.path),
         exported: Exported::default(),
     };
     writer.write(progress)?;
@@ -79,31 +77,9 @@ pub fn write(
     } = writer;
     exported.files = output.finish()?;
     exported.pauses = pauses(old, now_wall_ns);
-    check(fs, &beside, &exported)?;
-    publish(&**fs, &beside, dir)?;
+    check(fs, &beside.path, &exported)?;
+    beside.publish()?;
     Ok(exported)
-}
-
-/// Make the directory that the files grow in, and remove what an interrupted export left there.
-fn clear(fs: &dyn Fs, beside: &Path) -> Result<(), OpenError> {
-    let io = |error| OpenError::io("clear", beside, &error);
-    fs.create_dir_all(beside).map_err(io)?;
-    let names = fs.read_dir(beside).map_err(io)?;
-    let is_ours = |name: &str| parse_binlog_name(name).is_some();
-    if let Some(other) = names.iter().find(|entry| !is_ours(&entry.name)) {
-        return Err(OpenError::Foreign {
-            path: beside.to_owned(),
-            what: format!(
-                "a directory of this name is needed, and there is one that holds {:?}; move it \
-                 elsewhere",
-                other.name
-            ),
-        });
-    }
-    names
-        .iter()
-        .try_for_each(|entry| fs.remove_file(&beside.join(&entry.name)))
-        .map_err(io)
 }
 
 /// Refuse to call whole what cannot be read back.

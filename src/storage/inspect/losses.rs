@@ -57,11 +57,26 @@ impl Loss {
             .map(|ids| ids.end() - ids.start() + 1)
             .sum()
     }
+
+    /// Whether it is said what became of a job.
+    fn names(&self, job: JobId) -> bool {
+        let mut missing = self.missing.iter().chain(&self.perhaps_missing);
+        missing.any(|ids| ids.contains(&job.0))
+            || self.older.contains(&job)
+            || self.again.contains(&job)
+    }
 }
 
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.damage)?;
+        // Of jobs that it costs something, that is said below.
+        let is_hit_only = |job: &&JobId| !self.names(**job);
+        let jobs = self.damage.jobs.iter().filter(is_hit_only).copied();
+        let damage = Damage {
+            jobs: jobs.collect(),
+            ..self.damage.clone()
+        };
+        write!(f, "{damage}")?;
         let missing = self.missing.iter().map(show_range).collect::<Vec<_>>();
         let list = |jobs: &[JobId]| jobs.iter().map(JobId::to_string).collect::<Vec<_>>();
         write_jobs(
@@ -330,6 +345,11 @@ impl Losses {
                 }
                 (JobEvent::Delete, Some(_)) => loss.again.push(job),
                 _ => {}
+            }
+            // A damaged record may claim to be about a job that never was.
+            let is_job = index.get(job).is_some() || loss.names(job);
+            if is_job && !loss.damage.jobs.contains(&job) {
+                loss.damage.jobs.push(job);
             }
         }
         if is_sparse && is_known && !loss.missing.is_empty() {

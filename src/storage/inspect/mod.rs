@@ -138,7 +138,7 @@ impl Inspection {
     ) -> Result<Inspection, OpenError> {
         let Some(snapshot) = Snapshot::take(&*fs, dir)? else {
             // Damaged, or no log: it is read as it is, and what is wrong with it is told.
-            return Inspection::read_source(&Source::new(fs), dir, progress);
+            return Inspection::read_source(&Source::changing(fs), dir, progress);
         };
         let (end, durable) = (snapshot.end, snapshot.durable);
         let source = Source::new(Arc::new(snapshot));

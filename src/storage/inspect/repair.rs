@@ -22,6 +22,8 @@ use crate::types::{JobId, Now, Place};
 
 /// The largest file of the new log, bytes, unless a job needs a larger one.
 const SEGMENT_SIZE_MAX: u32 = 64 << 20;
+/// The new log has about so many files at most, unless that makes them larger than the largest.
+const FILES_MAX: u64 = 256;
 /// Where a file is missing or cut, as many ids are left out as it can have held.
 const IDS_A_LOST_FILE: u64 = (2 << 30) / PUT_SIZE_MIN;
 
@@ -151,16 +153,16 @@ impl Writer<'_> {
     }
 }
 
-/// Files are about as large as those of the old log.
+/// Files are about as large as those of the old log, or larger: who writes a log has all of them open.
 fn segment_size(old: &Inspection) -> u32 {
-    let largest = old
-        .segments
-        .iter()
-        .map(|segment| segment.size)
+    let sizes = old.segments.iter().map(|segment| segment.size);
+    let size = sizes
+        .clone()
         .max()
-        .unwrap_or(0);
-    let largest = u32::try_from(largest).unwrap_or(u32::MAX);
-    largest.clamp(SEGMENT_SIZE_MIN, SEGMENT_SIZE_MAX)
+        .unwrap_or(0)
+        .max(sizes.sum::<u64>() / FILES_MAX);
+    let size = u32::try_from(size).unwrap_or(u32::MAX);
+    size.clamp(SEGMENT_SIZE_MIN, SEGMENT_SIZE_MAX)
 }
 
 /// The first id that the old log can never have given out. Where puts behind the last one that is

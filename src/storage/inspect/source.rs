@@ -4,11 +4,13 @@
 //! opened in, it is opened for reading. Bytes that the disk refuses read as zeros, which no
 //! checksum takes for a record, and are remembered: so the reader that serves a start also reads
 //! past a bad sector, and the caller asks afterwards which bytes were made up.
+//!
+//! Of a directory that nobody else changes few files are open at a time, however many there are.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::storage::error::OpenError;
@@ -17,6 +19,8 @@ use crate::storage::lock::LOCK_NAME;
 
 /// Disks refuse bytes in units of at least this many.
 const BLOCK: u64 = 4096;
+/// So many files are open at a time: a log may have more than a process may open.
+const OPEN_MAX: usize = 64;
 
 /// Bytes of one file that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,27 +30,62 @@ pub(super) struct Hole {
     pub(super) cause: String,
 }
 
-/// The holes of all files, by name.
-type Holes = Arc<Mutex<BTreeMap<String, Vec<Hole>>>>;
+/// What the files of a directory share.
+#[derive(Debug, Default)]
+struct Shared {
+    /// By the name of the file.
+    holes: BTreeMap<String, Vec<Hole>>,
+    /// The files that are open, the one that was read last at the end.
+    open: Vec<(PathBuf, Arc<dyn File>)>,
+}
 
 /// The directory's file system, for reading only.
 #[derive(Debug, Clone)]
 pub(super) struct Source {
     fs: Arc<dyn Fs>,
-    holes: Holes,
+    /// Files may be removed meanwhile: they stay open once they are.
+    is_changing: bool,
+    shared: Arc<Mutex<Shared>>,
 }
 
 impl Source {
+    /// Of a directory that nobody else changes.
     pub(super) fn new(fs: Arc<dyn Fs>) -> Source {
         Source {
             fs,
-            holes: Holes::default(),
+            is_changing: false,
+            shared: Arc::default(),
+        }
+    }
+
+    /// Of one that a server may be using.
+    pub(super) fn changing(fs: Arc<dyn Fs>) -> Source {
+        Source {
+            is_changing: true,
+            ..Source::new(fs)
         }
     }
 
     /// The bytes of a file that could not be read so far, in order.
     pub(super) fn holes(&self, file: &str) -> Vec<Hole> {
-        lock(&self.holes).get(file).cloned().unwrap_or_default()
+        let shared = lock(&self.shared);
+        shared.holes.get(file).cloned().unwrap_or_default()
+    }
+
+    /// The file at `path`, open.
+    fn open_again(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let mut shared = lock(&self.shared);
+        let open = &mut shared.open;
+        let known = open.iter().rposition(|(other, _)| other == path);
+        let (path, file) = match known {
+            Some(index) => open.remove(index),
+            None => (path.to_owned(), self.fs.open(path, OpenMode::Read)?),
+        };
+        if open.len() == OPEN_MAX {
+            open.remove(0);
+        }
+        open.push((path, file.clone()));
+        Ok(file)
     }
 
     /// Take the directory, where that is possible without writing to it. `Ok(None)`: nobody can
@@ -72,8 +111,8 @@ impl Source {
     }
 }
 
-fn lock(holes: &Holes) -> MutexGuard<'_, BTreeMap<String, Vec<Hole>>> {
-    holes.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn refused() -> io::Error {
@@ -90,16 +129,20 @@ impl Fs for Source {
     }
 
     fn open(&self, path: &Path, _: OpenMode) -> io::Result<Arc<dyn File>> {
-        let file = self.fs.open(path, OpenMode::Read)?;
+        let kept = match self.is_changing {
+            true => Some(self.fs.open(path, OpenMode::Read)?),
+            false => self.open_again(path).map(|_| None)?,
+        };
         let name = path
             .file_name()
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
         Ok(Arc::new(SourceFile {
-            file,
+            source: self.clone(),
+            path: path.to_owned(),
             name,
-            holes: self.holes.clone(),
+            kept,
         }))
     }
 
@@ -108,6 +151,10 @@ impl Fs for Source {
     }
 
     fn remove_file(&self, _: &Path) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn remove_dir(&self, _: &Path) -> io::Result<()> {
         Err(refused())
     }
 
@@ -123,16 +170,26 @@ impl Fs for Source {
 /// A file of which every byte can be read: zeros where the disk gives none.
 #[derive(Debug)]
 struct SourceFile {
-    file: Arc<dyn File>,
+    source: Source,
+    path: PathBuf,
     name: String,
-    holes: Holes,
+    /// It itself, where it stays open.
+    kept: Option<Arc<dyn File>>,
 }
 
 impl SourceFile {
+    fn file(&self) -> io::Result<Arc<dyn File>> {
+        match &self.kept {
+            Some(file) => Ok(file.clone()),
+            None => self.source.open_again(&self.path),
+        }
+    }
+
     /// The known hole that `offset` lies in, or where the next one begins.
     fn known(&self, offset: u64) -> (Option<u64>, u64) {
-        let holes = lock(&self.holes);
-        let holes = holes.get(&self.name).map_or(&[][..], Vec::as_slice);
+        let shared = lock(&self.source.shared);
+        let holes = shared.holes.get(&self.name);
+        let holes = holes.map_or(&[][..], Vec::as_slice);
         let inside = holes.iter().find(|hole| hole.bytes.contains(&offset));
         let next = holes
             .iter()
@@ -143,9 +200,9 @@ impl SourceFile {
 
     /// The disk refused bytes of the block at `offset`: it is a hole from there on.
     fn remember(&self, offset: u64, error: &io::Error) -> io::Result<u64> {
-        let end = ((offset / BLOCK + 1) * BLOCK).min(self.file.size()?.max(offset + 1));
-        let mut holes = lock(&self.holes);
-        let holes = holes.entry(self.name.clone()).or_default();
+        let end = ((offset / BLOCK + 1) * BLOCK).min(self.size()?.max(offset + 1));
+        let mut shared = lock(&self.source.shared);
+        let holes = shared.holes.entry(self.name.clone()).or_default();
         match holes.iter_mut().find(|hole| hole.bytes.end == offset) {
             Some(hole) => hole.bytes.end = end,
             None => holes.push(Hole {
@@ -160,7 +217,7 @@ impl SourceFile {
 
 impl File for SourceFile {
     fn size(&self) -> io::Result<u64> {
-        self.file.size()
+        self.file()?.size()
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -168,12 +225,13 @@ impl File for SourceFile {
         if let Some(end) = hole {
             return Ok(zeros(buf, end - offset));
         }
+        let file = self.file()?;
         // What is refused is halved until a block is left: a disk takes seconds for each refusal.
         let mut len = buf
             .len()
             .min(usize::try_from(next - offset).unwrap_or(usize::MAX));
         loop {
-            match self.file.read_at(&mut buf[..len], offset) {
+            match file.read_at(&mut buf[..len], offset) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if len as u64 <= BLOCK - offset % BLOCK => {
                     let end = self.remember(offset, &error)?;
@@ -251,6 +309,28 @@ mod tests {
             1,
             "only the opening reached the disk"
         );
+    }
+
+    #[test]
+    fn few_files_are_open_however_many_there_are() {
+        let disk = SimFs::new(1);
+        let names: Vec<String> = (0..300).map(|number| format!("/d/{number}")).collect();
+        for name in &names {
+            disk.write(name, name.as_bytes()).unwrap();
+        }
+        for (source, open_max) in [
+            (Source::new(Arc::new(disk.clone())), OPEN_MAX),
+            (Source::changing(Arc::new(disk.clone())), names.len()),
+        ] {
+            let open = |name: &String| source.open(Path::new(name), OpenMode::Read).unwrap();
+            let files: Vec<_> = names.iter().map(open).collect();
+            for (file, name) in files.iter().zip(&names).rev() {
+                let mut bytes = vec![0; name.len()];
+                read_exact_at(&**file, &mut bytes, 0).unwrap();
+                assert_eq!(bytes, name.as_bytes());
+            }
+            assert_eq!(disk.open_files(), open_max);
+        }
     }
 
     #[test]

@@ -259,6 +259,20 @@ impl Disk {
         Ok(())
     }
 
+    pub(super) fn remove_dir(&mut self, path: &Path) -> io::Result<()> {
+        let inode = self.lookup_dir(path)?;
+        if self
+            .dirs
+            .get(&inode)
+            .is_some_and(|dir| !dir.visible.is_empty())
+        {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        let entry = self.split(path)?;
+        self.rename_entry(inode, Some(entry), None);
+        Ok(())
+    }
+
     fn rename_entry(&mut self, inode: InodeId, gone: Option<Entry>, come: Option<Entry>) {
         let change = NameChange {
             sequence: self.next(),

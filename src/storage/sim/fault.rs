@@ -17,7 +17,7 @@ pub enum OpKind {
     Create,
     /// `rename`.
     Rename,
-    /// `remove_file`.
+    /// `remove_file`, `remove_dir`.
     Remove,
     /// `sync_dir`.
     SyncDir,

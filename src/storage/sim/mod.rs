@@ -178,6 +178,18 @@ impl SimFs {
         self.state().disk.used()
     }
 
+    /// How many handles of files there are.
+    #[must_use]
+    pub fn open_files(&self) -> usize {
+        let state = self.state();
+        state
+            .disk
+            .files
+            .values()
+            .map(|file| file.handles as usize)
+            .sum()
+    }
+
     /// The time that syncs of files and directories have taken, on a clock that only counts.
     #[must_use]
     pub fn time_in_sync(&self) -> Duration {
@@ -515,6 +527,10 @@ impl Fs for SimFs {
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         self.operate(OpKind::Remove, path, |state| state.disk.remove(path))
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        self.operate(OpKind::Remove, dir, |state| state.disk.remove_dir(dir))
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {

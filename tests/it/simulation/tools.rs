@@ -201,6 +201,10 @@ impl Fs for Shared {
         meanwhile();
         self.0.remove_file(path)
     }
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        meanwhile();
+        self.0.remove_dir(dir)
+    }
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         meanwhile();
         self.0.sync_dir(dir)

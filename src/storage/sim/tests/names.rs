@@ -171,3 +171,21 @@ fn a_file_created_and_moved_has_one_name_whichever_directory_is_synced_first() {
     assert_eq!(image.names("/two").unwrap(), ["a"]);
     assert!(image.names("/one").unwrap().is_empty());
 }
+
+#[test]
+fn only_an_empty_directory_can_be_removed_and_it_may_be_back_until_its_parent_is_synced() {
+    let (fs, _file) = disk_with(b"a");
+    fs.create_dir_all(path("/d")).unwrap();
+    fs.write("/d/f", b"f").unwrap();
+    fs.sync_dir(path("/")).unwrap();
+    assert!(fs.remove_dir(path("/d")).is_err());
+    fs.remove_file(path("/d/f")).unwrap();
+    fs.sync_dir(path("/d")).unwrap();
+    fs.remove_dir(path("/d")).unwrap();
+    assert_eq!(fs.names("/").unwrap(), ["a"]);
+    let lost = fs.crash_image(Crash::DropUnsynced);
+    assert_eq!(lost.names("/").unwrap(), ["a", "d"]);
+    fs.sync_dir(path("/")).unwrap();
+    let kept = fs.crash_image(Crash::DropUnsynced);
+    assert_eq!(kept.names("/").unwrap(), ["a"]);
+}
