@@ -7,9 +7,9 @@
 use super::commands::Logged;
 use super::{Engine, ReplySink};
 use crate::protocol::Reply;
-use crate::queue::TubeRef;
-use crate::storage::{AppendError, KICKS_MAX, KickUnderWay, Log, Purpose, StoreError};
-use crate::types::{ClientId, JobState, Now};
+use crate::queue::{Queue, TubeRef};
+use crate::storage::{AppendError, KICKS_MAX, KickUnderWay, Kicked, Log, Purpose, StoreError};
+use crate::types::{ClientId, JobId, JobState, Now, Time};
 
 /// So many jobs are kicked before others get their turn.
 const KICKS_A_SLICE: u32 = 256;
@@ -108,6 +108,7 @@ impl Engine {
         for kick in &under_way {
             let KickUnderWay { tube, left, .. } = kick;
             tracing::info!("finishing a kick that was interrupted: {left} more jobs of {tube:?}");
+            self.let_fall_due(now.to_mono(kick.due_wall_ns));
             let kick = self.resumed(kick);
             self.kicks.push_back(kick);
         }
@@ -115,6 +116,12 @@ impl Engine {
             self.commit(now)?;
         }
         self.commit(now)
+    }
+
+    /// What was due when the kick was logged had become ready, of which the log says nothing.
+    fn let_fall_due(&mut self, at: Time) {
+        // Nobody waits yet, so nobody is to be told anything.
+        while self.queue.tick(at, usize::MAX, &mut Vec::new()) {}
     }
 
     fn resumed(&mut self, kick: &KickUnderWay) -> Kick {
@@ -184,7 +191,7 @@ impl Engine {
             _ => self.queue.first_delayed(tube),
         };
         let Some(id) = next else { return Ok(false) };
-        if !self.announce(tube, part, run, now)? {
+        if !self.announce(tube, part, run, id, now)? {
             return Ok(false);
         }
         let Some(change) = self.queue.decide_kick(id) else {
@@ -194,12 +201,14 @@ impl Engine {
         Ok(matches!(logged, Logged::Done))
     }
 
-    /// Have the log know that the next update is the kick's. One of a single job needs no word.
+    /// Have the log know that the next update, of job `first`, is the kick's. One of a single job
+    /// needs no word.
     fn announce(
         &mut self,
         tube: &TubeRef,
         part: &mut Part,
         run: u32,
+        first: JobId,
         now: Now,
     ) -> Result<bool, StoreError> {
         let (Some(log), queue) = (self.store.log(), &self.queue) else {
@@ -209,7 +218,11 @@ impl Engine {
         if is_known || (part.number.is_none() && part.left == 1) {
             return Ok(true);
         }
-        let kick = (queue.pinned_name(tube), part.state);
+        let kick = Kicked {
+            tube: queue.pinned_name(tube),
+            state: part.state,
+            due_wall_ns: due_before(queue, first, now),
+        };
         match log.announce_kick(part.number, kick, part.left, run, now.wall_ns) {
             Ok(number) => part.number = Some(number),
             Err(AppendError::Full) => return Ok(false),
@@ -223,7 +236,11 @@ impl Engine {
         let (Some(log), queue) = (self.store.log(), &self.queue) else {
             return Ok(());
         };
-        let kick = (queue.pinned_name(tube), part.state);
+        let kick = Kicked {
+            tube: queue.pinned_name(tube),
+            state: part.state,
+            due_wall_ns: 0,
+        };
         match part.number {
             None => Ok(()),
             Some(number) => match log.announce_kick(Some(number), kick, 0, 0, now.wall_ns) {
@@ -237,6 +254,15 @@ impl Engine {
             },
         }
     }
+}
+
+/// The wall time up to which delayed jobs have become ready when `first` is the first that has not:
+/// it may be overdue itself, by less than a turn of the loop. 0 if that one is not delayed.
+fn due_before(queue: &Queue, first: JobId, now: Now) -> u64 {
+    let deadline = queue.job(first).and_then(|job| job.deadline);
+    deadline.map_or(0, |deadline| {
+        now.wall_ns.min(now.to_wall(deadline).saturating_sub(1))
+    })
 }
 
 /// Nobody is connected, so nobody is told anything.

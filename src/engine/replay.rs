@@ -75,7 +75,7 @@ impl Replayer<'_> {
     }
 
     /// The change that a record stands for. A deadline is at most its delay away, however the
-    /// clock has jumped meanwhile: remaining = clamp(deadline − now, 0, delay).
+    /// clock has jumped meanwhile.
     fn change<'a>(&self, record: &Record<'a>) -> Option<Change<'a>> {
         let now = self.now.mono;
         match *record {
@@ -146,13 +146,18 @@ impl Replayer<'_> {
         }
     }
 
+    /// What is overdue stays in the order in which it fell due: a kick that a crash interrupted
+    /// takes the jobs that it would have taken.
     fn clamp(&self, wall_ns: u64, seconds: u32) -> Time {
         if planted(Bug::DeadlineUnclamped) {
             return self.now.to_mono(wall_ns);
         }
-        let now = self.now.mono;
-        let latest = Time(now.0.saturating_add(i64::from(seconds) * SECOND_NS));
-        self.now.to_mono(wall_ns).clamp(now, latest)
+        let latest = self
+            .now
+            .mono
+            .0
+            .saturating_add(i64::from(seconds) * SECOND_NS);
+        self.now.to_mono(wall_ns).min(Time(latest))
     }
 }
 

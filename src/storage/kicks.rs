@@ -23,9 +23,23 @@ pub struct KickUnderWay {
     pub tube: String,
     /// Which of its jobs are kicked: delayed or buried ones.
     pub state: JobState,
+    /// Delayed jobs that were due at this wall time, in nanoseconds since 1970, are not among them:
+    /// nothing in the log says that they have become ready.
+    pub due_wall_ns: u64,
     /// How many jobs it has still to kick.
     pub left: u32,
     run: u32,
+}
+
+/// What is kicked.
+#[derive(Debug, Clone, Copy)]
+pub struct Kicked<'a> {
+    /// The name of the tube.
+    pub tube: &'a str,
+    /// Which of its jobs: delayed or buried ones.
+    pub state: JobState,
+    /// Delayed jobs that were due at this wall time, in nanoseconds since 1970, are not kicked.
+    pub due_wall_ns: u64,
 }
 
 /// The kicks that are under way, in the order in which they were begun.
@@ -48,11 +62,13 @@ impl Kicks {
                 state,
                 left,
                 run,
+                due_wall_ns,
             } => {
                 let kick = KickUnderWay {
                     number,
                     tube: tube.to_owned(),
                     state,
+                    due_wall_ns,
                     left,
                     run,
                 };
@@ -124,6 +140,7 @@ impl KickUnderWay {
             state: self.state,
             left: self.left,
             run: self.run,
+            due_wall_ns: self.due_wall_ns,
         }
     }
 
@@ -146,7 +163,7 @@ impl Log {
     pub fn announce_kick(
         &mut self,
         number: Option<u32>,
-        (tube, state): (&str, JobState),
+        what: Kicked<'_>,
         left: u32,
         run: u32,
         wall_ns: u64,
@@ -154,10 +171,11 @@ impl Log {
         let number = number.unwrap_or_else(|| self.kicks.free_number());
         let record = Record::Kick {
             number,
-            tube,
-            state,
+            tube: what.tube,
+            state: what.state,
             left,
             run,
+            due_wall_ns: what.due_wall_ns,
         };
         let purpose = match left {
             0 => Purpose::Delete,
@@ -175,7 +193,11 @@ impl Log {
         let Some(kick) = self.kicks.running().cloned() else {
             return Ok(());
         };
-        let what = (kick.tube.as_str(), kick.state);
+        let what = Kicked {
+            tube: &kick.tube,
+            state: kick.state,
+            due_wall_ns: kick.due_wall_ns,
+        };
         self.announce_kick(Some(kick.number), what, kick.left, 0, wall_ns)?;
         Ok(())
     }
@@ -206,6 +228,7 @@ mod tests {
             state: JobState::Buried,
             left,
             run,
+            due_wall_ns: 0,
         }
     }
 

@@ -61,7 +61,7 @@ mod zeros;
 pub use compact::{Index, Subject};
 pub use error::{OpenError, StoreError};
 pub use fs::RealFs;
-pub use kicks::{KICKS_MAX, KickUnderWay};
+pub use kicks::{KICKS_MAX, KickUnderWay, Kicked};
 pub use log::{AppendError, BodyError, Log, LogOptions, Purpose};
 pub use recover::{Progress, Recovery, Replay};
 pub use sim::SimFs;

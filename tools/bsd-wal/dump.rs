@@ -378,6 +378,7 @@ fn describe(record: &Record<'_>) -> String {
             state,
             left,
             run,
+            ..
         } => format!(
             "kick {number} of {} jobs of {tube} has {left} to go, {run} of them next",
             state.word()

@@ -417,6 +417,7 @@ enum What<'a> {
         state: &'static str,
         left: u32,
         run: u32,
+        due: Option<String>,
     },
     Manifest {
         next_id: u64,
@@ -511,12 +512,14 @@ impl<'a> From<&Record<'a>> for What<'a> {
                 state,
                 left,
                 run,
+                due_wall_ns,
             } => What::Kick {
                 number,
                 tube,
                 state: state.word(),
                 left,
                 run,
+                due: time(due_wall_ns),
             },
             Record::Manifest { next_id, entries } => What::Manifest {
                 next_id: next_id.0,

@@ -210,6 +210,7 @@ layout! {
         LEFT @ 12 + 4: "how many jobs it has still to kick; 0: it is over",
         RUN @ 16 + 4: "how many of the updates that follow next belong to it",
         STATE @ 20 + 4: "what it kicks: 1 delayed jobs, 2 buried ones",
+        DUE @ 24 + 8: "wall time, ns since 1970: delayed jobs that were due by then are not kicked",
     }
 }
 

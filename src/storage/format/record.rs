@@ -134,6 +134,7 @@ pub enum Record<'a> {
         state: JobState,
         left: u32,
         run: u32,
+        due_wall_ns: u64,
     },
     /// All other files of the log.
     Manifest {
@@ -277,6 +278,7 @@ impl<'a> Record<'a> {
                 state,
                 left,
                 run,
+                due_wall_ns,
             } => {
                 let bytes = grow(out, kick::SIZE);
                 bytes[kick::KIND] = KIND_KICK;
@@ -285,6 +287,7 @@ impl<'a> Record<'a> {
                 set_u32(bytes, kick::LEFT, left);
                 set_u32(bytes, kick::RUN, run);
                 set_u32(bytes, kick::STATE, state_to_byte(state).into());
+                set_u64(bytes, kick::DUE, due_wall_ns);
                 out.extend_from_slice(tube.as_bytes());
             }
             Record::Manifest { next_id, entries } => {
@@ -354,6 +357,7 @@ impl<'a> Record<'a> {
                 },
                 left: u32_at(bytes, kick::LEFT),
                 run: u32_at(bytes, kick::RUN),
+                due_wall_ns: u64_at(bytes, kick::DUE),
             }),
             KIND_MANIFEST => Some(Record::Manifest {
                 next_id: JobId(u64_at(bytes, manifest::NEXT_ID)),

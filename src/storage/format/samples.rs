@@ -92,6 +92,7 @@ pub(in crate::storage) fn one_of_each() -> Vec<Record<'static>> {
             state: JobState::Buried,
             left: 1000,
             run: 256,
+            due_wall_ns: 0,
         },
         Record::Switch {
             removed: Entries::List(&MANIFEST),
@@ -229,6 +230,7 @@ impl Parts {
                 state: [JobState::Delayed, JobState::Buried][random.below(2)],
                 left: random.number() as u32,
                 run: random.number() as u32,
+                due_wall_ns: random.number(),
             },
             5 => Record::Manifest {
                 next_id: JobId(random.number()),

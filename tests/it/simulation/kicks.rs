@@ -6,7 +6,7 @@ use bsd::engine::{Engine, Options, ReplySink};
 use bsd::protocol::{Command, Reply, Request};
 use bsd::storage::sim::Crash;
 use bsd::storage::{SimFs, StoreError, SyncPolicy};
-use bsd::types::{ClientId, Position};
+use bsd::types::{ClientId, JobId, Now, Position};
 
 use super::driver::{after_restart, beginning, options};
 
@@ -161,4 +161,95 @@ fn a_crash_while_a_kick_is_finished_changes_nothing() {
             }
         }
     }
+}
+
+/// Seconds after the beginning, on both clocks.
+fn after_seconds(seconds: u32) -> Now {
+    let begun = beginning();
+    Now {
+        mono: begun.mono.plus_seconds(seconds),
+        wall_ns: begun.wall_ns + u64::from(seconds) * 1_000_000_000,
+    }
+}
+
+/// Jobs that fall due after a second, the first half by their put, the others by a release.
+const DUE_SOON: u64 = 20;
+/// All jobs have ids up to this one.
+const LAST_JOB: u64 = 700;
+/// More than are kicked in one turn.
+const KICKED: u64 = 500;
+
+/// A kick of delayed jobs, when some have become ready by themselves; up to a crash.
+fn kick_when_some_were_due(fs: &SimFs) -> Result<(), StoreError> {
+    let Ok(mut engine) = Engine::open(&small(fs), beginning()) else {
+        return Ok(());
+    };
+    let client = engine.connect();
+    let mut last = Last::default();
+    let mut ask = |engine: &mut Engine, command: Command<'_>, now: Now| {
+        engine.run(client, Request::Command(command), now, &mut last);
+        engine.tick(now, &mut last)?;
+        engine.commit(now)
+    };
+    for job in 1..=LAST_JOB {
+        let delay = match job {
+            1..=10 => 1,
+            11..=20 => 0,
+            _ => 1000,
+        };
+        let put = Command::Put {
+            pri: 1,
+            delay,
+            ttr: 60,
+            body: b"x",
+        };
+        ask(&mut engine, put, beginning())?;
+        if delay == 0 {
+            let id = JobId(job);
+            ask(&mut engine, Command::ReserveJob(id), beginning())?;
+            let (pri, delay) = (1, 1);
+            ask(
+                &mut engine,
+                Command::Release { id, pri, delay },
+                beginning(),
+            )?;
+        }
+    }
+    engine.tick(after_seconds(5), &mut Last::default())?;
+    let bound = KICKED as u32;
+    ask(&mut engine, Command::Kick { bound }, after_seconds(5))?;
+    for _ in 0..3 {
+        engine.tick(after_seconds(5), &mut Last::default())?;
+        engine.commit(after_seconds(5))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_kick_that_is_finished_after_a_crash_takes_no_job_that_had_fallen_due_before() {
+    let mut whole = 0;
+    // Behind all that is put.
+    for operation in 2 * LAST_JOB.. {
+        let fs = SimFs::new(operation);
+        fs.crash_at(operation);
+        let _ = kick_when_some_were_due(&fs);
+        if !fs.is_crashed() {
+            break;
+        }
+        for how in ways(operation) {
+            println!("operation {operation}, {how:?}");
+            let now = after_restart(after_seconds(5));
+            let engine = Engine::open(&small(&fs.crash_image(how)), now).expect("it starts");
+            let kicked: Vec<u64> = (1..=LAST_JOB)
+                .filter(|id| {
+                    let job = engine.queue().job(JobId(*id));
+                    job.is_some_and(|job| job.counters.kicks > 0)
+                })
+                .collect();
+            let expected: Vec<u64> = (DUE_SOON + 1..=DUE_SOON + KICKED).collect();
+            assert!(kicked.is_empty() || kicked == expected, "{kicked:?}");
+            whole += usize::from(!kicked.is_empty());
+        }
+    }
+    assert!(whole > 3, "{whole}");
 }
