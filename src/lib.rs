@@ -33,6 +33,9 @@
 //! * After the first failed write or sync nothing is acknowledged any more.
 //! * No file is removed that the log's own list of files does not make superfluous.
 
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod check;
 pub mod clock;
 #[cfg(feature = "server")]
 pub mod config;

@@ -33,7 +33,7 @@ pub fn any_bytes(data: &[u8]) {
     for limits in LIMITS {
         let model = Model::of(data, limits);
         for size in PIECE_SIZES {
-            let case = || format!("{limits:?}, pieces of {size}: {:?}", data.escape_ascii());
+            let case = || format!("{limits:?}, pieces of {size}: {}", data.escape_ascii());
             let mut feed = Feed::new(limits);
             for piece in data.chunks(size) {
                 feed.piece(piece);
@@ -78,7 +78,7 @@ impl Feed {
         }
         assert!(
             input.is_empty(),
-            "bytes left behind: {:?}",
+            "bytes left behind: {}",
             input.escape_ascii()
         );
         assert!(
@@ -193,20 +193,6 @@ mod tests {
             let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
             (mixed ^ (mixed >> 31)) as usize % bound
         }
-    }
-
-    #[test]
-    fn every_seed_of_the_fuzzer_holds() {
-        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/protocol");
-        let mut seeds = 0;
-        for entry in std::fs::read_dir(corpus).unwrap() {
-            let path = entry.unwrap().path();
-            println!("seed {}", path.display());
-            #[allow(clippy::disallowed_methods)] // a test's own data, no file of the server's
-            any_bytes(&std::fs::read(path).unwrap());
-            seeds += 1;
-        }
-        assert!(seeds >= 10, "only {seeds} seeds");
     }
 
     #[test]

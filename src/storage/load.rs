@@ -160,7 +160,8 @@ impl Load {
 
     fn refuse(&self, job: &JobRecord) -> Option<LoadError> {
         let JobRecord { id, tube, body, .. } = job;
-        let why = if id.0 == 0 || id.0 == u64::MAX {
+        // One more must be left for the next job.
+        let why = if id.0 == 0 || id.0 >= u64::MAX - 1 {
             format!("no job can have the id {id}")
         } else if *id <= self.last {
             format!(
@@ -400,7 +401,9 @@ mod tests {
         assert!(refused(load.job(&job(5), None)).contains("in the order of their ids"));
         assert!(refused(load.job(&job(4), None)).contains("job 4 comes after job 5"));
         assert!(refused(load.job(&job(0), None)).contains("the id 0"));
-        assert!(refused(load.job(&job(u64::MAX), None)).contains("no job can have"));
+        for greatest in [u64::MAX - 1, u64::MAX] {
+            assert!(refused(load.job(&job(greatest), None)).contains("no job can have"));
+        }
         let tube = JobRecord {
             tube: "a b".to_owned(),
             ..job(6)

@@ -21,6 +21,8 @@ pub(super) const VERSION_SIZE: u64 = 4;
 pub(super) const BODY_END: [u8; 2] = *b"\r\n";
 /// Bytes of the record of a put, at least.
 pub(super) const PUT_SIZE_MIN: u64 = 4 + 1 + 80 + BODY_END.len() as u64;
+/// Ids from here on leave none for the next job.
+pub(super) const ID_END: u64 = u64::MAX - 1;
 /// Bytes of a record before its body, at most.
 pub(super) const HEAD_SIZE_MAX: usize = 8 + TUBE_NAME_MAX + 80;
 
@@ -116,7 +118,8 @@ impl Version {
         let created = u64_at(bytes, job::CREATED);
         Ok(Job {
             id: match id {
-                0 | u64::MAX => return Err("no job has such an id"),
+                // One more must be left for the next job.
+                0 | ID_END.. => return Err("no job has such an id"),
                 id => JobId(id),
             },
             pri: u32_at(bytes, job::PRI),
@@ -358,9 +361,10 @@ mod tests {
     fn what_beanstalkd_never_writes_is_no_job() {
         let mut sound = Vec::new();
         job().encode(&mut sound);
-        let cases: [(usize, &[u8]); 10] = [
+        let cases: [(usize, &[u8]); 11] = [
             (job::ID, &[0; 8]),
             (job::ID, &[255; 8]),
+            (job::ID, &[254, 255, 255, 255, 255, 255, 255, 255]),
             (job::DELAY, &[1]),
             (job::TTR, &[0; 8]),
             (job::TTR, &[255; 8]),

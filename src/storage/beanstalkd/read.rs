@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::format::{PUT_SIZE_MIN, State, VERSION_SIZE, Version};
+use super::format::{ID_END, PUT_SIZE_MIN, State, VERSION_SIZE, Version};
 use super::jobs::{Jobs, Known, Taken};
 use super::walk::{Record, Sink, Walked, walk};
 use super::{binlog_name, parse_binlog_name};
@@ -114,7 +114,12 @@ impl Binlogs {
         Ok(Binlogs {
             dir: dir.to_owned(),
             files,
-            next_id: JobId(jobs.next_id().0.saturating_add(lost_ids(&damages))),
+            next_id: JobId(
+                jobs.next_id()
+                    .0
+                    .saturating_add(lost_ids(&damages))
+                    .min(ID_END),
+            ),
             damages,
             notes,
             is_locked: true,

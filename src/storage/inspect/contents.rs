@@ -94,6 +94,7 @@ impl Contents {
         }
         // That its first frame cannot be read is seen again when the file is walked.
         list_damages.retain(|damage| damage.range.is_none());
+        let has_list = listed.is_some();
         let (wanted, attested, next_id) = match listed {
             Some(newest) => {
                 let entries = newest
@@ -126,10 +127,14 @@ impl Contents {
             reserved: 0,
         });
         contents.leftovers.extend(unlisted);
-        // What the log does not need is not damage, whatever it is.
-        contents
-            .strangers
-            .extend(damages.into_iter().map(|damage| damage.file));
+        match has_list {
+            // What the log does not need is not damage, whatever it is.
+            true => contents
+                .strangers
+                .extend(damages.into_iter().map(|damage| damage.file)),
+            // Nobody knows what the log needs.
+            false => contents.damages.extend(damages),
+        }
         Ok(contents)
     }
 
@@ -140,12 +145,15 @@ impl Contents {
         segments: &mut Vec<Segment>,
         damages: &mut Vec<Damage>,
     ) {
-        if self
-            .files
-            .in_order()
-            .any(|handle| self.files.get(handle).entry.first == entry.first)
-        {
-            return; // A list that names a segment twice is no list of bsd's; the first counts.
+        if self.files.covering(entry.first).is_some() {
+            // A list that names a segment twice is no list of bsd's; the first counts.
+            self.damages.push(Damage {
+                file: entry.file_name(),
+                range: None,
+                what: "the log's list names it twice".to_owned(),
+                jobs: Vec::new(),
+            });
+            return;
         }
         let is_damaged =
             |segment: &Segment| damages.iter().any(|damage| damage.file == segment.name);

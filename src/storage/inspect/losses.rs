@@ -206,7 +206,7 @@ impl Losses {
             again: Vec::new(),
             unknown_bytes,
         };
-        let ids = self.put_max + 1..=u64::MAX;
+        let ids = self.put_max.saturating_add(1)..=u64::MAX;
         let is_thinned = compacted || self.is_put_max_low;
         self.met.push(Met {
             loss,
@@ -383,7 +383,7 @@ fn push_all(ranges: &mut Vec<RangeInclusive<u64>>, ids: impl Iterator<Item = u64
             continue;
         }
         match ranges.last_mut() {
-            Some(last) if *last.end() + 1 == id => *last = *last.start()..=id,
+            Some(last) if last.end().checked_add(1) == Some(id) => *last = *last.start()..=id,
             _ => ranges.push(id..=id),
         }
     }
@@ -397,7 +397,10 @@ fn gaps(all: RangeInclusive<u64>, known: impl Iterator<Item = u64>) -> Vec<Range
         if next < id {
             gaps.push(next..=id - 1);
         }
-        next = id + 1;
+        match id.checked_add(1) {
+            Some(behind) => next = behind,
+            None => return gaps,
+        }
     }
     if next <= *all.end() {
         gaps.push(next..=*all.end());
@@ -414,6 +417,10 @@ mod tests {
         assert_eq!(gaps(4..=9, [5, 6].into_iter()), [4..=4, 7..=9]);
         assert_eq!(gaps(4..=9, [4, 9].into_iter()), [5..=8]);
         assert_eq!(gaps(4..=5, [4, 5].into_iter()), []);
+        assert_eq!(
+            gaps(9..=u64::MAX, [u64::MAX].into_iter()),
+            [9..=u64::MAX - 1]
+        );
     }
 
     #[test]
@@ -421,5 +428,8 @@ mod tests {
         let mut ranges = Vec::new();
         push_all(&mut ranges, [3, 4, 7, 4, 8].into_iter());
         assert_eq!(ranges, [3..=4, 7..=8]);
+        let mut ranges = vec![8..=u64::MAX];
+        push_all(&mut ranges, [7, u64::MAX].into_iter());
+        assert_eq!(ranges, [8..=u64::MAX, 7..=7]);
     }
 }

@@ -1,0 +1,130 @@
+//! A log with any damage: a start and a verification agree on it, neither changes what it does not
+//! understand, and a repair is sound and leaves out nothing that can be read.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::forge::{Files, any_log, damage};
+use super::sight::{Seen, readable, recorded, seen};
+use super::{DIR, Input, NEW, beginning, contents, inspect, open, sound};
+use crate::storage::format::{Record, parse_file_name};
+use crate::storage::fs::Fs;
+use crate::storage::inspect::{Inspection, RecordPlace, read_records, repair};
+use crate::storage::{OpenError, SimFs};
+use crate::types::JobId;
+
+/// Damages beyond this tell no more than these.
+const DAMAGES_MAX: usize = 12;
+
+/// Where there is something of this name, a start asks for `--import`.
+const IMPORT_UNDER_WAY: &str = "beanstalkd-import";
+
+/// Panics unless all that holds for a damaged log holds for the one that `data` describes.
+pub fn any_directory(data: &[u8]) {
+    let mut input = Input(data);
+    let sound = any_log(&mut input);
+    let (mut files, mut is_forged) = (sound.files.clone(), false);
+    for _ in 0..DAMAGES_MAX {
+        if input.is_empty() {
+            break;
+        }
+        is_forged |= damage(&mut files, &mut input);
+    }
+    let jobs = agree(&files);
+    // What has a checksum that holds, and that nobody forged, is what was put.
+    let is_as_put = |(id, (_, _, _, body)): (&JobId, &_)| *body == sound.body(*id);
+    assert!(is_forged || jobs.iter().all(is_as_put), "another body");
+}
+
+/// A start and a look come to the same; the jobs that there are.
+fn agree(files: &Files) -> Seen {
+    let disk = disk(files);
+    let read = inspect(&disk, DIR);
+    let jobs = read.as_ref().map(readable).unwrap_or_default();
+    let jobs = recorded(&jobs);
+    if let Ok(log) = &read {
+        looks(files, log);
+        repaired(&disk, log);
+    }
+    assert!(contents(&disk, DIR) == *files, "looking changed a file");
+    let ids: Vec<JobId> = jobs.keys().copied().collect();
+    match (starts(files, &ids), &read) {
+        (Ok(started), Ok(log)) => {
+            assert!(log.is_intact(), "started on: {:?}", log.losses);
+            assert_eq!(started, jobs);
+        }
+        (Err(OpenError::Damaged { damages, .. }), Ok(log)) => {
+            assert!(!log.is_intact(), "not started on: {damages:?}");
+        }
+        // Where there is no log one is made.
+        (Ok(jobs), Err(OpenError::Foreign { .. })) => assert!(jobs.is_empty() && !has_log(files)),
+        (Err(OpenError::Foreign { .. }), Err(OpenError::Foreign { .. })) => {}
+        // An import that was interrupted is for a server to finish, whatever else is there.
+        (Err(OpenError::Foreign { .. }), _) if files.contains_key(IMPORT_UNDER_WAY) => {}
+        (started, read) => panic!("a start says {started:?}, a look says {read:?}"),
+    }
+    jobs
+}
+
+fn disk(files: &Files) -> SimFs {
+    let disk = SimFs::new(1);
+    sound(disk.create_dir_all(Path::new(DIR)));
+    for (name, bytes) in files {
+        sound(disk.write(Path::new(DIR).join(name), bytes));
+    }
+    disk
+}
+
+fn has_log(files: &Files) -> bool {
+    files.keys().any(|name| parse_file_name(name).is_some())
+}
+
+/// The other ways of looking at it come to the same.
+fn looks(files: &Files, log: &Inspection) {
+    let fs = Arc::new(disk(files));
+    let mut all = |_: RecordPlace<'_>, _: &Record<'_>| true;
+    let damages = read_records(fs.clone(), Path::new(DIR), &mut all, &mut |_, _| ());
+    // It does not ask whether a record can follow those before it.
+    assert!(sound(damages).is_empty() || !log.is_intact());
+    let live = Inspection::read_live(fs, Path::new(DIR), &mut |_, _| ());
+    if log.is_intact() {
+        assert_eq!(readable(&sound(live)), readable(log));
+    }
+}
+
+/// A repair holds every job that can be read, as it is, and nothing else; and is intact.
+fn repaired(disk: &SimFs, log: &Inspection) {
+    let (fs, now) = (Arc::new(disk.clone()), beginning());
+    let repaired = sound(repair::write(log, fs, Path::new(NEW), now, &mut |_, _| ()));
+    assert_eq!(repaired.unreadable, []);
+    let new = sound(inspect(disk, NEW));
+    assert!(new.is_intact(), "{:?}", new.losses);
+    let jobs = readable(log);
+    assert_eq!(readable(&new), jobs);
+    assert_eq!(new.buried(), log.buried());
+    assert!(new.pauses().eq(log.pauses()));
+    assert!(new.next_id >= repaired.next_id);
+    assert!(new.next_id >= log.next_id.min(JobId(u64::MAX - 1))); // the greatest that a log can have
+    drop(new);
+    let mut engine = sound(open(disk, NEW, now));
+    assert_eq!(seen(&mut engine, now, jobs.keys()), recorded(&jobs));
+}
+
+/// The jobs that a start finds, which are these, and which are there afterwards; a start that is
+/// refused changes nothing.
+fn starts(files: &Files, ids: &[JobId]) -> Result<Seen, OpenError> {
+    let (disk, now) = (disk(files), beginning());
+    let mut engine = open(&disk, DIR, now).inspect_err(|_| {
+        let mut left = contents(&disk, DIR);
+        if !files.contains_key("lock") {
+            left.remove("lock");
+        }
+        assert!(left == *files, "a start that was refused changed a file");
+    })?;
+    let jobs = seen(&mut engine, now, ids);
+    drop(engine);
+    let again = sound(inspect(&disk, DIR));
+    assert!(again.is_intact(), "after a start: {:?}", again.losses);
+    assert_eq!(recorded(&readable(&again)), jobs);
+    Ok(jobs)
+}

@@ -1,0 +1,283 @@
+//! Damage, done to the files of a log that was sound: by accident, and by somebody who knows the
+//! format and makes every checksum right again.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use super::sight::{Answers, TUBES};
+use super::{DIR, Input, beginning, contents, open, sound};
+use crate::engine::Engine;
+use crate::protocol::{Command, Op, Request};
+use crate::storage::SimFs;
+use crate::storage::format::check::{mend, places};
+use crate::storage::sim::Crash;
+use crate::types::{ClientId, JobId, Now};
+
+/// A directory: the contents of its files by their names.
+pub(super) type Files = BTreeMap<String, Vec<u8>>;
+
+/// Names that mean something in a data directory, and some that do not.
+const NAMES: [&str; 16] = [
+    "segment-0000000001.00000",
+    "segment-0000000001.00001",
+    "segment-0000000002.00000",
+    "segment-0000000003.00000",
+    "segment-0000000009.00000",
+    "segment-4294967295.00000",
+    "segment-0000000002.99999",
+    "segment-1",
+    "spare-7",
+    "spare-4294967296",
+    "compaction",
+    "cut-0000000001-64",
+    "binlog.1",
+    "beanstalkd-import",
+    "lock",
+    "notes.txt",
+];
+
+/// A sound log, and how large its bodies are.
+#[derive(Clone)]
+pub(super) struct Sound {
+    pub(super) files: Files,
+    body_size: usize,
+}
+
+impl Sound {
+    /// The body that was put as the job with this id.
+    pub(super) fn body(&self, id: JobId) -> Vec<u8> {
+        let nth = id.0 as usize - 1;
+        let size = sizes(self.body_size)[nth % PUTS_A_ROUND];
+        vec![letter(nth / PUTS_A_ROUND); size]
+    }
+}
+
+const PUTS_A_ROUND: usize = 4;
+
+fn sizes(body_size: usize) -> [usize; PUTS_A_ROUND] {
+    [body_size, 9, 2 * body_size, 0]
+}
+
+fn letter(round: usize) -> u8 {
+    b'a' + (round % 26) as u8
+}
+
+/// One of a few sound logs.
+pub(super) fn any_log(input: &mut Input<'_>) -> Sound {
+    static LOGS: OnceLock<[Sound; 4]> = OnceLock::new();
+    let sound = |rounds, body_size, is_clean_stop| Sound {
+        files: log(rounds, body_size, is_clean_stop),
+        body_size,
+    };
+    let logs = LOGS.get_or_init(|| {
+        [
+            sound(3, 20, false),
+            sound(3, 20, true),
+            sound(40, 1500, false),
+            sound(26, 3000, true),
+        ]
+    });
+    // The short ones are quicker, and hold as many kinds of records.
+    logs[input.pick(&[0, 1, 2, 3, 0, 1, 0, 1])].clone()
+}
+
+/// What so many rounds of work leave: jobs in every state, and from a few rounds on several
+/// segments, some of them compacted.
+fn log(rounds: usize, body_size: usize, is_clean_stop: bool) -> Files {
+    let disk = SimFs::new(1);
+    let mut engine = sound(open(&disk, DIR, beginning()));
+    let mut worker = Worker {
+        client: engine.connect(),
+        now: beginning(),
+    };
+    for nth in 0..rounds {
+        worker.round(&mut engine, nth, body_size);
+        worker.turn(&mut engine, 1);
+    }
+    worker.turn(&mut engine, 500); // counters
+    worker.turn(&mut engine, 500); // the idle marker
+    match is_clean_stop {
+        true => sound(engine.close(worker.now)),
+        false => drop(engine),
+    }
+    contents(&disk.crash_image(Crash::KeepAll), DIR)
+}
+
+struct Worker {
+    client: ClientId,
+    now: Now,
+}
+
+impl Worker {
+    fn round(&mut self, engine: &mut Engine, nth: usize, body_size: usize) {
+        let tube = TUBES[nth % TUBES.len()];
+        let first = engine.queue().next_id().0;
+        self.ask(engine, Command::Use(tube));
+        self.ask(engine, Command::Watch(tube));
+        for (nth_put, size) in sizes(body_size).into_iter().enumerate() {
+            let body = vec![letter(nth); size];
+            let (pri, ttr, body) = (nth as u32, 100, &body[..]);
+            let delay = if nth_put == 1 { 1000 } else { 0 };
+            let put = Command::Put {
+                pri,
+                delay,
+                ttr,
+                body,
+            };
+            self.ask(engine, put);
+        }
+        let op = Op::ReserveWithTimeout;
+        self.ask(
+            engine,
+            Command::Reserve {
+                timeout: Some(0),
+                op,
+            },
+        );
+        self.ask(
+            engine,
+            Command::Bury {
+                id: JobId(first),
+                pri: 7,
+            },
+        );
+        if nth > 5 {
+            self.ask(engine, Command::Delete(JobId(first - 14)));
+        }
+        match nth % 5 {
+            1 => self.ask(engine, Command::Kick { bound: 3 }),
+            2 => self.ask(
+                engine,
+                Command::PauseTube {
+                    tube,
+                    delay: 100_000,
+                },
+            ),
+            3 => self.ask(engine, Command::Delete(JobId(first))),
+            _ => {}
+        }
+    }
+
+    fn ask(&self, engine: &mut Engine, command: Command<'_>) {
+        let request = Request::Command(command);
+        engine.run(self.client, request, self.now, &mut Answers::default());
+    }
+
+    fn turn(&mut self, engine: &mut Engine, ms: u64) {
+        for _ in 0..4 {
+            sound(engine.tick(self.now, &mut Answers::default()));
+            sound(engine.commit(self.now));
+        }
+        self.now.mono.0 += ms as i64 * 1_000_000;
+        self.now.wall_ns += ms * 1_000_000;
+    }
+}
+
+/// Do a directory some damage. Returns whether checksums hold that should not.
+pub(super) fn damage(files: &mut Files, input: &mut Input<'_>) -> bool {
+    let choice = input.byte() % 16;
+    if choice == 0 {
+        let name = input.pick(&NAMES).to_owned();
+        let content = match input.below(3) {
+            0 => input.bytes(100).to_vec(),
+            1 => vec![input.byte(); 70_000],
+            _ => any_name(files, input).map_or(Vec::new(), |name| files[&name].clone()),
+        };
+        files.insert(name, content);
+        return false;
+    }
+    let Some(name) = any_name(files, input) else {
+        return false;
+    };
+    match choice {
+        1 => drop(files.remove(&name)),
+        2 => swap(files, &name, input),
+        3..=8 => forge(files.entry(name).or_default(), input),
+        _ => spoil(files.entry(name).or_default(), input),
+    }
+    (3..=8).contains(&choice)
+}
+
+/// Two files in each other's place; or, where there is no other, one under another name.
+fn swap(files: &mut Files, name: &str, input: &mut Input<'_>) {
+    let other = match input.below(3) {
+        0 => Some(input.pick(&NAMES).to_owned()),
+        _ => any_name(files, input),
+    };
+    let (Some(other), Some(content)) = (other, files.remove(name)) else {
+        return;
+    };
+    if let Some(old) = files.insert(other, content) {
+        files.insert(name.to_owned(), old);
+    }
+}
+
+/// The files that hold something are named more often.
+fn any_name(files: &Files, input: &mut Input<'_>) -> Option<String> {
+    let segments = files.keys().filter(|name| name.starts_with("segment-"));
+    let segments: Vec<&String> = segments.collect();
+    let all: Vec<&String> = files.keys().collect();
+    let names = match input.below(8) {
+        1.. if !segments.is_empty() => segments,
+        _ => all,
+    };
+    (!names.is_empty()).then(|| names[input.below(names.len())].clone())
+}
+
+/// Change a field of something in a segment, and make all checksums right.
+fn forge(bytes: &mut [u8], input: &mut Input<'_>) {
+    let places = places(bytes);
+    let place = places[input.below(places.len())];
+    let at = (place + input.below(64)).min(bytes.len());
+    let size = input.pick(&[1, 1, 2, 4, 4, 8]).min(bytes.len() - at);
+    let old = bytes[at..at + size].iter().rev();
+    let old = old.fold(0, |number: u64, byte| number << 8 | u64::from(*byte));
+    let new = match input.below(4) {
+        0 => old.wrapping_add(1),
+        1 => old.wrapping_sub(1),
+        _ => input.number(),
+    };
+    bytes[at..at + size].copy_from_slice(&new.to_le_bytes()[..size]);
+    mend(bytes);
+}
+
+/// What happens to the bytes of a file on a disk.
+pub(super) fn spoil(bytes: &mut Vec<u8>, input: &mut Input<'_>) {
+    let choice = input.below(8);
+    let range = any_range(bytes, input);
+    match choice {
+        0..=2 => {
+            let bit = input.below(8);
+            let byte = bytes.get_mut(range.start);
+            byte.into_iter().for_each(|byte| *byte ^= 1 << bit);
+        }
+        3 => bytes.truncate(range.start),
+        4 => {
+            let byte = input.pick(&[0, 0, 0xff, b'b', b'7']);
+            bytes[range].fill(byte);
+        }
+        5 => {
+            let to = input.place(bytes.len() - range.len() + 1);
+            bytes.copy_within(range, to);
+        }
+        6 => bytes.extend_from_within(range),
+        _ => {
+            let new = input.bytes(range.len().min(40));
+            bytes[range.start..range.start + new.len()].copy_from_slice(new);
+        }
+    }
+}
+
+/// Mostly where there is something else than the zeros at the end.
+fn any_range(bytes: &[u8], input: &mut Input<'_>) -> Range<usize> {
+    let last = bytes.iter().rposition(|byte| *byte != 0);
+    let used = last.map_or(0, |last| last + 1);
+    let bound = match input.below(8) {
+        0 => bytes.len(),
+        _ => bytes.len().min(used + 64),
+    };
+    let start = input.place(bound);
+    let size = input.pick(&[1, 4, 8, 40, 512, 4096, 70_000]);
+    start..bytes.len().min(start + size)
+}

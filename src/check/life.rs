@@ -1,0 +1,382 @@
+//! Any commands, with crashes and failing calls at any operation, over several starts: nothing that
+//! was acknowledged is lost, nothing is invented, no id is given out twice.
+
+use std::rc::Rc;
+
+use super::past::{Effect, Job, Past};
+use super::sight::{Answer, Answers, readable, recorded, seen, tube};
+use super::{DIR, Input, beginning, inspect, options, sound};
+use crate::engine::{Engine, Flow, Options};
+use crate::protocol::{Command, Op, Request};
+use crate::storage::sim::{Crash, Errno, Fault, Granularity, OpKind};
+use crate::storage::{SimFs, StoreError, SyncPolicy};
+use crate::types::{ClientId, JobId, Now, Position, Time};
+
+/// A case has so many starts at most: what is left of its input then is not looked at.
+const STARTS_MAX: usize = 8;
+/// A case has so many commands at most.
+const COMMANDS_MAX: usize = 200;
+const MS_NS: i64 = 1_000_000;
+
+/// Panics unless a queue that does what `data` says has, after each crash, a state that it may have.
+pub fn any_life(data: &[u8]) {
+    use SyncPolicy::{Always, Interval, Never};
+    let mut input = Input(data);
+    let mut world = World {
+        sync: input.pick(&[Always, Always, Always, Always, Interval(50), Never]),
+        disk: SimFs::new(1),
+        now: beginning(),
+        past: Past::default(),
+        commands_left: COMMANDS_MAX,
+    };
+    for _ in 0..STARTS_MAX {
+        if input.is_empty() {
+            break;
+        }
+        world.live(&mut input);
+    }
+    world.end();
+}
+
+/// A disk, and what must be on it.
+struct World {
+    disk: SimFs,
+    sync: SyncPolicy,
+    now: Now,
+    past: Past,
+    commands_left: usize,
+}
+
+impl World {
+    fn open(&self) -> Result<Engine, crate::OpenError> {
+        let options = Options {
+            sync: self.sync,
+            ..options(&self.disk, DIR)
+        };
+        Engine::open(&options, self.now)
+    }
+
+    /// A start, which may crash or fail; commands; an end, and what it leaves of the disk.
+    fn live(&mut self, input: &mut Input<'_>) {
+        let has_trouble = input.byte().is_multiple_of(4) && plan_trouble(&self.disk, input);
+        match self.open() {
+            Ok(engine) => self.work(engine, input),
+            // Where there is no log yet, a full disk has no room to make one.
+            Err(error) => assert!(has_trouble || self.is_new(), "without any fault: {error}"),
+        }
+        let how = any_crash(input);
+        if how != Crash::KeepAll {
+            self.past.lose_power();
+        }
+        self.disk = self.disk.crash_image(how);
+        self.now.mono = Time(3);
+        self.now.wall_ns += 20 * MS_NS as u64;
+    }
+
+    fn is_new(&self) -> bool {
+        let names = self.disk.names(DIR).unwrap_or_default();
+        names.iter().all(|name| !name.starts_with("segment-"))
+    }
+
+    /// From a start to a kill, a failure or a clean stop.
+    fn work(&mut self, engine: Engine, input: &mut Input<'_>) {
+        let mut life = Life::begin(self, engine);
+        let end = life.run(input);
+        let (engine, has_trouble) = (life.engine, life.has_trouble);
+        self.note(&engine);
+        let end = end.and_then(|is_stop| match is_stop {
+            true => engine.close(self.now).map(|()| self.past.note_all()),
+            false => Ok(()),
+        });
+        if let Err(error) = end {
+            assert!(has_trouble, "without any fault: {error}");
+        }
+    }
+
+    /// What is sure to survive: what was acknowledged, and not what the log believes of itself.
+    fn note(&mut self, engine: &Engine) {
+        let acknowledged = engine.acknowledged();
+        let durable = match self.sync {
+            SyncPolicy::Always => acknowledged,
+            _ => engine.log().map_or(Position::ZERO, |log| log.durable()),
+        };
+        self.past.note(acknowledged, durable);
+    }
+
+    /// A start on a disk that works, a clean stop; then the log is read.
+    fn end(mut self) {
+        self.disk.set_quota(None);
+        let engine = sound(self.open());
+        let engine = Life::begin(&mut self, engine).engine;
+        sound(engine.close(self.now));
+        self.past.note_all();
+        let disk = self.disk.crash_image(Crash::DropUnsynced);
+        let log = sound(inspect(&disk, DIR));
+        assert!(log.is_intact(), "{:?}", log.losses);
+        self.past.recover(&recorded(&readable(&log)), log.next_id);
+    }
+}
+
+/// Let an operation of those that come be the last, or fail; or let the disk be nearly full.
+/// Returns whether the queue may give up because of it.
+fn plan_trouble(disk: &SimFs, input: &mut Input<'_>) -> bool {
+    use OpKind::{Allocate, Create, Rename, SetSize, Sync, SyncDir, Write};
+    match input.below(8) {
+        0..=3 => disk.crash_at(disk.operations() + 1 + input.below(64) as u64),
+        4..=6 => {
+            let kinds = [
+                Write, Write, Sync, Sync, Create, SyncDir, Rename, Allocate, SetSize,
+            ];
+            let fault = Fault::fail(input.pick(&kinds), input.pick(&[Errno::IO, Errno::NOSPC]));
+            disk.inject(fault.nth(1 + input.below(16) as u64));
+        }
+        _ => {
+            let room = input.byte();
+            disk.set_quota((room > 0).then(|| disk.used() + u64::from(room) * 1024));
+            return false;
+        }
+    }
+    true
+}
+
+fn any_crash(input: &mut Input<'_>) -> Crash {
+    match input.below(8) {
+        0 | 1 => Crash::DropUnsynced,
+        2 | 3 => Crash::KeepAll,
+        4 | 5 => Crash::Random {
+            seed: input.byte().into(),
+        },
+        _ => Crash::Subset {
+            kept: u64::from(input.u16()) << 16 | u64::from(input.u16()),
+            granularity: input.pick(&[Granularity::Write, Granularity::Page, Granularity::Sector]),
+        },
+    }
+}
+
+/// An engine and its clients.
+struct Life<'a> {
+    disk: SimFs,
+    now: &'a mut Now,
+    past: &'a mut Past,
+    commands_left: &'a mut usize,
+    engine: Engine,
+    clients: [ClientId; 2],
+    /// The disk has been told to fail.
+    has_trouble: bool,
+}
+
+impl<'a> Life<'a> {
+    /// The state that was recovered is one that may be. Whatever the disk was told to do is over.
+    fn begin(world: &'a mut World, mut engine: Engine) -> Life<'a> {
+        world.disk.crash_at(u64::MAX);
+        world.disk.clear_faults();
+        let ids: Vec<JobId> = (1..engine.queue().next_id().0).map(JobId).collect();
+        let found = seen(&mut engine, world.now, &ids);
+        world.past.recover(&found, engine.queue().next_id());
+        Life {
+            disk: world.disk.clone(),
+            now: &mut world.now,
+            past: &mut world.past,
+            commands_left: &mut world.commands_left,
+            clients: [engine.connect(), engine.connect()],
+            engine,
+            has_trouble: false,
+        }
+    }
+
+    /// Do what the input says until it says to stop (`Ok(true)`: cleanly), or the log fails.
+    fn run(&mut self, input: &mut Input<'_>) -> Result<bool, StoreError> {
+        while !input.is_empty() && *self.commands_left > 0 && !self.disk.is_crashed() {
+            *self.commands_left -= 1;
+            let choice = input.byte();
+            match choice % 16 {
+                14 => self.has_trouble |= plan_trouble(&self.disk, input),
+                15 => return Ok(input.below(2) == 0),
+                command => self.command(command, input)?,
+            }
+            if choice >= 128 {
+                self.settle()?;
+            }
+        }
+        Ok(false)
+    }
+
+    fn command(&mut self, command: u8, input: &mut Input<'_>) -> Result<(), StoreError> {
+        let client = input.pick(&[0, 1]);
+        match command {
+            0..=3 => self.put(client, input),
+            4 => self.reserve(client),
+            5 => self.reserve_job(client, input),
+            6 | 7 => {
+                let id = self.any_id(input);
+                self.change(client, Command::Delete(id), Effect::Delete(id))
+            }
+            8 => self.release(client, input),
+            9 => self.bury(client, input),
+            10 => self.kick(client, input),
+            11 => {
+                let id = self.any_id(input);
+                self.change(client, Command::KickJob(id), Effect::Ready(vec![id]))
+            }
+            12 => self.peek(client, input),
+            _ => self.pass(client, input),
+        }
+    }
+
+    /// An id that was given out, mostly; the next is one that was not.
+    fn any_id(&self, input: &mut Input<'_>) -> JobId {
+        JobId(u64::from(input.byte()) % (self.past.now().issued.0 + 2))
+    }
+
+    fn put(&mut self, client: usize, input: &mut Input<'_>) -> Result<(), StoreError> {
+        let tube = tube(input);
+        self.ask(client, Command::Use(tube));
+        let size = input.pick(&[0, 1, 100, 3000, 7000, 7000, 20_000, 65_535]);
+        let (pri, delay) = (input.byte().into(), input.pick(&[0, 0, 1, 9]));
+        let id = self.engine.queue().next_id();
+        let word = (id.0 as u8).wrapping_mul(31);
+        let body: Rc<[u8]> = (0..size).map(|nth| word ^ (nth / 3) as u8).collect();
+        let job = Job {
+            tube,
+            pri,
+            buried: None,
+            body: body.clone(),
+        };
+        let command = Command::Put {
+            pri,
+            delay,
+            ttr: 2,
+            body: &body,
+        };
+        self.change(client, command, Effect::Put(id, job))
+    }
+
+    fn reserve(&mut self, client: usize) -> Result<(), StoreError> {
+        for tube in super::sight::TUBES {
+            self.ask(client, Command::Watch(tube));
+        }
+        let command = Command::Reserve {
+            timeout: Some(0),
+            op: Op::ReserveWithTimeout,
+        };
+        self.change(client, command, Effect::Nothing)
+    }
+
+    fn reserve_job(&mut self, client: usize, input: &mut Input<'_>) -> Result<(), StoreError> {
+        let id = self.any_id(input);
+        self.change(client, Command::ReserveJob(id), Effect::Ready(vec![id]))
+    }
+
+    fn release(&mut self, client: usize, input: &mut Input<'_>) -> Result<(), StoreError> {
+        let (id, pri) = (self.any_id(input), input.byte().into());
+        let delay = input.pick(&[0, 1]);
+        let command = Command::Release { id, pri, delay };
+        self.change(client, command, Effect::Release(id, pri))
+    }
+
+    fn bury(&mut self, client: usize, input: &mut Input<'_>) -> Result<(), StoreError> {
+        let (id, pri) = (self.any_id(input), input.byte().into());
+        self.change(client, Command::Bury { id, pri }, Effect::Bury(id, pri))
+    }
+
+    fn kick(&mut self, client: usize, input: &mut Input<'_>) -> Result<(), StoreError> {
+        let (tube, bound) = (tube(input), input.pick(&[1, 2, 100]));
+        self.ask(client, Command::Use(tube));
+        let mut buried = self.past.now().buried(tube);
+        buried.truncate(bound as usize);
+        self.change(client, Command::Kick { bound }, Effect::Ready(buried))
+    }
+
+    /// What is to be seen is the last state that clients were told of.
+    fn peek(&mut self, client: usize, input: &mut Input<'_>) -> Result<(), StoreError> {
+        let id = self.any_id(input);
+        let answer = self.ask(client, Command::Peek(id));
+        let is_known = self.past.now().jobs.contains_key(&id);
+        match answer {
+            Some((_, Answer::Refused)) => assert!(!is_known, "job {id} is not found"),
+            Some((_, answer)) => self.compare(&answer),
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Time passes; or a client leaves, or holds up a tube.
+    fn pass(&mut self, client: usize, input: &mut Input<'_>) -> Result<(), StoreError> {
+        match input.below(4) {
+            0 => {
+                self.engine.disconnect(self.clients[client], *self.now);
+                self.clients[client] = self.engine.connect();
+            }
+            1 => {
+                let (tube, delay) = (tube(input), input.pick(&[0, 1, 30]));
+                self.ask(client, Command::PauseTube { tube, delay });
+            }
+            _ => {
+                self.settle()?;
+                let ns = input.pick(&[1, 60, 150, 1000, 3000]) * MS_NS;
+                self.now.mono.0 += ns;
+                self.now.wall_ns += ns as u64;
+            }
+        }
+        self.settle()
+    }
+
+    /// End the turn: tick and commit until nothing is left to do now.
+    fn settle(&mut self) -> Result<(), StoreError> {
+        for _ in 0..10_000 {
+            let now = *self.now;
+            self.engine.tick(now, &mut Answers::default())?;
+            self.engine.commit(now)?;
+            let next = self.engine.next_deadline(now);
+            if next.is_none_or(|next| next > now.mono) {
+                return Ok(());
+            }
+        }
+        panic!("there is always more to do at once");
+    }
+
+    /// Run a command that has this effect, if it is not refused.
+    fn change(
+        &mut self,
+        client: usize,
+        command: Command<'_>,
+        effect: Effect,
+    ) -> Result<(), StoreError> {
+        match self.ask(client, command) {
+            Some((after, answer)) => {
+                self.compare(&answer);
+                self.past.push(effect, &answer, after);
+                Ok(())
+            }
+            None => {
+                self.past.push_unanswered(effect);
+                self.engine.commit(*self.now)
+            }
+        }
+    }
+
+    /// A job that is handed out is one that there is, with its body.
+    fn compare(&self, answer: &Answer) {
+        if let Answer::Job(id, body) = answer {
+            let job = self.past.now().jobs.get(id);
+            let job = job.unwrap_or_else(|| panic!("job {id} is handed out, which is not there"));
+            assert!(*job.body == **body, "job {id} has another body");
+        }
+    }
+
+    /// Run a command; the reply, and the position that it waits for. `None`: nobody is told, for
+    /// the disk is gone.
+    fn ask(&mut self, client: usize, command: Command<'_>) -> Option<(Position, Answer)> {
+        let mut answers = Answers::default();
+        let (client, request) = (self.clients[client], Request::Command(command));
+        let flow = self.engine.run(client, request, *self.now, &mut answers);
+        let answer = answers.0.pop().filter(|_| !self.disk.is_crashed());
+        assert!(answers.0.is_empty(), "{command:?} is answered twice");
+        match &answer {
+            None => assert!(self.has_trouble, "{command:?} is not answered"),
+            Some((_, Answer::Broken)) => panic!("a body cannot be read on a disk that gives it"),
+            Some(_) => assert_eq!(flow, Flow::Next, "{command:?} is answered at once"),
+        }
+        answer
+    }
+}

@@ -1,0 +1,155 @@
+//! What must hold for any input whatever, across all layers: the properties behind the fuzz targets
+//! `directory`, `import`, `load` and `commands`, and their seeds.
+//!
+//! | where | what |
+//! |---|---|
+//! | `directory` | a log with any damage: recovery and verification agree, and a repair is sound |
+//! | `forge` | damage, done to a log that was sound |
+//! | `binlogs` | any files of beanstalkd's: imported or refused, and left as they were |
+//! | `dump` | any jobs: loaded as described, or refused by name |
+//! | `life` | any commands, and crashes at any operation: nothing acknowledged is lost |
+//! | `past` | what must be there after a crash |
+//! | `sight` | the jobs of a log, as an engine and as an inspection have them |
+//!
+//! Compiled for tests and fuzzing only; it is no part of the library. Bytes alone go nowhere here:
+//! checksums and rules of order keep nearly all of them out. So each check takes its bytes as a list
+//! of decisions ([`Input`]), and makes a case out of them that gets far. Any bytes are a case, and
+//! the same bytes are the same case.
+//!
+//! The properties of one connection's bytes and of one segment's stand beside what they check: see
+//! [`crate::protocol::check`] and [`crate::storage::format::check`].
+
+mod binlogs;
+mod directory;
+mod dump;
+mod forge;
+mod life;
+mod past;
+mod sight;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::engine::{Engine, Options};
+use crate::storage::format::LogId;
+use crate::storage::inspect::Inspection;
+use crate::storage::{OpenError, SimFs};
+use crate::types::{Now, SECOND_NS, Time};
+
+pub use self::binlogs::any_binlogs;
+pub use self::directory::any_directory;
+pub use self::dump::any_jobs;
+pub use self::life::any_life;
+
+/// Where the log is that is damaged, or worked with.
+const DIR: &str = "/data";
+/// Where what is written out of it goes.
+const NEW: &str = "/new";
+/// The smallest that there are.
+const SEGMENT_SIZE: u32 = 64 << 10;
+/// The wall clock when a case begins: 2027-01-15 08:00:00 UTC.
+const WALL_NS: u64 = 1_800_000_000 * SECOND_NS as u64;
+
+/// Decisions, one behind the other; at the end, zeros for ever.
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The next bytes, at most so many.
+    fn bytes(&mut self, count: usize) -> &'a [u8] {
+        let (bytes, rest) = self.0.split_at(count.min(self.0.len()));
+        self.0 = rest;
+        bytes
+    }
+
+    fn byte(&mut self) -> u8 {
+        self.bytes(1).first().copied().unwrap_or(0)
+    }
+
+    fn u16(&mut self) -> u16 {
+        u16::from_le_bytes([self.byte(), self.byte()])
+    }
+
+    /// One of `count` things, at most 65,536.
+    fn below(&mut self, count: usize) -> usize {
+        let number = match count {
+            0..=256 => self.byte().into(),
+            _ => usize::from(self.u16()),
+        };
+        number % count.max(1)
+    }
+
+    fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.below(choices.len())]
+    }
+
+    /// A place below `bound`, which may be large.
+    fn place(&mut self, bound: usize) -> usize {
+        let place = usize::from(self.u16()) << 8 | usize::from(self.byte());
+        place % bound.max(1)
+    }
+
+    /// Numbers as they are apt to break things: small ones mostly, and those at the ends.
+    fn number(&mut self) -> u64 {
+        match self.byte() {
+            255 => u64::MAX,
+            254 => u64::MAX - 1,
+            253 => 1 << 63,
+            252 => 1 << 32,
+            251 => (1 << 32) - 1,
+            250 => WALL_NS,
+            249 => WALL_NS + u64::from(self.u16()) * SECOND_NS as u64,
+            248 => u64::from(self.u16()),
+            small => small.into(),
+        }
+    }
+}
+
+/// The clocks when a case begins.
+fn beginning() -> Now {
+    Now {
+        mono: Time(5 * SECOND_NS),
+        wall_ns: WALL_NS,
+    }
+}
+
+/// How the engines of a case are opened: without threads, and with nothing left to chance.
+fn options(disk: &SimFs, dir: &str) -> Options {
+    Options {
+        dir: Some(dir.into()),
+        segment_size: SEGMENT_SIZE,
+        fs: Arc::new(disk.clone()),
+        log_id: Some(LogId([7; 16])),
+        ..Options::default()
+    }
+}
+
+fn open(disk: &SimFs, dir: &str, now: Now) -> Result<Engine, OpenError> {
+    Engine::open(&options(disk, dir), now)
+}
+
+fn inspect(disk: &SimFs, dir: &str) -> Result<Inspection, OpenError> {
+    Inspection::read(Arc::new(disk.clone()), Path::new(dir), &mut |_, _| ())
+}
+
+/// On a sound disk nothing fails.
+fn sound<T, E: std::fmt::Display>(result: Result<T, E>) -> T {
+    result.unwrap_or_else(|error| panic!("without any fault: {error}"))
+}
+
+/// Every file of a directory that is there.
+fn contents(disk: &SimFs, dir: &str) -> BTreeMap<String, Vec<u8>> {
+    let names = disk.names(dir).unwrap_or_default();
+    let content = |name: &String| disk.read(Path::new(dir).join(name)).unwrap_or_default();
+    names
+        .into_iter()
+        .map(|name| (name.clone(), content(&name)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

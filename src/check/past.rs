@@ -1,0 +1,208 @@
+//! What must be there after a crash: a map of jobs, and the list of its states.
+//!
+//! It is told what clients asked and were answered, and nothing else. After a crash the engine has
+//! to show one of the states, and none older than the last that is sure to be there.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+
+use super::sight::{Answer, Seen};
+use crate::types::{JobId, Position};
+
+/// A job, as far as a restart must bring it back and a check asks.
+#[derive(Clone)]
+pub(super) struct Job {
+    pub(super) tube: &'static str,
+    pub(super) pri: u32,
+    /// Behind those with a smaller number.
+    pub(super) buried: Option<u64>,
+    pub(super) body: Rc<[u8]>,
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (tube, pri, size) = (self.tube, self.pri, self.body.len());
+        write!(f, "{tube} {pri} buried {:?}, {size} bytes", self.buried)
+    }
+}
+
+/// What a command does when it is not refused.
+#[derive(Debug, Clone)]
+pub(super) enum Effect {
+    Put(JobId, Job),
+    Delete(JobId),
+    Release(JobId, u32),
+    Bury(JobId, u32),
+    /// These, if they are not ready, are.
+    Ready(Vec<JobId>),
+    Nothing,
+}
+
+impl Effect {
+    /// What is left of it, now that the answer is known.
+    fn answered(self, answer: &Answer) -> Effect {
+        match (self, answer) {
+            (Effect::Put(id, job), Answer::Inserted(found)) => {
+                assert_eq!(id, *found, "not the next id");
+                Effect::Put(id, job)
+            }
+            (Effect::Ready(mut ids), Answer::Count(count)) => {
+                ids.truncate(*count as usize);
+                Effect::Ready(ids)
+            }
+            (_, Answer::Refused) => Effect::Nothing,
+            (Effect::Put(..), other) => panic!("a put is answered {other:?}"),
+            (effect, _) => effect,
+        }
+    }
+}
+
+/// All that must survive a restart.
+#[derive(Debug, Clone, Default)]
+pub(super) struct State {
+    pub(super) jobs: BTreeMap<JobId, Job>,
+    /// The greatest id given out.
+    pub(super) issued: JobId,
+    burials: u64,
+}
+
+impl State {
+    fn apply(&mut self, effect: Effect) {
+        match effect {
+            Effect::Put(id, job) => {
+                let old = self.jobs.insert(id, job);
+                assert!(old.is_none() && id > self.issued, "id {id} was given out");
+                self.issued = id;
+            }
+            Effect::Delete(id) => drop(self.jobs.remove(&id)),
+            Effect::Release(id, pri) => self.change(id, |job| job.pri = pri),
+            Effect::Bury(id, pri) => {
+                self.burials += 1;
+                let place = Some(self.burials);
+                self.change(id, |job| (job.pri, job.buried) = (pri, place));
+            }
+            Effect::Ready(ids) => {
+                for id in ids {
+                    self.change(id, |job| job.buried = None);
+                }
+            }
+            Effect::Nothing => {}
+        }
+    }
+
+    fn change(&mut self, id: JobId, edit: impl FnOnce(&mut Job)) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            edit(job);
+        }
+    }
+
+    /// The buried jobs of a tube, the first to be kicked first.
+    pub(super) fn buried(&self, tube: &str) -> Vec<JobId> {
+        let of_tube = self.jobs.iter().filter(|(_, job)| job.tube == tube);
+        let mut buried: Vec<_> = of_tube
+            .filter_map(|(id, job)| Some((job.buried?, *id)))
+            .collect();
+        buried.sort_unstable();
+        buried.into_iter().map(|(_, id)| id).collect()
+    }
+
+    fn is(&self, seen: &Seen, next_id: JobId) -> bool {
+        let same = |(id, job): (&JobId, &Job)| {
+            seen.get(id).is_some_and(|(tube, is_buried, pri, body)| {
+                (tube.as_str(), *is_buried, *pri) == (job.tube, job.buried.is_some(), job.pri)
+                    && **body == *job.body
+            })
+        };
+        seen.len() == self.jobs.len() && self.jobs.iter().all(same) && next_id > self.issued
+    }
+}
+
+/// The states that there have been, and what is sure to survive.
+#[derive(Debug)]
+pub(super) struct Past {
+    /// Each with the position that has to be durable for it to be acknowledged.
+    states: Vec<(Position, State)>,
+    /// The oldest that a process which is killed may leave …
+    least: usize,
+    /// … and the oldest that a power cut may.
+    least_durable: usize,
+}
+
+impl Default for Past {
+    fn default() -> Past {
+        Past::beginning_with(State::default())
+    }
+}
+
+impl Past {
+    fn beginning_with(state: State) -> Past {
+        Past {
+            states: vec![(Position::ZERO, state)],
+            least: 0,
+            least_durable: 0,
+        }
+    }
+
+    pub(super) fn now(&self) -> &State {
+        &self.states[self.states.len() - 1].1
+    }
+
+    /// A command was answered, and the reply waits for `after`.
+    pub(super) fn push(&mut self, effect: Effect, answer: &Answer, after: Position) {
+        self.add(effect.answered(answer), after);
+    }
+
+    /// A command was not answered: it may have had its effect or not.
+    pub(super) fn push_unanswered(&mut self, effect: Effect) {
+        let never = Position::from_bits(u64::MAX);
+        self.add(effect, never);
+    }
+
+    fn add(&mut self, effect: Effect, after: Position) {
+        if !matches!(effect, Effect::Nothing) {
+            let mut state = self.now().clone();
+            state.apply(effect);
+            self.states.push((after, state));
+        }
+    }
+
+    /// Replies that wait for up to `acknowledged` have left; up to `durable` all is durable.
+    pub(super) fn note(&mut self, acknowledged: Position, durable: Position) {
+        let last = |until| self.states.iter().rposition(|(after, _)| *after <= until);
+        self.least = last(acknowledged).unwrap_or(0);
+        self.least_durable = last(durable).unwrap_or(0);
+    }
+
+    /// Everything is durable.
+    pub(super) fn note_all(&mut self) {
+        self.least = self.states.len() - 1;
+        self.least_durable = self.least;
+    }
+
+    /// What was not durable may be gone.
+    pub(super) fn lose_power(&mut self) {
+        self.least = self.least_durable;
+    }
+
+    /// The state that was recovered is one that may be; from now on it is the only one.
+    pub(super) fn recover(&mut self, seen: &Seen, next_id: JobId) {
+        let possible = &self.states[self.least..];
+        let found = possible
+            .iter()
+            .rev()
+            .find(|(_, state)| state.is(seen, next_id));
+        let Some((_, state)) = found else {
+            let show =
+                |(id, (tube, is_buried, pri, body)): (&JobId, &(String, bool, u32, Vec<u8>))| {
+                    format!(
+                        "{id}: {tube} {pri} buried {is_buried}, {} bytes",
+                        body.len()
+                    )
+                };
+            let seen: Vec<String> = seen.iter().map(show).collect();
+            panic!("recovered: {seen:#?}, next id {next_id}; possible: {possible:#?}");
+        };
+        *self = Past::beginning_with(state.clone());
+    }
+}

@@ -1,0 +1,238 @@
+//! The corpora of the fuzz targets, and short random runs of what the targets check.
+//!
+//! | variable | meaning | default |
+//! |---|---|---|
+//! | `BSD_FUZZ_RUNS` | random inputs of each check | about a second of each |
+//! | `BSD_FUZZ_FIRST` | the number of the first of them | 0 |
+//!
+//! An input is random bytes, or what a few random edits make of a file of the corpus.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::PathBuf;
+
+use super::{any_binlogs, any_directory, any_jobs, any_life};
+use crate::protocol::check as protocol_check;
+use crate::storage::format::check as segment_check;
+
+/// A fuzz target: its check, how long random inputs are that make it work, and so many of them in an
+/// ordinary run.
+struct Target {
+    name: &'static str,
+    check: fn(&[u8]),
+    size_max: usize,
+    runs: u64,
+}
+
+const TARGETS: [Target; 6] = [
+    Target {
+        name: "protocol",
+        check: protocol_check::any_bytes,
+        size_max: 400,
+        runs: 2000,
+    },
+    Target {
+        name: "segment",
+        check: segment_check::any_bytes,
+        size_max: 2000,
+        runs: 2000,
+    },
+    Target {
+        name: "directory",
+        check: any_directory,
+        size_max: 40,
+        runs: 500,
+    },
+    Target {
+        name: "import",
+        check: any_binlogs,
+        size_max: 300,
+        runs: 1000,
+    },
+    Target {
+        name: "load",
+        check: any_jobs,
+        size_max: 300,
+        runs: 1000,
+    },
+    Target {
+        name: "commands",
+        check: any_life,
+        size_max: 300,
+        runs: 1000,
+    },
+];
+
+impl Target {
+    fn named(name: &str) -> &'static Target {
+        let target = TARGETS.iter().find(|target| target.name == name);
+        target.unwrap_or_else(|| panic!("there is no target {name}"))
+    }
+
+    /// The files of its corpus, in the order of their names.
+    fn corpus(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let dir = format!("{}/fuzz/corpus/{}", env!("CARGO_MANIFEST_DIR"), self.name);
+        let entries = std::fs::read_dir(dir).unwrap();
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        #[allow(clippy::disallowed_methods)] // a test's own data, no file of the server's
+        let read = |path: PathBuf| (path.clone(), std::fs::read(path).unwrap());
+        paths.into_iter().map(read).collect()
+    }
+
+    fn check_corpus(&self) {
+        let corpus = self.corpus();
+        assert!(corpus.len() >= 5, "only {} seeds", corpus.len());
+        for (path, bytes) in corpus {
+            println!("seed {}", path.display());
+            (self.check)(&bytes);
+        }
+    }
+
+    fn check_random(&self) {
+        let first = number("BSD_FUZZ_FIRST").unwrap_or(0);
+        let runs = number("BSD_FUZZ_RUNS").unwrap_or(self.runs);
+        let corpus = self.corpus();
+        for seed in first..first + runs {
+            let input = random_input(seed, &corpus, self.size_max);
+            let Err(panic) = catch_unwind(AssertUnwindSafe(|| (self.check)(&input))) else {
+                continue;
+            };
+            eprintln!(
+                "input: b\"{}\"\nto repeat: BSD_FUZZ_FIRST={seed} BSD_FUZZ_RUNS=1 cargo test --lib \
+                 check::tests::{}",
+                input.escape_ascii(),
+                self.name
+            );
+            resume_unwind(panic);
+        }
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let value = std::env::var(variable).ok()?;
+    let number = value.parse();
+    Some(number.unwrap_or_else(|_| panic!("{variable} is to be a number, and is {value}")))
+}
+
+/// The input that a number stands for.
+fn random_input(seed: u64, corpus: &[(PathBuf, Vec<u8>)], size_max: usize) -> Vec<u8> {
+    let mut random = Random(seed);
+    if random.below(2) == 0 {
+        let size = 1 + random.below(size_max);
+        return random.bytes(size);
+    }
+    let any_seed = |random: &mut Random| corpus[random.below(corpus.len())].1.clone();
+    let mut input = any_seed(&mut random);
+    for _ in 0..1 + random.below(6) {
+        let other = any_seed(&mut random);
+        edit(&mut input, &other, &mut random);
+    }
+    input
+}
+
+/// Change, insert, remove, or take over from another seed.
+fn edit(input: &mut Vec<u8>, other: &[u8], random: &mut Random) {
+    let at = random.below(input.len() + 1);
+    let size = 1 + random.below(8);
+    let end = input.len().min(at + size);
+    match random.below(4) {
+        0 => {
+            let new = random.bytes(end - at);
+            input[at..end].copy_from_slice(&new);
+        }
+        1 => drop(input.splice(at..at, random.bytes(size))),
+        2 => drop(input.drain(at..end)),
+        _ => {
+            let from = random.below(other.len() + 1);
+            let to = other.len().min(from + random.below(64));
+            input.splice(at..end, other[from..to].iter().copied());
+        }
+    }
+}
+
+/// Vigna's splitmix64: a small generator that a seed determines wholly.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound.max(1) as u64) as usize
+    }
+
+    fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.next() as u8).collect()
+    }
+}
+
+/// What the corpus and random inputs of a target are checked by: a module with two tests.
+macro_rules! runs {
+    ($($target:ident)*) => {
+        $(mod $target {
+            use super::Target;
+
+            #[test]
+            fn every_seed_of_the_fuzzer_holds() {
+                Target::named(stringify!($target)).check_corpus();
+            }
+
+            #[test]
+            fn random_inputs_hold() {
+                Target::named(stringify!($target)).check_random();
+            }
+        })*
+    };
+}
+
+runs!(protocol segment directory import load commands);
+
+/// There are none in a release build.
+#[cfg(debug_assertions)]
+mod mistakes {
+    use super::*;
+    use crate::storage::plant::{Bug, plant};
+
+    /// Mistakes, each with a check that has to notice it.
+    const MISTAKES: [(&str, Bug); 11] = [
+        ("segment", Bug::LengthTrusted),
+        ("directory", Bug::MissingIgnored),
+        ("directory", Bug::RecordUnchecked),
+        ("import", Bug::PriorityLost),
+        ("load", Bug::PriorityLost),
+        ("commands", Bug::AckBeforeSync),
+        ("commands", Bug::RotationUnsynced),
+        ("commands", Bug::SyncErrorIgnored),
+        ("commands", Bug::TombstoneDropped),
+        ("commands", Bug::LiveRecordDropped),
+        ("commands", Bug::IdsReused),
+    ];
+
+    /// After how many random inputs a check notices a mistake.
+    fn notices(name: &str, bug: Bug) -> Option<u64> {
+        let target = Target::named(name);
+        let corpus = target.corpus();
+        // What is made once, for all inputs, is made without the mistake.
+        (target.check)(&corpus[0].1);
+        let _planted = plant(bug);
+        (0..2000).find(|seed| {
+            let input = random_input(*seed, &corpus, target.size_max);
+            catch_unwind(AssertUnwindSafe(|| (target.check)(&input))).is_err()
+        })
+    }
+
+    #[test]
+    fn each_check_notices_mistakes_that_are_made_on_purpose() {
+        let found = MISTAKES.map(|(name, bug)| (name, bug, notices(name, bug)));
+        println!("{found:#?}");
+        let unnoticed: Vec<_> = found
+            .iter()
+            .filter(|(_, _, after)| after.is_none())
+            .collect();
+        assert!(unnoticed.is_empty(), "unnoticed: {unnoticed:?}");
+    }
+}
