@@ -142,10 +142,18 @@ impl Work {
         self.release_space()?;
         self.seal()?;
         let groups = self.groups();
-        let total = groups.len() as u64;
-        for (done, group) in groups.iter().enumerate() {
-            progress(done as u64, total);
+        let size = |group: &Vec<u32>| -> u64 {
+            let ends = group
+                .iter()
+                .map(|handle| self.log.files.get(*handle).entry.end);
+            ends.map(u64::from).sum()
+        };
+        let sizes: Vec<u64> = groups.iter().map(size).collect();
+        let (mut done, total) = (0, sizes.iter().sum());
+        for (group, size) in groups.iter().zip(sizes) {
+            progress(done, total);
             self.rewrite(group)?;
+            done += size;
         }
         self.release_space()
     }
