@@ -150,7 +150,7 @@ pub struct Log {
     live_bytes: u64,
     pub(super) sync_thread: Option<SyncThread>,
     /// Whether syncs are handed over to the thread although replies wait for them.
-    pace: Pace,
+    pub(crate) pace: Pace,
     pub(crate) maintenance: Maintenance,
     /// Numbers that no new segment may have.
     pub(super) taken: Vec<SegmentId>,
@@ -315,10 +315,19 @@ impl Log {
                 let path = self.dir.join(file.entry.file_name());
                 return Err(self.fail(StoreError::new("sync", &path, &error)));
             }
+            self.pace.note_since(begun, self.size_of_sync(self.written));
             self.durable = self.written;
-            self.pace.note_since(begun);
         }
         Ok(())
+    }
+
+    /// Bytes that a sync up to there made durable, those in an earlier segment apart.
+    fn size_of_sync(&self, upto: Position) -> u64 {
+        let from = match self.durable.segment() == upto.segment() {
+            true => self.durable.offset(),
+            false => 0,
+        };
+        u64::from(upto.offset().saturating_sub(from))
     }
 
     fn wait_for_syncs(&mut self) -> Result<(), StoreError> {
@@ -339,8 +348,9 @@ impl Log {
     fn take_sync(&mut self, synced: super::sync::Synced) -> Result<(), StoreError> {
         match synced.result {
             Ok(()) => {
+                let size = self.size_of_sync(synced.upto);
+                self.pace.note(synced.took_ns, size);
                 self.durable = self.durable.max(synced.upto);
-                self.pace.note(synced.took_ns);
                 Ok(())
             }
             Err(error) => {

@@ -222,7 +222,8 @@ impl Log {
     /// Zeros written ahead pay when there is a sync for every few kilobytes. Without threads none
     /// are written.
     fn syncs_often(&self) -> bool {
-        self.options.sync == SyncPolicy::Always && self.options.waker.is_some()
+        let has_threads = self.options.waker.is_some();
+        self.options.sync == SyncPolicy::Always && has_threads && self.pace.is_of_little()
     }
 
     /// Have room for a compaction, unless one is under way in it. Says whether there is. It comes

@@ -17,6 +17,9 @@ use crate::types::{Position, Time};
 const SLOW_NS: i64 = 1_000_000;
 /// … until they take less than this.
 const FAST_NS: i64 = SLOW_NS / 2;
+/// A sync of less than this, in bytes, takes longer on blocks that were never written; for one of
+/// more it pays no more to write them twice.
+const SIZE_OF_LITTLE: u64 = 256 << 10;
 /// One sync that takes very long says nothing of the next ones: it counts as much as this.
 const OUTLIER_NS: i64 = 4 * SLOW_NS;
 
@@ -47,12 +50,14 @@ pub(crate) struct Synced {
     pub(crate) result: io::Result<()>,
 }
 
-/// How long syncs take of late, and so whether the loop should wait for them.
+/// What syncs are like of late: how long they take, and so whether the loop should wait for them;
+/// and how much they make durable.
 #[derive(Debug)]
 pub(crate) struct Pace {
     clock: Clock,
     average_ns: i64,
     is_slow: bool,
+    average_size: u64,
 }
 
 impl Pace {
@@ -61,6 +66,7 @@ impl Pace {
             clock,
             average_ns: 0,
             is_slow: false,
+            average_size: 0,
         }
     }
 
@@ -68,19 +74,26 @@ impl Pace {
         self.clock.now().mono
     }
 
-    /// A sync began then and has just ended.
-    pub(crate) fn note_since(&mut self, begun: Time) {
-        self.note(self.now().since(begun));
+    /// A sync of so many bytes began then and has just ended.
+    pub(crate) fn note_since(&mut self, begun: Time, size: u64) {
+        self.note(self.now().since(begun), size);
     }
 
-    /// A sync took so many nanoseconds.
-    pub(crate) fn note(&mut self, took_ns: i64) {
+    /// A sync of so many bytes took so many nanoseconds.
+    pub(crate) fn note(&mut self, took_ns: i64, size: u64) {
+        self.average_size = self.average_size - self.average_size / 8 + size / 8;
         self.average_ns += (took_ns.min(OUTLIER_NS) - self.average_ns) / 8;
         if self.average_ns > SLOW_NS {
             self.is_slow = true;
         } else if self.average_ns < FAST_NS {
             self.is_slow = false;
         }
+    }
+
+    /// True when a sync has so little to write that it takes longer on blocks that were never
+    /// written than on others.
+    pub(crate) fn is_of_little(&self) -> bool {
+        self.average_size < SIZE_OF_LITTLE
     }
 
     /// True when the loop should go on while a sync is under way.
@@ -202,7 +215,7 @@ mod tests {
 
     fn paced(syncs_ns: &[i64]) -> Pace {
         let mut pace = Pace::new(Clock::start());
-        syncs_ns.iter().for_each(|took| pace.note(*took));
+        syncs_ns.iter().for_each(|took| pace.note(*took, 4096));
         pace
     }
 
@@ -215,14 +228,14 @@ mod tests {
     #[test]
     fn one_sync_that_takes_long_does_not_make_a_disk_slow() {
         let mut pace = paced(&[100_000; 100]);
-        pace.note(10_000_000_000);
+        pace.note(10_000_000_000, 4096);
         assert!(!pace.is_slow());
     }
 
     #[test]
     fn a_disk_that_was_slow_for_a_while_is_fast_again() {
         let mut pace = paced(&[5_000_000; 100]);
-        (0..100).for_each(|_| pace.note(200_000));
+        (0..100).for_each(|_| pace.note(200_000, 4096));
         assert!(!pace.is_slow());
     }
 
@@ -231,8 +244,18 @@ mod tests {
         let between = (SLOW_NS + FAST_NS) / 2;
         let mut pace = paced(&[between; 100]);
         assert!(!pace.is_slow());
-        (0..100).for_each(|_| pace.note(2 * SLOW_NS));
-        (0..100).for_each(|_| pace.note(between));
+        (0..100).for_each(|_| pace.note(2 * SLOW_NS, 4096));
+        (0..100).for_each(|_| pace.note(between, 4096));
         assert!(pace.is_slow());
+    }
+
+    #[test]
+    fn syncs_of_much_are_told_from_those_of_little() {
+        let mut pace = paced(&[100_000; 100]);
+        assert!(pace.is_of_little());
+        (0..100).for_each(|_| pace.note(100_000, 1 << 20));
+        assert!(!pace.is_of_little());
+        (0..100).for_each(|_| pace.note(100_000, 8192));
+        assert!(pace.is_of_little());
     }
 }
