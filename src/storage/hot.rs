@@ -63,3 +63,77 @@ impl Hot {
         frame.get(from..from + size)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::SegmentId;
+
+    fn at(segment: u32, offset: u32) -> Position {
+        Position::new(SegmentId(segment), offset)
+    }
+
+    fn frame(byte: u8, size: usize) -> Vec<u8> {
+        vec![byte; size]
+    }
+
+    #[test]
+    fn the_last_frames_are_kept_and_no_more_bytes_than_the_bound() {
+        let mut hot = Hot::new(100);
+        for number in 0..10 {
+            hot.push(at(1, 100 + number * 40), frame(number as u8, 40));
+            let kept = |n: u32| hot.get(at(1, 100 + n * 40), 40).is_some();
+            assert!(kept(number), "the last one");
+            assert!(number == 0 || kept(number - 1), "the one before");
+            assert!(
+                number < 2 || !kept(number - 2),
+                "{number}: 120 bytes are kept"
+            );
+        }
+        hot.push(at(1, 600), frame(9, 101));
+        assert!(hot.get(at(1, 600), 1).is_none() && hot.frames.is_empty());
+        assert_eq!(hot.bytes, 0);
+    }
+
+    #[test]
+    fn there_is_a_bound_on_the_number_of_frames_too() {
+        let mut hot = Hot::new(usize::MAX);
+        for number in 0..2 * FRAMES_MAX as u32 {
+            hot.push(at(1, number * 8), frame(1, 8));
+        }
+        assert_eq!(hot.frames.len(), FRAMES_MAX);
+        assert_eq!(hot.bytes, FRAMES_MAX * 8);
+    }
+
+    #[test]
+    fn bytes_are_given_from_inside_one_frame_of_the_segment_and_never_across_its_end() {
+        let mut hot = Hot::new(1000);
+        hot.push(at(1, 100), (0..40).collect());
+        hot.push(at(1, 140), frame(7, 40));
+        hot.push(at(3, 64), frame(8, 40));
+        assert_eq!(hot.get(at(1, 110), 3), Some(&[10, 11, 12][..]));
+        assert_eq!(hot.get(at(1, 140), 40), Some(&frame(7, 40)[..]));
+        assert_eq!(hot.get(at(1, 130), 20), None, "across two frames");
+        assert_eq!(hot.get(at(1, 90), 5), None, "before the first");
+        assert_eq!(
+            hot.get(at(1, 180), 1),
+            None,
+            "behind the last of its segment"
+        );
+        assert_eq!(hot.get(at(2, 150), 1), None, "another segment");
+    }
+
+    #[test]
+    fn a_buffer_that_is_let_go_is_used_again_unless_it_is_large() {
+        let mut hot = Hot::new(0);
+        for number in 0..6 {
+            hot.push(at(1, number * 8), frame(1, 8));
+        }
+        let reused = (0..6).filter(|_| hot.buffer().capacity() > 0).count();
+        assert_eq!(reused, 4);
+        hot.push(at(2, 0), frame(1, REUSED_BUFFER_MAX + 1));
+        assert_eq!(hot.buffer().capacity(), 0);
+        hot.push(at(3, 0), Vec::with_capacity(REUSED_BUFFER_MAX));
+        assert_eq!(hot.buffer().capacity(), REUSED_BUFFER_MAX);
+    }
+}

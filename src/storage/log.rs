@@ -146,8 +146,6 @@ pub struct Log {
     pub(crate) next_id: JobId,
     /// Jobs that are alive, for the space they may need.
     pub(super) live_jobs: u64,
-    /// Bytes of their records and of those of their states.
-    live_bytes: u64,
     pub(super) sync_thread: Option<SyncThread>,
     /// Whether syncs are handed over to the thread although replies wait for them.
     pub(crate) pace: Pace,
@@ -205,7 +203,6 @@ impl Log {
             stopped: Position::ZERO,
             next_id: opened.next_id,
             live_jobs: 0,
-            live_bytes: 0,
             sync_thread,
             pace: Pace::new(clock),
             maintenance: Maintenance::default(),
@@ -482,13 +479,11 @@ impl Log {
 
     /// A record other than a put or a delete is alive.
     pub fn keep(&mut self, place: Place, size: usize) {
-        self.live_bytes += size as u64;
         self.files.keep(place, size);
     }
 
     /// A record other than a put or a delete is dead.
     pub fn free(&mut self, place: Place, size: usize) {
-        self.live_bytes -= size as u64;
         self.maintenance.freed += size as u64;
         self.files.free(place, size);
     }
@@ -615,12 +610,6 @@ impl Log {
     #[must_use]
     pub fn records_migrated(&self) -> u64 {
         self.maintenance.records_migrated
-    }
-
-    /// Bytes of records that replay needs, deletes apart.
-    #[must_use]
-    pub fn live_bytes(&self) -> u64 {
-        self.live_bytes
     }
 
     /// The bound of a segment's size, bytes.

@@ -771,3 +771,24 @@ fn run(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_has_ended_when_it_is_let_go() {
+        let has_ended = Arc::new(AtomicBool::new(false));
+        let (go, may_go) = channel::<()>();
+        let ended = has_ended.clone();
+        let thread = Joined::spawn("test", move || {
+            // Nobody sends: it goes on when the other end is dropped.
+            let _ = may_go.recv();
+            (0..10_000).for_each(|_| std::thread::yield_now());
+            ended.store(true, Ordering::SeqCst);
+        });
+        drop(go);
+        drop(thread);
+        assert!(has_ended.load(Ordering::SeqCst));
+    }
+}

@@ -262,3 +262,31 @@ fn renew(spare: &Spare) -> io::Result<bool> {
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::SimFs;
+
+    #[test]
+    fn on_a_disk_that_is_nearly_full_less_is_reserved_by_eighths_down_to_the_least() {
+        let disk = SimFs::new(1);
+        let dir = Path::new("/spares");
+        disk.create_dir_all(dir).unwrap();
+        let reserve = |free: u64| {
+            disk.set_quota(Some(disk.used() + free));
+            let mut spares = Spares::open(Arc::new(disk.clone()), dir, &[]).unwrap();
+            let spare = spares.reserve(1 << 20, 10_000).unwrap();
+            let size = spare.as_ref().map(|spare| spare.size);
+            if let Some(spare) = spare {
+                disk.remove(&spare.path).unwrap();
+            }
+            size
+        };
+        assert_eq!(reserve(2 << 20), Some(1 << 20));
+        assert_eq!(reserve(1 << 19), Some(1 << 17));
+        assert_eq!(reserve(1 << 16), Some(1 << 14));
+        assert_eq!(reserve(12 << 10), Some(10_000));
+        assert_eq!(reserve(4 << 10), None);
+    }
+}

@@ -211,7 +211,12 @@ impl Drop for SyncThread {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+    use crate::storage::SimFs;
+    use crate::storage::fs::{Fs, OpenMode};
+    use crate::types::SegmentId;
 
     fn paced(syncs_ns: &[i64]) -> Pace {
         let mut pace = Pace::new(Clock::start());
@@ -257,5 +262,19 @@ mod tests {
         assert!(!pace.is_of_little());
         (0..100).for_each(|_| pace.note(100_000, 8192));
         assert!(pace.is_of_little());
+    }
+
+    #[test]
+    fn a_thread_is_busy_until_its_answer_has_been_taken() {
+        let disk = SimFs::new(1);
+        let file = disk.open(Path::new("/file"), OpenMode::CreateNew).unwrap();
+        let mut thread = SyncThread::start(Arc::new(|| ()), Clock::start()).unwrap();
+        assert!(!thread.is_busy() && thread.poll().is_none() && thread.wait().is_none());
+        let upto = Position::new(SegmentId(1), 64);
+        thread.request(file, upto);
+        assert!(thread.is_busy());
+        let synced = thread.wait().unwrap();
+        assert!(synced.upto == upto && synced.result.is_ok());
+        assert!(!thread.is_busy() && thread.wait().is_none());
     }
 }

@@ -88,3 +88,46 @@ impl Claim {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What bytes claim that have this kind and this second field, and are zeros otherwise.
+    fn claim(kind: u8, second: u8) -> Option<Claim> {
+        let mut bytes = [0; 64];
+        (bytes[put::KIND], bytes[put::TUBE_SIZE]) = (kind, second);
+        assert_eq!(Claim::read(&bytes[..8]), None, "too short for any record");
+        Claim::read(&bytes)
+    }
+
+    #[test]
+    fn no_record_begins_with_a_tube_name_of_an_impossible_size() {
+        for kind in [KIND_PUT, KIND_PAUSE, KIND_KICK] {
+            for size in [1, 17, 200] {
+                assert!(claim(kind, size).is_some(), "kind {kind}, {size} bytes");
+            }
+            for size in [0, 201, 255] {
+                assert_eq!(claim(kind, size), None, "kind {kind}, {size} bytes");
+            }
+        }
+        assert_eq!(
+            claim(KIND_PUT, 17).map(|claim| claim.size),
+            Some(put_size(17, 0))
+        );
+    }
+
+    #[test]
+    fn no_record_begins_with_a_byte_set_that_is_always_zero() {
+        for kind in [KIND_DELETE, KIND_MANIFEST, KIND_SWITCH] {
+            assert!(claim(kind, 0).is_some() && claim(kind, 1).is_none());
+        }
+        assert!(claim(KIND_UPDATE, 0).is_some() && claim(KIND_UPDATE, 3).is_none());
+        let mut reserved = [0; 64];
+        (reserved[put::KIND], reserved[put::TUBE_SIZE]) = (KIND_PUT, 1);
+        assert!(Claim::read(&reserved).is_some());
+        reserved[put::RESERVED] = 1;
+        assert_eq!(Claim::read(&reserved), None);
+        assert_eq!(claim(0, 0), None);
+    }
+}

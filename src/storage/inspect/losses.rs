@@ -314,7 +314,7 @@ impl Losses {
         let claims = last.iter().flat_map(|met| &met.claims);
         let puts = claims.filter(|(_, _, event)| *event == JobEvent::Put);
         let named = puts.map(|(_, job, _)| job.0).filter(|id| near.contains(id));
-        named.max().map_or(next_id, |id| id + 1)
+        named.max().map_or(next_id, |id| id.saturating_add(1))
     }
 
     /// `puts_max`: so many puts at most can have been where the damage is.

@@ -152,6 +152,7 @@ impl Found {
         found
             .useless
             .extend(cuts.drain(..surplus).map(|(_, name)| name));
+        found.cuts = cuts.into_iter().map(|(_, name)| name).collect();
         found.spares.sort();
         found.strangers.sort();
         found.refuse_two_logs(options)?;

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use bsd::storage::beanstalkd::export;
+
 use super::binlog::{Job, Version, job};
 use super::*;
 use crate::harness::{Random, volume};
@@ -426,4 +428,101 @@ fn what_the_disk_does_not_give_is_reported_and_the_rest_imported() {
             .to_string()
             .contains("the disk does not give")
     );
+}
+
+#[test]
+fn a_body_that_changes_between_the_look_and_the_import_is_left_out_and_named() {
+    let jobs = [3, 4].map(|id| job(id, format!("body of {id}").as_bytes()));
+    let disk = disk(&[Version::V7.file(&jobs.each_ref().map(|job| Version::V7.put(job)))]);
+    let old = read(&disk).unwrap();
+    let path = format!("{OLD}/binlog.1");
+    let mut bytes = disk.read(&path).unwrap();
+    let end = b"body of 3\r\n";
+    let at = bytes
+        .windows(end.len())
+        .position(|part| part == end)
+        .unwrap();
+    bytes[at + end.len() - 1] = b'!';
+    disk.write(&path, &bytes).unwrap();
+    let imported = write(&old, &disk).unwrap();
+    let [(id, why)] = &imported.unreadable[..] else {
+        panic!("{:?}", imported.unreadable);
+    };
+    assert_eq!(*id, JobId(3));
+    assert!(why.contains("binlog.1 at byte") && why.contains("no longer what it was"));
+    let new = jobs_of(&disk);
+    assert_eq!(new.ids(), [4]);
+}
+
+fn jobs_of(disk: &SimFs) -> Jobs {
+    super::jobs(Arc::new(disk.clone()), Path::new(NEW))
+}
+
+#[test]
+fn an_export_leaves_a_directory_alone_that_holds_anything_of_somebody_else() {
+    let disk = disk(&[Version::V7.file(&[Version::V7.put(&job(3, b"body"))])]);
+    write(&read(&disk).unwrap(), &disk).unwrap();
+    let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+    let old = Inspection::read(fs.clone(), Path::new(NEW), &mut |_, _| ()).unwrap();
+    let to = |dir: &str| {
+        let result = export::write(&old, &fs, Path::new(dir), WALL_NS, &mut |_, _| ());
+        result.map(|exported| exported.jobs)
+    };
+    disk.write("/out.incomplete/mine", b"mine").unwrap();
+    let refused = to("/out").unwrap_err().to_string();
+    assert!(refused.contains("\"mine\"; move it elsewhere"), "{refused}");
+    disk.write("/there/mine", b"mine").unwrap();
+    assert!(
+        to("/there")
+            .unwrap_err()
+            .to_string()
+            .contains("is not empty")
+    );
+    assert_eq!(disk.read("/out.incomplete/mine").unwrap(), b"mine");
+    assert!(disk.names("/out").is_err());
+    assert_eq!(to("/elsewhere").unwrap(), 1);
+}
+
+#[test]
+fn a_job_that_cannot_be_read_again_is_left_out_of_an_export_and_named() {
+    let jobs = [3, 4].map(|id| job(id, format!("body of {id}").as_bytes()));
+    let disk = disk(&[Version::V7.file(&jobs.each_ref().map(|job| Version::V7.put(job)))]);
+    write(&read(&disk).unwrap(), &disk).unwrap();
+    let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+    let old = Inspection::read(fs.clone(), Path::new(NEW), &mut |_, _| ()).unwrap();
+    let segments = disk.names(NEW).unwrap();
+    let path = segments
+        .iter()
+        .map(|name| format!("{NEW}/{name}"))
+        .find(|path| find(&disk.read(path).unwrap(), b"body of 3").is_some())
+        .unwrap();
+    let at = find(&disk.read(&path).unwrap(), b"body of 3").unwrap();
+    disk.flip_bit(&path, at as u64 * 8).unwrap();
+    let exported = export::write(&old, &fs, Path::new("/out"), WALL_NS, &mut |_, _| ()).unwrap();
+    assert_eq!((exported.jobs, exported.unreadable[0].0), (1, JobId(3)));
+}
+
+fn find(bytes: &[u8], part: &[u8]) -> Option<usize> {
+    bytes.windows(part.len()).position(|other| other == part)
+}
+
+#[test]
+fn while_files_are_read_progress_only_grows_up_to_the_bytes_of_all() {
+    let file = |id| V7.file(&[V7.put(&job(id, &[b'x'; 9000]))]);
+    let disk = disk(&[file(1), file(2), file(3)]);
+    let mut told = Vec::new();
+    let (fs, dir) = (Arc::new(disk.clone()), Path::new(OLD));
+    Binlogs::read(fs, dir, &mut |done, total| told.push((done, total))).unwrap();
+    let all: u64 = originals(&disk, OLD)
+        .values()
+        .map(|file| file.len() as u64)
+        .sum();
+    assert!(
+        told.iter()
+            .all(|(done, total)| done <= total && *total == all),
+        "{told:?}"
+    );
+    assert!(told.is_sorted() && told.len() >= 3, "{told:?}");
+    let last = told.last().map(|(done, _)| *done).unwrap_or(0);
+    assert!(last > all * 2 / 3, "the last file begins there: {told:?}");
 }
