@@ -56,17 +56,31 @@ fn open_error(disk: &SimFs, dir: &str) -> String {
 }
 
 /// A log with this history, sound in each of its bytes, under the name that it has before it is
-/// whole: it is not, for it contradicts itself.
+/// whole: it is not, for it contradicts itself. Only a crash leaves such a one, just before it is
+/// removed.
 fn contradictory(records: &[Record<'_>]) -> SimFs {
-    let disk = SimFs::new(1);
-    let mut build = begin(&disk).unwrap();
-    for record in records {
-        build.append(record).unwrap();
-    }
-    let refused = build.finish().unwrap_err().to_string();
-    assert!(refused.contains("contradicts"), "{refused}");
+    let refused = |crash_at: u64| {
+        let disk = SimFs::new(1);
+        disk.crash_at(crash_at);
+        let built = begin(&disk).and_then(|mut build| {
+            records.iter().try_for_each(|record| build.append(record))?;
+            build.finish()
+        });
+        (built.unwrap_err().to_string(), disk)
+    };
+    let (why, disk) = refused(u64::MAX);
+    assert!(why.contains("contradicts"), "{why}");
     assert!(disk.names("/new").is_err(), "it got its name all the same");
-    disk
+    let has_segment = |disk: &SimFs| {
+        let names = disk.names("/new.incomplete").unwrap_or_default();
+        names.iter().any(|name| parse_file_name(name).is_some())
+    };
+    assert!(!has_segment(&disk), "it is still there");
+    let images = (1..disk.operations()).rev();
+    images
+        .map(|operation| refused(operation).1.crash_image(Crash::KeepAll))
+        .find(has_segment)
+        .expect("it was there before it was removed")
 }
 
 /// Look at a log whose second record contradicts the first, and save what can be saved of it.
