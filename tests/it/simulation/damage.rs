@@ -54,7 +54,7 @@ fn log() -> Driver {
     driver
 }
 
-fn segments(fs: &SimFs) -> Vec<String> {
+pub(super) fn segments(fs: &SimFs) -> Vec<String> {
     let names = fs.names(DIR).expect("the directory is there");
     names
         .into_iter()

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use bsd::engine::{Engine, Options, ReplySink};
-use bsd::protocol::{Command, Reply, Request};
+use bsd::protocol::{Command, Op, Reply, Request};
 use bsd::storage::sim::Crash;
 use bsd::storage::{SimFs, StoreError, SyncPolicy};
 use bsd::types::{ClientId, JobId, Now, Position};
 
-use super::driver::{after_restart, beginning, options};
+use super::damage::segments;
+use super::driver::{after_restart, beginning, options, path};
 
 /// More than are kicked in one turn, and more than fit into one segment.
 const JOBS: u64 = 1500;
@@ -249,6 +250,192 @@ fn a_kick_that_is_finished_after_a_crash_takes_no_job_that_had_fallen_due_before
             let expected: Vec<u64> = (DUE_SOON + 1..=DUE_SOON + KICKED).collect();
             assert!(kicked.is_empty() || kicked == expected, "{kicked:?}");
             whole += usize::from(!kicked.is_empty());
+        }
+    }
+    assert!(whole > 3, "{whole}");
+}
+
+/// An engine, and a client that uses a tube into which it put delayed jobs of these bodies; `None`:
+/// the disk crashed.
+fn opened_with<'a>(
+    fs: &SimFs,
+    bodies: impl Iterator<Item = &'a [u8]>,
+    last: &mut Last,
+) -> Option<(Engine, ClientId)> {
+    let mut engine = Engine::open(&small(fs), beginning()).ok()?;
+    let client = engine.connect();
+    run(&mut engine, client, Command::Use(TUBE), last);
+    put_delayed(&mut engine, client, bodies, last);
+    turn(&mut engine, last).ok()?;
+    Some((engine, client))
+}
+
+fn put_delayed<'a>(
+    engine: &mut Engine,
+    client: ClientId,
+    bodies: impl Iterator<Item = &'a [u8]>,
+    last: &mut Last,
+) {
+    for body in bodies {
+        let put = Command::Put {
+            pri: 1,
+            delay: 1000,
+            ttr: 60,
+            body,
+        };
+        run(engine, client, put, last);
+    }
+}
+
+/// The jobs, of those with ids up to `max`, that were ever kicked.
+fn kicked(engine: &Engine, max: u64) -> Vec<u64> {
+    let was_kicked = |id: &u64| {
+        let job = engine.queue().job(JobId(*id));
+        job.is_some_and(|job| job.counters.kicks > 0)
+    };
+    (1..=max).filter(was_kicked).collect()
+}
+
+/// What is left to a kick is taken away by others; then jobs come that it has nothing to do with.
+fn kick_that_ends_early(fs: &SimFs) -> Option<()> {
+    let mut last = Last::default();
+    let bodies = std::iter::repeat_n(&b"x"[..], LAST_JOB as usize);
+    let (mut engine, client) = opened_with(fs, bodies, &mut last)?;
+    last.0 = None;
+    let bound = LAST_JOB as u32;
+    run(&mut engine, client, Command::Kick { bound }, &mut last);
+    assert!(last.0.is_none(), "it takes more than a turn");
+    engine.commit(beginning()).ok()?;
+    let kicked_so_far = kicked(&engine, LAST_JOB).len() as u64;
+    let other = engine.connect();
+    for id in kicked_so_far + 1..=LAST_JOB {
+        run(
+            &mut engine,
+            other,
+            Command::Delete(JobId(id)),
+            &mut Last::default(),
+        );
+    }
+    turn(&mut engine, &mut last).ok()?;
+    let reply = last.0.take().map(|(_, reply)| reply);
+    assert_eq!(reply, Some(format!("KickedCount({kicked_so_far})")));
+    put_delayed(&mut engine, client, [&b"y"[..]; 5].into_iter(), &mut last);
+    turn(&mut engine, &mut last).ok()?;
+    turn(&mut engine, &mut last).ok()
+}
+
+#[test]
+fn a_kick_that_found_fewer_jobs_than_it_began_with_is_over_also_after_a_crash() {
+    let mut later = 0;
+    for operation in 1.. {
+        let fs = SimFs::new(operation);
+        fs.crash_at(operation);
+        let _ = kick_that_ends_early(&fs);
+        if !fs.is_crashed() {
+            break;
+        }
+        for how in ways(operation) {
+            println!("operation {operation}, {how:?}");
+            let now = after_restart(beginning());
+            let engine = Engine::open(&small(&fs.crash_image(how)), now).expect("it starts");
+            let kicks = engine.log().map(|log| log.kicks_under_way().len());
+            assert_eq!(kicks, Some(0), "none goes on");
+            let jobs = kicked(&engine, LAST_JOB + 5);
+            assert!(
+                jobs.iter().all(|id| *id <= LAST_JOB),
+                "jobs that came later were kicked: {jobs:?}"
+            );
+            later += usize::from(engine.queue().job(JobId(LAST_JOB + 1)).is_some());
+        }
+    }
+    assert!(later > 0, "no crash came so late");
+}
+
+/// The first jobs of the tube, whose bodies rot before a kick hands them to a worker who waits.
+const ROTTEN: u64 = 3;
+
+fn body(job: u64) -> Vec<u8> {
+    format!("the body of job {job}.").into_bytes()
+}
+
+/// Flip a bit in each of the bodies that rot, or flip it back.
+fn flip(fs: &SimFs) {
+    let first = segments(fs).remove(0);
+    let bytes = fs.read(path(&first)).expect("a segment");
+    for job in 1..=ROTTEN {
+        // The last byte, which is as it should be or off by that bit.
+        let body = body(job);
+        let (_, known) = body.split_last().expect("not empty");
+        let at = memchr::memmem::find(&bytes, known).expect("its body") + known.len();
+        fs.flip_bit(path(&first), at as u64 * 8).expect("a bit");
+    }
+}
+
+/// A disk with delayed jobs, behind which the log is filled up by so many bytes.
+fn with_bodies(filling: usize) -> SimFs {
+    let fs = SimFs::new(1);
+    let mut bodies: Vec<Vec<u8>> = (1..=LAST_JOB).map(body).collect();
+    bodies.push(vec![b'.'; filling]);
+    let bodies = bodies.iter().map(Vec::as_slice);
+    let (mut engine, _) = opened_with(&fs, bodies, &mut Last::default()).expect("a sound disk");
+    engine.close(beginning()).expect("a sound disk");
+    fs.crash_image(Crash::DropUnsynced)
+}
+
+/// A worker waits, and the first jobs that a kick makes ready cannot be handed over: they are
+/// buried in the midst of its updates.
+fn kick_of_rotten_jobs(fs: &SimFs, is_rotten: &mut bool) -> Option<()> {
+    let mut last = Last::default();
+    let (mut engine, client) = opened_with(fs, std::iter::empty(), &mut last)?;
+    flip(fs);
+    *is_rotten = true;
+    let worker = engine.connect();
+    run(&mut engine, worker, Command::Watch(TUBE), &mut last);
+    let reserve = Command::Reserve {
+        timeout: None,
+        op: Op::Reserve,
+    };
+    run(&mut engine, worker, reserve, &mut last);
+    last.0 = None;
+    let bound = KICKED as u32;
+    run(&mut engine, client, Command::Kick { bound }, &mut last);
+    // A disk that crashed gives no body at all.
+    let handed_over = last.0.take().filter(|_| !fs.is_crashed())?.1;
+    let expected = format!("Reserved(JobId({})", ROTTEN + 1);
+    assert!(handed_over.starts_with(&expected), "{handed_over}");
+    for _ in 0..3 {
+        engine.commit(beginning()).ok()?;
+        engine.tick(beginning(), &mut last).ok()?;
+    }
+    engine.commit(beginning()).ok()
+}
+
+#[test]
+fn a_job_that_is_buried_in_the_midst_of_a_kick_is_not_counted_as_kicked_by_the_recovery() {
+    let expected: Vec<u64> = (1..=KICKED).collect();
+    let mut whole = 0;
+    // One of them has the log go on in another segment before the first slice of the kick is over.
+    for filling in (0..60_000).step_by(10_000) {
+        let disk = with_bodies(filling);
+        for operation in 1.. {
+            let fs = disk.crash_image(Crash::DropUnsynced);
+            fs.crash_at(operation);
+            let mut is_rotten = false;
+            let _ = kick_of_rotten_jobs(&fs, &mut is_rotten);
+            if !fs.is_crashed() {
+                break;
+            }
+            for how in ways(operation) {
+                println!("{filling} bytes, operation {operation}, {how:?}");
+                let image = fs.crash_image(how);
+                if is_rotten {
+                    flip(&image);
+                }
+                let engine = Engine::open(&small(&image), after_restart(beginning()));
+                let jobs = kicked(&engine.expect("it starts"), LAST_JOB);
+                assert!(jobs.is_empty() || jobs == expected, "{jobs:?}");
+                whole += usize::from(!jobs.is_empty());
+            }
         }
     }
     assert!(whole > 3, "{whole}");
