@@ -204,6 +204,43 @@ fn without_syncing_no_sync_is_made_on_the_way_of_a_command() {
     assert!(syncs.is_empty(), "{syncs:#?}");
 }
 
+/// Where the loop never waits for the disk, each segment that it leaves is synced all the same.
+#[test]
+fn under_the_weaker_policies_a_thread_syncs_each_segment_that_is_full() {
+    for policy in [&["-F"][..], &["-f", "600000"]] {
+        let dir = TempDir::new().unwrap();
+        let tracer = Tracer::of(CALLS);
+        let Some(launch) = traceable(dir.path(), SEGMENT_SIZE) else {
+            return;
+        };
+        let launch = policy.iter().fold(launch, Launch::arg);
+        let server = tracer.wrap(launch).start();
+        let mut wire = server.connect();
+        for _ in 0..50 {
+            wire.put(&[b'x'; 5000]);
+        }
+        let full = segments_that_were_cut(&tracer.so_far());
+        assert!(full.len() >= 3, "{full:?}");
+        wait_until("all that are full are synced", || {
+            let trace = tracer.so_far();
+            full.iter().all(|cut| {
+                let is_sync = |call: &Call| {
+                    call.begin > cut.end && call.succeeded() && call.path() == cut.path()
+                };
+                let mut syncs = trace.named("fdatasync").filter(|call| is_sync(call));
+                syncs.any(|sync| sync.thread != trace.main)
+            })
+        });
+        server.kill();
+    }
+}
+
+/// The calls that cut a segment to what it holds, when nothing more is to come.
+fn segments_that_were_cut(trace: &Trace) -> Vec<Call> {
+    let cuts = trace.named("ftruncate").filter(|call| is_of_segment(call));
+    cuts.cloned().collect()
+}
+
 #[test]
 fn on_a_slow_disk_many_share_a_sync_and_nobody_starves() {
     const CLIENTS: usize = 20;
