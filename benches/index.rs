@@ -16,7 +16,7 @@ const SIZES: [u64; 3] = [10_000, 100_000, 1_000_000];
 const STRIDE: u64 = 7919;
 
 fn put(queue: &mut Queue, pri: u32, delay: u32) -> JobId {
-    let id = queue.take_id();
+    let id = queue.take_id().expect("an id");
     let change = Change::Put {
         id,
         tube: "default",

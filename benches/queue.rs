@@ -19,7 +19,7 @@ fn queue() -> Queue {
 }
 
 fn put(queue: &mut Queue, tube: &str, delay: u32) -> JobId {
-    let id = queue.take_id();
+    let id = queue.take_id().expect("an id");
     let change = Change::Put {
         id,
         tube,

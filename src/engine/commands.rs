@@ -231,7 +231,13 @@ impl Turn<'_> {
         if engine.memory_max.is_some() && engine.memory_left() < body.len() as u64 {
             return self.reply(Reply::OutOfMemory);
         }
-        let id = engine.queue.take_id();
+        let Some(id) = engine.queue.take_id() else {
+            tracing::error!(
+                "no job can be put: the log holds a job with the largest id there is, and none is \
+                 given out twice; begin a new log once this one is empty"
+            );
+            return self.reply(Reply::OutOfMemory);
+        };
         let tube = engine.queue.used_tube(self.client).clone();
         let change = Change::Put {
             id,

@@ -56,7 +56,8 @@ pub enum JobError {
         /// The bound.
         size_max: u32,
     },
-    /// No room on the disk, or the memory bound is reached. Try again when jobs have been deleted.
+    /// No room on the disk, or the memory bound is reached: try again when jobs have been deleted.
+    /// Or no job id is left, which only an import of the largest ones can bring about.
     OutOfSpace,
     /// The last watched tube cannot be ignored.
     NotIgnored,

@@ -164,20 +164,15 @@ impl Queue {
         }
     }
 
-    /// The id of the next job, which is then given out.
-    ///
-    /// # Panics
-    /// When all 2^64 − 2 ids have been given out.
-    pub fn take_id(&mut self) -> JobId {
-        assert!(
-            self.next_id < u64::MAX,
-            "no id is ever given out twice, and there are no more"
-        );
-        self.next_id += 1;
-        JobId(self.next_id - 1)
+    /// The id of the next job, which is then given out; `None` when all 2^64 − 2 ids have been: none
+    /// is ever given out twice.
+    pub fn take_id(&mut self) -> Option<JobId> {
+        let id = JobId(self.next_id);
+        self.next_id = id.0.checked_add(1)?;
+        Some(id)
     }
 
-    /// The id that [`Queue::take_id`] would give out.
+    /// The id that [`Queue::take_id`] would give out; 2^64 − 1 when there is none.
     #[must_use]
     pub fn next_id(&self) -> JobId {
         JobId(self.next_id)

@@ -209,7 +209,7 @@ impl Run {
         // On both sides of 1024.
         let pri = 1020 + self.below(8);
         let (ttr, body_size) = (1 + self.below(6), self.below(1000));
-        let (id, created) = (self.queue.take_id(), self.instant());
+        let (id, created) = (self.queue.take_id().unwrap(), self.instant());
         self.apply(Change::Put {
             id,
             tube,

@@ -9,7 +9,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use bsd::{JobQueue, Options, PutOptions, SyncPolicy};
+use bsd::types::JobId;
+use bsd::{JobError, JobQueue, Options, PutOptions, SyncPolicy};
 use tempfile::TempDir;
 
 use crate::harness::{Random, volume};
@@ -219,4 +220,29 @@ fn ids_that_a_dump_leaves_out_are_not_taken_for_lost_jobs() {
     assert_eq!(code, DAMAGED, "{said}");
     assert!(said.contains("; job 5000 is missing\n"), "{said}");
     assert!(said.contains("1 job missing"), "{said}");
+}
+
+#[test]
+fn behind_the_largest_id_nothing_can_be_put_and_the_rest_goes_on() {
+    let dir = TempDir::new().unwrap();
+    let new = dir.path().join("new");
+    let largest = JobId(u64::MAX - 1);
+    let job = |id: u64| JOB.replace("\"id\":7", &format!("\"id\":{id}"));
+    let (code, said) = load(&job(largest.0), &new, &["--partial"]);
+    assert!(code == CANNOT && said.contains("no job can have"), "{said}");
+    assert_eq!(load(&job(largest.0 - 1), &new, &["--partial"]).0, OK);
+
+    let mut queue = JobQueue::open(&new).unwrap();
+    let put = |queue: &mut JobQueue| queue.put("t", b"one more", PutOptions::default());
+    assert_eq!(put(&mut queue).unwrap(), largest);
+    for _ in 0..2 {
+        let refused = put(&mut queue);
+        assert!(matches!(refused, Err(JobError::OutOfSpace)), "{refused:?}");
+    }
+    queue.delete(largest).unwrap();
+    queue.close().unwrap();
+    assert_eq!(wal(&["verify", text(&new)]).0, OK);
+    // Nor does the id come back when the job is gone.
+    let refused = put(&mut JobQueue::open(&new).unwrap());
+    assert!(matches!(refused, Err(JobError::OutOfSpace)), "{refused:?}");
 }

@@ -377,7 +377,7 @@ fn with_bodies(filling: usize) -> SimFs {
     let mut bodies: Vec<Vec<u8>> = (1..=LAST_JOB).map(body).collect();
     bodies.push(vec![b'.'; filling]);
     let bodies = bodies.iter().map(Vec::as_slice);
-    let (mut engine, _) = opened_with(&fs, bodies, &mut Last::default()).expect("a sound disk");
+    let (engine, _) = opened_with(&fs, bodies, &mut Last::default()).expect("a sound disk");
     engine.close(beginning()).expect("a sound disk");
     fs.crash_image(Crash::DropUnsynced)
 }
