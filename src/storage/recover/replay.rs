@@ -20,8 +20,6 @@ pub(super) struct LogEnd {
     /// Where the last byte behind it that is not zero ends.
     pub(super) garbage: u32,
     pub(super) clean_stop: bool,
-    /// Where the last frame with records ends; 0 when there is none in this file.
-    pub(super) records_end: u32,
 }
 
 impl Opening<'_> {
@@ -87,25 +85,19 @@ impl FileReplay<'_, '_> {
         };
         let mut reader = Reader::new(file.clone(), seed, size, segment_header::SIZE as u32);
         let mut clean_stop = false;
-        let mut records_end = 0;
         loop {
             if !self.is_newest && reader.at() == entry.end {
-                let end = self.end_at(&reader, End::Whole, 0, clean_stop);
-                return Ok(LogEnd { records_end, ..end });
+                return Ok(self.end_at(&reader, End::Whole, 0, clean_stop));
             }
             let step = match reader.step() {
                 Err(_) if planted(Bug::ReadErrorIsEnd) => {
-                    let end = self.end_at(&reader, End::Clean, 0, clean_stop);
-                    return Ok(LogEnd { records_end, ..end });
+                    return Ok(self.end_at(&reader, End::Clean, 0, clean_stop));
                 }
                 step => step.map_err(io)?,
             };
             let fault = match step {
                 Step::Frame(frame) => {
                     clean_stop = frame.header.kind == FrameKind::CleanStop;
-                    if frame.header.records > 0 {
-                        records_end = frame.end();
-                    }
                     *self.done += u64::from(frame.end() - frame.at);
                     for (offset, record) in frame.records() {
                         let place = Place {
@@ -134,8 +126,7 @@ impl FileReplay<'_, '_> {
             };
             let end = self.judge(&reader, &entry, &survey);
             if end != End::Corrupt {
-                let end = self.end_at(&reader, end, survey.garbage_end, clean_stop);
-                return Ok(LogEnd { records_end, ..end });
+                return Ok(self.end_at(&reader, end, survey.garbage_end, clean_stop));
             }
             let jobs = match fault {
                 FrameFault::Record { job, .. } => job.into_iter().collect(),
@@ -182,7 +173,6 @@ impl FileReplay<'_, '_> {
             end,
             garbage,
             clean_stop,
-            records_end: 0,
         }
     }
 }

@@ -51,13 +51,14 @@ impl Opening<'_> {
 
     /// Write the frames between `durable` and `end` once more, and sync them. Where a sync failed,
     /// the system takes the bytes for written: they are read here, and lost in the next power cut.
+    /// Frames without records too: whatever is appended behind them would stand behind a hole.
     pub(super) fn write_again(
         &self,
         log: &mut Log,
         durable: Position,
         end: &LogEnd,
     ) -> Result<(), OpenError> {
-        let last = Position::new(log.files.get(end.handle).entry.first, end.records_end);
+        let last = Position::new(log.files.get(end.handle).entry.first, end.at);
         if last <= durable {
             return Ok(());
         }

@@ -236,3 +236,63 @@ pub(super) fn d31_no_space_when_a_new_segment_is_named_ends_the_log_before_more_
         }
     }
 }
+
+/// What the last frame of a clean stop says is known from elsewhere, and still it must be on the
+/// platter before anything stands behind it: there, its place would be a hole in the log.
+#[test]
+pub(super) fn a_clean_stop_whose_sync_failed_costs_nothing_that_comes_after_the_next_start() {
+    for sync in [
+        SyncPolicy::Always,
+        SyncPolicy::Interval(50),
+        SyncPolicy::Never,
+    ] {
+        // Somewhere in a page, across two, at the end of one: of a page that is written to the
+        // system writes the whole.
+        for size in (0..4096).step_by(32) {
+            let stopped = stopped_without_a_sync(sync, size);
+            let fs = stopped.fs.crash_image(Crash::KeepAll);
+            let now = after_restart(stopped.now);
+            let started = Driver::open(&fs, sync, now, &stopped.history, 0);
+            let mut driver = started.unwrap_or_else(|stop| panic!("{stop}"));
+            let large = Step::Put {
+                tube: 0,
+                pri: 1,
+                delay: 0,
+                ttr: 5,
+                size: 9000,
+            };
+            driver
+                .run(&[large, Step::Turn { ms: 0 }])
+                .unwrap_or_else(|stop| panic!("{stop}"));
+            let random = (0..4).map(|seed| Crash::Random { seed });
+            for how in random.chain([Crash::DropUnsynced]) {
+                let (image, now) = (fs.crash_image(how), after_restart(driver.now));
+                let least = driver.least_durable();
+                Driver::open(&image, sync, now, &driver.history, least)
+                    .unwrap_or_else(|stop| panic!("{sync:?}, {size} bytes, {how:?}: {stop}"));
+            }
+        }
+    }
+}
+
+/// A job, and a clean stop that could not be synced.
+fn stopped_without_a_sync(sync: SyncPolicy, size: usize) -> Driver {
+    let fs = SimFs::new(1);
+    let mut driver = Driver::begin(&fs, sync).unwrap_or_else(|stop| panic!("{stop}"));
+    let put = Step::Put {
+        tube: 0,
+        pri: 1,
+        delay: 0,
+        ttr: 5,
+        size,
+    };
+    driver
+        .run(&[put, Step::Turn { ms: 0 }])
+        .unwrap_or_else(|stop| panic!("{stop}"));
+    // The first one covers the job, where it is not durable yet.
+    let nth = if sync == SyncPolicy::Always { 1 } else { 2 };
+    fs.inject(Fault::fail(OpKind::Sync, Errno::IO).nth(nth));
+    assert!(driver.stop().is_err(), "the sync of the stop fails");
+    fs.clear_faults();
+    driver
+}
