@@ -33,7 +33,7 @@ pub struct Restored {
 /// # Errors
 /// * [`OpenError::Foreign`]: `backup` is no complete backup, or something in it is not as its manifest
 ///   says; or `dir` holds anything.
-/// * [`OpenError::InUse`]: a backup is being taken into `backup`.
+/// * [`OpenError::InUse`]: a backup is being taken into `backup`, or another restore is making `dir`.
 /// * [`OpenError::Io`]: the disk.
 pub fn restore(
     fs: &Arc<dyn Fs>,
@@ -45,6 +45,8 @@ pub fn restore(
     let manifest = check_names(&**fs, backup)?;
     let beside = Beside::make(fs, dir, is_of_a_log)?;
     make_dir(&**fs, &beside.path)?;
+    // Who restores to the same place meanwhile is told so, and clears nothing away here.
+    let building = lock(&**fs, &beside.path)?;
     let (mut passed, total) = (0, manifest.size());
     for file in &manifest.files {
         let mut so_far = |at| progress(passed + at, total);
@@ -53,6 +55,7 @@ pub fn restore(
     }
     fs.sync_dir(&beside.path)
         .map_err(|error| OpenError::io("sync", &beside.path, &error))?;
+    drop(building);
     check(fs, &beside.path)?;
     beside.publish()?;
     Ok(Restored {

@@ -473,6 +473,24 @@ fn a_restore_that_a_crash_ends_is_nothing_or_whole_and_the_backup_is_as_it_was()
     });
 }
 
+/// The second one is told so, and the first one does not notice it.
+#[test]
+fn two_restores_to_one_place_at_a_time_do_not_meet() {
+    let driver = killed(&life());
+    take(&door(&driver.fs), driver.now).unwrap_or_else(|error| panic!("{error}"));
+    let mut refused = 0;
+    let to = (Path::new(BACKUP), Path::new(RESTORED));
+    let first = restore(&door(&driver.fs), to.0, to.1, &mut |_, _| {
+        let second = restore(&door(&driver.fs), to.0, to.1, &mut |_, _| ());
+        assert!(matches!(second, Err(OpenError::InUse { .. })), "{second:?}");
+        refused += 1;
+    });
+    first.unwrap_or_else(|error| panic!("{error}"));
+    assert!(refused > 0);
+    let fs = restored(&driver.fs);
+    starts(&fs, driver.now, &driver.history, 0);
+}
+
 /// A crash at every operation of an offline compaction.
 #[test]
 fn an_offline_compaction_that_a_crash_ends_changes_no_job_and_can_be_run_again() {
