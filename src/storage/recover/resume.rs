@@ -106,15 +106,7 @@ impl Opening<'_> {
             if written.as_ref().is_err_and(is_full) && spares.release_all()? {
                 written = write_all_at(file, &bytes, at.into());
             }
-            match written {
-                // Storage that copies on write and is full: what can be read was synced before it
-                // was read, and a full disk must not keep the server from starting.
-                Err(error) if is_full(&error) => {
-                    tracing::warn!("no room to make sure of the end of the log: {error}");
-                    return Ok(());
-                }
-                other => other?,
-            }
+            written?;
             at += bytes.len() as u32;
         }
         file.sync()

@@ -296,3 +296,23 @@ fn stopped_without_a_sync(sync: SyncPolicy, size: usize) -> Driver {
     fs.clear_faults();
     driver
 }
+
+/// Storage that copies on write and is full has no room even for what is there already. What could
+/// not be written again is not shown to anybody: the next power cut might take it.
+#[test]
+pub(super) fn a_start_that_has_no_room_to_make_sure_of_the_end_of_the_log_is_none() {
+    let sync = SyncPolicy::Always;
+    let mut driver = Driver::begin(&SimFs::new(1), sync).unwrap_or_else(|stop| panic!("{stop}"));
+    driver.fs.inject(Fault::fail(OpKind::Sync, Errno::IO));
+    assert!(driver.run(&[PUT, Step::Turn { ms: 0 }]).is_err());
+    driver.fs.clear_faults();
+    let fs = driver.fs.crash_image(Crash::KeepAll);
+    let now = after_restart(driver.now);
+    fs.inject(Fault::fail(OpKind::Write, Errno::NOSPC).for_ever());
+    assert!(Driver::open(&fs, sync, now, &driver.history, 0).is_err());
+    fs.clear_faults();
+    let started = Driver::open(&fs, sync, now, &driver.history, 0);
+    let started = started.unwrap_or_else(|stop| panic!("{stop}"));
+    assert_eq!(started.history.now().jobs.len(), 1);
+    recover_from(&started, &fs.crash_image(Crash::DropUnsynced));
+}
