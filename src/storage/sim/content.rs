@@ -202,6 +202,13 @@ impl Extents {
         }
     }
 
+    /// What has space from `start` on.
+    pub(super) fn from(&self, start: u64) -> impl Iterator<Item = Range<u64>> {
+        let parts = self.0.iter();
+        let parts = parts.map(move |(first, end)| (*first).max(start)..*end);
+        parts.filter(|range| !range.is_empty())
+    }
+
     /// The parts of `range` that have space, as start and end.
     fn overlapping(&self, range: &Range<u64>) -> impl Iterator<Item = (u64, u64)> {
         let Range { start, end } = *range;

@@ -38,6 +38,8 @@ pub(super) struct FileNode {
     /// Oldest first.
     pub(super) unsynced: Vec<Unsynced>,
     extents: Extents,
+    /// Space that un-synced changes of the size gave back: a crash that undoes them brings it back.
+    given_back: Extents,
     /// Bytes that un-synced overwrites take beside the old ones, on copy-on-write storage.
     copies: u64,
     /// Ranges that cannot be read.
@@ -54,6 +56,7 @@ impl FileNode {
             durable: Content::default(),
             unsynced: Vec::new(),
             extents: Extents::default(),
+            given_back: Extents::default(),
             copies: 0,
             unreadable: Vec::new(),
         }
@@ -108,6 +111,7 @@ impl FileNode {
     }
 
     pub(super) fn set_size(&mut self, size: u64, sequence: u64) {
+        self.given_back.insert_all(self.extents.from(size));
         self.extents.truncate(size);
         self.change_size(size, sequence);
     }
@@ -178,6 +182,7 @@ impl FileNode {
                 .retain(|(number, _)| !flushed.contains(number) && change.range.end <= size);
         }
         self.unsynced.retain(|change| !change.pages.is_empty());
+        self.given_back = Extents::default();
         self.copies = 0;
     }
 
@@ -233,6 +238,8 @@ impl FileNode {
     pub(super) fn restart(&mut self, mut content: Content) {
         // Cuts what a write left past the end when the size it needed was lost.
         content.resize(content.size());
+        self.extents.insert_all(self.given_back.from(0));
+        self.given_back = Extents::default();
         self.extents.truncate(content.size());
         self.extents.insert_all(content.written());
         self.visible = content.clone();

@@ -41,7 +41,7 @@
 //!
 //! No hard links, symbolic links, permissions or renamed directories; no torn sectors; no
 //! reordering of a write before an earlier sync. Space that was allocated and not synced is not
-//! lost in a crash.
+//! lost in a crash, nor is space that was given back where the crash undoes that.
 
 mod content;
 mod crash;

@@ -74,6 +74,19 @@ fn a_cut_that_a_crash_undoes_takes_its_space_again() {
 }
 
 #[test]
+fn so_does_one_of_space_that_was_set_aside_and_never_written() {
+    let (fs, file) = disk_with(b"");
+    file.allocate(9000).unwrap();
+    file.sync().unwrap();
+    file.set_size(10).unwrap();
+    assert_eq!(fs.used(), 10);
+    assert_eq!(fs.crash_image(Crash::KeepAll).used(), 10);
+    assert_eq!(fs.crash_image(Crash::DropUnsynced).used(), 9000);
+    file.sync().unwrap();
+    assert_eq!(fs.crash_image(Crash::DropUnsynced).used(), 10);
+}
+
+#[test]
 fn a_removed_file_that_was_open_gives_its_space_back_when_the_process_dies() {
     let (fs, _file) = disk_with(&[1; 100]);
     fs.remove_file(path("/a")).unwrap();
