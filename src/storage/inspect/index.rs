@@ -1,29 +1,17 @@
 //! Where the records are that make up each job: the fold of the log, without what it folds.
 //!
-//! Small on purpose, some forty bytes a job whatever its body: bodies and states are read back from
-//! the log when they are asked for, and checked again then.
+//! Small on purpose, seven bytes a job or so whatever its body, and twelve when its state has changed
+//! since ([`runs`](super::runs) counts them): bodies and states are read back from the log when they
+//! are asked for, and checked again then.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 
-use super::runs::Runs;
+use super::runs::{Entry, Runs};
 use crate::storage::compact::{self, Subject};
 use crate::storage::files::Files;
 use crate::storage::format::{Record, pause, put_size, update};
 use crate::types::{JobId, JobState, Place};
-
-/// What is known of one job.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Entry {
-    pub(super) put: Place,
-    /// The last record of its state, or [`Place::NONE`].
-    pub(super) update: Place,
-    pub(super) body_size: u32,
-    /// Index in [`Index::tubes`].
-    tube: u32,
-    /// As recorded last.
-    pub(super) state: JobState,
-}
 
 /// What is known of the last record about a tube's pause.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +24,8 @@ pub(super) struct Pause {
 /// All jobs of a log, in the order of their ids.
 #[derive(Debug)]
 pub(in crate::storage) struct Index {
-    jobs: Runs<Entry>,
+    jobs: Runs,
+    /// By the numbers that entries have for them.
     tubes: Vec<Box<str>>,
     tube_numbers: HashMap<Box<str>, u32>,
     /// The tube of the last put.
@@ -100,13 +89,10 @@ impl Index {
                 files.keep(place, record.size());
             }
             Record::Update { id, state, .. } => {
-                let Some(job) = self.jobs.get_mut(id) else {
-                    return Ok(());
-                };
-                let before = std::mem::replace(&mut job.update, place);
-                job.state = state;
-                files.keep(place, record.size());
-                free_update(files, before);
+                if let Some(before) = self.set_update(id, place, state) {
+                    files.keep(place, record.size());
+                    free_update(files, before);
+                }
             }
             Record::Delete { id, put_segment } => {
                 if let Some(job) = self.jobs.remove(id) {
@@ -137,6 +123,14 @@ impl Index {
         Ok(())
     }
 
+    /// The job was changed, which is recorded at `place`; returns where the update before lies.
+    fn set_update(&mut self, id: JobId, place: Place, state: JobState) -> Option<Place> {
+        self.jobs.change(id, |job| {
+            job.state = state;
+            std::mem::replace(&mut job.update, place)
+        })
+    }
+
     fn tube_number(&mut self, name: &str) -> u32 {
         // Most jobs go where the one before went.
         if let Some(last) = self.tubes.get(self.last_tube as usize)
@@ -158,7 +152,11 @@ impl Index {
         number
     }
 
-    pub(super) fn get(&self, id: JobId) -> Option<&Entry> {
+    pub(super) fn contains(&self, id: JobId) -> bool {
+        self.jobs.contains(id)
+    }
+
+    pub(super) fn get(&self, id: JobId) -> Option<Entry> {
         self.jobs.get(id)
     }
 
@@ -171,7 +169,7 @@ impl Index {
         self.jobs.len()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (JobId, &Entry)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (JobId, Entry)> {
         self.jobs.iter()
     }
 
@@ -205,20 +203,27 @@ impl compact::Index for Index {
     }
 
     fn moved(&mut self, subject: &Subject, from: Place, to: Place) -> bool {
-        let known = match subject {
-            Subject::Put(id) => self.jobs.get_mut(*id).map(|job| &mut job.put),
-            Subject::Update(id) => self.jobs.get_mut(*id).map(|job| &mut job.update),
-            Subject::Pause(tube) => self.pauses.get_mut(&**tube).map(|pause| &mut pause.place),
+        let jobs = &mut self.jobs;
+        let moved = match subject {
+            Subject::Put(id) => jobs.change(*id, |job| shift(&mut job.put, from, to)),
+            Subject::Update(id) => jobs.change(*id, |job| shift(&mut job.update, from, to)),
+            Subject::Pause(tube) => {
+                let pause = self.pauses.get_mut(&**tube);
+                pause.map(|pause| shift(&mut pause.place, from, to))
+            }
             Subject::Delete(_) | Subject::Log => None,
         };
-        match known {
-            Some(place) if *place == from => {
-                *place = to;
-                true
-            }
-            _ => false,
-        }
+        moved.unwrap_or(false)
     }
+}
+
+/// What is at `from` is at `to` now. `false`: this is not.
+fn shift(place: &mut Place, from: Place, to: Place) -> bool {
+    let is_it = *place == from;
+    if is_it {
+        *place = to;
+    }
+    is_it
 }
 
 fn is_job_id(id: JobId) -> bool {

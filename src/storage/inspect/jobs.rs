@@ -1,6 +1,6 @@
 //! One job, read back from the log and checked again.
 
-use super::index::Entry;
+use super::runs::Entry;
 use super::{Inspection, SegmentReport};
 use crate::storage::error::OpenError;
 use crate::storage::format::{Record, put_size, update};
@@ -66,7 +66,7 @@ impl Inspection {
             return Ok(None);
         };
         let mut bytes = Vec::new();
-        let mut job = self.with_put(entry, &mut bytes, |record| match *record {
+        let mut job = self.with_put(&entry, &mut bytes, |record| match *record {
             Record::Put {
                 id,
                 created_wall_ns,
@@ -91,7 +91,7 @@ impl Inspection {
             _ => None,
         })?;
         if !entry.update.is_none() {
-            self.with_update(entry, |record| match *record {
+            self.with_update(&entry, |record| match *record {
                 Record::Update {
                     state,
                     deadline_wall_ns,

@@ -243,8 +243,8 @@ impl Losses {
         }
     }
 
-    /// A sound record was read; `is_orphan`: of a job whose put was not seen.
-    pub(super) fn note(&mut self, record: &Record<'_>, is_orphan: bool) {
+    /// A sound record was read; `has_job` says whether a job's put was seen.
+    pub(super) fn note(&mut self, record: &Record<'_>, has_job: impl Fn(JobId) -> bool) {
         let is_damaged = !self.met.is_empty();
         match record {
             Record::Put { id, .. } => {
@@ -261,10 +261,10 @@ impl Losses {
                 self.put_max = self.put_max.max(next_id.0.saturating_sub(1));
                 self.is_put_max_low = false;
             }
-            Record::Update { id, .. } if is_orphan && is_damaged => {
+            Record::Update { id, .. } if is_damaged && !has_job(*id) => {
                 self.orphans.insert(id.0);
             }
-            Record::Delete { id, .. } if is_orphan && is_damaged => self.note_delete(*id),
+            Record::Delete { id, .. } if is_damaged && !has_job(*id) => self.note_delete(*id),
             _ => {}
         }
     }
@@ -320,7 +320,7 @@ impl Losses {
     /// `puts_max`: so many puts at most can have been where the damage is.
     fn judge_one(&self, met: Met, puts_max: u64, index: &Index) -> Loss {
         let mut loss = met.loss;
-        let is_gone = |id: u64| !self.accounted.contains(&id) && index.get(JobId(id)).is_none();
+        let is_gone = |id: u64| !self.accounted.contains(&id) && !index.contains(JobId(id));
         let ids = gaps(met.ids.clone(), self.known(&met.ids, index).into_iter());
         let is_sparse = *met.ids.start() <= self.sparse_max || count(&ids) > puts_max;
         let is_known = loss.unknown_bytes == Some(0);
@@ -347,7 +347,7 @@ impl Losses {
                 _ => {}
             }
             // A damaged record may claim to be about a job that never was.
-            let is_job = index.get(job).is_some() || loss.names(job);
+            let is_job = index.contains(job) || loss.names(job);
             if is_job && !loss.damage.jobs.contains(&job) {
                 loss.damage.jobs.push(job);
             }

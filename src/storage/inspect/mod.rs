@@ -6,7 +6,8 @@
 //! | `contents` | which files are the log, and in which order |
 //! | `walk` | all of them read in order; how each ends; what is damaged |
 //! | `salvage` | sound records inside damage |
-//! | `index` | where the records are that make up each job; `runs`: in little memory |
+//! | `index` | where the records are that make up each job |
+//! | `runs` | a map of jobs in little memory; `rows`: tables whose columns are narrow |
 //! | `losses` | what damage means for jobs |
 //! | `jobs` | one job, read back |
 //! | `history` | all that is known of one job |
@@ -30,6 +31,7 @@ mod jobs;
 mod losses;
 mod picture;
 pub mod repair;
+mod rows;
 mod runs;
 mod salvage;
 mod source;
@@ -212,7 +214,7 @@ impl Inspection {
     pub fn jobs(&self) -> impl Iterator<Item = JobSummary<'_>> {
         self.index.iter().map(|(id, entry)| JobSummary {
             id,
-            tube: self.index.tube(entry),
+            tube: self.index.tube(&entry),
             state: entry.state,
             body_size: entry.body_size,
         })
@@ -221,7 +223,7 @@ impl Inspection {
     /// Whether there is a job with this id.
     #[must_use]
     pub fn has_job(&self, id: JobId) -> bool {
-        self.index.get(id).is_some()
+        self.index.contains(id)
     }
 }
 
@@ -284,13 +286,9 @@ impl Sink for Fold<'_> {
         record: &Record<'_>,
         is_salvaged: bool,
     ) -> Result<(), String> {
-        let is_orphan = match record {
-            Record::Update { id, .. } | Record::Delete { id, .. } => self.index.get(*id).is_none(),
-            _ => false,
-        };
         match is_salvaged {
             true => self.losses.salvaged(record),
-            false => self.losses.note(record, is_orphan),
+            false => self.losses.note(record, |id| self.index.contains(id)),
         }
         self.index.fold(files, place, record)
     }

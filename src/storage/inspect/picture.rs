@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::index::Entry;
+use super::runs::Entry;
 use super::{Inspection, SegmentReport};
 use crate::storage::format::{put_size, update};
 use crate::types::{JobId, Place, SegmentId};
@@ -102,7 +102,7 @@ impl Inspection {
             .collect();
         for (id, entry) in self.index.iter() {
             let segments = self
-                .records_of(entry)
+                .records_of(&entry)
                 .map(|(place, _)| self.files.segment_of(place));
             let segments: Vec<SegmentId> = segments.collect();
             let is_in = |(first, _): &&mut (SegmentId, Pin)| segments.contains(first);
@@ -138,7 +138,7 @@ impl Inspection {
     fn live_records(&self) -> impl Iterator<Item = (Place, u64)> {
         self.index
             .iter()
-            .flat_map(|(_, entry)| self.records_of(entry))
+            .flat_map(|(_, entry)| self.records_of(&entry))
     }
 
     fn records_of(&self, entry: &Entry) -> impl Iterator<Item = (Place, u64)> + use<> {

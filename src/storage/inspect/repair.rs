@@ -10,8 +10,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::index::Entry;
 use super::losses::PUT_SIZE_MIN;
+use super::runs::Entry;
 use super::{Inspection, Progress};
 use crate::storage::build::Build;
 use crate::storage::error::OpenError;
@@ -93,7 +93,7 @@ impl Writer<'_> {
         let total = old.index.len() as u64;
         for (done, (id, entry)) in old.index.iter().enumerate() {
             progress(done as u64, total);
-            match self.copy_job(entry, &mut bytes) {
+            match self.copy_job(&entry, &mut bytes) {
                 Err(Failure::Source(error)) => {
                     self.repaired.unreadable.push((id, error.to_string()));
                     continue;
@@ -124,7 +124,7 @@ impl Writer<'_> {
             return Ok(());
         };
         let build = &mut self.build;
-        let appended = self.old.with_update(entry, |record| match record {
+        let appended = self.old.with_update(&entry, |record| match record {
             Record::Update { .. } => Some(build.append(record)),
             _ => None,
         });

@@ -1,31 +1,107 @@
-//! A map from job ids to small values, packed: runs of up to some hundred values in one piece of
-//! memory, in order, each with the distance of its id from the run's first one.
+//! A map from job ids to what is known of each job, in little memory: runs of up to some hundred
+//! jobs, each run a table whose columns are as narrow as its numbers allow.
 //!
-//! It takes little more than the values themselves, where a tree of single entries takes twice
-//! that: it is made for ids that mostly come in ascending order, and for logs of millions of jobs.
-//! Any other order is right, too, and slower.
+//! Jobs of a run were put one after the other, so their numbers are alike: they lie near each other
+//! in the same file, mostly in few tubes. A job takes
+//!
+//! | bytes | for |
+//! |---|---|
+//! | 1 | its id, where few ids are left out |
+//! | 2 or 3 | where its put lies |
+//! | 0 to 2 | the size of its body: none where all are the same |
+//! | 0 or 1 | its tube, where there are a few hundred |
+//! | 5 or 6 | where its last update lies, and its state: none where no job of the run has one |
+//! | 1 | what the run itself takes |
+//!
+//! that is five to seven while nothing but puts has happened, and twelve or so when every job was
+//! reserved and released. It is made for ids that mostly come in ascending order, and for logs of
+//! millions of jobs. Any other order is right, too, and slower and somewhat larger.
+//!
+//! Invariants: no run is empty; the runs' ids do not overlap.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use crate::types::JobId;
+use super::rows::Rows;
+use crate::types::{JobId, JobState, Place};
 
-/// Values in a run at most.
-const RUN_MAX: usize = 512;
+/// Jobs in a run at most: where no id is left out, one byte tells which it is.
+const RUN_MAX: usize = 256;
 
-/// Values in the order of their ids.
-type Run<V> = Vec<(u32, V)>;
+/// What is known of one job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) put: Place,
+    /// The last record of its state, or [`Place::NONE`].
+    pub(super) update: Place,
+    pub(super) body_size: u32,
+    /// Its tube's number.
+    pub(super) tube: u32,
+    /// As recorded last.
+    pub(super) state: JobState,
+}
 
-/// A map from job ids to values.
+/// States by the number that stands for them in a row.
+const STATES: [JobState; 4] = [
+    JobState::Ready,
+    JobState::Reserved,
+    JobState::Delayed,
+    JobState::Buried,
+];
+
+/// An entry as numbers. The first one is the distance of its id from the run's.
+type Row = [u32; 8];
+
+impl Entry {
+    fn to_row(self, distance: u32) -> Row {
+        let Entry { put, update, .. } = self;
+        [
+            distance,
+            put.file,
+            put.offset,
+            update.file,
+            update.offset,
+            self.body_size,
+            self.tube,
+            self.state as u32,
+        ]
+    }
+
+    fn of_row(row: Row) -> Entry {
+        let [
+            _,
+            put_file,
+            put_offset,
+            update_file,
+            update_offset,
+            body_size,
+            tube,
+            state,
+        ] = row;
+        let place = |file, offset| Place { file, offset };
+        Entry {
+            put: place(put_file, put_offset),
+            update: place(update_file, update_offset),
+            body_size,
+            tube,
+            state: STATES[state as usize],
+        }
+    }
+}
+
+/// Jobs with ids near each other.
+type Run = Rows<8>;
+
+/// A map from job ids to entries.
 #[derive(Debug)]
-pub(super) struct Runs<V> {
-    /// By the id that distances are counted from. No run is empty.
-    runs: BTreeMap<u64, Run<V>>,
+pub(super) struct Runs {
+    /// By the id that distances are counted from.
+    runs: BTreeMap<u64, Run>,
     len: usize,
 }
 
-impl<V> Runs<V> {
-    pub(super) fn new() -> Runs<V> {
+impl Runs {
+    pub(super) fn new() -> Runs {
         Runs {
             runs: BTreeMap::new(),
             len: 0,
@@ -36,77 +112,102 @@ impl<V> Runs<V> {
         self.len
     }
 
-    pub(super) fn get(&self, id: JobId) -> Option<&V> {
+    pub(super) fn contains(&self, id: JobId) -> bool {
+        self.find(id).is_some()
+    }
+
+    pub(super) fn get(&self, id: JobId) -> Option<Entry> {
+        let (run, index) = self.find(id)?;
+        Some(Entry::of_row(run.get(index)))
+    }
+
+    fn find(&self, id: JobId) -> Option<(&Run, usize)> {
         let (base, run) = self.runs.range(..=id.0).next_back()?;
-        let index = find(run, distance(*base, id)?).ok()?;
-        Some(&run[index].1)
+        let index = run.find(distance(*base, id)?).ok()?;
+        Some((run, index))
     }
 
-    pub(super) fn get_mut(&mut self, id: JobId) -> Option<&mut V> {
+    /// Let `change` change the entry of a job, if it is there; returns what that returns.
+    pub(super) fn change<T>(
+        &mut self,
+        id: JobId,
+        change: impl FnOnce(&mut Entry) -> T,
+    ) -> Option<T> {
         let (base, run) = self.runs.range_mut(..=id.0).next_back()?;
-        let index = find(run, distance(*base, id)?).ok()?;
-        Some(&mut run[index].1)
+        let distance = distance(*base, id)?;
+        let index = run.find(distance).ok()?;
+        let mut entry = Entry::of_row(run.get(index));
+        let changed = change(&mut entry);
+        run.set(index, &entry.to_row(distance));
+        Some(changed)
     }
 
-    /// Add a value, unless there is one under this id. Says whether it did.
-    pub(super) fn insert(&mut self, id: JobId, value: V) -> bool {
+    /// Add a job, unless there is one with this id. Says whether it did.
+    pub(super) fn insert(&mut self, id: JobId, entry: Entry) -> bool {
         let before = self.runs.range_mut(..=id.0).next_back();
         let near = before.and_then(|(base, run)| Some((*base, distance(*base, id)?, run)));
         let Some((base, distance, run)) = near else {
-            return self.begin(id, value);
+            return self.begin(id, entry);
         };
-        match find(run, distance) {
+        match run.find(distance) {
             Ok(_) => false,
             Err(index) if run.len() < RUN_MAX => {
-                run.insert(index, (distance, value));
+                run.insert(index, &entry.to_row(distance));
                 self.len += 1;
                 true
             }
-            Err(RUN_MAX) => self.begin(id, value),
+            Err(RUN_MAX) => {
+                run.shrink();
+                self.begin(id, entry)
+            }
             Err(_) => {
                 self.split(base);
-                self.insert(id, value)
+                self.insert(id, entry)
             }
         }
     }
 
-    /// Begin a run with a value whose id is not there.
-    fn begin(&mut self, id: JobId, value: V) -> bool {
-        self.runs.insert(id.0, vec![(0, value)]);
+    /// Begin a run with a job that is not there.
+    fn begin(&mut self, id: JobId, entry: Entry) -> bool {
+        let mut run = Run::new();
+        run.insert(0, &entry.to_row(0));
+        self.runs.insert(id.0, run);
         self.len += 1;
         true
     }
 
     /// Make two runs of a full one.
     fn split(&mut self, base: u64) {
-        let Some(run) = self.runs.get_mut(&base) else {
+        let Some(lower) = self.runs.get_mut(&base) else {
             return;
         };
-        let mut upper = run.split_off(RUN_MAX / 2);
-        let first = upper[0].0;
-        upper
-            .iter_mut()
-            .for_each(|(distance, _)| *distance -= first);
+        let rows = lower.split_off(RUN_MAX / 2);
+        let first = rows[0][0];
+        let mut upper = Run::new();
+        for (index, mut row) in rows.into_iter().enumerate() {
+            row[0] -= first;
+            upper.insert(index, &row);
+        }
         self.runs.insert(base + u64::from(first), upper);
     }
 
-    pub(super) fn remove(&mut self, id: JobId) -> Option<V> {
+    /// Take out a job, if it is there.
+    pub(super) fn remove(&mut self, id: JobId) -> Option<Entry> {
         let (base, run) = self.runs.range_mut(..=id.0).next_back()?;
-        let index = find(run, distance(*base, id)?).ok()?;
-        let (_, value) = run.remove(index);
+        let index = run.find(distance(*base, id)?).ok()?;
+        let entry = Entry::of_row(run.get(index));
+        run.remove(index);
         self.len -= 1;
-        if run.is_empty() {
+        if run.len() == 0 {
             let base = *base;
             self.runs.remove(&base);
-        } else if run.len() * 4 < run.capacity() {
-            run.shrink_to(run.len() * 2);
         }
-        Some(value)
+        Some(entry)
     }
 
-    /// All values in the order of their ids.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (JobId, &V)> {
-        self.runs.iter().flat_map(values)
+    /// All jobs in the order of their ids.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (JobId, Entry)> {
+        self.runs.iter().flat_map(entries)
     }
 
     /// The ids in a range that are there, in order.
@@ -116,16 +217,16 @@ impl<V> Runs<V> {
         let from = first.map_or(start, |(base, _)| *base);
         self.runs
             .range(from..=from.max(end))
-            .flat_map(values)
+            .flat_map(entries)
             .map(|(id, _)| id.0)
             .skip_while(move |id| *id < start)
             .take_while(move |id| *id <= end)
     }
 }
 
-fn values<'a, V>((base, run): (&'a u64, &'a Run<V>)) -> impl Iterator<Item = (JobId, &'a V)> {
-    run.iter()
-        .map(move |(distance, value)| (JobId(base + u64::from(*distance)), value))
+fn entries((base, run): (&u64, &Run)) -> impl Iterator<Item = (JobId, Entry)> {
+    let entry = move |row: Row| (JobId(base + u64::from(row[0])), Entry::of_row(row));
+    run.iter().map(entry)
 }
 
 /// How far `id` is from the first one of a run; `None`: too far to be in it.
@@ -133,18 +234,49 @@ fn distance(base: u64, id: JobId) -> Option<u32> {
     u32::try_from(id.0 - base).ok()
 }
 
-/// Where the value at `distance` is, or should be; the end is looked at first.
-fn find<V>(run: &Run<V>, distance: u32) -> Result<usize, usize> {
-    match run.last() {
-        Some((last, _)) if *last < distance => Err(run.len()),
-        _ => run.binary_search_by_key(&distance, |(distance, _)| *distance),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::storage::format::samples::{Random, seeds};
+
+    /// A job of 1 KB, one of many that were put one after the other into two tubes.
+    fn entry(number: u32) -> Entry {
+        Entry {
+            put: Place {
+                file: 1 + number / 60_000,
+                offset: 64 + number % 60_000 * 1060,
+            },
+            update: Place::NONE,
+            body_size: 1000,
+            tube: number % 2,
+            state: JobState::Ready,
+        }
+    }
+
+    /// Buried, in no particular order.
+    fn bury(entry: &mut Entry, random: &mut Random) {
+        entry.state = JobState::Buried;
+        entry.update = Place {
+            file: 200 + random.below(10) as u32,
+            offset: random.below(64 << 20) as u32,
+        };
+    }
+
+    /// An entry whose numbers are as large or small as they can be.
+    fn extreme(random: &mut Random) -> Entry {
+        let mut number = || [0, 1, 255, 256, u32::MAX - 1, u32::MAX][random.below(6)];
+        let mut place = || Place {
+            file: number(),
+            offset: number(),
+        };
+        Entry {
+            put: place(),
+            update: place(),
+            body_size: number(),
+            tube: number(),
+            state: STATES[number() as usize % 4],
+        }
+    }
 
     #[test]
     fn it_does_what_a_tree_does() {
@@ -152,30 +284,38 @@ mod tests {
             let mut random = Random::new(seed);
             let (mut runs, mut tree) = (Runs::new(), BTreeMap::new());
             let spread = [50, 5000, u64::MAX][random.below(3)];
-            let mut next = 0_u64;
+            let mut next = random.next() % spread;
             for step in 0..4000 {
                 let id = match random.below(4) {
                     0 => random.next() % spread,
                     _ => next,
                 };
                 next = next.wrapping_add(random.below(3) as u64);
-                match random.below(3) {
-                    0 => assert_eq!(runs.remove(JobId(id)), tree.remove(&id), "seed {seed}"),
+                let job = JobId(id);
+                let new = match random.below(20) {
+                    0 => extreme(&mut random),
+                    _ => entry(step),
+                };
+                match random.below(4) {
+                    0 => assert_eq!(runs.remove(job), tree.remove(&id), "seed {seed}"),
+                    1 => {
+                        let known = tree.get_mut(&id);
+                        let before = known.map(|entry| std::mem::replace(entry, new));
+                        let changed = runs.change(job, |entry| std::mem::replace(entry, new));
+                        assert_eq!(changed, before, "seed {seed}");
+                    }
                     _ => {
                         let is_new = !tree.contains_key(&id);
-                        tree.entry(id).or_insert(step);
-                        assert_eq!(runs.insert(JobId(id), step), is_new, "seed {seed}");
+                        tree.entry(id).or_insert(new);
+                        assert_eq!(runs.insert(job, new), is_new, "seed {seed}");
                     }
                 }
-                assert_eq!(runs.get(JobId(id)), tree.get(&id), "seed {seed}");
-                assert_eq!(runs.get_mut(JobId(id)), tree.get_mut(&id), "seed {seed}");
+                assert_eq!(runs.get(job), tree.get(&id).copied(), "seed {seed}");
+                assert_eq!(runs.contains(job), tree.contains_key(&id), "seed {seed}");
             }
             assert_eq!(runs.len(), tree.len(), "seed {seed}");
-            let all = runs.iter().map(|(id, value)| (id.0, *value));
-            assert!(
-                all.eq(tree.iter().map(|(id, value)| (*id, *value))),
-                "seed {seed}"
-            );
+            let all = runs.iter().map(|(id, entry)| (id.0, entry));
+            assert!(all.eq(tree.clone()), "seed {seed}");
             for _ in 0..50 {
                 let (one, other) = (random.next() % spread, random.next() % spread);
                 let ids = one.min(other)..=one.max(other);
@@ -186,15 +326,79 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_many_values_takes_little_memory() {
+    fn the_greatest_ids_have_their_place() {
         let mut runs = Runs::new();
-        for id in 0..100_000 {
-            runs.insert(JobId(id), id);
+        let ids = [1, u64::from(u32::MAX), 1 << 32, (1 << 32) + 1, u64::MAX];
+        for id in ids {
+            assert!(runs.insert(JobId(id), entry(7)), "{id}");
         }
-        for id in (0..100_000).filter(|id| id % 500 != 0) {
-            runs.remove(JobId(id));
+        assert!(runs.iter().map(|(id, _)| id.0).eq(ids));
+        assert!(runs.ids(2..=u64::MAX).eq(ids.into_iter().skip(1)));
+        for id in ids {
+            assert_eq!(runs.remove(JobId(id)), Some(entry(7)), "{id}");
         }
-        let held: usize = runs.runs.values().map(Vec::capacity).sum();
-        assert!(held <= 200 * 8, "{held}");
+        assert!(runs.runs.is_empty());
+    }
+
+    /// Bytes of memory, with what the tree and the allocator add to a run: nodes may be half empty.
+    fn heap_bytes(runs: &Runs) -> usize {
+        let node = 2 * size_of::<(u64, Run)>();
+        let run = |run: &Run| run.heap_bytes() + node + 16;
+        runs.runs.values().map(run).sum()
+    }
+
+    fn many(count: u32) -> Runs {
+        let mut runs = Runs::new();
+        for number in 0..count {
+            runs.insert(JobId(number.into()), entry(number));
+        }
+        runs
+    }
+
+    #[test]
+    fn a_job_takes_seven_bytes_and_thirteen_once_it_was_updated() {
+        const COUNT: u32 = 100_000;
+        let mut runs = many(COUNT);
+        let bytes = heap_bytes(&runs);
+        assert!(bytes <= 7 * COUNT as usize, "{bytes}");
+        let mut random = Random::new(1);
+        for number in 0..COUNT {
+            // In an order of chance: 39,989 has no divisor in common with the count.
+            let id = u64::from(number) * 39_989 % u64::from(COUNT);
+            runs.change(JobId(id), |entry| bury(entry, &mut random));
+        }
+        let bytes = heap_bytes(&runs);
+        assert!(bytes <= 13 * COUNT as usize, "{bytes}");
+    }
+
+    #[test]
+    fn jobs_left_over_by_compaction_take_sixteen_bytes_when_all_were_updated() {
+        const COUNT: u32 = 50_000;
+        let (mut runs, mut random) = (Runs::new(), Random::new(1));
+        for number in 0..COUNT {
+            let id = u64::from(number) * 1000 + random.below(900) as u64;
+            let mut entry = entry(number);
+            entry.body_size += random.below(1000) as u32;
+            bury(&mut entry, &mut random);
+            runs.insert(JobId(id), entry);
+        }
+        let bytes = heap_bytes(&runs);
+        assert!(bytes <= 16 * COUNT as usize, "{bytes}");
+    }
+
+    #[test]
+    fn what_is_left_of_many_jobs_takes_little_memory() {
+        const COUNT: u32 = 100_000;
+        let mut runs = many(COUNT);
+        for number in (0..COUNT).filter(|number| number % 4 != 0) {
+            runs.remove(JobId(number.into()));
+        }
+        let bytes = heap_bytes(&runs);
+        assert!(bytes <= 12 * COUNT as usize / 4, "{bytes}");
+        for number in (0..COUNT).filter(|number| number % 500 != 0) {
+            runs.remove(JobId(number.into()));
+        }
+        let left = runs.runs.values().map(Run::heap_bytes).sum::<usize>();
+        assert!(left <= runs.len() * 2 * 8, "{left}");
     }
 }
