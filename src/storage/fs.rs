@@ -194,9 +194,8 @@ impl Fs for RealFs {
 fn describe(entry: io::Result<fs::DirEntry>) -> io::Result<Option<DirEntry>> {
     let entry = entry?;
     // Of the entry itself: a symbolic link is not followed and is not a regular file.
-    let metadata = match entry.metadata() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other?,
+    let Some(metadata) = unless_gone(entry.metadata())? else {
+        return Ok(None);
     };
     Ok(Some(DirEntry {
         name: entry.file_name().to_string_lossy().into_owned(),
@@ -207,6 +206,15 @@ fn describe(entry: io::Result<fs::DirEntry>) -> io::Result<Option<DirEntry>> {
             0
         },
     }))
+}
+
+/// `None` where there is no such file (any more). What cannot be looked at for another reason is
+/// not "not there": left out of a list, it would pass for a file that is missing.
+fn unless_gone<T>(looked_at: io::Result<T>) -> io::Result<Option<T>> {
+    match looked_at {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
 }
 
 #[derive(Debug)]
@@ -311,6 +319,22 @@ mod tests {
             .open(&dir.path().join("b"), OpenMode::ReadWrite)
             .unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn only_what_is_not_there_counts_as_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let look = |name: &str| unless_gone(fs::symlink_metadata(dir.path().join(name)));
+        create(&dir.path().join("a"));
+        assert!(look("a").unwrap().is_some());
+        assert!(look("b").unwrap().is_none());
+        // One that even the superuser cannot look at.
+        assert!(look("a/b").is_err());
+        let denied = io::ErrorKind::PermissionDenied;
+        assert_eq!(
+            unless_gone::<()>(Err(denied.into())).unwrap_err().kind(),
+            denied
+        );
     }
 
     #[test]

@@ -778,6 +778,8 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+    use crate::storage::SimFs;
+    use crate::storage::sync::tests::log;
 
     #[test]
     fn a_thread_has_ended_when_it_is_let_go() {
@@ -793,5 +795,17 @@ mod tests {
         drop(go);
         drop(thread);
         assert!(has_ended.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn it_is_time_to_look_again_when_something_was_freed_since() {
+        let mut log = log(&SimFs::new(1), SyncPolicy::Always);
+        let step = u64::from(log.options.segment_size) / 32;
+        log.maintenance.freed = 10 * step;
+        assert!(log.is_time_to_look() && !log.is_time_to_look());
+        log.maintenance.freed += step - 1;
+        assert!(!log.is_time_to_look());
+        log.maintenance.freed += 1;
+        assert!(log.is_time_to_look() && !log.is_time_to_look());
     }
 }

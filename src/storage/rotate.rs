@@ -260,3 +260,62 @@ pub(crate) fn first_segment_size(segment_size: u32) -> u32 {
         .max(1 << 20)
         .min(segment_size)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::SimFs;
+    use crate::storage::sim::{Errno, Fault, OpKind};
+    use crate::storage::sync::tests::{is_busy, log, settle, write};
+
+    const SIZE: u32 = 64 << 10;
+
+    fn set_aside(log: &mut Log) {
+        let spare = log.reserve(SIZE, SIZE).unwrap().unwrap();
+        log.spares.add(spare);
+    }
+
+    fn segment(log: &Log) -> SegmentId {
+        log.files.get(log.active.handle).entry.first
+    }
+
+    /// Storage that copies on write has no room for writing over what was set aside.
+    #[test]
+    fn a_disk_without_room_for_the_next_segment_leaves_the_log_where_it_is_and_of_use() {
+        let disk = SimFs::new(1);
+        let mut log = log(&disk, SyncPolicy::Always);
+        let begun = segment(&log);
+        set_aside(&mut log);
+        disk.inject(Fault::fail(OpKind::Write, Errno::NOSPC).for_ever());
+        assert!(!log.rotate(0, 1).unwrap());
+        disk.clear_faults();
+        assert_eq!(segment(&log), begun);
+        let written = write(&mut log);
+        assert_eq!(settle(&mut log), written);
+        set_aside(&mut log);
+        assert!(log.rotate(0, 1).unwrap() && segment(&log) > begun);
+    }
+
+    /// Whatever it was that failed is not known: nothing more is acknowledged.
+    #[test]
+    fn a_segment_that_cannot_be_begun_for_another_reason_is_the_end() {
+        let disk = SimFs::new(1);
+        let mut log = log(&disk, SyncPolicy::Always);
+        set_aside(&mut log);
+        disk.inject(Fault::fail(OpKind::Write, Errno::IO));
+        log.rotate(0, 1).unwrap_err();
+        assert!(log.commit(true).is_err());
+    }
+
+    #[test]
+    fn where_no_reply_waits_the_thread_syncs_the_segment_that_is_left() {
+        for policy in [SyncPolicy::Interval(50), SyncPolicy::Never] {
+            let mut log = log(&SimFs::new(1), policy);
+            let left = write(&mut log);
+            set_aside(&mut log);
+            assert!(log.durable() < left && !is_busy(&log));
+            assert!(log.rotate(0, 1).unwrap() && is_busy(&log));
+            assert!(settle(&mut log) > left);
+        }
+    }
+}

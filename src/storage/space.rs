@@ -267,6 +267,7 @@ fn renew(spare: &Spare) -> io::Result<bool> {
 mod tests {
     use super::*;
     use crate::storage::SimFs;
+    use crate::storage::sim::{Errno, Fault, OpKind};
 
     #[test]
     fn on_a_disk_that_is_nearly_full_less_is_reserved_by_eighths_down_to_the_least() {
@@ -288,5 +289,44 @@ mod tests {
         assert_eq!(reserve(1 << 16), Some(1 << 14));
         assert_eq!(reserve(12 << 10), Some(10_000));
         assert_eq!(reserve(4 << 10), None);
+    }
+
+    /// Spares of an earlier run: one as it was set aside, one that a crash took out of use.
+    fn left_behind(disk: &SimFs) -> Spares {
+        let dir = Path::new("/spares");
+        disk.create_dir_all(dir).unwrap();
+        let size = SEGMENT_SIZE_MIN;
+        disk.write(dir.join("spare-0"), &vec![0; size as usize])
+            .unwrap();
+        disk.write(dir.join("spare-1"), &vec![7; size as usize])
+            .unwrap();
+        let names = ["spare-0", "spare-1"].map(|name| (name.to_owned(), u64::from(size)));
+        Spares::open(Arc::new(disk.clone()), dir, &names).unwrap()
+    }
+
+    #[test]
+    fn space_that_an_earlier_run_set_aside_is_kept_and_is_zeros() {
+        let disk = SimFs::new(1);
+        let mut spares = left_behind(&disk);
+        // On a full disk what is given up may be gone for good.
+        disk.set_quota(Some(disk.used()));
+        spares.renew().unwrap();
+        let sizes: Vec<u32> = spares.sizes().collect();
+        assert_eq!(sizes, [SEGMENT_SIZE_MIN; 2]);
+        for name in ["/spares/spare-0", "/spares/spare-1"] {
+            let bytes = disk.read(name).unwrap();
+            assert_eq!(bytes.len(), SEGMENT_SIZE_MIN as usize);
+            assert!(bytes.iter().all(|byte| *byte == 0), "{name}");
+        }
+    }
+
+    #[test]
+    fn space_that_cannot_be_made_zeros_again_is_given_up() {
+        let disk = SimFs::new(1);
+        let mut spares = left_behind(&disk);
+        disk.inject(Fault::fail(OpKind::Allocate, Errno::NOSPC));
+        spares.renew().unwrap();
+        assert_eq!(spares.len(), 1);
+        assert_eq!(disk.names("/spares").unwrap(), ["spare-0"]);
     }
 }

@@ -210,13 +210,16 @@ impl Drop for SyncThread {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::path::Path;
 
     use super::*;
     use crate::storage::SimFs;
+    use crate::storage::format::Record;
     use crate::storage::fs::{Fs, OpenMode};
-    use crate::types::SegmentId;
+    use crate::storage::log::{Log, LogOptions, Purpose};
+    use crate::storage::recover::Replay;
+    use crate::types::{Now, Place, SegmentId};
 
     fn paced(syncs_ns: &[i64]) -> Pace {
         let mut pace = Pace::new(Clock::start());
@@ -276,5 +279,83 @@ mod tests {
         let synced = thread.wait().unwrap();
         assert!(synced.upto == upto && synced.result.is_ok());
         assert!(!thread.is_busy() && thread.wait().is_none());
+    }
+
+    struct New;
+
+    impl Replay for New {
+        fn replay(&mut self, _: &mut Log, _: Place, _: &Record<'_>) -> Result<(), String> {
+            Err("the log is not empty".to_owned())
+        }
+    }
+
+    /// A new log that has a thread to sync on.
+    pub(in crate::storage) fn log(disk: &SimFs, sync: SyncPolicy) -> Log {
+        let options = LogOptions {
+            dir: "/log".into(),
+            sync,
+            segment_size: 64 << 10,
+            hot_size: 0,
+            log_id: None,
+            waker: Some(Arc::new(|| ())),
+        };
+        let now = Now {
+            mono: Time(0),
+            wall_ns: 1,
+        };
+        let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+        Log::open(fs, options, now, &mut New, &|_, _| ()).unwrap().0
+    }
+
+    /// Write something; returns up to where the log has come.
+    pub(in crate::storage) fn write(log: &mut Log) -> Position {
+        let record = Record::Pause {
+            tube: "t",
+            until_wall_ns: 0,
+            duration: 0,
+        };
+        log.append(&record, Purpose::Update, 1).unwrap();
+        log.commit(true).unwrap();
+        log.written()
+    }
+
+    pub(in crate::storage) fn is_busy(log: &Log) -> bool {
+        log.sync_thread.as_ref().is_some_and(SyncThread::is_busy)
+    }
+
+    /// Let the thread do all that it was asked for; returns up to where the log is durable.
+    pub(in crate::storage) fn settle(log: &mut Log) -> Position {
+        while is_busy(log) {
+            log.poll_syncs().unwrap();
+            std::thread::yield_now();
+        }
+        log.durable()
+    }
+
+    /// The timer goes off once for what was written: nobody asks again.
+    #[test]
+    fn with_an_interval_a_sync_that_falls_due_during_another_is_made_too() {
+        let mut log = log(&SimFs::new(1), SyncPolicy::Interval(50));
+        write(&mut log);
+        log.start_sync().unwrap();
+        assert!(is_busy(&log));
+        let written = write(&mut log);
+        log.start_sync().unwrap();
+        assert_eq!(settle(&mut log), written);
+    }
+
+    /// One sync after the other on a slow disk would make replies wait for two.
+    #[test]
+    fn what_is_written_during_a_slow_sync_is_left_to_the_next_one_where_replies_wait() {
+        let mut log = log(&SimFs::new(1), SyncPolicy::Always);
+        let before = log.written();
+        (0..100).for_each(|_| log.pace.note(2 * SLOW_NS, 4096));
+        let first = write(&mut log);
+        assert!(is_busy(&log));
+        let second = write(&mut log);
+        assert_eq!(settle(&mut log), first);
+        assert!(before < first && first < second);
+        log.commit(false).unwrap();
+        assert_eq!(settle(&mut log), second);
     }
 }

@@ -31,6 +31,7 @@ mod failing;
 mod faults;
 mod golden;
 mod harness;
+mod inspection;
 mod ledger;
 mod library;
 mod migration;

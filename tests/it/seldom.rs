@@ -12,6 +12,7 @@ use bsd::storage::format::{Record, parse_file_name, segment_header};
 use bsd::storage::fs::Fs;
 use bsd::storage::inspect::{Inspection, Loss, PauseRecord, read_records, repair};
 use bsd::storage::load::{Load, LoadError};
+use bsd::storage::offline;
 use bsd::storage::scan::Damage;
 use bsd::storage::sim::{Crash, Fault, OpKind};
 use bsd::storage::{RealFs, SimFs};
@@ -283,6 +284,29 @@ fn bytes_that_the_disk_does_not_give_where_nothing_is_written_yet_are_told_of() 
     assert!(JobQueue::open_with(&options(&disk, DIR)).is_err());
 }
 
+/// Zeros are read in their place, and a body of zeros has its checksum all the same: that it is
+/// there today does not mean that it is on the disk.
+#[test]
+fn bytes_that_the_disk_does_not_give_are_told_of_where_zeros_would_fit() {
+    let disk = SimFs::new(1);
+    let mut queue = JobQueue::open_with(&options(&disk, DIR)).unwrap();
+    let id = queue.put("t", &[0; 30_000], PutOptions::default()).unwrap();
+    queue.close().unwrap();
+    let name = newest(&disk);
+    let gap = 14_000..14_010;
+    disk.fail_reads(path(&name), gap.clone()).unwrap();
+    let found = inspect(&disk, DIR).unwrap();
+    assert!(found.has_job(id) && found.losses.len() == 1);
+    let loss = &found.losses[0];
+    assert!(
+        loss.to_string().contains("the disk does not give"),
+        "{loss}"
+    );
+    let (from, size) = loss.damage.range.unwrap();
+    let is_there = from <= gap.start && gap.end <= from + size;
+    assert!(is_there && size <= 8 << 10, "{size} bytes from {from} on");
+}
+
 #[test]
 fn who_reads_records_may_stop_at_any_of_them() {
     let disk = log();
@@ -473,4 +497,23 @@ fn an_export_tells_of_the_pauses_that_are_still_on() {
     };
     assert_eq!(told_at(until - 1, "/before"), ["paused"]);
     assert!(told_at(until, "/then").is_empty());
+}
+
+#[test]
+fn an_offline_compaction_takes_what_is_dead_in_the_open_segment_too() {
+    let disk = SimFs::new(1);
+    let mut queue = JobQueue::open_with(&options(&disk, DIR)).unwrap();
+    let mut put = || queue.put("t", &[7; 4000], PutOptions::default()).unwrap();
+    let (kept, dead): (JobId, Vec<JobId>) = (put(), (0..9).map(|_| put()).collect());
+    for id in dead {
+        queue.delete(id).unwrap();
+    }
+    queue.close().unwrap();
+    let dead_bytes = || inspect(&disk, DIR).unwrap().live_and_dead_bytes().1;
+    assert!(dead_bytes() > 36_000);
+    let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+    let done = offline::compact(&fs, Path::new(DIR), now(), &|_, _| ()).unwrap();
+    assert_eq!((done.left_alone, done.jobs), (0, 1));
+    assert!(dead_bytes() < 1000, "{} bytes are dead", dead_bytes());
+    assert!(inspect(&disk, DIR).unwrap().has_job(kept));
 }

@@ -424,6 +424,12 @@ mod tests {
     }
 
     #[test]
+    fn ids_in_ranges_are_counted_with_both_ends() {
+        assert_eq!(count(&[]), 0);
+        assert_eq!(count(&[5..=5, 7..=9, 100..=199]), 104);
+    }
+
+    #[test]
     fn ids_that_follow_each_other_become_a_range() {
         let mut ranges = Vec::new();
         push_all(&mut ranges, [3, 4, 7, 4, 8].into_iter());

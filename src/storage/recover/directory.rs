@@ -307,3 +307,26 @@ fn parse_cut_name(name: &str) -> Option<SegmentId> {
     let offset = offset.parse().ok()?;
     (cut_name(segment, offset) == name).then_some(segment)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::format::file_name;
+    use super::*;
+
+    #[test]
+    fn what_was_cut_off_a_segment_or_set_aside_is_known_by_its_name_and_nothing_else_is() {
+        let segment = SegmentId(3);
+        assert_eq!(parse_cut_name(&cut_name(segment, 4096)), Some(segment));
+        let name = file_name(segment, 0);
+        assert_eq!(parse_cut_name(&aside_name(&name)), Some(segment));
+        for stranger in [
+            &name[..],
+            "cut-",
+            "cut-3-4096",
+            "cut-0000000003-4096",
+            "cut-spare-1",
+        ] {
+            assert_eq!(parse_cut_name(stranger), None, "{stranger}");
+        }
+    }
+}

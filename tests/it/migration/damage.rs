@@ -526,3 +526,18 @@ fn while_files_are_read_progress_only_grows_up_to_the_bytes_of_all() {
     let last = told.last().map(|(done, _)| *done).unwrap_or(0);
     assert!(last > all * 2 / 3, "the last file begins there: {told:?}");
 }
+
+/// beanstalkd reserves a file before it writes the version: one of zeros only holds nothing.
+#[test]
+fn a_file_without_a_version_holds_nothing_only_if_all_of_it_is_zeros() {
+    let sound = V7.file(&[V7.put(&job(1, b"body"))]);
+    let size = 2_500_000;
+    assert_eq!(import_sound(&[vec![0; size], sound.clone()]).ids(), [1]);
+    for at in [4, 1_000_000, 2_000_000, size - 1] {
+        let mut file = vec![0; size];
+        file[at] = 1;
+        let disk = disk(&[file, sound.clone()]);
+        let refused = read(&disk).unwrap_err().to_string();
+        assert!(refused.contains("format version 0"), "{at}: {refused}");
+    }
+}
