@@ -349,13 +349,15 @@ impl Opening<'_> {
         let Some(end) = end.filter(|_| damages.is_empty()) else {
             return Err(self.damaged(damages));
         };
+        // First of all: what the log says of files that it does not need is acted upon when it is
+        // durable.
+        if !planted(Bug::NotWrittenAgain) {
+            self.write_again(&mut log, newest.durable, &end)?;
+        }
         self.clear(&leftovers)?;
         self.clear(&found.useless)?;
         self.set_aside(&behind)?;
         self.renew(&mut log.spares)?;
-        if !planted(Bug::NotWrittenAgain) {
-            self.write_again(&mut log, newest.durable, &end)?;
-        }
         recovery.clean_stop = end.clean_stop;
         self.go_on(&mut log, &end, self.number_max, &mut recovery)?;
         Ok((log, recovery))

@@ -316,3 +316,48 @@ pub(super) fn a_start_that_has_no_room_to_make_sure_of_the_end_of_the_log_is_non
     assert_eq!(started.history.now().jobs.len(), 1);
     recover_from(&started, &fs.crash_image(Crash::DropUnsynced));
 }
+
+/// After a failed sync the log that is read may say what the platter does not: that a compaction
+/// took effect, say, whose inputs a start removes. A crash inside that start finds one or the other.
+#[test]
+pub(super) fn a_crash_inside_the_start_after_a_failed_sync_costs_nothing_acknowledged() {
+    let sync = SyncPolicy::Always;
+    let mut inside = 0;
+    for n in 1.. {
+        let fs = SimFs::new(n);
+        fs.inject(Fault::fail(OpKind::Sync, Errno::IO).nth(n));
+        let Ok(mut driver) = Driver::begin(&fs, sync) else {
+            continue;
+        };
+        driver.is_faulty = true;
+        let stopped = driver.run(&tour()).is_err();
+        if !fs.trace().iter().any(|operation| operation.failed) {
+            break;
+        }
+        if !stopped {
+            continue;
+        }
+        fs.clear_faults();
+        let least = driver.least_durable();
+        let now = after_restart(driver.now);
+        for operation in 1.. {
+            let image = fs.crash_image(Crash::KeepAll);
+            image.crash_at(operation);
+            let started = Driver::engine_at(&image, now);
+            if started.is_ok() && !image.is_crashed() {
+                break;
+            }
+            let random = (0..5).map(|nth| Crash::Random {
+                seed: 5 * operation + nth,
+            });
+            for how in random.chain([Crash::DropUnsynced]) {
+                println!("sync {n} fails; operation {operation} of the start, {how:?}");
+                let left = image.crash_image(how);
+                Driver::open(&left, sync, now, &driver.history, least)
+                    .unwrap_or_else(|stop| panic!("{stop}"));
+                inside += 1;
+            }
+        }
+    }
+    assert!(inside > 4000, "{inside}");
+}
