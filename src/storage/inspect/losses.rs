@@ -52,10 +52,7 @@ impl Loss {
     /// How many jobs are missing.
     #[must_use]
     pub fn missing_count(&self) -> u64 {
-        self.missing
-            .iter()
-            .map(|ids| ids.end() - ids.start() + 1)
-            .sum()
+        count(&self.missing)
     }
 
     /// Whether it is said what became of a job.
