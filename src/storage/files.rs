@@ -172,6 +172,12 @@ impl Files {
         self.get(*handle).covers(segment).then_some(*handle)
     }
 
+    /// Whether a listed file begins with `segment` or holds it. The two differ only in a forged list,
+    /// where a file may end before it begins.
+    pub(crate) fn is_taken(&self, segment: SegmentId) -> bool {
+        self.order.contains_key(&segment) || self.covering(segment).is_some()
+    }
+
     /// The segment in which a record lies.
     pub(crate) fn segment_of(&self, place: Place) -> SegmentId {
         self.get(place.file).entry.first

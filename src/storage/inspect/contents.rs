@@ -145,7 +145,7 @@ impl Contents {
         segments: &mut Vec<Segment>,
         damages: &mut Vec<Damage>,
     ) {
-        if self.files.covering(entry.first).is_some() {
+        if self.files.is_taken(entry.first) {
             // A list that names a segment twice is no list of bsd's; the first counts.
             self.damages.push(Damage {
                 file: entry.file_name(),

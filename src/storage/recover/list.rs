@@ -161,7 +161,7 @@ impl Opening<'_> {
     ) -> (Files, Vec<String>) {
         let mut files = Files::new(found.log);
         for entry in &newest.entries {
-            if files.covering(entry.first).is_some() {
+            if files.is_taken(entry.first) {
                 damages.push(unlisted(entry, "the log's list names it twice"));
                 continue;
             }
@@ -194,7 +194,7 @@ impl Opening<'_> {
                 generation,
                 end,
             };
-            if files.covering(first).is_none() {
+            if !files.is_taken(first) {
                 let handle = files.add(entry, header.compacted, header.filtered_at, file);
                 files.list(handle);
             }
