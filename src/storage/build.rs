@@ -112,8 +112,8 @@ impl Build {
             fs, log, beside, ..
         } = self;
         log.close()?;
-        check(&fs, &beside.path)?;
-        beside.publish()
+        let held = check(&fs, &beside.path)?;
+        beside.publish(held)
     }
 
     fn full(&self) -> OpenError {
@@ -163,22 +163,29 @@ impl Beside {
         })
     }
 
-    /// Give the directory, whose content is durable, its name. Durable on return.
-    pub(super) fn publish(mut self) -> Result<(), OpenError> {
+    /// Give the directory, whose content is durable, its name. Durable on return. `held` keeps
+    /// others from clearing it away until then.
+    pub(super) fn publish<T>(mut self, held: T) -> Result<(), OpenError> {
         let renamed = self.fs.rename(&self.path, &self.dir);
         self.is_published = renamed.is_ok();
+        drop(held);
         renamed
             .and_then(|()| self.fs.sync_dir(parent(&self.dir)))
             .map_err(|error| OpenError::io("give its name to", &self.dir, &error))
     }
 
-    fn remove(&self) -> io::Result<()> {
-        for entry in self.fs.read_dir(&self.path)? {
-            if (self.is_ours)(&entry.name) {
-                self.fs.remove_file(&self.path.join(&entry.name))?;
+    /// Another call may have begun in the same place: what is locked is not ours.
+    fn remove(&self) -> Result<(), OpenError> {
+        let _lock = lock_if_ours(&*self.fs, &self.path, self.is_ours)?;
+        let remove = || -> io::Result<()> {
+            for entry in self.fs.read_dir(&self.path)? {
+                if (self.is_ours)(&entry.name) {
+                    self.fs.remove_file(&self.path.join(&entry.name))?;
+                }
             }
-        }
-        self.fs.remove_dir(&self.path)
+            self.fs.remove_dir(&self.path)
+        };
+        remove().map_err(|error| OpenError::io("remove", &self.path, &error))
     }
 }
 
@@ -192,11 +199,12 @@ impl Drop for Beside {
     }
 }
 
-/// Read a new log and refuse to call it whole when it is not.
-pub(super) fn check(fs: &Arc<dyn Fs>, dir: &Path) -> Result<(), OpenError> {
+/// Read a new log and refuse to call it whole when it is not. Until the result is dropped nobody
+/// else clears it away: what is given its name is what was read.
+pub(super) fn check(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Inspection, OpenError> {
     let new = Inspection::read(fs.clone(), dir, &mut |_, _| ())?;
     match new.losses.first() {
-        None => Ok(()),
+        None => Ok(new),
         Some(loss) => Err(OpenError::Foreign {
             path: dir.to_owned(),
             what: format!("the disk did not keep what was written to it ({loss}); use another"),
@@ -246,15 +254,24 @@ fn clear(fs: &dyn Fs, dir: &Path, is_ours: fn(&str) -> bool) -> Result<(), OpenE
             ),
         });
     }
-    let _lock = match is_ours(LOCK_NAME) {
-        true => Some(lock(fs, dir)?),
-        false => None,
-    };
+    let _lock = lock_if_ours(fs, dir, is_ours)?;
     names
         .iter()
         .filter(|entry| entry.name != LOCK_NAME)
         .try_for_each(|entry| fs.remove_file(&dir.join(&entry.name)))
         .map_err(io)
+}
+
+/// Take a directory in which a lock belongs.
+fn lock_if_ours(
+    fs: &dyn Fs,
+    dir: &Path,
+    is_ours: fn(&str) -> bool,
+) -> Result<Option<Box<dyn DirLock>>, OpenError> {
+    match is_ours(LOCK_NAME) {
+        true => lock(fs, dir).map(Some),
+        false => Ok(None),
+    }
 }
 
 fn lock(fs: &dyn Fs, dir: &Path) -> Result<Box<dyn DirLock>, OpenError> {
@@ -273,5 +290,28 @@ struct Fresh;
 impl Replay for Fresh {
     fn replay(&mut self, _: &mut Log, _: Place, _: &Record<'_>) -> Result<(), String> {
         Err("the directory is not empty".to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::SimFs;
+
+    /// Both have found the place empty; the one that has not locked it gives up.
+    #[test]
+    fn who_gives_up_removes_nothing_of_another_who_has_the_same_place() {
+        let disk = SimFs::new(1);
+        let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+        let make = || Beside::make(&fs, Path::new("/new"), is_of_a_log).unwrap();
+        let (one, other) = (make(), make());
+        let held = lock(&*fs, &one.path).unwrap();
+        let segment = one.path.join("segment-0000000001.00000");
+        disk.write(&segment, b"a log").unwrap();
+        drop(other);
+        assert_eq!(disk.read(&segment).unwrap(), b"a log");
+        drop(held);
+        drop(one);
+        assert!(disk.names("/new.incomplete").is_err(), "nothing is left");
     }
 }

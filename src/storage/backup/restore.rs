@@ -56,8 +56,8 @@ pub fn restore(
     fs.sync_dir(&beside.path)
         .map_err(|error| OpenError::io("sync", &beside.path, &error))?;
     drop(building);
-    check(fs, &beside.path)?;
-    beside.publish()?;
+    let held = check(fs, &beside.path)?;
+    beside.publish(held)?;
     Ok(Restored {
         files: manifest.files.len() as u64,
         bytes: total,

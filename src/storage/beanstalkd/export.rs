@@ -78,7 +78,7 @@ pub fn write(
     exported.files = output.finish()?;
     exported.pauses = pauses(old, now_wall_ns);
     check(fs, &beside.path, &exported)?;
-    beside.publish()?;
+    beside.publish(())?;
     Ok(exported)
 }
 
