@@ -348,6 +348,16 @@ impl Engine {
         Ok(())
     }
 
+    /// True when the next [`Engine::commit`] will wait for the disk. What is run before it shares
+    /// the wait.
+    #[must_use]
+    pub fn will_wait(&self) -> bool {
+        match &self.store {
+            Store::Log(log) => log.will_wait(),
+            Store::Memory(_) => false,
+        }
+    }
+
     /// Replies that wait for a position up to this one may leave the process.
     #[must_use]
     pub fn acknowledged(&self) -> Position {

@@ -25,12 +25,20 @@ struct Running {
 /// A server whose turns the test makes itself, and where it listens. It is told to stop when the
 /// test waits for something that does not come.
 fn by_hand() -> (Server, SocketAddr) {
+    by_hand_with(None)
+}
+
+fn by_hand_with(dir: Option<&Path>) -> (Server, SocketAddr) {
     let reactor = Reactor::new().unwrap();
     let address = Address::parse("127.0.0.1:0", 0).unwrap();
     let listener = Bound::bind(&address).unwrap().listen().unwrap();
     let address = listener.name().parse().unwrap();
     let clock = Clock::start();
-    let engine = Engine::open(&in_memory(&reactor), clock.now()).unwrap();
+    let options = Options {
+        dir: dir.map(Path::to_owned),
+        ..in_memory(&reactor)
+    };
+    let engine = Engine::open(&options, clock.now()).unwrap();
     let stopper = reactor.stopper();
     std::thread::spawn(move || {
         std::thread::sleep(PATIENCE);
@@ -363,4 +371,39 @@ fn connections_that_have_nothing_to_do_are_not_looked_at() {
     }
     assert!(server.runnable.is_empty() && !server.core.outputs.has_dirty());
     clients[7].expect("USING a\r\n");
+}
+
+/// Two clients put, the second when the request of the first has been run and not yet answered; how
+/// many jobs there are by the end of that turn.
+fn jobs_of_one_turn(dir: Option<&Path>) -> usize {
+    let (mut server, address) = by_hand_with(dir);
+    let (mut first, mut second) = (connect(address), connect(address));
+    turn_until(&mut server, |server| server.connection_count == 2);
+    let mut events = reactor::events();
+    let has_run = |server: &Server| server.core.engine.queue().stats().total_jobs as usize;
+    first.send("put 0 0 60 2\r\nhi\r\n");
+    while has_run(&server) == 0 {
+        server.reactor.poll(&mut events, None).unwrap();
+        server.core.begin_turn(server.clock.now());
+        server.take_events(&events);
+        server.serve();
+    }
+    second.send("put 0 0 60 2\r\nhi\r\n");
+    assert!(!server.look_again(&mut events).unwrap());
+    let run = has_run(&server);
+    server.core.settle().unwrap();
+    server.send();
+    first.expect("INSERTED 1\r\n");
+    run
+}
+
+#[test]
+fn a_request_that_comes_before_a_sync_shares_it() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(jobs_of_one_turn(Some(dir.path())), 2);
+}
+
+#[test]
+fn without_a_sync_to_share_no_reply_waits_for_a_second_look() {
+    assert_eq!(jobs_of_one_turn(None), 1);
 }

@@ -539,6 +539,13 @@ impl Log {
         self.durable < self.written
     }
 
+    /// True when the next commit waits for the disk.
+    #[must_use]
+    pub fn will_wait(&self) -> bool {
+        let is_awaited = self.forced > self.written;
+        is_awaited && self.options.sync == SyncPolicy::Always && !self.pace.is_slow()
+    }
+
     /// True when records were appended that have not been written.
     #[must_use]
     pub fn has_unwritten(&self) -> bool {
