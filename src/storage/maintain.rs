@@ -33,6 +33,9 @@ const SMALL_DIVISOR: u32 = 4;
 const SMALL_RUN: usize = 4;
 /// Zeros are written over the next segment from when this one is full to one part in so many.
 const ZEROS_FROM: u32 = 8;
+/// The log is looked at again when it has grown or shrunk by a segment divided by this. The file
+/// that was sealed last is left alone for as long.
+const LOOKS_A_SEGMENT: u32 = 32;
 /// So many records get their new places in one call.
 const MOVES_A_CALL: usize = 1024;
 /// How long the loop waits for the copying, when it falls behind, in one call.
@@ -175,7 +178,7 @@ impl Log {
     }
 
     fn is_time_to_look(&mut self) -> bool {
-        let step = u64::from(self.options.segment_size.min(self.active.capacity)) / 32;
+        let step = u64::from(self.step());
         let (written, freed) = (self.written, self.maintenance.freed);
         let due = match self.maintenance.looked_at {
             None => true,
@@ -189,6 +192,11 @@ impl Log {
             self.maintenance.looked_at = Some((written, freed));
         }
         due
+    }
+
+    /// Bytes between two looks.
+    fn step(&self) -> u32 {
+        self.options.segment_size.min(self.active.capacity) / LOOKS_A_SEGMENT
     }
 
     /// Have the next segment, and room for compaction, before they are needed.
@@ -387,13 +395,24 @@ impl Log {
             let file = self.files.get(*handle);
             file.garbage() * 1000 / u64::from(file.entry.end).max(1)
         };
+        let settling = self.settling();
         let candidate = |handle: &u32| {
             *handle != open
+                && Some(*handle) != settling
                 && !self.maintenance.failed.contains(handle)
                 && share(handle) >= share_min
                 && fits(&self.files, &[*handle], room)
         };
         self.files.in_order().filter(candidate).max_by_key(share)
+    }
+
+    /// The file that has just been sealed: most of what is alive in it may be about to be deleted,
+    /// and a file in which nothing is alive need not be read. On a full disk there is no time.
+    fn settling(&self) -> Option<u32> {
+        let open = self.active.handle;
+        let is_new = self.files.get(open).entry.end < self.step() && !self.is_short();
+        let mut sealed = self.files.in_order().rev().filter(|file| *file != open);
+        sealed.next().filter(|_| is_new)
     }
 
     fn small_neighbours(&self, room: u64) -> Vec<u32> {

@@ -111,6 +111,21 @@ pub(super) fn d9_old_pinned_jobs_among_churn_do_not_keep_their_neighbours_on_the
     );
 }
 
+/// A file that is sealed while a few of its jobs are still alive is dropped when they are deleted:
+/// nothing of it is read again, or written.
+#[test]
+pub(super) fn a_queue_that_drains_as_fast_as_it_fills_is_never_copied() {
+    let mut driver = begin();
+    run(&mut driver, &[put(300), put(300), TURN]);
+    for _ in 0..4000 {
+        run(&mut driver, &[put(300), Step::Delete { nth: 0 }, TURN]);
+        assert_bounded(&driver);
+    }
+    let log = driver.engine().log().expect("there is a log");
+    assert!(log.segments().1.0 > 15, "the log went round");
+    assert_eq!(log.records_migrated(), 0);
+}
+
 #[test]
 pub(super) fn random_work_keeps_the_log_bounded() {
     for seed in 0..12 {
