@@ -25,6 +25,9 @@ const LIMITS: [Limits; 3] = [
 
 /// How large the pieces are in which `data` arrives: the least, the odd, those around the longest
 /// line, all at once.
+/// Pieces of at least so many bytes are put directly where a body is kept.
+const DIRECT_MIN: usize = 7;
+
 const PIECE_SIZES: [usize; 8] = [1, 2, 3, 7, 223, 224, 225, usize::MAX];
 
 /// Panics unless `data`, cut into pieces of any size, gives the requests of the model, and memory
@@ -71,9 +74,10 @@ impl Feed {
     pub(super) fn piece(&mut self, mut input: &[u8]) {
         self.arrived += input.len();
         let mut left = input.len();
+        self.read_directly(&mut input);
         while let Some(request) = self.decoder.decode(&mut input, self.limits) {
             self.requests.push(format!("{request:?}"));
-            assert!(input.len() < left, "a request out of no bytes: {request:?}");
+            assert!(left > 0, "a request out of no bytes: {request:?}");
             left = input.len();
         }
         assert!(
@@ -88,14 +92,26 @@ impl Feed {
         );
     }
 
-    /// One line; or a body, of which no more than the limits allow nor twice of what has come.
+    /// A piece that is long enough goes where a long body is kept, as one does that is read there.
+    fn read_directly(&mut self, input: &mut &[u8]) {
+        if let Some(body) = self.decoder.body_buffer(DIRECT_MIN, self.limits)
+            && input.len() >= DIRECT_MIN
+        {
+            let room = body.capacity() - body.len();
+            let (bytes, rest) = input.split_at(room.min(input.len()));
+            body.extend_from_slice(bytes);
+            *input = rest;
+        }
+    }
+
+    /// One line; or a body, of which no more than the limits allow nor four times what has come.
     fn held_max(&self) -> usize {
         let Limits {
             job_size_max,
             memory_left,
         } = self.limits;
         let body = memory_left.min(job_size_max.into()) + CRLF.len() as u64;
-        LINE_SIZE_MAX.max(self.arrived.saturating_mul(2).min(body as usize))
+        LINE_SIZE_MAX.max(self.arrived.saturating_mul(4).min(body as usize))
     }
 }
 

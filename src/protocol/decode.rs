@@ -6,7 +6,8 @@
 //! * The same bytes give the same requests, split anywhere (as long as the limits stay the same).
 //! * A request that is complete in `input` borrows from it and costs no allocation. Only what is
 //!   incomplete is copied, and memory for it grows as its bytes arrive, never because a number in
-//!   a `put` line says so.
+//!   a `put` line says so. What is still to come of a long body need not be copied either: see
+//!   [`Decoder::body_buffer`].
 //! * An idle decoder is a few words and owns no heap memory: ten thousand idle connections cost
 //!   nothing.
 //! * Every error leaves the decoder at a place from which it goes on; none ends the connection.
@@ -87,8 +88,23 @@ impl Decoder {
         }
     }
 
-    /// Bytes of heap memory held for an incomplete request, at most 224 or twice what has arrived
-    /// of a body. Memory that the request returned last borrows from counts until the next call
+    /// The body that is being received, for its next bytes to be appended to it without going
+    /// through an input: it has room for `size_min` bytes at least, and for none that come after it.
+    /// Then call [`Decoder::decode`], with no input, which returns the request if it is complete.
+    /// `None` when fewer bytes are missing, when something else is waited for, and when there is
+    /// no memory, of which `decode` knows what to do.
+    pub fn body_buffer(&mut self, size_min: usize, limits: Limits) -> Option<&mut Vec<u8>> {
+        let State::Body(put) = self.state else {
+            return None;
+        };
+        let missing = put.size_with_crlf() - self.held.len() as u64;
+        let has_room =
+            missing >= size_min as u64 && self.make_room(size_min, missing, limits.memory_left);
+        (has_room && self.spare() as u64 <= missing).then_some(&mut self.held)
+    }
+
+    /// Bytes of heap memory held for an incomplete request, at most 224 or four times what has
+    /// arrived of a body. Memory that the request returned last borrows from counts until the next call
     /// of [`Decoder::decode`].
     #[must_use]
     pub fn held(&self) -> usize {
@@ -238,31 +254,36 @@ impl Decoder {
     /// Keeps a piece of a body of which `missing` bytes were to come. `false`: there is no memory
     /// for it.
     fn hold_body(&mut self, bytes: &[u8], missing: u64, memory_left: u64) -> bool {
-        let spare = self.spare();
-        if bytes.len() > spare {
-            let memory_left = memory_left.saturating_add(CRLF.len() as u64);
-            let fits = |growth: &usize| (growth - spare) as u64 <= memory_left;
-            let generous = self.growth(bytes.len(), missing);
-            let Some(growth) = [generous, bytes.len()].into_iter().find(fits) else {
-                return false;
-            };
-            if self.held.try_reserve_exact(growth).is_err() {
-                return false;
-            }
+        let fits = self.make_room(bytes.len(), missing, memory_left);
+        if fits {
+            self.held.extend_from_slice(bytes);
         }
-        self.held.extend_from_slice(bytes);
-        true
+        fits
+    }
+
+    /// Makes room for `size` bytes more of a body of which `missing` are to come. `false`: there is
+    /// no memory for them.
+    fn make_room(&mut self, size: usize, missing: u64, memory_left: u64) -> bool {
+        let spare = self.spare();
+        if size <= spare {
+            return true;
+        }
+        let memory_left = memory_left.saturating_add(CRLF.len() as u64);
+        let fits = |growth: &usize| (growth - spare) as u64 <= memory_left;
+        let sizes = [self.growth(size, missing), size];
+        let growth = sizes.into_iter().find(fits);
+        growth.is_some_and(|growth| self.held.try_reserve_exact(growth).is_ok())
     }
 
     fn spare(&self) -> usize {
         self.held.capacity() - self.held.len()
     }
 
-    /// For how many bytes to make room when `arrived` of the `missing` ones are here: as many
-    /// again as there are, so that many small pieces are not copied over and over, but no more
+    /// For how many bytes to make room when `arrived` of the `missing` ones are here: for three
+    /// times as many as there are, so that pieces are not copied over and over, but for no more
     /// than can ever come.
     fn growth(&self, arrived: usize, missing: u64) -> usize {
-        at_most(missing, arrived.max(self.held.len()))
+        at_most(missing, arrived.max(self.held.len().saturating_mul(3)))
     }
 }
 
@@ -462,7 +483,41 @@ mod tests {
         for _ in 0..1000 {
             feed.piece(&[0; 100]);
         }
-        assert!(feed.decoder.held() <= 200_000, "{}", feed.decoder.held());
+        assert!(feed.decoder.held() <= 400_000, "{}", feed.decoder.held());
+    }
+
+    #[test]
+    fn a_body_may_be_read_where_it_is_kept_and_not_a_byte_further() {
+        let mut decoder = Decoder::default();
+        assert!(decoder.body_buffer(1, LIMITS).is_none(), "a line is next");
+        let mut input = &b"put 1 2 3 50\r\n0123456789"[..];
+        assert_eq!(decoder.decode(&mut input, LIMITS), None);
+        assert!(decoder.body_buffer(43, LIMITS).is_none(), "42 are missing");
+        let mut rest = vec![b'x'; 40];
+        rest.extend_from_slice(CRLF);
+        while !rest.is_empty() {
+            let body = decoder.body_buffer(7, LIMITS).expect("there are more");
+            let room = body.capacity() - body.len();
+            assert!((7..=rest.len()).contains(&room), "{room} of {}", rest.len());
+            body.extend(rest.drain(..7));
+        }
+        let mut whole = b"0123456789".to_vec();
+        whole.resize(50, b'x');
+        assert_eq!(decoder.decode(&mut &[][..], LIMITS), Some(put(&whole)));
+        assert!(decoder.body_buffer(1, LIMITS).is_none(), "it is lent");
+    }
+
+    #[test]
+    fn no_room_is_made_for_a_body_without_memory() {
+        let mut decoder = Decoder::default();
+        let mut input = &b"put 1 2 3 50\r\n0123456789"[..];
+        assert_eq!(decoder.decode(&mut input, LIMITS), None);
+        let none_left = Limits {
+            memory_left: 0,
+            ..LIMITS
+        };
+        assert!(decoder.body_buffer(42, none_left).is_none());
+        assert!(decoder.body_buffer(42, LIMITS).is_some());
     }
 
     #[test]

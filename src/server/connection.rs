@@ -7,13 +7,15 @@
 use std::io::{self, Read};
 
 use super::socket::{Peer, Stream};
-use crate::protocol::Decoder;
+use crate::protocol::{Decoder, Limits};
 
 /// What [`Connection::read`] brought.
 #[derive(Debug)]
 pub(super) enum Input {
     /// So many bytes are in the buffer.
     Bytes(usize),
+    /// So many bytes have been added to the body that the decoder waits for.
+    Body(usize),
     /// Nothing has arrived; there will be an event.
     Nothing,
     /// The client will send no more.
@@ -61,18 +63,33 @@ impl Connection {
         self.ending.is_none() && (self.readable || !self.backlog.is_empty())
     }
 
-    /// Read once into `buffer`.
+    /// Read once: into `buffer`, or where a long body is kept that needs at least as much.
     ///
     /// # Errors
     /// The connection is broken.
-    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Input> {
-        match self.stream.read(buffer) {
+    pub(super) fn read(&mut self, buffer: &mut [u8], limits: Limits) -> io::Result<Input> {
+        let (read, room, input) = match self.decoder.body_buffer(buffer.len(), limits) {
+            Some(body) => {
+                let room = body.capacity() - body.len();
+                (
+                    self.stream.read_into(body),
+                    room,
+                    Input::Body as fn(usize) -> Input,
+                )
+            }
+            None => (
+                self.stream.read(buffer),
+                buffer.len(),
+                Input::Bytes as fn(usize) -> Input,
+            ),
+        };
+        match read {
             Ok(0) => Ok(Input::End),
             Ok(count) => {
                 // The end of the input comes as one more event, unless it has come already.
                 self.readable =
-                    count == buffer.len() || self.half_closed || !self.stream.short_read_empties();
-                Ok(Input::Bytes(count))
+                    count == room || self.half_closed || !self.stream.short_read_empties();
+                Ok(input(count))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.readable = false;
@@ -142,6 +159,11 @@ mod tests {
     use super::*;
     use crate::server::output::Outputs;
 
+    const LIMITS: Limits = Limits {
+        job_size_max: 1 << 20,
+        memory_left: u64::MAX,
+    };
+
     /// A connection and its client.
     fn pair() -> (Connection, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
@@ -175,12 +197,21 @@ mod tests {
         let mut buffer = [0; 64];
         connection.readable = true;
         client.write_all(b"stats\r\n").unwrap();
-        assert!(matches!(connection.read(&mut buffer), Ok(Input::Bytes(7))));
+        assert!(matches!(
+            connection.read(&mut buffer, LIMITS),
+            Ok(Input::Bytes(7))
+        ));
         assert!(connection.readable, "a Unix socket may hold more");
-        assert!(matches!(connection.read(&mut buffer), Ok(Input::Nothing)));
+        assert!(matches!(
+            connection.read(&mut buffer, LIMITS),
+            Ok(Input::Nothing)
+        ));
         assert!(!connection.readable);
         client.shutdown(Shutdown::Write).unwrap();
-        assert!(matches!(connection.read(&mut buffer), Ok(Input::End)));
+        assert!(matches!(
+            connection.read(&mut buffer, LIMITS),
+            Ok(Input::End)
+        ));
     }
 
     #[test]
@@ -190,13 +221,19 @@ mod tests {
         for (half_closed, readable) in [(false, false), (true, true)] {
             connection.half_closed = half_closed;
             client.write_all(b"x").unwrap();
-            assert!(matches!(connection.read(&mut buffer), Ok(Input::Bytes(1))));
+            assert!(matches!(
+                connection.read(&mut buffer, LIMITS),
+                Ok(Input::Bytes(1))
+            ));
             assert_eq!(connection.readable, readable);
         }
         client.write_all(&[0; 64]).unwrap();
         connection.half_closed = false;
         let mut small = [0; 8];
-        assert!(matches!(connection.read(&mut small), Ok(Input::Bytes(8))));
+        assert!(matches!(
+            connection.read(&mut small, LIMITS),
+            Ok(Input::Bytes(8))
+        ));
         assert!(connection.readable, "a full buffer says nothing");
     }
 
@@ -213,6 +250,37 @@ mod tests {
         connection.keep_backlog(backlog, 7);
         assert!(!connection.has_input());
         assert_eq!(connection.held(), 0);
+    }
+
+    #[test]
+    fn a_long_body_is_read_where_it_is_kept_and_the_end_of_it_through_the_buffer() {
+        let (mut connection, mut client) = tcp_pair();
+        let mut buffer = [0; 64];
+        client.write_all(b"put 0 0 60 200\r\n").unwrap();
+        assert!(matches!(
+            connection.read(&mut buffer, LIMITS),
+            Ok(Input::Bytes(16))
+        ));
+        assert!(
+            connection
+                .decoder
+                .decode(&mut &buffer[..16], LIMITS)
+                .is_none()
+        );
+        client.write_all(&[b'x'; 150]).unwrap();
+        let mut came = 0;
+        while came < 150 {
+            match connection.read(&mut buffer, LIMITS).unwrap() {
+                Input::Body(count) => came += count,
+                input => panic!("{input:?}"),
+            }
+        }
+        client.write_all(&[b'x'; 50]).unwrap();
+        client.write_all(b"\r\n").unwrap();
+        assert!(matches!(
+            connection.read(&mut buffer, LIMITS),
+            Ok(Input::Bytes(_))
+        ));
     }
 
     #[test]

@@ -470,8 +470,12 @@ impl Core {
             connection.keep_backlog(backlog, taken);
             return Ok(());
         }
-        match connection.read(buffer)? {
+        match connection.read(buffer, self.limits())? {
             Input::Bytes(count) => self.run_new(client, connection, &buffer[..count]),
+            Input::Body(count) => {
+                self.bytes_left = self.bytes_left.saturating_sub(count);
+                self.run(client, connection, &[]);
+            }
             Input::Nothing => {}
             Input::End => connection.ending = Some("the client closed it"),
         }
@@ -486,16 +490,17 @@ impl Core {
         }
     }
 
-    /// Run the requests in `input` until it ends, or the connection has had its share, or it may
+    /// Run the requests that are complete with `input` until it ends, or the connection has had its share, or it may
     /// not go on. Returns how many bytes were taken.
     fn run(&mut self, client: ClientId, connection: &mut Connection, input: &[u8]) -> usize {
         let mut taken = 0;
         let mut share = REQUESTS_PER_CONNECTION;
-        while share > 0 && taken < input.len() && self.outputs.may_run(client) {
+        while share > 0 && self.outputs.may_run(client) {
             let mut rest = &input[taken..];
             let limits = self.limits();
             let Some(request) = connection.decoder.decode(&mut rest, limits) else {
-                return input.len();
+                taken = input.len();
+                break;
             };
             taken = input.len() - rest.len();
             share -= 1;
@@ -515,7 +520,7 @@ impl Core {
         self.requests_left = self
             .requests_left
             .saturating_sub(REQUESTS_PER_CONNECTION - share);
-        if taken == input.len() {
+        if taken == input.len() && connection.decoder.held() > 0 {
             self.end_request(connection);
         }
         taken

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use mio::event::Source;
 use mio::{Interest, Registry, Token};
+use rustix::buffer::spare_capacity;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 /// Connections that may wait to be accepted; the kernel lowers it to its own bound.
@@ -373,6 +374,15 @@ impl Stream {
     /// TCP. A Unix socket may stop earlier.
     pub(super) fn short_read_empties(&self) -> bool {
         matches!(self, Stream::Tcp(_))
+    }
+
+    /// Read once into the room that `bytes` has, which is not zero.
+    pub(super) fn read_into(&self, bytes: &mut Vec<u8>) -> io::Result<usize> {
+        let room = spare_capacity(bytes);
+        Ok(match self {
+            Stream::Tcp(stream) => rustix::io::read(stream, room)?,
+            Stream::Unix(stream) => rustix::io::read(stream, room)?,
+        })
     }
 
     /// Both directions, edge-triggered, once for the life of the connection.

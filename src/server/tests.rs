@@ -356,6 +356,23 @@ fn memory_held_for_a_request_is_given_back_when_it_has_run() {
 }
 
 #[test]
+fn a_body_of_many_reads_arrives_whole_and_so_does_what_follows_it() {
+    let server = Running::start();
+    let mut client = server.client();
+    let body: String = (0..1_000_000u32)
+        .map(|n| char::from(b'a' + (n * 7 / 3 % 26) as u8))
+        .collect();
+    for id in 1..=3 {
+        client.send(format!(
+            "put 0 0 60 1000000\r\n{body}\r\nreserve\r\ndelete {id}\r\n"
+        ));
+        client.expect(&format!(
+            "INSERTED {id}\r\nRESERVED {id} 1000000\r\n{body}\r\nDELETED\r\n"
+        ));
+    }
+}
+
+#[test]
 fn connections_that_have_nothing_to_do_are_not_looked_at() {
     let (mut server, address) = by_hand();
     let mut clients: Vec<_> = (0..50).map(|_| connect(address)).collect();

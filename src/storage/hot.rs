@@ -9,8 +9,11 @@ use crate::types::Position;
 
 /// Frames beyond this many are dropped even when the byte bound would let them stay.
 const FRAMES_MAX: usize = 4096;
-/// Buffers larger than this are given back to the allocator, not reused.
-const REUSED_BUFFER_MAX: usize = 1 << 20;
+/// Buffers larger than this are given back to the allocator, not reused. A frame that was written
+/// because it had grown large took a buffer of up to twice that size.
+const REUSED_BUFFER_MAX: usize = 2 << 20;
+/// So many buffers are kept to be used again.
+const SPARE_BUFFERS: usize = 2;
 
 /// A bounded window over the end of the log.
 #[derive(Debug)]
@@ -41,7 +44,7 @@ impl Hot {
                 break;
             };
             self.bytes -= frame.capacity();
-            if frame.capacity() <= REUSED_BUFFER_MAX && self.spare.len() < 4 {
+            if frame.capacity() <= REUSED_BUFFER_MAX && self.spare.len() < SPARE_BUFFERS {
                 self.spare.push(frame);
             }
         }
@@ -130,7 +133,7 @@ mod tests {
             hot.push(at(1, number * 8), frame(1, 8));
         }
         let reused = (0..6).filter(|_| hot.buffer().capacity() > 0).count();
-        assert_eq!(reused, 4);
+        assert_eq!(reused, SPARE_BUFFERS);
         hot.push(at(2, 0), frame(1, REUSED_BUFFER_MAX + 1));
         assert_eq!(hot.buffer().capacity(), 0);
         hot.push(at(3, 0), Vec::with_capacity(REUSED_BUFFER_MAX));
