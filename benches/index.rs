@@ -1,7 +1,8 @@
 //! What finding a job costs as there are more of them: by its id (the id table), and by its place
-//! in the order (the heaps of ready and of delayed jobs).
+//! in the order of ready and of delayed jobs.
 //!
 //! Only ratios of one run count: a look-up among a million jobs against one among ten thousand.
+//! `BSD_BENCH_JOBS=10000000` adds ten million, or as many as it says.
 #![allow(missing_docs)] // criterion's macros make public functions
 
 use std::hint::black_box;
@@ -11,9 +12,17 @@ use bsd::types::{Change, JobId, Place, Time};
 use criterion::{Criterion, criterion_group, criterion_main};
 
 const NOW: Time = Time(0);
-const SIZES: [u64; 3] = [10_000, 100_000, 1_000_000];
 /// Coprime to all sizes: strides that visit every job in an order no cache foresees.
 const STRIDE: u64 = 7919;
+
+fn sizes() -> Vec<u64> {
+    let more = std::env::var("BSD_BENCH_JOBS").ok();
+    let more = more.and_then(|jobs| jobs.parse().ok());
+    [10_000, 100_000, 1_000_000]
+        .into_iter()
+        .chain(more)
+        .collect()
+}
 
 fn put(queue: &mut Queue, pri: u32, delay: u32) -> JobId {
     let id = queue.take_id().expect("an id");
@@ -52,7 +61,7 @@ fn filled(size: u64, delayed: bool) -> Queue {
 
 fn ids(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("id table");
-    for size in SIZES {
+    for size in sizes() {
         let queue = filled(size, false);
         let mut next = 0;
         group.bench_function(format!("look up, {size} jobs"), |bencher| {
@@ -65,11 +74,11 @@ fn ids(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A job enters a heap in the middle and leaves it again: both ways through the heap are walked.
-fn heaps(criterion: &mut Criterion) {
-    for (name, delayed) in [("ready heap", false), ("delay heap", true)] {
+/// A job enters the order in the middle and leaves it again.
+fn orders(criterion: &mut Criterion) {
+    for (name, delayed) in [("ready jobs", false), ("delayed jobs", true)] {
         let mut group = criterion.benchmark_group(name);
-        for size in SIZES {
+        for size in sizes() {
             let mut queue = filled(size, delayed);
             let mut next = 0;
             group.bench_function(format!("put and delete, {size} jobs"), |bencher| {
@@ -88,19 +97,20 @@ fn heaps(criterion: &mut Criterion) {
     }
 }
 
-/// The most urgent job leaves, and one of any urgency comes: the whole depth of the heap is walked.
+/// The most urgent job is reserved and deleted, and one of any urgency comes.
 fn first(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("ready heap");
-    for size in SIZES {
+    let mut group = criterion.benchmark_group("ready jobs");
+    for size in sizes() {
         let mut queue = filled(size, false);
         let client = queue.connect();
         let mut next = 0;
         group.bench_function(
-            format!("take the first and put another, {size} jobs"),
+            format!("reserve, delete and put another, {size} jobs"),
             |bencher| {
                 bencher.iter(|| {
                     next = (next + STRIDE) % size;
                     let id = queue.best_ready(client, NOW).expect("there are jobs");
+                    queue.reserve(client, id, NOW);
                     delete(&mut queue, id);
                     put(&mut queue, next as u32, 0)
                 });
@@ -110,5 +120,5 @@ fn first(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, ids, heaps, first);
+criterion_group!(benches, ids, orders, first);
 criterion_main!(benches);

@@ -264,18 +264,13 @@ impl Queue {
     /// Takes a job out of where its state has it. Its tube must be settled afterwards.
     pub(super) fn detach(&mut self, job: Handle<Job>) {
         let Job {
-            tube,
-            at,
-            state,
-            pri,
-            ..
+            tube, state, pri, ..
         } = self.jobs[job];
-        let jobs = &mut self.jobs;
         let holder = &mut self.tubes[tube];
         match state {
-            JobState::Ready => drop(holder.ready.remove(at, |job, at| jobs.moved(job, at))),
-            JobState::Delayed => drop(holder.delayed.remove(at, |job, at| jobs.moved(job, at))),
-            JobState::Buried => holder.buried.unlink(jobs, job),
+            JobState::Ready => holder.ready.remove(&self.jobs[job].ready_key()),
+            JobState::Delayed => holder.delayed.remove(&self.jobs.due_key(job)),
+            JobState::Buried => holder.buried.unlink(&mut self.jobs, job),
             JobState::Reserved => self.take_from_reserver(job),
         }
         self.tubes[tube].counts.leave(state, pri);
@@ -286,21 +281,15 @@ impl Queue {
     pub(super) fn attach(&mut self, job: Handle<Job>, state: JobState) {
         self.jobs[job].state = state;
         let Job { tube, pri, .. } = self.jobs[job];
-        let (ready_key, due_key) = (self.jobs[job].ready_key(), self.jobs.due_key(job));
-        let jobs = &mut self.jobs;
         let holder = &mut self.tubes[tube];
         match state {
             JobState::Ready => {
-                holder
-                    .ready
-                    .push(ready_key, job, |job, at| jobs.moved(job, at));
-                jobs.trim(job);
+                holder.ready.insert(self.jobs[job].ready_key());
+                self.jobs.trim(job);
             }
-            JobState::Delayed => holder
-                .delayed
-                .push(due_key, job, |job, at| jobs.moved(job, at)),
-            JobState::Buried => holder.buried.push_back(jobs, job),
-            JobState::Reserved => self.give_to_reserver(job, due_key),
+            JobState::Delayed => holder.delayed.insert(self.jobs.due_key(job)),
+            JobState::Buried => holder.buried.push_back(&mut self.jobs, job),
+            JobState::Reserved => self.give_to_reserver(job),
         }
         self.tubes[tube].counts.enter(state, pri);
         self.counts.enter(state, pri);

@@ -1,6 +1,6 @@
 //! The clients: what each uses, watches, has reserved, and waits for. All of it is volatile.
 //!
-//! A client's reservations are in a heap of its own, by deadline, and the clients are in a heap by
+//! A client's reservations are in an order of its own, by deadline, and the clients are in one by
 //! when each next has something due; so timers cost nothing per job. Waiting clients stand in the
 //! queue of every tube they watch, behind the ticket drawn when the wait began: the longest wait is
 //! served first, in whichever tube a job turns up. While a client waits its watch list stays as it
@@ -12,8 +12,8 @@
 use std::sync::Arc;
 
 use super::Queue;
-use super::heap::{Heap, HeapAt};
-use super::job::{DueKey, Job};
+use super::job::{DueKey, Job, ReadyKey};
+use super::order::{BATCH_LEN, Order};
 use super::slab::Handle;
 use super::tube::Tube;
 use crate::types::{ClientId, JobId, JobState, SECOND_NS, Time};
@@ -25,14 +25,14 @@ const SAFETY_MARGIN_NS: i64 = SECOND_NS;
 pub(super) struct Client {
     pub(super) used: Handle<Tube>,
     pub(super) watched: Vec<Handle<Tube>>,
-    pub(super) reserved: Heap<DueKey, Job>,
+    pub(super) reserved: Order<DueKey>,
     pub(super) wait: Option<Wait>,
     is_producer: bool,
     is_worker: bool,
     /// It has disconnected.
     is_ghost: bool,
-    /// In the heap of clients by next due time.
-    timer_at: HeapAt,
+    /// What it is among the clients by next due time as.
+    timer: Option<(Time, Handle<Client>)>,
 }
 
 /// A reserve command that has not been answered.
@@ -53,7 +53,7 @@ pub enum WaitEnd {
 impl Client {
     /// When the last second of its first reservation begins.
     fn margin_begins(&self) -> Option<Time> {
-        let ((deadline, _), _) = self.reserved.first()?;
+        let (deadline, _) = self.reserved.first()?;
         Some(Time(deadline.0.saturating_sub(SAFETY_MARGIN_NS)))
     }
 
@@ -64,7 +64,7 @@ impl Client {
             None => self
                 .reserved
                 .first()
-                .map(|((deadline, _), _)| Time(deadline.0.saturating_add(1))),
+                .map(|(deadline, _)| Time(deadline.0.saturating_add(1))),
         }
     }
 }
@@ -84,12 +84,12 @@ impl Queue {
         let client = self.clients.insert(Client {
             used: tube,
             watched: vec![tube],
-            reserved: Heap::new(),
+            reserved: Order::new(),
             wait: None,
             is_producer: false,
             is_worker: false,
             is_ghost: false,
-            timer_at: HeapAt::NOWHERE,
+            timer: None,
         });
         self.tubes[tube].using += 1;
         self.tubes[tube].watching += 1;
@@ -223,9 +223,7 @@ impl Queue {
         let first = tubes
             .filter(|tube| !tube.is_paused(now))
             .filter_map(|tube| tube.ready.first());
-        first
-            .min_by_key(|(key, _)| *key)
-            .map(|(_, job)| self.jobs[job].id)
+        first.min().map(ReadyKey::id)
     }
 
     /// Whether a tube that the client watches has a ready job, be it paused: then a reserve in the
@@ -263,6 +261,7 @@ impl Queue {
             "a job to be reserved is ready"
         );
         self.detach(job);
+        self.warm_up(self.jobs[job].tube);
         let deadline = now.plus_seconds(self.jobs[job].ttr);
         let side = self.jobs.side_mut(job);
         side.deadline = deadline;
@@ -273,6 +272,18 @@ impl Queue {
         self.settle(self.jobs[job].tube, now);
     }
 
+    /// Reads the jobs that come next, now and then, some at once. They are anywhere in memory, and in
+    /// no cache if they are many; reads that do not depend on each other wait together.
+    fn warm_up(&self, tube: Handle<Tube>) {
+        let mut jobs = [None; BATCH_LEN];
+        for (job, key) in jobs.iter_mut().zip(self.tubes[tube].ready.next_batch()) {
+            *job = self.jobs.find(key.id());
+        }
+        for job in jobs.into_iter().flatten() {
+            self.jobs.read(job);
+        }
+    }
+
     /// Gives the client its whole time to run again, counted from `now`; `false` if it has not
     /// reserved the job.
     pub fn touch(&mut self, id: ClientId, job: JobId, now: Time) -> bool {
@@ -280,11 +291,10 @@ impl Queue {
             return false;
         };
         let client = self.client_handle(id);
+        let reserved = &mut self.clients[client].reserved;
+        reserved.remove(&self.jobs.due_key(job));
         self.jobs.side_mut(job).deadline = now.plus_seconds(self.jobs[job].ttr);
-        let (at, key, jobs) = (self.jobs[job].at, self.jobs.due_key(job), &mut self.jobs);
-        self.clients[client]
-            .reserved
-            .rekey(at, key, |job, at| jobs.moved(job, at));
+        reserved.insert(self.jobs.due_key(job));
         self.reschedule(client);
         true
     }
@@ -352,8 +362,7 @@ impl Queue {
         let (_, tube) = self.matches.first()?;
         let tube = &self.tubes[tube];
         let (_, client) = tube.waiters.first()?;
-        let (_, job) = tube.ready.first()?;
-        Some((*client, self.jobs[job].id))
+        Some((*client, tube.ready.first()?.id()))
     }
 
     fn for_each_watched(
@@ -408,14 +417,12 @@ impl Queue {
         (!self.clients[client].is_ghost).then(|| ClientId(client.index()))
     }
 
-    pub(super) fn give_to_reserver(&mut self, job: Handle<Job>, key: DueKey) {
+    pub(super) fn give_to_reserver(&mut self, job: Handle<Job>) {
         let Some(client) = self.jobs.side(job).reserver else {
             panic!("a job reserved by nobody")
         };
-        let jobs = &mut self.jobs;
-        self.clients[client]
-            .reserved
-            .push(key, job, |job, at| jobs.moved(job, at));
+        let key = self.jobs.due_key(job);
+        self.clients[client].reserved.insert(key);
         self.reschedule(client);
     }
 
@@ -423,21 +430,18 @@ impl Queue {
         let Some(client) = self.jobs.side_mut(job).reserver.take() else {
             panic!("a job reserved by nobody")
         };
-        let (at, jobs) = (self.jobs[job].at, &mut self.jobs);
-        self.clients[client]
-            .reserved
-            .remove(at, |job, at| jobs.moved(job, at));
+        let key = self.jobs.due_key(job);
+        self.clients[client].reserved.remove(&key);
         self.reschedule(client);
     }
 
-    /// Called after every change of a client's reservations or wait: brings the heap of clients up
+    /// Called after every change of a client's reservations or wait: brings the order of clients up
     /// to date. A ghost has no timer.
     pub(super) fn reschedule(&mut self, handle: Handle<Client>) {
-        let client = &self.clients[handle];
+        let client = &mut self.clients[handle];
         let due = client.due().filter(|_| !client.is_ghost);
-        let (at, clients) = (client.timer_at, &mut self.clients);
-        let moved = |client, at| clients[client].timer_at = at;
-        self.client_timers.set(at, due, handle, moved);
+        let due = due.map(|due| (due, handle));
+        self.client_timers.replace(&mut client.timer, due);
     }
 
     /// Makes the first job of the first ghost ready, or lays the ghost to rest; `false` without one.
@@ -457,7 +461,7 @@ impl Queue {
     fn release_first(&mut self, client: Handle<Client>, now: Time) -> bool {
         let first = self.clients[client].reserved.first();
         if let Some((_, job)) = first {
-            self.return_to_ready(job, now);
+            self.return_to_ready(self.jobs.expect(job), now);
         }
         first.is_some()
     }
@@ -495,6 +499,7 @@ impl Queue {
         let Some((_, job)) = self.clients[client].reserved.first() else {
             return;
         };
+        let job = self.jobs.expect(job);
         let counters = &mut self.jobs.side_mut(job).counters;
         counters.timeouts = counters.timeouts.saturating_add(1);
         self.timeouts += 1;

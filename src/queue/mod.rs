@@ -12,8 +12,8 @@
 //!
 //! # Invariants
 //!
-//! * A job is in exactly one place, by its state: its tube's heap of ready or delayed jobs or list
-//!   of buried ones, or the heap of the client that has it reserved.
+//! * A job is in exactly one place, by its state: among its tube's ready, delayed or buried ones, or
+//!   among those that a client has reserved.
 //! * No method takes time in proportion to the number of jobs or of tubes, but for those that
 //!   return an iterator and for [`Queue::finish_replay`]; some do to the length of one client's watch
 //!   list. Growing moves nothing that is large.
@@ -22,17 +22,16 @@
 //! # Where things are
 //!
 //! `apply` changes · `job` what is known of a job · `tube` tubes, pauses, `list-tubes` · `client` sessions,
-//! reservations, waiting · `timer` everything that happens by itself · `heap`, `chunked`, `slab`, `ids` what they
+//! reservations, waiting · `timer` everything that happens by itself · `order`, `tree`, `slab`, `ids` what they
 //! are kept in · `stats` counts.
 
 mod apply;
-mod chunked;
 mod client;
-mod heap;
 mod ids;
 mod job;
 #[cfg(test)]
 mod model;
+mod order;
 #[cfg(test)]
 mod random;
 mod slab;
@@ -40,6 +39,7 @@ mod stats;
 #[cfg(test)]
 mod tests;
 mod timer;
+mod tree;
 mod tube;
 
 use std::collections::VecDeque;
@@ -50,8 +50,8 @@ pub use self::stats::{QueueStats, TubeStats};
 pub use self::tube::{DEFAULT_TUBE, LapsedPause, TubeRef};
 
 use self::client::Client;
-use self::heap::Heap;
-use self::job::{DueKey, Job, Jobs, ReadyKey};
+use self::job::{DueKey, Jobs, ReadyKey};
+use self::order::Order;
 use self::slab::{Handle, Slab};
 use self::tube::{Tube, Tubes};
 use crate::types::{Change, ClientId, Counters, JobCounts, JobId, JobState, Place, Time};
@@ -66,11 +66,11 @@ pub struct Queue {
     ghosts: VecDeque<Handle<Client>>,
     is_ghosts_turn: bool,
     /// Tubes by when each next has something due.
-    tube_timers: Heap<Time, Tube>,
+    tube_timers: Order<(Time, Handle<Tube>)>,
     /// Clients by the same.
-    client_timers: Heap<Time, Client>,
+    client_timers: Order<(Time, Handle<Client>)>,
     /// Tubes that have both a ready job and a waiting client and are not paused, by the job.
-    matches: Heap<ReadyKey, Tube>,
+    matches: Order<(ReadyKey, Handle<Tube>)>,
     lapsed: VecDeque<LapsedPause>,
     next_id: u64,
     next_ticket: u64,
@@ -131,9 +131,9 @@ impl Queue {
             clients: Slab::new(),
             ghosts: VecDeque::new(),
             is_ghosts_turn: false,
-            tube_timers: Heap::new(),
-            client_timers: Heap::new(),
-            matches: Heap::new(),
+            tube_timers: Order::new(),
+            client_timers: Order::new(),
+            matches: Order::new(),
             lapsed: VecDeque::new(),
             next_id: 1,
             next_ticket: 0,
@@ -203,9 +203,9 @@ impl Queue {
     /// counted, nor are clients' watch lists.
     #[must_use]
     pub fn memory(&self) -> u64 {
-        let ready = self.counts.ready as usize * Heap::<ReadyKey, Job>::entry_size();
+        let ready = self.counts.ready as usize * size_of::<ReadyKey>();
         let due = (self.counts.delayed + self.counts.reserved) as usize;
-        let due = due * Heap::<DueKey, Job>::entry_size();
+        let due = due * size_of::<DueKey>();
         let clients = self.clients.len() * Slab::<Client>::entry_size();
         (self.jobs.memory() + self.tubes.memory() + ready + due + clients) as u64
     }

@@ -563,7 +563,8 @@ impl Drop for Run {
     }
 }
 
-fn scale() -> u64 {
+/// How many times as much a random test does.
+pub(super) fn scale() -> u64 {
     std::env::var("BSD_TEST_SCALE")
         .ok()
         .and_then(|scale| scale.parse().ok())

@@ -5,6 +5,7 @@
 //! swings around a boundary does not allocate all the time). Handles are reused. This is not a map:
 //! whoever keeps a handle keeps it in step with the slab.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::marker::PhantomData;
 use std::num::NonZeroU32;
@@ -62,6 +63,18 @@ impl<T> PartialEq for Handle<T> {
 }
 
 impl<T> Eq for Handle<T> {}
+
+impl<T> PartialOrd for Handle<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Handle<T> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.index_plus_one.cmp(&other.index_plus_one)
+    }
+}
 
 impl<T> fmt::Debug for Handle<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

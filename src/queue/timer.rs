@@ -5,7 +5,7 @@
 //! half a million jobs that fall due at once hold nobody up. Nothing here is recorded: after a
 //! restart the same deadlines lead to the same states.
 //!
-//! Only two heaps are looked at: tubes by next due time and clients by next due time.
+//! Only two orders are looked at: tubes by next due time and clients by next due time.
 
 use super::Queue;
 use super::client::{Client, WaitEnd};
@@ -91,8 +91,8 @@ impl Queue {
     fn tick_tube(&mut self, tube: Handle<Tube>, now: Time) {
         let pause = self.tubes[tube].pause.as_ref().map(|pause| pause.until);
         match self.tubes[tube].delayed.first() {
-            Some(((deadline, _), job)) if pause.is_none_or(|until| deadline < until) => {
-                self.return_to_ready(job, now);
+            Some((deadline, job)) if pause.is_none_or(|until| deadline < until) => {
+                self.return_to_ready(self.jobs.expect(job), now);
             }
             _ => {
                 self.end_pause(tube, now);

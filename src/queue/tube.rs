@@ -1,9 +1,9 @@
-//! The tubes: each holds its own ready and delayed jobs in heaps, its buried ones in a list, and
+//! The tubes: each holds its own ready and delayed jobs in order, its buried ones in a list, and
 //! the clients that wait for it in a queue.
 //!
 //! A tube exists while a job lives in it, a client uses or watches it, or something pins it;
 //! [`Queue::settle`] is called after every change that may end that, and after every change of its
-//! heaps, waiters or pause, and keeps the two heaps of tubes true: the one by when the tube next has
+//! jobs, waiters or pause, and keeps the two orders of tubes true: the one by when the tube next has
 //! something due, and the one of tubes that have both a job to hand out and somebody to take it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,8 +11,8 @@ use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
 use super::Queue;
-use super::heap::{Heap, HeapAt};
-use super::job::{DueKey, Job, List, ReadyKey};
+use super::job::{DueKey, List, ReadyKey};
+use super::order::Order;
 use super::slab::{Handle, Slab};
 use super::stats::TubeStats;
 use crate::types::{ClientId, JobCounts, JobId, Place, Time};
@@ -26,8 +26,8 @@ const RECENT_LEN: usize = 1 << 15;
 /// A tube.
 pub(super) struct Tube {
     pub(super) name: Arc<str>,
-    pub(super) ready: Heap<ReadyKey, Job>,
-    pub(super) delayed: Heap<DueKey, Job>,
+    pub(super) ready: Order<ReadyKey>,
+    pub(super) delayed: Order<DueKey>,
     pub(super) buried: List,
     pub(super) counts: JobCounts,
     pub(super) total_jobs: u64,
@@ -41,10 +41,10 @@ pub(super) struct Tube {
     pub(super) pause: Option<Pause>,
     /// In the list of tubes.
     listed_at: usize,
-    /// In the heap of tubes by next due time.
-    timer_at: HeapAt,
-    /// In the heap of tubes with both a ready job and a waiter.
-    match_at: HeapAt,
+    /// What it is among the tubes by next due time as.
+    timer: Option<(Time, Handle<Tube>)>,
+    /// What it is among the tubes with both a ready job and a waiter as.
+    matched: Option<(ReadyKey, Handle<Tube>)>,
 }
 
 /// A pause that has not ended.
@@ -63,8 +63,8 @@ impl Tube {
     fn new(name: Arc<str>, listed_at: usize) -> Tube {
         Tube {
             name,
-            ready: Heap::new(),
-            delayed: Heap::new(),
+            ready: Order::new(),
+            delayed: Order::new(),
             buried: List::new(),
             counts: JobCounts::default(),
             total_jobs: 0,
@@ -76,8 +76,8 @@ impl Tube {
             waiters: BTreeSet::new(),
             pause: None,
             listed_at,
-            timer_at: HeapAt::NOWHERE,
-            match_at: HeapAt::NOWHERE,
+            timer: None,
+            matched: None,
         }
     }
 
@@ -100,7 +100,7 @@ impl Tube {
 
     /// When something next happens by itself: a delayed job falls due, or the pause ends.
     fn due(&self) -> Option<Time> {
-        let delayed = self.delayed.first().map(|((deadline, _), _)| deadline);
+        let delayed = self.delayed.first().map(|(deadline, _)| deadline);
         let pause = self.pause.as_ref().map(|pause| pause.until);
         delayed.into_iter().chain(pause).min()
     }
@@ -110,7 +110,7 @@ impl Tube {
         if self.pause.is_some() || self.waiters.is_empty() {
             return None;
         }
-        self.ready.first().map(|(key, _)| key)
+        self.ready.first()
     }
 }
 
@@ -295,7 +295,7 @@ impl Queue {
         self.tubes[self.used(client)]
             .ready
             .first()
-            .map(|(_, job)| self.jobs[job].id)
+            .map(ReadyKey::id)
     }
 
     /// The job that `peek-delayed` shows: the one with the shortest delay left.
@@ -304,7 +304,7 @@ impl Queue {
         self.tubes[self.used(client)]
             .delayed
             .first()
-            .map(|((_, id), _)| id)
+            .map(|(_, id)| id)
     }
 
     /// The job that `peek-buried` shows: the one buried first.
@@ -354,7 +354,7 @@ impl Queue {
     /// The delayed job that falls due first: what `kick` takes next where nothing is buried.
     #[must_use]
     pub fn first_delayed(&self, tube: &TubeRef) -> Option<JobId> {
-        self.tubes[tube.0].delayed.first().map(|((_, id), _)| id)
+        self.tubes[tube.0].delayed.first().map(|(_, id)| id)
     }
 
     /// How many jobs of the tube are in each state.
@@ -375,7 +375,7 @@ impl Queue {
 
 /// Upkeep.
 impl Queue {
-    /// Called after every change to a tube: brings the heaps of tubes up to date, or ends the tube.
+    /// Called after every change to a tube: brings the orders of tubes up to date, or ends the tube.
     pub(super) fn settle(&mut self, tube: Handle<Tube>, now: Time) {
         let needed = self.tubes[tube].is_needed();
         if !needed {
@@ -391,16 +391,13 @@ impl Queue {
         }
     }
 
-    /// Brings the heaps of tubes up to date with one of them.
+    /// Brings the orders of tubes up to date with one of them.
     pub(super) fn reindex(&mut self, handle: Handle<Tube>) {
-        let tubes = &mut self.tubes;
-        let tube = &tubes[handle];
-        let (due, timer_at) = (tube.due(), tube.timer_at);
-        let (best, match_at) = (tube.match_key(), tube.match_at);
-        let timer_moved = |tube, at| tubes[tube].timer_at = at;
-        self.tube_timers.set(timer_at, due, handle, timer_moved);
-        let match_moved = |tube, at| tubes[tube].match_at = at;
-        self.matches.set(match_at, best, handle, match_moved);
+        let tube = &mut self.tubes[handle];
+        let due = tube.due().map(|due| (due, handle));
+        self.tube_timers.replace(&mut tube.timer, due);
+        let best = tube.match_key().map(|best| (best, handle));
+        self.matches.replace(&mut tube.matched, best);
     }
 
     /// The tube's pause, if it has one, is over.

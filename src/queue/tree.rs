@@ -1,0 +1,435 @@
+//! A B+-tree of small entries whose leaves are not sorted: what an [`Order`](super::order::Order) has
+//! behind its front.
+//!
+//! Entries are in leaves, [`LEAF_LEN`] of them side by side, and above the leaves are as many levels
+//! of inner nodes as it takes, which say where to go. A node owns those below it: there are no
+//! handles and no pointers back, and an entry is found again by what it is. What grows is one leaf
+//! at a time, and nothing larger than a node is ever copied.
+//!
+//! Only one thing ever asks what comes first in a leaf: the front, which takes the first leaf as a
+//! whole, and then it is sorted. So an entry that comes is simply written behind the others. Among
+//! millions that is what counts: a write to memory that is in no cache is not waited for; a search
+//! through it is, hundreds of nanoseconds for each line of it that depends on the one before.
+//!
+//! Even the way down leads through such memory. Therefore entries that come are gathered first, and
+//! what they will need is read for all of them at once, level by level: reads that do not depend on
+//! each other wait together.
+//!
+//! Every operation walks down once. On its way it makes sure that the node it goes to can take
+//! what may come back from below: [`Node::insert`] enters no full node, [`Node::remove`] no sparse
+//! one. (Textbooks split and merge on the way up and have to remember the way.)
+//!
+//! # Invariants
+//!
+//! * All leaves are at the same depth; no leaf is empty, nor has an inner node no children, but that
+//!   the tree without entries is one empty leaf. The root has two children, or is a leaf.
+//! * Children in a node are in order. What is in a child is not less than its `from`, and less than
+//!   the `from` of the next; the `from` of a first child is that of its parent. (The very first of a
+//!   level says nothing.)
+//! * A node is at least a quarter full, but for the first and the last of each level. Ascending entries
+//!   leave full nodes behind; and so that random ones leave few gaps, a full node splits only when
+//!   its neighbours are nearly full too.
+
+use std::hint::black_box;
+use std::mem;
+
+/// The most entries in a leaf. More of them cost whoever takes one out, which is to search the leaf;
+/// fewer cost all, because the inner nodes of a large tree then fit no cache.
+pub(super) const LEAF_LEN: usize = 256;
+
+/// The most children of an inner node.
+const INNER_LEN: usize = 64;
+
+/// So many entries are gathered: each costs a tree little memory, and a slow way down is shared by all.
+const GATHERED_LEN: usize = 32;
+
+/// Entries by where they are in the order.
+pub(super) struct Tree<E> {
+    root: Node<E>,
+    /// Those that came last, in no order.
+    gathered: Vec<E>,
+}
+
+enum Node<E> {
+    Leaf(Vec<E>),
+    Inner(Vec<Child<E>>),
+}
+
+struct Child<E> {
+    from: E,
+    node: Node<E>,
+}
+
+impl<E: Copy + Ord> Tree<E> {
+    /// No entries, no memory.
+    pub(super) const fn new() -> Tree<E> {
+        Tree {
+            root: Node::Leaf(Vec::new()),
+            gathered: Vec::new(),
+        }
+    }
+
+    /// True without entries.
+    pub(super) fn is_empty(&self) -> bool {
+        self.root.len() == 0 && self.gathered.is_empty()
+    }
+
+    /// Adds an entry, which is not there.
+    pub(super) fn insert(&mut self, entry: E) {
+        self.gathered.push(entry);
+        if self.gathered.len() == GATHERED_LEN {
+            self.settle();
+        }
+    }
+
+    /// Sends those that are gathered down.
+    fn settle(&mut self) {
+        // Ascending ones stay close together.
+        if !self.gathered.is_sorted() {
+            self.warm_up();
+        }
+        for entry in self.gathered.drain(..) {
+            if self.root.is_full() {
+                self.root.raise(entry);
+            }
+            self.root.insert(entry);
+        }
+    }
+
+    /// Reads the nodes that the gathered ones will go through.
+    fn warm_up(&self) {
+        let mut nodes = [&self.root; GATHERED_LEN];
+        while let Node::Inner(_) = nodes[0] {
+            for (node, entry) in nodes.iter_mut().zip(&self.gathered) {
+                *node = node.below(entry);
+            }
+            let reached = &nodes[..self.gathered.len()];
+            reached.iter().for_each(|node| node.read());
+        }
+    }
+
+    /// Takes an entry out; `false` if it is not there.
+    pub(super) fn remove(&mut self, entry: &E) -> bool {
+        if remove_from(&mut self.gathered, entry) {
+            return true;
+        }
+        let removed = self.root.remove(entry);
+        self.lower();
+        removed
+    }
+
+    /// Takes out the entries of the first leaf, and sorts them; `None` without entries.
+    pub(super) fn take_first_leaf(&mut self) -> Option<Vec<E>> {
+        self.settle();
+        let mut leaf = self.root.take_first_leaf();
+        leaf.sort_unstable();
+        self.lower();
+        (!leaf.is_empty()).then_some(leaf)
+    }
+
+    /// Does without a root that has only one child.
+    fn lower(&mut self) {
+        while let Node::Inner(children) = &mut self.root
+            && children.len() == 1
+            && let Some(child) = children.pop()
+        {
+            self.root = child.node;
+        }
+    }
+}
+
+impl<E: Copy + Ord> Node<E> {
+    fn len(&self) -> usize {
+        match self {
+            Node::Leaf(entries) => entries.len(),
+            Node::Inner(children) => children.len(),
+        }
+    }
+
+    fn len_max(&self) -> usize {
+        match self {
+            Node::Leaf(_) => LEAF_LEN,
+            Node::Inner(_) => INNER_LEN,
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.len() == self.len_max()
+    }
+
+    /// With so few, it shares with a neighbour or joins it.
+    fn is_sparse(&self) -> bool {
+        self.len() <= self.len_max() / 4
+    }
+
+    /// With at most so many, it takes over some of a full neighbour's, or all of a sparse one's.
+    fn roomy_len(&self) -> usize {
+        self.len_max() * 3 / 4
+    }
+
+    /// A node without anything, of the same kind.
+    fn new_neighbour(&self) -> Node<E> {
+        match self {
+            Node::Leaf(_) => Node::Leaf(Vec::with_capacity(LEAF_LEN)),
+            Node::Inner(_) => Node::Inner(Vec::with_capacity(INNER_LEN)),
+        }
+    }
+
+    /// The least entry, or what separates an inner node's first child from what was before it.
+    fn begin(&self) -> Option<E> {
+        match self {
+            Node::Leaf(entries) => entries.iter().min().copied(),
+            Node::Inner(children) => children.first().map(|child| child.from),
+        }
+    }
+
+    /// The child that `entry` belongs into; a leaf itself.
+    fn below(&self, entry: &E) -> &Node<E> {
+        match self {
+            Node::Leaf(_) => self,
+            Node::Inner(children) => &children[find(children, entry)].node,
+        }
+    }
+
+    /// Does nothing but read what an entry that comes by will need first.
+    fn read(&self) {
+        match self {
+            Node::Leaf(entries) => _ = black_box(entries.last().copied()),
+            Node::Inner(children) => {
+                let lines = children.iter().step_by(4);
+                lines.for_each(|child| _ = black_box(child.from));
+            }
+        }
+    }
+
+    /// Makes this node, which is the root, the only child of a new one.
+    fn raise(&mut self, from: E) {
+        let node = mem::replace(self, Node::Inner(Vec::with_capacity(INNER_LEN)));
+        if let Node::Inner(children) = self {
+            children.push(Child { from, node });
+        }
+    }
+
+    /// Adds an entry to this node, which is not full, or below it.
+    fn insert(&mut self, entry: E) {
+        let (mut node, mut is_last) = (self, true);
+        loop {
+            match node {
+                Node::Leaf(entries) => return entries.push(entry),
+                Node::Inner(children) => {
+                    let at = find_room(children, &entry, is_last);
+                    is_last &= at + 1 == children.len();
+                    node = &mut children[at].node;
+                }
+            }
+        }
+    }
+
+    /// Takes an entry out of this node, which is not sparse, or is the root.
+    fn remove(&mut self, entry: &E) -> bool {
+        let mut node = self;
+        loop {
+            match node {
+                Node::Leaf(entries) => return remove_from(entries, entry),
+                Node::Inner(children) => {
+                    let at = find_plenty(children, entry);
+                    node = &mut children[at].node;
+                }
+            }
+        }
+    }
+
+    fn take_first_leaf(&mut self) -> Vec<E> {
+        match self {
+            Node::Leaf(entries) => mem::take(entries),
+            Node::Inner(children) => {
+                let leaf = children[0].node.take_first_leaf();
+                if children[0].node.len() == 0 {
+                    children.remove(0);
+                }
+                leaf
+            }
+        }
+    }
+}
+
+fn remove_from<E: Eq>(entries: &mut Vec<E>, entry: &E) -> bool {
+    let at = entries.iter().position(|other| other == entry);
+    at.map(|at| entries.swap_remove(at)).is_some()
+}
+
+/// The child that `entry` is in, or belongs into.
+fn find<E: Ord>(children: &[Child<E>], entry: &E) -> usize {
+    rank(&children[1..], |child| child.from <= *entry)
+}
+
+/// How many of `sorted` come before something, in two steps. In each of them no comparison waits
+/// for another, as it would in a binary search; so the memory that is in no cache comes all at once.
+fn rank<T>(sorted: &[T], is_before: impl Fn(&T) -> bool) -> usize {
+    let blocks = sorted.chunks_exact(8);
+    let begin = 8 * blocks.filter(|block| is_before(&block[7])).count();
+    let block = sorted[begin..].iter().take(8);
+    begin + block.filter(|element| is_before(element)).count()
+}
+
+/// The child that `entry` belongs into, which has room. `is_last` if what follows these children
+/// in the tree is nothing.
+fn find_room<E: Copy + Ord>(children: &mut Vec<Child<E>>, entry: &E, is_last: bool) -> usize {
+    let at = find(children, entry);
+    let full = &children[at].node;
+    if !full.is_full() {
+        return at;
+    }
+    let is_last = is_last && at + 1 == children.len();
+    let (len, roomy) = (full.len(), full.roomy_len());
+    let is_roomy = |child: Option<&Child<E>>| child.is_some_and(|child| child.node.len() <= roomy);
+    match full {
+        Node::Leaf(entries) if is_last && entries.iter().max() < Some(entry) => {
+            split(children, at, len, entry);
+        }
+        Node::Inner(_) if is_last => split(children, at, len - 1, entry),
+        _ if is_roomy(children.get(at + 1)) => share(children, at),
+        _ if at > 0 && is_roomy(children.get(at - 1)) => share(children, at - 1),
+        _ => split(children, at, len / 2, entry),
+    }
+    find(children, entry)
+}
+
+/// The child that `entry` is in, if it is in any, which can do without it.
+fn find_plenty<E: Copy + Ord>(children: &mut Vec<Child<E>>, entry: &E) -> usize {
+    let at = find(children, entry);
+    if !children[at].node.is_sparse() {
+        return at;
+    }
+    let left = at.min(children.len() - 2);
+    share(children, left);
+    find(children, entry)
+}
+
+/// Leaves `keep` to child `at` and gives the rest to a new one behind it. If that is nothing, it is
+/// there for `entry`.
+fn split<E: Copy + Ord>(children: &mut Vec<Child<E>>, at: usize, keep: usize, entry: &E) {
+    let node = children[at].node.new_neighbour();
+    let from = *entry;
+    children.insert(at + 1, Child { from, node });
+    divide(children, at, keep);
+}
+
+/// Evens out child `at` and the one behind it, or makes them one if they fit and leave room.
+fn share<E: Copy + Ord>(children: &mut Vec<Child<E>>, at: usize) {
+    let total = children[at].node.len() + children[at + 1].node.len();
+    if total <= children[at].node.roomy_len() {
+        divide(children, at, total);
+        children.remove(at + 1);
+    } else {
+        divide(children, at, total / 2);
+    }
+}
+
+/// Makes child `at` have the first `keep` of what it and the one behind it have, and that one the rest.
+fn divide<E: Copy + Ord>(children: &mut [Child<E>], at: usize, keep: usize) {
+    let [left, right] = &mut children[at..at + 2] else {
+        unreachable!("a range of two")
+    };
+    match (&mut left.node, &mut right.node) {
+        (Node::Leaf(left), Node::Leaf(right)) => {
+            part(left, right, keep);
+            shift(left, right, keep);
+        }
+        (Node::Inner(left), Node::Inner(right)) => shift(left, right, keep),
+        _ => unreachable!("neighbours at different heights"),
+    }
+    right.from = right.node.begin().unwrap_or(right.from);
+}
+
+/// Brings those to the end of `left`, or to the beginning of `right`, that have to go to the other so that
+/// `left` has the least `keep` of all.
+fn part<E: Ord>(left: &mut [E], right: &mut [E], keep: usize) {
+    if keep < left.len() {
+        left.select_nth_unstable(keep);
+    } else if keep - left.len() < right.len() {
+        right.select_nth_unstable(keep - left.len());
+    }
+}
+
+/// Moves elements from the end of one to the beginning of the other, or back, until `left` has `keep`.
+fn shift<T>(left: &mut Vec<T>, right: &mut Vec<T>, keep: usize) {
+    if left.len() > keep {
+        right.splice(..0, left.drain(keep..));
+    } else {
+        left.extend(right.drain(..keep - left.len()));
+    }
+}
+
+/// What a test found.
+#[cfg(test)]
+#[derive(Default)]
+pub(super) struct Walk<E> {
+    pub(super) entries: Vec<E>,
+    /// Bytes of nodes, as allocated.
+    pub(super) memory: usize,
+    pub(super) height: usize,
+}
+
+#[cfg(test)]
+impl<E: Copy + Ord + std::fmt::Debug> Tree<E> {
+    /// All entries, if every invariant holds.
+    pub(super) fn walk(&self) -> Walk<E> {
+        let (entries, memory, height) = (Vec::new(), 0, 0);
+        let mut walk = Walk {
+            entries,
+            memory,
+            height,
+        };
+        walk.height = walk.visit(&self.root, None, None);
+        assert!(
+            walk.entries.is_sorted_by(|a, b| a < b),
+            "entries are in order"
+        );
+        assert!(self.gathered.len() < GATHERED_LEN);
+        walk.entries.extend(&self.gathered);
+        walk.entries.sort_unstable();
+        walk.memory += self.gathered.capacity() * size_of::<E>();
+        walk
+    }
+}
+
+#[cfg(test)]
+impl<E: Copy + Ord + std::fmt::Debug> Walk<E> {
+    /// The height of a node whose entries are at least `from` and less than `to`; of the first and
+    /// of the last of a level one of the two is not there.
+    fn visit(&mut self, node: &Node<E>, from: Option<E>, to: Option<E>) -> usize {
+        let is_root = from.is_none() && to.is_none();
+        let is_inside = from.is_some() && to.is_some();
+        assert!(node.len() <= node.len_max());
+        assert!(
+            !is_inside || node.len() >= node.len_max() / 4,
+            "{} is few",
+            node.len()
+        );
+        match node {
+            Node::Leaf(entries) => {
+                assert!(is_root || !entries.is_empty(), "no leaf is empty");
+                self.memory += entries.capacity() * size_of::<E>();
+                let mut entries = entries.clone();
+                entries.sort_unstable();
+                assert!(is_root || from <= entries.first().copied());
+                assert!(to.is_none_or(|to| entries.last() < Some(&to)));
+                self.entries.extend(&entries);
+                0
+            }
+            Node::Inner(children) => {
+                assert!(children.len() > usize::from(is_root));
+                assert!(from.is_none_or(|from| from == children[0].from));
+                self.memory += children.capacity() * size_of::<Child<E>>();
+                let inner = children[1..].iter().map(|child| Some(child.from));
+                let bounds: Vec<_> = [from].into_iter().chain(inner).chain([to]).collect();
+                let heights: Vec<_> = (children.iter().zip(bounds.windows(2)))
+                    .map(|(child, bounds)| self.visit(&child.node, bounds[0], bounds[1]))
+                    .collect();
+                assert!(heights.iter().all(|height| *height == heights[0]));
+                1 + heights[0]
+            }
+        }
+    }
+}
