@@ -3,8 +3,8 @@
 //!
 //! One connection sends batches of a hundred commands of one kind; a command's cost is the time of a
 //! batch divided by a hundred, so that it is the server's work that is seen and not the way there
-//! and back. Priorities are picked at random: any job may be the next, so heaps are walked to their
-//! full depth.
+//! and back. Priorities are picked at random: any job may be the next, so memory is visited in
+//! no order.
 
 use std::fmt;
 use std::io;

@@ -3,8 +3,9 @@
 
 use std::cmp::Ordering;
 use std::io;
+use std::path::PathBuf;
 
-use super::super::error::{OpenError, is_full};
+use super::super::error::{OpenError, StoreError, is_full};
 use super::super::files::Files;
 use super::super::format::{EMPTY_FRAME_SIZE, FrameBuilder, FrameKind, LogId, entry};
 use super::super::fs::{File, OpenMode, read_exact_at, write_all_at};
@@ -21,6 +22,19 @@ use crate::types::{Position, SegmentId};
 const REWRITE_SIZE: usize = 1 << 20;
 /// Bytes of the smallest segment in which a log can go on, beside its list.
 const LAST_RESORT_SIZE: u32 = 1 << 10;
+
+/// Storage that copies on write needs room for that, and may have none.
+fn cannot_write_again(path: PathBuf, error: &io::Error) -> OpenError {
+    let what_next = match is_full(error) {
+        true => "; make room on that disk, then start again: nothing is lost",
+        false => "",
+    };
+    OpenError::Io(StoreError {
+        doing: "write again",
+        path,
+        cause: format!("{error}{what_next}"),
+    })
+}
 
 impl Opening<'_> {
     /// Remove what interrupted work left behind.
@@ -84,7 +98,7 @@ impl Opening<'_> {
                 let (file, name) = (file.file.clone(), file.entry.file_name());
                 let path = self.options.dir.join(name);
                 self.rewrite(&*file, from, until, &mut log.spares)
-                    .map_err(|error| OpenError::io("write again", &path, &error))?;
+                    .map_err(|error| cannot_write_again(path, &error))?;
             }
         }
         Ok(())
