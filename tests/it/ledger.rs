@@ -92,8 +92,9 @@ struct Ledger {
     syncs: Vec<Event>,
     requests: Vec<Event>,
     replies: Vec<Event>,
-    /// The lines at which turns of the loop ended.
-    turn_ends: Vec<usize>,
+    /// The lines at which the loop looked at its sockets: once or twice before it writes, and then
+    /// when the turn is over.
+    looks: Vec<usize>,
 }
 
 impl Ledger {
@@ -121,7 +122,7 @@ impl Ledger {
 
     fn take(&mut self, call: &Call, by_loop: bool, descriptor: Target, dir: &Path) {
         if is_wait(call) && by_loop {
-            self.turn_ends.push(call.begin);
+            self.looks.push(call.begin);
         }
         if !call.succeeded() {
             return;
@@ -196,7 +197,12 @@ impl Ledger {
     /// A command is in the first frame that was written after it was read, or in a later one of
     /// the same turn of the loop.
     fn first_write_of_turn(&self, request: &Event) -> Option<usize> {
-        let turn_end = self.turn_ends.iter().find(|end| **end > request.begin);
+        let is_done = |event: &Event, look| (request.begin..look).contains(&event.begin);
+        let is_end = |look: usize| {
+            let mut done = self.writes.iter().chain(&self.replies);
+            look > request.begin && done.any(|event| is_done(event, look))
+        };
+        let turn_end = self.looks.iter().find(|look| is_end(**look));
         let turn = request.begin..turn_end.map_or(usize::MAX, |end| *end);
         let is_frame =
             |write: &Event| write.text.contains("/segment-") && write.target != Target::Names;
@@ -276,4 +282,23 @@ fn the_check_of_the_order_sees_each_way_to_break_it() {
         breach(&lines).is_some(),
         "another file has the descriptor now"
     );
+}
+
+#[test]
+fn a_turn_in_which_the_sockets_are_looked_at_twice_is_one_turn() {
+    let look = "7 epoll_wait(3<e>, [], 1, 0) = 1\n";
+    let request = "7 recvfrom(5<socket:[1]>, \"delete 1\\r\\n\", 99, 0) = 10\n";
+    let write = "7 pwrite64(9</d/segment-2>, \"frame\", 5, 4) = 5\n";
+    let sync = "7 fdatasync(9</d/segment-2>) = 0\n";
+    let reply = "7 sendto(5<socket:[1]>, \"DELETED\\r\\n\", 9, 0) = 9\n";
+    let is_sound = |lines: &[&str]| {
+        let trace = Trace::parse(&lines.concat());
+        let ledger = Ledger::of(&trace, Path::new("/d"));
+        assert_eq!(ledger.acknowledgements().count(), 1);
+        ledger.first_breach().is_none()
+    };
+    assert!(is_sound(&[look, request, look, write, sync, reply, look]));
+    assert!(!is_sound(&[look, request, look, write, reply, sync, look]));
+    assert!(!is_sound(&[look, request, look, reply, write, sync, look]));
+    assert!(!is_sound(&[look, request, look, reply, look, write, sync]));
 }
