@@ -68,20 +68,11 @@ impl Connection {
     /// # Errors
     /// The connection is broken.
     pub(super) fn read(&mut self, buffer: &mut [u8], limits: Limits) -> io::Result<Input> {
-        let (read, room, input) = match self.decoder.body_buffer(buffer.len(), limits) {
-            Some(body) => {
-                let room = body.capacity() - body.len();
-                (
-                    self.stream.read_into(body),
-                    room,
-                    Input::Body as fn(usize) -> Input,
-                )
-            }
-            None => (
-                self.stream.read(buffer),
-                buffer.len(),
-                Input::Bytes as fn(usize) -> Input,
-            ),
+        let body = self.decoder.body_buffer(buffer.len(), limits);
+        let is_body = body.is_some();
+        let (room, read) = match body {
+            Some(body) => (body.capacity() - body.len(), self.stream.read_into(body)),
+            None => (buffer.len(), self.stream.read(buffer)),
         };
         match read {
             Ok(0) => Ok(Input::End),
@@ -89,7 +80,10 @@ impl Connection {
                 // The end of the input comes as one more event, unless it has come already.
                 self.readable =
                     count == room || self.half_closed || !self.stream.short_read_empties();
-                Ok(input(count))
+                Ok(match is_body {
+                    true => Input::Body(count),
+                    false => Input::Bytes(count),
+                })
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.readable = false;
