@@ -23,11 +23,11 @@ const LIMITS: [Limits; 3] = [
     },
 ];
 
-/// How large the pieces are in which `data` arrives: the least, the odd, those around the longest
-/// line, all at once.
 /// Pieces of at least so many bytes are put directly where a body is kept.
 const DIRECT_MIN: usize = 7;
 
+/// How large the pieces are in which `data` arrives: the least, the odd, those around the longest
+/// line, all at once.
 const PIECE_SIZES: [usize; 8] = [1, 2, 3, 7, 223, 224, 225, usize::MAX];
 
 /// Panics unless `data`, cut into pieces of any size, gives the requests of the model, and memory
@@ -77,7 +77,7 @@ impl Feed {
         self.read_directly(&mut input);
         while let Some(request) = self.decoder.decode(&mut input, self.limits) {
             self.requests.push(format!("{request:?}"));
-            assert!(left > 0, "a request out of no bytes: {request:?}");
+            assert!(input.len() < left, "a request out of no bytes: {request:?}");
             left = input.len();
         }
         assert!(

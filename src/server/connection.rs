@@ -63,7 +63,7 @@ impl Connection {
         self.ending.is_none() && (self.readable || !self.backlog.is_empty())
     }
 
-    /// Read once: into `buffer`, or where a long body is kept that needs at least as much.
+    /// Read once: into `buffer`, or where a long body is kept that still needs at least as much.
     ///
     /// # Errors
     /// The connection is broken.
@@ -261,8 +261,17 @@ mod tests {
                 .decode(&mut &buffer[..16], LIMITS)
                 .is_none()
         );
-        client.write_all(&[b'x'; 150]).unwrap();
-        let mut came = 0;
+        client.write_all(&[b'x'; 22]).unwrap();
+        let Ok(Input::Bytes(mut came)) = connection.read(&mut buffer, LIMITS) else {
+            panic!("so little is no reason to make room for 64");
+        };
+        assert!(
+            connection
+                .decoder
+                .decode(&mut &buffer[..came], LIMITS)
+                .is_none()
+        );
+        client.write_all(&[b'x'; 128]).unwrap();
         while came < 150 {
             match connection.read(&mut buffer, LIMITS).unwrap() {
                 Input::Body(count) => came += count,

@@ -490,8 +490,8 @@ impl Core {
         }
     }
 
-    /// Run the requests that are complete with `input` until it ends, or the connection has had its share, or it may
-    /// not go on. Returns how many bytes were taken.
+    /// Run the requests that are complete with `input` until it ends, or the connection has had its
+    /// share, or it may not go on. Returns how many bytes were taken.
     fn run(&mut self, client: ClientId, connection: &mut Connection, input: &[u8]) -> usize {
         let mut taken = 0;
         let mut share = REQUESTS_PER_CONNECTION;
