@@ -164,14 +164,14 @@ impl Beside {
     }
 
     /// Give the directory, whose content is durable, its name. Durable on return. `held` keeps
-    /// others from clearing it away until then.
+    /// others out until then: whoever opened it before could be told that a job is safe, and lose
+    /// the whole directory in a power cut.
     pub(super) fn publish<T>(mut self, held: T) -> Result<(), OpenError> {
         let renamed = self.fs.rename(&self.path, &self.dir);
         self.is_published = renamed.is_ok();
+        let named = renamed.and_then(|()| self.fs.sync_dir(parent(&self.dir)));
         drop(held);
-        renamed
-            .and_then(|()| self.fs.sync_dir(parent(&self.dir)))
-            .map_err(|error| OpenError::io("give its name to", &self.dir, &error))
+        named.map_err(|error| OpenError::io("give its name to", &self.dir, &error))
     }
 
     /// Another call may have begun in the same place: what is locked is not ours.
@@ -297,6 +297,7 @@ impl Replay for Fresh {
 mod tests {
     use super::*;
     use crate::storage::SimFs;
+    use crate::storage::sim::Crash;
 
     /// Both have found the place empty; the one that has not locked it gives up.
     #[test]
@@ -313,5 +314,23 @@ mod tests {
         drop(held);
         drop(one);
         assert!(disk.names("/new.incomplete").is_err(), "nothing is left");
+    }
+
+    /// Looks at what a power cut would leave when it is let go.
+    struct Held(SimFs);
+
+    impl Drop for Held {
+        fn drop(&mut self) {
+            let left = self.0.crash_image(Crash::DropUnsynced);
+            assert!(left.names("/new").is_ok(), "its name is not durable");
+        }
+    }
+
+    #[test]
+    fn nobody_is_let_into_a_new_directory_whose_name_a_power_cut_could_take() {
+        let disk = SimFs::new(1);
+        let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+        let beside = Beside::make(&fs, Path::new("/new"), is_of_a_log).unwrap();
+        beside.publish(Held(disk)).unwrap();
     }
 }
