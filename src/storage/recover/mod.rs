@@ -76,9 +76,10 @@ pub(crate) const COMPACTION_NAME: &str = "compaction";
 impl Log {
     /// Open the log in `options.dir`, or make one there; replay it into `replay`.
     ///
-    /// When this returns everything that was replayed is durable. On an error nothing in the
-    /// directory has been changed but the lock file and, in a directory without a log, what making
-    /// one left behind.
+    /// When this returns everything that was replayed is durable. On damage nothing in the directory
+    /// has been changed but the lock file. On another error nothing that the log needs has been:
+    /// space that was set aside may have been given up, leftovers of interrupted work removed, and
+    /// in a directory without a log is what making one left behind.
     pub fn open(
         fs: Arc<dyn Fs>,
         options: LogOptions,
