@@ -125,6 +125,7 @@ impl Queue {
 
     /// In the order in which beanstalkd does it, because that shows in `list-tubes`.
     fn leave_tubes(&mut self, handle: Handle<Client>, now: Time) {
+        self.visits += self.clients[handle].watched.len();
         while !self.clients[handle].watched.is_empty() {
             let tube = self.clients[handle].watched.swap_remove(0);
             self.tubes[tube].watching -= 1;
@@ -370,6 +371,7 @@ impl Queue {
         client: Handle<Client>,
         mut change: impl FnMut(&mut Tube) -> bool,
     ) {
+        self.visits += self.clients[client].watched.len();
         for index in 0..self.clients[client].watched.len() {
             let tube = self.clients[client].watched[index];
             assert!(

@@ -123,9 +123,7 @@ pub(super) struct Tubes {
     /// The tube last asked for with each of the [`RECENT_LEN`] remainders of a hash. It saves the
     /// search where tubes are many and each is used again and again; entries may be stale.
     recent: Vec<Option<Handle<Tube>>>,
-    /// In order of creation, the last one moved into the place of one that vanished.
-    list: Vec<Handle<Tube>>,
-    name_bytes: usize,
+    list: TubeList,
     no_name: Arc<str>,
 }
 
@@ -135,8 +133,7 @@ impl Tubes {
             slab: Slab::new(),
             names: BTreeMap::new(),
             recent: vec![None; RECENT_LEN],
-            list: Vec::new(),
-            name_bytes: 0,
+            list: TubeList::default(),
             no_name: Arc::from(""),
         }
     }
@@ -179,20 +176,17 @@ impl Tubes {
 
     fn create(&mut self, name: &str) -> Handle<Tube> {
         let name = Arc::<str>::from(name);
-        self.name_bytes += name.len();
         let tube = self.slab.insert(Tube::new(name.clone(), self.list.len()));
+        self.list.push(tube, name.clone());
         self.names.insert((hash(&name), name), tube);
-        self.list.push(tube);
         tube
     }
 
     fn remove(&mut self, handle: Handle<Tube>) -> Tube {
         let tube = self.slab.remove(handle);
         self.names.remove(&(hash(&tube.name), tube.name.clone()));
-        self.name_bytes -= tube.name.len();
-        self.list.swap_remove(tube.listed_at);
-        if let Some(moved) = self.list.get(tube.listed_at) {
-            self.slab[*moved].listed_at = tube.listed_at;
+        if let Some(moved) = self.list.swap_remove(tube.listed_at) {
+            self.slab[moved].listed_at = tube.listed_at;
         }
         tube
     }
@@ -201,14 +195,98 @@ impl Tubes {
         self.list.len()
     }
 
-    pub(super) fn list(&self) -> &[Handle<Tube>] {
-        &self.list
+    pub(super) fn handles(&self) -> impl Iterator<Item = Handle<Tube>> {
+        self.list.listed().map(|(tube, _)| *tube)
     }
 
     /// The memory of the tubes without their jobs, in bytes, roughly.
     pub(super) fn memory(&self) -> usize {
-        let index = size_of::<(u64, Arc<str>)>() + 2 * size_of::<Handle<Tube>>();
-        self.slab.len() * (Slab::<Tube>::entry_size() + 2 * index) + self.name_bytes
+        let index = size_of::<(u64, Arc<str>)>() + size_of::<Handle<Tube>>();
+        let tube = Slab::<Tube>::entry_size() + 2 * index + size_of::<Listed>();
+        self.slab.len() * tube + self.list.name_bytes
+    }
+}
+
+/// A tube and its name.
+type Listed = (Handle<Tube>, Arc<str>);
+
+/// So many tubes are copied when one of them comes or goes while somebody holds the list.
+const LISTED_LEN: usize = 256;
+
+/// The tubes as they were at one moment, in the order of `list-tubes`: of creation, the last one
+/// moved into the place of one that vanished. To take one costs little, and it stays as it is while
+/// tubes come and go; so whoever writes down a long list can do so in slices.
+#[derive(Debug, Clone, Default)]
+pub struct TubeList {
+    /// All full but the last. They are shared; what changes is a copy of its own.
+    parts: Vec<Arc<Vec<Listed>>>,
+    len: usize,
+    name_bytes: usize,
+}
+
+impl TubeList {
+    /// How many tubes there were.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never: `default` always exists.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Bytes of all names together.
+    #[must_use]
+    pub fn name_bytes(&self) -> usize {
+        self.name_bytes
+    }
+
+    /// The names from the one with this number on, which is found at once.
+    pub fn names_from(&self, index: usize) -> impl Iterator<Item = &str> {
+        let parts = self.parts.get(index / LISTED_LEN..).unwrap_or_default();
+        let names = parts.iter().flat_map(|part| part.iter());
+        names.skip(index % LISTED_LEN).map(|(_, name)| &**name)
+    }
+
+    fn listed(&self) -> impl Iterator<Item = &Listed> {
+        self.parts.iter().flat_map(|part| part.iter())
+    }
+
+    fn push(&mut self, tube: Handle<Tube>, name: Arc<str>) {
+        self.name_bytes += name.len();
+        if self.len.is_multiple_of(LISTED_LEN) {
+            self.parts.push(Arc::default());
+        }
+        self.len += 1;
+        if let Some(last) = self.parts.last_mut() {
+            Arc::make_mut(last).push((tube, name));
+        }
+    }
+
+    /// Takes out the tube with this number. The last one, if it is another, gets the number, and is
+    /// returned.
+    fn swap_remove(&mut self, index: usize) -> Option<Handle<Tube>> {
+        let (tube, name) = self.pop()?;
+        if index == self.len {
+            self.name_bytes -= name.len();
+            return None;
+        }
+        let part = Arc::make_mut(&mut self.parts[index / LISTED_LEN]);
+        let (_, gone) = std::mem::replace(&mut part[index % LISTED_LEN], (tube, name));
+        self.name_bytes -= gone.len();
+        Some(tube)
+    }
+
+    fn pop(&mut self) -> Option<Listed> {
+        let last = Arc::make_mut(self.parts.last_mut()?);
+        let listed = last.pop()?;
+        if last.is_empty() {
+            self.parts.pop();
+        }
+        self.len -= 1;
+        Some(listed)
     }
 }
 
@@ -258,11 +336,15 @@ pub struct LapsedPause {
 /// What clients ask about tubes.
 impl Queue {
     /// The names of all tubes, in the order of `list-tubes`.
-    pub fn tube_names(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.tubes
-            .list()
-            .iter()
-            .map(|tube| &*self.tubes[*tube].name)
+    pub fn tube_names(&self) -> impl Iterator<Item = &str> {
+        self.tubes.list.names_from(0)
+    }
+
+    /// All tubes as they are now. While the list is held, a tube that comes or goes costs some
+    /// microseconds and kilobytes more.
+    #[must_use]
+    pub fn tube_list(&self) -> TubeList {
+        self.tubes.list.clone()
     }
 
     /// Whether a tube of this name exists.
@@ -489,11 +571,37 @@ mod tests {
         }
         assert!(
             tubes
-                .list
-                .iter()
+                .handles()
                 .enumerate()
-                .all(|(index, tube)| tubes[*tube].listed_at == index)
+                .all(|(index, tube)| tubes[tube].listed_at == index)
         );
+    }
+
+    #[test]
+    fn f23_a_list_of_tubes_stays_as_it_was_while_tubes_come_and_go() {
+        let mut tubes = Tubes::new();
+        let name = |number: usize| format!("tube-{number}");
+        let mut handles: Vec<_> = (0..1000).map(|n| tubes.find_or_create(&name(n))).collect();
+        let list = tubes.list.clone();
+        let mut expected: Vec<_> = (0..1000).map(name).collect();
+        let before = expected.clone();
+        for index in [999, 0, 255, 256, 700, 3] {
+            tubes.remove(handles.swap_remove(index));
+            expected.swap_remove(index);
+        }
+        for number in 1000..1300 {
+            handles.push(tubes.find_or_create(&name(number)));
+            expected.push(name(number));
+        }
+        for (list, expected) in [(&list, &before), (&tubes.list, &expected)] {
+            assert_eq!(list.len(), expected.len());
+            let bytes: usize = expected.iter().map(String::len).sum();
+            assert_eq!(list.name_bytes(), bytes);
+            for from in [0, 1, 255, 256, 257, 900, expected.len(), 5000] {
+                let rest = expected.get(from..).unwrap_or_default();
+                assert!(list.names_from(from).eq(rest.iter()), "from {from}");
+            }
+        }
     }
 
     #[test]

@@ -62,6 +62,8 @@ const REQUESTS_PER_CONNECTION: usize = 512;
 /// Requests run in one turn of the loop, give or take those of one connection: it bounds how long
 /// a reply, a timer or a new connection waits for the requests of others.
 const REQUESTS_PER_TURN: usize = 4096;
+/// So many tubes that a request looked at count as one request more (see [`Engine::take_visits`]).
+const VISITS_PER_REQUEST: usize = 4;
 /// Bytes read in one turn of the loop, give or take one read.
 const BYTES_PER_TURN: usize = 2 << 20;
 
@@ -495,6 +497,7 @@ impl Core {
     fn run(&mut self, client: ClientId, connection: &mut Connection, input: &[u8]) -> usize {
         let mut taken = 0;
         let mut share = REQUESTS_PER_CONNECTION;
+        let mut cost = 0;
         while share > 0 && self.outputs.may_run(client) {
             let mut rest = &input[taken..];
             let limits = self.limits();
@@ -516,10 +519,11 @@ impl Core {
                     break;
                 }
             }
+            let more = self.engine.take_visits() / VISITS_PER_REQUEST;
+            share = share.saturating_sub(more);
+            cost += 1 + more;
         }
-        self.requests_left = self
-            .requests_left
-            .saturating_sub(REQUESTS_PER_CONNECTION - share);
+        self.requests_left = self.requests_left.saturating_sub(cost);
         if taken == input.len() && connection.decoder.held() > 0 {
             self.end_request(connection);
         }
