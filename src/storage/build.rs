@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::error::{OpenError, StoreError};
 use super::format::{Record, parse_file_name};
-use super::fs::{DirLock, Fs, LockError};
+use super::fs::{DirLock, Fs};
 use super::inspect::Inspection;
 use super::lock::LOCK_NAME;
 use super::log::{AppendError, Log, LogOptions, Purpose};
@@ -275,13 +275,7 @@ fn lock_if_ours(
 }
 
 fn lock(fs: &dyn Fs, dir: &Path) -> Result<Box<dyn DirLock>, OpenError> {
-    fs.lock_dir(dir).map_err(|error| match error {
-        LockError::Held { pid } => OpenError::InUse {
-            dir: dir.to_owned(),
-            pid,
-        },
-        LockError::Io(error) => OpenError::io("lock", dir, &error),
-    })
+    fs.lock_dir(dir).map_err(|error| error.at(dir))
 }
 
 /// A log that has just been made has nothing to replay.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::fs::Holder;
 use super::plant::{Bug, planted};
 use super::scan::Damage;
 
@@ -51,7 +52,7 @@ pub enum OpenError {
         /// The directory.
         dir: PathBuf,
         /// Its holder, where the system tells.
-        pid: Option<u32>,
+        holder: Option<Holder>,
     },
     /// What was acknowledged is damaged. Nothing on the disk was changed.
     Damaged {
@@ -80,15 +81,26 @@ impl OpenError {
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OpenError::InUse { dir, pid } => {
-                write!(f, "{} is in use by another process", dir.display())?;
-                if let Some(pid) = pid {
-                    write!(f, " ({pid})")?;
+            OpenError::InUse { dir, holder } => {
+                let by = match holder {
+                    Some(holder) => holder.to_string(),
+                    None => "another process".to_owned(),
+                };
+                let dir = dir.display();
+                match holder {
+                    Some(Holder {
+                        only_reads: true, ..
+                    }) => write!(
+                        f,
+                        "{dir} is being read by {by}; wait until that has ended, or end it, which \
+                         does no harm"
+                    ),
+                    _ => write!(
+                        f,
+                        "{dir} is in use by {by}; stop that one first, or give this one another \
+                         directory"
+                    ),
                 }
-                write!(
-                    f,
-                    "; stop that one first, or give this one another directory"
-                )
             }
             OpenError::Damaged { dir, damages } => {
                 for damage in damages {

@@ -8,7 +8,7 @@
 //! [`RealFs`] adds nothing to the system calls: no cache, no retry of what failed, no file handle
 //! of its own. A directory is locked in `lock`.
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::fs::{self, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -18,6 +18,7 @@ use std::sync::Arc;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 
+use super::error::OpenError;
 use super::lock;
 use super::plant::{Bug, planted};
 
@@ -46,13 +47,47 @@ pub struct DirEntry {
 /// Why a data directory could not be locked.
 #[derive(Debug)]
 pub enum LockError {
-    /// Another process holds it; its process id where the system tells.
+    /// Another process holds it, or this one does.
     Held {
-        /// The holder, when known.
-        pid: Option<u32>,
+        /// The holder, where the system tells.
+        holder: Option<Holder>,
     },
-    /// The lock file could not be opened or locked.
+    /// The directory or its lock file could not be opened or locked.
     Io(io::Error),
+}
+
+impl LockError {
+    /// What it means to one who wanted `dir`.
+    pub(super) fn at(self, dir: &Path) -> OpenError {
+        match self {
+            LockError::Held { holder } => OpenError::InUse {
+                dir: dir.to_owned(),
+                holder,
+            },
+            LockError::Io(error) => OpenError::io("lock", dir, &error),
+        }
+    }
+}
+
+/// A process that has a data directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// Its number.
+    pub pid: u32,
+    /// Its command line, shortened, where the system tells.
+    pub command: Option<String>,
+    /// It shares the directory with others that read it; a server, or who writes, cannot.
+    pub only_reads: bool,
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {}", self.pid)?;
+        match &self.command {
+            Some(command) => write!(f, " ({command})"),
+            None => Ok(()),
+        }
+    }
 }
 
 /// A held lock; dropping it releases the directory.
@@ -77,6 +112,9 @@ pub trait Fs: Debug + Send + Sync {
     /// Take the directory for this process alone, through the file `lock` in it, which is created
     /// when missing.
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError>;
+    /// Share the directory with others that only read it: who takes it alone is kept out. Nothing is
+    /// created. [`LockError::Io`]: nobody can tell whether it is in use.
+    fn share_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError>;
 }
 
 /// An open file. Offsets are given with each call, so a file can be shared between threads.
@@ -187,6 +225,10 @@ impl Fs for RealFs {
 
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
         Ok(Box::new(lock::lock_dir(dir)?))
+    }
+
+    fn share_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
+        Ok(Box::new(lock::share_dir(dir)?))
     }
 }
 

@@ -446,6 +446,10 @@ impl Fs for Snapshot {
     fn lock_dir(&self, _: &Path) -> Result<Box<dyn DirLock>, LockError> {
         Err(LockError::Io(refused()))
     }
+
+    fn share_dir(&self, _: &Path) -> Result<Box<dyn DirLock>, LockError> {
+        Err(LockError::Io(refused()))
+    }
 }
 
 /// A file that ends where the log did.

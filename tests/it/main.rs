@@ -50,4 +50,5 @@ mod wal_crash;
 mod wal_load;
 mod wal_look;
 mod wal_people;
+mod wal_shared;
 mod wire;

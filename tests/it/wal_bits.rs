@@ -217,6 +217,9 @@ impl Fs for Image {
     fn lock_dir(&self, _: &Path) -> Result<Box<dyn DirLock>, LockError> {
         Err(LockError::Io(not_a_write()))
     }
+    fn share_dir(&self, _: &Path) -> Result<Box<dyn DirLock>, LockError> {
+        Err(LockError::Io(not_a_write()))
+    }
 }
 
 /// A record, as far as it matters for what is left of jobs.

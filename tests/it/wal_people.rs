@@ -358,7 +358,10 @@ fn a_log_in_use_is_refused_with_what_can_be_done_meanwhile() {
     let live = format!("bsd-wal verify {} --live", text(&log));
     assert!(code == CANNOT && said.contains(&live), "{said}");
     let (code, said) = wal(&["compact", text(&log)]);
-    assert!(code == CANNOT && said.contains("stop it first"), "{said}");
+    assert!(
+        code == CANNOT && said.contains("stop that one first"),
+        "{said}"
+    );
     assert!(!said.contains("--live"), "{said}");
     server.stop();
 }

@@ -213,10 +213,9 @@ fn report(failure: &Failure, log: Option<&Path>) -> u8 {
              again"
         ),
         Failure::Refused(why) => eprintln!("bsd-wal: {why}"),
-        Failure::Open(OpenError::InUse { dir, pid }) => {
-            let by = pid.map_or("another process".to_owned(), |pid| format!("process {pid}"));
+        Failure::Open(error @ OpenError::InUse { dir, .. }) => {
             let show = dir.display();
-            eprintln!("bsd-wal: {show} is in use by {by}; stop it first");
+            eprintln!("bsd-wal: {error}");
             if log == Some(dir) {
                 eprintln!(
                     "or leave it running: `bsd-wal verify {show} --live` checks the log, `bsd-wal \

@@ -34,7 +34,7 @@ use std::sync::Arc;
 
 use super::error::OpenError;
 use super::format::segment_header;
-use super::fs::{DirEntry, DirLock, File, Fs, LockError, OpenMode, read_exact_at, write_all_at};
+use super::fs::{DirEntry, DirLock, File, Fs, OpenMode, read_exact_at, write_all_at};
 use super::inspect::{Inspection, Progress};
 use super::lock::LOCK_NAME;
 use super::scan::{Damage, Reader, Step, describe};
@@ -198,13 +198,7 @@ fn refuse_strangers(names: &[DirEntry], dir: &Path) -> Result<(), OpenError> {
 
 /// Nobody else may take a backup into the directory, or remove parts of it, meanwhile.
 fn lock(fs: &dyn Fs, dir: &Path) -> Result<Box<dyn DirLock>, OpenError> {
-    fs.lock_dir(dir).map_err(|error| match error {
-        LockError::Held { pid } => OpenError::InUse {
-            dir: dir.to_owned(),
-            pid,
-        },
-        LockError::Io(error) => OpenError::io("lock", dir, &error),
-    })
+    fs.lock_dir(dir).map_err(|error| error.at(dir))
 }
 
 /// The directory that a backup is taken into.

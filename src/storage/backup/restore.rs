@@ -8,9 +8,8 @@ use super::manifest::{BackupFile, Manifest};
 use super::{copy, lock, make_dir, read_manifest, refuse_strangers};
 use crate::storage::build::{Beside, check, is_of_a_log};
 use crate::storage::error::OpenError;
-use crate::storage::fs::{DirLock, Fs, OpenMode};
+use crate::storage::fs::{DirLock, Fs, LockError, OpenMode};
 use crate::storage::inspect::Progress;
-use crate::storage::lock::LOCK_NAME;
 use crate::types::Position;
 
 /// What was restored.
@@ -41,7 +40,7 @@ pub fn restore(
     dir: &Path,
     progress: Progress<'_>,
 ) -> Result<Restored, OpenError> {
-    let _lock = lock_if_there(&**fs, backup)?;
+    let _lock = share(&**fs, backup)?;
     let manifest = check_names(&**fs, backup)?;
     let beside = Beside::make(fs, dir, is_of_a_log)?;
     make_dir(&**fs, &beside.path)?;
@@ -66,19 +65,12 @@ pub fn restore(
     })
 }
 
-/// Take the backup, unless that would write to it.
-fn lock_if_there(fs: &dyn Fs, dir: &Path) -> Result<Option<Box<dyn DirLock>>, OpenError> {
-    let names = fs
-        .read_dir(dir)
-        .map_err(|error| OpenError::io("list", dir, &error))?;
-    if !names.iter().any(|entry| entry.name == LOCK_NAME) {
-        return Ok(None);
-    }
-    match lock(fs, dir) {
-        Ok(lock) => Ok(Some(lock)),
-        // Somebody else's, or on a disk mounted for reading: nobody takes a backup into it.
-        Err(OpenError::Io(_)) => Ok(None),
-        Err(error) => Err(error),
+/// Keep out who would take a backup into `dir` meanwhile.
+fn share(fs: &dyn Fs, dir: &Path) -> Result<Option<Box<dyn DirLock>>, OpenError> {
+    match fs.share_dir(dir) {
+        // It cannot be locked here: not by who would take a backup into it, either.
+        Err(LockError::Io(_)) => Ok(None),
+        lock => lock.map(Some).map_err(|error| error.at(dir)),
     }
 }
 

@@ -15,7 +15,6 @@ use crate::storage::error::OpenError;
 use crate::storage::format::parse_file_name;
 use crate::storage::fs::{DirEntry, DirLock, File, Fs, LockError, OpenMode, read_exact_at};
 use crate::storage::inspect::Progress;
-use crate::storage::lock::LOCK_NAME;
 use crate::storage::scan::Damage;
 use crate::types::JobId;
 
@@ -213,20 +212,9 @@ fn not_beanstalkds(dir: &Path, names: &[DirEntry]) -> OpenError {
 
 /// Take the directory, where that is possible without writing to it.
 fn lock(fs: &dyn Fs, dir: &Path) -> Result<Option<Box<dyn DirLock>>, OpenError> {
-    let names = fs
-        .read_dir(dir)
-        .map_err(|error| OpenError::io("list", dir, &error))?;
-    if !names.iter().any(|entry| entry.name == LOCK_NAME) {
-        return Ok(None);
-    }
-    match fs.lock_dir(dir) {
-        Ok(lock) => Ok(Some(lock)),
-        Err(LockError::Held { pid }) => Err(OpenError::InUse {
-            dir: dir.to_owned(),
-            pid,
-        }),
-        // Somebody else's directory, or a disk mounted for reading.
+    match fs.share_dir(dir) {
         Err(LockError::Io(_)) => Ok(None),
+        lock => lock.map(Some).map_err(|error| error.at(dir)),
     }
 }
 

@@ -25,7 +25,7 @@ use super::read::Binlogs;
 use crate::storage::build::INCOMPLETE;
 use crate::storage::error::OpenError;
 use crate::storage::format::parse_file_name;
-use crate::storage::fs::{DirEntry, DirLock, Fs, LockError};
+use crate::storage::fs::{DirEntry, DirLock, Fs};
 use crate::storage::recover::Progress;
 use crate::storage::space::parse_spare_name;
 use crate::types::Now;
@@ -63,13 +63,7 @@ pub(crate) fn take_over(
 ) -> Result<(Box<dyn DirLock>, Option<TakenOver>), OpenError> {
     fs.create_dir_all(dir)
         .map_err(|error| OpenError::io("create", dir, &error))?;
-    let lock = fs.lock_dir(dir).map_err(|error| match error {
-        LockError::Held { pid } => OpenError::InUse {
-            dir: dir.to_owned(),
-            pid,
-        },
-        LockError::Io(error) => OpenError::io("lock", dir, &error),
-    })?;
+    let lock = fs.lock_dir(dir).map_err(|error| error.at(dir))?;
     let place = Place {
         fs,
         dir,

@@ -15,7 +15,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::storage::error::OpenError;
 use crate::storage::fs::{DirEntry, DirLock, File, Fs, LockError, OpenMode};
-use crate::storage::lock::LOCK_NAME;
 
 /// Disks refuse bytes in units of at least this many.
 const BLOCK: u64 = 4096;
@@ -88,25 +87,12 @@ impl Source {
         Ok(file)
     }
 
-    /// Take the directory, where that is possible without writing to it. `Ok(None)`: nobody can
+    /// Keep everybody who writes out of the directory, without writing to it. `Ok(None)`: nobody can
     /// tell whether it is in use.
     pub(super) fn lock(&self, dir: &Path) -> Result<Option<Box<dyn DirLock>>, OpenError> {
-        let names = self
-            .fs
-            .read_dir(dir)
-            .map_err(|error| OpenError::io("list", dir, &error))?;
-        if !names.iter().any(|entry| entry.name == LOCK_NAME) {
-            return Ok(None);
-        }
-        match self.fs.lock_dir(dir) {
-            Ok(lock) => Ok(Some(lock)),
-            Err(LockError::Held { pid }) => Err(OpenError::InUse {
-                dir: dir.to_owned(),
-                pid,
-            }),
-            // Somebody else's directory, or a disk mounted for reading: a server could not use it
-            // either.
+        match self.fs.share_dir(dir) {
             Err(LockError::Io(_)) => Ok(None),
+            lock => lock.map(Some).map_err(|error| error.at(dir)),
         }
     }
 }
@@ -162,8 +148,12 @@ impl Fs for Source {
         Err(refused())
     }
 
-    fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
-        self.fs.lock_dir(dir)
+    fn lock_dir(&self, _: &Path) -> Result<Box<dyn DirLock>, LockError> {
+        Err(LockError::Io(refused()))
+    }
+
+    fn share_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
+        self.fs.share_dir(dir)
     }
 }
 
@@ -334,16 +324,15 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_taken_only_where_its_file_exists() {
+    fn f41_a_directory_is_shared_with_other_readers_and_nothing_is_made_in_it() {
         let (disk, source) = source(b"");
-        assert!(source.lock(Path::new("/d")).unwrap().is_none());
+        let dir = Path::new("/d");
+        let held = [source.lock(dir).unwrap(), source.lock(dir).unwrap()];
+        assert!(held.iter().all(Option::is_some));
         assert_eq!(disk.names("/d").unwrap(), ["f"]);
-        disk.write("/d/lock", b"").unwrap();
-        let held = source.lock(Path::new("/d")).unwrap();
-        assert!(held.is_some());
-        assert!(matches!(
-            source.lock(Path::new("/d")),
-            Err(OpenError::InUse { .. })
-        ));
+        assert!(disk.lock_dir(dir).is_err(), "who writes is kept out");
+        drop(held);
+        let _alone = disk.lock_dir(dir).unwrap();
+        assert!(matches!(source.lock(dir), Err(OpenError::InUse { .. })));
     }
 }

@@ -9,7 +9,7 @@ use super::super::error::OpenError;
 use super::super::format::{
     Entry, HeaderFault, LogId, SegmentHeader, VERSION, parse_file_name, segment_header,
 };
-use super::super::fs::{DirEntry, File, Fs, LockError, OpenMode, read_exact_at};
+use super::super::fs::{DirEntry, File, Fs, OpenMode, read_exact_at};
 use super::super::log::LogOptions;
 use super::super::scan::Damage;
 use super::super::space::{SEGMENT_SIZE_MIN, parse_spare_name};
@@ -58,16 +58,7 @@ pub(super) fn refuse_foreign(
     }
     let dir = &options.dir;
     if names.iter().any(|entry| entry.name == "lock") {
-        match fs.lock_dir(dir) {
-            Err(LockError::Held { pid }) => {
-                return Err(OpenError::InUse {
-                    dir: dir.clone(),
-                    pid,
-                });
-            }
-            Err(LockError::Io(error)) => return Err(OpenError::io("lock", dir, &error)),
-            Ok(_) => {}
-        }
+        fs.share_dir(dir).map_err(|error| error.at(dir))?;
     }
     let show = dir.display();
     Err(OpenError::Foreign {

@@ -38,7 +38,7 @@ pub(super) use self::list::Newest;
 use super::error::OpenError;
 use super::files::Files;
 use super::format::{Entry, Identity, LogId, Record, parse_file_name};
-use super::fs::{DirLock, Fs, LockError};
+use super::fs::{DirLock, Fs};
 use super::kicks::Kicks;
 use super::log::{Active, Log, LogOptions, Opened};
 use super::plant::{Bug, planted};
@@ -109,13 +109,7 @@ impl Log {
         refuse_foreign(&*fs, &options, &names)?;
         let lock = match held {
             Some(lock) => lock,
-            None => fs.lock_dir(&dir).map_err(|error| match error {
-                LockError::Held { pid } => OpenError::InUse {
-                    dir: dir.clone(),
-                    pid,
-                },
-                LockError::Io(error) => OpenError::io("lock", &dir, &error),
-            })?,
+            None => fs.lock_dir(&dir).map_err(|error| error.at(&dir))?,
         };
         // Again, now that nobody else can change it.
         let names = fs

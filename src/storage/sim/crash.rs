@@ -98,7 +98,7 @@ pub(super) fn image(disk: &Disk, crash: Crash, seed: u64) -> Disk {
         Crash::Random { seed: crash } => random_image(disk, Random::new(seed).fork(crash)),
     };
     image.files.values_mut().for_each(|file| file.handles = 0);
-    image.dirs.values_mut().for_each(|dir| dir.locked = false);
+    image.dirs.values_mut().for_each(|dir| dir.readers = None);
     image.settle();
     image
 }

@@ -40,8 +40,8 @@ pub(super) type Names = BTreeMap<String, InodeId>;
 pub(super) struct DirNode {
     pub(super) visible: Names,
     pub(super) durable: Names,
-    /// Held by a `DirLock`.
-    pub(super) locked: bool,
+    /// How many share it by a `DirLock`, 0: one has it alone; `None`: nobody has one.
+    pub(super) readers: Option<u32>,
 }
 
 /// A place for a name: the directory, and the name in it.

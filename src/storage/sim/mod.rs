@@ -474,14 +474,38 @@ impl SimFs {
             if state.disk.lookup(&path).is_err() {
                 state.disk.create(&path)?;
             }
-            let node = state.disk.dirs.get_mut(&inode);
-            let free = node.is_some_and(|node| !std::mem::replace(&mut node.locked, true));
-            Ok(free.then(|| SimLock {
-                fs: self.clone(),
-                dir: inode,
+            Ok(self.hold(state, inode, |readers| match readers {
+                None => Some(0),
+                Some(_) => None,
             }))
         })?;
-        locked.ok_or(LockError::Held { pid: None })
+        locked.ok_or(LockError::Held { holder: None })
+    }
+
+    fn share(&self, dir: &Path) -> Result<SimLock, LockError> {
+        let shared = self.operate(OpKind::Lock, dir, |state| {
+            let inode = state.disk.lookup_dir(dir)?;
+            Ok(self.hold(state, inode, |readers| match readers {
+                Some(0) => None,
+                readers => Some(readers.unwrap_or(0) + 1),
+            }))
+        })?;
+        shared.ok_or(LockError::Held { holder: None })
+    }
+
+    /// Take a directory as `with` says: how many readers it has then, or `None` for a refusal.
+    fn hold(
+        &self,
+        state: &mut State,
+        dir: InodeId,
+        with: fn(Option<u32>) -> Option<u32>,
+    ) -> Option<SimLock> {
+        let node = state.disk.dirs.get_mut(&dir)?;
+        node.readers = Some(with(node.readers)?);
+        Some(SimLock {
+            fs: self.clone(),
+            dir,
+        })
     }
 }
 
@@ -548,6 +572,10 @@ impl Fs for SimFs {
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
         Ok(Box::new(self.lock(dir)?))
     }
+
+    fn share_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
+        Ok(Box::new(self.share(dir)?))
+    }
 }
 
 #[derive(Debug)]
@@ -561,7 +589,7 @@ impl DirLock for SimLock {}
 impl Drop for SimLock {
     fn drop(&mut self) {
         if let Some(dir) = self.fs.state().disk.dirs.get_mut(&self.dir) {
-            dir.locked = false;
+            dir.readers = dir.readers.filter(|readers| *readers > 1).map(|it| it - 1);
         }
     }
 }

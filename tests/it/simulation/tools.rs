@@ -213,6 +213,10 @@ impl Fs for Shared {
         meanwhile();
         self.0.lock_dir(dir)
     }
+    fn share_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
+        meanwhile();
+        self.0.share_dir(dir)
+    }
 }
 
 #[derive(Debug)]

@@ -1,0 +1,96 @@
+//! Who may use a directory at the same time: one that writes, or any number that read.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::harness::{Launch, wait_until};
+use crate::wal::{CANNOT, OK, snapshot, text, wal};
+use crate::wal_look::segments;
+
+/// A `bsd-wal dump` whose output nobody reads: it stays in the middle of its work.
+struct Reader(Child);
+
+impl Reader {
+    fn start(dir: &Path) -> Reader {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bsd-wal"));
+        command.args(["dump", text(dir), "--json"]);
+        let reader = Reader(command.stdout(Stdio::piped()).spawn().unwrap());
+        let is_locked = || std::fs::File::open(dir).unwrap().try_lock().is_err();
+        wait_until("the reader has the directory", is_locked);
+        reader
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn f41_commands_that_read_run_side_by_side_and_a_server_is_told_who_reads() {
+    let dir = TempDir::new().unwrap();
+    let [log, new] = ["log", "new"].map(|name| dir.path().join(name));
+    segments(&log, 4);
+    let before = snapshot(&log);
+    let reader = Reader::start(&log);
+    for command in ["verify", "info", "dump", "export", "repair"] {
+        let args: &[&str] = match command {
+            "export" | "repair" => &[command, text(&log), "--output", text(&new)],
+            _ => &[command, text(&log)],
+        };
+        let (code, said) = wal(args);
+        assert_eq!(code, OK, "{command}: {said}");
+        let _ = std::fs::remove_dir_all(&new);
+    }
+    assert_eq!(snapshot(&log), before);
+
+    let who = format!("process {} (", reader.0.id());
+    let exit = Launch::bsd().dir(&log).run_to_exit();
+    assert_eq!(exit.code, Some(10), "{}", exit.stderr);
+    for part in ["is being read by", &who, "dump", "does no harm"] {
+        assert!(exit.stderr.contains(part), "{part}: {}", exit.stderr);
+    }
+    let (code, said) = wal(&["compact", text(&log)]);
+    assert!(code == CANNOT && said.contains(&who), "{said}");
+    drop(reader);
+    Launch::bsd().dir(&log).start().stop();
+}
+
+#[test]
+fn f41_a_message_names_the_server_that_has_a_directory() {
+    let dir = TempDir::new().unwrap();
+    let server = Launch::bsd().dir(dir.path()).start();
+    let who = format!("is in use by process {} (", server.id());
+    let exit = Launch::bsd().dir(dir.path()).run_to_exit();
+    assert!(exit.stderr.contains(&who), "{}", exit.stderr);
+    assert!(exit.stderr.contains("bsd-server"), "{}", exit.stderr);
+    let (code, said) = wal(&["compact", text(dir.path())]);
+    assert!(code == CANNOT && said.contains(&who), "{said}");
+    server.stop();
+}
+
+#[test]
+fn f15_without_the_lock_file_too_a_directory_has_one_server() {
+    let dir = TempDir::new().unwrap();
+    let server = Launch::bsd().dir(dir.path()).start();
+    std::fs::remove_file(dir.path().join("lock")).unwrap();
+    let exit = Launch::bsd().dir(dir.path()).run_to_exit();
+    assert_eq!(exit.code, Some(10), "{}", exit.stderr);
+    let who = format!("process {} (", server.id());
+    assert!(exit.stderr.contains(&who), "{}", exit.stderr);
+    for command in ["repair", "compact"] {
+        let new = dir.path().with_extension("new");
+        let args: &[&str] = match command {
+            "repair" => &[command, text(dir.path()), "--output", text(&new)],
+            _ => &[command, text(dir.path())],
+        };
+        let (code, said) = wal(args);
+        assert!(code == CANNOT && said.contains(&who), "{command}: {said}");
+    }
+    server.stop();
+    Launch::bsd().dir(dir.path()).start().stop();
+}
