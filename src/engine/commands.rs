@@ -4,7 +4,7 @@ use super::store::UPDATE_SIZE;
 use super::{Engine, Flow, ReplySink};
 use crate::protocol::{Command, Op, Refusal, Reply, Request};
 use crate::queue::RecordDims;
-use crate::storage::{AppendError, Purpose, StoreError};
+use crate::storage::{AppendError, BodyError, Purpose, StoreError};
 use crate::types::{Change, ClientId, JobId, JobState, Now, Time};
 
 /// How a change that needs room in the log went.
@@ -131,20 +131,21 @@ impl Engine {
             let Some((client, job)) = self.queue.next_match() else {
                 return Ok(true);
             };
-            self.hand_out(client, job, now, sink)?;
+            if let Handed::NotNow = self.hand_out(client, job, now, sink)? {
+                return Ok(true);
+            }
         }
         Ok(self.queue.next_match().is_none())
     }
 
-    /// Reserve a ready job for a client and send it. `false`: the body is damaged, the job has been
-    /// buried, and the client has got nothing.
+    /// Reserve a ready job for a client and send it.
     fn hand_out(
         &mut self,
         client: ClientId,
         id: JobId,
         now: Now,
         sink: &mut dyn ReplySink,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Handed, StoreError> {
         let after = self.after();
         let Some(job) = self.queue.job(id) else {
             unreachable!("job {id} is ready and does not exist")
@@ -155,23 +156,25 @@ impl Engine {
                 self.queue.reserve(client, id, now.mono);
                 self.dirty_since.get_or_insert(now.mono);
                 sink.reply(client, after, Reply::Reserved(id, body));
-                Ok(true)
+                Ok(Handed::Out)
             }
-            Err(error) => {
-                self.quarantine(id, &error, now)?;
-                Ok(false)
-            }
+            Err(error) => self.not_read(id, &error, now),
         }
+    }
+
+    /// A body could not be read: the job is buried where that is because the body is lost.
+    fn not_read(&mut self, id: JobId, error: &BodyError, now: Now) -> Result<Handed, StoreError> {
+        if let BodyError::NoDescriptor { .. } = error {
+            tracing::debug!("job {id}: {error}");
+            return Ok(Handed::NotNow);
+        }
+        self.quarantine(id, error, now)?;
+        Ok(Handed::Lost)
     }
 
     /// The body of a job is lost. The job is buried, so that it harms nobody and can be looked
     /// into, and the server goes on.
-    pub(super) fn quarantine(
-        &mut self,
-        id: JobId,
-        error: &crate::storage::BodyError,
-        now: Now,
-    ) -> Result<(), StoreError> {
+    fn quarantine(&mut self, id: JobId, error: &BodyError, now: Now) -> Result<(), StoreError> {
         tracing::error!("job {id} was buried: {error}");
         let Some(job) = self.queue.job(id) else {
             return Ok(());
@@ -199,6 +202,26 @@ impl Engine {
     }
 }
 
+/// What came of handing out a job.
+enum Handed {
+    Out,
+    /// Its body is lost and it has been buried; the client has got nothing.
+    Lost,
+    /// Its body cannot be read before another file can be opened; the client has got nothing.
+    NotNow,
+}
+
+impl Handed {
+    /// What a client is told that asked for this job.
+    fn refusal(&self) -> Option<Reply<'static>> {
+        match self {
+            Handed::Out => None,
+            Handed::Lost => Some(Reply::InternalError),
+            Handed::NotNow => Some(Reply::OutOfMemory),
+        }
+    }
+}
+
 /// One command of one client.
 struct Turn<'a> {
     engine: &'a mut Engine,
@@ -212,6 +235,13 @@ impl Turn<'_> {
         let after = self.engine.after();
         self.sink.reply(self.client, after, reply);
         Ok(Flow::Next)
+    }
+
+    fn reply_unless_out(&mut self, outcome: &Handed) -> Result<Flow, StoreError> {
+        match outcome.refusal() {
+            None => Ok(Flow::Next),
+            Some(reply) => self.reply(reply),
+        }
     }
 
     /// Reply, then serve clients that wait for what this command made ready.
@@ -269,8 +299,10 @@ impl Turn<'_> {
             return self.reply(Reply::DeadlineSoon);
         }
         while let Some(id) = engine.queue.best_ready(client, now.mono) {
-            if engine.hand_out(client, id, now, self.sink)? {
-                return Ok(Flow::Next);
+            match engine.hand_out(client, id, now, self.sink)? {
+                Handed::Out => return Ok(Flow::Next),
+                Handed::Lost => {}
+                Handed::NotNow => return self.reply(Reply::OutOfMemory),
             }
         }
         if timeout == Some(0) {
@@ -294,8 +326,8 @@ impl Turn<'_> {
         let (place, tube_size, body_size) = (job.place, job.tube.len(), job.body_size as usize);
         engine.queue.set_worker(self.client);
         if let Err(error) = engine.store.read_body(place, id, tube_size, body_size) {
-            engine.quarantine(id, &error, self.now)?;
-            return self.reply(Reply::InternalError);
+            let outcome = engine.not_read(id, &error, self.now)?;
+            return self.reply_unless_out(&outcome);
         }
         // A job that was set aside is ready after a restart, not set aside again.
         if let Some(change) = engine.queue.decide_reserve_job(id)
@@ -303,11 +335,8 @@ impl Turn<'_> {
         {
             return self.reply(Reply::OutOfMemory);
         }
-        match engine.hand_out(self.client, id, self.now, self.sink)? {
-            true => Ok(Flow::Next),
-            // It could be read a moment ago.
-            false => self.reply(Reply::InternalError),
-        }
+        let outcome = engine.hand_out(self.client, id, self.now, self.sink)?;
+        self.reply_unless_out(&outcome)
     }
 
     fn delete(&mut self, id: JobId) -> Result<Flow, StoreError> {
@@ -421,8 +450,8 @@ impl Turn<'_> {
         match engine.store.read_body(job.place, id, tube_size, body_size) {
             Ok(body) => self.sink.reply(self.client, after, Reply::Found(id, body)),
             Err(error) => {
-                engine.quarantine(id, &error, self.now)?;
-                return self.reply(Reply::InternalError);
+                let outcome = engine.not_read(id, &error, self.now)?;
+                return self.reply_unless_out(&outcome);
             }
         }
         Ok(Flow::Next)

@@ -167,7 +167,7 @@ impl Beside {
     /// others out until then: whoever opened it before could be told that a job is safe, and lose
     /// the whole directory in a power cut.
     pub(super) fn publish<T>(mut self, held: T) -> Result<(), OpenError> {
-        let renamed = self.fs.rename(&self.path, &self.dir);
+        let renamed = self.fs.replace(&self.path, &self.dir);
         self.is_published = renamed.is_ok();
         let named = renamed.and_then(|()| self.fs.sync_dir(parent(&self.dir)));
         drop(held);

@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use super::files::Files;
 use super::format::{
-    Entry, FrameBuilder, FrameKind, Identity, LogId, Record, Seed, SegmentHeader, segment_header,
+    Entry, FrameBuilder, FrameKind, Identity, Record, Seed, SegmentHeader, segment_header,
 };
 use super::fs::{File, Fs, write_all_at};
 use super::plant::{Bug, planted};
@@ -67,6 +67,11 @@ pub(crate) enum CompactionError {
     Damaged(String),
     /// The records that are alive do not fit into the space set aside.
     NoRoom,
+    /// Something that is not the log's has the name that the copy was to have.
+    NameTaken(SegmentId, u32),
+    /// The directory could not be synced. The system may have dropped what it could not write, and
+    /// tells so once: the next sync of the directory would succeed and mean nothing.
+    NameNotSynced(io::Error),
 }
 
 impl From<io::Error> for CompactionError {
@@ -159,7 +164,7 @@ impl Compaction {
     ) -> Result<Compaction, (CompactionError, Spare)> {
         let tombstones = files.tombstones_of(inputs);
         let inputs: Vec<Input> = inputs.iter().map(|handle| input(files, *handle)).collect();
-        match Output::begin(&*fs, dir, files.log(), &inputs, spare, filtered_at, wall_ns) {
+        match Output::begin(&*fs, dir, files, &inputs, spare, filtered_at, wall_ns) {
             Err(failed) => Err(failed),
             Ok(output) => Ok(Compaction {
                 fs,
@@ -255,7 +260,7 @@ impl Compaction {
             true => None,
             false => match self.output.name(&*self.fs, &self.dir) {
                 Ok(entry) => Some((entry, self.output.spare.file.clone())),
-                Err(error) => return Err((error.into(), self.output.spare)),
+                Err(error) => return Err((error, self.output.spare)),
             },
         };
         Ok(Outcome {
@@ -283,7 +288,7 @@ impl Output {
     fn begin(
         fs: &dyn Fs,
         dir: &Path,
-        log: LogId,
+        files: &Files,
         inputs: &[Input],
         mut spare: Spare,
         filtered_at: Position,
@@ -292,18 +297,16 @@ impl Output {
         let (Some(first), Some(last)) = (inputs.first(), inputs.last()) else {
             unreachable!("a compaction has inputs");
         };
-        let generation = inputs
-            .iter()
-            .map(|input| input.entry.generation)
-            .max()
-            .unwrap_or(0)
-            + 1;
-        let identity = Identity {
-            log,
+        let generations = inputs.iter().map(|input| input.entry.generation);
+        let mut identity = Identity {
+            log: files.log(),
             first: first.entry.first,
             last: last.entry.last,
-            generation,
+            generation: generations.max().unwrap_or(0) + 1,
         };
+        while files.is_name_taken(identity.first, identity.generation) {
+            identity.generation += 1;
+        }
         let header = SegmentHeader {
             identity,
             compacted: true,
@@ -311,10 +314,16 @@ impl Output {
             created_wall_ns: wall_ns,
         };
         let path = dir.join(COMPACTION_NAME);
-        let begun = fs
-            .rename(&spare.path, &path)
-            .and_then(|()| write_all_at(&*spare.file, &header.encode(), 0));
-        spare.path = path;
+        let begun = match fs.rename(&spare.path, &path) {
+            Ok(()) => {
+                spare.path = path;
+                Ok(())
+            }
+            // Somebody else's: a spare is no part of the log either, whatever is in it.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error),
+        };
+        let begun = begun.and_then(|()| write_all_at(&*spare.file, &header.encode(), 0));
         if let Err(error) = begun {
             return Err((error.into(), spare));
         }
@@ -358,17 +367,27 @@ impl Output {
     }
 
     /// Sync the file and give it its name.
-    fn name(&mut self, fs: &dyn Fs, dir: &Path) -> io::Result<Entry> {
+    fn name(&mut self, fs: &dyn Fs, dir: &Path) -> Result<Entry, CompactionError> {
         self.flush()?;
         self.spare.file.set_size(self.end.into())?;
         if !planted(Bug::OutputUnsynced) {
+            // Should it fail the log is as it was: what may be lost is this file, which nothing
+            // names yet and which is removed.
             self.spare.file.sync()?;
         }
         let path = dir.join(self.identity.file_name());
-        fs.rename(&self.spare.path, &path)?;
+        match fs.rename(&self.spare.path, &path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let Identity {
+                    first, generation, ..
+                } = self.identity;
+                return Err(CompactionError::NameTaken(first, generation));
+            }
+            renamed => renamed?,
+        }
         self.spare.path = path;
         if !planted(Bug::OutputNameNotSynced) {
-            fs.sync_dir(dir)?;
+            fs.sync_dir(dir).map_err(CompactionError::NameNotSynced)?;
         }
         Ok(Entry {
             first: self.identity.first,

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 use super::fs::Holder;
 use super::plant::{Bug, planted};
 use super::scan::Damage;
@@ -129,11 +131,20 @@ impl From<StoreError> for OpenError {
     }
 }
 
-/// Whether an error means that there is no room: on the file system, or in a quota.
+/// Whether an error means that there is no room: on the file system, in a quota, or among the files
+/// that may be open.
 pub(crate) fn is_full(error: &io::Error) -> bool {
-    !planted(Bug::FullIsFatal)
-        && matches!(
-            error.kind(),
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
-        )
+    let is_space = matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    );
+    !planted(Bug::FullIsFatal) && (is_space || wants_descriptor(error))
+}
+
+/// Whether an error means that the process, or the system, has as many files open as it may.
+pub(crate) fn wants_descriptor(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::MFILE | Errno::NFILE)
+    )
 }

@@ -66,6 +66,8 @@ pub(crate) struct Files {
     slots: Vec<Option<LogFile>>,
     free: Vec<u32>,
     order: BTreeMap<SegmentId, u32>,
+    /// Names of segments that are in the directory and not the log's.
+    taken: Vec<(SegmentId, u32)>,
 }
 
 impl Files {
@@ -75,11 +77,27 @@ impl Files {
             slots: Vec::new(),
             free: Vec::new(),
             order: BTreeMap::new(),
+            taken: Vec::new(),
         }
     }
 
     pub(crate) fn log(&self) -> LogId {
         self.log
+    }
+
+    /// Something that is not the log's has the name of this segment and generation.
+    pub(crate) fn take_name(&mut self, segment: SegmentId, generation: u32) {
+        self.taken.push((segment, generation));
+    }
+
+    /// Whether something that is not the log's has this name.
+    pub(crate) fn is_name_taken(&self, segment: SegmentId, generation: u32) -> bool {
+        self.taken.contains(&(segment, generation))
+    }
+
+    /// Whether something that is not the log's has a name with this number.
+    pub(crate) fn is_number_taken(&self, segment: SegmentId) -> bool {
+        self.taken.iter().any(|(number, _)| *number == segment)
     }
 
     /// Take in a file; it is not part of the order yet (see [`Files::list`]).

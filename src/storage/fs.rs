@@ -15,7 +15,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{CWD, FallocateFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
 use super::error::OpenError;
@@ -101,20 +101,33 @@ pub trait Fs: Debug + Send + Sync {
     fn read_dir(&self, dir: &Path) -> io::Result<Vec<DirEntry>>;
     /// Open a file.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>>;
-    /// Give a file another name, replacing a file of that name. Durable after `sync_dir`.
+    /// Give a file or a directory a name that nothing has: whatever has it stays as it is, and the
+    /// call fails with `AlreadyExists`. Durable after `sync_dir`.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// The same in the place of what has the name, a file or an empty directory, which is gone.
+    fn replace(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Remove a name. Durable after `sync_dir`.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
     /// Remove an empty directory. Durable after `sync_dir` of the one that it is in.
     fn remove_dir(&self, dir: &Path) -> io::Result<()>;
     /// Make the directory's names durable.
-    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        self.open_dir(dir)?.sync()
+    }
+    /// A directory that is to be synced often: that then needs no descriptor of its own.
+    fn open_dir(&self, dir: &Path) -> io::Result<Box<dyn Dir>>;
     /// Take the directory for this process alone, through the file `lock` in it, which is created
     /// when missing.
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError>;
     /// Share the directory with others that only read it: who takes it alone is kept out. Nothing is
     /// created. [`LockError::Io`]: nobody can tell whether it is in use.
     fn share_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError>;
+}
+
+/// An open directory.
+pub trait Dir: Debug + Send + Sync {
+    /// Make its names durable, as [`Fs::sync_dir`].
+    fn sync(&self) -> io::Result<()>;
 }
 
 /// An open file. Offsets are given with each call, so a file can be shared between threads.
@@ -199,11 +212,19 @@ impl Fs for RealFs {
         Ok(Arc::new(RealFile(file)))
     }
 
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+            // Not every file system knows the flag.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => rename_unless_taken(from, to),
+            renamed => Ok(renamed?),
+        }
+    }
+
     #[expect(
         clippy::disallowed_methods,
         reason = "this is the trait the others go through"
     )]
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+    fn replace(&self, from: &Path, to: &Path) -> io::Result<()> {
         fs::rename(from, to)
     }
 
@@ -219,8 +240,9 @@ impl Fs for RealFs {
         fs::remove_dir(dir)
     }
 
-    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        OpenOptions::new().read(true).open(dir)?.sync_all()
+    fn open_dir(&self, dir: &Path) -> io::Result<Box<dyn Dir>> {
+        let dir = OpenOptions::new().read(true).open(dir)?;
+        Ok(Box::new(RealDir(dir)))
     }
 
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
@@ -229,6 +251,15 @@ impl Fs for RealFs {
 
     fn share_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
         Ok(Box::new(lock::share_dir(dir)?))
+    }
+}
+
+/// A rename where the file system cannot look and rename in one step. Nobody else makes names in a
+/// directory that is locked, but for those who do not know of the lock.
+fn rename_unless_taken(from: &Path, to: &Path) -> io::Result<()> {
+    match unless_gone(fs::symlink_metadata(to))? {
+        Some(_) => Err(io::ErrorKind::AlreadyExists.into()),
+        None => RealFs.replace(from, to),
     }
 }
 
@@ -256,6 +287,15 @@ fn unless_gone<T>(looked_at: io::Result<T>) -> io::Result<Option<T>> {
     match looked_at {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         other => other.map(Some),
+    }
+}
+
+#[derive(Debug)]
+struct RealDir(fs::File);
+
+impl Dir for RealDir {
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_all()
     }
 }
 
@@ -425,12 +465,37 @@ mod tests {
     }
 
     #[test]
-    fn rename_replaces_and_remove_removes() {
+    fn f31_a_name_that_anything_has_is_given_to_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        let refused = |renamed: io::Result<()>| renamed.unwrap_err().kind();
+        let renames: [fn(&Path, &Path) -> io::Result<()>; 2] =
+            [|from, to| RealFs.rename(from, to), rename_unless_taken];
+        for rename in renames {
+            write_all_at(&*create(&from), b"new", 0).unwrap();
+            create(&to);
+            assert_eq!(refused(rename(&from, &to)), io::ErrorKind::AlreadyExists);
+            RealFs.remove_file(&to).unwrap();
+            // A link that leads nowhere has the name, too.
+            symlink(dir.path().join("gone"), &to).unwrap();
+            assert_eq!(refused(rename(&from, &to)), io::ErrorKind::AlreadyExists);
+            RealFs.remove_file(&to).unwrap();
+            RealFs.create_dir_all(&to).unwrap();
+            assert_eq!(refused(rename(&from, &to)), io::ErrorKind::AlreadyExists);
+            RealFs.remove_dir(&to).unwrap();
+            rename(&from, &to).unwrap();
+            assert_eq!(RealFs.open(&to, OpenMode::Read).unwrap().size().unwrap(), 3);
+            RealFs.remove_file(&to).unwrap();
+        }
+    }
+
+    #[test]
+    fn replace_replaces_and_remove_removes() {
         let dir = tempfile::tempdir().unwrap();
         let (a, b) = (dir.path().join("a"), dir.path().join("b"));
         write_all_at(&*create(&a), b"new", 0).unwrap();
         create(&b);
-        RealFs.rename(&a, &b).unwrap();
+        RealFs.replace(&a, &b).unwrap();
         RealFs.sync_dir(dir.path()).unwrap();
         assert_eq!(RealFs.open(&b, OpenMode::Read).unwrap().size().unwrap(), 3);
         assert!(!a.exists());

@@ -14,7 +14,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::error::{OpenError, StoreError, is_full};
+use super::error::{OpenError, StoreError, is_full, wants_descriptor};
 use super::files::Files;
 use super::format::{FRAME_OVERHEAD_MAX, FrameBuilder, FrameKind, LogId, Record, put_size};
 use super::fs::{DirLock, Fs, read_exact_at, write_all_at};
@@ -94,6 +94,12 @@ pub enum BodyError {
         /// The file and offset.
         at: String,
     },
+    /// The process has as many files open as it may, and needs one more: nothing is known of the
+    /// body, which can be read when there is a descriptor again.
+    NoDescriptor {
+        /// The file and offset, and what the system said.
+        at: String,
+    },
     /// The disk did not give them.
     Unreadable {
         /// The file and offset, and what the system said.
@@ -105,6 +111,7 @@ impl std::fmt::Display for BodyError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             BodyError::Damaged { at } => write!(f, "its body is damaged in {at}"),
+            BodyError::NoDescriptor { at } => write!(f, "its body cannot be read now from {at}"),
             BodyError::Unreadable { at } => write!(f, "its body cannot be read from {at}"),
         }
     }
@@ -150,8 +157,6 @@ pub struct Log {
     /// Whether syncs are handed over to the thread although replies wait for them.
     pub(crate) pace: Pace,
     pub(crate) maintenance: Maintenance,
-    /// Numbers that no new segment may have.
-    pub(super) taken: Vec<SegmentId>,
     failed: Option<StoreError>,
     /// What the log says of kicks that are under way.
     pub(crate) kicks: Kicks,
@@ -168,8 +173,6 @@ pub(crate) struct Opened {
     pub(crate) spares: Spares,
     pub(crate) next_id: JobId,
     pub(crate) end: Position,
-    /// Numbers in the names of files that are not this log's.
-    pub(crate) taken: Vec<SegmentId>,
     pub(crate) lock: Box<dyn DirLock>,
 }
 
@@ -206,7 +209,6 @@ impl Log {
             sync_thread,
             pace: Pace::new(clock),
             maintenance: Maintenance::default(),
-            taken: opened.taken,
             failed: None,
             kicks: Kicks::default(),
             records_written: 0,
@@ -452,8 +454,10 @@ impl Log {
         }
         self.scratch.resize(size, 0);
         if let Err(error) = read_exact_at(&*file.file, &mut self.scratch, place.offset.into()) {
-            return Err(BodyError::Unreadable {
-                at: format!("{}: {error}", at()),
+            let at = format!("{}: {error}", at());
+            return Err(match wants_descriptor(&error) {
+                true => BodyError::NoDescriptor { at },
+                false => BodyError::Unreadable { at },
             });
         }
         match Record::decode_put(&self.scratch, file.seed, place.offset) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::compact::{Batch, Compaction, CompactionError, Index, Moved, Outcome, Subject};
 use super::error::{StoreError, is_full};
 use super::files::Files;
-use super::format::{Entries, Entry, FrameKind, Record};
+use super::format::{Entries, Entry, FrameKind, Record, file_name};
 use super::log::{AppendError, Log, Purpose};
 use super::plant::{Bug, planted};
 use super::space::{SEGMENT_SIZE_MIN, Spare};
@@ -565,6 +565,10 @@ impl Log {
     ) -> Result<bool, StoreError> {
         match result {
             Ok(outcome) => self.switch(outcome, wall_ns),
+            Err((CompactionError::NameNotSynced(error), _)) => {
+                let dir = self.dir.clone();
+                Err(self.fail(StoreError::new("sync", &dir, &error)))
+            }
             Err((error, spare)) => {
                 self.give_up(inputs, error, spare);
                 Ok(false)
@@ -579,6 +583,13 @@ impl Log {
             CompactionError::Io(error) if is_full(&error) => {
                 tracing::warn!("no room for compaction in {}: {error}", self.dir.display());
             }
+            CompactionError::NameTaken(segment, generation) => {
+                let path = self.dir.join(file_name(segment, generation));
+                let path = path.display();
+                tracing::warn!("{path} is there and is not this log's: it is left alone");
+                self.files.take_name(segment, generation);
+                self.maintenance.looked_at = None;
+            }
             error => self.leave_alone(inputs, &error),
         }
         self.spares.discard(spare);
@@ -590,11 +601,13 @@ impl Log {
                 "compaction stopped, nothing was changed: {what}; run `bsd-wal verify {}`",
                 self.dir.display()
             ),
-            CompactionError::Io(error) => tracing::error!(
+            CompactionError::Io(error) | CompactionError::NameNotSynced(error) => tracing::error!(
                 "compaction in {} stopped, nothing was changed: {error}",
                 self.dir.display()
             ),
-            CompactionError::NoRoom => tracing::debug!("compaction found too little room"),
+            CompactionError::NoRoom | CompactionError::NameTaken(..) => {
+                tracing::debug!("compaction found too little room");
+            }
         }
         self.maintenance.failed.extend(inputs);
     }
@@ -709,6 +722,7 @@ impl Log {
             };
             self.maintenance.failed.retain(|failed| *failed != handle);
             let path = self.dir.join(file.entry.file_name());
+            drop(file);
             // The list does not name the file any more: should it stay, the next start removes it.
             if let Err(error) = self.fs.remove_file(&path) {
                 tracing::warn!("could not remove {}: {error}", path.display());

@@ -23,6 +23,7 @@
 //! | `build` | a new log in a new directory, all or nothing |
 //! | `load` | a new log of jobs that are described one by one |
 //! | `beanstalkd` | beanstalkd's log: imported from, and exported to |
+//! | `descriptors` | few open files for any number of segments |
 //! | `fs` | the only door to files; `lock`: one process a directory |
 //! | `sim` | a simulated disk that crashes as real ones do |
 //! | `plant` | mistakes that a test can have made; nothing in a release build |
@@ -34,6 +35,7 @@ pub mod backup;
 pub mod beanstalkd;
 pub mod build;
 mod compact;
+mod descriptors;
 mod error;
 mod files;
 pub mod format;

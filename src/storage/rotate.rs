@@ -44,21 +44,27 @@ impl Log {
         if let Some(last) = entries.last_mut() {
             last.end = seal_at + EMPTY_FRAME_SIZE as u32;
         }
-        let segment = self.next_segment(old_entry.first)?;
-        let (entry, file, previous) = match self.create_segment(&spare, segment, &entries, wall_ns)
-        {
-            Ok(made) => made,
-            Err(NotBegun {
-                error,
-                path,
-                is_nameless: true,
-            }) if is_full(&error) => {
-                tracing::warn!("no room to begin {}: {error}", path.display());
-                self.spares.discard(spare);
-                return Ok(false);
-            }
-            Err(NotBegun { error, path, .. }) => {
-                return Err(self.fail(StoreError::new("begin the segment", &path, &error)));
+        let mut segment = self.next_segment(old_entry.first)?;
+        let (entry, file, previous) = loop {
+            match self.create_segment(&spare, segment, &entries, wall_ns) {
+                Ok(made) => break made,
+                Err(begun) if begun.is_taken() => {
+                    begun.warn();
+                    self.files.take_name(segment, 0);
+                    segment = self.next_segment(segment)?;
+                }
+                Err(NotBegun {
+                    error,
+                    path,
+                    is_nameless: true,
+                }) if is_full(&error) => {
+                    tracing::warn!("no room to begin {}: {error}", path.display());
+                    self.spares.discard(spare);
+                    return Ok(false);
+                }
+                Err(NotBegun { error, path, .. }) => {
+                    return Err(self.fail(StoreError::new("begin the segment", &path, &error)));
+                }
             }
         };
 
@@ -108,7 +114,7 @@ impl Log {
                 return Err(self.fail(StoreError::new("begin another segment in", &dir, &error)));
             };
             number = SegmentId(next);
-            if !self.taken.contains(&number) || planted(Bug::NumberTaken) {
+            if !self.files.is_number_taken(number) || planted(Bug::NumberTaken) {
                 return Ok(number);
             }
         }
@@ -213,17 +219,22 @@ impl NewSegment<'_> {
             true => Ok(()),
             false => fs.sync_dir(dir),
         };
-        let named = sync()
-            .and_then(|()| fs.rename(&spare.path, &path))
-            .and_then(|()| sync_name());
-        match named {
-            Ok(()) => Ok((end, checksum)),
-            Err(error) => Err(NotBegun {
-                error,
-                path,
-                is_nameless: false,
-            }),
-        }
+        let not_begun = |error, is_nameless| NotBegun {
+            error,
+            path: path.clone(),
+            is_nameless,
+        };
+        sync().map_err(|error| not_begun(error, false))?;
+        let name = || match planted(Bug::NumberTaken) {
+            true => fs.replace(&spare.path, &path),
+            false => fs.rename(&spare.path, &path),
+        };
+        name().map_err(|error| {
+            let is_nameless = error.kind() == io::ErrorKind::AlreadyExists;
+            not_begun(error, is_nameless)
+        })?;
+        sync_name().map_err(|error| not_begun(error, false))?;
+        Ok((end, checksum))
     }
 }
 
@@ -252,6 +263,20 @@ pub(crate) struct NotBegun {
     /// can go on where it is. A segment that may have a name, on the disk or after a crash, says
     /// where the one before it ends: nothing may be written there any more.
     is_nameless: bool,
+}
+
+impl NotBegun {
+    /// Something that is not the log's has the name.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.is_nameless && self.error.kind() == io::ErrorKind::AlreadyExists
+    }
+
+    pub(crate) fn warn(&self) {
+        let path = self.path.display();
+        tracing::warn!(
+            "{path} is there and is not this log's: it is left alone, and its number too"
+        );
+    }
 }
 
 /// The size of a log's first segment.

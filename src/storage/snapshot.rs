@@ -30,7 +30,7 @@ use super::error::OpenError;
 use super::format::{
     Entry, FrameKind, LogId, Seed, SegmentHeader, parse_file_name, segment_header,
 };
-use super::fs::{DirEntry, DirLock, File, Fs, LockError, OpenMode, read_exact_at};
+use super::fs::{Dir, DirEntry, DirLock, File, Fs, LockError, OpenMode, read_exact_at};
 use super::recover::Newest;
 use super::scan::{Frame, Reader, Step};
 use crate::types::{Position, SegmentId};
@@ -431,6 +431,10 @@ impl Fs for Snapshot {
         Err(refused())
     }
 
+    fn replace(&self, _: &Path, _: &Path) -> io::Result<()> {
+        Err(refused())
+    }
+
     fn remove_file(&self, _: &Path) -> io::Result<()> {
         Err(refused())
     }
@@ -439,7 +443,7 @@ impl Fs for Snapshot {
         Err(refused())
     }
 
-    fn sync_dir(&self, _: &Path) -> io::Result<()> {
+    fn open_dir(&self, _: &Path) -> io::Result<Box<dyn Dir>> {
         Err(refused())
     }
 

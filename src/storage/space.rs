@@ -23,6 +23,9 @@ pub(crate) const SEGMENT_SIZE_MIN: u32 = 64 << 10;
 /// The numbers of spares end here and begin again.
 const NUMBER_END: u32 = 1_000_000_000;
 
+/// So many names are tried for one spare: strangers may have some of them.
+const NAMES_MAX: u32 = 1000;
+
 /// Whatever is made of a spare is written from its start on: so many bytes tell.
 const PROBE: usize = 4 << 10;
 
@@ -200,6 +203,7 @@ impl Spares {
                     size = (size / 8).max(size_min);
                 }
                 Err(error) if is_full(&error) => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
                 Err(error) => {
                     return Err(StoreError::new("set space aside in", &self.dir, &error));
                 }
@@ -208,9 +212,7 @@ impl Spares {
     }
 
     fn create(&mut self, size: u32) -> io::Result<Spare> {
-        let path = self.dir.join(spare_name(self.next_number));
-        self.next_number = (self.next_number + 1) % NUMBER_END;
-        let file = self.fs.open(&path, OpenMode::CreateNew)?;
+        let (path, file) = self.create_file()?;
         match file.allocate(u64::from(size)) {
             Ok(()) => Ok(Spare::new(path, file, size)),
             Err(error) => {
@@ -219,6 +221,23 @@ impl Spares {
                 // next start takes it over.
                 let _ = self.fs.remove_file(&path);
                 Err(error)
+            }
+        }
+    }
+
+    /// A new file under the next name that nothing has.
+    fn create_file(&mut self) -> io::Result<(PathBuf, Arc<dyn File>)> {
+        let mut tries = 0;
+        loop {
+            let path = self.dir.join(spare_name(self.next_number));
+            self.next_number = (self.next_number + 1) % NUMBER_END;
+            tries += 1;
+            match self.fs.open(&path, OpenMode::CreateNew) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < NAMES_MAX => {
+                    let path = path.display();
+                    tracing::warn!("{path} is not bsd's: it is left alone, another name is taken");
+                }
+                created => return Ok((path, created?)),
             }
         }
     }
@@ -268,6 +287,36 @@ mod tests {
     use super::*;
     use crate::storage::SimFs;
     use crate::storage::sim::{Errno, Fault, OpKind};
+
+    #[test]
+    fn f14_a_stranger_with_the_name_of_a_spare_is_left_alone_and_the_next_name_taken() {
+        use crate::storage::RealFs;
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        RealFs.create_dir_all(&at("spare-0")).unwrap();
+        std::os::unix::fs::symlink(at("gone"), at("spare-1")).unwrap();
+        let fifo = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+        rustix::fs::mknodat(rustix::fs::CWD, at("spare-2"), fifo.0, fifo.1, 0).unwrap();
+        let mut spares = Spares::open(Arc::new(RealFs), dir.path(), &[]).unwrap();
+        for number in 3..5 {
+            let spare = spares.reserve(SEGMENT_SIZE_MIN, SEGMENT_SIZE_MIN).unwrap();
+            assert_eq!(spare.unwrap().path, at(&spare_name(number)));
+        }
+        let names = RealFs.read_dir(dir.path()).unwrap();
+        assert_eq!(names.iter().filter(|entry| !entry.is_file).count(), 3);
+    }
+
+    #[test]
+    fn f14_with_more_strangers_than_names_are_tried_there_is_no_room() {
+        let disk = SimFs::new(1);
+        let dir = Path::new("/spares");
+        for number in 0..=NAMES_MAX {
+            disk.create_dir_all(&dir.join(spare_name(number))).unwrap();
+        }
+        let mut spares = Spares::open(Arc::new(disk.clone()), dir, &[]).unwrap();
+        assert!(spares.reserve(1 << 20, 1 << 20).unwrap().is_none());
+        assert!(spares.reserve(1 << 20, 1 << 20).unwrap().is_some());
+    }
 
     #[test]
     fn on_a_disk_that_is_nearly_full_less_is_reserved_by_eighths_down_to_the_least() {

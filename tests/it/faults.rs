@@ -619,3 +619,49 @@ fn garbage_is_answered_and_the_server_goes_on() {
     assert!(server.is_running());
     server.connect().put(b"x");
 }
+
+/// Few files are open for any number of segments, so that connections and the log never compete.
+#[test]
+fn f12_more_segments_than_a_process_may_open_files_need_no_more_descriptors() {
+    const SEGMENTS: usize = 200;
+    if program("prlimit").is_none() {
+        return skip("prlimit is not installed");
+    }
+    let dir = TempDir::new().unwrap();
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let launch = launch.dir(dir.path()).arg("-s65536");
+    let launch = launch.wrapped(&["prlimit", "--nofile=128:128"]);
+    let server = launch.start();
+    let crowd: Vec<Wire> = (0..60).map(|_| server.connect()).collect();
+    let mut wire = server.connect();
+    let mut ids: Vec<u64> = (0..SEGMENTS).map(|_| wire.put(&[b'x'; 60_000])).collect();
+    // Bodies of long ago, which are not in memory any more.
+    for _ in 0..20 {
+        let id = wire.reserve();
+        assert_eq!(wire.ask(&format!("delete {id}")), "DELETED");
+        ids.retain(|other| *other != id);
+    }
+    drop(crowd);
+    wait_until("the crowd has gone", || open_files(&server) < 64);
+    assert_eq!(server.stop().code, Some(0));
+    let server = launch.start();
+    assert_eq!(
+        server.connect().stat("stats", "current-jobs-ready"),
+        ids.len().to_string()
+    );
+    assert!(open_files(&server) < 64);
+    assert_eq!(server.stop().code, Some(0));
+    let verify = Command::new("prlimit")
+        .args(["--nofile=100:100", env!("CARGO_BIN_EXE_bsd-wal"), "verify"])
+        .arg(dir.path())
+        .output()
+        .unwrap();
+    assert!(verify.status.success(), "{verify:?}");
+}
+
+fn open_files(server: &Server) -> usize {
+    let descriptors = format!("/proc/{}/fd", server.id());
+    fs::read_dir(descriptors).unwrap().count()
+}

@@ -20,7 +20,7 @@ use std::thread;
 
 use bsd::storage::SimFs;
 use bsd::storage::format::{Record, SegmentHeader, parse_file_name, segment_header};
-use bsd::storage::fs::{DirEntry, DirLock, File, Fs, LockError, OpenMode};
+use bsd::storage::fs::{Dir, DirEntry, DirLock, File, Fs, LockError, OpenMode};
 use bsd::storage::inspect::{Inspection, JobRecord, Loss};
 use bsd::storage::offline::compact;
 use bsd::storage::scan::{Reader, Step};
@@ -205,13 +205,16 @@ impl Fs for Image {
     fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
         Err(not_a_write())
     }
+    fn replace(&self, _: &Path, _: &Path) -> io::Result<()> {
+        Err(not_a_write())
+    }
     fn remove_file(&self, _: &Path) -> io::Result<()> {
         Err(not_a_write())
     }
     fn remove_dir(&self, _: &Path) -> io::Result<()> {
         Err(not_a_write())
     }
-    fn sync_dir(&self, _: &Path) -> io::Result<()> {
+    fn open_dir(&self, _: &Path) -> io::Result<Box<dyn Dir>> {
         Err(not_a_write())
     }
     fn lock_dir(&self, _: &Path) -> Result<Box<dyn DirLock>, LockError> {

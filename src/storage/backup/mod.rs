@@ -288,7 +288,7 @@ impl<'a> Target<'a> {
             let (path, file) = self.create(MANIFEST_INCOMING)?;
             write_all_at(&*file, manifest.encode().as_bytes(), 0)?;
             file.sync()?;
-            self.fs.rename(&path, &self.dir.join(MANIFEST))?;
+            self.fs.replace(&path, &self.dir.join(MANIFEST))?;
             self.fs.sync_dir(self.dir)
         };
         publish().map_err(|error| OpenError::io("finish the backup in", self.dir, &error))
@@ -441,7 +441,7 @@ impl Backup<'_, '_> {
         };
         target
             .fs
-            .rename(&path, &target.dir.join(copied.stored_name()))
+            .replace(&path, &target.dir.join(copied.stored_name()))
             .map_err(write)?;
         self.done.copied_files += 1;
         self.done.copied_bytes += held.size;

@@ -110,7 +110,10 @@ fn names() -> String {
         "| `cut-0000000012-0000004096` | the torn tail that a start cut off segment 12 at byte \
          4096; not part of the log |\n"
             .to_owned(),
-        format!("| `cut-{segment}` | a whole segment behind a torn tail; not part of the log |\n"),
+        format!(
+            "| `cut-{segment}` | a whole segment behind a torn tail; not part of the log. The \
+             second of its number ends in `-2`, and so on |\n"
+        ),
         format!("| `{LOCK_NAME}` | locked by the process that has the directory; empty |\n"),
     ]
     .concat()

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::storage::error::OpenError;
-use crate::storage::fs::{DirEntry, DirLock, File, Fs, LockError, OpenMode};
+use crate::storage::fs::{Dir, DirEntry, DirLock, File, Fs, LockError, OpenMode};
 
 /// Disks refuse bytes in units of at least this many.
 const BLOCK: u64 = 4096;
@@ -136,6 +136,10 @@ impl Fs for Source {
         Err(refused())
     }
 
+    fn replace(&self, _: &Path, _: &Path) -> io::Result<()> {
+        Err(refused())
+    }
+
     fn remove_file(&self, _: &Path) -> io::Result<()> {
         Err(refused())
     }
@@ -144,7 +148,7 @@ impl Fs for Source {
         Err(refused())
     }
 
-    fn sync_dir(&self, _: &Path) -> io::Result<()> {
+    fn open_dir(&self, _: &Path) -> io::Result<Box<dyn Dir>> {
         Err(refused())
     }
 

@@ -282,15 +282,24 @@ pub(super) fn cut_name(segment: SegmentId, offset: u32) -> String {
     format!("cut-{:010}-{offset:010}", segment.0)
 }
 
-/// The name under which a segment behind a torn tail is set aside.
-pub(super) fn aside_name(segment_name: &str) -> String {
-    format!("cut-{segment_name}")
+/// The name under which a segment behind a torn tail is set aside, the so many-th of its name.
+pub(super) fn aside_name(segment_name: &str, times: u16) -> String {
+    match times {
+        0 | 1 => format!("cut-{segment_name}"),
+        _ => format!("cut-{segment_name}-{times}"),
+    }
 }
 
 /// The segment of a name that [`cut_name`] or [`aside_name`] gave.
 fn parse_cut_name(name: &str) -> Option<SegmentId> {
     let rest = name.strip_prefix("cut-")?;
-    if let Some((segment, _)) = parse_file_name(rest) {
+    let is_count =
+        |end: &str| matches!(end.parse::<u16>(), Ok(2..)) && !end.starts_with(['0', '+']);
+    let set_aside = match rest.rsplit_once('-') {
+        Some((segment_name, times)) if is_count(times) => parse_file_name(segment_name),
+        _ => None,
+    };
+    if let Some((segment, _)) = set_aside.or_else(|| parse_file_name(rest)) {
         return Some(segment);
     }
     let (segment, offset) = rest.split_once('-')?;
@@ -309,13 +318,19 @@ mod tests {
         let segment = SegmentId(3);
         assert_eq!(parse_cut_name(&cut_name(segment, 4096)), Some(segment));
         let name = file_name(segment, 0);
-        assert_eq!(parse_cut_name(&aside_name(&name)), Some(segment));
+        for times in [1, 2, 10, u16::MAX] {
+            let aside = aside_name(&name, times);
+            assert_eq!(parse_cut_name(&aside), Some(segment), "{aside}");
+        }
         for stranger in [
             &name[..],
             "cut-",
             "cut-3-4096",
             "cut-0000000003-4096",
             "cut-spare-1",
+            "cut-segment-0000000003-1",
+            "cut-segment-0000000003-02",
+            "cut-segment-0000000003-65536",
         ] {
             assert_eq!(parse_cut_name(stranger), None, "{stranger}");
         }

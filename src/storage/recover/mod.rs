@@ -35,6 +35,7 @@ use std::sync::Arc;
 use self::directory::refuse_foreign;
 pub(super) use self::directory::{Found, Segment};
 pub(super) use self::list::Newest;
+use super::descriptors::Descriptors;
 use super::error::OpenError;
 use super::files::Files;
 use super::format::{Entry, Identity, LogId, Record, parse_file_name};
@@ -103,6 +104,10 @@ impl Log {
         let dir = options.dir.clone();
         fs.create_dir_all(&dir)
             .map_err(|error| OpenError::io("create", &dir, &error))?;
+        let fs: Arc<dyn Fs> = match Descriptors::over(fs, &dir) {
+            Ok(descriptors) => Arc::new(descriptors),
+            Err(error) => return Err(OpenError::io("open", &dir, &error)),
+        };
         let names = fs
             .read_dir(&dir)
             .map_err(|error| OpenError::io("list", &dir, &error))?;
@@ -186,14 +191,12 @@ impl Opening<'_> {
                 size,
             },
         )?;
-        let taken = Vec::new();
         let opened = Opened {
             files,
             active,
             spares,
             next_id: JobId(1),
             end,
-            taken,
             lock,
         };
         let log = Log::from_opened(self.fs, self.options, opened)?;
@@ -251,12 +254,6 @@ impl Opening<'_> {
             .in_order()
             .map(|handle| files.get(handle).entry)
             .collect();
-        let identity = Identity {
-            log: files.log(),
-            first: new.segment,
-            last: new.segment,
-            generation: 0,
-        };
         let spare = match spares.take_last() {
             Some(spare) => spare,
             None => spares.reserve(new.size, SEGMENT_SIZE_MIN)?.ok_or_else(|| {
@@ -264,20 +261,38 @@ impl Opening<'_> {
                 OpenError::io("set space aside for a segment in", dir, &full)
             })?,
         };
-        let segment = NewSegment {
-            identity,
-            entries: &entries,
-            next_id: new.next_id,
-            kicks: new.kicks,
-            durable: new.durable,
-            wall_ns: self.now.wall_ns,
+        let mut number = new.segment;
+        let (end, previous) = loop {
+            let segment = NewSegment {
+                identity: Identity {
+                    log: files.log(),
+                    first: number,
+                    last: number,
+                    generation: 0,
+                },
+                entries: &entries,
+                next_id: new.next_id,
+                kicks: new.kicks,
+                durable: new.durable,
+                wall_ns: self.now.wall_ns,
+            };
+            match (
+                segment.create(&*self.fs, dir, &spare),
+                number.0.checked_add(1),
+            ) {
+                (Ok(begun), _) => break begun,
+                (Err(begun), Some(next)) if begun.is_taken() => {
+                    begun.warn();
+                    number = SegmentId(next);
+                }
+                (Err(NotBegun { error, path, .. }), _) => {
+                    return Err(OpenError::io("begin the segment", &path, &error));
+                }
+            }
         };
-        let (end, previous) = segment.create(&*self.fs, dir, &spare).map_err(
-            |NotBegun { error, path, .. }| OpenError::io("begin the segment", &path, &error),
-        )?;
         let entry = Entry {
-            first: new.segment,
-            last: new.segment,
+            first: number,
+            last: number,
             generation: 0,
             end,
         };
@@ -290,7 +305,7 @@ impl Opening<'_> {
                 capacity: spare.size,
                 previous,
             },
-            Position::new(new.segment, end),
+            Position::new(number, end),
         ))
     }
 
@@ -308,7 +323,7 @@ impl Opening<'_> {
         let Some(newest) = self.read_newest(&mut found, &mut behind, &mut damages)? else {
             return Err(self.damaged(damages));
         };
-        let (files, leftovers) = self.list_files(&mut found, &newest, &mut damages);
+        let (mut files, leftovers) = self.list_files(&mut found, &newest, &mut damages);
         let spares = self.spares(&found.spares)?;
         let Some(last) = files.in_order().next_back() else {
             return Err(self.damaged(damages));
@@ -324,14 +339,13 @@ impl Opening<'_> {
             .strangers
             .iter()
             .filter_map(|name| parse_file_name(name));
-        let taken = names.map(|(number, _)| number).collect();
+        names.for_each(|(number, generation)| files.take_name(number, generation));
         let opened = Opened {
             files,
             active,
             spares,
             next_id,
             end,
-            taken,
             lock,
         };
         let mut log = Log::from_opened(self.fs.clone(), self.options.clone(), opened)?;

@@ -55,12 +55,26 @@ impl Opening<'_> {
         let dir = &self.options.dir;
         for segment in behind {
             let path = dir.join(&segment.name);
-            self.fs
-                .rename(&path, &dir.join(aside_name(&segment.name)))
+            self.move_aside(&segment.name)
                 .and_then(|()| self.fs.sync_dir(dir))
                 .map_err(|error| OpenError::io("set aside", &path, &error))?;
         }
         Ok(())
+    }
+
+    /// Rename a segment; one of the same number may have been set aside before.
+    fn move_aside(&self, name: &str) -> io::Result<()> {
+        let dir = &self.options.dir;
+        let mut times = 1;
+        loop {
+            let aside = dir.join(aside_name(name, times));
+            match self.fs.rename(&dir.join(name), &aside) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && times < u16::MAX => {
+                    times += 1;
+                }
+                renamed => return renamed,
+            }
+        }
     }
 
     /// Write the frames between `durable` and `end` once more, and sync them. Where a sync failed,

@@ -230,8 +230,23 @@ impl Disk {
         inode
     }
 
-    /// Rename a file or a directory. What had the new name loses it: a file, or an empty directory.
+    /// Handles of files that are open.
+    pub(super) fn handles(&self) -> usize {
+        self.files.values().map(|file| file.handles as usize).sum()
+    }
+
+    /// Rename a file or a directory, unless anything has the new name.
     pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        self.lookup(from)?;
+        let (dir, name) = self.split(to)?;
+        match self.lookup_in(dir, &name) {
+            Ok(_) => Err(Errno::EXIST.into()),
+            Err(_) => self.replace(from, to),
+        }
+    }
+
+    /// The same; what had the new name loses it: a file, or an empty directory.
+    pub(super) fn replace(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         let inode = self.lookup(from)?;
         let (from, to) = (self.split(from)?, self.split(to)?);
         match self.lookup_in(to.0, &to.1) {

@@ -28,7 +28,8 @@
 //!
 //! # What else may go wrong
 //!
-//! * Any operation fails with any error, once or from then on ([`Fault`]).
+//! * Any operation fails with any error, once or from then on ([`Fault`]). No descriptor is left
+//!   ([`SimFs::set_descriptors`]).
 //! * After a failed sync the dirty pages count as clean: processes go on seeing them, no later sync
 //!   writes them unless they are written to again, and a power cut keeps or loses them. The size of
 //!   the file, and the names after a failed sync of a directory, wait for the next sync.
@@ -56,7 +57,7 @@ use std::error::Error;
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -69,7 +70,7 @@ use fault::Faults;
 use file::FileNode;
 use random::Random;
 
-use super::fs::{DirEntry, DirLock, File, Fs, LockError, OpenMode};
+use super::fs::{Dir, DirEntry, DirLock, File, Fs, LockError, OpenMode};
 use super::lock::LOCK_NAME;
 
 /// An entry of the trace: one call of the traits.
@@ -113,6 +114,8 @@ struct State {
     trace: Vec<Operation>,
     operations: u64,
     crash_at: Option<u64>,
+    /// So many files may be open.
+    descriptors: Option<usize>,
     sync_time: Duration,
     time_in_sync: Duration,
 }
@@ -145,6 +148,7 @@ impl SimFs {
             trace: Vec::new(),
             operations: 0,
             crash_at: None,
+            descriptors: None,
             sync_time: Duration::ZERO,
             time_in_sync: Duration::ZERO,
         })))
@@ -181,13 +185,7 @@ impl SimFs {
     /// How many handles of files there are.
     #[must_use]
     pub fn open_files(&self) -> usize {
-        let state = self.state();
-        state
-            .disk
-            .files
-            .values()
-            .map(|file| file.handles as usize)
-            .sum()
+        self.state().disk.handles()
     }
 
     /// The time that syncs of files and directories have taken, on a clock that only counts.
@@ -268,6 +266,12 @@ impl SimFs {
     /// file frees the old one.
     pub fn set_copy_on_write(&self, on: bool) {
         self.state().disk.copy_on_write = on;
+    }
+
+    /// Let so many files be open at a time: whoever opens one more, or a directory to list or sync
+    /// it, gets `EMFILE`. A directory that was opened once does not count.
+    pub fn set_descriptors(&self, most: Option<usize>) {
+        self.state().descriptors = most;
     }
 
     /// Let each sync of a file or directory take so long, on a clock that only counts.
@@ -436,6 +440,23 @@ impl State {
         result
     }
 
+    fn sync_dir(&mut self, dir: &Path, effect: &Option<Effect>) -> io::Result<()> {
+        let inode = self.disk.lookup_dir(dir)?;
+        self.sync_takes_time();
+        if *effect != Some(Effect::Lose) {
+            self.disk.sync_dir(inode);
+        }
+        Ok(())
+    }
+
+    /// Fails when as many files are open as may be.
+    fn find_descriptor(&self) -> io::Result<()> {
+        match self.descriptors {
+            Some(most) if self.disk.handles() >= most => Err(Errno::MFILE.into()),
+            _ => Ok(()),
+        }
+    }
+
     fn sync_takes_time(&mut self) {
         self.time_in_sync += self.sync_time;
     }
@@ -518,6 +539,7 @@ impl Fs for SimFs {
 
     fn read_dir(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
         self.operate(OpKind::ReadDir, dir, |state| {
+            state.find_descriptor()?;
             let mut entries = state.disk.list(state.disk.lookup_dir(dir)?);
             state.random.shuffle(&mut entries);
             Ok(entries)
@@ -531,6 +553,7 @@ impl Fs for SimFs {
             OpKind::Open
         };
         let inode = self.operate(kind, path, |state| {
+            state.find_descriptor()?;
             let inode = match kind {
                 OpKind::Create => state.disk.create(path)?,
                 _ => state.disk.lookup_file(path)?,
@@ -549,6 +572,10 @@ impl Fs for SimFs {
         self.operate(OpKind::Rename, from, |state| state.disk.rename(from, to))
     }
 
+    fn replace(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.operate(OpKind::Rename, from, |state| state.disk.replace(from, to))
+    }
+
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         self.operate(OpKind::Remove, path, |state| state.disk.remove(path))
     }
@@ -560,13 +587,16 @@ impl Fs for SimFs {
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let call = Call::on_path(OpKind::SyncDir, dir)?;
         self.state().operate(call, |state, effect| {
-            let inode = state.disk.lookup_dir(dir)?;
-            state.sync_takes_time();
-            if effect != Some(Effect::Lose) {
-                state.disk.sync_dir(inode);
-            }
-            Ok(())
+            state.find_descriptor()?;
+            state.sync_dir(dir, &effect)
         })
+    }
+
+    fn open_dir(&self, dir: &Path) -> io::Result<Box<dyn Dir>> {
+        Ok(Box::new(SimDir {
+            fs: self.clone(),
+            path: normal(dir)?,
+        }))
     }
 
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
@@ -575,6 +605,21 @@ impl Fs for SimFs {
 
     fn share_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
         Ok(Box::new(self.share(dir)?))
+    }
+}
+
+/// A directory that was opened for its syncs, which is no operation.
+#[derive(Debug)]
+struct SimDir {
+    fs: SimFs,
+    path: PathBuf,
+}
+
+impl Dir for SimDir {
+    fn sync(&self) -> io::Result<()> {
+        let call = Call::on_path(OpKind::SyncDir, &self.path)?;
+        let mut state = self.fs.state();
+        state.operate(call, |state, effect| state.sync_dir(&self.path, &effect))
     }
 }
 

@@ -15,6 +15,7 @@
 //! | `policies` | what is kept when not every acknowledgement waits for the disk |
 //! | `full_disk` | no room: at once, bit by bit, and on storage that copies on write |
 //! | `kicks` | a kick of many jobs is done whole or not at all |
+//! | `names` | few descriptors, and nothing made over a name that something has |
 //! | `bounds` | how large the log grows, and how often bytes are copied |
 //! | `damage` | flipped bits, missing, swapped, cut and foreign files |
 //! | `tools` | backup of a log in use, restore, offline compaction; a crash at every operation of them |
@@ -32,6 +33,7 @@ mod exhaustive;
 mod faults;
 mod full_disk;
 mod kicks;
+mod names;
 mod oracle;
 // A release build has no mistakes to plant.
 #[cfg(debug_assertions)]

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bsd::storage::backup::{BackedUp, MANIFEST, back_up, restore};
-use bsd::storage::fs::{DirEntry, DirLock, File, Fs, LockError, OpenMode};
+use bsd::storage::fs::{Dir, DirEntry, DirLock, File, Fs, LockError, OpenMode};
 use bsd::storage::inspect::Inspection;
 use bsd::storage::offline::{Compacted, compact};
 use bsd::storage::sim::{Crash, Errno, Fault, OpKind};
@@ -197,6 +197,10 @@ impl Fs for Shared {
         meanwhile();
         self.0.rename(from, to)
     }
+    fn replace(&self, from: &Path, to: &Path) -> io::Result<()> {
+        meanwhile();
+        self.0.replace(from, to)
+    }
     fn remove_file(&self, path: &Path) -> io::Result<()> {
         meanwhile();
         self.0.remove_file(path)
@@ -208,6 +212,9 @@ impl Fs for Shared {
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         meanwhile();
         self.0.sync_dir(dir)
+    }
+    fn open_dir(&self, dir: &Path) -> io::Result<Box<dyn Dir>> {
+        self.0.open_dir(dir)
     }
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
         meanwhile();

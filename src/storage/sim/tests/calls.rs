@@ -100,6 +100,11 @@ fn errors_are_those_of_a_real_file_system() {
     assert_eq!(open("/a/b", OpenMode::Read), Some(Errno::NOTDIR));
     assert_eq!(open("/dir", OpenMode::ReadWrite), Some(Errno::ISDIR));
     assert_eq!(errno(fs.rename(path("/b"), path("/c"))), Some(Errno::NOENT));
+    assert_eq!(
+        errno(fs.rename(path("/a"), path("/dir"))),
+        Some(Errno::EXIST)
+    );
+    assert_eq!(errno(fs.rename(path("/a"), path("/a"))), Some(Errno::EXIST));
     assert_eq!(errno(fs.remove_file(path("/b"))), Some(Errno::NOENT));
     assert_eq!(errno(fs.remove_file(path("/dir"))), Some(Errno::ISDIR));
     assert_eq!(errno(fs.read_dir(path("/a"))), Some(Errno::NOTDIR));
@@ -188,6 +193,7 @@ fn random_call(
             files.push(file);
             Vec::new()
         }),
+        (3, _) if random.below(2) == 0 => done(fs.replace(&name, &other)),
         (3, _) => done(fs.rename(&name, &other)),
         (4, _) => done(fs.remove_file(&name)),
         (5, _) => done(fs.sync_dir(dir)),

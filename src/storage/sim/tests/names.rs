@@ -34,7 +34,7 @@ fn a_file_whose_name_is_synced_and_whose_content_is_not_is_empty() {
 fn a_rename_without_a_sync_of_the_directory_may_be_lost_and_is_atomic() {
     let (fs, _file) = disk_with(b"new");
     fs.write("/b", b"old").unwrap();
-    fs.rename(path("/a"), path("/b")).unwrap();
+    fs.replace(path("/a"), path("/b")).unwrap();
     assert_eq!(fs.names("/").unwrap(), ["b"]);
     assert_eq!(fs.unsynced_units(Granularity::Write), 1);
     let lost = fs.crash_image(Crash::DropUnsynced);
