@@ -1,9 +1,9 @@
 //! Decimal numbers as the protocol writes them, and as C reads them.
 //!
-//! Most arguments are read strictly: blanks, then digits, nothing else. Two are not, because
-//! beanstalkd hands them to C's `strtol` and `strtoul`, and clients have come to lean on it
-//! (`kick -1`, `reserve-with-timeout -1`). Both ways live here, so that no other module parses a
-//! digit. Nothing here allocates but [`push_u64`], in the buffer it is given.
+//! Arguments are read strictly: blanks, then digits. The bound of `kick` is not, because beanstalkd
+//! hands it to C's `strtoul`, and clients have come to lean on it (`kick -1`). Both ways live here,
+//! so that no other module parses a digit. Nothing here allocates but [`push_u64`], in the buffer
+//! it is given.
 
 /// Takes blanks and then digits from the front of `text`. `None`: no digit comes next, or the
 /// number does not fit; how much was taken is then unspecified.
@@ -28,27 +28,17 @@ pub(super) fn last_u32(text: &[u8]) -> Option<u32> {
     u32::try_from(last_u64(text)?).ok()
 }
 
-/// `strtol(text, NULL, 10)` where a `long` has 64 bits: white space, a sign, digits; the rest is
-/// ignored and no digit at all means 0. `None`: out of range.
-pub(super) fn c_long(text: &[u8]) -> Option<i64> {
-    let Some(number) = c_number(text) else {
-        return Some(0);
-    };
-    let magnitude = i128::from(number.magnitude?);
-    i64::try_from(if number.negative {
-        -magnitude
-    } else {
-        magnitude
-    })
-    .ok()
-}
-
-/// `strtoul(text, &end, 10)` where an `unsigned long` has 64 bits: as [`c_long`], and a minus sign
-/// negates modulo 2^64. `None`: out of range, or not one digit.
-pub(super) fn c_unsigned_long(text: &[u8]) -> Option<u64> {
-    let number = c_number(text)?;
-    let magnitude = number.magnitude?;
-    Some(if number.negative {
+/// `strtoul(text, &end, 10)` where an `unsigned long` has 64 bits: white space, a sign, digits; the
+/// rest is ignored, and a minus sign negates modulo 2^64. `None`: out of range, or not one digit.
+pub(super) fn c_unsigned_long(mut text: &[u8]) -> Option<u64> {
+    let blanks = count_while(text, is_c_space);
+    let sign = text
+        .get(blanks)
+        .copied()
+        .filter(|byte| matches!(byte, b'+' | b'-'));
+    let prefix = blanks + usize::from(sign.is_some());
+    let magnitude = take_digits(&mut text, prefix)??;
+    Some(if sign == Some(b'-') {
         magnitude.wrapping_neg()
     } else {
         magnitude
@@ -69,28 +59,6 @@ pub(super) fn push_u64(out: &mut Vec<u8>, mut number: u64) {
         }
     }
     out.extend_from_slice(&digits[start..]);
-}
-
-/// What C's readers find before they look at the range.
-struct CNumber {
-    negative: bool,
-    /// `None`: 2^64 or more.
-    magnitude: Option<u64>,
-}
-
-/// `None`: there is no digit after the white space and the sign.
-fn c_number(mut text: &[u8]) -> Option<CNumber> {
-    let blanks = count_while(text, is_c_space);
-    let sign = text
-        .get(blanks)
-        .copied()
-        .filter(|byte| matches!(byte, b'+' | b'-'));
-    let prefix = blanks + usize::from(sign.is_some());
-    let magnitude = take_digits(&mut text, prefix)?;
-    Some(CNumber {
-        negative: sign == Some(b'-'),
-        magnitude,
-    })
 }
 
 /// `isspace` in the C locale.
@@ -177,34 +145,16 @@ mod tests {
     }
 
     #[test]
-    fn c_long_reads_what_strtol_reads() {
-        for (text, number) in [
-            ("", Some(0)),
-            ("x", Some(0)),
-            ("- 1", Some(0)),
-            ("+", Some(0)),
-            (" \t\n\x0b\x0c\r5x", Some(5)),
-            ("+5", Some(5)),
-            ("-5", Some(-5)),
-            ("--5", Some(0)),
-            ("0x10", Some(0)),
-            ("9223372036854775807", Some(i64::MAX)),
-            ("9223372036854775808", None),
-            ("-9223372036854775808", Some(i64::MIN)),
-            ("-9223372036854775809", None),
-            ("99999999999999999999999", None),
-        ] {
-            assert_eq!(c_long(text.as_bytes()), number, "{text:?}");
-        }
-    }
-
-    #[test]
     fn c_unsigned_long_reads_what_strtoul_reads() {
         for (text, number) in [
             ("", None),
             ("x", None),
             ("- 1", None),
+            ("+", None),
+            ("--5", None),
+            ("0x10", Some(0)),
             (" \t+3 4", Some(3)),
+            (" \t\n\x0b\x0c\r5x", Some(5)),
             ("-1", Some(u64::MAX)),
             ("-18446744073709551615", Some(1)),
             ("18446744073709551615", Some(u64::MAX)),
