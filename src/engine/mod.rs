@@ -55,7 +55,8 @@ const HOT_SIZE: usize = 4 << 20;
 /// How to open an engine.
 #[derive(Clone)]
 pub struct Options {
-    /// The data directory, created when missing; `None` keeps everything in memory.
+    /// The data directory, created when missing, which its parent may not be; `None` keeps
+    /// everything in memory.
     pub dir: Option<PathBuf>,
     /// When records must be durable.
     pub sync: SyncPolicy,

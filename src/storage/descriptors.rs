@@ -157,6 +157,10 @@ impl Shared {
 }
 
 impl Fs for Descriptors {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        self.shared.fs.create_dir(dir)
+    }
+
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
         self.shared.fs.create_dir_all(dir)
     }

@@ -95,6 +95,9 @@ pub trait DirLock: Debug + Send {}
 
 /// A file system: the real one, or a simulated one.
 pub trait Fs: Debug + Send + Sync {
+    /// Create a directory if it is not there; its parent must be. Not durable until the parent is
+    /// synced.
+    fn create_dir(&self, dir: &Path) -> io::Result<()>;
     /// Create a directory and its missing parents. Not durable until each parent is synced.
     fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
     /// The entries of a directory, in no particular order, without `.` and `..`.
@@ -192,6 +195,13 @@ pub(super) const FILE_MODE: u32 = 0o600;
 pub struct RealFs;
 
 impl Fs for RealFs {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        match fs::create_dir(dir) {
+            Err(_) if dir.is_dir() => Ok(()),
+            created => created,
+        }
+    }
+
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
         fs::create_dir_all(dir)
     }

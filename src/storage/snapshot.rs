@@ -404,6 +404,10 @@ fn refused() -> io::Error {
 }
 
 impl Fs for Snapshot {
+    fn create_dir(&self, _: &Path) -> io::Result<()> {
+        Err(refused())
+    }
+
     fn create_dir_all(&self, _: &Path) -> io::Result<()> {
         Err(refused())
     }

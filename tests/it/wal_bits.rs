@@ -178,6 +178,9 @@ impl File for ImageFile {
 }
 
 impl Fs for Image {
+    fn create_dir(&self, _: &Path) -> io::Result<()> {
+        Err(not_a_write())
+    }
     fn create_dir_all(&self, _: &Path) -> io::Result<()> {
         Err(not_a_write())
     }

@@ -26,7 +26,7 @@ use crate::storage::build::INCOMPLETE;
 use crate::storage::error::OpenError;
 use crate::storage::format::parse_file_name;
 use crate::storage::fs::{DirEntry, DirLock, Fs};
-use crate::storage::recover::Progress;
+use crate::storage::recover::{Progress, make_data_dir};
 use crate::storage::space::parse_spare_name;
 use crate::types::Now;
 
@@ -61,8 +61,7 @@ pub(crate) fn take_over(
     now: Now,
     progress: Progress<'_>,
 ) -> Result<(Box<dyn DirLock>, Option<TakenOver>), OpenError> {
-    fs.create_dir_all(dir)
-        .map_err(|error| OpenError::io("create", dir, &error))?;
+    make_data_dir(&**fs, dir)?;
     let lock = fs.lock_dir(dir).map_err(|error| error.at(dir))?;
     let place = Place {
         fs,

@@ -106,6 +106,10 @@ fn refused() -> io::Error {
 }
 
 impl Fs for Source {
+    fn create_dir(&self, _: &Path) -> io::Result<()> {
+        Err(refused())
+    }
+
     fn create_dir_all(&self, _: &Path) -> io::Result<()> {
         Err(refused())
     }

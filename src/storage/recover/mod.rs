@@ -61,6 +61,8 @@ pub trait Replay {
 /// How an opened log had ended, and what was found beside it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
+    /// There was no log in the directory: one was made.
+    pub is_new: bool,
     /// The last thing in the log is the marker of a clean stop.
     pub clean_stop: bool,
     /// Bytes of a torn tail that were dropped; where they were saved, unless there was no room.
@@ -102,8 +104,7 @@ impl Log {
     ) -> Result<(Log, Recovery), OpenError> {
         options.segment_size = options.segment_size.max(SEGMENT_SIZE_MIN);
         let dir = options.dir.clone();
-        fs.create_dir_all(&dir)
-            .map_err(|error| OpenError::io("create", &dir, &error))?;
+        make_data_dir(&*fs, &dir)?;
         let fs: Arc<dyn Fs> = match Descriptors::over(fs, &dir) {
             Ok(descriptors) => Arc::new(descriptors),
             Err(error) => return Err(OpenError::io("open", &dir, &error)),
@@ -137,6 +138,24 @@ impl Log {
             false => opening.read(found, lock, replay),
         }
     }
+}
+
+/// Make the data directory if it is missing, and nothing else: where its parent is missing too, a
+/// disk is not mounted or a path is misspelt, and an empty log would hide that.
+pub(in crate::storage) fn make_data_dir(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
+    fs.create_dir(dir).map_err(|error| {
+        let is_missing = error.kind() == io::ErrorKind::NotFound;
+        let parent = dir.parent().filter(|_| is_missing);
+        let error = match parent {
+            Some(parent) => io::Error::other(format!(
+                "there is no directory {}; mount its disk, or make it (`mkdir -p {0}`), then start \
+                 again",
+                parent.display()
+            )),
+            None => error,
+        };
+        OpenError::io("create", dir, &error)
+    })
 }
 
 struct Opening<'a> {
@@ -203,6 +222,7 @@ impl Opening<'_> {
         Ok((
             log,
             Recovery {
+                is_new: true,
                 strangers: found.strangers,
                 ..Recovery::default()
             },

@@ -223,6 +223,21 @@ impl Disk {
         }
     }
 
+    pub(super) fn create_missing_dir(&mut self, path: &Path) -> io::Result<()> {
+        if components(path)?.is_empty() {
+            return Ok(());
+        }
+        let entry = self.split(path)?;
+        match self.lookup_in(entry.0, &entry.1) {
+            Ok(inode) if self.dirs.contains_key(&inode) => Ok(()),
+            Ok(_) => Err(Errno::EXIST.into()),
+            Err(_) => {
+                self.create_dir(entry);
+                Ok(())
+            }
+        }
+    }
+
     fn create_dir(&mut self, entry: Entry) -> InodeId {
         let inode = self.next();
         self.dirs.insert(inode, DirNode::default());

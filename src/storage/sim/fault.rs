@@ -7,7 +7,7 @@ pub use rustix::io::Errno;
 /// The kinds of file operation. Each call of the traits is one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OpKind {
-    /// `create_dir_all`.
+    /// `create_dir` and `create_dir_all`.
     CreateDir,
     /// `read_dir`.
     ReadDir,

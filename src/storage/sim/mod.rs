@@ -531,6 +531,12 @@ impl SimFs {
 }
 
 impl Fs for SimFs {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        self.operate(OpKind::CreateDir, dir, |state| {
+            state.disk.create_missing_dir(dir)
+        })
+    }
+
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
         self.operate(OpKind::CreateDir, dir, |state| {
             state.disk.create_dir_all(dir)

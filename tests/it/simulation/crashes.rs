@@ -1,6 +1,7 @@
 //! A crash at every file operation, and inside the recovery after it.
 
 use bsd::engine::Engine;
+use bsd::storage::fs::Fs;
 use bsd::storage::sim::{Crash, Granularity};
 use bsd::storage::{SimFs, SyncPolicy};
 use bsd::types::Now;
@@ -234,6 +235,9 @@ pub(super) fn d11_d12_a_frame_torn_at_every_byte_is_dropped_whole() {
 #[test]
 pub(super) fn d28_a_data_directory_made_with_its_parents_survives_a_power_cut() {
     let fs = SimFs::new(1);
+    // As by whoever mounts disks and makes directories, who does not sync them.
+    fs.create_dir_all(std::path::Path::new("/var/lib/bsd"))
+        .expect("room");
     let dir = Some("/var/lib/bsd/queue".into());
     let options = bsd::engine::Options {
         dir,

@@ -181,6 +181,10 @@ fn meanwhile() {
 }
 
 impl Fs for Shared {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        meanwhile();
+        self.0.create_dir(dir)
+    }
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
         meanwhile();
         self.0.create_dir_all(dir)
