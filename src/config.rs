@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
 
-use crate::server::Address;
+use crate::server::{Address, Port};
 use crate::storage::SyncPolicy;
 
 /// The process stopped as it was asked to.
@@ -47,14 +47,16 @@ Exit codes:
   5   the command line is wrong
   10  another process has the data directory";
 
-/// The command line as it was said.
+/// The command line as it was said. Of a flag that is given twice the last one counts, as in
+/// beanstalkd: packages append to what is there.
 #[derive(Debug, Clone, Parser)]
 #[command(
     name = "bsd-server",
     version,
     about = "A durable job queue that speaks beanstalkd's protocol",
     after_help = EXIT_CODES,
-    disable_version_flag = true
+    disable_version_flag = true,
+    args_override_self = true
 )]
 struct Args {
     /// Keep the log in DIR [default: ./bsd-data]
@@ -66,25 +68,34 @@ struct Args {
     import: bool,
 
     /// Sync at most MS milliseconds after a command is acknowledged; 0 syncs before [default: 0]
-    #[arg(short = 'f', value_name = "MS", conflicts_with_all = ["never_sync", "memory"])]
+    #[arg(
+        short = 'f',
+        value_name = "MS",
+        overrides_with = "never_sync",
+        conflicts_with = "memory"
+    )]
     sync_interval_ms: Option<u32>,
 
     /// Never sync: the operating system decides what a power cut takes
-    #[arg(short = 'F', conflicts_with = "memory")]
+    #[arg(
+        short = 'F',
+        overrides_with = "sync_interval_ms",
+        conflicts_with = "memory"
+    )]
     never_sync: bool,
 
     /// Keep no log at all: a restart forgets everything
     #[arg(long)]
     memory: bool,
 
-    /// Listen on ADDR: HOST, HOST:PORT, [IPV6]:PORT or unix:PATH; may be repeated
-    /// [default: 127.0.0.1]
+    /// Listen on ADDR: HOST, HOST:PORT, [IPV6]:PORT or unix:PATH, with `,mode=0660` behind PATH for
+    /// the rights of the socket; may be repeated [default: 127.0.0.1]
     #[arg(short = 'l', value_name = "ADDR")]
     listen: Vec<String>,
 
-    /// Listen on PORT where ADDR names none
-    #[arg(short = 'p', value_name = "PORT", default_value_t = PORT_DEFAULT)]
-    port: u16,
+    /// Listen on PORT where ADDR names none: a number, or a name from /etc/services
+    #[arg(short = 'p', value_name = "PORT", default_value_t = Port::Number(PORT_DEFAULT))]
+    port: Port,
 
     /// Become USER, with its groups, once the sockets are bound; DIR must be USER's to write
     #[arg(short = 'u', value_name = "USER")]
@@ -94,14 +105,9 @@ struct Args {
     #[arg(short = 'z', value_name = "BYTES", default_value = "65535", value_parser = parse_size)]
     job_size_max: u64,
 
-    /// Make each file of the log BYTES long [default: 67108864]
-    #[arg(
-        short = 's',
-        value_name = "BYTES",
-        value_parser = parse_segment_size,
-        conflicts_with = "memory"
-    )]
-    segment_size: Option<u32>,
+    /// Make each file of the log BYTES long: 65536 to 2147483648 [default: 67108864]
+    #[arg(short = 's', value_name = "BYTES", value_parser = parse_size, conflicts_with = "memory")]
+    segment_size: Option<u64>,
 
     /// Answer OUT_OF_MEMORY to a put when jobs take more than BYTES of memory
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
@@ -208,7 +214,7 @@ impl Config {
             dir: (!args.memory).then(|| args.dir.clone().unwrap_or_else(|| "bsd-data".into())),
             import: args.import,
             sync: sync_policy(&args),
-            segment_size: args.segment_size.unwrap_or(SEGMENT_SIZE_DEFAULT),
+            segment_size: clamp_segment_size(args.segment_size, &mut warnings),
             job_size_max: clamp_job_size(args.job_size_max, &mut warnings),
             memory_max: args.max_memory,
             connections_max: args.max_connections,
@@ -245,20 +251,33 @@ fn clamp_job_size(asked: u64, warnings: &mut Vec<String>) -> u32 {
     asked.min(u64::from(JOB_SIZE_LIMIT)) as u32
 }
 
+/// beanstalkd takes any size; a command line of its must not fail for want of a rounder number.
+fn clamp_segment_size(asked: Option<u64>, warnings: &mut Vec<String>) -> u32 {
+    let asked = asked.unwrap_or(u64::from(SEGMENT_SIZE_DEFAULT));
+    let size = asked.clamp(u64::from(SEGMENT_SIZE_MIN), u64::from(SEGMENT_SIZE_MAX));
+    if size != asked {
+        warnings.push(format!(
+            "-s {asked} is not in {SEGMENT_SIZE_MIN}..={SEGMENT_SIZE_MAX}: files of the log are \
+             {size} bytes long"
+        ));
+    }
+    size as u32
+}
+
 fn addresses(args: &Args) -> Result<Vec<Address>, clap::Error> {
     if args.listen.is_empty() {
         return Ok(vec![Address::Tcp {
             host: "127.0.0.1".into(),
-            port: args.port,
+            port: args.port.clone(),
         }]);
     }
     args.listen
         .iter()
-        .map(|text| address(text, args.port))
+        .map(|text| address(text, &args.port))
         .collect()
 }
 
-fn address(text: &str, port: u16) -> Result<Address, clap::Error> {
+fn address(text: &str, port: &Port) -> Result<Address, clap::Error> {
     Address::parse(text, port).map_err(|why| {
         let message = format!("invalid value '{text}' for '-l <ADDR>': {why}\n");
         Args::command().error(clap::error::ErrorKind::ValueValidation, message)
@@ -286,14 +305,6 @@ fn parse_size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "the number is too large".into())
 }
 
-fn parse_segment_size(text: &str) -> Result<u32, String> {
-    let bytes = parse_size(text)?;
-    u32::try_from(bytes)
-        .ok()
-        .filter(|size| (SEGMENT_SIZE_MIN..=SEGMENT_SIZE_MAX).contains(size))
-        .ok_or_else(|| format!("{bytes} is not in {SEGMENT_SIZE_MIN}..={SEGMENT_SIZE_MAX}"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -310,7 +321,7 @@ mod tests {
     fn tcp(host: &str, port: u16) -> Address {
         Address::Tcp {
             host: host.into(),
-            port,
+            port: Port::Number(port),
         }
     }
 
@@ -381,9 +392,75 @@ mod tests {
     #[test]
     fn listening_addresses_add_up_and_take_the_port_where_they_name_none() {
         let config = config("-l 10.0.0.1 -p 77 -l unix:/run/q.sock -l [::1]:78");
-        let unix = Address::Unix("/run/q.sock".into());
+        let unix = Address::Unix {
+            path: "/run/q.sock".into(),
+            mode: None,
+        };
         assert_eq!(config.listen, [tcp("10.0.0.1", 77), unix, tcp("::1", 78)]);
         assert!(config.listen_is_explicit);
+    }
+
+    #[test]
+    fn f44_a_segment_size_out_of_range_is_taken_as_far_as_it_can_be_and_said() {
+        for (line, size) in [
+            ("-s 0", 65_536),
+            ("-s 601", 65_536),
+            ("-s 65535", 65_536),
+            ("-s 3000000000", 2_147_483_648),
+            ("-s 3g", 2_147_483_648),
+        ] {
+            let config = config(line);
+            assert_eq!(config.segment_size, size, "{line}");
+            let [warning] = &config.warnings[..] else {
+                panic!("{line}: {:?}", config.warnings);
+            };
+            assert!(warning.contains(&size.to_string()), "{line}: {warning}");
+        }
+        for line in ["", "-s 65536", "-s 2g", "-s 100000"] {
+            assert!(config(line).warnings.is_empty(), "{line}");
+        }
+    }
+
+    #[test]
+    fn f45_of_a_flag_that_is_given_twice_the_last_one_counts() {
+        type Check = fn(&Config) -> bool;
+        let table: &[(&str, Check)] = &[
+            ("-z 10 -z 20", |c| c.job_size_max == 20),
+            ("-b X -b Y", |c| c.dir == Some("Y".into())),
+            ("-n -c -n", |c| c.dir.is_some()),
+            ("-c -c", |c| c.dir.is_some()),
+            ("-F -f 5", |c| c.sync == SyncPolicy::Interval(5)),
+            ("-f 5 -F", |c| c.sync == SyncPolicy::Never),
+            ("-f 5 -F -f 0", |c| c.sync == SyncPolicy::Always),
+            ("-F -F", |c| c.sync == SyncPolicy::Never),
+            ("-f 1 -f 2", |c| c.sync == SyncPolicy::Interval(2)),
+            ("-s 64k -s 1m", |c| {
+                c.segment_size == 1 << 20 && c.warnings.is_empty()
+            }),
+            ("-p 1 -p 2", |c| c.listen == [tcp("127.0.0.1", 2)]),
+            ("-u a -u b", |c| c.user.as_deref() == Some("b")),
+            ("--memory --memory", |c| c.dir.is_none()),
+            ("--import --import", |c| c.import),
+            ("--max-memory 1 --max-memory 2", |c| c.memory_max == Some(2)),
+            ("--max-connections 1 --max-connections 2", |c| {
+                c.connections_max == Some(2)
+            }),
+            ("-V -V", |c| c.verbosity == 2),
+        ];
+        for (line, check) in table {
+            assert!(check(&config(line)), "{line}: {:?}", config(line));
+        }
+    }
+
+    #[test]
+    fn f45_a_port_may_be_the_name_of_a_service() {
+        let named = |host: &str| Address::Tcp {
+            host: host.into(),
+            port: Port::Service("http-alt".into()),
+        };
+        assert_eq!(config("-p http-alt").listen, [named("127.0.0.1")]);
+        assert_eq!(config("-l ::1 -p http-alt").listen, [named("::1")]);
+        assert_eq!(config("-l [::1]:http-alt").listen, [named("::1")]);
     }
 
     #[test]
@@ -396,14 +473,14 @@ mod tests {
     #[test]
     fn wrong_usage_is_told_and_exits_5() {
         let table = [
-            ("-f 5 -F", "cannot be used with"),
             ("--memory -b /data", "cannot be used with"),
             ("--memory -f 0", "cannot be used with"),
             ("--memory -F", "cannot be used with"),
             ("--memory -s 1m", "cannot be used with"),
-            ("-s 65535", "65535 is not in 65536..="),
-            ("-s 3g", "is not in"),
+            ("-s x", "suffixes"),
             ("-p 65536", "65536"),
+            ("-p a/b", "is not a port"),
+            ("-l unix:q,mode=9", "octal"),
             ("-p", "a value is required"),
             ("-z ten", "suffixes"),
             ("-z -1", "unexpected argument"),
@@ -411,7 +488,7 @@ mod tests {
             ("--max-memory 99999999999g", "too large"),
             ("--max-connections 0", "0 is not in"),
             ("-l unix:", "no path"),
-            ("-l host:port", "port"),
+            ("-l host:po_rt", "port"),
             ("--nonsense", "unexpected argument"),
             ("stray", "unexpected argument"),
         ];

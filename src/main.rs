@@ -1,21 +1,35 @@
 //! `bsd-server`: the command line, the order in which things start, and exit codes.
 //!
 //! Sockets are bound first, as whoever started the process; then it becomes the user it is to run
-//! as; then the log is replayed; and only then does it listen.
+//! as; then the log is replayed; and only then does it listen. What it says on standard error is
+//! written by a thread of its own, from the first line to the last.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::Write;
+use std::panic::{Location, PanicHookInfo};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use bsd::clock::Clock;
 use bsd::config::{self, Config};
 use bsd::engine::{Engine, Options};
-use bsd::server::{self, Bound, ExitOnSignal, Listener, Reactor, RunError, Server};
+use bsd::server::{
+    self, Account, Bound, ExitOnSignal, Lines, Listener, Reactor, RunError, Server, ServiceManager,
+};
 use bsd::storage::beanstalkd::TakenOver;
-use bsd::storage::{OpenError, Recovery};
+use bsd::storage::{OpenError, Recovery, SyncPolicy};
 use bsd::types::SECOND_NS;
 use tracing::level_filters::LevelFilter;
 use tracing::{error, info, warn};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// How long the end of the process waits for its last lines to be written.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let config = match Config::parse(std::env::args_os()) {
@@ -25,14 +39,28 @@ fn main() -> ExitCode {
             return ExitCode::from(usage.exit_code());
         }
     };
-    log_to_stderr(config.verbosity);
-    match serve(&config) {
-        Ok(()) => ExitCode::from(config::EXIT_OK),
+    let lines = match Lines::start(std::io::stderr(), say_dropped) {
+        Ok(lines) => lines,
+        Err(error) => {
+            // If that cannot be said either, the exit code must do.
+            let _ = writeln!(std::io::stderr(), "cannot start a thread: {error}");
+            return ExitCode::from(config::EXIT_CANNOT_START);
+        }
+    };
+    log_to(&lines, config.verbosity);
+    let exit_code = match serve(&config) {
+        Ok(()) => config::EXIT_OK,
         Err(failure) => {
             failure.lines.iter().for_each(|line| error!("{line}"));
-            ExitCode::from(failure.exit_code)
+            failure.exit_code
         }
-    }
+    };
+    lines.drain(LAST_WORDS);
+    ExitCode::from(exit_code)
+}
+
+fn say_dropped(count: u64) {
+    warn!("{count} lines before this one are missing: standard error could not be written");
 }
 
 /// Why the server ends otherwise than asked.
@@ -89,16 +117,16 @@ fn serve(config: &Config) -> Result<(), Failure> {
     let exit_on_signal =
         ExitOnSignal::arm().map_err(|error| Failure::cannot("catch signals", error))?;
     let connections_max = connections_max(config.connections_max);
-    let sockets = Sockets::bind(config)?;
-    if let Some(user) = &config.user {
-        server::become_user(user)
+    let account = config.user.as_deref().map(account).transpose()?;
+    let sockets = Sockets::bind(config, account.as_ref())?;
+    if let Some((account, user)) = account.as_ref().zip(config.user.as_ref()) {
+        account
+            .assume()
             .map_err(|error| Failure::cannot(format_args!("become {user}"), error))?;
     }
+    let begin = clock.now().mono;
     let engine = Engine::open(&options(config, &reactor, clock), clock.now())?;
-    if let Some(imported) = engine.imported() {
-        report_import(imported);
-    }
-    report(engine.recovery());
+    report(config, &engine, clock.now().mono.since(begin));
     let listeners = sockets.listen()?;
     for listener in &listeners {
         info!("listening on {}", listener.name());
@@ -106,24 +134,59 @@ fn serve(config: &Config) -> Result<(), Failure> {
     let server = Server::new(reactor, engine, listeners, connections_max, clock)
         .map_err(|error| Failure::cannot("serve", error))?;
     drop(exit_on_signal);
-    server::notify_ready();
-    Ok(server.run()?)
+    info!(
+        "ready: bsd-server {}, process {}, for up to {connections_max} connections",
+        env!("CARGO_PKG_VERSION"),
+        std::process::id()
+    );
+    Ok(server.managed_by(ServiceManager::from_env()).run()?)
 }
 
-/// Quiet unless asked: what goes wrong is always shown. There are no colours, in a terminal or
-/// elsewhere, and control characters in what is logged are escaped.
-fn log_to_stderr(verbosity: u8) {
-    let level = match verbosity {
-        0 => LevelFilter::WARN,
-        1 => LevelFilter::INFO,
-        2 => LevelFilter::DEBUG,
-        _ => LevelFilter::TRACE,
+fn account(user: &str) -> Result<Account, Failure> {
+    Account::find(user).map_err(|error| Failure::cannot(format_args!("become {user}"), error))
+}
+
+/// What a start and an end are, and what goes wrong, is always shown. There are no colours, in a
+/// terminal or elsewhere, and control characters in what is logged are escaped.
+fn log_to(lines: &Lines, verbosity: u8) {
+    let (level, connections) = match verbosity {
+        0 => (LevelFilter::INFO, LevelFilter::INFO),
+        1 => (LevelFilter::DEBUG, LevelFilter::INFO),
+        2 => (LevelFilter::DEBUG, LevelFilter::DEBUG),
+        _ => (LevelFilter::TRACE, LevelFilter::TRACE),
     };
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_max_level(level)
+    let targets = Targets::new()
+        .with_default(level)
+        .with_target(server::CONNECTIONS, connections);
+    let writer = lines.clone();
+    let layer = tracing_subscriber::fmt::layer()
+        .with_writer(move || writer.clone())
+        .with_ansi(false)
         .with_target(false)
+        // Otherwise what cannot be written is written to standard error, which then panics.
+        .log_internal_errors(false);
+    tracing_subscriber::registry()
+        .with(layer.with_filter(targets))
         .init();
+    let lines = lines.clone();
+    std::panic::set_hook(Box::new(move |panic| say_panic(panic, &lines)));
+}
+
+/// A panic is a bug; but what it says goes the way of all lines.
+fn say_panic(panic: &PanicHookInfo<'_>, lines: &Lines) {
+    let payload = panic.payload();
+    let text = payload.downcast_ref::<&str>().copied();
+    let what = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let what = what.unwrap_or("of unknown cause");
+    let place = panic
+        .location()
+        .map_or_else(|| "an unknown place".to_owned(), Location::to_string);
+    error!("this is a bug in bsd-server; please report it: a panic at {place}: {what}");
+    let trace = Backtrace::capture();
+    if trace.status() == BacktraceStatus::Captured {
+        error!("{trace:#?}");
+    }
+    lines.drain(LAST_WORDS);
 }
 
 /// The bound that was asked for, if the limit of open files leaves room for it.
@@ -151,6 +214,39 @@ fn options(config: &Config, reactor: &Reactor, clock: Clock) -> Options {
     }
 }
 
+/// What was found, and what clients can rely on from now on.
+fn report(config: &Config, engine: &Engine, took_ns: i64) {
+    let Some(dir) = &config.dir else {
+        return info!("no log is kept (--memory): a restart forgets everything");
+    };
+    if let Some(imported) = engine.imported() {
+        report_import(imported);
+    }
+    let recovery = engine.recovery();
+    report_oddities(recovery);
+    let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
+    let dir = dir.display();
+    if recovery.is_new {
+        info!("data directory {dir}: new");
+    } else {
+        let jobs = engine.queue().stats().jobs.total();
+        let ended = if recovery.clean_stop {
+            "after a clean stop"
+        } else {
+            "after a stop that was not clean"
+        };
+        let ms = took_ns / (SECOND_NS / 1000);
+        info!("data directory {dir}: {jobs} jobs read in {ms} ms, {ended}");
+    }
+    match config.sync {
+        SyncPolicy::Always => info!("sync policy: before a reply (-f 0)"),
+        SyncPolicy::Interval(ms) => {
+            info!("sync policy: at most {ms} ms after a reply (-f {ms})");
+        }
+        SyncPolicy::Never => info!("sync policy: left to the operating system (-F)"),
+    }
+}
+
 /// It happens once, and changes what is in the directory: everybody is to know.
 fn report_import(imported: &TakenOver) {
     for note in &imported.notes {
@@ -158,18 +254,17 @@ fn report_import(imported: &TakenOver) {
     }
     let kept = imported.kept.display();
     match imported.jobs {
-        Some(jobs) => warn!(
+        Some(jobs) => info!(
             "beanstalkd's log was imported (jobs: {jobs}); its files are kept, as they were, in {kept}"
         ),
-        None => warn!(
+        None => info!(
             "finished an import of beanstalkd's log that was interrupted; its files are kept, as \
              they were, in {kept}"
         ),
     }
 }
 
-/// What somebody may want to know of the start.
-fn report(recovery: &Recovery) {
+fn report_oddities(recovery: &Recovery) {
     if let Some((size, saved)) = &recovery.torn {
         let kept = match saved {
             Some(name) => format!("they are kept in {name}"),
@@ -182,22 +277,17 @@ fn report(recovery: &Recovery) {
     for name in &recovery.strangers {
         warn!("{name} in the data directory is not part of the log; it is left alone");
     }
-    info!(
-        records = recovery.records,
-        clean_stop = recovery.clean_stop,
-        "the log was replayed"
-    );
 }
 
-/// Says how far a replay is, once it takes longer than a second, and then once a second. It is a
-/// warning because a server that is silent for long looks dead.
+/// Says how far a replay is, once it takes longer than a second, and then once a second: a server
+/// that is silent for long looks dead.
 fn progress(clock: Clock) -> Arc<dyn Fn(u64, u64) + Send + Sync> {
     let next = AtomicI64::new(clock.now().mono.0.saturating_add(SECOND_NS));
     Arc::new(move |done, all| {
         let now = clock.now().mono.0;
         if now >= next.load(Ordering::Relaxed) {
             next.store(now.saturating_add(SECOND_NS), Ordering::Relaxed);
-            warn!("replaying the log: {} of {} MiB", done >> 20, all >> 20);
+            info!("replaying the log: {} of {} MiB", done >> 20, all >> 20);
         }
     })
 }
@@ -211,11 +301,11 @@ enum Sockets {
 }
 
 impl Sockets {
-    fn bind(config: &Config) -> Result<Sockets, Failure> {
+    fn bind(config: &Config, owner: Option<&Account>) -> Result<Sockets, Failure> {
         let inherited = server::inherited_listeners()
             .map_err(|error| Failure::cannot("use the sockets that were passed on", error))?;
         if inherited.is_empty() {
-            return Sockets::bind_own(config);
+            return Sockets::bind_own(config, owner);
         }
         if config.listen_is_explicit {
             warn!("-l has no effect: the sockets that were passed on are used");
@@ -223,9 +313,9 @@ impl Sockets {
         Ok(Sockets::Inherited(inherited))
     }
 
-    fn bind_own(config: &Config) -> Result<Sockets, Failure> {
+    fn bind_own(config: &Config, owner: Option<&Account>) -> Result<Sockets, Failure> {
         let bind = |address| {
-            Bound::bind(address)
+            Bound::bind(address, owner)
                 .map_err(|error| Failure::cannot(format_args!("listen on {address}"), error))
         };
         config

@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use mio::{Registry, Token};
 use tracing::{debug, warn};
 
+use super::CONNECTIONS;
 use super::socket::{Listener, Peer, Stream};
 use crate::types::{SECOND_NS, Time};
 
@@ -195,7 +196,7 @@ struct Refusals {
 impl Refusals {
     fn count(&mut self, open: usize, now: Time) {
         self.count += 1;
-        debug!(open, "connection refused");
+        debug!(target: CONNECTIONS, open, "connection refused");
         if self.may_warn(now) {
             warn!(
                 "connections refused: {} so far, {open} are open",
@@ -221,14 +222,14 @@ mod tests {
     use std::net::{SocketAddr, TcpStream};
 
     use super::*;
-    use crate::server::socket::{Address, Bound};
+    use crate::server::socket::{Address, Bound, Port};
 
     const NOW: Time = Time(0);
 
     fn acceptor(connections_max: usize) -> (Acceptor, SocketAddr, mio::Poll) {
         let poll = mio::Poll::new().unwrap();
-        let address = Address::parse("127.0.0.1:0", 0).unwrap();
-        let listener = Bound::bind(&address).unwrap().listen().unwrap();
+        let address = Address::parse("127.0.0.1:0", &Port::Number(0)).unwrap();
+        let listener = Bound::bind(&address, None).unwrap().listen().unwrap();
         let address = listener.name().parse().unwrap();
         let acceptor = Acceptor::new(vec![listener], connections_max, poll.registry()).unwrap();
         (acceptor, address, poll)

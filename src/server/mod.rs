@@ -19,10 +19,12 @@
 //! * After a [`StoreError`] nothing more is sent.
 //!
 //! The parts: `accept` (who may connect), `connection` (input), `output` (replies), `socket`
-//! (addresses and streams), `reactor` (what wakes the loop), `process` (limits, user, systemd).
+//! (addresses and streams), `reactor` (what wakes the loop), `process` (limits, user, systemd),
+//! `lines` (what is said on standard error).
 
 mod accept;
 mod connection;
+mod lines;
 mod output;
 mod process;
 mod reactor;
@@ -41,19 +43,22 @@ use tracing::{debug, enabled, info, trace};
 
 use self::accept::Acceptor;
 use self::connection::{Connection, Input};
+pub use self::lines::Lines;
 use self::output::{Outputs, Sent};
 pub use self::process::{
-    ExitOnSignal, become_user, cpu_times, inherited_listeners, notify_ready, notify_stopping,
-    raise_descriptor_limit,
+    Account, ExitOnSignal, ServiceManager, cpu_times, inherited_listeners, raise_descriptor_limit,
 };
 pub use self::reactor::{Reactor, Stopper};
-pub use self::socket::{Address, Bound, Listener};
+pub use self::socket::{Address, Bound, Listener, Port};
 use self::socket::{Peer, Stream};
 use crate::clock::Clock;
 use crate::engine::{Engine, Flow};
 use crate::protocol::{Command, Limits, Request};
 use crate::storage::StoreError;
 use crate::types::{ClientId, Now, Position, Time};
+
+/// The target of lines about single connections, of which there may be very many.
+pub const CONNECTIONS: &str = "bsd::connections";
 
 /// Bytes read from one connection at a time, into a buffer that all share.
 const READ_SIZE: usize = 64 << 10;
@@ -106,6 +111,7 @@ pub struct Server {
     read_buffer: Box<[u8]>,
     /// Used by `send`; kept for its memory.
     senders: Vec<ClientId>,
+    manager: ServiceManager,
 }
 
 impl Server {
@@ -132,7 +138,15 @@ impl Server {
             runnable: VecDeque::new(),
             read_buffer: vec![0; READ_SIZE].into_boxed_slice(),
             senders: Vec::new(),
+            manager: ServiceManager::default(),
         })
+    }
+
+    /// From [`Server::run`] on, tell this manager that the server is ready, alive, stopping.
+    #[must_use]
+    pub fn managed_by(mut self, manager: ServiceManager) -> Server {
+        self.manager = manager;
+        self
     }
 
     /// Serve until a signal or a [`Stopper`] says stop; then stop cleanly: everything is written
@@ -143,9 +157,10 @@ impl Server {
     /// The disk failed, or the loop cannot go on. Replies that were not sent by then are not.
     pub fn run(mut self) -> Result<(), RunError> {
         let mut events = reactor::events();
+        self.manager.notify_ready();
         while !self.turn(&mut events)? {}
         info!("stopping");
-        notify_stopping();
+        self.manager.notify_stopping();
         Ok(self.stop()?)
     }
 
@@ -192,6 +207,7 @@ impl Server {
         self.core.settle()?;
         self.resume();
         self.send();
+        self.manager.tell_alive(self.core.now.mono);
         Ok(stop)
     }
 
@@ -218,7 +234,9 @@ impl Server {
         let now = self.clock.now();
         let of_engine = self.core.engine.next_deadline(now);
         let of_acceptor = self.acceptor.next_deadline(now.mono);
-        let deadline = [of_engine, of_acceptor].into_iter().flatten().min()?;
+        let of_manager = self.manager.next_deadline();
+        let deadlines = [of_engine, of_acceptor, of_manager];
+        let deadline = deadlines.into_iter().flatten().min()?;
         Some(until(deadline, now.mono))
     }
 
@@ -240,6 +258,9 @@ impl Server {
         if wishes.drain {
             info!("draining: no more jobs are taken");
             self.core.engine.drain();
+        }
+        if wishes.reload {
+            info!("SIGHUP: there is no configuration to read again; nothing has changed");
         }
         wishes.stop
     }
@@ -282,7 +303,7 @@ impl Server {
             core.now.mono,
             |stream, peer| match admit(core, connections, reactor, stream, peer) {
                 Ok(()) => *connection_count += 1,
-                Err(error) => debug!(%peer, "connection not admitted: {error}"),
+                Err(error) => debug!(target: CONNECTIONS, %peer, "not admitted: {error}"),
             },
         );
     }
@@ -371,7 +392,7 @@ impl Server {
         let Some(connection) = self.connections[client.0 as usize].take() else {
             return;
         };
-        info!(client = client.0, peer = %connection.peer, "closed: {reason}");
+        debug!(target: CONNECTIONS, client = client.0, peer = %connection.peer, "closed: {reason}");
         self.core.forget(client, &connection);
         self.connection_count -= 1;
         // Closing the descriptor, which nothing else refers to, ends its registration.
@@ -416,7 +437,7 @@ fn admit(
     if connections.len() <= client.0 as usize {
         connections.resize_with(client.0 as usize + 1, || None);
     }
-    info!(client = client.0, %peer, "connected");
+    debug!(target: CONNECTIONS, client = client.0, %peer, "connected");
     connections[client.0 as usize] = Some(connection);
     Ok(())
 }

@@ -1,17 +1,24 @@
 //! What the server asks of the process that it lives in, and of those that started it: file
 //! descriptors, a user, signals while it starts, and systemd.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nix::unistd::{Uid, User, geteuid, initgroups, setgid, setuid};
+use nix::errno::Errno;
+use nix::unistd::{
+    Gid, User, getegid, geteuid, getgrouplist, getgroups, initgroups, setgid, setuid,
+};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use sd_notify::NotifyState;
 use signal_hook::consts::{SIGINT, SIGTERM};
+use tracing::warn;
 
 use super::socket::Listener;
+use crate::types::{SECOND_NS, Time};
 
 /// Descriptors that connections leave free: for the log, the listeners and the standard streams.
 const DESCRIPTORS_RESERVED: u64 = 64;
@@ -40,22 +47,66 @@ fn room_for_connections(descriptors: Option<u64>) -> usize {
     usize::try_from(room).unwrap_or(usize::MAX)
 }
 
-/// Become `name`, with its group and all the groups it is in. Nothing happens for a process that
-/// is `name` already and is not root.
-///
-/// # Errors
-/// There is no such user, or the process is not allowed to become it.
-pub fn become_user(name: &str) -> io::Result<()> {
-    let user = User::from_name(name)?
-        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "there is no such user"))?;
-    if user.uid == geteuid() && user.uid != Uid::from_raw(0) {
-        return Ok(());
+/// A user that the process may become.
+#[derive(Debug, Clone)]
+pub struct Account(User);
+
+impl Account {
+    /// The user of this name.
+    ///
+    /// # Errors
+    /// There is none, or the system cannot tell.
+    pub fn find(name: &str) -> io::Result<Account> {
+        let none = || io::Error::new(io::ErrorKind::NotFound, "there is no such user");
+        User::from_name(name)?.map(Account).ok_or_else(none)
     }
-    // The groups first: afterwards the process may no longer change them.
-    initgroups(&CString::new(user.name)?, user.gid)?;
-    setgid(user.gid)?;
-    setuid(user.uid)?;
-    Ok(())
+
+    /// Become this user, with its group and all the groups it is in, and no others. A process that
+    /// is this user already and may not change its groups keeps them; a warning names those that
+    /// are not the user's.
+    ///
+    /// # Errors
+    /// The process is not allowed to.
+    pub fn assume(&self) -> io::Result<()> {
+        let Account(user) = self;
+        let name = CString::new(user.name.as_str())?;
+        // The groups first: afterwards the process may no longer change them.
+        let set_groups = initgroups(&name, user.gid).and_then(|()| setgid(user.gid));
+        match set_groups {
+            Err(Errno::EPERM) if user.uid == geteuid() => {
+                let own = getgrouplist(&name, user.gid)?;
+                let mut others = getgroups()?;
+                others.push(getegid());
+                others.retain(|group| !own.contains(group));
+                others.sort_by_key(|group| group.as_raw());
+                others.dedup();
+                warn_of_groups(&user.name, &others);
+            }
+            outcome => outcome?,
+        }
+        setuid(user.uid)?;
+        Ok(())
+    }
+
+    pub(super) fn uid(&self) -> rustix::fs::Uid {
+        rustix::fs::Uid::from_raw(self.0.uid.as_raw())
+    }
+
+    pub(super) fn gid(&self) -> rustix::fs::Gid {
+        rustix::fs::Gid::from_raw(self.0.gid.as_raw())
+    }
+}
+
+fn warn_of_groups(name: &str, others: &[Gid]) {
+    if others.is_empty() {
+        return;
+    }
+    let others: Vec<String> = others.iter().map(Gid::to_string).collect();
+    warn!(
+        "the process stays in groups that {name} is not in ({}), and may not leave them: start it \
+         as root, or without them",
+        others.join(", ")
+    );
 }
 
 /// While this lives, SIGTERM and SIGINT end the process at once, with exit code 0.
@@ -110,20 +161,106 @@ fn inherited_listener(passed: &mut listenfd::ListenFd, index: usize) -> io::Resu
     }
 }
 
-/// Tell systemd, if it asked, that clients are served from now on.
-pub fn notify_ready() {
-    notify(NotifyState::Ready);
+/// Who started this process, if it asked to be told how it is (`sd_notify(3)`): systemd, or
+/// another service manager.
+///
+/// Nothing here waits: a manager that does not read must not hold up clients.
+#[derive(Debug, Default)]
+pub struct ServiceManager {
+    socket: Option<UnixDatagram>,
+    watchdog: Option<Watchdog>,
+    /// The last message could not be sent, and that was said.
+    is_deaf: bool,
 }
 
-/// Tell systemd, if it asked, that the server is stopping.
-pub fn notify_stopping() {
-    notify(NotifyState::Stopping);
+/// The manager ends the process when it has not heard from it for some time.
+#[derive(Debug)]
+struct Watchdog {
+    interval_ns: i64,
+    next: Time,
 }
 
-fn notify(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::warn!("cannot notify the service manager: {error}");
+impl ServiceManager {
+    /// The one that the environment names: `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`.
+    #[must_use]
+    pub fn from_env() -> ServiceManager {
+        let text = |name| std::env::var(name).ok();
+        let mut manager = ServiceManager::default();
+        if let Some(name) = std::env::var_os("NOTIFY_SOCKET") {
+            match connect_to_manager(&name) {
+                Ok(socket) => manager.socket = Some(socket),
+                Err(error) => manager.say_deaf(&error),
+            }
+        }
+        manager.watchdog = watchdog(text("WATCHDOG_USEC"), text("WATCHDOG_PID"));
+        manager
     }
+
+    /// Clients are served from now on.
+    pub fn notify_ready(&mut self) {
+        self.notify("READY=1\n");
+    }
+
+    /// The server is stopping.
+    pub fn notify_stopping(&mut self) {
+        self.notify("STOPPING=1\n");
+    }
+
+    /// When [`ServiceManager::tell_alive`] is due next.
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        self.watchdog.as_ref().map(|watchdog| watchdog.next)
+    }
+
+    /// To be called once a turn of the loop: what hangs the loop must not look alive.
+    pub(super) fn tell_alive(&mut self, now: Time) {
+        let Some(watchdog) = &mut self.watchdog else {
+            return;
+        };
+        if now >= watchdog.next {
+            watchdog.next = Time(now.0.saturating_add(watchdog.interval_ns));
+            self.notify("WATCHDOG=1\n");
+        }
+    }
+
+    fn notify(&mut self, message: &str) {
+        let Some(socket) = &self.socket else {
+            return;
+        };
+        match socket.send(message.as_bytes()) {
+            Ok(_) => self.is_deaf = false,
+            Err(error) => self.say_deaf(&error),
+        }
+    }
+
+    fn say_deaf(&mut self, error: &io::Error) {
+        if !self.is_deaf {
+            warn!("cannot notify the service manager: {error}");
+        }
+        self.is_deaf = true;
+    }
+}
+
+/// A name that begins with `@` is not one of the file system.
+fn connect_to_manager(name: &OsStr) -> io::Result<UnixDatagram> {
+    let address = match name.as_bytes().strip_prefix(b"@") {
+        Some(name) => SocketAddr::from_abstract_name(name)?,
+        None => SocketAddr::from_pathname(name)?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    socket.connect_addr(&address)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket)
+}
+
+/// Twice in the time that the manager grants, as `sd_watchdog_enabled(3)` advises.
+fn watchdog(microseconds: Option<String>, pid: Option<String>) -> Option<Watchdog> {
+    const INTERVAL_MIN_NS: i64 = SECOND_NS / 1000;
+    let is_ours = pid.is_none_or(|pid| pid.parse() == Ok(std::process::id()));
+    let microseconds: u32 = microseconds.filter(|_| is_ours)?.parse().ok()?;
+    (microseconds > 0).then(|| Watchdog {
+        interval_ns: (i64::from(microseconds) * 500).max(INTERVAL_MIN_NS),
+        next: Time(0),
+    })
 }
 
 /// What this process has used of the processor, in user mode and in the kernel, in microseconds.
@@ -162,8 +299,35 @@ mod tests {
     }
 
     #[test]
+    fn f16_the_watchdog_is_told_twice_in_its_time() {
+        let text = |text: &str| Some(text.to_owned());
+        let interval = |usec, pid| watchdog(usec, pid).map(|watchdog| watchdog.interval_ns);
+        assert_eq!(interval(text("3000000"), None), Some(1_500_000_000));
+        let own = std::process::id().to_string();
+        assert_eq!(interval(text("1"), Some(own)), Some(1_000_000));
+        assert_eq!(interval(text("3000000"), text("1")), None);
+        assert_eq!(interval(None, None), None);
+        for wrong in ["", "0", "x", "-1"] {
+            assert_eq!(interval(text(wrong), None), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn f16_a_manager_that_does_not_read_holds_nobody_up() {
+        let (socket, _other) = UnixDatagram::pair().unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let mut manager = ServiceManager {
+            socket: Some(socket),
+            ..ServiceManager::default()
+        };
+        while !manager.is_deaf {
+            manager.notify_ready();
+        }
+    }
+
+    #[test]
     fn an_unknown_user_is_an_error() {
-        let error = become_user("no-such-user-at-all").unwrap_err();
+        let error = Account::find("no-such-user-at-all").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 }

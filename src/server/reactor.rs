@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use mio::{Events, Interest, Poll, Registry, Token, Waker};
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook_mio::v1_0::Signals;
 
 /// Tokens that are neither a connection's (those count up from 0) nor a listener's.
@@ -42,13 +42,13 @@ impl Reactor {
         })
     }
 
-    /// Take the process's SIGTERM and SIGINT (stop) and SIGUSR1 (drain) from now on. They are
-    /// kept until the loop runs. SIGPIPE needs nothing: Rust's runtime ignores it.
+    /// Take the process's SIGTERM and SIGINT (stop), SIGUSR1 (drain) and SIGHUP (nothing) from now
+    /// on. They are kept until the loop runs. SIGPIPE needs nothing: Rust's runtime ignores it.
     ///
     /// # Errors
     /// The signals cannot be caught.
     pub fn catch_signals(&mut self) -> io::Result<()> {
-        let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR1])?;
+        let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP])?;
         self.poll
             .registry()
             .register(&mut signals, SIGNALS, Interest::READABLE)?;
@@ -96,11 +96,12 @@ impl Reactor {
     pub(super) fn wishes(&mut self) -> Wishes {
         let mut wishes = Wishes {
             stop: self.stop.load(Ordering::SeqCst),
-            drain: false,
+            ..Wishes::default()
         };
         for signal in self.signals.iter_mut().flat_map(Signals::pending) {
             match signal {
                 SIGUSR1 => wishes.drain = true,
+                SIGHUP => wishes.reload = true,
                 _ => wishes.stop = true,
             }
         }
@@ -125,6 +126,8 @@ pub(super) struct Wishes {
     pub(super) stop: bool,
     /// Take no more jobs.
     pub(super) drain: bool,
+    /// Read the configuration again, of which there is none; or the terminal is gone.
+    pub(super) reload: bool,
 }
 
 /// Stops a server that runs on another thread.

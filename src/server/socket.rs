@@ -7,14 +7,18 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use mio::event::Source;
 use mio::{Interest, Registry, Token};
 use rustix::buffer::spare_capacity;
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use tracing::warn;
+
+use super::process::Account;
 
 /// Connections that may wait to be accepted; the kernel lowers it to its own bound.
 const BACKLOG: i32 = 4096;
@@ -26,20 +30,84 @@ pub enum Address {
     Tcp {
         /// A name, or an address of either family without brackets.
         host: String,
-        /// 0 lets the kernel choose.
-        port: u16,
+        /// Where of the host.
+        port: Port,
     },
-    /// A Unix socket at this path.
-    Unix(PathBuf),
+    /// A Unix socket.
+    Unix {
+        /// Where its file is made.
+        path: PathBuf,
+        /// The rights of that file; `None`: what the process's umask leaves.
+        mode: Option<u32>,
+    },
+}
+
+/// A TCP port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Port {
+    /// Its number; 0 lets the kernel choose.
+    Number(u16),
+    /// The name of a service, which [`Bound::bind`] looks up in `/etc/services`.
+    Service(String),
+}
+
+impl std::str::FromStr for Port {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Port, String> {
+        let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-+.".contains(&byte);
+        match text.parse() {
+            Ok(number) => Ok(Port::Number(number)),
+            Err(_)
+                if text.bytes().all(is_of_name)
+                    && text.bytes().any(|byte| byte.is_ascii_alphabetic()) =>
+            {
+                Ok(Port::Service(text.to_owned()))
+            }
+            Err(_) => Err(format!("'{}' is not a port", text.escape_debug())),
+        }
+    }
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Port::Number(number) => number.fmt(f),
+            Port::Service(name) => f.write_str(name),
+        }
+    }
+}
+
+impl Port {
+    fn number(&self) -> io::Result<u16> {
+        const SERVICES: &str = "/etc/services";
+        match self {
+            Port::Number(number) => Ok(*number),
+            Port::Service(name) => service(name, &std::fs::read_to_string(SERVICES)?)
+                .ok_or_else(|| io::Error::other(format!("{SERVICES} names no {name}/tcp"))),
+        }
+    }
+}
+
+/// The TCP port of a service in a text like `/etc/services`: `NAME PORT/PROTOCOL ALIAS… # …`.
+fn service(name: &str, services: &str) -> Option<u16> {
+    services.lines().find_map(|line| {
+        let mut words = line.split('#').next()?.split_whitespace();
+        let first = words.next()?;
+        let port = words.next()?.strip_suffix("/tcp")?;
+        let is_it = first == name || words.any(|alias| alias == name);
+        is_it.then(|| port.parse().ok())?
+    })
 }
 
 impl Address {
-    /// Parse `HOST`, `HOST:PORT`, `[IPV6]`, `[IPV6]:PORT`, a bare IPv6 address, or `unix:PATH`.
-    /// `port` holds where the text names none. Names are not looked up here.
+    /// Parse `HOST`, `HOST:PORT`, `[IPV6]`, `[IPV6]:PORT`, a bare IPv6 address, `unix:PATH`, or
+    /// `unix:PATH,mode=OCTAL`. `port` holds where the text names none. Names are not looked up
+    /// here.
     ///
     /// # Errors
     /// What is wrong with the text, for the user to read.
-    pub fn parse(text: &str, port: u16) -> Result<Address, String> {
+    pub fn parse(text: &str, port: &Port) -> Result<Address, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return unix_address(path);
         }
@@ -47,7 +115,7 @@ impl Address {
         if host.is_empty() {
             return Err("no host is named".into());
         }
-        let port = own_port.map_or(Ok(port), parse_port)?;
+        let port = own_port.map_or(Ok(port.clone()), str::parse)?;
         Ok(Address::Tcp {
             host: host.into(),
             port,
@@ -55,12 +123,31 @@ impl Address {
     }
 }
 
-fn unix_address(path: &str) -> Result<Address, String> {
+fn unix_address(text: &str) -> Result<Address, String> {
+    let (path, mode) = match text.rsplit_once(",mode=") {
+        Some((path, mode)) => (path, Some(parse_mode(mode)?)),
+        None => (text, None),
+    };
     if path.is_empty() {
-        Err("no path follows unix:".into())
-    } else {
-        Ok(Address::Unix(path.into()))
+        return Err("no path follows unix:".into());
     }
+    Ok(Address::Unix {
+        path: path.into(),
+        mode,
+    })
+}
+
+/// Read and write for owner, group and others; the other bits mean nothing for a socket.
+fn parse_mode(text: &str) -> Result<u32, String> {
+    u32::from_str_radix(text, 8)
+        .ok()
+        .filter(|mode| *mode <= 0o777 && text.bytes().all(|byte| byte.is_ascii_digit()))
+        .ok_or_else(|| {
+            format!(
+                "'{}' is no mode: three octal digits, such as 0660, are expected",
+                text.escape_debug()
+            )
+        })
 }
 
 /// Split at the colon before the port. More than one colon outside brackets is an IPv6 address
@@ -81,17 +168,15 @@ fn split_port(text: &str) -> Result<(&str, Option<&str>), String> {
     }
 }
 
-fn parse_port(text: &str) -> Result<u16, String> {
-    text.parse()
-        .map_err(|_| format!("'{}' is not a port", text.escape_debug()))
-}
-
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Address::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
             Address::Tcp { host, port } => write!(f, "{host}:{port}"),
-            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Unix { path, mode } => {
+                write!(f, "unix:{}", path.display())?;
+                mode.map_or(Ok(()), |mode| write!(f, ",mode={mode:04o}"))
+            }
         }
     }
 }
@@ -106,14 +191,16 @@ pub struct Bound {
 
 impl Bound {
     /// Bind `address`; of the addresses that a name stands for, the first that can be bound. The
-    /// socket file of a server that is no more is replaced.
+    /// socket file of a server that is no more is replaced; a new one is made `owner`'s, with the
+    /// group that is `owner`'s own.
     ///
     /// # Errors
-    /// The name cannot be resolved, or the address is in use or not ours.
-    pub fn bind(address: &Address) -> io::Result<Bound> {
+    /// The name cannot be resolved, or the address is in use or not ours, or the file cannot be
+    /// given away.
+    pub fn bind(address: &Address, owner: Option<&Account>) -> io::Result<Bound> {
         match address {
-            Address::Tcp { host, port } => bind_first(host, *port),
-            Address::Unix(path) => bind_path(path),
+            Address::Tcp { host, port } => bind_first(host, port.number()?),
+            Address::Unix { path, mode } => bind_path(path, *mode, owner),
         }
     }
 
@@ -160,9 +247,13 @@ fn bind_tcp(address: SocketAddr) -> io::Result<Bound> {
     })
 }
 
-fn bind_path(path: &Path) -> io::Result<Bound> {
+fn bind_path(path: &Path, mode: Option<u32>, owner: Option<&Account>) -> io::Result<Bound> {
     let address = SocketAddrUnix::new(path)?;
     let fd = stream_socket(AddressFamily::UNIX)?;
+    if let Some(mode) = mode {
+        // The file takes these rights over, less the umask: at no instant does it have more.
+        rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
+    }
     match rustix::net::bind(&fd, &address) {
         Err(rustix::io::Errno::ADDRINUSE) if is_stale(path, &address)? => {
             rustix::fs::unlink(path)?;
@@ -171,6 +262,12 @@ fn bind_path(path: &Path) -> io::Result<Bound> {
         bound => bound?,
     }
     let file = SocketFile::new(path)?;
+    if let Some(owner) = owner {
+        file.give_to(owner)?;
+    }
+    if let Some(mode) = mode {
+        file.set_mode(mode)?;
+    }
     Ok(Bound {
         fd,
         name: format!("unix:{}", path.display()),
@@ -203,29 +300,58 @@ fn is_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<bool> {
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
-    device: u64,
-    inode: u64,
+    /// The file itself, whatever has its name by now. While this is open, no other file of the
+    /// file system has its number.
+    node: OwnedFd,
 }
 
 impl SocketFile {
     fn new(path: &Path) -> io::Result<SocketFile> {
-        let metadata = std::fs::symlink_metadata(path)?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let node = rustix::fs::open(path, flags, Mode::empty())?;
         let path = std::path::absolute(path)?;
-        Ok(SocketFile {
-            path,
-            device: metadata.dev(),
-            inode: metadata.ino(),
-        })
+        Ok(SocketFile { path, node })
+    }
+
+    fn give_to(&self, owner: &Account) -> io::Result<()> {
+        let (uid, gid) = (owner.uid(), owner.gid());
+        rustix::fs::chownat(&self.node, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
+        Ok(())
+    }
+
+    fn set_mode(&self, mode: u32) -> io::Result<()> {
+        // Of a file that is open by its path alone, the system changes the rights by name only;
+        // this name is the file's whatever the directory says by now.
+        let name = format!("/proc/self/fd/{}", self.node.as_raw_fd());
+        rustix::fs::chmod(name, Mode::from_raw_mode(mode))?;
+        Ok(())
+    }
+
+    fn is_still_there(&self) -> io::Result<bool> {
+        let own = rustix::fs::fstat(&self.node)?;
+        let found = match rustix::fs::lstat(&self.path) {
+            Err(rustix::io::Errno::NOENT) => return Ok(false),
+            found => found?,
+        };
+        Ok((own.st_dev, own.st_ino) == (found.st_dev, found.st_ino))
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        if self.is_still_there()? {
+            rustix::fs::unlink(&self.path)?;
+        }
+        Ok(())
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let is_ours = std::fs::symlink_metadata(&self.path)
-            .is_ok_and(|found| (found.dev(), found.ino()) == (self.device, self.inode));
-        if is_ours {
-            // A file that stays is replaced at the next start.
-            let _ = rustix::fs::unlink(&self.path);
+        if let Err(error) = self.remove() {
+            warn!(
+                "cannot remove the socket {}: {error}; it does no harm, the next start replaces \
+                 it; for it to be removed, its directory must be the server's user's to write",
+                self.path.display()
+            );
         }
     }
 }
@@ -282,8 +408,9 @@ impl Listener {
     /// A TCP socket that listens already: one that systemd passed on.
     ///
     /// # Errors
-    /// The socket cannot be made non-blocking.
+    /// The socket does not listen, or cannot be made non-blocking.
     pub fn from_tcp(listener: std::net::TcpListener) -> io::Result<Listener> {
+        refuse_unless_it_listens(&listener)?;
         let socket = ListeningSocket::from_tcp(listener)?;
         Ok(Listener {
             name: socket.name().unwrap_or_default(),
@@ -295,8 +422,9 @@ impl Listener {
     /// A Unix socket that listens already: one that systemd passed on. Its file is left alone.
     ///
     /// # Errors
-    /// The socket cannot be made non-blocking.
+    /// The socket does not listen, or cannot be made non-blocking.
     pub fn from_unix(listener: std::os::unix::net::UnixListener) -> io::Result<Listener> {
+        refuse_unless_it_listens(&listener)?;
         let address = listener.local_addr()?;
         let path = address.as_pathname().unwrap_or(Path::new("(unnamed)"));
         let name = format!("unix:{}", path.display());
@@ -333,6 +461,18 @@ impl Listener {
             ListeningSocket::Unix(socket) => registry.register(socket, token, Interest::READABLE),
         }
     }
+}
+
+/// To make it listen is not ours: who passes on a socket that is only bound, or is a connection,
+/// has made a mistake, and clients would be refused without a word.
+fn refuse_unless_it_listens(socket: &impl AsFd) -> io::Result<()> {
+    if sockopt::socket_acceptconn(socket)? {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "it does not listen; call listen(2) before it is passed on (systemd: Accept=no)",
+    ))
 }
 
 /// Who is at the other end, for the log: an address, or a process of this machine.
@@ -426,7 +566,13 @@ mod tests {
         let tcp = |host: &str, port| {
             Ok(Address::Tcp {
                 host: host.into(),
-                port,
+                port: Port::Number(port),
+            })
+        };
+        let unix = |path: &str, mode| {
+            Ok(Address::Unix {
+                path: path.into(),
+                mode,
             })
         };
         let table = [
@@ -437,11 +583,15 @@ mod tests {
             ("::1", tcp("::1", 9)),
             ("[::1]", tcp("::1", 9)),
             ("[::1]:80", tcp("::1", 80)),
-            ("unix:/run/q", Ok(Address::Unix("/run/q".into()))),
-            ("unix:q:1", Ok(Address::Unix("q:1".into()))),
+            ("unix:/run/q", unix("/run/q", None)),
+            ("unix:q:1", unix("q:1", None)),
+            ("unix:q,mode=0660", unix("q", Some(0o660))),
+            ("unix:q,mode=7", unix("q", Some(7))),
+            ("unix:a,b,mode=666", unix("a,b", Some(0o666))),
+            ("unix:a,b", unix("a,b", None)),
         ];
         for (text, expected) in table {
-            assert_eq!(Address::parse(text, 9), expected, "{text}");
+            assert_eq!(Address::parse(text, &Port::Number(9)), expected, "{text}");
         }
     }
 
@@ -452,32 +602,95 @@ mod tests {
             ":80",
             "unix:",
             "host:",
-            "host:x",
+            "host:x_y",
             "host:65536",
+            "unix:q,mode=",
+            "unix:q,mode=8",
+            "unix:q,mode=+7",
+            "unix:q,mode=1777",
+            "unix:,mode=7",
             "[::1",
             "[::1]80",
             "[]:1",
         ] {
-            assert!(Address::parse(text, 9).is_err(), "{text}");
+            assert!(Address::parse(text, &Port::Number(9)).is_err(), "{text}");
         }
     }
 
     #[test]
     fn an_address_reads_back_as_it_is_shown() {
-        for text in ["127.0.0.1:80", "[::1]:80", "unix:/run/q"] {
-            let address = Address::parse(text, 9).unwrap();
+        for text in [
+            "127.0.0.1:80",
+            "[::1]:http-alt",
+            "unix:/run/q",
+            "unix:q,mode=0660",
+        ] {
+            let parse = |text: &str| Address::parse(text, &Port::Number(9));
+            let address = parse(text).unwrap();
             assert_eq!(address.to_string(), text);
-            assert_eq!(Address::parse(&address.to_string(), 1), Ok(address));
+            assert_eq!(parse(&address.to_string()), Ok(address));
         }
     }
 
+    fn unix(path: &Path, mode: Option<u32>) -> Address {
+        Address::Unix {
+            path: path.to_owned(),
+            mode,
+        }
+    }
+
+    #[test]
+    fn f45_services_are_found_by_name_and_by_alias() {
+        let services = "# NAME PORT\nssh 22/tcp\nntp 123/udp\nhttp-alt\t8080/tcp webcache # x y\n";
+        for (name, port) in [
+            ("ssh", Some(22)),
+            ("http-alt", Some(8080)),
+            ("webcache", Some(8080)),
+            ("ntp", None),
+            ("x", None),
+            ("#", None),
+            ("22/tcp", None),
+        ] {
+            assert_eq!(service(name, services), port, "{name}");
+        }
+        let error = Port::Service("no-such-service".into())
+            .number()
+            .unwrap_err();
+        assert!(error.to_string().contains("no-such-service"), "{error}");
+    }
+
+    /// The umask takes nothing away from a mode that was asked for.
+    #[test]
+    fn f17_the_socket_file_has_the_mode_that_was_asked_for() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        for mode in [0o600, 0o660, 0o666, 0o777] {
+            let path = dir.path().join("q");
+            let bound = Bound::bind(&unix(&path, Some(mode)), None).unwrap();
+            let found = std::fs::symlink_metadata(&path).unwrap().permissions();
+            assert_eq!(found.mode() & 0o777, mode);
+            drop(bound);
+            assert!(!path.exists(), "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn f16_a_socket_that_does_not_listen_is_refused() {
+        let bound = Bound::bind(&loopback(), None).unwrap();
+        let error = Listener::from_tcp(bound.fd.into()).unwrap_err();
+        assert!(error.to_string().contains("does not listen"), "{error}");
+        let (end, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let error = Listener::from_unix(OwnedFd::from(end).into()).unwrap_err();
+        assert!(error.to_string().contains("does not listen"), "{error}");
+    }
+
     fn loopback() -> Address {
-        Address::parse("127.0.0.1:0", 0).unwrap()
+        Address::parse("127.0.0.1:0", &Port::Number(0)).unwrap()
     }
 
     #[test]
     fn nobody_connects_before_listen() {
-        let bound = Bound::bind(&loopback()).unwrap();
+        let bound = Bound::bind(&loopback(), None).unwrap();
         let address: SocketAddr = {
             let fd = bound.fd.try_clone().unwrap();
             std::net::TcpListener::from(fd).local_addr().unwrap()
@@ -492,11 +705,11 @@ mod tests {
     #[test]
     fn a_stale_socket_file_is_replaced_and_a_live_one_is_not() {
         let dir = tempfile::tempdir().unwrap();
-        let address = Address::Unix(dir.path().join("q"));
+        let address = unix(&dir.path().join("q"), None);
         // A listener of the standard library leaves its file behind: a stale one.
         drop(std::os::unix::net::UnixListener::bind(dir.path().join("q")).unwrap());
-        let listener = Bound::bind(&address).unwrap().listen().unwrap();
-        let in_use = Bound::bind(&address).unwrap_err();
+        let listener = Bound::bind(&address, None).unwrap().listen().unwrap();
+        let in_use = Bound::bind(&address, None).unwrap_err();
         assert_eq!(in_use.kind(), io::ErrorKind::AddrInUse);
         drop(listener);
         assert!(
@@ -510,7 +723,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("q");
         std::fs::create_dir(&path).unwrap();
-        let error = Bound::bind(&Address::Unix(path.clone())).unwrap_err();
+        let error = Bound::bind(&unix(&path, None), None).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
         assert!(path.is_dir());
     }
@@ -519,9 +732,9 @@ mod tests {
     fn a_socket_file_that_another_server_put_there_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("q");
-        let first = Bound::bind(&Address::Unix(path.clone())).unwrap();
+        let first = Bound::bind(&unix(&path, None), None).unwrap();
         rustix::fs::unlink(&path).unwrap();
-        let second = Bound::bind(&Address::Unix(path.clone())).unwrap();
+        let second = Bound::bind(&unix(&path, None), None).unwrap();
         drop(first);
         assert!(path.exists());
         drop(second);

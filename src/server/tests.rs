@@ -30,8 +30,8 @@ fn by_hand() -> (Server, SocketAddr) {
 
 fn by_hand_with(dir: Option<&Path>) -> (Server, SocketAddr) {
     let reactor = Reactor::new().unwrap();
-    let address = Address::parse("127.0.0.1:0", 0).unwrap();
-    let listener = Bound::bind(&address).unwrap().listen().unwrap();
+    let address = Address::parse("127.0.0.1:0", &Port::Number(0)).unwrap();
+    let listener = Bound::bind(&address, None).unwrap().listen().unwrap();
     let address = listener.name().parse().unwrap();
     let clock = Clock::start();
     let options = Options {
@@ -63,8 +63,8 @@ impl Running {
 
     fn start_at(address: &str, connections_max: usize) -> Running {
         let reactor = Reactor::new().unwrap();
-        let address = Address::parse(address, 0).unwrap();
-        let listener = Bound::bind(&address).unwrap().listen().unwrap();
+        let address = Address::parse(address, &Port::Number(0)).unwrap();
+        let listener = Bound::bind(&address, None).unwrap().listen().unwrap();
         let (address, stopper) = (listener.name().to_owned(), reactor.stopper());
         let thread = std::thread::spawn(move || {
             let clock = Clock::start();

@@ -4,14 +4,15 @@
 use std::fs;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::harness::{Exit, Launch, PATIENCE, Server, program, skip};
+use crate::harness::{Exit, Launch, PATIENCE, Server, program, skip, wait_until};
 use crate::wire::{Wire, put_command};
 
 const CANNOT_START: Option<i32> = Some(1);
@@ -51,7 +52,7 @@ fn sockets_that_a_service_manager_opened_are_used_in_place_of_its_own() {
     let path = dir.path().join("activated");
     let unix = UnixListener::bind(&path).unwrap();
     let (tcp, address) = tcp_listener();
-    let launch = handing_on(launch.arg("-V"), HAND_ON_TWO);
+    let launch = handing_on(launch, HAND_ON_TWO);
     let server = launch.spawn_with(stdio(tcp), stdio(unix));
 
     // The sockets are there before the server is: nobody has to try twice.
@@ -83,6 +84,32 @@ fn a_descriptor_that_is_no_listening_socket_stops_the_start() {
         .spawn_with(stdio(file), Stdio::null())
         .wait();
     assert_one_line(&exit, CANNOT_START, &["sockets that were passed on"]);
+}
+
+/// It would look as if it served, and refuse every client.
+#[test]
+fn f16_a_socket_that_was_passed_on_and_does_not_listen_stops_the_start() {
+    let Some(launch) = Launch::bsd_alone().map(Launch::memory) else {
+        return;
+    };
+    let (end, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+    let bound = rustix::net::socket(
+        rustix::net::AddressFamily::INET,
+        rustix::net::SocketType::STREAM,
+        None,
+    )
+    .unwrap();
+    rustix::net::bind(&bound, &std::net::SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    for socket in [bound, OwnedFd::from(end)] {
+        let exit = handing_on(launch.clone(), HAND_ON_ONE)
+            .spawn_with(stdio(socket), Stdio::null())
+            .wait();
+        assert_one_line(
+            &exit,
+            CANNOT_START,
+            &["sockets that were passed on", "does not listen"],
+        );
+    }
 }
 
 /// Sockets that are meant for another process, such as the parent, are not ours.
@@ -123,13 +150,22 @@ impl Manager {
         launch.wrapped(&["env", &self.variable])
     }
 
+    /// With a watchdog that bites after so long.
+    fn supervise_closely(&self, launch: Launch, microseconds: u32) -> Launch {
+        let watchdog = format!("WATCHDOG_USEC={microseconds}");
+        launch.wrapped(&["env", &self.variable, &watchdog])
+    }
+
     /// The next message.
     fn hear(&self) -> String {
         let mut message = [0; 512];
-        let size = self
-            .socket
-            .recv(&mut message)
-            .expect("the service says something");
+        let size = loop {
+            match self.socket.recv(&mut message) {
+                // A read with a timeout is interrupted when the machine is paused.
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                size => break size.expect("the service says something"),
+            }
+        };
         String::from_utf8_lossy(&message[..size])
             .trim_end()
             .to_owned()
@@ -161,6 +197,41 @@ fn the_service_manager_is_told_when_clients_are_served_and_when_it_stops() {
     assert_eq!(server.stop().code, Some(0));
     assert_eq!(manager.hear(), "STOPPING=1");
     assert!(manager.has_heard_nothing());
+}
+
+/// Also when no client has anything for it to do.
+#[test]
+fn f16_the_watchdog_is_answered_by_the_loop_for_as_long_as_it_runs() {
+    let Some(launch) = Launch::bsd_alone().map(Launch::memory) else {
+        return;
+    };
+    let manager = Manager::new();
+    let server = manager.supervise_closely(launch, 50_000).start();
+    assert_eq!(manager.hear(), "READY=1");
+    for _ in 0..5 {
+        assert_eq!(manager.hear(), "WATCHDOG=1");
+    }
+    assert_eq!(server.stop().code, Some(0));
+    let stopping = std::iter::repeat_with(|| manager.hear()).find(|said| said != "WATCHDOG=1");
+    assert_eq!(stopping.as_deref(), Some("STOPPING=1"));
+}
+
+/// A terminal that closes and a `reload` of a service both send it.
+#[test]
+fn f16_sighup_changes_nothing_and_is_told() {
+    let dir = TempDir::new().unwrap();
+    let Some(launch) = Launch::bsd_alone().map(|launch| launch.dir(dir.path())) else {
+        return;
+    };
+    let server = launch.start();
+    let mut wire = server.connect();
+    let id = wire.put(b"x");
+    server.signal(Signal::HUP);
+    wait_until("the signal is told", || server.stderr().contains("SIGHUP"));
+    assert_eq!(wire.ask(&format!("delete {id}")), "DELETED");
+    let exit = server.stop();
+    assert_eq!(exit.code, Some(0), "{exit:?}");
+    assert!(exit.complaints().is_empty(), "{exit:?}");
 }
 
 #[test]
@@ -223,10 +294,87 @@ fn it_becomes_the_user_that_owns_its_directory() {
     assert_eq!(found, format!("FOUND {id} 8\r\nnobody's"));
 }
 
-/// It exits so, with one line on standard error that contains all of `words`.
+/// Started by somebody who is that user already, and in groups that are not the user's.
+#[test]
+fn f16_it_leaves_the_groups_of_others_also_when_it_is_that_user_already() {
+    let (Some(launch), Some((user, group))) = (Launch::bsd_alone(), nobody()) else {
+        return;
+    };
+    if program("setpriv").is_none() {
+        return skip("setpriv is not installed");
+    }
+    let launch = launch.memory().arg("-u").arg("nobody");
+    let (reuid, regid) = (format!("--reuid={user}"), format!("--regid={group}"));
+    let as_nobody = ["setpriv", &reuid, &regid, "--groups=0,4,24"];
+    let may_leave = ["--inh-caps=+setgid", "--ambient-caps=+setgid"];
+
+    let server = launch
+        .clone()
+        .wrapped(&[&as_nobody[..], &may_leave].concat());
+    let server = server.start();
+    let groups = ids_of(&server, "Groups:");
+    for other in [0, 4, 24] {
+        assert!(!groups.contains(&other), "{groups:?}");
+    }
+    let exit = server.stop();
+    assert!(exit.complaints().is_empty(), "{exit:?}");
+
+    // It may not: then it says so.
+    let server = launch.wrapped(&as_nobody).start();
+    assert!(ids_of(&server, "Groups:").contains(&24));
+    let exit = server.stop();
+    assert_one_line(&exit, Some(0), &["stays in groups", "(0, 4, 24)"]);
+}
+
+#[test]
+fn f17_its_unix_socket_is_the_users_and_goes_at_a_clean_stop() {
+    let dir = open_dir();
+    let (Some(launch), Some((user, group))) = (Launch::bsd_alone(), nobody()) else {
+        return;
+    };
+    chown(dir.path(), Some(user), Some(group)).unwrap();
+    let socket = dir.path().join("socket");
+    let address = format!("unix:{},mode=0660", socket.display());
+    let launch = launch.memory().arg("-u").arg("nobody");
+    let server = launch.clone().arg("-l").arg(&address).start();
+    let found = fs::symlink_metadata(&socket).unwrap();
+    assert_eq!((found.uid(), found.gid()), (user, group));
+    assert_eq!(found.permissions().mode() & 0o777, 0o660);
+    assert!(Wire::connect_unix(&socket).unwrap().put(b"x") > 0);
+    let exit = server.stop();
+    assert_eq!(exit.code, Some(0), "{exit:?}");
+    assert!(exit.complaints().is_empty(), "{exit:?}");
+    assert!(!socket.exists());
+
+    // Somebody else's is not its to remove.
+    let server = launch.arg("-l").arg(&address).start();
+    fs::remove_file(&socket).unwrap();
+    let _other = UnixListener::bind(&socket).unwrap();
+    assert_eq!(server.stop().code, Some(0));
+    assert!(socket.exists());
+}
+
+/// In a directory that is not the user's to write the file has to stay, and that is told.
+#[test]
+fn f17_a_unix_socket_that_cannot_be_removed_is_told_and_replaced_by_the_next_start() {
+    let dir = open_dir();
+    let (Some(launch), Some(_)) = (Launch::bsd_alone(), nobody()) else {
+        return;
+    };
+    let socket = dir.path().join("socket");
+    let launch = launch.memory().arg("-u").arg("nobody");
+    let launch = launch.arg("-l").arg(format!("unix:{}", socket.display()));
+    for _ in 0..2 {
+        let exit = launch.start().stop();
+        assert_one_line(&exit, Some(0), &["cannot remove the socket", "directory"]);
+        assert!(socket.exists());
+    }
+}
+
+/// It exits so, with one complaint on standard error that contains all of `words`.
 fn assert_one_line(exit: &Exit, code: Option<i32>, words: &[&str]) {
     assert_eq!(exit.code, code, "{exit:?}");
-    assert_eq!(exit.stderr.lines().count(), 1, "{exit:?}");
+    assert_eq!(exit.complaints().len(), 1, "{exit:?}");
     for word in words {
         assert!(exit.stderr.contains(word), "{word:?} in {exit:?}");
     }
@@ -292,13 +440,30 @@ fn an_unknown_user_stops_the_start() {
     );
 }
 
+/// Where a disk is not mounted, an empty log on the disk below it would hide that.
 #[test]
-fn missing_parents_of_the_directory_are_made() {
+fn f18_only_the_directory_itself_is_made_and_not_its_parents() {
     let dir = TempDir::new().unwrap();
     let Some(launch) = Launch::bsd_alone() else {
         return;
     };
-    let launch = launch.dir(&dir.path().join("a/b/c"));
+    let data = dir.path().join("a/b");
+    for launch in [
+        launch.clone().dir(&data),
+        launch.clone().dir(&data).arg("--import"),
+    ] {
+        let exit = launch.run_to_exit();
+        let parent = dir.path().join("a");
+        let words = [
+            &*data.to_string_lossy(),
+            &format!("there is no directory {};", parent.display()),
+            "mkdir -p",
+        ];
+        assert_one_line(&exit, CANNOT_START, &words);
+        assert!(!parent.exists());
+    }
+    fs::create_dir(dir.path().join("a")).unwrap();
+    let launch = launch.dir(&data);
     let server = launch.start();
     let id = server.connect().put(b"deep");
     server.kill();

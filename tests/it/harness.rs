@@ -6,10 +6,11 @@
 //! by [`PATIENCE`].
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -31,7 +32,18 @@ pub(crate) fn peers_are_required() -> bool {
 /// Report that a test cannot run here; a failure where peers are required.
 pub(crate) fn skip(why: &str) {
     assert!(!peers_are_required(), "a peer is required but {why}");
-    println!("skipped: {why}");
+    say_skipped(why);
+}
+
+/// Said on the real standard error: what passing tests print is swallowed, and a test that did
+/// nothing is not to look like one that passed. The last of these lines has their number.
+fn say_skipped(why: &str) {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let nth = COUNT.fetch_add(1, Ordering::Relaxed) + 1;
+    let thread = thread::current();
+    let test = thread.name().unwrap_or("a test");
+    // `eprintln!` would be swallowed.
+    let _ = writeln!(io::stderr(), "skipped ({nth} so far): {test}: {why}");
 }
 
 /// A number from the environment, or `default` without it.
@@ -56,6 +68,21 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
 pub(crate) struct Exit {
     pub(crate) code: Option<i32>,
     pub(crate) stderr: String,
+}
+
+impl Exit {
+    /// The lines that are warnings or errors.
+    pub(crate) fn complaints(&self) -> Vec<&str> {
+        complaints(&self.stderr)
+    }
+}
+
+/// Those of a server's lines that are warnings or errors.
+pub(crate) fn complaints(stderr: &str) -> Vec<&str> {
+    stderr
+        .lines()
+        .filter(|line| !line.contains(" INFO "))
+        .collect()
 }
 
 /// A command line of a server, without its address.
@@ -83,7 +110,7 @@ impl Launch {
     pub(crate) fn bsd_alone() -> Option<Launch> {
         let launch = Launch::bsd();
         if launch.is_beanstalkd() {
-            println!("skipped: beanstalkd stands in for the server under test");
+            say_skipped("beanstalkd stands in for the server under test");
             return None;
         }
         Some(launch)
@@ -153,13 +180,24 @@ impl Launch {
 
     /// The same with these descriptors 0 and 1, for a wrapper that passes them on.
     pub(crate) fn spawn_with(&self, stdin: Stdio, stdout: Stdio) -> Server {
-        let port = free_port();
         let stderr = NamedTempFile::new().unwrap();
+        let to_file = Stdio::from(stderr.reopen().unwrap());
+        self.spawn_on(stdin, stdout, to_file, stderr)
+    }
+
+    /// The same with a standard error of the test's own, so that [`Server::stderr`] is empty.
+    pub(crate) fn spawn_saying(&self, stderr: Stdio) -> Server {
+        let unused = NamedTempFile::new().unwrap();
+        self.spawn_on(Stdio::null(), Stdio::null(), stderr, unused)
+    }
+
+    fn spawn_on(&self, stdin: Stdio, stdout: Stdio, to: Stdio, stderr: NamedTempFile) -> Server {
+        let port = free_port();
         let child = self
             .command(port)
             .stdin(stdin)
             .stdout(stdout)
-            .stderr(stderr.reopen().unwrap())
+            .stderr(to)
             .spawn()
             .unwrap_or_else(|error| panic!("{self:?}: {error}"));
         Server {
@@ -278,6 +316,14 @@ impl Server {
             .read_to_end(&mut text)
             .unwrap();
         String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// Wait until it serves, which it must.
+    pub(crate) fn serving(mut self) -> Server {
+        match self.wait_until_it_serves() {
+            Ok(()) => self,
+            Err(exit) => panic!("it did not start: {exit:#?}"),
+        }
     }
 
     fn wait_until_it_serves(&mut self) -> Result<(), Exit> {

@@ -34,6 +34,7 @@ mod harness;
 mod inspection;
 mod ledger;
 mod library;
+mod lines;
 mod migration;
 mod normalise;
 mod pair;

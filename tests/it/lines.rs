@@ -1,0 +1,173 @@
+//! What the server says on standard error, and what becomes of it when nobody can be told: a pipe
+//! that is closed or not read, a device that is full.
+
+use std::fs::File;
+use std::io::{PipeReader, Read};
+use std::process::Stdio;
+
+use rustix::pipe::fcntl_setpipe_size;
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::harness::{Launch, Server, wait_until};
+use crate::wire::put_command;
+
+const CANNOT_START: Option<i32> = Some(1);
+
+/// Lines for every request.
+fn talkative() -> Option<Launch> {
+    Launch::bsd_alone().map(|launch| launch.memory().arg("-VVV"))
+}
+
+/// A pipe that takes one page and nothing more until somebody reads.
+fn narrow_pipe() -> (PipeReader, Stdio) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    fcntl_setpipe_size(&writer, 4096).unwrap();
+    (reader, writer.into())
+}
+
+/// Have something said many times over, and see that the server goes on.
+fn make_it_talk(server: &Server) {
+    let mut wire = server.connect();
+    for _ in 0..20 {
+        wire.send(put_command(0, 0, b"x").repeat(500));
+        for _ in 0..500 {
+            assert!(wire.text().starts_with("INSERTED "));
+        }
+    }
+}
+
+#[test]
+fn f11_standard_error_that_is_closed_or_full_ends_nothing() {
+    let Some(launch) = talkative() else {
+        return;
+    };
+    let (_, closed) = std::io::pipe().unwrap();
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    for stderr in [Stdio::from(closed), Stdio::from(full)] {
+        let server = launch.spawn_saying(stderr).serving();
+        make_it_talk(&server);
+        server.signal(Signal::HUP);
+        assert_eq!(server.stop().code, Some(0));
+    }
+}
+
+/// It holds up neither clients nor the stop; when it is read again, what is missing is told.
+#[test]
+fn f11_a_pipe_that_nobody_reads_holds_up_neither_clients_nor_the_stop() {
+    let Some(launch) = talkative() else {
+        return;
+    };
+    let (reader, writer) = narrow_pipe();
+    let server = launch.spawn_saying(writer).serving();
+    make_it_talk(&server);
+    assert_eq!(server.stop().code, Some(0));
+    drop(reader);
+
+    let (mut reader, writer) = narrow_pipe();
+    let server = launch.spawn_saying(writer).serving();
+    make_it_talk(&server);
+    let mut said = String::new();
+    let mut buffer = [0; 1 << 16];
+    wait_until("it is told how many lines are missing", || {
+        let count = reader.read(&mut buffer).unwrap();
+        said.push_str(&String::from_utf8_lossy(&buffer[..count]));
+        said.contains("lines before this one are missing")
+    });
+    server.kill();
+}
+
+/// Whatever ends it: its last lines are tried, and not for ever.
+#[test]
+fn f11_a_start_that_fails_ends_with_its_code_also_when_nobody_is_told() {
+    let dir = TempDir::new().unwrap();
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let launch = launch
+        .dir(&dir.path().join("missing/data"))
+        .arg("-s")
+        .arg("1");
+    let (_reader, unread) = narrow_pipe();
+    // Full before the server has said anything.
+    let (_other, full) = std::io::pipe().unwrap();
+    fcntl_setpipe_size(&full, 4096).unwrap();
+    std::io::Write::write_all(&mut &full, &[b'x'; 4096]).unwrap();
+    let (_, closed) = std::io::pipe().unwrap();
+    let device = File::options().write(true).open("/dev/full").unwrap();
+    let all = [unread, full.into(), closed.into(), Stdio::from(device)];
+    for stderr in all {
+        assert_eq!(launch.spawn_saying(stderr).wait().code, CANNOT_START);
+    }
+}
+
+#[test]
+fn f19_a_start_says_where_what_how_safe_and_that_it_is_ready() {
+    let dir = TempDir::new().unwrap();
+    let Some(launch) = Launch::bsd_alone().map(|launch| launch.dir(dir.path())) else {
+        return;
+    };
+    let place = format!("data directory {}", dir.path().display());
+    let server = launch.clone().arg("-f").arg("7").start();
+    let address = format!("listening on {}", server.address());
+    let id = server.connect().put(b"x");
+    let exit = server.stop();
+    let lines: Vec<&str> = exit.stderr.lines().collect();
+    let expected = [
+        format!("{place}: new"),
+        "sync policy: at most 7 ms".to_owned(),
+        address,
+        "ready: bsd-server ".to_owned(),
+        "stopping".to_owned(),
+    ];
+    assert_eq!(lines.len(), expected.len(), "{exit:?}");
+    for (line, expected) in lines.iter().zip(expected) {
+        assert!(line.contains(&expected), "{expected:?} in {exit:?}");
+    }
+
+    let server = launch.start();
+    server.connect().put(b"y");
+    server.kill();
+    let server = launch.start();
+    assert!(
+        server
+            .connect()
+            .ask(&format!("peek {id}"))
+            .starts_with("FOUND")
+    );
+    let exit = server.stop();
+    let read = exit.stderr.lines().next().unwrap();
+    assert!(
+        read.contains(&format!("{place}: 2 jobs read in ")),
+        "{exit:?}"
+    );
+    assert!(read.contains("a stop that was not clean"), "{exit:?}");
+    assert!(
+        exit.stderr.contains("sync policy: before a reply"),
+        "{exit:?}"
+    );
+    let exit = launch.start().stop();
+    assert!(exit.stderr.contains("after a clean stop"), "{exit:?}");
+
+    let exit = Launch::bsd().memory().start().stop();
+    assert!(exit.stderr.contains("no log is kept"), "{exit:?}");
+}
+
+#[test]
+fn f19_connections_are_told_from_twice_v_on_and_requests_from_three_times() {
+    let Some(launch) = Launch::bsd_alone().map(Launch::memory) else {
+        return;
+    };
+    for (flags, connections, requests) in [
+        ("-c", false, false),
+        ("-V", false, false),
+        ("-VV", true, false),
+        ("-VVV", true, true),
+    ] {
+        let server = launch.clone().arg(flags).start();
+        server.connect().put(b"x");
+        let exit = server.stop();
+        assert_eq!(exit.stderr.contains("connected"), connections, "{exit:?}");
+        assert_eq!(exit.stderr.contains("put"), requests, "{exit:?}");
+    }
+}
