@@ -12,6 +12,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use crate::wire::{Wire, inserted, job_of, put_command};
 
 /// Each on a connection and a thread of its own, so that many commands share a sync.
 const CLIENTS: usize = 50;
-/// Past this many jobs a connection only takes away.
+/// Past this many jobs a connection only takes away, unless it is told otherwise.
 const JOBS_A_CONNECTION: usize = 60;
 /// So long that no delayed job falls due in the test.
 const DELAY: u32 = 1_000_000;
@@ -53,6 +54,9 @@ struct Client {
     unacknowledged: Vec<Job>,
     ids: Vec<u64>,
     bodies: u64,
+    jobs_max: usize,
+    /// A put may be answered `OUT_OF_MEMORY`: so many were.
+    refused: Option<u64>,
 }
 
 impl Client {
@@ -66,16 +70,18 @@ impl Client {
             unacknowledged,
             ids,
             bodies: 0,
+            jobs_max: JOBS_A_CONNECTION,
+            refused: None,
         }
     }
 
-    /// Work until the server is gone; the last command is then in doubt.
-    fn run_until_the_end(&mut self, server: SocketAddr) {
+    /// Work until it is over, or the server is gone; the last command is then in doubt.
+    fn run_until(&mut self, server: SocketAddr, over: &AtomicBool) {
         let Ok(mut wire) = Wire::connect(server) else {
             return;
         };
         let mut is_there = self.enter(&mut wire);
-        while is_there {
+        while is_there && !over.load(Ordering::Relaxed) {
             is_there = self.step(&mut wire);
         }
     }
@@ -89,7 +95,7 @@ impl Client {
 
     /// One batch of commands; false when the server is gone.
     fn step(&mut self, wire: &mut Wire) -> bool {
-        let is_full = self.jobs.len() >= JOBS_A_CONNECTION;
+        let is_full = self.jobs.len() >= self.jobs_max;
         if !is_full && self.random.one_in(2) {
             self.put_some(wire)
         } else {
@@ -112,6 +118,13 @@ impl Client {
                 return false;
             };
             let reply = String::from_utf8_lossy(&reply).into_owned();
+            if let Some(refused) = &mut self.refused
+                && reply == "OUT_OF_MEMORY\r\n"
+            {
+                *refused += 1;
+                self.unacknowledged.remove(0);
+                continue;
+            }
             let id = inserted(&reply).unwrap_or_else(|| panic!("put was answered {reply:?}"));
             self.ids.push(id);
             let job = self.unacknowledged.remove(0);
@@ -240,7 +253,7 @@ impl Client {
 
 /// The whole history.
 #[derive(Debug)]
-struct Oracle {
+pub(crate) struct Oracle {
     clients: Vec<Client>,
     issued: HashSet<u64>,
     id_max: u64,
@@ -249,8 +262,9 @@ struct Oracle {
 }
 
 impl Oracle {
-    fn new(seed: u64, is_strict: bool) -> Oracle {
-        let clients = (0..CLIENTS)
+    /// Of so many clients that have done nothing yet.
+    pub(crate) fn new(clients: usize, seed: u64, is_strict: bool) -> Oracle {
+        let clients = (0..clients)
             .map(|number| Client::new(number, seed))
             .collect();
         Oracle {
@@ -261,16 +275,46 @@ impl Oracle {
         }
     }
 
+    /// Where the disk may be full of jobs, of which each client has so many at most.
+    pub(crate) fn on_small_disk(mut self, jobs_max: usize) -> Oracle {
+        for client in &mut self.clients {
+            (client.jobs_max, client.refused) = (jobs_max, Some(0));
+        }
+        self
+    }
+
+    /// How many puts were refused.
+    pub(crate) fn refused(&self) -> u64 {
+        self.clients
+            .iter()
+            .filter_map(|client| client.refused)
+            .sum()
+    }
+
+    /// The greatest id that was issued.
+    pub(crate) fn id_max(&self) -> u64 {
+        self.id_max
+    }
+
     /// All clients at work until the server dies under them after `time`.
     fn load(&mut self, server: Server, time: Duration) {
-        let address = server.address();
-        thread::scope(|scope| {
-            for client in &mut self.clients {
-                scope.spawn(move || client.run_until_the_end(address));
-            }
+        self.work_while(server.address(), || {
             // The length of the load is what varies here; nothing is waited for.
             thread::sleep(time);
             server.kill();
+        });
+    }
+
+    /// All clients at work until `until` returns, or the server dies under them.
+    pub(crate) fn work_while(&mut self, server: SocketAddr, until: impl FnOnce()) {
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            for client in &mut self.clients {
+                let over = &over;
+                scope.spawn(move || client.run_until(server, over));
+            }
+            until();
+            over.store(true, Ordering::Relaxed);
         });
         self.note_ids();
     }
@@ -290,7 +334,7 @@ impl Oracle {
     }
 
     /// What the restarted server has, against what it promised.
-    fn check(&mut self, server: &Server, id_before: u64) {
+    pub(crate) fn check(&mut self, server: &Server, id_before: u64) {
         let mut wire = server.connect();
         self.check_known(&mut wire);
         self.find_unacknowledged(&mut wire, id_before);
@@ -400,7 +444,7 @@ fn ask_all(wire: &mut Wire, command: &str, ids: &[u64]) -> Vec<(u64, Vec<u8>)> {
 fn kill_rounds(launch: &Launch, is_strict: bool) {
     let seed = Random::from_env("BSD_KILL_SEED").next();
     let mut random = Random::new(seed);
-    let mut oracle = Oracle::new(seed, is_strict);
+    let mut oracle = Oracle::new(CLIENTS, seed, is_strict);
     let mut server = launch.start();
     for round in 0..volume("BSD_KILL_ROUNDS", 10) {
         let id_before = oracle.id_max;

@@ -57,13 +57,13 @@ fn flip_bit(file: &Path, offset: usize) {
 }
 
 /// A small file system in memory, unmounted when dropped.
-struct SmallDisk {
+pub(crate) struct SmallDisk {
     dir: TempDir,
 }
 
 impl SmallDisk {
     /// `None` (with the reason printed) where mounting is not allowed.
-    fn mount(size: &str) -> Option<SmallDisk> {
+    pub(crate) fn mount(size: &str) -> Option<SmallDisk> {
         let dir = TempDir::new().unwrap();
         let options = format!("size={size}");
         let mut mount = Command::new("mount");
@@ -79,7 +79,7 @@ impl SmallDisk {
         }
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
 }

@@ -6,17 +6,41 @@ use std::path::Path;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// The names of all functions in the sources below a directory.
-fn functions(dir: &Path, found: &mut BTreeSet<String>) {
+/// The names of all tests in the sources below a directory.
+fn tests_below(dir: &Path, found: &mut BTreeSet<String>) {
     for entry in fs::read_dir(dir).expect("a directory of sources") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
-            functions(&path, found);
+            tests_below(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let text = fs::read_to_string(&path).expect("a source is text");
-            found.extend(text.split("fn ").skip(1).filter_map(name));
+            found.extend(tests_in(
+                &fs::read_to_string(&path).expect("a source is text"),
+            ));
         }
     }
+}
+
+/// The names of the functions that have the attribute `test`, however many others they have.
+fn tests_in(text: &str) -> Vec<String> {
+    let mut is_test = false;
+    let mut found = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if line == "#[test]" {
+            is_test = true;
+        } else if let Some((_, rest)) = line.split_once("fn ") {
+            found.extend(name(rest).filter(|_| is_test));
+            is_test = false;
+        } else if !line.starts_with("#[") && !line.starts_with("//") {
+            is_test = false;
+        }
+    }
+    found
+}
+
+#[test]
+fn only_tests_count_as_tests() {
+    let text = "#[test]\n#[ignore = \"x\"]\n// why\npub(super) fn one() {\nfn two() {\n#[test]\n}\nfn three() {";
+    assert_eq!(tests_in(text), ["one"]);
 }
 
 /// The name that a text begins with, if a parameter list follows it.
@@ -25,12 +49,12 @@ fn name(text: &str) -> Option<String> {
     (end > 0 && text[end..].starts_with('(')).then(|| text[..end].to_owned())
 }
 
-fn all_functions() -> BTreeSet<String> {
+fn all_tests() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    for dir in ["src", "tests"] {
-        functions(&Path::new(ROOT).join(dir), &mut found);
+    for dir in ["src", "tests", "tools"] {
+        tests_below(&Path::new(ROOT).join(dir), &mut found);
     }
-    assert!(found.len() > 1000, "only {} functions", found.len());
+    assert!(found.len() > 700, "only {} tests", found.len());
     found
 }
 
@@ -55,36 +79,63 @@ fn assert_numbered(rows: &[(u32, Vec<String>)], least: u32) {
     assert!(numbers.iter().copied().eq(1..=numbers.len() as u32));
 }
 
+/// What stands between backquotes in the last cell.
+fn named(cells: &[String]) -> Vec<&str> {
+    cells[cells.len() - 1]
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .collect()
+}
+
+fn assert_exist(tests: &BTreeSet<String>, row: &str, named: &[&str]) {
+    for test in named {
+        let function = test.rsplit("::").next().unwrap_or(test);
+        assert!(tests.contains(function), "{row}: there is no test {test}");
+    }
+}
+
 #[test]
 fn every_test_that_the_table_of_faults_names_exists() {
-    let functions = all_functions();
+    let tests = all_tests();
     let rows = rows("docs/testing.md", 'B');
     assert_numbered(&rows, 36);
     for (number, cells) in rows {
-        let named: Vec<&str> = cells[cells.len() - 1]
-            .split('`')
-            .skip(1)
-            .step_by(2)
-            .collect();
+        let named = named(&cells);
         assert!(!named.is_empty(), "B{number} names no test");
-        for test in named {
-            let function = test.rsplit("::").next().unwrap_or(test);
-            assert!(
-                functions.contains(function),
-                "B{number}: there is no {test}"
-            );
+        assert_exist(&tests, &format!("B{number}"), &named);
+    }
+}
+
+/// A row without a test must say which document gives the answer in its place.
+#[test]
+fn every_finding_has_a_row_and_every_test_that_it_names_exists() {
+    let tests = all_tests();
+    for (letter, count) in [('F', 45), ('T', 12)] {
+        let rows = rows("docs/testing.md", letter);
+        if rows.is_empty() {
+            // The table has not been written yet.
+            continue;
+        }
+        assert_numbered(&rows, count);
+        for (number, cells) in rows {
+            let row = format!("{letter}{number}");
+            let named = named(&cells);
+            let has_answer = !named.is_empty() || cells[cells.len() - 1].contains(".md");
+            assert!(has_answer, "{row} names neither a test nor a document");
+            assert_exist(&tests, &row, &named);
         }
     }
 }
 
 #[test]
 fn every_fault_of_beanstalkd_has_a_test_with_its_number_in_its_name() {
-    let functions = all_functions();
+    let tests = all_tests();
     let rows = rows("docs/promises.md", 'D');
     assert_numbered(&rows, 32);
     for (number, _) in rows {
         let id = format!("d{number}");
         let has_it = |name: &String| name.split('_').any(|word| word == id);
-        assert!(functions.iter().any(has_it), "no test has {id} in its name");
+        assert!(tests.iter().any(has_it), "no test has {id} in its name");
     }
 }
