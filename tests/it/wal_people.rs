@@ -569,7 +569,7 @@ fn the_examples_of_the_help_work() {
 
 #[cfg(feature = "man")]
 #[test]
-fn manual_pages_and_completions_are_there_for_every_command() {
+fn f42_manual_pages_and_completions_are_there_for_every_command() {
     use std::collections::BTreeSet;
 
     let dir = TempDir::new().unwrap();
@@ -590,17 +590,26 @@ fn manual_pages_and_completions_are_there_for_every_command() {
         .iter()
         .map(|name| format!("bsd-wal-{name}.1"))
         .collect();
-    pages.extend(["bsd-wal.1".to_owned(), "bsd-server.1".to_owned()]);
+    pages.insert("bsd-wal.1".to_owned());
     let found = std::fs::read_dir(dir.path().join("man1")).unwrap();
     let found: BTreeSet<String> = found
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     assert_eq!(found, pages);
-    let page = std::fs::read_to_string(dir.path().join("man1/bsd-wal-verify.1")).unwrap();
-    assert!(
-        page.contains("Exit codes") && page.contains("bsd\\-wal verify"),
-        "{page}"
-    );
+    for (page, usage) in [
+        ("man1/bsd-wal-verify.1", "bsd\\-wal verify"),
+        ("man8/bsd-server.8", ".TH bsd-server 8"),
+    ] {
+        use std::os::unix::fs::PermissionsExt;
+        let path = dir.path().join(page);
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o644, "{page}");
+        let page = std::fs::read_to_string(path).unwrap();
+        assert!(page.contains(usage), "{page}");
+        assert!(page.contains(".SH OPTIONS"), "{page}");
+        assert!(page.contains(".SH \"EXIT STATUS\""), "{page}");
+        assert!(!page.contains("EXTRA"), "{page}");
+    }
     for script in [
         "bash/bsd-wal",
         "zsh/_bsd-wal",

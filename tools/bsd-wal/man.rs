@@ -6,21 +6,33 @@ use std::path::{Path, PathBuf};
 
 use bsd::storage::RealFs;
 use bsd::storage::fs::{Fs, OpenMode, write_all_at};
+use clap::builder::Resettable;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
+use rustix::fs::Mode;
 
 use crate::{Cli, EXIT_OK, Failure};
 
 #[derive(Args)]
 pub(crate) struct ManArgs {
-    /// Where to write them: man1/, bash/, zsh/ and fish/ are made there
+    /// Where to write them: man1/, man8/, bash/, zsh/ and fish/ are made there
     out_dir: PathBuf,
 }
 
+/// The sections of the manual for what administrators run, and for what everybody does.
+const DAEMONS: &str = "8";
+const COMMANDS: &str = "1";
+
 /// Write all pages and completions, over those that are there, and print their names.
 pub(crate) fn run(args: &ManArgs, out: &mut dyn Write) -> Result<u8, Failure> {
-    for command in [bsd::config::command(), Cli::command()] {
-        for (name, bytes) in pages(&command)?.into_iter().chain(completions(&command)) {
+    for (command, section) in [
+        (bsd::config::command(), DAEMONS),
+        (Cli::command(), COMMANDS),
+    ] {
+        for (name, bytes) in pages(&command, section)?
+            .into_iter()
+            .chain(completions(&command))
+        {
             let path = args.out_dir.join(name);
             write_file(&path, &bytes).map_err(|error| {
                 Failure::Refused(format!("cannot write {}: {error}", path.display()))
@@ -32,7 +44,7 @@ pub(crate) fn run(args: &ManArgs, out: &mut dyn Write) -> Result<u8, Failure> {
 }
 
 /// A page for the program, and one for each of its commands that is not hidden.
-fn pages(program: &clap::Command) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
+fn pages(program: &clap::Command, section: &str) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
     let mut program = program.clone().disable_help_subcommand(true);
     program.build();
     let name = program.get_name().to_owned();
@@ -48,13 +60,41 @@ fn pages(program: &clap::Command) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
     [program]
         .into_iter()
         .chain(commands)
-        .map(|command| {
-            let man = clap_mangen::Man::new(command);
-            let mut page = Vec::new();
-            man.render(&mut page)?;
-            Ok((Path::new("man1").join(man.get_filename()), page))
-        })
+        .map(|command| page(command, section))
         .collect()
+}
+
+fn page(command: clap::Command, section: &str) -> io::Result<(PathBuf, Vec<u8>)> {
+    let notes = command.get_after_help().map(ToString::to_string);
+    // They would get the heading EXTRA.
+    let man = clap_mangen::Man::new(command.after_help(Resettable::Reset)).section(section);
+    let mut page = Vec::new();
+    man.render(&mut page)?;
+    write_notes(&notes.unwrap_or_default(), &mut page)?;
+    let name = Path::new(&format!("man{section}")).join(man.get_filename());
+    Ok((name, page))
+}
+
+/// What stands below the options in the help: a section for each paragraph that has a title.
+fn write_notes(notes: &str, page: &mut Vec<u8>) -> io::Result<()> {
+    for paragraph in notes.split("\n\n") {
+        let titled = paragraph
+            .split_once(":\n")
+            .filter(|(title, _)| !title.contains('\n'));
+        let (heading, text) = match titled {
+            Some(("Exit codes", text)) => ("EXIT STATUS".to_owned(), text),
+            Some((title, text)) => (title.to_uppercase(), text),
+            None => ("NOTES".to_owned(), paragraph),
+        };
+        writeln!(page, ".SH \"{heading}\"\n.nf")?;
+        for line in text.lines() {
+            // A line that begins with a dot or an apostrophe would be a request.
+            let line = line.replace('\\', "\\e").replace('-', "\\-");
+            writeln!(page, "\\&{line}")?;
+        }
+        writeln!(page, ".fi")?;
+    }
+    Ok(())
 }
 
 fn completions(program: &clap::Command) -> Vec<(PathBuf, Vec<u8>)> {
@@ -78,5 +118,8 @@ fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    write_all_at(&*RealFs.open(path, OpenMode::CreateNew)?, bytes, 0)
+    write_all_at(&*RealFs.open(path, OpenMode::CreateNew)?, bytes, 0)?;
+    // Unlike the files of a log, these are for everybody to read.
+    rustix::fs::chmod(path, Mode::from_raw_mode(0o644))?;
+    Ok(())
 }
