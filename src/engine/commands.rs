@@ -295,6 +295,12 @@ impl Turn<'_> {
         engine.count(op);
         engine.queue.set_worker(self.client);
         let (client, now) = (self.client, self.now);
+        let until = timeout.map(|seconds| now.mono.plus_seconds(seconds));
+        if engine.queue.takes_long(client) {
+            engine.queue.wait(client, until);
+            engine.is_busy = true;
+            return Ok(Flow::Blocked);
+        }
         if engine.queue.deadline_soon(client, now.mono) && !engine.queue.has_ready(client) {
             return self.reply(Reply::DeadlineSoon);
         }
@@ -308,7 +314,6 @@ impl Turn<'_> {
         if timeout == Some(0) {
             return self.reply(Reply::TimedOut);
         }
-        let until = timeout.map(|seconds| now.mono.plus_seconds(seconds));
         self.engine.queue.wait(client, until);
         Ok(Flow::Blocked)
     }

@@ -393,9 +393,13 @@ impl JobQueue {
             .engine
             .run(self.client, Request::Command(command), now, &mut answers);
         self.settle(&mut answers)?;
-        match (flow, answers.0) {
-            (Flow::Next, Some(answer)) => Ok(answer),
-            (flow, answer) => unreachable!("{command:?} ended in {flow:?} with {answer:?}"),
+        // A reserve may have many tubes to look through.
+        while flow == Flow::Blocked && answers.0.is_none() {
+            self.settle(&mut answers)?;
+        }
+        match answers.0 {
+            Some(answer) => Ok(answer),
+            None => unreachable!("{command:?} ended in {flow:?} without an answer"),
         }
     }
 

@@ -296,6 +296,7 @@ impl Engine {
         }
         self.releases_left -= self.queue.disconnect(client, now.mono, self.releases_left);
         self.is_busy = true;
+        self.queue.take_visits();
     }
 
     /// Run one request of a client that is not blocked.
@@ -319,16 +320,19 @@ impl Engine {
         }
     }
 
-    /// How many tubes and clients the calls since the last one of this have looked at, beyond the
-    /// few that every command needs: a measure of what they have cost that is not the same for all
-    /// commands. One takes about 100 ns. What is charged here counts towards a turn.
+    /// How many tubes and clients the requests that were run since the last call have looked at, beyond
+    /// the few that each needs: a measure of what they cost that is not the same for all. One takes
+    /// about 100 ns. Count them towards the turn.
     pub fn take_visits(&mut self) -> usize {
         self.queue.take_visits()
     }
 
-    /// The client has shut down its sending side: a waiting reserve is answered `TIMED_OUT`.
-    pub fn half_closed(&mut self, client: ClientId, _now: Now, sink: &mut dyn ReplySink) {
-        if self.queue.stop_waiting(client) {
+    /// The client has shut down its sending side: a waiting reserve is answered `TIMED_OUT`, once it
+    /// has looked through what there is.
+    pub fn half_closed(&mut self, client: ClientId, now: Now, sink: &mut dyn ReplySink) {
+        if self.queue.is_waiting(client) && self.queue.hurry(client, now.mono) {
+            self.is_busy = true;
+        } else if self.queue.stop_waiting(client) {
             sink.reply(client, self.after(), Reply::TimedOut);
         }
     }

@@ -50,6 +50,7 @@ impl Engine {
         self.log_counters_when_due(now)?;
         let more_upkeep = self.keep_log(now)?;
         self.releases_left = TIMERS_A_TICK;
+        self.queue.take_visits();
         self.is_busy = !kicked || more_timers || !served || more_upkeep;
         Ok(())
     }

@@ -6,25 +6,36 @@
 //! served first, in whichever tube a job turns up. While a client waits its watch list stays as it
 //! is, and no job that it could have had is left to others that came later.
 //!
-//! A client that disconnects with many reservations stays as a ghost, unknown to everybody, until
-//! the timers have made its jobs ready again, a few at a time.
+//! That is for clients that watch a few tubes. One that watches more than [`WIDE_LEN`] is *wide*: it
+//! stands in no tube's queue, and what looks for its job is in `wide`.
+//!
+//! A client that disconnects with many reservations, or many tubes on its watch list, stays as a
+//! ghost, unknown to everybody, until the timers have made its jobs ready again and taken the tubes
+//! off the list, a few at a time.
 
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use super::Queue;
-use super::job::{DueKey, Job, ReadyKey};
+use super::job::{DueKey, Job};
 use super::order::{BATCH_LEN, Order};
 use super::slab::Handle;
 use super::tube::Tube;
+use super::wide::{Searched, Wide};
 use crate::types::{ClientId, JobId, JobState, SECOND_NS, Time};
 
 /// Before a reservation runs out its client is not made to wait (`protocol.txt`, `DEADLINE_SOON`).
 const SAFETY_MARGIN_NS: i64 = SECOND_NS;
 
+/// A watch list of at most so many tubes is left at once.
+const SHORT_LEN: usize = 8;
+
 /// A client.
 pub(super) struct Client {
     pub(super) used: Handle<Tube>,
     pub(super) watched: Vec<Handle<Tube>>,
+    /// More, if it watches many.
+    pub(super) wide: Option<Box<Wide>>,
     pub(super) reserved: Order<DueKey>,
     pub(super) wait: Option<Wait>,
     is_producer: bool,
@@ -37,8 +48,10 @@ pub(super) struct Client {
 
 /// A reserve command that has not been answered.
 pub(super) struct Wait {
-    ticket: u64,
+    pub(super) ticket: u64,
     until: Option<Time>,
+    /// How far what was there when it began has been looked through.
+    pub(super) searched: Searched,
 }
 
 /// Why a wait ended without a job.
@@ -51,6 +64,14 @@ pub enum WaitEnd {
 }
 
 impl Client {
+    /// Where on the watch list a tube is.
+    pub(super) fn watched_at(&self, tube: Handle<Tube>) -> Option<usize> {
+        match &self.wide {
+            Some(wide) => wide.places.get(&tube).map(|at| *at as usize),
+            None => self.watched.iter().position(|other| *other == tube),
+        }
+    }
+
     /// When the last second of its first reservation begins.
     fn margin_begins(&self) -> Option<Time> {
         let (deadline, _) = self.reserved.first()?;
@@ -60,6 +81,7 @@ impl Client {
     /// When something next happens by itself. A reservation runs out *after* its deadline.
     fn due(&self) -> Option<Time> {
         match &self.wait {
+            Some(wait) if wait.searched != Searched::All => None,
             Some(wait) => self.margin_begins().into_iter().chain(wait.until).min(),
             None => self
                 .reserved
@@ -84,6 +106,7 @@ impl Queue {
         let client = self.clients.insert(Client {
             used: tube,
             watched: vec![tube],
+            wide: None,
             reserved: Order::new(),
             wait: None,
             is_producer: false,
@@ -93,47 +116,75 @@ impl Queue {
         });
         self.tubes[tube].using += 1;
         self.tubes[tube].watching += 1;
+        self.watches += 1;
         self.connections += 1;
         self.total_connections += 1;
         ClientId(client.index())
     }
 
-    /// The client is gone. Its reservations end in order of their deadlines: at most `budget` of
-    /// them now, the rest in [`Queue::tick`]; until then they count as reserved, by nobody. Returns
-    /// how many ended.
+    /// The client is gone. Its reservations end in order of their deadlines, and its watch list: of
+    /// both together at most `budget` entries now, or all if there are but a few tubes, the rest in
+    /// [`Queue::tick`]; until then they count as reserved, by nobody, and as watched. Returns how much
+    /// of the budget was used.
     ///
     /// # Panics
     /// If there is no such client, as all methods that take one.
     pub fn disconnect(&mut self, id: ClientId, now: Time, budget: usize) -> usize {
         self.stop_waiting(id);
         let handle = self.client_handle(id);
-        self.leave_tubes(handle, now);
         let client = &mut self.clients[handle];
         client.is_ghost = true;
+        let used = client.used;
         self.connections -= 1;
         self.producers -= u64::from(client.is_producer);
         self.workers -= u64::from(client.is_worker);
         self.reschedule(handle);
-        let ended = (0..budget).take_while(|_| self.release_first(handle, now));
-        let ended = ended.count();
-        match self.clients[handle].reserved.is_empty() {
-            true => drop(self.clients.remove(handle)),
-            false => self.ghosts.push_back(handle),
-        }
-        ended
-    }
-
-    /// In the order in which beanstalkd does it, because that shows in `list-tubes`.
-    fn leave_tubes(&mut self, handle: Handle<Client>, now: Time) {
-        self.visits += self.clients[handle].watched.len();
-        while !self.clients[handle].watched.is_empty() {
-            let tube = self.clients[handle].watched.swap_remove(0);
-            self.tubes[tube].watching -= 1;
-            self.settle(tube, now);
-        }
-        let used = self.clients[handle].used;
+        let is_short = self.clients[handle].watched.len() <= SHORT_LEN;
+        let tubes = if is_short { SHORT_LEN } else { budget };
+        let left = (0..tubes).take_while(|_| self.leave_first(handle, now));
+        let left = left.count() * usize::from(!is_short);
         self.tubes[used].using -= 1;
         self.settle(used, now);
+        let ended = (left..budget).take_while(|_| self.release_first(handle, now));
+        let ended = ended.count();
+        if self.is_laid_to_rest(handle) {
+            self.clients.remove(handle);
+        } else {
+            self.ghosts.push_back(handle);
+        }
+        left + ended
+    }
+
+    /// A ghost without reservations and watches is nobody.
+    fn is_laid_to_rest(&self, handle: Handle<Client>) -> bool {
+        let client = &self.clients[handle];
+        client.reserved.is_empty() && client.watched.is_empty()
+    }
+
+    /// Takes the first tube off the watch list of a client that is gone; `false` if there is none. It
+    /// is in the order in which beanstalkd does it, because that shows in `list-tubes`.
+    fn leave_first(&mut self, handle: Handle<Client>, now: Time) -> bool {
+        let client = &mut self.clients[handle];
+        if client.watched.is_empty() {
+            return false;
+        }
+        let tube = client.watched.swap_remove(0);
+        let is_wide = client.wide.is_some();
+        if let Some(wide) = &mut client.wide {
+            wide.places.pop_first();
+        }
+        self.unwatch(tube, is_wide, now);
+        true
+    }
+
+    /// One client less watches the tube.
+    fn unwatch(&mut self, tube: Handle<Tube>, is_wide: bool, now: Time) {
+        self.watches -= 1;
+        self.tubes[tube].watching -= 1;
+        if is_wide {
+            self.unwatch_widely(tube);
+        }
+        self.settle(tube, now);
     }
 
     /// From now on the client counts among the producers.
@@ -173,10 +224,26 @@ impl Queue {
     pub fn watch(&mut self, id: ClientId, name: &str) -> usize {
         let client = self.idle_client(id);
         let tube = self.tubes.find_or_create(name);
-        let watched = &mut self.clients[client].watched;
-        if !watched.contains(&tube) {
-            watched.push(tube);
+        let at = self.clients[client].watched.len();
+        let is_new = match &mut self.clients[client].wide {
+            Some(wide) => match wide.places.entry(tube) {
+                Entry::Vacant(entry) => {
+                    entry.insert(at as u32);
+                    true
+                }
+                Entry::Occupied(_) => false,
+            },
+            None => !self.clients[client].watched.contains(&tube),
+        };
+        if is_new {
+            self.clients[client].watched.push(tube);
+            self.watches += 1;
             self.tubes[tube].watching += 1;
+            match self.clients[client].wide {
+                Some(_) => self.watch_widely(tube),
+                None if at >= self.wide_len => self.widen(client),
+                None => {}
+            }
         }
         self.clients[client].watched.len()
     }
@@ -187,18 +254,29 @@ impl Queue {
     /// # Panics
     /// If the client is waiting: it runs no commands then.
     pub fn ignore(&mut self, id: ClientId, name: &str, now: Time) -> Option<usize> {
-        let client = self.idle_client(id);
+        let handle = self.idle_client(id);
         let tube = self.tubes.find(name);
-        let watched = &mut self.clients[client].watched;
-        if let Some(index) = watched.iter().position(|other| Some(*other) == tube) {
-            if watched.len() == 1 {
+        if let Some(tube) = tube
+            && let Some(index) = self.clients[handle].watched_at(tube)
+        {
+            let client = &mut self.clients[handle];
+            if client.watched.len() == 1 {
                 return None;
             }
-            let tube = watched.swap_remove(index);
-            self.tubes[tube].watching -= 1;
-            self.settle(tube, now);
+            client.watched.swap_remove(index);
+            let is_wide = client.wide.is_some();
+            if let Some(wide) = &mut client.wide {
+                wide.places.remove(&tube);
+                if let Some(moved) = client.watched.get(index) {
+                    wide.places.insert(*moved, index as u32);
+                }
+            }
+            self.unwatch(tube, is_wide, now);
+            if is_wide && self.clients[handle].watched.len() <= self.wide_len / 2 {
+                self.narrow(handle);
+            }
         }
-        Some(self.clients[client].watched.len())
+        Some(self.clients[handle].watched.len())
     }
 
     /// The names on the client's watch list, in the order of `list-tubes-watched`.
@@ -212,31 +290,6 @@ impl Queue {
 
 /// Reservations.
 impl Queue {
-    /// The job that a reserve of this client gets: the smallest (priority, id) of the tubes that it
-    /// watches and that are not paused.
-    #[must_use]
-    pub fn best_ready(&self, id: ClientId, now: Time) -> Option<JobId> {
-        let tubes = self
-            .client(id)
-            .watched
-            .iter()
-            .map(|tube| &self.tubes[*tube]);
-        let first = tubes
-            .filter(|tube| !tube.is_paused(now))
-            .filter_map(|tube| tube.ready.first());
-        first.min().map(ReadyKey::id)
-    }
-
-    /// Whether a tube that the client watches has a ready job, be it paused: then a reserve in the
-    /// last second of another reservation waits instead of being told `DEADLINE_SOON`.
-    #[must_use]
-    pub fn has_ready(&self, id: ClientId) -> bool {
-        self.client(id)
-            .watched
-            .iter()
-            .any(|tube| !self.tubes[*tube].ready.is_empty())
-    }
-
     /// Whether a job that the client has reserved is in its last second, or past it.
     #[must_use]
     pub fn deadline_soon(&self, id: ClientId, now: Time) -> bool {
@@ -331,10 +384,31 @@ impl Queue {
         let handle = self.idle_client(id);
         let ticket = self.next_ticket;
         self.next_ticket += 1;
-        self.clients[handle].wait = Some(Wait { ticket, until });
         self.waiting += 1;
-        self.for_each_watched(handle, |tube| tube.waiters.insert((ticket, id)));
+        let searched = self.searched_already(handle);
+        self.clients[handle].wait = Some(Wait {
+            ticket,
+            until,
+            searched,
+        });
+        if self.clients[handle].wide.is_some() {
+            self.wait_widely(ticket, id, searched);
+        } else {
+            self.for_each_watched(handle, |tube| tube.waiters.insert((ticket, id)));
+        }
         self.reschedule(handle);
+    }
+
+    /// The client waits no longer than until `now`; `false`, and its wait is over, if it has looked
+    /// through what there is.
+    pub fn hurry(&mut self, id: ClientId, now: Time) -> bool {
+        let handle = self.client_handle(id);
+        let Some(wait) = &mut self.clients[handle].wait else {
+            return false;
+        };
+        let is_searching = wait.searched != Searched::All;
+        wait.until = Some(now);
+        is_searching
     }
 
     /// Whether the client waits for a job.
@@ -350,7 +424,11 @@ impl Queue {
             return false;
         };
         self.waiting -= 1;
-        self.for_each_watched(handle, |tube| tube.waiters.remove(&(wait.ticket, id)));
+        if self.clients[handle].wide.is_some() {
+            self.wide_waiters.remove(&wait.ticket);
+        } else {
+            self.for_each_watched(handle, |tube| tube.waiters.remove(&(wait.ticket, id)));
+        }
         self.reschedule(handle);
         true
     }
@@ -358,12 +436,18 @@ impl Queue {
     /// The client that is to get a job now, and the job: of all tubes that are not paused and have
     /// both a ready job and a waiting client, the best job, and whoever has waited longest for its
     /// tube. Nothing changes; [`Queue::reserve`] makes it so.
-    #[must_use]
-    pub fn next_match(&self) -> Option<(ClientId, JobId)> {
-        let (_, tube) = self.matches.first()?;
-        let tube = &self.tubes[tube];
-        let (_, client) = tube.waiters.first()?;
-        Some((*client, tube.ready.first()?.id()))
+    pub fn next_match(&mut self) -> Option<(ClientId, JobId)> {
+        while let Some((key, handle)) = self.matches.first() {
+            let tube = &self.tubes[handle];
+            let widely = self.wide_waiter(tube);
+            let first = tube.waiters.first().copied();
+            if let Some((_, client)) = first.into_iter().chain(widely).min() {
+                return Some((client, key.id()));
+            }
+            // Whoever was to get it waits no more.
+            self.reindex(handle);
+        }
+        None
     }
 
     fn for_each_watched(
@@ -371,7 +455,7 @@ impl Queue {
         client: Handle<Client>,
         mut change: impl FnMut(&mut Tube) -> bool,
     ) {
-        self.visits += self.clients[client].watched.len();
+        self.visit(self.clients[client].watched.len());
         for index in 0..self.clients[client].watched.len() {
             let tube = self.clients[client].watched[index];
             assert!(
@@ -405,7 +489,7 @@ impl Queue {
         handle
     }
 
-    fn client(&self, id: ClientId) -> &Client {
+    pub(super) fn client(&self, id: ClientId) -> &Client {
         &self.clients[self.client_handle(id)]
     }
 
@@ -446,13 +530,16 @@ impl Queue {
         self.client_timers.replace(&mut client.timer, due);
     }
 
-    /// Makes the first job of the first ghost ready, or lays the ghost to rest; `false` without one.
+    /// Makes the first job of the first ghost ready, or takes a tube off its watch list, or lays the
+    /// ghost to rest; `false` without one.
     pub(super) fn release_from_ghost(&mut self, now: Time) -> bool {
         let Some(ghost) = self.ghosts.front().copied() else {
             return false;
         };
-        self.release_first(ghost, now);
-        if self.clients[ghost].reserved.is_empty() {
+        if !self.release_first(ghost, now) {
+            self.leave_first(ghost, now);
+        }
+        if self.is_laid_to_rest(ghost) {
             self.ghosts.pop_front();
             self.clients.remove(ghost);
         }
@@ -480,7 +567,7 @@ impl Queue {
             self.end_first_reservation(handle, now);
             return true;
         }
-        if !self.matches.is_empty() {
+        if self.next_match().is_some() {
             return false;
         }
         let id = ClientId(handle.index());

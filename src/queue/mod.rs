@@ -22,7 +22,7 @@
 //! # Where things are
 //!
 //! `apply` changes · `job` what is known of a job · `tube` tubes, pauses, `list-tubes` · `client` sessions,
-//! reservations, waiting · `timer` everything that happens by itself · `order`, `tree`, `slab`, `ids` what they
+//! reservations, waiting · `wide` those that watch many tubes · `timer` everything that happens by itself · `order`, `tree`, `slab`, `ids` what they
 //! are kept in · `stats` counts.
 
 mod apply;
@@ -41,8 +41,10 @@ mod tests;
 mod timer;
 mod tree;
 mod tube;
+mod wide;
 
-use std::collections::VecDeque;
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use self::apply::{Applied, ApplyError, RecordDims};
 pub use self::client::WaitEnd;
@@ -71,6 +73,19 @@ pub struct Queue {
     client_timers: Order<(Time, Handle<Client>)>,
     /// Tubes that have both a ready job and a waiting client and are not paused, by the job.
     matches: Order<(ReadyKey, Handle<Tube>)>,
+    /// Tubes that wide clients watch and that have a ready job, be they paused, by the job.
+    stocked: BTreeSet<(ReadyKey, Handle<Tube>)>,
+    /// Wide clients that wait, by their tickets.
+    wide_waiters: BTreeMap<u64, ClientId>,
+    /// The tickets of those of them for whom what is there is still being looked through; of clients
+    /// that wait no more too.
+    searches: VecDeque<u64>,
+    /// A client that watches more tubes is wide.
+    wide_len: usize,
+    /// A wide client's search of at most so many tubes is done at once.
+    search_len: usize,
+    /// Entries of all watch lists.
+    watches: usize,
     lapsed: VecDeque<LapsedPause>,
     next_id: u64,
     next_ticket: u64,
@@ -83,8 +98,12 @@ pub struct Queue {
     total_connections: u64,
     total_jobs: u64,
     timeouts: u64,
-    visits: usize,
+    visits: Cell<usize>,
 }
+
+/// What an entry of a watch list may take, bytes: it is there twice, and a client that waits stands
+/// in a queue for it.
+const WATCH_SIZE: usize = 40;
 
 /// A job as it is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,9 +154,15 @@ impl Queue {
             tube_timers: Order::new(),
             client_timers: Order::new(),
             matches: Order::new(),
+            stocked: BTreeSet::new(),
+            wide_waiters: BTreeMap::new(),
+            searches: VecDeque::new(),
+            wide_len: wide::WIDE_LEN,
+            search_len: wide::SEARCH_LEN,
+            watches: 0,
             lapsed: VecDeque::new(),
             next_id: 1,
-            next_ticket: 0,
+            next_ticket: 1,
             is_replaying: true,
             counts: JobCounts::default(),
             connections: 0,
@@ -147,7 +172,7 @@ impl Queue {
             total_connections: 0,
             total_jobs: 0,
             timeouts: 0,
-            visits: 0,
+            visits: Cell::new(0),
         }
     }
 
@@ -188,7 +213,11 @@ impl Queue {
     /// How many tubes and clients were looked at since the last call, beyond the one or two that any
     /// command needs: what work has cost that is not the same for all. One takes about 100 ns.
     pub fn take_visits(&mut self) -> usize {
-        std::mem::take(&mut self.visits)
+        self.visits.take()
+    }
+
+    fn visit(&self, count: usize) {
+        self.visits.set(self.visits.get() + count);
     }
 
     /// What `stats` tells of the queue.
@@ -208,14 +237,15 @@ impl Queue {
     }
 
     /// The memory that what lives here takes, in bytes, roughly: memory kept for later use is not
-    /// counted, nor are clients' watch lists.
+    /// counted.
     #[must_use]
     pub fn memory(&self) -> u64 {
         let ready = self.counts.ready as usize * size_of::<ReadyKey>();
         let due = (self.counts.delayed + self.counts.reserved) as usize;
         let due = due * size_of::<DueKey>();
         let clients = self.clients.len() * Slab::<Client>::entry_size();
-        (self.jobs.memory() + self.tubes.memory() + ready + due + clients) as u64
+        let watches = self.watches * WATCH_SIZE;
+        (self.jobs.memory() + self.tubes.memory() + ready + due + clients + watches) as u64
     }
 }
 

@@ -24,6 +24,12 @@ pub(super) struct Handle<T> {
 }
 
 impl<T> Handle<T> {
+    /// None is greater.
+    pub(super) const LAST: Handle<T> = Handle {
+        index_plus_one: NonZeroU32::MAX,
+        of: PhantomData,
+    };
+
     /// The handle of entry `index`; `None` for the one index that no slab reaches.
     pub(super) fn from_index(index: u32) -> Option<Handle<T>> {
         let index_plus_one = NonZeroU32::new(index.wrapping_add(1))?;

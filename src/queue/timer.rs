@@ -13,6 +13,9 @@ use super::slab::Handle;
 use super::tube::Tube;
 use crate::types::{ClientId, JobState, Time};
 
+/// To look at so many tubes takes about as long as anything else that is due.
+const VISITS_PER_ITEM: usize = 4;
+
 /// Something that is due.
 enum Due {
     Tube(Handle<Tube>),
@@ -21,7 +24,8 @@ enum Due {
 
 impl Queue {
     /// Does what is due at `now`, at most `budget` items of it, each O(log n), and adds the clients
-    /// whose wait ended without a job to `ended`. True if more is due.
+    /// whose wait ended without a job to `ended`. True if more is due. The tubes that a wait's end looks
+    /// at count as items too, [`VISITS_PER_ITEM`] as one.
     ///
     /// * A delayed job is ready from its deadline on, a pause ends at its end.
     /// * A reservation runs out *after* its deadline; the job is ready with the priority it has, one
@@ -32,7 +36,16 @@ impl Queue {
     ///   ticks. (After a stall, a job that fell due before a wait ended still reaches it.) Work that
     ///   only waits for this is not counted as "more is due".
     pub fn tick(&mut self, now: Time, budget: usize, ended: &mut Vec<(ClientId, WaitEnd)>) -> bool {
-        (0..budget).all(|_| self.tick_once(now, ended)) && self.is_due(now)
+        let searching = budget.div_ceil(2);
+        let mut left = budget - searching + self.go_on_searching(searching);
+        while left > 0 {
+            let before = self.visits.get();
+            if !self.tick_once(now, ended) {
+                return !self.searches.is_empty();
+            }
+            left = left.saturating_sub(1 + (self.visits.get() - before) / VISITS_PER_ITEM);
+        }
+        self.is_due(now)
     }
 
     /// The earliest time at which there is something to do: for [`Queue::tick`], or for whoever
@@ -40,7 +53,7 @@ impl Queue {
     /// by itself.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
-        if !self.ghosts.is_empty() || !self.matches.is_empty() {
+        if !self.ghosts.is_empty() || !self.matches.is_empty() || !self.searches.is_empty() {
             return Some(Time(i64::MIN));
         }
         self.first_due().map(|(due, _)| due)
@@ -65,13 +78,15 @@ impl Queue {
         }
     }
 
-    fn is_due(&self, now: Time) -> bool {
-        let may_go = |due: &Due| match due {
-            Due::Tube(_) => true,
-            Due::Client(client) => self.clients[*client].wait.is_none() || self.matches.is_empty(),
+    fn is_due(&mut self, now: Time) -> bool {
+        let may_go = match self.first_due().filter(|(due, _)| *due <= now) {
+            None => false,
+            Some((_, Due::Tube(_))) => true,
+            Some((_, Due::Client(client))) => {
+                self.clients[client].wait.is_none() || self.next_match().is_none()
+            }
         };
-        let first = self.first_due().filter(|(due, _)| *due <= now);
-        !self.ghosts.is_empty() || first.is_some_and(|(_, due)| may_go(&due))
+        may_go || !self.ghosts.is_empty() || !self.searches.is_empty()
     }
 
     /// The first thing due; of two at the same time the tube's, since a job may come of it.

@@ -15,6 +15,7 @@ use super::job::{DueKey, List, ReadyKey};
 use super::order::Order;
 use super::slab::{Handle, Slab};
 use super::stats::TubeStats;
+use super::wide::WidelyWatched;
 use crate::types::{ClientId, JobCounts, JobId, Place, Time};
 
 /// The tube that every client uses and watches at first; it always exists.
@@ -38,6 +39,8 @@ pub(super) struct Tube {
     pins: u32,
     /// Waiting clients behind the tickets they drew when they began to wait.
     pub(super) waiters: BTreeSet<(u64, ClientId)>,
+    /// What it has because clients that watch many tubes watch this one.
+    pub(super) wide: Option<Box<WidelyWatched>>,
     pub(super) pause: Option<Pause>,
     /// In the list of tubes.
     listed_at: usize,
@@ -74,6 +77,7 @@ impl Tube {
             watching: 0,
             pins: 0,
             waiters: BTreeSet::new(),
+            wide: None,
             pause: None,
             listed_at,
             timer: None,
@@ -107,7 +111,8 @@ impl Tube {
 
     /// The key of the job that the longest-waiting client would get.
     fn match_key(&self) -> Option<ReadyKey> {
-        if self.pause.is_some() || self.waiters.is_empty() {
+        let is_wide = self.wide.as_ref().is_some_and(|wide| wide.waiter.is_some());
+        if self.pause.is_some() || (self.waiters.is_empty() && !is_wide) {
             return None;
         }
         self.ready.first()
@@ -356,13 +361,15 @@ impl Queue {
     /// What `stats-tube` tells of a tube; `None` if it does not exist.
     #[must_use]
     pub fn tube_stats(&self, name: &str, now: Time) -> Option<TubeStats> {
-        let tube = &self.tubes[self.tubes.find(name)?];
+        let tube = self.tubes.find(name)?;
+        let waiting = self.tubes[tube].waiters.len() + self.count_wide_waiters(tube);
+        let tube = &self.tubes[tube];
         let pause = tube.pause.as_ref().filter(|pause| pause.until > now);
         Some(TubeStats {
             jobs: tube.counts,
             using: tube.using,
             watching: tube.watching,
-            waiting: tube.waiters.len() as u64,
+            waiting: waiting as u64,
             total_jobs: tube.total_jobs,
             deletes: tube.deletes,
             pauses: tube.pauses,
@@ -475,6 +482,9 @@ impl Queue {
 
     /// Brings the orders of tubes up to date with one of them.
     pub(super) fn reindex(&mut self, handle: Handle<Tube>) {
+        if self.tubes[handle].wide.is_some() {
+            self.reindex_widely(handle);
+        }
         let tube = &mut self.tubes[handle];
         let due = tube.due().map(|due| (due, handle));
         self.tube_timers.replace(&mut tube.timer, due);

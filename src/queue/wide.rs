@@ -1,0 +1,469 @@
+//! Wide clients: those that watch many tubes, and how they get their jobs without anybody having to
+//! look at all of these.
+//!
+//! A wide client stands in no tube's queue. When it asks for a job, the shorter of two lists is gone
+//! through: its own watch list, or the tubes that any wide client watches and that have a job
+//! (`stocked`), the best job first. When both are long this is done in slices, while the client waits.
+//!
+//! When a job turns up in a tube that wide clients watch, those of them that wait are asked, the
+//! longest wait first, whether they watch it. A tube remembers up to which ticket nobody did: so a
+//! tube asks each wait once.
+//!
+//! # Invariants
+//!
+//! * No waiting client that is wide and watches a tube has a ticket up to the tube's `checked`.
+//! * A wide client that has searched up to a job gets any better one that turns up, and no other:
+//!   the search comes to that one. So nothing is missed that was there all the time, and nothing
+//!   better is left behind.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use super::Queue;
+use super::client::Client;
+use super::job::ReadyKey;
+use super::slab::Handle;
+use super::tube::Tube;
+use crate::types::{ClientId, JobId, Time};
+
+/// A client that watches more tubes is wide. To stand in so many queues and to leave them again takes
+/// some 50 µs.
+pub(super) const WIDE_LEN: usize = 256;
+/// A wide client's search of at most so many tubes is done at once: some 200 µs.
+pub(super) const SEARCH_LEN: usize = 2048;
+
+/// What a client has that is wide.
+pub(super) struct Wide {
+    /// Where on the watch list each tube is.
+    pub(super) places: BTreeMap<Handle<Tube>, u32>,
+}
+
+/// What a tube has that wide clients watch.
+pub(super) struct WidelyWatched {
+    watching: u32,
+    /// What it is among the stocked tubes as.
+    stocked: Option<(ReadyKey, Handle<Tube>)>,
+    /// No wide client with a ticket up to this one waits for this tube.
+    checked: u64,
+    /// The wide client that has waited longest for this tube, if it still waits.
+    pub(super) waiter: Option<(u64, ClientId)>,
+}
+
+/// How far the search of a waiting client has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Searched {
+    Nothing,
+    /// Jobs up to this one; of jobs in two tubes with the same key there are none.
+    UpTo(ReadyKey),
+    All,
+}
+
+/// Finding a job at once.
+impl Queue {
+    /// The job that a reserve of this client gets: the smallest (priority, id) of the tubes that it
+    /// watches and that are not paused. Of a client for whom that [`Queue::takes_long`] do not ask.
+    pub fn best_ready(&mut self, id: ClientId, now: Time) -> Option<JobId> {
+        self.first_stocked(id, |tube| !tube.is_paused(now))
+            .map(ReadyKey::id)
+    }
+
+    /// Whether a tube that the client watches has a ready job, be it paused: then a reserve in the
+    /// last second of another reservation waits instead of being told `DEADLINE_SOON`.
+    pub fn has_ready(&mut self, id: ClientId) -> bool {
+        self.first_stocked(id, |_| true).is_some()
+    }
+
+    /// Whether so many tubes would have to be looked at that it cannot be done at once: then let the
+    /// client wait with [`Queue::wait`], be it until now, and it gets what there is.
+    #[must_use]
+    pub fn takes_long(&self, id: ClientId) -> bool {
+        let client = &self.clients[self.client_handle(id)];
+        let shorter = client.watched.len().min(self.stocked.len());
+        client.wide.is_some() && shorter > self.search_len
+    }
+
+    fn first_stocked(&mut self, id: ClientId, is_open: impl Fn(&Tube) -> bool) -> Option<ReadyKey> {
+        let client = &self.clients[self.client_handle(id)];
+        let tubes = &self.tubes;
+        match &client.wide {
+            Some(wide) if self.stocked.len() < client.watched.len() => {
+                let mut visits = 0;
+                let is_it = |(_, tube): &&(ReadyKey, Handle<Tube>)| {
+                    visits += 1;
+                    wide.places.contains_key(tube) && is_open(&tubes[*tube])
+                };
+                let found = self.stocked.iter().find(is_it).map(|(key, _)| *key);
+                self.visit(visits);
+                found
+            }
+            _ => {
+                let watched = client.watched.iter().map(|tube| &tubes[*tube]);
+                let open = watched.filter(|tube| is_open(tube));
+                let found = open.filter_map(|tube| tube.ready.first()).min();
+                self.visit(client.watched.len() - 1);
+                found
+            }
+        }
+    }
+}
+
+/// Finding one in slices.
+impl Queue {
+    /// Whether a wait that begins now has to look through what is there. Whoever waits without has been
+    /// told that there is nothing.
+    pub(super) fn searched_already(&self, client: Handle<Client>) -> Searched {
+        match self.takes_long(ClientId(client.index())) {
+            true => Searched::Nothing,
+            false => Searched::All,
+        }
+    }
+
+    pub(super) fn wait_widely(&mut self, ticket: u64, client: ClientId, searched: Searched) {
+        self.wide_waiters.insert(ticket, client);
+        if searched != Searched::All {
+            self.searches.push_back(ticket);
+        }
+    }
+
+    /// Goes on with the searches, one after the other; returns what is left of `budget`.
+    pub(super) fn go_on_searching(&mut self, mut budget: usize) -> usize {
+        while budget > 0
+            && let Some(ticket) = self.searches.pop_front()
+        {
+            budget -= 1;
+            // It may wait no more.
+            let Some(client) = self.wide_waiters.get(&ticket).copied() else {
+                continue;
+            };
+            if self.search_some(client) {
+                self.searches.push_back(ticket);
+            }
+        }
+        budget
+    }
+
+    /// A step of a client's search; `false` if that is over. What it finds becomes a match.
+    fn search_some(&mut self, id: ClientId) -> bool {
+        let handle = self.client_handle(id);
+        let Client {
+            wait: Some(wait),
+            wide: Some(wide),
+            ..
+        } = &self.clients[handle]
+        else {
+            return false;
+        };
+        let mut searched = wait.searched;
+        let from = match searched {
+            Searched::Nothing => Bound::Unbounded,
+            Searched::UpTo(key) => Bound::Excluded((key, Handle::LAST)),
+            Searched::All => return false,
+        };
+        let mut found = None;
+        let mut rest = self.stocked.range((from, Bound::Unbounded));
+        for _ in 0..STEP_LEN {
+            let Some((key, tube)) = rest.next() else {
+                searched = Searched::All;
+                break;
+            };
+            self.visit(1);
+            searched = Searched::UpTo(*key);
+            if wide.places.contains_key(tube) && self.tubes[*tube].pause.is_none() {
+                found = Some(*tube);
+                break;
+            }
+        }
+        if let Some(wait) = &mut self.clients[handle].wait {
+            wait.searched = searched;
+        }
+        if let Some(tube) = found {
+            self.reindex(tube);
+        }
+        self.reschedule(handle);
+        searched != Searched::All
+    }
+}
+
+/// So many tubes are looked at in one step of a search.
+const STEP_LEN: usize = 4;
+
+/// Upkeep.
+impl Queue {
+    /// The client watches so many tubes now that it is wide.
+    pub(super) fn widen(&mut self, client: Handle<Client>) {
+        let watched = &self.clients[client].watched;
+        self.visit(watched.len());
+        let places = (0..).zip(watched).map(|(at, tube)| (*tube, at)).collect();
+        self.clients[client].wide = Some(Box::new(Wide { places }));
+        for at in 0..self.clients[client].watched.len() {
+            self.watch_widely(self.clients[client].watched[at]);
+        }
+    }
+
+    /// It is no more.
+    pub(super) fn narrow(&mut self, client: Handle<Client>) {
+        self.visit(self.clients[client].watched.len());
+        self.clients[client].wide = None;
+        for at in 0..self.clients[client].watched.len() {
+            let tube = self.clients[client].watched[at];
+            self.unwatch_widely(tube);
+            self.reindex(tube);
+        }
+    }
+
+    /// One wide client more watches the tube.
+    pub(super) fn watch_widely(&mut self, tube: Handle<Tube>) {
+        let wide = self.tubes[tube].wide.get_or_insert_with(|| {
+            Box::new(WidelyWatched {
+                watching: 0,
+                stocked: None,
+                checked: 0,
+                waiter: None,
+            })
+        });
+        wide.watching += 1;
+        self.reindex(tube);
+    }
+
+    /// One less. The tube must be settled afterwards.
+    pub(super) fn unwatch_widely(&mut self, tube: Handle<Tube>) {
+        let Some(wide) = &mut self.tubes[tube].wide else {
+            unreachable!("a tube is watched widely by fewer than none")
+        };
+        wide.watching -= 1;
+        if wide.watching == 0 {
+            if let Some(stocked) = wide.stocked {
+                self.stocked.remove(&stocked);
+            }
+            self.tubes[tube].wide = None;
+        }
+    }
+
+    /// The wide client that gets the tube's next job, unless somebody else has waited longer.
+    pub(super) fn wide_waiter(&self, tube: &Tube) -> Option<(u64, ClientId)> {
+        let (ticket, client) = tube.wide.as_ref()?.waiter?;
+        self.wide_waiters.get(&ticket).map(|_| (ticket, client))
+    }
+
+    /// How many wide clients wait for the tube.
+    pub(super) fn count_wide_waiters(&self, tube: Handle<Tube>) -> usize {
+        if self.tubes[tube].wide.is_none() {
+            return 0;
+        }
+        self.visit(self.wide_waiters.len());
+        let clients = self.wide_waiters.values().map(|id| self.client(*id));
+        let watching = clients.filter(|client| client.watched_at(tube).is_some());
+        watching.count()
+    }
+
+    /// Brings what is known of a tube that wide clients watch up to date.
+    pub(super) fn reindex_widely(&mut self, handle: Handle<Tube>) {
+        let tube = &mut self.tubes[handle];
+        let (first, is_paused) = (tube.ready.first(), tube.pause.is_some());
+        let Some(wide) = &mut tube.wide else { return };
+        let stocked = first.map(|key| (key, handle));
+        if wide.stocked != stocked {
+            if let Some(before) = std::mem::replace(&mut wide.stocked, stocked) {
+                self.stocked.remove(&before);
+            }
+            self.stocked.extend(stocked);
+        }
+        if let Some(key) = first.filter(|_| !is_paused) {
+            self.find_wide_waiter(handle, key);
+        }
+    }
+
+    fn find_wide_waiter(&mut self, handle: Handle<Tube>, key: ReadyKey) {
+        let Some(wide) = &self.tubes[handle].wide else {
+            return;
+        };
+        let (mut checked, mut waiter) = (wide.checked, None);
+        let mut is_first = true;
+        for (ticket, id) in self.wide_waiters.range(wide.checked + 1..) {
+            self.visit(1);
+            let client = self.client(*id);
+            let watches = client.watched_at(handle).is_some();
+            let searched = client.wait.as_ref().map(|wait| wait.searched);
+            if watches && searched >= Some(Searched::UpTo(key)) {
+                waiter = Some((*ticket, *id));
+                break;
+            }
+            // Of one that watches it, and has not searched so far, the tube asks again.
+            is_first &= !watches;
+            if is_first {
+                checked = *ticket;
+            }
+        }
+        if let Some(wide) = &mut self.tubes[handle].wide {
+            (wide.checked, wide.waiter) = (checked, waiter);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::WaitEnd;
+    use super::super::tests::{Fixture, at};
+    use super::*;
+
+    /// A queue in which one client watches `count` tubes besides `default`, and another one puts.
+    fn wide(count: usize) -> (Fixture, ClientId, ClientId) {
+        let mut f = Fixture::new();
+        let (wide, other) = (f.queue.connect(), f.queue.connect());
+        (0..count).for_each(|n| _ = f.queue.watch(wide, &name(n)));
+        f.queue.take_visits();
+        (f, wide, other)
+    }
+
+    fn name(number: usize) -> String {
+        format!("tube-{number}")
+    }
+
+    fn put(f: &mut Fixture, client: ClientId, tube: &str, pri: u32) -> JobId {
+        f.queue.use_tube(client, tube, at(0));
+        f.put(client, pri, 0)
+    }
+
+    #[test]
+    fn f21_a_reserve_looks_at_the_tubes_with_jobs_and_not_at_all_that_are_watched() {
+        let (mut f, client, other) = wide(10_000);
+        assert_eq!(f.queue.best_ready(client, at(0)), None);
+        let job = put(&mut f, other, &name(5_000), 5);
+        put(&mut f, other, "elsewhere", 1);
+        assert_eq!(f.queue.best_ready(client, at(0)), Some(job));
+        f.queue.reserve(client, job, at(0));
+        assert_eq!(f.queue.best_ready(client, at(0)), None);
+        assert!(f.queue.take_visits() < 10);
+    }
+
+    #[test]
+    fn f21_to_watch_to_wait_and_to_give_up_cost_the_same_however_much_is_watched() {
+        let (mut f, client, other) = wide(10_000);
+        f.queue.watch(client, "one more");
+        f.queue.watch(client, "one more");
+        f.queue.ignore(client, &name(77), at(0));
+        f.queue.wait(client, Some(at(1)));
+        assert_eq!(f.tick(at(2)), [(client, WaitEnd::TimedOut)]);
+        f.queue.wait(client, None);
+        let job = put(&mut f, other, "one more", 5);
+        assert_eq!(f.queue.next_match(), Some((client, job)));
+        f.queue.reserve(client, job, at(0));
+        assert!(f.queue.take_visits() < 10);
+    }
+
+    #[test]
+    fn f21_a_client_that_watched_many_leaves_in_slices() {
+        let (mut f, client, _) = wide(10_000);
+        assert_eq!(f.queue.disconnect(client, at(0), 100), 100);
+        for left in (1..=9_901_u64).rev().step_by(50) {
+            assert_eq!(f.queue.stats().tubes, left + 1);
+            f.queue.tick(at(0), 50, &mut Vec::new());
+        }
+        assert_eq!(f.queue.next_deadline(), None);
+        assert_eq!(f.queue.connect(), client, "nothing is left of it");
+        assert!(f.queue.stocked.is_empty() && f.queue.watches == 2);
+    }
+
+    #[test]
+    fn f21_many_waits_that_end_together_end_in_slices() {
+        let mut f = Fixture::new();
+        for _ in 0..100 {
+            let client = f.queue.connect();
+            (0..200).for_each(|n| _ = f.queue.watch(client, &name(n)));
+            f.queue.wait(client, Some(at(1)));
+        }
+        f.queue.take_visits();
+        let mut ended = Vec::new();
+        while f.queue.tick(at(1), 256, &mut ended) {
+            assert!(f.queue.take_visits() < 256 * 4 + 400);
+        }
+        assert_eq!(ended.len(), 100);
+    }
+
+    #[test]
+    fn f21_the_first_wide_client_that_watches_a_tube_is_asked_for_once() {
+        let mut f = Fixture::new();
+        for n in 0..1000 {
+            let client = f.queue.connect();
+            (0..WIDE_LEN).for_each(|m| _ = f.queue.watch(client, &name(m)));
+            f.queue.watch(client, &format!("{n}"));
+            f.queue.wait(client, None);
+        }
+        let late = f.queue.connect();
+        (0..WIDE_LEN).for_each(|m| _ = f.queue.watch(late, &format!("late-{m}")));
+        f.queue.take_visits();
+        let producer = f.queue.connect();
+        for n in 0..100 {
+            put(&mut f, producer, "late-7", n);
+        }
+        assert_eq!(f.queue.next_match(), None);
+        assert!(f.queue.take_visits() <= 1000);
+        let job = put(&mut f, producer, "999", 0);
+        let (last, _) = f.queue.next_match().unwrap();
+        f.queue.reserve(last, job, at(0));
+        assert_eq!(last.0, 999);
+        assert_eq!(f.queue.best_ready(late, at(0)), Some(JobId(1)));
+    }
+
+    /// Tubes with jobs that others watch, so many that a search takes long.
+    fn crowded(f: &mut Fixture, count: u32) {
+        let (watcher, producer) = (f.queue.connect(), f.queue.connect());
+        for n in 0..count {
+            f.queue.watch(watcher, &format!("crowd-{n}"));
+            put(f, producer, &format!("crowd-{n}"), 100 + n);
+        }
+    }
+
+    #[test]
+    fn f21_a_search_through_very_many_tubes_goes_on_while_others_are_served() {
+        let (mut f, client, other) = wide(3_000);
+        crowded(&mut f, 3_000);
+        let job = put(&mut f, other, &name(1), 2_000);
+        f.queue.take_visits();
+        assert!(f.queue.takes_long(client));
+        f.queue.wait(client, Some(at(0)));
+        let mut steps = 0;
+        while f.queue.next_match().is_none() {
+            assert_eq!(f.queue.next_deadline(), Some(Time(i64::MIN)));
+            let mut ended = Vec::new();
+            f.queue.tick(at(1), 20, &mut ended);
+            assert_eq!(
+                ended,
+                [],
+                "nobody is sent away before all has been looked through"
+            );
+            assert!(f.queue.take_visits() <= 44);
+            steps += 1;
+        }
+        assert!(steps > 40);
+        assert_eq!(f.queue.next_match(), Some((client, job)));
+    }
+
+    #[test]
+    fn f21_a_search_that_finds_nothing_ends_the_wait() {
+        let (mut f, client, _) = wide(3_000);
+        crowded(&mut f, 3_000);
+        f.queue.wait(client, Some(at(0)));
+        assert_eq!(f.tick(at(0)), [(client, WaitEnd::TimedOut)]);
+    }
+
+    #[test]
+    fn f21_a_job_that_turns_up_behind_a_search_is_not_missed_nor_is_a_better_one_in_front() {
+        for pri in [0, 1_000, 9_000] {
+            let (mut f, client, other) = wide(3_000);
+            crowded(&mut f, 3_000);
+            f.queue.wait(client, Some(at(0)));
+            f.queue.tick(at(0), 800, &mut Vec::new());
+            let job = put(&mut f, other, &name(7), pri);
+            let later = put(&mut f, other, &name(8), 9_001);
+            while f.queue.next_match().is_none() {
+                f.queue.tick(at(0), 100, &mut Vec::new());
+            }
+            assert_eq!(f.queue.next_match(), Some((client, job)), "{pri}");
+            f.queue.reserve(client, job, at(0));
+            f.tick(at(0));
+            assert_eq!(f.queue.best_ready(other, at(0)), None);
+            assert_eq!(f.queue.job(later).unwrap().reserver, None);
+        }
+    }
+}
