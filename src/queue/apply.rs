@@ -151,9 +151,7 @@ impl Queue {
     }
 
     fn apply_put(&mut self, tube: &str, mut job: Job, now: Time) -> Result<Applied, ApplyError> {
-        let Job {
-            id, delay, created, ..
-        } = job;
+        let Job { id, delay, .. } = job;
         if id.0 == 0 || id.0 == u64::MAX {
             return Err(ApplyError::IdOutOfRange(id));
         }
@@ -167,7 +165,6 @@ impl Queue {
         if delay == 0 {
             self.attach(job, JobState::Ready);
         } else {
-            self.jobs.side_mut(job).deadline = created.plus_seconds(delay);
             self.attach(job, JobState::Delayed);
         }
         self.tubes[tube].total_jobs += 1;

@@ -1,11 +1,15 @@
 //! Which job has an id: pages of handles, indexed by the id.
 //!
 //! Ids are handed out in sequence, so neighbours share a page and nothing is ever hashed or moved: a
-//! page of 64 handles hangs in a block of 512 pages, and the blocks are in a B-tree, so that an id
-//! from anywhere in the 64-bit range (a damaged log may bring one) costs one page and one block, not
-//! a table up to it. A page and a block go when their last id goes.
+//! page of 64 handles hangs in a block of 64 pages, and the blocks are in a B-tree. A page and a
+//! block go when their last id goes.
+//!
+//! Where most jobs between those that are left are gone, or a damaged log brings ids from anywhere, a
+//! page holds few ids, and so many bytes for each. As soon as the table takes more than
+//! [`SIZE_MAX`] for each id, those of such pages move, some at a time, into a map of single ids, and
+//! stay there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::job::Job;
 use super::slab::Handle;
@@ -13,8 +17,18 @@ use crate::types::JobId;
 
 const PAGE_BITS: u32 = 6;
 const PAGE_LEN: usize = 1 << PAGE_BITS;
-const BLOCK_BITS: u32 = 9;
+const BLOCK_BITS: u32 = 6;
 const BLOCK_LEN: usize = 1 << BLOCK_BITS;
+
+/// A page with fewer ids takes more memory for each of them than a map would.
+const SPARSE_LEN: u32 = 16;
+/// Bytes for each id, and for all together, that are no reason to give up pages.
+const SIZE_MAX: usize = 28;
+const SLACK: usize = 64 << 10;
+/// So many pages are given up at a time.
+const PAGES_A_TIME: usize = 2;
+/// What a single id takes, bytes.
+const LONE_SIZE: usize = 26;
 
 struct Page {
     handles: [Option<Handle<Job>>; PAGE_LEN],
@@ -22,8 +36,7 @@ struct Page {
 }
 
 struct Block {
-    /// Always [`BLOCK_LEN`] long.
-    pages: Vec<Option<Box<Page>>>,
+    pages: Box<[Option<Box<Page>>; BLOCK_LEN]>,
     used: u32,
 }
 
@@ -44,10 +57,20 @@ impl Path {
     }
 }
 
+/// The number of the page that an id belongs to.
+fn page_number(id: JobId) -> u64 {
+    id.0 >> PAGE_BITS
+}
+
 /// The table.
 pub(super) struct IdTable {
     blocks: BTreeMap<u64, Block>,
     pages: usize,
+    len: usize,
+    /// The pages with fewer than [`SPARSE_LEN`] ids.
+    sparse: BTreeSet<u64>,
+    /// The ids that are in no page.
+    lone: BTreeMap<JobId, Handle<Job>>,
     /// The page and the block that became empty last: a queue that is often empty would otherwise
     /// allocate them for every job.
     spare_page: Option<Box<Page>>,
@@ -59,6 +82,9 @@ impl IdTable {
         IdTable {
             blocks: BTreeMap::new(),
             pages: 0,
+            len: 0,
+            sparse: BTreeSet::new(),
+            lone: BTreeMap::new(),
             spare_page: None,
             spare_block: None,
         }
@@ -66,6 +92,13 @@ impl IdTable {
 
     /// The job with this id.
     pub(super) fn get(&self, id: JobId) -> Option<Handle<Job>> {
+        self.get_paged(id).or_else(|| match self.lone.is_empty() {
+            true => None,
+            false => self.lone.get(&id).copied(),
+        })
+    }
+
+    fn get_paged(&self, id: JobId) -> Option<Handle<Job>> {
         let path = Path::of(id);
         self.blocks.get(&path.block)?.pages[path.page]
             .as_ref()?
@@ -77,46 +110,97 @@ impl IdTable {
     /// # Panics
     /// If the id is taken: one of the two jobs would be lost.
     pub(super) fn insert(&mut self, id: JobId, job: Handle<Job>) {
+        assert!(!self.lone.contains_key(&id), "job {id} exists twice");
         let path = Path::of(id);
         let new_block = || self.spare_block.take().unwrap_or_else(Block::new);
         let block = self.blocks.entry(path.block).or_insert_with(new_block);
         let page = block.pages[path.page].get_or_insert_with(|| {
             block.used += 1;
             self.pages += 1;
+            self.sparse.insert(page_number(id));
             self.spare_page.take().unwrap_or_else(Page::new)
         });
         assert!(page.handles[path.slot].is_none(), "job {id} exists twice");
         page.handles[path.slot] = Some(job);
         page.used += 1;
+        if page.used == SPARSE_LEN {
+            self.sparse.remove(&page_number(id));
+        }
+        self.len += 1;
+        self.shrink();
     }
 
     /// Takes a job out; nothing happens if it is not there.
     pub(super) fn remove(&mut self, id: JobId) {
+        if self.remove_paged(id).is_some() || self.lone.remove(&id).is_some() {
+            self.len -= 1;
+            self.shrink();
+        }
+    }
+
+    fn remove_paged(&mut self, id: JobId) -> Option<Handle<Job>> {
         let path = Path::of(id);
+        let block = self.blocks.get_mut(&path.block)?;
+        let page = block.pages[path.page].as_mut()?;
+        let job = page.handles[path.slot].take()?;
+        page.used -= 1;
+        match page.used {
+            0 => self.drop_page(&path),
+            left if left + 1 == SPARSE_LEN => _ = self.sparse.insert(page_number(id)),
+            _ => {}
+        }
+        Some(job)
+    }
+
+    /// Forgets a page without ids, and its block if that was the last one.
+    fn drop_page(&mut self, path: &Path) {
+        self.sparse
+            .remove(&(path.block << BLOCK_BITS | path.page as u64));
         let Some(block) = self.blocks.get_mut(&path.block) else {
             return;
         };
-        let Some(page) = &mut block.pages[path.page] else {
-            return;
-        };
-        if page.handles[path.slot].take().is_none() {
-            return;
-        }
-        page.used -= 1;
-        if page.used == 0 {
-            self.spare_page = block.pages[path.page].take();
-            block.used -= 1;
-            self.pages -= 1;
-        }
+        self.spare_page = block.pages[path.page].take();
+        self.pages -= 1;
+        block.used -= 1;
         if block.used == 0 {
             self.spare_block = self.blocks.remove(&path.block);
         }
     }
 
+    /// Gives up some sparse pages if the table is too large for what it holds.
+    fn shrink(&mut self) {
+        for _ in 0..PAGES_A_TIME {
+            if self.memory() <= self.len * SIZE_MAX + SLACK {
+                return;
+            }
+            let Some(number) = self.sparse.first().copied() else {
+                return;
+            };
+            self.give_up(number);
+        }
+    }
+
+    fn give_up(&mut self, number: u64) {
+        let first = number << PAGE_BITS;
+        let path = Path::of(JobId(first));
+        let page = self.blocks.get_mut(&path.block);
+        if let Some(page) = page.and_then(|block| block.pages[path.page].as_mut()) {
+            for (id, handle) in (first..).zip(&mut page.handles) {
+                if let Some(job) = handle.take() {
+                    self.lone.insert(JobId(id), job);
+                }
+            }
+            page.used = 0;
+        }
+        self.drop_page(&path);
+    }
+
     /// The memory that it takes, in bytes, without the spares.
     pub(super) fn memory(&self) -> usize {
-        let block = BLOCK_LEN * size_of::<Option<Box<Page>>>() + size_of::<(u64, Block)>();
-        self.pages * size_of::<Page>() + self.blocks.len() * block
+        let block = size_of::<[Option<Box<Page>>; BLOCK_LEN]>() + 2 * size_of::<(u64, Block)>();
+        let sparse = self.sparse.len() * 2 * size_of::<u64>();
+        let lone = self.lone.len() * LONE_SIZE;
+        self.pages * size_of::<Page>() + self.blocks.len() * block + sparse + lone
     }
 }
 
@@ -132,7 +216,7 @@ impl Page {
 impl Block {
     fn new() -> Block {
         Block {
-            pages: (0..BLOCK_LEN).map(|_| None).collect(),
+            pages: Box::new([const { None }; BLOCK_LEN]),
             used: 0,
         }
     }
@@ -164,9 +248,62 @@ mod tests {
         let mut table = IdTable::new();
         (1..100_000).for_each(|id| table.insert(JobId(id), handle(id)));
         assert!(table.memory() < 100_000 * 5, "{}", table.memory());
+        assert!(table.lone.is_empty());
         (1..100_000).rev().for_each(|id| table.remove(JobId(id)));
         table.remove(JobId(5));
         assert_eq!(table.memory(), 0);
+    }
+
+    /// Ids in which a page holds only some, and what a table takes for them.
+    fn strided(first: u64, stride: u64) -> (IdTable, Vec<u64>) {
+        let mut table = IdTable::new();
+        let ids: Vec<_> = (0..50_000).map(|n| first + n * stride).collect();
+        for id in &ids {
+            table.insert(JobId(*id), handle(id % 1_000_003));
+        }
+        (table, ids)
+    }
+
+    #[test]
+    fn f27_an_id_takes_little_memory_wherever_the_ids_are() {
+        for stride in [1, 2, 3, 4, 5, 7, 63, 64, 65, 4095, 4096, 40_000, 1 << 40] {
+            let (mut table, ids) = strided(1, stride);
+            let each = (table.memory() - SLACK.min(table.memory())) / ids.len();
+            assert!(each <= 40, "{each} bytes with stride {stride}");
+            for id in &ids {
+                assert_eq!(table.get(JobId(*id)), Some(handle(id % 1_000_003)));
+                assert_eq!(table.get(JobId(id + stride / 2)).is_some(), stride == 1);
+            }
+            ids.iter().for_each(|id| table.remove(JobId(*id)));
+            assert_eq!(table.memory(), 0);
+        }
+    }
+
+    #[test]
+    fn f27_so_it_does_where_most_ids_are_gone() {
+        for keep in [3, 5, 17, 64, 100, 1000, 5000] {
+            let (mut table, ids) = strided(1, 1);
+            let left = ids.iter().filter(|id| *id % keep == 0).count();
+            let gone = ids.iter().filter(|id| *id % keep != 0);
+            gone.for_each(|id| table.remove(JobId(*id)));
+            let bound = 40 * left + SLACK;
+            assert!(
+                table.memory() <= bound,
+                "{} with {left} left",
+                table.memory()
+            );
+            for id in ids {
+                let expected = (id % keep == 0).then(|| handle(id % 1_000_003));
+                assert_eq!(table.get(JobId(id)), expected);
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "job 40000 exists twice")]
+    fn a_second_job_with_an_id_that_is_in_no_page_is_a_bug_too() {
+        let (mut table, _) = strided(40_000, 40_000);
+        table.insert(JobId(40_000), handle(2));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The jobs: what is known of each, and where.
 //!
 //! Most jobs of a long queue are ready and were never touched, so a job is two things: a [`Job`],
-//! which every job has, and a [`Side`], which only those have that are delayed, reserved or buried,
-//! or to which something has happened. Here nothing moves between states; that is the business of
+//! which every job has, and a [`Side`], which only those have that are reserved or buried, or to which
+//! something has happened since they were put. Here nothing moves between states; that is the business of
 //! `apply` and of the timers.
 //!
 //! A side has one pair of links for two lists: its tube's buried jobs, and the jobs whose counters
@@ -52,6 +52,11 @@ impl Job {
             state: JobState::Ready,
             dirty: false,
         }
+    }
+
+    /// When it falls due if it has been delayed since it was put.
+    fn put_deadline(&self) -> Time {
+        self.created.plus_seconds(self.delay)
     }
 
     /// The key of the order in which ready jobs are handed out.
@@ -187,7 +192,12 @@ impl Jobs {
     /// The job's side; it gets one if it has none.
     pub(super) fn side_mut(&mut self, handle: Handle<Job>) -> &mut Side {
         let job = &mut self.slab[handle];
-        let side = *job.side.get_or_insert_with(|| self.sides.insert(UNTOUCHED));
+        let deadline = job.put_deadline();
+        let new = || Side {
+            deadline,
+            ..UNTOUCHED
+        };
+        let side = *job.side.get_or_insert_with(|| self.sides.insert(new()));
         &mut self.sides[side]
     }
 
@@ -203,9 +213,16 @@ impl Jobs {
         }
     }
 
+    /// When a delayed job falls due, when a reservation runs out.
+    pub(super) fn deadline(&self, handle: Handle<Job>) -> Time {
+        let job = &self.slab[handle];
+        let side = job.side.map(|side| self.sides[side].deadline);
+        side.unwrap_or_else(|| job.put_deadline())
+    }
+
     /// The key of a delayed or reserved job.
     pub(super) fn due_key(&self, handle: Handle<Job>) -> DueKey {
-        (self.side(handle).deadline, self.slab[handle].id)
+        (self.deadline(handle), self.slab[handle].id)
     }
 
     /// The job's counters have changed and no record says so yet.
@@ -324,6 +341,14 @@ mod tests {
     #[test]
     fn an_untouched_ready_job_costs_at_most_80_bytes() {
         let entry = Slab::<Job>::entry_size() + size_of::<ReadyKey>();
+        let (jobs, _) = jobs(100_000);
+        let id_slot = jobs.ids.memory().div_ceil(100_000);
+        assert!(entry + id_slot <= 80, "{entry} + {id_slot}");
+    }
+
+    #[test]
+    fn f27_a_job_that_is_delayed_since_it_was_put_costs_at_most_80_bytes() {
+        let entry = Slab::<Job>::entry_size() + size_of::<DueKey>();
         let (jobs, _) = jobs(100_000);
         let id_slot = jobs.ids.memory().div_ceil(100_000);
         assert!(entry + id_slot <= 80, "{entry} + {id_slot}");

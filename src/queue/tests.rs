@@ -177,6 +177,16 @@ fn changes_to_what_does_not_exist_are_orphans() {
 }
 
 #[test]
+fn f27_a_delayed_job_needs_no_more_than_a_ready_one_and_its_place_in_an_order() {
+    let mut f = Fixture::new();
+    let client = f.queue.connect();
+    let before = f.queue.memory();
+    (0..10_000).for_each(|_| _ = f.put(client, 5, 10));
+    let each = (f.queue.memory() - before) / 10_000;
+    assert!(each <= 80, "{each} bytes");
+}
+
+#[test]
 fn ids_never_go_back() {
     let mut f = Fixture::new();
     assert_eq!(f.queue.take_id(), Some(JobId(1)));
