@@ -396,7 +396,7 @@ impl Engine {
         let Some(bound) = self.memory_max else {
             return u64::MAX;
         };
-        bound.saturating_sub(self.queue.memory() + self.store.memory())
+        bound.saturating_sub(self.queue.memory() + self.store.memory() + self.pauses.memory())
     }
 
     /// A clean stop: everything is written and durable, counters included, and a marker says so.
@@ -405,6 +405,7 @@ impl Engine {
     /// When the disk failed, now or earlier.
     pub fn close(mut self, now: Now) -> Result<(), StoreError> {
         self.check()?;
+        self.end_pauses(now)?;
         self.log_counters(usize::MAX, now)?;
         match self.store {
             Store::Log(log) => log.close(),

@@ -44,7 +44,11 @@ impl Replay for Replayer<'_> {
                     return Ok(());
                 };
                 log.keep(place, record.size());
-                if let Some((place, size)) = self.pauses.record(tube, place, until, self.now.mono) {
+                let segment_of = |place| log.segment_of(place);
+                let freed = self
+                    .pauses
+                    .record(tube, place, until, self.now.mono, segment_of);
+                if let Some((place, size)) = freed {
                     log.free(place, size);
                 }
             }

@@ -2,7 +2,7 @@
 
 use crate::storage::format::{Record, put_size, update};
 use crate::storage::{AppendError, BodyError, Log, Purpose};
-use crate::types::{Change, JobId, JobState, Now, Place};
+use crate::types::{Change, JobId, JobState, Now, Place, SegmentId};
 
 use crate::queue::JobView;
 
@@ -67,6 +67,14 @@ impl Store {
         match self {
             Store::Log(log) => Some(log),
             Store::Memory(_) => None,
+        }
+    }
+
+    /// The segment in which a record lies; 0 without a log.
+    pub(super) fn segment_of(&self, place: Place) -> SegmentId {
+        match self {
+            Store::Log(log) => log.segment_of(place),
+            Store::Memory(_) => SegmentId(0),
         }
     }
 

@@ -21,6 +21,8 @@ const COUNTERS_AFTER_NS: i64 = 50_000_000;
 const COUNTERS_MAX: u64 = 4096;
 /// So many jobs' counters are logged in one call.
 const COUNTERS_A_TICK: usize = 512;
+/// So many records of pauses are looked at in one call, whether they are still needed.
+const PAUSES_A_TICK: usize = 256;
 /// The log is marked as durable so many nanoseconds after the last write.
 const IDLE_AFTER_NS: i64 = 100_000_000;
 
@@ -45,6 +47,10 @@ impl Engine {
             sink.reply(client, self.after(), reply);
         }
         self.ended = ended;
+        if self.queue.dirty_count() > 0 {
+            // Time counts too, and has nobody who says so.
+            self.dirty_since.get_or_insert(now.mono);
+        }
         let served = self.serve_waiting(SERVED_A_TICK, now, sink)?;
         self.end_pauses(now)?;
         self.log_counters_when_due(now)?;
@@ -113,10 +119,9 @@ impl Engine {
             }
             self.written_at = now.mono;
         }
-        for (place, size) in pauses.expire(now.mono) {
-            log.free(place, size);
-        }
-        log.maintain(&mut LogIndex { queue, pauses }, now.wall_ns)
+        let more_pauses = pauses.expire(log, now.mono, PAUSES_A_TICK);
+        let more = log.maintain(&mut LogIndex { queue, pauses }, now.wall_ns)?;
+        Ok(more || more_pauses)
     }
 
     fn log_counters_when_due(&mut self, now: Now) -> Result<(), StoreError> {
@@ -170,7 +175,7 @@ impl Engine {
             duration,
             until,
         };
-        match self.record_pause(&change, tube, until, now)? {
+        match self.record_pause(&change, tube, until, Purpose::Update, now)? {
             None => Ok(Logged::Full),
             Some(place) => match self.queue.apply(&change, place, now.mono) {
                 Ok(_) => Ok(Logged::Done),
@@ -184,9 +189,10 @@ impl Engine {
         change: &Change<'_>,
         tube: &str,
         until: Time,
+        purpose: Purpose,
         now: Now,
     ) -> Result<Option<Place>, StoreError> {
-        let place = match self.store.append(change, &[], Purpose::Update, now) {
+        let place = match self.store.append(change, &[], purpose, now) {
             Ok(place) => place,
             Err(AppendError::Full) => return Ok(None),
             Err(AppendError::Failed(error)) => return Err(error),
@@ -194,7 +200,10 @@ impl Engine {
         if !place.is_none() {
             self.store
                 .keep(place, crate::storage::format::pause::SIZE + tube.len());
-            if let Some((place, size)) = self.pauses.record(tube, place, until, now.mono) {
+            let store = &self.store;
+            let segment_of = |place| store.segment_of(place);
+            let freed = self.pauses.record(tube, place, until, now.mono, segment_of);
+            if let Some((place, size)) = freed {
                 self.store.free(place, size);
             }
         }
@@ -202,16 +211,21 @@ impl Engine {
     }
 
     /// A tube that vanished while it was paused is not paused when it comes back, nor after a
-    /// restart.
-    fn end_pauses(&mut self, now: Now) -> Result<(), StoreError> {
+    /// restart. Where the disk is full to the last byte, the record that says so waits for room.
+    pub(super) fn end_pauses(&mut self, now: Now) -> Result<(), StoreError> {
         while let Some(lapsed) = self.queue.take_lapsed_pause() {
-            if lapsed.early {
-                let change = Change::Pause {
-                    tube: &lapsed.tube,
-                    duration: 0,
-                    until: now.mono,
-                };
-                self.record_pause(&change, &lapsed.tube, now.mono, now)?;
+            if !lapsed.early {
+                continue;
+            }
+            let change = Change::Pause {
+                tube: &lapsed.tube,
+                duration: 0,
+                until: now.mono,
+            };
+            let place = self.record_pause(&change, &lapsed.tube, now.mono, Purpose::Delete, now)?;
+            if place.is_none() {
+                self.queue.put_back_lapsed_pause(lapsed);
+                break;
             }
         }
         Ok(())

@@ -245,7 +245,9 @@ impl Queue {
         let due = due * size_of::<DueKey>();
         let clients = self.clients.len() * Slab::<Client>::entry_size();
         let watches = self.watches * WATCH_SIZE;
-        (self.jobs.memory() + self.tubes.memory() + ready + due + clients + watches) as u64
+        let lapsed = self.lapsed.len() * size_of::<LapsedPause>();
+        let orders = ready + due + watches + lapsed;
+        (self.jobs.memory() + self.tubes.memory() + clients + orders) as u64
     }
 }
 
@@ -271,7 +273,7 @@ impl Queue {
             delay: job.delay,
             ttr: job.ttr,
             created: job.created,
-            deadline: timed.then_some(side.deadline),
+            deadline: timed.then(|| self.jobs.deadline(handle)),
             counters: side.counters,
             body_size: job.body_size,
             place: job.place,

@@ -27,6 +27,9 @@ const RECENT_LEN: usize = 1 << 15;
 /// A tube.
 pub(super) struct Tube {
     pub(super) name: Arc<str>,
+    hash: u64,
+    /// Another one whose name has the same hash.
+    same_hash: Option<Handle<Tube>>,
     pub(super) ready: Order<ReadyKey>,
     pub(super) delayed: Order<DueKey>,
     pub(super) buried: List,
@@ -63,9 +66,11 @@ pub(super) struct Pause {
 }
 
 impl Tube {
-    fn new(name: Arc<str>, listed_at: usize) -> Tube {
+    fn new(name: Arc<str>, hash: u64, listed_at: usize) -> Tube {
         Tube {
             name,
+            hash,
+            same_hash: None,
             ready: Order::new(),
             delayed: Order::new(),
             buried: List::new(),
@@ -122,14 +127,14 @@ impl Tube {
 /// All tubes, by handle, by name and in the order in which clients see them.
 pub(super) struct Tubes {
     slab: Slab<Tube>,
-    /// By hash and name: a search compares numbers, yet names made to collide cost no more than
-    /// comparing them, and nothing is ever rehashed.
-    names: BTreeMap<(u64, Arc<str>), Handle<Tube>>,
-    /// The tube last asked for with each of the [`RECENT_LEN`] remainders of a hash. It saves the
-    /// search where tubes are many and each is used again and again; entries may be stale.
-    recent: Vec<Option<Handle<Tube>>>,
+    /// By the hash of the name: a search compares numbers, and nothing is ever rehashed. Those with the
+    /// same hash, of 64 bits, are a list.
+    names: BTreeMap<u64, Handle<Tube>>,
+    /// The tube last asked for with each of the [`RECENT_LEN`] remainders of a hash, with some more
+    /// bits of it. It saves the search where tubes are many and each is used again and again; entries
+    /// may be stale.
+    recent: Vec<Option<(Handle<Tube>, u32)>>,
     list: TubeList,
-    no_name: Arc<str>,
 }
 
 impl Tubes {
@@ -139,7 +144,6 @@ impl Tubes {
             names: BTreeMap::new(),
             recent: vec![None; RECENT_LEN],
             list: TubeList::default(),
-            no_name: Arc::from(""),
         }
     }
 
@@ -149,17 +153,15 @@ impl Tubes {
 
     fn find_hashed(&self, name: &str, hash: u64) -> Option<Handle<Tube>> {
         let is_it = |tube: &Handle<Tube>| self.slab.get(*tube).is_some_and(|t| &*t.name == name);
-        self.recent[recent_index(hash)]
-            .filter(is_it)
-            .or_else(|| self.search(name, hash))
+        let recent = self.recent[recent_index(hash)].filter(|(_, bits)| *bits == more_bits(hash));
+        let recent = recent.map(|(tube, _)| tube).filter(is_it);
+        recent.or_else(|| self.search(name, hash))
     }
 
     fn search(&self, name: &str, hash: u64) -> Option<Handle<Tube>> {
-        let from_here = self.names.range((hash, self.no_name.clone())..);
-        let mut same_hash = from_here.take_while(|((other, _), _)| *other == hash);
-        same_hash
-            .find(|((_, other), _)| &**other == name)
-            .map(|(_, tube)| *tube)
+        let first = self.names.get(&hash).copied();
+        let mut same_hash = std::iter::successors(first, |tube| self.slab[*tube].same_hash);
+        same_hash.find(|tube| &*self.slab[*tube].name == name)
     }
 
     /// The tube of this name, new if there was none.
@@ -167,33 +169,50 @@ impl Tubes {
         let hash = hash(name);
         let tube = self
             .find_hashed(name, hash)
-            .unwrap_or_else(|| self.create(name));
-        self.recent[recent_index(hash)] = Some(tube);
+            .unwrap_or_else(|| self.create(name, hash));
+        self.recent[recent_index(hash)] = Some((tube, more_bits(hash)));
         tube
     }
 
     /// A new tube that is there for ever.
     pub(super) fn create_pinned(&mut self, name: &str) -> Handle<Tube> {
-        let tube = self.create(name);
+        let tube = self.create(name, hash(name));
         self[tube].pins += 1;
         tube
     }
 
-    fn create(&mut self, name: &str) -> Handle<Tube> {
+    fn create(&mut self, name: &str, hash: u64) -> Handle<Tube> {
         let name = Arc::<str>::from(name);
-        let tube = self.slab.insert(Tube::new(name.clone(), self.list.len()));
-        self.list.push(tube, name.clone());
-        self.names.insert((hash(&name), name), tube);
+        let tube = Tube::new(name.clone(), hash, self.list.len());
+        let tube = self.slab.insert(tube);
+        self.list.push(tube, name);
+        self.slab[tube].same_hash = self.names.insert(hash, tube);
         tube
     }
 
     fn remove(&mut self, handle: Handle<Tube>) -> Tube {
         let tube = self.slab.remove(handle);
-        self.names.remove(&(hash(&tube.name), tube.name.clone()));
+        self.forget_name(handle, &tube);
         if let Some(moved) = self.list.swap_remove(tube.listed_at) {
             self.slab[moved].listed_at = tube.listed_at;
         }
         tube
+    }
+
+    fn forget_name(&mut self, handle: Handle<Tube>, gone: &Tube) {
+        let first = self.names.get(&gone.hash).copied();
+        if first != Some(handle) {
+            let mut same_hash = std::iter::successors(first, |tube| self.slab[*tube].same_hash);
+            let before = same_hash.find(|tube| self.slab[*tube].same_hash == Some(handle));
+            let Some(before) = before else {
+                unreachable!("the tube {:?} has no name", gone.name)
+            };
+            self.slab[before].same_hash = gone.same_hash;
+        } else if let Some(next) = gone.same_hash {
+            self.names.insert(gone.hash, next);
+        } else {
+            self.names.remove(&gone.hash);
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -206,7 +225,7 @@ impl Tubes {
 
     /// The memory of the tubes without their jobs, in bytes, roughly.
     pub(super) fn memory(&self) -> usize {
-        let index = size_of::<(u64, Arc<str>)>() + size_of::<Handle<Tube>>();
+        let index = size_of::<u64>() + size_of::<Handle<Tube>>();
         let tube = Slab::<Tube>::entry_size() + 2 * index + size_of::<Listed>();
         self.slab.len() * tube + self.list.name_bytes
     }
@@ -297,6 +316,11 @@ impl TubeList {
 
 fn recent_index(hash: u64) -> usize {
     hash as usize % RECENT_LEN
+}
+
+/// Bits that [`recent_index`] leaves out.
+fn more_bits(hash: u64) -> u32 {
+    (hash >> 32) as u32
 }
 
 /// The same in every process: nothing here is random.
@@ -464,6 +488,11 @@ impl Queue {
 
 /// Upkeep.
 impl Queue {
+    /// Makes a pause that was taken the next one to be taken: it could not be dealt with.
+    pub fn put_back_lapsed_pause(&mut self, lapsed: LapsedPause) {
+        self.lapsed.push_front(lapsed);
+    }
+
     /// Called after every change to a tube: brings the orders of tubes up to date, or ends the tube.
     pub(super) fn settle(&mut self, tube: Handle<Tube>, now: Time) {
         let needed = self.tubes[tube].is_needed();
@@ -617,11 +646,19 @@ mod tests {
     #[test]
     fn names_with_the_same_hash_are_told_apart() {
         let mut tubes = Tubes::new();
-        let (a, b) = (tubes.create("a"), tubes.create("b"));
-        tubes.names.clear();
-        tubes.names.insert((hash("b"), Arc::from("a")), a);
-        tubes.names.insert((hash("b"), Arc::from("b")), b);
-        assert_eq!(tubes.find("b"), Some(b));
+        for leaver in 0..3 {
+            let names = ["a", "b", "c"];
+            let mut handles = names.map(|name| tubes.create(name, 7)).to_vec();
+            let mut names = names.to_vec();
+            tubes.remove(handles.remove(leaver));
+            let gone = names.remove(leaver);
+            assert_eq!(tubes.search(gone, 7), None);
+            for (name, tube) in names.iter().zip(handles) {
+                assert_eq!(tubes.search(name, 7), Some(tube));
+                tubes.remove(tube);
+            }
+            assert!(tubes.names.is_empty());
+        }
     }
 
     #[test]

@@ -231,6 +231,17 @@ impl Files {
         if planted(Bug::TombstoneDropped) {
             return false;
         }
+        self.may_hold_what_died(put_segment, put_segment, place)
+    }
+
+    /// Whether a record that lay in one of these segments, and that the one at `place` made dead, may
+    /// still be in a file.
+    pub(crate) fn may_hold_what_died(
+        &self,
+        first: SegmentId,
+        last: SegmentId,
+        place: Place,
+    ) -> bool {
         let holder = self.get(place.file);
         // In a compacted file the offset says nothing of when the delete was logged: take the
         // latest time that it can have been.
@@ -238,8 +249,10 @@ impl Files {
             true => Position::new(SegmentId(holder.entry.last.0 + 1), 0),
             false => Position::new(holder.entry.first, place.offset),
         };
-        let needed = |handle| self.get(handle).filtered_at <= logged;
-        self.covering(put_segment).is_some_and(needed)
+        let before = self.order.range(..=last).rev();
+        let files = before.map(|(_, handle)| self.get(*handle));
+        let mut holders = files.take_while(|file| file.entry.last >= first);
+        holders.any(|file| file.filtered_at <= logged)
     }
 
     /// The puts of `segments` were filtered: deletes counted in `counts` (what

@@ -617,6 +617,19 @@ impl Log {
         self.records_written
     }
 
+    /// Whether a record that lay in one of the segments from `first` to `last`, and that the one at
+    /// `place` made dead, may still be in a file. Only a compaction changes that.
+    #[must_use]
+    pub fn may_hold_what_died(&self, first: SegmentId, last: SegmentId, place: Place) -> bool {
+        self.files.may_hold_what_died(first, last, place)
+    }
+
+    /// How many compactions have taken effect since this process started.
+    #[must_use]
+    pub fn compactions(&self) -> u64 {
+        self.maintenance.compactions
+    }
+
     /// Records that compaction copied since this process started.
     #[must_use]
     pub fn records_migrated(&self) -> u64 {

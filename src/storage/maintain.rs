@@ -53,6 +53,8 @@ pub(crate) struct Maintenance {
     failed: Vec<u32>,
     /// Records copied.
     pub(crate) records_migrated: u64,
+    /// Compactions that took effect.
+    pub(crate) compactions: u64,
     /// Bytes of all files at the last look, the open one apart.
     pub(crate) sealed_bytes: u64,
     /// The last record for which there was a choice found no room.
@@ -657,6 +659,7 @@ impl Log {
         for handle in &outcome.inputs {
             self.files.unlist(*handle);
         }
+        self.maintenance.compactions += 1;
         self.files.forget_tombstones(&outcome.tombstones);
         let output = outcome.output.map(|(entry, file)| {
             let handle = self.files.add(entry, true, outcome.filtered_at, file);

@@ -20,6 +20,7 @@
 //! | `damage` | flipped bits, missing, swapped, cut and foreign files |
 //! | `tools` | backup of a log in use, restore, offline compaction; a crash at every operation of them |
 //! | `clocks` | clocks that jump |
+//! | `upkeep` | pauses that are over, counters, reserves that take several turns |
 //! | `seeds` | random runs; `BSD_SIM_RUNS` says how many, `BSD_SIM_SEED` repeats one |
 
 mod bounds;
@@ -41,4 +42,5 @@ mod planted;
 mod policies;
 mod seeds;
 mod tools;
+mod upkeep;
 mod workload;
