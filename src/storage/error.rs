@@ -76,7 +76,11 @@ pub enum OpenError {
 
 impl OpenError {
     pub(crate) fn io(doing: &'static str, path: &Path, cause: &io::Error) -> OpenError {
-        OpenError::Io(StoreError::new(doing, path, cause))
+        let mut error = StoreError::new(doing, path, cause);
+        if let Some(hint) = hint(cause) {
+            error.cause = format!("{}; {hint}", error.cause);
+        }
+        OpenError::Io(error)
     }
 }
 
@@ -128,6 +132,28 @@ impl std::error::Error for OpenError {}
 impl From<StoreError> for OpenError {
     fn from(error: StoreError) -> OpenError {
         OpenError::Io(error)
+    }
+}
+
+/// What to do about an error of the system, where it says enough to tell.
+fn hint(error: &io::Error) -> Option<&'static str> {
+    match error.kind() {
+        io::ErrorKind::NotFound => Some("check the path"),
+        io::ErrorKind::NotADirectory => Some("give a directory"),
+        io::ErrorKind::PermissionDenied => {
+            Some("run it as the user that it belongs to, or change who may use it")
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            Some("it is mounted for reading only: mount it for writing, or use another place")
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            Some("free space, or use another disk")
+        }
+        _ if wants_descriptor(error) => Some("raise the limit of open files (ulimit -n)"),
+        _ if Errno::from_io_error(error) == Some(Errno::IO) => {
+            Some("the disk failed: see the system's log, and copy what can be read")
+        }
+        _ => None,
     }
 }
 

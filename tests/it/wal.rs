@@ -649,7 +649,15 @@ fn what_cannot_be_done_has_an_exit_code_of_its_own_and_says_why() {
 
     let server = Launch::bsd().dir(&log).start();
     cannot(&["verify", text(&log)], "in use");
-    cannot(&["dump", text(&log), "--records"], "in use");
+    cannot(
+        &[
+            "export",
+            text(&log),
+            "--output",
+            text(&log.with_extension("new")),
+        ],
+        "in use",
+    );
     server.stop();
     cannot(
         &["repair", text(&log), "--output", text(dir.path())],

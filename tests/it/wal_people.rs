@@ -74,10 +74,9 @@ fn filters_choose_jobs_by_tube_state_id_and_age() {
     reserve(&mut queue, JobId(1));
     queue.bury(JobId(1), 0).unwrap();
     queue.close().unwrap();
-    let cases: [(&[&str], &[u64]); 9] = [
+    let cases: [(&[&str], &[u64]); 8] = [
         (&["--tube", "mail"], &[1, 2]),
         (&["--tube", "mail", "--tube", "video"], &[1, 2, 3, 4]),
-        (&["--tube", "mai"], &[]),
         (&["--state", "buried", "--state", "ready"], &[1, 3]),
         (&["--state", "delayed", "--tube", "video"], &[4]),
         (&["--job", "4", "--job", "2"], &[2, 4]),
@@ -89,7 +88,10 @@ fn filters_choose_jobs_by_tube_state_id_and_age() {
         assert_eq!(dumped(dir.path(), filter), ids, "{filter:?}");
     }
     let (code, said) = wal(&["dump", text(dir.path()), "--job", "9"]);
-    assert!(code == OK && said.contains("there is no job 9"), "{said}");
+    assert!(
+        code == CANNOT && said.contains("there is no job 9"),
+        "{said}"
+    );
     for wrong in [
         ["--state", "reserved"],
         ["--min-age", "soon"],
@@ -467,7 +469,8 @@ fn every_exit_code_means_what_the_help_says() {
     }
     let server = Launch::bsd().dir(&log).start();
     for command in commands {
-        check(command, &log, CANNOT);
+        let shows = ["info", "dump", "history"].contains(&command[0]);
+        check(command, &log, if shows { OK } else { CANNOT });
     }
     server.stop();
     for help in ["--help", "--version"] {
@@ -540,6 +543,7 @@ fn the_examples_of_the_help_work() {
         for _ in 0..20 {
             put(&mut queue, "mail", 0);
         }
+        put(&mut queue, "video", 0);
         queue.close().unwrap();
         // What the commands make directories of.
         let made: &[&[&str]] = match &*command {

@@ -1,27 +1,33 @@
 //! `bsd-wal backup`: a consistent copy of a log that a server may be using.
 
-use std::io::Write;
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bsd::clock::Clock;
 use bsd::storage::RealFs;
-use bsd::storage::backup::back_up;
+use bsd::storage::backup::{BackedUp, back_up};
 use bsd::storage::fs::Fs;
+use bsd::types::Position;
 use clap::Args;
+use serde::Serialize;
 
-use crate::human::{Meter, Size, count};
+use crate::human::{Meter, Size, count, note};
 use crate::repair::refuse_inside;
+use crate::report::Report;
 use crate::{EXIT_OK, Failure};
 
 const AFTER_HELP: &str = concat!(
     "\
 The copy is of one instant: everything acknowledged before the command began is in it. With the same
---output again only what has changed is copied; until that is complete the backup before it can be
-restored. Interrupted, the command can simply be run again.
+--output again only what has changed is copied; what is there is read back, and copied again where it
+has gone bad. Until that is complete the backup before it can be restored. Interrupted, the command can
+simply be run again.
 
 Examples:
   bsd-wal backup bsd-data --output bsd-backup
+  bsd-wal backup bsd-data --output bsd-backup --json
+  bsd-wal backup bsd-data --output bsd-backup && bsd-wal verify bsd-backup
   bsd-wal backup bsd-data --output bsd-backup && bsd-wal restore bsd-backup --output bsd-data-tried
 
 ",
@@ -37,10 +43,13 @@ pub(crate) struct BackupArgs {
     /// brought up to date
     #[arg(long, value_name = "NEW")]
     output: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(args: &BackupArgs, out: &mut dyn Write) -> Result<u8, Failure> {
-    let BackupArgs { dir, output } = args;
+    let BackupArgs { dir, output, json } = args;
     refuse_inside(dir, output)?;
     let fs: Arc<dyn Fs> = Arc::new(RealFs);
     let mut meter = Meter::start("copying");
@@ -49,18 +58,78 @@ pub(crate) fn run(args: &BackupArgs, out: &mut dyn Write) -> Result<u8, Failure>
         meter.show(done, total);
     })?;
     drop(meter);
-    let show = output.display();
-    writeln!(
-        out,
-        "{show}: the log up to segment {} byte {}, {} ({}); copied {} ({}), {} of earlier backups \
-         removed\nrestore with\n  bsd-wal restore {show} --output NEW",
-        done.end.segment(),
-        done.end.offset(),
-        count(done.files, "file"),
-        Size(done.bytes),
-        done.copied_files,
-        Size(done.copied_bytes),
-        done.removed_files,
-    )?;
+    for name in &done.healed {
+        note(format_args!(
+            "{name} in {} had gone bad and was copied again; watch the disk that it is on",
+            output.display()
+        ));
+    }
+    name_strangers(output, &done.strangers);
+    Done::new(dir, output, done).tell(*json, out)?;
     Ok(EXIT_OK)
+}
+
+/// Name what is no part of a backup.
+pub(crate) fn name_strangers(backup: &Path, strangers: &[String]) {
+    for name in strangers {
+        note(format_args!(
+            "{name:?} in {} is no part of the backup and was left out",
+            backup.display()
+        ));
+    }
+}
+
+/// A backup that was taken.
+#[derive(Serialize)]
+struct Done {
+    source: String,
+    output: String,
+    /// Where the log ended, `SEGMENT:OFFSET`.
+    end: String,
+    files: u64,
+    bytes: u64,
+    copied_files: u64,
+    copied_bytes: u64,
+    /// Files that were there, had gone bad, and were copied again.
+    healed: Vec<String>,
+    removed_files: u64,
+    strangers: Vec<String>,
+    #[serde(skip)]
+    place: Position,
+}
+
+impl Done {
+    fn new(dir: &Path, output: &Path, done: BackedUp) -> Done {
+        Done {
+            source: dir.display().to_string(),
+            output: output.display().to_string(),
+            end: done.end.to_string(),
+            files: done.files,
+            bytes: done.bytes,
+            copied_files: done.copied_files,
+            copied_bytes: done.copied_bytes,
+            healed: done.healed,
+            removed_files: done.removed_files,
+            strangers: done.strangers,
+            place: done.end,
+        }
+    }
+}
+
+impl Report for Done {
+    fn words(&self, out: &mut dyn Write) -> io::Result<()> {
+        let show = &self.output;
+        writeln!(
+            out,
+            "{show}: the log up to segment {} byte {}, {} ({}); copied {} ({}), {} of earlier \
+             backups removed\nrestore with\n  bsd-wal restore {show} --output NEW",
+            self.place.segment(),
+            self.place.offset(),
+            count(self.files, "file"),
+            Size(self.bytes),
+            self.copied_files,
+            Size(self.copied_bytes),
+            self.removed_files,
+        )
+    }
 }

@@ -1,17 +1,19 @@
 //! `bsd-wal compact`: a log that no server uses, without what is dead in it.
 
 use std::cell::RefCell;
-use std::io::Write;
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bsd::clock::Clock;
 use bsd::storage::RealFs;
 use bsd::storage::fs::Fs;
-use bsd::storage::offline::compact;
+use bsd::storage::offline::{Compacted, compact};
 use clap::Args;
+use serde::Serialize;
 
 use crate::human::{Meter, Size, count};
+use crate::report::Report;
 use crate::{EXIT_OK, Failure};
 
 const AFTER_HELP: &str = concat!(
@@ -21,6 +23,7 @@ can simply be run again. A server compacts by itself: this is for a directory to
 
 Examples:
   bsd-wal compact bsd-data
+  bsd-wal compact bsd-data --json
 
 ",
     exit_codes!()
@@ -31,6 +34,9 @@ Examples:
 pub(crate) struct CompactArgs {
     /// The data directory; no server may be running on it
     dir: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(args: &CompactArgs, out: &mut dyn Write) -> Result<u8, Failure> {
@@ -41,31 +47,77 @@ pub(crate) fn run(args: &CompactArgs, out: &mut dyn Write) -> Result<u8, Failure
         meter.borrow_mut().show(done, total);
     })?;
     drop(meter);
-    if let Some((bytes, saved)) = &done.recovery.torn {
-        let place = saved.as_deref().unwrap_or("nowhere, for want of room");
-        writeln!(
-            out,
-            "the log ended in a torn tail of {bytes} bytes, never acknowledged: saved as {place}"
-        )?;
-    }
-    writeln!(
-        out,
-        "{}: {}; {} in {} before, {} in {} now: {} freed",
-        args.dir.display(),
-        count(done.jobs, "job"),
-        Size(done.bytes_before),
-        count(done.files_before, "file"),
-        Size(done.bytes_after),
-        count(done.files_after, "file"),
-        Size(done.bytes_before.saturating_sub(done.bytes_after)),
-    )?;
-    if done.left_alone > 0 {
-        writeln!(
-            out,
-            "{} left as they are: the disk had no room for what is alive in them, or did not give \
-             it; free space and run this again",
-            count(done.left_alone, "file"),
-        )?;
-    }
+    Done::new(&args.dir, done).tell(args.json, out)?;
     Ok(EXIT_OK)
+}
+
+/// A log that was compacted.
+#[derive(Serialize)]
+struct Done {
+    dir: String,
+    jobs: u64,
+    files_before: u64,
+    bytes_before: u64,
+    files_after: u64,
+    bytes_after: u64,
+    freed_bytes: u64,
+    /// Files for which there was no room, or that could not be read.
+    left_alone: u64,
+    torn: Option<Torn>,
+}
+
+/// What a crash had interrupted at the end of the log.
+#[derive(Serialize)]
+struct Torn {
+    size: u64,
+    /// The file that it was saved in.
+    saved: Option<String>,
+}
+
+impl Done {
+    fn new(dir: &Path, done: Compacted) -> Done {
+        Done {
+            dir: dir.display().to_string(),
+            jobs: done.jobs,
+            files_before: done.files_before,
+            bytes_before: done.bytes_before,
+            files_after: done.files_after,
+            bytes_after: done.bytes_after,
+            freed_bytes: done.bytes_before.saturating_sub(done.bytes_after),
+            left_alone: done.left_alone,
+            torn: done.recovery.torn.map(|(size, saved)| Torn { size, saved }),
+        }
+    }
+}
+
+impl Report for Done {
+    fn words(&self, out: &mut dyn Write) -> io::Result<()> {
+        if let Some(Torn { size, saved }) = &self.torn {
+            let place = saved.as_deref().unwrap_or("nowhere, for want of room");
+            writeln!(
+                out,
+                "the log ended in a torn tail of {size} bytes, never acknowledged: saved as {place}"
+            )?;
+        }
+        writeln!(
+            out,
+            "{}: {}; {} in {} before, {} in {} now: {} freed",
+            self.dir,
+            count(self.jobs, "job"),
+            Size(self.bytes_before),
+            count(self.files_before, "file"),
+            Size(self.bytes_after),
+            count(self.files_after, "file"),
+            Size(self.freed_bytes),
+        )?;
+        if self.left_alone > 0 {
+            writeln!(
+                out,
+                "{} left as they are: the disk had no room for what is alive in them, or did not \
+                 give it; free space and run this again",
+                count(self.left_alone, "file"),
+            )?;
+        }
+        Ok(())
+    }
 }

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use bsd::clock::Clock;
 use bsd::storage::RealFs;
 use bsd::storage::format::Record;
-use bsd::storage::inspect::{Bodies, Inspection, JobRecord, JobSummary, RecordPlace, read_records};
+use bsd::storage::inspect::{Bodies, Inspection, JobRecord, JobSummary, RecordPlace};
 use bsd::types::{JobId, JobState, SECOND_NS};
 use clap::{Args, ValueEnum};
 
-use crate::human::{Meter, count, parse_age, timestamp};
+use crate::human::{Meter, complain, count, note, parse_age, timestamp};
 use crate::repair::refuse_inside;
-use crate::{EXIT_DAMAGED, EXIT_OK, Failure, Source, exit_code, inspect, json};
+use crate::{EXIT_CANNOT, EXIT_DAMAGED, EXIT_OK, Failure, Shown, exit_code, inspect, json, open};
 
 /// So many bytes of a body are shown to people.
 const BODY_SHOWN: usize = 60;
@@ -38,6 +38,7 @@ Examples:
   bsd-wal dump bsd-data --tube mail --tube video --state buried --min-age 2h
   bsd-wal dump bsd-data --job 17 --bodies bodies
   bsd-wal dump bsd-data --records --job 17
+  bsd-wal dump bsd-data --live | head -n 3
 
 ",
     exit_codes!()
@@ -47,7 +48,7 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct DumpArgs {
     #[command(flatten)]
-    pub(crate) source: Source,
+    pub(crate) shown: Shown,
     /// Print JSON Lines: an object for each job or record
     #[arg(long)]
     json: bool,
@@ -93,6 +94,12 @@ struct Filter<'a> {
     ids: BTreeSet<u64>,
     /// Put no later than this.
     created_max: u64,
+}
+
+impl DumpArgs {
+    fn dir(&self) -> &Path {
+        &self.shown.source.dir
+    }
 }
 
 impl Filter<'_> {
@@ -152,21 +159,41 @@ impl Filter<'_> {
                 }
                 Ok(_) => {}
                 Err(error) => {
-                    eprintln!("bsd-wal: job {} is left out: {error}", summary.id);
+                    complain(format_args!("job {} is left out: {error}", summary.id));
                     tally.unreadable += 1;
                 }
             }
         }
-        for id in &self.ids {
-            if !inspection.has_job(JobId(*id)) {
-                let dir = inspection.dir.display();
-                eprintln!(
-                    "bsd-wal: there is no job {id}; `bsd-wal history {dir} {id}` says what became \
-                     of it"
-                );
-            }
-        }
+        tally.absent = self.name_absent(inspection);
         Ok(tally)
+    }
+
+    /// Name the jobs and tubes that are asked for and are not there; how many those are. As for a
+    /// server, a tube is there when it has a job, or is paused.
+    fn name_absent(&self, inspection: &Inspection) -> u64 {
+        let dir = inspection.dir.display();
+        let has_job = |id: &&u64| inspection.has_job(JobId(**id));
+        let jobs: Vec<&u64> = self.ids.iter().filter(|id| !has_job(id)).collect();
+        for id in &jobs {
+            complain(format_args!(
+                "there is no job {id}; `bsd-wal history {dir} {id}` says what became of it"
+            ));
+        }
+        let mut tubes: BTreeSet<&str> = self.args.tube.iter().map(String::as_str).collect();
+        if !tubes.is_empty() {
+            inspection.jobs().for_each(|job| {
+                tubes.remove(job.tube);
+            });
+            inspection.pauses().for_each(|pause| {
+                tubes.remove(pause.tube);
+            });
+        }
+        for tube in &tubes {
+            complain(format_args!(
+                "there is no tube {tube:?}; `bsd-wal info {dir}` lists those that have jobs"
+            ));
+        }
+        (jobs.len() + tubes.len()) as u64
     }
 }
 
@@ -176,20 +203,23 @@ struct Tally {
     jobs: u64,
     /// The log was read, and the disk does not give these again.
     unreadable: u64,
+    /// Jobs and tubes that were asked for by name and are not there.
+    absent: u64,
 }
 
 impl Tally {
     fn exit_code(&self, inspection: &Inspection) -> u8 {
-        match (exit_code(inspection), self.unreadable) {
-            (EXIT_OK, 1..) => EXIT_DAMAGED,
-            (code, _) => code,
+        match (exit_code(inspection), self.unreadable, self.absent) {
+            (EXIT_OK, 1.., _) => EXIT_DAMAGED,
+            (EXIT_OK, 0, 1..) => EXIT_CANNOT,
+            (code, ..) => code,
         }
     }
 }
 
 /// The jobs that are wanted.
 fn jobs(args: &DumpArgs, out: &mut dyn Write) -> Result<u8, Failure> {
-    let inspection = inspect(&args.source.dir)?;
+    let inspection = inspect(args.dir(), args.shown.access())?;
     let filter = Filter::new(args);
     if !args.json {
         let tally = filter.read(&inspection, &mut |job| {
@@ -213,8 +243,8 @@ fn jobs(args: &DumpArgs, out: &mut dyn Write) -> Result<u8, Failure> {
 /// The bodies of the jobs that are wanted, as files.
 fn bodies(args: &DumpArgs, dir: &Path, out: &mut dyn Write) -> Result<u8, Failure> {
     // A file in it would be inside, too.
-    refuse_inside(&args.source.dir, &dir.join("1"))?;
-    let inspection = inspect(&args.source.dir)?;
+    refuse_inside(args.dir(), &dir.join("1"))?;
+    let inspection = inspect(args.dir(), args.shown.access())?;
     let mut bodies = Bodies::begin(Arc::new(RealFs), dir)?;
     let filter = Filter::new(args);
     let tally = filter.read(&inspection, &mut |job| Ok(bodies.write(job.id, &job.body)?))?;
@@ -255,6 +285,7 @@ pub(crate) fn show_body(body: &[u8]) -> String {
 /// All records in the order of history, or those of the jobs that are wanted.
 fn records(args: &DumpArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let filter = Filter::new(args);
+    let mut unseen = filter.ids.clone();
     let is_wanted = |record: &Record<'_>| match record.job() {
         Some(id) => filter.wants_id(id),
         None => filter.is_everything(),
@@ -264,6 +295,7 @@ fn records(args: &DumpArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let mut outcome = Ok(());
     let mut visit = |place: RecordPlace<'_>, record: &Record<'_>| {
         if is_wanted(record) {
+            record.job().map(|id| unseen.remove(&id.0));
             outcome = match args.json {
                 true => json::print_record(&place, record, out),
                 false => {
@@ -278,22 +310,28 @@ fn records(args: &DumpArgs, out: &mut dyn Write) -> Result<u8, Failure> {
             meter.show(done, all);
         }
     };
-    let dir = &args.source.dir;
-    let damages = read_records(Arc::new(RealFs), dir, &mut visit, &mut progress)?;
+    let show = args.dir().display();
+    let damages = open(args.dir(), args.shown.access())?.records(&mut visit, &mut progress)?;
     outcome?;
     drop(meter);
     for damage in &damages {
-        eprintln!("bsd-wal: damage: {damage}");
+        note(format_args!("damage: {damage}"));
     }
-    Ok(if damages.is_empty() {
-        EXIT_OK
-    } else {
-        eprintln!(
-            "bsd-wal: the log is damaged in {}; `bsd-wal verify {}` says what that means for jobs",
-            count(damages.len() as u64, "place"),
-            dir.display()
-        );
-        EXIT_DAMAGED
+    for id in &unseen {
+        complain(format_args!(
+            "there is no record of job {id}; `bsd-wal history {show} {id}` says what became of it"
+        ));
+    }
+    Ok(match (damages.len(), unseen.len()) {
+        (0, 0) => EXIT_OK,
+        (0, _) => EXIT_CANNOT,
+        (places, _) => {
+            note(format_args!(
+                "the log is damaged in {}; `bsd-wal verify {show}` says what that means for jobs",
+                count(places as u64, "place"),
+            ));
+            EXIT_DAMAGED
+        }
     })
 }
 

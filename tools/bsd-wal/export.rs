@@ -1,17 +1,20 @@
 //! `bsd-wal export`: a log of bsd's as a directory that beanstalkd starts on.
 
-use std::io::Write;
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bsd::clock::Clock;
 use bsd::storage::RealFs;
 use bsd::storage::beanstalkd::export::{self, BODY_SIZE_DEFAULT, Exported};
 use bsd::storage::fs::Fs;
+use bsd::storage::inspect::{Access, Inspection};
 use clap::Args;
+use serde::Serialize;
 
 use crate::human::{Meter, count};
 use crate::repair::refuse_inside;
+use crate::report::{Report, Unreadable, ids, unreadable};
 use crate::{EXIT_DAMAGED, EXIT_OK, Failure, Source, exit_code, inspect};
 
 const AFTER_HELP: &str = concat!(
@@ -22,6 +25,7 @@ run again.
 
 Examples:
   bsd-wal export bsd-data --output binlogs
+  bsd-wal export bsd-data --output binlogs-counted --json
 
 ",
     exit_codes!()
@@ -35,12 +39,19 @@ pub(crate) struct ExportArgs {
     /// The directory to be made; it must be empty or not exist
     #[arg(long, value_name = "NEW")]
     output: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(args: &ExportArgs, out: &mut dyn Write) -> Result<u8, Failure> {
-    let ExportArgs { source, output } = args;
+    let ExportArgs {
+        source,
+        output,
+        json,
+    } = args;
     refuse_inside(&source.dir, output)?;
-    let old = inspect(&source.dir)?;
+    let old = inspect(&source.dir, Access::Shared)?;
     let mut meter = Meter::counting("writing", "jobs");
     let fs: Arc<dyn Fs> = Arc::new(RealFs);
     let now = Clock::start().now();
@@ -48,21 +59,82 @@ pub(crate) fn run(args: &ExportArgs, out: &mut dyn Write) -> Result<u8, Failure>
         meter.show(done, all);
     })?;
     drop(meter);
-    print_left_out(&exported, out)?;
-    writeln!(
-        out,
-        "{}: {} in {}; {} is as it was\nstart with\n  beanstalkd -b {}{}",
-        output.display(),
-        count(exported.jobs, "job"),
-        count(exported.files.into(), "file"),
-        source.dir.display(),
-        output.display(),
-        size_flag(&exported),
-    )?;
     let is_all = exported.too_large.is_empty() && exported.unreadable.is_empty();
+    Done::new(&old, exported, output).tell(*json, out)?;
     match exit_code(&old) {
         EXIT_OK if !is_all => Ok(EXIT_DAMAGED),
         code => Ok(code),
+    }
+}
+
+/// A log, exported.
+#[derive(Serialize)]
+struct Done {
+    source: String,
+    output: String,
+    intact: bool,
+    files: u32,
+    jobs: u64,
+    next_id: u64,
+    /// The largest body, bytes.
+    body_size_max: u32,
+    /// The command to start beanstalkd with.
+    start: String,
+    /// Jobs that beanstalkd cannot hold.
+    too_large: Vec<u64>,
+    unreadable: Vec<Unreadable>,
+    /// Tubes whose pause beanstalkd forgets.
+    pauses: Vec<String>,
+}
+
+impl Done {
+    fn new(old: &Inspection, exported: Exported, output: &Path) -> Done {
+        let output = output.display().to_string();
+        Done {
+            source: old.dir.display().to_string(),
+            intact: old.is_intact(),
+            files: exported.files,
+            jobs: exported.jobs,
+            next_id: exported.next_id.0,
+            body_size_max: exported.body_size_max,
+            start: format!("beanstalkd -b {output}{}", size_flag(&exported)),
+            output,
+            too_large: ids(&exported.too_large),
+            unreadable: unreadable(&exported.unreadable),
+            pauses: exported.pauses,
+        }
+    }
+}
+
+impl Report for Done {
+    fn words(&self, out: &mut dyn Write) -> io::Result<()> {
+        for id in &self.too_large {
+            writeln!(
+                out,
+                "left out: job {id} is larger than beanstalkd can be told to take"
+            )?;
+        }
+        for Unreadable { job, why } in &self.unreadable {
+            writeln!(out, "lost: job {job} could not be read again: {why}")?;
+        }
+        for tube in &self.pauses {
+            writeln!(
+                out,
+                "left out: tube {tube} is paused, which beanstalkd forgets"
+            )?;
+        }
+        let Done {
+            source,
+            output,
+            start,
+            ..
+        } = self;
+        writeln!(
+            out,
+            "{output}: {} in {}; {source} is as it was\nstart with\n  {start}",
+            count(self.jobs, "job"),
+            count(self.files.into(), "file"),
+        )
     }
 }
 
@@ -73,23 +145,4 @@ fn size_flag(exported: &Exported) -> String {
         true => format!(" -z {}", exported.body_size_max + 2),
         false => String::new(),
     }
-}
-
-fn print_left_out(exported: &Exported, out: &mut dyn Write) -> Result<(), Failure> {
-    for id in &exported.too_large {
-        writeln!(
-            out,
-            "left out: job {id} is larger than beanstalkd can be told to take"
-        )?;
-    }
-    for (id, why) in &exported.unreadable {
-        writeln!(out, "lost: job {id} could not be read again: {why}")?;
-    }
-    for tube in &exported.pauses {
-        writeln!(
-            out,
-            "left out: tube {tube} is paused, which beanstalkd forgets"
-        )?;
-    }
-    Ok(())
 }

@@ -1,15 +1,13 @@
 //! `bsd-wal history`: the life of one job, in words.
 
 use std::io::Write;
-use std::sync::Arc;
 
-use bsd::storage::RealFs;
-use bsd::storage::inspect::history::{Entry, Event, History, State, history};
+use bsd::storage::inspect::history::{Entry, Event, Fate, History, State};
 use bsd::types::{Counters, JobId, JobState};
 use clap::Args;
 
-use crate::human::{Meter, timestamp};
-use crate::{EXIT_DAMAGED, EXIT_OK, Failure, Source, json};
+use crate::human::{Meter, note, timestamp};
+use crate::{EXIT_DAMAGED, EXIT_OK, Failure, Shown, json, open};
 
 const AFTER_HELP: &str = concat!(
     "\
@@ -19,6 +17,7 @@ any jobs, that was. What compaction has merged into one record is told together.
 Examples:
   bsd-wal history bsd-data 17
   bsd-wal history bsd-data 17 --json
+  bsd-wal history bsd-data 17 --live
 
 ",
     exit_codes!()
@@ -28,20 +27,19 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct HistoryArgs {
     #[command(flatten)]
-    pub(crate) source: Source,
+    pub(crate) shown: Shown,
     /// The id of the job
     job: u64,
-    /// Print JSON Lines: an object for each record
+    /// Print JSON Lines: an object for each record, and one that says what became of the job
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &HistoryArgs, out: &mut dyn Write) -> Result<u8, Failure> {
-    let (dir, job) = (&args.source.dir, JobId(args.job));
+    let job = JobId(args.job);
+    let opened = open(&args.shown.source.dir, args.shown.access())?;
     let mut meter = Meter::start("reading");
-    let history = history(Arc::new(RealFs), dir, job, &mut |done, all| {
-        meter.show(done, all);
-    })?;
+    let history = opened.history(job, &mut |done, all| meter.show(done, all))?;
     drop(meter);
     for entry in &history.entries {
         let words = tell(&entry.event);
@@ -50,11 +48,16 @@ pub(crate) fn run(args: &HistoryArgs, out: &mut dyn Write) -> Result<u8, Failure
             false => writeln!(out, "{}: {words} ({})", when(entry), place(entry))?,
         }
     }
-    if !args.json {
-        print_end(&history, job, out)?;
+    let end = tell_end(&history, job);
+    match (args.json, &end) {
+        (true, _) => json::print_history_end(&history, end.as_deref(), out)?,
+        (false, Some(end)) => writeln!(out, "{end}")?,
+        (false, None) => {}
     }
     for damage in &history.damages {
-        eprintln!("bsd-wal: damage: {damage}; more about job {job} may have been there");
+        note(format_args!(
+            "damage: {damage}; more about job {job} may have been there"
+        ));
     }
     Ok(if history.damages.is_empty() {
         EXIT_OK
@@ -89,23 +92,28 @@ fn when(entry: &Entry) -> String {
     }
 }
 
-fn print_end(history: &History, job: JobId, out: &mut dyn Write) -> Result<(), Failure> {
-    if !history.entries.is_empty() {
-        return Ok(());
-    }
-    match job < history.next_id {
-        false => writeln!(
-            out,
-            "job {job} was never put: the next id is {}",
-            history.next_id
-        )?,
-        true => writeln!(
-            out,
-            "nothing of job {job} is left in the log: it was deleted, and compaction has dropped \
-             its records"
-        )?,
-    }
-    Ok(())
+/// What became of the job, where its records do not say it.
+fn tell_end(history: &History, job: JobId) -> Option<String> {
+    let words = match history.fate {
+        Fate::There | Fate::Deleted => return None,
+        Fate::Older => "the record of its last state is damaged: it is back in an older one",
+        Fate::Again => "the record that deletes it is damaged: it is back, and would run again",
+        Fate::Lost => "it is lost in the damage",
+        Fate::PerhapsLost => {
+            "it is lost in the damage, unless it had been deleted before, or never was"
+        }
+        Fate::Dropped => {
+            return Some(format!(
+                "nothing of job {job} is left in the log: it was deleted, and compaction has dropped \
+                 its records"
+            ));
+        }
+        Fate::NeverPut => {
+            let next_id = history.next_id;
+            return Some(format!("job {job} was never put: the next id is {next_id}"));
+        }
+    };
+    Some(format!("job {job}: {words}"))
 }
 
 /// What happened, in words.

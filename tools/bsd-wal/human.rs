@@ -4,7 +4,7 @@
 //! for terminals.
 
 use std::fmt;
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bsd::clock::Clock;
@@ -96,7 +96,12 @@ pub(crate) struct Look {
     colour: bool,
     /// Characters beyond ASCII.
     pub(crate) unicode: bool,
+    /// Characters of a line.
+    pub(crate) width: usize,
 }
+
+/// The width of what is no terminal, or does not tell.
+const WIDTH: usize = 80;
 
 impl Look {
     /// Colours on a terminal that has them, unless `NO_COLOR` is set to something
@@ -113,6 +118,11 @@ impl Look {
             colour: is_terminal
                 && !is_dumb
                 && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty()),
+            width: rustix::termios::tcgetwinsize(io::stdout())
+                .ok()
+                .map(|size| usize::from(size.ws_col))
+                .filter(|width| *width > 0)
+                .unwrap_or(WIDTH),
             unicode: is_terminal && (locale.contains("utf-8") || locale.contains("utf8")),
         }
     }
@@ -122,6 +132,7 @@ impl Look {
     pub(crate) const PLAIN: Look = Look {
         colour: false,
         unicode: false,
+        width: WIDTH,
     };
 
     /// What is as it should be.
@@ -142,12 +153,25 @@ impl Look {
     }
 }
 
-/// `--quiet` was said: no meter is shown. One process runs one command.
+/// `--quiet` was said: no meter and no note is shown. One process runs one command.
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
-/// Show no meters from now on.
+/// Show no meters and no notes from now on.
 pub(crate) fn be_quiet() {
     IS_QUIET.store(true, Ordering::Relaxed);
+}
+
+/// Say something that is no error, beside the output.
+pub(crate) fn note(what: impl fmt::Display) {
+    if !IS_QUIET.load(Ordering::Relaxed) {
+        complain(what);
+    }
+}
+
+/// Say why something could not be done.
+pub(crate) fn complain(what: impl fmt::Display) {
+    // Nobody is left to tell where that cannot be written.
+    let _ = writeln!(io::stderr(), "bsd-wal: {what}");
 }
 
 /// Shows how far a long task is: on a terminal, from the first second on.

@@ -1,17 +1,20 @@
 //! `bsd-wal import`: beanstalkd's log as a log of bsd's, in a new directory.
 
-use std::io::Write;
-use std::path::PathBuf;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bsd::clock::Clock;
 use bsd::config::SEGMENT_SIZE_DEFAULT;
 use bsd::storage::RealFs;
 use bsd::storage::beanstalkd::{Binlogs, import};
+use bsd::storage::scan;
 use clap::Args;
+use serde::Serialize;
 
-use crate::human::{Meter, count};
+use crate::human::{Meter, count, note};
 use crate::repair::refuse_inside;
+use crate::report::{Report, Unreadable, ids, unreadable};
 use crate::{EXIT_DAMAGED, EXIT_OK, Failure};
 
 const AFTER_HELP: &str = concat!(
@@ -23,6 +26,7 @@ be run again.
 
 Examples:
   bsd-wal import binlogs --output bsd-data-imported
+  bsd-wal import binlogs --output bsd-data-counted --json
 
 ",
     exit_codes!()
@@ -37,10 +41,13 @@ pub(crate) struct ImportArgs {
     /// The directory to be made; it must be empty or not exist
     #[arg(long, value_name = "NEW")]
     output: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(args: &ImportArgs, out: &mut dyn Write) -> Result<u8, Failure> {
-    let ImportArgs { dir, output } = args;
+    let ImportArgs { dir, output, json } = args;
     refuse_inside(dir, output)?;
     let fs = Arc::new(RealFs);
     let mut meter = Meter::start("reading");
@@ -52,31 +59,98 @@ pub(crate) fn run(args: &ImportArgs, out: &mut dyn Write) -> Result<u8, Failure>
     })?;
     drop(meter);
     if !old.is_locked {
-        eprintln!(
-            "bsd-wal: whether {} is in use cannot be told: its lock file is missing or belongs to \
-             somebody else; if a beanstalkd is running on it, import again when it has stopped",
+        note(format_args!(
+            "whether {} is in use cannot be told: it cannot be locked, or its lock file cannot be \
+             read; if a beanstalkd is running on it, import again when it has stopped",
             dir.display()
-        );
+        ));
     }
-    for damage in &old.damages {
-        writeln!(out, "damage: {damage}")?;
-    }
-    for note in &old.notes {
-        writeln!(out, "note: {note}")?;
-    }
-    for (id, why) in &imported.unreadable {
-        writeln!(out, "lost: job {id} could not be read again: {why}")?;
-    }
-    writeln!(
-        out,
-        "{}: {} from {}, the next id is {}; {} is as it was\nstart with\n  bsd-server -b {}",
-        output.display(),
-        count(imported.jobs, "job"),
-        count(old.files.len() as u64, "file"),
-        imported.next_id,
-        dir.display(),
-        output.display(),
-    )?;
+    let done = Done::new(&old, &imported, output);
+    done.tell(*json, out)?;
     let is_all = old.is_intact() && imported.unreadable.is_empty();
     Ok(if is_all { EXIT_OK } else { EXIT_DAMAGED })
+}
+
+/// beanstalkd's log, imported.
+#[derive(Serialize)]
+struct Done {
+    source: String,
+    output: String,
+    intact: bool,
+    files: usize,
+    jobs: u64,
+    next_id: u64,
+    damages: Vec<Damage>,
+    /// What a crash of beanstalkd's has interrupted, and what else is worth saying.
+    notes: Vec<String>,
+    unreadable: Vec<Unreadable>,
+}
+
+/// Damage in one of beanstalkd's files.
+#[derive(Serialize)]
+struct Damage {
+    file: String,
+    offset: Option<u64>,
+    size: Option<u64>,
+    what: String,
+    /// Jobs that it hit, as far as can be known.
+    hit: Vec<u64>,
+    #[serde(skip)]
+    words: String,
+}
+
+impl From<&scan::Damage> for Damage {
+    fn from(damage: &scan::Damage) -> Damage {
+        Damage {
+            file: damage.file.clone(),
+            offset: damage.range.map(|(offset, _)| offset),
+            size: damage.range.map(|(_, size)| size),
+            what: damage.what.clone(),
+            hit: ids(&damage.jobs),
+            words: damage.to_string(),
+        }
+    }
+}
+
+impl Done {
+    fn new(old: &Binlogs, imported: &import::Imported, output: &Path) -> Done {
+        Done {
+            source: old.dir.display().to_string(),
+            output: output.display().to_string(),
+            intact: old.is_intact(),
+            files: old.files.len(),
+            jobs: imported.jobs,
+            next_id: imported.next_id.0,
+            damages: old.damages.iter().map(Damage::from).collect(),
+            notes: old.notes.clone(),
+            unreadable: unreadable(&imported.unreadable),
+        }
+    }
+}
+
+impl Report for Done {
+    fn words(&self, out: &mut dyn Write) -> io::Result<()> {
+        for damage in &self.damages {
+            writeln!(out, "damage: {}", damage.words)?;
+        }
+        for note in &self.notes {
+            writeln!(out, "note: {note}")?;
+        }
+        for Unreadable { job, why } in &self.unreadable {
+            writeln!(out, "lost: job {job} could not be read again: {why}")?;
+        }
+        let Done {
+            source,
+            output,
+            next_id,
+            ..
+        } = self;
+        writeln!(
+            out,
+            "{output}: {} from {}, the next id is {next_id}; {source} is as it was\nstart with\n  \
+             bsd-server -b {output}",
+            count(self.jobs, "job"),
+            count(self.files as u64, "file"),
+        )
+    }
 }

@@ -10,13 +10,14 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::human::{Age, Look, Size, count, timestamp};
-use crate::{Failure, Source, exit_code, inspect, json, picture};
+use crate::{Failure, Shown, exit_code, inspect, json, picture};
 
 const AFTER_HELP: &str = concat!(
     "\
 Examples:
   bsd-wal info bsd-data
   bsd-wal info bsd-data --json
+  bsd-wal info bsd-data --live
 
 ",
     exit_codes!()
@@ -31,14 +32,14 @@ const PINNING_JOBS: usize = 8;
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct InfoArgs {
     #[command(flatten)]
-    pub(crate) source: Source,
+    pub(crate) shown: Shown,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &InfoArgs, out: &mut dyn Write) -> Result<u8, Failure> {
-    let inspection = inspect(&args.source.dir)?;
+    let inspection = inspect(&args.shown.source.dir, args.shown.access())?;
     let info = Info::new(&inspection)?;
     match args.json {
         true => json::print(&info, out)?,

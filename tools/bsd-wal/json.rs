@@ -12,7 +12,7 @@ use std::io::Write;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bsd::storage::format::{Entries, Entry, Record};
-use bsd::storage::inspect::history::{Entry as HistoryEntry, Event, State};
+use bsd::storage::inspect::history::{Entry as HistoryEntry, Event, Fate, History, State};
 use bsd::storage::inspect::{JobRecord, PauseRecord, RecordPlace};
 use bsd::types::{Counters, JobId, JobState};
 use serde::{Deserialize, Serialize};
@@ -367,6 +367,40 @@ pub(crate) fn print_history(
         state: state.map(StatePart::from),
     };
     print(&line, out)
+}
+
+/// What became of a job.
+#[derive(Serialize)]
+struct HistoryEnd<'a> {
+    fate: &'static str,
+    /// As people read it; `null`: the records say it.
+    words: Option<&'a str>,
+    next_id: u64,
+}
+
+/// The last line of a history, whose end is told in these words.
+pub(crate) fn print_history_end(
+    history: &History,
+    words: Option<&str>,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let fate = match history.fate {
+        Fate::There => "there",
+        Fate::Older => "older",
+        Fate::Again => "again",
+        Fate::Deleted => "deleted",
+        Fate::Dropped => "dropped",
+        Fate::Lost => "lost",
+        Fate::PerhapsLost => "perhaps lost",
+        Fate::NeverPut => "never put",
+    };
+    let next_id = history.next_id.0;
+    let end = HistoryEnd {
+        fate,
+        words,
+        next_id,
+    };
+    print(&serde_json::json!({ "end": end }), out)
 }
 
 #[derive(Serialize)]

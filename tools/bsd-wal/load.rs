@@ -11,9 +11,11 @@ use bsd::storage::inspect::PauseRecord;
 use bsd::storage::load::{Load, LoadError};
 use bsd::types::JobId;
 use clap::Args;
+use serde::Serialize;
 
 use crate::human::{Meter, count};
 use crate::json::{Line, parse_line};
+use crate::report::Report;
 use crate::{EXIT_OK, Failure};
 
 /// Bytes of a file of the new log.
@@ -30,6 +32,7 @@ Examples:
   bsd-wal dump bsd-data --json > jobs.jsonl; bsd-wal load jobs.jsonl --output bsd-data-loaded
   bsd-wal dump bsd-data --json --tube mail | bsd-wal load - --output bsd-data-mail
   head -n 2 jobs.jsonl | bsd-wal load - --partial --output bsd-data-part
+  bsd-wal dump bsd-data --json | bsd-wal load - --output bsd-data-copy --json
 
 ",
     exit_codes!()
@@ -46,6 +49,9 @@ pub(crate) struct LoadArgs {
     /// Take a dump from which lines were cut
     #[arg(long)]
     partial: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(args: &LoadArgs, out: &mut dyn Write) -> Result<u8, Failure> {
@@ -76,15 +82,34 @@ pub(crate) fn run(args: &LoadArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     drop(meter);
     loading.end().map_err(|wrong| args.locate(number, wrong))?;
     let loaded = loading.load.finish()?;
-    writeln!(
-        out,
-        "{}: {}, the next id is {}\nstart with\n  bsd-server -b {}",
-        args.output.display(),
-        count(loaded.jobs, "job"),
-        loaded.next_id,
-        args.output.display()
-    )?;
+    let done = Done {
+        output: args.output.display().to_string(),
+        jobs: loaded.jobs,
+        next_id: loaded.next_id.0,
+    };
+    done.tell(args.json, out)?;
     Ok(EXIT_OK)
+}
+
+/// A dump that was loaded.
+#[derive(Serialize)]
+struct Done {
+    output: String,
+    jobs: u64,
+    next_id: u64,
+}
+
+impl Report for Done {
+    fn words(&self, out: &mut dyn Write) -> io::Result<()> {
+        let Done {
+            output, next_id, ..
+        } = self;
+        writeln!(
+            out,
+            "{output}: {}, the next id is {next_id}\nstart with\n  bsd-server -b {output}",
+            count(self.jobs, "job"),
+        )
+    }
 }
 
 impl LoadArgs {

@@ -10,10 +10,12 @@ macro_rules! exit_codes {
 Exit codes:
   0  the log is intact, the work is done; or help or version shown
   1  acknowledged data is damaged: it is reported, and the rest was done
-  2  nothing could be done: in use, not a log, cannot be read or written; or damaged, for
-     backup, restore and compact
+  2  it could not be done: in use, not a log, cannot be read or written; damaged, for backup, restore
+     and compact; or no such tube or job, for dump, which did the rest
   5  the command line is wrong
 
+With --json the output is JSON, with -q there is none; what is said beside it goes to the standard
+error. Where nobody reads the output any more (dump | head) a command ends by SIGPIPE, as cat does.
 A torn tail, which a crash leaves and nobody was told of, is not damage."
     };
 }
@@ -41,11 +43,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use bsd::storage::inspect::Inspection;
+use bsd::storage::inspect::{Access, Inspection, Opened};
 use bsd::storage::{OpenError, RealFs};
 use clap::{Args, Parser, Subcommand};
+use signal_hook::consts::SIGPIPE;
 
-use crate::human::Meter;
+use crate::human::{Meter, complain, note};
 
 /// Nothing is wrong.
 const EXIT_OK: u8 = 0;
@@ -58,7 +61,8 @@ const EXIT_USAGE: u8 = 5;
 
 const AFTER_HELP: &str = concat!(
     "\
-DIR is what bsd-server's -b names. It is only ever read, but by compact.
+DIR is what bsd-server's -b names, or a backup of it. It is only ever read, but by compact. Commands
+that read may run at the same time; a server is not started meanwhile, unless they were given --live.
 
 Examples:
   bsd-wal verify bsd-data
@@ -122,8 +126,29 @@ enum Command {
 
 #[derive(Args)]
 struct Source {
-    /// The data directory
+    /// The data directory, or a backup of one
     dir: PathBuf,
+}
+
+/// A directory that a server may be using.
+#[derive(Args)]
+struct Shown {
+    #[command(flatten)]
+    source: Source,
+    /// Read what is there at one instant, up to the last write, and keep nobody out: a server may be
+    /// using the directory, or be started meanwhile
+    #[arg(long)]
+    live: bool,
+}
+
+impl Shown {
+    /// What only shows what there is takes a directory in use, too.
+    fn access(&self) -> Access {
+        match self.live {
+            true => Access::Live,
+            false => Access::Either,
+        }
+    }
 }
 
 /// Why a command could not do its work.
@@ -194,10 +219,10 @@ impl Command {
     /// The log that the command only reads.
     fn log(&self) -> Option<&Path> {
         match self {
-            Command::Verify(verify::VerifyArgs { source, .. })
-            | Command::Info(info::InfoArgs { source, .. })
-            | Command::Dump(dump::DumpArgs { source, .. })
-            | Command::History(history::HistoryArgs { source, .. })
+            Command::Verify(verify::VerifyArgs {
+                shown: Shown { source, .. },
+                ..
+            })
             | Command::Repair(repair::RepairArgs { source, .. })
             | Command::Export(export::ExportArgs { source, .. }) => Some(&source.dir),
             _ => None,
@@ -207,47 +232,60 @@ impl Command {
 
 fn report(failure: &Failure, log: Option<&Path>) -> u8 {
     match failure {
-        Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-        Failure::Output(error) => eprintln!(
-            "bsd-wal: the output cannot be written: {error}; send it elsewhere, and run the command \
-             again"
-        ),
-        Failure::Refused(why) => eprintln!("bsd-wal: {why}"),
-        Failure::Open(error @ OpenError::InUse { dir, .. }) => {
-            let show = dir.display();
-            eprintln!("bsd-wal: {error}");
-            if log == Some(dir) {
-                eprintln!(
+        Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+            // Ends the process; an error where the system does not let it.
+            let _ = signal_hook::low_level::emulate_default_handler(SIGPIPE);
+        }
+        Failure::Output(error) => complain(format_args!(
+            "the output cannot be written: {error}; send it elsewhere, and run the command again"
+        )),
+        Failure::Refused(why) => complain(why),
+        Failure::Open(error) => {
+            complain(error);
+            if let OpenError::InUse { dir, .. } = error
+                && log == Some(dir)
+            {
+                let show = dir.display();
+                complain(format_args!(
                     "or leave it running: `bsd-wal verify {show} --live` checks the log, `bsd-wal \
-                     backup {show} --output NEW` copies it, and `bsd-wal restore NEW --output NEWER` \
-                     makes a directory of the copy for any other command"
-                );
+                     backup {show} --output NEW` copies it, and any command that reads takes the copy"
+                ));
             }
         }
-        Failure::Open(error @ OpenError::Io(_)) => eprintln!(
-            "bsd-wal: {error}; check the path, who may read and write it, and the disk, and run the \
-             command again"
-        ),
-        Failure::Open(error) => eprintln!("bsd-wal: {error}"),
     }
     EXIT_CANNOT
 }
 
-/// Read a log, showing on a terminal how far it is.
-fn inspect(dir: &Path) -> Result<Inspection, Failure> {
-    let mut meter = Meter::start("reading");
-    let inspection = Inspection::read(Arc::new(RealFs), dir, &mut |done, total| {
+/// Open a log or a backup, which is read for that, showing on a terminal how far it is.
+fn open(dir: &Path, access: Access) -> Result<Opened, Failure> {
+    let mut meter = Meter::start("checking");
+    let opened = Opened::new(Arc::new(RealFs), dir, access, &mut |done, total| {
         meter.show(done, total)
     })?;
     drop(meter);
-    if !inspection.is_locked {
-        eprintln!(
-            "bsd-wal: whether {} is in use cannot be told: its lock file is missing or belongs to \
-             somebody else; if a server is running on it, what follows is not to be relied on",
-            dir.display()
-        );
+    let show = dir.display();
+    match (opened.is_in_use, opened.live) {
+        (true, None) => note(format_args!(
+            "{show} was read as it is, for its list of files does not say where it ends; if a server \
+             is writing to it, what is said of its end may be a write under way"
+        )),
+        (true, Some(_)) if access == Access::Either => note(format_args!(
+            "{show} is in use, and was read as it was at one instant, as with --live"
+        )),
+        (false, _) if !opened.is_locked => note(format_args!(
+            "whether {show} is in use cannot be told: it cannot be locked, or its lock file cannot be \
+             read; if a server is running on it, what follows is not to be relied on"
+        )),
+        _ => {}
     }
-    Ok(inspection)
+    Ok(opened)
+}
+
+/// Read a log, showing on a terminal how far it is.
+fn inspect(dir: &Path, access: Access) -> Result<Inspection, Failure> {
+    let opened = open(dir, access)?;
+    let mut meter = Meter::start("reading");
+    Ok(opened.inspect(&mut |done, total| meter.show(done, total))?)
 }
 
 /// The exit code for a log, after a word to those who only look at what a command prints.
@@ -255,10 +293,9 @@ fn exit_code(inspection: &Inspection) -> u8 {
     if inspection.is_intact() {
         return EXIT_OK;
     }
-    eprintln!(
-        "bsd-wal: the log is damaged and this is what survives; `bsd-wal verify {}` says what does \
-         not",
+    note(format_args!(
+        "the log is damaged and this is what survives; `bsd-wal verify {}` says what does not",
         inspection.dir.display()
-    );
+    ));
     EXIT_DAMAGED
 }

@@ -15,18 +15,21 @@ use crate::human::{Look, Size};
 
 /// Lines at most, but for the missing files.
 const LINES_MAX: usize = 40;
-/// Cells of a line.
-const CELLS: usize = 28;
+/// Characters of a line that are no cells: the name of a file, numbers, borders.
+const BESIDE: usize = 52;
+/// Cells of a line, however narrow the terminal is.
+const CELLS_MIN: usize = 12;
 /// So many missing files are named.
 const MISSING_MAX: usize = 10;
 
-/// Draw the log, 80 characters wide at most.
+/// Draw the log, as wide as the terminal.
 pub(crate) fn draw(inspection: &Inspection, look: Look, out: &mut dyn Write) -> io::Result<()> {
-    let strips = inspection.picture(LINES_MAX, CELLS);
+    let cells = look.width.saturating_sub(BESIDE).max(CELLS_MIN);
+    let strips = inspection.picture(LINES_MAX, cells);
     let ink = Ink::new(look);
     writeln!(out, "{}", ink.legend())?;
     for strip in &strips {
-        let cells: String = strip
+        let drawn: String = strip
             .cells
             .iter()
             .map(|cell| ink.cell(cell, look))
@@ -34,7 +37,7 @@ pub(crate) fn draw(inspection: &Inspection, look: Look, out: &mut dyn Write) -> 
         let name = name(inspection, strip);
         writeln!(
             out,
-            "{name:<25} |{cells}| {}",
+            "{name:<25} |{drawn}| {}",
             numbers(inspection, strip, look)
         )?;
     }
@@ -43,7 +46,7 @@ pub(crate) fn draw(inspection: &Inspection, look: Look, out: &mut dyn Write) -> 
         writeln!(
             out,
             "{name:<25} |{}|",
-            look.bad(format!("{:-^CELLS$}", " MISSING "))
+            look.bad(format!("{:-^cells$}", " MISSING "))
         )?;
     }
     match missing.len().saturating_sub(MISSING_MAX) {

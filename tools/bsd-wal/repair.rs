@@ -7,12 +7,12 @@ use std::sync::Arc;
 use bsd::clock::Clock;
 use bsd::storage::RealFs;
 use bsd::storage::fs::{File, Fs, OpenMode, write_all_at};
-use bsd::storage::inspect::{Inspection, repair};
+use bsd::storage::inspect::{Access, Inspection, repair};
 use clap::Args;
 use serde::Serialize;
 
 use crate::human::{Look, Meter, count};
-use crate::report::{Damage, Torn, Totals, damages};
+use crate::report::{Damage, Report, Torn, Totals, Unreadable, damages, unreadable};
 use crate::{EXIT_DAMAGED, EXIT_OK, Failure, Source, inspect};
 
 const AFTER_HELP: &str = concat!(
@@ -23,6 +23,7 @@ losing. The source is only read. Interrupted, the command can simply be run agai
 Examples:
   bsd-wal repair bsd-data --output bsd-data-repaired
   bsd-wal repair bsd-data --output bsd-data-mended --report losses.json
+  bsd-wal repair bsd-data --output bsd-data-again --json
 
 ",
     exit_codes!()
@@ -40,6 +41,9 @@ pub(crate) struct RepairArgs {
     /// JSON; it must not exist
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(args: &RepairArgs, out: &mut dyn Write) -> Result<u8, Failure> {
@@ -47,6 +51,7 @@ pub(crate) fn run(args: &RepairArgs, out: &mut dyn Write) -> Result<u8, Failure>
         source: Source { dir },
         output,
         report,
+        json,
     } = args;
     refuse_inside(dir, output)?;
     // A report that cannot be written is better known before hours of work than after.
@@ -54,100 +59,36 @@ pub(crate) fn run(args: &RepairArgs, out: &mut dyn Write) -> Result<u8, Failure>
         .as_ref()
         .map(|path| ReportFile::create(path, dir))
         .transpose()?;
-    let done = repair(dir, output, out);
-    let (old, repaired) = match done {
+    let done = inspect(dir, Access::Shared).and_then(|old| repair(&old, output));
+    let done = match done {
         Ok(done) => done,
         Err(failure) => {
             report.map_or(Ok(()), ReportFile::discard)?;
             return Err(failure);
         }
     };
+    // The report is written even where nobody reads the output.
     if let Some(report) = report {
-        report.write(&Report::new(&old, &repaired, output))?;
+        report.write(&done)?;
     }
-    let is_all = old.is_intact() && repaired.unreadable.is_empty();
-    Ok(if is_all { EXIT_OK } else { EXIT_DAMAGED })
+    done.tell(*json, out)?;
+    Ok(done.exit_code())
 }
 
-fn repair(
-    dir: &Path,
-    output: &Path,
-    out: &mut dyn Write,
-) -> Result<(Inspection, repair::Repaired), Failure> {
-    let old = inspect(dir)?;
+/// Write what survives in `old` into a new directory.
+pub(crate) fn repair(old: &Inspection, output: &Path) -> Result<Repaired, Failure> {
     let mut meter = Meter::counting("writing", "jobs");
     let now = Clock::start().now();
-    let repaired = repair::write(&old, Arc::new(RealFs), output, now, &mut |done, total| {
+    let repaired = repair::write(old, Arc::new(RealFs), output, now, &mut |done, total| {
         meter.show(done, total);
     })?;
     drop(meter);
-    print_losses(&old, out)?;
-    let look = Look::of_stdout();
-    for (id, why) in &repaired.unreadable {
-        writeln!(
-            out,
-            "{}: job {id} could not be read again: {why}",
-            look.bad("lost")
-        )?;
-    }
-    print_totals(&old, &repaired, out)?;
-    writeln!(
-        out,
-        "{}: {} of {}, the next id is {}; {} is as it was\nstart with\n  bsd-server -b {}",
-        output.display(),
-        count(repaired.jobs, "job"),
-        old.job_count(),
-        repaired.next_id,
-        dir.display(),
-        output.display(),
-    )?;
-    Ok((old, repaired))
+    Ok(Repaired::new(old, &repaired, output))
 }
 
-fn print_losses(old: &Inspection, out: &mut dyn Write) -> Result<(), Failure> {
-    let look = Look::of_stdout();
-    if old.is_intact() {
-        writeln!(
-            out,
-            "the log is {}; nothing had to be repaired",
-            look.good("intact")
-        )?;
-    }
-    for loss in &old.losses {
-        writeln!(out, "{}: {loss}", look.bad("damage"))?;
-    }
-    if let Some(torn) = &old.torn {
-        writeln!(
-            out,
-            "left out: {} bytes at byte {} of {}: a torn tail, never acknowledged",
-            torn.size, torn.offset, torn.file
-        )?;
-    }
-    Ok(())
-}
-
-fn print_totals(
-    old: &Inspection,
-    repaired: &repair::Repaired,
-    out: &mut dyn Write,
-) -> Result<(), Failure> {
-    let totals = Totals::of(old);
-    let all = [
-        ("lost", totals.missing),
-        ("lost unless they had been deleted", totals.perhaps_missing),
-        ("back in an older state", totals.older),
-        ("will run again", totals.again),
-        ("could not be read again", repaired.unreadable.len() as u64),
-    ];
-    for (words, number) in all.into_iter().filter(|(_, number)| *number > 0) {
-        writeln!(out, "{words}: {}", count(number, "job"))?;
-    }
-    Ok(())
-}
-
-/// What `--report` writes.
+/// What was repaired: also what `--report` writes.
 #[derive(Serialize)]
-struct Report {
+pub(crate) struct Repaired {
     source: String,
     output: String,
     intact: bool,
@@ -161,16 +102,9 @@ struct Report {
     unreadable: Vec<Unreadable>,
 }
 
-#[derive(Serialize)]
-struct Unreadable {
-    job: u64,
-    why: String,
-}
-
-impl Report {
-    fn new(old: &Inspection, repaired: &repair::Repaired, output: &Path) -> Report {
-        let unreadable = repaired.unreadable.iter();
-        Report {
+impl Repaired {
+    fn new(old: &Inspection, repaired: &repair::Repaired, output: &Path) -> Repaired {
+        Repaired {
             source: old.dir.display().to_string(),
             output: output.display().to_string(),
             intact: old.is_intact(),
@@ -180,13 +114,71 @@ impl Report {
             totals: Totals::of(old),
             damages: damages(old),
             torn: old.torn.as_ref().map(Torn::from),
-            unreadable: unreadable
-                .map(|(job, why)| Unreadable {
-                    job: job.0,
-                    why: why.clone(),
-                })
-                .collect(),
+            unreadable: unreadable(&repaired.unreadable),
         }
+    }
+
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self.intact && self.unreadable.is_empty() {
+            true => EXIT_OK,
+            false => EXIT_DAMAGED,
+        }
+    }
+}
+
+impl Report for Repaired {
+    fn words(&self, out: &mut dyn Write) -> io::Result<()> {
+        let look = Look::of_stdout();
+        if self.intact {
+            let intact = look.good("intact");
+            writeln!(out, "the log is {intact}; nothing had to be repaired")?;
+        }
+        for damage in &self.damages {
+            writeln!(out, "{}: {}", look.bad("damage"), damage.words)?;
+        }
+        if let Some(Torn { file, offset, size }) = &self.torn {
+            writeln!(
+                out,
+                "left out: {size} bytes at byte {offset} of {file}: a torn tail, never acknowledged"
+            )?;
+        }
+        for Unreadable { job, why } in &self.unreadable {
+            let lost = look.bad("lost");
+            writeln!(out, "{lost}: job {job} could not be read again: {why}")?;
+        }
+        let Totals {
+            missing,
+            perhaps_missing,
+            older,
+            again,
+            missing_from,
+        } = self.totals;
+        let all = [
+            ("lost", missing),
+            ("lost unless they had been deleted", perhaps_missing),
+            ("back in an older state", older),
+            ("will run again", again),
+            ("could not be read again", self.unreadable.len() as u64),
+        ];
+        for (words, number) in all.into_iter().filter(|(_, number)| *number > 0) {
+            writeln!(out, "{words}: {}", count(number, "job"))?;
+        }
+        if let Some(from) = missing_from {
+            writeln!(out, "lost: any job that was put from id {from} on")?;
+        }
+        let Repaired {
+            source,
+            output,
+            jobs_found,
+            next_id,
+            ..
+        } = self;
+        writeln!(
+            out,
+            "{output}: {} of {jobs_found}, the next id is {next_id}; {source} is as it was\nstart \
+             with\n  bsd-server -b {output}",
+            count(self.jobs_written, "job"),
+        )
     }
 }
 
@@ -216,7 +208,7 @@ impl ReportFile {
     }
 
     /// Write all of it; durable on return.
-    fn write(self, report: &Report) -> Result<(), Failure> {
+    fn write(self, report: &Repaired) -> Result<(), Failure> {
         let write = || {
             let mut text = serde_json::to_vec_pretty(report)?;
             text.push(b'\n');

@@ -1,8 +1,9 @@
-//! What is known of a log as one JSON object: `verify --json`, `info --json`, `repair --report`.
+//! What is known of a log, and what was done with it, as one JSON object.
 //!
 //! Numbers are exact, bytes are bytes, times are RFC 3339, ranges of ids are pairs that include
 //! both ends.
 
+use std::io::{self, Write};
 use std::ops::RangeInclusive;
 
 use bsd::storage::inspect::{self, Inspection, Leftover, Loss, SegmentReport, TornTail};
@@ -10,9 +11,47 @@ use bsd::storage::scan::End;
 use bsd::types::JobId;
 use serde::Serialize;
 
+use crate::human::{count, timestamp};
+use crate::{Failure, json};
+
+/// What a command has done: one set of facts, for people and for programs.
+pub(crate) trait Report: Serialize {
+    /// As people read it.
+    fn words(&self, out: &mut dyn Write) -> io::Result<()>;
+
+    /// As it was asked for.
+    fn tell(&self, json: bool, out: &mut dyn Write) -> Result<(), Failure>
+    where
+        Self: Sized,
+    {
+        match json {
+            true => json::print(self, out),
+            false => Ok(self.words(out)?),
+        }
+    }
+}
+
+/// A job that was there when the log was read, and could not be read again.
+#[derive(Serialize)]
+pub(crate) struct Unreadable {
+    pub(crate) job: u64,
+    pub(crate) why: String,
+}
+
+pub(crate) fn unreadable(jobs: &[(JobId, String)]) -> Vec<Unreadable> {
+    let named = jobs.iter().map(|(job, why)| Unreadable {
+        job: job.0,
+        why: why.clone(),
+    });
+    named.collect()
+}
+
 /// Damage, and what it means for jobs.
 #[derive(Serialize)]
 pub(crate) struct Damage {
+    /// All of it, as people read it.
+    #[serde(skip)]
+    pub(crate) words: String,
     file: String,
     offset: Option<u64>,
     size: Option<u64>,
@@ -27,7 +66,7 @@ pub(crate) struct Damage {
     unknown_bytes: Option<u64>,
 }
 
-fn ids(jobs: &[JobId]) -> Vec<u64> {
+pub(crate) fn ids(jobs: &[JobId]) -> Vec<u64> {
     jobs.iter().map(|job| job.0).collect()
 }
 
@@ -38,6 +77,7 @@ fn ranges(ids: &[RangeInclusive<u64>]) -> Vec<[u64; 2]> {
 impl From<&Loss> for Damage {
     fn from(loss: &Loss) -> Damage {
         Damage {
+            words: loss.to_string(),
             file: loss.damage.file.clone(),
             offset: loss.damage.range.map(|(offset, _)| offset),
             size: loss.damage.range.map(|(_, size)| size),
@@ -61,7 +101,7 @@ pub(crate) fn damages(inspection: &Inspection) -> Vec<Damage> {
 /// How many jobs all damage together has hit, as far as can be known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub(crate) struct Totals {
-    /// Gone.
+    /// Gone for certain.
     pub(crate) missing: u64,
     /// Gone, unless they had been deleted before.
     pub(crate) perhaps_missing: u64,
@@ -69,6 +109,8 @@ pub(crate) struct Totals {
     pub(crate) older: u64,
     /// Deleted and back.
     pub(crate) again: u64,
+    /// Whatever was put with this id or a greater one is gone, too.
+    pub(crate) missing_from: Option<u64>,
 }
 
 impl Totals {
@@ -80,17 +122,40 @@ impl Totals {
             totals.perhaps_missing += loss.perhaps_missing.iter().map(count).sum::<u64>();
             totals.older += loss.older.len() as u64;
             totals.again += loss.again.len() as u64;
+            let from = loss.missing_from.map(|id| id.0);
+            totals.missing_from = [totals.missing_from, from].into_iter().flatten().min();
         }
         totals
+    }
+
+    /// What is known, what may be, and what nobody can count: one phrase each.
+    pub(crate) fn phrases(&self) -> Vec<String> {
+        let Totals {
+            missing,
+            perhaps_missing,
+            older,
+            again,
+            missing_from,
+        } = *self;
+        let mut phrases = vec![
+            format!("{} known to be missing", count(missing, "job")),
+            format!("{perhaps_missing} missing unless deleted before"),
+        ];
+        if let Some(from) = missing_from {
+            phrases.push(format!("any that was put from id {from} on missing, too"));
+        }
+        phrases.push(format!("{older} in an older state"));
+        phrases.push(format!("{again} back that had been deleted"));
+        phrases
     }
 }
 
 /// See [`TornTail`].
 #[derive(Serialize)]
 pub(crate) struct Torn {
-    file: String,
-    offset: u64,
-    size: u64,
+    pub(crate) file: String,
+    pub(crate) offset: u64,
+    pub(crate) size: u64,
 }
 
 impl From<&TornTail> for Torn {
@@ -181,11 +246,30 @@ impl From<&Leftover> for Beside {
     }
 }
 
+/// Of a backup: when it was taken, and how far the log was then; `null`: its list is damaged.
+#[derive(Serialize)]
+struct Backup {
+    taken: Option<String>,
+    end: Option<String>,
+}
+
+impl Backup {
+    fn of(inspection: &Inspection) -> Option<Backup> {
+        let manifest = inspection.backup.as_ref();
+        inspection.is_backup.then(|| Backup {
+            taken: manifest.map(|manifest| timestamp(manifest.taken_wall_ns)),
+            end: manifest.map(|manifest| manifest.end.to_string()),
+        })
+    }
+}
+
 /// All that `verify` says.
 #[derive(Serialize)]
 pub(crate) struct Verdict {
     dir: String,
     intact: bool,
+    /// `null`: this is no backup.
+    backup: Option<Backup>,
     /// Nobody else can have changed the log meanwhile.
     locked: bool,
     /// How far a log in use was read; `null`: to its end.
@@ -206,6 +290,7 @@ impl From<&Inspection> for Verdict {
         Verdict {
             dir: inspection.dir.display().to_string(),
             intact: inspection.is_intact(),
+            backup: Backup::of(inspection),
             locked: inspection.is_locked,
             live: inspection.live.map(Live::from),
             clean_stop: inspection.clean_stop,

@@ -2,24 +2,22 @@
 //! picture.
 
 use std::io::Write;
-use std::path::Path;
-use std::sync::Arc;
 
-use bsd::storage::RealFs;
-use bsd::storage::inspect::{Inspection, SegmentReport};
+use bsd::storage::inspect::{Access, Inspection, SegmentReport};
 use bsd::storage::scan::End;
 use bsd::types::Position;
 use clap::Args;
 
-use crate::human::{Look, Meter, Size, count};
+use crate::human::{Look, Size, count, timestamp};
 use crate::report::{Totals, Verdict};
-use crate::{EXIT_DAMAGED, EXIT_OK, Failure, Source, inspect, json, picture};
+use crate::{EXIT_DAMAGED, EXIT_OK, Failure, Shown, inspect, json, picture};
 
 const AFTER_HELP: &str = concat!(
     "\
 Examples:
   bsd-wal verify bsd-data
   bsd-wal verify bsd-data --live
+  bsd-wal backup bsd-data --output bsd-backup && bsd-wal verify bsd-backup
   bsd-wal verify bsd-data --json > verdict.json
   bsd-wal -q verify bsd-data && echo intact
 
@@ -31,20 +29,19 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
-    pub(crate) source: Source,
-    /// Check a directory that a server is using: what is there at one instant, up to the last write
-    #[arg(long)]
-    live: bool,
+    pub(crate) shown: Shown,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<u8, Failure> {
-    let inspection = match args.live {
-        true => inspect_live(&args.source.dir)?,
-        false => inspect(&args.source.dir)?,
+    // A verdict on a directory is one on all of it: that in use is judged only when asked to.
+    let access = match args.shown.live {
+        true => Access::Live,
+        false => Access::Shared,
     };
+    let inspection = inspect(&args.shown.source.dir, access)?;
     match args.json {
         true => json::print(&Verdict::from(&inspection), out)?,
         false => print(&inspection, out)?,
@@ -68,23 +65,6 @@ fn print(inspection: &Inspection, out: &mut dyn Write) -> Result<(), Failure> {
     print_verdict(inspection, look, out)?;
     writeln!(out)?;
     Ok(picture::draw(inspection, look, out)?)
-}
-
-/// Read a log that a server may be using, showing on a terminal how far it is.
-fn inspect_live(dir: &Path) -> Result<Inspection, Failure> {
-    let mut meter = Meter::start("reading");
-    let inspection = Inspection::read_live(Arc::new(RealFs), dir, &mut |done, total| {
-        meter.show(done, total);
-    })?;
-    drop(meter);
-    if inspection.live.is_none() {
-        eprintln!(
-            "bsd-wal: {} was read as it is, for its list of files does not say where it ends; if a \
-             server is writing to it, what is said of its end may be a write under way",
-            dir.display()
-        );
-    }
-    Ok(inspection)
 }
 
 fn describe(segment: &SegmentReport, look: Look) -> String {
@@ -166,26 +146,37 @@ fn print_verdict(inspection: &Inspection, look: Look, out: &mut dyn Write) -> Re
             place(live.end),
         )?;
     }
+    if let Some(backup) = &inspection.backup {
+        writeln!(
+            out,
+            "{dir}: a backup of the log as it was at {}, up to segment {} byte {}",
+            timestamp(backup.taken_wall_ns),
+            backup.end.segment(),
+            backup.end.offset(),
+        )?;
+    }
     let jobs = count(inspection.job_count() as u64, "job");
     if inspection.is_intact() {
         writeln!(out, "{dir}: {}, {jobs}", look.good("intact"))?;
         return Ok(());
     }
-    let Totals {
-        missing,
-        older,
-        again,
-        ..
-    } = Totals::of(inspection);
     writeln!(
         out,
-        "{dir}: {} in {}: as far as can be known {} missing, {older} in an older state, \
-         {again} back that had been deleted; {jobs} can be read\n\
-         a server does not start on it; keep it as it is, and get back what can be got back with\n  \
-         bsd-wal repair {dir} --output NEW",
+        "{dir}: {} in {}: as far as can be known {}; {jobs} can be read\n\
+         {}",
         look.bad("damaged"),
         count(inspection.losses.len() as u64, "place"),
-        count(missing, "job"),
+        Totals::of(inspection).phrases().join(", "),
+        match inspection.is_backup {
+            true => format!(
+                "it cannot be restored as it is; take the backup again, or get back what can be got \
+                 back with\n  bsd-wal restore {dir} --partial --output NEW"
+            ),
+            false => format!(
+                "a server does not start on it; keep it as it is, and get back what can be got back \
+                 with\n  bsd-wal repair {dir} --output NEW"
+            ),
+        }
     )?;
     Ok(())
 }

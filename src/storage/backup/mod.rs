@@ -5,6 +5,7 @@
 //! | here | taking a backup |
 //! | `manifest` | what a backup consists of, as a file |
 //! | `restore` | a data directory from a backup |
+//! | `view` | a backup as the log that it is a copy of, for reading |
 //!
 //! What is copied is a snapshot (`storage::snapshot`): what the log was at one instant, with
 //! everything in it that had been acknowledged before the backup began. The server is not asked, not
@@ -13,7 +14,9 @@
 //! goes bad would be bad in both.
 //!
 //! A backup can be taken again into the same directory: what has not changed since is not copied
-//! again. The order is what makes it safe to interrupt at any point:
+//! again. What is there already is read back and held against its checksum first: a file that has gone
+//! bad is copied again, as a new file that takes its name, so that a hard link to the bad one stays
+//! what it is. The order is what makes it safe to interrupt at any point:
 //!
 //! 1. Each new file is written under the name `incoming`, read back and checked frame by frame,
 //!    synced, and given a name that tells its content. Nothing that the last backup needs is touched.
@@ -26,6 +29,7 @@
 
 mod manifest;
 mod restore;
+mod view;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -33,7 +37,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::error::OpenError;
-use super::format::segment_header;
+use super::format::{LogId, SegmentHeader, segment_header};
 use super::fs::{DirEntry, DirLock, File, Fs, OpenMode, read_exact_at, write_all_at};
 use super::inspect::{Inspection, Progress};
 use super::lock::LOCK_NAME;
@@ -43,6 +47,7 @@ use crate::types::{Now, Position};
 
 pub use self::manifest::{BackupFile, Manifest};
 pub use self::restore::{Restored, restore};
+pub(super) use self::view::{Fault, View, is_backup};
 
 /// The name of the manifest.
 pub const MANIFEST: &str = "backup.manifest";
@@ -67,8 +72,12 @@ pub struct BackedUp {
     pub copied_files: u64,
     /// Bytes of them.
     pub copied_bytes: u64,
+    /// Of the files copied now those that were there and had gone bad: names in the backup.
+    pub healed: Vec<String>,
     /// Files of earlier backups that were removed.
     pub removed_files: u64,
+    /// Names in the backup's directory that are no part of it; they are left alone.
+    pub strangers: Vec<String>,
     /// Where the log ended: what was acknowledged before the backup began lies before.
     pub end: Position,
 }
@@ -105,7 +114,9 @@ pub fn back_up(
             bytes: snapshot.size(),
             copied_files: 0,
             copied_bytes: 0,
+            healed: Vec::new(),
             removed_files: 0,
+            strangers: target.strangers.clone(),
             end: snapshot.end,
         },
         progress,
@@ -169,8 +180,9 @@ pub fn read_manifest(fs: &dyn Fs, dir: &Path) -> Result<Option<Manifest>, OpenEr
     let manifest = Manifest::decode(&bytes).map_err(|what| OpenError::Foreign {
         path,
         what: format!(
-            "the backup's list of files is damaged: {what}; use another backup, or take one into \
-             another directory"
+            "the backup's list of files is damaged: {what}; take the backup again, or save what can \
+             be of it with `bsd-wal restore {} --partial --output NEW`",
+            dir.display()
         ),
     })?;
     Ok(Some(manifest))
@@ -182,18 +194,40 @@ fn is_ours(name: &str) -> bool {
     is_fixed || BackupFile::from_stored_name(name).is_some()
 }
 
-fn refuse_strangers(names: &[DirEntry], dir: &Path) -> Result<(), OpenError> {
-    match names.iter().find(|entry| !is_ours(&entry.name)) {
-        None => Ok(()),
-        Some(other) => Err(OpenError::Foreign {
+/// The names that are no part of a backup, in order.
+fn strangers(names: &[DirEntry]) -> Vec<String> {
+    let strange = names.iter().filter(|entry| !is_ours(&entry.name));
+    let mut strangers: Vec<String> = strange.map(|entry| entry.name.clone()).collect();
+    strangers.sort_unstable();
+    strangers
+}
+
+/// Somebody's directory does not become a backup.
+fn refuse_other_directories(names: &[DirEntry], dir: &Path) -> Result<(), OpenError> {
+    match strangers(names).first() {
+        Some(other) if !is_backup(names) => Err(OpenError::Foreign {
             path: dir.to_owned(),
             what: format!(
-                "it holds {:?}, which is not part of a backup; move that elsewhere, or give \
-                 another directory",
-                other.name
+                "it is no backup, and holds {other:?}; give the directory of an earlier backup, or \
+                 one that is empty or does not exist"
             ),
         }),
+        _ => Ok(()),
     }
+}
+
+fn incomplete(dir: &Path) -> OpenError {
+    OpenError::Foreign {
+        path: dir.to_owned(),
+        what:
+            "there is no complete backup here; give the directory that `bsd-wal backup` wrote, or \
+               take the backup again"
+                .to_owned(),
+    }
+}
+
+fn wrong_checksum(found: u32, expected: u32) -> String {
+    format!("its checksum is {found:08x} instead of {expected:08x}")
 }
 
 /// Nobody else may take a backup into the directory, or remove parts of it, meanwhile.
@@ -207,8 +241,9 @@ struct Target<'a> {
     dir: &'a Path,
     /// The files of backups that are there, whole and durable.
     stored: Vec<BackupFile>,
-    /// The last backup.
+    /// The last backup; `None`: there is none, or its list of files is damaged.
     manifest: Option<Manifest>,
+    strangers: Vec<String>,
     _lock: Box<dyn DirLock>,
 }
 
@@ -219,7 +254,7 @@ impl<'a> Target<'a> {
                 .map_err(|error| OpenError::io("list", dir, &error))
         };
         make_dir(fs, dir)?;
-        refuse_strangers(&list()?, dir)?;
+        refuse_other_directories(&list()?, dir)?;
         let lock = lock(fs, dir)?;
         // Again, now that no other backup can change it.
         let names = list()?;
@@ -231,7 +266,12 @@ impl<'a> Target<'a> {
             fs,
             dir,
             stored,
-            manifest: read_manifest(fs, dir)?,
+            manifest: match read_manifest(fs, dir) {
+                // The new one takes its place.
+                Err(OpenError::Foreign { .. }) => None,
+                read => read?,
+            },
+            strangers: strangers(&names),
             _lock: lock,
         };
         for name in [INCOMING, MANIFEST_INCOMING] {
@@ -243,35 +283,56 @@ impl<'a> Target<'a> {
     }
 
     fn refuse_other_logs(&self, snapshot: &Snapshot) -> Result<(), OpenError> {
-        match &self.manifest {
-            Some(manifest) if manifest.log != snapshot.log => Err(OpenError::Foreign {
+        let is_other = match &self.manifest {
+            Some(manifest) => manifest.log != snapshot.log,
+            None => self.stored.iter().any(|stored| {
+                let log = self.log_of(stored);
+                log.is_some_and(|log| log != snapshot.log)
+            }),
+        };
+        match is_other {
+            true => Err(OpenError::Foreign {
                 path: self.dir.to_owned(),
                 what: "it holds a backup of another log, which is left as it is; give another \
                        directory"
                     .to_owned(),
             }),
-            _ => Ok(()),
+            false => Ok(()),
         }
     }
 
-    /// The copy of a file that is there already, if there is one. Each frame repeats the checksum
-    /// of the one before, so the same last one stands for the same content.
-    fn find(&self, held: &HeldFile) -> io::Result<Option<BackupFile>> {
+    /// Of which log a stored file is, as far as it says so.
+    fn log_of(&self, stored: &BackupFile) -> Option<LogId> {
+        let path = self.dir.join(stored.stored_name());
+        let file = self.fs.open(&path, OpenMode::Read).ok()?;
+        let mut header = [0; segment_header::SIZE];
+        read_exact_at(&*file, &mut header, 0).ok()?;
+        Some(SegmentHeader::decode(&header).ok()?.identity.log)
+    }
+
+    /// The sound copy of a file that is there already, if there is one. Each frame repeats the
+    /// checksum of the one before, so the same last one stands for the same content.
+    fn find(
+        &self,
+        held: &HeldFile,
+        progress: &mut dyn FnMut(u64),
+    ) -> io::Result<Option<BackupFile>> {
         let name = held.name();
-        let candidates = self
+        let mut candidates = self
             .stored
             .iter()
             .filter(|stored| stored.name == name && stored.size == held.size);
-        for stored in candidates {
+        let wanted = ends(&*held.file, held.size)?;
+        let mut is_sound = |stored: &BackupFile| -> io::Result<bool> {
             let path = self.dir.join(stored.stored_name());
             let file = self.fs.open(&path, OpenMode::Read)?;
-            if file.size()? == held.size
-                && ends(&*file, held.size)? == ends(&*held.file, held.size)?
-            {
-                return Ok(Some(stored.clone()));
-            }
-        }
-        Ok(None)
+            Ok(file.size()? == held.size
+                && ends(&*file, held.size)? == wanted
+                && checksum(self.fs, &path, held.size, progress)? == stored.crc)
+        };
+        // One that the disk does not give is bad, too.
+        let sound = candidates.find(|stored| is_sound(stored).unwrap_or(false));
+        Ok(sound.cloned())
     }
 
     fn create(&self, name: &str) -> io::Result<(PathBuf, Arc<dyn File>)> {
@@ -356,6 +417,22 @@ fn ends(file: &dyn File, size: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The CRC-32 of the first `size` bytes of a file, as the disk gives them.
+fn checksum(fs: &dyn Fs, path: &Path, size: u64, progress: &mut dyn FnMut(u64)) -> io::Result<u32> {
+    let file = fs.open(path, OpenMode::Read)?;
+    let mut hasher = crc32fast::Hasher::new();
+    let mut buffer = vec![0; COPY_SIZE.min(size as usize)];
+    let mut at = 0;
+    while at < size {
+        let count = buffer.len().min((size - at) as usize);
+        read_exact_at(&*file, &mut buffer[..count], at)?;
+        hasher.update(&buffer[..count]);
+        at += count as u64;
+        progress(at);
+    }
+    Ok(hasher.finalize())
+}
+
 /// Copy `size` bytes; the CRC-32 of them.
 fn copy(
     from: &dyn File,
@@ -413,7 +490,9 @@ impl Backup<'_, '_> {
                 &error,
             )
         };
-        let file = match self.target.find(held).map_err(io)? {
+        let (passed, bytes, progress) = (self.passed, self.done.bytes, &mut *self.progress);
+        let mut read = |at| progress(passed + at, bytes);
+        let file = match self.target.find(held, &mut read).map_err(io)? {
             Some(file) => file,
             None => self.copy(held)?,
         };
@@ -443,6 +522,9 @@ impl Backup<'_, '_> {
             .fs
             .replace(&path, &target.dir.join(copied.stored_name()))
             .map_err(write)?;
+        if target.stored.contains(&copied) {
+            self.done.healed.push(copied.stored_name());
+        }
         self.done.copied_files += 1;
         self.done.copied_bytes += held.size;
         Ok(copied)

@@ -1,11 +1,11 @@
 //! A data directory from a backup.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::manifest::{BackupFile, Manifest};
-use super::{copy, lock, make_dir, read_manifest, refuse_strangers};
+use super::{copy, incomplete, lock, make_dir, read_manifest, strangers, wrong_checksum};
 use crate::storage::build::{Beside, check, is_of_a_log};
 use crate::storage::error::OpenError;
 use crate::storage::fs::{DirLock, Fs, LockError, OpenMode};
@@ -23,6 +23,8 @@ pub struct Restored {
     pub end: Position,
     /// When that was: wall time, ns since 1970.
     pub taken_wall_ns: u64,
+    /// Names in the backup's directory that are no part of it; they were left out.
+    pub strangers: Vec<String>,
 }
 
 /// Make a data directory `dir`, which must be empty or not be there, from the backup in `backup`:
@@ -41,7 +43,7 @@ pub fn restore(
     progress: Progress<'_>,
 ) -> Result<Restored, OpenError> {
     let _lock = share(&**fs, backup)?;
-    let manifest = check_names(&**fs, backup)?;
+    let (manifest, strangers) = check_names(&**fs, backup)?;
     let beside = Beside::make(fs, dir, is_of_a_log)?;
     make_dir(&**fs, &beside.path)?;
     // Who restores to the same place meanwhile is told so, and clears nothing away here.
@@ -62,6 +64,7 @@ pub fn restore(
         bytes: total,
         end: manifest.end,
         taken_wall_ns: manifest.taken_wall_ns,
+        strangers,
     })
 }
 
@@ -74,41 +77,36 @@ fn share(fs: &dyn Fs, dir: &Path) -> Result<Option<Box<dyn DirLock>>, OpenError>
     }
 }
 
-/// The manifest, all of whose files are there, in their size, and nothing else but what an
-/// interrupted backup leaves.
-fn check_names(fs: &dyn Fs, dir: &Path) -> Result<Manifest, OpenError> {
+/// The manifest, all of whose files are there, in their size; and what else is there.
+fn check_names(fs: &dyn Fs, dir: &Path) -> Result<(Manifest, Vec<String>), OpenError> {
     let Some(manifest) = read_manifest(fs, dir)? else {
-        return Err(OpenError::Foreign {
-            path: dir.to_owned(),
-            what: "there is no complete backup here; give the directory that `bsd-wal backup` \
-                   wrote, or take the backup again"
-                .to_owned(),
-        });
+        return Err(incomplete(dir));
     };
     let names = fs
         .read_dir(dir)
         .map_err(|error| OpenError::io("list", dir, &error))?;
-    refuse_strangers(&names, dir)?;
     for file in &manifest.files {
         let stored = file.stored_name();
         match names.iter().find(|entry| entry.name == stored) {
-            None => return Err(differs(dir.join(stored), "it is missing".to_owned())),
+            None => return Err(differs(dir, &stored, "it is missing")),
             Some(entry) if entry.size != file.size => {
                 let what = format!("it has {} bytes instead of {}", entry.size, file.size);
-                return Err(differs(dir.join(stored), what));
+                return Err(differs(dir, &stored, &what));
             }
             Some(_) => {}
         }
     }
-    Ok(manifest)
+    Ok((manifest, strangers(&names)))
 }
 
-fn differs(path: PathBuf, what: String) -> OpenError {
+fn differs(backup: &Path, stored: &str, what: &str) -> OpenError {
     OpenError::Foreign {
-        path,
+        path: backup.join(stored),
         what: format!(
             "this file of the backup is not as it was when the backup was taken: {what}; nothing \
-             was restored; use another backup"
+             was restored; use another backup, or save what can be of this one with `bsd-wal restore \
+             {} --partial --output NEW`",
+            backup.display()
         ),
     }
 }
@@ -130,11 +128,8 @@ fn restore_file(
     let crc =
         copy(&*source, &*target, file.size, progress).map_err(|error| error.at(&from, &to))?;
     if crc != file.crc {
-        let expected = file.crc;
-        return Err(differs(
-            from,
-            format!("its checksum is {crc:08x} instead of {expected:08x}"),
-        ));
+        let what = wrong_checksum(crc, file.crc);
+        return Err(differs(backup, &file.stored_name(), &what));
     }
     target.sync().map_err(write)
 }

@@ -5,10 +5,11 @@
 //! later one replaced, so between two entries several things may have happened; the counters say
 //! which.
 
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Progress, RecordPlace, read_records};
+use super::{Access, Inspection, Loss, Opened, Progress, RecordPlace};
 use crate::storage::error::OpenError;
 use crate::storage::format::Record;
 use crate::storage::fs::Fs;
@@ -83,6 +84,29 @@ pub struct History {
     pub damages: Vec<Damage>,
     /// No id from this one on was seen in the log.
     pub next_id: JobId,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// What became of a job, as far as that can be known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It is there.
+    There,
+    /// It is there, in a state older than the last one recorded, which is damaged.
+    Older,
+    /// It is there, and had been deleted: the record that says so is damaged.
+    Again,
+    /// It was deleted.
+    Deleted,
+    /// It was deleted, and compaction has dropped its records.
+    Dropped,
+    /// It is lost in the damage.
+    Lost,
+    /// It is lost in the damage, unless it had been deleted before, or was never put.
+    PerhapsLost,
+    /// No job has had this id yet.
+    NeverPut,
 }
 
 /// Read the log in `dir` and keep what it says of `job`. Takes memory for that job's records only;
@@ -96,26 +120,90 @@ pub fn history(
     job: JobId,
     progress: Progress<'_>,
 ) -> Result<History, OpenError> {
-    let mut reading = Reading {
-        job,
-        last: None,
-        after_wall_ns: None,
-        unbounded: 0,
-        history: History {
-            entries: Vec::new(),
-            damages: Vec::new(),
-            next_id: JobId(1),
-        },
-    };
-    let mut visit = |place: RecordPlace<'_>, record: &Record<'_>| {
-        reading.take(&place, record);
-        true
-    };
-    let damages = read_records(fs, dir, &mut visit, progress)?;
-    Ok(History {
-        damages,
-        ..reading.history
-    })
+    let opened = Opened::new(fs, dir, Access::Shared, progress)?;
+    opened.history(job, progress)
+}
+
+impl Opened {
+    /// See [`history`].
+    ///
+    /// # Errors
+    /// Those of [`Opened::inspect`].
+    pub fn history(&self, job: JobId, progress: Progress<'_>) -> Result<History, OpenError> {
+        let mut reading = Reading::of(job);
+        let mut visit = |place: RecordPlace<'_>, record: &Record<'_>| {
+            reading.take(&place, record);
+            true
+        };
+        let damages = self.records(&mut visit, progress)?;
+        let mut history = reading.history;
+        // What damage means for a job only the whole log tells.
+        let inspection = match damages.is_empty() {
+            true => None,
+            false => Some(self.read(progress)?),
+        };
+        if let Some(inspection) = &inspection {
+            history.next_id = history.next_id.max(inspection.next_id);
+        }
+        history.damages = damages;
+        let known = inspection.and_then(|inspection| fate_in_damage(&inspection, job));
+        history.fate = known.unwrap_or_else(|| history.fate_told(job));
+        Ok(history)
+    }
+}
+
+impl History {
+    /// What the job's own records say.
+    fn fate_told(&self, job: JobId) -> Fate {
+        match self.entries.last() {
+            Some(Entry {
+                event: Event::Deleted,
+                ..
+            }) => Fate::Deleted,
+            Some(_) => Fate::There,
+            None if job < self.next_id => Fate::Dropped,
+            None => Fate::NeverPut,
+        }
+    }
+}
+
+/// What damage has done to a job; `None`: nothing that its own records would not tell.
+fn fate_in_damage(inspection: &Inspection, job: JobId) -> Option<Fate> {
+    let any = |is_it: &dyn Fn(&Loss) -> bool| inspection.losses.iter().any(is_it);
+    let among = |ranges: &[RangeInclusive<u64>]| ranges.iter().any(|ids| ids.contains(&job.0));
+    let is_there = inspection.has_job(job);
+    if is_there && any(&|loss| loss.again.contains(&job)) {
+        Some(Fate::Again)
+    } else if is_there && any(&|loss| loss.older.contains(&job)) {
+        Some(Fate::Older)
+    } else if is_there {
+        Some(Fate::There)
+    } else if any(&|loss| among(&loss.missing)) {
+        Some(Fate::Lost)
+    } else if any(&|loss| among(&loss.perhaps_missing))
+        || any(&|loss| loss.missing_from.is_some_and(|from| from <= job))
+    {
+        Some(Fate::PerhapsLost)
+    } else {
+        None
+    }
+}
+
+impl Reading {
+    fn of(job: JobId) -> Reading {
+        Reading {
+            job,
+            last: None,
+            after_wall_ns: None,
+            unbounded: 0,
+            history: History {
+                entries: Vec::new(),
+                damages: Vec::new(),
+                next_id: JobId(1),
+                fate: Fate::NeverPut,
+            },
+        }
+    }
 }
 
 struct Reading {

@@ -2,6 +2,7 @@
 //!
 //! | where | what |
 //! |---|---|
+//! | `opened` | who else may use the directory meanwhile; a backup as the log that it is of |
 //! | `source` | the directory, for reading only, with zeros where the disk gives nothing |
 //! | `contents` | which files are the log, and in which order |
 //! | `walk` | all of them read in order; how each ends; what is damaged |
@@ -19,8 +20,7 @@
 //! intact here exactly when a server starts on it. What differs is what happens next: recovery
 //! stops at damage, this goes on past it, and past bytes that the disk does not give.
 //!
-//! Invariants: nothing below the directory is created, written, renamed or removed, but that the
-//! lock file, when there is one, is locked; memory grows with the jobs, not with their bodies nor
+//! Invariants: nothing below the directory is created, written, renamed or removed; memory grows with the jobs, not with their bodies nor
 //! with the log.
 
 mod bodies;
@@ -29,6 +29,7 @@ pub mod history;
 mod index;
 mod jobs;
 mod losses;
+mod opened;
 mod picture;
 pub mod repair;
 mod rows;
@@ -45,18 +46,19 @@ pub(super) use self::index::Index;
 use self::losses::Losses;
 use self::source::Source;
 use self::walk::{Sink, walk};
+use super::backup::Manifest;
 use super::error::OpenError;
 use super::files::Files;
 use super::format::{JobEvent, LogId, Record};
 use super::fs::{DirLock, Fs};
 use super::scan::Damage;
-use super::snapshot::Snapshot;
 use crate::types::{JobId, Place, Position};
 
 pub use self::bodies::Bodies;
 pub use self::contents::Leftover;
 pub use self::jobs::{JobRecord, JobSummary, PauseRecord};
 pub use self::losses::Loss;
+pub use self::opened::{Access, Opened};
 pub use self::picture::{Cell, Pin, Strip};
 pub use self::walk::{SegmentReport, TornTail};
 
@@ -65,7 +67,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// A log that was read from end to end.
 ///
-/// As long as it lives it holds the directory's lock, where it could be had without writing.
+/// As long as it lives it keeps those who write out of the directory, where that can be.
 #[derive(Debug)]
 pub struct Inspection {
     /// The directory.
@@ -91,6 +93,10 @@ pub struct Inspection {
     /// The log was in use: what was read is what it was at one instant. `None`: all that there is
     /// was read.
     pub live: Option<Live>,
+    /// A backup was read.
+    pub is_backup: bool,
+    /// What that consists of, unless its list of files is damaged.
+    pub backup: Option<Manifest>,
     files: Files,
     index: Index,
     _lock: Option<Box<dyn DirLock>>,
@@ -107,7 +113,8 @@ pub struct Live {
 }
 
 impl Inspection {
-    /// Read the log in `dir`, every byte of it. Changes nothing.
+    /// Read the log in `dir`, or the backup of one, every byte of it. Changes nothing. Others may read
+    /// it meanwhile, nobody may write to it.
     ///
     /// # Errors
     /// When it cannot be checked: it is in use ([`OpenError::InUse`]), there is no log of this
@@ -118,14 +125,7 @@ impl Inspection {
         dir: &Path,
         progress: Progress<'_>,
     ) -> Result<Inspection, OpenError> {
-        let source = Source::new(fs);
-        let lock = source.lock(dir)?;
-        let inspection = Inspection::read_source(&source, dir, progress)?;
-        Ok(Inspection {
-            is_locked: lock.is_some(),
-            _lock: lock,
-            ..inspection
-        })
+        Opened::new(fs, dir, Access::Shared, progress)?.inspect(progress)
     }
 
     /// Read the log in `dir` while a server may be using it, without its lock: every byte of what it
@@ -138,17 +138,7 @@ impl Inspection {
         dir: &Path,
         progress: Progress<'_>,
     ) -> Result<Inspection, OpenError> {
-        let Some(snapshot) = Snapshot::take(&*fs, dir)? else {
-            // Damaged, or no log: it is read as it is, and what is wrong with it is told.
-            return Inspection::read_source(&Source::changing(fs), dir, progress);
-        };
-        let (end, durable) = (snapshot.end, snapshot.durable);
-        let source = Source::new(Arc::new(snapshot));
-        let inspection = Inspection::read_source(&source, dir, progress)?;
-        Ok(Inspection {
-            live: Some(Live { end, durable }),
-            ..inspection
-        })
+        Opened::new(fs, dir, Access::Live, progress)?.inspect(progress)
     }
 
     fn read_source(
@@ -182,6 +172,8 @@ impl Inspection {
             strangers: contents.strangers,
             is_locked: false,
             live: None,
+            is_backup: false,
+            backup: None,
             files,
             index,
             _lock: None,
@@ -253,18 +245,7 @@ pub fn read_records(
     visit: &mut dyn FnMut(RecordPlace<'_>, &Record<'_>) -> bool,
     progress: Progress<'_>,
 ) -> Result<Vec<Damage>, OpenError> {
-    let source = Source::new(fs);
-    let _lock = source.lock(dir)?;
-    let mut contents = Contents::read(&source, dir)?;
-    let mut pass = Pass {
-        visit,
-        progress,
-        is_over: false,
-        damages: Vec::new(),
-        file: (0, String::new()),
-    };
-    walk(&source, dir, &mut contents, &mut pass)?;
-    Ok(pass.damages)
+    Opened::new(fs, dir, Access::Shared, progress)?.records(visit, progress)
 }
 
 /// Folds what is read into an index, and collects losses.

@@ -541,3 +541,37 @@ fn a_file_without_a_version_holds_nothing_only_if_all_of_it_is_zeros() {
         assert!(refused.contains("format version 0"), "{at}: {refused}");
     }
 }
+
+#[test]
+fn t5_the_command_imports_the_rest_of_a_damaged_log_and_its_exit_code_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let [old, new, json, sound] = ["old", "new", "json", "sound"].map(|name| dir.path().join(name));
+    std::fs::create_dir(&old).unwrap();
+    let jobs: Vec<Vec<u8>> = (1..=5).map(|id| V7.put(&job(id, b"body"))).collect();
+    let file = V7.file(&jobs);
+    std::fs::write(old.join("binlog.1"), &file).unwrap();
+    let (code, said) = bsd_wal(&["import", text(&old), "--output", text(&sound)]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(!said.contains("damage"), "{said}");
+
+    // A length of the third record that leads nowhere.
+    let mut bytes = file.clone();
+    let at = 4 + jobs[0].len() + jobs[1].len();
+    bytes[at..at + 4].fill(0xff);
+    std::fs::write(old.join("binlog.1"), &bytes).unwrap();
+    let (code, said) = bsd_wal(&["import", text(&old), "--output", text(&new)]);
+    assert_eq!(code, Some(1), "{said}");
+    let told = format!("damage: binlog.1 at byte {at} ");
+    assert!(
+        said.contains(&told) && said.contains(": 2 jobs from 1 file,"),
+        "{said}"
+    );
+    let (code, said) = bsd_wal(&["import", text(&old), "--output", text(&json), "--json"]);
+    assert_eq!(code, Some(1), "{said}");
+    let report: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(report["damages"][0]["offset"], at, "{said}");
+    let counts = [&report["jobs"], &report["files"], &report["intact"]];
+    assert_eq!(serde_json::json!(counts), serde_json::json!([2, 1, false]));
+    let (code, said) = bsd_wal(&["dump", text(&new)]);
+    assert!(code == Some(0) && said.lines().count() == 2, "{said}");
+}

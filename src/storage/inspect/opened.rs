@@ -1,0 +1,213 @@
+//! A directory that is about to be read: one that nobody writes to meanwhile, one in use, or a backup.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::contents::Contents;
+use super::losses::Loss;
+use super::source::Source;
+use super::walk::walk;
+use super::{Inspection, Live, Pass, Progress, RecordPlace};
+use crate::storage::backup::{Fault, Manifest, View, is_backup};
+use crate::storage::error::OpenError;
+use crate::storage::format::Record;
+use crate::storage::fs::{DirLock, Fs};
+use crate::storage::scan::Damage;
+use crate::storage::snapshot::Snapshot;
+
+/// Who else may use a directory while it is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Those who read, too. Where somebody writes, it is not read.
+    Shared,
+    /// Anybody: no lock is taken, and what is read is the log as it was at one instant.
+    Live,
+    /// Those who read, too; where somebody writes, as `Live`.
+    Either,
+}
+
+/// A directory that is about to be read.
+#[derive(Debug)]
+pub struct Opened {
+    dir: PathBuf,
+    source: Source,
+    lock: Option<Box<dyn DirLock>>,
+    /// See [`Inspection::live`].
+    pub live: Option<Live>,
+    /// Nobody else can change it meanwhile.
+    pub is_locked: bool,
+    /// Somebody may be writing to it.
+    pub is_in_use: bool,
+    /// It is a backup.
+    pub is_backup: bool,
+    /// What the backup consists of, unless that is damaged.
+    pub backup: Option<Manifest>,
+    faults: Vec<Fault>,
+}
+
+impl Opened {
+    /// Open the log, or the backup of one, in `dir`. Of a backup every byte is held against its
+    /// checksum here. Changes nothing.
+    ///
+    /// # Errors
+    /// [`OpenError::InUse`]: somebody writes to it, and `access` does not allow that;
+    /// [`OpenError::Foreign`]: a backup that is not complete; [`OpenError::Io`]: the disk.
+    pub fn new(
+        fs: Arc<dyn Fs>,
+        dir: &Path,
+        access: Access,
+        progress: Progress<'_>,
+    ) -> Result<Opened, OpenError> {
+        let names = fs
+            .read_dir(dir)
+            .map_err(|error| OpenError::io("list", dir, &error))?;
+        if is_backup(&names) {
+            return Opened::backup(fs, dir, progress);
+        }
+        if access == Access::Live {
+            return Opened::live(fs, dir);
+        }
+        let source = Source::new(fs.clone());
+        match source.lock(dir) {
+            Err(OpenError::InUse { .. }) if access == Access::Either => Opened::live(fs, dir),
+            lock => Ok(Opened::of(dir, source, lock?)),
+        }
+    }
+
+    fn of(dir: &Path, source: Source, lock: Option<Box<dyn DirLock>>) -> Opened {
+        Opened {
+            dir: dir.to_owned(),
+            source,
+            is_locked: lock.is_some(),
+            lock,
+            live: None,
+            is_in_use: false,
+            is_backup: false,
+            backup: None,
+            faults: Vec::new(),
+        }
+    }
+
+    fn live(fs: Arc<dyn Fs>, dir: &Path) -> Result<Opened, OpenError> {
+        let (source, live) = match Snapshot::take(&*fs, dir)? {
+            Some(snapshot) => {
+                let (end, durable) = (snapshot.end, snapshot.durable);
+                let source = Source::new(Arc::new(snapshot));
+                (source, Some(Live { end, durable }))
+            }
+            // Damaged, or no log: it is read as it is, and what is wrong with it is told.
+            None => (Source::changing(fs), None),
+        };
+        Ok(Opened {
+            live,
+            is_in_use: true,
+            ..Opened::of(dir, source, None)
+        })
+    }
+
+    fn backup(fs: Arc<dyn Fs>, dir: &Path, progress: Progress<'_>) -> Result<Opened, OpenError> {
+        let lock = Source::new(fs.clone()).lock(dir)?;
+        // Again, now that no backup is being taken into it.
+        let names = fs
+            .read_dir(dir)
+            .map_err(|error| OpenError::io("list", dir, &error))?;
+        let view = View::read(fs, dir, &names, progress)?;
+        let (manifest, faults) = (view.manifest.clone(), view.faults.clone());
+        Ok(Opened {
+            is_backup: true,
+            backup: manifest,
+            faults,
+            ..Opened::of(dir, Source::new(Arc::new(view)), lock)
+        })
+    }
+
+    /// Read all of it. As long as the result lives, so does the lock.
+    ///
+    /// # Errors
+    /// Those of [`Inspection::read`], but for [`OpenError::InUse`].
+    pub fn inspect(mut self, progress: Progress<'_>) -> Result<Inspection, OpenError> {
+        let inspection = self.read(progress)?;
+        Ok(Inspection {
+            _lock: self.lock.take(),
+            ..inspection
+        })
+    }
+
+    /// The same, without the lock.
+    pub(super) fn read(&self, progress: Progress<'_>) -> Result<Inspection, OpenError> {
+        let mut inspection = Inspection::read_source(&self.source, &self.dir, progress)?;
+        for fault in &self.faults {
+            inspection.add(fault);
+        }
+        Ok(Inspection {
+            is_locked: self.is_locked,
+            live: self.live,
+            is_backup: self.is_backup,
+            backup: self.backup.clone(),
+            ..inspection
+        })
+    }
+
+    /// See [`read_records`](super::read_records).
+    ///
+    /// # Errors
+    /// Those of [`Opened::inspect`].
+    pub fn records(
+        &self,
+        visit: &mut dyn FnMut(RecordPlace<'_>, &Record<'_>) -> bool,
+        progress: Progress<'_>,
+    ) -> Result<Vec<Damage>, OpenError> {
+        let mut contents = Contents::read(&self.source, &self.dir)?;
+        let mut pass = Pass {
+            visit,
+            progress,
+            is_over: false,
+            damages: Vec::new(),
+            file: (0, String::new()),
+        };
+        walk(&self.source, &self.dir, &mut contents, &mut pass)?;
+        let mut damages = pass.damages;
+        for fault in &self.faults {
+            if !damages.iter().any(|damage| damage.file == fault.file) {
+                damages.push(Damage::from(fault));
+            }
+        }
+        Ok(damages)
+    }
+}
+
+impl From<&Fault> for Damage {
+    fn from(fault: &Fault) -> Damage {
+        Damage {
+            file: fault.file.clone(),
+            range: None,
+            what: fault.what.clone(),
+            jobs: Vec::new(),
+        }
+    }
+}
+
+impl Inspection {
+    /// A file of a backup is not as it was. Where its records tell of that, all is said.
+    fn add(&mut self, fault: &Fault) {
+        if self
+            .losses
+            .iter()
+            .any(|loss| loss.damage.file == fault.file)
+        {
+            return;
+        }
+        let torn = self.torn.as_ref().filter(|torn| torn.file == fault.file);
+        let is_end_gone = fault.cut != Some(0) || torn.is_some();
+        let torn_bytes = torn.map_or(0, |torn| torn.size);
+        self.losses.push(Loss {
+            damage: Damage::from(fault),
+            missing: Vec::new(),
+            perhaps_missing: Vec::new(),
+            missing_from: is_end_gone.then_some(self.next_id),
+            older: Vec::new(),
+            again: Vec::new(),
+            unknown_bytes: fault.cut.map(|cut| cut + torn_bytes),
+        });
+    }
+}
