@@ -117,7 +117,7 @@ struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: Option<u32>,
 
-    /// Say more: -V connections, -VV details, -VVV every request
+    /// Say more: -V details, -VV connections, -VVV every request
     #[arg(short = 'V', action = ArgAction::Count)]
     verbosity: u8,
 
