@@ -6,6 +6,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
 
@@ -35,6 +36,9 @@ pub const SEGMENT_SIZE_MIN: u32 = 64 << 10;
 pub const SEGMENT_SIZE_MAX: u32 = 2 << 30;
 /// The largest segment unless `-s` says otherwise, bytes.
 pub const SEGMENT_SIZE_DEFAULT: u32 = 64 << 20;
+
+/// Minutes that a client may leave its replies lying, unless `--idle-output` says otherwise.
+const IDLE_OUTPUT_MINUTES: u32 = 10;
 
 const EXIT_CODES: &str = "\
 Sizes take a suffix: k, m or g (powers of 1024).
@@ -109,9 +113,14 @@ struct Args {
     #[arg(short = 's', value_name = "BYTES", value_parser = parse_size, conflicts_with = "memory")]
     segment_size: Option<u64>,
 
-    /// Answer OUT_OF_MEMORY to a put when jobs take more than BYTES of memory
+    /// Bound the memory: a quarter of BYTES is for unfinished requests and unread replies, the
+    /// rest for jobs and tubes; a put past that is answered OUT_OF_MEMORY
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     max_memory: Option<u64>,
+
+    /// Close a client that takes none of its replies for MINUTES, while they wait; 0: never
+    #[arg(long, value_name = "MINUTES", default_value_t = IDLE_OUTPUT_MINUTES)]
+    idle_output: u32,
 
     /// Refuse connections past N [default: what the limit of open files leaves]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -147,8 +156,10 @@ pub struct Config {
     pub segment_size: u32,
     /// The largest body a new job may have, bytes.
     pub job_size_max: u32,
-    /// Bound of the memory that jobs may take, bytes.
+    /// Bound of the memory, bytes.
     pub memory_max: Option<u64>,
+    /// A client that takes none of its replies for so long is closed; `None`: never.
+    pub idle_output: Option<Duration>,
     /// Bound of the open connections; `None`: what the limit of open files leaves.
     pub connections_max: Option<u32>,
     /// Where to listen; at least one address.
@@ -217,6 +228,8 @@ impl Config {
             segment_size: clamp_segment_size(args.segment_size, &mut warnings),
             job_size_max: clamp_job_size(args.job_size_max, &mut warnings),
             memory_max: args.max_memory,
+            idle_output: (args.idle_output > 0)
+                .then(|| Duration::from_secs(60 * u64::from(args.idle_output))),
             connections_max: args.max_connections,
             listen: addresses(&args)?,
             listen_is_explicit: !args.listen.is_empty(),
@@ -382,6 +395,10 @@ mod tests {
             ("--max-memory 2G", |c| c.memory_max == Some(2 << 30)),
             ("--max-memory 512k", |c| c.memory_max == Some(512 << 10)),
             ("--max-connections 9", |c| c.connections_max == Some(9)),
+            ("--idle-output 2", |c| {
+                c.idle_output == Some(Duration::from_secs(120))
+            }),
+            ("--idle-output 0", |c| c.idle_output.is_none()),
             ("-p 0", |c| c.listen == [tcp("127.0.0.1", 0)]),
         ];
         for (line, check) in table {

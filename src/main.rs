@@ -16,7 +16,8 @@ use bsd::clock::Clock;
 use bsd::config::{self, Config};
 use bsd::engine::{Engine, Options};
 use bsd::server::{
-    self, Account, Bound, ExitOnSignal, Lines, Listener, Reactor, RunError, Server, ServiceManager,
+    self, Account, Bound, Bounds, ExitOnSignal, Lines, Listener, Reactor, RunError, Server,
+    ServiceManager,
 };
 use bsd::storage::beanstalkd::TakenOver;
 use bsd::storage::{OpenError, Recovery, SyncPolicy};
@@ -116,7 +117,12 @@ fn serve(config: &Config) -> Result<(), Failure> {
         .map_err(|error| Failure::cannot("catch signals", error))?;
     let exit_on_signal =
         ExitOnSignal::arm().map_err(|error| Failure::cannot("catch signals", error))?;
-    let connections_max = connections_max(config.connections_max);
+    let (bounds, memory_max) = Bounds::within(config.memory_max);
+    let bounds = Bounds {
+        connections_max: connections_max(config.connections_max),
+        idle_output: config.idle_output,
+        ..bounds
+    };
     let account = config.user.as_deref().map(account).transpose()?;
     let sockets = Sockets::bind(config, account.as_ref())?;
     if let Some((account, user)) = account.as_ref().zip(config.user.as_ref()) {
@@ -125,19 +131,20 @@ fn serve(config: &Config) -> Result<(), Failure> {
             .map_err(|error| Failure::cannot(format_args!("become {user}"), error))?;
     }
     let begin = clock.now().mono;
-    let engine = Engine::open(&options(config, &reactor, clock), clock.now())?;
+    let engine = Engine::open(&options(config, memory_max, &reactor, clock), clock.now())?;
     report(config, &engine, clock.now().mono.since(begin));
     let listeners = sockets.listen()?;
     for listener in &listeners {
         info!("listening on {}", listener.name());
     }
-    let server = Server::new(reactor, engine, listeners, connections_max, clock)
+    let server = Server::new(reactor, engine, listeners, bounds, clock)
         .map_err(|error| Failure::cannot("serve", error))?;
     drop(exit_on_signal);
     info!(
-        "ready: bsd-server {}, process {}, for up to {connections_max} connections",
+        "ready: bsd-server {}, process {}, for up to {} connections",
         env!("CARGO_PKG_VERSION"),
-        std::process::id()
+        std::process::id(),
+        bounds.connections_max
     );
     Ok(server.managed_by(ServiceManager::from_env()).run()?)
 }
@@ -199,14 +206,14 @@ fn connections_max(asked: Option<u32>) -> usize {
     asked.min(room)
 }
 
-fn options(config: &Config, reactor: &Reactor, clock: Clock) -> Options {
+fn options(config: &Config, memory_max: Option<u64>, reactor: &Reactor, clock: Clock) -> Options {
     Options {
         dir: config.dir.clone(),
         import: config.import,
         sync: config.sync,
         segment_size: config.segment_size,
         job_size_max: config.job_size_max,
-        memory_max: config.memory_max,
+        memory_max,
         waker: Some(reactor.waker()),
         progress: Some(progress(clock)),
         cpu_times: Some(server::cpu_times),

@@ -104,6 +104,21 @@ impl Decoder {
         (has_room && self.spare() as u64 <= missing).then_some(&mut self.held)
     }
 
+    /// Let go of a body that is being received: the rest of it is passed over, and the `put` is
+    /// refused with `OUT_OF_MEMORY`. `false`: no body is.
+    pub fn refuse_body(&mut self) -> bool {
+        let State::Body(put) = self.state else {
+            return false;
+        };
+        let left = put.size_with_crlf() - self.held.len() as u64;
+        self.reset();
+        self.state = State::Skip {
+            left,
+            refusal: Refusal::OutOfMemory,
+        };
+        true
+    }
+
     /// Bytes of heap memory held for an incomplete request, at most 224 or four times what has
     /// arrived of a body. Memory that the request returned last borrows from counts until the next call
     /// of [`Decoder::decode`].
@@ -595,6 +610,20 @@ mod tests {
         assert_eq!(decoder.decode(&mut input, none_left), None);
         assert_eq!(decoder.held(), 0);
         let mut input = &b"xxxxxxxxxx\r\ndelete 7\r\n"[..];
+        let refused = put_refused(Refusal::OutOfMemory);
+        assert_eq!(decoder.decode(&mut input, LIMITS), Some(refused));
+        assert_eq!(decoder.decode(&mut input, LIMITS), Some(DELETE));
+    }
+
+    #[test]
+    fn f24_a_body_under_way_can_be_let_go_of_and_its_put_is_refused() {
+        let mut decoder = Decoder::default();
+        assert!(!decoder.refuse_body(), "a line is next");
+        let mut input = &b"put 1 2 3 50\r\n0123456789"[..];
+        assert_eq!(decoder.decode(&mut input, LIMITS), None);
+        assert!(decoder.refuse_body());
+        assert_eq!(decoder.held(), 0);
+        let mut input = &[&[b'x'; 40][..], b"\r\ndelete 7\r\n"].concat()[..];
         let refused = put_refused(Refusal::OutOfMemory);
         assert_eq!(decoder.decode(&mut input, LIMITS), Some(refused));
         assert_eq!(decoder.decode(&mut input, LIMITS), Some(DELETE));

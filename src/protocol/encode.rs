@@ -8,6 +8,9 @@ use super::number::push_u64;
 use super::{Refusal, Reply};
 use crate::types::JobId;
 
+/// Digits of the largest number.
+const NUMBER_SIZE_MAX: usize = 20;
+
 /// Appends the bytes of `reply` to `out`.
 pub fn encode(reply: &Reply<'_>, out: &mut Vec<u8>) {
     match *reply {
@@ -70,6 +73,8 @@ fn job(word: &str, id: JobId, body: &[u8], out: &mut Vec<u8>) {
 
 /// `<word><bytes>\r\n<data>\r\n`
 fn sized(word: &str, data: &[u8], out: &mut Vec<u8>) {
+    // All at once: growing step by step might end with twice as much.
+    out.reserve(word.len() + NUMBER_SIZE_MAX + data.len() + 4);
     number(word, data.len() as u64, out);
     out.extend_from_slice(data);
     out.extend_from_slice(b"\r\n");

@@ -156,7 +156,8 @@ impl Acceptor {
         outcome
     }
 
-    fn rest(&mut self, error: &io::Error, now: Time) {
+    /// Look at no listener for a while.
+    pub(super) fn rest(&mut self, error: &io::Error, now: Time) {
         if self.refusals.may_warn(now) {
             warn!("cannot accept connections for now: {error}");
         }

@@ -8,6 +8,7 @@ use std::io::{self, Read};
 
 use super::socket::{Peer, Stream};
 use crate::protocol::{Decoder, Limits};
+use crate::types::Time;
 
 /// What [`Connection::read`] brought.
 #[derive(Debug)]
@@ -38,8 +39,14 @@ pub(super) struct Connection {
     pub(super) half_closed: bool,
     /// Listed to be served.
     pub(super) queued: bool,
+    /// It cost a whole share or more when it was served last.
+    pub(super) takes_much: bool,
+    /// Listed to be closed.
+    pub(super) leaving: bool,
     /// The part of [`Connection::held`] that the sum over all connections includes.
     pub(super) counted: usize,
+    /// When that was last brought up to date, while there is some.
+    pub(super) held_since: Option<Time>,
 }
 
 impl Connection {
@@ -54,7 +61,10 @@ impl Connection {
             readable: false,
             half_closed: false,
             queued: false,
+            takes_much: false,
+            leaving: false,
             counted: 0,
+            held_since: None,
         }
     }
 
@@ -120,6 +130,12 @@ impl Connection {
         };
     }
 
+    /// Let go of all input: the connection is to be closed.
+    pub(super) fn drop_input(&mut self) {
+        self.backlog = Backlog::default();
+        self.decoder = Decoder::default();
+    }
+
     /// Bytes of heap memory held for the client's input.
     pub(super) fn held(&self) -> usize {
         self.decoder.held() + self.backlog.bytes.capacity()
@@ -180,7 +196,7 @@ mod tests {
         assert!(size_of::<Connection>() < 250, "{}", size_of::<Connection>());
         let (connection, _client) = pair();
         assert_eq!(connection.held(), 0);
-        let mut outputs = Outputs::default();
+        let mut outputs = Outputs::new(usize::MAX);
         outputs.open(crate::types::ClientId(0));
         assert_eq!(outputs.held(), 0);
     }

@@ -13,21 +13,25 @@
 //! Invariants:
 //! * A reply leaves only when the log has caught up with it (see `output`).
 //! * A turn's work is bounded for each connection and in all; what is left over is listed and goes
-//!   on in the next turn, after the others. No turn looks at connections that have nothing to do.
+//!   on in the next turn, after all who come anew. No turn looks at connections that have nothing
+//!   to do.
 //! * Sockets are registered once, edge-triggered: a connection is listed until a read has
 //!   emptied it. There is no system call a command besides read and write.
 //! * After a [`StoreError`] nothing more is sent.
 //!
-//! The parts: `accept` (who may connect), `connection` (input), `output` (replies), `socket`
-//! (addresses and streams), `reactor` (what wakes the loop), `process` (limits, user, systemd),
-//! `lines` (what is said on standard error).
+//! The parts: `accept` (who may connect), `bounds` (what clients may make the server hold),
+//! `connection` (input), `output` (replies), `schedule` (who is served next), `socket` (addresses
+//! and streams), `reactor` (what wakes the loop), `process` (limits, user, systemd), `lines` (what
+//! is said on standard error).
 
 mod accept;
+mod bounds;
 mod connection;
 mod lines;
 mod output;
 mod process;
 mod reactor;
+mod schedule;
 mod socket;
 #[cfg(test)]
 mod tests;
@@ -42,6 +46,8 @@ use mio::{Events, Token};
 use tracing::{debug, enabled, info, trace};
 
 use self::accept::Acceptor;
+pub use self::bounds::Bounds;
+use self::bounds::Lying;
 use self::connection::{Connection, Input};
 pub use self::lines::Lines;
 use self::output::{Outputs, Sent};
@@ -49,6 +55,7 @@ pub use self::process::{
     Account, ExitOnSignal, ServiceManager, cpu_times, inherited_listeners, raise_descriptor_limit,
 };
 pub use self::reactor::{Reactor, Stopper};
+use self::schedule::Schedule;
 pub use self::socket::{Address, Bound, Listener, Port};
 use self::socket::{Peer, Stream};
 use crate::clock::Clock;
@@ -71,6 +78,17 @@ const REQUESTS_PER_TURN: usize = 4096;
 const VISITS_PER_REQUEST: usize = 4;
 /// Bytes read in one turn of the loop, give or take one read.
 const BYTES_PER_TURN: usize = 2 << 20;
+/// What a connection may cost before it is the next one's turn, give or take one request: bytes of
+/// its replies, and `REQUEST_COST` a request. Who cost as much, with the bytes that it sent, is
+/// served behind those who cost less.
+const SHARE: usize = 32 << 10;
+const REQUEST_COST: usize = SHARE / REQUESTS_PER_CONNECTION;
+/// Bytes read at a time while a good part of what may be held for input is.
+const SMALL_READ_SIZE: usize = 2 << 10;
+/// Connections that are closed in one turn, and what one with unsent replies counts: the kernel
+/// has as much to free.
+const CLOSES_PER_TURN: usize = 64;
+const UNSENT_CLOSE_COST: usize = 8;
 
 /// Why a server stopped although nobody asked it to.
 #[derive(Debug)]
@@ -106,17 +124,17 @@ pub struct Server {
     core: Core,
     connections: Vec<Option<Box<Connection>>>,
     connection_count: usize,
-    /// Connections that may have input to run, in the order in which they are served.
-    runnable: VecDeque<ClientId>,
+    /// Connections that may have input to run.
+    runnable: Schedule,
+    /// Connections that are to be closed, each once.
+    leaving: VecDeque<ClientId>,
     read_buffer: Box<[u8]>,
-    /// Used by `send`; kept for its memory.
-    senders: Vec<ClientId>,
     manager: ServiceManager,
 }
 
 impl Server {
-    /// Serve `engine` on `listeners`, to at most `connections_max` clients at a time. `clock` is
-    /// the one that the engine was opened with.
+    /// Serve `engine` on `listeners`, within `bounds`. `clock` is the one that the engine was opened
+    /// with.
     ///
     /// # Errors
     /// A listener cannot be watched.
@@ -124,20 +142,20 @@ impl Server {
         reactor: Reactor,
         engine: Engine,
         listeners: Vec<Listener>,
-        connections_max: usize,
+        bounds: Bounds,
         clock: Clock,
     ) -> io::Result<Server> {
-        let acceptor = Acceptor::new(listeners, connections_max, reactor.registry())?;
+        let acceptor = Acceptor::new(listeners, bounds.connections_max, reactor.registry())?;
         Ok(Server {
             reactor,
             acceptor,
             clock,
-            core: Core::new(engine, clock.now()),
+            core: Core::new(engine, bounds, clock.now()),
             connections: Vec::new(),
             connection_count: 0,
-            runnable: VecDeque::new(),
+            runnable: Schedule::default(),
+            leaving: VecDeque::new(),
             read_buffer: vec![0; READ_SIZE].into_boxed_slice(),
-            senders: Vec::new(),
             manager: ServiceManager::default(),
         })
     }
@@ -181,12 +199,17 @@ impl Server {
         } = core;
         engine.close(clock.now())?;
         outputs.acknowledge(Position::from_bits(u64::MAX));
-        let mut senders = Vec::new();
-        outputs.take_dirty(&mut senders);
-        for client in senders {
-            if let Some(connection) = slot(&mut connections, client) {
-                // A client that does not take its replies now has had its chance.
-                let _ = outputs.send(client, &mut connection.stream);
+        let now = clock.now().mono;
+        outputs.begin_turn(now);
+        while outputs.has_dirty() {
+            match outputs.next_dirty() {
+                None => outputs.begin_turn(now),
+                Some(client) => {
+                    if let Some(connection) = slot(&mut connections, client) {
+                        // A client that does not take its replies now has had its chance.
+                        let _ = outputs.send(client, &mut connection.stream);
+                    }
+                }
             }
         }
         Ok(())
@@ -197,7 +220,7 @@ impl Server {
         self.reactor
             .poll(events, self.timeout())
             .map_err(RunError::Poll)?;
-        self.core.begin_turn(self.clock.now());
+        self.begin_turn();
         let mut stop = self.take_events(events);
         if !stop {
             self.accept();
@@ -207,8 +230,15 @@ impl Server {
         self.core.settle()?;
         self.resume();
         self.send();
+        self.make_way();
+        self.depart();
         self.manager.tell_alive(self.core.now.mono);
         Ok(stop)
+    }
+
+    fn begin_turn(&mut self) {
+        self.core.begin_turn(self.clock.now());
+        self.runnable.begin_turn();
     }
 
     /// Serve those too whose requests came while others were served, if there is a sync to share;
@@ -228,14 +258,15 @@ impl Server {
     /// How long nothing has to be done without an event. Only the clock is read anew: a turn may
     /// have taken as long as a sync.
     fn timeout(&self) -> Option<Duration> {
-        if !self.runnable.is_empty() || self.core.outputs.has_dirty() {
+        let may_go_on = !self.runnable.is_empty() && !self.core.outputs.is_over();
+        if may_go_on || !self.leaving.is_empty() || self.core.outputs.has_dirty() {
             return Some(Duration::ZERO);
         }
         let now = self.clock.now();
         let of_engine = self.core.engine.next_deadline(now);
         let of_acceptor = self.acceptor.next_deadline(now.mono);
         let of_manager = self.manager.next_deadline();
-        let deadlines = [of_engine, of_acceptor, of_manager];
+        let deadlines = [of_engine, of_acceptor, of_manager, self.core.next_idle()];
         let deadline = deadlines.into_iter().flatten().min()?;
         Some(until(deadline, now.mono))
     }
@@ -284,7 +315,7 @@ impl Server {
         if is_broken
             && (self.core.outputs.is_blocked(client) || !self.core.outputs.is_empty(client))
         {
-            return self.close(client, &"the client is gone");
+            return self.end(client, "the client is gone");
         }
         self.queue(client);
     }
@@ -310,13 +341,10 @@ impl Server {
 
     /// Serve those that are listed, each once, as far as this turn's bounds go.
     fn serve(&mut self) {
-        for _ in 0..self.runnable.len() {
-            if self.core.is_turn_full() {
-                return;
-            }
-            if let Some(client) = self.runnable.pop_front() {
-                self.serve_one(client);
-            }
+        while !self.core.outputs.is_over()
+            && let Some(client) = self.runnable.next(self.core.is_turn_full())
+        {
+            self.serve_one(client);
         }
     }
 
@@ -329,10 +357,16 @@ impl Server {
             return;
         }
         if let Err(error) = self.core.serve(client, connection, &mut self.read_buffer) {
-            return self.close(client, &error);
+            return self.fail(client, &error);
         }
-        self.core.count_held(connection);
-        self.queue(client);
+        self.core.count_held(client, connection);
+        if !connection.queued && connection.has_input() && self.core.outputs.may_run(client) {
+            connection.queued = true;
+            match connection.takes_much {
+                true => self.runnable.leave_over(client),
+                false => self.runnable.come_again(client),
+            }
+        }
         self.close_if_ended(client);
     }
 
@@ -343,7 +377,10 @@ impl Server {
         };
         if !connection.queued && connection.has_input() && self.core.outputs.may_run(client) {
             connection.queued = true;
-            self.runnable.push_back(client);
+            match connection.takes_much {
+                true => self.runnable.leave_over(client),
+                false => self.runnable.come(client),
+            }
         }
     }
 
@@ -356,15 +393,9 @@ impl Server {
 
     /// Write what may leave.
     fn send(&mut self) {
-        let mut senders = std::mem::take(&mut self.senders);
-        self.core.outputs.take_dirty(&mut senders);
-        let mut served = 0;
-        while served < senders.len() && !self.core.outputs.has_written_enough() {
-            self.send_one(senders[served]);
-            served += 1;
+        while let Some(client) = self.core.outputs.next_dirty() {
+            self.send_one(client);
         }
-        self.core.outputs.postpone(&senders[served..]);
-        self.senders = senders;
     }
 
     fn send_one(&mut self, client: ClientId) {
@@ -377,23 +408,75 @@ impl Server {
                 self.close_if_ended(client);
             }
             Ok(Sent::Part) => self.queue(client),
-            Err(error) => self.close(client, &error),
+            Err(error) => self.fail(client, &error),
         }
     }
 
     fn close_if_ended(&mut self, client: ClientId) {
         let ending = slot(&mut self.connections, client).and_then(|connection| connection.ending);
         if let Some(reason) = ending.filter(|_| self.core.outputs.is_empty(client)) {
-            self.close(client, &reason);
+            self.end(client, reason);
         }
     }
 
-    fn close(&mut self, client: ClientId, reason: &dyn fmt::Display) {
-        let Some(connection) = self.connections[client.0 as usize].take() else {
+    /// The connection is broken.
+    fn fail(&mut self, client: ClientId, error: &io::Error) {
+        debug!(client = client.0, "connection broken: {error}");
+        self.end(client, "the connection is broken");
+    }
+
+    /// List a connection to be closed, whatever is left to be told: closing takes its time, and
+    /// thousands may leave at once.
+    fn end(&mut self, client: ClientId, reason: &'static str) {
+        if let Some(connection) = slot(&mut self.connections, client)
+            && !std::mem::replace(&mut connection.leaving, true)
+        {
+            connection.ending = Some(reason);
+            self.leaving.push_back(client);
+        }
+    }
+
+    /// Have those give way who take nothing for too long, or of whose unfinished requests and
+    /// unread replies too much lies about.
+    fn make_way(&mut self) {
+        while let Some((client, reason)) = self.core.next_to_close() {
+            self.core.outputs.discard(client);
+            self.end(client, reason);
+        }
+        while let Some(client) = self.core.next_to_refuse() {
+            let Some(connection) = slot(&mut self.connections, client) else {
+                return;
+            };
+            let is_body = connection.decoder.refuse_body();
+            if !is_body {
+                connection.drop_input();
+                self.end(client, "its requests took too much memory");
+            }
+            if let Some(connection) = slot(&mut self.connections, client) {
+                self.core.count_held(client, connection);
+            }
+        }
+    }
+
+    /// Close those that are listed, as far as this turn's bounds go.
+    fn depart(&mut self) {
+        let mut budget = CLOSES_PER_TURN;
+        while budget > 0
+            && let Some(client) = self.leaving.pop_front()
+        {
+            let is_told = self.core.outputs.is_empty(client);
+            budget = budget.saturating_sub(if is_told { 1 } else { UNSENT_CLOSE_COST });
+            self.close(client);
+        }
+    }
+
+    fn close(&mut self, client: ClientId) {
+        let Some(mut connection) = self.connections[client.0 as usize].take() else {
             return;
         };
+        let reason = connection.ending.unwrap_or_default();
         debug!(target: CONNECTIONS, client = client.0, peer = %connection.peer, "closed: {reason}");
-        self.core.forget(client, &connection);
+        self.core.forget(client, &mut connection);
         self.connection_count -= 1;
         // Closing the descriptor, which nothing else refers to, ends its registration.
     }
@@ -454,18 +537,23 @@ struct Core {
     now: Now,
     /// Bytes of memory held for input that is incomplete or may not run yet.
     input_held: usize,
+    /// Clients by when that last changed for them.
+    holders: Lying,
+    bounds: Bounds,
     requests_left: usize,
     bytes_left: usize,
 }
 
 impl Core {
-    fn new(engine: Engine, now: Now) -> Core {
-        let outputs = Outputs::default();
+    fn new(engine: Engine, bounds: Bounds, now: Now) -> Core {
+        let outputs = Outputs::new(bounds.output_max);
         Core {
             engine,
             outputs,
             now,
             input_held: 0,
+            holders: Lying::default(),
+            bounds,
             requests_left: 0,
             bytes_left: 0,
         }
@@ -473,7 +561,7 @@ impl Core {
 
     fn begin_turn(&mut self, now: Now) {
         self.now = now;
-        self.outputs.begin_turn();
+        self.outputs.begin_turn(now.mono);
         (self.requests_left, self.bytes_left) = (REQUESTS_PER_TURN, BYTES_PER_TURN);
     }
 
@@ -491,16 +579,21 @@ impl Core {
         if let Some(backlog) = connection.take_backlog() {
             let taken = self.run(client, connection, backlog.rest());
             connection.keep_backlog(backlog, taken);
-            return Ok(());
-        }
-        match connection.read(buffer, self.limits())? {
-            Input::Bytes(count) => self.run_new(client, connection, &buffer[..count]),
-            Input::Body(count) => {
-                self.bytes_left = self.bytes_left.saturating_sub(count);
-                self.run(client, connection, &[]);
+        } else {
+            let size = match self.input_held > self.bounds.input_max / 2 {
+                true => SMALL_READ_SIZE,
+                false => buffer.len(),
+            };
+            match connection.read(&mut buffer[..size], self.limits())? {
+                Input::Bytes(count) => self.run_new(client, connection, &buffer[..count]),
+                Input::Body(count) => {
+                    self.bytes_left = self.bytes_left.saturating_sub(count);
+                    self.run(client, connection, &[]);
+                    connection.takes_much |= count >= SHARE;
+                }
+                Input::Nothing => {}
+                Input::End => connection.ending = Some("the client closed it"),
             }
-            Input::Nothing => {}
-            Input::End => connection.ending = Some("the client closed it"),
         }
         Ok(())
     }
@@ -519,7 +612,11 @@ impl Core {
         let mut taken = 0;
         let mut share = REQUESTS_PER_CONNECTION;
         let mut cost = 0;
-        while share > 0 && self.outputs.may_run(client) {
+        let replied_before = self.outputs.replied();
+        while share > 0
+            && self.outputs.may_run(client)
+            && self.outputs.replied() - replied_before < SHARE
+        {
             let mut rest = &input[taken..];
             let limits = self.limits();
             let Some(request) = connection.decoder.decode(&mut rest, limits) else {
@@ -545,6 +642,8 @@ impl Core {
             cost += 1 + more;
         }
         self.requests_left = self.requests_left.saturating_sub(cost);
+        let bytes = taken + self.outputs.replied() - replied_before;
+        connection.takes_much = REQUEST_COST * cost + bytes >= SHARE;
         if taken == input.len() && connection.decoder.held() > 0 {
             self.end_request(connection);
         }
@@ -570,12 +669,10 @@ impl Core {
         self.engine.half_closed(client, self.now, &mut self.outputs);
     }
 
-    /// What clients have been promised but have not received counts as taken.
     fn limits(&self) -> Limits {
-        let held = (self.input_held + self.outputs.held()) as u64;
         Limits {
             job_size_max: self.engine.job_size_max(),
-            memory_left: self.engine.memory_left().saturating_sub(held),
+            memory_left: self.engine.memory_left(),
         }
     }
 
@@ -589,14 +686,49 @@ impl Core {
     }
 
     /// Bring the sum of held bytes up to date with this connection.
-    fn count_held(&mut self, connection: &mut Connection) {
+    fn count_held(&mut self, client: ClientId, connection: &mut Connection) {
         let held = connection.held();
+        if held == 0 && connection.counted == 0 {
+            return;
+        }
         self.input_held = self.input_held - connection.counted + held;
         connection.counted = held;
+        let since = (held > 0).then_some(self.now.mono);
+        self.holders
+            .replace(client, &mut connection.held_since, since);
     }
 
-    fn forget(&mut self, client: ClientId, connection: &Connection) {
+    /// When a client has taken nothing for as long as it may.
+    fn next_idle(&self) -> Option<Time> {
+        let (since, _) = self.outputs.longest_stalled()?;
+        if self.outputs.is_over() {
+            return Some(since);
+        }
+        let idle = i64::try_from(self.bounds.idle_output?.as_nanos()).unwrap_or(i64::MAX);
+        Some(Time(since.0.saturating_add(idle)))
+    }
+
+    /// Who is to be closed because it does not take its replies, and why.
+    fn next_to_close(&self) -> Option<(ClientId, &'static str)> {
+        let (_, client) = self.outputs.longest_stalled()?;
+        if self.outputs.is_over() {
+            return Some((client, "its unread replies took too much memory"));
+        }
+        (self.next_idle()? <= self.now.mono).then_some((client, "it has not taken its replies"))
+    }
+
+    /// Whose request is to be refused because too much is held for requests. One alone may have
+    /// more.
+    fn next_to_refuse(&self) -> Option<ClientId> {
+        let is_over = self.input_held > self.bounds.input_max && self.holders.len() > 1;
+        let (_, client) = self.holders.longest().filter(|_| is_over)?;
+        Some(client)
+    }
+
+    fn forget(&mut self, client: ClientId, connection: &mut Connection) {
         self.input_held -= connection.counted;
+        self.holders
+            .replace(client, &mut connection.held_since, None);
         self.outputs.close(client);
         self.engine.disconnect(client, self.now);
     }

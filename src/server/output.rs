@@ -4,24 +4,29 @@
 //! * no byte of a reply is written before [`Outputs::acknowledge`] has reached the position that
 //!   the reply was given with (nothing a client sees can be taken back by a crash);
 //! * the replies of one client leave in the order in which they were given;
-//! * a client with nothing to be told owns no memory here but its slot.
+//! * a client with nothing to be told owns no memory here but its slot;
+//! * what is held for all clients together is bounded: see [`Outputs::is_over`].
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
 
+use super::bounds::Lying;
+use super::schedule::Schedule;
 use crate::engine::ReplySink;
 use crate::protocol::{self, Reply};
-use crate::types::{ClientId, Position};
+use crate::types::{ClientId, Position, Time};
 
 /// A client with more bytes than this waiting is neither read nor served until it takes them.
 const PENDING_MAX: usize = 256 << 10;
-/// Bytes written to one client in one turn of the loop, so that a large reply to a fast client
-/// does not hold up the others.
-const WRITTEN_PER_CLIENT_MAX: usize = 256 << 10;
+/// Who has fewer bytes waiting is written to before those who have more.
+const PENDING_SMALL: usize = 32 << 10;
+/// Bytes written to one client before it is the next one's turn, so that a large reply to a fast
+/// client does not hold up the others.
+const WRITTEN_PER_CLIENT_MAX: usize = 128 << 10;
 /// Bytes written to all clients in one turn, give or take those of one client.
-const WRITTEN_PER_TURN_MAX: usize = 2 << 20;
+const WRITTEN_PER_TURN_MAX: usize = 1 << 20;
 /// Bytes of replies taken in one turn before requests are left for the next one.
-const REPLIED_PER_TURN_MAX: usize = 2 << 20;
+const REPLIED_PER_TURN_MAX: usize = 1 << 20;
 /// Bytes at the front of a buffer that have been sent, before the rest is moved down.
 const SENT_SLACK_MAX: usize = 64 << 10;
 /// Buffers kept for the next replies, and the largest that is worth keeping.
@@ -112,6 +117,8 @@ struct Output {
     /// Listed in `Outputs::dirty`, in `Outputs::waiting`.
     dirty: bool,
     waiting: bool,
+    /// When the client last took something of what it could have; `None`: it has taken all.
+    stalled: Option<Time>,
 }
 
 /// What [`Outputs::send`] left.
@@ -125,33 +132,77 @@ pub(super) enum Sent {
 
 /// The replies of all clients. Clients that have something to send are listed, so that nothing
 /// here looks at those who have not.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Outputs {
     slots: Vec<Output>,
-    /// Clients with something that may be ready to be written.
-    dirty: Vec<ClientId>,
+    /// Clients with something that may be ready to be written: anew, or more of it.
+    dirty: Schedule,
     /// Clients with something that waits for the log.
     waiting: Vec<ClientId>,
     /// Clients that were blocked and have had their reply since the last look.
     unblocked: Vec<ClientId>,
     #[allow(clippy::vec_box)] // slots hold boxes: these are the same ones, not moved or boxed anew
     pool: Vec<Box<Buffer>>,
+    /// Clients whose sockets take no more, by when they last did.
+    stalled: Lying,
     acknowledged: Position,
+    /// Bytes of memory held for all clients together, and their bound.
     held: usize,
-    /// Bytes written and bytes of replies taken in this turn of the loop.
+    held_max: usize,
+    /// When the turn of the loop began.
+    now: Time,
+    /// Bytes written and bytes of replies taken in this turn.
     written: usize,
     replied: usize,
 }
 
 impl Outputs {
+    /// Nobody is connected. `held_max` bounds the bytes held for all clients together, give or
+    /// take one reply and what a turn brings.
+    pub(super) fn new(held_max: usize) -> Outputs {
+        Outputs {
+            slots: Vec::new(),
+            dirty: Schedule::default(),
+            waiting: Vec::new(),
+            unblocked: Vec::new(),
+            pool: Vec::new(),
+            stalled: Lying::default(),
+            acknowledged: Position::ZERO,
+            held: 0,
+            held_max,
+            now: Time(0),
+            written: 0,
+            replied: 0,
+        }
+    }
+
     /// A turn of the loop begins: its bounds hold anew.
-    pub(super) fn begin_turn(&mut self) {
+    pub(super) fn begin_turn(&mut self, now: Time) {
+        self.now = now;
         (self.written, self.replied) = (0, 0);
+        self.dirty.begin_turn();
     }
 
     /// True when this turn has brought so many replies that no more requests should run.
     pub(super) fn is_full(&self) -> bool {
         self.replied >= REPLIED_PER_TURN_MAX
+    }
+
+    /// Bytes of replies that this turn has brought.
+    pub(super) fn replied(&self) -> usize {
+        self.replied
+    }
+
+    /// True when so much is held for clients that nobody's requests run: it drains first, or
+    /// those who take nothing lose it ([`Outputs::longest_stalled`]).
+    pub(super) fn is_over(&self) -> bool {
+        self.held > self.held_max
+    }
+
+    /// The client that has taken nothing for the longest time of those that could have, and since
+    /// when.
+    pub(super) fn longest_stalled(&self) -> Option<(Time, ClientId)> {
+        self.stalled.longest()
     }
 
     /// A new connection has this id.
@@ -173,9 +224,7 @@ impl Outputs {
 
     /// The connection is gone; what it was not told is dropped.
     pub(super) fn close(&mut self, client: ClientId) {
-        if let Some(buffer) = self.slot(client).buffer.take() {
-            self.recycle(buffer);
-        }
+        self.discard(client);
         // What still lists the client finds the flags down and passes on.
         *self.slot(client) = Output::default();
     }
@@ -191,14 +240,19 @@ impl Outputs {
     }
 
     /// True when the next request of the client may run: it waits for no reply, and takes the
-    /// replies that it gets.
+    /// replies that it gets. Where much is held already, it must have taken all of them.
     pub(super) fn may_run(&self, client: ClientId) -> bool {
         let output = &self.slots[client.0 as usize];
+        let pending_max = if self.held > self.held_max / 2 {
+            1
+        } else {
+            PENDING_MAX
+        };
         !output.blocked
             && output
                 .buffer
                 .as_ref()
-                .is_none_or(|it| it.pending() < PENDING_MAX)
+                .is_none_or(|it| it.pending() < pending_max)
     }
 
     /// True when the client has been told everything.
@@ -207,6 +261,7 @@ impl Outputs {
     }
 
     /// Bytes of memory held for all clients together.
+    #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         self.held
     }
@@ -214,9 +269,10 @@ impl Outputs {
     /// The socket of the client takes bytes again.
     pub(super) fn set_writable(&mut self, client: ClientId) {
         let output = self.slot(client);
-        output.writable = true;
-        if output.buffer.is_some() {
-            self.list_dirty(client);
+        // One that took bytes all the time is listed already, where that is of use.
+        let was_full = !std::mem::replace(&mut output.writable, true);
+        if was_full && output.buffer.is_some() && !std::mem::replace(&mut output.dirty, true) {
+            self.dirty.leave_over(client);
         }
     }
 
@@ -239,21 +295,10 @@ impl Outputs {
         !self.dirty.is_empty()
     }
 
-    /// The clients that may have something ready to be written; `list` is emptied and filled.
-    pub(super) fn take_dirty(&mut self, list: &mut Vec<ClientId>) {
-        list.clear();
-        std::mem::swap(list, &mut self.dirty);
-    }
-
-    /// True when the next clients are to be written to in the next turn.
-    pub(super) fn has_written_enough(&self) -> bool {
-        self.written >= WRITTEN_PER_TURN_MAX
-    }
-
-    /// List clients that were taken from the list and not sent to before all others: it is their
-    /// turn.
-    pub(super) fn postpone(&mut self, clients: &[ClientId]) {
-        self.dirty.splice(..0, clients.iter().copied());
+    /// The next client that may have something ready to be written; `None`: nobody, or the turn
+    /// has written enough.
+    pub(super) fn next_dirty(&mut self) -> Option<ClientId> {
+        self.dirty.next(self.written >= WRITTEN_PER_TURN_MAX)
     }
 
     /// A client that was blocked and has had its reply, each once.
@@ -279,6 +324,7 @@ impl Outputs {
         self.held = self.held - held_before + buffer.held();
         self.written += pending_before - buffer.pending();
         self.slot(client).writable = writable;
+        self.note_progress(client, pending_before - buffer.pending(), buffer.pending());
         self.put_back(client, buffer, writable);
         outcome.map(|()| {
             if self.is_empty(client) {
@@ -300,9 +346,33 @@ impl Outputs {
         if has_parked && !std::mem::replace(&mut output.waiting, true) {
             self.waiting.push(client);
         }
-        if has_ready && writable {
-            self.list_dirty(client);
+        if has_ready && writable && !std::mem::replace(&mut self.slot(client).dirty, true) {
+            self.dirty.leave_over(client);
         }
+    }
+
+    /// Bring the order of those who take nothing up to date with a client that took `taken` bytes
+    /// and has `pending` more coming.
+    fn note_progress(&mut self, client: ClientId, taken: usize, pending: usize) {
+        let output = &self.slots[client.0 as usize];
+        if output.writable || pending == 0 {
+            self.set_stalled(client, None);
+        } else if taken > 0 || output.stalled.is_none() {
+            self.set_stalled(client, Some(self.now));
+        }
+    }
+
+    fn set_stalled(&mut self, client: ClientId, since: Option<Time>) {
+        let entry = &mut self.slots[client.0 as usize].stalled;
+        self.stalled.replace(client, entry, since);
+    }
+
+    /// Drop what the client was not told: it is to be closed.
+    pub(super) fn discard(&mut self, client: ClientId) {
+        if let Some(buffer) = self.slot(client).buffer.take() {
+            self.recycle(buffer);
+        }
+        self.set_stalled(client, None);
     }
 
     fn recycle(&mut self, mut buffer: Box<Buffer>) {
@@ -313,9 +383,15 @@ impl Outputs {
         }
     }
 
+    /// List a client that has something to be written anew: behind the others if it is much.
     fn list_dirty(&mut self, client: ClientId) {
-        if !std::mem::replace(&mut self.slot(client).dirty, true) {
-            self.dirty.push(client);
+        let output = self.slot(client);
+        let pending = output.buffer.as_ref().map_or(0, |buffer| buffer.pending());
+        if !std::mem::replace(&mut output.dirty, true) {
+            match pending < PENDING_SMALL {
+                true => self.dirty.come(client),
+                false => self.dirty.leave_over(client),
+            }
         }
     }
 
@@ -418,7 +494,7 @@ mod tests {
     }
 
     fn outputs() -> Outputs {
-        let mut outputs = Outputs::default();
+        let mut outputs = Outputs::new(1 << 30);
         outputs.open(ONE);
         outputs.open(TWO);
         outputs
@@ -426,12 +502,10 @@ mod tests {
 
     /// One turn's sending, for the client alone.
     fn send_dirty(outputs: &mut Outputs, client: ClientId, socket: &mut Socket) {
-        let mut dirty = Vec::new();
-        outputs.take_dirty(&mut dirty);
-        for listed in dirty {
-            if listed == client {
-                outputs.send(client, socket).unwrap();
-            }
+        outputs.begin_turn(Time(0));
+        while let Some(listed) = outputs.next_dirty() {
+            assert_eq!(listed, client);
+            outputs.send(client, socket).unwrap();
         }
     }
 
@@ -554,37 +628,81 @@ mod tests {
         assert!(outputs.is_empty(ONE));
     }
 
+    /// What is written in one turn, and to whom, in order.
+    fn turn(outputs: &mut Outputs) -> Vec<u32> {
+        let mut order = Vec::new();
+        outputs.begin_turn(Time(0));
+        while let Some(client) = outputs.next_dirty() {
+            outputs.send(client, &mut Socket::new()).unwrap();
+            order.push(client.0);
+        }
+        order
+    }
+
     #[test]
-    fn a_turn_takes_and_writes_no_more_than_its_share() {
-        let (mut outputs, mut socket) = (Outputs::default(), Socket::new());
-        let body = vec![b'x'; WRITTEN_PER_CLIENT_MAX];
+    fn f22_a_turn_takes_and_writes_its_share_and_who_comes_anew_goes_first() {
+        let mut outputs = Outputs::new(1 << 30);
+        let body = vec![b'x'; 2 * WRITTEN_PER_CLIENT_MAX];
         let clients: Vec<_> = (0..10).map(ClientId).collect();
         for &client in &clients {
-            assert_eq!(outputs.is_full(), client.0 >= 8, "{client:?}");
+            assert_eq!(outputs.is_full(), client.0 >= 4, "{client:?}");
             outputs.open(client);
             outputs.reply(client, Position::ZERO, Reply::Found(JobId(1), &body));
         }
-        let mut dirty = Vec::new();
-        outputs.take_dirty(&mut dirty);
-        let mut served = 0;
-        while !outputs.has_written_enough() {
-            assert_eq!(
-                outputs.send(dirty[served], &mut socket).unwrap(),
-                Sent::Part
-            );
-            served += 1;
-        }
-        assert_eq!(served, 8);
-        outputs.postpone(&dirty[served..]);
-        outputs.begin_turn();
-        assert!(!outputs.has_written_enough() && !outputs.is_full());
-        outputs.take_dirty(&mut dirty);
-        let order: Vec<_> = dirty.iter().map(|client| client.0).collect();
+        assert_eq!(turn(&mut outputs), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert!(!outputs.is_full());
+        let last = ClientId(10);
+        outputs.open(last);
+        outputs.reply(last, Position::ZERO, Reply::NotFound);
+        let order = [10, 8, 9, 0, 1, 2, 3, 4, 5];
         assert_eq!(
+            turn(&mut outputs),
             order,
-            [8, 9, 0, 1, 2, 3, 4, 5, 6, 7],
-            "who waited comes first"
+            "those who are left over come last"
         );
+    }
+
+    #[test]
+    fn f24_where_much_is_held_only_who_has_taken_all_is_served_and_past_the_bound_nobody() {
+        let mut outputs = Outputs::new(100_000);
+        outputs.open(ONE);
+        outputs.open(TWO);
+        let body = vec![b'x'; 60_000];
+        outputs.reply(ONE, Position::ZERO, Reply::Found(JobId(1), &body));
+        assert!(!outputs.may_run(ONE) && outputs.may_run(TWO));
+        assert!(!outputs.is_over());
+        outputs.reply(TWO, Position::ZERO, Reply::Found(JobId(1), &body));
+        assert!(outputs.is_over());
+        outputs.close(ONE);
+        assert!(!outputs.is_over());
+    }
+
+    #[test]
+    fn f24_who_has_taken_nothing_for_longest_is_known() {
+        let (mut outputs, mut socket) = (outputs(), Socket::new());
+        let mut send = |outputs: &mut Outputs, client, room, at| {
+            outputs.begin_turn(Time(at));
+            outputs.set_writable(client);
+            socket.room = room;
+            outputs.send(client, &mut socket).unwrap();
+        };
+        for client in [ONE, TWO] {
+            outputs.reply(client, Position::ZERO, Reply::NotFound);
+        }
+        assert_eq!(
+            outputs.longest_stalled(),
+            None,
+            "nobody has been offered anything"
+        );
+        send(&mut outputs, ONE, 0, 1);
+        send(&mut outputs, TWO, 0, 2);
+        assert_eq!(outputs.longest_stalled(), Some((Time(1), ONE)));
+        send(&mut outputs, ONE, 1, 3);
+        assert_eq!(outputs.longest_stalled(), Some((Time(2), TWO)));
+        send(&mut outputs, TWO, 100, 4);
+        assert_eq!(outputs.longest_stalled(), Some((Time(3), ONE)));
+        outputs.close(ONE);
+        assert_eq!(outputs.longest_stalled(), None);
     }
 
     #[test]

@@ -29,6 +29,14 @@ fn by_hand() -> (Server, SocketAddr) {
 }
 
 fn by_hand_with(dir: Option<&Path>) -> (Server, SocketAddr) {
+    by_hand_within(dir, bounds(1000), None)
+}
+
+fn by_hand_within(
+    dir: Option<&Path>,
+    bounds: Bounds,
+    memory_max: Option<u64>,
+) -> (Server, SocketAddr) {
     let reactor = Reactor::new().unwrap();
     let address = Address::parse("127.0.0.1:0", &Port::Number(0)).unwrap();
     let listener = Bound::bind(&address, None).unwrap().listen().unwrap();
@@ -36,6 +44,7 @@ fn by_hand_with(dir: Option<&Path>) -> (Server, SocketAddr) {
     let clock = Clock::start();
     let options = Options {
         dir: dir.map(Path::to_owned),
+        memory_max,
         ..in_memory(&reactor)
     };
     let engine = Engine::open(&options, clock.now()).unwrap();
@@ -44,7 +53,7 @@ fn by_hand_with(dir: Option<&Path>) -> (Server, SocketAddr) {
         std::thread::sleep(PATIENCE);
         stopper.stop()
     });
-    let server = Server::new(reactor, engine, vec![listener], 1000, clock).unwrap();
+    let server = Server::new(reactor, engine, vec![listener], bounds, clock).unwrap();
     (server, address)
 }
 
@@ -69,9 +78,15 @@ impl Running {
         let thread = std::thread::spawn(move || {
             let clock = Clock::start();
             let engine = Engine::open(&in_memory(&reactor), clock.now()).unwrap();
-            Server::new(reactor, engine, vec![listener], connections_max, clock)
-                .unwrap()
-                .run()
+            Server::new(
+                reactor,
+                engine,
+                vec![listener],
+                bounds(connections_max),
+                clock,
+            )
+            .unwrap()
+            .run()
         });
         Running {
             address,
@@ -97,6 +112,14 @@ impl Drop for Running {
         if !std::thread::panicking() {
             self.stop();
         }
+    }
+}
+
+fn bounds(connections_max: usize) -> Bounds {
+    let (bounds, _) = Bounds::within(None);
+    Bounds {
+        connections_max,
+        ..bounds
     }
 }
 
@@ -401,7 +424,7 @@ fn jobs_of_one_turn(dir: Option<&Path>) -> usize {
     first.send("put 0 0 60 2\r\nhi\r\n");
     while has_run(&server) == 0 {
         server.reactor.poll(&mut events, None).unwrap();
-        server.core.begin_turn(server.clock.now());
+        server.begin_turn();
         server.take_events(&events);
         server.serve();
     }
@@ -423,4 +446,164 @@ fn a_request_that_comes_before_a_sync_shares_it() {
 #[test]
 fn without_a_sync_to_share_no_reply_waits_for_a_second_look() {
     assert_eq!(jobs_of_one_turn(None), 1);
+}
+
+#[test]
+fn f22_who_asks_for_little_is_served_before_what_others_have_begun() {
+    let (mut server, address) = by_hand();
+    let mut events = reactor::events();
+    let mut greedy: Vec<_> = (0..50).map(|_| connect(address)).collect();
+    let mut other = connect(address);
+    turn_until(&mut server, |server| server.connection_count == 51);
+    let body = "x".repeat(60_000);
+    greedy[0].send(format!("put 0 0 60 60000\r\n{body}\r\n"));
+    turn_until(&mut server, |server| {
+        server.core.engine.queue().stats().total_jobs == 1
+    });
+    for client in &mut greedy {
+        client.send("peek 1\r\n".repeat(64));
+    }
+    // Each has had one share by now, and wants more.
+    turn_until(&mut server, |server| {
+        let greedy = server.connections.iter().flatten();
+        greedy.filter(|it| it.takes_much).count() == 50
+    });
+    other.send("use a\r\n");
+    let mut turns = 0;
+    while !server.core.engine.queue().tube_exists("a") {
+        assert!(!server.turn(&mut events).unwrap());
+        turns += 1;
+        assert!(turns <= 3, "it waits behind those who are left over");
+    }
+    assert!(!server.runnable.is_empty());
+    other.expect("USING a\r\n");
+}
+
+#[test]
+fn f22_thousands_that_leave_at_once_are_closed_a_few_a_turn() {
+    let (mut server, address) = by_hand();
+    let count = 4 * CLOSES_PER_TURN;
+    let clients: Vec<_> = (0..count).map(|_| connect(address)).collect();
+    turn_until(&mut server, |server| server.connection_count == count);
+    drop(clients);
+    let mut events = reactor::events();
+    while server.connection_count > 0 {
+        let before = server.connection_count;
+        assert!(!server.turn(&mut events).unwrap());
+        assert!(before - server.connection_count <= CLOSES_PER_TURN);
+    }
+    assert!(server.leaving.is_empty());
+}
+
+/// The server holds one job of a megabyte, and each of `clients` asks for it 64 times and takes
+/// nothing: more than sockets and server take together.
+fn ask_for_much(server: &mut Server, clients: &mut [Client<TcpStream>]) {
+    let count = clients.len();
+    turn_until(server, |server| server.connection_count >= count);
+    let body = "x".repeat(1 << 20);
+    let mut sender = Client(clients[0].0.try_clone().unwrap());
+    let sending =
+        std::thread::spawn(move || sender.send(format!("put 0 0 60 1048576\r\n{body}\r\n")));
+    turn_until(server, |server| {
+        server.core.engine.queue().stats().total_jobs == 1
+    });
+    sending.join().unwrap();
+    for client in clients {
+        client.send("peek 1\r\n".repeat(64));
+    }
+}
+
+#[test]
+fn f24_a_client_that_takes_none_of_its_replies_for_too_long_is_closed_and_the_others_are_not() {
+    let bounds = Bounds {
+        idle_output: Some(Duration::from_millis(1)),
+        ..bounds(1000)
+    };
+    let (mut server, address) = by_hand_within(None, bounds, None);
+    let mut other = connect(address);
+    let mut greedy = [connect(address)];
+    ask_for_much(&mut server, &mut greedy);
+    turn_until(&mut server, |server| server.connection_count == 1);
+    assert_eq!(server.core.outputs.held(), 0);
+    other.send("use a\r\n");
+    turn_until(&mut server, |server| {
+        server.core.engine.queue().tube_exists("a")
+    });
+    other.expect("USING a\r\n");
+}
+
+#[test]
+fn f24_t11_unread_replies_past_their_bound_close_who_leaves_them_and_refuse_nobodys_put() {
+    let bounds = Bounds {
+        output_max: 4 << 20,
+        ..bounds(1000)
+    };
+    let (mut server, address) = by_hand_within(None, bounds, Some(2 << 20));
+    let mut other = connect(address);
+    let mut greedy: Vec<_> = (0..8).map(|_| connect(address)).collect();
+    ask_for_much(&mut server, &mut greedy);
+    let mut events = reactor::events();
+    let mut most = 0;
+    while server.connection_count > 4 {
+        assert!(!server.turn(&mut events).unwrap());
+        most = most.max(server.core.outputs.held());
+    }
+    let least = 3 << 20;
+    assert!(
+        (least..=(6 << 20)).contains(&most),
+        "{most} bytes were held"
+    );
+    other.send("put 0 0 60 2\r\nhi\r\n");
+    turn_until(&mut server, |server| {
+        server.core.engine.queue().stats().total_jobs == 2
+    });
+    other.expect("INSERTED 2\r\n");
+}
+
+#[test]
+fn f24_bodies_half_sent_past_their_bound_are_refused_the_longest_lying_first() {
+    let bounds = Bounds {
+        input_max: 110_000,
+        ..bounds(1000)
+    };
+    let (mut server, address) = by_hand_within(None, bounds, None);
+    let mut clients: Vec<_> = (0..4).map(|_| connect(address)).collect();
+    turn_until(&mut server, |server| server.connection_count == 4);
+    for (index, client) in clients.iter_mut().enumerate() {
+        client.send("put 0 0 60 50000\r\n".to_owned() + &"x".repeat(40000));
+        let held = 40_000 * (index + 1).min(2);
+        turn_until(&mut server, |server| {
+            let last = server.connections[index].as_ref();
+            server.core.input_held >= held && last.is_some_and(|it| it.held() >= 40_000)
+        });
+        assert!(server.core.input_held <= 110_000);
+    }
+    for client in &mut clients {
+        client.send("x".repeat(10000) + "\r\n");
+    }
+    let stopper = server.reactor.stopper();
+    let thread = std::thread::spawn(move || server.run());
+    for client in &mut clients[..2] {
+        client.expect("OUT_OF_MEMORY\r\n");
+    }
+    for client in &mut clients[2..] {
+        client.expect("INSERTED ");
+    }
+    stopper.stop().unwrap();
+    thread.join().unwrap().unwrap();
+}
+
+#[test]
+fn t11_a_listener_that_rests_is_woken() {
+    let (mut server, address) = by_hand();
+    let _client = connect(address);
+    let now = server.clock.now().mono;
+    server
+        .acceptor
+        .rest(&io::Error::other("out of memory"), now);
+    assert!(
+        server.timeout().is_some(),
+        "no event says that it may go on"
+    );
+    turn_until(&mut server, |server| server.connection_count == 1);
 }

@@ -1,0 +1,110 @@
+//! What clients may make the server hold, besides jobs; and the rule by which somebody has to give
+//! way when it is more: who has let it lie for longest.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use crate::types::{ClientId, Time};
+
+/// Bounds of what is held for clients. Jobs have bounds of their own in the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// Connections at a time.
+    pub connections_max: usize,
+    /// Bytes of replies that clients have not taken, all clients together. Past it, those who have
+    /// taken nothing for longest are closed. One reply may go beyond it, and what a turn brings.
+    pub output_max: usize,
+    /// Bytes of requests that are incomplete or may not run yet, all clients together. Past it, the
+    /// bodies that have not grown for longest are refused. One body may go beyond it.
+    pub input_max: usize,
+    /// A client that takes nothing of what it could have for so long is closed; `None`: never.
+    pub idle_output: Option<Duration>,
+}
+
+/// Without a bound on memory, replies and requests that lie about are bounded all the same.
+const DEFAULT_MAX: u64 = 256 << 20;
+/// However little memory there is.
+const LEAST_MAX: u64 = 64 << 10;
+/// The part of all memory that replies may take, and as much requests.
+const PART: u64 = 8;
+
+impl Bounds {
+    /// Bounds within `memory_max` bytes for the whole server, and what of it is left to the engine.
+    #[must_use]
+    pub fn within(memory_max: Option<u64>) -> (Bounds, Option<u64>) {
+        let part = memory_max.map_or(DEFAULT_MAX, |all| {
+            (all / PART).clamp(LEAST_MAX, DEFAULT_MAX)
+        });
+        let bounds = Bounds {
+            connections_max: usize::MAX,
+            output_max: part as usize,
+            input_max: part as usize,
+            idle_output: None,
+        };
+        (bounds, memory_max.map(|all| all.saturating_sub(2 * part)))
+    }
+}
+
+/// Clients by when something of theirs last moved, of those of whom something lies about.
+#[derive(Debug, Default)]
+pub(super) struct Lying(BTreeSet<(Time, ClientId)>);
+
+impl Lying {
+    /// Bring the order up to date with one client: what it is there as, and what it shall be.
+    pub(super) fn replace(
+        &mut self,
+        client: ClientId,
+        entry: &mut Option<Time>,
+        since: Option<Time>,
+    ) {
+        if *entry == since {
+            return;
+        }
+        if let Some(at) = std::mem::replace(entry, since) {
+            self.0.remove(&(at, client));
+        }
+        if let Some(at) = since {
+            self.0.insert((at, client));
+        }
+    }
+
+    /// Of whom something has lain for longest, and since when.
+    pub(super) fn longest(&self) -> Option<(Time, ClientId)> {
+        self.0.first().copied()
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f24_what_is_held_for_clients_has_its_part_of_the_memory() {
+        let (bounds, left) = Bounds::within(Some(64 << 20));
+        assert_eq!((bounds.output_max, bounds.input_max), (8 << 20, 8 << 20));
+        assert_eq!(left, Some(48 << 20));
+        let (bounds, left) = Bounds::within(None);
+        assert_eq!((bounds.output_max as u64, left), (DEFAULT_MAX, None));
+        let (bounds, left) = Bounds::within(Some(1000));
+        assert_eq!((bounds.output_max as u64, left), (LEAST_MAX, Some(0)));
+    }
+
+    #[test]
+    fn what_moves_lies_anew() {
+        let mut lying = Lying::default();
+        let mut entries = [None, None];
+        for (client, at) in [(0, 5), (1, 6), (0, 7)] {
+            let entry = &mut entries[client as usize];
+            lying.replace(ClientId(client), entry, Some(Time(at)));
+        }
+        assert_eq!(lying.longest(), Some((Time(6), ClientId(1))));
+        lying.replace(ClientId(1), &mut entries[1], None);
+        assert_eq!(lying.longest(), Some((Time(7), ClientId(0))));
+        assert_eq!(lying.len(), 1);
+    }
+}
