@@ -44,6 +44,8 @@ use crate::storage::fs::Fs;
 use crate::storage::{Log, LogOptions, OpenError, RealFs, Recovery, StoreError, SyncPolicy, Waker};
 use crate::types::{ClientId, Now, Position, Time};
 
+pub use self::report::TubeDocument;
+
 pub use self::embed::{Job, JobError, JobQueue, PutOptions};
 
 /// The version of beanstalkd whose protocol is spoken; clients read it from `stats`.
@@ -129,6 +131,14 @@ pub trait ReplySink {
     /// A reply for `client`, in order. It must not leave the process before
     /// [`Engine::acknowledged`] is at or past `after`. If the client was blocked it is no more.
     fn reply(&mut self, client: ClientId, after: Position, reply: Reply<'_>);
+
+    /// A long document as a reply. Whoever can, writes it down as it leaves; then nothing may be run
+    /// for the client before it has left. Otherwise it is a [`Reply::Yaml`] at once.
+    fn reply_in_parts(&mut self, client: ClientId, after: Position, mut document: TubeDocument) {
+        let mut whole = Vec::with_capacity(document.size());
+        while document.write_part(&mut whole) {}
+        self.reply(client, after, Reply::Yaml(&whole));
+    }
 }
 
 /// A queue and its log.

@@ -2,8 +2,59 @@
 
 use super::store::Store;
 use super::{Engine, PROTOCOL_VERSION, ReplySink};
-use crate::protocol::{Command, JobStats, Op, Reply, ServerStats, TubeStats, write_tube_list};
+use crate::protocol::{
+    Command, JobStats, Op, Reply, ServerStats, TubeStats, write_listed_tube, write_tube_list,
+};
+use crate::queue::TubeList;
 use crate::types::{ClientId, JobId, JobState, Now, SECOND_NS};
+
+/// Documents with more bytes than this are written down as they leave.
+const LONG_DOCUMENT: usize = 64 << 10;
+/// Bytes that are written down at a time, at least, unless it is the end.
+const DOCUMENT_PART: usize = 32 << 10;
+
+/// The document of `list-tubes` where there are many: the tubes as they were when it was asked for,
+/// written down in parts. It shares its memory with the queue and with others like it, as far as
+/// the tubes are still the same.
+#[derive(Debug)]
+pub struct TubeDocument {
+    list: TubeList,
+    next: usize,
+}
+
+impl TubeDocument {
+    fn new(list: TubeList) -> TubeDocument {
+        TubeDocument { list, next: 0 }
+    }
+
+    /// Bytes of the whole document.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        "---\n".len() + "- \n".len() * self.list.len() + self.list.name_bytes()
+    }
+
+    /// Append the next part to `out`, some 32 KiB. `false`: it was the last one.
+    pub fn write_part(&mut self, out: &mut Vec<u8>) -> bool {
+        let begin = out.len();
+        if self.next == 0 {
+            out.extend_from_slice(b"---\n");
+        }
+        for name in self.list.names_from(self.next) {
+            if out.len() - begin >= DOCUMENT_PART {
+                return true;
+            }
+            write_listed_tube(name, out);
+            self.next += 1;
+        }
+        false
+    }
+
+    /// Bytes of memory that it takes by itself: it shares the names.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.list.len() / 16 + size_of::<TubeDocument>()
+    }
+}
 
 impl Engine {
     /// Answer one of the commands that only look.
@@ -22,6 +73,12 @@ impl Engine {
             Command::StatsTube(tube) => self.stats_tube(tube, now, &mut document),
             Command::ListTubes => {
                 self.count(Op::ListTubes);
+                let list = TubeDocument::new(self.queue.tube_list());
+                if list.size() > LONG_DOCUMENT {
+                    sink.reply_in_parts(client, self.after(), list);
+                    self.document = document;
+                    return;
+                }
                 write_tube_list(self.queue.tube_names(), &mut document);
                 true
             }
@@ -154,4 +211,39 @@ pub(super) fn run_id(now: Now) -> String {
         _ => now.wall_ns,
     };
     format!("{number:016x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::Queue;
+    use crate::types::Time;
+
+    #[test]
+    fn f23_a_document_in_parts_is_the_same_as_a_whole_one() {
+        let mut queue = Queue::new();
+        queue.finish_replay(Time(0));
+        let client = queue.connect();
+        for tubes in [0, 1, 10_000] {
+            for number in 0..tubes {
+                queue.watch(client, &format!("a-tube-with-a-number-{number}"));
+            }
+            let mut whole = Vec::new();
+            write_tube_list(queue.tube_names(), &mut whole);
+            let mut document = TubeDocument::new(queue.tube_list());
+            let (mut parts, mut written) = (1, Vec::new());
+            loop {
+                let before = written.len();
+                let goes_on = document.write_part(&mut written);
+                assert!(written.len() - before < DOCUMENT_PART + 300);
+                if !goes_on {
+                    break;
+                }
+                parts += 1;
+            }
+            assert_eq!(written.len(), document.size());
+            assert_eq!(written, whole);
+            assert_eq!(parts > 1, tubes == 10_000);
+        }
+    }
 }

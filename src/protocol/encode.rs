@@ -38,6 +38,17 @@ pub fn encode(reply: &Reply<'_>, out: &mut Vec<u8>) {
     }
 }
 
+/// Appends the line of a [`Reply::Yaml`] whose document has `size` bytes. The document follows, and
+/// what [`encode_document_end`] appends.
+pub fn encode_document_begin(size: usize, out: &mut Vec<u8>) {
+    number("OK ", size as u64, out);
+}
+
+/// Appends what follows a document.
+pub fn encode_document_end(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\r\n");
+}
+
 fn refusal_line(refusal: Refusal) -> &'static str {
     match refusal {
         Refusal::BadFormat => "BAD_FORMAT\r\n",

@@ -206,10 +206,15 @@ impl ServerStats<'_> {
 pub fn write_tube_list<'a>(names: impl Iterator<Item = &'a str>, out: &mut Vec<u8>) {
     let document = Document::begin(out);
     for name in names {
-        document.out.extend_from_slice(b"- ");
-        document.out.extend_from_slice(name.as_bytes());
-        document.out.push(b'\n');
+        write_listed_tube(name, document.out);
     }
+}
+
+/// Appends one line of that document.
+pub fn write_listed_tube(name: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"- ");
+    out.extend_from_slice(name.as_bytes());
+    out.push(b'\n');
 }
 
 /// The counters that `stats` shows, in its order: beanstalkd has none for `reserve-job`,

@@ -12,7 +12,7 @@ use std::io::{self, Write};
 
 use super::bounds::Lying;
 use super::schedule::Schedule;
-use crate::engine::ReplySink;
+use crate::engine::{ReplySink, TubeDocument};
 use crate::protocol::{self, Reply};
 use crate::types::{ClientId, Position, Time};
 
@@ -47,6 +47,8 @@ struct Buffer {
     sent: usize,
     ready: usize,
     parked: VecDeque<Parked>,
+    /// A long document, which is written down as it leaves; nothing comes behind it meanwhile.
+    document: Option<Box<TubeDocument>>,
 }
 
 impl Buffer {
@@ -93,13 +95,37 @@ impl Buffer {
         self.bytes.len() - self.sent
     }
 
+    /// True when there is nothing more to come.
+    fn is_done(&self) -> bool {
+        self.pending() == 0 && self.document.is_none()
+    }
+
+    /// Write down the next part of a document, once all before it has left.
+    fn go_on(&mut self) {
+        if self.pending() > 0 {
+            return;
+        }
+        let Some(document) = &mut self.document else {
+            return;
+        };
+        self.bytes.clear();
+        self.sent = 0;
+        if !document.write_part(&mut self.bytes) {
+            protocol::encode_document_end(&mut self.bytes);
+            self.document = None;
+        }
+        self.ready = self.bytes.len();
+    }
+
     fn held(&self) -> usize {
-        self.bytes.capacity() + self.parked.capacity() * size_of::<Parked>()
+        let document = self.document.as_ref().map_or(0, |it| it.held());
+        self.bytes.capacity() + self.parked.capacity() * size_of::<Parked>() + document
     }
 
     fn clear(&mut self) {
         self.bytes.clear();
         self.parked.clear();
+        self.document = None;
         (self.sent, self.ready) = (0, 0);
     }
 }
@@ -252,7 +278,7 @@ impl Outputs {
             && output
                 .buffer
                 .as_ref()
-                .is_none_or(|it| it.pending() < pending_max)
+                .is_none_or(|it| it.pending() < pending_max && it.document.is_none())
     }
 
     /// True when the client has been told everything.
@@ -318,13 +344,14 @@ impl Outputs {
             return Ok(Sent::All);
         };
         let mut writable = output.writable;
-        let (held_before, pending_before) = (buffer.held(), buffer.pending());
+        let held_before = buffer.held();
         buffer.release(acknowledged);
-        let outcome = write_ready(&mut buffer, &mut writable, socket);
+        let mut taken = 0;
+        let outcome = write_ready(&mut buffer, &mut writable, &mut taken, socket);
         self.held = self.held - held_before + buffer.held();
-        self.written += pending_before - buffer.pending();
+        self.written += taken;
         self.slot(client).writable = writable;
-        self.note_progress(client, pending_before - buffer.pending(), buffer.pending());
+        self.note_progress(client, taken, buffer.is_done());
         self.put_back(client, buffer, writable);
         outcome.map(|()| {
             if self.is_empty(client) {
@@ -337,7 +364,7 @@ impl Outputs {
 
     /// Keep what was not sent, and list the client where it will be found again.
     fn put_back(&mut self, client: ClientId, buffer: Box<Buffer>, writable: bool) {
-        if buffer.pending() == 0 {
+        if buffer.is_done() {
             return self.recycle(buffer);
         }
         let (has_ready, has_parked) = (buffer.ready > 0, !buffer.parked.is_empty());
@@ -352,10 +379,10 @@ impl Outputs {
     }
 
     /// Bring the order of those who take nothing up to date with a client that took `taken` bytes
-    /// and has `pending` more coming.
-    fn note_progress(&mut self, client: ClientId, taken: usize, pending: usize) {
+    /// and perhaps all there is.
+    fn note_progress(&mut self, client: ClientId, taken: usize, is_done: bool) {
         let output = &self.slots[client.0 as usize];
-        if output.writable || pending == 0 {
+        if output.writable || is_done {
             self.set_stalled(client, None);
         } else if taken > 0 || output.stalled.is_none() {
             self.set_stalled(client, Some(self.now));
@@ -402,6 +429,22 @@ impl Outputs {
 
 impl ReplySink for Outputs {
     fn reply(&mut self, client: ClientId, after: Position, reply: Reply<'_>) {
+        self.push(client, |buffer| buffer.push(after, &reply));
+    }
+
+    fn reply_in_parts(&mut self, client: ClientId, after: Position, document: TubeDocument) {
+        self.push(client, |buffer| {
+            let before = buffer.bytes.len();
+            protocol::encode_document_begin(document.size(), &mut buffer.bytes);
+            buffer.park(after, buffer.bytes.len() - before);
+            buffer.document = Some(Box::new(document));
+        });
+    }
+}
+
+impl Outputs {
+    /// Give the client more to be told.
+    fn push(&mut self, client: ClientId, add: impl FnOnce(&mut Buffer)) {
         let output = &mut self.slots[client.0 as usize];
         assert!(
             output.open,
@@ -415,8 +458,12 @@ impl ReplySink for Outputs {
             self.held += buffer.held();
             buffer
         });
+        assert!(
+            buffer.document.is_none(),
+            "nothing is told in the middle of a document"
+        );
         let (held_before, pending_before) = (buffer.held(), buffer.pending());
-        buffer.push(after, &reply);
+        add(buffer);
         self.held += buffer.held() - held_before;
         self.replied += buffer.pending() - pending_before;
         self.list_dirty(client);
@@ -425,7 +472,12 @@ impl ReplySink for Outputs {
 
 /// Write ready bytes until there are none, the socket takes no more, or it is another client's
 /// turn. Only a write that would block is followed by an event, so that none is left out.
-fn write_ready(buffer: &mut Buffer, writable: &mut bool, out: &mut impl Write) -> io::Result<()> {
+fn write_ready(
+    buffer: &mut Buffer,
+    writable: &mut bool,
+    taken: &mut usize,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let mut budget = WRITTEN_PER_CLIENT_MAX;
     while *writable && buffer.ready > 0 && budget > 0 {
         let bytes = buffer.unsent();
@@ -433,6 +485,8 @@ fn write_ready(buffer: &mut Buffer, writable: &mut bool, out: &mut impl Write) -
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(count) => {
                 buffer.mark_sent(count);
+                buffer.go_on();
+                *taken += count;
                 budget -= count;
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => *writable = false,
@@ -446,7 +500,9 @@ fn write_ready(buffer: &mut Buffer, writable: &mut bool, out: &mut impl Write) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::types::{JobId, SegmentId};
+    use crate::engine::{Engine, Options};
+    use crate::protocol::{Command, Request};
+    use crate::types::{JobId, Now, SegmentId};
 
     const ONE: ClientId = ClientId(0);
     const TWO: ClientId = ClientId(1);
@@ -675,6 +731,60 @@ mod tests {
         assert!(outputs.is_over());
         outputs.close(ONE);
         assert!(!outputs.is_over());
+    }
+
+    /// The document of `list-tubes` where there are `count` tubes with long names.
+    fn document(count: usize) -> (Engine, Outputs) {
+        let now = Now {
+            mono: Time(0),
+            wall_ns: 0,
+        };
+        let mut engine = Engine::open(&Options::default(), now).unwrap();
+        let mut outputs = Outputs::new(1 << 30);
+        let client = engine.connect();
+        assert_eq!(client, ONE);
+        outputs.open(ONE);
+        for number in 0..count {
+            let name = format!("{number:0150}");
+            let watch = Request::Command(Command::Watch(&name));
+            engine.run(ONE, watch, now, &mut outputs);
+        }
+        outputs.discard(ONE);
+        let list = Request::Command(Command::ListTubes);
+        engine.run(ONE, list, now, &mut outputs);
+        (engine, outputs)
+    }
+
+    #[test]
+    fn f23_a_long_list_of_tubes_is_written_down_as_it_leaves_and_held_in_part_only() {
+        let (_engine, mut outputs) = document(5000);
+        assert!(outputs.held() < 20_000, "{}", outputs.held());
+        assert!(!outputs.may_run(ONE), "what comes behind it waits");
+        let mut socket = Socket::new();
+        let size = 4 + "- default\n".len() + 5000 * 153;
+        let mut turns = 0;
+        while !outputs.is_empty(ONE) {
+            send_dirty(&mut outputs, ONE, &mut socket);
+            assert!(outputs.held() < 150_000, "{}", outputs.held());
+            turns += 1;
+        }
+        assert!(turns >= size / (2 * WRITTEN_PER_TURN_MAX), "{turns}");
+        let text = socket.text();
+        assert!(text.starts_with(&format!("OK {size}\r\n---\n- default\n- 000")));
+        assert!(text.ends_with("4999\n\r\n"));
+        assert_eq!(text.len(), format!("OK {size}\r\n").len() + size + 2);
+        assert!(outputs.may_run(ONE));
+    }
+
+    #[test]
+    fn f23_a_client_that_leaves_in_the_middle_of_a_document_leaves_nothing() {
+        let (_engine, mut outputs) = document(5000);
+        let mut socket = Socket::new();
+        socket.room = 50_000;
+        send_dirty(&mut outputs, ONE, &mut socket);
+        assert!(outputs.longest_stalled().is_some());
+        outputs.close(ONE);
+        assert_eq!((outputs.held(), outputs.longest_stalled()), (0, None));
     }
 
     #[test]
