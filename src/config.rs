@@ -80,7 +80,7 @@ struct Args {
     )]
     sync_interval_ms: Option<u32>,
 
-    /// Never sync: the operating system decides what a power cut takes
+    /// Sync only when idle: the operating system decides what a power cut takes
     #[arg(
         short = 'F',
         overrides_with = "sync_interval_ms",

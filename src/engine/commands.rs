@@ -175,7 +175,11 @@ impl Engine {
     /// The body of a job is lost. The job is buried, so that it harms nobody and can be looked
     /// into, and the server goes on.
     fn quarantine(&mut self, id: JobId, error: &BodyError, now: Now) -> Result<(), StoreError> {
-        tracing::error!("job {id} was buried: {error}");
+        tracing::error!(
+            "job {id} was buried: {error}; the next start refuses this log (exit status 3), unless \
+             the job is deleted and compaction has dropped that file by then; stop the server when \
+             it suits, and write all other jobs to a new directory with `bsd-wal repair`"
+        );
         let Some(job) = self.queue.job(id) else {
             return Ok(());
         };

@@ -189,7 +189,9 @@ impl Engine {
     /// Open the directory, or make it, and replay its log. Everything that was replayed is durable.
     ///
     /// # Errors
-    /// See [`OpenError`]; on any of them what the directory holds was left as it was.
+    /// See [`OpenError`]. On damage what the directory holds was left as it was. On another error the
+    /// log was: leftovers of interrupted work may have been removed; an import of beanstalkd's log
+    /// that was asked for may have been begun, which the next one goes on with.
     pub fn open(options: &Options, now: Now) -> Result<Engine, OpenError> {
         let mut queue = Queue::new();
         let mut pauses = Pauses::default();
@@ -418,7 +420,7 @@ impl Engine {
         self.end_pauses(now)?;
         self.log_counters(usize::MAX, now)?;
         match self.store {
-            Store::Log(log) => log.close(),
+            Store::Log(log) => log.close(now.wall_ns),
             Store::Memory(_) => Ok(()),
         }
     }

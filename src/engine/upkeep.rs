@@ -6,7 +6,7 @@ use super::{Engine, ReplySink};
 use crate::protocol::Reply;
 use crate::queue::{Queue, WaitEnd};
 use crate::storage::plant::{Bug, planted};
-use crate::storage::{AppendError, Index, Purpose, StoreError, Subject, SyncPolicy};
+use crate::storage::{AppendError, Index, Log, Purpose, StoreError, Subject, SyncPolicy};
 use crate::types::{Change, Now, Place, Time};
 
 use super::pauses::Pauses;
@@ -90,8 +90,12 @@ impl Engine {
     /// say that its last frame is durable.
     fn is_unsettled(&self) -> bool {
         let Some(log) = self.log() else { return false };
-        let marks = self.sync != SyncPolicy::Never && !log.has_unsynced() && log.wants_marker();
-        log.has_unwritten() || marks
+        log.has_unwritten() || log.wants_marker() && (!log.has_unsynced() || self.syncs_idle(log))
+    }
+
+    /// Whether it is left to this loop to sync a log that is idle: where nothing else does.
+    fn syncs_idle(&self, log: &Log) -> bool {
+        self.sync == SyncPolicy::Never && !log.is_syncing()
     }
 
     /// Everything that the log wants done.
@@ -113,9 +117,12 @@ impl Engine {
             self.unsynced_since = None;
         }
         if idle {
-            match log.has_unwritten() {
-                true => log.commit(true)?,
-                false => log.mark_idle()?,
+            if log.has_unwritten() {
+                log.commit(true)?;
+            } else if log.has_unsynced() {
+                log.start_sync()?;
+            } else {
+                log.mark_idle(now.wall_ns)?;
             }
             self.written_at = now.mono;
         }

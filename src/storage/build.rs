@@ -109,9 +109,13 @@ impl Build {
     /// When the disk fails, or did not keep what was written.
     pub fn finish(self) -> Result<(), OpenError> {
         let Build {
-            fs, log, beside, ..
+            fs,
+            log,
+            beside,
+            now,
+            ..
         } = self;
-        log.close()?;
+        log.close(now.wall_ns)?;
         let held = check(&fs, &beside.path)?;
         beside.publish(held)
     }

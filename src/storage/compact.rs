@@ -298,15 +298,13 @@ impl Output {
             unreachable!("a compaction has inputs");
         };
         let generations = inputs.iter().map(|input| input.entry.generation);
-        let mut identity = Identity {
+        let generation = generations.max().unwrap_or(0).saturating_add(1);
+        let identity = Identity {
             log: files.log(),
             first: first.entry.first,
             last: last.entry.last,
-            generation: generations.max().unwrap_or(0) + 1,
+            generation: files.taken.next_generation(first.entry.first, generation),
         };
-        while files.is_name_taken(identity.first, identity.generation) {
-            identity.generation += 1;
-        }
         let header = SegmentHeader {
             identity,
             compacted: true,

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::format::{Entry, Identity, LogId, Seed, segment_header};
 use super::fs::File;
 use super::plant::{Bug, planted};
+use super::recover::Taken;
 use crate::types::{Place, Position, SegmentId};
 
 /// One file of the log.
@@ -66,8 +67,8 @@ pub(crate) struct Files {
     slots: Vec<Option<LogFile>>,
     free: Vec<u32>,
     order: BTreeMap<SegmentId, u32>,
-    /// Names of segments that are in the directory and not the log's.
-    taken: Vec<(SegmentId, u32)>,
+    /// Names that no new file may have.
+    pub(crate) taken: Taken,
 }
 
 impl Files {
@@ -77,27 +78,12 @@ impl Files {
             slots: Vec::new(),
             free: Vec::new(),
             order: BTreeMap::new(),
-            taken: Vec::new(),
+            taken: Taken::default(),
         }
     }
 
     pub(crate) fn log(&self) -> LogId {
         self.log
-    }
-
-    /// Something that is not the log's has the name of this segment and generation.
-    pub(crate) fn take_name(&mut self, segment: SegmentId, generation: u32) {
-        self.taken.push((segment, generation));
-    }
-
-    /// Whether something that is not the log's has this name.
-    pub(crate) fn is_name_taken(&self, segment: SegmentId, generation: u32) -> bool {
-        self.taken.contains(&(segment, generation))
-    }
-
-    /// Whether something that is not the log's has a name with this number.
-    pub(crate) fn is_number_taken(&self, segment: SegmentId) -> bool {
-        self.taken.iter().any(|(number, _)| *number == segment)
     }
 
     /// Take in a file; it is not part of the order yet (see [`Files::list`]).
@@ -294,7 +280,7 @@ impl Files {
         self.get_mut(handle).overhead = bytes;
     }
 
-    /// Bytes of all files but the one with `open`, and how many of them are alive.
+    /// Bytes of all files but the one with `open`, and how many of them compaction would save.
     pub(crate) fn sealed_bytes(&self, open: u32) -> (u64, u64) {
         self.in_order()
             .filter(|handle| *handle != open)

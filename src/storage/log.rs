@@ -15,8 +15,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::error::{OpenError, StoreError, is_full, wants_descriptor};
-use super::files::Files;
-use super::format::{FRAME_OVERHEAD_MAX, FrameBuilder, FrameKind, LogId, Record, put_size};
+use super::files::{Files, LogFile};
+use super::format::{
+    EMPTY_FRAME_SIZE, FRAME_ALIGN, FrameBuilder, FrameKind, LogId, PAGE_SIZE, Record, put_size,
+};
 use super::fs::{DirLock, Fs, read_exact_at, write_all_at};
 use super::hot::Hot;
 use super::kicks::Kicks;
@@ -217,14 +219,16 @@ impl Log {
         })
     }
 
-    /// Go on at `end`, everything before which is durable.
-    pub(crate) fn resume_at(&mut self, end: Position, clean_stop: bool) {
+    /// Go on at `end`, everything before which is durable; whether a marker says so, and whether it
+    /// is that of a clean stop.
+    pub(crate) fn resume_at(&mut self, end: Position, is_marked: bool, clean_stop: bool) {
         self.files.get_mut(self.active.handle).entry.end = end.offset();
         self.forced = end;
         self.written = end;
         self.durable = end;
-        self.stopped = if clean_stop { end } else { Position::ZERO };
-        self.marked = self.stopped;
+        let when = |is_so: bool| if is_so { end } else { Position::ZERO };
+        self.stopped = when(clean_stop);
+        self.marked = when(is_marked);
     }
 
     /// Append a record to the frame being built: visible to [`Log::read_body`] at once, durable
@@ -263,7 +267,7 @@ impl Log {
             offset,
         };
         if self.frame.size() >= FRAME_SIZE_MAX {
-            self.write_frame(FrameKind::Data)?;
+            self.write_frame()?;
         }
         Ok(place)
     }
@@ -273,7 +277,7 @@ impl Log {
     pub fn commit(&mut self, all: bool) -> Result<(), StoreError> {
         self.check()?;
         if !self.frame.is_empty() && (all || self.forced > self.written) {
-            self.write_frame(FrameKind::Data)?;
+            self.write_frame()?;
         }
         if self.options.sync == SyncPolicy::Always && self.durable < self.written {
             self.start_sync()?;
@@ -359,9 +363,9 @@ impl Log {
         }
     }
 
-    /// Write the frame being built, if any; then a marker, if `kind` is one.
-    pub(crate) fn write_frame(&mut self, kind: FrameKind) -> Result<(), StoreError> {
-        let (bytes, checksum) = self.finish_frame(kind);
+    /// Write the frame being built.
+    pub(crate) fn write_frame(&mut self) -> Result<(), StoreError> {
+        let (bytes, checksum) = self.finish_frame();
         let handle = self.active.handle;
         let start = self.files.get(handle).entry.end;
         self.write_at_end(&bytes)?;
@@ -371,18 +375,19 @@ impl Log {
         Ok(())
     }
 
-    fn finish_frame(&mut self, kind: FrameKind) -> (Vec<u8>, u32) {
-        if self.frame.is_empty() {
-            let file = self.files.get(self.active.handle);
-            self.frame
-                .begin(self.hot.buffer(), file.seed, file.entry.end);
-        }
-        let durable = match () {
+    fn finish_frame(&mut self) -> (Vec<u8>, u32) {
+        let durable = self.told_durable();
+        self.frame
+            .finish(FrameKind::Data, durable, self.active.previous)
+    }
+
+    /// What a frame that is formed now says was durable.
+    fn told_durable(&self) -> Position {
+        match () {
             () if planted(Bug::DurableNeverTold) => Position::ZERO,
             () if planted(Bug::DurableTooEarly) => self.written,
             () => self.durable,
-        };
-        self.frame.finish(kind, durable, self.active.previous)
+        }
     }
 
     /// One write at the end of the open segment.
@@ -543,6 +548,12 @@ impl Log {
         self.durable < self.written
     }
 
+    /// True while the thread syncs what was written.
+    #[must_use]
+    pub fn is_syncing(&self) -> bool {
+        self.sync_thread.as_ref().is_some_and(SyncThread::is_busy)
+    }
+
     /// True when the next commit waits for the disk.
     #[must_use]
     pub fn will_wait(&self) -> bool {
@@ -562,29 +573,79 @@ impl Log {
         self.marked < self.written
     }
 
-    /// Write a frame without records that says how much was durable: from then on damage to that
-    /// can be told from a crash. Durable on return, except under [`SyncPolicy::Never`].
-    pub(crate) fn mark(&mut self, kind: FrameKind) -> Result<(), StoreError> {
+    /// Say how much was durable: from then on damage to that can be told from a crash. Everything
+    /// that was appended has been written; the marker is durable when the sync that begins here is
+    /// done.
+    ///
+    /// Two frames without records say it. The first reaches into the next page, where the second
+    /// lies: whichever page is lost, the other one tells.
+    pub(crate) fn mark(&mut self, kind: FrameKind, wall_ns: u64) -> Result<(), StoreError> {
         self.check()?;
-        // A marker that does not fit is left out: the seal will do its work.
-        if self.left() >= FRAME_OVERHEAD_MAX as u64 {
-            self.write_frame(kind)?;
-            match self.options.sync {
-                SyncPolicy::Never if kind != FrameKind::CleanStop => {}
-                _ => self.start_sync()?,
-            }
+        let (_, size) = self.marker();
+        let is_room = match kind {
+            FrameKind::Idle => self.find_room(size, Purpose::Put)?,
+            _ => self.aside() >= size + self.floor(Purpose::Put),
+        };
+        if is_room && size > self.left() && self.rotate(0, wall_ns)? && kind == FrameKind::Idle {
+            // The new segment's first frame, which is durable, says where this one ends.
+            self.marked = self.written;
+            return Ok(());
+        }
+        let (reach, size) = match self.marker() {
+            (reach, size) if is_room && size <= self.left() => (Some(reach), size),
+            // Where jobs may need all the space that there is, a frame has to do that reaches
+            // nowhere; and where there is no room for that, the seal does its work.
+            _ => (None, EMPTY_FRAME_SIZE as u64),
+        };
+        if size <= self.left() {
+            self.write_marker(kind, reach)?;
+            self.start_sync()?;
         }
         self.marked = self.written;
         Ok(())
     }
 
-    /// The log has been idle for a while: a frame without records says how much was durable.
-    pub fn mark_idle(&mut self) -> Result<(), StoreError> {
-        self.mark(FrameKind::Idle)
+    /// Over how many zeros the first frame of a marker reaches, from the end of the log into the
+    /// next page; and the size of both frames.
+    fn marker(&self) -> (u32, u64) {
+        let at = self.files.get(self.active.handle).entry.end;
+        let empty = EMPTY_FRAME_SIZE as u32;
+        let next_page = (at / PAGE_SIZE).saturating_add(1).saturating_mul(PAGE_SIZE);
+        // The first frame ends in the next page: without that page it is not whole.
+        let reach = next_page
+            .saturating_add(FRAME_ALIGN as u32)
+            .saturating_sub(at.saturating_add(empty));
+        (reach, u64::from(reach) + 2 * EMPTY_FRAME_SIZE as u64)
+    }
+
+    /// Write a marker; of one frame alone, where it is not to reach into the next page.
+    fn write_marker(&mut self, kind: FrameKind, reach: Option<u32>) -> Result<(), StoreError> {
+        let LogFile { seed, entry, .. } = self.files.get(self.active.handle);
+        let (seed, entry) = (*seed, *entry);
+        let mut frame = FrameBuilder::default();
+        frame.begin(Vec::new(), seed, entry.end);
+        frame.reach(reach.unwrap_or(0) as usize);
+        let (mut bytes, mut previous) =
+            frame.finish(kind, self.told_durable(), self.active.previous);
+        if reach.is_some() {
+            frame.begin(Vec::new(), seed, entry.end + bytes.len() as u32);
+            let (second, checksum) = frame.finish(kind, self.told_durable(), previous);
+            bytes.extend_from_slice(&second);
+            previous = checksum;
+        }
+        self.write_at_end(&bytes)?;
+        self.active.previous = previous;
+        Ok(())
+    }
+
+    /// The log has been idle for a while: a marker says how much was durable. It may begin the next
+    /// segment, where this one has no room for it.
+    pub fn mark_idle(&mut self, wall_ns: u64) -> Result<(), StoreError> {
+        self.mark(FrameKind::Idle, wall_ns)
     }
 
     /// Write and sync everything, say that the stop was a clean one, and let go of the directory.
-    pub fn close(mut self) -> Result<(), StoreError> {
+    pub fn close(mut self, wall_ns: u64) -> Result<(), StoreError> {
         self.commit(true)?;
         if planted(Bug::StopUnsynced) {
             return Ok(());
@@ -592,7 +653,7 @@ impl Log {
         self.sync_now()?;
         // An idle marker says less than this one: it does not do instead.
         if self.stopped < self.written {
-            self.mark(FrameKind::CleanStop)?;
+            self.mark(FrameKind::CleanStop, wall_ns)?;
         }
         self.sync_now()
     }

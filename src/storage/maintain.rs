@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::compact::{Batch, Compaction, CompactionError, Index, Moved, Outcome, Subject};
 use super::error::{StoreError, is_full};
 use super::files::Files;
-use super::format::{Entries, Entry, FrameKind, Record, file_name};
+use super::format::{Entries, Entry, Record, file_name};
 use super::log::{AppendError, Log, Purpose};
 use super::plant::{Bug, planted};
 use super::space::{SEGMENT_SIZE_MIN, Spare};
@@ -589,7 +589,7 @@ impl Log {
                 let path = self.dir.join(file_name(segment, generation));
                 let path = path.display();
                 tracing::warn!("{path} is there and is not this log's: it is left alone");
-                self.files.take_name(segment, generation);
+                self.files.taken.add(segment, generation);
                 self.maintenance.looked_at = None;
             }
             error => self.leave_alone(inputs, &error),
@@ -654,7 +654,7 @@ impl Log {
                 return Ok(false);
             }
         }
-        self.write_frame(FrameKind::Data)?;
+        self.write_frame()?;
         self.sync_now()?;
         for handle in &outcome.inputs {
             self.files.unlist(*handle);

@@ -89,7 +89,7 @@ pub fn compact(
     };
     work.run(progress)?;
     let (left_alone, jobs) = (work.left_alone, work.jobs.len() as u64);
-    work.log.close()?;
+    work.log.close(now.wall_ns)?;
     let (files_after, bytes_after) = measure(&**fs, dir)?;
     Ok(Compacted {
         files_before,

@@ -72,7 +72,7 @@ impl Log {
         Ok(has_room)
     }
 
-    fn find_room(&mut self, size: u64, purpose: Purpose) -> Result<bool, StoreError> {
+    pub(super) fn find_room(&mut self, size: u64, purpose: Purpose) -> Result<bool, StoreError> {
         let need = size + FRAME_OVERHEAD_MAX as u64;
         let floor = self.floor(purpose);
         let will_compact = self.files.len() > 1 || need > self.left();

@@ -50,7 +50,7 @@ impl Log {
                 Ok(made) => break made,
                 Err(begun) if begun.is_taken() => {
                     begun.warn();
-                    self.files.take_name(segment, 0);
+                    self.files.taken.add(segment, 0);
                     segment = self.next_segment(segment)?;
                 }
                 Err(NotBegun {
@@ -69,7 +69,7 @@ impl Log {
         };
 
         if !self.frame.is_empty() {
-            self.write_frame(FrameKind::Data)?;
+            self.write_frame()?;
         }
         let mut seal = FrameBuilder::default();
         seal.begin(Vec::new(), old_seed, seal_at);
@@ -106,18 +106,15 @@ impl Log {
 
     /// The number of the next segment: one that no file has, whoever's it is.
     fn next_segment(&mut self, last: SegmentId) -> Result<SegmentId, StoreError> {
-        let mut number = last;
-        loop {
-            let Some(next) = number.0.checked_add(1) else {
-                let error = io::Error::other("no segment number is left");
-                let dir = self.dir.clone();
-                return Err(self.fail(StoreError::new("begin another segment in", &dir, &error)));
-            };
-            number = SegmentId(next);
-            if !self.files.is_number_taken(number) || planted(Bug::NumberTaken) {
-                return Ok(number);
-            }
-        }
+        let next = match planted(Bug::NumberTaken) {
+            true => last.0.checked_add(1).map(SegmentId),
+            false => self.files.taken.next_after(last),
+        };
+        next.ok_or_else(|| {
+            let error = io::Error::other("no segment number is left");
+            let dir = self.dir.clone();
+            self.fail(StoreError::new("begin another segment in", &dir, &error))
+        })
     }
 
     /// The entries of all files, in order.

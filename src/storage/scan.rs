@@ -8,8 +8,8 @@ use std::io;
 use std::sync::Arc;
 
 use super::format::{
-    FRAME_ALIGN, FRAME_MAGIC, FrameFault, FrameHeader, Record, Seed, check_frame, frame_header,
-    put, records,
+    FRAME_ALIGN, FRAME_MAGIC, FrameFault, FrameHeader, Record, RecordCheck, Seed, check_frame,
+    frame_header, put, records,
 };
 use super::fs::{File, read_exact_at};
 use super::plant::{Bug, planted};
@@ -17,6 +17,8 @@ use crate::types::{JobId, Position};
 
 /// Bytes asked of the file at once. Frames begin at the same multiples in every chunk.
 const CHUNK: usize = 1 << 20;
+/// A frame of more bytes than this is checked a part at a time before it is held in memory.
+const HELD_MAX: u64 = 16 << 20;
 /// So many jobs are named where a frame is lost: enough to see what happened.
 const JOBS_NAMED_MAX: usize = 16;
 
@@ -146,6 +148,12 @@ impl Reader {
                 found,
             }));
         }
+        // What a length asks for is held in memory only once checksums back it.
+        if header.frame_size() > HELD_MAX
+            && let Err(fault) = self.check_by_parts(&header, at)?
+        {
+            return Ok(Step::Bad(fault));
+        }
         let bytes = self
             .window
             .get(&*self.file, self.size, at, header.frame_size() as usize)?;
@@ -157,6 +165,42 @@ impl Reader {
                 Ok(Step::Frame(Frame { at, header, bytes }))
             }
         }
+    }
+
+    /// Check the records of the frame at `at`, each a part at a time.
+    fn check_by_parts(
+        &mut self,
+        header: &FrameHeader,
+        at: u32,
+    ) -> io::Result<Result<(), FrameFault>> {
+        let first = u64::from(at) + frame_header::SIZE as u64;
+        let end = first + u64::from(header.body_size);
+        let mut next = first;
+        for _ in 0..header.records {
+            let offset = next as u32;
+            let fault = Ok(Err(FrameFault::Record { offset, job: None }));
+            let rest = end - next;
+            let fixed = put::SIZE.min(rest as usize);
+            let bytes = self.window.get(&*self.file, self.size, offset, fixed)?;
+            let claimed = Record::size_claimed(bytes).filter(|size| *size <= rest);
+            let job = Record::believable_job(bytes);
+            let Some(size) = claimed else {
+                return fault;
+            };
+            if !self.is_checked(offset, size)? {
+                return Ok(Err(FrameFault::Record { offset, job }));
+            }
+            next += size;
+        }
+        Ok(Ok(()))
+    }
+
+    /// Whether the CRC of the record of `size` bytes at `at` holds, which is read a part at a time.
+    fn is_checked(&mut self, at: u32, size: u64) -> io::Result<bool> {
+        let (file, file_size, window) = (&*self.file, self.size, &mut self.window);
+        check_record(self.seed, at, size, &mut |from, count| {
+            window.get(file, file_size, from, count).map(<[u8]>::to_vec)
+        })
     }
 
     /// Look at everything from the reader's place, where no sound frame begins, to the end of the
@@ -214,10 +258,35 @@ impl Reader {
         let Some(size) = Record::size_claimed(fixed).filter(|size| *size <= rest as u64) else {
             return Ok(None);
         };
+        if !self.is_checked(at, size)? {
+            return Ok(None);
+        }
         let bytes = self.window.get(&*self.file, self.size, at, size as usize)?;
         let record = Record::decode_first(bytes, self.seed, at);
         Ok(record.map(|(record, size)| (record.job(), size)))
     }
+}
+
+/// Whether the CRC of the record of `size` bytes at `at` holds, of which `read` gives parts of at
+/// most [`CHUNK`] bytes.
+pub(in crate::storage) fn check_record(
+    seed: Seed,
+    at: u32,
+    size: u64,
+    read: &mut dyn FnMut(u32, usize) -> io::Result<Vec<u8>>,
+) -> io::Result<bool> {
+    let mut check = RecordCheck::begin(seed, at);
+    let mut done = 0;
+    while done < size {
+        let count = CHUNK.min((size - done) as usize);
+        let bytes = read(at + done as u32, count)?;
+        if bytes.len() < count {
+            return Ok(false);
+        }
+        check.update(&bytes);
+        done += count as u64;
+    }
+    Ok(check.holds())
 }
 
 /// A stretch of the file in memory.
@@ -255,6 +324,9 @@ pub struct Survey {
     pub next_frame: Option<u32>,
     /// The greatest durable position that any valid frame header behind the place tells of.
     pub durable: Position,
+    /// How many valid frame headers lie behind the place. One that lies across two chunks that are
+    /// looked at together may count twice.
+    pub frames: u32,
 }
 
 impl Survey {
@@ -271,6 +343,7 @@ impl Survey {
             }
             if let Some(header) = FrameHeader::decode(&bytes[from..], seed, at) {
                 self.next_frame.get_or_insert(at);
+                self.frames += 1;
                 self.durable = self.durable.max(header.durable);
             }
         }

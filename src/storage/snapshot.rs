@@ -22,6 +22,7 @@
 //! one. It is what a crash at that instant would leave, with the tail that a crash may tear cut
 //! away. Two generations of a segment are never in it together.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -31,7 +32,7 @@ use super::format::{
     Entry, FrameKind, LogId, Seed, SegmentHeader, parse_file_name, segment_header,
 };
 use super::fs::{Dir, DirEntry, DirLock, File, Fs, LockError, OpenMode, read_exact_at};
-use super::recover::Newest;
+use super::recover::{Key, Newest, key_of};
 use super::scan::{Frame, Reader, Step};
 use crate::types::{Position, SegmentId};
 
@@ -85,10 +86,9 @@ impl Opened {
         self.header.identity.first
     }
 
-    fn is(&self, entry: &Entry) -> bool {
+    fn key(&self) -> Key {
         let identity = &self.header.identity;
         (identity.first, identity.last, identity.generation)
-            == (entry.first, entry.last, entry.generation)
     }
 
     fn follow(&self) -> Follower {
@@ -144,12 +144,12 @@ impl Snapshot {
 }
 
 fn attempt(fs: &dyn Fs, dir: &Path) -> Result<Attempt, OpenError> {
-    let opened = match open_segments(fs, dir)? {
-        Segments::All(opened) => opened,
+    let (opened, strays) = match open_segments(fs, dir)? {
+        Segments::All(opened, strays) => (opened, strays),
         Segments::SomeGone => return Ok(Attempt::Moved),
         Segments::Unsound => return Ok(Attempt::Unsound),
     };
-    Ok(match hold(fs, dir, opened) {
+    Ok(match hold(fs, dir, opened, &strays) {
         Ok(attempt) => attempt,
         // A segment is cut to its length when the next one is begun.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Attempt::Moved,
@@ -167,11 +167,12 @@ fn segment_names(fs: &dyn Fs, dir: &Path) -> io::Result<Vec<DirEntry>> {
 
 /// The segments of a directory.
 enum Segments {
-    /// All that were listed.
-    All(Vec<Opened>),
+    /// All that were listed, and the names of those that have no sound header that fits: where the
+    /// log needs one of them, it is missing.
+    All(Vec<Opened>, BTreeSet<String>),
     /// One was removed after it was listed: it may have been the newest.
     SomeGone,
-    /// One of them is none, or not of the same log.
+    /// One of them is not of the same log.
     Unsound,
 }
 
@@ -179,6 +180,7 @@ enum Segments {
 fn open_segments(fs: &dyn Fs, dir: &Path) -> Result<Segments, OpenError> {
     let names = segment_names(fs, dir).map_err(|error| OpenError::io("list", dir, &error))?;
     let mut opened: Vec<Opened> = Vec::new();
+    let mut strays = BTreeSet::new();
     for DirEntry { name, .. } in names {
         let path = dir.join(&name);
         let segment = match open_segment(fs, &path) {
@@ -187,17 +189,21 @@ fn open_segments(fs: &dyn Fs, dir: &Path) -> Result<Segments, OpenError> {
             }
             other => other.map_err(|error| OpenError::io("read", &path, &error))?,
         };
-        let is_sound = |segment: &Opened| {
-            let identity = segment.header.identity;
-            let log = opened.first().map(|first| first.header.identity.log);
-            identity.file_name() == name && log.is_none_or(|log| log == identity.log)
+        let fits = |segment: &Opened| segment.header.identity.file_name() == name;
+        let Some(segment) = segment.filter(fits) else {
+            strays.insert(name);
+            continue;
         };
-        let Some(segment) = segment.filter(is_sound) else {
+        let log = segment.header.identity.log;
+        if opened
+            .first()
+            .is_some_and(|other| other.header.identity.log != log)
+        {
             return Ok(Segments::Unsound);
-        };
+        }
         opened.push(segment);
     }
-    Ok(Segments::All(opened))
+    Ok(Segments::All(opened, strays))
 }
 
 /// `None`: it has no sound header, or the disk does not give it.
@@ -213,7 +219,12 @@ fn open_segment(fs: &dyn Fs, path: &Path) -> io::Result<Option<Opened>> {
 }
 
 /// Find out where the log ends, and which of the files are its own as of there.
-fn hold(fs: &dyn Fs, dir: &Path, mut opened: Vec<Opened>) -> io::Result<Attempt> {
+fn hold(
+    fs: &dyn Fs,
+    dir: &Path,
+    mut opened: Vec<Opened>,
+    strays: &BTreeSet<String>,
+) -> io::Result<Attempt> {
     loop {
         let of_generation_0 = |segment: &Opened| segment.header.identity.generation == 0;
         let Some(index) = opened.iter().rposition(of_generation_0) else {
@@ -231,7 +242,7 @@ fn hold(fs: &dyn Fs, dir: &Path, mut opened: Vec<Opened>) -> io::Result<Attempt>
             Some(true) => {}
         }
         // That it is sealed says that there is another one by now.
-        if read.is_sealed && !has_successor(fs, dir, newest.number())? {
+        if read.is_sealed && !has_successor(fs, dir, newest.number(), strays)? {
             return Ok(Attempt::Unsound);
         }
         return match_files(dir, opened, newest, read);
@@ -295,29 +306,32 @@ fn leads_up(before: &[Opened], durable: Position) -> io::Result<Option<bool>> {
     Ok(Some(true))
 }
 
-fn has_successor(fs: &dyn Fs, dir: &Path, segment: SegmentId) -> io::Result<bool> {
-    let names = segment_names(fs, dir)?;
+fn has_successor(
+    fs: &dyn Fs,
+    dir: &Path,
+    segment: SegmentId,
+    strays: &BTreeSet<String>,
+) -> io::Result<bool> {
+    let mut names = segment_names(fs, dir)?;
+    names.retain(|entry| !strays.contains(&entry.name));
     let mut numbers = names
         .iter()
         .filter_map(|entry| parse_file_name(&entry.name));
     Ok(numbers.any(|(number, _)| number > segment))
 }
 
-fn match_files(
-    dir: &Path,
-    mut opened: Vec<Opened>,
-    newest: Opened,
-    read: Read,
-) -> io::Result<Attempt> {
+fn match_files(dir: &Path, opened: Vec<Opened>, newest: Opened, read: Read) -> io::Result<Attempt> {
     let mut files = Vec::new();
-    for entry in &read.list.entries {
-        let Some(index) = opened.iter().position(|segment| segment.is(entry)) else {
-            return Ok(Attempt::Missing(*entry));
+    let opened = opened.into_iter();
+    let mut opened: BTreeMap<Key, Opened> =
+        opened.map(|segment| (segment.key(), segment)).collect();
+    for entry in read.list.entries() {
+        let Some(segment) = opened.remove(&key_of(&entry)) else {
+            return Ok(Attempt::Missing(entry));
         };
-        let segment = opened.swap_remove(index);
         // As it is now: it may have been cut to its length since it was opened.
         let size = segment.file.size()?.min(entry.end.into());
-        files.push(held(segment, *entry, size));
+        files.push(held(segment, entry, size));
     }
     let identity = newest.header.identity;
     let (first, last, end) = (identity.first, identity.last, read.end);

@@ -32,8 +32,9 @@ pub enum SyncPolicy {
     /// At most so many milliseconds after it was acknowledged (`-f N`), also when the server goes
     /// idle. A power cut loses at most those; a killed process loses nothing.
     Interval(u32),
-    /// When the operating system sees fit (`-F`); a segment that is full is synced once. A power
-    /// cut loses what the system had not written; a killed process loses nothing.
+    /// When the operating system sees fit (`-F`); a segment that is full is synced once, and so is
+    /// a log that has gone idle. A power cut loses what the system had not written; a killed
+    /// process loses nothing.
     Never,
 }
 

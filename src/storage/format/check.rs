@@ -74,6 +74,7 @@ fn sound_frame(frame: &Frame<'_>, bytes: &[u8], seed: Seed) {
     }
     assert_eq!(count, frame.header.records, "records are missing");
     let header = frame.header;
+    builder.reach(header.body_size as usize + frame_header::SIZE - builder.bytes().len());
     let (again, _) = builder.finish(header.kind, header.durable, header.previous);
     assert_eq!(again.len() as u64, header.frame_size());
 }

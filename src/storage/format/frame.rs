@@ -33,6 +33,12 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
+    /// Whether it says that everything before it is durable, and may reach over zeros.
+    #[must_use]
+    pub fn is_marker(self) -> bool {
+        matches!(self, FrameKind::Idle | FrameKind::CleanStop)
+    }
+
     fn from_byte(byte: u8) -> Option<FrameKind> {
         match byte {
             0 => Some(FrameKind::Data),
@@ -161,6 +167,11 @@ impl FrameBuilder {
         offset
     }
 
+    /// Append `size` zeros that hold nothing, behind all records: a marker reaches over them.
+    pub(crate) fn reach(&mut self, size: usize) {
+        self.bytes.resize(self.bytes.len() + size, 0);
+    }
+
     /// Finish the frame that was begun: its bytes, ready to be written, and its checksum for the
     /// next one. `durable` must have been on stable storage before this call: it is evidence.
     #[must_use]
@@ -234,7 +245,7 @@ pub fn check_frame(
         return Err(FrameFault::Short);
     };
     let (body, trailer) = bytes.split_at(frame_header::SIZE + header.body_size as usize);
-    let records = check_records(body, header.records, seed, offset)?;
+    let records = check_records(body, header, seed, offset)?;
     let checksum = frame_checksum(header.crc, records);
     let sound = trailer[..frame_trailer::CHECKSUM] == TRAILER_MAGIC
         && u32_at(trailer, frame_trailer::CHECKSUM) == checksum
@@ -246,16 +257,21 @@ pub fn check_frame(
     }
 }
 
-/// Check the records behind the header in `bytes`, which lie at `offset`: as many as `count`, and
-/// nothing else. Returns the CRC over their CRCs.
-fn check_records(bytes: &[u8], count: u32, seed: Seed, offset: u32) -> Result<u32, FrameFault> {
+/// Check the records behind the `header` in `bytes`, which lie at `offset`: as many as it says, and
+/// nothing else but, in a marker, zeros. Returns the CRC over their CRCs.
+fn check_records(
+    bytes: &[u8],
+    header: &FrameHeader,
+    seed: Seed,
+    offset: u32,
+) -> Result<u32, FrameFault> {
     let mut at = frame_header::SIZE;
     let mut crcs = crc32fast::Hasher::new();
     let fault = |at: usize, job| FrameFault::Record {
         offset: offset + at as u32,
         job,
     };
-    for _ in 0..count {
+    for _ in 0..header.records {
         let rest = &bytes[at..];
         let size = match planted(Bug::RecordUnchecked) {
             true => Record::size_of(rest),
@@ -267,7 +283,8 @@ fn check_records(bytes: &[u8], count: u32, seed: Seed, offset: u32) -> Result<u3
         crcs.update(&rest[put::CRC..put::KIND]);
         at += size;
     }
-    if at == bytes.len() {
+    let is_all = at == bytes.len();
+    if is_all || header.kind.is_marker() && bytes[at..].iter().all(|byte| *byte == 0) {
         Ok(crcs.finalize())
     } else {
         Err(fault(at, None))

@@ -238,6 +238,9 @@ pub const FRAME_OVERHEAD_MAX: usize = frame_header::SIZE + frame_trailer::SIZE +
 /// The bytes of a frame without records.
 pub const EMPTY_FRAME_SIZE: usize = frame_header::SIZE + frame_trailer::SIZE;
 
+/// A marker reaches into the next page of this size, so that the loss of any one of them is noticed.
+pub const PAGE_SIZE: u32 = 4096;
+
 /// The start value of a file's checksums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seed(u32);
@@ -254,6 +257,36 @@ impl Seed {
         let mut hasher = crc32fast::Hasher::new_with_initial(self.0 ^ offset);
         hasher.update(bytes);
         hasher.finalize()
+    }
+}
+
+/// The check of one record's CRC, a part at a time.
+#[derive(Debug)]
+pub(crate) struct RecordCheck {
+    hasher: crc32fast::Hasher,
+    /// The CRC that the record has, as far as it was seen.
+    stored: Vec<u8>,
+}
+
+impl RecordCheck {
+    /// Of a record at `offset`.
+    pub(crate) fn begin(seed: Seed, offset: u32) -> RecordCheck {
+        RecordCheck {
+            hasher: crc32fast::Hasher::new_with_initial(seed.0 ^ offset),
+            stored: Vec::new(),
+        }
+    }
+
+    /// Its next bytes.
+    pub(crate) fn update(&mut self, bytes: &[u8]) {
+        let head = bytes.len().min(put::KIND - self.stored.len());
+        self.stored.extend_from_slice(&bytes[..head]);
+        self.hasher.update(&bytes[head..]);
+    }
+
+    /// Whether the bytes are what was written.
+    pub(crate) fn holds(self) -> bool {
+        self.stored == self.hasher.finalize().to_le_bytes()
     }
 }
 

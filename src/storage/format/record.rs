@@ -18,7 +18,7 @@ pub(super) const KIND_SWITCH: u8 = 6;
 pub(super) const KIND_KICK: u8 = 7;
 
 /// One file of the log, as manifests and switches name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Entry {
     /// The first segment in it.
     pub first: SegmentId,
@@ -200,7 +200,7 @@ impl<'a> Record<'a> {
     }
 
     /// The job that a damaged record names, when the kind is one that names a job.
-    pub(super) fn believable_job(bytes: &[u8]) -> Option<JobId> {
+    pub(in crate::storage) fn believable_job(bytes: &[u8]) -> Option<JobId> {
         match *bytes.get(put::KIND)? {
             KIND_PUT | KIND_UPDATE | KIND_DELETE => bytes
                 .get(put::ID..put::ID + 8)

@@ -1,7 +1,7 @@
 //! Which files are the log, and in which order: by the rules of a start where the log's own list
 //! can be read, and as well as can be guessed where it cannot.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use super::source::Source;
 use crate::storage::error::OpenError;
 use crate::storage::files::Files;
 use crate::storage::format::{
-    Entry, Identity, LogId, SegmentHeader, parse_file_name, segment_header,
+    Entry, FRAME_ALIGN, Identity, LogId, SegmentHeader, parse_file_name, segment_header,
 };
 use crate::storage::fs::{Fs, OpenMode, read_exact_at};
-use crate::storage::recover::{Found, Segment, find, newest};
-use crate::storage::scan::Damage;
-use crate::types::{JobId, Position};
+use crate::storage::recover::{Found, Key, Segment, find, key_of, newest};
+use crate::storage::scan::{Damage, Reader};
+use crate::types::{JobId, Position, SegmentId};
 
 /// A file of the log, in its place in the order.
 #[derive(Debug)]
@@ -64,7 +64,8 @@ pub(super) struct Contents {
     /// The names of the files, by handle: one may have another's.
     names: HashMap<u32, String>,
     /// Damage that is not in a file of `slots`.
-    pub(super) damages: Vec<Damage>,
+    /// And how many bytes of which nothing is known went with it; `None`: nobody knows.
+    pub(super) damages: Vec<(Damage, Option<u64>)>,
     /// What the newest segment says was durable.
     pub(super) attested: Position,
     pub(super) next_id: JobId,
@@ -79,107 +80,168 @@ impl Contents {
         if found.segments.is_empty() && found.unusable.is_empty() {
             return Err(not_a_log(dir, &found));
         }
-        let mut damages = std::mem::take(&mut found.unusable);
-        let looker = || Arc::new(source.clone());
+        // A file without a sound header may hold records, and the list of files, all the same.
+        let mut damages = adopt(source, dir, &mut found)?;
+        let looker = Arc::new(source.clone());
         let (mut behind, mut list_damages) = (Vec::new(), Vec::new());
-        let mut listed = newest(looker(), dir, &mut found, &mut behind, &mut list_damages)?;
-        // The file in which the log goes on may be one without a sound header: it may hold the
-        // list all the same.
-        let goes_on = |damage: &Damage| list_damages.iter().any(|other| other.file == damage.file);
-        let is_last = listed.is_none() || damages.iter().any(goes_on);
-        adopt(source, dir, &mut found, &damages)?;
-        if is_last {
-            list_damages.clear();
-            listed = newest(looker(), dir, &mut found, &mut behind, &mut list_damages)?;
-        }
+        let listed = newest(looker, dir, &mut found, &mut behind, &mut list_damages)?;
         // That its first frame cannot be read is seen again when the file is walked.
         list_damages.retain(|damage| damage.range.is_none());
-        let has_list = listed.is_some();
-        let (wanted, attested, next_id) = match listed {
-            Some(newest) => {
-                let entries = newest
-                    .entries
-                    .into_iter()
-                    .map(|entry| (entry, Some(entry.end)));
-                (entries.collect(), newest.durable, newest.next_id)
-            }
-            None => guess(&found.segments),
-        };
+        // The log goes on in a file that is missing, or of which nothing can be read but its name.
+        let mut goes_on = list_damages.pop();
+        let is_old = goes_on.is_some();
+        if let Some(last) = &goes_on
+            && damages.get(&last.file).is_some_and(is_file)
+        {
+            adopt_by_name(source, dir, &mut found, &last.file)?;
+            goes_on = None;
+        }
+        let is_newest_there = goes_on.is_none();
+        let segments = std::mem::take(&mut found.segments);
+        let mut files = Unlisted::of(segments, &damages);
+        let has_list = listed.is_some() && !is_old;
         let mut contents = Contents {
             files: Files::new(found.log),
             slots: Vec::new(),
             names: HashMap::new(),
-            damages: list_damages,
-            attested,
-            next_id,
+            damages: goes_on.map(|damage| (damage, None)).into_iter().collect(),
+            attested: Position::ZERO,
+            next_id: JobId(1),
             leftovers: leftovers(&found, behind),
             strangers: found.strangers,
         };
-        let mut segments = found.segments;
-        for (entry, end) in wanted {
-            contents.take(entry, end, &mut segments, &mut damages);
+        match listed {
+            None => contents.guess(&mut files, SegmentId(0), &mut damages),
+            Some(newest) => {
+                (contents.attested, contents.next_id) = (newest.durable, newest.next_id);
+                contents.follow(source, dir, newest.entries(), &mut files, &mut damages)?;
+                if is_old {
+                    // What came after this list was made is in none.
+                    let last = newest.entries().last().map(|entry| entry.last);
+                    contents.guess(&mut files, last.unwrap_or_default(), &mut damages);
+                }
+            }
         }
-        contents.mark_newest();
-        let unlisted = segments.into_iter().map(|segment| Leftover {
-            name: segment.name,
-            what: "a segment that the log does not list: the input or output of a compaction that \
-                   was interrupted",
-            reserved: 0,
-        });
-        contents.leftovers.extend(unlisted);
-        match has_list {
-            // What the log does not need is not damage, whatever it is.
-            true => contents
-                .strangers
-                .extend(damages.into_iter().map(|damage| damage.file)),
-            // Nobody knows what the log needs.
-            false => contents.damages.extend(damages),
+        if is_newest_there {
+            contents.mark_newest();
         }
+        contents.leave(files, damages, has_list);
         Ok(contents)
+    }
+
+    /// Take the files that a list names.
+    fn follow(
+        &mut self,
+        source: &Source,
+        dir: &Path,
+        entries: impl Iterator<Item = Entry>,
+        files: &mut Unlisted,
+        damages: &mut BTreeMap<String, Damage>,
+    ) -> Result<(), OpenError> {
+        let entries: Vec<Entry> = entries.collect();
+        let wanted: BTreeSet<Key> = entries.iter().map(key_of).collect();
+        for entry in &entries {
+            if self.files.is_taken(entry.first) {
+                if !self.is_replaced(entry) {
+                    // A list that names a segment twice is no list of bsd's; the first counts.
+                    self.damages.push((twice(entry), Some(0)));
+                }
+                continue;
+            }
+            if let Some(segment) = files.take(entry) {
+                self.take(*entry, Some(entry.end), segment, damages);
+            } else if damages.get(&entry.file_name()).is_some_and(is_file) {
+                let segment = open(source, dir, &entry.file_name(), header_of(entry, self))?;
+                self.take(*entry, Some(entry.end), segment, damages);
+            } else if let Some(output) = files.take_output_of(entry, &wanted) {
+                self.replace(entry, output, damages);
+            } else {
+                self.slots.push(Slot::Missing(*entry));
+                // Compaction may have been interrupted before it removed what the file was made of.
+                for input in files.take_inputs_of(entry, &wanted) {
+                    let (entry, end) = entry_of(&input);
+                    self.take(entry, end, input, damages);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The list names a file that compaction has replaced since: what says so is damaged.
+    fn replace(&mut self, entry: &Entry, output: Segment, damages: &mut BTreeMap<String, Damage>) {
+        let what = format!(
+            "the log's list names this file, which is not there; {} was made of it, and is read in \
+             its place",
+            output.name
+        );
+        let damage = Damage {
+            file: entry.file_name(),
+            range: None,
+            what,
+            jobs: Vec::new(),
+        };
+        self.damages.push((damage, Some(0)));
+        let (entry, end) = entry_of(&output);
+        // Others that it was made of may have been there, and taken.
+        let is_made_of = |slot: &Slot| match slot {
+            Slot::Present { handle, .. } => {
+                let other = self.files.get(*handle).entry;
+                entry.first <= other.first && other.last <= entry.last
+            }
+            Slot::Missing(_) => false,
+        };
+        let from = self.slots.iter().position(is_made_of);
+        for slot in self.slots.drain(from.unwrap_or(self.slots.len())..) {
+            if let Slot::Present { handle, .. } = slot {
+                // Handles are in the order of history: this one is not given out again.
+                self.files.unlist(handle);
+            }
+        }
+        self.take(entry, end, output, damages);
+    }
+
+    /// Whether a file that compaction made of this one, and others, is there in its place.
+    fn is_replaced(&self, entry: &Entry) -> bool {
+        let handle = self.files.covering(entry.first);
+        handle.is_some_and(|handle| self.files.get(handle).entry.generation > entry.generation)
+    }
+
+    /// Take the files behind `after` of which no list tells.
+    fn guess(
+        &mut self,
+        files: &mut Unlisted,
+        after: SegmentId,
+        damages: &mut BTreeMap<String, Damage>,
+    ) {
+        for key in guess(files, after) {
+            if let Some(segment) = files.segments.remove(&key)
+                && !self.files.is_taken(segment.header.identity.first)
+            {
+                let (entry, end) = entry_of(&segment);
+                self.attested = self.attested.max(Position::new(entry.first, 0));
+                self.take(entry, end, segment, damages);
+            }
+        }
     }
 
     fn take(
         &mut self,
         entry: Entry,
         end: Option<u32>,
-        segments: &mut Vec<Segment>,
-        damages: &mut Vec<Damage>,
+        segment: Segment,
+        damages: &mut BTreeMap<String, Damage>,
     ) {
-        if self.files.is_taken(entry.first) {
-            // A list that names a segment twice is no list of bsd's; the first counts.
-            self.damages.push(Damage {
-                file: entry.file_name(),
-                range: None,
-                what: "the log's list names it twice".to_owned(),
-                jobs: Vec::new(),
-            });
-            return;
-        }
-        let is_damaged =
-            |segment: &Segment| damages.iter().any(|damage| damage.file == segment.name);
-        // How many segments were merged into a file only its own header and the list tell.
-        let is_likely = |segment: &Segment| {
-            let identity = segment.header.identity;
-            let same = identity.first == entry.first && identity.generation == entry.generation;
-            same && is_damaged(segment)
-        };
-        let is_it = |segment: &Segment| segment.is(&entry) || is_likely(segment);
-        let Some(index) = segments.iter().position(is_it) else {
-            self.slots.push(Slot::Missing(entry));
-            return;
-        };
         let Segment {
             name,
             header,
             size,
             file,
-        } = segments.remove(index);
+        } = segment;
         let handle = self
             .files
             .add(entry, header.compacted, header.filtered_at, file);
         self.files.list(handle);
-        let about_it = damages.iter().position(|damage| damage.file == name);
-        let header_damage = about_it.map(|index| damages.remove(index));
+        let header_damage = damages.remove(&name);
         let size = size.min(u64::from(u32::MAX));
         self.names.insert(handle, name);
         self.slots.push(Slot::Present {
@@ -193,12 +255,41 @@ impl Contents {
 
     /// Where the last file ends is to be found out by reading it.
     fn mark_newest(&mut self) {
+        let files = &self.files;
         let last = self.slots.iter_mut().rev().find_map(|slot| match slot {
-            Slot::Present { end, is_newest, .. } => Some((end, is_newest)),
+            Slot::Present {
+                handle,
+                end,
+                is_newest,
+                ..
+            } => Some((*handle, end, is_newest)),
             Slot::Missing(_) => None,
         });
-        if let Some((end, is_newest)) = last {
+        if let Some((handle, end, is_newest)) = last
+            && files.get(handle).entry.generation == 0
+        {
             (*end, *is_newest) = (None, true);
+        }
+    }
+
+    /// What is left is not part of the log.
+    fn leave(&mut self, files: Unlisted, damages: BTreeMap<String, Damage>, has_list: bool) {
+        let segments = files.segments.into_values();
+        let unlisted = segments.filter(|segment| !damages.contains_key(&segment.name));
+        let unlisted = unlisted.map(|segment| Leftover {
+            name: segment.name,
+            what: "a segment that the log does not list: the input or output of a compaction that \
+                   was interrupted",
+            reserved: 0,
+        });
+        self.leftovers.extend(unlisted);
+        if has_list {
+            // What the log does not need is not damage, whatever it is.
+            self.strangers.extend(damages.into_keys());
+        } else {
+            // Nobody knows what the log needs.
+            let damages = damages.into_values().map(|damage| (damage, None));
+            self.damages.extend(damages);
         }
     }
 
@@ -229,115 +320,249 @@ fn not_a_log(dir: &Path, found: &Found) -> OpenError {
 }
 
 /// Segments whose header is damaged, or is that of another name, may still hold records: take them
-/// in under the identity that is most likely theirs. Their checksums tell whether it was.
+/// in under the identity under which frames in them check. Returns what is wrong with each file
+/// that has no sound header that fits.
 fn adopt(
     source: &Source,
     dir: &Path,
     found: &mut Found,
-    damages: &[Damage],
-) -> Result<(), OpenError> {
-    for damage in damages {
-        let path = dir.join(&damage.file);
-        let io = |error| OpenError::io("read", &path, &error);
-        let file = source.open(&path, OpenMode::Read).map_err(io)?;
-        let size = file.size().map_err(io)?;
-        let mut bytes = vec![0; segment_header::SIZE.min(size as usize)];
-        read_exact_at(&*file, &mut bytes, 0).map_err(io)?;
-        let Some(header) = likely_header(&damage.file, &bytes, found) else {
-            continue;
+) -> Result<BTreeMap<String, Damage>, OpenError> {
+    let damages = std::mem::take(&mut found.unusable);
+    // A link or a device is not opened: who knows what that does.
+    let files = damages.values().filter(|damage| is_file(damage));
+    for Damage { file, .. } in files {
+        let mut best = None;
+        for header in candidates(source, dir, file, found)? {
+            let segment = open(source, dir, file, header)?;
+            let frames = count_frames(dir, &segment)?;
+            if frames > best.as_ref().map_or(0, |(most, _)| *most) {
+                best = Some((frames, segment));
+            }
+        }
+        let Some((_, segment)) = best else { continue };
+        let (first, _, generation) = segment.key();
+        let is_it = |other: &Segment| {
+            let key = other.key();
+            (key.0, key.2) == (first, generation)
         };
-        let identity = header.identity;
-        let is_taken = |segment: &Segment| {
-            let other = segment.header.identity;
-            other.first == identity.first && other.generation == identity.generation
-        };
-        if !found.segments.iter().any(is_taken) {
-            found.log = identity.log;
-            found.segments.push(Segment {
-                name: damage.file.clone(),
-                header,
-                size,
-                file,
-            });
+        // One that is a copy of what is there is not needed.
+        if !found.segments.iter().any(is_it) {
+            found.log = segment.header.identity.log;
+            found.segments.push(segment);
         }
     }
-    let key = |segment: &Segment| {
-        (
-            segment.header.identity.first,
-            segment.header.identity.generation,
-        )
+    found.segments.sort_by_key(Segment::key);
+    Ok(damages)
+}
+
+/// Whether what is wrong with a segment is its header, and not that it is no file.
+fn is_file(damage: &Damage) -> bool {
+    damage.range.is_some()
+}
+
+/// Take in the file that should be the newest one, though nothing in it can be read.
+fn adopt_by_name(
+    source: &Source,
+    dir: &Path,
+    found: &mut Found,
+    name: &str,
+) -> Result<(), OpenError> {
+    let Some((first, generation)) = parse_file_name(name) else {
+        return Ok(());
     };
-    found.segments.sort_by_key(key);
+    let header = header_with(found.log, (first, first, generation));
+    found.segments.push(open(source, dir, name, header)?);
     Ok(())
 }
 
-fn likely_header(name: &str, bytes: &[u8], found: &Found) -> Option<SegmentHeader> {
-    if let Ok(header) = SegmentHeader::decode(bytes) {
-        // Sound, under the name of another; a copy of what is there is taken by nobody.
-        let is_ours = found.segments.is_empty() || header.identity.log == found.log;
-        return is_ours.then_some(header);
+/// What the header of a file may have said.
+fn candidates(
+    source: &Source,
+    dir: &Path,
+    name: &str,
+    found: &Found,
+) -> Result<Vec<SegmentHeader>, OpenError> {
+    let path = dir.join(name);
+    let io = |error| OpenError::io("read", &path, &error);
+    let file = source.open(&path, OpenMode::Read).map_err(io)?;
+    let size = file.size().map_err(io)?;
+    let mut bytes = [0; segment_header::SIZE];
+    let read = bytes.len().min(size as usize);
+    read_exact_at(&*file, &mut bytes[..read], 0).map_err(io)?;
+    let header = SegmentHeader::decode(&bytes).ok().or_else(|| mended(bytes));
+    let is_ours = |log: LogId| found.segments.is_empty() || log == found.log;
+    let mut candidates = Vec::new();
+    candidates.extend(header.filter(|header| is_ours(header.identity.log)));
+    if let Some((first, generation)) = parse_file_name(name) {
+        let mut logs = vec![found.log];
+        if found.segments.is_empty() {
+            let mut log = [0; 16];
+            log.copy_from_slice(&bytes[segment_header::LOG_ID..segment_header::FILTERED_AT]);
+            logs = vec![LogId(log)];
+        }
+        let named = logs.into_iter();
+        candidates.extend(named.map(|log| header_with(log, (first, first, generation))));
     }
-    let (first, generation) = parse_file_name(name)?;
-    let log = match found.segments.is_empty() {
-        false => found.log,
-        true => LogId(*bytes.get(segment_header::LOG_ID..)?.first_chunk()?),
-    };
-    let identity = Identity {
-        log,
-        first,
-        last: first,
-        generation,
-    };
-    Some(SegmentHeader {
-        identity,
-        compacted: generation > 0,
-        filtered_at: Position::ZERO,
-        created_wall_ns: 0,
-    })
+    Ok(candidates)
 }
 
-type Wanted = Vec<(Entry, Option<u32>)>;
+/// A header of which one bit was flipped: a checksum of so few bytes tells which.
+fn mended(mut bytes: [u8; segment_header::SIZE]) -> Option<SegmentHeader> {
+    for bit in 0..bytes.len() * 8 {
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        if let Ok(header) = SegmentHeader::decode(&bytes) {
+            return Some(header);
+        }
+        bytes[bit / 8] ^= 1 << (bit % 8);
+    }
+    None
+}
 
-/// The files of a log whose own list cannot be read. A rewritten file and those that it was made
-/// from hold the same jobs; the older ones hold more, so they are taken where all are there: what
-/// is dead in them costs at most that a job runs again.
-fn guess(segments: &[Segment]) -> (Wanted, Position, JobId) {
-    let mut kept: Vec<&Segment> = segments.iter().collect();
-    let mut outputs = kept.clone();
-    outputs.retain(|segment| segment.header.compacted);
-    outputs.sort_by_key(|segment| std::cmp::Reverse(segment.header.identity.generation));
-    for output in outputs {
-        let Identity {
+fn header_with(log: LogId, (first, last, generation): Key) -> SegmentHeader {
+    SegmentHeader {
+        identity: Identity {
+            log,
             first,
             last,
             generation,
-            ..
-        } = output.header.identity;
-        let is_input = |segment: &&Segment| {
-            let other = segment.header.identity;
-            other.generation < generation && other.first >= first && other.last <= last
-        };
-        let covered: u64 = kept
-            .iter()
-            .filter(|segment| is_input(segment))
-            .map(width)
-            .sum();
-        let all = u64::from(last.0.saturating_sub(first.0)) + 1;
-        match covered >= all {
-            true => kept.retain(|segment| !std::ptr::eq(*segment, output)),
-            false => kept.retain(|segment| !is_input(segment)),
-        }
+        },
+        compacted: generation > 0,
+        filtered_at: Position::ZERO,
+        created_wall_ns: 0,
     }
-    let wanted: Wanted = kept.iter().map(|segment| entry_of(segment)).collect();
-    let attested = kept
-        .last()
-        .map(|segment| Position::new(segment.header.identity.first, 0));
-    (wanted, attested.unwrap_or(Position::ZERO), JobId(1))
 }
 
-fn width(segment: &&Segment) -> u64 {
-    let Identity { first, last, .. } = segment.header.identity;
-    u64::from(last.0.saturating_sub(first.0)) + 1
+fn header_of(entry: &Entry, contents: &Contents) -> SegmentHeader {
+    header_with(contents.files.log(), key_of(entry))
+}
+
+fn open(
+    source: &Source,
+    dir: &Path,
+    name: &str,
+    header: SegmentHeader,
+) -> Result<Segment, OpenError> {
+    let path = dir.join(name);
+    let io = |error| OpenError::io("read", &path, &error);
+    let file = source.open(&path, OpenMode::Read).map_err(io)?;
+    let size = file.size().map_err(io)?;
+    Ok(Segment {
+        name: name.to_owned(),
+        header,
+        size,
+        file,
+    })
+}
+
+/// How many headers of frames check in a file, if it is what its header says.
+fn count_frames(dir: &Path, segment: &Segment) -> Result<u32, OpenError> {
+    let seed = segment.header.identity.seed();
+    let before = (segment_header::SIZE - FRAME_ALIGN) as u32;
+    let mut reader = Reader::new(segment.file.clone(), seed, segment.size, before);
+    let survey = reader
+        .survey()
+        .map_err(|error| OpenError::io("read", &dir.join(&segment.name), &error))?;
+    Ok(survey.frames)
+}
+
+fn twice(entry: &Entry) -> Damage {
+    Damage {
+        file: entry.file_name(),
+        range: None,
+        what: "the log's list names it twice".to_owned(),
+        jobs: Vec::new(),
+    }
+}
+
+/// Files that are there and that the log does not list, so far.
+struct Unlisted {
+    segments: BTreeMap<Key, Segment>,
+    /// Of those whose header is damaged, by their first segment and generation: how many segments
+    /// were merged into a file only its own header and the list tell.
+    unsure: HashMap<(SegmentId, u32), Key>,
+}
+
+impl Unlisted {
+    fn of(segments: Vec<Segment>, damages: &BTreeMap<String, Damage>) -> Unlisted {
+        let is_unsure = |segment: &&Segment| damages.contains_key(&segment.name);
+        let unsure = segments.iter().filter(is_unsure).map(|segment| {
+            let key = segment.key();
+            ((key.0, key.2), key)
+        });
+        Unlisted {
+            unsure: unsure.collect(),
+            segments: segments.into_iter().map(|one| (one.key(), one)).collect(),
+        }
+    }
+
+    fn take(&mut self, entry: &Entry) -> Option<Segment> {
+        let unsure = self.unsure.get(&(entry.first, entry.generation)).copied();
+        let exact = self.segments.remove(&key_of(entry));
+        exact.or_else(|| self.segments.remove(&unsure?))
+    }
+
+    /// The file that compaction has made of this one, or of it and others.
+    fn take_output_of(&mut self, entry: &Entry, wanted: &BTreeSet<Key>) -> Option<Segment> {
+        let is_output = |key: &&Key| {
+            let (first, last, generation) = **key;
+            let covers = first <= entry.first && entry.last <= last;
+            covers && generation > entry.generation && !wanted.contains(*key)
+        };
+        let before = self
+            .segments
+            .range(..=(entry.first, SegmentId(u32::MAX), u32::MAX));
+        let outputs = before.map(|(key, _)| key).filter(is_output);
+        let key = *outputs.max_by_key(|key| key.2)?;
+        self.segments.remove(&key)
+    }
+
+    /// The files that compaction has made this one of.
+    fn take_inputs_of(&mut self, entry: &Entry, wanted: &BTreeSet<Key>) -> Vec<Segment> {
+        let is_input = |key: &&Key| {
+            let (_, last, generation) = **key;
+            last <= entry.last && generation < entry.generation && !wanted.contains(*key)
+        };
+        let from = (entry.first, SegmentId(0), 0);
+        let until = (entry.last, SegmentId(u32::MAX), u32::MAX);
+        let within = self.segments.range(from..=until.max(from));
+        let keys: Vec<Key> = within
+            .map(|(key, _)| *key)
+            .filter(|key| is_input(&key))
+            .collect();
+        keys.iter()
+            .filter_map(|key| self.segments.remove(key))
+            .collect()
+    }
+}
+
+/// The files behind `after` of a log whose own list of them cannot be read. A rewritten file and
+/// those that it was made from hold the same jobs; the older ones hold more, so they are taken where
+/// all are there: what is dead in them costs at most that a job runs again.
+fn guess(files: &Unlisted, after: SegmentId) -> Vec<Key> {
+    let behind = files.segments.keys().filter(|key| key.1 > after);
+    let mut kept: BTreeSet<Key> = behind.copied().collect();
+    let mut outputs: Vec<Key> = kept.iter().copied().filter(|key| key.2 > 0).collect();
+    outputs.sort_by_key(|key| std::cmp::Reverse(key.2));
+    for output in outputs {
+        let (first, last, generation) = output;
+        let within = kept.range((first, SegmentId(0), 0)..=(last, last, u32::MAX));
+        let is_input = |key: &&Key| key.1 <= last && key.2 < generation;
+        let inputs: Vec<Key> = within.filter(is_input).copied().collect();
+        let mut next = first.0;
+        for input in &inputs {
+            if input.0.0 <= next {
+                next = next.max(input.1.0.saturating_add(1));
+            }
+        }
+        if next > last.0 {
+            kept.remove(&output);
+        } else {
+            inputs.iter().for_each(|input| {
+                kept.remove(input);
+            });
+        }
+    }
+    kept.into_iter().collect()
 }
 
 fn entry_of(segment: &Segment) -> (Entry, Option<u32>) {

@@ -44,6 +44,7 @@ use std::sync::Arc;
 use self::contents::Contents;
 pub(super) use self::index::Index;
 use self::losses::Losses;
+pub(super) use self::salvage::{Piece, salvage};
 use self::source::Source;
 use self::walk::{Sink, walk};
 use super::backup::Manifest;

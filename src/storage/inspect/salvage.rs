@@ -12,6 +12,7 @@ use crate::storage::format::{
     frame_trailer,
 };
 use crate::storage::fs::{File, read_exact_at};
+use crate::storage::scan::check_record;
 use crate::types::JobId;
 
 /// Bytes looked at together.
@@ -25,7 +26,7 @@ const MENDED_SIZE_MAX: usize = 64 << 10;
 
 /// What lies in a damaged stretch.
 #[derive(Debug)]
-pub(super) enum Piece<'a> {
+pub(in crate::storage) enum Piece<'a> {
     /// A sound record, and its offset in the file.
     Record(u32, Record<'a>),
     /// Where a record should begin, at this offset, there is none; its bytes claim to be about this.
@@ -35,7 +36,7 @@ pub(super) enum Piece<'a> {
 /// Look for records in the bytes `range` of `file`, of which the first is one that a frame should
 /// begin with, and hand each to `visit` in order. Returns how many bytes
 /// are accounted for: by sound records, by claims, and by what frames need themselves.
-pub(super) fn salvage(
+pub(in crate::storage) fn salvage(
     file: &dyn File,
     seed: Seed,
     range: Range<u32>,
@@ -147,6 +148,12 @@ impl Stretch<'_> {
         }
         if !at_boundary {
             self.effort -= claim.size as u64;
+        }
+        if claim.size > CHUNK {
+            let mut read = |from, count| self.get(from, count).map(<[u8]>::to_vec);
+            if !check_record(seed, at, claim.size as u64, &mut read)? {
+                return Ok(None);
+            }
         }
         let found = Record::decode_first(self.get(at, claim.size)?, seed, at);
         Ok(found.map(|(record, size)| {

@@ -144,8 +144,8 @@ pub(super) fn walk(
             }
         }
     }
-    for damage in std::mem::take(&mut walk.contents.damages) {
-        walk.sink.damage(damage, false, None);
+    for (damage, unknown_bytes) in std::mem::take(&mut walk.contents.damages) {
+        walk.sink.damage(damage, false, unknown_bytes);
     }
     Ok(walk.walked)
 }

@@ -1,6 +1,8 @@
 //! What a data directory holds, by its names and the headers of its segments.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::super::backup;
@@ -16,6 +18,8 @@ use super::super::space::{SEGMENT_SIZE_MIN, parse_spare_name};
 use super::COMPACTION_NAME;
 use crate::types::SegmentId;
 
+/// What a start cut off or set aside has a name that begins so.
+const CUT_PREFIX: &str = "cut-";
 /// So many torn tails are kept; each is what one crash interrupted.
 const CUTS_MAX: usize = 16;
 
@@ -72,6 +76,66 @@ pub(super) fn refuse_foreign(
     })
 }
 
+/// A name that only a segment can have, and that no segment of this program's has, speaks of a log
+/// all the same: a directory that holds one is not new.
+pub(super) fn refuse_unknown(dir: &Path, strangers: &[String]) -> Result<(), OpenError> {
+    let is_like_a_segment = |name: &&String| name.starts_with("segment-");
+    match strangers.iter().find(is_like_a_segment) {
+        None => Ok(()),
+        Some(name) => Err(OpenError::Foreign {
+            path: dir.to_owned(),
+            what: format!(
+                "{name:?} is called like the segment of a log, and not as this program calls one; \
+                 move it elsewhere if a new log is to be made here"
+            ),
+        }),
+    }
+}
+
+/// The names of segments that a directory has: of the log's own, of strangers, and of what was set
+/// aside. Nothing new gets one of them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Taken(BTreeSet<(SegmentId, u32)>);
+
+impl Taken {
+    pub(super) fn by(names: &[DirEntry]) -> Taken {
+        let own = |name: &str| match name.strip_prefix(CUT_PREFIX) {
+            Some(rest) => parse_aside(rest),
+            None => parse_file_name(name),
+        };
+        Taken(names.iter().filter_map(|entry| own(&entry.name)).collect())
+    }
+
+    /// Something that is not the log's has the name of this segment and generation.
+    pub(in crate::storage) fn add(&mut self, segment: SegmentId, generation: u32) {
+        self.0.insert((segment, generation));
+    }
+
+    /// The first number behind `last` that no file has.
+    pub(in crate::storage) fn next_after(&self, last: SegmentId) -> Option<SegmentId> {
+        let mut next = last.0.checked_add(1)?;
+        for (number, _) in self.0.range((SegmentId(next), 0)..) {
+            if number.0 > next {
+                break;
+            }
+            next = number.0.checked_add(1)?;
+        }
+        Some(SegmentId(next))
+    }
+
+    /// The first generation of a segment, from `generation` on, that no file has.
+    pub(in crate::storage) fn next_generation(&self, first: SegmentId, generation: u32) -> u32 {
+        let mut next = generation;
+        for (_, other) in self.0.range((first, generation)..=(first, u32::MAX)) {
+            if *other > next {
+                break;
+            }
+            next = other.saturating_add(1);
+        }
+        next
+    }
+}
+
 /// A segment file as found in the directory.
 pub(in crate::storage) struct Segment {
     pub(in crate::storage) name: String,
@@ -85,12 +149,19 @@ impl Segment {
         self.header.identity.first
     }
 
-    pub(in crate::storage) fn is(&self, entry: &Entry) -> bool {
+    /// Which file it is, by its header.
+    pub(in crate::storage) fn key(&self) -> Key {
         let identity = &self.header.identity;
-        identity.first == entry.first
-            && identity.last == entry.last
-            && identity.generation == entry.generation
+        (identity.first, identity.last, identity.generation)
     }
+}
+
+/// Which file of a log: its first and its last segment, and its generation.
+pub(in crate::storage) type Key = (SegmentId, SegmentId, u32);
+
+/// Which file an entry of a list names.
+pub(in crate::storage) fn key_of(entry: &Entry) -> Key {
+    (entry.first, entry.last, entry.generation)
 }
 
 /// What a directory holds.
@@ -100,7 +171,8 @@ pub(in crate::storage) struct Found {
     pub(in crate::storage) segments: Vec<Segment>,
     /// Files with the name of a segment and no header that fits: damage where the log needs them,
     /// strangers where it does not.
-    pub(in crate::storage) unusable: Vec<Damage>,
+    /// By their names.
+    pub(in crate::storage) unusable: BTreeMap<String, Damage>,
     /// Names and sizes.
     pub(in crate::storage) spares: Vec<(String, u64)>,
     pub(in crate::storage) strangers: Vec<String>,
@@ -119,7 +191,7 @@ impl Found {
         let mut found = Found {
             log: LogId([0; 16]),
             segments: Vec::new(),
-            unusable: Vec::new(),
+            unusable: BTreeMap::new(),
             spares: Vec::new(),
             strangers: Vec::new(),
             cuts: Vec::new(),
@@ -128,7 +200,15 @@ impl Found {
         let mut cuts = Vec::new();
         for entry in names {
             match Kind::of(&entry) {
-                Kind::Segment => found.take_segment(fs, options, entry)?,
+                Kind::Segment if entry.is_file => found.take_segment(fs, options, entry)?,
+                Kind::Segment => found.refuse(Damage {
+                    file: entry.name,
+                    range: None,
+                    what: "this is no regular file, but a link, a directory or a device; put the \
+                           segment itself in its place"
+                        .to_owned(),
+                    jobs: Vec::new(),
+                }),
                 Kind::Spare if entry.size >= u64::from(SEGMENT_SIZE_MIN) => {
                     found.spares.push((entry.name, entry.size));
                 }
@@ -152,11 +232,11 @@ impl Found {
 
     /// The damage of a file that the log needs and that has no header that fits.
     pub(super) fn take_unusable(&mut self, name: &str) -> Option<Damage> {
-        let index = self
-            .unusable
-            .iter()
-            .position(|damage| damage.file == name)?;
-        Some(self.unusable.remove(index))
+        self.unusable.remove(name)
+    }
+
+    fn refuse(&mut self, damage: Damage) {
+        self.unusable.insert(damage.file.clone(), damage);
     }
 
     fn take_segment(
@@ -188,7 +268,7 @@ impl Found {
                     file,
                 });
             }
-            Ok(header) => self.unusable.push(damage(format!(
+            Ok(header) => self.refuse(damage(format!(
                 "its header says that this file was {}",
                 header.identity.file_name()
             ))),
@@ -203,14 +283,12 @@ impl Found {
                 });
             }
             Err(HeaderFault::Short) => {
-                self.unusable
-                    .push(damage("the file ends inside its header".into()));
+                self.refuse(damage("the file ends inside its header".into()));
             }
             Err(HeaderFault::NotASegment) => {
-                self.unusable
-                    .push(damage("it does not begin like a segment".into()));
+                self.refuse(damage("it does not begin like a segment".into()));
             }
-            Err(HeaderFault::Checksum { stored, computed }) => self.unusable.push(damage(format!(
+            Err(HeaderFault::Checksum { stored, computed }) => self.refuse(damage(format!(
                 "the header's checksum does not hold (stored {stored:08x}, computed \
                  {computed:08x})"
             ))),
@@ -261,10 +339,10 @@ impl Kind {
         let name = &entry.name[..];
         if name == super::super::lock::LOCK_NAME || is_kept(entry) {
             Kind::Lock
-        } else if !entry.is_file {
-            Kind::Stranger
         } else if parse_file_name(name).is_some() {
             Kind::Segment
+        } else if !entry.is_file {
+            Kind::Stranger
         } else if parse_spare_name(name).is_some() {
             Kind::Spare
         } else if name == COMPACTION_NAME {
@@ -279,27 +357,32 @@ impl Kind {
 
 /// The name under which the tail of a segment is saved.
 pub(super) fn cut_name(segment: SegmentId, offset: u32) -> String {
-    format!("cut-{:010}-{offset:010}", segment.0)
+    format!("{CUT_PREFIX}{:010}-{offset:010}", segment.0)
 }
 
 /// The name under which a segment behind a torn tail is set aside, the so many-th of its name.
 pub(super) fn aside_name(segment_name: &str, times: u16) -> String {
     match times {
-        0 | 1 => format!("cut-{segment_name}"),
-        _ => format!("cut-{segment_name}-{times}"),
+        0 | 1 => format!("{CUT_PREFIX}{segment_name}"),
+        _ => format!("{CUT_PREFIX}{segment_name}-{times}"),
     }
 }
 
-/// The segment of a name that [`cut_name`] or [`aside_name`] gave.
-fn parse_cut_name(name: &str) -> Option<SegmentId> {
-    let rest = name.strip_prefix("cut-")?;
+/// The segment and the generation of a name that [`aside_name`] gave, but for how it begins.
+fn parse_aside(rest: &str) -> Option<(SegmentId, u32)> {
     let is_count =
         |end: &str| matches!(end.parse::<u16>(), Ok(2..)) && !end.starts_with(['0', '+']);
     let set_aside = match rest.rsplit_once('-') {
         Some((segment_name, times)) if is_count(times) => parse_file_name(segment_name),
         _ => None,
     };
-    if let Some((segment, _)) = set_aside.or_else(|| parse_file_name(rest)) {
+    set_aside.or_else(|| parse_file_name(rest))
+}
+
+/// The segment of a name that [`cut_name`] or [`aside_name`] gave.
+fn parse_cut_name(name: &str) -> Option<SegmentId> {
+    let rest = name.strip_prefix(CUT_PREFIX)?;
+    if let Some((segment, _)) = parse_aside(rest) {
         return Some(segment);
     }
     let (segment, offset) = rest.split_once('-')?;

@@ -1,20 +1,26 @@
 //! Where the log ends, and which files it has: what the newest segment says.
 
+use std::collections::BTreeMap;
 use std::io;
 
 use super::super::error::OpenError;
 use super::super::files::Files;
-use super::super::format::{Entry, FrameKind, Identity, Record, file_name, segment_header};
+use super::super::format::{
+    Entries, Entry, FrameKind, Identity, Record, file_name, segment_header,
+};
+use super::super::inspect::{Piece, salvage};
 use super::super::plant::{Bug, planted};
 use super::super::scan::{Damage, Reader, Step, Survey, describe};
 use super::Opening;
-use super::directory::{Found, Segment};
+use super::directory::{Found, Key, Segment, key_of};
 use crate::types::{JobId, Position, SegmentId};
 
 /// What the segment in which the log ends says of the log.
 pub(in crate::storage) struct Newest {
-    /// All files, this one last.
-    pub(in crate::storage) entries: Vec<Entry>,
+    /// The other files, and how often each is named: once, but in a forged list.
+    list: BTreeMap<Entry, u32>,
+    /// This one.
+    own: Option<Entry>,
     pub(in crate::storage) next_id: JobId,
     /// The greatest durable position that any of its frames tells of.
     pub(in crate::storage) durable: Position,
@@ -35,7 +41,7 @@ impl Opening<'_> {
         loop {
             let of_generation_0 = |segment: &Segment| segment.header.identity.generation == 0;
             let Some(index) = found.segments.iter().rposition(of_generation_0) else {
-                damages.append(&mut found.unusable);
+                damages.extend(std::mem::take(&mut found.unusable).into_values());
                 if let Some(segment) = found.segments.last() {
                     damages.push(missing_after(segment.header.identity.last, &segment.name));
                 }
@@ -126,7 +132,15 @@ impl Opening<'_> {
                         ),
                         jobs: Vec::new(),
                     });
-                    return Ok(None);
+                    if !self.salvages || !newest.salvage(segment, start, until).map_err(io)? {
+                        return Ok(None);
+                    }
+                    frames += 1;
+                    newest.durable = newest.durable.max(survey.durable);
+                    match survey.next_frame {
+                        Some(next) => reader.skip_to(next),
+                        None => break,
+                    }
                 }
                 Step::Bad(_) => {
                     let survey = reader.survey().map_err(io)?;
@@ -134,7 +148,14 @@ impl Opening<'_> {
                     newest.durable = newest.durable.max(survey.durable);
                     // Frames behind a torn tail never happened; behind damage, they did.
                     match survey.next_frame {
-                        Some(next) if survey.durable > here => reader.skip_to(next),
+                        Some(next) if survey.durable > here => {
+                            if self.salvages {
+                                newest
+                                    .salvage(segment, reader.at(), next.into())
+                                    .map_err(io)?;
+                            }
+                            reader.skip_to(next);
+                        }
                         _ => {
                             newest.tail = Some((reader.at(), survey));
                             break;
@@ -143,7 +164,7 @@ impl Opening<'_> {
                 }
             }
         }
-        newest.entries.push(Entry {
+        newest.own = Some(Entry {
             first: segment.first(),
             last: segment.first(),
             generation: 0,
@@ -160,34 +181,38 @@ impl Opening<'_> {
         damages: &mut Vec<Damage>,
     ) -> (Files, Vec<String>) {
         let mut files = Files::new(found.log);
-        for entry in &newest.entries {
+        let segments = found.segments.drain(..);
+        let mut segments: BTreeMap<Key, Segment> =
+            segments.map(|segment| (segment.key(), segment)).collect();
+        let take_in = |files: &mut Files, entry: Entry, segment: Segment| {
+            let Segment { header, file, .. } = segment;
+            let handle = files.add(entry, header.compacted, header.filtered_at, file);
+            files.list(handle);
+        };
+        for entry in newest.entries() {
             if files.is_taken(entry.first) {
-                damages.push(unlisted(entry, "the log's list names it twice"));
+                damages.push(unlisted(&entry, "the log's list names it twice"));
                 continue;
             }
-            match found.segments.iter().position(|segment| segment.is(entry)) {
-                Some(index) => {
-                    let Segment { header, file, .. } = found.segments.remove(index);
-                    let handle = files.add(*entry, header.compacted, header.filtered_at, file);
-                    files.list(handle);
-                }
+            match segments.remove(&key_of(&entry)) {
+                Some(segment) => take_in(&mut files, entry, segment),
                 None if planted(Bug::MissingIgnored) => {}
                 None => {
                     let damage = found.take_unusable(&entry.file_name());
-                    damages.push(damage.unwrap_or_else(|| missing(entry)));
+                    damages.push(damage.unwrap_or_else(|| missing(&entry)));
                 }
             }
         }
         while planted(Bug::LeftoverReplayed)
-            && let Some(Segment { header, file, .. }) = found.segments.pop()
+            && let Some((_, segment)) = segments.pop_last()
         {
             let Identity {
                 first,
                 last,
                 generation,
                 ..
-            } = header.identity;
-            let end = file.size().unwrap_or(0) as u32;
+            } = segment.header.identity;
+            let end = segment.size as u32;
             let entry = Entry {
                 first,
                 last,
@@ -195,35 +220,49 @@ impl Opening<'_> {
                 end,
             };
             if !files.is_taken(first) {
-                let handle = files.add(entry, header.compacted, header.filtered_at, file);
-                files.list(handle);
+                take_in(&mut files, entry, segment);
             }
         }
         // What the log does not need and cannot be read is not ours to remove.
-        found
-            .strangers
-            .extend(found.unusable.drain(..).map(|damage| damage.file));
-        (
-            files,
-            found
-                .segments
-                .drain(..)
-                .map(|segment| segment.name)
-                .collect(),
-        )
+        let unusable = std::mem::take(&mut found.unusable);
+        found.strangers.extend(unusable.into_keys());
+        let leftovers = segments.into_values().map(|segment| segment.name);
+        (files, leftovers.collect())
     }
 }
 
 impl Newest {
+    /// Take in the sound records of a stretch of the newest segment that, as frames, is damaged.
+    /// Says whether the list of files is among them.
+    fn salvage(&mut self, segment: &Segment, from: u32, until: u64) -> io::Result<bool> {
+        let until = u32::try_from(until.min(segment.size)).unwrap_or(u32::MAX);
+        let seed = segment.header.identity.seed();
+        let mut has_list = false;
+        salvage(&*segment.file, seed, from..until.max(from), &mut |piece| {
+            if let Piece::Record(_, record) = piece {
+                has_list |= matches!(record, Record::Manifest { .. });
+                self.take(&record);
+            }
+        })?;
+        Ok(has_list)
+    }
+
     /// Before anything has been read.
     pub(in crate::storage) fn new() -> Newest {
         Newest {
-            entries: Vec::new(),
+            list: BTreeMap::new(),
+            own: None,
             next_id: JobId(1),
             durable: Position::ZERO,
             tail: None,
             sealed: false,
         }
+    }
+
+    /// All files in the order of their segments, this one last.
+    pub(in crate::storage) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+        let named = |(entry, times): (&Entry, &u32)| std::iter::repeat_n(*entry, *times as usize);
+        self.list.iter().flat_map(named).chain(self.own)
     }
 
     /// Take in a record of the newest segment.
@@ -233,18 +272,25 @@ impl Newest {
                 if !planted(Bug::IdsReused) {
                     self.next_id = *next_id;
                 }
-                self.entries = entries.to_vec();
+                self.list.clear();
+                self.add(entries);
             }
             Record::Switch { removed, added } => {
-                let removed = removed.to_vec();
-                self.entries.retain(|entry| !removed.contains(entry));
-                self.entries.extend(added.to_vec());
-                self.entries.sort_by_key(|entry| entry.first);
+                for entry in removed.to_vec() {
+                    self.list.remove(&entry);
+                }
+                self.add(added);
             }
             Record::Put { id, .. } => {
                 self.next_id = self.next_id.max(JobId(id.0.saturating_add(1)));
             }
             _ => {}
+        }
+    }
+
+    fn add(&mut self, entries: &Entries<'_>) {
+        for entry in entries.to_vec() {
+            *self.list.entry(entry).or_default() += 1;
         }
     }
 }

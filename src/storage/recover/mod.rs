@@ -32,13 +32,13 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use self::directory::refuse_foreign;
-pub(super) use self::directory::{Found, Segment};
+pub(super) use self::directory::{Found, Key, Segment, Taken, key_of};
+use self::directory::{refuse_foreign, refuse_unknown};
 pub(super) use self::list::Newest;
 use super::descriptors::Descriptors;
 use super::error::OpenError;
 use super::files::Files;
-use super::format::{Entry, Identity, LogId, Record, parse_file_name};
+use super::format::{Entry, Identity, LogId, Record};
 use super::fs::{DirLock, Fs};
 use super::kicks::Kicks;
 use super::log::{Active, Log, LogOptions, Opened};
@@ -121,21 +121,20 @@ impl Log {
         let names = fs
             .read_dir(&dir)
             .map_err(|error| OpenError::io("list", &dir, &error))?;
-        let numbers = names
-            .iter()
-            .filter_map(|entry| parse_file_name(&entry.name));
-        let number_max = numbers.map(|(number, _)| number).max().unwrap_or_default();
+        let taken = Taken::by(&names);
         let found = Found::sort(&*fs, &options, names)?;
         let opening = Opening {
             fs,
             options,
             now,
             progress,
-            number_max,
+            salvages: false,
         };
-        match found.segments.is_empty() && found.unusable.is_empty() {
-            true => opening.make(found, lock),
-            false => opening.read(found, lock, replay),
+        if found.segments.is_empty() && found.unusable.is_empty() {
+            refuse_unknown(&dir, &found.strangers)?;
+            opening.make(found, taken, lock)
+        } else {
+            opening.read(found, taken, lock, replay)
         }
     }
 }
@@ -163,8 +162,8 @@ struct Opening<'a> {
     options: LogOptions,
     now: Now,
     progress: Progress<'a>,
-    /// The greatest number in the name of a segment file, whoever's it is.
-    number_max: SegmentId,
+    /// Lists of files are read also out of frames that are damaged: for tools, which go on there.
+    salvages: bool,
 }
 
 /// A segment that is to be begun.
@@ -182,7 +181,8 @@ impl Opening<'_> {
     fn make(
         self,
         found: Found,
-        lock: Box<dyn super::fs::DirLock>,
+        taken: Taken,
+        lock: Box<dyn DirLock>,
     ) -> Result<(Log, Recovery), OpenError> {
         let dir = self.options.dir.clone();
         if !planted(Bug::ParentsNotSynced) {
@@ -197,7 +197,8 @@ impl Opening<'_> {
         self.clear(&found.useless)?;
         let mut spares = self.spares(&found.spares)?;
         self.renew(&mut spares)?;
-        let files = Files::new(log);
+        let mut files = Files::new(log);
+        files.taken = taken;
         let size = first_segment_size(self.options.segment_size);
         let (files, active, end) = self.begin_segment(
             files,
@@ -333,7 +334,8 @@ impl Opening<'_> {
     fn read(
         self,
         mut found: Found,
-        lock: Box<dyn super::fs::DirLock>,
+        taken: Taken,
+        lock: Box<dyn DirLock>,
         replay: &mut dyn Replay,
     ) -> Result<(Log, Recovery), OpenError> {
         if !planted(Bug::StartUnsynced) {
@@ -344,6 +346,7 @@ impl Opening<'_> {
             return Err(self.damaged(damages));
         };
         let (mut files, leftovers) = self.list_files(&mut found, &newest, &mut damages);
+        files.taken = taken;
         let spares = self.spares(&found.spares)?;
         let Some(last) = files.in_order().next_back() else {
             return Err(self.damaged(damages));
@@ -355,11 +358,6 @@ impl Opening<'_> {
             previous: 0,
         };
         let (next_id, end) = (newest.next_id, Position::ZERO);
-        let names = found
-            .strangers
-            .iter()
-            .filter_map(|name| parse_file_name(name));
-        names.for_each(|(number, generation)| files.take_name(number, generation));
         let opened = Opened {
             files,
             active,
@@ -388,7 +386,7 @@ impl Opening<'_> {
         self.set_aside(&behind)?;
         self.renew(&mut log.spares)?;
         recovery.clean_stop = end.clean_stop;
-        self.go_on(&mut log, &end, self.number_max, &mut recovery)?;
+        self.go_on(&mut log, &end, &mut recovery)?;
         Ok((log, recovery))
     }
 
@@ -447,13 +445,12 @@ pub(super) fn newest(
         mono: Time(0),
         wall_ns: 0,
     };
-    let number_max = SegmentId::default();
     let opening = Opening {
         fs,
         options: looking(dir),
         now,
         progress: &|_, _| (),
-        number_max,
+        salvages: true,
     };
     opening.read_newest(found, behind, damages)
 }

@@ -19,7 +19,10 @@ pub(super) struct LogEnd {
     pub(super) end: End,
     /// Where the last byte behind it that is not zero ends.
     pub(super) garbage: u32,
+    /// The last frame is the marker of a clean stop.
     pub(super) clean_stop: bool,
+    /// It is a marker.
+    pub(super) is_marked: bool,
 }
 
 impl Opening<'_> {
@@ -84,20 +87,20 @@ impl FileReplay<'_, '_> {
             false => file.size().map_err(io)?.min(entry.end.into()),
         };
         let mut reader = Reader::new(file.clone(), seed, size, segment_header::SIZE as u32);
-        let mut clean_stop = false;
+        let mut last = None;
         loop {
             if !self.is_newest && reader.at() == entry.end {
-                return Ok(self.end_at(&reader, End::Whole, 0, clean_stop));
+                return Ok(self.end_at(&reader, End::Whole, 0, last));
             }
             let step = match reader.step() {
                 Err(_) if planted(Bug::ReadErrorIsEnd) => {
-                    return Ok(self.end_at(&reader, End::Clean, 0, clean_stop));
+                    return Ok(self.end_at(&reader, End::Clean, 0, last));
                 }
                 step => step.map_err(io)?,
             };
             let fault = match step {
                 Step::Frame(frame) => {
-                    clean_stop = frame.header.kind == FrameKind::CleanStop;
+                    last = Some(frame.header.kind);
                     *self.done += u64::from(frame.end() - frame.at);
                     for (offset, record) in frame.records() {
                         let place = Place {
@@ -126,7 +129,7 @@ impl FileReplay<'_, '_> {
             };
             let end = self.judge(&reader, &entry, &survey);
             if end != End::Corrupt {
-                return Ok(self.end_at(&reader, end, survey.garbage_end, clean_stop));
+                return Ok(self.end_at(&reader, end, survey.garbage_end, last));
             }
             let jobs = match fault {
                 FrameFault::Record { job, .. } => job.into_iter().collect(),
@@ -146,7 +149,7 @@ impl FileReplay<'_, '_> {
             });
             match next {
                 Some(next) => reader.skip_to(next),
-                None => return Ok(self.end_at(&reader, End::Corrupt, 0, false)),
+                None => return Ok(self.end_at(&reader, End::Corrupt, 0, None)),
             }
         }
     }
@@ -165,7 +168,8 @@ impl FileReplay<'_, '_> {
         })
     }
 
-    fn end_at(&self, reader: &Reader, end: End, garbage: u32, clean_stop: bool) -> LogEnd {
+    fn end_at(&self, reader: &Reader, end: End, garbage: u32, last: Option<FrameKind>) -> LogEnd {
+        let clean_stop = last == Some(FrameKind::CleanStop);
         LogEnd {
             handle: self.handle,
             at: reader.at(),
@@ -173,6 +177,7 @@ impl FileReplay<'_, '_> {
             end,
             garbage,
             clean_stop,
+            is_marked: last.is_some_and(FrameKind::is_marker),
         }
     }
 }

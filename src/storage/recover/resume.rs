@@ -16,7 +16,7 @@ use super::super::space::{SEGMENT_SIZE_MIN, Spares};
 use super::directory::{Segment, aside_name, cut_name};
 use super::replay::LogEnd;
 use super::{Beginning, Opening, Recovery};
-use crate::types::{Position, SegmentId};
+use crate::types::Position;
 
 /// Bytes that are written again at once.
 const REWRITE_SIZE: usize = 1 << 20;
@@ -34,6 +34,45 @@ fn cannot_write_again(path: PathBuf, error: &io::Error) -> OpenError {
         path,
         cause: format!("{error}{what_next}"),
     })
+}
+
+/// Hand `size` bytes of `file` from `from` on to `write`, piece by piece, with their offsets from
+/// there.
+fn copy(
+    file: &dyn File,
+    from: u64,
+    size: u64,
+    write: &mut dyn FnMut(&[u8], u64) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    let mut at = 0;
+    while at < size {
+        bytes.resize(REWRITE_SIZE.min((size - at) as usize), 0);
+        read_exact_at(file, &mut bytes, from + at)?;
+        write(&bytes, at)?;
+        at += bytes.len() as u64;
+    }
+    Ok(())
+}
+
+/// Whether `saved` holds the `size` bytes of the tail at `at` of `file`, whole: from a start that
+/// did not get further, which may since have begun to write a seal over the first of them. What was
+/// saved was durable before that, so where the rest differs the tail is still as it was found.
+fn is_saved(saved: &dyn File, file: &dyn File, at: u32, size: u64) -> io::Result<bool> {
+    if saved.size()? < size {
+        return Ok(false);
+    }
+    let mut is_same = true;
+    copy(file, at.into(), size, &mut |bytes, from| {
+        let mut other = vec![0; bytes.len()];
+        read_exact_at(saved, &mut other, from)?;
+        let seal = (EMPTY_FRAME_SIZE as u64).saturating_sub(from) as usize;
+        let seal = seal.min(bytes.len());
+        let is_empty = seal > 0 && other[..seal].iter().all(|byte| *byte == 0);
+        is_same &= bytes[seal..] == other[seal..] && !is_empty;
+        Ok(())
+    })?;
+    Ok(is_same)
 }
 
 impl Opening<'_> {
@@ -140,13 +179,11 @@ impl Opening<'_> {
         file.sync()
     }
 
-    /// Make the log ready for appending. `number_max` is the greatest number that any segment in
-    /// the directory has, or had.
+    /// Make the log ready for appending.
     pub(super) fn go_on(
         &self,
         log: &mut Log,
         end: &LogEnd,
-        number_max: SegmentId,
         recovery: &mut Recovery,
     ) -> Result<(), OpenError> {
         let file = log.files.get(end.handle);
@@ -163,14 +200,17 @@ impl Opening<'_> {
                 capacity: u32::try_from(size).unwrap_or(u32::MAX),
                 previous: end.previous,
             };
-            log.resume_at(position, end.clean_stop);
+            log.resume_at(position, end.is_marked, end.clean_stop);
             return Ok(());
         }
+        let next = log.files.taken.next_after(first).ok_or_else(|| {
+            let error = io::Error::other("no segment number is left");
+            OpenError::io("begin another segment in", &self.options.dir, &error)
+        })?;
         self.make_space_for_segment(log, end)?;
         self.cut(log, end, recovery)?;
         log.files.get_mut(end.handle).entry.end = end.at + EMPTY_FRAME_SIZE as u32;
         let files = std::mem::replace(&mut log.files, Files::new(LogId([0; 16])));
-        let next = SegmentId(number_max.0.max(first.0).saturating_add(1));
         let (files, active, start) = self.begin_segment(
             files,
             &mut log.spares,
@@ -187,7 +227,7 @@ impl Opening<'_> {
         if !planted(Bug::TornTailUnsealed) {
             self.seal(log, end, position)?;
         }
-        log.resume_at(start, false);
+        log.resume_at(start, false, false);
         Ok(())
     }
 
@@ -201,21 +241,19 @@ impl Opening<'_> {
         let name = cut_name(file.entry.first, end.at);
         let path = self.options.dir.join(&name);
         let save = || -> io::Result<()> {
-            let mut bytes = vec![0; size as usize];
-            read_exact_at(&*file.file, &mut bytes, end.at.into())?;
             let saved = match self.fs.open(&path, OpenMode::CreateNew) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     let saved = self.fs.open(&path, OpenMode::ReadWrite)?;
-                    // Saved whole by a start that did not get further, which may since have begun
-                    // to write over the tail.
-                    if saved.size()? >= size {
+                    if is_saved(&*saved, &*file.file, end.at, size)? {
                         return Ok(());
                     }
                     saved
                 }
                 other => other?,
             };
-            write_all_at(&*saved, &bytes, 0)?;
+            copy(&*file.file, end.at.into(), size, &mut |bytes, at| {
+                write_all_at(&*saved, bytes, at)
+            })?;
             saved.sync()
         };
         let saved = match save() {

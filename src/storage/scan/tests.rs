@@ -472,3 +472,74 @@ fn damage_is_reported_in_a_sentence() {
     let short = "segment-0000000003.00000: the checksum at the end of the frame does not hold";
     assert_eq!(damage.to_string(), short);
 }
+
+/// A file of zeros behind its first bytes.
+#[derive(Debug)]
+struct Sparse {
+    start: Vec<u8>,
+    size: u64,
+}
+
+impl File for Sparse {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.size)
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let count = buf.len().min((self.size - offset) as usize);
+        buf[..count].fill(0);
+        let start = self.start.get(offset as usize..).unwrap_or_default();
+        let given = start.len().min(count);
+        buf[..given].copy_from_slice(&start[..given]);
+        Ok(count)
+    }
+
+    fn write_at(&self, _: &[u8], _: u64) -> io::Result<usize> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn set_size(&self, _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn allocate(&self, _: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// A header whose checksum holds asks for a frame of a gigabyte, and so does a record in it.
+#[test]
+fn f37_what_a_length_asks_for_is_not_held_before_a_checksum_backs_it() {
+    let size: u64 = 1 << 30;
+    let body_size = size as u32 - 200;
+    let mut segment = Segment::new();
+    let mut builder = crate::storage::format::FrameBuilder::default();
+    builder.begin(Vec::new(), identity().seed(), FRAMES_BEGIN);
+    builder.push(&put(1, b""));
+    builder.reach(body_size as usize - put(1, b"").size());
+    let (frame, _) = builder.finish(FrameKind::Data, Position::ZERO, 0);
+    segment.bytes.extend_from_slice(&frame[..100]);
+    drop(frame);
+    // The put claims most of the frame as its body.
+    let record = FRAMES_BEGIN as usize + frame_header::SIZE;
+    let claimed = (size as u32 - 400).to_le_bytes();
+    let at = record + crate::storage::format::put::BODY_SIZE;
+    segment.bytes[at..at + 4].copy_from_slice(&claimed);
+    let file = Arc::new(Sparse {
+        start: segment.bytes,
+        size,
+    });
+    let mut reader = Reader::new(file, identity().seed(), size, FRAMES_BEGIN);
+    match reader.step().unwrap() {
+        Step::Bad(FrameFault::Record { offset, job }) => {
+            assert_eq!((offset as usize, job), (record, Some(JobId(1))));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(reader.jobs_behind_bad_header().unwrap().is_empty());
+    assert!(reader.held() <= 2 * CHUNK, "{} bytes", reader.held());
+}

@@ -40,7 +40,7 @@
 //!
 //! # What it does not do
 //!
-//! No hard links, symbolic links, permissions or renamed directories; no torn sectors; no
+//! No hard links, symbolic links or permissions; no torn sectors; no
 //! reordering of a write before an earlier sync. Space that was allocated and not synced is not
 //! lost in a crash, nor is space that was given back where the crash undoes that.
 

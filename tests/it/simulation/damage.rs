@@ -82,6 +82,13 @@ fn end(bytes: &[u8]) -> usize {
         .map_or(0, |last| (last + 1).next_multiple_of(8))
 }
 
+/// Where the two frames of the marker begin, at the end of the log.
+fn marker(bytes: &[u8]) -> usize {
+    let is_frame = |at: &usize| bytes[*at..].starts_with(b"bFRM");
+    let mut frames = (0..end(bytes)).step_by(8).rev().filter(is_frame);
+    frames.nth(1).expect("a marker")
+}
+
 /// Open a log that must not open: why not. Nothing on the disk is changed by that.
 fn refused(driver: &Driver, fs: &SimFs) -> OpenError {
     let before = contents(fs);
@@ -141,9 +148,13 @@ pub(super) fn d14_a_bit_flipped_anywhere_in_the_log_stops_the_start_and_is_named
     for (index, name) in names.iter().enumerate() {
         let bytes = driver.fs.read(path(name)).expect("a segment");
         let bodies = bodies(&driver, &bytes);
-        // Nothing attests the last frame of all, which is the marker and holds nothing.
-        let marker = if index + 1 == names.len() { 40 } else { 0 };
-        let until = end(&bytes) - marker;
+        // Nothing attests the last frames of all, which are the marker and hold nothing.
+        let is_newest = index + 1 == names.len();
+        let until = if is_newest {
+            marker(&bytes)
+        } else {
+            end(&bytes)
+        };
         let every = (0..until.min(420)).chain(until - 420..until);
         for at in every.chain((420..until).step_by(53)) {
             let fs = copy(&driver);
@@ -171,7 +182,7 @@ pub(super) fn a_bit_flipped_behind_all_that_was_acknowledged_costs_nothing() {
     let names = segments(&driver.fs);
     let open = names.last().expect("there are segments");
     let bytes = driver.fs.read(path(open)).expect("a segment");
-    let marker = end(&bytes) - 40;
+    let marker = marker(&bytes);
     for at in (marker..marker + 48).chain((marker + 48..bytes.len()).step_by(997)) {
         let fs = copy(&driver);
         fs.flip_bit(path(open), at as u64 * 8 + 3).expect("a bit");

@@ -223,6 +223,15 @@ fn kick_when_some_were_due(fs: &SimFs) -> Result<(), StoreError> {
         engine.tick(after_seconds(5), &mut Last::default())?;
         engine.commit(after_seconds(5))?;
     }
+    for _ in 0..2 {
+        let put = Command::Put {
+            pri: 1,
+            delay: 0,
+            ttr: 60,
+            body: b"x",
+        };
+        ask(&mut engine, put, after_seconds(5))?;
+    }
     Ok(())
 }
 

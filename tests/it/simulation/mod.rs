@@ -40,6 +40,7 @@ mod oracle;
 #[cfg(debug_assertions)]
 mod planted;
 mod policies;
+mod reading;
 mod seeds;
 mod tools;
 mod upkeep;
