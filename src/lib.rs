@@ -44,6 +44,7 @@ pub mod protocol;
 pub mod queue;
 #[cfg(feature = "server")]
 pub mod server;
+mod shortage;
 pub mod storage;
 pub mod types;
 

@@ -1,6 +1,5 @@
 //! What each command does: decide, log, apply, reply.
 
-use super::store::UPDATE_SIZE;
 use super::{Engine, Flow, ReplySink};
 use crate::protocol::{Command, Op, Refusal, Reply, Request};
 use crate::queue::RecordDims;
@@ -100,6 +99,7 @@ impl Engine {
         purpose: Purpose,
         now: Now,
     ) -> Result<Logged, StoreError> {
+        self.make_way(purpose, now)?;
         let place = match self.store.append(change, &[], purpose, now) {
             Ok(place) => place,
             Err(AppendError::Full) => return Ok(Logged::Full),
@@ -113,9 +113,9 @@ impl Engine {
             !applied.orphan,
             "an update is decided for a job that exists"
         );
-        self.store.keep(place, UPDATE_SIZE);
+        self.store.keep_update(place);
         if let Some(freed) = applied.update_freed {
-            self.store.free(freed, UPDATE_SIZE);
+            self.store.free_update(freed);
         }
         Ok(Logged::Done)
     }
@@ -226,6 +226,27 @@ impl Handed {
     }
 }
 
+impl Engine {
+    /// Whether the bound of memory leaves room for a body; where that changes, it is said.
+    fn has_memory_for(&mut self, size: u64, now: Now) -> bool {
+        let left = self.memory_left();
+        if left >= size {
+            if self.memory_shortage.is_on() && self.memory_shortage.note_room(now.wall_ns) {
+                tracing::warn!("there is room below --max-memory again");
+            }
+            return true;
+        }
+        let missing = size - left;
+        if self.memory_shortage.note_refused(missing, now.wall_ns) {
+            tracing::warn!(
+                "--max-memory is reached: puts are refused until {missing} bytes of it are free; \
+                 delete jobs, or give more"
+            );
+        }
+        false
+    }
+}
+
 /// One command of one client.
 struct Turn<'a> {
     engine: &'a mut Engine,
@@ -262,7 +283,7 @@ impl Turn<'_> {
         if engine.draining {
             return self.reply(Reply::Draining);
         }
-        if engine.memory_max.is_some() && engine.memory_left() < body.len() as u64 {
+        if engine.memory_max.is_some() && !engine.has_memory_for(body.len() as u64, self.now) {
             return self.reply(Reply::OutOfMemory);
         }
         let Some(id) = engine.queue.take_id() else {
@@ -354,6 +375,7 @@ impl Turn<'_> {
         if !engine.queue.deletable(self.client, id) {
             return self.reply(Reply::NotFound);
         }
+        engine.make_way(Purpose::Delete, self.now)?;
         let Some(job) = engine.queue.job(id) else {
             return self.reply(Reply::NotFound);
         };
@@ -383,7 +405,7 @@ impl Turn<'_> {
                 .free_put(place, tube_len as usize, body_size as usize);
         }
         if let Some(place) = applied.update_freed {
-            engine.store.free(place, UPDATE_SIZE);
+            engine.store.free_update(place);
         }
         self.reply(Reply::Deleted)
     }

@@ -191,6 +191,7 @@ impl Engine {
             _ => self.queue.first_delayed(tube),
         };
         let Some(id) = next else { return Ok(false) };
+        self.make_way(Purpose::Update, now)?;
         if !self.announce(tube, part, run, id, now)? {
             return Ok(false);
         }

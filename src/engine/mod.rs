@@ -38,6 +38,7 @@ use self::replay::Replayer;
 use self::store::{MemoryStore, Store};
 use crate::protocol::{Op, Reply, Request};
 use crate::queue::{Queue, WaitEnd};
+use crate::shortage::Shortage;
 use crate::storage::beanstalkd::{TakenOver, take_over};
 use crate::storage::format::LogId;
 use crate::storage::fs::Fs;
@@ -147,6 +148,8 @@ pub struct Engine {
     store: Store,
     job_size_max: u32,
     memory_max: Option<u64>,
+    /// Puts are refused for want of memory.
+    memory_shortage: Shortage,
     sync: SyncPolicy,
     draining: bool,
     commands: [u64; Op::COUNT],
@@ -244,6 +247,7 @@ impl Engine {
             store,
             job_size_max: options.job_size_max,
             memory_max: options.memory_max,
+            memory_shortage: Shortage::default(),
             sync: options.sync,
             draining: false,
             commands: [0; Op::COUNT],

@@ -35,7 +35,7 @@ impl Replay for Replayer<'_> {
         match record {
             Record::Put { .. } => log.keep_put(place, record.size()),
             // An update or delete of a job whose put compaction has dropped.
-            Record::Update { .. } if !applied.orphan => log.keep(place, record.size()),
+            Record::Update { .. } if !applied.orphan => log.keep_update(place),
             Record::Delete { put_segment, .. } => {
                 log.keep_tombstone(place, *put_segment, record.size());
             }
@@ -174,6 +174,6 @@ fn free(log: &mut Log, applied: &Applied) {
         );
     }
     if let Some(place) = applied.update_freed {
-        log.free(place, super::store::UPDATE_SIZE);
+        log.free_update(place);
     }
 }

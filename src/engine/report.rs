@@ -163,6 +163,14 @@ impl Engine {
         let (hostname, os) = (text(system.nodename()), text(system.version()));
         let platform = text(system.machine());
         let log = self.log();
+        let disk = log.and_then(|log| log.missing_on_disk());
+        let memory = &self.memory_shortage;
+        let extra = [
+            ("disk-full", u64::from(disk.is_some())),
+            ("disk-missing-bytes", disk.unwrap_or(0)),
+            ("memory-full", u64::from(memory.is_on())),
+            ("memory-missing-bytes", memory.missing()),
+        ];
         let (oldest, current) = log.map(|log| log.segments()).unwrap_or_default();
         let stats = ServerStats {
             jobs: queue.jobs,
@@ -191,7 +199,7 @@ impl Engine {
             hostname: &hostname,
             os: &os,
             platform: &platform,
-            extra: &[],
+            extra: &extra,
         };
         stats.write(out);
         true

@@ -1,6 +1,6 @@
 //! Where bodies are kept and changes are recorded: the log, or memory alone.
 
-use crate::storage::format::{Record, put_size, update};
+use crate::storage::format::{Record, put_size};
 use crate::storage::{AppendError, BodyError, Log, Purpose};
 use crate::types::{Change, JobId, JobState, Now, Place, SegmentId};
 
@@ -19,9 +19,6 @@ pub(super) struct MemoryStore {
     free: Vec<u32>,
     bytes: u64,
 }
-
-/// What a record costs in the log, for those that are freed.
-pub(super) const UPDATE_SIZE: usize = update::SIZE;
 
 impl Store {
     /// Record a change, and the body of a put with it.
@@ -117,6 +114,22 @@ impl Store {
             && !place.is_none()
         {
             log.free(place, size);
+        }
+    }
+
+    pub(super) fn keep_update(&mut self, place: Place) {
+        if let Store::Log(log) = self
+            && !place.is_none()
+        {
+            log.keep_update(place);
+        }
+    }
+
+    pub(super) fn free_update(&mut self, place: Place) {
+        if let Store::Log(log) = self
+            && !place.is_none()
+        {
+            log.free_update(place);
         }
     }
 

@@ -1,7 +1,7 @@
 //! What is done beside the commands: timers, slices of long work, counters, markers, syncs.
 
 use super::commands::Logged;
-use super::store::{Store, UPDATE_SIZE};
+use super::store::Store;
 use super::{Engine, ReplySink};
 use crate::protocol::Reply;
 use crate::queue::{Queue, WaitEnd};
@@ -131,6 +131,24 @@ impl Engine {
         Ok(more || more_pauses)
     }
 
+    /// Have compaction make way for a record, where next to no room is left for it. As long as
+    /// copying a segment takes, and only on a full disk.
+    pub(super) fn make_way(&mut self, purpose: Purpose, now: Now) -> Result<(), StoreError> {
+        let Engine {
+            store: Store::Log(log),
+            queue,
+            pauses,
+            ..
+        } = self
+        else {
+            return Ok(());
+        };
+        while log.is_pressed(purpose)
+            && log.make_way(purpose, &mut LogIndex { queue, pauses }, now.wall_ns)?
+        {}
+        Ok(())
+    }
+
     fn log_counters_when_due(&mut self, now: Now) -> Result<(), StoreError> {
         let Some(since) = self.dirty_since else {
             return Ok(());
@@ -155,9 +173,9 @@ impl Engine {
             };
             match self.store.append(&change, &[], Purpose::Counters, now) {
                 Ok(place) => {
-                    self.store.keep(place, UPDATE_SIZE);
+                    self.store.keep_update(place);
                     if let Some(freed) = self.queue.note_update(id, place) {
-                        self.store.free(freed, UPDATE_SIZE);
+                        self.store.free_update(freed);
                     }
                 }
                 // On a full disk the counters go without: what is set aside is for commands.
@@ -199,6 +217,7 @@ impl Engine {
         purpose: Purpose,
         now: Now,
     ) -> Result<Option<Place>, StoreError> {
+        self.make_way(purpose, now)?;
         let place = match self.store.append(change, &[], purpose, now) {
             Ok(place) => place,
             Err(AppendError::Full) => return Ok(None),

@@ -10,7 +10,8 @@
 //!    not name it, it is removed;
 //! 3. a switch record is durable in the log: the list names the new file; the old ones are
 //!    removed;
-//! 4. the old files are removed: a removal that the disk forgets is made again.
+//! 4. the old files are removed, and the space behind the end of the new one is given back: what
+//!    of it the disk forgets is made again.
 //!
 //! The copy may already lack what later records killed. They come before the switch in the log:
 //! where the switch is durable, so are they.
@@ -156,7 +157,7 @@ impl Compaction {
     pub(crate) fn begin(
         fs: Arc<dyn Fs>,
         dir: &Path,
-        files: &Files,
+        files: &mut Files,
         inputs: &[u32],
         spare: Spare,
         filtered_at: Position,
@@ -366,8 +367,9 @@ impl Output {
 
     /// Sync the file and give it its name.
     fn name(&mut self, fs: &dyn Fs, dir: &Path) -> Result<Entry, CompactionError> {
+        // What lies behind the end is given back when the old files are gone: until then it keeps
+        // others from taking room that the next compaction needs.
         self.flush()?;
-        self.spare.file.set_size(self.end.into())?;
         if !planted(Bug::OutputUnsynced) {
             // Should it fail the log is as it was: what may be lost is this file, which nothing
             // names yet and which is removed.

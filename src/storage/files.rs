@@ -26,36 +26,64 @@ pub(crate) struct LogFile {
     pub(crate) file: Arc<dyn File>,
     /// Bytes of records that are alive, deletes apart.
     live: u64,
-    /// Bytes of deletes, by the segment whose puts they keep dead.
+    /// Bytes of deletes that are needed, by the segment whose puts they keep dead.
     tombstones: HashMap<SegmentId, u64>,
+    /// Those of them that do not go with this file: of jobs that were put into another one.
+    foreign: u64,
     /// Bytes that rewriting the file would not save: headers and trailers.
     overhead: u64,
+    /// It is part of the sums.
+    is_counted: bool,
 }
 
 impl LogFile {
     /// Bytes that compaction would save.
     pub(crate) fn garbage(&self) -> u64 {
-        let needed = self.live + self.overhead + self.tombstone_bytes();
+        let needed = self.live() + self.overhead;
         u64::from(self.entry.end).saturating_sub(needed)
     }
 
     /// Bytes that compaction would have to copy.
     pub(crate) fn live(&self) -> u64 {
-        self.live + self.tombstone_bytes()
-    }
-
-    fn tombstone_bytes(&self) -> u64 {
-        // Deletes of jobs that were put into the same file go with it.
-        let others = |segment: &SegmentId| !self.covers(*segment);
-        self.tombstones
-            .iter()
-            .filter(|(segment, _)| others(segment))
-            .map(|(_, bytes)| bytes)
-            .sum()
+        self.live + self.foreign
     }
 
     pub(crate) fn covers(&self, segment: SegmentId) -> bool {
         (self.entry.first..=self.entry.last).contains(&segment)
+    }
+}
+
+/// Sums over the files of a log, the open one apart. Kept up to date: looking at them costs nothing,
+/// however many files there are.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sealed {
+    /// How many files.
+    pub(crate) files: u64,
+    /// Those of them in which nothing is alive.
+    pub(crate) dead: u64,
+    /// Bytes.
+    pub(crate) size: u64,
+    /// Bytes that compaction would save at once.
+    pub(crate) garbage: u64,
+    /// Bytes of deletes that are needed until the files with their jobs' puts are rewritten.
+    pub(crate) tombstones: u64,
+}
+
+impl Sealed {
+    fn add(&mut self, file: &LogFile) {
+        self.files += 1;
+        self.dead += u64::from(file.live() == 0);
+        self.size += u64::from(file.entry.end);
+        self.garbage += file.garbage();
+        self.tombstones += file.foreign;
+    }
+
+    fn subtract(&mut self, file: &LogFile) {
+        self.files -= 1;
+        self.dead -= u64::from(file.live() == 0);
+        self.size -= u64::from(file.entry.end);
+        self.garbage -= file.garbage();
+        self.tombstones -= file.foreign;
     }
 }
 
@@ -69,6 +97,24 @@ pub(crate) struct Files {
     order: BTreeMap<SegmentId, u32>,
     /// Names that no new file may have.
     pub(crate) taken: Taken,
+    /// The file that is being written; not part of the sums.
+    open: Option<u32>,
+    sealed: Sealed,
+    /// Bytes of deletes that are needed, by the segment of the puts, in whatever other file they lie.
+    pinned: BTreeMap<SegmentId, u64>,
+    /// Where the last delete lay that was counted, and in which segment its put: deletes come in
+    /// runs, and what is true of one is true of the next.
+    latest: Option<Run>,
+}
+
+/// Deletes that were counted and are not in the maps yet.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    handle: u32,
+    put_segment: SegmentId,
+    is_needed: bool,
+    is_foreign: bool,
+    bytes: u64,
 }
 
 impl Files {
@@ -79,6 +125,10 @@ impl Files {
             free: Vec::new(),
             order: BTreeMap::new(),
             taken: Taken::default(),
+            open: None,
+            sealed: Sealed::default(),
+            pinned: BTreeMap::new(),
+            latest: None,
         }
     }
 
@@ -108,7 +158,9 @@ impl Files {
             file,
             live: 0,
             tombstones: HashMap::new(),
+            foreign: 0,
             overhead: segment_header::SIZE as u64,
+            is_counted: false,
         };
         let handle = match self.free.pop() {
             Some(handle) => handle,
@@ -123,13 +175,16 @@ impl Files {
 
     /// Make a file part of the log.
     pub(crate) fn list(&mut self, handle: u32) {
+        self.end_run();
         let first = self.get(handle).entry.first;
         let before = self.order.insert(first, handle);
         assert!(before.is_none(), "two files hold segment {first}");
+        self.count(handle, self.open != Some(handle));
     }
 
     /// Take a file out of the log; it stays open until [`Files::drop_file`].
     pub(crate) fn unlist(&mut self, handle: u32) {
+        self.end_run();
         let first = self.get(handle).entry.first;
         let listed = self.order.remove(&first);
         assert_eq!(
@@ -137,12 +192,61 @@ impl Files {
             Some(handle),
             "segment {first} is not listed under this handle"
         );
+        self.count(handle, false);
+    }
+
+    /// The file with this handle is the one that is being written from now on.
+    pub(crate) fn set_open(&mut self, handle: u32) {
+        let before = self.open.replace(handle);
+        for changed in before.into_iter().chain([handle]) {
+            let Some(Some(file)) = self.slots.get(changed as usize - 1) else {
+                continue;
+            };
+            let is_listed = self.order.get(&file.entry.first) == Some(&changed);
+            self.count(changed, is_listed && changed != handle);
+        }
+    }
+
+    /// Make a file part of the sums, or not.
+    fn count(&mut self, handle: u32, is_counted: bool) {
+        let Some(Some(file)) = self.slots.get_mut(handle as usize - 1) else {
+            return;
+        };
+        if file.is_counted {
+            self.sealed.subtract(file);
+        }
+        file.is_counted = is_counted;
+        if is_counted {
+            self.sealed.add(file);
+        }
+    }
+
+    /// Change what is known of a file, and the sums with it.
+    fn change(&mut self, handle: u32, change: impl FnOnce(&mut LogFile)) {
+        let Some(Some(file)) = self.slots.get_mut(handle as usize - 1) else {
+            unreachable!("no open log file has handle {handle}");
+        };
+        if !file.is_counted {
+            return change(file);
+        }
+        self.sealed.subtract(file);
+        change(file);
+        self.sealed.add(file);
     }
 
     /// Close a file.
     pub(crate) fn drop_file(&mut self, handle: u32) -> Option<LogFile> {
+        self.end_run();
+        self.count(handle, false);
         let file = self.slots[handle as usize - 1].take();
         self.free.push(handle);
+        if let Some(file) = &file {
+            for (segment, bytes) in &file.tombstones {
+                if !file.covers(*segment) {
+                    unpin(&mut self.pinned, *segment, *bytes);
+                }
+            }
+        }
         file
     }
 
@@ -154,11 +258,9 @@ impl Files {
         }
     }
 
-    pub(crate) fn get_mut(&mut self, handle: u32) -> &mut LogFile {
-        match self.slots.get_mut(handle as usize - 1) {
-            Some(Some(file)) => file,
-            _ => unreachable!("no open log file has handle {handle}"),
-        }
+    /// Its last frame ends here.
+    pub(crate) fn set_end(&mut self, handle: u32, end: u32) {
+        self.change(handle, |file| file.entry.end = end);
     }
 
     /// The handles in the order of their segments, the open one last.
@@ -189,26 +291,60 @@ impl Files {
 
     /// A record at `place` is alive.
     pub(crate) fn keep(&mut self, place: Place, size: usize) {
-        self.get_mut(place.file).live += size as u64;
+        self.change(place.file, |file| file.live += size as u64);
     }
 
     /// A record at `place` is dead.
     pub(crate) fn free(&mut self, place: Place, size: usize) {
-        let file = self.get_mut(place.file);
-        assert!(
-            file.live >= size as u64,
-            "more bytes freed than were alive in {:?}",
-            file.entry
-        );
-        file.live -= size as u64;
+        self.change(place.file, |file| {
+            assert!(
+                file.live >= size as u64,
+                "more bytes freed than were alive in {:?}",
+                file.entry
+            );
+            file.live -= size as u64;
+        });
     }
 
     /// A delete lies at `place`; `put_segment` held the put of its job. Nothing is counted when no
     /// file can bring the job back.
     pub(crate) fn keep_tombstone(&mut self, place: Place, put_segment: SegmentId, size: usize) {
-        if self.tombstone_is_needed(place, put_segment) {
-            let file = self.get_mut(place.file);
-            *file.tombstones.entry(put_segment).or_default() += size as u64;
+        let is_same = |run: &Run| run.handle == place.file && run.put_segment == put_segment;
+        let run = match self.latest.filter(is_same) {
+            // In the order in which they were logged: what comes later is needed if this was.
+            Some(run) if run.is_needed && !self.get(place.file).compacted => run,
+            _ => {
+                self.end_run();
+                Run {
+                    handle: place.file,
+                    put_segment,
+                    is_needed: self.tombstone_is_needed(place, put_segment),
+                    is_foreign: !self.get(place.file).covers(put_segment),
+                    bytes: 0,
+                }
+            }
+        };
+        let bytes = if run.is_needed { size as u64 } else { 0 };
+        if run.is_foreign && bytes > 0 {
+            self.change(place.file, |file| file.foreign += bytes);
+        }
+        self.latest = Some(Run {
+            bytes: run.bytes + bytes,
+            ..run
+        });
+    }
+
+    /// Put what was counted of the run of deletes under way into the maps.
+    fn end_run(&mut self) {
+        let Some(run) = self.latest.take().filter(|run| run.bytes > 0) else {
+            return;
+        };
+        let Some(Some(file)) = self.slots.get_mut(run.handle as usize - 1) else {
+            return;
+        };
+        *file.tombstones.entry(run.put_segment).or_default() += run.bytes;
+        if run.is_foreign {
+            *self.pinned.entry(run.put_segment).or_default() += run.bytes;
         }
     }
 
@@ -244,21 +380,29 @@ impl Files {
     /// The puts of `segments` were filtered: deletes counted in `counts` (what
     /// [`Files::tombstones_of`] gave when filtering began) are no longer needed.
     pub(crate) fn forget_tombstones(&mut self, counts: &[(u32, SegmentId, u64)]) {
+        self.end_run();
         for (handle, segment, bytes) in counts {
             let Some(Some(file)) = self.slots.get_mut(*handle as usize - 1) else {
                 continue;
             };
-            if let Some(counted) = file.tombstones.get_mut(segment) {
-                *counted = counted.saturating_sub(*bytes);
-                if *counted == 0 {
-                    file.tombstones.remove(segment);
-                }
+            let Some(counted) = file.tombstones.get_mut(segment) else {
+                continue;
+            };
+            let forgotten = *bytes.min(counted);
+            *counted -= forgotten;
+            if *counted == 0 {
+                file.tombstones.remove(segment);
+            }
+            if !file.covers(*segment) {
+                unpin(&mut self.pinned, *segment, forgotten);
+                self.change(*handle, |file| file.foreign -= forgotten);
             }
         }
     }
 
     /// For each file, the bytes of deletes of jobs that were put into one of `inputs`.
-    pub(crate) fn tombstones_of(&self, inputs: &[u32]) -> Vec<(u32, SegmentId, u64)> {
+    pub(crate) fn tombstones_of(&mut self, inputs: &[u32]) -> Vec<(u32, SegmentId, u64)> {
+        self.end_run();
         let covered = |segment: SegmentId| {
             inputs
                 .iter()
@@ -266,27 +410,64 @@ impl Files {
         };
         let mut counts = Vec::new();
         for handle in self.in_order() {
-            for (segment, bytes) in &self.get(handle).tombstones {
-                if covered(*segment) {
-                    counts.push((handle, *segment, *bytes));
+            let tombstones = &self.get(handle).tombstones;
+            let mut note = |segment: &SegmentId, bytes: &u64| {
+                counts.push((handle, *segment, *bytes));
+            };
+            // Most often there is one input, of one segment.
+            match *inputs {
+                [input] if self.get(input).entry.first == self.get(input).entry.last => {
+                    let segment = self.get(input).entry.first;
+                    let found = tombstones.get(&segment);
+                    found.into_iter().for_each(|bytes| note(&segment, bytes));
+                }
+                _ => {
+                    let found = tombstones.iter().filter(|(segment, _)| covered(**segment));
+                    found.for_each(|(segment, bytes)| note(segment, bytes));
                 }
             }
         }
         counts
     }
 
-    /// Set how many bytes of a file rewriting would not save.
-    pub(crate) fn set_overhead(&mut self, handle: u32, bytes: u64) {
-        self.get_mut(handle).overhead = bytes;
+    /// Bytes of deletes in other files that are not needed any more once this one is rewritten.
+    pub(crate) fn pinned_by(&self, handle: u32) -> u64 {
+        let file = self.get(handle);
+        let (first, last) = (file.entry.first, file.entry.last);
+        let of_run = self
+            .latest
+            .filter(|run| run.is_foreign && file.covers(run.put_segment))
+            .map_or(0, |run| run.bytes);
+        let pinned = self.pinned.range(first..=last.max(first));
+        pinned.map(|(_, bytes)| bytes).sum::<u64>() + of_run
     }
 
-    /// Bytes of all files but the one with `open`, and how many of them compaction would save.
-    pub(crate) fn sealed_bytes(&self, open: u32) -> (u64, u64) {
-        self.in_order()
-            .filter(|handle| *handle != open)
-            .fold((0, 0), |(size, garbage), handle| {
-                let file = self.get(handle);
-                (size + u64::from(file.entry.end), garbage + file.garbage())
-            })
+    /// Set how many bytes of a file rewriting would not save.
+    pub(crate) fn set_overhead(&mut self, handle: u32, bytes: u64) {
+        self.change(handle, |file| file.overhead = bytes);
+    }
+
+    /// The sums over all files but the open one.
+    pub(crate) fn sealed(&self) -> Sealed {
+        self.sealed
+    }
+
+    /// Count the sums anew.
+    #[cfg(debug_assertions)]
+    pub(crate) fn recount(&self) -> Sealed {
+        let mut sealed = Sealed::default();
+        for handle in self.in_order().filter(|handle| self.open != Some(*handle)) {
+            sealed.add(self.get(handle));
+        }
+        sealed
+    }
+}
+
+fn unpin(pinned: &mut BTreeMap<SegmentId, u64>, segment: SegmentId, bytes: u64) {
+    if let Some(counted) = pinned.get_mut(&segment) {
+        *counted = counted.saturating_sub(bytes);
+        if *counted == 0 {
+            pinned.remove(&segment);
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The open log: append, commit, sync, read back. (`room` and `rotate` are the rest of it.)
+//! The open log: append, commit, sync, read back. (`budget` and `rotate` are the rest of it.)
 //!
 //! Records go into a frame in memory; a commit writes the frame and makes it durable as the policy
 //! says. One frame, one write, one sync, for however many commands a turn of the loop brought.
@@ -14,10 +14,12 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::budget::Budget;
 use super::error::{OpenError, StoreError, is_full, wants_descriptor};
 use super::files::{Files, LogFile};
 use super::format::{
-    EMPTY_FRAME_SIZE, FRAME_ALIGN, FrameBuilder, FrameKind, LogId, PAGE_SIZE, Record, put_size,
+    EMPTY_FRAME_SIZE, FRAME_ALIGN, FRAME_OVERHEAD_MAX, FrameBuilder, FrameKind, LogId, PAGE_SIZE,
+    Record, put_size, update,
 };
 use super::fs::{DirLock, Fs, read_exact_at, write_all_at};
 use super::hot::Hot;
@@ -67,8 +69,10 @@ pub enum Purpose {
     Put,
     /// A change of a job's state: may use what was set aside, all but what deletes need.
     Update,
-    /// A delete, or what gives space back: may use everything.
+    /// A delete: may use everything but what compaction needs for its own records.
     Delete,
+    /// What gives space back: may use everything.
+    Switch,
     /// Counters: no reply waits for them; space as for an update.
     Counters,
 }
@@ -155,6 +159,9 @@ pub struct Log {
     pub(crate) next_id: JobId,
     /// Jobs that are alive, for the space they may need.
     pub(super) live_jobs: u64,
+    /// Those of them of which the log has an update.
+    pub(super) live_updates: u64,
+    pub(crate) budget: Budget,
     pub(super) sync_thread: Option<SyncThread>,
     /// Whether syncs are handed over to the thread although replies wait for them.
     pub(crate) pace: Pace,
@@ -208,6 +215,8 @@ impl Log {
             stopped: Position::ZERO,
             next_id: opened.next_id,
             live_jobs: 0,
+            live_updates: 0,
+            budget: Budget::default(),
             sync_thread,
             pace: Pace::new(clock),
             maintenance: Maintenance::default(),
@@ -222,7 +231,8 @@ impl Log {
     /// Go on at `end`, everything before which is durable; whether a marker says so, and whether it
     /// is that of a clean stop.
     pub(crate) fn resume_at(&mut self, end: Position, is_marked: bool, clean_stop: bool) {
-        self.files.get_mut(self.active.handle).entry.end = end.offset();
+        self.files.set_open(self.active.handle);
+        self.files.set_end(self.active.handle, end.offset());
         self.forced = end;
         self.written = end;
         self.durable = end;
@@ -241,7 +251,7 @@ impl Log {
     ) -> Result<Place, AppendError> {
         self.check()?;
         let size = record.size() as u64;
-        if !self.make_room(size, purpose)? {
+        if !self.make_room(size, purpose, wall_ns)? {
             return Err(AppendError::Full);
         }
         if !self.fits(size) && !self.rotate(size, wall_ns)? {
@@ -415,9 +425,9 @@ impl Log {
         if let Err(error) = result {
             return Err(self.fail(StoreError::new("write to", &path, &error)));
         }
-        let file = self.files.get_mut(handle);
-        file.entry.end = at + bytes.len() as u32;
-        self.written = Position::new(file.entry.first, file.entry.end);
+        let end = at + bytes.len() as u32;
+        self.files.set_end(handle, end);
+        self.written = Position::new(self.files.get(handle).entry.first, end);
         Ok(())
     }
 
@@ -486,12 +496,24 @@ impl Log {
         self.free(place, size);
     }
 
-    /// A record other than a put or a delete is alive.
+    /// An update of a job lies at `place`; it had none, or that one is freed.
+    pub fn keep_update(&mut self, place: Place) {
+        self.live_updates += 1;
+        self.keep(place, update::SIZE);
+    }
+
+    /// The update at `place` was replaced, or its job is gone.
+    pub fn free_update(&mut self, place: Place) {
+        self.live_updates -= 1;
+        self.free(place, update::SIZE);
+    }
+
+    /// A record other than a put, an update or a delete is alive.
     pub fn keep(&mut self, place: Place, size: usize) {
         self.files.keep(place, size);
     }
 
-    /// A record other than a put or a delete is dead.
+    /// A record other than a put, an update or a delete is dead.
     pub fn free(&mut self, place: Place, size: usize) {
         self.maintenance.freed += size as u64;
         self.files.free(place, size);
@@ -583,7 +605,7 @@ impl Log {
         self.check()?;
         let (_, size) = self.marker();
         let is_room = match kind {
-            FrameKind::Idle => self.find_room(size, Purpose::Put)?,
+            FrameKind::Idle => self.find_room(size + FRAME_OVERHEAD_MAX as u64, Purpose::Put)?,
             _ => self.aside() >= size + self.floor(Purpose::Put),
         };
         if is_room && size > self.left() && self.rotate(0, wall_ns)? && kind == FrameKind::Idle {

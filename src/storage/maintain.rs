@@ -8,10 +8,11 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::budget::{blocks, rewritten_size};
 use super::compact::{Batch, Compaction, CompactionError, Index, Moved, Outcome, Subject};
 use super::error::{StoreError, is_full};
-use super::files::Files;
-use super::format::{Entries, Entry, Record, file_name};
+use super::files::{Files, LogFile};
+use super::format::{EMPTY_FRAME_SIZE, Entries, Entry, Record, file_name};
 use super::log::{AppendError, Log, Purpose};
 use super::plant::{Bug, planted};
 use super::space::{SEGMENT_SIZE_MIN, Spare};
@@ -22,9 +23,14 @@ use crate::types::{Place, Position};
 /// copies is then at most 65/35 of what it frees: no byte is written three times on average, and
 /// the sealed files stay below twice what is alive in them.
 const GARBAGE_PERCENT: u64 = 35;
-/// On a full disk a file is compacted when more than so many of its hundredths are garbage, however
-/// little there is in all.
-const FULL_GARBAGE_PERCENT: u64 = 25;
+/// The fewer bytes are left, the less a file must hold that is garbage to be compacted, in
+/// thousandths: what is copied for nothing is the price of going on.
+const SHORT_SHARE: u64 = 250;
+const SCARCE_SHARE: u64 = 125;
+/// A segment is left early, on a full disk, when so many thousandths of it are garbage.
+const LEAVE_SHARE: u64 = 250;
+/// No more files than this are merged at once: the record of it must stay small.
+const MERGED_MAX: usize = 64;
 /// The loop waits for the copying when more than so many hundredths are garbage.
 const CONGESTED_PERCENT: u64 = 50;
 /// Files smaller than a segment divided by this are merged with neighbours like them …
@@ -38,6 +44,8 @@ const ZEROS_FROM: u32 = 8;
 const LOOKS_A_SEGMENT: u32 = 32;
 /// So many records get their new places in one call.
 const MOVES_A_CALL: usize = 1024;
+/// When nothing could make way for a record, it is tried again when so many more bytes have died.
+const WAY_STEP: u64 = 4 << 10;
 /// How long the loop waits for the copying, when it falls behind, in one call.
 const CONGESTION_WAIT: Duration = Duration::from_millis(2);
 
@@ -55,20 +63,26 @@ pub(crate) struct Maintenance {
     pub(crate) records_migrated: u64,
     /// Compactions that took effect.
     pub(crate) compactions: u64,
-    /// Bytes of all files at the last look, the open one apart.
-    pub(crate) sealed_bytes: u64,
-    /// The last record for which there was a choice found no room.
-    is_short: bool,
 }
 
 impl Maintenance {
-    /// Room was looked for, and found or not.
-    pub(crate) fn note_room(&mut self, found: bool) {
-        if !found && !self.is_short {
-            self.looked_at = None;
-        }
-        self.is_short = !found;
+    /// Look again at once: something has changed.
+    pub(crate) fn look_again(&mut self) {
+        self.looked_at = None;
     }
+}
+
+/// How badly room is needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Need {
+    /// Not at all: the log is to stay small.
+    None,
+    /// Puts are refused, or soon will be.
+    Short,
+    /// What is set aside in any case is being used.
+    Scarce,
+    /// Half of that is gone: whatever frees a block.
+    Any,
 }
 
 #[derive(Debug, Default)]
@@ -144,14 +158,17 @@ impl Log {
     /// once. Changes nothing that a client can see; every step is crash-safe.
     pub fn maintain(&mut self, index: &mut dyn Index, wall_ns: u64) -> Result<bool, StoreError> {
         self.check()?;
+        self.budget.now_ns = wall_ns;
         self.write_zeros_ahead();
         if self.is_compacting() {
-            return self.go_on(index, wall_ns);
+            let wait = self.is_congested().then_some(CONGESTION_WAIT);
+            return self.go_on(index, wait, wall_ns);
         }
         if self.is_time_to_look() {
-            self.maintenance.sealed_bytes = self.files.sealed_bytes(self.active.handle).0;
+            self.look();
             self.prepare_space()?;
-            self.choose(wall_ns)?;
+            let need = self.need();
+            self.choose(need, wall_ns)?;
         }
         Ok(matches!(
             self.maintenance.stage,
@@ -159,12 +176,88 @@ impl Log {
         ))
     }
 
-    /// A slice of the compaction that is under way.
-    fn go_on(&mut self, index: &mut dyn Index, wall_ns: u64) -> Result<bool, StoreError> {
+    /// Give room back before the next record, here and now: a whole compaction, of whatever frees a
+    /// block where that is for deletes. Says whether something was done, so that it is worth looking
+    /// for room again. Call it while [`Log::is_pressed`]; it takes as long as copying a segment.
+    pub fn make_way(
+        &mut self,
+        purpose: Purpose,
+        index: &mut dyn Index,
+        wall_ns: u64,
+    ) -> Result<bool, StoreError> {
+        self.check()?;
+        self.budget.now_ns = wall_ns;
+        let freed = self.maintenance.freed;
+        let is_vain = |at| freed.saturating_sub(at) < WAY_STEP;
+        if self.budget.no_way_at.is_some_and(is_vain) {
+            return Ok(false);
+        }
+        let aside = self.aside();
+        if !self.is_compacting() {
+            self.look();
+            self.prepare_space()?;
+            if self.aside() > aside {
+                return Ok(true);
+            }
+            let need = match purpose {
+                Purpose::Delete | Purpose::Switch => Need::Any,
+                _ => Need::Scarce,
+            };
+            let segment = self.active.handle;
+            self.choose(need, wall_ns)?;
+            if !self.is_compacting() && self.active.handle == segment {
+                self.budget.no_way_at = Some(freed);
+                return Ok(false);
+            }
+        }
+        while self.is_compacting() {
+            self.go_on(index, Some(CONGESTION_WAIT), wall_ns)?;
+        }
+        self.prepare_space()?;
+        Ok(true)
+    }
+
+    /// What has to be known of all files before one is chosen.
+    fn look(&mut self) {
+        let aim = u64::from(self.segment_size_aim());
+        // Larger ones hold a single job, or are of a time when segments were larger.
+        let live = self.sealed_files().map(|file| file.live());
+        self.budget.most_alive = live.filter(|live| *live <= aim).max().unwrap_or(0);
+    }
+
+    fn sealed_files(&self) -> impl Iterator<Item = &LogFile> {
+        let open = self.active.handle;
+        let sealed = self.files.in_order().filter(move |handle| *handle != open);
+        sealed.map(|handle| self.files.get(handle))
+    }
+
+    /// Garbage that cannot be had, in files that cannot be read.
+    pub(crate) fn failed_garbage(&self) -> u64 {
+        let failed = self.maintenance.failed.iter();
+        failed.map(|handle| self.files.get(*handle).garbage()).sum()
+    }
+
+    fn need(&self) -> Need {
+        let (aside, allowance) = (self.aside(), self.allowance());
+        match () {
+            () if !self.is_short() => Need::None,
+            () if aside < allowance / 2 => Need::Any,
+            () if aside < allowance => Need::Scarce,
+            () => Need::Short,
+        }
+    }
+
+    /// A slice of the compaction that is under way, waiting for its thread so long at most.
+    fn go_on(
+        &mut self,
+        index: &mut dyn Index,
+        wait: Option<Duration>,
+        wall_ns: u64,
+    ) -> Result<bool, StoreError> {
         match std::mem::take(&mut self.maintenance.stage) {
             Stage::Idle | Stage::Switching => Ok(false),
             Stage::Copying(compaction) => self.copy(compaction, index, wall_ns),
-            Stage::CopyingBeside(beside) => self.copy_beside(beside, index, wall_ns),
+            Stage::CopyingBeside(beside) => self.copy_beside(beside, index, wait, wall_ns),
             Stage::Moving {
                 output,
                 inputs,
@@ -198,14 +291,13 @@ impl Log {
 
     /// Bytes between two looks.
     fn step(&self) -> u32 {
-        self.options.segment_size.min(self.active.capacity) / LOOKS_A_SEGMENT
+        self.segment_size_aim().min(self.active.capacity) / LOOKS_A_SEGMENT
     }
 
-    /// Have the next segment, and room for compaction, before they are needed.
+    /// Have the next segment, and room for compaction, before they are needed, and no more than that.
     fn prepare_space(&mut self) -> Result<(), StoreError> {
-        if self.files.len() > 1 && self.keep_room_to_compact()? {
-            self.widen_room_to_compact()?;
-        }
+        self.keep_room_to_compact(0)?;
+        self.widen_for_next_segment()?;
         self.set_aside()?;
         let used = self.files.get(self.active.handle).entry.end;
         let soon = used >= self.active.capacity / ZEROS_FROM;
@@ -216,7 +308,7 @@ impl Log {
         {
             self.spares.add(spare);
         }
-        Ok(())
+        self.give_back()
     }
 
     /// Write zeros over the next segment, twice as fast as this one fills.
@@ -236,94 +328,31 @@ impl Log {
         self.options.sync == SyncPolicy::Always && has_threads && self.pace.is_of_little()
     }
 
-    /// Have room for a compaction, unless one is under way in it. Says whether there is. It comes
-    /// before everything else that space is set aside for: without it no space ever comes back.
-    pub(crate) fn keep_room_to_compact(&mut self) -> Result<bool, StoreError> {
-        if self.spares.compaction.is_none() && !self.is_compacting() {
-            let size = compaction_size(self.options.segment_size);
-            self.spares.compaction = match self.spares.len() {
-                0 | 1 => self.reserve(size, SEGMENT_SIZE_MIN)?,
-                _ => self.spares.take_last(),
-            };
-        }
-        Ok(self.spares.compaction.is_some() || self.is_compacting())
-    }
-
-    /// On a full disk the room for compaction may have become small. Files that do not fit into it
-    /// are stuck: it grows before anything else is set aside.
-    fn widen_room_to_compact(&mut self) -> Result<(), StoreError> {
-        let wanted = compaction_size(self.options.segment_size);
-        let Some(spare) = &mut self.spares.compaction else {
-            return Ok(());
-        };
-        for size in [wanted, (spare.size / 2).saturating_add(wanted / 2)] {
-            if spare.size >= size {
-                return Ok(());
-            }
-            match spare.file.allocate(size.into()) {
-                Ok(()) => spare.size = size,
-                Err(error) if is_full(&error) => {}
-                Err(error) => {
-                    let error = StoreError::new("set space aside in", &self.dir, &error);
-                    return Err(self.fail(error));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Set aside again what commands have used of the space that was, where the disk has it.
-    fn set_aside(&mut self) -> Result<(), StoreError> {
-        while self.aside() < self.floor(Purpose::Put) {
-            match self.reserve(self.options.segment_size, SEGMENT_SIZE_MIN)? {
-                Some(spare) => self.spares.add(spare),
-                None => return Ok(()),
-            }
-        }
-        Ok(())
-    }
-
     /// Begin the compaction that there is most need of, if any.
-    fn choose(&mut self, wall_ns: u64) -> Result<(), StoreError> {
+    fn choose(&mut self, need: Need, wall_ns: u64) -> Result<(), StoreError> {
         let open = self.active.handle;
-        let dead: Vec<u32> = self
-            .files
-            .in_order()
-            .filter(|handle| *handle != open && self.files.get(*handle).live() == 0)
-            .collect();
-        if !dead.is_empty() {
-            return self.drop_dead(dead, wall_ns);
+        if self.files.sealed().dead > 0 {
+            let is_dead = |handle: &u32| *handle != open && self.files.get(*handle).live() == 0;
+            let dead = self.files.in_order().filter(is_dead);
+            return self.drop_dead(dead.take(MERGED_MAX).collect(), wall_ns);
         }
-        let Some(room) = self
-            .spares
-            .compaction
-            .as_ref()
-            .map(|spare| u64::from(spare.size))
-        else {
-            return Ok(());
-        };
-        let inputs = match self.most_garbage(room) {
-            Some(handle) => vec![handle],
-            None => self.small_neighbours(room),
-        };
         if planted(Bug::GarbageKept) {
             return Ok(());
         }
+        let inputs = match self.most_garbage(need)? {
+            Some(handle) => vec![handle],
+            None => self.small_neighbours(),
+        };
         if inputs.is_empty() {
-            return self.seal_early(wall_ns);
+            return self.seal_early(need, wall_ns);
         }
         let Some(spare) = self.spares.compaction.take() else {
             return Ok(());
         };
-        let begun = Compaction::begin(
-            self.fs.clone(),
-            &self.dir,
-            &self.files,
-            &inputs,
-            spare,
-            self.next_position(),
-            wall_ns,
-        );
+        self.budget.work_size = spare.size;
+        let (fs, at) = (self.fs.clone(), self.next_position());
+        let files = &mut self.files;
+        let begun = Compaction::begin(fs, &self.dir, files, &inputs, spare, at, wall_ns);
         match begun {
             Err((error, spare)) => self.give_up(inputs, error, spare),
             Ok(compaction) => {
@@ -352,60 +381,122 @@ impl Log {
         self.switch(outcome, wall_ns).map(drop)
     }
 
-    /// The disk is full, or there would be more set aside.
-    fn is_short(&self) -> bool {
-        self.maintenance.is_short || self.aside() < self.floor(Purpose::Put)
-    }
-
-    /// On a full disk the garbage may all lie in the open segment, where it cannot be got at: go on
-    /// in the next one. Where there is none, the room for compaction becomes the next segment, and
-    /// what the open one had left becomes the room for its compaction.
-    fn seal_early(&mut self, wall_ns: u64) -> Result<(), StoreError> {
+    /// Garbage in the open segment cannot be got at: go on in the next one, when the disk is full and
+    /// much of it is garbage, or when it was made for a job larger than a segment. Where the disk is
+    /// full and there is no next one, the room for compaction becomes the next segment, if what this
+    /// one has left is room enough for rewriting it.
+    fn seal_early(&mut self, need: Need, wall_ns: u64) -> Result<(), StoreError> {
+        let aim = u64::from(self.segment_size_aim());
         let open = self.files.get(self.active.handle);
-        let (garbage, floor) = (open.garbage(), self.floor(Purpose::Put));
-        // Shortly before commands are refused, what is alive in it does not count.
-        let is_worth_it = garbage * 100 >= u64::from(open.entry.end) * FULL_GARBAGE_PERCENT
-            || self.aside() * 8 < floor * 5;
-        if !self.is_short() || garbage < floor / 8 || !is_worth_it {
+        let (size, garbage, live) = (u64::from(open.entry.end), open.garbage(), open.live());
+        let is_large = size > aim && garbage >= size / 2;
+        let saved = blocks(size).saturating_sub(blocks(rewritten_size(live)));
+        let is_worth_it = match need {
+            Need::None => false,
+            Need::Short | Need::Scarce => garbage * 1000 >= size * LEAVE_SHARE,
+            Need::Any => true,
+        };
+        let least = u64::from(SEGMENT_SIZE_MIN / 8).min(self.allowance() / 4);
+        let is_for_room = is_worth_it && saved >= least;
+        if !is_large && !is_for_room {
             return Ok(());
         }
-        if self.spares.len() == 0 {
-            if self.left() < u64::from(SEGMENT_SIZE_MIN) {
-                return Ok(());
-            }
-            if let Some(spare) = self.spares.compaction.take() {
-                self.spares.add(spare);
-            }
+        if self.spares.len() == 0
+            && let Some(spare) = self.reserve(self.next_size(), SEGMENT_SIZE_MIN)?
+        {
+            self.spares.add(spare);
+        }
+        if self.spares.len() == 0 && !self.trade_room(live) {
+            return Ok(());
         }
         if self.rotate(0, wall_ns)? {
-            self.keep_room_to_compact()?;
+            self.budget.note_freed();
+            self.keep_room_to_compact(0)?;
             self.maintenance.looked_at = None;
         }
         Ok(())
     }
 
-    fn most_garbage(&self, room: u64) -> Option<u32> {
-        let open = self.active.handle;
-        let (size, garbage) = self.files.sealed_bytes(open);
-        let slack = u64::from(self.options.segment_size) / 8;
-        let share_min = match garbage * 100 > size * GARBAGE_PERCENT + slack * 100 {
-            true => 1,
-            false if self.is_short() => FULL_GARBAGE_PERCENT * 10,
-            false => return None,
-        };
-        let share = |handle: &u32| {
-            let file = self.files.get(*handle);
-            file.garbage() * 1000 / u64::from(file.entry.end).max(1)
+    /// Let the room for compaction be the next segment, if what the open one gives back when it is
+    /// sealed is room enough for rewriting it.
+    fn trade_room(&mut self, live: u64) -> bool {
+        let file = self.files.get(self.active.handle);
+        let end = u64::from(file.entry.end) + self.frame.size() + 2 * EMPTY_FRAME_SIZE as u64;
+        let given_back = blocks(self.active.capacity.into()).saturating_sub(blocks(end));
+        let is_enough = live == 0 || rewritten_size(live) <= given_back;
+        match self.spares.compaction.take_if(|_| is_enough) {
+            Some(spare) => {
+                self.spares.add(spare);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// The file that is most worth rewriting: that holds the largest share of garbage, and of deletes
+    /// elsewhere that are not needed any more once it is.
+    fn most_garbage(&mut self, need: Need) -> Result<Option<u32>, StoreError> {
+        let sealed = self.files.sealed();
+        let slack = u64::from(self.segment_size_aim()) / 8;
+        let dead = sealed.garbage + sealed.tombstones;
+        let is_much = dead * 100 > sealed.size * GARBAGE_PERCENT + slack * 100;
+        let (share_min, is_for_room) = match need {
+            _ if is_much => (1, false),
+            Need::None => return Ok(None),
+            Need::Short => (SHORT_SHARE, true),
+            Need::Scarce => (SCARCE_SHARE, true),
+            Need::Any => (0, true),
         };
         let settling = self.settling();
-        let candidate = |handle: &u32| {
-            *handle != open
-                && Some(*handle) != settling
-                && !self.maintenance.failed.contains(handle)
-                && share(handle) >= share_min
-                && fits(&self.files, &[*handle], room)
+        let open = self.active.handle;
+        let mut found: Option<(u64, u32)> = None;
+        let mut found_that_fits: Option<(u64, u32)> = None;
+        let room = self
+            .spares
+            .compaction
+            .as_ref()
+            .map_or(0, |spare| spare.size);
+        for handle in self.files.in_order() {
+            if handle == open
+                || Some(handle) == settling
+                || self.maintenance.failed.contains(&handle)
+            {
+                continue;
+            }
+            let file = self.files.get(handle);
+            let (size, live) = (u64::from(file.entry.end), file.live());
+            let saved = blocks(size).saturating_sub(blocks(rewritten_size(live)));
+            let pinned = if is_for_room {
+                0
+            } else {
+                self.files.pinned_by(handle)
+            };
+            let share = (file.garbage() + pinned) * 1000 / size.max(1);
+            let is_worth_it = share >= share_min && (saved > 0 || !is_for_room);
+            if !is_worth_it {
+                continue;
+            }
+            if found.is_none_or(|(most, _)| share > most) {
+                found = Some((share, handle));
+            }
+            let fits = rewritten_size(live) <= u64::from(room);
+            if fits && found_that_fits.is_none_or(|(most, _)| share > most) {
+                found_that_fits = Some((share, handle));
+            }
+        }
+        let Some((_, best)) = found else {
+            return Ok(None);
         };
-        self.files.in_order().filter(candidate).max_by_key(share)
+        if found_that_fits.is_some_and(|(_, handle)| handle == best) {
+            return Ok(Some(best));
+        }
+        // A file of a time when segments were larger: where the disk has the room, it is had for it.
+        let size = blocks(rewritten_size(self.files.get(best).live()));
+        let size = u32::try_from(size).unwrap_or(u32::MAX);
+        match self.widen_room_to_compact(size, size)? {
+            true => Ok(Some(best)),
+            false => Ok(found_that_fits.map(|(_, handle)| handle)),
+        }
     }
 
     /// The file that has just been sealed: most of what is alive in it may be about to be deleted,
@@ -417,15 +508,21 @@ impl Log {
         sealed.next().filter(|_| is_new)
     }
 
-    fn small_neighbours(&self, room: u64) -> Vec<u32> {
+    fn small_neighbours(&self) -> Vec<u32> {
+        let aim = self.segment_size_aim();
+        let room = self
+            .spares
+            .compaction
+            .as_ref()
+            .map_or(0, |spare| spare.size);
         let mut run: Vec<u32> = Vec::new();
         for handle in self.files.in_order() {
             let file = self.files.get(handle);
-            let small = file.entry.end <= self.options.segment_size / SMALL_DIVISOR;
-            let usable =
-                small && handle != self.active.handle && !self.maintenance.failed.contains(&handle);
+            let usable = file.entry.end <= aim / SMALL_DIVISOR
+                && handle != self.active.handle
+                && !self.maintenance.failed.contains(&handle);
             run.push(handle);
-            if !usable || !fits(&self.files, &run, room) {
+            if !usable || run.len() > MERGED_MAX || !fits(&self.files, &run, room.min(aim)) {
                 run.pop();
                 if run.len() >= SMALL_RUN {
                     return run;
@@ -454,7 +551,8 @@ impl Log {
             None => self.drop_dead(inputs.to_vec(), wall_ns)?,
             Some(spare) => {
                 let (fs, at) = (self.fs.clone(), self.next_position());
-                match Compaction::begin(fs, &self.dir, &self.files, inputs, spare, at, wall_ns) {
+                match Compaction::begin(fs, &self.dir, &mut self.files, inputs, spare, at, wall_ns)
+                {
                     Err((error, spare)) => self.give_up(inputs.to_vec(), error, spare),
                     Ok(compaction) => {
                         self.maintenance.stage = Stage::Copying(Box::new(compaction));
@@ -463,7 +561,7 @@ impl Log {
             }
         }
         while self.is_compacting() {
-            self.go_on(index, wall_ns)?;
+            self.go_on(index, Some(CONGESTION_WAIT), wall_ns)?;
         }
         Ok(!self.files.in_order().any(|handle| inputs.contains(&handle)))
     }
@@ -496,17 +594,18 @@ impl Log {
         &mut self,
         beside: Beside,
         index: &mut dyn Index,
+        wait: Option<Duration>,
         wall_ns: u64,
     ) -> Result<bool, StoreError> {
         let copied = match beside.messages.try_recv() {
             Ok(message) => self.take_message(&beside, message, index),
-            Err(TryRecvError::Empty) if self.is_congested() => {
-                match beside.messages.recv_timeout(CONGESTION_WAIT) {
-                    Ok(message) => self.take_message(&beside, message, index),
-                    Err(_) => Copied::Nothing,
+            Err(TryRecvError::Empty) => {
+                let message = wait.map(|wait| beside.messages.recv_timeout(wait));
+                match message {
+                    Some(Ok(message)) => self.take_message(&beside, message, index),
+                    _ => Copied::Nothing,
                 }
             }
-            Err(TryRecvError::Empty) => Copied::Nothing,
             Err(TryRecvError::Disconnected) => {
                 tracing::error!("the compaction thread ended without a result");
                 self.maintenance.failed.extend(beside.inputs);
@@ -554,9 +653,10 @@ impl Log {
     }
 
     fn is_congested(&self) -> bool {
-        let (size, garbage) = self.files.sealed_bytes(self.active.handle);
-        let slack = u64::from(self.options.segment_size) / 2;
-        garbage * 100 > size * CONGESTED_PERCENT + slack * 100
+        let sealed = self.files.sealed();
+        let slack = u64::from(self.segment_size_aim()) / 2;
+        sealed.garbage * 100 > sealed.size * CONGESTED_PERCENT + slack * 100
+            || self.need() == Need::Any
     }
 
     fn copied(
@@ -633,7 +733,7 @@ impl Log {
                 .try_for_each(|entry| self.fs.remove_file(&path(entry)));
         }
         self.maintenance.stage = Stage::Switching;
-        let appended = self.append(&record, Purpose::Delete, wall_ns);
+        let appended = self.append(&record, Purpose::Switch, wall_ns);
         self.maintenance.stage = Stage::Idle;
         match appended {
             Ok(_) => {}
@@ -648,9 +748,7 @@ impl Log {
                 {
                     tracing::warn!("could not remove {}: {error}", path.display());
                 }
-                if let Some(spare) = outcome.spare {
-                    self.spares.compaction = Some(spare);
-                }
+                self.take_back(outcome.spare);
                 return Ok(false);
             }
         }
@@ -666,9 +764,7 @@ impl Log {
             self.files.list(handle);
             handle
         });
-        if let Some(spare) = outcome.spare {
-            self.spares.compaction = Some(spare);
-        }
+        self.take_back(outcome.spare);
         let moved = outcome.moved.into_iter();
         self.maintenance.records_migrated += moved.len() as u64;
         self.maintenance.stage = Stage::Moving {
@@ -677,6 +773,18 @@ impl Log {
             moved,
         };
         Ok(true)
+    }
+
+    /// The room that a compaction did not use, unless there is more by now.
+    fn take_back(&mut self, spare: Option<Spare>) {
+        let Some(spare) = spare else { return };
+        let surplus = match &self.spares.compaction {
+            Some(other) if other.size >= spare.size => Some(spare),
+            _ => self.spares.compaction.replace(spare),
+        };
+        if let Some(surplus) = surplus {
+            self.spares.discard(surplus);
+        }
     }
 
     /// Tell the index of new places; when it knows them all, remove the old files.
@@ -718,6 +826,7 @@ impl Log {
         }
         if let Some(handle) = output {
             self.files.settle_overhead(handle);
+            self.cut_to_end(handle);
         }
         for handle in inputs {
             let Some(file) = self.files.drop_file(handle) else {
@@ -731,8 +840,21 @@ impl Log {
                 tracing::warn!("could not remove {}: {error}", path.display());
             }
         }
+        // Before anything else can take what has become free.
+        self.budget.note_freed();
         self.maintenance.looked_at = None;
+        self.look();
+        self.keep_room_to_compact(0)?;
         Ok(true)
+    }
+
+    /// Give back the space behind the end of a file. The next start does it if it cannot be done now.
+    fn cut_to_end(&self, handle: u32) {
+        let file = self.files.get(handle);
+        if let Err(error) = file.file.set_size(file.entry.end.into()) {
+            let path = self.dir.join(file.entry.file_name());
+            tracing::warn!("could not cut {}: {error}", path.display());
+        }
     }
 }
 
@@ -745,14 +867,9 @@ impl Files {
     }
 }
 
-/// Bytes that compaction works in: a file that is worth compacting has no more that is alive.
-fn compaction_size(segment_size: u32) -> u32 {
-    segment_size - segment_size / 4
-}
-
-fn fits(files: &Files, handles: &[u32], room: u64) -> bool {
+fn fits(files: &Files, handles: &[u32], room: u32) -> bool {
     let live: u64 = handles.iter().map(|handle| files.get(*handle).live()).sum();
-    live + live / 512 + 4096 <= room
+    rewritten_size(live) <= u64::from(room)
 }
 
 fn batch_subjects(batch: &Batch) -> Vec<(Place, Subject)> {

@@ -6,7 +6,7 @@
 //! | `scan` | the one reader of segments, and what the end of one means |
 //! | `recover` | opening a log: what a crash may have left, and going on from there |
 //! | `log` | the open log: append, commit, sync, read back |
-//! | `room` | how much has to stay free behind a record |
+//! | `budget` | how much has to stay free behind a record, and where it comes from |
 //! | `rotate` | going on in a new segment |
 //! | `sync` | when what was written becomes durable |
 //! | `files` | the files of an open log, and how much of each is alive |
@@ -33,6 +33,7 @@
 
 pub mod backup;
 pub mod beanstalkd;
+mod budget;
 pub mod build;
 mod compact;
 mod descriptors;
@@ -51,7 +52,6 @@ pub mod offline;
 #[doc(hidden)]
 pub mod plant;
 mod recover;
-mod room;
 mod rotate;
 pub mod scan;
 pub mod sim;

@@ -91,6 +91,7 @@ impl Log {
 
         let handle = self.files.add(entry, false, Position::ZERO, file);
         self.files.list(handle);
+        self.files.set_open(handle);
         self.active = Active {
             handle,
             capacity: spare.size,

@@ -62,6 +62,8 @@ pub(crate) struct Spares {
     zeros: Option<Zeros>,
     /// For the next output of compaction.
     pub(crate) compaction: Option<Spare>,
+    /// The disk had no room when it was last asked.
+    was_full: bool,
 }
 
 /// The number of a spare file's name.
@@ -101,6 +103,7 @@ impl Spares {
             segments,
             zeros: None,
             compaction: None,
+            was_full: false,
         })
     }
 
@@ -124,8 +127,13 @@ impl Spares {
     }
 
     /// The sizes of those for the segments to come.
-    pub(crate) fn sizes(&self) -> impl Iterator<Item = u32> + '_ {
+    pub(crate) fn sizes(&self) -> impl DoubleEndedIterator<Item = u32> + '_ {
         self.segments.iter().map(|spare| spare.size)
+    }
+
+    /// Bytes of those for the segments to come.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.sizes().map(u64::from).sum()
     }
 
     /// How many there are for the segments to come.
@@ -195,26 +203,24 @@ impl Spares {
         size: u32,
         size_min: u32,
     ) -> Result<Option<Spare>, StoreError> {
-        let mut size = size;
-        loop {
-            match self.create(size) {
-                Ok(spare) => return Ok(Some(spare)),
-                Err(error) if is_full(&error) && size > size_min => {
-                    size = (size / 8).max(size_min);
-                }
-                Err(error) if is_full(&error) => return Ok(None),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
-                Err(error) => {
-                    return Err(StoreError::new("set space aside in", &self.dir, &error));
-                }
+        match self.create(size, size_min) {
+            Ok(spare) => {
+                self.was_full = false;
+                Ok(Some(spare))
             }
+            Err(error) if is_full(&error) => {
+                self.was_full = true;
+                Ok(None)
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+            Err(error) => Err(StoreError::new("set space aside in", &self.dir, &error)),
         }
     }
 
-    fn create(&mut self, size: u32) -> io::Result<Spare> {
+    fn create(&mut self, size: u32, size_min: u32) -> io::Result<Spare> {
         let (path, file) = self.create_file()?;
-        match file.allocate(u64::from(size)) {
-            Ok(()) => Ok(Spare::new(path, file, size)),
+        match allocate_most(&*file, size, size_min, self.was_full) {
+            Ok(size) => Ok(Spare::new(path, file, size)),
             Err(error) => {
                 drop(file);
                 // The space that it may hold is needed elsewhere; if it cannot be removed now, the
@@ -239,6 +245,46 @@ impl Spares {
                 }
                 created => return Ok((path, created?)),
             }
+        }
+    }
+
+    /// Have `size` bytes for the next output of compaction, or `size_min` where the disk has not
+    /// that much, or what there was.
+    pub(crate) fn grow_compaction(&mut self, size: u32, size_min: u32) -> Result<(), StoreError> {
+        let Some(spare) = &mut self.compaction else {
+            return Ok(());
+        };
+        for wanted in [size, size_min] {
+            if spare.size >= wanted {
+                return Ok(());
+            }
+            match spare.file.allocate(wanted.into()) {
+                Ok(()) => spare.size = wanted,
+                Err(error) if is_full(&error) => {}
+                Err(error) => {
+                    return Err(StoreError::new("set space aside in", &self.dir, &error));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Have `size` bytes for the next output of compaction, and not many more.
+    pub(crate) fn cut_compaction(&mut self, size: u32) -> Result<(), StoreError> {
+        match &mut self.compaction {
+            Some(spare) if spare.size - spare.size / 4 > size => cut(&self.dir, spare, size),
+            _ => Ok(()),
+        }
+    }
+
+    /// Have no more than `size` bytes in the one that would be taken last.
+    pub(crate) fn cut_last(&mut self, size: u32) -> Result<(), StoreError> {
+        if self.segments.len() == 1 {
+            self.stop_zeros();
+        }
+        match self.segments.last_mut() {
+            Some(spare) => cut(&self.dir, spare, size),
+            None => Ok(()),
         }
     }
 
@@ -281,13 +327,42 @@ fn is_zeros(file: &dyn File, size: u32) -> io::Result<bool> {
     Ok(true)
 }
 
+fn cut(dir: &Path, spare: &mut Spare, size: u32) -> Result<(), StoreError> {
+    spare
+        .file
+        .set_size(size.into())
+        .map_err(|error| StoreError::new("give back space in", dir, &error))?;
+    spare.size = size;
+    Ok(())
+}
+
+/// Reserve as much of `size` bytes as there is, by halves, but `size_min` at least. Where the disk
+/// was full, that is asked for first: most often it is the only question.
+fn allocate_most(file: &dyn File, size: u32, size_min: u32, was_full: bool) -> io::Result<u32> {
+    if was_full {
+        file.allocate(size_min.into())?;
+    }
+    let mut wanted = size;
+    loop {
+        match file.allocate(wanted.into()) {
+            Ok(()) => return Ok(wanted),
+            Err(error) if is_full(&error) && wanted > size_min => {
+                // Some file systems keep what they could get of it.
+                file.set_size(0)?;
+                wanted = (wanted / 2).max(size_min);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// Make a spare of an earlier run zeros again, if it is not. `false`: there is no room for that any
 /// more.
 fn renew(spare: &Spare) -> io::Result<bool> {
-    if is_zeros(&*spare.file, spare.size)? {
-        return Ok(true);
+    if !is_zeros(&*spare.file, spare.size)? {
+        spare.file.set_size(0)?;
     }
-    spare.file.set_size(0)?;
+    // Also where it is zeros: a copy of the directory may have left out what is nothing else.
     match spare.file.allocate(u64::from(spare.size)) {
         Ok(()) => Ok(true),
         Err(error) if is_full(&error) => Ok(false),
@@ -332,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn on_a_disk_that_is_nearly_full_less_is_reserved_by_eighths_down_to_the_least() {
+    fn on_a_disk_that_is_nearly_full_less_is_reserved_by_halves_down_to_the_least() {
         let disk = SimFs::new(1);
         let dir = Path::new("/spares");
         disk.create_dir_all(dir).unwrap();
@@ -347,8 +422,8 @@ mod tests {
             size
         };
         assert_eq!(reserve(2 << 20), Some(1 << 20));
-        assert_eq!(reserve(1 << 19), Some(1 << 17));
-        assert_eq!(reserve(1 << 16), Some(1 << 14));
+        assert_eq!(reserve((1 << 19) + 1), Some(1 << 19));
+        assert_eq!(reserve((1 << 16) - 1), Some(1 << 15));
         assert_eq!(reserve(12 << 10), Some(10_000));
         assert_eq!(reserve(4 << 10), None);
     }

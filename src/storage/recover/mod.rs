@@ -384,6 +384,7 @@ impl Opening<'_> {
         self.clear(&leftovers)?;
         self.clear(&found.useless)?;
         self.set_aside(&behind)?;
+        self.cut_to_ends(&log, &end)?;
         self.renew(&mut log.spares)?;
         recovery.clean_stop = end.clean_stop;
         self.go_on(&mut log, &end, &mut recovery)?;

@@ -75,6 +75,21 @@ fn is_saved(saved: &dyn File, file: &dyn File, at: u32, size: u64) -> io::Result
     Ok(is_same)
 }
 
+/// See to it that the space behind the end of the open segment, at `end`, is there: a copy of the
+/// directory may have left it out. How many bytes of it there are.
+fn have_space(file: &dyn File, size: u32, end: u32) -> io::Result<u32> {
+    match file.allocate(size.into()) {
+        Ok(()) => Ok(size),
+        Err(error) if is_full(&error) => {
+            // The block in which the log ends is there, and nothing behind it.
+            let size = end.next_multiple_of(4096).min(size);
+            file.set_size(size.into())?;
+            Ok(size)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 impl Opening<'_> {
     /// Remove what interrupted work left behind.
     pub(super) fn clear(&self, names: &[String]) -> Result<(), OpenError> {
@@ -84,6 +99,22 @@ impl Opening<'_> {
             self.fs
                 .remove_file(&path)
                 .map_err(|error| OpenError::io("remove", &path, &error))?;
+        }
+        Ok(())
+    }
+
+    /// Give back the space behind the ends of all files but the open one: what was set aside for
+    /// them and a crash has kept.
+    pub(super) fn cut_to_ends(&self, log: &Log, end: &LogEnd) -> Result<(), OpenError> {
+        for handle in log.files.in_order().filter(|handle| *handle != end.handle) {
+            let file = log.files.get(handle);
+            let size = u64::from(file.entry.end);
+            let cut = || match file.file.size()? > size {
+                true => file.file.set_size(size),
+                false => Ok(()),
+            };
+            let path = self.options.dir.join(file.entry.file_name());
+            cut().map_err(|error| OpenError::io("cut", &path, &error))?;
         }
         Ok(())
     }
@@ -195,9 +226,12 @@ impl Opening<'_> {
                 .file
                 .size()
                 .map_err(|error| OpenError::io("read", &path, &error))?;
+            let size = u32::try_from(size).unwrap_or(u32::MAX);
+            let capacity = have_space(&*file.file, size, end.at)
+                .map_err(|error| OpenError::io("set space aside in", &path, &error))?;
             log.active = Active {
                 handle: end.handle,
-                capacity: u32::try_from(size).unwrap_or(u32::MAX),
+                capacity,
                 previous: end.previous,
             };
             log.resume_at(position, end.is_marked, end.clean_stop);
@@ -209,7 +243,8 @@ impl Opening<'_> {
         })?;
         self.make_space_for_segment(log, end)?;
         self.cut(log, end, recovery)?;
-        log.files.get_mut(end.handle).entry.end = end.at + EMPTY_FRAME_SIZE as u32;
+        log.files
+            .set_end(end.handle, end.at + EMPTY_FRAME_SIZE as u32);
         let files = std::mem::replace(&mut log.files, Files::new(LogId([0; 16])));
         let (files, active, start) = self.begin_segment(
             files,

@@ -451,6 +451,9 @@ impl Driver {
                 .next_deadline(now)
                 .is_none_or(|due| due > now.mono)
             {
+                if let Some(log) = self.engine().log() {
+                    log.assert_accounts();
+                }
                 let durable = self.least_durable();
                 if !self.keeps_all {
                     self.history.forget_before(durable);

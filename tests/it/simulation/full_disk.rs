@@ -237,6 +237,8 @@ pub(super) fn d23_puts_that_are_refused_cost_no_memory_and_no_space() {
 pub(super) fn when_the_disk_has_room_again_puts_work_again_by_themselves() {
     let mut driver = full(1111 << 10, 700);
     driver.fs.set_quota(Some(1500 << 10));
+    // A full disk is not asked again at once.
+    run(&mut driver, &[Step::Turn { ms: 100 }]);
     run_unrefused(&mut driver, &[put(700), TURN]);
 }
 

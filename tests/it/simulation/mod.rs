@@ -13,6 +13,7 @@
 //! | `faults` | every file operation fails, once and from then on |
 //! | `planted` | mistakes that are made on purpose: each is noticed by one of the others |
 //! | `policies` | what is kept when not every acknowledgement waits for the disk |
+//! | `budget` | disks of every size, filled and emptied in every order; `BSD_BUDGET_RUNS`, `BSD_BUDGET_SEED` |
 //! | `full_disk` | no room: at once, bit by bit, and on storage that copies on write |
 //! | `kicks` | a kick of many jobs is done whole or not at all |
 //! | `names` | few descriptors, and nothing made over a name that something has |
@@ -24,6 +25,7 @@
 //! | `seeds` | random runs; `BSD_SIM_RUNS` says how many, `BSD_SIM_SEED` repeats one |
 
 mod bounds;
+mod budget;
 mod clocks;
 mod crashes;
 mod damage;

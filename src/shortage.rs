@@ -1,0 +1,67 @@
+//! Something is used up: said once when that begins, and once when it is over.
+//!
+//! Clients may ask again ten thousand times a second, and what is missing may come and go with every
+//! job. So a shortage is over when nothing has been refused for a while.
+
+/// A shortage is over when so many nanoseconds went by without one.
+const OVER_AFTER_NS: u64 = 1_000_000_000;
+
+/// Whether something is used up.
+#[derive(Debug, Default)]
+pub(crate) struct Shortage {
+    /// When something was last refused, wall time, while the shortage lasts.
+    refused_at: Option<u64>,
+    /// Bytes that were missing then.
+    missing: u64,
+}
+
+impl Shortage {
+    /// Something was refused, for want of so many bytes. Says whether a shortage begins.
+    pub(crate) fn note_refused(&mut self, missing: u64, wall_ns: u64) -> bool {
+        self.missing = missing;
+        self.refused_at.replace(wall_ns).is_none()
+    }
+
+    /// There is room. Says whether a shortage ends.
+    pub(crate) fn note_room(&mut self, wall_ns: u64) -> bool {
+        let Some(at) = self.refused_at else {
+            return false;
+        };
+        // A clock that was set back must not make it last.
+        let is_over = wall_ns < at || wall_ns - at >= OVER_AFTER_NS;
+        if is_over {
+            *self = Shortage::default();
+        }
+        is_over
+    }
+
+    /// True from when it began until it is over.
+    pub(crate) fn is_on(&self) -> bool {
+        self.refused_at.is_some()
+    }
+
+    /// Bytes that were missing when something was last refused; 0 without a shortage.
+    pub(crate) fn missing(&self) -> u64 {
+        self.missing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn f10_a_shortage_begins_once_and_ends_once_however_often_it_is_asked() {
+        let mut shortage = Shortage::default();
+        assert!(!shortage.note_room(5));
+        assert!(shortage.note_refused(100, 10));
+        for at in 11..1000 {
+            assert!(!shortage.note_refused(at, at));
+            assert!(!shortage.note_room(at));
+        }
+        assert_eq!((shortage.is_on(), shortage.missing()), (true, 999));
+        assert!(shortage.note_room(999 + OVER_AFTER_NS));
+        assert!(!shortage.note_room(2000 + OVER_AFTER_NS));
+        assert_eq!((shortage.is_on(), shortage.missing()), (false, 0));
+    }
+}
