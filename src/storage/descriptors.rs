@@ -301,12 +301,13 @@ impl File for Kept {
         Ok(())
     }
 
+    // Of a size nothing is written that could be lost later: it is the file system's business.
+
     fn set_size(&self, size: u64) -> io::Result<()> {
-        self.file_to_write()?.set_size(size)
+        self.file()?.set_size(size)
     }
 
     fn allocate(&self, size: u64) -> io::Result<()> {
-        // Nothing is written that could be lost: the size is the directory's business.
         self.file()?.allocate(size)
     }
 }

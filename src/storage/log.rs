@@ -189,8 +189,9 @@ impl Log {
     pub(crate) fn from_opened(
         fs: Arc<dyn Fs>,
         options: LogOptions,
-        opened: Opened,
+        mut opened: Opened,
     ) -> Result<Log, OpenError> {
+        opened.files.set_open(opened.active.handle);
         let clock = Clock::start();
         let sync_thread = match &options.waker {
             None => None,

@@ -463,7 +463,7 @@ mod tests {
     fn space_that_cannot_be_made_zeros_again_is_given_up() {
         let disk = SimFs::new(1);
         let mut spares = left_behind(&disk);
-        disk.inject(Fault::fail(OpKind::Allocate, Errno::NOSPC));
+        disk.inject(Fault::fail(OpKind::Allocate, Errno::NOSPC).on("/spares/spare-1"));
         spares.renew().unwrap();
         assert_eq!(spares.len(), 1);
         assert_eq!(disk.names("/spares").unwrap(), ["spare-0"]);

@@ -8,7 +8,7 @@ use bsd::protocol::{Command, Op, Reply, Request};
 use bsd::storage::format::{file_name, parse_file_name};
 use bsd::storage::sim::{Errno, Fault, OpKind};
 use bsd::storage::{SimFs, SyncPolicy};
-use bsd::types::{ClientId, Position, SegmentId};
+use bsd::types::{ClientId, Now, Position, SECOND_NS, SegmentId};
 
 use super::damage::segments;
 use super::driver::{Driver, Step, after_restart, beginning, options, path};
@@ -77,6 +77,7 @@ impl ReplySink for Last {
 struct Client {
     engine: Engine,
     client: ClientId,
+    now: Now,
 }
 
 impl Client {
@@ -87,18 +88,20 @@ impl Client {
         };
         let mut engine = Engine::open(&options, beginning()).expect("a sound disk");
         let client = engine.connect();
-        Client { engine, client }
+        let now = beginning();
+        Client {
+            engine,
+            client,
+            now,
+        }
     }
 
     fn ask(&mut self, command: Command<'_>) -> String {
         let mut last = Last::default();
         let request = Request::Command(command);
-        self.engine
-            .run(self.client, request, beginning(), &mut last);
-        self.engine
-            .tick(beginning(), &mut last)
-            .expect("no failure");
-        self.engine.commit(beginning()).expect("no failure");
+        self.engine.run(self.client, request, self.now, &mut last);
+        self.engine.tick(self.now, &mut last).expect("no failure");
+        self.engine.commit(self.now).expect("no failure");
         last.0
     }
 
@@ -132,6 +135,9 @@ fn f12_want_of_descriptors_is_want_of_room_and_buries_no_job() {
     let jobs = client.engine.queue().stats().jobs;
     assert_eq!((jobs.buried, jobs.reserved), (0, 0));
     fs.set_descriptors(None);
+    // A while later it is asked again.
+    client.now.mono = client.now.mono.plus_seconds(1);
+    client.now.wall_ns += SECOND_NS as u64;
     let reserve = Command::Reserve {
         timeout: Some(0),
         op: Op::ReserveWithTimeout,
