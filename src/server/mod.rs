@@ -128,6 +128,8 @@ pub struct Server {
     runnable: Schedule,
     /// Connections that are to be closed, each once.
     leaving: VecDeque<ClientId>,
+    /// How many may still be closed in this turn.
+    closes_left: usize,
     read_buffer: Box<[u8]>,
     manager: ServiceManager,
 }
@@ -155,6 +157,7 @@ impl Server {
             connection_count: 0,
             runnable: Schedule::default(),
             leaving: VecDeque::new(),
+            closes_left: CLOSES_PER_TURN,
             read_buffer: vec![0; READ_SIZE].into_boxed_slice(),
             manager: ServiceManager::default(),
         })
@@ -231,7 +234,6 @@ impl Server {
         self.resume();
         self.send();
         self.make_way();
-        self.depart();
         self.manager.tell_alive(self.core.now.mono);
         Ok(stop)
     }
@@ -239,6 +241,8 @@ impl Server {
     fn begin_turn(&mut self) {
         self.core.begin_turn(self.clock.now());
         self.runnable.begin_turn();
+        self.closes_left = CLOSES_PER_TURN;
+        self.depart();
     }
 
     /// Serve those too whose requests came while others were served, if there is a sync to share;
@@ -425,14 +429,16 @@ impl Server {
         self.end(client, "the connection is broken");
     }
 
-    /// List a connection to be closed, whatever is left to be told: closing takes its time, and
-    /// thousands may leave at once.
+    /// Close a connection, whatever is left to be told. What a client leaves is there for those who
+    /// come after it; but closing takes its time, and thousands may leave at once: past this turn's
+    /// bound it is listed.
     fn end(&mut self, client: ClientId, reason: &'static str) {
         if let Some(connection) = slot(&mut self.connections, client)
             && !std::mem::replace(&mut connection.leaving, true)
         {
             connection.ending = Some(reason);
             self.leaving.push_back(client);
+            self.depart();
         }
     }
 
@@ -460,12 +466,12 @@ impl Server {
 
     /// Close those that are listed, as far as this turn's bounds go.
     fn depart(&mut self) {
-        let mut budget = CLOSES_PER_TURN;
-        while budget > 0
+        while self.closes_left > 0
             && let Some(client) = self.leaving.pop_front()
         {
             let is_told = self.core.outputs.is_empty(client);
-            budget = budget.saturating_sub(if is_told { 1 } else { UNSENT_CLOSE_COST });
+            let cost = if is_told { 1 } else { UNSENT_CLOSE_COST };
+            self.closes_left = self.closes_left.saturating_sub(cost);
             self.close(client);
         }
     }

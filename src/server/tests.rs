@@ -480,6 +480,22 @@ fn f22_who_asks_for_little_is_served_before_what_others_have_begun() {
 }
 
 #[test]
+fn what_a_client_leaves_is_there_for_a_request_of_the_same_turn() {
+    let (mut server, address) = by_hand();
+    let (mut worker, mut next) = (connect(address), connect(address));
+    turn_until(&mut server, |server| server.connection_count == 2);
+    worker.send("put 0 0 60 1\r\na\r\nreserve\r\n");
+    turn_until(&mut server, |server| {
+        server.core.engine.queue().stats().jobs.reserved == 1
+    });
+    worker.expect("INSERTED 1\r\nRESERVED 1 1\r\na\r\n");
+    drop(worker);
+    next.send("reserve-with-timeout 0\r\n");
+    turn_until(&mut server, |server| server.connection_count == 1);
+    next.expect("RESERVED 1 1\r\na\r\n");
+}
+
+#[test]
 fn f22_thousands_that_leave_at_once_are_closed_a_few_a_turn() {
     let (mut server, address) = by_hand();
     let count = 4 * CLOSES_PER_TURN;
