@@ -30,6 +30,11 @@ impl Engine {
                 if counted == Some(Op::Put) && refusal == Refusal::ExpectedCrlf {
                     self.queue.set_producer(client);
                 }
+                if counted == Some(Op::Put) && refusal == Refusal::OutOfMemory {
+                    // Whoever read the request refused it by what is left. Of its size no more is
+                    // known than that it may have been as large as any.
+                    self.has_memory_for(self.job_size_max.into(), now);
+                }
                 sink.reply(client, self.after(), Reply::Refused(refusal));
                 return Ok(Flow::Next);
             }

@@ -94,7 +94,7 @@ impl Drop for SmallDisk {
 }
 
 /// Put jobs of `size` bytes, many at a time, until some are refused; the ids of the others.
-fn fill(wire: &mut Wire, size: usize) -> Vec<u64> {
+pub(crate) fn fill(wire: &mut Wire, size: usize) -> Vec<u64> {
     const AT_A_TIME: usize = 50;
     let packet = put_command(0, 0, &vec![b'f'; size]).repeat(AT_A_TIME);
     let mut ids = Vec::new();
@@ -115,7 +115,7 @@ fn fill(wire: &mut Wire, size: usize) -> Vec<u64> {
 }
 
 /// Delete all of the ids, many at a time.
-fn delete_all(wire: &mut Wire, ids: &[u64]) {
+pub(crate) fn delete_all(wire: &mut Wire, ids: &[u64]) {
     for some in ids.chunks(50) {
         wire.send(
             some.iter()

@@ -45,6 +45,7 @@ mod scripts;
 mod seldom;
 mod simulation;
 mod soak;
+mod space;
 mod strace;
 mod trace;
 mod wal;

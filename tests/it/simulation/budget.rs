@@ -519,7 +519,7 @@ fn f07_tiny_jobs_deleted_evenly_stay_within_the_bound() {
 
 /// What is counted while a log is used is what a start counts.
 #[test]
-fn t10_the_sums_of_what_is_alive_are_those_that_a_start_counts() {
+fn f26_t10_the_sums_of_what_is_alive_are_those_that_a_start_counts() {
     for seed in 0..12 {
         println!("seed {seed}");
         let mut random = Random::new(seed);

@@ -1,0 +1,185 @@
+//! Full disks of the real kind: what `simulation::budget` shows of many, shown of a real server on a
+//! real file system.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use crate::faults::{SmallDisk, delete_all, fill};
+use crate::harness::{Launch, wait_until};
+use crate::wire::{Wire, job_of, put_command};
+
+/// Take all the room that a file system has left.
+fn fill_up(dir: &Path) {
+    let mut ballast = fs::File::create(dir.join("ballast")).unwrap();
+    for size in [1 << 20, 4096, 1] {
+        while ballast.write_all(&vec![7; size]).is_ok() {}
+    }
+}
+
+fn used(dir: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let entries = fs::read_dir(dir).unwrap().filter_map(Result::ok);
+    let metadata = entries.filter_map(|entry| entry.metadata().ok());
+    metadata.map(|metadata| metadata.blocks() * 512).sum()
+}
+
+/// Ready jobs, in the order in which they are reserved.
+fn reserve_and_delete_all(wire: &mut Wire) {
+    while wire.stat("stats", "current-jobs-ready") != "0" {
+        let ids: Vec<u64> = (0..50)
+            .map_while(|_| {
+                wire.send("reserve-with-timeout 0\r\n");
+                job_of(&wire.reply()).map(|(id, _)| id)
+            })
+            .collect();
+        delete_all(wire, &ids);
+    }
+}
+
+/// Small jobs at priorities that have nothing to do with their age, so that each file keeps some.
+#[test]
+fn f01_f02_whatever_fills_a_real_disk_can_be_deleted_in_any_order() {
+    let (Some(disk), Some(launch)) = (SmallDisk::mount("5m"), Launch::bsd_alone()) else {
+        return;
+    };
+    let data = disk.path().join("data");
+    for (segment_size, body) in [("64k", 250), ("256k", 20)] {
+        let server = launch
+            .clone()
+            .dir(&data)
+            .arg("-s")
+            .arg(segment_size)
+            .start();
+        let mut wire = server.connect();
+        let mut pri = 1_u32;
+        loop {
+            let puts: Vec<Vec<u8>> = (0..50)
+                .map(|_| {
+                    pri = pri.wrapping_mul(2_654_435_761).wrapping_add(12345);
+                    put_command(pri % 1_000_000, 0, &vec![b'x'; body])
+                })
+                .collect();
+            wire.send(puts.concat());
+            let refused = (0..50).filter(|_| wire.text() == "OUT_OF_MEMORY").count();
+            if refused > 0 {
+                break;
+            }
+        }
+        reserve_and_delete_all(&mut wire);
+
+        let ids = fill(&mut wire, body);
+        for some in ids.chunks(50) {
+            wire.send("reserve-with-timeout 0\r\n".repeat(some.len()));
+            let reserved = some.iter().map(|_| job_of(&wire.reply()).unwrap().0);
+            let lines: String = reserved.map(|id| format!("bury {id} 5\r\n")).collect();
+            wire.send(lines);
+            some.iter().for_each(|_| assert_eq!(wire.text(), "BURIED"));
+        }
+        for first in 1..7 {
+            let some: Vec<u64> = ids.iter().skip(first).step_by(7).copied().collect();
+            delete_all(&mut wire, &some);
+        }
+        let left = ids.iter().step_by(7).count();
+        assert_eq!(wire.ask("kick 1000000"), format!("KICKED {left}"));
+        reserve_and_delete_all(&mut wire);
+        wait_until("a put works again", || {
+            wire.try_put(b"x").starts_with("INSERTED")
+        });
+        wait_until("the directory is small", || used(&data) < 2 << 20);
+        drop(wire);
+        assert_eq!(server.stop().code, Some(0));
+        fs::remove_dir_all(&data).unwrap();
+    }
+}
+
+/// Such a copy leaves out what is nothing but zeros, and that is the space set aside.
+#[test]
+fn f08_a_copy_without_its_space_set_aside_starts_on_a_full_disk() {
+    let (Some(disk), Some(launch)) = (SmallDisk::mount("16m"), Launch::bsd_alone()) else {
+        return;
+    };
+    let (data, copy) = (disk.path().join("data"), disk.path().join("copy"));
+    for is_killed in [true, false] {
+        let server = launch.clone().dir(&data).arg("-s").arg("1m").start();
+        let mut wire = server.connect();
+        let ids: Vec<u64> = (0..40).map(|_| wire.put(&[b'x'; 10_000])).collect();
+        drop(wire);
+        match is_killed {
+            true => server.kill(),
+            false => assert_eq!(server.stop().code, Some(0)),
+        }
+        let copied = Command::new("cp")
+            .args(["-r", "--sparse=always"])
+            .args([&data, &copy])
+            .status();
+        assert!(copied.unwrap().success());
+        fill_up(disk.path());
+        let server = launch.clone().dir(&copy).arg("-s").arg("1m").start();
+        let mut wire = server.connect();
+        assert_eq!(wire.try_put(&[b'x'; 60_000]), "OUT_OF_MEMORY");
+        fs::remove_file(disk.path().join("ballast")).unwrap();
+        // Nothing is set aside in such a copy: that there is room is seen a moment later.
+        wait_until("a delete works again", || {
+            wire.ask(&format!("delete {}", ids[0])) == "DELETED"
+        });
+        delete_all(&mut wire, &ids[1..]);
+        wait_until("a put works again", || {
+            wire.try_put(b"x").starts_with("INSERTED")
+        });
+        drop(wire);
+        assert_eq!(server.stop().code, Some(0));
+        fs::remove_dir_all(&data).unwrap();
+        fs::remove_dir_all(&copy).unwrap();
+    }
+}
+
+#[test]
+fn f10_a_disk_that_is_full_is_said_once_when_it_begins_and_once_when_it_ends() {
+    let (Some(disk), Some(launch)) = (SmallDisk::mount("8m"), Launch::bsd_alone()) else {
+        return;
+    };
+    let server = launch
+        .dir(&disk.path().join("data"))
+        .arg("-s")
+        .arg("256k")
+        .start();
+    let mut wire = server.connect();
+    let said = |what: &str| server.stderr().matches(what).count();
+    assert_eq!(wire.stat("stats", "disk-full"), "0");
+    let ids = fill(&mut wire, 20_000);
+    for _ in 0..200 {
+        wire.try_put(&[b'x'; 20_000]);
+    }
+    assert_eq!(wire.stat("stats", "disk-full"), "1");
+    assert_ne!(wire.stat("stats", "disk-missing-bytes"), "0");
+    delete_all(&mut wire, &ids);
+    wait_until("the disk is no longer called full", || {
+        wire.try_put(b"x");
+        wire.stat("stats", "disk-full") == "0"
+    });
+    wait_until("both lines are there", || said("has room again") == 1);
+    assert_eq!(said("is full"), 1, "{}", server.stderr());
+}
+
+#[test]
+fn f10_a_bound_of_memory_that_is_reached_is_said_once_when_it_begins_and_once_when_it_ends() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let server = launch.memory().arg("--max-memory").arg("1m").start();
+    let mut wire = server.connect();
+    let said = |what: &str| server.stderr().matches(what).count();
+    let ids = fill(&mut wire, 10_000);
+    assert_eq!(wire.stat("stats", "memory-full"), "1");
+    delete_all(&mut wire, &ids);
+    wait_until("the bound is no longer reached", || {
+        wire.try_put(b"x");
+        wire.stat("stats", "memory-full") == "0"
+    });
+    wait_until("both lines are there", || {
+        said("there is room below --max-memory again") == 1
+    });
+    assert_eq!(said("--max-memory is reached"), 1, "{}", server.stderr());
+}
