@@ -376,6 +376,79 @@ mod tests {
     use crate::storage::SimFs;
     use crate::storage::sim::{Errno, Fault, OpKind};
 
+    /// A file of which each write is held up until `may_go_on` says so.
+    #[derive(Debug)]
+    struct Gate {
+        file: Arc<dyn File>,
+        has_begun: std::sync::mpsc::Sender<()>,
+        may_go_on: std::sync::Mutex<std::sync::mpsc::Receiver<()>>,
+        events: Arc<std::sync::Mutex<Vec<&'static str>>>,
+    }
+
+    impl File for Gate {
+        fn size(&self) -> io::Result<u64> {
+            self.file.size()
+        }
+        fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+            self.file.read_at(buf, offset)
+        }
+        fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
+            self.has_begun.send(()).unwrap();
+            self.may_go_on.lock().unwrap().recv().unwrap();
+            self.events.lock().unwrap().push("zeros are written");
+            self.file.write_at(buf, offset)
+        }
+        fn sync(&self) -> io::Result<()> {
+            self.file.sync()
+        }
+        fn set_size(&self, size: u64) -> io::Result<()> {
+            self.file.set_size(size)
+        }
+        fn allocate(&self, size: u64) -> io::Result<()> {
+            self.file.allocate(size)
+        }
+    }
+
+    /// The write is let go on when the thread has been told to stop, or else when the spare has been
+    /// handed out: so the order of the two does not depend on chance.
+    #[test]
+    fn t1_a_spare_is_handed_out_only_when_no_zeros_are_being_written_to_it() {
+        use std::sync::Mutex;
+        use std::sync::mpsc::channel;
+        let disk = SimFs::new(1);
+        let file = disk.open(Path::new("/spare-0"), OpenMode::CreateNew);
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let ((has_begun, begun), (go_on, may_go_on)) = (channel(), channel());
+        let gate = Gate {
+            file: file.unwrap(),
+            has_begun,
+            may_go_on: Mutex::new(may_go_on),
+            events: events.clone(),
+        };
+        let mut spares = Spares::open(Arc::new(disk), Path::new("/"), &[]).unwrap();
+        let path = PathBuf::from("/spare-0");
+        // One piece: one write.
+        let size = 4 * SEGMENT_SIZE_MIN;
+        spares.add(Spare::new(path, Arc::new(gate), size));
+        spares.write_zeros_ahead(1, 1);
+        begun.recv().unwrap();
+        let is_told_to_stop = spares.zeros.as_ref().unwrap().is_told_to_stop();
+        let seen = events.clone();
+        let opener = std::thread::spawn(move || {
+            while !is_told_to_stop() && seen.lock().unwrap().is_empty() {
+                std::thread::yield_now();
+            }
+            go_on.send(()).unwrap();
+        });
+        let taken = spares.take(|_| true);
+        events.lock().unwrap().push("the spare is handed out");
+        opener.join().unwrap();
+        assert!(taken.is_some());
+        drop(spares);
+        let expected = ["zeros are written", "the spare is handed out"];
+        assert_eq!(*events.lock().unwrap(), expected);
+    }
+
     #[test]
     fn f14_a_stranger_with_the_name_of_a_spare_is_left_alone_and_the_next_name_taken() {
         use crate::storage::RealFs;

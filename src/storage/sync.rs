@@ -282,6 +282,25 @@ pub(super) mod tests {
         assert!(!thread.is_busy() && thread.wait().is_none());
     }
 
+    /// What the second request asks for may have been lost with the first: a sync that succeeds
+    /// would not say so.
+    #[test]
+    fn t12_after_a_sync_that_failed_the_thread_makes_no_other() {
+        use crate::storage::sim::{Errno, Fault, OpKind};
+        let disk = SimFs::new(1);
+        let file = disk.open(Path::new("/file"), OpenMode::CreateNew).unwrap();
+        let mut thread = SyncThread::start(Arc::new(|| ()), Clock::start()).unwrap();
+        disk.inject(Fault::fail(OpKind::Sync, Errno::IO));
+        for offset in [64, 128] {
+            thread.request(file.clone(), Position::new(SegmentId(1), offset));
+        }
+        let answers: Vec<_> = std::iter::from_fn(|| thread.wait()).collect();
+        assert_eq!(answers.len(), 2);
+        assert!(answers.iter().all(|synced| synced.result.is_err()));
+        let syncs = disk.trace().into_iter();
+        assert_eq!(syncs.filter(|call| call.kind == OpKind::Sync).count(), 1);
+    }
+
     struct New;
 
     impl Replay for New {

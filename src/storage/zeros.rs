@@ -60,6 +60,13 @@ impl Zeros {
         }
     }
 
+    /// Whether the thread has been told to stop, for tests that hold it up until then.
+    #[cfg(test)]
+    pub(crate) fn is_told_to_stop(&self) -> impl Fn() -> bool + Send + use<> {
+        let order = self.order.clone();
+        move || order.stop.load(Ordering::Relaxed)
+    }
+
     /// True when there is no more to write, or it failed.
     pub(crate) fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)

@@ -6,7 +6,7 @@ use bsd::engine::{Engine, Options, ReplySink};
 use bsd::protocol::{Command, Op, Reply, Request};
 use bsd::storage::sim::Crash;
 use bsd::storage::{SimFs, StoreError, SyncPolicy};
-use bsd::types::{ClientId, JobId, Now, Position};
+use bsd::types::{ClientId, JobId, Now, Position, Time};
 
 use super::damage::segments;
 use super::driver::{after_restart, beginning, options, path};
@@ -448,4 +448,91 @@ fn a_job_that_is_buried_in_the_midst_of_a_kick_is_not_counted_as_kicked_by_the_r
         }
     }
     assert!(whole > 3, "{whole}");
+}
+
+/// The replies, and to whom.
+#[derive(Default)]
+struct Told(Vec<ClientId>);
+
+impl ReplySink for Told {
+    fn reply(&mut self, client: ClientId, _: Position, _: Reply<'_>) {
+        self.0.push(client);
+    }
+}
+
+#[test]
+fn t2_a_kick_goes_on_when_its_client_has_left_and_nobody_is_told() {
+    let mut engine = Engine::open(&small(&with_delayed_jobs()), beginning()).expect("it starts");
+    let client = engine.connect();
+    run(
+        &mut engine,
+        client,
+        Command::Use(TUBE),
+        &mut Last::default(),
+    );
+    let (bound, mut told) = (JOBS as u32, Told::default());
+    engine.run(
+        client,
+        Request::Command(Command::Kick { bound }),
+        beginning(),
+        &mut told,
+    );
+    engine.disconnect(client, beginning());
+    for _ in 0..20 {
+        engine.tick(beginning(), &mut told).expect("a sound disk");
+        engine.commit(beginning()).expect("a sound disk");
+    }
+    assert_eq!(told.0, [], "whose connection is gone");
+    assert_eq!(engine.queue().stats().jobs.ready, JOBS);
+}
+
+/// Nanoseconds after ten seconds after the beginning, on both clocks.
+fn after_ten_seconds_and(ns: i64) -> Now {
+    let begun = beginning();
+    Now {
+        mono: Time(begun.mono.plus_seconds(10).0 + ns),
+        wall_ns: (begun.wall_ns as i64 + 10_000_000_000 + ns) as u64,
+    }
+}
+
+/// The first job falls due after ten seconds, the others a nanosecond later. Some are kicked at
+/// `at`, after a turn of the loop at `ticked`; the crash comes behind the first slice of the kick.
+fn kicked_to_the_nanosecond(ticked: Now, at: Now) -> Vec<u64> {
+    let fs = SimFs::new(1);
+    let mut engine = Engine::open(&small(&fs), beginning()).expect("a sound disk");
+    let (client, mut last) = (engine.connect(), Last::default());
+    for job in 1..=LAST_JOB {
+        let mut now = beginning();
+        if job > 1 {
+            (now.mono.0, now.wall_ns) = (now.mono.0 + 1, now.wall_ns + 1);
+        }
+        let put = Command::Put {
+            pri: 1,
+            delay: 10,
+            ttr: 60,
+            body: b"x",
+        };
+        engine.run(client, Request::Command(put), now, &mut last);
+    }
+    engine.tick(ticked, &mut last).expect("a sound disk");
+    let bound = KICKED as u32;
+    let kick = Request::Command(Command::Kick { bound });
+    last.0 = None;
+    engine.run(client, kick, at, &mut last);
+    assert!(last.0.is_none(), "it takes more than a turn");
+    engine.commit(at).expect("a sound disk");
+    let image = fs.crash_image(Crash::DropUnsynced);
+    let engine = Engine::open(&small(&image), after_restart(at)).expect("it starts");
+    kicked(&engine, LAST_JOB)
+}
+
+#[test]
+fn t7_a_kick_that_is_finished_after_a_crash_knows_to_the_nanosecond_what_had_fallen_due() {
+    let expected: Vec<u64> = (2..=KICKED + 1).collect();
+    let due = after_ten_seconds_and(0);
+    // The others are not due yet, or are due and no turn of the loop has seen to that.
+    for late in 0..3 {
+        let found = kicked_to_the_nanosecond(due, after_ten_seconds_and(late));
+        assert_eq!(found, expected, "{late} ns later");
+    }
 }
