@@ -3,7 +3,7 @@
 use super::{Engine, Flow, ReplySink};
 use crate::protocol::{Command, Op, Refusal, Reply, Request};
 use crate::queue::RecordDims;
-use crate::storage::{AppendError, BodyError, Purpose, StoreError};
+use crate::storage::{AppendError, BodyError, NO_KICK, Purpose, StoreError};
 use crate::types::{Change, ClientId, JobId, JobState, Now, Time};
 
 /// How a change that needs room in the log went.
@@ -104,8 +104,19 @@ impl Engine {
         purpose: Purpose,
         now: Now,
     ) -> Result<Logged, StoreError> {
+        self.update_of_kick(change, NO_KICK, purpose, now)
+    }
+
+    /// Log and apply an update that belongs to the kick under way of this number.
+    pub(super) fn update_of_kick(
+        &mut self,
+        change: &Change<'_>,
+        kick: u16,
+        purpose: Purpose,
+        now: Now,
+    ) -> Result<Logged, StoreError> {
         self.make_way(purpose, now)?;
-        let place = match self.store.append(change, &[], purpose, now) {
+        let place = match self.store.append_update(change, kick, purpose, now) {
             Ok(place) => place,
             Err(AppendError::Full) => return Ok(Logged::Full),
             Err(AppendError::Failed(error)) => return Err(error),
@@ -191,14 +202,6 @@ impl Engine {
         let (pri, state) = (job.pri, job.state);
         if state == JobState::Buried {
             return Ok(());
-        }
-        if let Some(log) = self.store.log() {
-            match log.interrupt_kick(now.wall_ns) {
-                Err(AppendError::Failed(error)) => return Err(error),
-                // It stays where it is, and the next one who asks for it finds the same.
-                Err(AppendError::Full) => return Ok(()),
-                Ok(()) => {}
-            }
         }
         let Some(change) = self.queue.decide_bury(id, pri) else {
             return Ok(());

@@ -1,14 +1,20 @@
 //! `kick`: of many jobs, in slices, so that nobody waits long; in the log, all of it or nothing.
 //!
 //! Before the first of several updates the log is told how many are to come
-//! ([`Log::announce_kick`]), and again before each slice. A log that ends before the last one is
-//! that of a crash: whoever opens it next finishes the kick before anybody is served.
+//! ([`Log::announce_kick`]), and again before each slice; each of them bears the number of the
+//! kick. A log that ends before the last one is that of a crash: whoever opens it next finishes the
+//! kick before anybody is served.
+//!
+//! On a full disk each update waits for compaction to make way, as a delete does; a kick is over
+//! early only when no room is to be had.
 
 use super::commands::Logged;
 use super::{Engine, ReplySink};
 use crate::protocol::Reply;
 use crate::queue::{Queue, TubeRef};
-use crate::storage::{AppendError, KICKS_MAX, KickUnderWay, Kicked, Log, Purpose, StoreError};
+use crate::storage::{
+    AppendError, KICKS_MAX, KickUnderWay, Kicked, Log, NO_KICK, Purpose, StoreError,
+};
 use crate::types::{ClientId, JobId, JobState, Now, Time};
 
 /// So many jobs are kicked before others get their turn.
@@ -33,7 +39,7 @@ struct Part {
     left: u32,
     kicked: u64,
     /// What the log calls it, once it was announced.
-    number: Option<u32>,
+    number: Option<u16>,
 }
 
 impl Kick {
@@ -146,14 +152,14 @@ impl Engine {
     ) -> Result<Slice, StoreError> {
         let begun = self.begun(&kick.tube, kick.bound);
         let part = kick.part.get_or_insert(begun);
-        let mut run = part.left.min(KICKS_A_SLICE);
-        while run > 0 {
-            if !self.kick_one(&kick.tube, part, run, now)? {
-                self.end_early(&kick.tube, part, now)?;
-                return Ok(Slice::Last);
+        if let Logged::Full = self.announce(&kick.tube, part, now)? {
+            return self.end_early(&kick.tube, part, now);
+        }
+        for _ in 0..part.left.min(KICKS_A_SLICE) {
+            if !self.kick_one(&kick.tube, part, now)? {
+                return self.end_early(&kick.tube, part, now);
             }
-            (part.left, run) = (part.left - 1, run - 1);
-            part.kicked += 1;
+            (part.left, part.kicked) = (part.left - 1, part.kicked + 1);
             self.serve_waiting(1, now, sink)?;
         }
         Ok(if part.left == 0 {
@@ -178,81 +184,83 @@ impl Engine {
         }
     }
 
-    /// Kick the next job. `false`: there is none any more, or no room in the log.
-    fn kick_one(
-        &mut self,
-        tube: &TubeRef,
-        part: &mut Part,
-        run: u32,
-        now: Now,
-    ) -> Result<bool, StoreError> {
-        let next = match part.state {
+    fn next_to_kick(&self, tube: &TubeRef, state: JobState) -> Option<JobId> {
+        match state {
             JobState::Buried => self.queue.first_buried(tube),
             _ => self.queue.first_delayed(tube),
-        };
-        let Some(id) = next else { return Ok(false) };
-        self.make_way(Purpose::Update, now)?;
-        if !self.announce(tube, part, run, id, now)? {
-            return Ok(false);
         }
-        let Some(change) = self.queue.decide_kick(id) else {
+    }
+
+    /// Kick the next job. `false`: there is none any more, or no room in the log.
+    fn kick_one(&mut self, tube: &TubeRef, part: &Part, now: Now) -> Result<bool, StoreError> {
+        let Some(id) = self.next_to_kick(tube, part.state) else {
             return Ok(false);
         };
-        let logged = self.update(&change, Purpose::Update, now)?;
+        let Some(change) = self.queue.decide_kick(id) else {
+            unreachable!("job {id} is the next to be kicked and cannot be")
+        };
+        let kick = part.number.unwrap_or(NO_KICK);
+        let logged = self.update_of_kick(&change, kick, Purpose::Update, now)?;
         Ok(matches!(logged, Logged::Done))
     }
 
-    /// Have the log know that the next update, of job `first`, is the kick's. One of a single job
-    /// needs no word.
+    /// Have the log know how many updates of the kick are to come. One of a single job needs no
+    /// word.
     fn announce(
         &mut self,
         tube: &TubeRef,
         part: &mut Part,
-        run: u32,
-        first: JobId,
         now: Now,
-    ) -> Result<bool, StoreError> {
-        let (Some(log), queue) = (self.store.log(), &self.queue) else {
-            return Ok(true);
-        };
-        let is_known = part.number.is_some_and(|number| log.is_kicking(number));
-        if is_known || (part.number.is_none() && part.left == 1) {
-            return Ok(true);
+    ) -> Result<Logged, StoreError> {
+        if part.left == 0 || part.number.is_none() && part.left == 1 {
+            return Ok(Logged::Done);
         }
+        let Some(first) = self.next_to_kick(tube, part.state) else {
+            return Ok(Logged::Done);
+        };
+        self.make_way(Purpose::Update, now)?;
+        let (Some(log), queue) = (self.store.log(), &self.queue) else {
+            return Ok(Logged::Done);
+        };
         let kick = Kicked {
             tube: queue.pinned_name(tube),
             state: part.state,
             due_wall_ns: due_before(queue, first, now),
         };
-        match log.announce_kick(part.number, kick, part.left, run, now.wall_ns) {
+        match log.announce_kick(part.number, kick, part.left, now.wall_ns) {
             Ok(number) => part.number = Some(number),
-            Err(AppendError::Full) => return Ok(false),
+            Err(AppendError::Full) => return Ok(Logged::Full),
             Err(AppendError::Failed(error)) => return Err(error),
         }
-        Ok(true)
+        Ok(Logged::Done)
     }
 
     /// Have the log know that no more of the kick comes.
-    fn end_early(&mut self, tube: &TubeRef, part: &Part, now: Now) -> Result<(), StoreError> {
+    fn end_early(&mut self, tube: &TubeRef, part: &Part, now: Now) -> Result<Slice, StoreError> {
+        let Some(number) = part.number else {
+            return Ok(Slice::Last);
+        };
+        self.make_way(Purpose::Delete, now)?;
         let (Some(log), queue) = (self.store.log(), &self.queue) else {
-            return Ok(());
+            return Ok(Slice::Last);
         };
         let kick = Kicked {
             tube: queue.pinned_name(tube),
             state: part.state,
             due_wall_ns: 0,
         };
-        match part.number {
-            None => Ok(()),
-            Some(number) => match log.announce_kick(Some(number), kick, 0, 0, now.wall_ns) {
-                Err(AppendError::Failed(error)) => Err(error),
-                // Not even what is set aside for deletes has room for it.
-                Err(AppendError::Full) => {
-                    tracing::warn!("the disk is full: after a crash the kick would go on");
-                    Ok(())
-                }
-                Ok(_) => Ok(()),
-            },
+        match log.announce_kick(Some(number), kick, 0, now.wall_ns) {
+            Ok(_) => Ok(Slice::Last),
+            // Not even what is set aside for deletes has room for it.
+            Err(AppendError::Full) => {
+                tracing::warn!(
+                    "the disk is full: a kick of tube {:?} is over, and after a crash it would go \
+                     on; give the disk room",
+                    kick.tube
+                );
+                Ok(Slice::Last)
+            }
+            Err(AppendError::Failed(error)) => Err(error),
         }
     }
 }

@@ -110,6 +110,7 @@ impl Replayer<'_> {
                 pri,
                 delay,
                 counters,
+                ..
             } => {
                 let deadline = match state {
                     JobState::Delayed => self.clamp(deadline_wall_ns, delay),

@@ -1,7 +1,7 @@
 //! Where bodies are kept and changes are recorded: the log, or memory alone.
 
 use crate::storage::format::{Record, put_size};
-use crate::storage::{AppendError, BodyError, Log, Purpose};
+use crate::storage::{AppendError, BodyError, Log, NO_KICK, Purpose};
 use crate::types::{Change, JobId, JobState, Now, Place, SegmentId};
 
 use crate::queue::JobView;
@@ -36,6 +36,24 @@ impl Store {
                 _ => Ok(Place::NONE),
             },
         }
+    }
+
+    /// Record an update, and to which kick under way it belongs.
+    pub(super) fn append_update(
+        &mut self,
+        change: &Change<'_>,
+        kick: u16,
+        purpose: Purpose,
+        now: Now,
+    ) -> Result<Place, AppendError> {
+        let Store::Log(log) = self else {
+            return Ok(Place::NONE);
+        };
+        let mut record = record(change, &[], now);
+        if let Record::Update { kick: of, .. } = &mut record {
+            *of = kick;
+        }
+        log.append(&record, purpose, now.wall_ns)
     }
 
     /// Record that a job is gone.
@@ -197,6 +215,7 @@ fn record<'a>(change: &Change<'a>, body: &'a [u8], now: Now) -> Record<'a> {
             counters,
         } => Record::Update {
             id,
+            kick: NO_KICK,
             state,
             deadline_wall_ns: match state {
                 JobState::Delayed => now.to_wall(deadline),

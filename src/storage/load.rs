@@ -139,6 +139,7 @@ impl Load {
             _ if is_as_put(job) => {}
             state => self.build.append(&Record::Update {
                 id: job.id,
+                kick: 0,
                 state: if state == JobState::Delayed {
                     JobState::Delayed
                 } else {
@@ -228,6 +229,7 @@ impl Load {
         for buried in &self.buried {
             self.build.append(&Record::Update {
                 id: buried.id,
+                kick: 0,
                 state: JobState::Buried,
                 deadline_wall_ns: 0,
                 pri: buried.pri,

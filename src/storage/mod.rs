@@ -63,7 +63,7 @@ mod zeros;
 pub use compact::{Index, Subject};
 pub use error::{OpenError, StoreError};
 pub use fs::RealFs;
-pub use kicks::{KICKS_MAX, KickUnderWay, Kicked};
+pub use kicks::{KICKS_MAX, KickUnderWay, Kicked, NO_KICK};
 pub use log::{AppendError, BodyError, Log, LogOptions, Purpose};
 pub use recover::{Progress, Recovery, Replay};
 pub use sim::SimFs;

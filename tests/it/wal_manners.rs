@@ -38,6 +38,7 @@ fn put(id: u64) -> Record<'static> {
 fn bury(id: u64) -> Record<'static> {
     Record::Update {
         id: JobId(id),
+        kick: 0,
         state: JobState::Buried,
         deadline_wall_ns: 0,
         pri: 2,

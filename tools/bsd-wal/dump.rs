@@ -369,6 +369,7 @@ fn describe(record: &Record<'_>) -> String {
         }
         Record::Update {
             id,
+            kick,
             state,
             deadline_wall_ns,
             pri,
@@ -389,8 +390,12 @@ fn describe(record: &Record<'_>) -> String {
             let counts = counts
                 .map(|(name, count)| format!("{name} {count}"))
                 .join(" ");
+            let kick = match kick {
+                0 => String::new(),
+                number => format!(" by kick {number}"),
+            };
             format!(
-                "job {id} {}{due} pri {pri} delay {delay} {counts}",
+                "job {id} {}{due} pri {pri} delay {delay} {counts}{kick}",
                 state.word()
             )
         }
@@ -415,10 +420,9 @@ fn describe(record: &Record<'_>) -> String {
             tube,
             state,
             left,
-            run,
             ..
         } => format!(
-            "kick {number} of {} jobs of {tube} has {left} to go, {run} of them next",
+            "kick {number} of {} jobs of {tube} has {left} to go",
             state.word()
         ),
         Record::Manifest { next_id, entries } => {

@@ -429,6 +429,9 @@ enum What<'a> {
     },
     Update {
         id: u64,
+        /// Of the kick of several jobs that it belongs to.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        kick: Option<u16>,
         state: &'a str,
         pri: u32,
         delay: u32,
@@ -446,11 +449,10 @@ enum What<'a> {
         duration: u32,
     },
     Kick {
-        number: u32,
+        number: u16,
         tube: &'a str,
         state: &'static str,
         left: u32,
-        run: u32,
         due: Option<String>,
     },
     Manifest {
@@ -514,6 +516,7 @@ impl<'a> From<&Record<'a>> for What<'a> {
             },
             Record::Update {
                 id,
+                kick,
                 state,
                 deadline_wall_ns,
                 pri,
@@ -521,6 +524,7 @@ impl<'a> From<&Record<'a>> for What<'a> {
                 counters,
             } => What::Update {
                 id: id.0,
+                kick: (kick > 0).then_some(kick),
                 state: state.word(),
                 pri,
                 delay,
@@ -545,14 +549,12 @@ impl<'a> From<&Record<'a>> for What<'a> {
                 tube,
                 state,
                 left,
-                run,
                 due_wall_ns,
             } => What::Kick {
                 number,
                 tube,
                 state: state.word(),
                 left,
-                run,
                 due: time(due_wall_ns),
             },
             Record::Manifest { next_id, entries } => What::Manifest {

@@ -148,6 +148,7 @@ impl Writer<'_> {
 fn update(job: &Job, state: JobState) -> Record<'static> {
     Record::Update {
         id: job.id,
+        kick: 0,
         state,
         deadline_wall_ns: match state {
             JobState::Delayed => job.deadline_wall_ns,

@@ -46,10 +46,13 @@ impl Claim {
             KIND_KICK => kick::SIZE,
             _ => return None,
         };
-        if bytes.len() < fixed || bytes[put::RESERVED..put::ID] != [0, 0] {
+        if bytes.len() < fixed {
             return None;
         }
         let (kind, second) = (bytes[put::KIND], bytes[put::TUBE_SIZE]);
+        if kind != KIND_UPDATE && bytes[put::RESERVED..put::ID] != [0, 0] {
+            return None;
+        }
         let tube = usize::from(second);
         let is_tube = (1..=crate::types::TUBE_NAME_MAX).contains(&tube);
         let entries = |at| (u32_at(bytes, at) as usize).checked_mul(entry::SIZE);

@@ -4,8 +4,8 @@
 //! without the rest of its frame. Which bytes are which is in the layouts of the parent module.
 
 use super::{
-    Seed, delete, entry, file_name, kick, manifest, pause, put, set_u32, set_u64, switch, u32_at,
-    u64_at, update,
+    Seed, delete, entry, file_name, kick, manifest, pause, put, set_u16, set_u32, set_u64, switch,
+    u16_at, u32_at, u64_at, update,
 };
 use crate::types::{Counters, JobId, JobState, SegmentId};
 
@@ -112,6 +112,8 @@ pub enum Record<'a> {
     /// The whole mutable state of a job.
     Update {
         id: JobId,
+        /// The kick of several jobs that it belongs to; 0: none.
+        kick: u16,
         state: JobState,
         deadline_wall_ns: u64,
         pri: u32,
@@ -127,13 +129,12 @@ pub enum Record<'a> {
         duration: u32,
     },
     /// A kick of several jobs is under way: `left` jobs of the tube that are in `state` it has still
-    /// to kick, and `run` of the updates that follow next belong to it.
+    /// to kick. The updates that do so bear its number.
     Kick {
-        number: u32,
+        number: u16,
         tube: &'a str,
         state: JobState,
         left: u32,
-        run: u32,
         due_wall_ns: u64,
     },
     /// All other files of the log.
@@ -235,6 +236,7 @@ impl<'a> Record<'a> {
             }
             Record::Update {
                 id,
+                kick,
                 state,
                 deadline_wall_ns,
                 pri,
@@ -244,6 +246,7 @@ impl<'a> Record<'a> {
                 let bytes = grow(out, update::SIZE);
                 bytes[update::KIND] = KIND_UPDATE;
                 bytes[update::STATE] = state_to_byte(state);
+                set_u16(bytes, update::KICK, kick);
                 set_u64(bytes, update::ID, id.0);
                 set_u64(bytes, update::DEADLINE, deadline_wall_ns);
                 set_u32(bytes, update::PRI, pri);
@@ -277,15 +280,13 @@ impl<'a> Record<'a> {
                 tube,
                 state,
                 left,
-                run,
                 due_wall_ns,
             } => {
                 let bytes = grow(out, kick::SIZE);
                 bytes[kick::KIND] = KIND_KICK;
                 bytes[kick::TUBE_SIZE] = tube.len() as u8;
-                set_u32(bytes, kick::NUMBER, number);
+                set_u32(bytes, kick::NUMBER, number.into());
                 set_u32(bytes, kick::LEFT, left);
-                set_u32(bytes, kick::RUN, run);
                 set_u32(bytes, kick::STATE, state_to_byte(state).into());
                 set_u64(bytes, kick::DUE, due_wall_ns);
                 out.extend_from_slice(tube.as_bytes());
@@ -326,6 +327,7 @@ impl<'a> Record<'a> {
             }
             KIND_UPDATE => Some(Record::Update {
                 id: JobId(u64_at(bytes, update::ID)),
+                kick: u16_at(bytes, update::KICK),
                 state: state_from_byte(bytes[update::STATE])?,
                 deadline_wall_ns: u64_at(bytes, update::DEADLINE),
                 pri: u32_at(bytes, update::PRI),
@@ -348,7 +350,7 @@ impl<'a> Record<'a> {
                 duration: u32_at(bytes, pause::DURATION),
             }),
             KIND_KICK => Some(Record::Kick {
-                number: u32_at(bytes, kick::NUMBER),
+                number: u16::try_from(u32_at(bytes, kick::NUMBER)).ok()?,
                 tube: tube_name(&bytes[kick::SIZE..])?,
                 state: match u32_at(bytes, kick::STATE) {
                     1 => JobState::Delayed,
@@ -356,7 +358,6 @@ impl<'a> Record<'a> {
                     _ => return None,
                 },
                 left: u32_at(bytes, kick::LEFT),
-                run: u32_at(bytes, kick::RUN),
                 due_wall_ns: u64_at(bytes, kick::DUE),
             }),
             KIND_MANIFEST => Some(Record::Manifest {

@@ -65,6 +65,7 @@ pub(in crate::storage) fn one_of_each() -> Vec<Record<'static>> {
         },
         Record::Update {
             id: JobId(7),
+            kick: 1,
             state: JobState::Delayed,
             deadline_wall_ns: WALL_NS + 30_000_000_000,
             pri: 512,
@@ -91,7 +92,6 @@ pub(in crate::storage) fn one_of_each() -> Vec<Record<'static>> {
             tube: "mail",
             state: JobState::Buried,
             left: 1000,
-            run: 256,
             due_wall_ns: 0,
         },
         Record::Switch {
@@ -203,6 +203,7 @@ impl Parts {
             },
             1 => Record::Update {
                 id: JobId(random.number()),
+                kick: random.number() as u16,
                 state: [JobState::Ready, JobState::Delayed, JobState::Buried][random.below(3)],
                 deadline_wall_ns: random.number(),
                 pri: random.number() as u32,
@@ -225,11 +226,10 @@ impl Parts {
                 duration: random.number() as u32,
             },
             4 => Record::Kick {
-                number: random.number() as u32,
+                number: random.number() as u16,
                 tube: &self.tube,
                 state: [JobState::Delayed, JobState::Buried][random.below(2)],
                 left: random.number() as u32,
-                run: random.number() as u32,
                 due_wall_ns: random.number(),
             },
             5 => Record::Manifest {

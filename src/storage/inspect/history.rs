@@ -344,6 +344,7 @@ mod tests {
     fn update(id: u64, state: JobState, reserves: u32) -> Record<'static> {
         Record::Update {
             id: JobId(id),
+            kick: 0,
             state,
             deadline_wall_ns: 0,
             pri: 6,

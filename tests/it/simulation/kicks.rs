@@ -536,3 +536,80 @@ fn t7_a_kick_that_is_finished_after_a_crash_knows_to_the_nanosecond_what_had_fal
         assert_eq!(found, expected, "{late} ns later");
     }
 }
+
+/// What was deleted gives room when it is compacted, which takes turns of the loop: the kick waits.
+#[test]
+fn f9_on_a_full_disk_a_kick_waits_for_the_room_that_compaction_makes() {
+    let fs = SimFs::new(1);
+    fs.set_quota(Some(3 << 20));
+    let mut last = Last::default();
+    let (mut engine, client) =
+        opened_with(&fs, std::iter::empty(), &mut last).expect("a sound disk");
+    let mut jobs = 0;
+    loop {
+        put_delayed(
+            &mut engine,
+            client,
+            [&[b'x'; 200][..]].into_iter(),
+            &mut last,
+        );
+        if last
+            .0
+            .as_ref()
+            .is_some_and(|(_, reply)| reply == "OutOfMemory")
+        {
+            break;
+        }
+        jobs += 1;
+        if jobs % 50 == 0 {
+            turn(&mut engine, &mut last).expect("a sound disk");
+        }
+    }
+    let mut left = jobs;
+    for id in (1..=jobs).step_by(3) {
+        run(&mut engine, client, Command::Delete(JobId(id)), &mut last);
+        let is_deleted = last.0.as_ref().is_some_and(|(_, reply)| reply == "Deleted");
+        assert!(is_deleted, "{:?}", last.0);
+        left -= 1;
+    }
+    engine.commit(beginning()).expect("a sound disk");
+    last.0 = None;
+    let bound = jobs as u32;
+    run(&mut engine, client, Command::Kick { bound }, &mut last);
+    for _ in 0..10_000 {
+        if last.0.is_some() {
+            break;
+        }
+        turn(&mut engine, &mut last).expect("a sound disk");
+    }
+    let reply = last.0.take().map(|(_, reply)| reply);
+    assert_eq!(
+        reply,
+        Some(format!("KickedCount({left})")),
+        "of {jobs} jobs"
+    );
+    let under_way = engine.log().map(|log| log.kicks_under_way().len());
+    assert_eq!(under_way, Some(0));
+}
+
+/// A kick of which no more is logged, not even that it is over.
+#[test]
+fn f38_updates_of_others_are_not_counted_for_a_kick_that_was_left_open() {
+    let disk = with_delayed_jobs();
+    let mut engine = Engine::open(&small(&disk), beginning()).expect("a sound disk");
+    let (client, mut last) = (engine.connect(), Last::default());
+    run(&mut engine, client, Command::Use(TUBE), &mut last);
+    let bound = JOBS as u32;
+    run(&mut engine, client, Command::Kick { bound }, &mut last);
+    let left = |engine: &Engine| engine.log().map(|log| log.kicks_under_way()[0].left);
+    let (before, other) = (left(&engine), engine.connect());
+    assert!(before > Some(300));
+    for id in (JOBS - 300..=JOBS).map(JobId) {
+        run(&mut engine, other, Command::KickJob(id), &mut last);
+        assert_eq!(
+            last.0.take().map(|(_, reply)| reply).as_deref(),
+            Some("Kicked")
+        );
+    }
+    assert_eq!(left(&engine), before);
+}
