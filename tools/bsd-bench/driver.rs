@@ -17,11 +17,10 @@ use std::time::{Duration, Instant};
 use mio::{Events, Poll, Token};
 
 use crate::connection::{Connection, READ_SIZE};
-use crate::options::BodySizes;
 use crate::pace::Pace;
 use crate::plan::Plan;
 use crate::process::{check, now, own_cpu};
-use crate::script::{Script, State, Workload};
+use crate::script::{Script, State};
 use crate::share::{Budget, Tubes};
 use crate::tally::{Outcome, Tally};
 use crate::worker::Worker;
@@ -71,7 +70,7 @@ impl Load {
             buffer: vec![0; READ_SIZE],
             workers: Vec::new(),
             script: plan.script(),
-            probe_script: Script::new(Workload::Probe, 1, BodySizes::fixed(100)),
+            probe_script: plan.probe_script(),
             budget: Budget { left: 0, end: 0 },
             probe_budget: Budget { left: 0, end: 0 },
             pace: None,
@@ -122,7 +121,10 @@ impl Load {
         };
         let connections = self.workers.len();
         self.pace = self.plan.rate.map(|rate| Pace::new(rate, connections));
-        (0..self.workers.len()).try_for_each(|index| self.go_on(index, 0))
+        (0..self.workers.len()).try_for_each(|index| {
+            self.go_on(index, 0)?;
+            self.look_after_probe()
+        })
     }
 
     /// Go on until everything is done.
@@ -181,10 +183,12 @@ impl Load {
     fn arrive(&mut self, is_probe: bool) -> io::Result<()> {
         let index = self.workers.len();
         let tubes = match is_probe {
-            true => Tubes::share("probe", 1, 0, 1),
+            true => Tubes::all("probe", 1),
+            false if self.plan.shares_tubes => Tubes::all(self.plan.tube_prefix, self.plan.tubes),
             false => {
                 let number = index - usize::from(self.plan.probe);
-                Tubes::share("t", self.plan.tubes, number, self.plan.shape.connections)
+                let (prefix, connections) = (self.plan.tube_prefix, self.plan.shape.connections);
+                Tubes::share(prefix, self.plan.tubes, number, connections)
             }
         };
         let connection = self.connect(index)?;
@@ -280,12 +284,19 @@ impl Load {
 
     fn exchange(&mut self, index: usize) -> io::Result<()> {
         self.workers[index].connection.flush()?;
+        if self.is_started && self.plan.is_deaf && !self.workers[index].is_probe {
+            return Ok(());
+        }
         while let Some(filled) = self.workers[index].connection.read(&mut self.buffer)? {
             let at = self.elapsed();
             self.take(index, filled, at)?;
             self.go_on(index, at)?;
             if filled < self.buffer.len() {
                 break;
+            }
+            // Long replies may go on for as long as the server sends.
+            if !self.workers[index].is_probe {
+                self.look_after_probe()?;
             }
         }
         Ok(())
@@ -325,6 +336,9 @@ impl Load {
             return worker.send_batch(&self.probe_script, &mut self.probe_budget, at);
         }
         worker.send_batch(&self.script, &mut self.budget, at)?;
+        if self.plan.is_deaf {
+            worker.hear_no_more();
+        }
         self.active -= usize::from(worker.state.is_done);
         Ok(())
     }

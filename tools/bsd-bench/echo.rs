@@ -173,6 +173,7 @@ impl Session {
                 self.parse = Parse::Body(self.body_size + 2);
                 return;
             }
+            [b'p', b'a', ..] => b"PAUSED",
             [b'r', b'e', b's', ..] if line.ends_with(b" 0") && shared.ready == 0 => b"TIMED_OUT",
             [b'r', b'e', b's', ..] => return self.reserve(shared),
             [b'r', ..] => b"RELEASED",

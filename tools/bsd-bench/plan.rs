@@ -21,10 +21,18 @@ pub(crate) struct Plan {
     pub(crate) time: Option<Duration>,
     pub(crate) bodies: BodySizes,
     pub(crate) tubes: usize,
+    /// What the names of the tubes begin with.
+    pub(crate) tube_prefix: &'static str,
+    /// Each connection has all of the tubes, not only its share.
+    pub(crate) shares_tubes: bool,
     pub(crate) priorities: u64,
     pub(crate) delay: u64,
     /// Jobs that a [`Workload::Kick`] kicks.
     pub(crate) kick: Option<u64>,
+    /// Puts may be refused, the probe's too.
+    pub(crate) may_be_refused: bool,
+    /// Each connection sends one round and never reads what comes of it.
+    pub(crate) is_deaf: bool,
     /// Open loop: commands a second.
     pub(crate) rate: Option<f64>,
     /// One more connection measures what another client feels …
@@ -47,9 +55,13 @@ impl Plan {
             time: None,
             bodies: BodySizes::fixed(100),
             tubes: 0,
+            tube_prefix: "t",
+            shares_tubes: false,
             priorities: 1,
             delay: 0,
             kick: None,
+            may_be_refused: false,
+            is_deaf: false,
             rate: None,
             probe: false,
             linger: Duration::ZERO,
@@ -63,11 +75,19 @@ impl Plan {
         Load::new(self)?.run()
     }
 
+    /// What its probe sends.
+    pub(crate) fn probe_script(&self) -> Script {
+        let mut script = Script::new(Workload::Probe, 1, BodySizes::fixed(100));
+        script.may_be_refused = self.may_be_refused;
+        script
+    }
+
     /// What its connections send.
     pub(crate) fn script(&self) -> Script {
         let mut script = Script::new(self.workload, self.shape.pipeline, self.bodies.clone());
         script.priorities = self.priorities;
         script.delay = self.delay;
+        script.may_be_refused = self.may_be_refused;
         script.kick = self.kick.unwrap_or(script.kick);
         script
     }

@@ -12,7 +12,7 @@ use clap::ValueEnum;
 use crate::options::BodySizes;
 use crate::random::Random;
 use crate::share::{Budget, Tubes};
-use crate::wire::{Reply, push_line};
+use crate::wire::{Reply, push_line, push_number};
 
 /// What each connection does over and over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -32,6 +32,18 @@ pub(crate) enum Workload {
     /// One kick.
     #[value(skip)]
     Kick,
+    /// Use and pause one tube after another, each new and never used again.
+    #[value(skip)]
+    Pause,
+    /// Ask for a job, and do not wait for one.
+    #[value(skip)]
+    Poll,
+    /// Look at the first ready job.
+    #[value(skip)]
+    Peek,
+    /// List all tubes.
+    #[value(skip)]
+    ListTubes,
     /// Put and delete, one after the other.
     #[value(skip)]
     Probe,
@@ -49,11 +61,14 @@ pub(crate) enum Op {
     Touch,
     Use,
     Watch,
+    Pause,
+    Peek,
+    ListTubes,
 }
 
 impl Op {
     /// How many there are.
-    pub(crate) const COUNT: usize = Op::Watch as usize + 1;
+    pub(crate) const COUNT: usize = Op::ListTubes as usize + 1;
 }
 
 /// A workload with its numbers; the same for all connections.
@@ -67,6 +82,8 @@ pub(crate) struct Script {
     pub(crate) delay: u64,
     /// Jobs that one kick is to kick.
     pub(crate) kick: u64,
+    /// A put may find the server without room.
+    pub(crate) may_be_refused: bool,
     sizes: BodySizes,
     /// The longest body.
     block: Vec<u8>,
@@ -74,6 +91,9 @@ pub(crate) struct Script {
 
 /// Seconds that a reserved job may take: longer than any run.
 const TTR: u64 = 3600;
+
+/// Seconds for which a tube is paused: as long as the protocol allows.
+const PAUSE: u64 = 4_294_967_295;
 
 /// Jobs that one kick of a mix is to kick: as many as were buried since the last, mostly.
 const MIX_KICK: u64 = 3;
@@ -90,6 +110,7 @@ impl Script {
             priorities: 1,
             delay: 0,
             kick: MIX_KICK,
+            may_be_refused: false,
             sizes,
             block,
         }
@@ -98,8 +119,12 @@ impl Script {
     fn first(&self) -> Phase {
         match self.workload {
             Workload::Cycle | Workload::Put | Workload::Probe => Phase::Put,
-            Workload::Drain | Workload::Bury => Phase::Reserve,
-            Workload::Mix | Workload::Kick => Phase::Any,
+            Workload::Drain | Workload::Bury | Workload::Poll => Phase::Reserve,
+            Workload::Mix
+            | Workload::Kick
+            | Workload::Pause
+            | Workload::Peek
+            | Workload::ListTubes => Phase::Any,
         }
     }
 
@@ -146,6 +171,8 @@ enum Phase {
 pub(crate) struct State {
     tubes: Tubes,
     random: Random,
+    /// The number of the next new tube; no other connection gets there.
+    new_tube: u64,
     phase: Phase,
     /// Jobs of this round.
     round: usize,
@@ -168,6 +195,7 @@ impl State {
         State {
             tubes,
             random: Random::new(seed),
+            new_tube: seed << 32,
             phase: Phase::Idle,
             round: 0,
             left: 0,
@@ -220,7 +248,10 @@ impl State {
         let wanted = if is_over { 0 } else { script.pipeline };
         self.round = budget.take(wanted, at);
         self.is_done = self.round == 0;
-        self.left = self.round;
+        self.left = match script.workload {
+            Workload::Pause => 2 * self.round,
+            _ => self.round,
+        };
         self.phase = script.first();
         if self.phase == Phase::Put && self.tubes.are_many() {
             self.phase = Phase::Use;
@@ -247,6 +278,8 @@ impl State {
         match self.phase {
             Phase::Idle => true,
             Phase::Finish => self.ids.is_empty() && self.awaited_ids == 0,
+            // There was nothing to reserve, so that nothing is to be finished.
+            Phase::Reserve => self.left == 0 && self.ids.is_empty() && self.awaited_ids == 0,
             _ => false,
         }
     }
@@ -259,11 +292,27 @@ impl State {
             }
             Phase::Put => self.put(script, script.delay, out),
             Phase::Reserve => self.reserve(script, out),
-            _ if script.workload == Workload::Kick => {
-                push_line(b"kick", &[script.kick], out);
-                Op::Kick
+            _ => match script.workload {
+                Workload::Kick => push(Op::Kick, b"kick", &[script.kick], out),
+                Workload::Pause => self.pause(out),
+                Workload::Peek => push(Op::Peek, b"peek-ready", &[], out),
+                Workload::ListTubes => push(Op::ListTubes, b"list-tubes", &[], out),
+                _ => self.any(script, out),
+            },
+        }
+    }
+
+    /// Two commands make one pause: the tube is used first, or it would not be there.
+    fn pause(&mut self, out: &mut Vec<u8>) -> Op {
+        let is_used = self.left.is_multiple_of(2);
+        out.extend_from_slice(if is_used { b"pause-tube p" } else { b"use p" });
+        push_number(self.new_tube, out);
+        match is_used {
+            true => {
+                self.new_tube += 1;
+                push(Op::Pause, b"", &[PAUSE], out)
             }
-            _ => self.any(script, out),
+            false => push(Op::Use, b"", &[], out),
         }
     }
 
@@ -323,6 +372,9 @@ impl State {
             (Op::Put, Reply::Inserted(id)) if script.workload == Workload::Probe => {
                 self.take_id(id);
             }
+            (Op::Put, Reply::OutOfMemory) if script.may_be_refused => {
+                self.awaited_ids -= usize::from(script.workload == Workload::Probe);
+            }
             (Op::Reserve, Reply::Reserved(id, _)) => self.take_id(id),
             (Op::Reserve, Reply::TimedOut) => {
                 self.awaited_ids -= 1;
@@ -335,7 +387,9 @@ impl State {
             | (Op::Kick, Reply::Kicked)
             | (Op::Touch, Reply::Touched)
             | (Op::Use, Reply::Using)
-            | (Op::Watch, Reply::Watching) => {}
+            | (Op::Watch, Reply::Watching)
+            | (Op::Pause, Reply::Paused)
+            | (Op::ListTubes, Reply::Listed(_)) => {}
             _ => {
                 let message = format!("the server answered {reply:?} to {op:?}");
                 return Err(io::Error::other(message));

@@ -120,9 +120,26 @@ pub(crate) struct Programs {
     /// Keep this program on the last processor and the servers on the others (needs taskset)
     #[arg(long)]
     pin: bool,
+    #[arg(skip)]
+    is_beanstalkd_silent: bool,
 }
 
 impl Programs {
+    /// Write the logs to `dir` instead.
+    pub(crate) fn write_to(&mut self, dir: &Path) {
+        dir.clone_into(&mut self.dir);
+    }
+
+    /// Do not show what beanstalkd says on standard error.
+    pub(crate) fn silence_beanstalkd(&mut self) {
+        self.is_beanstalkd_silent = true;
+    }
+
+    /// A disk of `size` bytes that soon is full, where a file system may be mounted.
+    pub(crate) fn small_disk(&self, size: u64) -> io::Result<SmallDisk> {
+        SmallDisk::mount(&self.dir, size)
+    }
+
     /// Once, before anything is measured.
     pub(crate) fn prepare(&self) -> io::Result<()> {
         let _ = bsd::server::raise_descriptor_limit();
@@ -201,6 +218,45 @@ impl Drop for DataDir {
     }
 }
 
+/// A small file system in memory, which is unmounted when this is dropped.
+#[derive(Debug)]
+pub(crate) struct SmallDisk(DataDir);
+
+impl SmallDisk {
+    fn mount(parent: &Path, size: u64) -> io::Result<SmallDisk> {
+        let dir = DataDir::create(parent)?;
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "bsd-bench"]);
+        let output = mount.arg(&dir.0).stdin(Stdio::null()).output();
+        let output = output.map_err(|error| {
+            io::Error::new(error.kind(), format!("mount cannot be run: {error}"))
+        })?;
+        match output.status.success() {
+            true => Ok(SmallDisk(dir)),
+            false => {
+                let message = String::from_utf8_lossy(&output.stderr);
+                Err(io::Error::other(message.trim().to_owned()))
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0.0
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let done = Command::new("umount").arg(self.path()).status();
+        if !done.as_ref().is_ok_and(|status| status.success()) {
+            eprintln!(
+                "bsd-bench: {} stays mounted; unmount it: {done:?}",
+                self.path().display()
+            );
+        }
+    }
+}
+
 /// A server that was started here, and is ended when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Running {
@@ -240,6 +296,9 @@ impl Running {
         }
         let mut command = programs.pinned(command);
         command.stdin(Stdio::null());
+        if programs.is_beanstalkd_silent && kind.program == Program::Beanstalkd {
+            command.stderr(Stdio::null());
+        }
         let child = spawn(&mut command)?;
         let mut running = Running {
             child,
@@ -311,6 +370,8 @@ fn spawn(command: &mut Command) -> io::Result<Ended> {
 
 #[cfg(test)]
 mod tests {
+    use bsd::storage::fs::{OpenMode, write_all_at};
+
     use super::*;
 
     #[test]
@@ -333,6 +394,26 @@ mod tests {
         for wrong in ["", "bsd", "bsd-f", "beanstalkd-memory", "echo-f0", "redis"] {
             assert!(wrong.parse::<Kind>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_small_disk_takes_no_more_than_its_size_and_goes_with_its_owner() {
+        let disk = match SmallDisk::mount(&std::env::temp_dir(), 1 << 20) {
+            Ok(disk) => disk,
+            Err(error) if std::env::var_os("BSD_REQUIRE_PEERS").is_none() => {
+                return eprintln!("skipped: a tmpfs cannot be mounted: {error}");
+            }
+            Err(error) => panic!("a tmpfs cannot be mounted: {error}"),
+        };
+        let path = disk.path().to_owned();
+        let file = RealFs
+            .open(&path.join("file"), OpenMode::CreateNew)
+            .unwrap();
+        let full = write_all_at(&*file, &vec![1; 2 << 20], 0).unwrap_err();
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+        drop(file);
+        drop(disk);
+        assert!(!path.exists());
     }
 
     #[test]

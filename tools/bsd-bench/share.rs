@@ -34,6 +34,11 @@ pub(crate) struct Tubes {
 }
 
 impl Tubes {
+    /// All of them, in turn.
+    pub(crate) fn all(prefix: &'static str, count: usize) -> Tubes {
+        Tubes::share(prefix, count, 0, 1)
+    }
+
     /// Connection `index` of `connections` gets its share of `count` tubes, or shares one if there
     /// are too few. None at all: the tube that everyone has.
     pub(crate) fn share(

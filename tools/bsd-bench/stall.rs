@@ -20,7 +20,7 @@ use crate::plan::Plan;
 use crate::process::{now, resume, sleep_until, suspend};
 use crate::report::{NONE, Table, median_time, time};
 use crate::script::Workload;
-use crate::servers::{Kind, Programs, Running};
+use crate::servers::{Kind, Program, Programs, Running, SmallDisk};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -29,7 +29,8 @@ pub(crate) struct Args {
         long,
         value_enum,
         value_delimiter = ',',
-        default_value = "idle,busy,kick,due,due-tubes,grow,compact,rotate,herd,tubes"
+        default_value = "idle,busy,kick,due,due-tubes,grow,compact,rotate,many-files,refused,herd,\
+                         unread,tubes,pauses,watches,list-tubes"
     )]
     cases: Vec<Case>,
     /// The servers to compare, as for compare
@@ -40,14 +41,14 @@ pub(crate) struct Args {
         default_value = "beanstalkd,beanstalkd-f50,bsd-memory,bsd-f0,echo"
     )]
     servers: Vec<Kind>,
-    /// Jobs that are kicked or fall due; twice as many are put where the table grows, a fifth lies
-    /// there where a log is compacted
+    /// Jobs that are kicked or fall due, and tubes of "pauses"; twice as many are put where the
+    /// table grows, a fifth lies there where a log is compacted, a tenth in "many-files"
     #[arg(long, value_name = "N", value_parser = parse_count, default_value = "500k")]
     jobs: u64,
-    /// Clients of the herd, each of which comes four times
+    /// Clients of the herd, each of which comes four times; a fifth of them in "unread"
     #[arg(long, value_name = "N", default_value_t = 5000)]
     herd: usize,
-    /// Tubes of "tubes"; a tenth of them of "due-tubes"
+    /// Tubes of "tubes", "watches" and "list-tubes"; a tenth of them of "due-tubes"
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     tubes: usize,
     /// How long what has no end of its own lasts
@@ -82,24 +83,48 @@ enum Case {
     Compact,
     /// The log goes on in a new file every megabyte
     Rotate,
+    /// The same as "compact" with hundreds of small files
+    ManyFiles,
+    /// Puts are refused: by a full disk, a small tmpfs that is mounted below --dir, or where none
+    /// may be mounted by --max-memory, which only bsd has
+    Refused,
     /// Thousands of clients connect, do one round, and connect again
     Herd,
+    /// Clients ask for much, and never read it
+    Unread,
     /// A steady load while thousands of tubes hold jobs
     Tubes,
+    /// Very many tubes are paused for as long as can be, each used only for that
+    Pauses,
+    /// Clients watch thousands of empty tubes, ask for jobs, leave, and come again
+    Watches,
+    /// Clients list thousands of tubes with long names over and over
+    ListTubes,
 }
 
 impl Case {
-    fn needs_log(self) -> bool {
-        matches!(self, Case::Compact | Case::Rotate)
+    /// Whether the server can do it at all.
+    fn is_for(self, kind: Kind, refusal: Refusal) -> bool {
+        match self {
+            Case::Compact | Case::Rotate | Case::ManyFiles => kind.is_durable() && !kind.is_echo(),
+            Case::Refused => refusal.is_for(kind),
+            Case::Unread | Case::ListTubes => !kind.is_echo(),
+            _ => true,
+        }
     }
 
-    fn flags(self) -> Vec<String> {
-        let segment_size = match self {
-            Case::Compact => "8388608",
-            Case::Rotate => "1048576",
+    fn flags(self, refusal: Refusal) -> Vec<String> {
+        let (flag, value) = match self {
+            Case::Compact => ("-s", 8 << 20),
+            Case::Rotate => ("-s", 1 << 20),
+            Case::ManyFiles => ("-s", 64 << 10),
+            Case::Refused => match refusal {
+                Refusal::Disk => ("-s", 8 << 20),
+                Refusal::Memory => ("--max-memory", REFUSED_SIZE),
+            },
             _ => return Vec::new(),
         };
-        vec!["-s".into(), segment_size.into()]
+        vec![flag.into(), value.to_string()]
     }
 
     fn name(self) -> String {
@@ -120,8 +145,69 @@ const LINGER: Duration = Duration::from_secs(1);
 const SAMPLE: u64 = 10_000;
 /// Around the moment at which many jobs fall due, a server is suspended for so much longer.
 const DUE_MARGIN: Duration = Duration::from_millis(300);
+/// Bytes of the disk that is full, or of the memory.
+const REFUSED_SIZE: u64 = 64 << 20;
+/// Jobs of 1 KB that are put there, twice as many as there is room for.
+const REFUSED_JOBS: u64 = 2 * (REFUSED_SIZE >> 10);
+/// Clients of "pauses", and tubes that each pauses together: so many that syncs do not make it last.
+const PAUSES: Shape = Shape {
+    connections: 4,
+    pipeline: 64,
+};
+/// Clients of "watches", and polls that each sends together.
+const POLLS: Shape = Shape {
+    connections: 4,
+    pipeline: 512,
+};
+/// Clients of "list-tubes": their replies are long.
+const LISTS: Shape = Shape {
+    connections: 8,
+    pipeline: 1,
+};
+/// Looks at a large job that a client of "unread" asks for.
+const UNREAD_LOOKS: usize = 64;
+/// What tubes with long names begin with: a name may have 200 bytes.
+const LONG_PREFIX: &str = "tube-with-a-name-as-long-as-programs-make-them-that-put-\
+                           all-they-know-into-it-service-region-customer-kind-of-job-\
+                           priority-version-of-the-format-and-a-number-";
 /// Any job may be next: priorities are picked from so many.
 const PRIORITIES: u64 = 1 << 20;
+
+/// What refuses the puts of "refused".
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Refusal {
+    /// A full disk.
+    Disk,
+    /// `--max-memory`.
+    Memory,
+}
+
+impl Refusal {
+    /// A full disk, where a small one may be mounted.
+    fn find(programs: &Programs) -> Refusal {
+        match programs.small_disk(REFUSED_SIZE) {
+            Ok(_) => Refusal::Disk,
+            Err(error) => {
+                eprintln!("bsd-bench: puts are refused by --max-memory, not by a disk: {error}");
+                Refusal::Memory
+            }
+        }
+    }
+
+    fn is_for(self, kind: Kind) -> bool {
+        match self {
+            Refusal::Disk => kind.is_durable() && !kind.is_echo(),
+            Refusal::Memory => kind.program == Program::Bsd,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Refusal::Disk => "a full disk (a tmpfs)",
+            Refusal::Memory => "--max-memory",
+        }
+    }
+}
 
 /// What the probe felt, for each case and server, in each round.
 type Felt = Vec<Vec<Vec<Latency>>>;
@@ -129,11 +215,15 @@ type Felt = Vec<Vec<Vec<Latency>>>;
 /// Measure all, and print.
 pub(crate) fn run(args: &Args) -> io::Result<()> {
     args.programs.prepare()?;
+    let refusal = match args.cases.contains(&Case::Refused) {
+        true => Refusal::find(&args.programs),
+        false => Refusal::Memory,
+    };
     let mut felt: Felt = vec![vec![Vec::new(); args.servers.len()]; args.cases.len()];
     for round in 0..args.rounds {
         for (case, row) in args.cases.iter().zip(&mut felt) {
             for (kind, cell) in args.servers.iter().zip(row) {
-                if case.needs_log() && (kind.is_echo() || !kind.is_durable()) {
+                if !case.is_for(*kind, refusal) {
                     continue;
                 }
                 eprintln!(
@@ -142,7 +232,7 @@ pub(crate) fn run(args: &Args) -> io::Result<()> {
                     args.rounds,
                     case.name()
                 );
-                match Trial::new(args, *case, *kind)?.run() {
+                match Trial::new(args, *case, *kind, refusal)?.run() {
                     Ok(latency) => cell.push(latency),
                     // The other servers are measured all the same.
                     Err(error) if error.kind() == io::ErrorKind::TimedOut => {
@@ -154,13 +244,13 @@ pub(crate) fn run(args: &Args) -> io::Result<()> {
         }
     }
     match args.json {
-        true => println!("{}", to_json(args, &felt)),
-        false => print(args, &felt),
+        true => println!("{}", to_json(args, refusal, &felt)),
+        false => print(args, refusal, &felt),
     }
     Ok(())
 }
 
-fn print(args: &Args, felt: &Felt) {
+fn print(args: &Args, refusal: Refusal, felt: &Felt) {
     let table = |show: &dyn Fn(&Latency) -> Duration| {
         let head = args.servers.iter().map(Kind::to_string);
         let mut table = Table::new(std::iter::once("meanwhile".to_owned()).chain(head));
@@ -180,17 +270,24 @@ fn print(args: &Args, felt: &Felt) {
     println!("{}", table(&|latency| latency.max()));
     println!("99.9 % of its commands were answered within\n");
     println!("{}", table(&|latency| latency.quantile(0.999)));
+    if args.cases.contains(&Case::Refused) {
+        println!("\nPuts were refused by {}.", refusal.name());
+    }
 }
 
-fn to_json(args: &Args, felt: &Felt) -> Value {
+fn to_json(args: &Args, refusal: Refusal, felt: &Felt) -> Value {
     let mut list = Vec::new();
     for (case, row) in args.cases.iter().zip(felt) {
         for (kind, cell) in args.servers.iter().zip(row) {
-            list.push(json!({
+            let mut entry = json!({
                 "case": case.name(),
                 "server": kind.to_string(),
                 "rounds": cell.iter().map(quantiles_to_json).collect::<Vec<_>>(),
-            }));
+            });
+            if *case == Case::Refused {
+                entry["refused_by"] = refusal.name().into();
+            }
+            list.push(entry);
         }
     }
     Value::Array(list)
@@ -202,17 +299,32 @@ struct Trial<'a> {
     args: &'a Args,
     case: Case,
     kind: Kind,
+    /// Before its disk, so that it is dropped first.
     server: Running,
+    _disk: Option<SmallDisk>,
 }
 
 impl Trial<'_> {
-    fn new(args: &Args, case: Case, kind: Kind) -> io::Result<Trial<'_>> {
-        let server = Running::start(kind, &args.programs, &case.flags())?;
+    fn new(args: &Args, case: Case, kind: Kind, refusal: Refusal) -> io::Result<Trial<'_>> {
+        let flags = case.flags(refusal);
+        let mut programs = args.programs.clone();
+        let disk = match (case, refusal) {
+            (Case::Refused, Refusal::Disk) => Some(programs.small_disk(REFUSED_SIZE)?),
+            _ => None,
+        };
+        if let Some(disk) = &disk {
+            programs.write_to(disk.path());
+        }
+        // It says a line about each put that it refuses, and each client that leaves like that.
+        if matches!(case, Case::Refused | Case::Unread) {
+            programs.silence_beanstalkd();
+        }
         Ok(Trial {
             args,
             case,
             kind,
-            server,
+            server: Running::start(kind, &programs, &flags)?,
+            _disk: disk,
         })
     }
 
@@ -230,10 +342,26 @@ impl Trial<'_> {
                 jobs: Some(2 * self.args.jobs),
                 ..self.plan(STEADY, Workload::Put)
             }),
-            Case::Compact => self.compact(),
+            Case::Compact => self.compact(self.args.jobs / 5),
             Case::Rotate => self.rotate(),
+            Case::ManyFiles => self.compact(self.args.jobs / 10),
+            Case::Refused => self.refused(),
             Case::Herd => self.herd(),
+            Case::Unread => self.unread(),
             Case::Tubes => self.tubes(),
+            Case::Pauses => self.probe(Plan {
+                jobs: Some(self.args.jobs),
+                linger: 3 * LINGER,
+                ..self.plan(PAUSES, Workload::Pause)
+            }),
+            Case::Watches => self.probe(Plan {
+                time: Some(self.args.seconds),
+                herd: true,
+                tubes: self.args.tubes,
+                shares_tubes: true,
+                ..self.plan(POLLS, Workload::Poll)
+            }),
+            Case::ListTubes => self.list_tubes(),
         }
     }
 
@@ -327,10 +455,10 @@ impl Trial<'_> {
         Ok(load.finish()?.probe)
     }
 
-    fn compact(&self) -> io::Result<Latency> {
+    fn compact(&self, jobs: u64) -> io::Result<Latency> {
         let (bodies, priorities) = (BodySizes::fixed(1000), PRIORITIES);
         self.fill(Plan {
-            jobs: Some(self.args.jobs / 5),
+            jobs: Some(jobs),
             bodies: bodies.clone(),
             priorities,
             ..self.plan(Shape::FULL, Workload::Put)
@@ -341,7 +469,10 @@ impl Trial<'_> {
             priorities,
             ..self.steady()
         })?;
-        if self.stat("binlog-records-migrated")? == before {
+        if self.case == Case::ManyFiles {
+            let files = self.server.files()?.len();
+            eprintln!("{}: {files} files", self.kind);
+        } else if self.stat("binlog-records-migrated")? == before {
             eprintln!("{}: nothing was compacted; give more --seconds", self.kind);
         }
         Ok(felt)
@@ -356,6 +487,45 @@ impl Trial<'_> {
         let files = self.stat("binlog-current-index")? - before;
         eprintln!("{}: {files} files", self.kind);
         Ok(felt)
+    }
+
+    fn refused(&self) -> io::Result<Latency> {
+        let load = Plan {
+            bodies: BodySizes::fixed(1000),
+            may_be_refused: true,
+            ..self.plan(STEADY, Workload::Put)
+        };
+        self.fill(Plan {
+            jobs: Some(REFUSED_JOBS),
+            ..load.clone()
+        })?;
+        let put = format!("put 0 0 60 1000\r\n{}", "x".repeat(1000));
+        let reply = Control::connect(self.server.address)?.ask(&put)?;
+        if reply != "OUT_OF_MEMORY" {
+            let message = format!("{}: {REFUSED_JOBS} jobs leave room: {reply}", self.kind);
+            return Err(io::Error::other(message));
+        }
+        self.probe(Plan {
+            time: Some(self.args.seconds),
+            ..load
+        })
+    }
+
+    fn unread(&self) -> io::Result<Latency> {
+        self.fill(Plan {
+            jobs: Some(1),
+            bodies: BodySizes::fixed(65_000),
+            ..self.plan(Shape::SINGLE, Workload::Put)
+        })?;
+        let shape = Shape {
+            connections: (self.args.herd / 5).max(1),
+            pipeline: UNREAD_LOOKS,
+        };
+        self.probe(Plan {
+            is_deaf: true,
+            linger: self.args.seconds,
+            ..self.plan(shape, Workload::Peek)
+        })
     }
 
     fn stat(&self, key: &str) -> io::Result<u64> {
@@ -377,11 +547,67 @@ impl Trial<'_> {
     }
 
     fn tubes(&self) -> io::Result<Latency> {
+        self.fill_tubes("t")?;
+        self.probe(self.steady())
+    }
+
+    fn list_tubes(&self) -> io::Result<Latency> {
+        self.fill_tubes(LONG_PREFIX)?;
+        self.probe(Plan {
+            time: Some(self.args.seconds),
+            ..self.plan(LISTS, Workload::ListTubes)
+        })
+    }
+
+    /// A job into each of the tubes, or nearly.
+    fn fill_tubes(&self, tube_prefix: &'static str) -> io::Result<()> {
         self.fill(Plan {
             jobs: Some(self.args.tubes as u64),
             tubes: self.args.tubes,
+            tube_prefix,
             ..self.plan(Shape::FULL, Workload::Put)
-        })?;
-        self.probe(self.steady())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(name: &str) -> Kind {
+        name.parse().unwrap()
+    }
+
+    #[test]
+    fn a_case_is_tried_on_the_servers_that_can_do_it() {
+        let is_for = |case: Case, name| case.is_for(kind(name), Refusal::Disk);
+        for case in [Case::Compact, Case::Rotate, Case::ManyFiles, Case::Refused] {
+            assert!(is_for(case, "bsd-f0") && is_for(case, "beanstalkd-f50"));
+            assert!(!is_for(case, "bsd-memory") && !is_for(case, "beanstalkd"));
+            assert!(!is_for(case, "echo-sync"));
+        }
+        for case in [Case::Unread, Case::ListTubes] {
+            assert!(is_for(case, "bsd-memory") && is_for(case, "beanstalkd"));
+            assert!(!is_for(case, "echo"));
+        }
+        for case in [Case::Pauses, Case::Watches, Case::Idle] {
+            assert!(is_for(case, "echo"));
+        }
+    }
+
+    #[test]
+    fn where_no_disk_may_be_mounted_only_bsd_refuses() {
+        let is_for = |name| Case::Refused.is_for(kind(name), Refusal::Memory);
+        assert!(is_for("bsd-memory") && is_for("bsd-f0"));
+        assert!(!is_for("beanstalkd-f50") && !is_for("echo"));
+        let flags = Case::Refused.flags(Refusal::Memory);
+        assert_eq!(flags, ["--max-memory", "67108864"]);
+    }
+
+    #[test]
+    fn a_long_name_is_one_that_the_protocol_allows() {
+        let longest = format!("{LONG_PREFIX}{}", u32::MAX);
+        assert!((150..=200).contains(&longest.len()), "{}", longest.len());
+        assert!(!longest.contains(' '));
     }
 }

@@ -6,7 +6,7 @@ use std::io;
 /// A line of a reply longer than this is none.
 pub(crate) const LINE_SIZE_MAX: usize = 1024;
 
-/// The replies that a load can get when all is well.
+/// The replies that a load can get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reply {
     Inserted(u64),
@@ -20,13 +20,18 @@ pub(crate) enum Reply {
     Touched,
     Using,
     Watching,
+    Paused,
+    /// The bytes of the list that follows.
+    Listed(usize),
+    /// A put that the server has no room for.
+    OutOfMemory,
 }
 
 impl Reply {
-    /// Bytes that follow the line: a body and its end.
+    /// Bytes that follow the line: a body or a list, and its end.
     pub(crate) fn tail_size(self) -> usize {
         match self {
-            Reply::Reserved(_, body) => body + 2,
+            Reply::Reserved(_, size) | Reply::Listed(size) => size + 2,
             _ => 0,
         }
     }
@@ -35,7 +40,7 @@ impl Reply {
 /// The first line in `input`, as a reply, and its size in bytes; `None` while it is incomplete.
 ///
 /// # Errors
-/// It is nothing that a server says when all is well.
+/// It is nothing that a load knows.
 pub(crate) fn parse_reply(input: &[u8]) -> io::Result<Option<(Reply, usize)>> {
     let Some(end) = memchr::memchr(b'\n', input) else {
         return match input.len() > LINE_SIZE_MAX {
@@ -62,12 +67,17 @@ fn parse_line(line: &[u8]) -> Option<Reply> {
     if let Some(rest) = line.strip_prefix(b"INSERTED ") {
         return Some(Reply::Inserted(parse_number(rest).0));
     }
+    if let Some(rest) = line.strip_prefix(b"OK ") {
+        return Some(Reply::Listed(parse_number(rest).0 as usize));
+    }
     match line {
         b"DELETED" => Some(Reply::Deleted),
         b"TIMED_OUT" => Some(Reply::TimedOut),
         b"RELEASED" => Some(Reply::Released),
         b"BURIED" => Some(Reply::Buried),
         b"TOUCHED" => Some(Reply::Touched),
+        b"PAUSED" => Some(Reply::Paused),
+        b"OUT_OF_MEMORY" => Some(Reply::OutOfMemory),
         _ if line.starts_with(b"KICKED") => Some(Reply::Kicked),
         _ if line.starts_with(b"USING ") => Some(Reply::Using),
         _ if line.starts_with(b"WATCHING ") => Some(Reply::Watching),
@@ -125,12 +135,15 @@ mod tests {
             (b"KICKED 5\r\n", Some((Reply::Kicked, 10))),
             (b"USING default\r\n", Some((Reply::Using, 15))),
             (b"RESERVED 7 3\r\nab", Some((Reply::Reserved(7, 3), 14))),
+            (b"PAUSED\r\n", Some((Reply::Paused, 8))),
+            (b"OK 14\r\n---", Some((Reply::Listed(14), 7))),
+            (b"OUT_OF_MEMORY\r\n", Some((Reply::OutOfMemory, 15))),
         ];
         for (input, expected) in table {
             let found = parse_reply(input).unwrap();
             assert_eq!(found, *expected, "{}", input.escape_ascii());
         }
-        for wrong in [&b"OUT_OF_MEMORY\r\n"[..], b"RESERVED 7\r\n", &[b'x'; 2000]] {
+        for wrong in [&b"INTERNAL_ERROR\r\n"[..], b"RESERVED 7\r\n", &[b'x'; 2000]] {
             assert!(parse_reply(wrong).is_err());
         }
     }

@@ -21,6 +21,12 @@ impl Worker {
         self.connection.pending.is_empty()
     }
 
+    /// What it was sent is all: its replies will not be read.
+    pub(crate) fn hear_no_more(&mut self) {
+        self.connection.pending.clear();
+        self.state.is_done = true;
+    }
+
     /// Use and watch its tubes.
     pub(crate) fn send_setup(&mut self, at: u64) -> io::Result<()> {
         let Connection {

@@ -6,7 +6,7 @@ use std::thread;
 use super::*;
 use crate::echo::Echo;
 use crate::options::Shape;
-use crate::script::Op;
+use crate::script::{Op, Workload};
 
 /// A server that does nothing, until the test process ends.
 fn echo() -> SocketAddr {
@@ -140,6 +140,41 @@ fn a_herd_comes_back_for_each_job() {
     assert_eq!(count(&outcome, Op::Delete), 120);
     // Everyone has connected at least once, and once more for each job after the first.
     assert!(count(&outcome, Op::Use) >= 120);
+}
+
+#[test]
+fn a_probe_goes_on_beside_clients_that_never_read() {
+    let outcome = Plan {
+        is_deaf: true,
+        probe: true,
+        linger: Duration::from_millis(20),
+        ..plan(Workload::Peek, 40, 8, 320)
+    };
+    let outcome = outcome.run().unwrap();
+    assert_eq!(outcome.commands, 0);
+    assert!(outcome.probe.count() >= 2);
+}
+
+#[test]
+fn a_herd_that_polls_watches_all_the_tubes_each_time_it_comes() {
+    let outcome = Plan {
+        herd: true,
+        shares_tubes: true,
+        tubes: 30,
+        ..plan(Workload::Poll, 2, 4, 16)
+    };
+    let outcome = outcome.run().unwrap();
+    assert_eq!(count(&outcome, Op::Reserve), 16);
+    assert!(count(&outcome, Op::Watch) >= 4 * 30);
+}
+
+#[test]
+fn pauses_are_counted_in_pairs_of_commands() {
+    let outcome = plan(Workload::Pause, 3, 4, 50).run().unwrap();
+    assert_eq!(
+        (count(&outcome, Op::Use), count(&outcome, Op::Pause)),
+        (50, 50)
+    );
 }
 
 #[test]

@@ -33,6 +33,9 @@ fn batch(state: &mut State, script: &Script, budget: &mut Budget, id: &mut u64) 
             Op::Touch => Reply::Touched,
             Op::Use => Reply::Using,
             Op::Watch => Reply::Watching,
+            Op::Pause => Reply::Paused,
+            Op::ListTubes => Reply::Listed(3),
+            Op::Peek => unreachable!("nobody waits for what a peek shows"),
         };
         state.take(script, *op, reply).unwrap();
     }
@@ -148,4 +151,70 @@ fn a_connection_with_several_tubes_puts_into_one_after_another() {
     assert_eq!(ops, [Op::Use, Op::Put, Op::Use, Op::Put]);
     let text = String::from_utf8(out).unwrap();
     assert!(text.find("use t1").unwrap() < text.find("use t0").unwrap());
+}
+
+#[test]
+fn every_pause_is_of_a_tube_that_there_was_not() {
+    let script = script(Workload::Pause, 2);
+    let mut seen = std::collections::HashSet::new();
+    for seed in [1, 2] {
+        let mut state = State::new(Tubes::share("t", 0, 0, 1), seed);
+        let mut budget = Budget {
+            left: 3,
+            end: FOREVER,
+        };
+        let mut out = Vec::new();
+        let mut ops = Vec::new();
+        while let Some(op) = state.next(&script, &mut budget, 0, &mut out) {
+            ops.push(op);
+        }
+        assert_eq!(ops, [Op::Use, Op::Pause].repeat(3));
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<_> = text.lines().collect();
+        for pair in lines.chunks(2) {
+            let tube = pair[0].strip_prefix("use ").unwrap();
+            assert_eq!(pair[1], format!("pause-tube {tube} 4294967295"));
+            assert!(seen.insert(tube.to_owned()), "{tube} comes twice");
+        }
+    }
+}
+
+#[test]
+fn a_poll_goes_on_when_there_is_nothing() {
+    let (mut state, script) = (state(), script(Workload::Poll, 2));
+    let mut budget = Budget {
+        left: 4,
+        end: FOREVER,
+    };
+    for _ in 0..2 {
+        let mut out = Vec::new();
+        for _ in 0..2 {
+            let op = state.next(&script, &mut budget, 0, &mut out);
+            assert_eq!(op, Some(Op::Reserve));
+        }
+        assert_eq!(out, b"reserve-with-timeout 0\r\n".repeat(2));
+        for _ in 0..2 {
+            state.take(&script, Op::Reserve, Reply::TimedOut).unwrap();
+        }
+        assert!(!state.is_done);
+    }
+    assert_eq!(state.next(&script, &mut budget, 0, &mut Vec::new()), None);
+    assert!(state.is_done);
+}
+
+#[test]
+fn a_refused_put_ends_its_round_where_refusals_are_expected_and_is_an_error_elsewhere() {
+    let (mut state, mut script) = (state(), script(Workload::Probe, 1));
+    let mut budget = Budget {
+        left: 2,
+        end: FOREVER,
+    };
+    let mut out = Vec::new();
+    assert_eq!(state.next(&script, &mut budget, 0, &mut out), Some(Op::Put));
+    let refused = state.take(&script, Op::Put, Reply::OutOfMemory);
+    assert!(refused.is_err());
+    script.may_be_refused = true;
+    state.take(&script, Op::Put, Reply::OutOfMemory).unwrap();
+    // There is nothing to delete: the next round begins.
+    assert_eq!(state.next(&script, &mut budget, 0, &mut out), Some(Op::Put));
 }
