@@ -25,7 +25,7 @@ enum Due {
 impl Queue {
     /// Does what is due at `now`, at most `budget` items of it, each O(log n), and adds the clients
     /// whose wait ended without a job to `ended`. True if more is due. The tubes that a wait's end looks
-    /// at count as items too, [`VISITS_PER_ITEM`] as one.
+    /// at count as items too, `VISITS_PER_ITEM` as one.
     ///
     /// * A delayed job is ready from its deadline on, a pause ends at its end.
     /// * A reservation runs out *after* its deadline; the job is ready with the priority it has, one
