@@ -471,3 +471,43 @@ fn unpin(pinned: &mut BTreeMap<SegmentId, u64>, segment: SegmentId, bytes: u64) 
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::SimFs;
+    use crate::storage::fs::{Fs, OpenMode};
+
+    /// A file of one segment, listed.
+    fn listed(files: &mut Files, segment: u32, filtered_at: Position) -> u32 {
+        let path = format!("/{segment}");
+        let disk = SimFs::new(1);
+        let file = disk.open(path.as_ref(), OpenMode::CreateNew).unwrap();
+        let entry = Entry {
+            first: SegmentId(segment),
+            last: SegmentId(segment),
+            generation: u32::from(filtered_at > Position::ZERO),
+            end: 4096,
+        };
+        let handle = files.add(entry, entry.generation > 0, filtered_at, file);
+        files.list(handle);
+        handle
+    }
+
+    /// Compaction begins while a frame with counters is being built: the next record has the very
+    /// position up to which was filtered. A delete there came after the put was found alive.
+    #[test]
+    fn t3_a_delete_that_is_logged_where_a_rewriting_began_is_needed() {
+        let mut files = Files::new(LogId([1; 16]));
+        let began = Position::new(SegmentId(2), 1000);
+        let rewritten = listed(&mut files, 1, began);
+        let open = listed(&mut files, 2, Position::ZERO);
+        files.set_open(open);
+        let place = |offset| Place { file: open, offset };
+        assert!(!files.tombstone_is_needed(place(999), SegmentId(1)));
+        assert!(files.tombstone_is_needed(place(1000), SegmentId(1)));
+        assert!(files.tombstone_is_needed(place(1001), SegmentId(1)));
+        files.keep_tombstone(place(1000), SegmentId(1), 20);
+        assert_eq!(files.pinned_by(rewritten), 20);
+    }
+}
