@@ -30,7 +30,8 @@ tubes, {\"pause\":{tube, until, duration}}, unless jobs were chosen, and always 
 `bsd-wal load` makes a directory of that again.
 
 States are as the log has them: a reserved job counts as ready, and a delayed one whose time has come
-is still called delayed.
+is still called delayed. A kick of several jobs that a crash interrupted is shown as finished, which is
+what the next start does; `--records` shows what is there.
 
 Examples:
   bsd-wal dump bsd-data

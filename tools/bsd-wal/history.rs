@@ -96,6 +96,9 @@ fn when(entry: &Entry) -> String {
 fn tell_end(history: &History, job: JobId) -> Option<String> {
     let words = match history.fate {
         Fate::There | Fate::Deleted => return None,
+        Fate::Kicked => {
+            "a kick of several jobs was interrupted: the next start finishes it, and the job is ready"
+        }
         Fate::Older => "the record of its last state is damaged: it is back in an older one",
         Fate::Again => "the record that deletes it is damaged: it is back, and would run again",
         Fate::Lost => "it is lost in the damage",

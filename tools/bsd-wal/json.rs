@@ -386,6 +386,7 @@ pub(crate) fn print_history_end(
 ) -> Result<(), Failure> {
     let fate = match history.fate {
         Fate::There => "there",
+        Fate::Kicked => "kicked",
         Fate::Older => "older",
         Fate::Again => "again",
         Fate::Deleted => "deleted",

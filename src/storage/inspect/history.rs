@@ -13,6 +13,7 @@ use super::{Access, Inspection, Loss, Opened, Progress, RecordPlace};
 use crate::storage::error::OpenError;
 use crate::storage::format::Record;
 use crate::storage::fs::Fs;
+use crate::storage::kicks::Kicks;
 use crate::storage::scan::Damage;
 use crate::types::{Counters, JobId, JobState, Position, SECOND_NS};
 
@@ -93,6 +94,9 @@ pub struct History {
 pub enum Fate {
     /// It is there.
     There,
+    /// It is there, delayed or buried, and the next start kicks it: a kick of several jobs was
+    /// interrupted.
+    Kicked,
     /// It is there, in a state older than the last one recorded, which is damaged.
     Older,
     /// It is there, and had been deleted: the record that says so is damaged.
@@ -131,14 +135,17 @@ impl Opened {
     /// Those of [`Opened::inspect`].
     pub fn history(&self, job: JobId, progress: Progress<'_>) -> Result<History, OpenError> {
         let mut reading = Reading::of(job);
+        let mut kicks = Kicks::default();
         let mut visit = |place: RecordPlace<'_>, record: &Record<'_>| {
+            kicks.note(record);
             reading.take(&place, record);
             true
         };
         let damages = self.records(&mut visit, progress)?;
         let mut history = reading.history;
-        // What damage means for a job only the whole log tells.
-        let inspection = match damages.is_empty() {
+        // What damage means for a job, and which jobs a kick takes, only the whole log tells.
+        let is_told = damages.is_empty() && kicks.list().is_empty();
+        let inspection = match is_told {
             true => None,
             false => Some(self.read(progress)?),
         };
@@ -146,7 +153,7 @@ impl Opened {
             history.next_id = history.next_id.max(inspection.next_id);
         }
         history.damages = damages;
-        let known = inspection.and_then(|inspection| fate_in_damage(&inspection, job));
+        let known = inspection.and_then(|inspection| fate_in_all(&inspection, job));
         history.fate = known.unwrap_or_else(|| history.fate_told(job));
         Ok(history)
     }
@@ -167,8 +174,9 @@ impl History {
     }
 }
 
-/// What damage has done to a job; `None`: nothing that its own records would not tell.
-fn fate_in_damage(inspection: &Inspection, job: JobId) -> Option<Fate> {
+/// What damage has done to a job, or a kick will do; `None`: nothing that its own records would not
+/// tell.
+fn fate_in_all(inspection: &Inspection, job: JobId) -> Option<Fate> {
     let any = |is_it: &dyn Fn(&Loss) -> bool| inspection.losses.iter().any(is_it);
     let among = |ranges: &[RangeInclusive<u64>]| ranges.iter().any(|ids| ids.contains(&job.0));
     let is_there = inspection.has_job(job);
@@ -176,6 +184,8 @@ fn fate_in_damage(inspection: &Inspection, job: JobId) -> Option<Fate> {
         Some(Fate::Again)
     } else if is_there && any(&|loss| loss.older.contains(&job)) {
         Some(Fate::Older)
+    } else if inspection.is_kicked(job) {
+        Some(Fate::Kicked)
     } else if is_there {
         Some(Fate::There)
     } else if any(&|loss| among(&loss.missing)) {

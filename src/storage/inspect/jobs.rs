@@ -14,7 +14,8 @@ pub struct JobSummary<'a> {
     pub id: JobId,
     /// The name of its tube.
     pub tube: &'a str,
-    /// As recorded last; a reservation is not recorded, nor that a delay has ended.
+    /// As recorded last; a reservation is not recorded, nor that a delay has ended. A kick of
+    /// several jobs that was interrupted is over, as after the next start.
     pub state: JobState,
     /// Bytes.
     pub body_size: u32,
@@ -27,7 +28,8 @@ pub struct JobRecord {
     pub id: JobId,
     /// The name of its tube.
     pub tube: String,
-    /// As recorded last; a reservation is not recorded, nor that a delay has ended.
+    /// As recorded last; a reservation is not recorded, nor that a delay has ended. A kick of
+    /// several jobs that was interrupted is over, as after the next start.
     pub state: JobState,
     /// Smaller is more urgent.
     pub pri: u32,
@@ -108,6 +110,10 @@ impl Inspection {
                 _ => None,
             })?;
         }
+        if self.is_kicked(id) {
+            (job.state, job.deadline_wall_ns) = (JobState::Ready, None);
+            job.counters.kicks = job.counters.kicks.saturating_add(1);
+        }
         Ok(Some(job))
     }
 
@@ -118,7 +124,7 @@ impl Inspection {
         let buried = self
             .index
             .iter()
-            .filter(|(_, entry)| entry.state == JobState::Buried);
+            .filter(|(id, entry)| entry.state == JobState::Buried && !self.is_kicked(*id));
         // Files have their handles in order.
         let mut buried: Vec<_> = buried
             .map(|(id, entry)| (entry.update.file, entry.update.offset, id))

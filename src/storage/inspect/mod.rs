@@ -11,6 +11,7 @@
 //! | `runs` | a map of jobs in little memory; `rows`: tables whose columns are narrow |
 //! | `losses` | what damage means for jobs |
 //! | `jobs` | one job, read back |
+//! | `kicked` | what a start makes of kicks that were interrupted |
 //! | `history` | all that is known of one job |
 //! | `picture` | where in its files the log is alive |
 //! | `bodies` | bodies as files of their own |
@@ -28,6 +29,7 @@ mod contents;
 pub mod history;
 mod index;
 mod jobs;
+mod kicked;
 mod losses;
 mod opened;
 mod picture;
@@ -52,8 +54,9 @@ use super::error::OpenError;
 use super::files::Files;
 use super::format::{JobEvent, LogId, Record};
 use super::fs::{DirLock, Fs};
+use super::kicks::Kicks;
 use super::scan::Damage;
-use crate::types::{JobId, Place, Position};
+use crate::types::{JobId, JobState, Place, Position};
 
 pub use self::bodies::Bodies;
 pub use self::contents::Leftover;
@@ -100,6 +103,8 @@ pub struct Inspection {
     pub backup: Option<Manifest>,
     files: Files,
     index: Index,
+    /// Jobs that the next start kicks: a kick of several was interrupted.
+    kicked: Vec<JobId>,
     _lock: Option<Box<dyn DirLock>>,
 }
 
@@ -151,17 +156,23 @@ impl Inspection {
         let mut fold = Fold {
             index: Index::new(),
             losses: Losses::default(),
+            kicks: Kicks::default(),
             progress,
         };
         let walked = walk(source, dir, &mut contents, &mut fold)?;
-        let Fold { index, losses, .. } = fold;
+        let Fold {
+            index,
+            losses,
+            kicks,
+            ..
+        } = fold;
         let (losses, next_id) = losses.judge(&index);
         let files = contents.files;
         let segments = walked.segments.into_iter().map(|(handle, mut report)| {
             report.live_bytes = files.get(handle).live();
             report
         });
-        Ok(Inspection {
+        let mut inspection = Inspection {
             dir: dir.to_owned(),
             log: files.log(),
             segments: segments.collect(),
@@ -177,8 +188,11 @@ impl Inspection {
             backup: None,
             files,
             index,
+            kicked: Vec::new(),
             _lock: None,
-        })
+        };
+        inspection.kicked = inspection.find_kicked(kicks.list());
+        Ok(inspection)
     }
 
     /// Whether a server starts on the log.
@@ -208,7 +222,10 @@ impl Inspection {
         self.index.iter().map(|(id, entry)| JobSummary {
             id,
             tube: self.index.tube(&entry),
-            state: entry.state,
+            state: match self.is_kicked(id) {
+                true => JobState::Ready,
+                false => entry.state,
+            },
             body_size: entry.body_size,
         })
     }
@@ -253,6 +270,7 @@ pub fn read_records(
 struct Fold<'a> {
     index: Index,
     losses: Losses,
+    kicks: Kicks,
     progress: Progress<'a>,
 }
 
@@ -272,6 +290,7 @@ impl Sink for Fold<'_> {
             true => self.losses.salvaged(record),
             false => self.losses.note(record, |id| self.index.contains(id)),
         }
+        self.kicks.note(record);
         self.index.fold(files, place, record)
     }
 

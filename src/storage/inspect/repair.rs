@@ -5,7 +5,8 @@
 //! not known whether a job had been deleted, it is there: running again is better than losing.
 //!
 //! Jobs come in the order of their ids; then their states, in the order in which they were
-//! recorded, so that buried jobs keep their order; then pauses.
+//! recorded, so that buried jobs keep their order; then those that a start would kick, because a
+//! kick was interrupted, as that leaves them; then pauses.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use crate::storage::build::Build;
 use crate::storage::error::OpenError;
 use crate::storage::format::Record;
 use crate::storage::fs::Fs;
+use crate::storage::kicks::NO_KICK;
 use crate::storage::space::SEGMENT_SIZE_MIN;
 use crate::types::{JobId, Now, Place};
 
@@ -79,6 +81,7 @@ impl Writer<'_> {
         for (_, id) in changed {
             self.write_update(id)?;
         }
+        self.write_kicked()?;
         self.write_pauses()?;
         self.repaired.next_id = next_id(self.old);
         self.build.skip_ids(self.repaired.next_id)
@@ -101,7 +104,7 @@ impl Writer<'_> {
                 Err(Failure::Target(error)) => return Err(error),
                 Ok(()) => self.repaired.jobs += 1,
             }
-            if !entry.update.is_none() {
+            if !entry.update.is_none() && !old.is_kicked(id) {
                 changed.push((entry.update, id));
             }
         }
@@ -125,18 +128,42 @@ impl Writer<'_> {
         };
         let build = &mut self.build;
         let appended = self.old.with_update(&entry, |record| match record {
-            Record::Update { .. } => Some(build.append(record)),
+            Record::Update { .. } => Some(build.append(&of_no_kick(*record))),
             _ => None,
         });
         match appended {
             Ok(appended) => appended,
             Err(error) => {
-                self.repaired
-                    .unreadable
-                    .push((id, format!("its state: {error}")));
+                self.note_lost_state(id, &error);
                 Ok(())
             }
         }
+    }
+
+    fn note_lost_state(&mut self, id: JobId, error: &OpenError) {
+        self.repaired
+            .unreadable
+            .push((id, format!("its state: {error}")));
+    }
+
+    /// The jobs that a start would kick are as that leaves them.
+    fn write_kicked(&mut self) -> Result<(), OpenError> {
+        for id in &self.old.kicked {
+            match self.old.read_job(*id) {
+                Err(error) => self.note_lost_state(*id, &error),
+                Ok(None) => {}
+                Ok(Some(job)) => self.build.append(&Record::Update {
+                    id: job.id,
+                    kick: NO_KICK,
+                    state: job.state,
+                    deadline_wall_ns: 0,
+                    pri: job.pri,
+                    delay: job.delay,
+                    counters: job.counters,
+                })?,
+            }
+        }
+        Ok(())
     }
 
     fn write_pauses(&mut self) -> Result<(), OpenError> {
@@ -151,6 +178,15 @@ impl Writer<'_> {
         }
         Ok(())
     }
+}
+
+/// An update as it was, of a kick that no log knows of any more.
+fn of_no_kick(record: Record<'_>) -> Record<'_> {
+    let mut record = record;
+    if let Record::Update { kick, .. } = &mut record {
+        *kick = NO_KICK;
+    }
+    record
 }
 
 /// Files are about as large as those of the old log, or larger: who writes a log has all of them open.

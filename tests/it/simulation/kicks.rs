@@ -1,15 +1,19 @@
 //! A kick of many jobs takes several turns and segments; a crash leaves all of it or nothing.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use bsd::engine::{Engine, Options, ReplySink};
 use bsd::protocol::{Command, Op, Reply, Request};
+use bsd::storage::fs::Fs;
+use bsd::storage::inspect::history::{Fate, history};
+use bsd::storage::inspect::{Inspection, repair};
 use bsd::storage::sim::Crash;
 use bsd::storage::{SimFs, StoreError, SyncPolicy};
-use bsd::types::{ClientId, JobId, Now, Position, Time};
+use bsd::types::{ClientId, JobId, JobState, Now, Position, Time};
 
 use super::damage::segments;
-use super::driver::{after_restart, beginning, options, path};
+use super::driver::{DIR, after_restart, beginning, options, path};
 
 /// More than are kicked in one turn, and more than fit into one segment.
 const JOBS: u64 = 1500;
@@ -612,4 +616,111 @@ fn f38_updates_of_others_are_not_counted_for_a_kick_that_was_left_open() {
         );
     }
     assert_eq!(left(&engine), before);
+}
+
+/// What a job is like, but for its body: its state, priority, and how often it was kicked.
+type Look = Vec<(u64, JobState, u32, u32)>;
+
+/// What the tools say of all jobs in `dir`.
+fn told(fs: &SimFs, dir: &str) -> Look {
+    let door: Arc<dyn Fs> = Arc::new(fs.clone());
+    let log = Inspection::read(door, dir.as_ref(), &mut |_, _| ()).expect("it can be read");
+    assert!(log.is_intact());
+    let look = |summary: bsd::storage::inspect::JobSummary<'_>| {
+        let job = log.read_job(summary.id).expect("a sound disk");
+        let job = job.expect("it was there a moment ago");
+        assert_eq!(job.state, summary.state);
+        let is_delayed = job.state == JobState::Delayed;
+        assert_eq!(job.deadline_wall_ns.is_some(), is_delayed);
+        (job.id.0, job.state, job.pri, job.counters.kicks)
+    };
+    log.jobs().map(look).collect()
+}
+
+/// What a server finds that starts on it.
+fn found(fs: &SimFs, last: u64) -> Look {
+    let engine = Engine::open(&small(fs), after_restart(beginning())).expect("it starts");
+    let job = |id| {
+        let job = engine.queue().job(JobId(id))?;
+        Some((id, job.state, job.pri, job.counters.kicks))
+    };
+    (1..=last).filter_map(job).collect()
+}
+
+/// A disk whose server was killed in the midst of a kick of all but a few of so many jobs, after so
+/// many turns.
+fn killed_inside_a_kick(jobs: u32, is_of_buried: bool, turns: u32) -> SimFs {
+    let fs = SimFs::new(1);
+    let mut last = Last::default();
+    let (mut engine, client) =
+        opened_with(&fs, std::iter::empty(), &mut last).expect("a sound disk");
+    run(&mut engine, client, Command::Watch(TUBE), &mut last);
+    for job in 0..jobs {
+        // In an order of their own, and some for a second time.
+        let delay = if is_of_buried { 0 } else { 1000 + job % 7 };
+        let (pri, is_released) = (job % 3, job % 5 == 0);
+        let put = Command::Put {
+            pri,
+            delay: if is_released { 0 } else { delay },
+            ttr: 60,
+            body: b"x",
+        };
+        run(&mut engine, client, put, &mut last);
+        let id = JobId(u64::from(job) + 1);
+        if is_released || is_of_buried {
+            run(&mut engine, client, Command::ReserveJob(id), &mut last);
+            let set_aside = match is_of_buried {
+                true => Command::Bury { id, pri },
+                false => Command::Release { id, pri, delay },
+            };
+            run(&mut engine, client, set_aside, &mut last);
+        }
+        if job % 500 == 0 {
+            turn(&mut engine, &mut last).expect("a sound disk");
+        }
+    }
+    last.0 = None;
+    let bound = jobs - jobs / 10;
+    run(&mut engine, client, Command::Kick { bound }, &mut last);
+    for _ in 0..turns {
+        turn(&mut engine, &mut last).expect("a sound disk");
+    }
+    engine.commit(beginning()).expect("a sound disk");
+    assert!(last.0.is_none(), "the kick is over");
+    fs.crash_image(Crash::DropUnsynced)
+}
+
+#[test]
+fn f34_what_is_told_of_a_log_with_half_a_kick_is_what_a_start_makes_of_it() {
+    for (jobs, is_of_buried, turns) in [(20_000, false, 25), (2_000, true, 3), (2_000, false, 0)] {
+        println!("{jobs} jobs, buried: {is_of_buried}, {turns} turns");
+        let image = killed_inside_a_kick(jobs, is_of_buried, turns);
+        let last = u64::from(jobs);
+        let told_so = told(&image, DIR);
+        let copy = image.crash_image(Crash::KeepAll);
+        let door: Arc<dyn Fs> = Arc::new(copy.clone());
+        let fate = |id: u64| {
+            let history = history(door.clone(), DIR.as_ref(), JobId(id), &mut |_, _| ());
+            history.expect("it can be read").fate
+        };
+        let of_state = |state, kicks| {
+            told_so
+                .iter()
+                .filter(move |job| (job.1, job.3) == (state, kicks))
+        };
+        let is_about_to_be = |job: &&(u64, JobState, u32, u32)| fate(job.0) == Fate::Kicked;
+        let kicked = of_state(JobState::Ready, 1).count();
+        assert_eq!(kicked, (jobs - jobs / 10) as usize);
+        let mut ready = of_state(JobState::Ready, 1).rev();
+        assert!(ready.any(|job| is_about_to_be(&job)));
+        let rest = told_so.iter().find(|job| job.3 == 0).expect("a tenth");
+        assert_eq!(fate(rest.0), Fate::There);
+
+        let old = Inspection::read(door.clone(), DIR.as_ref(), &mut |_, _| ()).expect("sound");
+        let repaired = Path::new("/repaired");
+        repair::write(&old, door.clone(), repaired, beginning(), &mut |_, _| ()).expect("room");
+        assert_eq!(told(&copy, "/repaired"), told_so, "repaired");
+
+        assert_eq!(found(&image, last), told_so);
+    }
 }

@@ -1,0 +1,89 @@
+//! What a start makes of kicks in the middle of which the log ended: it finishes them, before
+//! anybody is served. What is told of a log is told as if that had been done.
+
+use std::collections::BTreeMap;
+
+use super::Inspection;
+use super::runs::Entry;
+use crate::storage::error::OpenError;
+use crate::storage::format::Record;
+use crate::storage::kicks::KickUnderWay;
+use crate::types::{JobId, JobState, SECOND_NS};
+
+impl Inspection {
+    /// The jobs that a start kicks because of the kicks under way, in the order of their ids.
+    pub(super) fn find_kicked(&self, under_way: &[KickUnderWay]) -> Vec<JobId> {
+        let mut lefts: BTreeMap<(&str, bool), u64> = BTreeMap::new();
+        for kick in under_way {
+            let is_of_buried = kick.state == JobState::Buried;
+            *lefts.entry((&kick.tube, is_of_buried)).or_default() += u64::from(kick.left);
+        }
+        // A start lets all of it fall due before it goes on with the first.
+        let due = under_way.iter().map(|kick| kick.due_wall_ns).max();
+        let mut kicked = Vec::new();
+        for ((tube, is_of_buried), left) in lefts {
+            let in_line = match is_of_buried {
+                true => self.buried_in(tube),
+                false => self.delayed_in(tube, due.unwrap_or(0)),
+            };
+            let left = usize::try_from(left).unwrap_or(usize::MAX);
+            kicked.extend(in_line.into_iter().take(left));
+        }
+        kicked.sort_unstable();
+        kicked
+    }
+
+    /// Whether a start kicks this job.
+    pub(super) fn is_kicked(&self, id: JobId) -> bool {
+        self.kicked.binary_search(&id).is_ok()
+    }
+
+    fn buried_in(&self, tube: &str) -> Vec<JobId> {
+        let mut buried = self.buried();
+        buried.retain(|id| {
+            let entry = self.index.get(*id);
+            entry.is_some_and(|entry| self.index.tube(&entry) == tube)
+        });
+        buried
+    }
+
+    /// The delayed jobs of a tube that fall due after `due`, wall time, in that order. Those that
+    /// the disk does not give again are not among them.
+    fn delayed_in(&self, tube: &str, due: u64) -> Vec<JobId> {
+        let mut bytes = Vec::new();
+        let mut delayed = Vec::new();
+        for (id, entry) in self.index.iter() {
+            if entry.state == JobState::Delayed
+                && self.index.tube(&entry) == tube
+                && let Ok(deadline) = self.deadline(&entry, &mut bytes)
+                && deadline > due
+            {
+                delayed.push((deadline, id));
+            }
+        }
+        delayed.sort_unstable();
+        delayed.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// When a delayed job falls due, wall time.
+    fn deadline(&self, entry: &Entry, bytes: &mut Vec<u8>) -> Result<u64, OpenError> {
+        let of_update = |record: &Record<'_>| match record {
+            Record::Update {
+                deadline_wall_ns, ..
+            } => Some(*deadline_wall_ns),
+            _ => None,
+        };
+        let of_put = |record: &Record<'_>| match record {
+            Record::Put {
+                created_wall_ns,
+                delay,
+                ..
+            } => Some(created_wall_ns.saturating_add(u64::from(*delay) * SECOND_NS as u64)),
+            _ => None,
+        };
+        match entry.update.is_none() {
+            true => self.with_put(entry, bytes, of_put),
+            false => self.with_update(entry, of_update),
+        }
+    }
+}
