@@ -1,9 +1,9 @@
 //! Kicks of several jobs that are under way.
 //!
 //! A kick of many jobs is logged over several turns of the loop and perhaps several segments. A
-//! record before each slice says how much of the kick is still to come, and each update that is part
-//! of it bears its number; so a log that ends in the middle of one tells recovery to finish it: no
-//! kick is half-applied, and what others do meanwhile is nobody's kick.
+//! record before each slice says how much of the kick is still to come, and each update that is
+//! part of it bears its number; so a log that ends in the middle of one tells recovery to finish
+//! it: no kick is half-applied, and what others do meanwhile is nobody's kick.
 //!
 //! The list here is the fold of the records, in operation and in recovery alike. A new segment
 //! begins with the whole list, behind its list of files; so what older segments say of kicks no
@@ -138,8 +138,8 @@ impl KickUnderWay {
 impl Log {
     /// Append that a kick has `left` jobs to kick from now on; with 0 it is over. `number` is what
     /// the first such call of the kick returned, and `None` in that call: the updates of the kick
-    /// bear it. Durable with the records that follow: a log that ends before the last update tells of the
-    /// kick in [`Log::kicks_under_way`]. At most [`KICKS_MAX`] may be under way at a time.
+    /// bear it. Durable with the records that follow: a log that ends before the last update tells
+    /// of the kick in [`Log::kicks_under_way`]. At most [`KICKS_MAX`] may be under way at a time.
     ///
     /// # Errors
     /// As those of [`Log::append`].
