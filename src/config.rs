@@ -114,7 +114,8 @@ struct Args {
     segment_size: Option<u64>,
 
     /// Bound the memory: a quarter of BYTES is for unfinished requests and unread replies, the
-    /// rest for jobs and tubes; a put past that is answered OUT_OF_MEMORY
+    /// rest for jobs and tubes, an eighth of BYTES at most for watch lists, tubes without jobs and
+    /// pauses; what goes past that is answered OUT_OF_MEMORY
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     max_memory: Option<u64>,
 

@@ -22,12 +22,21 @@ use bsd::server::{
 use bsd::storage::beanstalkd::TakenOver;
 use bsd::storage::{OpenError, Recovery, SyncPolicy};
 use bsd::types::SECOND_NS;
+use tikv_jemalloc_ctl::{Access, AsName, background_thread};
+use tikv_jemallocator::Jemalloc;
 use tracing::level_filters::LevelFilter;
 use tracing::{error, info, warn};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+
+/// Memory goes back to the system soon after clients have left; see [`give_memory_back`].
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
+
+/// How long memory that nobody uses is kept for whoever asks next.
+const KEPT_MS: isize = 1000;
 
 /// How long the end of the process waits for its last lines to be written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -49,6 +58,9 @@ fn main() -> ExitCode {
         }
     };
     log_to(&lines, config.verbosity);
+    if let Err(error) = give_memory_back() {
+        warn!("memory that is free may stay with the server: the allocator says {error}");
+    }
     let exit_code = match serve(&config) {
         Ok(()) => config::EXIT_OK,
         Err(failure) => {
@@ -58,6 +70,15 @@ fn main() -> ExitCode {
     };
     lines.drain(LAST_WORDS);
     ExitCode::from(exit_code)
+}
+
+/// From now on pages that nobody uses go back to the system within seconds: by a thread of the
+/// allocator's own, since a server with nothing to do asks for no memory and frees none.
+fn give_memory_back() -> tikv_jemalloc_ctl::Result<()> {
+    // The arenas that are made from now on, and the one that is there: the first thread's.
+    b"arenas.dirty_decay_ms\0".name().write(KEPT_MS)?;
+    b"arena.0.dirty_decay_ms\0".name().write(KEPT_MS)?;
+    background_thread::write(true)
 }
 
 fn say_dropped(count: u64) {
@@ -131,7 +152,10 @@ fn serve(config: &Config) -> Result<(), Failure> {
             .map_err(|error| Failure::cannot(format_args!("become {user}"), error))?;
     }
     let begin = clock.now().mono;
-    let engine = Engine::open(&options(config, memory_max, &reactor, clock), clock.now())?;
+    let engine = Engine::open(
+        &options(config, memory_max, &bounds, &reactor, clock),
+        clock.now(),
+    )?;
     report(config, &engine, clock.now().mono.since(begin));
     let listeners = sockets.listen()?;
     for listener in &listeners {
@@ -206,7 +230,13 @@ fn connections_max(asked: Option<u32>) -> usize {
     asked.min(room)
 }
 
-fn options(config: &Config, memory_max: Option<u64>, reactor: &Reactor, clock: Clock) -> Options {
+fn options(
+    config: &Config,
+    memory_max: Option<u64>,
+    bounds: &Bounds,
+    reactor: &Reactor,
+    clock: Clock,
+) -> Options {
     Options {
         dir: config.dir.clone(),
         import: config.import,
@@ -214,6 +244,7 @@ fn options(config: &Config, memory_max: Option<u64>, reactor: &Reactor, clock: C
         segment_size: config.segment_size,
         job_size_max: config.job_size_max,
         memory_max,
+        clients_memory_max: Some(bounds.clients_max),
         waker: Some(reactor.waker()),
         progress: Some(progress(clock)),
         cpu_times: Some(server::cpu_times),

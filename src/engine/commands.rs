@@ -60,19 +60,10 @@ impl Engine {
             Command::Touch(id) => turn.touch(id),
             Command::Kick { bound } => turn.kick(bound),
             Command::KickJob(id) => turn.kick_job(id),
-            Command::Peek(id) => turn.peek(Op::Peek, Some(id)),
-            Command::PeekReady => {
-                let id = turn.engine.queue.peek_ready(client);
-                turn.peek(Op::PeekReady, id)
-            }
-            Command::PeekDelayed => {
-                let id = turn.engine.queue.peek_delayed(client);
-                turn.peek(Op::PeekDelayed, id)
-            }
-            Command::PeekBuried => {
-                let id = turn.engine.queue.peek_buried(client);
-                turn.peek(Op::PeekBuried, id)
-            }
+            Command::Peek(_) => turn.peek(Op::Peek, &command),
+            Command::PeekReady => turn.peek(Op::PeekReady, &command),
+            Command::PeekDelayed => turn.peek(Op::PeekDelayed, &command),
+            Command::PeekBuried => turn.peek(Op::PeekBuried, &command),
             Command::Use(tube) => turn.use_tube(tube),
             Command::Watch(tube) => turn.watch(tube),
             Command::Ignore(tube) => turn.ignore(tube),
@@ -252,6 +243,66 @@ impl Engine {
             );
         }
         false
+    }
+}
+
+/// Watch lists of more tubes than this grow only while half of what is for clients is free, so that
+/// those who watch many leave room for those who watch a few.
+const LONG_WATCH_LIST: usize = 64;
+
+impl Engine {
+    /// Whether the bound of what clients take leaves room for one tube, watch or pause more, of a
+    /// client that watches so many tubes; where that changes, it is said.
+    fn has_room_for_client(&mut self, watched: usize, now: Now) -> bool {
+        let Some(all) = self.clients_memory_max else {
+            return true;
+        };
+        let bound = match watched > LONG_WATCH_LIST {
+            true => all / 2,
+            false => all,
+        };
+        let taken = self.queue.clients_memory() + self.pauses.memory();
+        if taken < bound {
+            if self.clients_shortage.is_on() && self.clients_shortage.note_room(now.wall_ns) {
+                tracing::warn!("there is room for watch lists, tubes and pauses again");
+            }
+            return true;
+        }
+        let missing = taken - bound + 1;
+        if self.clients_shortage.note_refused(missing, now.wall_ns) {
+            tracing::warn!(
+                "watch lists, tubes without jobs and pauses take {taken} bytes, of which {all} are \
+                 for them: clients that watch more than {LONG_WATCH_LIST} tubes may watch no more \
+                 at half of it, and others at all of it; have clients watch fewer, or give more \
+                 with --max-memory"
+            );
+        }
+        false
+    }
+}
+
+impl Engine {
+    /// The size of the body that a command of this client only looks at, bytes; 0 if it does something
+    /// else, or there is none.
+    #[must_use]
+    pub fn peeked_size(&self, client: ClientId, request: &Request<'_>) -> usize {
+        let Request::Command(command) = request else {
+            return 0;
+        };
+        let id = self.peeked(client, command);
+        let job = id.and_then(|id| self.queue.job(id));
+        job.map_or(0, |job| job.body_size as usize)
+    }
+
+    /// The job that a command looks at.
+    fn peeked(&self, client: ClientId, command: &Command<'_>) -> Option<JobId> {
+        match command {
+            Command::Peek(id) => Some(*id),
+            Command::PeekReady => self.queue.peek_ready(client),
+            Command::PeekDelayed => self.queue.peek_delayed(client),
+            Command::PeekBuried => self.queue.peek_buried(client),
+            _ => None,
+        }
     }
 }
 
@@ -477,9 +528,10 @@ impl Turn<'_> {
         }
     }
 
-    fn peek(&mut self, op: Op, id: Option<JobId>) -> Result<Flow, StoreError> {
+    fn peek(&mut self, op: Op, command: &Command<'_>) -> Result<Flow, StoreError> {
         let engine = &mut *self.engine;
         engine.count(op);
+        let id = engine.peeked(self.client, command);
         let Some(job) = id.and_then(|id| engine.queue.job(id)) else {
             return self.reply(Reply::NotFound);
         };
@@ -498,12 +550,21 @@ impl Turn<'_> {
 
     fn use_tube(&mut self, tube: &str) -> Result<Flow, StoreError> {
         self.engine.count(Op::Use);
+        if !self.engine.queue.tube_exists(tube) && !self.engine.has_room_for_client(0, self.now) {
+            return self.reply(Reply::OutOfMemory);
+        }
         self.engine.queue.use_tube(self.client, tube, self.now.mono);
         self.reply(Reply::Using(tube))
     }
 
     fn watch(&mut self, tube: &str) -> Result<Flow, StoreError> {
         self.engine.count(Op::Watch);
+        let watched = self.engine.queue.watched(self.client).len();
+        if !self.engine.has_room_for_client(watched, self.now)
+            && !self.engine.queue.watches(self.client, tube)
+        {
+            return self.reply(Reply::OutOfMemory);
+        }
         let count = self.engine.queue.watch(self.client, tube);
         self.reply(Reply::Watching(count))
     }
@@ -520,6 +581,9 @@ impl Turn<'_> {
         self.engine.count(Op::PauseTube);
         if !self.engine.queue.tube_exists(tube) {
             return self.reply(Reply::NotFound);
+        }
+        if !self.engine.pauses.has(tube) && !self.engine.has_room_for_client(0, self.now) {
+            return self.reply(Reply::OutOfMemory);
         }
         // A pause of 0 seconds is over at once: it lifts the one that is on.
         let until = match delay {

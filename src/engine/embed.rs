@@ -219,7 +219,7 @@ impl JobQueue {
                 size_max,
             });
         }
-        self.run(Command::Use(checked(tube)?))?;
+        self.run(Command::Use(checked(tube)?)).and_then(done)?;
         let PutOptions { pri, delay, ttr } = options;
         match self.run(Command::Put {
             pri,
@@ -321,7 +321,7 @@ impl JobQueue {
     /// alone. Returns how many are watched. Nothing durable.
     ///
     /// # Errors
-    /// [`JobError::BadTubeName`].
+    /// [`JobError::BadTubeName`]; [`JobError::OutOfSpace`].
     pub fn watch(&mut self, tube: &str) -> Result<u64, JobError> {
         self.run(Command::Watch(checked(tube)?)).and_then(count)
     }

@@ -69,6 +69,10 @@ pub struct Options {
     pub job_size_max: u32,
     /// Bound of the memory that jobs may take, bytes; a put beyond it is answered `OUT_OF_MEMORY`.
     pub memory_max: Option<u64>,
+    /// Bound of the memory that is taken because of clients and not of jobs, bytes: watch lists, tubes
+    /// without jobs, records of pauses. It is a part of `memory_max`. What would go beyond it is
+    /// answered `OUT_OF_MEMORY`, long watch lists at half of it.
+    pub clients_memory_max: Option<u64>,
     /// Called from background threads when [`Engine::tick`] has something to do. `None`: there are
     /// no threads, and everything happens inside the calls.
     pub waker: Option<Waker>,
@@ -94,6 +98,7 @@ impl Default for Options {
             segment_size: 64 << 20,
             job_size_max: 65_535,
             memory_max: None,
+            clients_memory_max: None,
             waker: None,
             progress: None,
             cpu_times: None,
@@ -150,6 +155,9 @@ pub struct Engine {
     memory_max: Option<u64>,
     /// Puts are refused for want of memory.
     memory_shortage: Shortage,
+    clients_memory_max: Option<u64>,
+    /// Watch lists, tubes or pauses are refused for want of memory.
+    clients_shortage: Shortage,
     sync: SyncPolicy,
     draining: bool,
     commands: [u64; Op::COUNT],
@@ -248,6 +256,8 @@ impl Engine {
             job_size_max: options.job_size_max,
             memory_max: options.memory_max,
             memory_shortage: Shortage::default(),
+            clients_memory_max: options.clients_memory_max,
+            clients_shortage: Shortage::default(),
             sync: options.sync,
             draining: false,
             commands: [0; Op::COUNT],

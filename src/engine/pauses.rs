@@ -175,6 +175,11 @@ impl Pauses {
         self.looked_up_to = slice.last().filter(|_| slice.len() == budget).cloned();
     }
 
+    /// Whether there is a record of a pause of this tube.
+    pub(super) fn has(&self, tube: &str) -> bool {
+        self.last.contains_key(tube)
+    }
+
     /// The memory that it takes, bytes, roughly.
     pub(super) fn memory(&self) -> u64 {
         (self.last.len() * TUBE_SIZE + self.name_bytes) as u64

@@ -248,6 +248,13 @@ impl Queue {
         self.clients[client].watched.len()
     }
 
+    /// Whether the tube is on the client's watch list.
+    #[must_use]
+    pub fn watches(&self, id: ClientId, name: &str) -> bool {
+        let tube = self.tubes.find(name);
+        tube.is_some_and(|tube| self.client(id).watched_at(tube).is_some())
+    }
+
     /// Takes a tube off the client's watch list and says how long the list is; `None` if the tube
     /// is the only one on it, which then stays.
     ///

@@ -103,7 +103,7 @@ pub struct Queue {
 
 /// What an entry of a watch list may take, bytes: it is there twice, and a client that waits stands
 /// in a queue for it.
-const WATCH_SIZE: usize = 40;
+const WATCH_SIZE: usize = 48;
 
 /// A job as it is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -243,11 +243,20 @@ impl Queue {
         let ready = self.counts.ready as usize * size_of::<ReadyKey>();
         let due = (self.counts.delayed + self.counts.reserved) as usize;
         let due = due * size_of::<DueKey>();
-        let clients = self.clients.len() * Slab::<Client>::entry_size();
-        let watches = self.watches * WATCH_SIZE;
         let lapsed = self.lapsed.len() * size_of::<LapsedPause>();
-        let orders = ready + due + watches + lapsed;
-        (self.jobs.memory() + self.tubes.memory() + clients + orders) as u64
+        let orders = ready + due + lapsed;
+        (self.jobs.memory() + self.tubes.memory() + self.sessions_memory() + orders) as u64
+    }
+
+    /// The part of [`Queue::memory`] that is there because of clients and not of jobs: the clients,
+    /// their watch lists, what they take while they wait, and the tubes without jobs.
+    #[must_use]
+    pub fn clients_memory(&self) -> u64 {
+        (self.sessions_memory() + self.tubes.vacant_memory()) as u64
+    }
+
+    fn sessions_memory(&self) -> usize {
+        self.clients.len() * Slab::<Client>::entry_size() + self.watches * WATCH_SIZE
     }
 }
 

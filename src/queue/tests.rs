@@ -514,6 +514,32 @@ fn memory_is_what_lives_there_and_comes_back() {
 }
 
 #[test]
+fn f24_what_clients_take_is_told_apart_from_jobs_and_comes_back() {
+    let mut f = Fixture::new();
+    let client = f.queue.connect();
+    let before = f.queue.clients_memory();
+    f.queue.watch(client, "w");
+    let watching = f.queue.clients_memory();
+    assert!((100..=1000).contains(&(watching - before)), "{watching}");
+    // A tube with jobs is theirs; one whose last job is gone, and that is watched, is not.
+    f.queue.use_tube(client, "w", at(0));
+    let job = f.put(client, 5, 0);
+    let with_job = f.queue.clients_memory();
+    assert!(with_job < watching - 100, "{with_job} and {watching}");
+    f.put(client, 5, 0);
+    assert_eq!(f.queue.clients_memory(), with_job);
+    f.delete(job);
+    assert_eq!(f.queue.clients_memory(), with_job);
+    f.delete(JobId(job.0 + 1));
+    assert_eq!(f.queue.clients_memory(), watching);
+    f.queue.use_tube(client, "default", at(0));
+    assert_eq!(f.queue.ignore(client, "w", at(0)), Some(1));
+    assert_eq!(f.queue.clients_memory(), before);
+    f.queue.disconnect(client, at(0), 10);
+    assert!(f.queue.clients_memory() < before);
+}
+
+#[test]
 #[should_panic(expected = "there is no client 0")]
 fn a_client_that_left_is_a_bug_to_name() {
     let mut f = Fixture::new();

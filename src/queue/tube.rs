@@ -40,6 +40,8 @@ pub(super) struct Tube {
     pub(super) using: u32,
     pub(super) watching: u32,
     pins: u32,
+    /// It has no jobs, and counts so in [`Tubes::vacant_memory`].
+    is_vacant: bool,
     /// Waiting clients behind the tickets they drew when they began to wait.
     pub(super) waiters: BTreeSet<(u64, ClientId)>,
     /// What it has because clients that watch many tubes watch this one.
@@ -81,6 +83,7 @@ impl Tube {
             using: 0,
             watching: 0,
             pins: 0,
+            is_vacant: true,
             waiters: BTreeSet::new(),
             wide: None,
             pause: None,
@@ -135,6 +138,9 @@ pub(super) struct Tubes {
     /// may be stale.
     recent: Vec<Option<(Handle<Tube>, u32)>>,
     list: TubeList,
+    /// Tubes without jobs, and the bytes of their names.
+    vacant: usize,
+    vacant_name_bytes: usize,
 }
 
 impl Tubes {
@@ -144,6 +150,8 @@ impl Tubes {
             names: BTreeMap::new(),
             recent: vec![None; RECENT_LEN],
             list: TubeList::default(),
+            vacant: 0,
+            vacant_name_bytes: 0,
         }
     }
 
@@ -184,6 +192,8 @@ impl Tubes {
     fn create(&mut self, name: &str, hash: u64) -> Handle<Tube> {
         let name = Arc::<str>::from(name);
         let tube = Tube::new(name.clone(), hash, self.list.len());
+        self.vacant += 1;
+        self.vacant_name_bytes += name.len();
         let tube = self.slab.insert(tube);
         self.list.push(tube, name);
         self.slab[tube].same_hash = self.names.insert(hash, tube);
@@ -192,6 +202,10 @@ impl Tubes {
 
     fn remove(&mut self, handle: Handle<Tube>) -> Tube {
         let tube = self.slab.remove(handle);
+        if tube.is_vacant {
+            self.vacant -= 1;
+            self.vacant_name_bytes -= tube.name.len();
+        }
         self.forget_name(handle, &tube);
         if let Some(moved) = self.list.swap_remove(tube.listed_at) {
             self.slab[moved].listed_at = tube.listed_at;
@@ -223,13 +237,43 @@ impl Tubes {
         self.list.listed().map(|(tube, _)| *tube)
     }
 
+    /// Brings the count of tubes without jobs up to date with one of them.
+    fn recount(&mut self, handle: Handle<Tube>) {
+        let tube = &mut self.slab[handle];
+        let is_vacant = tube.counts.total() == 0;
+        if is_vacant == tube.is_vacant {
+            return;
+        }
+        tube.is_vacant = is_vacant;
+        let size = tube.name.len();
+        if is_vacant {
+            self.vacant += 1;
+            self.vacant_name_bytes += size;
+        } else {
+            self.vacant -= 1;
+            self.vacant_name_bytes -= size;
+        }
+    }
+
     /// The memory of the tubes without their jobs, in bytes, roughly.
     pub(super) fn memory(&self) -> usize {
-        let index = size_of::<u64>() + size_of::<Handle<Tube>>();
-        let tube = Slab::<Tube>::entry_size() + 2 * index + size_of::<Listed>();
-        self.slab.len() * tube + self.list.name_bytes
+        self.slab.len() * TUBE_SIZE + self.list.name_bytes
+    }
+
+    /// The part of [`Tubes::memory`] that is of tubes without jobs.
+    pub(super) fn vacant_memory(&self) -> usize {
+        self.vacant * TUBE_SIZE + self.vacant_name_bytes
     }
 }
+
+/// What a tube may take besides its name and its jobs, bytes: the places where it is found, and what
+/// it has because clients wait for it, of which the first one takes a node of a tree.
+const TUBE_SIZE: usize = {
+    let index = size_of::<u64>() + size_of::<Handle<Tube>>();
+    let name = 2 * size_of::<usize>() + size_of::<Listed>();
+    let waiters = 12 * size_of::<(u64, ClientId)>();
+    Slab::<Tube>::entry_size() + 2 * index + name + waiters
+};
 
 /// A tube and its name.
 type Listed = (Handle<Tube>, Arc<str>);
@@ -496,6 +540,7 @@ impl Queue {
     /// Called after every change to a tube: brings the orders of tubes up to date, or ends the tube.
     pub(super) fn settle(&mut self, tube: Handle<Tube>, now: Time) {
         let needed = self.tubes[tube].is_needed();
+        self.tubes.recount(tube);
         if !needed {
             self.end_pause(tube, now);
         }

@@ -17,6 +17,8 @@ pub struct Bounds {
     /// Bytes of requests that are incomplete or may not run yet, all clients together. Past it, the
     /// bodies that have not grown for longest are refused. One body may go beyond it.
     pub input_max: usize,
+    /// Bytes of watch lists, tubes without jobs and pauses: a part of what the engine may take.
+    pub clients_max: u64,
     /// A client that takes nothing of what it could have for so long is closed; `None`: never.
     pub idle_output: Option<Duration>,
 }
@@ -25,7 +27,7 @@ pub struct Bounds {
 const DEFAULT_MAX: u64 = 256 << 20;
 /// However little memory there is.
 const LEAST_MAX: u64 = 64 << 10;
-/// The part of all memory that replies may take, and as much requests.
+/// The part of all memory that replies may take, and as much requests, and watch lists.
 const PART: u64 = 8;
 
 impl Bounds {
@@ -39,6 +41,7 @@ impl Bounds {
             connections_max: usize::MAX,
             output_max: part as usize,
             input_max: part as usize,
+            clients_max: part,
             idle_output: None,
         };
         (bounds, memory_max.map(|all| all.saturating_sub(2 * part)))

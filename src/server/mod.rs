@@ -614,10 +614,15 @@ impl Core {
 
     /// Run the requests that are complete with `input` until it ends, or the connection has had its
     /// share, or it may not go on. Returns how many bytes were taken.
+    ///
+    /// Who comes anew and looks at a large body is put off, to be served among those who are left
+    /// over: the copies that thousands want at once would make everybody wait for all of them.
     fn run(&mut self, client: ClientId, connection: &mut Connection, input: &[u8]) -> usize {
         let mut taken = 0;
         let mut share = REQUESTS_PER_CONNECTION;
         let mut cost = 0;
+        let is_left_over = connection.takes_much;
+        let mut put_off = false;
         let replied_before = self.outputs.replied();
         while share > 0
             && self.outputs.may_run(client)
@@ -629,6 +634,15 @@ impl Core {
                 taken = input.len();
                 break;
             };
+            // Such a line begins where the decoder was called only if none of it came before.
+            if !is_left_over
+                && input[taken..].starts_with(b"peek")
+                && self.engine.peeked_size(client, &request) >= SHARE
+            {
+                put_off = true;
+                cost += 1;
+                break;
+            }
             taken = input.len() - rest.len();
             share -= 1;
             trace_request(client, &request);
@@ -649,7 +663,7 @@ impl Core {
         }
         self.requests_left = self.requests_left.saturating_sub(cost);
         let bytes = taken + self.outputs.replied() - replied_before;
-        connection.takes_much = REQUEST_COST * cost + bytes >= SHARE;
+        connection.takes_much = put_off || REQUEST_COST * cost + bytes >= SHARE;
         if taken == input.len() && connection.decoder.held() > 0 {
             self.end_request(connection);
         }

@@ -496,6 +496,43 @@ fn what_a_client_leaves_is_there_for_a_request_of_the_same_turn() {
 }
 
 #[test]
+fn f22_who_asks_for_little_is_served_before_the_first_of_many_large_bodies() {
+    let (mut server, address) = by_hand();
+    let mut events = reactor::events();
+    let mut greedy: Vec<_> = (0..200).map(|_| connect(address)).collect();
+    let mut other = connect(address);
+    turn_until(&mut server, |server| server.connection_count == 201);
+    let body = "x".repeat(60_000);
+    greedy[0].send(format!("put 0 0 60 60000\r\n{body}\r\n"));
+    turn_until(&mut server, |server| {
+        server.core.engine.queue().stats().total_jobs == 1
+    });
+    for (client, command) in greedy
+        .iter_mut()
+        .zip(["peek 1", "peek-ready"].iter().cycle())
+    {
+        client.send(format!("{command}\r\n").repeat(64));
+    }
+    other.send("use a\r\n");
+    let mut turns = 0;
+    while !server.core.engine.queue().tube_exists("a") {
+        assert!(!server.turn(&mut events).unwrap());
+        turns += 1;
+        assert!(turns <= 3, "it waits for the first body of each");
+    }
+    other.expect("USING a\r\n");
+    // Who was put off is answered all the same, in order.
+    let stopper = server.reactor.stopper();
+    let thread = std::thread::spawn(move || server.run());
+    greedy[0].expect("INSERTED 1\r\n");
+    for client in &mut greedy {
+        client.expect("FOUND 1 60000\r\n");
+    }
+    stopper.stop().unwrap();
+    thread.join().unwrap().unwrap();
+}
+
+#[test]
 fn f22_thousands_that_leave_at_once_are_closed_a_few_a_turn() {
     let (mut server, address) = by_hand();
     let count = 4 * CLOSES_PER_TURN;

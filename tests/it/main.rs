@@ -36,6 +36,7 @@ mod inspection;
 mod ledger;
 mod library;
 mod lines;
+mod memory;
 mod migration;
 mod normalise;
 mod pair;

@@ -1,0 +1,103 @@
+//! Memory: what clients make the server hold is bounded, and comes back when they have left.
+
+use std::collections::HashMap;
+
+use crate::harness::{Launch, Server, wait_until};
+use crate::wire::Wire;
+
+const MIB: u64 = 1 << 20;
+
+fn start(max_memory: Option<&str>) -> Option<Server> {
+    let launch = Launch::bsd_alone()?.arg("--memory");
+    let launch = match max_memory {
+        Some(bytes) => launch.arg("--max-memory").arg(bytes),
+        None => launch,
+    };
+    Some(launch.start())
+}
+
+/// Have the server hold much more than `before`, by clients that then leave.
+fn swell_and_leave(server: &Server, before: u64, swell: impl FnOnce() -> Vec<Wire>) {
+    let clients = swell();
+    wait_until("the server holds much", || {
+        server.resident_memory() > before + 20 * MIB
+    });
+    drop(clients);
+    wait_until("memory has come back", || {
+        server.resident_memory() * 10 <= before * 13
+    });
+}
+
+/// Nothing but the time that passes makes it come back: the server has nothing to do meanwhile.
+#[test]
+fn f25_memory_comes_back_when_those_who_never_read_have_left() {
+    let Some(server) = start(None) else { return };
+    server.connect().put(&[b'x'; 65_000]);
+    let before = server.resident_memory();
+    swell_and_leave(&server, before, || {
+        let mut clients: Vec<_> = (0..200).map(|_| server.connect()).collect();
+        for client in &mut clients {
+            client.send("peek 1\r\n".repeat(64));
+        }
+        clients
+    });
+}
+
+#[test]
+fn f25_memory_comes_back_when_those_who_watched_much_have_left() {
+    let Some(server) = start(None) else { return };
+    let before = server.resident_memory();
+    swell_and_leave(&server, before, || {
+        let mut clients: Vec<_> = (0..4).map(|_| server.connect()).collect();
+        for (index, client) in clients.iter_mut().enumerate() {
+            watch(client, index, 20_000);
+        }
+        clients
+    });
+}
+
+/// Watch so many tubes of a client's own; returns how often each reply came, its number apart.
+fn watch(client: &mut Wire, index: usize, count: usize) -> HashMap<String, usize> {
+    let mut replies = HashMap::new();
+    let all: Vec<usize> = (0..count).collect();
+    for some in all.chunks(500) {
+        let lines = some.iter().map(|at| format!("watch w-{index}-{at}\r\n"));
+        client.send(lines.collect::<String>());
+        for _ in some {
+            let reply = client.text();
+            let word = reply.split(' ').next().unwrap().to_owned();
+            *replies.entry(word).or_default() += 1;
+        }
+    }
+    replies
+}
+
+#[test]
+fn f24_watch_lists_are_bounded_and_harm_nobody_else() {
+    let Some(server) = start(Some("16m")) else {
+        return;
+    };
+    let mut greedy: Vec<_> = (0..8).map(|_| server.connect()).collect();
+    let mut refused = 0;
+    for (index, client) in greedy.iter_mut().enumerate() {
+        let replies = watch(client, index, 5_000);
+        refused += replies.get("OUT_OF_MEMORY").copied().unwrap_or_default();
+        assert!(
+            replies["WATCHING"] >= 60,
+            "a short list is granted: {replies:?}"
+        );
+    }
+    assert!(refused > 20_000, "{refused} watches were refused");
+    let resident = server.resident_memory();
+    assert!(resident <= (16 + 32) * MIB, "{resident} bytes");
+    assert_eq!(greedy[0].ask("watch w-0-0"), greedy[0].ask("watch w-0-1"));
+    let mut other = server.connect();
+    other.put(&[b'x'; 60_000]);
+    assert_eq!(other.ask("watch a"), "WATCHING 2");
+    assert_eq!(other.ask("use b"), "USING b");
+    drop(greedy);
+    wait_until("a long list is granted again", || {
+        let mut client = server.connect();
+        watch(&mut client, 9, 500).get("WATCHING") == Some(&500)
+    });
+}
