@@ -192,12 +192,18 @@ impl Jobs {
     /// The job's side; it gets one if it has none.
     pub(super) fn side_mut(&mut self, handle: Handle<Job>) -> &mut Side {
         let job = &mut self.slab[handle];
-        let deadline = job.put_deadline();
-        let new = || Side {
-            deadline,
-            ..UNTOUCHED
+        let side = match job.side {
+            Some(side) => side,
+            None => {
+                let deadline = job.put_deadline();
+                let side = self.sides.insert(Side {
+                    deadline,
+                    ..UNTOUCHED
+                });
+                job.side = Some(side);
+                side
+            }
         };
-        let side = *job.side.get_or_insert_with(|| self.sides.insert(new()));
         &mut self.sides[side]
     }
 

@@ -179,10 +179,17 @@ impl Run {
     }
 
     /// The first failure that the log cannot do without. Zeros ahead of the log and the copies of
-    /// compaction are made on threads of their own, and nothing depends on them yet.
+    /// compaction are made on threads of their own, and nothing depends on them yet. Space behind
+    /// the end of a file that was rewritten is given back by the next start, if not at once.
     fn first_fatal(&self) -> Option<&Call> {
+        let is_cut_of_copy = |call: &Call| {
+            let path = call.path().to_string_lossy();
+            call.is("ftruncate") && is_of_segment(call) && !path.ends_with(".00000")
+        };
         let is_beside = |call: &Call| {
-            is_of_compaction(call) || (call.thread != self.trace.main && !is_of_segment(call))
+            is_of_compaction(call)
+                || is_cut_of_copy(call)
+                || (call.thread != self.trace.main && !is_of_segment(call))
         };
         self.injected().find(|call| !is_beside(call))
     }
