@@ -136,7 +136,8 @@ impl Soak {
         });
     }
 
-    /// Take all the room there is, and what becomes free, for the middle of a life.
+    /// Take all the room there is for the middle of a life. What the log gives back then is its own
+    /// to take again: where another process is quicker, see docs/limits.md.
     fn fill_disk_until(&self, over: &AtomicBool) {
         let started = Instant::now();
         let path = self.disk.path().join("somebody-elses");
@@ -145,10 +146,9 @@ impl Soak {
             thread::sleep(Duration::from_millis(5));
         }
         let mut file = fs::File::create(&path).unwrap();
+        while file.write_all(&block).is_ok() {}
         while started.elapsed() < self.life * 3 / 4 && !over.load(Ordering::Relaxed) {
-            if file.write_all(&block).is_err() {
-                thread::sleep(Duration::from_millis(5));
-            }
+            thread::sleep(Duration::from_millis(5));
         }
         self.figures.times_full.fetch_add(1, Ordering::Relaxed);
         fs::remove_file(&path).unwrap();
