@@ -223,6 +223,7 @@ fn say_panic(panic: &PanicHookInfo<'_>, lines: &Lines) {
 /// The bound that was asked for, if the limit of open files leaves room for it.
 fn connections_max(asked: Option<u32>) -> usize {
     let room = server::raise_descriptor_limit();
+    server::widen_descriptor_table();
     let asked = asked.map_or(room, |asked| asked as usize);
     if asked > room {
         warn!("the limit of open files leaves room for {room} connections, not {asked}");

@@ -12,11 +12,14 @@ use mio::{Registry, Token};
 use tracing::{debug, warn};
 
 use super::CONNECTIONS;
+use super::schedule::Stint;
 use super::socket::{Listener, Peer, Stream};
 use crate::types::{SECOND_NS, Time};
 
 /// Connections taken or refused in one turn of the loop.
 const PER_TURN_MAX: usize = 128;
+/// The clock is looked at each time that so many have been.
+const LOOK_AFTER: usize = 8;
 /// How long the listeners rest when the system cannot give a connection at all.
 const REST_NS: i64 = SECOND_NS / 10;
 /// At most one warning about refused connections in this time.
@@ -102,14 +105,19 @@ impl Acceptor {
     pub(super) fn accept(
         &mut self,
         mut open: usize,
-        now: Time,
+        clock: impl Fn() -> Time,
         mut admit: impl FnMut(Stream, Peer),
     ) {
+        if !self.listeners.iter().any(|listening| listening.ready) {
+            return;
+        }
+        let now = clock();
         if self.resting_until.is_some_and(|until| now < until) {
             return;
         }
         self.resting_until = None;
         let mut budget = PER_TURN_MAX;
+        let mut stint = Stint::new(LOOK_AFTER);
         for index in 0..self.listeners.len() {
             while budget > 0 && self.listeners[index].ready {
                 budget -= 1;
@@ -121,6 +129,9 @@ impl Acceptor {
                     Outcome::Refused => self.refusals.count(open, now),
                     Outcome::NobodyWaits => self.listeners[index].ready = false,
                     Outcome::Shortage(error) => return self.rest(&error, now),
+                }
+                if stint.is_up(1, &clock) {
+                    return;
                 }
             }
         }
@@ -240,7 +251,11 @@ mod tests {
     fn accept_all(acceptor: &mut Acceptor, open: usize) -> Vec<Stream> {
         let mut streams = Vec::new();
         while acceptor.next_deadline(NOW).is_some() {
-            acceptor.accept(open + streams.len(), NOW, |stream, _| streams.push(stream));
+            acceptor.accept(
+                open + streams.len(),
+                || NOW,
+                |stream, _| streams.push(stream),
+            );
         }
         streams
     }
@@ -284,7 +299,7 @@ mod tests {
             .map(|_| TcpStream::connect(address).unwrap())
             .collect();
         let mut count = 0;
-        acceptor.accept(0, NOW, |_, _| count += 1);
+        acceptor.accept(0, || NOW, |_, _| count += 1);
         assert_eq!(count, PER_TURN_MAX);
         assert_eq!(
             acceptor.next_deadline(NOW),
@@ -301,9 +316,9 @@ mod tests {
         let until = acceptor.next_deadline(NOW).unwrap();
         assert_eq!(until, Time(REST_NS));
         let mut count = 0;
-        acceptor.accept(0, NOW, |_, _| count += 1);
+        acceptor.accept(0, || NOW, |_, _| count += 1);
         assert_eq!(count, 0);
-        acceptor.accept(0, until, |_, _| count += 1);
+        acceptor.accept(0, || until, |_, _| count += 1);
         assert_eq!(count, 1);
     }
 

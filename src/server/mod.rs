@@ -50,12 +50,13 @@ pub use self::bounds::Bounds;
 use self::bounds::Lying;
 use self::connection::{Connection, Input};
 pub use self::lines::Lines;
-use self::output::{Outputs, Sent};
+use self::output::{Outputs, REPLIED_PER_TURN_MAX, Sent};
 pub use self::process::{
     Account, ExitOnSignal, ServiceManager, cpu_times, inherited_listeners, raise_descriptor_limit,
+    widen_descriptor_table,
 };
 pub use self::reactor::{Reactor, Stopper};
-use self::schedule::Schedule;
+use self::schedule::{Room, Schedule};
 pub use self::socket::{Address, Bound, Listener, Port};
 use self::socket::{Peer, Stream};
 use crate::clock::Clock;
@@ -83,6 +84,12 @@ const BYTES_PER_TURN: usize = 2 << 20;
 /// served behind those who cost less.
 const SHARE: usize = 32 << 10;
 const REQUEST_COST: usize = SHARE / REQUESTS_PER_CONNECTION;
+/// Where many come anew in one turn, each has its part of the turn, but no less than this, in
+/// requests and in bytes of replies; what it wants besides is left over.
+const LEAST_REQUESTS: usize = 16;
+const LEAST_SHARE: usize = 2 << 10;
+/// A read takes about as long as so many small requests.
+const READ_COST: usize = 8;
 /// Bytes read at a time while a good part of what may be held for input is.
 const SMALL_READ_SIZE: usize = 2 << 10;
 /// Connections that are closed in one turn, and what one with unsent replies counts: the kernel
@@ -331,11 +338,12 @@ impl Server {
             connections,
             reactor,
             connection_count,
+            clock,
             ..
         } = self;
         acceptor.accept(
             *connection_count,
-            core.now.mono,
+            || clock.now().mono,
             |stream, peer| match admit(core, connections, reactor, stream, peer) {
                 Ok(()) => *connection_count += 1,
                 Err(error) => debug!(target: CONNECTIONS, %peer, "not admitted: {error}"),
@@ -345,8 +353,9 @@ impl Server {
 
     /// Serve those that are listed, each once, as far as this turn's bounds go.
     fn serve(&mut self) {
+        self.core.share_out(self.runnable.anew());
         while !self.core.outputs.is_over()
-            && let Some(client) = self.runnable.next(self.core.is_turn_full())
+            && let Some(client) = self.runnable.next(self.core.room())
         {
             self.serve_one(client);
         }
@@ -399,6 +408,7 @@ impl Server {
     fn send(&mut self) {
         while let Some(client) = self.core.outputs.next_dirty() {
             self.send_one(client);
+            self.core.outputs.note_time(|| self.clock.now().mono);
         }
     }
 
@@ -548,6 +558,32 @@ struct Core {
     bounds: Bounds,
     requests_left: usize,
     bytes_left: usize,
+    /// What each of those who come anew in this turn may take at once.
+    anew: Share,
+}
+
+/// What a connection may take before it is the next one's turn.
+#[derive(Debug, Clone, Copy)]
+struct Share {
+    requests: usize,
+    /// Of replies; of these and of what was sent, where a request costs `REQUEST_COST`.
+    bytes: usize,
+}
+
+impl Share {
+    const WHOLE: Share = Share {
+        requests: REQUESTS_PER_CONNECTION,
+        bytes: SHARE,
+    };
+
+    /// What each of so many may have who come together.
+    fn among(count: usize) -> Share {
+        let count = count.max(1);
+        Share {
+            requests: (REQUESTS_PER_TURN / count).clamp(LEAST_REQUESTS, REQUESTS_PER_CONNECTION),
+            bytes: (REPLIED_PER_TURN_MAX / count).clamp(LEAST_SHARE, SHARE),
+        }
+    }
 }
 
 impl Core {
@@ -562,6 +598,7 @@ impl Core {
             bounds,
             requests_left: 0,
             bytes_left: 0,
+            anew: Share::WHOLE,
         }
     }
 
@@ -573,6 +610,22 @@ impl Core {
 
     fn is_turn_full(&self) -> bool {
         self.requests_left == 0 || self.bytes_left == 0 || self.outputs.is_full()
+    }
+
+    /// So many come anew in this turn.
+    fn share_out(&mut self, count: usize) {
+        self.anew = Share::among(count);
+    }
+
+    /// Who may still be served in this turn.
+    fn room(&self) -> Room {
+        if self.is_turn_full() {
+            Room::None
+        } else if self.outputs.is_behind() {
+            Room::Anew
+        } else {
+            Room::All
+        }
     }
 
     /// Run what the connection has begun, or else what one read brings.
@@ -590,6 +643,7 @@ impl Core {
                 true => SMALL_READ_SIZE,
                 false => buffer.len(),
             };
+            self.requests_left = self.requests_left.saturating_sub(READ_COST);
             match connection.read(&mut buffer[..size], self.limits())? {
                 Input::Bytes(count) => self.run_new(client, connection, &buffer[..count]),
                 Input::Body(count) => {
@@ -619,14 +673,20 @@ impl Core {
     /// over: the copies that thousands want at once would make everybody wait for all of them.
     fn run(&mut self, client: ClientId, connection: &mut Connection, input: &[u8]) -> usize {
         let mut taken = 0;
-        let mut share = REQUESTS_PER_CONNECTION;
         let mut cost = 0;
         let is_left_over = connection.takes_much;
+        let Share {
+            requests: mut share,
+            bytes: bytes_max,
+        } = match is_left_over {
+            true => Share::WHOLE,
+            false => self.anew,
+        };
         let mut put_off = false;
         let replied_before = self.outputs.replied();
         while share > 0
             && self.outputs.may_run(client)
-            && self.outputs.replied() - replied_before < SHARE
+            && self.outputs.replied() - replied_before < bytes_max
         {
             let mut rest = &input[taken..];
             let limits = self.limits();
@@ -637,7 +697,7 @@ impl Core {
             // Such a line begins where the decoder was called only if none of it came before.
             if !is_left_over
                 && input[taken..].starts_with(b"peek")
-                && self.engine.peeked_size(client, &request) >= SHARE
+                && self.engine.peeked_size(client, &request) >= bytes_max
             {
                 put_off = true;
                 cost += 1;
@@ -663,7 +723,8 @@ impl Core {
         }
         self.requests_left = self.requests_left.saturating_sub(cost);
         let bytes = taken + self.outputs.replied() - replied_before;
-        connection.takes_much = put_off || REQUEST_COST * cost + bytes >= SHARE;
+        let is_cut = share == 0 || self.outputs.replied() - replied_before >= bytes_max;
+        connection.takes_much = put_off || is_cut || REQUEST_COST * cost + bytes >= SHARE;
         if taken == input.len() && connection.decoder.held() > 0 {
             self.end_request(connection);
         }

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::io::{self, Write};
 
 use super::bounds::Lying;
-use super::schedule::Schedule;
+use super::schedule::{Room, Schedule, Stint};
 use crate::engine::{ReplySink, TubeDocument};
 use crate::protocol::{self, Reply};
 use crate::types::{ClientId, Position, Time};
@@ -22,11 +22,14 @@ const PENDING_MAX: usize = 256 << 10;
 const PENDING_SMALL: usize = 32 << 10;
 /// Bytes written to one client before it is the next one's turn, so that a large reply to a fast
 /// client does not hold up the others.
-const WRITTEN_PER_CLIENT_MAX: usize = 128 << 10;
+const WRITTEN_PER_CLIENT_MAX: usize = 64 << 10;
 /// Bytes written to all clients in one turn, give or take those of one client.
 const WRITTEN_PER_TURN_MAX: usize = 1 << 20;
+/// The clock is looked at each time as many bytes are written, and what a write counts besides.
+const LOOK_AFTER: usize = 32 << 10;
+const WRITE_COST: usize = 1 << 10;
 /// Bytes of replies taken in one turn before requests are left for the next one.
-const REPLIED_PER_TURN_MAX: usize = 1 << 20;
+pub(super) const REPLIED_PER_TURN_MAX: usize = 1 << 20;
 /// Bytes at the front of a buffer that have been sent, before the rest is moved down.
 const SENT_SLACK_MAX: usize = 64 << 10;
 /// Buffers kept for the next replies, and the largest that is worth keeping.
@@ -180,6 +183,10 @@ pub(super) struct Outputs {
     /// Bytes written and bytes of replies taken in this turn.
     written: usize,
     replied: usize,
+    /// How long this turn has been writing; and that it is enough.
+    stint: Stint,
+    unnoted: usize,
+    is_time_up: bool,
 }
 
 impl Outputs {
@@ -199,6 +206,9 @@ impl Outputs {
             now: Time(0),
             written: 0,
             replied: 0,
+            stint: Stint::new(LOOK_AFTER),
+            unnoted: 0,
+            is_time_up: false,
         }
     }
 
@@ -206,12 +216,19 @@ impl Outputs {
     pub(super) fn begin_turn(&mut self, now: Time) {
         self.now = now;
         (self.written, self.replied) = (0, 0);
+        (self.stint, self.is_time_up) = (Stint::new(LOOK_AFTER), false);
         self.dirty.begin_turn();
     }
 
     /// True when this turn has brought so many replies that no more requests should run.
     pub(super) fn is_full(&self) -> bool {
         self.replied >= REPLIED_PER_TURN_MAX
+    }
+
+    /// True when replies that others asked for wait only for a turn with room to write them. Who
+    /// asks for much waits behind them: else they would pile up.
+    pub(super) fn is_behind(&self) -> bool {
+        self.dirty.has_left_over()
     }
 
     /// Bytes of replies that this turn has brought.
@@ -322,9 +339,20 @@ impl Outputs {
     }
 
     /// The next client that may have something ready to be written; `None`: nobody, or the turn
-    /// has written enough.
+    /// has written enough. When it has written for long enough, only those who come anew are.
     pub(super) fn next_dirty(&mut self) -> Option<ClientId> {
-        self.dirty.next(self.written >= WRITTEN_PER_TURN_MAX)
+        let room = match (self.written >= WRITTEN_PER_TURN_MAX, self.is_time_up) {
+            (true, _) => Room::None,
+            (false, true) => Room::Anew,
+            (false, false) => Room::All,
+        };
+        self.dirty.next(room)
+    }
+
+    /// To be called after each [`Outputs::send`]: it looks at the clock now and then.
+    pub(super) fn note_time(&mut self, clock: impl FnOnce() -> Time) {
+        let more = std::mem::take(&mut self.unnoted) + WRITE_COST;
+        self.is_time_up |= self.stint.is_up(more, clock);
     }
 
     /// A client that was blocked and has had its reply, each once.
@@ -350,6 +378,7 @@ impl Outputs {
         let outcome = write_ready(&mut buffer, &mut writable, &mut taken, socket);
         self.held = self.held - held_before + buffer.held();
         self.written += taken;
+        self.unnoted += taken;
         self.slot(client).writable = writable;
         self.note_progress(client, taken, buffer.is_done());
         self.put_back(client, buffer, writable);
@@ -502,7 +531,7 @@ mod tests {
     use super::*;
     use crate::engine::{Engine, Options};
     use crate::protocol::{Command, Request};
-    use crate::types::{JobId, Now, SegmentId};
+    use crate::types::{JobId, Now, SECOND_NS, SegmentId};
 
     const ONE: ClientId = ClientId(0);
     const TWO: ClientId = ClientId(1);
@@ -698,24 +727,55 @@ mod tests {
     #[test]
     fn f22_a_turn_takes_and_writes_its_share_and_who_comes_anew_goes_first() {
         let mut outputs = Outputs::new(1 << 30);
-        let body = vec![b'x'; 2 * WRITTEN_PER_CLIENT_MAX];
-        let clients: Vec<_> = (0..10).map(ClientId).collect();
+        let body = vec![b'x'; 4 * WRITTEN_PER_CLIENT_MAX];
+        let clients: Vec<_> = (0..20).map(ClientId).collect();
         for &client in &clients {
             assert_eq!(outputs.is_full(), client.0 >= 4, "{client:?}");
             outputs.open(client);
             outputs.reply(client, Position::ZERO, Reply::Found(JobId(1), &body));
         }
-        assert_eq!(turn(&mut outputs), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(turn(&mut outputs), Vec::from_iter(0..16));
         assert!(!outputs.is_full());
-        let last = ClientId(10);
+        let last = ClientId(20);
         outputs.open(last);
         outputs.reply(last, Position::ZERO, Reply::NotFound);
-        let order = [10, 8, 9, 0, 1, 2, 3, 4, 5];
+        let order: Vec<u32> = [20].into_iter().chain(16..20).chain(0..12).collect();
         assert_eq!(
             turn(&mut outputs),
             order,
             "those who are left over come last"
         );
+    }
+
+    #[test]
+    fn f22_when_a_turn_has_written_for_long_enough_only_who_comes_anew_is_told_and_one_more() {
+        let mut outputs = Outputs::new(1 << 30);
+        let body = vec![b'x'; 2 * WRITTEN_PER_CLIENT_MAX];
+        let small = ClientId(9);
+        outputs.open(small);
+        for client in (0..9).map(ClientId) {
+            outputs.open(client);
+            outputs.reply(client, Position::ZERO, Reply::Found(JobId(1), &body));
+        }
+        // Each look at the clock finds that much time has passed.
+        let mut time = 0;
+        let mut turn = |outputs: &mut Outputs| {
+            let mut order = Vec::new();
+            outputs.begin_turn(Time(time));
+            while let Some(client) = outputs.next_dirty() {
+                outputs.send(client, &mut Socket::new()).unwrap();
+                order.push(client.0);
+                outputs.note_time(|| {
+                    time += SECOND_NS;
+                    Time(time)
+                });
+            }
+            order
+        };
+        assert_eq!(turn(&mut outputs), [0, 1]);
+        assert!(outputs.is_behind());
+        outputs.reply(small, Position::ZERO, Reply::NotFound);
+        assert_eq!(turn(&mut outputs), [9, 2, 3]);
     }
 
     #[test]
@@ -829,10 +889,10 @@ mod tests {
     #[test]
     fn memory_is_counted_and_given_back() {
         let (mut outputs, mut socket) = (outputs(), Socket::new());
-        let body = vec![b'x'; 100_000];
+        let body = vec![b'x'; 60_000];
         outputs.reply(ONE, Position::ZERO, Reply::Found(JobId(1), &body));
         outputs.reply(TWO, Position::ZERO, Reply::Found(JobId(1), &body));
-        assert!(outputs.held() > 200_000);
+        assert!(outputs.held() > 120_000);
         outputs.send(ONE, &mut socket).unwrap();
         outputs.close(TWO);
         assert_eq!(outputs.held(), 0);

@@ -38,6 +38,22 @@ pub fn raise_descriptor_limit() -> usize {
     room_for_connections(getrlimit(Resource::Nofile).current)
 }
 
+/// Descriptors for which the kernel's table has room from the start, as far as the limit goes: half
+/// a mebibyte of the kernel's memory.
+const DESCRIPTOR_TABLE_LEN: u64 = 64 << 10;
+
+/// Have the kernel make its table of this process's descriptors large at once.
+///
+/// It doubles the table when a descriptor does not fit. In a process with threads it then waits
+/// until no processor looks at the old table any more, which took up to 50 ms where thousands
+/// connected; all clients of the one thread that serves waited with it. A table never shrinks, so
+/// that a high number has to be used only once. Where it cannot be, the table grows as it is used.
+pub fn widen_descriptor_table() {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let last = limit.min(DESCRIPTOR_TABLE_LEN).saturating_sub(1);
+    let _ = rustix::io::fcntl_dupfd_cloexec(io::stderr(), last as i32);
+}
+
 /// `None` is no limit at all.
 fn room_for_connections(descriptors: Option<u64>) -> usize {
     let room = descriptors

@@ -7,7 +7,18 @@
 
 use std::collections::VecDeque;
 
-use crate::types::ClientId;
+use crate::types::{ClientId, Time};
+
+/// Who may still be served in a turn. One of those who are left over goes on in any case, once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Room {
+    /// Everybody.
+    All,
+    /// Who comes anew.
+    Anew,
+    /// Nobody.
+    None,
+}
 
 /// Clients in two queues. Whoever lists a client sees to it that it is listed once.
 #[derive(Debug, Default)]
@@ -45,12 +56,14 @@ impl Schedule {
         self.left_over.push_back(client);
     }
 
-    /// Who is next. When the turn `is_full`, only the first of those who are left over, once.
-    pub(super) fn next(&mut self, is_full: bool) -> Option<ClientId> {
-        if !is_full && let Some(client) = self.anew.pop_front() {
+    /// Who is next, of those for whom there is `room`.
+    pub(super) fn next(&mut self, room: Room) -> Option<ClientId> {
+        if room != Room::None
+            && let Some(client) = self.anew.pop_front()
+        {
             return Some(client);
         }
-        if self.left_over_before == 0 || (is_full && self.has_gone_on) {
+        if self.left_over_before == 0 || (room != Room::All && self.has_gone_on) {
             return None;
         }
         self.has_gone_on = true;
@@ -58,9 +71,56 @@ impl Schedule {
         self.left_over.pop_front()
     }
 
+    /// How many come anew in this turn and have not been served.
+    pub(super) fn anew(&self) -> usize {
+        self.anew.len()
+    }
+
+    /// True when somebody is left over.
+    pub(super) fn has_left_over(&self) -> bool {
+        !self.left_over.is_empty()
+    }
+
     /// True when nobody is listed.
     pub(super) fn is_empty(&self) -> bool {
         self.anew.is_empty() && self.next_turn.is_empty() && self.left_over.is_empty()
+    }
+}
+
+/// How long a part of a turn may take.
+///
+/// What a system call costs is not known beforehand: to write 64 KiB to who does not read can take
+/// ten times as long as to write it to who does. So the clock decides; but it is looked at only
+/// when so much has been done that it is worth it.
+#[derive(Debug)]
+pub(super) struct Stint {
+    begun: Option<Time>,
+    look_after: usize,
+    done: usize,
+}
+
+/// How long a part of a turn may take, give or take what is done between two looks at the clock.
+const STINT_NS: i64 = 500_000;
+
+impl Stint {
+    /// A part of a turn that looks at the clock each time `look_after` of something is done.
+    pub(super) fn new(look_after: usize) -> Stint {
+        Stint {
+            begun: None,
+            look_after,
+            done: 0,
+        }
+    }
+
+    /// So much more is done; true when the time is up. It runs from the first look.
+    pub(super) fn is_up(&mut self, more: usize, clock: impl FnOnce() -> Time) -> bool {
+        self.done += more;
+        if self.done < self.look_after {
+            return false;
+        }
+        self.done = 0;
+        let now = clock();
+        now.since(*self.begun.get_or_insert(now)) >= STINT_NS
     }
 }
 
@@ -78,8 +138,8 @@ mod tests {
         schedule
     }
 
-    fn order(schedule: &mut Schedule, is_full: bool) -> Vec<u32> {
-        std::iter::from_fn(|| schedule.next(is_full))
+    fn order(schedule: &mut Schedule, room: Room) -> Vec<u32> {
+        std::iter::from_fn(|| schedule.next(room))
             .map(|client| client.0)
             .collect()
     }
@@ -87,32 +147,51 @@ mod tests {
     #[test]
     fn f22_who_comes_anew_is_served_before_who_is_left_over() {
         let mut schedule = schedule(&[1, 2], &[8, 9]);
-        assert_eq!(order(&mut schedule, false), [1, 2, 8, 9]);
+        assert_eq!(order(&mut schedule, Room::All), [1, 2, 8, 9]);
         assert!(schedule.is_empty());
     }
 
     #[test]
     fn f22_a_full_turn_lets_one_go_on_and_keeps_the_others_in_order() {
         let mut schedule = schedule(&[1, 2], &[8, 9]);
-        assert_eq!(order(&mut schedule, true), [8]);
+        assert_eq!(order(&mut schedule, Room::None), [8]);
         schedule.come(ClientId(3));
         schedule.begin_turn();
-        assert_eq!(order(&mut schedule, true), [9]);
+        assert_eq!(order(&mut schedule, Room::None), [9]);
         schedule.begin_turn();
-        assert_eq!(order(&mut schedule, true), []);
-        assert_eq!(order(&mut schedule, false), [1, 2, 3]);
+        assert_eq!(order(&mut schedule, Room::None), []);
+        assert_eq!(order(&mut schedule, Room::All), [1, 2, 3]);
+    }
+
+    #[test]
+    fn f22_with_room_for_who_comes_anew_one_of_those_who_are_left_over_goes_on_behind_them() {
+        let mut schedule = schedule(&[1, 2], &[8, 9]);
+        assert_eq!(order(&mut schedule, Room::Anew), [1, 2, 8]);
+        assert!(schedule.has_left_over());
+        schedule.begin_turn();
+        assert_eq!(order(&mut schedule, Room::Anew), [9]);
+    }
+
+    #[test]
+    fn f22_the_clock_is_looked_at_when_it_is_worth_it_and_says_when_the_time_is_up() {
+        let mut stint = Stint::new(10);
+        assert!(!stint.is_up(9, || panic!("too early")));
+        assert!(!stint.is_up(1, || Time(7)), "it runs from here");
+        assert!(!stint.is_up(9, || panic!("too early")));
+        assert!(!stint.is_up(20, || Time(6 + STINT_NS)));
+        assert!(stint.is_up(10, || Time(7 + STINT_NS)));
     }
 
     #[test]
     fn nobody_is_served_twice_in_a_turn() {
         let mut schedule = schedule(&[1], &[8]);
-        assert_eq!(schedule.next(false), Some(ClientId(1)));
+        assert_eq!(schedule.next(Room::All), Some(ClientId(1)));
         schedule.come_again(ClientId(1));
-        assert_eq!(schedule.next(false), Some(ClientId(8)));
+        assert_eq!(schedule.next(Room::All), Some(ClientId(8)));
         schedule.leave_over(ClientId(8));
-        assert_eq!(schedule.next(false), None);
+        assert_eq!(schedule.next(Room::All), None);
         assert!(!schedule.is_empty());
         schedule.begin_turn();
-        assert_eq!(order(&mut schedule, false), [1, 8]);
+        assert_eq!(order(&mut schedule, Room::All), [1, 8]);
     }
 }

@@ -533,6 +533,30 @@ fn f22_who_asks_for_little_is_served_before_the_first_of_many_large_bodies() {
 }
 
 #[test]
+fn f22_of_many_that_come_together_each_has_a_small_first_share() {
+    let (mut server, address) = by_hand();
+    let mut events = reactor::events();
+    let mut greedy: Vec<_> = (0..200).map(|_| connect(address)).collect();
+    let mut other = connect(address);
+    turn_until(&mut server, |server| server.connection_count == 201);
+    greedy[0].send(format!("put 0 0 60 1500\r\n{}\r\n", "x".repeat(1500)));
+    turn_until(&mut server, |server| {
+        server.core.engine.queue().stats().total_jobs == 1
+    });
+    for client in &mut greedy {
+        client.send("peek 1\r\n".repeat(64));
+    }
+    other.send("use a\r\n");
+    let mut turns = 0;
+    while !server.core.engine.queue().tube_exists("a") {
+        assert!(!server.turn(&mut events).unwrap());
+        turns += 1;
+        assert!(turns <= 3, "it waits for a whole share of each");
+    }
+    other.expect("USING a\r\n");
+}
+
+#[test]
 fn f22_thousands_that_leave_at_once_are_closed_a_few_a_turn() {
     let (mut server, address) = by_hand();
     let count = 4 * CLOSES_PER_TURN;

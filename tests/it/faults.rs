@@ -487,6 +487,20 @@ fn idle_connections_cost_little_and_hold_nobody_up() {
     });
 }
 
+/// A table that grows holds up everybody while thousands connect: see `widen_descriptor_table`.
+#[test]
+fn f22_the_table_of_descriptors_is_large_before_anybody_connects() {
+    let Some(launch) = Launch::bsd_alone().map(Launch::memory) else {
+        return;
+    };
+    raise_descriptor_limit();
+    let server = launch.start();
+    let len = server.status("FDSize:");
+    use rustix::process::{Resource, getrlimit};
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    assert!(len >= limit.min(64 << 10), "room for {len} descriptors");
+}
+
 /// The soft limit of this process, so that it can hold as many connections as the server.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -266,13 +266,14 @@ impl Server {
 
     /// The resident memory of the process, in bytes.
     pub(crate) fn resident_memory(&self) -> u64 {
+        self.status("VmRSS:") * 1024
+    }
+
+    /// The number of this name in what the kernel tells of the process.
+    pub(crate) fn status(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status
-            .lines()
-            .find(|line| line.starts_with("VmRSS:"))
-            .unwrap();
-        let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-        kib * 1024
+        let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
