@@ -18,7 +18,8 @@ use super::slab::{Handle, Slab};
 use super::tube::Tube;
 use crate::types::{Counters, JobId, JobState, Place, Time};
 
-/// What every job has.
+/// What every job has. Packed, it is a multiple of 4 bytes and not of 8.
+#[repr(packed(4))]
 pub(super) struct Job {
     pub(super) id: JobId,
     pub(super) created: Time,
@@ -71,6 +72,7 @@ impl Job {
 
 /// What a job has that is not simply ready.
 #[derive(Clone)]
+#[repr(packed(4))]
 pub(super) struct Side {
     /// When a delayed job falls due, when a reservation runs out.
     pub(super) deadline: Time,
@@ -344,20 +346,22 @@ mod tests {
         (jobs, handles)
     }
 
+    /// The table of `docs/limits.md`: a job, its id, its side and its place in an order.
     #[test]
-    fn an_untouched_ready_job_costs_at_most_80_bytes() {
-        let entry = Slab::<Job>::entry_size() + size_of::<ReadyKey>();
+    fn f27_what_a_job_costs_in_each_state() {
         let (jobs, _) = jobs(100_000);
-        let id_slot = jobs.ids.memory().div_ceil(100_000);
-        assert!(entry + id_slot <= 80, "{entry} + {id_slot}");
-    }
-
-    #[test]
-    fn f27_a_job_that_is_delayed_since_it_was_put_costs_at_most_80_bytes() {
-        let entry = Slab::<Job>::entry_size() + size_of::<DueKey>();
-        let (jobs, _) = jobs(100_000);
-        let id_slot = jobs.ids.memory().div_ceil(100_000);
-        assert!(entry + id_slot <= 80, "{entry} + {id_slot}");
+        let job = Slab::<Job>::entry_size() + jobs.ids.memory().div_ceil(100_000);
+        let side = Slab::<Side>::entry_size();
+        let (ready, due) = (size_of::<ReadyKey>(), size_of::<DueKey>());
+        for (state, size, size_max) in [
+            ("ready, untouched", job + ready, 72),
+            ("delayed since it was put", job + due, 76),
+            ("buried", job + side, 110),
+            ("ready, with a history", job + side + ready, 122),
+            ("reserved, or released with a delay", job + side + due, 126),
+        ] {
+            assert!(size <= size_max, "{state}: {size} bytes");
+        }
     }
 
     #[test]
