@@ -249,6 +249,8 @@ impl Engine {
 /// Watch lists of more tubes than this grow only while half of what is for clients is free, so that
 /// those who watch many leave room for those who watch a few.
 const LONG_WATCH_LIST: usize = 64;
+/// Entries that each `watch` takes off the lists of clients that have left: more than it adds.
+const TAKEN_APART_A_WATCH: usize = 2;
 
 impl Engine {
     /// Whether the bound of what clients take leaves room for one tube, watch or pause more, of a
@@ -559,6 +561,9 @@ impl Turn<'_> {
 
     fn watch(&mut self, tube: &str) -> Result<Flow, StoreError> {
         self.engine.count(Op::Watch);
+        self.engine
+            .queue
+            .take_apart(TAKEN_APART_A_WATCH, self.now.mono);
         let watched = self.engine.queue.watched(self.client).len();
         if !self.engine.has_room_for_client(watched, self.now)
             && !self.engine.queue.watches(self.client, tube)

@@ -553,6 +553,14 @@ impl Queue {
         true
     }
 
+    /// Takes up to `count` entries off what clients that are gone have left. Whoever makes lists
+    /// longer has this done first: lists of clients that come and go would pile up otherwise, because
+    /// [`Queue::tick`] takes only so many apart in a turn.
+    pub fn take_apart(&mut self, count: usize, now: Time) {
+        let more = |_: &usize| self.release_from_ghost(now);
+        let _ = (0..count).take_while(more).count();
+    }
+
     /// Makes the client's first reserved job ready; `false` without one.
     fn release_first(&mut self, client: Handle<Client>, now: Time) -> bool {
         let first = self.clients[client].reserved.first();

@@ -297,3 +297,23 @@ pub(super) fn f21_a_reserve_that_has_much_to_look_through_is_answered_in_a_later
     life.settle();
     assert!(life.last.0.starts_with("Reserved"), "{}", life.last.0);
 }
+
+/// Whoever comes with a long list pays for those of clients that have left: however many come in a
+/// turn, what is left of the lists does not grow.
+#[test]
+fn f21_watch_lists_of_clients_that_come_and_go_do_not_pile_up() {
+    const LIST_LEN: usize = 1_000;
+    let mut life = Life::begin();
+    let watches_after = |life: &mut Life, clients: usize| {
+        for _ in 0..clients {
+            let client = life.engine.connect();
+            for number in 0..LIST_LEN {
+                life.ask_as(client, Command::Watch(&tube(number as u32)));
+            }
+            life.engine.disconnect(client, life.now);
+        }
+        life.engine.queue().clients_memory()
+    };
+    let (few, many) = (watches_after(&mut life, 3), watches_after(&mut life, 30));
+    assert!(many <= 2 * few, "{few} bytes, and later {many}");
+}
