@@ -19,7 +19,7 @@ use super::tube::Tube;
 use crate::types::{Counters, JobId, JobState, Place, Time};
 
 /// What every job has. Packed, it is a multiple of 4 bytes and not of 8.
-#[repr(packed(4))]
+#[repr(Rust, packed(4))]
 pub(super) struct Job {
     pub(super) id: JobId,
     pub(super) created: Time,
@@ -72,7 +72,7 @@ impl Job {
 
 /// What a job has that is not simply ready.
 #[derive(Clone)]
-#[repr(packed(4))]
+#[repr(Rust, packed(4))]
 pub(super) struct Side {
     /// When a delayed job falls due, when a reservation runs out.
     pub(super) deadline: Time,
