@@ -15,6 +15,7 @@
 //! | [`server`] | sockets, signals, the loop |
 //! | [`config`] | what do the flags mean? |
 //! | [`clock`] | what time is it? |
+//! | [`rlimit`] | how many files may be open? |
 //!
 //! # What is not here
 //!
@@ -42,6 +43,7 @@ pub mod config;
 pub mod engine;
 pub mod protocol;
 pub mod queue;
+pub mod rlimit;
 #[cfg(feature = "server")]
 pub mod server;
 mod shortage;

@@ -15,6 +15,7 @@ use std::time::Duration;
 use bsd::clock::Clock;
 use bsd::config::{self, Config};
 use bsd::engine::{Engine, Options};
+use bsd::rlimit;
 use bsd::server::{
     self, Account, Bound, Bounds, ExitOnSignal, Lines, Listener, Reactor, RunError, Server,
     ServiceManager,
@@ -222,8 +223,8 @@ fn say_panic(panic: &PanicHookInfo<'_>, lines: &Lines) {
 
 /// The bound that was asked for, if the limit of open files leaves room for it.
 fn connections_max(asked: Option<u32>) -> usize {
-    let room = server::raise_descriptor_limit();
-    server::widen_descriptor_table();
+    let room = rlimit::raise_descriptor_limit();
+    rlimit::widen_descriptor_table();
     let asked = asked.map_or(room, |asked| asked as usize);
     if asked > room {
         warn!("the limit of open files leaves room for {room} connections, not {asked}");

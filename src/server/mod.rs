@@ -51,10 +51,7 @@ use self::bounds::Lying;
 use self::connection::{Connection, Input};
 pub use self::lines::Lines;
 use self::output::{Outputs, REPLIED_PER_TURN_MAX, Sent};
-pub use self::process::{
-    Account, ExitOnSignal, ServiceManager, cpu_times, inherited_listeners, raise_descriptor_limit,
-    widen_descriptor_table,
-};
+pub use self::process::{Account, ExitOnSignal, ServiceManager, cpu_times, inherited_listeners};
 pub use self::reactor::{Reactor, Stopper};
 use self::schedule::{Room, Schedule};
 pub use self::socket::{Address, Bound, Listener, Port};

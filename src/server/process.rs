@@ -1,5 +1,5 @@
-//! What the server asks of the process that it lives in, and of those that started it: file
-//! descriptors, a user, signals while it starts, and systemd.
+//! What the server asks of the process that it lives in, and of those that started it: a user,
+//! signals while it starts, and systemd.
 
 use std::ffi::{CString, OsStr};
 use std::io;
@@ -13,55 +13,11 @@ use nix::errno::Errno;
 use nix::unistd::{
     Gid, User, getegid, geteuid, getgrouplist, getgroups, initgroups, setgid, setuid,
 };
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tracing::warn;
 
 use super::socket::Listener;
 use crate::types::{SECOND_NS, Time};
-
-/// Descriptors that connections leave free: for the log, the listeners and the standard streams.
-const DESCRIPTORS_RESERVED: u64 = 64;
-
-/// Raise the soft limit of open files to the hard one.
-///
-/// Returns how many connections that leaves room for, after those that the log needs: at least 1.
-#[must_use]
-pub fn raise_descriptor_limit() -> usize {
-    let before = getrlimit(Resource::Nofile);
-    let raised = Rlimit {
-        current: before.maximum,
-        maximum: before.maximum,
-    };
-    // Where that is not allowed the soft limit stays, and is counted with below.
-    let _ = setrlimit(Resource::Nofile, raised);
-    room_for_connections(getrlimit(Resource::Nofile).current)
-}
-
-/// Descriptors for which the kernel's table has room from the start, as far as the limit goes: half
-/// a mebibyte of the kernel's memory.
-const DESCRIPTOR_TABLE_LEN: u64 = 64 << 10;
-
-/// Have the kernel make its table of this process's descriptors large at once.
-///
-/// It doubles the table when a descriptor does not fit. In a process with threads it then waits
-/// until no processor looks at the old table any more, which took up to 50 ms where thousands
-/// connected; all clients of the one thread that serves waited with it. A table never shrinks, so
-/// that a high number has to be used only once. Where it cannot be, the table grows as it is used.
-pub fn widen_descriptor_table() {
-    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let last = limit.min(DESCRIPTOR_TABLE_LEN).saturating_sub(1);
-    let _ = rustix::io::fcntl_dupfd_cloexec(io::stderr(), last as i32);
-}
-
-/// `None` is no limit at all.
-fn room_for_connections(descriptors: Option<u64>) -> usize {
-    let room = descriptors
-        .unwrap_or(u64::MAX)
-        .saturating_sub(DESCRIPTORS_RESERVED)
-        .max(1);
-    usize::try_from(room).unwrap_or(usize::MAX)
-}
 
 /// A user that the process may become.
 #[derive(Debug, Clone)]
@@ -298,21 +254,6 @@ pub fn cpu_times() -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_soft_limit_of_open_files_becomes_the_hard_one() {
-        let room = raise_descriptor_limit();
-        let limit = getrlimit(Resource::Nofile);
-        assert_eq!(limit.current, limit.maximum);
-        assert_eq!(room, room_for_connections(limit.current));
-    }
-
-    #[test]
-    fn connections_leave_descriptors_for_the_log() {
-        assert_eq!(room_for_connections(Some(1024)), 960);
-        assert_eq!(room_for_connections(Some(10)), 1);
-        assert_eq!(room_for_connections(None), usize::MAX - 64);
-    }
 
     #[test]
     fn f16_the_watchdog_is_told_twice_in_its_time() {

@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -23,7 +22,7 @@ use bsd::storage::inspect::Inspection;
 use bsd::types::JobState;
 use tempfile::TempDir;
 
-use crate::harness::{Launch, Random, Server, volume, wait_until};
+use crate::harness::{Launch, Random, Server, volume, wait_until, wal};
 use crate::wire::{Wire, inserted, put_command};
 
 const CLIENTS: usize = 10;
@@ -31,15 +30,6 @@ const CLIENTS: usize = 10;
 const KEPT: usize = 120;
 /// Commands that are sent at once.
 const BATCH: usize = 16;
-
-fn wal(args: &[&str]) -> (Option<i32>, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_bsd-wal"))
-        .args(args)
-        .output()
-        .unwrap();
-    let text = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8(text).unwrap())
-}
 
 /// The command must do what it is asked.
 fn wal_ok(args: &[&str]) -> String {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::harness::{Exit, Launch, Server, program, skip, volume, wait_until};
+use crate::harness::{Exit, Launch, Server, bsd_wal, program, skip, volume, wait_until};
 use crate::wire::{Wire, inserted, put_command};
 
 const DAMAGED: Option<i32> = Some(3);
@@ -667,7 +667,9 @@ fn f12_more_segments_than_a_process_may_open_files_need_no_more_descriptors() {
     assert!(open_files(&server) < 64);
     assert_eq!(server.stop().code, Some(0));
     let verify = Command::new("prlimit")
-        .args(["--nofile=100:100", env!("CARGO_BIN_EXE_bsd-wal"), "verify"])
+        .arg("--nofile=100:100")
+        .arg(bsd_wal())
+        .arg("verify")
         .arg(dir.path())
         .output()
         .unwrap();

@@ -10,6 +10,7 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -61,6 +62,37 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
     std::env::split_paths(&path)
         .map(|dir| dir.join(name))
         .find(|file| file.is_file())
+}
+
+/// The `bsd-wal` to test: it is built beside this test's program by `cargo test` and by
+/// `cargo build`, but not by `cargo test --test it`. One that is older than its sources fails the
+/// test.
+pub(crate) fn bsd_wal() -> &'static Path {
+    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
+        let test = std::env::current_exe().unwrap();
+        let built = test.ancestors().nth(2).unwrap().join("bsd-wal");
+        let age = |path: &Path| path.metadata().and_then(|it| it.modified());
+        let sources = std::fs::read_to_string(built.with_extension("d")).unwrap_or_default();
+        let is_current = age(&built).is_ok_and(|age_built| {
+            let mut sources = sources.split_whitespace().skip(1);
+            sources.all(|source| age(Path::new(source)).is_ok_and(|it| it <= age_built))
+        });
+        assert!(
+            is_current && !sources.is_empty(),
+            "{} is missing, or older than its sources; build it: cargo build -p bsd-wal, with \
+             --release if the test is run so",
+            built.display()
+        );
+        built
+    });
+    &PROGRAM
+}
+
+/// Run `bsd-wal`: its exit code, and all that it wrote.
+pub(crate) fn wal(args: &[impl AsRef<OsStr>]) -> (Option<i32>, String) {
+    let output = Command::new(bsd_wal()).args(args).output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(said).unwrap())
 }
 
 /// How a process ended (its exit code, `None` after a signal), and what it wrote to standard error.

@@ -11,7 +11,6 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,7 +19,7 @@ use tempfile::TempDir;
 
 use crate::crash::Oracle;
 use crate::faults::SmallDisk;
-use crate::harness::{Launch, Random, Server, program, skip, volume, wait_until};
+use crate::harness::{Launch, Random, Server, program, skip, volume, wait_until, wal};
 
 const KILLS: u32 = 5;
 /// Good clients, each on a connection of its own.
@@ -175,7 +174,7 @@ impl Soak {
             ];
             // Where the server is killed or begins at the same time it may be refused; what it
             // calls a backup is looked at in the end.
-            if run_wal(&words).0 {
+            if wal(&words).0 == Some(0) {
                 self.figures.backups.fetch_add(1, Ordering::Relaxed);
             }
             last = Instant::now();
@@ -192,19 +191,6 @@ impl Soak {
         thread::spawn(move || reader.read_exact(&mut [0; 20_000]));
         server.serving()
     }
-}
-
-/// What `bsd-wal` says, and whether it ends well.
-fn run_wal(words: &[&Path]) -> (bool, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_bsd-wal"))
-        .args(words)
-        .output()
-        .unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    (
-        output.status.success(),
-        String::from_utf8_lossy(&said).into_owned(),
-    )
 }
 
 /// As the server counts them; 0 where it does not answer.
@@ -393,8 +379,8 @@ impl Soak {
         oracle.check(&server, id_before);
         assert_eq!(server.stop().code, Some(0));
         let data = self.data();
-        let (is_intact, said) = run_wal(&[Path::new("verify"), &data]);
-        assert!(is_intact, "{said}");
+        let (code, said) = wal(&[Path::new("verify"), &data]);
+        assert_eq!(code, Some(0), "{said}");
         let restored = self.elsewhere.path().join("restored");
         let words = [
             Path::new("restore"),
@@ -402,8 +388,8 @@ impl Soak {
             Path::new("--output"),
             &restored,
         ];
-        let (is_restored, said) = run_wal(&words);
-        assert!(is_restored, "{said}");
+        let (code, said) = wal(&words);
+        assert_eq!(code, Some(0), "{said}");
 
         let (early, late) = looks.split_at(looks.len() / 2);
         let (early, late) = (greatest(early), greatest(late));

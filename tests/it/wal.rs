@@ -7,7 +7,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use bsd::storage::SimFs;
@@ -18,7 +17,7 @@ use bsd::types::{JobId, Now, Time};
 use bsd::{JobQueue, OpenError, Options, PutOptions};
 use tempfile::TempDir;
 
-use crate::harness::{Launch, Random, volume};
+use crate::harness::{Launch, Random, volume, wal};
 use crate::wire::{inserted, put_command};
 
 pub(crate) const DIR: &str = "/log";
@@ -466,16 +465,6 @@ fn every_bit_of_a_small_log_flipped_gives_the_verdict_of_a_start() {
         disk.flip_bit(path(&name), bit).unwrap();
         check(&sound, next_id, &disk, &format!("bit {bit}"));
     }
-}
-
-/// `bsd-wal` with these arguments: its exit code, and what it wrote.
-pub(crate) fn wal(args: &[&str]) -> (Option<i32>, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_bsd-wal"))
-        .args(args)
-        .output()
-        .unwrap();
-    let text = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8(text).unwrap())
 }
 
 pub(crate) fn text(path: &Path) -> &str {

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::wal::{CANNOT, DAMAGED, OK, text, wal};
+use crate::harness::wal;
+use crate::wal::{CANNOT, DAMAGED, OK, text};
 use crate::wal_look::segments;
 
 fn backup(log: &Path, to: &Path) -> Value {

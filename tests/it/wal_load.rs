@@ -13,8 +13,8 @@ use bsd::types::JobId;
 use bsd::{JobError, JobQueue, Options, PutOptions, SyncPolicy};
 use tempfile::TempDir;
 
-use crate::harness::{Random, volume};
-use crate::wal::{CANNOT, DAMAGED, OK, locate, text, wal};
+use crate::harness::{Random, bsd_wal, volume, wal};
+use crate::wal::{CANNOT, DAMAGED, OK, locate, text};
 
 /// A log in `dir` of jobs in all states, with bodies that are text and bodies that are not.
 fn random_log(dir: &Path, random: &mut Random) {
@@ -101,7 +101,7 @@ fn a_dump_that_is_loaded_is_dumped_as_it_was() {
 
 /// `bsd-wal load -` of this text.
 fn load(input: &str, new: &Path, more: &[&str]) -> (Option<i32>, String) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_bsd-wal"))
+    let mut child = Command::new(bsd_wal())
         .args(["load", "-", "--output", text(new)])
         .args(more)
         .stdin(Stdio::piped())

@@ -6,8 +6,8 @@ use std::process::Command;
 use bsd::{JobQueue, Options, PutOptions, SyncPolicy};
 use tempfile::TempDir;
 
-use crate::harness::{program, skip};
-use crate::wal::{DAMAGED, OK, text, wal};
+use crate::harness::{bsd_wal, program, skip, wal};
+use crate::wal::{DAMAGED, OK, text};
 
 /// A log of about `count` segments of 64 KiB, cleanly stopped.
 pub(crate) fn segments(dir: &Path, count: usize) {
@@ -98,7 +98,7 @@ fn a_pipe_gets_plain_text() {
     let dir = TempDir::new().unwrap();
     segments(dir.path(), 2);
     for command in ["verify", "info", "dump", "--help"] {
-        let output = Command::new(env!("CARGO_BIN_EXE_bsd-wal"))
+        let output = Command::new(bsd_wal())
             .args([command, text(dir.path())])
             .env("LC_ALL", "C.UTF-8")
             .env("TERM", "xterm-256color")
@@ -114,7 +114,7 @@ fn a_pipe_gets_plain_text() {
 
 /// What `verify` says on a terminal.
 fn on_a_terminal(dir: &Path, variables: &[(&str, &str)]) -> String {
-    let command = format!("{} verify {}", env!("CARGO_BIN_EXE_bsd-wal"), text(dir));
+    let command = format!("{} verify {}", bsd_wal().display(), text(dir));
     let mut script = Command::new("script");
     script.args(["-q", "-e", "-c", &command, "/dev/null"]);
     script.env_remove("NO_COLOR").env("TERM", "xterm");

@@ -15,8 +15,8 @@ use bsd::{JobQueue, Options, PutOptions, SyncPolicy};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::{Launch, program, skip};
-use crate::wal::{CANNOT, DAMAGED, OK, killed, now, text, wal};
+use crate::harness::{Launch, bsd_wal, program, skip, wal};
+use crate::wal::{CANNOT, DAMAGED, OK, killed, now, text};
 use crate::wal_look::segments;
 
 fn parse(text: &str) -> Value {
@@ -408,7 +408,7 @@ fn f42_where_nobody_reads_on_a_command_ends_as_cat_does() {
     let dir = TempDir::new().unwrap();
     segments(dir.path(), 8);
     for args in [&["dump", "--json"][..], &["dump", "--records", "--json"]] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_bsd-wal"));
+        let mut command = Command::new(bsd_wal());
         command.args(args).arg(dir.path());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -591,7 +591,7 @@ fn f42_a_picture_is_as_wide_as_the_terminal() {
     let dir = TempDir::new().unwrap();
     segments(dir.path(), 3);
     for columns in [70_usize, 80, 132, 200] {
-        let wal = env!("CARGO_BIN_EXE_bsd-wal");
+        let wal = bsd_wal().display();
         let run = format!("stty cols {columns}; {wal} info {}", text(dir.path()));
         let mut script = Command::new("script");
         script.args(["-q", "-e", "-c", &run, "/dev/null"]);

@@ -5,8 +5,8 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::harness::{Launch, wait_until};
-use crate::wal::{CANNOT, OK, snapshot, text, wal};
+use crate::harness::{Launch, bsd_wal, wait_until, wal};
+use crate::wal::{CANNOT, OK, snapshot, text};
 use crate::wal_look::segments;
 
 /// A `bsd-wal dump` whose output nobody reads: it stays in the middle of its work.
@@ -14,7 +14,7 @@ struct Reader(Child);
 
 impl Reader {
     fn start(dir: &Path) -> Reader {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_bsd-wal"));
+        let mut command = Command::new(bsd_wal());
         command.args(["dump", text(dir), "--json"]);
         let reader = Reader(command.stdout(Stdio::piped()).spawn().unwrap());
         let is_locked = || std::fs::File::open(dir).unwrap().try_lock().is_err();

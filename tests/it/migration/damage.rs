@@ -9,7 +9,7 @@ use bsd::storage::beanstalkd::export;
 
 use super::binlog::{Job, Version, job};
 use super::*;
-use crate::harness::{Random, volume};
+use crate::harness::{Random, volume, wal};
 
 const V7: Version = Version::V7;
 const SECTOR: usize = 512;
@@ -550,7 +550,7 @@ fn t5_the_command_imports_the_rest_of_a_damaged_log_and_its_exit_code_says_so() 
     let jobs: Vec<Vec<u8>> = (1..=5).map(|id| V7.put(&job(id, b"body"))).collect();
     let file = V7.file(&jobs);
     std::fs::write(old.join("binlog.1"), &file).unwrap();
-    let (code, said) = bsd_wal(&["import", text(&old), "--output", text(&sound)]);
+    let (code, said) = wal(&["import", text(&old), "--output", text(&sound)]);
     assert_eq!(code, Some(0), "{said}");
     assert!(!said.contains("damage"), "{said}");
 
@@ -559,19 +559,19 @@ fn t5_the_command_imports_the_rest_of_a_damaged_log_and_its_exit_code_says_so() 
     let at = 4 + jobs[0].len() + jobs[1].len();
     bytes[at..at + 4].fill(0xff);
     std::fs::write(old.join("binlog.1"), &bytes).unwrap();
-    let (code, said) = bsd_wal(&["import", text(&old), "--output", text(&new)]);
+    let (code, said) = wal(&["import", text(&old), "--output", text(&new)]);
     assert_eq!(code, Some(1), "{said}");
     let told = format!("damage: binlog.1 at byte {at} ");
     assert!(
         said.contains(&told) && said.contains(": 2 jobs from 1 file,"),
         "{said}"
     );
-    let (code, said) = bsd_wal(&["import", text(&old), "--output", text(&json), "--json"]);
+    let (code, said) = wal(&["import", text(&old), "--output", text(&json), "--json"]);
     assert_eq!(code, Some(1), "{said}");
     let report: serde_json::Value = serde_json::from_str(&said).unwrap();
     assert_eq!(report["damages"][0]["offset"], at, "{said}");
     let counts = [&report["jobs"], &report["files"], &report["intact"]];
     assert_eq!(serde_json::json!(counts), serde_json::json!([2, 1, false]));
-    let (code, said) = bsd_wal(&["dump", text(&new)]);
+    let (code, said) = wal(&["dump", text(&new)]);
     assert!(code == Some(0) && said.lines().count() == 2, "{said}");
 }

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use super::binlog::{DELAYED, Job, READY, RESERVED, Version, job};
 use super::real::{Snapshot, copy_dir, snapshot};
 use super::*;
-use crate::harness::Launch;
+use crate::harness::{Launch, wal};
 
 fn golden(name: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -65,7 +65,7 @@ fn check(name: &str) {
     let dir = golden(name);
     let target = TempDir::new().unwrap();
     let new = target.path().join("new");
-    let (code, said) = bsd_wal(&["import", text(&dir), "--output", text(&new)]);
+    let (code, said) = wal(&["import", text(&dir), "--output", text(&new)]);
     assert_eq!(code, Some(0), "{said}");
     let found = jobs(Arc::new(RealFs), &new);
     let known = dir.join("jobs.txt");

@@ -23,7 +23,6 @@ mod real;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use bsd::OpenError;
@@ -142,16 +141,6 @@ fn originals(disk: &SimFs, dir: &str) -> BTreeMap<String, Vec<u8>> {
             (name, bytes)
         })
         .collect()
-}
-
-/// Run `bsd-wal`: its exit code and all that it printed.
-fn bsd_wal(args: &[&str]) -> (Option<i32>, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_bsd-wal"))
-        .args(args)
-        .output()
-        .unwrap();
-    let text = [output.stdout, output.stderr].concat();
-    (output.status.code(), String::from_utf8(text).unwrap())
 }
 
 fn text(path: &Path) -> &str {

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use super::{bsd_wal, text};
-use crate::harness::{Launch, Random, Server, complaints, volume, wait_until};
+use super::text;
+use crate::harness::{Launch, Random, Server, complaints, volume, wait_until, wal};
 use crate::wire::{Wire, inserted, job_of};
 
 const TUBES: usize = 50;
@@ -262,7 +262,7 @@ fn jobs_go_from_beanstalkd_to_bsd_and_back() {
     let mut wire = server.connect();
     let count = volume("BSD_MIGRATION_JOBS", 5000);
     let filled = fill(&mut wire, &mut random, count);
-    let in_use = bsd_wal(&["import", text(&old), "--output", text(&new)]);
+    let in_use = wal(&["import", text(&old), "--output", text(&new)]);
     assert!(
         in_use.0 == Some(2) && in_use.1.contains("in use"),
         "{in_use:?}"
@@ -270,7 +270,7 @@ fn jobs_go_from_beanstalkd_to_bsd_and_back() {
     let expected = after_restart(snapshot(&server, &filled.ids), &filled.reserved);
     server.kill();
 
-    let (code, said) = bsd_wal(&["import", text(&old), "--output", text(&new)]);
+    let (code, said) = wal(&["import", text(&old), "--output", text(&new)]);
     assert_eq!(code, Some(0), "{said}");
     let server = bsd.clone().dir(&new).start();
     let served = snapshot(&server, &filled.ids);
@@ -280,7 +280,7 @@ fn jobs_go_from_beanstalkd_to_bsd_and_back() {
     server.connect().ask("pause-tube tube-7 1000000");
     assert_eq!(server.stop().code, Some(0));
 
-    let (code, said) = bsd_wal(&["export", text(&new), "--output", text(&back)]);
+    let (code, said) = wal(&["export", text(&new), "--output", text(&back)]);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("tube tube-7 is paused"), "{said}");
     let flags = said

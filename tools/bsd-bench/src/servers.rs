@@ -142,7 +142,7 @@ impl Programs {
 
     /// Once, before anything is measured.
     pub(crate) fn prepare(&self) -> io::Result<()> {
-        let _ = bsd::server::raise_descriptor_limit();
+        bsd::rlimit::raise_descriptor_limit();
         if is_in_memory(&self.dir)? {
             eprintln!(
                 "bsd-bench: {} is in memory, where a sync costs nothing; give a disk with --dir",

@@ -91,7 +91,7 @@ impl Args {
 
 /// Load, and print.
 pub(crate) fn run(args: &Args) -> io::Result<()> {
-    let _ = bsd::server::raise_descriptor_limit();
+    bsd::rlimit::raise_descriptor_limit();
     let plan = args.plan()?;
     let before = args.pid.map(usage).transpose()?;
     let outcome = plan.run()?;

@@ -46,7 +46,7 @@ const LOG_SIZE: u64 = 64 << 20;
 
 /// Serve until told to stop.
 pub(crate) fn run(args: &Args) -> io::Result<()> {
-    let _ = bsd::server::raise_descriptor_limit();
+    bsd::rlimit::raise_descriptor_limit();
     let log = args.dir.as_deref().map(Log::create).transpose()?;
     let address = SocketAddr::new(args.host, args.port);
     Echo::listen(address, log)?.run()

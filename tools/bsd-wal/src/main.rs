@@ -192,7 +192,7 @@ fn main() -> ExitCode {
         human::be_quiet();
     }
     // A log in use, and one that is written, are held open whole.
-    let _ = bsd::server::raise_descriptor_limit();
+    bsd::rlimit::raise_descriptor_limit();
     let done = run(&cli.command, &mut out).and_then(|code| Ok(out.flush().map(|()| code)?));
     ExitCode::from(done.unwrap_or_else(|failure| report(&failure, cli.command.log())))
 }

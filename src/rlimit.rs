@@ -1,0 +1,66 @@
+//! How many files this process may have open, and room for them in the kernel.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+/// Descriptors that connections leave free: for the log, the listeners and the standard streams.
+const DESCRIPTORS_RESERVED: u64 = 64;
+
+/// Raise the soft limit of open files to the hard one.
+///
+/// Returns how many connections that leaves room for, beside the descriptors that the log needs: at
+/// least 1. Where the limit may not be raised, the soft limit counts.
+pub fn raise_descriptor_limit() -> usize {
+    let before = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: before.maximum,
+        maximum: before.maximum,
+    };
+    // A refusal leaves the soft limit as it is: it is read again below.
+    let _ = setrlimit(Resource::Nofile, raised);
+    room_for_connections(getrlimit(Resource::Nofile).current)
+}
+
+/// Descriptors for which the kernel's table has room from the start, as far as the limit goes: half
+/// a mebibyte of the kernel's memory.
+const DESCRIPTOR_TABLE_LEN: u64 = 64 << 10;
+
+/// Have the kernel make its table of this process's descriptors large at once.
+///
+/// It doubles the table when a descriptor does not fit. In a process with threads it then waits
+/// until no processor looks at the old table any more, which took up to 50 ms where thousands
+/// connected; all clients of the one thread that serves waited with it. A table never shrinks, so
+/// that a high number has to be used only once. Where it cannot be, the table grows as it is used.
+pub fn widen_descriptor_table() {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let last = limit.min(DESCRIPTOR_TABLE_LEN).saturating_sub(1);
+    let _ = rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), last as i32);
+}
+
+/// `None` is no limit at all.
+fn room_for_connections(descriptors: Option<u64>) -> usize {
+    let room = descriptors
+        .unwrap_or(u64::MAX)
+        .saturating_sub(DESCRIPTORS_RESERVED)
+        .max(1);
+    usize::try_from(room).unwrap_or(usize::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_soft_limit_of_open_files_becomes_the_hard_one() {
+        let room = raise_descriptor_limit();
+        let limit = getrlimit(Resource::Nofile);
+        assert_eq!(limit.current, limit.maximum);
+        assert_eq!(room, room_for_connections(limit.current));
+    }
+
+    #[test]
+    fn connections_leave_descriptors_for_the_log() {
+        assert_eq!(room_for_connections(Some(1024)), 960);
+        assert_eq!(room_for_connections(Some(10)), 1);
+        assert_eq!(room_for_connections(None), usize::MAX - 64);
+    }
+}
