@@ -79,7 +79,7 @@ fn file_of_frames(dir: &TempDir, count: u32) -> Arc<dyn File> {
 
 /// Reads every frame and record; how many records there were.
 fn scan_all(file: &Arc<dyn File>, size: u64) -> usize {
-    let mut reader = Reader::new(Arc::clone(file), seed(), size, 0);
+    let mut reader = Reader::new(file.clone(), seed(), size, 0);
     let mut count = 0;
     while let Step::Frame(frame) = reader.step().expect("the file can be read") {
         count += frame.records().count();

@@ -139,7 +139,7 @@ impl Pauses {
 
     fn free(&mut self, log: &mut Log, tube: &Arc<str>) {
         if let Some(last) = self.forget(tube) {
-            log.free(last.place, pause::SIZE + tube.len());
+            log.files_mut().free(last.place, pause::SIZE + tube.len());
         }
     }
 

@@ -3,11 +3,12 @@
 use super::pauses::Pauses;
 use crate::queue::{Applied, Queue};
 use crate::storage::format::{Record, put_size};
+use crate::storage::fs::ReadFile;
 use crate::storage::plant::{Bug, planted};
-use crate::storage::{Log, Replay};
+use crate::storage::{Files, Replay};
 use crate::types::{Change, Counters, JobId, JobState, Now, Place, SECOND_NS, Time};
 
-/// Applies the records of a log to a queue, and tells the log which of them are alive.
+/// Applies the records of a log to a queue, and tells which of them are alive.
 pub(super) struct Replayer<'a> {
     pub(super) queue: &'a mut Queue,
     pub(super) pauses: &'a mut Pauses,
@@ -15,7 +16,12 @@ pub(super) struct Replayer<'a> {
 }
 
 impl Replay for Replayer<'_> {
-    fn replay(&mut self, log: &mut Log, place: Place, record: &Record<'_>) -> Result<(), String> {
+    fn replay(
+        &mut self,
+        files: &mut Files<dyn ReadFile>,
+        place: Place,
+        record: &Record<'_>,
+    ) -> Result<(), String> {
         let Some(change) = self.change(record) else {
             return Ok(());
         };
@@ -31,25 +37,25 @@ impl Replay for Replayer<'_> {
             .queue
             .apply(&change, place, self.now.mono)
             .map_err(|error| format!("the record contradicts an earlier one: {error}"))?;
-        free(log, &applied);
+        free(files, &applied);
         match record {
-            Record::Put { .. } => log.keep_put(place, record.size()),
+            Record::Put { .. } => files.keep_put(place, record.size()),
             // An update or delete of a job whose put compaction has dropped.
-            Record::Update { .. } if !applied.orphan => log.keep_update(place),
+            Record::Update { .. } if !applied.orphan => files.keep_update(place),
             Record::Delete { put_segment, .. } => {
-                log.keep_tombstone(place, *put_segment, record.size());
+                files.keep_tombstone(place, *put_segment, record.size());
             }
             Record::Pause { tube, .. } => {
                 let Change::Pause { until, .. } = change else {
                     return Ok(());
                 };
-                log.keep(place, record.size());
-                let segment_of = |place| log.segment_of(place);
+                files.keep(place, record.size());
+                let segment_of = |place| files.segment_of(place);
                 let freed = self
                     .pauses
                     .record(tube, place, until, self.now.mono, segment_of);
                 if let Some((place, size)) = freed {
-                    log.free(place, size);
+                    files.free(place, size);
                 }
             }
             _ => {}
@@ -166,15 +172,15 @@ impl Replayer<'_> {
     }
 }
 
-/// Tell the log of records that a change has replaced, pauses apart.
-fn free(log: &mut Log, applied: &Applied) {
+/// Tell of records that a change has replaced, pauses apart.
+fn free(files: &mut Files<dyn ReadFile>, applied: &Applied) {
     if let Some((place, dims)) = applied.put_freed {
-        log.free_put(
+        files.free_put(
             place,
             put_size(dims.tube_len as usize, dims.body_size as usize),
         );
     }
     if let Some(place) = applied.update_freed {
-        log.free_update(place);
+        files.free_update(place);
     }
 }

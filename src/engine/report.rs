@@ -114,7 +114,7 @@ impl Engine {
             .deadline
             .filter(|_| matches!(job.state, JobState::Reserved | JobState::Delayed));
         let file = match &self.store {
-            Store::Log(log) => log.segment_of(job.place).0,
+            Store::Log(log) => log.files().segment_of(job.place).0,
             Store::Memory(_) => 0,
         };
         let stats = JobStats {

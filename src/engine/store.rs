@@ -64,13 +64,14 @@ impl Store {
     ) -> Result<Place, AppendError> {
         match self {
             Store::Log(log) => {
-                let put_segment = log.segment_of(job.place);
+                let put_segment = log.files().segment_of(job.place);
                 let record = Record::Delete {
                     id: job.id,
                     put_segment,
                 };
                 let place = log.append(&record, Purpose::Delete, now.wall_ns)?;
-                log.keep_tombstone(place, put_segment, record.size());
+                log.files_mut()
+                    .keep_tombstone(place, put_segment, record.size());
                 Ok(place)
             }
             Store::Memory(_) => Ok(Place::NONE),
@@ -88,7 +89,7 @@ impl Store {
     /// The segment in which a record lies; 0 without a log.
     pub(super) fn segment_of(&self, place: Place) -> SegmentId {
         match self {
-            Store::Log(log) => log.segment_of(place),
+            Store::Log(log) => log.files().segment_of(place),
             Store::Memory(_) => SegmentId(0),
         }
     }
@@ -108,13 +109,16 @@ impl Store {
 
     pub(super) fn keep_put(&mut self, place: Place, tube_size: usize, body_size: usize) {
         if let Store::Log(log) = self {
-            log.keep_put(place, put_size(tube_size, body_size));
+            log.files_mut()
+                .keep_put(place, put_size(tube_size, body_size));
         }
     }
 
     pub(super) fn free_put(&mut self, place: Place, tube_size: usize, body_size: usize) {
         match self {
-            Store::Log(log) => log.free_put(place, put_size(tube_size, body_size)),
+            Store::Log(log) => log
+                .files_mut()
+                .free_put(place, put_size(tube_size, body_size)),
             Store::Memory(store) => store.free(place),
         }
     }
@@ -123,7 +127,7 @@ impl Store {
         if let Store::Log(log) = self
             && !place.is_none()
         {
-            log.keep(place, size);
+            log.files_mut().keep(place, size);
         }
     }
 
@@ -131,7 +135,7 @@ impl Store {
         if let Store::Log(log) = self
             && !place.is_none()
         {
-            log.free(place, size);
+            log.files_mut().free(place, size);
         }
     }
 
@@ -139,7 +143,7 @@ impl Store {
         if let Store::Log(log) = self
             && !place.is_none()
         {
-            log.keep_update(place);
+            log.files_mut().keep_update(place);
         }
     }
 
@@ -147,7 +151,7 @@ impl Store {
         if let Store::Log(log) = self
             && !place.is_none()
         {
-            log.free_update(place);
+            log.files_mut().free_update(place);
         }
     }
 

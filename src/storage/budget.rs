@@ -176,10 +176,11 @@ impl Log {
 
     /// What there has to be room for behind a record of this purpose, set aside or reclaimable.
     fn demand(&self, purpose: Purpose) -> u64 {
-        let deletes = self.live_jobs * DELETE_SIZE;
+        let deletes = self.files.live_jobs * DELETE_SIZE;
         match purpose {
             Purpose::Put => {
-                let without_update = (self.live_jobs + 1).saturating_sub(self.live_updates);
+                let without_update =
+                    (self.files.live_jobs + 1).saturating_sub(self.files.live_updates);
                 deletes + DELETE_SIZE + without_update * UPDATE_SIZE + self.allowance()
             }
             Purpose::Update | Purpose::Counters => deletes,
@@ -475,7 +476,7 @@ impl Log {
             "the sums are not true"
         );
         assert!(
-            self.live_updates <= self.live_jobs,
+            self.files.live_updates <= self.files.live_jobs,
             "more updates than jobs"
         );
         let capacity = u64::from(self.active.capacity);

@@ -7,13 +7,14 @@
 //! for, and the next call begins anew; ended by an error, nothing is left beside it either
 //! (`Beside`).
 
+use crate::storage::files::Files;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::error::{OpenError, StoreError};
 use super::format::{Record, parse_file_name};
-use super::fs::{DirLock, Fs};
+use super::fs::{DirLock, Fs, ReadFile};
 use super::inspect::Inspection;
 use super::lock::LOCK_NAME;
 use super::log::{AppendError, Log, LogOptions, Purpose};
@@ -286,7 +287,12 @@ fn lock(fs: &dyn Fs, dir: &Path) -> Result<Box<dyn DirLock>, OpenError> {
 struct Fresh;
 
 impl Replay for Fresh {
-    fn replay(&mut self, _: &mut Log, _: Place, _: &Record<'_>) -> Result<(), String> {
+    fn replay(
+        &mut self,
+        _: &mut Files<dyn ReadFile>,
+        _: Place,
+        _: &Record<'_>,
+    ) -> Result<(), String> {
         Err("the directory is not empty".to_owned())
     }
 }

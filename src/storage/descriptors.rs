@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::error::wants_descriptor;
-use super::fs::{Dir, DirEntry, DirLock, File, Fs, LockError, OpenMode};
+use super::fs::{Dir, DirEntry, DirLock, File, Fs, LockError, OpenMode, ReadFile, ReadFs};
 
 /// So many files stay open although nobody needs them now.
 const OPEN_MAX: usize = 32;
@@ -53,7 +53,6 @@ struct Table {
 struct Kept {
     shared: Arc<Shared>,
     number: u64,
-    mode: OpenMode,
     state: Mutex<State>,
 }
 
@@ -118,17 +117,13 @@ impl Shared {
         drop(closed);
     }
 
-    fn take_in(self: &Arc<Self>, path: &Path, mode: OpenMode, file: Arc<dyn File>) -> Arc<Kept> {
+    fn take_in(self: &Arc<Self>, path: &Path, file: Arc<dyn File>) -> Arc<Kept> {
         let mut table = lock(&self.table);
         table.number += 1;
         let number = table.number;
         let kept = Arc::new(Kept {
             shared: self.clone(),
             number,
-            mode: match mode {
-                OpenMode::CreateNew => OpenMode::ReadWrite,
-                other => other,
-            },
             state: Mutex::new(State {
                 path: path.to_owned(),
                 unsynced: None,
@@ -156,6 +151,20 @@ impl Shared {
     }
 }
 
+impl ReadFs for Descriptors {
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
+        Ok(self.open(path, OpenMode::ReadWrite)?)
+    }
+
+    fn read_dir(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        self.shared.with_descriptor(|| self.shared.fs.read_dir(dir))
+    }
+
+    fn share_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
+        self.shared.fs.share_dir(dir)
+    }
+}
+
 impl Fs for Descriptors {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
         self.shared.fs.create_dir(dir)
@@ -165,14 +174,10 @@ impl Fs for Descriptors {
         self.shared.fs.create_dir_all(dir)
     }
 
-    fn read_dir(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        self.shared.with_descriptor(|| self.shared.fs.read_dir(dir))
-    }
-
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
         let shared = &self.shared;
         let file = shared.with_descriptor(|| shared.fs.open(path, mode))?;
-        Ok(shared.take_in(path, mode, file))
+        Ok(shared.take_in(path, file))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -217,10 +222,6 @@ impl Fs for Descriptors {
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
         self.shared.fs.lock_dir(dir)
     }
-
-    fn share_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
-        self.shared.fs.share_dir(dir)
-    }
 }
 
 impl Kept {
@@ -236,8 +237,9 @@ impl Kept {
         if let Some(file) = self.shared.open_file(self.number) {
             return Ok(file);
         }
-        let (shared, mode) = (&self.shared, self.mode);
-        let file = shared.with_descriptor(|| shared.fs.open(&path, mode))?;
+        let shared = &self.shared;
+        let open = || shared.fs.open(&path, OpenMode::ReadWrite);
+        let file = shared.with_descriptor(open)?;
         shared.keep(self.number, file.clone());
         Ok(file)
     }
@@ -276,7 +278,7 @@ impl Drop for Kept {
     }
 }
 
-impl File for Kept {
+impl ReadFile for Kept {
     fn size(&self) -> io::Result<u64> {
         self.file()?.size()
     }
@@ -284,7 +286,9 @@ impl File for Kept {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.file()?.read_at(buf, offset)
     }
+}
 
+impl File for Kept {
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
         self.file_to_write()?.write_at(buf, offset)
     }

@@ -8,22 +8,23 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::format::{Entry, Identity, LogId, Seed, segment_header};
-use super::fs::File;
+use super::error::OpenError;
+use super::format::{Entry, Identity, LogId, Seed, segment_header, update};
+use super::fs::{File, ReadFile};
 use super::plant::{Bug, planted};
 use super::recover::Taken;
 use crate::types::{Place, Position, SegmentId};
 
 /// One file of the log.
 #[derive(Debug)]
-pub(crate) struct LogFile {
+pub(crate) struct LogFile<F: ?Sized = dyn File> {
     pub(crate) entry: Entry,
     pub(crate) seed: Seed,
     /// Written by compaction.
     pub(crate) compacted: bool,
     /// Deletes before this position are not needed to keep this file's jobs dead.
     pub(crate) filtered_at: Position,
-    pub(crate) file: Arc<dyn File>,
+    pub(crate) file: Arc<F>,
     /// Bytes of records that are alive, deletes apart.
     live: u64,
     /// Bytes of deletes that are needed, by the segment whose puts they keep dead.
@@ -36,7 +37,7 @@ pub(crate) struct LogFile {
     is_counted: bool,
 }
 
-impl LogFile {
+impl<F: ?Sized> LogFile<F> {
     /// Bytes that compaction would save.
     pub(crate) fn garbage(&self) -> u64 {
         let needed = self.live() + self.overhead;
@@ -70,7 +71,7 @@ pub(crate) struct Sealed {
 }
 
 impl Sealed {
-    fn add(&mut self, file: &LogFile) {
+    fn add<F: ?Sized>(&mut self, file: &LogFile<F>) {
         self.files += 1;
         self.dead += u64::from(file.live() == 0);
         self.size += u64::from(file.entry.end);
@@ -78,7 +79,7 @@ impl Sealed {
         self.tombstones += file.foreign;
     }
 
-    fn subtract(&mut self, file: &LogFile) {
+    fn subtract<F: ?Sized>(&mut self, file: &LogFile<F>) {
         self.files -= 1;
         self.dead -= u64::from(file.live() == 0);
         self.size -= u64::from(file.entry.end);
@@ -87,12 +88,13 @@ impl Sealed {
     }
 }
 
-/// All files of an open log, by handle and in order.
+/// All files of a log, by handle and in order: for reading alone while a log is looked at or
+/// replayed, for writing too once it is open.
 #[derive(Debug)]
-pub(crate) struct Files {
+pub struct Files<F: ?Sized = dyn File> {
     log: LogId,
     /// Handle − 1 is the index. A handle is not used again before its file is gone.
-    slots: Vec<Option<LogFile>>,
+    slots: Vec<Option<LogFile<F>>>,
     free: Vec<u32>,
     order: BTreeMap<SegmentId, u32>,
     /// Names that no new file may have.
@@ -105,6 +107,12 @@ pub(crate) struct Files {
     /// Where the last delete lay that was counted, and in which segment its put: deletes come in
     /// runs, and what is true of one is true of the next.
     latest: Option<Run>,
+    /// Jobs that are alive, for the space they may need.
+    pub(super) live_jobs: u64,
+    /// Those of them of which the log has an update.
+    pub(super) live_updates: u64,
+    /// Bytes of records that have died since this was set to 0.
+    pub(super) freed: u64,
 }
 
 /// Deletes that were counted and are not in the maps yet.
@@ -117,8 +125,48 @@ struct Run {
     bytes: u64,
 }
 
-impl Files {
-    pub(crate) fn new(log: LogId) -> Files {
+impl Files<dyn ReadFile> {
+    /// The same files, opened for writing too.
+    pub(crate) fn open(
+        self,
+        open: &dyn Fn(&Entry) -> Result<Arc<dyn File>, OpenError>,
+    ) -> Result<Files, OpenError> {
+        let open = |slot: Option<LogFile<dyn ReadFile>>| {
+            slot.map(|file| -> Result<LogFile, OpenError> {
+                Ok(LogFile {
+                    file: open(&file.entry)?,
+                    entry: file.entry,
+                    seed: file.seed,
+                    compacted: file.compacted,
+                    filtered_at: file.filtered_at,
+                    live: file.live,
+                    tombstones: file.tombstones,
+                    foreign: file.foreign,
+                    overhead: file.overhead,
+                    is_counted: file.is_counted,
+                })
+            })
+            .transpose()
+        };
+        Ok(Files {
+            log: self.log,
+            slots: self.slots.into_iter().map(open).collect::<Result<_, _>>()?,
+            free: self.free,
+            order: self.order,
+            taken: self.taken,
+            open: self.open,
+            sealed: self.sealed,
+            pinned: self.pinned,
+            latest: self.latest,
+            live_jobs: self.live_jobs,
+            live_updates: self.live_updates,
+            freed: self.freed,
+        })
+    }
+}
+
+impl<F: ?Sized> Files<F> {
+    pub(crate) fn new(log: LogId) -> Files<F> {
         Files {
             log,
             slots: Vec::new(),
@@ -129,6 +177,9 @@ impl Files {
             sealed: Sealed::default(),
             pinned: BTreeMap::new(),
             latest: None,
+            live_jobs: 0,
+            live_updates: 0,
+            freed: 0,
         }
     }
 
@@ -142,7 +193,7 @@ impl Files {
         entry: Entry,
         compacted: bool,
         filtered_at: Position,
-        file: Arc<dyn File>,
+        file: Arc<F>,
     ) -> u32 {
         let identity = Identity {
             log: self.log,
@@ -222,7 +273,7 @@ impl Files {
     }
 
     /// Change what is known of a file, and the sums with it.
-    fn change(&mut self, handle: u32, change: impl FnOnce(&mut LogFile)) {
+    fn change(&mut self, handle: u32, change: impl FnOnce(&mut LogFile<F>)) {
         let Some(Some(file)) = self.slots.get_mut(handle as usize - 1) else {
             unreachable!("no open log file has handle {handle}");
         };
@@ -235,7 +286,7 @@ impl Files {
     }
 
     /// Close a file.
-    pub(crate) fn drop_file(&mut self, handle: u32) -> Option<LogFile> {
+    pub(crate) fn drop_file(&mut self, handle: u32) -> Option<LogFile<F>> {
         self.end_run();
         self.count(handle, false);
         let file = self.slots[handle as usize - 1].take();
@@ -251,7 +302,7 @@ impl Files {
     }
 
     /// The file of a handle, which must be open.
-    pub(crate) fn get(&self, handle: u32) -> &LogFile {
+    pub(crate) fn get(&self, handle: u32) -> &LogFile<F> {
         match self.slots.get(handle as usize - 1) {
             Some(Some(file)) => file,
             _ => unreachable!("no open log file has handle {handle}"),
@@ -285,17 +336,43 @@ impl Files {
     }
 
     /// The segment in which a record lies.
-    pub(crate) fn segment_of(&self, place: Place) -> SegmentId {
+    #[must_use]
+    pub fn segment_of(&self, place: Place) -> SegmentId {
         self.get(place.file).entry.first
     }
 
-    /// A record at `place` is alive.
-    pub(crate) fn keep(&mut self, place: Place, size: usize) {
+    /// A job was put, or read back: its put record at `place` is alive.
+    pub fn keep_put(&mut self, place: Place, size: usize) {
+        self.live_jobs += 1;
+        self.keep(place, size);
+    }
+
+    /// A job is gone: its put record at `place` is dead.
+    pub fn free_put(&mut self, place: Place, size: usize) {
+        self.live_jobs -= 1;
+        self.free(place, size);
+    }
+
+    /// An update of a job lies at `place`; it had none, or that one is freed.
+    pub fn keep_update(&mut self, place: Place) {
+        self.live_updates += 1;
+        self.keep(place, update::SIZE);
+    }
+
+    /// The update at `place` was replaced, or its job is gone.
+    pub fn free_update(&mut self, place: Place) {
+        self.live_updates -= 1;
+        self.free(place, update::SIZE);
+    }
+
+    /// A record other than a put, an update or a delete is alive.
+    pub fn keep(&mut self, place: Place, size: usize) {
         self.change(place.file, |file| file.live += size as u64);
     }
 
-    /// A record at `place` is dead.
-    pub(crate) fn free(&mut self, place: Place, size: usize) {
+    /// A record other than a put, an update or a delete is dead.
+    pub fn free(&mut self, place: Place, size: usize) {
+        self.freed += size as u64;
         self.change(place.file, |file| {
             assert!(
                 file.live >= size as u64,
@@ -308,7 +385,7 @@ impl Files {
 
     /// A delete lies at `place`; `put_segment` held the put of its job. Nothing is counted when no
     /// file can bring the job back.
-    pub(crate) fn keep_tombstone(&mut self, place: Place, put_segment: SegmentId, size: usize) {
+    pub fn keep_tombstone(&mut self, place: Place, put_segment: SegmentId, size: usize) {
         let is_same = |run: &Run| run.handle == place.file && run.put_segment == put_segment;
         let run = match self.latest.filter(is_same) {
             // In the order in which they were logged: what comes later is needed if this was.

@@ -1,7 +1,7 @@
 //! The only door to files: a small trait, and the real file system behind it.
 //!
-//! Everything that storage does to a disk goes through [`Fs`] and [`File`]; `sim` holds the other
-//! implementation, a disk that can crash. Calls mean what POSIX means by them: what was written is
+//! Everything that storage does to a disk goes through [`Fs`] and [`File`], whatever only looks
+//! through [`ReadFs`] and [`ReadFile`]; `sim` holds the other implementation, a disk that can crash. Calls mean what POSIX means by them: what was written is
 //! visible at once and durable only after [`File::sync`]; a name is durable only after
 //! [`Fs::sync_dir`].
 //!
@@ -22,14 +22,12 @@ use super::error::OpenError;
 use super::lock;
 use super::plant::{Bug, planted};
 
-/// How a file is opened.
+/// How a file is opened for reading and writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenMode {
-    /// An existing file, for reading only.
-    Read,
-    /// An existing file, for reading and writing.
+    /// An existing file.
     ReadWrite,
-    /// A file that must not exist yet, for reading and writing.
+    /// A file that must not exist yet.
     CreateNew,
 }
 
@@ -93,16 +91,25 @@ impl fmt::Display for Holder {
 /// A held lock; dropping it releases the directory.
 pub trait DirLock: Debug + Send {}
 
+/// A file system through which nothing can be changed. Whoever has only this cannot write.
+pub trait ReadFs: Debug + Send + Sync {
+    /// The entries of a directory, in no particular order, without `.` and `..`.
+    fn read_dir(&self, dir: &Path) -> io::Result<Vec<DirEntry>>;
+    /// Open an existing file for reading.
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>>;
+    /// Share the directory with others that only read it: who takes it alone is kept out. Nothing is
+    /// created. [`LockError::Io`]: nobody can tell whether it is in use.
+    fn share_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError>;
+}
+
 /// A file system: the real one, or a simulated one.
-pub trait Fs: Debug + Send + Sync {
+pub trait Fs: ReadFs {
     /// Create a directory if it is not there; its parent must be. Not durable until the parent is
     /// synced.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
     /// Create a directory and its missing parents. Not durable until each parent is synced.
     fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
-    /// The entries of a directory, in no particular order, without `.` and `..`.
-    fn read_dir(&self, dir: &Path) -> io::Result<Vec<DirEntry>>;
-    /// Open a file.
+    /// Open a file for reading and writing.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>>;
     /// Give a file or a directory a name that nothing has: whatever has it stays as it is, and the
     /// call fails with `AlreadyExists`. Durable after `sync_dir`.
@@ -122,9 +129,6 @@ pub trait Fs: Debug + Send + Sync {
     /// Take the directory for this process alone, through the file `lock` in it, which is created
     /// when missing.
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError>;
-    /// Share the directory with others that only read it: who takes it alone is kept out. Nothing is
-    /// created. [`LockError::Io`]: nobody can tell whether it is in use.
-    fn share_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError>;
 }
 
 /// An open directory.
@@ -133,12 +137,17 @@ pub trait Dir: Debug + Send + Sync {
     fn sync(&self) -> io::Result<()>;
 }
 
-/// An open file. Offsets are given with each call, so a file can be shared between threads.
-pub trait File: Debug + Send + Sync {
+/// A file open for reading. Offsets are given with each call, so a file can be shared between
+/// threads.
+pub trait ReadFile: Debug + Send + Sync {
     /// The size in bytes.
     fn size(&self) -> io::Result<u64>;
     /// Read at most `buf.len()` bytes at `offset`; 0 at the end of the file. May read fewer.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+}
+
+/// A file open for reading and writing.
+pub trait File: ReadFile {
     /// Write at most `buf.len()` bytes at `offset`. May write fewer.
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize>;
     /// Make the content and the size durable (`fdatasync`). After an error nothing is known about
@@ -152,7 +161,7 @@ pub trait File: Debug + Send + Sync {
 }
 
 /// Read exactly `buf.len()` bytes at `offset`, however many calls that takes.
-pub fn read_exact_at(file: &dyn File, mut buf: &mut [u8], mut offset: u64) -> io::Result<()> {
+pub fn read_exact_at(file: &dyn ReadFile, mut buf: &mut [u8], mut offset: u64) -> io::Result<()> {
     while !buf.is_empty() {
         match file.read_at(buf, offset) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
@@ -194,6 +203,23 @@ pub(super) const FILE_MODE: u32 = 0o600;
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealFs;
 
+impl ReadFs for RealFs {
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
+        let file = OpenOptions::new().read(true).open(path)?;
+        Ok(Arc::new(RealFile(file)))
+    }
+
+    fn read_dir(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        fs::read_dir(dir)?
+            .filter_map(|entry| describe(entry).transpose())
+            .collect()
+    }
+
+    fn share_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
+        Ok(Box::new(lock::share_dir(dir)?))
+    }
+}
+
 impl Fs for RealFs {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
         match fs::create_dir(dir) {
@@ -206,16 +232,10 @@ impl Fs for RealFs {
         fs::create_dir_all(dir)
     }
 
-    fn read_dir(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        fs::read_dir(dir)?
-            .filter_map(|entry| describe(entry).transpose())
-            .collect()
-    }
-
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
         let file = OpenOptions::new()
             .read(true)
-            .write(mode != OpenMode::Read)
+            .write(true)
             .create_new(mode == OpenMode::CreateNew)
             .mode(FILE_MODE)
             .open(path)?;
@@ -257,10 +277,6 @@ impl Fs for RealFs {
 
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
         Ok(Box::new(lock::lock_dir(dir)?))
-    }
-
-    fn share_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
-        Ok(Box::new(lock::share_dir(dir)?))
     }
 }
 
@@ -312,7 +328,7 @@ impl Dir for RealDir {
 #[derive(Debug)]
 struct RealFile(fs::File);
 
-impl File for RealFile {
+impl ReadFile for RealFile {
     fn size(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
     }
@@ -320,7 +336,9 @@ impl File for RealFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.0.read_at(buf, offset)
     }
+}
 
+impl File for RealFile {
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
         self.0.write_at(buf, offset)
     }
@@ -401,12 +419,8 @@ mod tests {
     }
 
     #[test]
-    fn a_file_opened_for_reading_cannot_be_written() {
+    fn a_file_is_made_only_where_that_is_asked_for() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a");
-        create(&path);
-        let file = RealFs.open(&path, OpenMode::Read).unwrap();
-        assert!(file.write_at(b"x", 0).is_err());
         let missing = RealFs
             .open(&dir.path().join("b"), OpenMode::ReadWrite)
             .unwrap_err();
@@ -494,7 +508,7 @@ mod tests {
             assert_eq!(refused(rename(&from, &to)), io::ErrorKind::AlreadyExists);
             RealFs.remove_dir(&to).unwrap();
             rename(&from, &to).unwrap();
-            assert_eq!(RealFs.open(&to, OpenMode::Read).unwrap().size().unwrap(), 3);
+            assert_eq!(RealFs.open_read(&to).unwrap().size().unwrap(), 3);
             RealFs.remove_file(&to).unwrap();
         }
     }
@@ -507,7 +521,7 @@ mod tests {
         create(&b);
         RealFs.replace(&a, &b).unwrap();
         RealFs.sync_dir(dir.path()).unwrap();
-        assert_eq!(RealFs.open(&b, OpenMode::Read).unwrap().size().unwrap(), 3);
+        assert_eq!(RealFs.open_read(&b).unwrap().size().unwrap(), 3);
         assert!(!a.exists());
         RealFs.remove_file(&b).unwrap();
         assert!(RealFs.read_dir(dir.path()).unwrap().is_empty());

@@ -19,7 +19,7 @@ use super::error::{OpenError, StoreError, is_full, wants_descriptor};
 use super::files::{Files, LogFile};
 use super::format::{
     EMPTY_FRAME_SIZE, FRAME_ALIGN, FRAME_OVERHEAD_MAX, FrameBuilder, FrameKind, LogId, PAGE_SIZE,
-    Record, put_size, update,
+    Record, put_size,
 };
 use super::fs::{DirLock, Fs, read_exact_at, write_all_at};
 use super::hot::Hot;
@@ -157,10 +157,6 @@ pub struct Log {
     stopped: Position,
     /// Ids from this one on have not been used.
     pub(crate) next_id: JobId,
-    /// Jobs that are alive, for the space they may need.
-    pub(super) live_jobs: u64,
-    /// Those of them of which the log has an update.
-    pub(super) live_updates: u64,
     pub(crate) budget: Budget,
     pub(super) sync_thread: Option<SyncThread>,
     /// Whether syncs are handed over to the thread although replies wait for them.
@@ -176,22 +172,32 @@ pub struct Log {
 }
 
 /// What recovery hands over: files in order, the place to go on at, and what it knows.
-pub(crate) struct Opened {
+pub(crate) struct Resumed {
     pub(crate) files: Files,
     pub(crate) active: Active,
     pub(crate) spares: Spares,
     pub(crate) next_id: JobId,
+    pub(crate) kicks: Kicks,
+    /// Where the log goes on; everything before is durable.
     pub(crate) end: Position,
+    /// The last frame is a marker.
+    pub(crate) is_marked: bool,
+    /// It is that of a clean stop.
+    pub(crate) clean_stop: bool,
     pub(crate) lock: Box<dyn DirLock>,
 }
 
 impl Log {
-    pub(crate) fn from_opened(
+    /// The log that goes on where recovery has found its end.
+    pub(crate) fn resume(
         fs: Arc<dyn Fs>,
         options: LogOptions,
-        mut opened: Opened,
+        mut resumed: Resumed,
     ) -> Result<Log, OpenError> {
-        opened.files.set_open(opened.active.handle);
+        let (handle, end) = (resumed.active.handle, resumed.end);
+        resumed.files.set_open(handle);
+        resumed.files.set_end(handle, end.offset());
+        let when = |is_so: bool| if is_so { end } else { Position::ZERO };
         let clock = Clock::start();
         let sync_thread = match &options.waker {
             None => None,
@@ -203,43 +209,28 @@ impl Log {
         Ok(Log {
             fs,
             dir: options.dir.clone(),
-            files: opened.files,
-            active: opened.active,
-            spares: opened.spares,
+            files: resumed.files,
+            active: resumed.active,
+            spares: resumed.spares,
             frame: FrameBuilder::default(),
             hot: Hot::new(options.hot_size),
             scratch: Vec::new(),
-            forced: opened.end,
-            written: opened.end,
-            durable: opened.end,
-            marked: opened.end,
-            stopped: Position::ZERO,
-            next_id: opened.next_id,
-            live_jobs: 0,
-            live_updates: 0,
+            forced: end,
+            written: end,
+            durable: end,
+            marked: when(resumed.is_marked),
+            stopped: when(resumed.clean_stop),
+            next_id: resumed.next_id,
             budget: Budget::default(),
             sync_thread,
             pace: Pace::new(clock),
             maintenance: Maintenance::default(),
             failed: None,
-            kicks: Kicks::default(),
+            kicks: resumed.kicks,
             records_written: 0,
             options,
-            _lock: Some(opened.lock),
+            _lock: Some(resumed.lock),
         })
-    }
-
-    /// Go on at `end`, everything before which is durable; whether a marker says so, and whether it
-    /// is that of a clean stop.
-    pub(crate) fn resume_at(&mut self, end: Position, is_marked: bool, clean_stop: bool) {
-        self.files.set_open(self.active.handle);
-        self.files.set_end(self.active.handle, end.offset());
-        self.forced = end;
-        self.written = end;
-        self.durable = end;
-        let when = |is_so: bool| if is_so { end } else { Position::ZERO };
-        self.stopped = when(clean_stop);
-        self.marked = when(is_marked);
     }
 
     /// Append a record to the frame being built: visible to [`Log::read_body`] at once, durable
@@ -485,50 +476,15 @@ impl Log {
         }
     }
 
-    /// A job was put, or read back: its put record at `place` is alive.
-    pub fn keep_put(&mut self, place: Place, size: usize) {
-        self.live_jobs += 1;
-        self.keep(place, size);
-    }
-
-    /// A job is gone: its put record at `place` is dead.
-    pub fn free_put(&mut self, place: Place, size: usize) {
-        self.live_jobs -= 1;
-        self.free(place, size);
-    }
-
-    /// An update of a job lies at `place`; it had none, or that one is freed.
-    pub fn keep_update(&mut self, place: Place) {
-        self.live_updates += 1;
-        self.keep(place, update::SIZE);
-    }
-
-    /// The update at `place` was replaced, or its job is gone.
-    pub fn free_update(&mut self, place: Place) {
-        self.live_updates -= 1;
-        self.free(place, update::SIZE);
-    }
-
-    /// A record other than a put, an update or a delete is alive.
-    pub fn keep(&mut self, place: Place, size: usize) {
-        self.files.keep(place, size);
-    }
-
-    /// A record other than a put, an update or a delete is dead.
-    pub fn free(&mut self, place: Place, size: usize) {
-        self.maintenance.freed += size as u64;
-        self.files.free(place, size);
-    }
-
-    /// A delete lies at `place`, of a job whose put record lay in `put_segment`.
-    pub fn keep_tombstone(&mut self, place: Place, put_segment: SegmentId, size: usize) {
-        self.files.keep_tombstone(place, put_segment, size);
-    }
-
-    /// The segment in which a record lies, for the delete of its job and for `stats-job`.
+    /// The files, and how much of each is alive.
     #[must_use]
-    pub fn segment_of(&self, place: Place) -> SegmentId {
-        self.files.segment_of(place)
+    pub fn files(&self) -> &Files {
+        &self.files
+    }
+
+    /// The same, to be told of what lives and dies.
+    pub fn files_mut(&mut self) -> &mut Files {
+        &mut self.files
     }
 
     /// Replies given now wait for this position.

@@ -55,8 +55,6 @@ pub(crate) struct Maintenance {
     stage: Stage,
     /// Look again when the log has grown or shrunk by so much since the last look.
     looked_at: Option<(Position, u64)>,
-    /// Bytes of records that died.
-    pub(crate) freed: u64,
     /// Files whose compaction failed; they are left alone until the next start.
     failed: Vec<u32>,
     /// Records copied.
@@ -187,7 +185,7 @@ impl Log {
     ) -> Result<bool, StoreError> {
         self.check()?;
         self.budget.now_ns = wall_ns;
-        let freed = self.maintenance.freed;
+        let freed = self.files.freed;
         let is_vain = |at| freed.saturating_sub(at) < WAY_STEP;
         if self.budget.no_way_at.is_some_and(is_vain) {
             return Ok(false);
@@ -274,7 +272,7 @@ impl Log {
 
     fn is_time_to_look(&mut self) -> bool {
         let step = u64::from(self.step());
-        let (written, freed) = (self.written, self.maintenance.freed);
+        let (written, freed) = (self.written, self.files.freed);
         let due = match self.maintenance.looked_at {
             None => true,
             Some((position, bytes)) => {
@@ -954,11 +952,11 @@ mod tests {
     fn it_is_time_to_look_again_when_something_was_freed_since() {
         let mut log = log(&SimFs::new(1), SyncPolicy::Always);
         let step = u64::from(log.options.segment_size) / 32;
-        log.maintenance.freed = 10 * step;
+        log.files.freed = 10 * step;
         assert!(log.is_time_to_look() && !log.is_time_to_look());
-        log.maintenance.freed += step - 1;
+        log.files.freed += step - 1;
         assert!(!log.is_time_to_look());
-        log.maintenance.freed += 1;
+        log.files.freed += 1;
         assert!(log.is_time_to_look() && !log.is_time_to_look());
     }
 }

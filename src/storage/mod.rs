@@ -62,6 +62,7 @@ mod zeros;
 
 pub use compact::{Index, Subject};
 pub use error::{OpenError, StoreError};
+pub use files::Files;
 pub use fs::RealFs;
 pub use kicks::{KICKS_MAX, KickUnderWay, Kicked, NO_KICK};
 pub use log::{AppendError, BodyError, Log, LogOptions, Purpose};

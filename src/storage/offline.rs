@@ -9,12 +9,13 @@
 //! Nothing that a client can see is changed: records are moved, or left out because nobody needs
 //! them any more; none is added, and no clock is looked at.
 
+use crate::storage::files::Files;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::error::OpenError;
 use super::format::{Record, parse_file_name};
-use super::fs::Fs;
+use super::fs::{Fs, ReadFile};
 use super::inspect::Index as Jobs;
 use super::log::{Log, LogOptions};
 use super::recover::{COMPACTION_NAME, Progress, Recovery, Replay};
@@ -124,8 +125,13 @@ fn measure(fs: &dyn Fs, dir: &Path) -> Result<(u64, u64), OpenError> {
 struct Replayed(Jobs);
 
 impl Replay for Replayed {
-    fn replay(&mut self, log: &mut Log, place: Place, record: &Record<'_>) -> Result<(), String> {
-        self.0.fold(&mut log.files, place, record)
+    fn replay(
+        &mut self,
+        files: &mut Files<dyn ReadFile>,
+        place: Place,
+        record: &Record<'_>,
+    ) -> Result<(), String> {
+        self.0.fold(files, place, record)
     }
 }
 

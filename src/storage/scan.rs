@@ -11,7 +11,7 @@ use super::format::{
     FRAME_ALIGN, FRAME_MAGIC, FrameFault, FrameHeader, Record, RecordCheck, Seed, check_frame,
     frame_header, put, records,
 };
-use super::fs::{File, read_exact_at};
+use super::fs::{ReadFile, read_exact_at};
 use super::plant::{Bug, planted};
 use crate::types::{JobId, Position};
 
@@ -65,7 +65,7 @@ pub enum Step<'a> {
 /// Reads the frames of one segment file in order.
 #[derive(Debug)]
 pub struct Reader {
-    file: Arc<dyn File>,
+    file: Arc<dyn ReadFile>,
     seed: Seed,
     size: u64,
     at: u32,
@@ -79,7 +79,7 @@ impl Reader {
     /// segment's header, for the whole segment. Positions have 32 bits: what lies behind them in a
     /// file that something else made so large is not looked at.
     #[must_use]
-    pub fn new(file: Arc<dyn File>, seed: Seed, size: u64, at: u32) -> Reader {
+    pub fn new(file: Arc<dyn ReadFile>, seed: Seed, size: u64, at: u32) -> Reader {
         let size = size.min(u64::from(u32::MAX));
         Reader {
             file,
@@ -298,7 +298,13 @@ struct Window {
 
 impl Window {
     /// `size` bytes at `at`, which lie inside the file; reads ahead.
-    fn get(&mut self, file: &dyn File, file_size: u64, at: u32, size: usize) -> io::Result<&[u8]> {
+    fn get(
+        &mut self,
+        file: &dyn ReadFile,
+        file_size: u64,
+        at: u32,
+        size: usize,
+    ) -> io::Result<&[u8]> {
         let at = u64::from(at);
         let held = at >= self.start && at + size as u64 <= self.start + self.bytes.len() as u64;
         if !held {

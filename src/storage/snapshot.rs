@@ -31,7 +31,7 @@ use super::error::OpenError;
 use super::format::{
     Entry, FrameKind, LogId, Seed, SegmentHeader, parse_file_name, segment_header,
 };
-use super::fs::{Dir, DirEntry, DirLock, File, Fs, LockError, OpenMode, read_exact_at};
+use super::fs::{DirEntry, DirLock, LockError, ReadFile, ReadFs, read_exact_at};
 use super::recover::{Key, Newest, key_of};
 use super::scan::{Frame, Reader, Step};
 use crate::types::{Position, SegmentId};
@@ -64,7 +64,7 @@ pub(super) struct HeldFile {
     pub(super) seed: Seed,
     /// Bytes of it that are part of the log.
     pub(super) size: u64,
-    pub(super) file: Arc<dyn File>,
+    pub(super) file: Arc<dyn ReadFile>,
 }
 
 impl HeldFile {
@@ -78,7 +78,7 @@ impl HeldFile {
 struct Opened {
     header: SegmentHeader,
     size: u64,
-    file: Arc<dyn File>,
+    file: Arc<dyn ReadFile>,
 }
 
 impl Opened {
@@ -115,7 +115,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// When the disk does not answer.
-    pub(super) fn take(fs: &dyn Fs, dir: &Path) -> Result<Option<Snapshot>, OpenError> {
+    pub(super) fn take(fs: &dyn ReadFs, dir: &Path) -> Result<Option<Snapshot>, OpenError> {
         let mut missing: Option<(Entry, usize)> = None;
         for _ in 0..ATTEMPTS {
             match attempt(fs, dir)? {
@@ -143,7 +143,7 @@ impl Snapshot {
     }
 }
 
-fn attempt(fs: &dyn Fs, dir: &Path) -> Result<Attempt, OpenError> {
+fn attempt(fs: &dyn ReadFs, dir: &Path) -> Result<Attempt, OpenError> {
     let (opened, strays) = match open_segments(fs, dir)? {
         Segments::All(opened, strays) => (opened, strays),
         Segments::SomeGone => return Ok(Attempt::Moved),
@@ -158,7 +158,7 @@ fn attempt(fs: &dyn Fs, dir: &Path) -> Result<Attempt, OpenError> {
     })
 }
 
-fn segment_names(fs: &dyn Fs, dir: &Path) -> io::Result<Vec<DirEntry>> {
+fn segment_names(fs: &dyn ReadFs, dir: &Path) -> io::Result<Vec<DirEntry>> {
     let mut names = fs.read_dir(dir)?;
     names.retain(|entry| entry.is_file && parse_file_name(&entry.name).is_some());
     names.sort_by_key(|entry| parse_file_name(&entry.name));
@@ -177,7 +177,7 @@ enum Segments {
 }
 
 /// Open all segments that there are.
-fn open_segments(fs: &dyn Fs, dir: &Path) -> Result<Segments, OpenError> {
+fn open_segments(fs: &dyn ReadFs, dir: &Path) -> Result<Segments, OpenError> {
     let names = segment_names(fs, dir).map_err(|error| OpenError::io("list", dir, &error))?;
     let mut opened: Vec<Opened> = Vec::new();
     let mut strays = BTreeSet::new();
@@ -207,8 +207,8 @@ fn open_segments(fs: &dyn Fs, dir: &Path) -> Result<Segments, OpenError> {
 }
 
 /// `None`: it has no sound header, or the disk does not give it.
-fn open_segment(fs: &dyn Fs, path: &Path) -> io::Result<Option<Opened>> {
-    let file = fs.open(path, OpenMode::Read)?;
+fn open_segment(fs: &dyn ReadFs, path: &Path) -> io::Result<Option<Opened>> {
+    let file = fs.open_read(path)?;
     let mut header = [0; segment_header::SIZE];
     if read_exact_at(&*file, &mut header, 0).is_err() {
         return Ok(None);
@@ -220,7 +220,7 @@ fn open_segment(fs: &dyn Fs, path: &Path) -> io::Result<Option<Opened>> {
 
 /// Find out where the log ends, and which of the files are its own as of there.
 fn hold(
-    fs: &dyn Fs,
+    fs: &dyn ReadFs,
     dir: &Path,
     mut opened: Vec<Opened>,
     strays: &BTreeSet<String>,
@@ -307,7 +307,7 @@ fn leads_up(before: &[Opened], durable: Position) -> io::Result<Option<bool>> {
 }
 
 fn has_successor(
-    fs: &dyn Fs,
+    fs: &dyn ReadFs,
     dir: &Path,
     segment: SegmentId,
     strays: &BTreeSet<String>,
@@ -413,17 +413,12 @@ impl Follower {
     }
 }
 
-fn refused() -> io::Error {
-    io::ErrorKind::ReadOnlyFilesystem.into()
-}
-
-impl Fs for Snapshot {
-    fn create_dir(&self, _: &Path) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn create_dir_all(&self, _: &Path) -> io::Result<()> {
-        Err(refused())
+impl ReadFs for Snapshot {
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
+        let is_it = |held: &&HeldFile| path == self.dir.join(held.name());
+        let held = self.files.iter().find(is_it);
+        let held = held.ok_or(io::ErrorKind::NotFound)?;
+        Ok(Arc::new(CutFile(held.clone())))
     }
 
     fn read_dir(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
@@ -438,39 +433,8 @@ impl Fs for Snapshot {
         Ok(self.files.iter().map(entry).collect())
     }
 
-    fn open(&self, path: &Path, _: OpenMode) -> io::Result<Arc<dyn File>> {
-        let is_it = |held: &&HeldFile| path == self.dir.join(held.name());
-        let held = self.files.iter().find(is_it);
-        let held = held.ok_or(io::ErrorKind::NotFound)?;
-        Ok(Arc::new(CutFile(held.clone())))
-    }
-
-    fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn replace(&self, _: &Path, _: &Path) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn remove_file(&self, _: &Path) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn remove_dir(&self, _: &Path) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn open_dir(&self, _: &Path) -> io::Result<Box<dyn Dir>> {
-        Err(refused())
-    }
-
-    fn lock_dir(&self, _: &Path) -> Result<Box<dyn DirLock>, LockError> {
-        Err(LockError::Io(refused()))
-    }
-
     fn share_dir(&self, _: &Path) -> Result<Box<dyn DirLock>, LockError> {
-        Err(LockError::Io(refused()))
+        Err(LockError::Io(io::ErrorKind::Unsupported.into()))
     }
 }
 
@@ -478,7 +442,7 @@ impl Fs for Snapshot {
 #[derive(Debug)]
 struct CutFile(HeldFile);
 
-impl File for CutFile {
+impl ReadFile for CutFile {
     fn size(&self) -> io::Result<u64> {
         Ok(self.0.size)
     }
@@ -487,21 +451,5 @@ impl File for CutFile {
         let rest = usize::try_from(self.0.size.saturating_sub(offset)).unwrap_or(usize::MAX);
         let count = buf.len().min(rest);
         self.0.file.read_at(&mut buf[..count], offset)
-    }
-
-    fn write_at(&self, _: &[u8], _: u64) -> io::Result<usize> {
-        Err(refused())
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn set_size(&self, _: u64) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn allocate(&self, _: u64) -> io::Result<()> {
-        Err(refused())
     }
 }

@@ -374,6 +374,7 @@ fn renew(spare: &Spare) -> io::Result<bool> {
 mod tests {
     use super::*;
     use crate::storage::SimFs;
+    use crate::storage::fs::{ReadFile, ReadFs};
     use crate::storage::sim::{Errno, Fault, OpKind};
 
     /// A file of which each write is held up until `may_go_on` says so.
@@ -385,13 +386,16 @@ mod tests {
         events: Arc<std::sync::Mutex<Vec<&'static str>>>,
     }
 
-    impl File for Gate {
+    impl ReadFile for Gate {
         fn size(&self) -> io::Result<u64> {
             self.file.size()
         }
         fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
             self.file.read_at(buf, offset)
         }
+    }
+
+    impl File for Gate {
         fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
             self.has_begun.send(()).unwrap();
             self.may_go_on.lock().unwrap().recv().unwrap();

@@ -216,7 +216,9 @@ pub(super) mod tests {
 
     use super::*;
     use crate::storage::SimFs;
+    use crate::storage::files::Files;
     use crate::storage::format::Record;
+    use crate::storage::fs::ReadFile;
     use crate::storage::fs::{Fs, OpenMode};
     use crate::storage::log::{Log, LogOptions, Purpose};
     use crate::storage::recover::Replay;
@@ -304,7 +306,12 @@ pub(super) mod tests {
     struct New;
 
     impl Replay for New {
-        fn replay(&mut self, _: &mut Log, _: Place, _: &Record<'_>) -> Result<(), String> {
+        fn replay(
+            &mut self,
+            _: &mut Files<dyn ReadFile>,
+            _: Place,
+            _: &Record<'_>,
+        ) -> Result<(), String> {
             Err("the log is not empty".to_owned())
         }
     }

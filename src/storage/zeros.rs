@@ -126,7 +126,9 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::storage::SimFs;
     use crate::storage::fs::{Fs, OpenMode, RealFs, read_exact_at};
+    use crate::storage::sim::{Errno, Fault, OpKind};
 
     fn noise(dir: &Path, size: u32) -> Arc<dyn File> {
         let file = RealFs.open(&dir.join("a"), OpenMode::CreateNew).unwrap();
@@ -183,9 +185,9 @@ mod tests {
 
     #[test]
     fn a_failure_is_told_by_stop() {
-        let dir = tempfile::tempdir().unwrap();
-        noise(dir.path(), PIECE);
-        let file = RealFs.open(&dir.path().join("a"), OpenMode::Read).unwrap();
+        let disk = SimFs::new(1);
+        let file = disk.open(Path::new("/a"), OpenMode::CreateNew).unwrap();
+        disk.inject(Fault::fail(OpKind::Write, Errno::IO));
         let zeros = Zeros::begin(file, PIECE).unwrap();
         zeros.go_on_to(PIECE);
         wait_until_finished(&zeros);

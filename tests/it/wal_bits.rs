@@ -22,7 +22,7 @@ use bsd::storage::SimFs;
 use bsd::storage::format::{
     EMPTY_FRAME_SIZE, Record, SegmentHeader, parse_file_name, segment_header,
 };
-use bsd::storage::fs::{Dir, DirEntry, DirLock, File, Fs, LockError, OpenMode};
+use bsd::storage::fs::{DirEntry, DirLock, Fs, LockError, ReadFile, ReadFs};
 use bsd::storage::inspect::{Inspection, JobRecord, Loss};
 use bsd::storage::offline::compact;
 use bsd::storage::scan::{Reader, Step};
@@ -148,11 +148,7 @@ impl ImageFile {
     }
 }
 
-fn not_a_write() -> io::Error {
-    panic!("a tool that looks at a log has changed it");
-}
-
-impl File for ImageFile {
+impl ReadFile for ImageFile {
     fn size(&self) -> io::Result<u64> {
         Ok(self.len())
     }
@@ -168,26 +164,17 @@ impl File for ImageFile {
         }
         Ok(count)
     }
-    fn write_at(&self, _: &[u8], _: u64) -> io::Result<usize> {
-        Err(not_a_write())
-    }
-    fn sync(&self) -> io::Result<()> {
-        Err(not_a_write())
-    }
-    fn set_size(&self, _: u64) -> io::Result<()> {
-        Err(not_a_write())
-    }
-    fn allocate(&self, _: u64) -> io::Result<()> {
-        Err(not_a_write())
-    }
 }
 
-impl Fs for Image {
-    fn create_dir(&self, _: &Path) -> io::Result<()> {
-        Err(not_a_write())
-    }
-    fn create_dir_all(&self, _: &Path) -> io::Result<()> {
-        Err(not_a_write())
+impl ReadFs for Image {
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
+        let is_it = |(name, _): &(String, Vec<u8>)| path.ends_with(name);
+        let index = self.files.iter().position(is_it);
+        Ok(Arc::new(ImageFile {
+            files: self.files.clone(),
+            index: index.ok_or(io::ErrorKind::NotFound)?,
+            change: self.change,
+        }))
     }
     fn read_dir(&self, _: &Path) -> io::Result<Vec<DirEntry>> {
         let names = self.files.iter().enumerate();
@@ -200,33 +187,6 @@ impl Fs for Image {
             },
         };
         Ok(names.map(entry).collect())
-    }
-    fn open(&self, path: &Path, _: OpenMode) -> io::Result<Arc<dyn File>> {
-        let is_it = |(name, _): &(String, Vec<u8>)| path.ends_with(name);
-        let index = self.files.iter().position(is_it);
-        Ok(Arc::new(ImageFile {
-            files: self.files.clone(),
-            index: index.ok_or(io::ErrorKind::NotFound)?,
-            change: self.change,
-        }))
-    }
-    fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
-        Err(not_a_write())
-    }
-    fn replace(&self, _: &Path, _: &Path) -> io::Result<()> {
-        Err(not_a_write())
-    }
-    fn remove_file(&self, _: &Path) -> io::Result<()> {
-        Err(not_a_write())
-    }
-    fn remove_dir(&self, _: &Path) -> io::Result<()> {
-        Err(not_a_write())
-    }
-    fn open_dir(&self, _: &Path) -> io::Result<Box<dyn Dir>> {
-        Err(not_a_write())
-    }
-    fn lock_dir(&self, _: &Path) -> Result<Box<dyn DirLock>, LockError> {
-        Err(LockError::Io(not_a_write()))
     }
     fn share_dir(&self, _: &Path) -> Result<Box<dyn DirLock>, LockError> {
         Err(LockError::Io(io::ErrorKind::Unsupported.into()))
@@ -270,7 +230,7 @@ impl Segment {
         let path = Path::new(DIR).join(&name);
         let bytes = disk.read(&path).unwrap();
         let header = SegmentHeader::decode(&bytes).unwrap();
-        let file = disk.open(&path, OpenMode::Read).unwrap();
+        let file = disk.open_read(&path).unwrap();
         let first = segment_header::SIZE as u32;
         let mut reader = Reader::new(file, header.identity.seed(), bytes.len() as u64, first);
         let mut frames = Vec::new();

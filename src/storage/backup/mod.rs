@@ -38,7 +38,9 @@ use std::sync::Arc;
 
 use super::error::OpenError;
 use super::format::{LogId, SegmentHeader, segment_header};
-use super::fs::{DirEntry, DirLock, File, Fs, OpenMode, read_exact_at, write_all_at};
+use super::fs::{
+    DirEntry, DirLock, File, Fs, OpenMode, ReadFile, ReadFs, read_exact_at, write_all_at,
+};
 use super::inspect::{Inspection, Progress};
 use super::lock::LOCK_NAME;
 use super::scan::{Damage, Reader, Step, describe};
@@ -165,10 +167,10 @@ fn what_is_wrong(fs: &Arc<dyn Fs>, dir: &Path) -> OpenError {
 ///
 /// # Errors
 /// [`OpenError::Foreign`] when it is damaged, [`OpenError::Io`] when it cannot be read.
-pub fn read_manifest(fs: &dyn Fs, dir: &Path) -> Result<Option<Manifest>, OpenError> {
+pub fn read_manifest(fs: &dyn ReadFs, dir: &Path) -> Result<Option<Manifest>, OpenError> {
     let path = dir.join(MANIFEST);
     let read = || -> io::Result<Vec<u8>> {
-        let file = fs.open(&path, OpenMode::Read)?;
+        let file = fs.open_read(&path)?;
         let mut bytes = vec![0; file.size()? as usize];
         read_exact_at(&*file, &mut bytes, 0)?;
         Ok(bytes)
@@ -304,7 +306,7 @@ impl<'a> Target<'a> {
     /// Of which log a stored file is, as far as it says so.
     fn log_of(&self, stored: &BackupFile) -> Option<LogId> {
         let path = self.dir.join(stored.stored_name());
-        let file = self.fs.open(&path, OpenMode::Read).ok()?;
+        let file = self.fs.open_read(&path).ok()?;
         let mut header = [0; segment_header::SIZE];
         read_exact_at(&*file, &mut header, 0).ok()?;
         Some(SegmentHeader::decode(&header).ok()?.identity.log)
@@ -325,7 +327,7 @@ impl<'a> Target<'a> {
         let wanted = ends(&*held.file, held.size)?;
         let mut is_sound = |stored: &BackupFile| -> io::Result<bool> {
             let path = self.dir.join(stored.stored_name());
-            let file = self.fs.open(&path, OpenMode::Read)?;
+            let file = self.fs.open_read(&path)?;
             Ok(file.size()? == held.size
                 && ends(&*file, held.size)? == wanted
                 && checksum(self.fs, &path, held.size, progress)? == stored.crc)
@@ -409,7 +411,7 @@ fn make_dir(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
 }
 
 /// The header of a segment file, and the last bytes of its last frame.
-fn ends(file: &dyn File, size: u64) -> io::Result<Vec<u8>> {
+fn ends(file: &dyn ReadFile, size: u64) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; segment_header::SIZE + END_SIZE];
     let (head, tail) = bytes.split_at_mut(segment_header::SIZE);
     read_exact_at(file, head, 0)?;
@@ -418,8 +420,13 @@ fn ends(file: &dyn File, size: u64) -> io::Result<Vec<u8>> {
 }
 
 /// The CRC-32 of the first `size` bytes of a file, as the disk gives them.
-fn checksum(fs: &dyn Fs, path: &Path, size: u64, progress: &mut dyn FnMut(u64)) -> io::Result<u32> {
-    let file = fs.open(path, OpenMode::Read)?;
+fn checksum(
+    fs: &dyn ReadFs,
+    path: &Path,
+    size: u64,
+    progress: &mut dyn FnMut(u64),
+) -> io::Result<u32> {
+    let file = fs.open_read(path)?;
     let mut hasher = crc32fast::Hasher::new();
     let mut buffer = vec![0; COPY_SIZE.min(size as usize)];
     let mut at = 0;
@@ -435,7 +442,7 @@ fn checksum(fs: &dyn Fs, path: &Path, size: u64, progress: &mut dyn FnMut(u64)) 
 
 /// Copy `size` bytes; the CRC-32 of them.
 fn copy(
-    from: &dyn File,
+    from: &dyn ReadFile,
     to: &dyn File,
     size: u64,
     progress: &mut dyn FnMut(u64),

@@ -8,7 +8,7 @@ use super::manifest::{BackupFile, Manifest};
 use super::{copy, incomplete, lock, make_dir, read_manifest, strangers, wrong_checksum};
 use crate::storage::build::{Beside, check, is_of_a_log};
 use crate::storage::error::OpenError;
-use crate::storage::fs::{DirLock, Fs, LockError, OpenMode};
+use crate::storage::fs::{DirLock, Fs, LockError, OpenMode, ReadFs};
 use crate::storage::inspect::Progress;
 use crate::types::Position;
 
@@ -69,7 +69,7 @@ pub fn restore(
 }
 
 /// Keep out who would take a backup into `dir` meanwhile.
-fn share(fs: &dyn Fs, dir: &Path) -> Result<Option<Box<dyn DirLock>>, OpenError> {
+fn share(fs: &dyn ReadFs, dir: &Path) -> Result<Option<Box<dyn DirLock>>, OpenError> {
     match fs.share_dir(dir) {
         // It cannot be locked here: not by who would take a backup into it, either.
         Err(LockError::Io(_)) => Ok(None),
@@ -78,7 +78,7 @@ fn share(fs: &dyn Fs, dir: &Path) -> Result<Option<Box<dyn DirLock>>, OpenError>
 }
 
 /// The manifest, all of whose files are there, in their size; and what else is there.
-fn check_names(fs: &dyn Fs, dir: &Path) -> Result<(Manifest, Vec<String>), OpenError> {
+fn check_names(fs: &dyn ReadFs, dir: &Path) -> Result<(Manifest, Vec<String>), OpenError> {
     let Some(manifest) = read_manifest(fs, dir)? else {
         return Err(incomplete(dir));
     };
@@ -121,7 +121,7 @@ fn restore_file(
 ) -> Result<(), OpenError> {
     let (from, to) = (backup.join(file.stored_name()), dir.join(&file.name));
     let source = fs
-        .open(&from, OpenMode::Read)
+        .open_read(&from)
         .map_err(|error| OpenError::io("read", &from, &error))?;
     let write = |error: io::Error| OpenError::io("write", &to, &error);
     let target = fs.open(&to, OpenMode::CreateNew).map_err(write)?;

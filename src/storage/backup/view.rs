@@ -12,13 +12,13 @@ use super::manifest::{BackupFile, Manifest};
 use super::{MANIFEST, checksum, read_manifest};
 use crate::storage::error::OpenError;
 use crate::storage::format::parse_file_name;
-use crate::storage::fs::{Dir, DirEntry, DirLock, File, Fs, LockError, OpenMode};
+use crate::storage::fs::{DirEntry, DirLock, LockError, ReadFile, ReadFs};
 use crate::storage::inspect::Progress;
 
 /// A backup that is read as a log.
 #[derive(Debug)]
 pub(in crate::storage) struct View {
-    fs: Arc<dyn Fs>,
+    fs: Arc<dyn ReadFs>,
     dir: PathBuf,
     /// The files that are there.
     files: Vec<BackupFile>,
@@ -49,7 +49,7 @@ pub(in crate::storage) fn is_backup(names: &[DirEntry]) -> bool {
 impl View {
     /// Read the backup in `dir`, every byte of it.
     pub(in crate::storage) fn read(
-        fs: Arc<dyn Fs>,
+        fs: Arc<dyn ReadFs>,
         dir: &Path,
         names: &[DirEntry],
         progress: Progress<'_>,
@@ -135,17 +135,12 @@ impl View {
     }
 }
 
-fn refused() -> io::Error {
-    io::ErrorKind::ReadOnlyFilesystem.into()
-}
-
-impl Fs for View {
-    fn create_dir(&self, _: &Path) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn create_dir_all(&self, _: &Path) -> io::Result<()> {
-        Err(refused())
+impl ReadFs for View {
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let file = self.files.iter().find(|file| file.name == name);
+        let file = file.ok_or(io::ErrorKind::NotFound)?;
+        self.fs.open_read(&self.dir.join(file.stored_name()))
     }
 
     fn read_dir(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
@@ -169,42 +164,7 @@ impl Fs for View {
         Ok(entries)
     }
 
-    fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        match self.files.iter().find(|file| file.name == name) {
-            Some(file) if mode == OpenMode::Read => {
-                self.fs.open(&self.dir.join(file.stored_name()), mode)
-            }
-            Some(_) => Err(refused()),
-            None => Err(io::ErrorKind::NotFound.into()),
-        }
-    }
-
-    fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn replace(&self, _: &Path, _: &Path) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn remove_file(&self, _: &Path) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn remove_dir(&self, _: &Path) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn open_dir(&self, _: &Path) -> io::Result<Box<dyn Dir>> {
-        Err(refused())
-    }
-
-    fn lock_dir(&self, _: &Path) -> Result<Box<dyn DirLock>, LockError> {
-        Err(LockError::Io(refused()))
-    }
-
     fn share_dir(&self, _: &Path) -> Result<Box<dyn DirLock>, LockError> {
-        Err(LockError::Io(refused()))
+        Err(LockError::Io(io::ErrorKind::Unsupported.into()))
     }
 }

@@ -14,7 +14,7 @@ use super::read::Binlogs;
 use crate::storage::build::Build;
 use crate::storage::error::OpenError;
 use crate::storage::format::Record;
-use crate::storage::fs::{File, Fs, read_exact_at};
+use crate::storage::fs::{Fs, ReadFile, read_exact_at};
 use crate::storage::inspect::Progress;
 use crate::types::{Counters, JobId, JobState, Now};
 
@@ -163,7 +163,7 @@ fn update(job: &Job, state: JobState) -> Record<'static> {
 /// Reads bodies, which mostly lie one behind the other.
 #[derive(Default)]
 struct Bodies {
-    file: Option<(u32, Arc<dyn File>)>,
+    file: Option<(u32, Arc<dyn ReadFile>)>,
     bytes: Vec<u8>,
 }
 

@@ -13,7 +13,7 @@ use super::walk::{Record, Sink, Walked, walk};
 use super::{binlog_name, parse_binlog_name};
 use crate::storage::error::OpenError;
 use crate::storage::format::parse_file_name;
-use crate::storage::fs::{DirEntry, DirLock, File, Fs, LockError, OpenMode, read_exact_at};
+use crate::storage::fs::{DirEntry, DirLock, Fs, LockError, ReadFile, read_exact_at};
 use crate::storage::inspect::Progress;
 use crate::storage::scan::Damage;
 use crate::types::JobId;
@@ -156,10 +156,10 @@ impl Binlogs {
     }
 
     /// Open the file that holds a job's body.
-    pub(super) fn open(&self, file: u32) -> Result<Arc<dyn File>, OpenError> {
+    pub(super) fn open(&self, file: u32) -> Result<Arc<dyn ReadFile>, OpenError> {
         let path = self.dir.join(&self.files[file as usize].name);
         self.fs
-            .open(&path, OpenMode::Read)
+            .open_read(&path)
             .map_err(|error| OpenError::io("read", &path, &error))
     }
 }
@@ -260,7 +260,7 @@ impl Reading<'_> {
     fn read_file(&mut self, name: &str) -> Result<(), OpenError> {
         let path = self.dir.join(name);
         let io = |error| OpenError::io("read", &path, &error);
-        let file = self.fs.open(&path, OpenMode::Read).map_err(io)?;
+        let file = self.fs.open_read(&path).map_err(io)?;
         let size = file.size().map_err(io)?;
         name.clone_into(&mut self.name);
         let walked = match version(&*file, size, &path)? {
@@ -359,7 +359,7 @@ impl Sink for Reading<'_> {
 }
 
 /// The version of a file; `None` when there is nothing in it.
-fn version(file: &dyn File, size: u64, path: &Path) -> Result<Option<Version>, OpenError> {
+fn version(file: &dyn ReadFile, size: u64, path: &Path) -> Result<Option<Version>, OpenError> {
     let mut bytes = [0; VERSION_SIZE as usize];
     let there = bytes.len().min(size as usize);
     read_exact_at(file, &mut bytes[..there], 0)
@@ -383,7 +383,7 @@ fn version(file: &dyn File, size: u64, path: &Path) -> Result<Option<Version>, O
     }
 }
 
-fn is_all_zeros(file: &dyn File, size: u64) -> std::io::Result<bool> {
+fn is_all_zeros(file: &dyn ReadFile, size: u64) -> std::io::Result<bool> {
     let mut bytes = vec![0; size.min(1 << 20) as usize];
     let mut at = 0;
     while at < size {

@@ -13,7 +13,7 @@ use std::io;
 use super::format::{
     BODY_END, HEAD_SIZE_MAX, Job, State, VERSION_SIZE, Version, body_size, decode_name, job,
 };
-use crate::storage::fs::{File, read_exact_at};
+use crate::storage::fs::{ReadFile, read_exact_at};
 use crate::storage::scan::Damage;
 
 /// Bytes read together.
@@ -53,7 +53,12 @@ pub(super) struct Walked {
 }
 
 /// Read a file of which `name` is for reports. What the disk does not give is damage.
-pub(super) fn walk(name: &str, file: &dyn File, version: Version, sink: &mut dyn Sink) -> Walked {
+pub(super) fn walk(
+    name: &str,
+    file: &dyn ReadFile,
+    version: Version,
+    sink: &mut dyn Sink,
+) -> Walked {
     let mut walk = Walk {
         name,
         window: Window::new(file),
@@ -296,14 +301,14 @@ fn whole_before(found: &Job, start: u64, end: u64, data_end: u64, size: u64) -> 
 
 /// A file, a part of it in memory.
 struct Window<'a> {
-    file: &'a dyn File,
+    file: &'a dyn ReadFile,
     size: u64,
     start: u64,
     bytes: Vec<u8>,
 }
 
 impl<'a> Window<'a> {
-    fn new(file: &'a dyn File) -> Window<'a> {
+    fn new(file: &'a dyn ReadFile) -> Window<'a> {
         Window {
             file,
             size: 0,

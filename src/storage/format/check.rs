@@ -14,7 +14,7 @@ use super::{
     SEGMENT_MAGIC, Seed, SegmentHeader, TRAILER_MAGIC, VERSION, frame_header, frame_size, put,
     segment_header, set_u16, set_u32, u32_at,
 };
-use crate::storage::fs::File;
+use crate::storage::fs::ReadFile;
 use crate::storage::scan::{End, EndFacts, Frame, Reader, Step, verdict};
 use crate::types::{Position, SegmentId};
 
@@ -248,12 +248,12 @@ fn mend_records(bytes: &mut [u8], seed: Seed, offset: u32) -> (usize, u32, u32) 
 pub(in crate::storage) struct MemoryFile(Vec<u8>);
 
 impl MemoryFile {
-    pub(in crate::storage) fn holding(bytes: Vec<u8>) -> Arc<dyn File> {
+    pub(in crate::storage) fn holding(bytes: Vec<u8>) -> Arc<dyn ReadFile> {
         Arc::new(MemoryFile(bytes))
     }
 }
 
-impl File for MemoryFile {
+impl ReadFile for MemoryFile {
     fn size(&self) -> io::Result<u64> {
         Ok(self.0.len() as u64)
     }
@@ -265,22 +265,6 @@ impl File for MemoryFile {
         let count = buf.len().min(self.0.len() - from);
         buf[..count].copy_from_slice(&self.0[from..from + count]);
         Ok(count)
-    }
-
-    fn write_at(&self, _: &[u8], _: u64) -> io::Result<usize> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn set_size(&self, _: u64) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn allocate(&self, _: u64) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
     }
 }
 

@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
-use std::sync::Arc;
 
 use super::source::Source;
 use crate::storage::error::OpenError;
@@ -11,8 +10,8 @@ use crate::storage::files::Files;
 use crate::storage::format::{
     Entry, FRAME_ALIGN, Identity, LogId, SegmentHeader, parse_file_name, segment_header,
 };
-use crate::storage::fs::{Fs, OpenMode, read_exact_at};
-use crate::storage::recover::{Found, Key, Segment, find, key_of, newest};
+use crate::storage::fs::{ReadFile, ReadFs, read_exact_at};
+use crate::storage::recover::{Found, Key, Lister, Segment, find, key_of};
 use crate::storage::scan::{Damage, Reader};
 use crate::types::{JobId, Position, SegmentId};
 
@@ -59,7 +58,7 @@ pub struct Leftover {
 /// What a directory holds.
 #[derive(Debug)]
 pub(super) struct Contents {
-    pub(super) files: Files,
+    pub(super) files: Files<dyn ReadFile>,
     pub(super) slots: Vec<Slot>,
     /// The names of the files, by handle: one may have another's.
     names: HashMap<u32, String>,
@@ -82,9 +81,8 @@ impl Contents {
         }
         // A file without a sound header may hold records, and the list of files, all the same.
         let mut damages = adopt(source, dir, &mut found)?;
-        let looker = Arc::new(source.clone());
         let (mut behind, mut list_damages) = (Vec::new(), Vec::new());
-        let listed = newest(looker, dir, &mut found, &mut behind, &mut list_damages)?;
+        let listed = Lister::lenient(dir).newest(&mut found, &mut behind, &mut list_damages)?;
         // That its first frame cannot be read is seen again when the file is walked.
         list_damages.retain(|damage| damage.range.is_none());
         // The log goes on in a file that is missing, or of which nothing can be read but its name.
@@ -384,7 +382,7 @@ fn candidates(
 ) -> Result<Vec<SegmentHeader>, OpenError> {
     let path = dir.join(name);
     let io = |error| OpenError::io("read", &path, &error);
-    let file = source.open(&path, OpenMode::Read).map_err(io)?;
+    let file = source.open_read(&path).map_err(io)?;
     let size = file.size().map_err(io)?;
     let mut bytes = [0; segment_header::SIZE];
     let read = bytes.len().min(size as usize);
@@ -444,7 +442,7 @@ fn open(
 ) -> Result<Segment, OpenError> {
     let path = dir.join(name);
     let io = |error| OpenError::io("read", &path, &error);
-    let file = source.open(&path, OpenMode::Read).map_err(io)?;
+    let file = source.open_read(&path).map_err(io)?;
     let size = file.size().map_err(io)?;
     Ok(Segment {
         name: name.to_owned(),

@@ -4,6 +4,7 @@
 //! since ([`runs`](super::runs) counts them): bodies and states are read back from the log when they
 //! are asked for, and checked again then.
 
+use crate::storage::fs::ReadFile;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 
@@ -51,7 +52,7 @@ impl Index {
     /// alive. `Err` says why it cannot follow what came before; then nothing was changed.
     pub(in crate::storage) fn fold(
         &mut self,
-        files: &mut Files,
+        files: &mut Files<dyn ReadFile>,
         place: Place,
         record: &Record<'_>,
     ) -> Result<(), String> {
@@ -234,7 +235,7 @@ fn contradiction(what: &str) -> String {
     format!("the record contradicts an earlier one: {what}")
 }
 
-fn free_update(files: &mut Files, place: Place) {
+fn free_update(files: &mut Files<dyn ReadFile>, place: Place) {
     if !place.is_none() {
         files.free(place, update::SIZE);
     }

@@ -53,7 +53,7 @@ use super::backup::Manifest;
 use super::error::OpenError;
 use super::files::Files;
 use super::format::{JobEvent, LogId, Record};
-use super::fs::{DirLock, Fs};
+use super::fs::{DirLock, ReadFile, ReadFs};
 use super::kicks::Kicks;
 use super::scan::Damage;
 use crate::types::{JobId, JobState, Place, Position};
@@ -101,7 +101,7 @@ pub struct Inspection {
     pub is_backup: bool,
     /// What that consists of, unless its list of files is damaged.
     pub backup: Option<Manifest>,
-    files: Files,
+    files: Files<dyn ReadFile>,
     index: Index,
     /// Jobs that the next start kicks: a kick of several was interrupted.
     kicked: Vec<JobId>,
@@ -127,7 +127,7 @@ impl Inspection {
     /// version ([`OpenError::Foreign`]), the directory or a file cannot be opened
     /// ([`OpenError::Io`]). Damage is not an error, nor are bytes that the disk does not give.
     pub fn read(
-        fs: Arc<dyn Fs>,
+        fs: Arc<dyn ReadFs>,
         dir: &Path,
         progress: Progress<'_>,
     ) -> Result<Inspection, OpenError> {
@@ -140,7 +140,7 @@ impl Inspection {
     /// # Errors
     /// Those of [`Inspection::read`], but for [`OpenError::InUse`].
     pub fn read_live(
-        fs: Arc<dyn Fs>,
+        fs: Arc<dyn ReadFs>,
         dir: &Path,
         progress: Progress<'_>,
     ) -> Result<Inspection, OpenError> {
@@ -258,7 +258,7 @@ pub struct RecordPlace<'a> {
 /// # Errors
 /// Those of [`Inspection::read`].
 pub fn read_records(
-    fs: Arc<dyn Fs>,
+    fs: Arc<dyn ReadFs>,
     dir: &Path,
     visit: &mut dyn FnMut(RecordPlace<'_>, &Record<'_>) -> bool,
     progress: Progress<'_>,
@@ -281,7 +281,7 @@ impl Sink for Fold<'_> {
 
     fn record(
         &mut self,
-        files: &mut Files,
+        files: &mut Files<dyn ReadFile>,
         place: Place,
         record: &Record<'_>,
         is_salvaged: bool,
@@ -326,7 +326,7 @@ impl Sink for Pass<'_> {
 
     fn record(
         &mut self,
-        files: &mut Files,
+        files: &mut Files<dyn ReadFile>,
         place: Place,
         record: &Record<'_>,
         is_salvaged: bool,

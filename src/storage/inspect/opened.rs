@@ -11,7 +11,7 @@ use super::{Inspection, Live, Pass, Progress, RecordPlace};
 use crate::storage::backup::{Fault, Manifest, View, is_backup};
 use crate::storage::error::OpenError;
 use crate::storage::format::Record;
-use crate::storage::fs::{DirLock, Fs};
+use crate::storage::fs::{DirLock, ReadFs};
 use crate::storage::scan::Damage;
 use crate::storage::snapshot::Snapshot;
 
@@ -53,7 +53,7 @@ impl Opened {
     /// [`OpenError::InUse`]: somebody writes to it, and `access` does not allow that;
     /// [`OpenError::Foreign`]: a backup that is not complete; [`OpenError::Io`]: the disk.
     pub fn new(
-        fs: Arc<dyn Fs>,
+        fs: Arc<dyn ReadFs>,
         dir: &Path,
         access: Access,
         progress: Progress<'_>,
@@ -88,7 +88,7 @@ impl Opened {
         }
     }
 
-    fn live(fs: Arc<dyn Fs>, dir: &Path) -> Result<Opened, OpenError> {
+    fn live(fs: Arc<dyn ReadFs>, dir: &Path) -> Result<Opened, OpenError> {
         let (source, live) = match Snapshot::take(&*fs, dir)? {
             Some(snapshot) => {
                 let (end, durable) = (snapshot.end, snapshot.durable);
@@ -105,7 +105,11 @@ impl Opened {
         })
     }
 
-    fn backup(fs: Arc<dyn Fs>, dir: &Path, progress: Progress<'_>) -> Result<Opened, OpenError> {
+    fn backup(
+        fs: Arc<dyn ReadFs>,
+        dir: &Path,
+        progress: Progress<'_>,
+    ) -> Result<Opened, OpenError> {
         let lock = Source::new(fs.clone()).lock(dir)?;
         // Again, now that no backup is being taken into it.
         let names = fs

@@ -11,7 +11,7 @@ use crate::storage::format::{
     Claim, EMPTY_FRAME_SIZE, FRAME_ALIGN, FRAME_MAGIC, JobEvent, Record, Seed, frame_header,
     frame_trailer,
 };
-use crate::storage::fs::{File, read_exact_at};
+use crate::storage::fs::{ReadFile, read_exact_at};
 use crate::storage::scan::check_record;
 use crate::types::JobId;
 
@@ -37,7 +37,7 @@ pub(in crate::storage) enum Piece<'a> {
 /// begin with, and hand each to `visit` in order. Returns how many bytes
 /// are accounted for: by sound records, by claims, and by what frames need themselves.
 pub(in crate::storage) fn salvage(
-    file: &dyn File,
+    file: &dyn ReadFile,
     seed: Seed,
     range: Range<u32>,
     visit: &mut dyn FnMut(Piece<'_>),
@@ -92,7 +92,7 @@ fn claimed_up_to(claimed: Option<(u64, u64)>, ends: RangeInclusive<u32>) -> u64 
 
 /// The stretch, a part of it in memory.
 struct Stretch<'f> {
-    file: &'f dyn File,
+    file: &'f dyn ReadFile,
     range: Range<u32>,
     /// The offset of `bytes`.
     start: u32,
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
     use crate::storage::SimFs;
     use crate::storage::format::{FrameBuilder, FrameKind, Identity, LogId};
-    use crate::storage::fs::{Fs, OpenMode};
+    use crate::storage::fs::ReadFs;
     use crate::types::{Position, SegmentId};
 
     const AT: u32 = 64;
@@ -228,7 +228,7 @@ mod tests {
     fn pieces(bytes: &[u8]) -> Vec<String> {
         let disk = SimFs::new(1);
         disk.write("/f", bytes).unwrap();
-        let file = disk.open(Path::new("/f"), OpenMode::Read).unwrap();
+        let file = disk.open_read(Path::new("/f")).unwrap();
         let mut pieces = Vec::new();
         salvage(&*file, seed(), AT..bytes.len() as u32, &mut |piece| {
             pieces.push(match piece {

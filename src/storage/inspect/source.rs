@@ -1,8 +1,7 @@
-//! A directory that is looked at and never changed, on a disk that may no longer give every byte.
+//! A directory that is read on a disk that may no longer give every byte.
 //!
-//! [`Source`] is a file system of which nothing can be asked that writes: whatever mode a file is
-//! opened in, it is opened for reading. Bytes that the disk refuses read as zeros, which no
-//! checksum takes for a record, and are remembered: so the reader that serves a start also reads
+//! In files of a [`Source`] bytes that the disk refuses read as zeros, which no checksum takes for a
+//! record, and are remembered: so the reader that serves a start also reads
 //! past a bad sector, and the caller asks afterwards which bytes were made up.
 //!
 //! Of a directory that nobody else changes few files are open at a time, however many there are.
@@ -14,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::storage::error::OpenError;
-use crate::storage::fs::{Dir, DirEntry, DirLock, File, Fs, LockError, OpenMode};
+use crate::storage::fs::{DirEntry, DirLock, LockError, ReadFile, ReadFs};
 
 /// Disks refuse bytes in units of at least this many.
 const BLOCK: u64 = 4096;
@@ -35,13 +34,13 @@ struct Shared {
     /// By the name of the file.
     holes: BTreeMap<String, Vec<Hole>>,
     /// The files that are open, the one that was read last at the end.
-    open: Vec<(PathBuf, Arc<dyn File>)>,
+    open: Vec<(PathBuf, Arc<dyn ReadFile>)>,
 }
 
 /// The directory's file system, for reading only.
 #[derive(Debug, Clone)]
 pub(super) struct Source {
-    fs: Arc<dyn Fs>,
+    fs: Arc<dyn ReadFs>,
     /// Files may be removed meanwhile: they stay open once they are.
     is_changing: bool,
     shared: Arc<Mutex<Shared>>,
@@ -49,7 +48,7 @@ pub(super) struct Source {
 
 impl Source {
     /// Of a directory that nobody else changes.
-    pub(super) fn new(fs: Arc<dyn Fs>) -> Source {
+    pub(super) fn new(fs: Arc<dyn ReadFs>) -> Source {
         Source {
             fs,
             is_changing: false,
@@ -58,7 +57,7 @@ impl Source {
     }
 
     /// Of one that a server may be using.
-    pub(super) fn changing(fs: Arc<dyn Fs>) -> Source {
+    pub(super) fn changing(fs: Arc<dyn ReadFs>) -> Source {
         Source {
             is_changing: true,
             ..Source::new(fs)
@@ -72,13 +71,13 @@ impl Source {
     }
 
     /// The file at `path`, open.
-    fn open_again(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+    fn open_again(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
         let mut shared = lock(&self.shared);
         let open = &mut shared.open;
         let known = open.iter().rposition(|(other, _)| other == path);
         let (path, file) = match known {
             Some(index) => open.remove(index),
-            None => (path.to_owned(), self.fs.open(path, OpenMode::Read)?),
+            None => (path.to_owned(), self.fs.open_read(path)?),
         };
         if open.len() == OPEN_MAX {
             open.remove(0);
@@ -101,26 +100,10 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn refused() -> io::Error {
-    io::ErrorKind::ReadOnlyFilesystem.into()
-}
-
-impl Fs for Source {
-    fn create_dir(&self, _: &Path) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn create_dir_all(&self, _: &Path) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn read_dir(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        self.fs.read_dir(dir)
-    }
-
-    fn open(&self, path: &Path, _: OpenMode) -> io::Result<Arc<dyn File>> {
+impl ReadFs for Source {
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
         let kept = match self.is_changing {
-            true => Some(self.fs.open(path, OpenMode::Read)?),
+            true => Some(self.fs.open_read(path)?),
             false => self.open_again(path).map(|_| None)?,
         };
         let name = path
@@ -136,28 +119,8 @@ impl Fs for Source {
         }))
     }
 
-    fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn replace(&self, _: &Path, _: &Path) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn remove_file(&self, _: &Path) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn remove_dir(&self, _: &Path) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn open_dir(&self, _: &Path) -> io::Result<Box<dyn Dir>> {
-        Err(refused())
-    }
-
-    fn lock_dir(&self, _: &Path) -> Result<Box<dyn DirLock>, LockError> {
-        Err(LockError::Io(refused()))
+    fn read_dir(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        self.fs.read_dir(dir)
     }
 
     fn share_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
@@ -172,11 +135,11 @@ struct SourceFile {
     path: PathBuf,
     name: String,
     /// It itself, where it stays open.
-    kept: Option<Arc<dyn File>>,
+    kept: Option<Arc<dyn ReadFile>>,
 }
 
 impl SourceFile {
-    fn file(&self) -> io::Result<Arc<dyn File>> {
+    fn file(&self) -> io::Result<Arc<dyn ReadFile>> {
         match &self.kept {
             Some(file) => Ok(file.clone()),
             None => self.source.open_again(&self.path),
@@ -213,7 +176,7 @@ impl SourceFile {
     }
 }
 
-impl File for SourceFile {
+impl ReadFile for SourceFile {
     fn size(&self) -> io::Result<u64> {
         self.file()?.size()
     }
@@ -240,22 +203,6 @@ impl File for SourceFile {
             }
         }
     }
-
-    fn write_at(&self, _: &[u8], _: u64) -> io::Result<usize> {
-        Err(refused())
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn set_size(&self, _: u64) -> io::Result<()> {
-        Err(refused())
-    }
-
-    fn allocate(&self, _: u64) -> io::Result<()> {
-        Err(refused())
-    }
 }
 
 fn zeros(buf: &mut [u8], size: u64) -> usize {
@@ -268,7 +215,7 @@ fn zeros(buf: &mut [u8], size: u64) -> usize {
 mod tests {
     use super::*;
     use crate::storage::SimFs;
-    use crate::storage::fs::read_exact_at;
+    use crate::storage::fs::{Fs, read_exact_at};
 
     fn source(content: &[u8]) -> (SimFs, Source) {
         let disk = SimFs::new(1);
@@ -280,7 +227,7 @@ mod tests {
     fn what_the_disk_refuses_reads_as_zeros_and_is_remembered_to_the_block() {
         let (disk, source) = source(&[7; 100_000]);
         disk.fail_reads("/d/f", 50_000..50_010).unwrap();
-        let file = source.open(Path::new("/d/f"), OpenMode::ReadWrite).unwrap();
+        let file = source.open_read(Path::new("/d/f")).unwrap();
         let mut bytes = vec![1; 100_000];
         read_exact_at(&*file, &mut bytes, 0).unwrap();
         let hole = source.holes("f").remove(0).bytes;
@@ -289,24 +236,6 @@ mod tests {
         for (at, byte) in bytes.iter().enumerate() {
             assert_eq!(*byte == 0, hole.contains(&(at as u64)), "byte {at}");
         }
-    }
-
-    #[test]
-    fn nothing_can_be_changed_through_it() {
-        let (disk, source) = source(b"abc");
-        let before = disk.operations();
-        let file = source.open(Path::new("/d/f"), OpenMode::ReadWrite).unwrap();
-        assert!(file.write_at(b"x", 0).is_err() && file.set_size(0).is_err());
-        assert!(file.sync().is_err() && file.allocate(9).is_err());
-        assert!(source.remove_file(Path::new("/d/f")).is_err());
-        assert!(source.rename(Path::new("/d/f"), Path::new("/d/g")).is_err());
-        assert!(source.create_dir_all(Path::new("/e")).is_err());
-        assert!(source.sync_dir(Path::new("/d")).is_err());
-        assert_eq!(
-            disk.operations() - before,
-            1,
-            "only the opening reached the disk"
-        );
     }
 
     #[test]
@@ -320,7 +249,7 @@ mod tests {
             (Source::new(Arc::new(disk.clone())), OPEN_MAX),
             (Source::changing(Arc::new(disk.clone())), names.len()),
         ] {
-            let open = |name: &String| source.open(Path::new(name), OpenMode::Read).unwrap();
+            let open = |name: &String| source.open_read(Path::new(name)).unwrap();
             let files: Vec<_> = names.iter().map(open).collect();
             for (file, name) in files.iter().zip(&names).rev() {
                 let mut bytes = vec![0; name.len()];

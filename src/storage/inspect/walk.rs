@@ -14,7 +14,7 @@ use crate::storage::files::Files;
 use crate::storage::format::{
     Entry, FrameFault, FrameKind, JobEvent, Record, Seed, delete, segment_header,
 };
-use crate::storage::fs::File;
+use crate::storage::fs::ReadFile;
 use crate::storage::scan::{Damage, End, EndFacts, Reader, Step, Survey, describe, verdict};
 use crate::types::{JobId, Place, Position};
 
@@ -25,7 +25,7 @@ pub(super) trait Sink {
     /// The next record of history. `Err` says why it cannot follow what came before.
     fn record(
         &mut self,
-        files: &mut Files,
+        files: &mut Files<dyn ReadFile>,
         place: Place,
         record: &Record<'_>,
         is_salvaged: bool,
@@ -156,7 +156,7 @@ struct Reading {
     name: String,
     entry: Entry,
     seed: Seed,
-    file: Arc<dyn File>,
+    file: Arc<dyn ReadFile>,
     compacted: bool,
     /// Bytes of the file that can be part of the log.
     size: u64,

@@ -11,7 +11,7 @@ use super::super::error::OpenError;
 use super::super::format::{
     Entry, HeaderFault, LogId, SegmentHeader, VERSION, parse_file_name, segment_header,
 };
-use super::super::fs::{DirEntry, File, Fs, OpenMode, read_exact_at};
+use super::super::fs::{DirEntry, ReadFile, ReadFs, read_exact_at};
 use super::super::log::LogOptions;
 use super::super::scan::Damage;
 use super::super::space::{SEGMENT_SIZE_MIN, parse_spare_name};
@@ -25,7 +25,7 @@ const CUTS_MAX: usize = 16;
 
 /// A directory of beanstalkd's with no log of ours in it, or a backup, is not ours to touch.
 pub(super) fn refuse_foreign(
-    fs: &dyn Fs,
+    fs: &dyn ReadFs,
     options: &LogOptions,
     names: &[DirEntry],
 ) -> Result<(), OpenError> {
@@ -141,7 +141,7 @@ pub(in crate::storage) struct Segment {
     pub(in crate::storage) name: String,
     pub(in crate::storage) header: SegmentHeader,
     pub(in crate::storage) size: u64,
-    pub(in crate::storage) file: Arc<dyn File>,
+    pub(in crate::storage) file: Arc<dyn ReadFile>,
 }
 
 impl Segment {
@@ -184,8 +184,8 @@ pub(in crate::storage) struct Found {
 
 impl Found {
     pub(super) fn sort(
-        fs: &dyn Fs,
-        options: &LogOptions,
+        fs: &dyn ReadFs,
+        dir: &Path,
         names: Vec<DirEntry>,
     ) -> Result<Found, OpenError> {
         let mut found = Found {
@@ -200,7 +200,7 @@ impl Found {
         let mut cuts = Vec::new();
         for entry in names {
             match Kind::of(&entry) {
-                Kind::Segment if entry.is_file => found.take_segment(fs, options, entry)?,
+                Kind::Segment if entry.is_file => found.take_segment(fs, dir, entry)?,
                 Kind::Segment => found.refuse(Damage {
                     file: entry.name,
                     range: None,
@@ -226,7 +226,7 @@ impl Found {
         found.cuts = cuts.into_iter().map(|(_, name)| name).collect();
         found.spares.sort();
         found.strangers.sort();
-        found.refuse_two_logs(options)?;
+        found.refuse_two_logs(dir)?;
         Ok(found)
     }
 
@@ -241,13 +241,13 @@ impl Found {
 
     fn take_segment(
         &mut self,
-        fs: &dyn Fs,
-        options: &LogOptions,
+        fs: &dyn ReadFs,
+        dir: &Path,
         entry: DirEntry,
     ) -> Result<(), OpenError> {
-        let path = options.dir.join(&entry.name);
-        let open = || -> io::Result<(Arc<dyn File>, Vec<u8>)> {
-            let file = fs.open(&path, OpenMode::ReadWrite)?;
+        let path = dir.join(&entry.name);
+        let open = || -> io::Result<(Arc<dyn ReadFile>, Vec<u8>)> {
+            let file = fs.open_read(&path)?;
             let mut header = vec![0; segment_header::SIZE.min(entry.size as usize)];
             read_exact_at(&*file, &mut header, 0)?;
             Ok((file, header))
@@ -297,7 +297,7 @@ impl Found {
     }
 
     /// Which of two logs the directory is for is not for a program to guess.
-    fn refuse_two_logs(&mut self, options: &LogOptions) -> Result<(), OpenError> {
+    fn refuse_two_logs(&mut self, dir: &Path) -> Result<(), OpenError> {
         self.segments
             .sort_by_key(|segment| (segment.first(), segment.header.identity.generation));
         let Some(first) = self.segments.first() else {
@@ -311,7 +311,7 @@ impl Found {
         match other {
             None => Ok(()),
             Some(other) => Err(OpenError::Foreign {
-                path: options.dir.clone(),
+                path: dir.to_owned(),
                 what: format!(
                     "{} and {} are of two different logs; move the files of one of them elsewhere",
                     first.name, other.name

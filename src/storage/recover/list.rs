@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 
 use super::super::error::OpenError;
 use super::super::files::Files;
 use super::super::format::{
     Entries, Entry, FrameKind, Identity, Record, file_name, segment_header,
 };
+use super::super::fs::ReadFile;
 use super::super::inspect::{Piece, salvage};
 use super::super::plant::{Bug, planted};
 use super::super::scan::{Damage, Reader, Step, Survey, describe};
-use super::Opening;
 use super::directory::{Found, Key, Segment, key_of};
 use crate::types::{JobId, Position, SegmentId};
 
@@ -29,10 +30,33 @@ pub(in crate::storage) struct Newest {
     sealed: bool,
 }
 
-impl Opening<'_> {
+/// Finds where a log ends.
+pub(in crate::storage) struct Lister<'a> {
+    dir: &'a Path,
+    /// Lists of files are read also out of frames that are damaged: for tools, which go on there.
+    salvages: bool,
+}
+
+impl Lister<'_> {
+    /// For a start, which stops at damage.
+    pub(super) fn strict(dir: &Path) -> Lister<'_> {
+        Lister {
+            dir,
+            salvages: false,
+        }
+    }
+
+    /// For tools, which go on past damage.
+    pub(in crate::storage) fn lenient(dir: &Path) -> Lister<'_> {
+        Lister {
+            dir,
+            salvages: true,
+        }
+    }
+
     /// Find the segment in which the log ends, and read what it says of the others. Segments
     /// behind a torn tail are taken out of `found`, the newest first: they never mattered.
-    pub(super) fn read_newest(
+    pub(in crate::storage) fn newest(
         &self,
         found: &mut Found,
         behind: &mut Vec<Segment>,
@@ -76,7 +100,7 @@ impl Opening<'_> {
             if !is_open || segment.first() < durable.segment() {
                 continue;
             }
-            let path = self.options.dir.join(&segment.name);
+            let path = self.dir.join(&segment.name);
             let seed = segment.header.identity.seed();
             let start = segment_header::SIZE as u32;
             let mut reader = Reader::new(segment.file.clone(), seed, segment.size, start);
@@ -102,7 +126,7 @@ impl Opening<'_> {
         segment: &Segment,
         damages: &mut Vec<Damage>,
     ) -> Result<Option<Newest>, OpenError> {
-        let path = self.options.dir.join(&segment.name);
+        let path = self.dir.join(&segment.name);
         let io = |error: io::Error| OpenError::io("read", &path, &error);
         let mut newest = Newest::new();
         let seed = segment.header.identity.seed();
@@ -172,63 +196,62 @@ impl Opening<'_> {
         });
         Ok(Some(newest))
     }
+}
 
-    /// Match the list with the files. Returns those of the log, and the names of the others.
-    pub(super) fn list_files(
-        &self,
-        found: &mut Found,
-        newest: &Newest,
-        damages: &mut Vec<Damage>,
-    ) -> (Files, Vec<String>) {
-        let mut files = Files::new(found.log);
-        let segments = found.segments.drain(..);
-        let mut segments: BTreeMap<Key, Segment> =
-            segments.map(|segment| (segment.key(), segment)).collect();
-        let take_in = |files: &mut Files, entry: Entry, segment: Segment| {
-            let Segment { header, file, .. } = segment;
-            let handle = files.add(entry, header.compacted, header.filtered_at, file);
-            files.list(handle);
-        };
-        for entry in newest.entries() {
-            if files.is_taken(entry.first) {
-                damages.push(unlisted(&entry, "the log's list names it twice"));
-                continue;
-            }
-            match segments.remove(&key_of(&entry)) {
-                Some(segment) => take_in(&mut files, entry, segment),
-                None if planted(Bug::MissingIgnored) => {}
-                None => {
-                    let damage = found.take_unusable(&entry.file_name());
-                    damages.push(damage.unwrap_or_else(|| missing(&entry)));
-                }
+/// Match the list with the files. Returns those of the log, and the names of the others.
+pub(super) fn list_files(
+    found: &mut Found,
+    newest: &Newest,
+    damages: &mut Vec<Damage>,
+) -> (Files<dyn ReadFile>, Vec<String>) {
+    let mut files = Files::new(found.log);
+    let segments = found.segments.drain(..);
+    let mut segments: BTreeMap<Key, Segment> =
+        segments.map(|segment| (segment.key(), segment)).collect();
+    let take_in = |files: &mut Files<dyn ReadFile>, entry: Entry, segment: Segment| {
+        let Segment { header, file, .. } = segment;
+        let handle = files.add(entry, header.compacted, header.filtered_at, file);
+        files.list(handle);
+    };
+    for entry in newest.entries() {
+        if files.is_taken(entry.first) {
+            damages.push(unlisted(&entry, "the log's list names it twice"));
+            continue;
+        }
+        match segments.remove(&key_of(&entry)) {
+            Some(segment) => take_in(&mut files, entry, segment),
+            None if planted(Bug::MissingIgnored) => {}
+            None => {
+                let damage = found.take_unusable(&entry.file_name());
+                damages.push(damage.unwrap_or_else(|| missing(&entry)));
             }
         }
-        while planted(Bug::LeftoverReplayed)
-            && let Some((_, segment)) = segments.pop_last()
-        {
-            let Identity {
-                first,
-                last,
-                generation,
-                ..
-            } = segment.header.identity;
-            let end = segment.size as u32;
-            let entry = Entry {
-                first,
-                last,
-                generation,
-                end,
-            };
-            if !files.is_taken(first) {
-                take_in(&mut files, entry, segment);
-            }
-        }
-        // What the log does not need and cannot be read is not ours to remove.
-        let unusable = std::mem::take(&mut found.unusable);
-        found.strangers.extend(unusable.into_keys());
-        let leftovers = segments.into_values().map(|segment| segment.name);
-        (files, leftovers.collect())
     }
+    while planted(Bug::LeftoverReplayed)
+        && let Some((_, segment)) = segments.pop_last()
+    {
+        let Identity {
+            first,
+            last,
+            generation,
+            ..
+        } = segment.header.identity;
+        let end = segment.size as u32;
+        let entry = Entry {
+            first,
+            last,
+            generation,
+            end,
+        };
+        if !files.is_taken(first) {
+            take_in(&mut files, entry, segment);
+        }
+    }
+    // What the log does not need and cannot be read is not ours to remove.
+    let unusable = std::mem::take(&mut found.unusable);
+    found.strangers.extend(unusable.into_keys());
+    let leftovers = segments.into_values().map(|segment| segment.name);
+    (files, leftovers.collect())
 }
 
 impl Newest {

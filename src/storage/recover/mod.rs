@@ -34,28 +34,33 @@ use std::sync::Arc;
 
 pub(super) use self::directory::{Found, Key, Segment, Taken, key_of};
 use self::directory::{refuse_foreign, refuse_unknown};
-pub(super) use self::list::Newest;
+use self::list::list_files;
+pub(super) use self::list::{Lister, Newest};
 use super::descriptors::Descriptors;
 use super::error::OpenError;
 use super::files::Files;
 use super::format::{Entry, Identity, LogId, Record};
-use super::fs::{DirLock, Fs};
+use super::fs::{DirLock, Fs, OpenMode, ReadFile, ReadFs};
 use super::kicks::Kicks;
-use super::log::{Active, Log, LogOptions, Opened};
+use super::log::{Active, Log, LogOptions, Resumed};
 use super::plant::{Bug, planted};
 use super::rotate::{NewSegment, NotBegun, first_segment_size};
 use super::scan::Damage;
 use super::space::{SEGMENT_SIZE_MIN, Spares};
-use super::sync::SyncPolicy;
-use crate::types::{JobId, Now, Place, Position, SegmentId, Time};
+use crate::types::{JobId, Now, Place, Position, SegmentId};
 
 /// Told now and then how far a replay is: bytes done, bytes in all.
 pub type Progress<'a> = &'a dyn Fn(u64, u64);
 
-/// Takes in the records of a log as it is opened.
+/// Takes in the records of a log as it is opened, and tells its files which of them are alive.
 pub trait Replay {
     /// The next record in the order of history. `Err` says why it cannot follow what came before.
-    fn replay(&mut self, log: &mut Log, place: Place, record: &Record<'_>) -> Result<(), String>;
+    fn replay(
+        &mut self,
+        files: &mut Files<dyn ReadFile>,
+        place: Place,
+        record: &Record<'_>,
+    ) -> Result<(), String>;
 }
 
 /// How an opened log had ended, and what was found beside it.
@@ -122,13 +127,12 @@ impl Log {
             .read_dir(&dir)
             .map_err(|error| OpenError::io("list", &dir, &error))?;
         let taken = Taken::by(&names);
-        let found = Found::sort(&*fs, &options, names)?;
+        let found = Found::sort(&*fs, &dir, names)?;
         let opening = Opening {
             fs,
             options,
             now,
             progress,
-            salvages: false,
         };
         if found.segments.is_empty() && found.unusable.is_empty() {
             refuse_unknown(&dir, &found.strangers)?;
@@ -162,8 +166,6 @@ struct Opening<'a> {
     options: LogOptions,
     now: Now,
     progress: Progress<'a>,
-    /// Lists of files are read also out of frames that are damaged: for tools, which go on there.
-    salvages: bool,
 }
 
 /// A segment that is to be begun.
@@ -200,8 +202,8 @@ impl Opening<'_> {
         let mut files = Files::new(log);
         files.taken = taken;
         let size = first_segment_size(self.options.segment_size);
-        let (files, active, end) = self.begin_segment(
-            files,
+        let (active, end) = self.begin_segment(
+            &mut files,
             &mut spares,
             Beginning {
                 segment: SegmentId(1),
@@ -211,15 +213,18 @@ impl Opening<'_> {
                 size,
             },
         )?;
-        let opened = Opened {
+        let resumed = Resumed {
             files,
             active,
             spares,
             next_id: JobId(1),
+            kicks: Kicks::default(),
             end,
+            is_marked: true,
+            clean_stop: false,
             lock,
         };
-        let log = Log::from_opened(self.fs, self.options, opened)?;
+        let log = Log::resume(self.fs, self.options, resumed)?;
         Ok((
             log,
             Recovery {
@@ -266,10 +271,10 @@ impl Opening<'_> {
     /// Begin a segment behind all of `files`.
     fn begin_segment(
         &self,
-        mut files: Files,
+        files: &mut Files,
         spares: &mut Spares,
         new: Beginning<'_>,
-    ) -> Result<(Files, Active, Position), OpenError> {
+    ) -> Result<(Active, Position), OpenError> {
         let dir = &self.options.dir;
         let entries: Vec<Entry> = files
             .in_order()
@@ -320,7 +325,6 @@ impl Opening<'_> {
         let handle = files.add(entry, false, Position::ZERO, spare.file);
         files.list(handle);
         Ok((
-            files,
             Active {
                 handle,
                 capacity: spare.size,
@@ -338,56 +342,60 @@ impl Opening<'_> {
         lock: Box<dyn DirLock>,
         replay: &mut dyn Replay,
     ) -> Result<(Log, Recovery), OpenError> {
+        let dir = self.options.dir.clone();
         if !planted(Bug::StartUnsynced) {
             self.sync_all(&found)?;
         }
         let (mut damages, mut behind) = (Vec::new(), Vec::new());
-        let Some(newest) = self.read_newest(&mut found, &mut behind, &mut damages)? else {
+        let Some(newest) = Lister::strict(&dir).newest(&mut found, &mut behind, &mut damages)?
+        else {
             return Err(self.damaged(damages));
         };
-        let (mut files, leftovers) = self.list_files(&mut found, &newest, &mut damages);
+        let (mut files, leftovers) = list_files(&mut found, &newest, &mut damages);
         files.taken = taken;
-        let spares = self.spares(&found.spares)?;
-        let Some(last) = files.in_order().next_back() else {
+        let mut spares = self.spares(&found.spares)?;
+        let replayed = self.replay_files(&mut files, &newest, replay, &mut damages)?;
+        let Some(end) = replayed.end.filter(|_| damages.is_empty()) else {
             return Err(self.damaged(damages));
         };
-        // Provisional: what is open, and where it ends, is known when everything has been read.
-        let active = Active {
-            handle: last,
-            capacity: 0,
-            previous: 0,
-        };
-        let (next_id, end) = (newest.next_id, Position::ZERO);
-        let opened = Opened {
-            files,
-            active,
-            spares,
-            next_id,
-            end,
-            lock,
-        };
-        let mut log = Log::from_opened(self.fs.clone(), self.options.clone(), opened)?;
-        let strangers = std::mem::take(&mut found.strangers);
-        let mut recovery = Recovery {
-            strangers,
-            ..Recovery::default()
-        };
-        let end = self.replay_files(&mut log, &newest, replay, &mut recovery, &mut damages)?;
-        let Some(end) = end.filter(|_| damages.is_empty()) else {
-            return Err(self.damaged(damages));
-        };
+        let files = files.open(&|entry| {
+            let path = self.options.dir.join(entry.file_name());
+            let file = self.fs.open(&path, OpenMode::ReadWrite);
+            file.map_err(|error| OpenError::io("open", &path, &error))
+        })?;
         // First of all: what the log says of files that it does not need is acted upon when it is
         // durable.
         if !planted(Bug::NotWrittenAgain) {
-            self.write_again(&mut log, newest.durable, &end)?;
+            self.write_again(&files, &mut spares, newest.durable, &end)?;
         }
         self.clear(&leftovers)?;
         self.clear(&found.useless)?;
         self.set_aside(&behind)?;
-        self.cut_to_ends(&log, &end)?;
-        self.renew(&mut log.spares)?;
-        recovery.clean_stop = end.clean_stop;
-        self.go_on(&mut log, &end, &mut recovery)?;
+        self.cut_to_ends(&files, &end)?;
+        self.renew(&mut spares)?;
+        let mut recovery = Recovery {
+            clean_stop: end.clean_stop,
+            records: replayed.records,
+            strangers: found.strangers,
+            ..Recovery::default()
+        };
+        let resumed = Resumed {
+            files,
+            active: Active {
+                handle: end.handle,
+                capacity: 0,
+                previous: end.previous,
+            },
+            spares,
+            next_id: newest.next_id,
+            kicks: replayed.kicks,
+            end: end.position,
+            is_marked: end.is_marked,
+            clean_stop: end.clean_stop,
+            lock,
+        };
+        let resumed = self.go_on(resumed, &end, &mut recovery)?;
+        let log = Log::resume(self.fs, self.options, resumed)?;
         Ok((log, recovery))
     }
 
@@ -404,9 +412,9 @@ impl Opening<'_> {
         let dir = &self.options.dir;
         for segment in &found.segments {
             let path = dir.join(&segment.name);
-            segment
-                .file
-                .sync()
+            self.fs
+                .open(&path, OpenMode::ReadWrite)
+                .and_then(|file| file.sync())
                 .map_err(|error| OpenError::io("sync", &path, &error))?;
         }
         self.fs
@@ -426,43 +434,9 @@ fn random_log_id() -> io::Result<LogId> {
 }
 
 /// What a start would find in `dir`, for tools that only look: the same sorting of names.
-pub(super) fn find(fs: &dyn Fs, dir: &Path) -> Result<Found, OpenError> {
+pub(super) fn find(fs: &dyn ReadFs, dir: &Path) -> Result<Found, OpenError> {
     let names = fs
         .read_dir(dir)
         .map_err(|error| OpenError::io("list", dir, &error))?;
-    Found::sort(fs, &looking(dir), names)
-}
-
-/// Where the log in `found` ends and what it says of its files, for tools that only look: the same
-/// as a start goes by. What lies behind a torn tail is taken out of `found`.
-pub(super) fn newest(
-    fs: Arc<dyn Fs>,
-    dir: &Path,
-    found: &mut Found,
-    behind: &mut Vec<Segment>,
-    damages: &mut Vec<Damage>,
-) -> Result<Option<Newest>, OpenError> {
-    let now = Now {
-        mono: Time(0),
-        wall_ns: 0,
-    };
-    let opening = Opening {
-        fs,
-        options: looking(dir),
-        now,
-        progress: &|_, _| (),
-        salvages: true,
-    };
-    opening.read_newest(found, behind, damages)
-}
-
-fn looking(dir: &Path) -> LogOptions {
-    LogOptions {
-        dir: dir.to_owned(),
-        sync: SyncPolicy::Never,
-        segment_size: 0,
-        hot_size: 0,
-        log_id: None,
-        waker: None,
-    }
+    Found::sort(fs, dir, names)
 }

@@ -3,18 +3,22 @@
 use std::io;
 
 use super::super::error::OpenError;
+use super::super::files::Files;
 use super::super::format::{Entry, FrameFault, FrameKind, segment_header};
-use super::super::log::Log;
+use super::super::fs::ReadFile;
+use super::super::kicks::Kicks;
 use super::super::plant::{Bug, planted};
 use super::super::scan::{Damage, End, EndFacts, Reader, Step, Survey, describe, verdict};
 use super::list::Newest;
-use super::{Opening, Recovery, Replay};
+use super::{Opening, Replay};
 use crate::types::{Place, Position};
 
 /// Where the sound part of the log ends.
 pub(super) struct LogEnd {
     pub(super) handle: u32,
     pub(super) at: u32,
+    /// The same, in the log.
+    pub(super) position: Position,
     pub(super) previous: u32,
     pub(super) end: End,
     /// Where the last byte behind it that is not zero ends.
@@ -25,43 +29,51 @@ pub(super) struct LogEnd {
     pub(super) is_marked: bool,
 }
 
+/// What the records of a log came to.
+#[derive(Default)]
+pub(super) struct Replayed {
+    /// Where it ends; `None`: it has no file.
+    pub(super) end: Option<LogEnd>,
+    pub(super) records: u64,
+    pub(super) kicks: Kicks,
+}
+
 impl Opening<'_> {
     /// Replay every file in order, up to the end of what is sound.
     pub(super) fn replay_files(
         &self,
-        log: &mut Log,
+        files: &mut Files<dyn ReadFile>,
         newest: &Newest,
         replay: &mut dyn Replay,
-        recovery: &mut Recovery,
         damages: &mut Vec<Damage>,
-    ) -> Result<Option<LogEnd>, OpenError> {
-        let handles: Vec<u32> = log.files.in_order().collect();
+    ) -> Result<Replayed, OpenError> {
+        let handles: Vec<u32> = files.in_order().collect();
         let total = handles
             .iter()
-            .map(|handle| u64::from(log.files.get(*handle).entry.end))
+            .map(|handle| u64::from(files.get(*handle).entry.end))
             .sum();
         let mut done = 0;
-        let mut last = None;
+        let mut replayed = Replayed::default();
         for (index, handle) in handles.iter().enumerate() {
             let mut file = FileReplay {
                 opening: self,
-                log: &mut *log,
+                files: &mut *files,
                 handle: *handle,
                 newest,
                 is_newest: index + 1 == handles.len(),
                 done: &mut done,
                 total,
             };
-            last = Some(file.run(replay, recovery, damages)?);
+            replayed.end = Some(file.run(replay, &mut replayed, damages)?);
         }
-        Ok(last)
+        Ok(replayed)
     }
 }
 
 /// The replay of one file.
 struct FileReplay<'a, 'b> {
     opening: &'a Opening<'b>,
-    log: &'a mut Log,
+    files: &'a mut Files<dyn ReadFile>,
     handle: u32,
     newest: &'a Newest,
     is_newest: bool,
@@ -74,10 +86,10 @@ impl FileReplay<'_, '_> {
     fn run(
         &mut self,
         replay: &mut dyn Replay,
-        recovery: &mut Recovery,
+        replayed: &mut Replayed,
         damages: &mut Vec<Damage>,
     ) -> Result<LogEnd, OpenError> {
-        let log_file = self.log.files.get(self.handle);
+        let log_file = self.files.get(self.handle);
         let (entry, seed, file) = (log_file.entry, log_file.seed, log_file.file.clone());
         let path = self.opening.options.dir.join(entry.file_name());
         let io = |error: io::Error| OpenError::io("read", &path, &error);
@@ -107,9 +119,9 @@ impl FileReplay<'_, '_> {
                             file: self.handle,
                             offset,
                         };
-                        recovery.records += 1;
-                        self.log.kicks.note(&record);
-                        if let Err(what) = replay.replay(self.log, place, &record) {
+                        replayed.records += 1;
+                        replayed.kicks.note(&record);
+                        if let Err(what) = replay.replay(self.files, place, &record) {
                             damages.push(Damage {
                                 file: entry.file_name(),
                                 range: Some((offset.into(), record.size() as u64)),
@@ -161,7 +173,7 @@ impl FileReplay<'_, '_> {
             // A file that compaction wrote was whole before the log named it.
             // Another file that is not the newest was found to lead up to it.
             attested: !self.is_newest
-                || self.log.files.get(self.handle).compacted
+                || self.files.get(self.handle).compacted
                 || survey.durable > here
                 || self.newest.durable > here,
             garbage: survey.garbage_end > reader.at(),
@@ -173,6 +185,7 @@ impl FileReplay<'_, '_> {
         LogEnd {
             handle: self.handle,
             at: reader.at(),
+            position: Position::new(self.files.get(self.handle).entry.first, reader.at()),
             previous: reader.previous(),
             end,
             garbage,

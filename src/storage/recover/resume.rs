@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use super::super::error::{OpenError, StoreError, is_full};
 use super::super::files::Files;
-use super::super::format::{EMPTY_FRAME_SIZE, FrameBuilder, FrameKind, LogId, entry};
-use super::super::fs::{File, OpenMode, read_exact_at, write_all_at};
-use super::super::log::{Active, Log};
+use super::super::format::{EMPTY_FRAME_SIZE, FrameBuilder, FrameKind, entry};
+use super::super::fs::{File, OpenMode, ReadFile, read_exact_at, write_all_at};
+use super::super::log::Resumed;
 use super::super::plant::{Bug, planted};
 use super::super::scan::End;
 use super::super::space::{SEGMENT_SIZE_MIN, Spares};
@@ -39,7 +39,7 @@ fn cannot_write_again(path: PathBuf, error: &io::Error) -> OpenError {
 /// Hand `size` bytes of `file` from `from` on to `write`, piece by piece, with their offsets from
 /// there.
 fn copy(
-    file: &dyn File,
+    file: &dyn ReadFile,
     from: u64,
     size: u64,
     write: &mut dyn FnMut(&[u8], u64) -> io::Result<()>,
@@ -58,7 +58,7 @@ fn copy(
 /// Whether `saved` holds the `size` bytes of the tail at `at` of `file`, whole: from a start that
 /// did not get further, which may since have begun to write a seal over the first of them. What was
 /// saved was durable before that, so where the rest differs the tail is still as it was found.
-fn is_saved(saved: &dyn File, file: &dyn File, at: u32, size: u64) -> io::Result<bool> {
+fn is_saved(saved: &dyn ReadFile, file: &dyn ReadFile, at: u32, size: u64) -> io::Result<bool> {
     if saved.size()? < size {
         return Ok(false);
     }
@@ -105,9 +105,9 @@ impl Opening<'_> {
 
     /// Give back the space behind the ends of all files but the open one: what was set aside for
     /// them and a crash has kept.
-    pub(super) fn cut_to_ends(&self, log: &Log, end: &LogEnd) -> Result<(), OpenError> {
-        for handle in log.files.in_order().filter(|handle| *handle != end.handle) {
-            let file = log.files.get(handle);
+    pub(super) fn cut_to_ends(&self, files: &Files, end: &LogEnd) -> Result<(), OpenError> {
+        for handle in files.in_order().filter(|handle| *handle != end.handle) {
+            let file = files.get(handle);
             let size = u64::from(file.entry.end);
             let cut = || match file.file.size()? > size {
                 true => file.file.set_size(size),
@@ -152,21 +152,21 @@ impl Opening<'_> {
     /// Frames without records too: whatever is appended behind them would stand behind a hole.
     pub(super) fn write_again(
         &self,
-        log: &mut Log,
+        files: &Files,
+        spares: &mut Spares,
         durable: Position,
         end: &LogEnd,
     ) -> Result<(), OpenError> {
-        let last = Position::new(log.files.get(end.handle).entry.first, end.at);
-        if last <= durable {
+        if end.position <= durable {
             return Ok(());
         }
-        let handles: Vec<u32> = log.files.in_order().collect();
+        let handles: Vec<u32> = files.in_order().collect();
         let upto = handles
             .iter()
             .position(|handle| *handle == end.handle)
             .map_or(0, |at| at + 1);
         for handle in &handles[..upto] {
-            let file = log.files.get(*handle);
+            let file = files.get(*handle);
             let until = if *handle == end.handle {
                 end.at
             } else {
@@ -181,7 +181,7 @@ impl Opening<'_> {
             if !file.compacted && from < until {
                 let (file, name) = (file.file.clone(), file.entry.file_name());
                 let path = self.options.dir.join(name);
-                self.rewrite(&*file, from, until, &mut log.spares)
+                self.rewrite(&*file, from, until, spares)
                     .map_err(|error| cannot_write_again(path, &error))?;
             }
         }
@@ -210,16 +210,16 @@ impl Opening<'_> {
         file.sync()
     }
 
-    /// Make the log ready for appending.
+    /// Make the log ready for appending: behind its last frame, or, where that is followed by a torn
+    /// tail, in a new segment.
     pub(super) fn go_on(
         &self,
-        log: &mut Log,
+        mut log: Resumed,
         end: &LogEnd,
         recovery: &mut Recovery,
-    ) -> Result<(), OpenError> {
+    ) -> Result<Resumed, OpenError> {
         let file = log.files.get(end.handle);
         let first = file.entry.first;
-        let position = Position::new(first, end.at);
         if end.end == End::Clean || planted(Bug::TornTailAppendedTo) {
             let path = self.options.dir.join(file.entry.file_name());
             let size = file
@@ -227,47 +227,43 @@ impl Opening<'_> {
                 .size()
                 .map_err(|error| OpenError::io("read", &path, &error))?;
             let size = u32::try_from(size).unwrap_or(u32::MAX);
-            let capacity = have_space(&*file.file, size, end.at)
+            log.active.capacity = have_space(&*file.file, size, end.at)
                 .map_err(|error| OpenError::io("set space aside in", &path, &error))?;
-            log.active = Active {
-                handle: end.handle,
-                capacity,
-                previous: end.previous,
-            };
-            log.resume_at(position, end.is_marked, end.clean_stop);
-            return Ok(());
+            return Ok(log);
         }
         let next = log.files.taken.next_after(first).ok_or_else(|| {
             let error = io::Error::other("no segment number is left");
             OpenError::io("begin another segment in", &self.options.dir, &error)
         })?;
-        self.make_space_for_segment(log, end)?;
-        self.cut(log, end, recovery)?;
+        self.make_space_for_segment(&mut log, end)?;
+        self.cut(&log, end, recovery)?;
         log.files
             .set_end(end.handle, end.at + EMPTY_FRAME_SIZE as u32);
-        let files = std::mem::replace(&mut log.files, Files::new(LogId([0; 16])));
-        let (files, active, start) = self.begin_segment(
-            files,
+        let (active, start) = self.begin_segment(
+            &mut log.files,
             &mut log.spares,
             Beginning {
                 segment: next,
                 next_id: log.next_id,
                 kicks: &log.kicks,
-                durable: position,
+                durable: end.position,
                 size: self.options.segment_size,
             },
         )?;
-        log.files = files;
-        log.active = active;
         if !planted(Bug::TornTailUnsealed) {
-            self.seal(log, end, position)?;
+            self.seal(&log.files, end)?;
         }
-        log.resume_at(start, false, false);
-        Ok(())
+        Ok(Resumed {
+            active,
+            end: start,
+            is_marked: false,
+            clean_stop: false,
+            ..log
+        })
     }
 
     /// Save the bytes of a torn tail.
-    fn cut(&self, log: &Log, end: &LogEnd, recovery: &mut Recovery) -> Result<(), OpenError> {
+    fn cut(&self, log: &Resumed, end: &LogEnd, recovery: &mut Recovery) -> Result<(), OpenError> {
         let size = u64::from(end.garbage.saturating_sub(end.at));
         if size == 0 {
             return Ok(());
@@ -310,7 +306,7 @@ impl Opening<'_> {
 
     /// Have a spare for the segment that follows a torn tail. On a full disk its room is the tail
     /// itself, and whatever else the file had set aside: nothing in it was ever acknowledged.
-    fn make_space_for_segment(&self, log: &mut Log, end: &LogEnd) -> Result<(), OpenError> {
+    fn make_space_for_segment(&self, log: &mut Resumed, end: &LogEnd) -> Result<(), OpenError> {
         if log.spares.len() > 0 {
             return Ok(());
         }
@@ -342,12 +338,12 @@ impl Opening<'_> {
     /// Say in the segment with the torn tail that the log goes on in the next one, so that its
     /// loss would be noticed, and give back the space behind. Overwrites only what was never
     /// acknowledged.
-    fn seal(&self, log: &Log, end: &LogEnd, durable: Position) -> Result<(), OpenError> {
-        let file = log.files.get(end.handle);
+    fn seal(&self, files: &Files, end: &LogEnd) -> Result<(), OpenError> {
+        let file = files.get(end.handle);
         let path = self.options.dir.join(file.entry.file_name());
         let mut seal = FrameBuilder::default();
         seal.begin(Vec::new(), file.seed, end.at);
-        let (seal, _) = seal.finish(FrameKind::Seal, durable, end.previous);
+        let (seal, _) = seal.finish(FrameKind::Seal, end.position, end.previous);
         write_all_at(&*file.file, &seal, end.at.into())
             .and_then(|()| file.file.set_size(u64::from(end.at) + seal.len() as u64))
             .and_then(|()| file.file.sync())

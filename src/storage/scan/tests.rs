@@ -7,7 +7,7 @@ use crate::storage::format::samples::{
     FRAMES_BEGIN, Random, Segment, frame, identity, one_of_each, position, put,
 };
 use crate::storage::format::{FrameKind, Identity, check::MemoryFile};
-use crate::storage::fs::{Fs, OpenMode};
+use crate::storage::fs::ReadFs;
 use crate::storage::sim::SimFs;
 
 fn reader(bytes: &[u8]) -> Reader {
@@ -405,7 +405,7 @@ fn disk_with_three_frames() -> (SimFs, Reader, [u32; 4]) {
     let third = segment.push(0, &[put(3, &body)]);
     let fs = SimFs::new(1);
     fs.write("/s", &segment.bytes).unwrap();
-    let file = fs.open(Path::new("/s"), OpenMode::Read).unwrap();
+    let file = fs.open_read(Path::new("/s")).unwrap();
     let size = segment.bytes.len() as u64;
     let reader = Reader::new(file, identity().seed(), size, FRAMES_BEGIN);
     (fs, reader, [first, second, third, segment.end()])
@@ -480,7 +480,7 @@ struct Sparse {
     size: u64,
 }
 
-impl File for Sparse {
+impl ReadFile for Sparse {
     fn size(&self) -> io::Result<u64> {
         Ok(self.size)
     }
@@ -492,22 +492,6 @@ impl File for Sparse {
         let given = start.len().min(count);
         buf[..given].copy_from_slice(&start[..given]);
         Ok(count)
-    }
-
-    fn write_at(&self, _: &[u8], _: u64) -> io::Result<usize> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn set_size(&self, _: u64) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
-    }
-
-    fn allocate(&self, _: u64) -> io::Result<()> {
-        Err(io::ErrorKind::Unsupported.into())
     }
 }
 

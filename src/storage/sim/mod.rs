@@ -70,7 +70,7 @@ use fault::Faults;
 use file::FileNode;
 use random::Random;
 
-use super::fs::{Dir, DirEntry, DirLock, File, Fs, LockError, OpenMode};
+use super::fs::{Dir, DirEntry, DirLock, File, Fs, LockError, OpenMode, ReadFile, ReadFs};
 use super::lock::LOCK_NAME;
 
 /// An entry of the trace: one call of the traits.
@@ -530,6 +530,43 @@ impl SimFs {
     }
 }
 
+impl SimFs {
+    fn open_as(&self, kind: OpKind, path: &Path) -> io::Result<SimFile> {
+        let inode = self.operate(kind, path, |state| {
+            state.find_descriptor()?;
+            let inode = match kind {
+                OpKind::Create => state.disk.create(path)?,
+                _ => state.disk.lookup_file(path)?,
+            };
+            state.disk.file(inode)?.handles += 1;
+            Ok(inode)
+        })?;
+        Ok(SimFile {
+            fs: self.clone(),
+            inode,
+        })
+    }
+}
+
+impl ReadFs for SimFs {
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
+        Ok(Arc::new(self.open_as(OpKind::Open, path)?))
+    }
+
+    fn read_dir(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        self.operate(OpKind::ReadDir, dir, |state| {
+            state.find_descriptor()?;
+            let mut entries = state.disk.list(state.disk.lookup_dir(dir)?);
+            state.random.shuffle(&mut entries);
+            Ok(entries)
+        })
+    }
+
+    fn share_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
+        Ok(Box::new(self.share(dir)?))
+    }
+}
+
 impl Fs for SimFs {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
         self.operate(OpKind::CreateDir, dir, |state| {
@@ -543,37 +580,13 @@ impl Fs for SimFs {
         })
     }
 
-    fn read_dir(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        self.operate(OpKind::ReadDir, dir, |state| {
-            state.find_descriptor()?;
-            let mut entries = state.disk.list(state.disk.lookup_dir(dir)?);
-            state.random.shuffle(&mut entries);
-            Ok(entries)
-        })
-    }
-
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
-        let kind = if mode == OpenMode::CreateNew {
-            OpKind::Create
-        } else {
-            OpKind::Open
+        let kind = match mode {
+            OpenMode::CreateNew => OpKind::Create,
+            OpenMode::ReadWrite => OpKind::Open,
         };
-        let inode = self.operate(kind, path, |state| {
-            state.find_descriptor()?;
-            let inode = match kind {
-                OpKind::Create => state.disk.create(path)?,
-                _ => state.disk.lookup_file(path)?,
-            };
-            state.disk.file(inode)?.handles += 1;
-            Ok(inode)
-        })?;
-        Ok(Arc::new(SimFile {
-            fs: self.clone(),
-            inode,
-            writable: mode != OpenMode::Read,
-        }))
+        Ok(Arc::new(self.open_as(kind, path)?))
     }
-
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.operate(OpKind::Rename, from, |state| state.disk.rename(from, to))
     }
@@ -607,10 +620,6 @@ impl Fs for SimFs {
 
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
         Ok(Box::new(self.lock(dir)?))
-    }
-
-    fn share_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
-        Ok(Box::new(self.share(dir)?))
     }
 }
 
@@ -649,7 +658,6 @@ impl Drop for SimLock {
 struct SimFile {
     fs: SimFs,
     inode: InodeId,
-    writable: bool,
 }
 
 impl Drop for SimFile {
@@ -687,7 +695,7 @@ fn limit(len: usize, effect: &Option<Effect>) -> usize {
     }
 }
 
-impl File for SimFile {
+impl ReadFile for SimFile {
     fn size(&self) -> io::Result<u64> {
         self.operate(OpKind::Size, (0, 0), |state, _| {
             Ok(state.disk.file(self.inode)?.visible.size())
@@ -700,15 +708,14 @@ impl File for SimFile {
             state.disk.file(self.inode)?.read(&mut buf[..most], offset)
         })
     }
+}
 
+impl File for SimFile {
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
         self.operate(
             OpKind::Write,
             (offset, buf.len() as u64),
             |state, effect| {
-                if !self.writable {
-                    return Err(Errno::BADF.into());
-                }
                 let landing = state.landing(&effect);
                 state.disk.write(
                     self.inode,
@@ -737,18 +744,14 @@ impl File for SimFile {
     }
 
     fn set_size(&self, size: u64) -> io::Result<()> {
-        self.operate(OpKind::SetSize, (0, size), |state, _| match self.writable {
-            true => state.disk.set_size(self.inode, size),
-            false => Err(Errno::INVAL.into()),
+        self.operate(OpKind::SetSize, (0, size), |state, _| {
+            state.disk.set_size(self.inode, size)
         })
     }
 
     fn allocate(&self, size: u64) -> io::Result<()> {
         self.operate(OpKind::Allocate, (0, size), |state, _| {
-            match self.writable || size == 0 {
-                true => state.disk.allocate(self.inode, size),
-                false => Err(Errno::BADF.into()),
-            }
+            state.disk.allocate(self.inode, size)
         })
     }
 }

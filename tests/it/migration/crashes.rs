@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bsd::storage::beanstalkd::export;
-use bsd::storage::fs::Fs;
+use bsd::storage::fs::{Fs, ReadFs};
 use bsd::storage::sim::Crash;
 use bsd::{JobQueue, OpenError, Options};
 

@@ -811,7 +811,10 @@ impl Driver {
         let log = self.engine().log().expect("there is a log");
         new.sort_by_key(|(id, _)| {
             let job = queue.job(JobId(*id)).expect("the job was just seen");
-            (log.segment_of(job.update_place), job.update_place.offset)
+            (
+                log.files().segment_of(job.update_place),
+                job.update_place.offset,
+            )
         });
         for (id, pri) in new {
             let counters = queue_counters(self.engine(), id);

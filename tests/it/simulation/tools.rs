@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bsd::storage::backup::{BackedUp, MANIFEST, back_up, restore};
-use bsd::storage::fs::{Dir, DirEntry, DirLock, File, Fs, LockError, OpenMode};
+use bsd::storage::fs::{Dir, DirEntry, DirLock, File, Fs, LockError, OpenMode, ReadFile, ReadFs};
 use bsd::storage::inspect::Inspection;
 use bsd::storage::offline::{Compacted, compact};
 use bsd::storage::sim::{Crash, Errno, Fault, OpKind};
@@ -180,6 +180,21 @@ fn meanwhile() {
     });
 }
 
+impl ReadFs for Shared {
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
+        meanwhile();
+        Ok(Arc::new(SharedFile(self.0.open_read(path)?)))
+    }
+    fn read_dir(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        meanwhile();
+        self.0.read_dir(dir)
+    }
+    fn share_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
+        meanwhile();
+        self.0.share_dir(dir)
+    }
+}
+
 impl Fs for Shared {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
         meanwhile();
@@ -188,10 +203,6 @@ impl Fs for Shared {
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
         meanwhile();
         self.0.create_dir_all(dir)
-    }
-    fn read_dir(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
-        meanwhile();
-        self.0.read_dir(dir)
     }
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>> {
         meanwhile();
@@ -224,17 +235,17 @@ impl Fs for Shared {
         meanwhile();
         self.0.lock_dir(dir)
     }
-    fn share_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
-        meanwhile();
-        self.0.share_dir(dir)
-    }
 }
 
 #[derive(Debug)]
-struct SharedFile(Arc<dyn File>);
+struct SharedFile<F: ?Sized>(Arc<F>);
 
 /// A read that a write overtakes: its first half is older than the second.
-fn read_in_halves(file: &dyn File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+fn read_in_halves(
+    file: &(impl ReadFile + ?Sized),
+    buf: &mut [u8],
+    offset: u64,
+) -> io::Result<usize> {
     let half = (buf.len() / 2).min(4096);
     let (first, second) = buf.split_at_mut(half);
     let count = file.read_at(first, offset)?;
@@ -245,7 +256,7 @@ fn read_in_halves(file: &dyn File, buf: &mut [u8], offset: u64) -> io::Result<us
     Ok(count + file.read_at(second, offset + count as u64)?)
 }
 
-impl File for SharedFile {
+impl<F: ReadFile + ?Sized> ReadFile for SharedFile<F> {
     fn size(&self) -> io::Result<u64> {
         meanwhile();
         self.0.size()
@@ -254,6 +265,9 @@ impl File for SharedFile {
         meanwhile();
         read_in_halves(&*self.0, buf, offset)
     }
+}
+
+impl File for SharedFile<dyn File> {
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
         meanwhile();
         self.0.write_at(buf, offset)

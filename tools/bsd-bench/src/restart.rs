@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use bsd::storage::RealFs;
-use bsd::storage::fs::{Fs, OpenMode};
+use bsd::storage::fs::ReadFs;
 use rustix::fs::{Advice, fadvise};
 use serde_json::{Value, json};
 
@@ -109,7 +109,7 @@ fn read_files(server: &Running, wanted: u64) -> io::Result<Duration> {
     let mut left = wanted;
     let begin = now();
     for path in files {
-        let file = RealFs.open(&path, OpenMode::Read)?;
+        let file = RealFs.open_read(&path)?;
         let mut at = 0;
         while left > 0 {
             let size = buffer.len().min(left as usize);

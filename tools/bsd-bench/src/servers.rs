@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bsd::storage::RealFs;
-use bsd::storage::fs::Fs;
+use bsd::storage::fs::{Fs, ReadFs};
 
 use crate::control::Control;
 use crate::process::{Cores, check, is_in_memory, now};

@@ -52,11 +52,8 @@ fn a_sync_after_a_kill_makes_the_dead_process_s_writes_durable() {
     let (fs, file) = disk_with(b"old");
     write_all_at(&*file, b"new", 0).unwrap();
     let killed = fs.crash_image(Crash::KeepAll);
-    killed
-        .open(path("/a"), OpenMode::Read)
-        .unwrap()
-        .sync()
-        .unwrap();
+    let file = killed.open(path("/a"), OpenMode::ReadWrite).unwrap();
+    file.sync().unwrap();
     assert_eq!(
         killed.crash_image(Crash::DropUnsynced).read("/a").unwrap(),
         b"new"

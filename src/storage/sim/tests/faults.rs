@@ -13,7 +13,7 @@ fn every_kind_of_operation_can_fail_and_then_changes_nothing() {
         vec![
             code(fs.create_dir_all(path("/dir"))),
             code(fs.read_dir(path("/")).map(drop)),
-            code(fs.open(path("/a"), OpenMode::Read).map(drop)),
+            code(fs.open_read(path("/a")).map(drop)),
             code(fs.open(path("/new"), OpenMode::CreateNew).map(drop)),
             code(fs.rename(path("/b"), path("/c"))),
             code(fs.remove_file(path("/d"))),
@@ -248,7 +248,7 @@ fn a_range_that_cannot_be_read_fails_until_healed_also_after_a_rename_and_a_cras
     assert_eq!(file.read_at(&mut [0; 10], 6).unwrap(), 4);
     fs.rename(path("/a"), path("/b")).unwrap();
     let image = fs.crash_image(Crash::KeepAll);
-    let file = image.open(path("/b"), OpenMode::Read).unwrap();
+    let file = image.open_read(path("/b")).unwrap();
     assert_eq!(errno(file.read_at(&mut [0; 1], 4)), Some(Errno::IO));
     image.heal_reads("/b").unwrap();
     assert_eq!(file.read_at(&mut [0; 10], 0).unwrap(), 10);
