@@ -252,7 +252,7 @@ fn a_waiting_client_that_sends_no_more_times_out() {
         v?
         v?
         v!
-        # An unfinished command is dropped. (beanstalkd counts it, see README.)
+        # An unfinished command is dropped. (beanstalkd counts it: docs/migration.md.)
         u| put 0 0 60 10\r\nhal
         u/
         u!

@@ -59,7 +59,7 @@ fn commands() -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// What a text says of the exit codes, a line each: in the help, or in the README's table.
+/// The exit codes that a text lists, a line each: the help, or the table of `docs/bsd-wal.md`.
 fn exit_codes(text: &str) -> Vec<String> {
     let rows = text.lines().map(|line| line.trim_matches(['|', ' ']));
     let words = rows.map(|row| row.replace('|', " ").replace('`', ""));
@@ -69,10 +69,10 @@ fn exit_codes(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_readme_and_the_help_of_every_command_say_the_same_of_exit_codes() {
-    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md"));
-    let readme = readme.unwrap();
-    let (_, table) = readme.split_once("| exit code of `bsd-wal` |").unwrap();
+fn the_page_and_the_help_of_every_command_say_the_same_of_exit_codes() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/bsd-wal.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, table) = page.split_once("| exit code of `bsd-wal` |").unwrap();
     let table = exit_codes(table.split("\n\n").next().unwrap());
     assert_eq!(table.len(), 4, "{table:?}");
     for command in commands().iter().map(String::as_str).chain(["--help"]) {
