@@ -39,6 +39,7 @@ mod lines;
 mod memory;
 mod migration;
 mod normalise;
+mod pages;
 mod pair;
 mod random;
 mod restart;
