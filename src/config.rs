@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
 
+use crate::storage::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN};
 use crate::server::{Address, Port};
 use crate::storage::SyncPolicy;
 
@@ -30,12 +31,6 @@ pub const EXIT_IN_USE: u8 = 10;
 pub const PORT_DEFAULT: u16 = 11300;
 /// The largest value of `-z`, bytes: beanstalkd's bound.
 pub const JOB_SIZE_LIMIT: u32 = 1 << 30;
-/// The smallest segment file that may be asked for, bytes.
-pub const SEGMENT_SIZE_MIN: u32 = 64 << 10;
-/// The largest segment file that may be asked for, bytes.
-pub const SEGMENT_SIZE_MAX: u32 = 2 << 30;
-/// The largest segment unless `-s` says otherwise, bytes.
-pub const SEGMENT_SIZE_DEFAULT: u32 = 64 << 20;
 
 /// Minutes that a client may leave its replies lying, unless `--idle-output` says otherwise.
 const IDLE_OUTPUT_MINUTES: u32 = 10;

@@ -183,7 +183,7 @@ impl Engine {
     /// into, and the server goes on.
     fn quarantine(&mut self, id: JobId, error: &BodyError, now: Now) -> Result<(), StoreError> {
         tracing::error!(
-            "job {id} was buried: {error}; the next start refuses this log (exit status 3), unless \
+            "job {id} was buried: {error}; the next start refuses this log (exit code 3), unless \
              the job is deleted and compaction has dropped that file by then; stop the server when \
              it suits, and write all other jobs to a new directory with `bsd-wal repair`"
         );

@@ -95,7 +95,7 @@ impl Default for Options {
         Options {
             dir: None,
             sync: SyncPolicy::Always,
-            segment_size: 64 << 20,
+            segment_size: crate::storage::SEGMENT_SIZE_DEFAULT,
             job_size_max: 65_535,
             memory_max: None,
             clients_memory_max: None,

@@ -4,8 +4,8 @@
 //! says. One frame, one write, one sync, for however many commands a turn of the loop brought.
 //!
 //! Invariants:
-//! * `durable <= written <= forced` fails only in the last part: what is forced and not written
-//!   is in the frame being built.
+//! * `durable <= written`. `forced` may be ahead of both, in the frame that is being built, or behind
+//!   `written`, which markers and counters move without a reply that waits.
 //! * A frame says only what was durable when it was formed.
 //! * A segment is named in a durable manifest before a frame in it is acknowledged, and the one
 //!   before it is durable before a frame in it says so.

@@ -68,4 +68,5 @@ pub use kicks::{KICKS_MAX, KickUnderWay, Kicked, NO_KICK};
 pub use log::{AppendError, BodyError, Log, LogOptions, Purpose};
 pub use recover::{Progress, Recovery, Replay};
 pub use sim::SimFs;
+pub use space::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN};
 pub use sync::{SyncPolicy, Waker};

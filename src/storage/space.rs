@@ -17,8 +17,13 @@ use super::fs::{File, Fs, OpenMode, read_exact_at};
 use super::plant::{Bug, planted};
 use super::zeros::Zeros;
 
-/// The smallest segment that is worth having.
-pub(crate) const SEGMENT_SIZE_MIN: u32 = 64 << 10;
+/// The smallest segment file, bytes.
+pub const SEGMENT_SIZE_MIN: u32 = 64 << 10;
+/// The largest segment file that may be asked for, bytes. One job larger than this gets a file that
+/// fits it.
+pub const SEGMENT_SIZE_MAX: u32 = 2 << 30;
+/// The size of a segment file unless something else is asked for, bytes.
+pub const SEGMENT_SIZE_DEFAULT: u32 = 64 << 20;
 
 /// The numbers of spares end here and begin again.
 const NUMBER_END: u32 = 1_000_000_000;

@@ -19,12 +19,11 @@ use crate::storage::error::OpenError;
 use crate::storage::format::Record;
 use crate::storage::fs::Fs;
 use crate::storage::kicks::NO_KICK;
-use crate::storage::space::SEGMENT_SIZE_MIN;
+use crate::storage::space::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MIN};
 use crate::types::{JobId, Now, Place};
 
-/// The largest file of the new log, bytes, unless a job needs a larger one.
-const SEGMENT_SIZE_MAX: u32 = 64 << 20;
-/// The new log has about so many files at most, unless that makes them larger than the largest.
+/// The new log has about this many files at most, unless that makes them larger than a segment is
+/// by default.
 const FILES_MAX: u64 = 256;
 /// Where a file is missing or cut, as many ids are left out as it can have held.
 const IDS_A_LOST_FILE: u64 = (2 << 30) / PUT_SIZE_MIN;
@@ -198,7 +197,7 @@ fn segment_size(old: &Inspection) -> u32 {
         .unwrap_or(0)
         .max(sizes.sum::<u64>() / FILES_MAX);
     let size = u32::try_from(size).unwrap_or(u32::MAX);
-    size.clamp(SEGMENT_SIZE_MIN, SEGMENT_SIZE_MAX)
+    size.clamp(SEGMENT_SIZE_MIN, SEGMENT_SIZE_DEFAULT)
 }
 
 /// The first id that the old log can never have given out. Where puts behind the last one that is

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bsd::clock::Clock;
-use bsd::config::SEGMENT_SIZE_DEFAULT;
-use bsd::storage::RealFs;
+use bsd::storage::{RealFs, SEGMENT_SIZE_DEFAULT};
 use bsd::storage::beanstalkd::{Binlogs, import};
 use bsd::storage::scan;
 use clap::Args;

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bsd::clock::Clock;
-use bsd::storage::RealFs;
 use bsd::storage::inspect::PauseRecord;
 use bsd::storage::load::{Load, LoadError};
+use bsd::storage::{RealFs, SEGMENT_SIZE_DEFAULT};
 use bsd::types::JobId;
 use clap::Args;
 use serde::Serialize;
@@ -17,9 +17,6 @@ use crate::human::{Meter, count};
 use crate::json::{Line, parse_line};
 use crate::report::Report;
 use crate::{EXIT_OK, Failure};
-
-/// Bytes of a file of the new log.
-const SEGMENT_SIZE: u32 = 64 << 20;
 
 const AFTER_HELP: &str = concat!(
     "\
@@ -58,7 +55,7 @@ pub(crate) fn run(args: &LoadArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let (mut input, size) = open(&args.file)?;
     let now = Clock::start().now();
     let mut loading = Loading {
-        load: Load::begin(Arc::new(RealFs), &args.output, SEGMENT_SIZE, now)?,
+        load: Load::begin(Arc::new(RealFs), &args.output, SEGMENT_SIZE_DEFAULT, now)?,
         is_partial: args.partial,
         is_ended: false,
     };
