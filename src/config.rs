@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
 
-use crate::storage::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN};
 use crate::server::{Address, Port};
 use crate::storage::SyncPolicy;
+use crate::storage::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN};
 
 /// The process stopped as it was asked to.
 pub const EXIT_OK: u8 = 0;

@@ -20,7 +20,7 @@ use bsd::server::{
     self, Account, Bound, Bounds, ExitOnSignal, Lines, Listener, Reactor, RunError, Server,
     ServiceManager,
 };
-use bsd::storage::beanstalkd::TakenOver;
+use bsd::storage::convert::beanstalkd::TakenOver;
 use bsd::storage::{OpenError, Recovery, SyncPolicy};
 use bsd::types::SECOND_NS;
 use tikv_jemalloc_ctl::{Access, AsName, background_thread};

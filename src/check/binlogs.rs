@@ -13,7 +13,7 @@ use super::{DIR, Input, NEW, SEGMENT_SIZE, WALL_NS, beginning, contents, inspect
 use crate::OpenError;
 use crate::engine::{Engine, Options};
 use crate::storage::SimFs;
-use crate::storage::beanstalkd::{Binlogs, import};
+use crate::storage::convert::beanstalkd::{Binlogs, import};
 use crate::storage::inspect::JobRecord;
 use crate::types::{Counters, JobId, JobState, SECOND_NS};
 

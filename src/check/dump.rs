@@ -10,8 +10,8 @@ use std::sync::Arc;
 use super::sight::{readable, recorded, seen};
 use super::{Input, NEW, SEGMENT_SIZE, beginning, inspect, open, sound};
 use crate::storage::SimFs;
+use crate::storage::convert::load::{Load, LoadError};
 use crate::storage::inspect::{Inspection, JobRecord};
-use crate::storage::load::{Load, LoadError};
 use crate::types::{Counters, JobId, JobState, is_tube_name};
 
 /// A file of so many jobs is read no better than one of these.
@@ -79,7 +79,7 @@ fn again(disk: &SimFs, log: &Inspection) {
 
 /// A server starts on it, and has the same jobs.
 fn starts(disk: &SimFs, jobs: &BTreeMap<JobId, JobRecord>) {
-    let disk = disk.crash_image(crate::storage::sim::Crash::DropUnsynced);
+    let disk = disk.crash_image(crate::storage::disk::sim::Crash::DropUnsynced);
     let mut engine = sound(open(&disk, NEW, beginning()));
     let has = seen(&mut engine, beginning(), jobs.keys());
     assert_eq!(has, recorded(jobs));

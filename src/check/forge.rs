@@ -10,8 +10,8 @@ use super::{DIR, Input, beginning, contents, open, sound};
 use crate::engine::Engine;
 use crate::protocol::{Command, Op, Request};
 use crate::storage::SimFs;
+use crate::storage::disk::sim::Crash;
 use crate::storage::format::check::{mend, places};
-use crate::storage::sim::Crash;
 use crate::types::{ClientId, JobId, Now};
 
 /// A directory: the contents of its files by their names.

@@ -8,7 +8,7 @@ use super::sight::{Answer, Answers, readable, recorded, seen, tube};
 use super::{DIR, Input, beginning, inspect, options, sound};
 use crate::engine::{Engine, Flow, Options};
 use crate::protocol::{Command, Op, Request};
-use crate::storage::sim::{Crash, Errno, Fault, Granularity, OpKind};
+use crate::storage::disk::sim::{Crash, Errno, Fault, Granularity, OpKind};
 use crate::storage::{SimFs, StoreError, SyncPolicy};
 use crate::types::{ClientId, JobId, Now, Position, Time};
 

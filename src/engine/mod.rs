@@ -39,9 +39,9 @@ use self::store::{MemoryStore, Store};
 use crate::protocol::{Op, Reply, Request};
 use crate::queue::{Queue, WaitEnd};
 use crate::shortage::Shortage;
-use crate::storage::beanstalkd::{TakenOver, take_over};
+use crate::storage::convert::beanstalkd::{TakenOver, take_over};
+use crate::storage::disk::Fs;
 use crate::storage::format::LogId;
-use crate::storage::fs::Fs;
 use crate::storage::{Log, LogOptions, OpenError, RealFs, Recovery, StoreError, SyncPolicy, Waker};
 use crate::types::{ClientId, Now, Position, Time};
 
@@ -53,7 +53,7 @@ pub use self::embed::{Job, JobError, JobQueue, PutOptions};
 pub const PROTOCOL_VERSION: &str = "1.13";
 
 /// Bytes of recently put bodies that are kept in memory beside the log.
-const HOT_SIZE: usize = 4 << 20;
+const FRAME_CACHE_SIZE: usize = 4 << 20;
 
 /// How to open an engine.
 #[derive(Clone)]
@@ -215,7 +215,7 @@ impl Engine {
                     dir: dir.clone(),
                     sync: options.sync,
                     segment_size: options.segment_size,
-                    hot_size: HOT_SIZE,
+                    cache_size: FRAME_CACHE_SIZE,
                     log_id: options.log_id,
                     waker: options.waker.clone(),
                 };
@@ -442,7 +442,7 @@ impl Engine {
     /// The position that replies given now wait for.
     fn after(&self) -> Position {
         match &self.store {
-            Store::Log(log) => log.forced(),
+            Store::Log(log) => log.awaited(),
             Store::Memory(_) => Position::ZERO,
         }
     }

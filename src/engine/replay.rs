@@ -2,8 +2,8 @@
 
 use super::pauses::Pauses;
 use crate::queue::{Applied, Queue};
+use crate::storage::disk::ReadFile;
 use crate::storage::format::{Record, put_size};
-use crate::storage::fs::ReadFile;
 use crate::storage::plant::{Bug, planted};
 use crate::storage::{Files, Replay};
 use crate::types::{Change, Counters, JobId, JobState, Now, Place, SECOND_NS, Time};

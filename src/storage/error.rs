@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use super::fs::Holder;
-use super::plant::{Bug, planted};
-use super::scan::Damage;
+use crate::storage::disk::Holder;
+use crate::storage::plant::{Bug, planted};
+use crate::storage::read::scan::Damage;
 
 /// A write, a sync or a read that the log cannot do without has failed. Nothing may be
 /// acknowledged after it: what is on the disk is known only to the next start, which reads it.

@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use bsd::engine::{Engine, Flow, Options, ReplySink};
 use bsd::protocol::{Command, Reply, Request};
+use bsd::storage::disk::sim::Crash;
 use bsd::storage::format::LogId;
-use bsd::storage::sim::Crash;
 use bsd::storage::{OpenError, SimFs};
 use bsd::types::{ClientId, JobId, Now, Position, Time};
 

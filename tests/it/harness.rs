@@ -13,7 +13,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::NamedTempFile;
@@ -64,28 +64,41 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// The `bsd-wal` to test: it is built beside this test's program by `cargo test` and by
-/// `cargo build`, but not by `cargo test --test it`. One that is older than its sources fails the
-/// test.
+/// The `bsd-wal` to test: `cargo test` and `cargo build` put it beside the directory of this test's
+/// program, `cargo test --test it` does not. One that is older than its sources fails the test.
 pub(crate) fn bsd_wal() -> &'static Path {
     static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
         let test = std::env::current_exe().unwrap();
-        let built = test.ancestors().nth(2).unwrap().join("bsd-wal");
-        let age = |path: &Path| path.metadata().and_then(|it| it.modified());
-        let sources = std::fs::read_to_string(built.with_extension("d")).unwrap_or_default();
-        let is_current = age(&built).is_ok_and(|age_built| {
-            let mut sources = sources.split_whitespace().skip(1);
-            sources.all(|source| age(Path::new(source)).is_ok_and(|it| it <= age_built))
-        });
+        let program = test.ancestors().nth(2).unwrap().join("bsd-wal");
+        let built = program.metadata().and_then(|it| it.modified());
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let changed = ["src", "tools/bsd-wal/src"].map(|dir| last_change(&root.join(dir)));
         assert!(
-            is_current && !sources.is_empty(),
-            "{} is missing, or older than its sources; build it: cargo build -p bsd-wal, with \
-             --release if the test is run so",
-            built.display()
+            built.is_ok_and(|built| changed.iter().all(|changed| *changed <= built)),
+            "{} is missing, or older than its sources; build it: `cargo build`, with --release if \
+             the test is run so",
+            program.display()
         );
-        built
+        program
     });
     &PROGRAM
+}
+
+/// When a source below `dir` was changed last, those that only the server is made of apart.
+fn last_change(dir: &Path) -> SystemTime {
+    let mut last = SystemTime::UNIX_EPOCH;
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let entry = entry.unwrap();
+        let is_server =
+            ["server", "main.rs", "config.rs"].contains(&&*entry.file_name().to_string_lossy());
+        let is_dir = entry.file_type().unwrap().is_dir();
+        last = last.max(match (is_server, is_dir) {
+            (true, _) => continue,
+            (false, true) => last_change(&entry.path()),
+            (false, false) => entry.metadata().unwrap().modified().unwrap(),
+        });
+    }
+    last
 }
 
 /// Run `bsd-wal`: its exit code, and all that it wrote.

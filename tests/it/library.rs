@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bsd::storage::SimFs;
-use bsd::storage::sim::{Fault, OpKind};
+use bsd::storage::disk::sim::{Fault, OpKind};
 use bsd::types::{JobId, JobState};
 use bsd::{JobError, JobQueue, Options, PutOptions};
 use rustix::io::Errno;

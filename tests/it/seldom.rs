@@ -5,16 +5,16 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use bsd::storage::backup;
-use bsd::storage::beanstalkd::export;
-use bsd::storage::build::Build;
+use bsd::storage::convert::backup;
+use bsd::storage::convert::beanstalkd::export;
+use bsd::storage::convert::build::Build;
+use bsd::storage::convert::load::{Load, LoadError};
+use bsd::storage::convert::offline;
+use bsd::storage::disk::Fs;
+use bsd::storage::disk::sim::{Crash, Fault, OpKind};
 use bsd::storage::format::{Record, parse_file_name, segment_header};
-use bsd::storage::fs::Fs;
 use bsd::storage::inspect::{Inspection, Loss, PauseRecord, read_records, repair};
-use bsd::storage::load::{Load, LoadError};
-use bsd::storage::offline;
-use bsd::storage::scan::Damage;
-use bsd::storage::sim::{Crash, Fault, OpKind};
+use bsd::storage::read::scan::Damage;
 use bsd::storage::{RealFs, SimFs};
 use bsd::types::{Counters, JobId, JobState};
 use bsd::{JobQueue, OpenError, PutOptions};

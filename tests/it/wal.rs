@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bsd::storage::SimFs;
+use bsd::storage::disk::sim::Crash;
 use bsd::storage::format::LogId;
 use bsd::storage::inspect::{Inspection, JobRecord, Loss, repair};
-use bsd::storage::sim::Crash;
 use bsd::types::{JobId, Now, Time};
 use bsd::{JobQueue, OpenError, Options, PutOptions};
 use tempfile::TempDir;

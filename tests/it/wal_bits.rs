@@ -19,14 +19,14 @@ use std::sync::Arc;
 use std::thread;
 
 use bsd::storage::SimFs;
+use bsd::storage::convert::offline::compact;
+use bsd::storage::disk::sim::Crash;
+use bsd::storage::disk::{DirEntry, DirLock, Fs, LockError, ReadFile, ReadFs};
 use bsd::storage::format::{
     EMPTY_FRAME_SIZE, Record, SegmentHeader, parse_file_name, segment_header,
 };
-use bsd::storage::fs::{DirEntry, DirLock, Fs, LockError, ReadFile, ReadFs};
 use bsd::storage::inspect::{Inspection, JobRecord, Loss};
-use bsd::storage::offline::compact;
-use bsd::storage::scan::{Reader, Step};
-use bsd::storage::sim::Crash;
+use bsd::storage::read::scan::{Reader, Step};
 use bsd::types::{JobId, JobState};
 use bsd::{JobQueue, PutOptions};
 

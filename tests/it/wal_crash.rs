@@ -10,12 +10,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bsd::storage::SimFs;
-use bsd::storage::backup::{back_up, restore};
-use bsd::storage::beanstalkd::{Binlogs, export, import};
-use bsd::storage::fs::Fs;
+use bsd::storage::convert::backup::{back_up, restore};
+use bsd::storage::convert::beanstalkd::{Binlogs, export, import};
+use bsd::storage::convert::load::{Load, LoadError};
+use bsd::storage::disk::Fs;
+use bsd::storage::disk::sim::{Crash, Errno, Fault, OpKind};
 use bsd::storage::inspect::{Inspection, JobRecord, PauseRecord, repair};
-use bsd::storage::load::{Load, LoadError};
-use bsd::storage::sim::{Crash, Errno, Fault, OpKind};
 use bsd::types::{JobId, JobState};
 use bsd::{JobQueue, OpenError, PutOptions};
 

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use bsd::storage::RealFs;
-use bsd::storage::build::Build;
+use bsd::storage::convert::build::Build;
 use bsd::storage::format::Record;
 use bsd::storage::inspect::Inspection;
 use bsd::types::{Counters, JobId, JobState, SegmentId};

@@ -14,8 +14,8 @@ use super::{
     SEGMENT_MAGIC, Seed, SegmentHeader, TRAILER_MAGIC, VERSION, frame_header, frame_size, put,
     segment_header, set_u16, set_u32, u32_at,
 };
-use crate::storage::fs::ReadFile;
-use crate::storage::scan::{End, EndFacts, Frame, Reader, Step, verdict};
+use crate::storage::disk::ReadFile;
+use crate::storage::read::scan::{End, EndFacts, Frame, Reader, Step, verdict};
 use crate::types::{Position, SegmentId};
 
 /// Panics unless a segment of these bytes is read as it must be.
@@ -82,27 +82,25 @@ fn sound_frame(frame: &Frame<'_>, bytes: &[u8], seed: Seed) {
 /// Everything that is asked where no sound frame begins, and where to go on.
 fn go_beyond(reader: &mut Reader, size: usize) -> Option<u32> {
     let at = reader.at();
-    let (Ok(survey), Ok(jobs)) = (reader.survey(), reader.jobs_behind_bad_header()) else {
-        panic!("memory has no I/O errors");
-    };
-    assert!(survey.garbage_end as usize <= size);
-    assert!(jobs.len() <= 16);
+    let ahead = reader.look_ahead();
+    let ahead = ahead.expect("memory has no I/O errors");
+    assert!(ahead.garbage_end as usize <= size);
     let end = verdict(EndFacts {
         complete: false,
-        attested: survey.durable > Position::new(SegmentId(1), at),
-        garbage: survey.garbage_end > at,
+        attested: ahead.durable > Position::new(SegmentId(1), at),
+        garbage: ahead.garbage_end > at,
     });
     assert!(
-        survey.next_frame.is_none() || end != End::Clean,
+        ahead.next_frame.is_none() || end != End::Clean,
         "frames behind a clean end"
     );
-    assert_eq!(reader.at(), at, "a survey moved the reader");
+    assert_eq!(reader.at(), at, "looking ahead moved the reader");
     assert!(reader.held() <= size, "{} bytes held", reader.held());
-    if let Some(next) = survey.next_frame {
+    if let Some(next) = ahead.next_frame {
         assert!(next > at && (next as usize).is_multiple_of(FRAME_ALIGN));
         assert!((next as usize) < size);
     }
-    survey.next_frame
+    ahead.next_frame
 }
 
 /// The log that bytes without a header of their own are read as.

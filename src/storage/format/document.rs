@@ -8,10 +8,11 @@
 use super::samples::{Segment, identity, one_of_each, plain};
 use super::*;
 use crate::storage::format::check::MemoryFile;
-use crate::storage::lock::LOCK_NAME;
-use crate::storage::recover::COMPACTION_NAME;
-use crate::storage::scan::{END_RULES, Reader, Step};
-use crate::storage::space::{SEGMENT_SIZE_MIN, parse_spare_name};
+use crate::storage::format::names::COMPACTION_NAME;
+use crate::storage::format::names::LOCK_NAME;
+use crate::storage::format::names::parse_spare_name;
+use crate::storage::log::spares::SEGMENT_SIZE_MIN;
+use crate::storage::read::scan::{END_RULES, Reader, Step};
 use crate::types::{SegmentId, TUBE_NAME_MAX};
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/storage-format.md");

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use super::samples::{Segment, identity, one_of_each};
 use super::*;
 use crate::storage::format::check::MemoryFile;
-use crate::storage::scan::{Reader, Step};
+use crate::storage::read::scan::{Reader, Step};
 use crate::types::{Position, SegmentId};
 
 /// The segment: what happened, in order.

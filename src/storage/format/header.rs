@@ -4,6 +4,7 @@
 //! newest segment keeps. Where they differ, something has been moved: the header is believed of
 //! what the file is, the list of what the log needs, and the name of nothing.
 
+use super::names::file_name;
 use super::{
     SEGMENT_MAGIC, Seed, VERSION, segment_header, set_u16, set_u32, set_u64, u16_at, u32_at, u64_at,
 };
@@ -48,20 +49,6 @@ impl Identity {
     pub fn file_name(&self) -> String {
         file_name(self.first, self.generation)
     }
-}
-
-/// The name of the file of a segment and generation.
-#[must_use]
-pub fn file_name(first: SegmentId, generation: u32) -> String {
-    format!("segment-{:010}.{:05}", first.0, generation)
-}
-
-/// The inverse of [`file_name`]; `None` for any other name.
-#[must_use]
-pub fn parse_file_name(name: &str) -> Option<(SegmentId, u32)> {
-    let (first, generation) = name.strip_prefix("segment-")?.split_once('.')?;
-    let parsed = (SegmentId(first.parse().ok()?), generation.parse().ok()?);
-    (file_name(parsed.0, parsed.1) == name).then_some(parsed)
 }
 
 /// A decoded segment header.
@@ -226,28 +213,6 @@ mod tests {
             SegmentHeader::decode(&[0; 100]),
             Err(HeaderFault::NotASegment)
         );
-    }
-
-    #[test]
-    fn a_name_says_segment_and_generation_and_has_one_form() {
-        assert_eq!(file_name(SegmentId(3), 0), "segment-0000000003.00000");
-        for (first, generation) in [(0, 0), (1, 99_999), (u32::MAX, u32::MAX)] {
-            let name = file_name(SegmentId(first), generation);
-            assert_eq!(parse_file_name(&name), Some((SegmentId(first), generation)));
-        }
-        for name in [
-            "segment-3.0",
-            "segment-0000000003",
-            "segment-0000000003.00000.bak",
-            "segment-000000000x.00000",
-            "segment-+000000003.00000",
-            "segment-4294967296.00000",
-            "Segment-0000000003.00000",
-            "spare-0000000003.00000",
-            "",
-        ] {
-            assert_eq!(parse_file_name(name), None, "{name}");
-        }
     }
 
     #[test]

@@ -7,7 +7,8 @@
 //! | where | what |
 //! |---|---|
 //! | here | where each field lies; what checksums start from |
-//! | `header` | the header of a segment, the names of files |
+//! | `header` | the header of a segment |
+//! | `names` | every name of a file in a directory |
 //! | `frame` | frames: built, and checked as a whole |
 //! | `record` | records, and what each of them says |
 //! | `claim` | what a damaged record may have been |
@@ -31,6 +32,7 @@ mod document;
 mod example;
 mod frame;
 mod header;
+pub(in crate::storage) mod names;
 mod record;
 #[cfg(test)]
 pub(in crate::storage) mod samples;
@@ -39,7 +41,8 @@ pub(crate) use claim::{Claim, JobEvent};
 pub use frame::{
     FrameBuilder, FrameFault, FrameHeader, FrameKind, check_frame, frame_size, records,
 };
-pub use header::{HeaderFault, Identity, LogId, SegmentHeader, file_name, parse_file_name};
+pub use header::{HeaderFault, Identity, LogId, SegmentHeader};
+pub use names::{file_name, parse_file_name};
 pub use record::{Entries, Entry, Record, put_size};
 
 use crate::storage::plant::{Bug, planted};

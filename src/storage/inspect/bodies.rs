@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::storage::disk::{Fs, OpenMode, write_all_at};
 use crate::storage::error::OpenError;
-use crate::storage::fs::{Fs, OpenMode, write_all_at};
 use crate::types::JobId;
 
 /// A directory that bodies are written to. Files that are there are never changed.
@@ -76,7 +76,7 @@ impl Bodies {
 mod tests {
     use super::*;
     use crate::storage::SimFs;
-    use crate::storage::sim::Crash;
+    use crate::storage::disk::sim::Crash;
 
     #[test]
     fn bodies_survive_a_power_cut_once_all_are_written() {

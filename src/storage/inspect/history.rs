@@ -10,11 +10,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::{Access, Inspection, Loss, Opened, Progress, RecordPlace};
+use crate::storage::disk::Fs;
 use crate::storage::error::OpenError;
 use crate::storage::format::Record;
-use crate::storage::fs::Fs;
-use crate::storage::kicks::Kicks;
-use crate::storage::scan::Damage;
+use crate::storage::log::kicks::Kicks;
+use crate::storage::read::scan::Damage;
 use crate::types::{Counters, JobId, JobState, Position, SECOND_NS};
 
 /// The state of a job at one point of its life.
@@ -334,7 +334,7 @@ fn time(record: &Record<'_>) -> Option<u64> {
 mod tests {
     use super::*;
     use crate::storage::SimFs;
-    use crate::storage::build::Build;
+    use crate::storage::convert::build::Build;
     use crate::types::{Now, SegmentId, Time};
 
     const DIR: &str = "/log";

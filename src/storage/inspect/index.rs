@@ -4,14 +4,14 @@
 //! since ([`runs`](super::runs) counts them): bodies and states are read back from the log when they
 //! are asked for, and checked again then.
 
-use crate::storage::fs::ReadFile;
+use crate::storage::disk::ReadFile;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 
 use super::runs::{Entry, Runs};
-use crate::storage::compact::{self, Subject};
-use crate::storage::files::Files;
 use crate::storage::format::{Record, pause, put_size, update};
+use crate::storage::log::compact::{self, Subject};
+use crate::storage::log::files::Files;
 use crate::types::{JobId, JobState, Place};
 
 /// What is known of the last record about a tube's pause.

@@ -2,9 +2,9 @@
 
 use super::runs::Entry;
 use super::{Inspection, SegmentReport};
+use crate::storage::disk::read_exact_at;
 use crate::storage::error::OpenError;
 use crate::storage::format::{Record, put_size, update};
-use crate::storage::fs::read_exact_at;
 use crate::types::{Counters, JobId, JobState, Place, SECOND_NS};
 
 /// What is known of a job without reading it.

@@ -7,7 +7,7 @@ use super::Inspection;
 use super::runs::Entry;
 use crate::storage::error::OpenError;
 use crate::storage::format::Record;
-use crate::storage::kicks::KickUnderWay;
+use crate::storage::log::kicks::KickUnderWay;
 use crate::types::{JobId, JobState, SECOND_NS};
 
 impl Inspection {

@@ -25,7 +25,7 @@ use std::ops::RangeInclusive;
 
 use super::index::Index;
 use crate::storage::format::{JobEvent, Record, put};
-use crate::storage::scan::Damage;
+use crate::storage::read::scan::Damage;
 use crate::types::{JobId, Place};
 
 /// Damage to what was acknowledged, and what it means for jobs, as far as that can be known.

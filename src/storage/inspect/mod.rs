@@ -3,10 +3,6 @@
 //! | where | what |
 //! |---|---|
 //! | `opened` | who else may use the directory meanwhile; a backup as the log that it is of |
-//! | `source` | the directory, for reading only, with zeros where the disk gives nothing |
-//! | `contents` | which files are the log, and in which order |
-//! | `walk` | all of them read in order; how each ends; what is damaged |
-//! | `salvage` | sound records inside damage |
 //! | `index` | where the records are that make up each job |
 //! | `runs` | a map of jobs in little memory; `rows`: tables whose columns are narrow |
 //! | `losses` | what damage means for jobs |
@@ -25,7 +21,6 @@
 //! with the log.
 
 mod bodies;
-mod contents;
 pub mod history;
 mod index;
 mod jobs;
@@ -36,35 +31,28 @@ mod picture;
 pub mod repair;
 mod rows;
 mod runs;
-mod salvage;
-mod source;
-mod walk;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use self::contents::Contents;
 pub(super) use self::index::Index;
 use self::losses::Losses;
-pub(super) use self::salvage::{Piece, salvage};
-use self::source::Source;
-use self::walk::{Sink, walk};
-use super::backup::Manifest;
-use super::error::OpenError;
-use super::files::Files;
-use super::format::{JobEvent, LogId, Record};
-use super::fs::{DirLock, ReadFile, ReadFs};
-use super::kicks::Kicks;
-use super::scan::Damage;
+use crate::storage::convert::backup::Manifest;
+use crate::storage::disk::{DirLock, ReadFile, ReadFs};
+use crate::storage::error::OpenError;
+use crate::storage::format::{JobEvent, LogId, Record};
+use crate::storage::log::files::Files;
+use crate::storage::log::kicks::Kicks;
+use crate::storage::read::scan::Damage;
+use crate::storage::read::{Found, Sink, Source, Survey, walk};
 use crate::types::{JobId, JobState, Place, Position};
 
 pub use self::bodies::Bodies;
-pub use self::contents::Leftover;
 pub use self::jobs::{JobRecord, JobSummary, PauseRecord};
 pub use self::losses::Loss;
 pub use self::opened::{Access, Opened};
 pub use self::picture::{Cell, Pin, Strip};
-pub use self::walk::{SegmentReport, TornTail};
+pub use crate::storage::read::{SegmentReport, TornTail};
 
 /// Told now and then how far the reading is: bytes done, bytes in all.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
@@ -152,14 +140,14 @@ impl Inspection {
         dir: &Path,
         progress: Progress<'_>,
     ) -> Result<Inspection, OpenError> {
-        let mut contents = Contents::read(source, dir)?;
+        let mut survey = survey(source, dir)?;
         let mut fold = Fold {
             index: Index::new(),
             losses: Losses::default(),
             kicks: Kicks::default(),
             progress,
         };
-        let walked = walk(source, dir, &mut contents, &mut fold)?;
+        let walked = walk(source, dir, &mut survey, &mut fold)?;
         let Fold {
             index,
             losses,
@@ -167,7 +155,8 @@ impl Inspection {
             ..
         } = fold;
         let (losses, next_id) = losses.judge(&index);
-        let files = contents.files;
+        let leftovers = leftovers(&survey);
+        let files = survey.files;
         let segments = walked.segments.into_iter().map(|(handle, mut report)| {
             report.live_bytes = files.get(handle).live();
             report
@@ -178,10 +167,10 @@ impl Inspection {
             segments: segments.collect(),
             losses,
             torn: walked.torn,
-            clean_stop: walked.clean_stop,
-            next_id: contents.next_id.max(next_id),
-            leftovers: contents.leftovers,
-            strangers: contents.strangers,
+            clean_stop: walked.end.is_some_and(|end| end.clean_stop()),
+            next_id: survey.next_id.max(next_id),
+            leftovers,
+            strangers: survey.strangers,
             is_locked: false,
             live: None,
             is_backup: false,
@@ -235,6 +224,83 @@ impl Inspection {
     pub fn has_job(&self, id: JobId) -> bool {
         self.index.contains(id)
     }
+}
+
+/// A file of bsd's that is not part of the log's history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leftover {
+    /// Its name.
+    pub name: String,
+    /// What it is, in words.
+    pub what: &'static str,
+    /// Bytes of space that it sets aside for the log; 0 where it does not.
+    pub reserved: u64,
+}
+
+/// Survey a directory that must hold a log.
+fn survey(source: &Source, dir: &Path) -> Result<Survey, OpenError> {
+    let found = Found::read(source, dir)?;
+    if found.is_empty() {
+        return Err(not_a_log(dir, &found));
+    }
+    Survey::of(source, dir, found)
+}
+
+fn not_a_log(dir: &Path, found: &Found) -> OpenError {
+    let is_beanstalkds = found
+        .strangers
+        .iter()
+        .any(|name| name.starts_with("binlog."));
+    let what = match is_beanstalkds {
+        true => {
+            "this is beanstalkd's log, not bsd's; give the directory that bsd-server's -b names"
+        }
+        false => {
+            "there is no log here: no file is called segment-…; give the directory that \
+             bsd-server's -b names"
+        }
+    };
+    OpenError::Foreign {
+        path: dir.to_owned(),
+        what: what.to_owned(),
+    }
+}
+
+fn leftovers(survey: &Survey) -> Vec<Leftover> {
+    let each = |names: &[String], what: &'static str| -> Vec<Leftover> {
+        let leftover = |name: &String| Leftover {
+            name: name.clone(),
+            what,
+            reserved: 0,
+        };
+        names.iter().map(leftover).collect()
+    };
+    let spares = survey.spares.iter().map(|(name, size)| Leftover {
+        name: name.clone(),
+        what: "space set aside; it holds nothing",
+        reserved: *size,
+    });
+    [
+        spares.collect(),
+        each(
+            &survey.cuts,
+            "saved by a start: what a crash had interrupted, never acknowledged",
+        ),
+        each(
+            &survey.useless,
+            "left by interrupted work; the next start removes it",
+        ),
+        each(
+            &survey.behind,
+            "a segment begun behind a torn tail, never acknowledged; the next start sets it aside",
+        ),
+        each(
+            &survey.unlisted,
+            "a segment that the log does not list: the input or output of a compaction that was \
+             interrupted",
+        ),
+    ]
+    .concat()
 }
 
 /// A record as it lies in the log.

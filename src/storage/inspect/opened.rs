@@ -3,17 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::contents::Contents;
 use super::losses::Loss;
-use super::source::Source;
-use super::walk::walk;
-use super::{Inspection, Live, Pass, Progress, RecordPlace};
-use crate::storage::backup::{Fault, Manifest, View, is_backup};
+use super::{Inspection, Live, Pass, Progress, RecordPlace, survey};
+use crate::storage::convert::backup::{Fault, Manifest, View, is_backup};
+use crate::storage::disk::{DirLock, ReadFs};
 use crate::storage::error::OpenError;
 use crate::storage::format::Record;
-use crate::storage::fs::{DirLock, ReadFs};
-use crate::storage::scan::Damage;
-use crate::storage::snapshot::Snapshot;
+use crate::storage::read::scan::Damage;
+use crate::storage::read::{Snapshot, Source, walk};
 
 /// Who else may use a directory while it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,7 +158,7 @@ impl Opened {
         visit: &mut dyn FnMut(RecordPlace<'_>, &Record<'_>) -> bool,
         progress: Progress<'_>,
     ) -> Result<Vec<Damage>, OpenError> {
-        let mut contents = Contents::read(&self.source, &self.dir)?;
+        let mut survey = survey(&self.source, &self.dir)?;
         let mut pass = Pass {
             visit,
             progress,
@@ -169,7 +166,7 @@ impl Opened {
             damages: Vec::new(),
             file: (0, String::new()),
         };
-        walk(&self.source, &self.dir, &mut contents, &mut pass)?;
+        walk(&self.source, &self.dir, &mut survey, &mut pass)?;
         let mut damages = pass.damages;
         for fault in &self.faults {
             if !damages.iter().any(|damage| damage.file == fault.file) {

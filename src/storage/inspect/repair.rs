@@ -14,12 +14,12 @@ use std::sync::Arc;
 use super::losses::PUT_SIZE_MIN;
 use super::runs::Entry;
 use super::{Inspection, Progress};
-use crate::storage::build::Build;
+use crate::storage::convert::build::Build;
+use crate::storage::disk::Fs;
 use crate::storage::error::OpenError;
 use crate::storage::format::Record;
-use crate::storage::fs::Fs;
-use crate::storage::kicks::NO_KICK;
-use crate::storage::space::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MIN};
+use crate::storage::log::kicks::NO_KICK;
+use crate::storage::log::spares::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MIN};
 use crate::types::{JobId, Now, Place};
 
 /// The new log has about this many files at most, unless that makes them larger than a segment is

@@ -18,13 +18,11 @@
 //!
 //! | where | what |
 //! |---|---|
-//! | `directory` | what a directory holds, by names and headers |
-//! | `list` | where the log ends, and which files it has |
-//! | `replay` | reading every file, and telling how the last one ends |
+//! | `foreign` | directories that a start leaves alone |
+//! | `replay` | what the records come to |
 //! | `resume` | what a start changes on the disk |
 
-mod directory;
-mod list;
+mod foreign;
 mod replay;
 mod resume;
 
@@ -32,21 +30,19 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-pub(super) use self::directory::{Found, Key, Segment, Taken, key_of};
-use self::directory::{refuse_foreign, refuse_unknown};
-use self::list::list_files;
-pub(super) use self::list::{Lister, Newest};
-use super::descriptors::Descriptors;
-use super::error::OpenError;
-use super::files::Files;
-use super::format::{Entry, Identity, LogId, Record};
-use super::fs::{DirLock, Fs, OpenMode, ReadFile, ReadFs};
-use super::kicks::Kicks;
-use super::log::{Active, Log, LogOptions, Resumed};
-use super::plant::{Bug, planted};
-use super::rotate::{NewSegment, NotBegun, first_segment_size};
-use super::scan::Damage;
-use super::space::{SEGMENT_SIZE_MIN, Spares};
+use self::foreign::{refuse_foreign, refuse_unknown};
+use self::replay::Replaying;
+use crate::storage::disk::descriptors::Descriptors;
+use crate::storage::disk::{DirLock, Fs, OpenMode, ReadFile};
+use crate::storage::error::OpenError;
+use crate::storage::format::{Entry, FrameKind, Identity, LogId, Record};
+use crate::storage::log::files::Files;
+use crate::storage::log::kicks::Kicks;
+use crate::storage::log::rotate::{NewSegment, NotBegun, first_segment_size};
+use crate::storage::log::spares::{SEGMENT_SIZE_MIN, Spares};
+use crate::storage::log::{Active, Log, LogOptions, Resumed};
+use crate::storage::plant::{Bug, planted};
+use crate::storage::read::{Found, Source, Survey, walk};
 use crate::types::{JobId, Now, Place, Position, SegmentId};
 
 /// Told now and then how far a replay is: bytes done, bytes in all.
@@ -77,9 +73,6 @@ pub struct Recovery {
     /// Files that are not bsd's, or not this log's; left alone.
     pub strangers: Vec<String>,
 }
-
-/// Compaction writes into a file of this name until it is whole.
-pub(crate) const COMPACTION_NAME: &str = "compaction";
 
 impl Log {
     /// Open the log in `options.dir`, or make one there; replay it into `replay`.
@@ -117,28 +110,25 @@ impl Log {
         let names = fs
             .read_dir(&dir)
             .map_err(|error| OpenError::io("list", &dir, &error))?;
-        refuse_foreign(&*fs, &options, &names)?;
+        refuse_foreign(&*fs, &dir, &names)?;
         let lock = match held {
             Some(lock) => lock,
             None => fs.lock_dir(&dir).map_err(|error| error.at(&dir))?,
         };
-        // Again, now that nobody else can change it.
-        let names = fs
-            .read_dir(&dir)
-            .map_err(|error| OpenError::io("list", &dir, &error))?;
-        let taken = Taken::by(&names);
-        let found = Found::sort(&*fs, &dir, names)?;
+        // Listed again, now that only this process can change it.
+        let source = Source::strict(fs.clone());
+        let found = Found::read(&source, &dir)?;
         let opening = Opening {
             fs,
             options,
             now,
             progress,
         };
-        if found.segments.is_empty() && found.unusable.is_empty() {
+        if found.is_empty() {
             refuse_unknown(&dir, &found.strangers)?;
-            opening.make(found, taken, lock)
+            opening.make(found, lock)
         } else {
-            opening.read(found, taken, lock, replay)
+            opening.read(&source, found, lock, replay)
         }
     }
 }
@@ -180,12 +170,7 @@ struct Beginning<'a> {
 
 impl Opening<'_> {
     /// Make a log in a directory that has none.
-    fn make(
-        self,
-        found: Found,
-        taken: Taken,
-        lock: Box<dyn DirLock>,
-    ) -> Result<(Log, Recovery), OpenError> {
+    fn make(self, found: Found, lock: Box<dyn DirLock>) -> Result<(Log, Recovery), OpenError> {
         let dir = self.options.dir.clone();
         if !planted(Bug::ParentsNotSynced) {
             self.sync_ancestors()?;
@@ -200,7 +185,7 @@ impl Opening<'_> {
         let mut spares = self.spares(&found.spares)?;
         self.renew(&mut spares)?;
         let mut files = Files::new(log);
-        files.taken = taken;
+        files.taken = found.taken;
         let size = first_segment_size(self.options.segment_size);
         let (active, end) = self.begin_segment(
             &mut files,
@@ -337,8 +322,8 @@ impl Opening<'_> {
     /// Open the log that is there.
     fn read(
         self,
-        mut found: Found,
-        taken: Taken,
+        source: &Source,
+        found: Found,
         lock: Box<dyn DirLock>,
         replay: &mut dyn Replay,
     ) -> Result<(Log, Recovery), OpenError> {
@@ -346,37 +331,31 @@ impl Opening<'_> {
         if !planted(Bug::StartUnsynced) {
             self.sync_all(&found)?;
         }
-        let (mut damages, mut behind) = (Vec::new(), Vec::new());
-        let Some(newest) = Lister::strict(&dir).newest(&mut found, &mut behind, &mut damages)?
-        else {
-            return Err(self.damaged(damages));
+        let mut survey = Survey::of(source, &dir, found)?;
+        let mut spares = self.spares(&survey.spares)?;
+        let mut replaying = Replaying::into(replay, self.progress);
+        let walked = walk(source, &dir, &mut survey, &mut replaying)?;
+        let (records, kicks, damages) = replaying.finish();
+        let Some(end) = walked.end.filter(|_| damages.is_empty()) else {
+            return Err(OpenError::Damaged { dir, damages });
         };
-        let (mut files, leftovers) = list_files(&mut found, &newest, &mut damages);
-        files.taken = taken;
-        let mut spares = self.spares(&found.spares)?;
-        let replayed = self.replay_files(&mut files, &newest, replay, &mut damages)?;
-        let Some(end) = replayed.end.filter(|_| damages.is_empty()) else {
-            return Err(self.damaged(damages));
-        };
-        let files = files.open(&|entry| {
-            let path = self.options.dir.join(entry.file_name());
-            let file = self.fs.open(&path, OpenMode::ReadWrite);
-            file.map_err(|error| OpenError::io("open", &path, &error))
-        })?;
+        let mut files = survey.files;
+        files.taken = survey.taken;
+        let files = files.open(&*self.fs, &self.options.dir)?;
         // First of all: what the log says of files that it does not need is acted upon when it is
         // durable.
         if !planted(Bug::NotWrittenAgain) {
-            self.write_again(&files, &mut spares, newest.durable, &end)?;
+            self.write_again(&files, &mut spares, survey.attested, &end)?;
         }
-        self.clear(&leftovers)?;
-        self.clear(&found.useless)?;
-        self.set_aside(&behind)?;
+        self.clear(&survey.unlisted)?;
+        self.clear(&survey.useless)?;
+        self.set_aside(&survey.behind)?;
         self.cut_to_ends(&files, &end)?;
         self.renew(&mut spares)?;
         let mut recovery = Recovery {
-            clean_stop: end.clean_stop,
-            records: replayed.records,
-            strangers: found.strangers,
+            clean_stop: end.clean_stop(),
+            records,
+            strangers: survey.strangers,
             ..Recovery::default()
         };
         let resumed = Resumed {
@@ -387,23 +366,16 @@ impl Opening<'_> {
                 previous: end.previous,
             },
             spares,
-            next_id: newest.next_id,
-            kicks: replayed.kicks,
+            next_id: survey.next_id,
+            kicks,
             end: end.position,
-            is_marked: end.is_marked,
-            clean_stop: end.clean_stop,
+            is_marked: end.last.is_some_and(FrameKind::is_marker),
+            clean_stop: end.clean_stop(),
             lock,
         };
         let resumed = self.go_on(resumed, &end, &mut recovery)?;
         let log = Log::resume(self.fs, self.options, resumed)?;
         Ok((log, recovery))
-    }
-
-    fn damaged(&self, damages: Vec<Damage>) -> OpenError {
-        OpenError::Damaged {
-            dir: self.options.dir.clone(),
-            damages,
-        }
     }
 
     /// A page cache may show what the disk does not have, after a crash of the process alone:
@@ -431,12 +403,4 @@ fn random_log_id() -> io::Result<LogId> {
     } else {
         Err(io::ErrorKind::UnexpectedEof.into())
     }
-}
-
-/// What a start would find in `dir`, for tools that only look: the same sorting of names.
-pub(super) fn find(fs: &dyn ReadFs, dir: &Path) -> Result<Found, OpenError> {
-    let names = fs
-        .read_dir(dir)
-        .map_err(|error| OpenError::io("list", dir, &error))?;
-    Found::sort(fs, dir, names)
 }

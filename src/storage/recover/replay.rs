@@ -1,196 +1,152 @@
-//! Replaying the files of a log, and telling how the last one ends.
+//! What the records of a log come to, as a start reads it.
 
-use std::io;
+use super::{Progress, Replay};
+use crate::storage::disk::ReadFile;
+use crate::storage::format::{JobEvent, Record};
+use crate::storage::log::files::Files;
+use crate::storage::log::kicks::Kicks;
+use crate::storage::read::Sink;
+use crate::storage::read::scan::Damage;
+use crate::types::{JobId, Place};
 
-use super::super::error::OpenError;
-use super::super::files::Files;
-use super::super::format::{Entry, FrameFault, FrameKind, segment_header};
-use super::super::fs::ReadFile;
-use super::super::kicks::Kicks;
-use super::super::plant::{Bug, planted};
-use super::super::scan::{Damage, End, EndFacts, Reader, Step, Survey, describe, verdict};
-use super::list::Newest;
-use super::{Opening, Replay};
-use crate::types::{Place, Position};
+/// Jobs that are named where a frame is lost: enough to see what happened.
+const JOBS_NAMED_MAX: usize = 16;
 
-/// Where the sound part of the log ends.
-pub(super) struct LogEnd {
-    pub(super) handle: u32,
-    pub(super) at: u32,
-    /// The same, in the log.
-    pub(super) position: Position,
-    pub(super) previous: u32,
-    pub(super) end: End,
-    /// Where the last byte behind it that is not zero ends.
-    pub(super) garbage: u32,
-    /// The last frame is the marker of a clean stop.
-    pub(super) clean_stop: bool,
-    /// It is a marker.
-    pub(super) is_marked: bool,
+/// Hands records on until something is damaged; from then on only damage is gathered.
+pub(super) struct Replaying<'a> {
+    replay: &'a mut dyn Replay,
+    progress: Progress<'a>,
+    records: u64,
+    kicks: Kicks,
+    damages: Vec<Damage>,
+    /// Jobs that sound records in the damage met last are about.
+    salvaged: Vec<JobId>,
 }
 
-/// What the records of a log came to.
-#[derive(Default)]
-pub(super) struct Replayed {
-    /// Where it ends; `None`: it has no file.
-    pub(super) end: Option<LogEnd>,
-    pub(super) records: u64,
-    pub(super) kicks: Kicks,
-}
-
-impl Opening<'_> {
-    /// Replay every file in order, up to the end of what is sound.
-    pub(super) fn replay_files(
-        &self,
-        files: &mut Files<dyn ReadFile>,
-        newest: &Newest,
-        replay: &mut dyn Replay,
-        damages: &mut Vec<Damage>,
-    ) -> Result<Replayed, OpenError> {
-        let handles: Vec<u32> = files.in_order().collect();
-        let total = handles
-            .iter()
-            .map(|handle| u64::from(files.get(*handle).entry.end))
-            .sum();
-        let mut done = 0;
-        let mut replayed = Replayed::default();
-        for (index, handle) in handles.iter().enumerate() {
-            let mut file = FileReplay {
-                opening: self,
-                files: &mut *files,
-                handle: *handle,
-                newest,
-                is_newest: index + 1 == handles.len(),
-                done: &mut done,
-                total,
-            };
-            replayed.end = Some(file.run(replay, &mut replayed, damages)?);
+impl<'a> Replaying<'a> {
+    pub(super) fn into(replay: &'a mut dyn Replay, progress: Progress<'a>) -> Replaying<'a> {
+        Replaying {
+            replay,
+            progress,
+            records: 0,
+            kicks: Kicks::default(),
+            damages: Vec::new(),
+            salvaged: Vec::new(),
         }
-        Ok(replayed)
+    }
+
+    /// How many records there were, the kicks under way, and all damage.
+    pub(super) fn finish(self) -> (u64, Kicks, Vec<Damage>) {
+        (self.records, self.kicks, self.damages)
     }
 }
 
-/// The replay of one file.
-struct FileReplay<'a, 'b> {
-    opening: &'a Opening<'b>,
-    files: &'a mut Files<dyn ReadFile>,
-    handle: u32,
-    newest: &'a Newest,
-    is_newest: bool,
-    done: &'a mut u64,
-    total: u64,
+fn name(jobs: &mut Vec<JobId>, job: JobId) {
+    if jobs.len() < JOBS_NAMED_MAX && !jobs.contains(&job) {
+        jobs.push(job);
+    }
 }
 
-impl FileReplay<'_, '_> {
-    /// Replay the file up to its end, its torn tail, or, gathering all damage, past it.
-    fn run(
+impl Sink for Replaying<'_> {
+    fn begin_file(&mut self, _: bool) {}
+
+    fn record(
         &mut self,
-        replay: &mut dyn Replay,
-        replayed: &mut Replayed,
-        damages: &mut Vec<Damage>,
-    ) -> Result<LogEnd, OpenError> {
-        let log_file = self.files.get(self.handle);
-        let (entry, seed, file) = (log_file.entry, log_file.seed, log_file.file.clone());
-        let path = self.opening.options.dir.join(entry.file_name());
-        let io = |error: io::Error| OpenError::io("read", &path, &error);
-        let size = match self.is_newest {
-            true => file.size().map_err(io)?,
-            // What lies behind the recorded end is not part of the log.
-            false => file.size().map_err(io)?.min(entry.end.into()),
+        files: &mut Files<dyn ReadFile>,
+        place: Place,
+        record: &Record<'_>,
+        is_salvaged: bool,
+    ) -> Result<(), String> {
+        if is_salvaged && let Some(job) = record.job() {
+            name(&mut self.salvaged, job);
+        }
+        if !self.damages.is_empty() {
+            return Ok(());
+        }
+        self.records += 1;
+        self.kicks.note(record);
+        self.replay.replay(files, place, record)
+    }
+
+    fn damage(&mut self, damage: Damage, _: bool, _: Option<u64>) {
+        self.salvaged.clear();
+        self.damages.push(damage);
+    }
+
+    fn claim(&mut self, _: Place, job: JobId, _: JobEvent) {
+        if let Some(damage) = self.damages.last_mut() {
+            name(&mut damage.jobs, job);
+        }
+    }
+
+    /// Where no damaged record says which job it is about, it is the frame around them that is lost.
+    fn settle(&mut self, _: Option<u64>) {
+        if let Some(damage) = self.damages.last_mut()
+            && damage.jobs.is_empty()
+        {
+            damage.jobs = std::mem::take(&mut self.salvaged);
+        }
+    }
+
+    fn progress(&mut self, done: u64, total: u64) {
+        (self.progress)(done, total);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::format::LogId;
+    use crate::types::SegmentId;
+
+    struct Forgets;
+
+    impl Replay for Forgets {
+        fn replay(
+            &mut self,
+            _: &mut Files<dyn ReadFile>,
+            _: Place,
+            _: &Record<'_>,
+        ) -> Result<(), String> {
+            Ok(())
+        }
+    }
+
+    fn met() -> Damage {
+        Damage {
+            file: "a".to_owned(),
+            range: None,
+            what: "x".to_owned(),
+            jobs: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn damage_names_the_jobs_of_damaged_records_or_else_a_few_of_the_sound_ones_in_it() {
+        let mut files = Files::new(LogId([1; 16]));
+        let mut replay = Forgets;
+        let mut replaying = Replaying::into(&mut replay, &|_, _| ());
+        let mut salvage = |replaying: &mut Replaying<'_>, jobs: std::ops::Range<u64>| {
+            for id in jobs {
+                let record = Record::Delete {
+                    id: JobId(id),
+                    put_segment: SegmentId(1),
+                };
+                let taken = replaying.record(&mut files, Place::NONE, &record, true);
+                taken.expect("it is not replayed");
+            }
         };
-        let mut reader = Reader::new(file.clone(), seed, size, segment_header::SIZE as u32);
-        let mut last = None;
-        loop {
-            if !self.is_newest && reader.at() == entry.end {
-                return Ok(self.end_at(&reader, End::Whole, 0, last));
-            }
-            let step = match reader.step() {
-                Err(_) if planted(Bug::ReadErrorIsEnd) => {
-                    return Ok(self.end_at(&reader, End::Clean, 0, last));
-                }
-                step => step.map_err(io)?,
-            };
-            let fault = match step {
-                Step::Frame(frame) => {
-                    last = Some(frame.header.kind);
-                    *self.done += u64::from(frame.end() - frame.at);
-                    for (offset, record) in frame.records() {
-                        let place = Place {
-                            file: self.handle,
-                            offset,
-                        };
-                        replayed.records += 1;
-                        replayed.kicks.note(&record);
-                        if let Err(what) = replay.replay(self.files, place, &record) {
-                            damages.push(Damage {
-                                file: entry.file_name(),
-                                range: Some((offset.into(), record.size() as u64)),
-                                what,
-                                jobs: record.job().into_iter().collect(),
-                            });
-                        }
-                    }
-                    (self.opening.progress)(*self.done, self.total);
-                    continue;
-                }
-                Step::Bad(fault) => fault,
-            };
-            let survey = match self.newest.tail {
-                Some((at, survey)) if self.is_newest && at == reader.at() => survey,
-                _ => reader.survey().map_err(io)?,
-            };
-            let end = self.judge(&reader, &entry, &survey);
-            if end != End::Corrupt {
-                return Ok(self.end_at(&reader, end, survey.garbage_end, last));
-            }
-            let jobs = match fault {
-                FrameFault::Record { job, .. } => job.into_iter().collect(),
-                FrameFault::Header => reader.jobs_behind_bad_header().map_err(io)?,
-                _ => Vec::new(),
-            };
-            let at = reader.at();
-            let next = survey
-                .next_frame
-                .filter(|next| self.is_newest || *next < entry.end);
-            let until = next.map_or(size.max(entry.end.into()), u64::from);
-            damages.push(Damage {
-                file: entry.file_name(),
-                range: Some((at.into(), until - u64::from(at))),
-                what: describe(fault),
-                jobs,
-            });
-            match next {
-                Some(next) => reader.skip_to(next),
-                None => return Ok(self.end_at(&reader, End::Corrupt, 0, None)),
-            }
-        }
-    }
-
-    fn judge(&self, reader: &Reader, entry: &Entry, survey: &Survey) -> End {
-        let here = Position::new(entry.first, reader.at());
-        verdict(EndFacts {
-            complete: false,
-            // A file that compaction wrote was whole before the log named it.
-            // Another file that is not the newest was found to lead up to it.
-            attested: !self.is_newest
-                || self.files.get(self.handle).compacted
-                || survey.durable > here
-                || self.newest.durable > here,
-            garbage: survey.garbage_end > reader.at(),
-        })
-    }
-
-    fn end_at(&self, reader: &Reader, end: End, garbage: u32, last: Option<FrameKind>) -> LogEnd {
-        let clean_stop = last == Some(FrameKind::CleanStop);
-        LogEnd {
-            handle: self.handle,
-            at: reader.at(),
-            position: Position::new(self.files.get(self.handle).entry.first, reader.at()),
-            previous: reader.previous(),
-            end,
-            garbage,
-            clean_stop,
-            is_marked: last.is_some_and(FrameKind::is_marker),
-        }
+        replaying.damage(met(), false, Some(0));
+        salvage(&mut replaying, 1..3);
+        replaying.claim(Place::NONE, JobId(9), JobEvent::Put);
+        replaying.settle(None);
+        replaying.damage(met(), false, Some(0));
+        salvage(&mut replaying, 10..100);
+        replaying.settle(None);
+        let (records, _, damages) = replaying.finish();
+        assert_eq!(records, 0);
+        assert_eq!(damages[0].jobs, [JobId(9)]);
+        let few: Vec<JobId> = (10..26).map(JobId).collect();
+        assert_eq!(damages[1].jobs, few);
     }
 }

@@ -5,17 +5,17 @@ use std::cmp::Ordering;
 use std::io;
 use std::path::PathBuf;
 
-use super::super::error::{OpenError, StoreError, is_full};
-use super::super::files::Files;
-use super::super::format::{EMPTY_FRAME_SIZE, FrameBuilder, FrameKind, entry};
-use super::super::fs::{File, OpenMode, ReadFile, read_exact_at, write_all_at};
-use super::super::log::Resumed;
-use super::super::plant::{Bug, planted};
-use super::super::scan::End;
-use super::super::space::{SEGMENT_SIZE_MIN, Spares};
-use super::directory::{Segment, aside_name, cut_name};
-use super::replay::LogEnd;
 use super::{Beginning, Opening, Recovery};
+use crate::storage::disk::{File, OpenMode, ReadFile, read_exact_at, write_all_at};
+use crate::storage::error::{OpenError, StoreError, is_full};
+use crate::storage::format::names::{aside_name, cut_name};
+use crate::storage::format::{EMPTY_FRAME_SIZE, FrameBuilder, FrameKind, entry};
+use crate::storage::log::Resumed;
+use crate::storage::log::files::Files;
+use crate::storage::log::spares::{SEGMENT_SIZE_MIN, Spares};
+use crate::storage::plant::{Bug, planted};
+use crate::storage::read::LogEnd;
+use crate::storage::read::scan::End;
 use crate::types::Position;
 
 /// Bytes that are written again at once.
@@ -121,11 +121,11 @@ impl Opening<'_> {
 
     /// Set aside the segments behind a torn tail, newest first: whatever a crash leaves of this,
     /// no list names one that is gone.
-    pub(super) fn set_aside(&self, behind: &[Segment]) -> Result<(), OpenError> {
+    pub(super) fn set_aside(&self, behind: &[String]) -> Result<(), OpenError> {
         let dir = &self.options.dir;
-        for segment in behind {
-            let path = dir.join(&segment.name);
-            self.move_aside(&segment.name)
+        for name in behind {
+            let path = dir.join(name);
+            self.move_aside(name)
                 .and_then(|()| self.fs.sync_dir(dir))
                 .map_err(|error| OpenError::io("set aside", &path, &error))?;
         }
@@ -168,7 +168,7 @@ impl Opening<'_> {
         for handle in &handles[..upto] {
             let file = files.get(*handle);
             let until = if *handle == end.handle {
-                end.at
+                end.at()
             } else {
                 file.entry.end
             };
@@ -227,7 +227,7 @@ impl Opening<'_> {
                 .size()
                 .map_err(|error| OpenError::io("read", &path, &error))?;
             let size = u32::try_from(size).unwrap_or(u32::MAX);
-            log.active.capacity = have_space(&*file.file, size, end.at)
+            log.active.capacity = have_space(&*file.file, size, end.at())
                 .map_err(|error| OpenError::io("set space aside in", &path, &error))?;
             return Ok(log);
         }
@@ -238,7 +238,7 @@ impl Opening<'_> {
         self.make_space_for_segment(&mut log, end)?;
         self.cut(&log, end, recovery)?;
         log.files
-            .set_end(end.handle, end.at + EMPTY_FRAME_SIZE as u32);
+            .set_end(end.handle, end.at() + EMPTY_FRAME_SIZE as u32);
         let (active, start) = self.begin_segment(
             &mut log.files,
             &mut log.spares,
@@ -264,25 +264,25 @@ impl Opening<'_> {
 
     /// Save the bytes of a torn tail.
     fn cut(&self, log: &Resumed, end: &LogEnd, recovery: &mut Recovery) -> Result<(), OpenError> {
-        let size = u64::from(end.garbage.saturating_sub(end.at));
+        let size = u64::from(end.garbage.saturating_sub(end.at()));
         if size == 0 {
             return Ok(());
         }
         let file = log.files.get(end.handle);
-        let name = cut_name(file.entry.first, end.at);
+        let name = cut_name(file.entry.first, end.at());
         let path = self.options.dir.join(&name);
         let save = || -> io::Result<()> {
             let saved = match self.fs.open(&path, OpenMode::CreateNew) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     let saved = self.fs.open(&path, OpenMode::ReadWrite)?;
-                    if is_saved(&*saved, &*file.file, end.at, size)? {
+                    if is_saved(&*saved, &*file.file, end.at(), size)? {
                         return Ok(());
                     }
                     saved
                 }
                 other => other?,
             };
-            copy(&*file.file, end.at.into(), size, &mut |bytes, at| {
+            copy(&*file.file, end.at().into(), size, &mut |bytes, at| {
                 write_all_at(&*saved, bytes, at)
             })?;
             saved.sync()
@@ -319,7 +319,7 @@ impl Opening<'_> {
         }
         let file = log.files.get(end.handle);
         let path = self.options.dir.join(file.entry.file_name());
-        let size = u64::from(end.at) + EMPTY_FRAME_SIZE as u64;
+        let size = u64::from(end.at()) + EMPTY_FRAME_SIZE as u64;
         tracing::warn!(
             "the disk is full: the torn tail of {} makes room",
             path.display()
@@ -342,10 +342,10 @@ impl Opening<'_> {
         let file = files.get(end.handle);
         let path = self.options.dir.join(file.entry.file_name());
         let mut seal = FrameBuilder::default();
-        seal.begin(Vec::new(), file.seed, end.at);
+        seal.begin(Vec::new(), file.seed, end.at());
         let (seal, _) = seal.finish(FrameKind::Seal, end.position, end.previous);
-        write_all_at(&*file.file, &seal, end.at.into())
-            .and_then(|()| file.file.set_size(u64::from(end.at) + seal.len() as u64))
+        write_all_at(&*file.file, &seal, end.at().into())
+            .and_then(|()| file.file.set_size(u64::from(end.at()) + seal.len() as u64))
             .and_then(|()| file.file.sync())
             .map_err(|error| OpenError::io("seal", &path, &error))
     }

@@ -4,9 +4,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use bsd::storage::beanstalkd::export;
-use bsd::storage::fs::{Fs, ReadFs};
-use bsd::storage::sim::Crash;
+use bsd::storage::convert::beanstalkd::export;
+use bsd::storage::disk::sim::Crash;
+use bsd::storage::disk::{Fs, ReadFs};
 use bsd::{JobQueue, OpenError, Options};
 
 use super::binlog::{DELAYED, Job, Version, job};

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use bsd::storage::beanstalkd::export;
+use bsd::storage::convert::beanstalkd::export;
 
 use super::binlog::{Job, Version, job};
 use super::*;

@@ -27,8 +27,8 @@ use std::sync::Arc;
 
 use bsd::OpenError;
 use bsd::storage::SimFs;
-use bsd::storage::beanstalkd::{Binlogs, import};
-use bsd::storage::fs::Fs;
+use bsd::storage::convert::beanstalkd::{Binlogs, import};
+use bsd::storage::disk::Fs;
 use bsd::storage::inspect::{Inspection, JobRecord};
 use bsd::types::{JobId, Now, Time};
 

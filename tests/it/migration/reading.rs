@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bsd::OpenError;
-use bsd::storage::fs::Fs;
+use bsd::storage::disk::Fs;
 use bsd::types::{Counters, JobState};
 
 use super::binlog::{BURIED, DELAYED, Job, READY, RESERVED, Version, job};
@@ -193,7 +193,7 @@ fn reading_writes_nothing_at_all() {
     let fs: Arc<dyn Fs> = Arc::new(disk.clone());
     disk.clear_trace();
     Binlogs::read(fs, Path::new(OLD), &mut |_, _| ()).unwrap();
-    use bsd::storage::sim::OpKind::{Lock, Open, Read, ReadDir, Size};
+    use bsd::storage::disk::sim::OpKind::{Lock, Open, Read, ReadDir, Size};
     let is_reading = |kind| matches!(kind, ReadDir | Open | Lock | Size | Read);
     for operation in disk.trace() {
         assert!(is_reading(operation.kind), "{operation:?}");

@@ -2,7 +2,7 @@
 
 use bsd::engine::{Engine, ReplySink};
 use bsd::protocol::{Command, Reply, Request};
-use bsd::storage::sim::{Crash, OpKind};
+use bsd::storage::disk::sim::{Crash, OpKind};
 use bsd::storage::{SimFs, SyncPolicy};
 use bsd::types::{ClientId, Position};
 

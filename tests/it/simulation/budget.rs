@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use bsd::engine::{Engine, Flow, Options, ReplySink};
 use bsd::protocol::{Command, Op, Reply, Request};
-use bsd::storage::sim::Crash;
+use bsd::storage::disk::sim::Crash;
 use bsd::storage::{SimFs, SyncPolicy};
 use bsd::types::{ClientId, JobId, Now, Position};
 

@@ -1,7 +1,7 @@
 //! Clocks that jump while nobody runs: what is left of a delay or pause is never more than it was,
 //! and never less than nothing.
 
-use bsd::storage::sim::Crash;
+use bsd::storage::disk::sim::Crash;
 use bsd::storage::{SimFs, SyncPolicy};
 use bsd::types::{JobId, JobState, Now, SECOND_NS, Time};
 

@@ -1,8 +1,8 @@
 //! A crash at every file operation, and inside the recovery after it.
 
 use bsd::engine::Engine;
-use bsd::storage::fs::Fs;
-use bsd::storage::sim::{Crash, Granularity};
+use bsd::storage::disk::Fs;
+use bsd::storage::disk::sim::{Crash, Granularity};
 use bsd::storage::{SimFs, SyncPolicy};
 use bsd::types::Now;
 

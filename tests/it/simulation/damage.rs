@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bsd::engine::Engine;
+use bsd::storage::disk::sim::{Crash, OpKind};
 use bsd::storage::format::{
     FrameBuilder, FrameKind, Identity, LogId, SegmentHeader, file_name, parse_file_name,
     segment_header,
 };
-use bsd::storage::scan::Damage;
-use bsd::storage::sim::{Crash, OpKind};
+use bsd::storage::read::scan::Damage;
 use bsd::storage::{OpenError, SimFs, SyncPolicy};
 use bsd::types::{JobId, Position, SegmentId};
 
@@ -574,7 +574,7 @@ pub(super) fn a_segment_that_cannot_be_read_is_an_error_of_the_disk_and_not_dama
 /// A write that was reported done and is not there, or landed elsewhere in the file.
 #[test]
 pub(super) fn writes_that_were_lost_or_misdirected_are_found_when_later_ones_tell_of_them() {
-    use bsd::storage::sim::{Effect, Fault};
+    use bsd::storage::disk::sim::{Effect, Fault};
     let elsewhere = Effect::Misdirect {
         path: path("segment-0000000001.00000"),
         offset: 300,

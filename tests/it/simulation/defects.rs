@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use bsd::engine::{Engine, Options, ReplySink};
 use bsd::protocol::{Command, Op, Reply, Request};
+use bsd::storage::disk::sim::{Crash, Errno, Fault, OpKind};
 use bsd::storage::format::{
     FRAME_MAGIC, FrameHeader, Identity, SegmentHeader, frame_header, frame_trailer, put,
     segment_header,
 };
-use bsd::storage::sim::{Crash, Errno, Fault, OpKind};
 use bsd::storage::{OpenError, SimFs, SyncPolicy};
 use bsd::types::{ClientId, Position};
 

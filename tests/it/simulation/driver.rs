@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use bsd::engine::{Engine, Flow, Options, ReplySink};
 use bsd::protocol::{Command, Op, Reply, Request};
+use bsd::storage::disk::sim::Crash;
 use bsd::storage::format::LogId;
-use bsd::storage::sim::Crash;
 use bsd::storage::{OpenError, SimFs, StoreError, SyncPolicy};
 use bsd::types::{ClientId, Counters, JobId, JobState, Now, Position, SECOND_NS, Time};
 

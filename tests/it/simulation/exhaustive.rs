@@ -13,7 +13,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use bsd::engine::Engine;
-use bsd::storage::sim::{Crash, Granularity, OpKind, Operation};
+use bsd::storage::disk::sim::{Crash, Granularity, OpKind, Operation};
 use bsd::storage::{SimFs, SyncPolicy};
 use bsd::types::Now;
 

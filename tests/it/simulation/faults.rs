@@ -4,7 +4,7 @@
 //! on a mended disk has all that was acknowledged before. Or it answers `OUT_OF_MEMORY`, or does
 //! without what failed, and goes on. Never is a job lost or invented.
 
-use bsd::storage::sim::{Crash, Effect, Errno, Fault, OpKind};
+use bsd::storage::disk::sim::{Crash, Effect, Errno, Fault, OpKind};
 use bsd::storage::{SimFs, SyncPolicy};
 
 use super::driver::{Answer, Driver, MS_NS, Step, Stop, after_restart, beginning};

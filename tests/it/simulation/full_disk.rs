@@ -1,7 +1,7 @@
 //! A full disk is not a failure: puts are refused, everything else goes on, and puts work again by
 //! themselves when there is room.
 
-use bsd::storage::sim::Crash;
+use bsd::storage::disk::sim::Crash;
 use bsd::storage::{SimFs, SyncPolicy};
 
 use super::driver::{Driver, SEGMENT_SIZE, Setup, Step, path};

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use bsd::engine::{Engine, Options, ReplySink};
 use bsd::protocol::{Command, Op, Reply, Request};
-use bsd::storage::fs::Fs;
+use bsd::storage::disk::Fs;
+use bsd::storage::disk::sim::Crash;
 use bsd::storage::inspect::history::{Fate, history};
 use bsd::storage::inspect::{Inspection, repair};
-use bsd::storage::sim::Crash;
 use bsd::storage::{SimFs, StoreError, SyncPolicy};
 use bsd::types::{ClientId, JobId, JobState, Now, Position, Time};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use bsd::engine::{Engine, Options, ReplySink};
 use bsd::protocol::{Command, Op, Reply, Request};
+use bsd::storage::disk::sim::{Errno, Fault, OpKind};
 use bsd::storage::format::{file_name, parse_file_name};
-use bsd::storage::sim::{Errno, Fault, OpKind};
 use bsd::storage::{SimFs, SyncPolicy};
 use bsd::types::{ClientId, Now, Position, SECOND_NS, SegmentId};
 

@@ -152,7 +152,7 @@ caught! {
         "segment 1 of the log is missing";
     a_compaction_that_removes_before_it_has_switched:
         InputsRemovedEarly by crashes::d7_d8_d11_d12_d13_d28_d32_a_crash_at_any_operation_costs_nothing_acknowledged,
-        "segment 1 of the log is missing";
+        "the log's list names this file, which is not there";
     a_compaction_that_drops_a_delete_too_early:
         TombstoneDropped by seeds::random_lives_and_crashes_lose_and_invent_nothing,
         "should not be there";

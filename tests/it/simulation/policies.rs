@@ -5,7 +5,7 @@
 
 use bsd::storage::SimFs;
 use bsd::storage::SyncPolicy;
-use bsd::storage::sim::Crash;
+use bsd::storage::disk::sim::Crash;
 
 use super::crashes::Wreck;
 use super::driver::{Driver, MS_NS, Step};

@@ -6,16 +6,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bsd::engine::Engine;
-use bsd::storage::backup::{back_up, restore};
+use bsd::storage::convert::backup::{back_up, restore};
+use bsd::storage::disk::Fs;
+use bsd::storage::disk::sim::{Crash, OpKind, Operation};
 use bsd::storage::format::{
     Entries, Entry, FrameBuilder, FrameKind, Identity, Record, SegmentHeader, file_name,
     parse_file_name, segment_header,
 };
-use bsd::storage::fs::Fs;
 use bsd::storage::inspect::{
     Inspection, JobRecord, Leftover, Loss, RecordPlace, read_records, repair,
 };
-use bsd::storage::sim::{Crash, OpKind, Operation};
 use bsd::storage::{OpenError, SimFs, SyncPolicy};
 use bsd::types::{JobId, Now, Position, SegmentId};
 

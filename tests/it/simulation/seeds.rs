@@ -7,7 +7,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use bsd::storage::sim::{Crash, Effect, Errno, Fault, OpKind};
+use bsd::storage::disk::sim::{Crash, Effect, Errno, Fault, OpKind};
 use bsd::storage::{OpenError, SimFs, SyncPolicy};
 use bsd::types::Now;
 

@@ -11,11 +11,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use bsd::storage::backup::{BackedUp, MANIFEST, back_up, restore};
-use bsd::storage::fs::{Dir, DirEntry, DirLock, File, Fs, LockError, OpenMode, ReadFile, ReadFs};
+use bsd::storage::convert::backup::{BackedUp, back_up, restore};
+use bsd::storage::convert::offline::{Compacted, compact};
+use bsd::storage::disk::sim::{Crash, Errno, Fault, OpKind};
+use bsd::storage::disk::{Dir, DirEntry, DirLock, File, Fs, LockError, OpenMode, ReadFile, ReadFs};
 use bsd::storage::inspect::Inspection;
-use bsd::storage::offline::{Compacted, compact};
-use bsd::storage::sim::{Crash, Errno, Fault, OpKind};
 use bsd::storage::{OpenError, SimFs, SyncPolicy};
 use bsd::types::Now;
 
@@ -440,7 +440,7 @@ fn a_first_backup_that_a_crash_ends_is_none_and_can_be_taken_again() {
     let (now, source) = (driver.now, files(&driver.fs, DIR));
     let operations = crash_everywhere(&driver.fs, &|fs| take(&door(fs), now).map(drop), &|fs| {
         unchanged(&fs, &source);
-        let is_complete = fs.read(Path::new(BACKUP).join(MANIFEST)).is_ok();
+        let is_complete = fs.read(Path::new(BACKUP).join("backup.manifest")).is_ok();
         match give_back(&copy(&fs)) {
             Err(OpenError::Foreign { .. } | OpenError::Io(_)) if !is_complete => {}
             Ok(()) if is_complete => {}

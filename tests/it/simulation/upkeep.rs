@@ -3,7 +3,7 @@
 
 use bsd::engine::{Engine, Options, ReplySink};
 use bsd::protocol::{Command, Op, Reply, Request};
-use bsd::storage::sim::Crash;
+use bsd::storage::disk::sim::Crash;
 use bsd::storage::{SimFs, SyncPolicy};
 use bsd::types::{ClientId, JobId, Now, Position};
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bsd::storage::RealFs;
-use bsd::storage::fs::{File, Fs, OpenMode, write_all_at};
+use bsd::storage::disk::{File, Fs, OpenMode, write_all_at};
 use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token};
 

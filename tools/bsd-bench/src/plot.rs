@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bsd::storage::RealFs;
-use bsd::storage::fs::{Fs, OpenMode, write_all_at};
+use bsd::storage::disk::{Fs, OpenMode, write_all_at};
 
 use crate::compare::{Results, colour};
 use crate::report::{count, median, time};

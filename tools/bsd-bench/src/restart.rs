@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use bsd::storage::RealFs;
-use bsd::storage::fs::ReadFs;
+use bsd::storage::disk::ReadFs;
 use rustix::fs::{Advice, fadvise};
 use serde_json::{Value, json};
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bsd::storage::RealFs;
-use bsd::storage::fs::{Fs, ReadFs};
+use bsd::storage::disk::ReadFs;
 
 use crate::control::Control;
 use crate::process::{Cores, check, is_in_memory, now};
@@ -370,7 +370,7 @@ fn spawn(command: &mut Command) -> io::Result<Ended> {
 
 #[cfg(test)]
 mod tests {
-    use bsd::storage::fs::{OpenMode, write_all_at};
+    use bsd::storage::disk::{Fs, OpenMode, write_all_at};
 
     use super::*;
 

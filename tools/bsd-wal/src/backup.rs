@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bsd::clock::Clock;
 use bsd::storage::RealFs;
-use bsd::storage::backup::{BackedUp, back_up};
-use bsd::storage::fs::Fs;
+use bsd::storage::convert::backup::{BackedUp, back_up};
+use bsd::storage::disk::Fs;
 use bsd::types::Position;
 use clap::Args;
 use serde::Serialize;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use bsd::clock::Clock;
 use bsd::storage::RealFs;
-use bsd::storage::fs::Fs;
-use bsd::storage::offline::{Compacted, compact};
+use bsd::storage::convert::offline::{Compacted, compact};
+use bsd::storage::disk::Fs;
 use clap::Args;
 use serde::Serialize;
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bsd::clock::Clock;
 use bsd::storage::RealFs;
-use bsd::storage::beanstalkd::export::{self, BODY_SIZE_DEFAULT, Exported};
-use bsd::storage::fs::Fs;
+use bsd::storage::convert::beanstalkd::export::{self, BODY_SIZE_DEFAULT, Exported};
+use bsd::storage::disk::Fs;
 use bsd::storage::inspect::{Access, Inspection};
 use clap::Args;
 use serde::Serialize;

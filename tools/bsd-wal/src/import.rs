@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bsd::clock::Clock;
+use bsd::storage::convert::beanstalkd::{Binlogs, import};
+use bsd::storage::read::scan;
 use bsd::storage::{RealFs, SEGMENT_SIZE_DEFAULT};
-use bsd::storage::beanstalkd::{Binlogs, import};
-use bsd::storage::scan;
 use clap::Args;
 use serde::Serialize;
 

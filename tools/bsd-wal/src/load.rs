@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bsd::clock::Clock;
+use bsd::storage::convert::load::{Load, LoadError};
 use bsd::storage::inspect::PauseRecord;
-use bsd::storage::load::{Load, LoadError};
 use bsd::storage::{RealFs, SEGMENT_SIZE_DEFAULT};
 use bsd::types::JobId;
 use clap::Args;

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use bsd::storage::RealFs;
-use bsd::storage::fs::{Fs, OpenMode, write_all_at};
+use bsd::storage::disk::{Fs, OpenMode, write_all_at};
 use clap::builder::Resettable;
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bsd::clock::Clock;
 use bsd::storage::RealFs;
-use bsd::storage::fs::{File, Fs, OpenMode, write_all_at};
+use bsd::storage::disk::{File, Fs, OpenMode, write_all_at};
 use bsd::storage::inspect::{Access, Inspection, repair};
 use clap::Args;
 use serde::Serialize;

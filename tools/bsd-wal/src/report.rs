@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::ops::RangeInclusive;
 
 use bsd::storage::inspect::{self, Inspection, Leftover, Loss, SegmentReport, TornTail};
-use bsd::storage::scan::End;
+use bsd::storage::read::scan::End;
 use bsd::types::JobId;
 use serde::Serialize;
 

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bsd::storage::RealFs;
-use bsd::storage::backup::{Restored, restore};
-use bsd::storage::fs::Fs;
+use bsd::storage::convert::backup::{Restored, restore};
+use bsd::storage::disk::Fs;
 use bsd::storage::inspect::Access;
 use bsd::types::Position;
 use clap::Args;

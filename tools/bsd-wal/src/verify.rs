@@ -4,7 +4,7 @@
 use std::io::Write;
 
 use bsd::storage::inspect::{Access, Inspection, SegmentReport};
-use bsd::storage::scan::End;
+use bsd::storage::read::scan::End;
 use bsd::types::Position;
 use clap::Args;
 

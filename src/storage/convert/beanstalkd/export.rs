@@ -1,0 +1,287 @@
+//! From a log of bsd's to a directory that beanstalkd starts on: nobody is locked in.
+//!
+//! A record a job, of version 7. beanstalkd brings jobs back in the order of their records, and that
+//! is where the order of buried jobs comes from; and it counts each buried job as buried once more, so
+//! one burial less is written.
+//!
+//! What beanstalkd's files cannot hold is told to the caller: pauses; jobs of more than
+//! [`BODY_SIZE_MAX`] bytes. The next id is held by the record of a job that is deleted at once, for as
+//! long as beanstalkd keeps that file.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::format::{BODY_END, Job, State, encode_put, encode_update, encode_version, put_size};
+use super::read::Binlogs;
+use super::{binlog_name, parse_binlog_name};
+use crate::storage::convert::build::Beside;
+use crate::storage::disk::{File, Fs, OpenMode, write_all_at};
+use crate::storage::error::OpenError;
+use crate::storage::inspect::{Inspection, JobRecord, Progress};
+use crate::types::{Counters, JobId, JobState};
+
+/// The largest body that beanstalkd can be told to take, bytes.
+pub const BODY_SIZE_MAX: u32 = (1 << 30) - BODY_END.len() as u32;
+/// The largest body that beanstalkd brings back unless it is told otherwise, bytes: at a start it
+/// counts the two bytes behind a body.
+pub const BODY_SIZE_DEFAULT: u32 = 65_535 - BODY_END.len() as u32;
+/// The size of a file, bytes, unless a job needs a larger one: beanstalkd's own.
+const FILE_SIZE: u64 = 10 << 20;
+/// So many bytes are written together.
+const WRITE_SIZE: usize = 1 << 20;
+
+/// What was written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Exported {
+    /// Jobs in the new files.
+    pub jobs: u64,
+    /// How many files.
+    pub files: u32,
+    /// The largest body, bytes: beanstalkd needs a `-z` of two more.
+    pub body_size_max: u32,
+    /// The id of the next job.
+    pub next_id: JobId,
+    /// Tubes that are paused, which beanstalkd forgets.
+    pub pauses: Vec<String>,
+    /// Jobs that are too large for beanstalkd and were left out.
+    pub too_large: Vec<JobId>,
+    /// Jobs that were there when the log was read and could not be read again, and why.
+    pub unreadable: Vec<(JobId, String)>,
+}
+
+/// Write the jobs of `old` as beanstalkd's files into `dir`, which must be empty or not be there:
+/// all or nothing, as `storage::build` does it. Durable on return, and read back. `old` is not
+/// changed. `progress` is told jobs. Pauses that end before `now_wall_ns` are not reported.
+///
+/// # Errors
+/// When `dir` holds anything ([`OpenError::Foreign`]), or the files cannot be written or checked;
+/// then there is nothing at `dir`.
+pub fn write(
+    old: &Inspection,
+    fs: &Arc<dyn Fs>,
+    dir: &Path,
+    now_wall_ns: u64,
+    progress: Progress<'_>,
+) -> Result<Exported, OpenError> {
+    let beside = Beside::make(fs, dir, |name| parse_binlog_name(name).is_some())?;
+    let mut writer = Writer {
+        old,
+        output: Output::new(&**fs, &beside.path),
+        exported: Exported::default(),
+    };
+    writer.write(progress)?;
+    let Writer {
+        output,
+        mut exported,
+        ..
+    } = writer;
+    exported.files = output.finish()?;
+    exported.pauses = pauses(old, now_wall_ns);
+    check(fs, &beside.path, &exported)?;
+    beside.publish(())?;
+    Ok(exported)
+}
+
+/// Refuse to call whole what cannot be read back.
+fn check(fs: &Arc<dyn Fs>, beside: &Path, exported: &Exported) -> Result<(), OpenError> {
+    let found = Binlogs::read(fs.clone(), beside, &mut |_, _| ())?;
+    if found.is_intact() && found.job_count() as u64 == exported.jobs {
+        return Ok(());
+    }
+    let damage = found.damages.first().map(ToString::to_string);
+    Err(OpenError::Foreign {
+        path: beside.to_owned(),
+        what: format!(
+            "the disk did not keep what was written to it ({}); use another",
+            damage.unwrap_or_else(|| "jobs are missing".to_owned())
+        ),
+    })
+}
+
+fn pauses(old: &Inspection, now_wall_ns: u64) -> Vec<String> {
+    let is_on = |until_wall_ns: u64| until_wall_ns > now_wall_ns;
+    let pauses = old.pauses().filter(|pause| is_on(pause.until_wall_ns));
+    pauses.map(|pause| pause.tube.to_owned()).collect()
+}
+
+struct Writer<'a> {
+    old: &'a Inspection,
+    output: Output<'a>,
+    exported: Exported,
+}
+
+impl Writer<'_> {
+    fn write(&mut self, progress: Progress<'_>) -> Result<(), OpenError> {
+        let old = self.old;
+        let total = old.job_count() as u64;
+        let others = old.jobs().filter(|job| job.state != JobState::Buried);
+        let ids = others.map(|job| job.id).chain(old.buried());
+        for (done, id) in ids.enumerate() {
+            progress(done as u64, total);
+            self.write_job(id)?;
+        }
+        self.write_next_id()
+    }
+
+    fn write_job(&mut self, id: JobId) -> Result<(), OpenError> {
+        let record = match self.old.read_job(id) {
+            Ok(Some(record)) => record,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                self.exported.unreadable.push((id, error.to_string()));
+                return Ok(());
+            }
+        };
+        let Some(job) = job(&record) else {
+            self.exported.too_large.push(id);
+            return Ok(());
+        };
+        self.exported.jobs += 1;
+        let body_size = record.body.len() as u32;
+        self.exported.body_size_max = self.exported.body_size_max.max(body_size);
+        self.output.put(&record.tube, &job, &record.body)
+    }
+
+    /// beanstalkd counts on from the greatest id that it reads, also when that job is deleted.
+    fn write_next_id(&mut self) -> Result<(), OpenError> {
+        let next_id = self.old.next_id;
+        self.exported.next_id = next_id;
+        let last = JobId(next_id.0.saturating_sub(1));
+        if last.0 == 0 || self.old.jobs().any(|job| job.id >= last) {
+            return Ok(());
+        }
+        let job = Job {
+            id: last,
+            pri: 0,
+            delay: 0,
+            ttr: 1,
+            body_size: BODY_END.len() as u32,
+            created_wall_ns: 1,
+            deadline_wall_ns: 0,
+            counters: Counters::default(),
+            state: State::Buried,
+        };
+        self.output.put("default", &job, b"")?;
+        let state = State::Deleted;
+        self.output.update(&Job { state, ..job })
+    }
+}
+
+/// A job as beanstalkd has it; `None` if it is too large for it.
+fn job(record: &JobRecord) -> Option<Job> {
+    let size = u32::try_from(record.body.len())
+        .ok()
+        .filter(|size| *size <= BODY_SIZE_MAX)?;
+    let (state, counters) = match record.state {
+        JobState::Ready | JobState::Reserved => (State::Ready, record.counters),
+        JobState::Delayed => (State::Delayed, record.counters),
+        JobState::Buried => {
+            let buries = record.counters.buries.saturating_sub(1);
+            let counters = Counters {
+                buries,
+                ..record.counters
+            };
+            (State::Buried, counters)
+        }
+    };
+    Some(Job {
+        id: record.id,
+        pri: record.pri,
+        delay: record.delay,
+        ttr: record.ttr,
+        body_size: size + BODY_END.len() as u32,
+        created_wall_ns: record.created_wall_ns,
+        deadline_wall_ns: record.deadline_wall_ns.unwrap_or(0),
+        counters,
+        state,
+    })
+}
+
+/// The files that are being written.
+struct Output<'a> {
+    fs: &'a dyn Fs,
+    dir: &'a Path,
+    /// The number of the last file that was begun.
+    number: u32,
+    file: Option<(PathBuf, Arc<dyn File>)>,
+    /// Bytes of it that are written.
+    written: u64,
+    /// What follows them.
+    bytes: Vec<u8>,
+}
+
+impl<'a> Output<'a> {
+    fn new(fs: &'a dyn Fs, dir: &'a Path) -> Output<'a> {
+        Output {
+            fs,
+            dir,
+            number: 0,
+            file: None,
+            written: 0,
+            bytes: Vec::new(),
+        }
+    }
+
+    fn put(&mut self, tube: &str, job: &Job, body: &[u8]) -> Result<(), OpenError> {
+        if self.size() + put_size(tube, body) > FILE_SIZE {
+            self.end_file()?;
+        }
+        self.begin_file()?;
+        encode_put(tube, job, body, &mut self.bytes);
+        self.write_if(self.bytes.len() >= WRITE_SIZE)
+    }
+
+    fn update(&mut self, job: &Job) -> Result<(), OpenError> {
+        self.begin_file()?;
+        encode_update(job, &mut self.bytes);
+        Ok(())
+    }
+
+    fn size(&self) -> u64 {
+        self.written + self.bytes.len() as u64
+    }
+
+    fn begin_file(&mut self) -> Result<(), OpenError> {
+        if self.file.is_some() {
+            return Ok(());
+        }
+        self.number += 1;
+        let path = self.dir.join(binlog_name(self.number));
+        let file = self.fs.open(&path, OpenMode::CreateNew);
+        let file = file.map_err(|error| OpenError::io("create", &path, &error))?;
+        self.file = Some((path, file));
+        encode_version(&mut self.bytes);
+        Ok(())
+    }
+
+    fn write_if(&mut self, is_time: bool) -> Result<(), OpenError> {
+        if let Some((path, file)) = self.file.as_ref().filter(|_| is_time) {
+            write_all_at(&**file, &self.bytes, self.written)
+                .map_err(|error| OpenError::io("write", path, &error))?;
+            self.written += self.bytes.len() as u64;
+            self.bytes.clear();
+        }
+        Ok(())
+    }
+
+    /// Make the file durable that is being written.
+    fn end_file(&mut self) -> Result<(), OpenError> {
+        self.write_if(true)?;
+        if let Some((path, file)) = self.file.take() {
+            let sync = file.sync();
+            sync.map_err(|error| OpenError::io("sync", &path, &error))?;
+        }
+        self.written = 0;
+        Ok(())
+    }
+
+    /// Make everything durable. How many files there are: one at least, or the directory would not
+    /// look like beanstalkd's.
+    fn finish(mut self) -> Result<u32, OpenError> {
+        self.begin_file()?;
+        self.end_file()?;
+        let sync = self.fs.sync_dir(self.dir);
+        sync.map_err(|error| OpenError::io("sync", self.dir, &error))?;
+        Ok(self.number)
+    }
+}

@@ -1,0 +1,361 @@
+//! One of beanstalkd's files from end to end: its records, how it ends, what is damaged.
+//!
+//! A file ends where only zeros follow, or nothing. A record is taken only as a whole, and only if
+//! beanstalkd can have written it. What to do with one that is not:
+//!
+//! * Its bytes stop and only zeros follow: a crash interrupted it. Nothing of it is used.
+//! * Otherwise it is damaged. Its length may be sound all the same: where another record, or the
+//!   end, stands behind it, the reading goes on there. If not, it stops: records are not looked for
+//!   byte by byte, because a body may hold bytes that look like one.
+
+use std::io;
+
+use super::format::{
+    BODY_END, HEAD_SIZE_MAX, Job, State, VERSION_SIZE, Version, body_size, decode_name, job,
+};
+use crate::storage::disk::{ReadFile, read_exact_at};
+use crate::storage::read::scan::Damage;
+
+/// Bytes read together.
+const CHUNK: usize = 1 << 20;
+/// Disks write in units of this many bytes, or of multiples.
+const SECTOR: u64 = 512;
+
+/// A whole record.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Record {
+    /// A job with its tube, and where in the file its body begins.
+    Whole { tube: String, job: Job, body: u64 },
+    /// What a job is from now on. It may be the beginning of a record that was cut off at
+    /// `whole_before`, counted from the start of the job, with zeros in place of the rest.
+    Update {
+        job: Job,
+        whole_before: Option<usize>,
+    },
+}
+
+/// Takes in what a file holds, in order.
+pub(super) trait Sink {
+    /// The next record, and its offset. `Err` says why it cannot follow what came before.
+    fn record(&mut self, at: u64, record: Record) -> Result<(), String>;
+    /// What is damaged.
+    fn damage(&mut self, damage: Damage);
+    /// So many bytes of the file have been read.
+    fn progress(&mut self, done: u64);
+}
+
+/// How a file was read to its end.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Walked {
+    pub(super) records: u64,
+    /// Offset and bytes of a record that a crash interrupted, if there is nothing behind it.
+    pub(super) torn: Option<(u64, u64)>,
+}
+
+/// Read a file of which `name` is for reports. What the disk does not give is damage.
+pub(super) fn walk(
+    name: &str,
+    file: &dyn ReadFile,
+    version: Version,
+    sink: &mut dyn Sink,
+) -> Walked {
+    let mut walk = Walk {
+        name,
+        window: Window::new(file),
+        version,
+        data_end: 0,
+        at: VERSION_SIZE,
+        records: 0,
+        torn: None,
+    };
+    if let Err(error) = walk.run(sink) {
+        let size = walk.window.size.saturating_sub(walk.at);
+        let what = format!("the disk does not give these bytes: {error}");
+        sink.damage(walk.damage(size, what));
+    }
+    Walked {
+        records: walk.records,
+        torn: walk.torn,
+    }
+}
+
+struct Walk<'a> {
+    name: &'a str,
+    window: Window<'a>,
+    version: Version,
+    /// Behind the last byte that is not zero.
+    data_end: u64,
+    /// Where the next record begins.
+    at: u64,
+    records: u64,
+    torn: Option<(u64, u64)>,
+}
+
+/// What stands where a record should begin.
+enum Parsed {
+    /// A record, and where it ends.
+    Record(Record, u64),
+    /// None that beanstalkd writes; where it would end, at least, if its length can be believed.
+    Bad { what: String, end: Option<u64> },
+}
+
+/// A record before its body.
+struct Head {
+    has_name: bool,
+    is_name_sound: bool,
+    is_job_sound: bool,
+    /// Where the job begins.
+    job: u64,
+    /// Where the body begins.
+    end: u64,
+}
+
+impl Walk<'_> {
+    fn run(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
+        self.window.size = self.window.file.size()?;
+        self.data_end = self.window.data_end()?;
+        while self.at < self.data_end {
+            sink.progress(self.at);
+            let bad = match self.parse(self.at)? {
+                Parsed::Record(record, end) => match sink.record(self.at, record) {
+                    Ok(()) => {
+                        self.records += 1;
+                        self.at = end;
+                        continue;
+                    }
+                    Err(what) => (what, Some(end)),
+                },
+                Parsed::Bad { what, end } => (what, end),
+            };
+            let (what, end) = bad;
+            if self.is_torn(end)? {
+                self.torn = Some((self.at, self.data_end - self.at));
+                break;
+            }
+            self.pass(what, end, sink)?;
+        }
+        Ok(())
+    }
+
+    /// Report what stands here, and go on behind it or, where nothing tells where that is, at the
+    /// end.
+    fn pass(&mut self, what: String, end: Option<u64>, sink: &mut dyn Sink) -> io::Result<()> {
+        let next = match end {
+            Some(end) if end <= self.data_end && self.is_boundary(end)? => end,
+            _ => self.data_end,
+        };
+        let what = match next == self.data_end && end != Some(next) {
+            true => format!("{what}; what follows in this file cannot be understood"),
+            false => what,
+        };
+        sink.damage(self.damage(next - self.at, what));
+        self.at = next;
+        Ok(())
+    }
+
+    fn damage(&self, size: u64, what: String) -> Damage {
+        Damage {
+            file: self.name.to_owned(),
+            range: Some((self.at, size)),
+            what,
+            jobs: Vec::new(),
+        }
+    }
+
+    /// Whether a crash cut the record here, of which the rest, up to `end`, is zeros or missing. A
+    /// length that is damaged also leads behind all data; then there are records in what it covers.
+    fn is_torn(&mut self, end: Option<u64>) -> io::Result<bool> {
+        let (at, data_end) = (self.at, self.data_end);
+        let Some(end) = end.filter(|end| *end > data_end) else {
+            return Ok(false);
+        };
+        let size = self.window.size;
+        let head = self.head(at)?;
+        // The last byte that is not zero in a whole record, unless an update deletes the job.
+        let state = head.job + job::STATE as u64;
+        let last = if head.has_name { end - 1 } else { state };
+        let sector = last / SECTOR * SECTOR;
+        let is_cut = end > size
+            || (sector > at && (data_end..=last).contains(&sector))
+            // beanstalkd writes the name's size, the name, the job and the body one by one.
+            || (head.has_name && data_end <= head.job)
+            || (head.has_name && (state + 1..=head.end).contains(&data_end));
+        let is_rest_sound = (data_end <= head.job || head.is_name_sound)
+            && (data_end <= head.end || head.is_job_sound);
+        Ok(is_cut && is_rest_sound && !self.has_body_end_inside(head.end)?)
+    }
+
+    /// What can be said of the record at `at` before its body.
+    fn head(&mut self, at: u64) -> io::Result<Head> {
+        let version = self.version;
+        let (width, job_size) = (version.name_size_width(), version.job_size());
+        let bytes = self.window.get(at, HEAD_SIZE_MAX)?;
+        let name_size = bytes
+            .get(..width)
+            .and_then(|bytes| version.decode_name_size(bytes));
+        let name_size = name_size.unwrap_or(0);
+        let job = width + name_size;
+        let name = bytes.get(width..job);
+        let fields = bytes.get(job..job + job_size);
+        Ok(Head {
+            has_name: name_size > 0,
+            is_name_sound: name_size == 0 || name.is_some_and(|name| decode_name(name).is_some()),
+            is_job_sound: fields.is_some_and(|fields| version.decode_job(fields).is_ok()),
+            job: at + job as u64,
+            end: at + (job + job_size) as u64,
+        })
+    }
+
+    /// Whether from `at` on there is an end of line behind which a record seems to begin, or
+    /// nothing but zeros.
+    fn has_body_end_inside(&mut self, mut at: u64) -> io::Result<bool> {
+        while at + 2 <= self.data_end {
+            let size = (self.data_end - at).min(CHUNK as u64) as usize;
+            let bytes = self.window.get(at, size)?.to_vec();
+            for found in memchr::memmem::find_iter(&bytes, &BODY_END) {
+                let next = at + found as u64 + 2;
+                if next >= self.data_end {
+                    return Ok(true);
+                }
+                // Its body is not looked at: this may be asked at every end of line.
+                let head = self.head(next)?;
+                if head.is_name_sound && head.is_job_sound {
+                    return Ok(true);
+                }
+            }
+            at += (size - 1).max(1) as u64;
+        }
+        Ok(false)
+    }
+
+    /// Whether a record begins at `at`, or nothing but zeros.
+    fn is_boundary(&mut self, at: u64) -> io::Result<bool> {
+        Ok(at >= self.data_end || matches!(self.parse(at)?, Parsed::Record(..)))
+    }
+
+    fn parse(&mut self, at: u64) -> io::Result<Parsed> {
+        let version = self.version;
+        let (width, job_size) = (version.name_size_width(), version.job_size());
+        let data_end = self.data_end;
+        let file_size = self.window.size;
+        let bytes = self.window.get(at, HEAD_SIZE_MAX)?;
+        let bad = |what: &str, end| {
+            let what = what.to_owned();
+            Ok(Parsed::Bad { what, end })
+        };
+        if bytes.len() < width {
+            return bad("the file ends inside a record", Some(at + width as u64));
+        }
+        let Some(name_size) = version.decode_name_size(bytes) else {
+            return bad("no tube has a name so long", None);
+        };
+        let head_size = width + name_size + job_size;
+        let head_end = at + head_size as u64;
+        if bytes.len() < head_size {
+            return bad("the file ends inside a record", Some(head_end));
+        }
+        let (name, fields) = bytes[width..head_size].split_at(name_size);
+        let body_size = body_size(fields).filter(|_| name_size > 0);
+        let end = head_end + body_size.map_or(0, u64::from);
+        let job = match version.decode_job(fields) {
+            Ok(job) => job,
+            Err(what) => return bad(what, Some(end)),
+        };
+        if name_size == 0 {
+            let whole_before = whole_before(&job, at + width as u64, end, data_end, file_size);
+            let record = Record::Update { job, whole_before };
+            return Ok(Parsed::Record(record, end));
+        }
+        let Some(tube) = decode_name(name) else {
+            return bad("no tube has such a name", Some(end));
+        };
+        if job.state == State::Deleted {
+            return bad("a whole job that is deleted", Some(end));
+        }
+        let record = Record::Whole {
+            tube: tube.to_owned(),
+            job,
+            body: head_end,
+        };
+        if end > file_size {
+            return bad("the file ends inside a body", Some(end));
+        }
+        let (body_end, id) = (end - BODY_END.len() as u64, job.id);
+        if self.window.get(body_end, BODY_END.len())? != BODY_END {
+            let what = format!("the body of job {id} does not end where it should");
+            return bad(&what, Some(end));
+        }
+        Ok(Parsed::Record(record, end))
+    }
+}
+
+/// A record that says that a job is deleted, with zeros behind it, may be another update of which
+/// the last sector was not written: the state of it would be zero. Then the offset in the job from
+/// which on nothing need have been written.
+fn whole_before(found: &Job, start: u64, end: u64, data_end: u64, size: u64) -> Option<usize> {
+    let state = start + job::STATE as u64;
+    let cut = state / SECTOR * SECTOR;
+    let is_zero_from_cut = cut > start && data_end <= cut && end < size;
+    (found.state == State::Deleted && is_zero_from_cut).then(|| (cut - start) as usize)
+}
+
+/// A file, a part of it in memory.
+struct Window<'a> {
+    file: &'a dyn ReadFile,
+    size: u64,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Window<'a> {
+    fn new(file: &'a dyn ReadFile) -> Window<'a> {
+        Window {
+            file,
+            size: 0,
+            start: 0,
+            bytes: Vec::new(),
+        }
+    }
+
+    /// `size` bytes at `at`, at most a chunk; fewer at the end of the file.
+    fn get(&mut self, at: u64, size: usize) -> io::Result<&[u8]> {
+        let left = self.size.saturating_sub(at);
+        let size = left.min(size as u64) as usize;
+        let held_until = self.start + self.bytes.len() as u64;
+        if at < self.start || at + size as u64 > held_until {
+            let ahead = left.min(CHUNK as u64) as usize;
+            // A sector further ahead that the disk refuses is met when it is needed.
+            self.fill(at, ahead).or_else(|_| self.fill(at, size))?;
+        }
+        let from = (at - self.start) as usize;
+        Ok(&self.bytes[from..from + size])
+    }
+
+    fn fill(&mut self, at: u64, size: usize) -> io::Result<()> {
+        self.start = at;
+        self.bytes.resize(size, 0);
+        let filled = read_exact_at(self.file, &mut self.bytes, at);
+        if filled.is_err() {
+            self.bytes.clear();
+        }
+        filled
+    }
+
+    /// Behind the last byte that is not zero. Bytes that the disk does not give count as data: the
+    /// walk meets them.
+    fn data_end(&mut self) -> io::Result<u64> {
+        let mut end = self.size;
+        while end > 0 {
+            let size = end.min(CHUNK as u64) as usize;
+            let start = end - size as u64;
+            match self.get(start, size) {
+                Ok(bytes) => match bytes.iter().rposition(|byte| *byte != 0) {
+                    Some(last) => return Ok(start + last as u64 + 1),
+                    None => end = start,
+                },
+                Err(_) => return Ok(end),
+            }
+        }
+        Ok(0)
+    }
+}

@@ -1,0 +1,423 @@
+//! A new log of jobs that are described one by one: what `bsd-wal load` writes with.
+//!
+//! Not a parser: whoever reads a dump, in whatever form, hands its jobs over. Ids, states,
+//! priorities, counters, deadlines, times of creation and the order of buried jobs are kept. The
+//! log is built by [`Build`]: all or nothing.
+//!
+//! Invariants: jobs come in the order of their ids, so none comes twice, and what is kept of them
+//! in memory is one entry for each that is buried, nothing for the others.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::storage::convert::build::Build;
+use crate::storage::disk::Fs;
+use crate::storage::error::OpenError;
+use crate::storage::format::Record;
+use crate::storage::inspect::{JobRecord, PauseRecord};
+use crate::types::{Counters, JobId, JobState, Now, SECOND_NS, is_tube_name};
+
+/// The largest body that can be loaded, bytes: a job has to fit into a segment.
+pub const BODY_SIZE_MAX: usize = (u32::MAX - (1 << 20)) as usize;
+
+/// Why something was not loaded.
+#[derive(Debug)]
+pub enum LoadError {
+    /// What was handed over cannot be part of a log; the words say what is wrong with it. Nothing
+    /// was written of it.
+    Refused(String),
+    /// The new log cannot be written.
+    Open(OpenError),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LoadError::Refused(why) => f.write_str(why),
+            LoadError::Open(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+impl From<OpenError> for LoadError {
+    fn from(error: OpenError) -> LoadError {
+        LoadError::Open(error)
+    }
+}
+
+/// What was written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Loaded {
+    /// Jobs in the new log.
+    pub jobs: u64,
+    /// The id of the next job.
+    pub next_id: JobId,
+}
+
+/// A log that is being loaded. Dropped before [`Load::finish`], it leaves nothing under the name
+/// that was asked for.
+#[derive(Debug)]
+pub struct Load {
+    build: Build,
+    /// The id of the last job.
+    last: JobId,
+    next_id: JobId,
+    jobs: u64,
+    buried: Vec<Buried>,
+    pauses: Vec<Pause>,
+}
+
+/// The state of a buried job, which waits for those that were buried before.
+#[derive(Debug)]
+struct Buried {
+    order: u64,
+    id: JobId,
+    pri: u32,
+    delay: u32,
+    counters: Counters,
+}
+
+#[derive(Debug)]
+struct Pause {
+    tube: String,
+    until_wall_ns: u64,
+    duration: u32,
+}
+
+impl Load {
+    /// Begin a log that will be at `dir`, which must be empty or not be there, in segments of
+    /// `segment_size` bytes.
+    ///
+    /// # Errors
+    /// Those of [`Build::begin`].
+    pub fn begin(
+        fs: Arc<dyn Fs>,
+        dir: &Path,
+        segment_size: u32,
+        now: Now,
+    ) -> Result<Load, OpenError> {
+        Ok(Load {
+            build: Build::begin(fs, dir, segment_size, now)?,
+            last: JobId(0),
+            next_id: JobId(1),
+            jobs: 0,
+            buried: Vec::new(),
+            pauses: Vec::new(),
+        })
+    }
+
+    /// Add a job. A reserved one becomes ready, as at a restart. `buried_order` says which buried
+    /// jobs are kicked first, the smallest number before the others; those without one come last,
+    /// in the order of their ids.
+    ///
+    /// # Errors
+    /// [`LoadError::Refused`] for a job that no log can hold: its id is not greater than that of
+    /// the one before, its tube's name is none, it is delayed and no deadline is given, or its body
+    /// is larger than [`BODY_SIZE_MAX`].
+    pub fn job(&mut self, job: &JobRecord, buried_order: Option<u64>) -> Result<(), LoadError> {
+        self.refuse(job).map_or(Ok(()), Err)?;
+        self.build.append(&Record::Put {
+            id: job.id,
+            created_wall_ns: job.created_wall_ns,
+            pri: job.pri,
+            delay: job.delay,
+            ttr: job.ttr,
+            tube: &job.tube,
+            body: &job.body,
+        })?;
+        match job.state {
+            JobState::Buried => self.buried.push(Buried {
+                order: buried_order.unwrap_or(u64::MAX),
+                id: job.id,
+                pri: job.pri,
+                delay: job.delay,
+                counters: job.counters,
+            }),
+            _ if is_as_put(job) => {}
+            state => self.build.append(&Record::Update {
+                id: job.id,
+                kick: 0,
+                state: if state == JobState::Delayed {
+                    JobState::Delayed
+                } else {
+                    JobState::Ready
+                },
+                deadline_wall_ns: match state {
+                    JobState::Delayed => job.deadline_wall_ns.unwrap_or(0),
+                    _ => 0,
+                },
+                pri: job.pri,
+                delay: job.delay,
+                counters: job.counters,
+            })?,
+        }
+        self.last = job.id;
+        self.jobs += 1;
+        Ok(())
+    }
+
+    fn refuse(&self, job: &JobRecord) -> Option<LoadError> {
+        let JobRecord { id, tube, body, .. } = job;
+        // One more must be left for the next job.
+        let why = if id.0 == 0 || id.0 >= u64::MAX - 1 {
+            format!("no job can have the id {id}")
+        } else if *id <= self.last {
+            format!(
+                "job {id} comes after job {}: jobs must come in the order of their ids, each once; \
+                 sort them",
+                self.last
+            )
+        } else if !is_tube_name(tube.as_bytes()) {
+            bad_tube(tube)
+        } else if job.state == JobState::Delayed && job.deadline_wall_ns.is_none() {
+            format!("job {id} is delayed and has no deadline")
+        } else if body.len() > BODY_SIZE_MAX {
+            let size = body.len();
+            format!("the body of job {id} has {size} bytes, the bound is {BODY_SIZE_MAX}")
+        } else {
+            return None;
+        };
+        Some(LoadError::Refused(why))
+    }
+
+    /// Add the pause of a tube.
+    ///
+    /// # Errors
+    /// [`LoadError::Refused`] when the tube's name is none.
+    pub fn pause(&mut self, pause: &PauseRecord<'_>) -> Result<(), LoadError> {
+        if !is_tube_name(pause.tube.as_bytes()) {
+            return Err(LoadError::Refused(bad_tube(pause.tube)));
+        }
+        self.pauses.push(Pause {
+            tube: pause.tube.to_owned(),
+            until_wall_ns: pause.until_wall_ns,
+            duration: pause.duration,
+        });
+        Ok(())
+    }
+
+    /// No id below `next_id` is given out by a server that goes on with the log; nor, in any case,
+    /// one that a job has.
+    ///
+    /// # Errors
+    /// [`LoadError::Refused`] when no job could ever be put behind it.
+    pub fn next_id(&mut self, next_id: JobId) -> Result<(), LoadError> {
+        if next_id.0 == u64::MAX {
+            let why = format!("no job can be put behind the id {next_id}");
+            return Err(LoadError::Refused(why));
+        }
+        self.next_id = self.next_id.max(next_id);
+        Ok(())
+    }
+
+    /// How many jobs were added.
+    #[must_use]
+    pub fn jobs(&self) -> u64 {
+        self.jobs
+    }
+
+    /// Write the rest, make the log durable and give it its name. All of it is durable on return.
+    ///
+    /// # Errors
+    /// When the disk is full or fails; then there is nothing under the name that was asked for.
+    pub fn finish(mut self) -> Result<Loaded, OpenError> {
+        self.buried
+            .sort_unstable_by_key(|buried| (buried.order, buried.id));
+        for buried in &self.buried {
+            self.build.append(&Record::Update {
+                id: buried.id,
+                kick: 0,
+                state: JobState::Buried,
+                deadline_wall_ns: 0,
+                pri: buried.pri,
+                delay: buried.delay,
+                counters: buried.counters,
+            })?;
+        }
+        for pause in &self.pauses {
+            self.build.append(&Record::Pause {
+                tube: &pause.tube,
+                until_wall_ns: pause.until_wall_ns,
+                duration: pause.duration,
+            })?;
+        }
+        let next_id = self.next_id.max(JobId(self.last.0 + 1));
+        self.build.skip_ids(next_id)?;
+        self.build.finish()?;
+        Ok(Loaded {
+            jobs: self.jobs,
+            next_id,
+        })
+    }
+}
+
+fn bad_tube(name: &str) -> String {
+    format!(
+        "{name:?} is no tube name: 1 to 200 of the letters, digits and -+/;.$_(), not beginning \
+         with -"
+    )
+}
+
+/// Whether a job's put alone says all of it.
+fn is_as_put(job: &JobRecord) -> bool {
+    let due = job
+        .created_wall_ns
+        .saturating_add(u64::from(job.delay) * SECOND_NS as u64);
+    let is_state = match job.state {
+        JobState::Delayed => job.delay > 0 && job.deadline_wall_ns == Some(due),
+        JobState::Ready | JobState::Reserved => job.delay == 0,
+        JobState::Buried => false,
+    };
+    is_state && job.counters == Counters::default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::SimFs;
+    use crate::storage::inspect::Inspection;
+    use crate::types::Time;
+
+    const WALL: u64 = 1_800_000_000_000_000_000;
+
+    fn begin(disk: &SimFs) -> Load {
+        let now = Now {
+            mono: Time(0),
+            wall_ns: WALL,
+        };
+        Load::begin(Arc::new(disk.clone()), Path::new("/new"), 64 << 10, now).unwrap()
+    }
+
+    fn job(id: u64) -> JobRecord {
+        JobRecord {
+            id: JobId(id),
+            tube: "t".to_owned(),
+            state: JobState::Ready,
+            pri: 1,
+            delay: 0,
+            ttr: 60,
+            created_wall_ns: WALL - 5,
+            deadline_wall_ns: None,
+            counters: Counters::default(),
+            body: b"body".to_vec(),
+        }
+    }
+
+    fn refused(result: Result<(), LoadError>) -> String {
+        match result {
+            Err(LoadError::Refused(why)) => why,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn jobs_are_there_as_they_were_described() {
+        let disk = SimFs::new(1);
+        let mut load = begin(&disk);
+        let counters = Counters {
+            reserves: 3,
+            timeouts: 1,
+            releases: 2,
+            buries: 4,
+            kicks: 5,
+        };
+        let delayed = |id, deadline| JobRecord {
+            state: JobState::Delayed,
+            delay: 10,
+            deadline_wall_ns: Some(deadline),
+            ..job(id)
+        };
+        let jobs = [
+            job(3),
+            delayed(4, WALL - 5 + 10 * SECOND_NS as u64),
+            delayed(7, WALL + 77),
+            JobRecord { counters, ..job(8) },
+            JobRecord {
+                delay: 9, // kicked before it was due
+                ..job(9)
+            },
+            JobRecord {
+                state: JobState::Buried,
+                counters,
+                ..job(u64::from(u32::MAX) * 9)
+            },
+        ];
+        for job in &jobs {
+            load.job(job, None).unwrap();
+        }
+        let pause = PauseRecord {
+            tube: "p",
+            until_wall_ns: WALL + 9,
+            duration: 100,
+        };
+        load.pause(&pause).unwrap();
+        let loaded = load.finish().unwrap();
+        assert_eq!(loaded.jobs, jobs.len() as u64);
+        let new =
+            Inspection::read(Arc::new(disk.clone()), Path::new("/new"), &mut |_, _| ()).unwrap();
+        assert!(new.is_intact() && new.clean_stop);
+        for job in &jobs {
+            assert_eq!(new.read_job(job.id).unwrap().as_ref(), Some(job));
+        }
+        assert_eq!(new.job_count(), jobs.len());
+        assert_eq!(new.pauses().collect::<Vec<_>>(), [pause]);
+        assert_eq!(new.next_id, loaded.next_id);
+    }
+
+    #[test]
+    fn buried_jobs_come_in_the_order_that_is_asked_for() {
+        let disk = SimFs::new(1);
+        let mut load = begin(&disk);
+        for (id, order) in [(1, None), (2, Some(9)), (3, Some(4)), (4, None)] {
+            let buried = JobRecord {
+                state: JobState::Buried,
+                ..job(id)
+            };
+            load.job(&buried, order).unwrap();
+        }
+        load.finish().unwrap();
+        let new = Inspection::read(Arc::new(disk), Path::new("/new"), &mut |_, _| ()).unwrap();
+        assert_eq!(new.buried(), [3, 2, 1, 4].map(JobId));
+    }
+
+    #[test]
+    fn ids_that_were_given_out_are_never_given_out_again() {
+        let disk = SimFs::new(1);
+        let mut load = begin(&disk);
+        load.job(&job(5), None).unwrap();
+        load.next_id(JobId(100)).unwrap();
+        load.next_id(JobId(50)).unwrap();
+        assert_eq!(load.finish().unwrap().next_id, JobId(100));
+        let new = Inspection::read(Arc::new(disk), Path::new("/new"), &mut |_, _| ()).unwrap();
+        assert_eq!(new.next_id, JobId(100));
+    }
+
+    #[test]
+    fn what_no_log_can_hold_is_refused_and_leaves_nothing_behind() {
+        let disk = SimFs::new(1);
+        let mut load = begin(&disk);
+        load.job(&job(5), None).unwrap();
+        assert!(refused(load.job(&job(5), None)).contains("in the order of their ids"));
+        assert!(refused(load.job(&job(4), None)).contains("job 4 comes after job 5"));
+        assert!(refused(load.job(&job(0), None)).contains("the id 0"));
+        for greatest in [u64::MAX - 1, u64::MAX] {
+            assert!(refused(load.job(&job(greatest), None)).contains("no job can have"));
+        }
+        let tube = JobRecord {
+            tube: "a b".to_owned(),
+            ..job(6)
+        };
+        assert!(refused(load.job(&tube, None)).contains("no tube name"));
+        let delayed = JobRecord {
+            state: JobState::Delayed,
+            ..job(6)
+        };
+        assert!(refused(load.job(&delayed, None)).contains("no deadline"));
+        assert!(refused(load.next_id(JobId(u64::MAX))).contains("behind the id"));
+        drop(load);
+        assert!(disk.names("/").unwrap().is_empty());
+    }
+}

@@ -1,0 +1,495 @@
+//! The lock of a data directory on the real file system.
+//!
+//! Who writes has a directory alone; those who only read it share it. Three locks are taken, because
+//! they do not see each other:
+//!
+//! | what | how | against whom |
+//! |---|---|---|
+//! | the directory itself | flock | another bsd, also when `DIR/lock` was removed or replaced |
+//! | `DIR/lock` | fcntl, on the whole file | beanstalkd |
+//! | `DIR/lock` | flock | programs that use flock, such as `std::fs::File::try_lock` |
+//!
+//! A directory is ours only when we hold all of them. Two may be missing: a file system that cannot
+//! lock directories (NFS) leaves `DIR/lock` to do the work, and who only reads creates no `DIR/lock`
+//! where there is none.
+//!
+//! fcntl locks belong to the process, which has two consequences. Within a process they never
+//! conflict. And closing *any* descriptor of the file drops them, also one that was opened only to
+//! look. So a second attempt in this process must not even open the file: the locks that this
+//! process holds are kept in one table, which is asked first. It is the one thing here that is
+//! shared by all engines of a process, because the system shares it.
+//!
+//! A lock is let go when the process ends, however it ends. The file itself stays: removing it
+//! would let one process lock the old file and another a new one.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{FlockOperation, fcntl_lock, flock};
+use rustix::io::Errno;
+use rustix::process::{Flock, FlockType, fcntl_getlk};
+
+use crate::storage::disk::{DirLock, FILE_MODE, Holder, LockError};
+use crate::storage::format::names::LOCK_NAME;
+
+/// Characters of a holder's command line that are told.
+const COMMAND_SHOWN: usize = 100;
+
+/// Device and inode: the identity of a file, whatever path led to it.
+type FileId = (u64, u64);
+
+/// What this process holds of one directory. The files live here, so that nothing else can close
+/// one.
+struct Held {
+    directory: File,
+    /// `DIR/lock`, and its identity; `None`: there was none, and who reads makes none.
+    file: Option<(FileId, File)>,
+    /// How many share it; 0: one has it alone.
+    readers: u32,
+}
+
+/// The directories that this process holds.
+static HELD: Mutex<BTreeMap<FileId, Held>> = Mutex::new(BTreeMap::new());
+
+/// A directory that this process has, alone or with other readers, until this is dropped.
+#[derive(Debug)]
+pub(in crate::storage) struct RealLock(FileId);
+
+impl DirLock for RealLock {}
+
+impl Drop for RealLock {
+    fn drop(&mut self) {
+        let mut table = held();
+        match table.get_mut(&self.0) {
+            Some(held) if held.readers > 1 => held.readers -= 1,
+            _ => {
+                // Unlocked by name, not by closing alone: a child process that is just being started
+                // has a copy of the descriptor until it executes its program, and so would hold the
+                // flock.
+                if let Some(held) = table.remove(&self.0) {
+                    let file = held.file.as_ref().map(|(_, file)| file);
+                    for file in file.into_iter().chain([&held.directory]) {
+                        let _ = flock(file, FlockOperation::Unlock);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Take `dir` for this process alone, creating `dir/lock` when it is missing. Never waits.
+pub(in crate::storage) fn lock_dir(dir: &Path) -> Result<RealLock, LockError> {
+    let mut table = held();
+    let attempt = Attempt::at(dir, &table)?;
+    if let Some(held) = table.get(&attempt.id) {
+        return Err(held_here(held.readers > 0));
+    }
+    let operation = FlockOperation::NonBlockingLockExclusive;
+    attempt.take_directory(operation)?;
+    let file = attempt.open_file(OpenOptions::new().read(true).write(true).create(true))?;
+    attempt.take_file(&file, operation)?;
+    Ok(attempt.keep(&mut table, Some(file), 0))
+}
+
+/// Share `dir` with other readers, creating nothing. Never waits.
+///
+/// An error of the file system means that nobody can tell whether the directory is in use: neither
+/// it nor `dir/lock` can be locked, or that file cannot be read.
+pub(in crate::storage) fn share_dir(dir: &Path) -> Result<RealLock, LockError> {
+    let mut table = held();
+    let attempt = Attempt::at(dir, &table)?;
+    match table.get_mut(&attempt.id) {
+        Some(held) if held.readers == 0 => return Err(held_here(false)),
+        Some(held) => {
+            held.readers += 1;
+            return Ok(RealLock(attempt.id));
+        }
+        None => {}
+    }
+    let operation = FlockOperation::NonBlockingLockShared;
+    let is_taken = attempt.take_directory(operation)?;
+    let file = match attempt.open_file(OpenOptions::new().read(true)) {
+        Ok(file) => {
+            attempt.take_file(&file, operation)?;
+            Some(file)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound && is_taken => None,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(attempt.keep(&mut table, file, 1))
+}
+
+/// The table stays right through a panic: each change of it is one call.
+fn held() -> MutexGuard<'static, BTreeMap<FileId, Held>> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn held_here(only_reads: bool) -> LockError {
+    LockError::Held {
+        holder: Some(Holder::new(std::process::id(), only_reads)),
+    }
+}
+
+/// A directory that is about to be locked.
+struct Attempt<'a> {
+    dir: &'a Path,
+    id: FileId,
+    directory: File,
+}
+
+impl Attempt<'_> {
+    fn at<'a>(dir: &'a Path, table: &BTreeMap<FileId, Held>) -> Result<Attempt<'a>, LockError> {
+        let directory = OpenOptions::new().read(true).open(dir)?;
+        let id = identity(&directory.metadata()?);
+        let file = match std::fs::metadata(dir.join(LOCK_NAME)) {
+            Ok(metadata) => identity(&metadata),
+            // It may not be there, or not be for us to see: then it cannot be opened either.
+            Err(_) => id,
+        };
+        // Another directory that we hold may have the same file (`cp -al`).
+        let is_of = |held: &Held| held.file.as_ref().is_some_and(|(id, _)| *id == file);
+        match table
+            .iter()
+            .find(|(other, held)| **other != id && is_of(held))
+        {
+            Some((_, held)) => Err(held_here(held.readers > 0)),
+            None => Ok(Attempt { dir, id, directory }),
+        }
+    }
+
+    /// False: this file system cannot lock directories.
+    fn take_directory(&self, operation: FlockOperation) -> Result<bool, LockError> {
+        match flock(&self.directory, operation) {
+            Err(Errno::WOULDBLOCK) => Err(self.held_by_another(None)),
+            outcome => Ok(outcome.is_ok()),
+        }
+    }
+
+    fn open_file(&self, options: &mut OpenOptions) -> io::Result<File> {
+        options.truncate(false).mode(FILE_MODE);
+        options.open(self.dir.join(LOCK_NAME))
+    }
+
+    fn take_file(&self, file: &File, operation: FlockOperation) -> Result<(), LockError> {
+        for outcome in [fcntl_lock(file, operation), flock(file, operation)] {
+            match outcome {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK | Errno::ACCESS) => {
+                    return Err(self.held_by_another(Some(file)));
+                }
+                Err(error) => return Err(LockError::Io(error.into())),
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(
+        self,
+        table: &mut BTreeMap<FileId, Held>,
+        file: Option<File>,
+        readers: u32,
+    ) -> RealLock {
+        let file = file.and_then(|file| Some((identity(&file.metadata().ok()?), file)));
+        let held = Held {
+            directory: self.directory,
+            file,
+            readers,
+        };
+        table.insert(self.id, held);
+        RealLock(self.id)
+    }
+
+    /// A process of another pid namespace has no number here.
+    fn held_by_another(&self, file: Option<&File>) -> LockError {
+        let opened = match file {
+            Some(_) => None,
+            None => self.open_file(OpenOptions::new().read(true)).ok(),
+        };
+        let file = file.or(opened.as_ref());
+        let ids = [
+            Some(self.id),
+            file.and_then(|file| Some(identity(&file.metadata().ok()?))),
+        ];
+        let by_flock = || {
+            let locks = std::fs::read_to_string("/proc/locks").ok()?;
+            ids.into_iter()
+                .flatten()
+                .find_map(|id| flock_holder(&locks, id))
+        };
+        let found = file.and_then(fcntl_holder).or_else(by_flock);
+        LockError::Held {
+            holder: found.map(|(pid, only_reads)| Holder::new(pid, only_reads)),
+        }
+    }
+}
+
+fn identity(metadata: &std::fs::Metadata) -> FileId {
+    (metadata.dev(), metadata.ino())
+}
+
+/// The process that holds an fcntl lock on the file, and whether it only reads.
+fn fcntl_holder(file: &File) -> Option<(u32, bool)> {
+    let lock = fcntl_getlk(file, &Flock::from(FlockType::WriteLock)).ok()??;
+    let pid = u32::try_from(lock.pid?.as_raw_nonzero().get()).ok()?;
+    Some((pid, matches!(lock.typ, FlockType::ReadLock)))
+}
+
+/// The same of a flock, which the system tells in `/proc/locks` only, in lines such as
+/// `2: FLOCK  ADVISORY  WRITE 4711 08:02:1311 0 EOF`.
+fn flock_holder(locks: &str, (dev, ino): FileId) -> Option<(u32, bool)> {
+    let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
+    let place = format!("{major:02x}:{minor:02x}:{ino}");
+    locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            [_, "FLOCK", _, kind, pid, at, ..] if at == place => {
+                Some((pid.parse().ok().filter(|pid| *pid > 0)?, kind == "READ"))
+            }
+            _ => None,
+        }
+    })
+}
+
+impl Holder {
+    fn new(pid: u32, only_reads: bool) -> Holder {
+        Holder {
+            pid,
+            command: command(pid),
+            only_reads,
+        }
+    }
+}
+
+/// The command line of a process, if we may know it: on one line, and not too long.
+fn command(pid: u32) -> Option<String> {
+    let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
+    let words: Vec<String> = line
+        .split('\0')
+        .filter(|word| !word.is_empty())
+        .map(|word| word.escape_debug().to_string())
+        .collect();
+    let line = words.join(" ");
+    let shown: String = line.chars().take(COMMAND_SHOWN).collect();
+    match shown.len() {
+        0 => None,
+        len if len < line.len() => Some(format!("{shown}…")),
+        _ => Some(shown),
+    }
+}
+
+impl From<io::Error> for LockError {
+    fn from(error: io::Error) -> Self {
+        LockError::Io(error)
+    }
+}
+
+#[cfg(test)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "files are made and removed as other programs do it"
+)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    /// A beanstalkd that is killed when the test is over.
+    struct Peer(Child);
+
+    impl Drop for Peer {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// Start beanstalkd on `dir`; `None` when it is not installed, which is an error only when
+    /// BSD_REQUIRE_PEERS=1 asks for it.
+    fn beanstalkd(dir: &Path) -> Option<Peer> {
+        let socket = format!("unix:{}", dir.join("socket").display());
+        let mut command = Command::new("beanstalkd");
+        command
+            .arg("-b")
+            .arg(dir)
+            .arg("-l")
+            .arg(socket)
+            .stderr(Stdio::null());
+        match command.spawn() {
+            Ok(child) => Some(Peer(child)),
+            Err(error) if std::env::var_os("BSD_REQUIRE_PEERS").is_none_or(|v| v != "1") => {
+                // `eprintln!` would be swallowed in a test that passes.
+                let _ = writeln!(
+                    std::io::stderr(),
+                    "skipped: a lock of beanstalkd's: {error}"
+                );
+                None
+            }
+            Err(error) => panic!("BSD_REQUIRE_PEERS=1, but cannot run beanstalkd: {error}"),
+        }
+    }
+
+    /// Wait until the peer answers a command, which it does only after it has locked its
+    /// directory, or ends: false.
+    fn answers(peer: &mut Peer, dir: &Path) -> bool {
+        let mut stream = loop {
+            if let Ok(stream) = UnixStream::connect(dir.join("socket")) {
+                break stream;
+            }
+            if peer.0.try_wait().unwrap().is_some() {
+                return false;
+            }
+            std::thread::yield_now();
+        };
+        stream.write_all(b"list-tube-used\r\n").is_ok() && stream.read_exact(&mut [0; 5]).is_ok()
+    }
+
+    fn is_held_by(outcome: Result<RealLock, LockError>, expected: u32) -> bool {
+        matches!(outcome, Err(LockError::Held { holder: Some(holder) }) if holder.pid == expected)
+    }
+
+    #[test]
+    fn a_directory_of_a_running_beanstalkd_is_held() {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(mut peer) = beanstalkd(dir.path()) else {
+            return;
+        };
+        assert!(answers(&mut peer, dir.path()));
+        assert!(is_held_by(lock_dir(dir.path()), peer.0.id()));
+        drop(peer);
+        lock_dir(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn beanstalkd_does_not_start_on_a_locked_directory_even_after_a_second_attempt_at_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let _lock = lock_dir(dir.path()).unwrap();
+        assert!(is_held_by(lock_dir(dir.path()), std::process::id()));
+        let Some(mut peer) = beanstalkd(dir.path()) else {
+            return;
+        };
+        assert!(!answers(&mut peer, dir.path()));
+    }
+
+    #[test]
+    fn two_locks_in_one_process_conflict_whatever_the_path_until_one_is_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(dir.path(), &link).unwrap();
+        let lock = lock_dir(dir.path()).unwrap();
+        assert!(is_held_by(lock_dir(dir.path()), std::process::id()));
+        assert!(is_held_by(lock_dir(&link), std::process::id()));
+        drop(lock);
+        lock_dir(&link).unwrap();
+    }
+
+    #[test]
+    fn a_flock_of_another_description_is_respected() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = File::create(dir.path().join(LOCK_NAME)).unwrap();
+        file.try_lock().unwrap();
+        assert!(is_held_by(lock_dir(dir.path()), std::process::id()));
+        assert!(is_held_by(share_dir(dir.path()), std::process::id()));
+        file.unlock().unwrap();
+        lock_dir(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn two_directories_are_locked_apart() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let _one = lock_dir(one.path()).unwrap();
+        let _two = lock_dir(two.path()).unwrap();
+    }
+
+    #[test]
+    fn a_missing_directory_is_an_error_not_a_holder() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(matches!(
+            lock_dir(&dir.path().join("gone")),
+            Err(LockError::Io(_))
+        ));
+    }
+
+    #[test]
+    fn f41_readers_share_a_directory_and_who_writes_has_it_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        lock_dir(dir.path()).unwrap();
+        let (one, other) = (
+            share_dir(dir.path()).unwrap(),
+            share_dir(dir.path()).unwrap(),
+        );
+        assert!(lock_dir(dir.path()).is_err());
+        drop(one);
+        assert!(lock_dir(dir.path()).is_err(), "one still reads");
+        drop(other);
+        let alone = lock_dir(dir.path()).unwrap();
+        assert!(is_held_by(share_dir(dir.path()), std::process::id()));
+        drop(alone);
+        share_dir(dir.path()).unwrap();
+    }
+
+    #[test]
+    fn f41_who_only_reads_creates_nothing_and_keeps_others_out_all_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let reader = share_dir(dir.path()).unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        // As another process sees it.
+        let directory = File::open(dir.path()).unwrap();
+        directory.try_lock_shared().unwrap();
+        directory.unlock().unwrap();
+        assert!(directory.try_lock().is_err());
+        drop(reader);
+        directory.try_lock().unwrap();
+        assert!(is_held_by(share_dir(dir.path()), std::process::id()));
+    }
+
+    #[test]
+    fn f15_a_directory_whose_lock_file_was_removed_is_held_all_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let _lock = lock_dir(dir.path()).unwrap();
+        std::fs::remove_file(dir.path().join(LOCK_NAME)).unwrap();
+        assert!(is_held_by(lock_dir(dir.path()), std::process::id()));
+        // As another process sees it.
+        assert!(File::open(dir.path()).unwrap().try_lock().is_err());
+        assert!(!dir.path().join(LOCK_NAME).exists(), "nothing was made");
+    }
+
+    /// As copies that share their files have it (`cp -al`): to open it for the one would drop the
+    /// lock of the other.
+    #[test]
+    fn a_lock_file_that_two_directories_share_is_opened_once() {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let [mine, theirs] = [&one, &other].map(|dir| dir.path().join(LOCK_NAME));
+        let _lock = lock_dir(one.path()).unwrap();
+        std::fs::hard_link(mine, theirs).unwrap();
+        assert!(lock_dir(other.path()).is_err());
+        assert!(share_dir(other.path()).is_err());
+    }
+
+    #[test]
+    fn f41_who_holds_a_flock_is_found_among_all_locks() {
+        let locks = "1: POSIX  ADVISORY  WRITE 11 08:02:77 0 EOF\n\
+                     2: FLOCK  ADVISORY  WRITE 12 08:03:77 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 13 08:02:77 0 EOF\n\
+                     3: FLOCK  ADVISORY  READ 14 08:02:77 0 EOF\n\
+                     4: FLOCK  ADVISORY  WRITE 15 08:02:78 0 EOF\n\
+                     5: FLOCK  ADVISORY  WRITE 0 08:02:79 0 EOF\n";
+        let dev = rustix::fs::makedev(8, 2);
+        let holders = [77, 78, 79, 80].map(|ino| flock_holder(locks, (dev, ino)));
+        assert_eq!(holders, [Some((14, true)), Some((15, false)), None, None]);
+    }
+
+    #[test]
+    fn f41_a_holder_is_told_with_its_command() {
+        let holder = Holder::new(std::process::id(), false);
+        let name = std::env::current_exe().unwrap();
+        let name = name.file_stem().unwrap().to_string_lossy().into_owned();
+        assert!(holder.to_string().contains(&name[..10]), "{holder}");
+        assert_eq!(command(0), None);
+    }
+}

@@ -1,0 +1,179 @@
+//! Every name of a file in a data directory, and the way back from a name to what it stands for.
+//!
+//! Nothing else in storage puts such a name together or takes one apart, but for the files of other
+//! formats: those of a backup in `backup`, beanstalkd's in `beanstalkd`.
+
+use std::collections::BTreeSet;
+
+use crate::types::SegmentId;
+
+/// Locked by the process that has the directory.
+pub(in crate::storage) const LOCK_NAME: &str = "lock";
+/// Compaction writes into a file of this name until it is whole.
+pub(in crate::storage) const COMPACTION_NAME: &str = "compaction";
+/// The list of files of a backup: a directory that has it is one.
+pub(in crate::storage) const BACKUP_MANIFEST: &str = "backup.manifest";
+/// While a directory of this name is there, an import of beanstalkd's log is under way.
+pub(in crate::storage) const IMPORT_NAME: &str = "beanstalkd-import";
+/// The names of directories with the files of beanstalkd's that were imported begin like this.
+pub(in crate::storage) const IMPORTED_PREFIX: &str = "beanstalkd-binlogs";
+/// What a start cut off or set aside has a name that begins like this.
+const CUT_PREFIX: &str = "cut-";
+/// The numbers of spares end here and begin again.
+pub(in crate::storage) const SPARE_NUMBER_END: u32 = 1_000_000_000;
+
+/// The name of the file of a segment and generation.
+#[must_use]
+pub fn file_name(first: SegmentId, generation: u32) -> String {
+    format!("segment-{:010}.{:05}", first.0, generation)
+}
+
+/// The inverse of [`file_name`]; `None` for any other name.
+#[must_use]
+pub fn parse_file_name(name: &str) -> Option<(SegmentId, u32)> {
+    let (first, generation) = name.strip_prefix("segment-")?.split_once('.')?;
+    let parsed = (SegmentId(first.parse().ok()?), generation.parse().ok()?);
+    (file_name(parsed.0, parsed.1) == name).then_some(parsed)
+}
+
+/// The number of a spare file's name.
+pub(in crate::storage) fn parse_spare_name(name: &str) -> Option<u32> {
+    let number = name.strip_prefix("spare-")?.parse().ok()?;
+    (number < SPARE_NUMBER_END && spare_name(number) == name).then_some(number)
+}
+
+/// The name of a file of space set aside.
+pub(in crate::storage) fn spare_name(number: u32) -> String {
+    format!("spare-{number}")
+}
+
+/// The name under which the tail of a segment is saved.
+pub(in crate::storage) fn cut_name(segment: SegmentId, offset: u32) -> String {
+    format!("{CUT_PREFIX}{:010}-{offset:010}", segment.0)
+}
+
+/// The name under which a segment behind a torn tail is set aside; `times` counts those of this name.
+pub(in crate::storage) fn aside_name(segment_name: &str, times: u16) -> String {
+    match times {
+        0 | 1 => format!("{CUT_PREFIX}{segment_name}"),
+        _ => format!("{CUT_PREFIX}{segment_name}-{times}"),
+    }
+}
+
+/// The segment and the generation of a name that [`aside_name`] gave, but for how it begins.
+fn parse_aside(rest: &str) -> Option<(SegmentId, u32)> {
+    let is_count =
+        |end: &str| matches!(end.parse::<u16>(), Ok(2..)) && !end.starts_with(['0', '+']);
+    let set_aside = match rest.rsplit_once('-') {
+        Some((segment_name, times)) if is_count(times) => parse_file_name(segment_name),
+        _ => None,
+    };
+    set_aside.or_else(|| parse_file_name(rest))
+}
+
+/// The segment of a name that [`cut_name`] or [`aside_name`] gave.
+pub(in crate::storage) fn parse_cut_name(name: &str) -> Option<SegmentId> {
+    let rest = name.strip_prefix(CUT_PREFIX)?;
+    if let Some((segment, _)) = parse_aside(rest) {
+        return Some(segment);
+    }
+    let (segment, offset) = rest.split_once('-')?;
+    let segment = SegmentId(segment.parse().ok()?);
+    let offset = offset.parse().ok()?;
+    (cut_name(segment, offset) == name).then_some(segment)
+}
+
+/// The names of segments that a directory has: of the log's own, of strangers, and of what was set
+/// aside. Nothing new gets one of them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Taken(BTreeSet<(SegmentId, u32)>);
+
+impl Taken {
+    /// Those among the names of a directory.
+    pub(in crate::storage) fn among<'a>(names: impl Iterator<Item = &'a str>) -> Taken {
+        let own = |name: &'a str| match name.strip_prefix(CUT_PREFIX) {
+            Some(rest) => parse_aside(rest),
+            None => parse_file_name(name),
+        };
+        Taken(names.filter_map(own).collect())
+    }
+
+    /// Something that is not the log's has the name of this segment and generation.
+    pub(in crate::storage) fn add(&mut self, segment: SegmentId, generation: u32) {
+        self.0.insert((segment, generation));
+    }
+
+    /// The first number behind `last` that no file has.
+    pub(in crate::storage) fn next_after(&self, last: SegmentId) -> Option<SegmentId> {
+        let mut next = last.0.checked_add(1)?;
+        for (number, _) in self.0.range((SegmentId(next), 0)..) {
+            if number.0 > next {
+                break;
+            }
+            next = number.0.checked_add(1)?;
+        }
+        Some(SegmentId(next))
+    }
+
+    /// The first generation of a segment, from `generation` on, that no file has.
+    pub(in crate::storage) fn next_generation(&self, first: SegmentId, generation: u32) -> u32 {
+        let mut next = generation;
+        for (_, other) in self.0.range((first, generation)..=(first, u32::MAX)) {
+            if *other > next {
+                break;
+            }
+            next = other.saturating_add(1);
+        }
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_cut_off_a_segment_or_set_aside_is_known_by_its_name_and_nothing_else_is() {
+        let segment = SegmentId(3);
+        assert_eq!(parse_cut_name(&cut_name(segment, 4096)), Some(segment));
+        let name = file_name(segment, 0);
+        for times in [1, 2, 10, u16::MAX] {
+            let aside = aside_name(&name, times);
+            assert_eq!(parse_cut_name(&aside), Some(segment), "{aside}");
+        }
+        for stranger in [
+            &name[..],
+            "cut-",
+            "cut-3-4096",
+            "cut-0000000003-4096",
+            "cut-spare-1",
+            "cut-segment-0000000003-1",
+            "cut-segment-0000000003-02",
+            "cut-segment-0000000003-65536",
+        ] {
+            assert_eq!(parse_cut_name(stranger), None, "{stranger}");
+        }
+    }
+
+    #[test]
+    fn a_name_says_segment_and_generation_and_has_one_form() {
+        assert_eq!(file_name(SegmentId(3), 0), "segment-0000000003.00000");
+        for (first, generation) in [(0, 0), (1, 99_999), (u32::MAX, u32::MAX)] {
+            let name = file_name(SegmentId(first), generation);
+            assert_eq!(parse_file_name(&name), Some((SegmentId(first), generation)));
+        }
+        for name in [
+            "segment-3.0",
+            "segment-0000000003",
+            "segment-0000000003.00000.bak",
+            "segment-000000000x.00000",
+            "segment-+000000003.00000",
+            "segment-4294967296.00000",
+            "Segment-0000000003.00000",
+            "spare-0000000003.00000",
+            "",
+        ] {
+            assert_eq!(parse_file_name(name), None, "{name}");
+        }
+    }
+}

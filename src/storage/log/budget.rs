@@ -1,0 +1,508 @@
+//! Room: what has to stay free behind a record, where it comes from, and when it is given back.
+//!
+//! The invariant, after every operation:
+//! 1. for every job there is room for its delete, and for one update if it has none yet;
+//! 2. for every file that compaction may choose there is room to rewrite it, set aside;
+//! 3. nothing is set aside beyond that but part of a segment.
+//!
+//! How it is kept:
+//! * Room is what the open segment has left and what spares will have ([`Log::aside`]), and garbage
+//!   in sealed files, which compaction turns into room when it is asked for
+//!   ([`Log::make_way`]). An *allowance*, a sixteenth of the log, is set aside in any case: so much
+//!   can be written before compaction has to give anything back.
+//! * A put must leave all of it: 64 bytes a job for a delete in a frame of its own, 56 for an update
+//!   among others. Updates leave what deletes need. Deletes use everything but what the records of
+//!   compaction itself take.
+//! * A delete kills more than it writes, so deletes always come to an end: whatever they have used
+//!   comes back when the files that they emptied are rewritten. The same is so of an update that
+//!   replaces one.
+//! * Room for compaction is one spare of its own, as large as what is alive in any file, the open
+//!   one included. A put that would make it too small is refused. It is not used for anything else,
+//!   and is set aside again before a compaction lets go of what it has freed.
+//! * A put is refused before anything is written. What the disk has not got it is not asked for
+//!   again until something was freed, or a tenth of a second has passed.
+//! * The size of segments grows with the log, so that the list of files stays short whatever `-s`.
+
+use crate::shortage::Shortage;
+use crate::storage::error::StoreError;
+use crate::storage::format::{
+    EMPTY_FRAME_SIZE, FRAME_OVERHEAD_MAX, entry, frame_size, manifest, segment_header,
+};
+use crate::storage::log::spares::{SEGMENT_SIZE_MIN, Spare};
+use crate::storage::log::{Log, Purpose};
+
+/// What a delete needs in a frame of its own.
+const DELETE_SIZE: u64 = 64;
+/// What an update needs among others, which compaction makes of one in a frame of its own.
+const UPDATE_SIZE: u64 = 56;
+/// The allowance is one part in so many of the log, and …
+const ALLOWANCE_DIVISOR: u64 = 16;
+/// … so much beside that, or half a segment, if that is less.
+const ALLOWANCE_MIN: u64 = 2 * SEGMENT_SIZE_MIN as u64;
+/// Deletes leave so much to the records of compaction: it is what gives room back.
+const SWITCHES_SIZE: u64 = 4 << 10;
+/// A spare for a log that has next to nothing left.
+const LAST_RESORT_SIZE: u32 = 16 << 10;
+/// What rewriting a file takes beside the bytes that are alive.
+const REWRITE_OVERHEAD: u64 = 4096;
+/// File systems give space in blocks of this size, mostly.
+const BLOCK: u64 = 4096;
+
+/// A segment has at most so many times the size of the one before it.
+const GROWTH: u32 = 4;
+/// Segments are made so large that about so many of them hold the log.
+const FILES_AIM: u64 = 512;
+/// … and at least so many times what the list of files takes in each.
+const LISTS_A_SEGMENT: u64 = 8;
+
+/// A disk that had no room is not asked again for so many nanoseconds, unless something was freed.
+const ASK_AGAIN_NS: u64 = 100_000_000;
+
+/// What is known of the room there is.
+#[derive(Debug, Default)]
+pub(crate) struct Budget {
+    /// Wall time of the last call.
+    pub(crate) now_ns: u64,
+    /// When the disk last had no room, and for how much.
+    full: Option<(u64, u32)>,
+    /// The most that is alive in a sealed file, at the last look.
+    pub(crate) most_alive: u64,
+    /// Bytes that the compaction under way works in.
+    pub(crate) work_size: u32,
+    /// Puts or updates are refused.
+    pub(crate) shortage: Shortage,
+    /// Bytes that had died when there was last nothing that could make way.
+    pub(crate) no_way_at: Option<u64>,
+}
+
+impl Budget {
+    fn is_known_full(&self, size_min: u32) -> bool {
+        self.full.is_some_and(|(at, size)| {
+            size_min >= size && self.now_ns >= at && self.now_ns - at < ASK_AGAIN_NS
+        })
+    }
+
+    /// Something was given back to the disk: it may have room now.
+    pub(crate) fn note_freed(&mut self) {
+        self.full = None;
+        self.no_way_at = None;
+    }
+}
+
+/// Bytes that a file takes in which so many are alive, when it is rewritten.
+pub(crate) fn rewritten_size(live: u64) -> u64 {
+    live + live / 512 + REWRITE_OVERHEAD
+}
+
+/// Bytes that a file of so many takes on the disk.
+pub(crate) fn blocks(size: u64) -> u64 {
+    size.next_multiple_of(BLOCK)
+}
+
+impl Log {
+    /// Bytes that the open segment has left, the frame being built and the seal apart.
+    pub(crate) fn left(&self) -> u64 {
+        let end = u64::from(self.files.get(self.active.handle).entry.end);
+        let used = end + self.frame.size() + EMPTY_FRAME_SIZE as u64;
+        u64::from(self.active.capacity).saturating_sub(used)
+    }
+
+    pub(in crate::storage) fn fits(&self, size: u64) -> bool {
+        size + FRAME_OVERHEAD_MAX as u64 <= self.left()
+    }
+
+    /// Bytes for records that a spare of `size` bytes has once it is a segment.
+    fn usable(&self, size: u32) -> u64 {
+        u64::from(size).saturating_sub(self.segment_cost())
+    }
+
+    /// What a segment needs for itself.
+    pub(in crate::storage) fn segment_cost(&self) -> u64 {
+        let manifest = (manifest::SIZE + (self.files.len() + 1) * entry::SIZE) as u64;
+        segment_header::SIZE as u64
+            + frame_size(manifest)
+            + (EMPTY_FRAME_SIZE + FRAME_OVERHEAD_MAX) as u64
+    }
+
+    /// The size that segments are to have: as asked for, or more when the log has very many.
+    pub(crate) fn segment_size_aim(&self) -> u32 {
+        let grown =
+            (self.files.sealed().size / FILES_AIM).max(self.segment_cost() * LISTS_A_SEGMENT);
+        let grown = u32::try_from(grown).unwrap_or(u32::MAX).min(1 << 30);
+        self.options.segment_size.max(grown)
+    }
+
+    /// What the next segment is to have: a small log grows in small steps.
+    pub(crate) fn next_size(&self) -> u32 {
+        let grown = self
+            .active
+            .capacity
+            .saturating_mul(GROWTH)
+            .max(SEGMENT_SIZE_MIN);
+        let lists = u32::try_from(self.segment_cost() * LISTS_A_SEGMENT).unwrap_or(u32::MAX);
+        self.segment_size_aim().min(grown.max(lists))
+    }
+
+    /// Bytes for records that are set aside: in the open segment, and in those to come.
+    pub(crate) fn aside(&self) -> u64 {
+        let cost = self.segment_cost() * self.spares.len() as u64;
+        self.left() + self.spares.bytes().saturating_sub(cost)
+    }
+
+    /// Bytes that compaction can turn into room.
+    pub(crate) fn reclaimable(&self) -> u64 {
+        let sealed = self.files.sealed();
+        let garbage = sealed.garbage.saturating_sub(self.failed_garbage());
+        // On average half a block of a file cannot be given back.
+        garbage.saturating_sub(sealed.files * BLOCK / 2)
+    }
+
+    /// What can be written before compaction has to give anything back.
+    pub(crate) fn allowance(&self) -> u64 {
+        let segment = self.segment_size_aim().min(self.active.capacity);
+        let least = ALLOWANCE_MIN.min(u64::from(segment.max(SEGMENT_SIZE_MIN)) / 2);
+        least + self.files.sealed().size / ALLOWANCE_DIVISOR
+    }
+
+    /// What has to be set aside behind a record of this purpose.
+    pub(in crate::storage) fn floor(&self, purpose: Purpose) -> u64 {
+        match purpose {
+            Purpose::Put => self.allowance(),
+            Purpose::Update | Purpose::Counters => self.allowance() / 2,
+            Purpose::Delete => SWITCHES_SIZE,
+            Purpose::Switch => 0,
+        }
+    }
+
+    /// What there has to be room for behind a record of this purpose, set aside or reclaimable.
+    fn demand(&self, purpose: Purpose) -> u64 {
+        let deletes = self.files.live_jobs * DELETE_SIZE;
+        match purpose {
+            Purpose::Put => {
+                let without_update =
+                    (self.files.live_jobs + 1).saturating_sub(self.files.live_updates);
+                deletes + DELETE_SIZE + without_update * UPDATE_SIZE + self.allowance()
+            }
+            Purpose::Update | Purpose::Counters => deletes,
+            Purpose::Delete | Purpose::Switch => self.floor(purpose),
+        }
+    }
+
+    /// Bytes that are missing for a record of `need` bytes, frame included.
+    pub(crate) fn missing(&self, need: u64, purpose: Purpose) -> u64 {
+        let (aside, floor) = (self.aside(), self.floor(purpose));
+        let set_aside = (need + floor).saturating_sub(aside);
+        let demand = self.demand(purpose);
+        let in_all = (need + demand).saturating_sub(aside + self.reclaimable());
+        set_aside.max(in_all)
+    }
+
+    /// What is to be set aside: for a put that may come next.
+    pub(crate) fn aside_aim(&self) -> u64 {
+        let demand = self.demand(Purpose::Put);
+        demand
+            .saturating_sub(self.reclaimable())
+            .max(self.floor(Purpose::Put))
+    }
+
+    /// The disk is full, or there would be more set aside.
+    pub(crate) fn is_short(&self) -> bool {
+        self.budget.shortage.is_on() || self.aside() < self.aside_aim()
+    }
+
+    /// So little is left that compaction has to make way before the next record of this purpose.
+    pub fn is_pressed(&self, purpose: Purpose) -> bool {
+        let margin = u64::from(LAST_RESORT_SIZE).min(u64::from(self.active.capacity) / 8);
+        self.aside() < self.floor(purpose) + margin
+    }
+
+    /// See to it that a record of `size` bytes has room, and that enough is left behind it. Says
+    /// whether it has.
+    pub(in crate::storage) fn make_room(
+        &mut self,
+        size: u64,
+        purpose: Purpose,
+        wall_ns: u64,
+    ) -> Result<bool, StoreError> {
+        self.budget.now_ns = wall_ns;
+        let need = size + FRAME_OVERHEAD_MAX as u64;
+        let has_room = self.find_room(need, purpose)?;
+        match purpose {
+            Purpose::Put | Purpose::Update if !has_room => self.note_refused(need, purpose),
+            Purpose::Put => self.note_room(),
+            _ => {}
+        }
+        Ok(has_room)
+    }
+
+    pub(in crate::storage) fn find_room(
+        &mut self,
+        need: u64,
+        purpose: Purpose,
+    ) -> Result<bool, StoreError> {
+        if purpose == Purpose::Put && !self.keep_room_to_compact(need)? {
+            return Ok(false);
+        }
+        loop {
+            let fits = need <= self.left() || self.spares.sizes().any(|it| need <= self.usable(it));
+            if fits && self.missing(need, purpose) == 0 {
+                return Ok(true);
+            }
+            let size_min =
+                (need + self.segment_cost()).max(u64::from(self.spare_size_min(purpose)));
+            let Ok(size_min) = u32::try_from(size_min) else {
+                return Ok(false);
+            };
+            let size = self.next_size().max(size_min);
+            match self.reserve(size, size_min)? {
+                Some(spare) => self.spares.add(spare),
+                None => {
+                    // What does not help is not kept.
+                    if purpose == Purpose::Put {
+                        self.give_back()?;
+                    }
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    /// The least that a spare for a segment may have: more than its list of files takes.
+    fn spare_size_min(&self, purpose: Purpose) -> u32 {
+        let least = match purpose {
+            Purpose::Delete | Purpose::Switch => LAST_RESORT_SIZE,
+            _ => SEGMENT_SIZE_MIN,
+        };
+        let lists = u32::try_from(self.segment_cost() * 2).unwrap_or(u32::MAX);
+        least.max(lists)
+    }
+
+    /// Set space aside; `None`: the disk is full, or was a moment ago.
+    pub(crate) fn reserve(
+        &mut self,
+        size: u32,
+        size_min: u32,
+    ) -> Result<Option<Spare>, StoreError> {
+        if self.budget.is_known_full(size_min) {
+            return Ok(None);
+        }
+        let spare = self
+            .spares
+            .reserve(size, size_min)
+            .map_err(|error| self.fail(error))?;
+        if spare.is_none() {
+            self.budget.full = Some((self.budget.now_ns, size_min));
+        }
+        Ok(spare)
+    }
+
+    /// Set aside again what commands have used of the space that was, where the disk has it.
+    pub(crate) fn set_aside(&mut self) -> Result<(), StoreError> {
+        while self.aside() < self.aside_aim() {
+            let size_min = self.spare_size_min(match self.is_pressed(Purpose::Delete) {
+                true => Purpose::Delete,
+                false => Purpose::Put,
+            });
+            match self.reserve(self.next_size().max(size_min), size_min)? {
+                Some(spare) => self.spares.add(spare),
+                None => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Give back what was set aside beyond need: for a large job, for larger segments, for jobs that
+    /// are gone.
+    pub(crate) fn give_back(&mut self) -> Result<(), StoreError> {
+        let next = self.next_size();
+        while let Some(size) = self.spares.sizes().last() {
+            let is_only = self.spares.len() == 1;
+            let surplus = self.aside().saturating_sub(self.aside_aim());
+            if surplus >= self.usable(size) && (size > next || !is_only) {
+                if let Some(spare) = self.spares.take_last() {
+                    self.spares.discard(spare);
+                }
+                continue;
+            }
+            let needed = u64::from(size).saturating_sub(surplus);
+            let needed = u32::try_from(blocks(needed)).unwrap_or(size).max(next);
+            if needed < size {
+                self.spares
+                    .cut_last(needed)
+                    .map_err(|error| self.fail(error))?;
+            }
+            break;
+        }
+        self.spares
+            .cut_compaction(self.work_size_aim())
+            .map_err(|error| self.fail(error))?;
+        self.cut_open_segment()
+    }
+
+    /// The open segment of a log that had larger ones.
+    fn cut_open_segment(&mut self) -> Result<(), StoreError> {
+        let aim = self.segment_size_aim();
+        let file = self.files.get(self.active.handle);
+        let used = u64::from(file.entry.end) + self.frame.size() + BLOCK;
+        let size = blocks(used.max(aim.into()));
+        let surplus = u64::from(self.active.capacity).saturating_sub(size);
+        if surplus < u64::from(aim) || self.aside() < self.aside_aim() + surplus {
+            return Ok(());
+        }
+        let (file, path) = (file.file.clone(), self.dir.join(file.entry.file_name()));
+        if let Err(error) = file.set_size(size) {
+            return Err(self.fail(StoreError::new("cut", &path, &error)));
+        }
+        self.active.capacity = size as u32;
+        Ok(())
+    }
+
+    /// Room for compaction that there has to be while `more` bytes may come to be alive in the open
+    /// segment: for whatever is alive in any file.
+    fn work_size_min(&self, more: u64) -> u32 {
+        let open = self.files.get(self.active.handle).live() + more;
+        // A job that is larger than a segment is alone in its own, which is never rewritten.
+        let is_plain = open <= u64::from(self.segment_size_aim());
+        let most = self.budget.most_alive.max(if is_plain { open } else { 0 });
+        u32::try_from(blocks(rewritten_size(most))).unwrap_or(u32::MAX)
+    }
+
+    /// Room for compaction that there should be: what a segment that is worth rewriting needs.
+    fn work_size_aim(&self) -> u32 {
+        let segment = self.segment_size_aim().min(self.active.capacity);
+        (segment - segment / 4).max(self.work_size_min(0))
+    }
+
+    /// Have room for a compaction, also when `more` bytes of the open segment are alive. Says
+    /// whether there is. It comes before everything else that space is set aside for: without it no
+    /// space ever comes back.
+    pub(crate) fn keep_room_to_compact(&mut self, more: u64) -> Result<bool, StoreError> {
+        if self.files.len() == 1 && more + self.frame.size() <= self.left() {
+            return Ok(true);
+        }
+        let needed = self.work_size_min(more);
+        let has = match &self.spares.compaction {
+            Some(spare) => spare.size,
+            None if self.is_compacting() => self.budget.work_size,
+            None => 0,
+        };
+        if has >= needed {
+            return Ok(true);
+        }
+        // Not for each put anew: in steps.
+        let ample = needed.saturating_add(needed / 8).max(self.work_size_aim());
+        self.widen_room_to_compact(ample, needed)
+    }
+
+    /// Have as much room for a compaction as there should be, where the disk has it.
+    pub(crate) fn widen_for_next_segment(&mut self) -> Result<(), StoreError> {
+        let aim = self.work_size_aim();
+        match &self.spares.compaction {
+            Some(spare) if spare.size < aim => self.widen_room_to_compact(aim, aim).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// Have room for compaction of `size` bytes, or `size_min` at least where the disk has not that
+    /// much, and if that is not to be had either, as much as there is. Says whether `size_min` is
+    /// there.
+    pub(crate) fn widen_room_to_compact(
+        &mut self,
+        size: u32,
+        size_min: u32,
+    ) -> Result<bool, StoreError> {
+        let has = self
+            .spares
+            .compaction
+            .as_ref()
+            .map_or(0, |spare| spare.size);
+        if self.budget.is_known_full(size_min - has.min(size_min)) {
+            return Ok(false);
+        }
+        if has == 0 {
+            let mut reserved = self.reserve(size, size_min)?;
+            if reserved.is_none() && !self.is_compacting() {
+                self.budget.full = None;
+                reserved = self.reserve(size_min, LAST_RESORT_SIZE.min(size_min))?;
+            }
+            self.spares.compaction = reserved;
+        } else {
+            self.spares
+                .grow_compaction(size, size_min)
+                .map_err(|error| self.fail(error))?;
+        }
+        let has = self
+            .spares
+            .compaction
+            .as_ref()
+            .map_or(0, |spare| spare.size);
+        if has < size_min {
+            self.budget.full = Some((self.budget.now_ns, size_min - has));
+        }
+        Ok(has >= size_min)
+    }
+
+    fn note_refused(&mut self, need: u64, purpose: Purpose) {
+        let missing = self.missing(need, purpose).max(1);
+        if !self.budget.shortage.is_on() {
+            self.maintenance.look_again();
+        }
+        if self
+            .budget
+            .shortage
+            .note_refused(missing, self.budget.now_ns)
+        {
+            tracing::warn!(
+                "the disk of {} is full: puts are refused until {missing} bytes are free; delete \
+                 jobs, or make room on that disk",
+                self.dir.display()
+            );
+        }
+    }
+
+    fn note_room(&mut self) {
+        if self.budget.shortage.is_on() && self.budget.shortage.note_room(self.budget.now_ns) {
+            tracing::warn!("the disk of {} has room again", self.dir.display());
+        }
+    }
+
+    /// That the sums are what counting anew gives, and that room for compaction is large enough for
+    /// every file that it may choose where the log says that it is.
+    ///
+    /// # Panics
+    /// When they are not.
+    #[cfg(debug_assertions)]
+    #[doc(hidden)]
+    pub fn assert_accounts(&self) {
+        assert_eq!(
+            self.files.sealed(),
+            self.files.recount(),
+            "the sums are not true"
+        );
+        assert!(
+            self.files.live_updates <= self.files.live_jobs,
+            "more updates than jobs"
+        );
+        let capacity = u64::from(self.active.capacity);
+        assert!(self.left() <= capacity, "more is left than there was");
+    }
+
+    /// Bytes that are alive in each file, deletes in other files' stead apart and those: what a start
+    /// would count too.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn accounts(&self) -> Vec<(String, u64)> {
+        let account = |handle| {
+            let file = self.files.get(handle);
+            (file.entry.file_name(), file.live())
+        };
+        self.files.in_order().map(account).collect()
+    }
+
+    /// Puts are refused for want of room on the disk: bytes that were missing for the last one.
+    #[must_use]
+    pub fn missing_on_disk(&self) -> Option<u64> {
+        let shortage = &self.budget.shortage;
+        shortage.is_on().then(|| shortage.missing())
+    }
+}

@@ -1,0 +1,419 @@
+//! Compaction: rewriting files so that only what is alive is left.
+//!
+//! A file, or a run of small neighbours, is copied to a new generation in its place in the order,
+//! dead records left out. A record so never overtakes another of the same job. Which records are
+//! alive is asked of the index, by place: what the index does not point at is dead.
+//!
+//! What a crash leaves, step by step:
+//! 1. copying into a file called `compaction`: it is removed at the next start;
+//! 2. that file is synced, named as the new generation, and the directory synced: the list does
+//!    not name it, it is removed;
+//! 3. a switch record is durable in the log: the list names the new file; the old ones are
+//!    removed;
+//! 4. the old files are removed, and the space behind the end of the new one is given back: what
+//!    of it the disk forgets is made again.
+//!
+//! The copy may already lack what later records killed. They come before the switch in the log:
+//! where the switch is durable, so are they.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::storage::disk::{File, Fs, write_all_at};
+use crate::storage::format::names::COMPACTION_NAME;
+use crate::storage::format::{
+    Entry, FrameBuilder, FrameKind, Identity, Record, Seed, SegmentHeader, segment_header,
+};
+use crate::storage::log::files::Files;
+use crate::storage::log::spares::Spare;
+use crate::storage::plant::{Bug, planted};
+use crate::storage::read::scan::{Reader, Step, describe};
+use crate::types::{JobId, Place, Position, SegmentId};
+
+/// Records are looked at in batches of about so many bytes.
+const BATCH_SIZE: usize = 256 << 10;
+/// Frames of the new file are about so large.
+const FRAME_SIZE: u64 = 256 << 10;
+
+/// What a record is about: enough to ask whether it is alive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// The put of a job.
+    Put(JobId),
+    /// An update of a job.
+    Update(JobId),
+    /// A delete of a job that was put into this segment.
+    Delete(SegmentId),
+    /// A pause of a tube.
+    Pause(String),
+    /// The log's own business, which the newest segment has taken over.
+    Log,
+}
+
+/// What the log asks of the queue when it moves records.
+pub trait Index {
+    /// Whether the index points at the record at `place`.
+    fn is_live(&self, subject: &Subject, place: Place) -> bool;
+    /// The record at `from` lies at `to` now. `false`: the index did not point at it any more.
+    fn moved(&mut self, subject: &Subject, from: Place, to: Place) -> bool;
+}
+
+/// Why a compaction was given up. The log is as it was.
+#[derive(Debug)]
+pub(crate) enum CompactionError {
+    /// The disk did not do what was asked.
+    Io(io::Error),
+    /// A checksum does not hold in a file that is part of the log.
+    Damaged(String),
+    /// The records that are alive do not fit into the space set aside.
+    NoRoom,
+    /// Something that is not the log's has the name that the copy was to have.
+    NameTaken(SegmentId, u32),
+    /// The directory could not be synced. The system may have dropped what it could not write, and
+    /// tells so once: the next sync of the directory would succeed and mean nothing.
+    NameNotSynced(io::Error),
+}
+
+impl From<io::Error> for CompactionError {
+    fn from(error: io::Error) -> CompactionError {
+        CompactionError::Io(error)
+    }
+}
+
+/// A file to be rewritten.
+#[derive(Debug)]
+struct Input {
+    handle: u32,
+    entry: Entry,
+    seed: Seed,
+    file: Arc<dyn File>,
+}
+
+/// Records to be asked about.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) handle: u32,
+    /// Offset and subject of each record.
+    pub(crate) records: Vec<(u32, Subject)>,
+}
+
+/// A record that was copied.
+#[derive(Debug)]
+pub(crate) struct Moved {
+    pub(crate) subject: Subject,
+    pub(crate) from: Place,
+    /// Its offset in the new file.
+    pub(crate) offset: u32,
+    pub(crate) size: u32,
+}
+
+/// A compaction that is ready to take effect.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    /// The handles of the files that go.
+    pub(crate) inputs: Vec<u32>,
+    /// The file that comes, unless nothing was alive.
+    pub(crate) output: Option<(Entry, Arc<dyn File>)>,
+    pub(crate) moved: Vec<Moved>,
+    pub(crate) filtered_at: Position,
+    /// Deletes that are not needed once the switch is durable.
+    pub(crate) tombstones: Vec<(u32, SegmentId, u64)>,
+    /// The space, when it was not used.
+    pub(crate) spare: Option<Spare>,
+}
+
+/// A compaction under way. [`Compaction::next_batch`] and [`Compaction::copy`] take turns until
+/// there is no batch left; then [`Compaction::finish`]. Owns all it needs: it can run anywhere.
+#[derive(Debug)]
+pub(crate) struct Compaction {
+    fs: Arc<dyn Fs>,
+    dir: PathBuf,
+    inputs: Vec<Input>,
+    reading: usize,
+    reader: Option<Reader>,
+    /// The frames of the batch under way.
+    records: Vec<u8>,
+    sizes: Vec<(u32, u32)>,
+    output: Output,
+    moved: Vec<Moved>,
+    filtered_at: Position,
+    tombstones: Vec<(u32, SegmentId, u64)>,
+}
+
+/// The file being written.
+#[derive(Debug)]
+struct Output {
+    spare: Spare,
+    identity: Identity,
+    seed: Seed,
+    frame: FrameBuilder,
+    end: u32,
+    previous: u32,
+}
+
+impl Compaction {
+    /// Begin to rewrite the files with handles `inputs`, which are neighbours, into `spare`.
+    pub(crate) fn begin(
+        fs: Arc<dyn Fs>,
+        dir: &Path,
+        files: &mut Files,
+        inputs: &[u32],
+        spare: Spare,
+        filtered_at: Position,
+        wall_ns: u64,
+    ) -> Result<Compaction, (CompactionError, Spare)> {
+        let tombstones = files.tombstones_of(inputs);
+        let inputs: Vec<Input> = inputs.iter().map(|handle| input(files, *handle)).collect();
+        match Output::begin(&*fs, dir, files, &inputs, spare, filtered_at, wall_ns) {
+            Err(failed) => Err(failed),
+            Ok(output) => Ok(Compaction {
+                fs,
+                dir: dir.to_owned(),
+                inputs,
+                reading: 0,
+                reader: None,
+                records: Vec::new(),
+                sizes: Vec::new(),
+                output,
+                moved: Vec::new(),
+                filtered_at,
+                tombstones,
+            }),
+        }
+    }
+
+    /// The next records to ask about; `None` when all have been seen.
+    pub(crate) fn next_batch(&mut self) -> Result<Option<Batch>, CompactionError> {
+        self.records.clear();
+        self.sizes.clear();
+        while let Some(input) = self.inputs.get(self.reading) {
+            let reader = self.reader.get_or_insert_with(|| {
+                let (file, end) = (input.file.clone(), input.entry.end);
+                Reader::new(file, input.seed, end.into(), segment_header::SIZE as u32)
+            });
+            let mut batch = Batch {
+                handle: input.handle,
+                records: Vec::new(),
+            };
+            while reader.at() < input.entry.end && self.records.len() < BATCH_SIZE {
+                match reader.step()? {
+                    Step::Frame(frame) => {
+                        for (offset, record) in frame.records() {
+                            batch.records.push((offset, subject(&record)));
+                            self.sizes.push((offset, record.size() as u32));
+                            self.records
+                                .extend_from_slice(frame.record_bytes(offset, &record));
+                        }
+                    }
+                    Step::Bad(fault) => {
+                        return Err(CompactionError::Damaged(format!(
+                            "{} at byte {}: {}",
+                            input.entry.file_name(),
+                            reader.at(),
+                            describe(fault)
+                        )));
+                    }
+                }
+            }
+            if !batch.records.is_empty() {
+                return Ok(Some(batch));
+            }
+            self.reading += 1;
+            self.reader = None;
+        }
+        Ok(None)
+    }
+
+    /// Copy the records of `batch` for which `live` says so.
+    pub(crate) fn copy(&mut self, batch: Batch, live: &[bool]) -> Result<(), CompactionError> {
+        let mut at = 0;
+        for (index, (offset, subject)) in batch.records.into_iter().enumerate() {
+            let size = self.sizes[index].1;
+            let bytes = &self.records[at..at + size as usize];
+            at += size as usize;
+            let dropped = planted(Bug::LiveRecordDropped) && matches!(subject, Subject::Update(_));
+            if !live[index] || dropped {
+                continue;
+            }
+            let Some(record) = Record::decode_copy(bytes) else {
+                unreachable!("the record was sound when its frame was read");
+            };
+            let to = self.output.push(&record)?;
+            let from = Place {
+                file: batch.handle,
+                offset,
+            };
+            self.moved.push(Moved {
+                subject,
+                from,
+                offset: to,
+                size,
+            });
+        }
+        Ok(())
+    }
+
+    /// Make the new file durable under its name, ready for the switch.
+    pub(crate) fn finish(mut self) -> Result<Outcome, (CompactionError, Spare)> {
+        let inputs = self.inputs.iter().map(|input| input.handle).collect();
+        let output = match self.moved.is_empty() {
+            true => None,
+            false => match self.output.name(&*self.fs, &self.dir) {
+                Ok(entry) => Some((entry, self.output.spare.file.clone())),
+                Err(error) => return Err((error, self.output.spare)),
+            },
+        };
+        Ok(Outcome {
+            inputs,
+            spare: output.is_none().then_some(self.output.spare),
+            output,
+            moved: self.moved,
+            filtered_at: self.filtered_at,
+            tombstones: self.tombstones,
+        })
+    }
+
+    /// Give up; the space can be used again.
+    pub(crate) fn abandon(self) -> Spare {
+        self.output.spare
+    }
+
+    /// The handles of the files that are rewritten.
+    pub(crate) fn inputs(&self) -> Vec<u32> {
+        self.inputs.iter().map(|input| input.handle).collect()
+    }
+}
+
+impl Output {
+    fn begin(
+        fs: &dyn Fs,
+        dir: &Path,
+        files: &Files,
+        inputs: &[Input],
+        mut spare: Spare,
+        filtered_at: Position,
+        wall_ns: u64,
+    ) -> Result<Output, (CompactionError, Spare)> {
+        let (Some(first), Some(last)) = (inputs.first(), inputs.last()) else {
+            unreachable!("a compaction has inputs");
+        };
+        let generations = inputs.iter().map(|input| input.entry.generation);
+        let generation = generations.max().unwrap_or(0).saturating_add(1);
+        let identity = Identity {
+            log: files.log(),
+            first: first.entry.first,
+            last: last.entry.last,
+            generation: files.taken.next_generation(first.entry.first, generation),
+        };
+        let header = SegmentHeader {
+            identity,
+            compacted: true,
+            filtered_at,
+            created_wall_ns: wall_ns,
+        };
+        let path = dir.join(COMPACTION_NAME);
+        let begun = match fs.rename(&spare.path, &path) {
+            Ok(()) => {
+                spare.path = path;
+                Ok(())
+            }
+            // Somebody else's: a spare is no part of the log either, whatever is in it.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error),
+        };
+        let begun = begun.and_then(|()| write_all_at(&*spare.file, &header.encode(), 0));
+        if let Err(error) = begun {
+            return Err((error.into(), spare));
+        }
+        Ok(Output {
+            spare,
+            identity,
+            seed: identity.seed(),
+            frame: FrameBuilder::default(),
+            end: segment_header::SIZE as u32,
+            previous: 0,
+        })
+    }
+
+    /// Append a record; its offset in the file.
+    fn push(&mut self, record: &Record<'_>) -> Result<u32, CompactionError> {
+        let grown = u64::from(self.end) + self.frame.size() + record.size() as u64 + 64;
+        if grown > u64::from(self.spare.size) {
+            return Err(CompactionError::NoRoom);
+        }
+        if self.frame.is_empty() {
+            self.frame.begin(Vec::new(), self.seed, self.end);
+        }
+        let offset = self.frame.push(record);
+        if self.frame.size() >= FRAME_SIZE {
+            self.flush()?;
+        }
+        Ok(offset)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.frame.is_empty() {
+            return Ok(());
+        }
+        let (bytes, checksum) = self
+            .frame
+            .finish(FrameKind::Data, Position::ZERO, self.previous);
+        write_all_at(&*self.spare.file, &bytes, self.end.into())?;
+        self.previous = checksum;
+        self.end += bytes.len() as u32;
+        Ok(())
+    }
+
+    /// Sync the file and give it its name.
+    fn name(&mut self, fs: &dyn Fs, dir: &Path) -> Result<Entry, CompactionError> {
+        // What lies behind the end is given back when the old files are gone: until then it keeps
+        // others from taking room that the next compaction needs.
+        self.flush()?;
+        if !planted(Bug::OutputUnsynced) {
+            // Should it fail the log is as it was: what may be lost is this file, which nothing
+            // names yet and which is removed.
+            self.spare.file.sync()?;
+        }
+        let path = dir.join(self.identity.file_name());
+        match fs.rename(&self.spare.path, &path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                let Identity {
+                    first, generation, ..
+                } = self.identity;
+                return Err(CompactionError::NameTaken(first, generation));
+            }
+            renamed => renamed?,
+        }
+        self.spare.path = path;
+        if !planted(Bug::OutputNameNotSynced) {
+            fs.sync_dir(dir).map_err(CompactionError::NameNotSynced)?;
+        }
+        Ok(Entry {
+            first: self.identity.first,
+            last: self.identity.last,
+            generation: self.identity.generation,
+            end: self.end,
+        })
+    }
+}
+
+fn input(files: &Files, handle: u32) -> Input {
+    let file = files.get(handle);
+    Input {
+        handle,
+        entry: file.entry,
+        seed: file.seed,
+        file: file.file.clone(),
+    }
+}
+
+fn subject(record: &Record<'_>) -> Subject {
+    match record {
+        Record::Put { id, .. } => Subject::Put(*id),
+        Record::Update { id, .. } => Subject::Update(*id),
+        Record::Delete { put_segment, .. } => Subject::Delete(*put_segment),
+        Record::Pause { tube, .. } => Subject::Pause((*tube).to_owned()),
+        Record::Kick { .. } | Record::Manifest { .. } | Record::Switch { .. } => Subject::Log,
+    }
+}

@@ -1,0 +1,589 @@
+//! The files of an open log, and how much of each is still alive.
+//!
+//! A record is alive while replay needs it: a put until its job is deleted, an update until the
+//! next one, a pause until it ends, and a delete as long as the file that held the job's put could
+//! bring the job back. Only bytes are counted here; which records those are is asked of the index,
+//! record by record, when a file is compacted, so no count can lose a job.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::storage::disk::{File, Fs, OpenMode, ReadFile};
+use crate::storage::error::OpenError;
+use crate::storage::format::names::Taken;
+use crate::storage::format::{Entry, Identity, LogId, Seed, segment_header, update};
+use crate::storage::plant::{Bug, planted};
+use crate::types::{Place, Position, SegmentId};
+
+/// One file of the log.
+#[derive(Debug)]
+pub(crate) struct LogFile<F: ?Sized = dyn File> {
+    pub(crate) entry: Entry,
+    pub(crate) seed: Seed,
+    /// Written by compaction.
+    pub(crate) compacted: bool,
+    /// Deletes before this position are not needed to keep this file's jobs dead.
+    pub(crate) filtered_at: Position,
+    pub(crate) file: Arc<F>,
+    /// Bytes of records that are alive, deletes apart.
+    live: u64,
+    /// Bytes of deletes that are needed, by the segment whose puts they keep dead.
+    tombstones: HashMap<SegmentId, u64>,
+    /// Those of them that do not go with this file: of jobs that were put into another one.
+    foreign: u64,
+    /// Bytes that rewriting the file would not save: headers and trailers.
+    overhead: u64,
+    /// It is part of the sums.
+    is_counted: bool,
+}
+
+impl<F: ?Sized> LogFile<F> {
+    /// Bytes that compaction would save.
+    pub(crate) fn garbage(&self) -> u64 {
+        let needed = self.live() + self.overhead;
+        u64::from(self.entry.end).saturating_sub(needed)
+    }
+
+    /// Bytes that compaction would have to copy.
+    pub(crate) fn live(&self) -> u64 {
+        self.live + self.foreign
+    }
+
+    pub(crate) fn covers(&self, segment: SegmentId) -> bool {
+        (self.entry.first..=self.entry.last).contains(&segment)
+    }
+}
+
+/// Sums over the files of a log, the open one apart. Kept up to date: looking at them costs nothing,
+/// however many files there are.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sealed {
+    /// How many files.
+    pub(crate) files: u64,
+    /// Those of them in which nothing is alive.
+    pub(crate) dead: u64,
+    /// Bytes.
+    pub(crate) size: u64,
+    /// Bytes that compaction would save at once.
+    pub(crate) garbage: u64,
+    /// Bytes of deletes that are needed until the files with their jobs' puts are rewritten.
+    pub(crate) tombstones: u64,
+}
+
+impl Sealed {
+    fn add<F: ?Sized>(&mut self, file: &LogFile<F>) {
+        self.files += 1;
+        self.dead += u64::from(file.live() == 0);
+        self.size += u64::from(file.entry.end);
+        self.garbage += file.garbage();
+        self.tombstones += file.foreign;
+    }
+
+    fn subtract<F: ?Sized>(&mut self, file: &LogFile<F>) {
+        self.files -= 1;
+        self.dead -= u64::from(file.live() == 0);
+        self.size -= u64::from(file.entry.end);
+        self.garbage -= file.garbage();
+        self.tombstones -= file.foreign;
+    }
+}
+
+/// All files of a log, by handle and in order: for reading alone while a log is looked at or
+/// replayed, for writing too once it is open.
+#[derive(Debug)]
+pub struct Files<F: ?Sized = dyn File> {
+    log: LogId,
+    /// Handle − 1 is the index. A handle is not used again before its file is gone.
+    slots: Vec<Option<LogFile<F>>>,
+    free: Vec<u32>,
+    order: BTreeMap<SegmentId, u32>,
+    /// Names that no new file may have.
+    pub(crate) taken: Taken,
+    /// The file that is being written; not part of the sums.
+    open: Option<u32>,
+    sealed: Sealed,
+    /// Bytes of deletes that are needed, by the segment of the puts, in whatever other file they lie.
+    pinned: BTreeMap<SegmentId, u64>,
+    /// Where the last delete lay that was counted, and in which segment its put: deletes come in
+    /// runs, and what is true of one is true of the next.
+    latest: Option<Run>,
+    /// Jobs that are alive, for the space they may need.
+    pub(in crate::storage) live_jobs: u64,
+    /// Those of them of which the log has an update.
+    pub(in crate::storage) live_updates: u64,
+    /// Bytes of records that have died since this was set to 0.
+    pub(in crate::storage) freed: u64,
+}
+
+/// Deletes that were counted and are not in the maps yet.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    handle: u32,
+    put_segment: SegmentId,
+    is_needed: bool,
+    is_foreign: bool,
+    bytes: u64,
+}
+
+impl Files<dyn ReadFile> {
+    /// The same files in `dir`, opened for writing too.
+    pub(crate) fn open(self, fs: &dyn Fs, dir: &Path) -> Result<Files, OpenError> {
+        let open = |slot: Option<LogFile<dyn ReadFile>>| {
+            slot.map(|file| -> Result<LogFile, OpenError> {
+                let path = dir.join(file.entry.file_name());
+                let opened = fs.open(&path, OpenMode::ReadWrite);
+                Ok(LogFile {
+                    file: opened.map_err(|error| OpenError::io("open", &path, &error))?,
+                    entry: file.entry,
+                    seed: file.seed,
+                    compacted: file.compacted,
+                    filtered_at: file.filtered_at,
+                    live: file.live,
+                    tombstones: file.tombstones,
+                    foreign: file.foreign,
+                    overhead: file.overhead,
+                    is_counted: file.is_counted,
+                })
+            })
+            .transpose()
+        };
+        Ok(Files {
+            log: self.log,
+            slots: self.slots.into_iter().map(open).collect::<Result<_, _>>()?,
+            free: self.free,
+            order: self.order,
+            taken: self.taken,
+            open: self.open,
+            sealed: self.sealed,
+            pinned: self.pinned,
+            latest: self.latest,
+            live_jobs: self.live_jobs,
+            live_updates: self.live_updates,
+            freed: self.freed,
+        })
+    }
+}
+
+impl<F: ?Sized> Files<F> {
+    pub(crate) fn new(log: LogId) -> Files<F> {
+        Files {
+            log,
+            slots: Vec::new(),
+            free: Vec::new(),
+            order: BTreeMap::new(),
+            taken: Taken::default(),
+            open: None,
+            sealed: Sealed::default(),
+            pinned: BTreeMap::new(),
+            latest: None,
+            live_jobs: 0,
+            live_updates: 0,
+            freed: 0,
+        }
+    }
+
+    pub(crate) fn log(&self) -> LogId {
+        self.log
+    }
+
+    /// Take in a file; it is not part of the order yet (see [`Files::list`]).
+    pub(crate) fn add(
+        &mut self,
+        entry: Entry,
+        compacted: bool,
+        filtered_at: Position,
+        file: Arc<F>,
+    ) -> u32 {
+        let identity = Identity {
+            log: self.log,
+            first: entry.first,
+            last: entry.last,
+            generation: entry.generation,
+        };
+        let file = LogFile {
+            entry,
+            seed: identity.seed(),
+            compacted,
+            filtered_at,
+            file,
+            live: 0,
+            tombstones: HashMap::new(),
+            foreign: 0,
+            overhead: segment_header::SIZE as u64,
+            is_counted: false,
+        };
+        let handle = match self.free.pop() {
+            Some(handle) => handle,
+            None => {
+                self.slots.push(None);
+                self.slots.len() as u32
+            }
+        };
+        self.slots[handle as usize - 1] = Some(file);
+        handle
+    }
+
+    /// Make a file part of the log.
+    pub(crate) fn list(&mut self, handle: u32) {
+        self.end_run();
+        let first = self.get(handle).entry.first;
+        let before = self.order.insert(first, handle);
+        assert!(before.is_none(), "two files hold segment {first}");
+        self.count(handle, self.open != Some(handle));
+    }
+
+    /// Take a file out of the log; it stays open until [`Files::drop_file`].
+    pub(crate) fn unlist(&mut self, handle: u32) {
+        self.end_run();
+        let first = self.get(handle).entry.first;
+        let listed = self.order.remove(&first);
+        assert_eq!(
+            listed,
+            Some(handle),
+            "segment {first} is not listed under this handle"
+        );
+        self.count(handle, false);
+    }
+
+    /// The file with this handle is the one that is being written from now on.
+    pub(crate) fn set_open(&mut self, handle: u32) {
+        let before = self.open.replace(handle);
+        for changed in before.into_iter().chain([handle]) {
+            let Some(Some(file)) = self.slots.get(changed as usize - 1) else {
+                continue;
+            };
+            let is_listed = self.order.get(&file.entry.first) == Some(&changed);
+            self.count(changed, is_listed && changed != handle);
+        }
+    }
+
+    /// Make a file part of the sums, or not.
+    fn count(&mut self, handle: u32, is_counted: bool) {
+        let Some(Some(file)) = self.slots.get_mut(handle as usize - 1) else {
+            return;
+        };
+        if file.is_counted {
+            self.sealed.subtract(file);
+        }
+        file.is_counted = is_counted;
+        if is_counted {
+            self.sealed.add(file);
+        }
+    }
+
+    /// Change what is known of a file, and the sums with it.
+    fn change(&mut self, handle: u32, change: impl FnOnce(&mut LogFile<F>)) {
+        let Some(Some(file)) = self.slots.get_mut(handle as usize - 1) else {
+            unreachable!("no open log file has handle {handle}");
+        };
+        if !file.is_counted {
+            return change(file);
+        }
+        self.sealed.subtract(file);
+        change(file);
+        self.sealed.add(file);
+    }
+
+    /// Close a file.
+    pub(crate) fn drop_file(&mut self, handle: u32) -> Option<LogFile<F>> {
+        self.end_run();
+        self.count(handle, false);
+        let file = self.slots[handle as usize - 1].take();
+        self.free.push(handle);
+        if let Some(file) = &file {
+            for (segment, bytes) in &file.tombstones {
+                if !file.covers(*segment) {
+                    unpin(&mut self.pinned, *segment, *bytes);
+                }
+            }
+        }
+        file
+    }
+
+    /// The file of a handle, which must be open.
+    pub(crate) fn get(&self, handle: u32) -> &LogFile<F> {
+        match self.slots.get(handle as usize - 1) {
+            Some(Some(file)) => file,
+            _ => unreachable!("no open log file has handle {handle}"),
+        }
+    }
+
+    /// Its last frame ends here.
+    pub(crate) fn set_end(&mut self, handle: u32, end: u32) {
+        self.change(handle, |file| file.entry.end = end);
+    }
+
+    /// The handles in the order of their segments, the open one last.
+    pub(crate) fn in_order(&self) -> impl DoubleEndedIterator<Item = u32> + '_ {
+        self.order.values().copied()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// The file that holds `segment` now.
+    pub(crate) fn covering(&self, segment: SegmentId) -> Option<u32> {
+        let (_, handle) = self.order.range(..=segment).next_back()?;
+        self.get(*handle).covers(segment).then_some(*handle)
+    }
+
+    /// Whether a listed file begins with `segment` or holds it. The two differ only in a forged list,
+    /// where a file may end before it begins.
+    pub(crate) fn is_taken(&self, segment: SegmentId) -> bool {
+        self.order.contains_key(&segment) || self.covering(segment).is_some()
+    }
+
+    /// The segment in which a record lies.
+    #[must_use]
+    pub fn segment_of(&self, place: Place) -> SegmentId {
+        self.get(place.file).entry.first
+    }
+
+    /// A job was put, or read back: its put record at `place` is alive.
+    pub fn keep_put(&mut self, place: Place, size: usize) {
+        self.live_jobs += 1;
+        self.keep(place, size);
+    }
+
+    /// A job is gone: its put record at `place` is dead.
+    pub fn free_put(&mut self, place: Place, size: usize) {
+        self.live_jobs -= 1;
+        self.free(place, size);
+    }
+
+    /// An update of a job lies at `place`; it had none, or that one is freed.
+    pub fn keep_update(&mut self, place: Place) {
+        self.live_updates += 1;
+        self.keep(place, update::SIZE);
+    }
+
+    /// The update at `place` was replaced, or its job is gone.
+    pub fn free_update(&mut self, place: Place) {
+        self.live_updates -= 1;
+        self.free(place, update::SIZE);
+    }
+
+    /// A record other than a put, an update or a delete is alive.
+    pub fn keep(&mut self, place: Place, size: usize) {
+        self.change(place.file, |file| file.live += size as u64);
+    }
+
+    /// A record other than a put, an update or a delete is dead.
+    pub fn free(&mut self, place: Place, size: usize) {
+        self.freed += size as u64;
+        self.change(place.file, |file| {
+            assert!(
+                file.live >= size as u64,
+                "more bytes freed than were alive in {:?}",
+                file.entry
+            );
+            file.live -= size as u64;
+        });
+    }
+
+    /// A delete lies at `place`; `put_segment` held the put of its job. Nothing is counted when no
+    /// file can bring the job back.
+    pub fn keep_tombstone(&mut self, place: Place, put_segment: SegmentId, size: usize) {
+        let is_same = |run: &Run| run.handle == place.file && run.put_segment == put_segment;
+        let run = match self.latest.filter(is_same) {
+            // In the order in which they were logged: what comes later is needed if this was.
+            Some(run) if run.is_needed && !self.get(place.file).compacted => run,
+            _ => {
+                self.end_run();
+                Run {
+                    handle: place.file,
+                    put_segment,
+                    is_needed: self.tombstone_is_needed(place, put_segment),
+                    is_foreign: !self.get(place.file).covers(put_segment),
+                    bytes: 0,
+                }
+            }
+        };
+        let bytes = if run.is_needed { size as u64 } else { 0 };
+        if run.is_foreign && bytes > 0 {
+            self.change(place.file, |file| file.foreign += bytes);
+        }
+        self.latest = Some(Run {
+            bytes: run.bytes + bytes,
+            ..run
+        });
+    }
+
+    /// Put what was counted of the run of deletes under way into the maps.
+    fn end_run(&mut self) {
+        let Some(run) = self.latest.take().filter(|run| run.bytes > 0) else {
+            return;
+        };
+        let Some(Some(file)) = self.slots.get_mut(run.handle as usize - 1) else {
+            return;
+        };
+        *file.tombstones.entry(run.put_segment).or_default() += run.bytes;
+        if run.is_foreign {
+            *self.pinned.entry(run.put_segment).or_default() += run.bytes;
+        }
+    }
+
+    /// Whether a file that holds `put_segment` was written before the delete at `place`.
+    pub(crate) fn tombstone_is_needed(&self, place: Place, put_segment: SegmentId) -> bool {
+        if planted(Bug::TombstoneDropped) {
+            return false;
+        }
+        self.may_hold_what_died(put_segment, put_segment, place)
+    }
+
+    /// Whether a record that lay in one of these segments, and that the one at `place` made dead, may
+    /// still be in a file.
+    pub(crate) fn may_hold_what_died(
+        &self,
+        first: SegmentId,
+        last: SegmentId,
+        place: Place,
+    ) -> bool {
+        let holder = self.get(place.file);
+        // In a compacted file the offset says nothing of when the delete was logged: take the
+        // latest time that it can have been.
+        let logged = match holder.compacted {
+            true => Position::new(SegmentId(holder.entry.last.0 + 1), 0),
+            false => Position::new(holder.entry.first, place.offset),
+        };
+        let before = self.order.range(..=last).rev();
+        let files = before.map(|(_, handle)| self.get(*handle));
+        let mut holders = files.take_while(|file| file.entry.last >= first);
+        holders.any(|file| file.filtered_at <= logged)
+    }
+
+    /// The puts of `segments` were filtered: deletes counted in `counts` (what
+    /// [`Files::tombstones_of`] gave when filtering began) are no longer needed.
+    pub(crate) fn forget_tombstones(&mut self, counts: &[(u32, SegmentId, u64)]) {
+        self.end_run();
+        for (handle, segment, bytes) in counts {
+            let Some(Some(file)) = self.slots.get_mut(*handle as usize - 1) else {
+                continue;
+            };
+            let Some(counted) = file.tombstones.get_mut(segment) else {
+                continue;
+            };
+            let forgotten = *bytes.min(counted);
+            *counted -= forgotten;
+            if *counted == 0 {
+                file.tombstones.remove(segment);
+            }
+            if !file.covers(*segment) {
+                unpin(&mut self.pinned, *segment, forgotten);
+                self.change(*handle, |file| file.foreign -= forgotten);
+            }
+        }
+    }
+
+    /// For each file, the bytes of deletes of jobs that were put into one of `inputs`.
+    pub(crate) fn tombstones_of(&mut self, inputs: &[u32]) -> Vec<(u32, SegmentId, u64)> {
+        self.end_run();
+        let covered = |segment: SegmentId| {
+            inputs
+                .iter()
+                .any(|handle| self.get(*handle).covers(segment))
+        };
+        let mut counts = Vec::new();
+        for handle in self.in_order() {
+            let tombstones = &self.get(handle).tombstones;
+            let mut note = |segment: &SegmentId, bytes: &u64| {
+                counts.push((handle, *segment, *bytes));
+            };
+            // Most often there is one input, of one segment.
+            match *inputs {
+                [input] if self.get(input).entry.first == self.get(input).entry.last => {
+                    let segment = self.get(input).entry.first;
+                    let found = tombstones.get(&segment);
+                    found.into_iter().for_each(|bytes| note(&segment, bytes));
+                }
+                _ => {
+                    let found = tombstones.iter().filter(|(segment, _)| covered(**segment));
+                    found.for_each(|(segment, bytes)| note(segment, bytes));
+                }
+            }
+        }
+        counts
+    }
+
+    /// Bytes of deletes in other files that are not needed any more once this one is rewritten.
+    pub(crate) fn pinned_by(&self, handle: u32) -> u64 {
+        let file = self.get(handle);
+        let (first, last) = (file.entry.first, file.entry.last);
+        let of_run = self
+            .latest
+            .filter(|run| run.is_foreign && file.covers(run.put_segment))
+            .map_or(0, |run| run.bytes);
+        let pinned = self.pinned.range(first..=last.max(first));
+        pinned.map(|(_, bytes)| bytes).sum::<u64>() + of_run
+    }
+
+    /// Set how many bytes of a file rewriting would not save.
+    pub(crate) fn set_overhead(&mut self, handle: u32, bytes: u64) {
+        self.change(handle, |file| file.overhead = bytes);
+    }
+
+    /// The sums over all files but the open one.
+    pub(crate) fn sealed(&self) -> Sealed {
+        self.sealed
+    }
+
+    /// Count the sums anew.
+    #[cfg(debug_assertions)]
+    pub(crate) fn recount(&self) -> Sealed {
+        let mut sealed = Sealed::default();
+        for handle in self.in_order().filter(|handle| self.open != Some(*handle)) {
+            sealed.add(self.get(handle));
+        }
+        sealed
+    }
+}
+
+fn unpin(pinned: &mut BTreeMap<SegmentId, u64>, segment: SegmentId, bytes: u64) {
+    if let Some(counted) = pinned.get_mut(&segment) {
+        *counted = counted.saturating_sub(bytes);
+        if *counted == 0 {
+            pinned.remove(&segment);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::SimFs;
+
+    /// A file of one segment, listed.
+    fn listed(files: &mut Files, segment: u32, filtered_at: Position) -> u32 {
+        let path = format!("/{segment}");
+        let disk = SimFs::new(1);
+        let file = disk.open(path.as_ref(), OpenMode::CreateNew).unwrap();
+        let entry = Entry {
+            first: SegmentId(segment),
+            last: SegmentId(segment),
+            generation: u32::from(filtered_at > Position::ZERO),
+            end: 4096,
+        };
+        let handle = files.add(entry, entry.generation > 0, filtered_at, file);
+        files.list(handle);
+        handle
+    }
+
+    /// Compaction begins while a frame with counters is being built: the next record has the very
+    /// position up to which was filtered. A delete there came after the put was found alive.
+    #[test]
+    fn t3_a_delete_that_is_logged_where_a_rewriting_began_is_needed() {
+        let mut files = Files::new(LogId([1; 16]));
+        let began = Position::new(SegmentId(2), 1000);
+        let rewritten = listed(&mut files, 1, began);
+        let open = listed(&mut files, 2, Position::ZERO);
+        files.set_open(open);
+        let place = |offset| Place { file: open, offset };
+        assert!(!files.tombstone_is_needed(place(999), SegmentId(1)));
+        assert!(files.tombstone_is_needed(place(1000), SegmentId(1)));
+        assert!(files.tombstone_is_needed(place(1001), SegmentId(1)));
+        files.keep_tombstone(place(1000), SegmentId(1), 20);
+        assert_eq!(files.pinned_by(rewritten), 20);
+    }
+}

@@ -1,0 +1,721 @@
+//! The open log: append, commit, sync, read back. (`budget` and `rotate` are the rest of it.)
+//!
+//! Records go into a frame in memory; a commit writes the frame and makes it durable as the policy
+//! says. One frame, one write, one sync, for however many commands a turn of the loop brought.
+//!
+//! Invariants:
+//! * `durable <= written`. `awaited` may be ahead of both, in the frame that is being built, or behind
+//!   `written`, which markers and counters move without a reply that waits.
+//! * A frame says only what was durable when it was formed.
+//! * A segment is named in a durable manifest before a frame in it is acknowledged, and the one
+//!   before it is durable before a frame in it says so.
+//! * After the first failure every call fails: nothing is written, synced or acknowledged.
+//!
+//! | file | question |
+//! |---|---|
+//! | here | what does an append, a commit, a read of a body do? |
+//! | `files` | which files are there, and how much of each is alive? |
+//! | `budget` | how much has to stay free behind a record, and where does it come from? |
+//! | `rotate` | how does the log go on in a new segment? |
+//! | `sync` | when does what was written become durable? |
+//! | `compact` | how is a file rewritten so that only what is alive is left? |
+//! | `maintain` | when is which file compacted, and when is space set aside? |
+//! | `spares`, `zeros` | files of space set aside, and the zeros written over them ahead |
+//! | `kicks` | which kicks would a crash leave half-done? |
+//! | `cache` | which frames were written last? |
+
+pub(in crate::storage) mod budget;
+pub(in crate::storage) mod cache;
+pub(in crate::storage) mod compact;
+pub(in crate::storage) mod files;
+pub(in crate::storage) mod kicks;
+pub(in crate::storage) mod maintain;
+pub(in crate::storage) mod rotate;
+pub(in crate::storage) mod spares;
+pub(in crate::storage) mod sync;
+pub(in crate::storage) mod zeros;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::clock::Clock;
+use crate::storage::disk::{DirLock, Fs, read_exact_at, write_all_at};
+use crate::storage::error::{OpenError, StoreError, is_full, wants_descriptor};
+use crate::storage::format::{
+    EMPTY_FRAME_SIZE, FRAME_ALIGN, FRAME_OVERHEAD_MAX, FrameBuilder, FrameKind, LogId, PAGE_SIZE,
+    Record, put_size,
+};
+use crate::storage::log::budget::Budget;
+use crate::storage::log::cache::FrameCache;
+use crate::storage::log::files::{Files, LogFile};
+use crate::storage::log::kicks::Kicks;
+use crate::storage::log::maintain::Maintenance;
+use crate::storage::log::spares::Spares;
+use crate::storage::log::sync::{Pace, SyncPolicy, SyncThread, Waker};
+use crate::storage::plant::{Bug, planted};
+use crate::types::{JobId, Place, Position, SegmentId};
+
+/// A frame that has grown to this many bytes is written before the turn ends.
+const FRAME_SIZE_MAX: u64 = 1 << 20;
+
+/// How a log is opened.
+#[derive(Clone)]
+pub struct LogOptions {
+    /// The data directory; created when missing.
+    pub dir: PathBuf,
+    /// When records become durable.
+    pub sync: SyncPolicy,
+    /// Bytes of a segment file; a record that is larger gets a segment that fits it.
+    pub segment_size: u32,
+    /// Bytes of recently written records that are kept in memory.
+    pub cache_size: usize,
+    /// The identity of a log that is made; `None`: a random one.
+    pub log_id: Option<LogId>,
+    /// How to wake the loop. `None`: no background threads, everything happens inside the calls,
+    /// in an order that depends on nothing else.
+    pub waker: Option<Waker>,
+}
+
+impl std::fmt::Debug for LogOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogOptions")
+            .field("dir", &self.dir)
+            .field("sync", &self.sync)
+            .field("segment_size", &self.segment_size)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What may be used of the space set aside, and whether a reply waits for the record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// A new job: leaves alone what the jobs that are there may need.
+    Put,
+    /// A change of a job's state: may use what was set aside, all but what deletes need.
+    Update,
+    /// A delete: may use everything but what compaction needs for its own records.
+    Delete,
+    /// What gives space back: may use everything.
+    Switch,
+    /// Counters: no reply waits for them; space as for an update.
+    Counters,
+}
+
+/// Why a record was not appended. The log is as it was.
+#[derive(Debug)]
+pub enum AppendError {
+    /// There is no room for it now.
+    Full,
+    /// The log has failed.
+    Failed(StoreError),
+}
+
+impl From<StoreError> for AppendError {
+    fn from(error: StoreError) -> AppendError {
+        AppendError::Failed(error)
+    }
+}
+
+/// Why a body could not be read.
+#[derive(Debug)]
+pub enum BodyError {
+    /// The bytes are not those that were put.
+    Damaged {
+        /// The file and offset.
+        at: String,
+    },
+    /// The process has as many files open as it may, and needs one more: nothing is known of the
+    /// body, which can be read when there is a descriptor again.
+    NoDescriptor {
+        /// The file and offset, and what the system said.
+        at: String,
+    },
+    /// The disk did not give them.
+    Unreadable {
+        /// The file and offset, and what the system said.
+        at: String,
+    },
+}
+
+impl std::fmt::Display for BodyError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            BodyError::Damaged { at } => write!(f, "its body is damaged in {at}"),
+            BodyError::NoDescriptor { at } => write!(f, "its body cannot be read now from {at}"),
+            BodyError::Unreadable { at } => write!(f, "its body cannot be read from {at}"),
+        }
+    }
+}
+
+/// The segment that is being written.
+#[derive(Debug)]
+pub(crate) struct Active {
+    pub(crate) handle: u32,
+    /// Bytes of space that the file has.
+    pub(crate) capacity: u32,
+    /// The checksum of its last frame.
+    pub(crate) previous: u32,
+}
+
+/// An open log.
+#[derive(Debug)]
+pub struct Log {
+    pub(crate) fs: Arc<dyn Fs>,
+    pub(crate) dir: PathBuf,
+    pub(crate) options: LogOptions,
+    pub(crate) files: Files,
+    pub(crate) active: Active,
+    pub(crate) spares: Spares,
+    pub(in crate::storage) frame: FrameBuilder,
+    cache: FrameCache,
+    scratch: Vec<u8>,
+    /// Replies wait for this position: the end of the last record that a reply depends on.
+    awaited: Position,
+    /// The end of the last frame written.
+    pub(crate) written: Position,
+    /// Everything before is on stable storage, as far as is known.
+    pub(crate) durable: Position,
+    /// The end of the last marker frame: nothing was written since when equal to `written`.
+    marked: Position,
+    /// The end of the last marker of a clean stop.
+    stopped: Position,
+    /// Ids from this one on have not been used.
+    pub(crate) next_id: JobId,
+    pub(crate) budget: Budget,
+    pub(in crate::storage) sync_thread: Option<SyncThread>,
+    /// Whether syncs are handed over to the thread although replies wait for them.
+    pub(crate) pace: Pace,
+    pub(crate) maintenance: Maintenance,
+    failed: Option<StoreError>,
+    /// What the log says of kicks that are under way.
+    pub(crate) kicks: Kicks,
+    /// Records appended by this process.
+    pub(crate) records_written: u64,
+    /// Held as long as the log is open.
+    _lock: Option<Box<dyn DirLock>>,
+}
+
+/// What recovery hands over: files in order, the place to go on at, and what it knows.
+pub(crate) struct Resumed {
+    pub(crate) files: Files,
+    pub(crate) active: Active,
+    pub(crate) spares: Spares,
+    pub(crate) next_id: JobId,
+    pub(crate) kicks: Kicks,
+    /// Where the log goes on; everything before is durable.
+    pub(crate) end: Position,
+    /// The last frame is a marker.
+    pub(crate) is_marked: bool,
+    /// It is that of a clean stop.
+    pub(crate) clean_stop: bool,
+    pub(crate) lock: Box<dyn DirLock>,
+}
+
+impl Log {
+    /// The log that goes on where recovery has found its end.
+    pub(crate) fn resume(
+        fs: Arc<dyn Fs>,
+        options: LogOptions,
+        mut resumed: Resumed,
+    ) -> Result<Log, OpenError> {
+        let (handle, end) = (resumed.active.handle, resumed.end);
+        resumed.files.set_open(handle);
+        resumed.files.set_end(handle, end.offset());
+        let when = |is_so: bool| if is_so { end } else { Position::ZERO };
+        let clock = Clock::start();
+        let sync_thread = match &options.waker {
+            None => None,
+            Some(waker) => Some(
+                SyncThread::start(waker.clone(), clock)
+                    .map_err(|error| OpenError::io("start a thread for", &options.dir, &error))?,
+            ),
+        };
+        Ok(Log {
+            fs,
+            dir: options.dir.clone(),
+            files: resumed.files,
+            active: resumed.active,
+            spares: resumed.spares,
+            frame: FrameBuilder::default(),
+            cache: FrameCache::new(options.cache_size),
+            scratch: Vec::new(),
+            awaited: end,
+            written: end,
+            durable: end,
+            marked: when(resumed.is_marked),
+            stopped: when(resumed.clean_stop),
+            next_id: resumed.next_id,
+            budget: Budget::default(),
+            sync_thread,
+            pace: Pace::new(clock),
+            maintenance: Maintenance::default(),
+            failed: None,
+            kicks: resumed.kicks,
+            records_written: 0,
+            options,
+            _lock: Some(resumed.lock),
+        })
+    }
+
+    /// Append a record to the frame being built: visible to [`Log::read_body`] at once, durable
+    /// only when [`Log::durable`] has passed [`Log::awaited`] as it is after this call.
+    pub fn append(
+        &mut self,
+        record: &Record<'_>,
+        purpose: Purpose,
+        wall_ns: u64,
+    ) -> Result<Place, AppendError> {
+        self.check()?;
+        let size = record.size() as u64;
+        if !self.make_room(size, purpose, wall_ns)? {
+            return Err(AppendError::Full);
+        }
+        if !self.fits(size) && !self.rotate(size, wall_ns)? {
+            return Err(AppendError::Full);
+        }
+        let file = self.files.get(self.active.handle);
+        if self.frame.is_empty() {
+            let at = file.entry.end;
+            self.frame.begin(self.cache.buffer(), file.seed, at);
+        }
+        let offset = self.frame.push(record);
+        self.kicks.note(record);
+        self.records_written += 1;
+        let not_awaited = planted(Bug::UpdateNotAwaited) && purpose == Purpose::Update;
+        if purpose != Purpose::Counters && !not_awaited {
+            self.awaited = Position::new(file.entry.first, offset + size as u32);
+        }
+        if let Record::Put { id, .. } = record {
+            self.next_id = self.next_id.max(JobId(id.0.saturating_add(1)));
+        }
+        let place = Place {
+            file: self.active.handle,
+            offset,
+        };
+        if self.frame.size() >= FRAME_SIZE_MAX {
+            self.write_frame()?;
+        }
+        Ok(place)
+    }
+
+    /// Write what was appended and make it durable as the policy says. Does nothing while nothing
+    /// was appended that a reply waits for, unless `all`.
+    pub fn commit(&mut self, all: bool) -> Result<(), StoreError> {
+        self.check()?;
+        if !self.frame.is_empty() && (all || self.awaited > self.written) {
+            self.write_frame()?;
+        }
+        if self.options.sync == SyncPolicy::Always && self.durable < self.written {
+            self.start_sync()?;
+        }
+        Ok(())
+    }
+
+    /// Make everything that was written durable: at once, or on the thread where there is one that
+    /// should do it.
+    pub fn start_sync(&mut self) -> Result<(), StoreError> {
+        let beside = self.pace.is_slow() || self.options.sync != SyncPolicy::Always;
+        let waits = self.options.sync == SyncPolicy::Always;
+        match &mut self.sync_thread {
+            // What is written meanwhile is synced when the sync under way is done.
+            Some(thread) if waits && thread.is_busy() => Ok(()),
+            Some(thread) if beside => {
+                let file = self.files.get(self.active.handle).file.clone();
+                thread.request(file, self.written);
+                Ok(())
+            }
+            _ => self.sync_now(),
+        }
+    }
+
+    /// Make everything that was written durable before returning.
+    pub(crate) fn sync_now(&mut self) -> Result<(), StoreError> {
+        self.wait_for_syncs()?;
+        if self.durable < self.written {
+            let begun = self.pace.now();
+            let file = self.files.get(self.active.handle);
+            let mut synced = file.file.sync();
+            if synced.is_err() && planted(Bug::SyncRetried) {
+                synced = file.file.sync();
+            }
+            if let Err(error) = synced
+                && !planted(Bug::SyncErrorIgnored)
+            {
+                let path = self.dir.join(file.entry.file_name());
+                return Err(self.fail(StoreError::new("sync", &path, &error)));
+            }
+            self.pace.note_since(begun, self.size_of_sync(self.written));
+            self.durable = self.written;
+        }
+        Ok(())
+    }
+
+    /// Bytes that a sync up to there made durable, those in an earlier segment apart.
+    fn size_of_sync(&self, upto: Position) -> u64 {
+        let from = match self.durable.segment() == upto.segment() {
+            true => self.durable.offset(),
+            false => 0,
+        };
+        u64::from(upto.offset().saturating_sub(from))
+    }
+
+    fn wait_for_syncs(&mut self) -> Result<(), StoreError> {
+        while let Some(synced) = self.sync_thread.as_mut().and_then(SyncThread::wait) {
+            self.take_sync(synced)?;
+        }
+        Ok(())
+    }
+
+    /// Take in what the sync thread has done.
+    pub fn poll_syncs(&mut self) -> Result<(), StoreError> {
+        while let Some(synced) = self.sync_thread.as_mut().and_then(SyncThread::poll) {
+            self.take_sync(synced)?;
+        }
+        Ok(())
+    }
+
+    fn take_sync(&mut self, synced: crate::storage::log::sync::Synced) -> Result<(), StoreError> {
+        match synced.result {
+            Ok(()) => {
+                let size = self.size_of_sync(synced.upto);
+                self.pace.note(synced.took_ns, size);
+                self.durable = self.durable.max(synced.upto);
+                Ok(())
+            }
+            Err(error) => {
+                let dir = self.dir.clone();
+                Err(self.fail(StoreError::new("sync a segment in", &dir, &error)))
+            }
+        }
+    }
+
+    /// Write the frame being built.
+    pub(crate) fn write_frame(&mut self) -> Result<(), StoreError> {
+        let (bytes, checksum) = self.finish_frame();
+        let handle = self.active.handle;
+        let start = self.files.get(handle).entry.end;
+        self.write_at_end(&bytes)?;
+        self.active.previous = checksum;
+        let first = self.files.get(handle).entry.first;
+        self.cache.push(Position::new(first, start), bytes);
+        Ok(())
+    }
+
+    fn finish_frame(&mut self) -> (Vec<u8>, u32) {
+        let durable = self.told_durable();
+        self.frame
+            .finish(FrameKind::Data, durable, self.active.previous)
+    }
+
+    /// What a frame that is formed now says was durable.
+    fn told_durable(&self) -> Position {
+        match () {
+            () if planted(Bug::DurableNeverTold) => Position::ZERO,
+            () if planted(Bug::DurableTooEarly) => self.written,
+            () => self.durable,
+        }
+    }
+
+    /// One write at the end of the open segment.
+    pub(in crate::storage) fn write_at_end(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        let handle = self.active.handle;
+        let file = self.files.get(handle);
+        let at = file.entry.end;
+        let target = file.file.clone();
+        let path = self.dir.join(file.entry.file_name());
+        let mut result = write_all_at(&*target, bytes, u64::from(at));
+        if result.as_ref().is_err_and(is_full) {
+            // Space was reserved, and yet there is none: the storage copies on write. Nothing of
+            // this write was acknowledged and no sync has failed, so it may be made again once the
+            // space that was set aside is free.
+            let released = self.spares.release_all();
+            match released {
+                Ok(true) => result = write_all_at(&*target, bytes, u64::from(at)),
+                Ok(false) => {}
+                Err(error) => result = Err(error),
+            }
+        }
+        if planted(Bug::FullIsSuccess) && result.as_ref().is_err_and(is_full) {
+            result = Ok(());
+        }
+        if let Err(error) = result {
+            return Err(self.fail(StoreError::new("write to", &path, &error)));
+        }
+        let end = at + bytes.len() as u32;
+        self.files.set_end(handle, end);
+        self.written = Position::new(self.files.get(handle).entry.first, end);
+        Ok(())
+    }
+
+    /// The position of the next record.
+    pub(crate) fn next_position(&self) -> Position {
+        let entry = self.files.get(self.active.handle).entry;
+        let offset = match self.frame.is_empty() {
+            true => entry.end,
+            false => entry.end + self.frame.bytes().len() as u32,
+        };
+        Position::new(entry.first, offset)
+    }
+
+    /// The body of the job `id`, whose put record lies at `place`; checked, unless it has not left
+    /// memory since it was put.
+    pub fn read_body(
+        &mut self,
+        place: Place,
+        id: JobId,
+        tube_size: usize,
+        body_size: usize,
+    ) -> Result<&[u8], BodyError> {
+        let size = put_size(tube_size, body_size);
+        let body = size - body_size..;
+        if place.file == self.active.handle
+            && !self.frame.is_empty()
+            && place.offset >= self.frame.offset()
+        {
+            let from = (place.offset - self.frame.offset()) as usize;
+            return Ok(&self.frame.bytes()[from..from + size][body]);
+        }
+        let file = self.files.get(place.file);
+        let position = Position::new(file.entry.first, place.offset);
+        let at = || format!("{} at byte {}", file.entry.file_name(), place.offset);
+        if !file.compacted
+            && let Some(record) = self.cache.get(position, size)
+        {
+            return Ok(&record[body]);
+        }
+        self.scratch.resize(size, 0);
+        if let Err(error) = read_exact_at(&*file.file, &mut self.scratch, place.offset.into()) {
+            let at = format!("{}: {error}", at());
+            return Err(match wants_descriptor(&error) {
+                true => BodyError::NoDescriptor { at },
+                false => BodyError::Unreadable { at },
+            });
+        }
+        match Record::decode_put(&self.scratch, file.seed, place.offset) {
+            Some(Record::Put {
+                id: found, body, ..
+            }) if found == id && body.len() == body_size => Ok(&self.scratch[size - body_size..]),
+            _ if planted(Bug::BodyUnchecked) => Ok(&self.scratch[size - body_size..]),
+            _ => Err(BodyError::Damaged { at: at() }),
+        }
+    }
+
+    /// The files, and how much of each is alive.
+    #[must_use]
+    pub fn files(&self) -> &Files {
+        &self.files
+    }
+
+    /// The same, to be told of what lives and dies.
+    pub fn files_mut(&mut self) -> &mut Files {
+        &mut self.files
+    }
+
+    /// Replies given now wait for this position.
+    #[must_use]
+    pub fn awaited(&self) -> Position {
+        self.awaited
+    }
+
+    /// Everything before this position is on stable storage.
+    #[must_use]
+    pub fn durable(&self) -> Position {
+        self.durable
+    }
+
+    /// Replies that wait for a position up to this one may leave, as the policy says.
+    #[must_use]
+    pub fn acknowledged(&self) -> Position {
+        match self.options.sync {
+            SyncPolicy::Always if planted(Bug::AckBeforeSync) => self.written,
+            SyncPolicy::Always => self.durable,
+            SyncPolicy::Interval(_) | SyncPolicy::Never => self.written,
+        }
+    }
+
+    /// The end of the last frame written.
+    #[must_use]
+    pub fn written(&self) -> Position {
+        self.written
+    }
+
+    /// No job with this id or a greater one is in the log.
+    #[must_use]
+    pub fn next_id(&self) -> JobId {
+        self.next_id
+    }
+
+    /// True when something was written that is not known to be durable.
+    #[must_use]
+    pub fn has_unsynced(&self) -> bool {
+        self.durable < self.written
+    }
+
+    /// True while the thread syncs what was written.
+    #[must_use]
+    pub fn is_syncing(&self) -> bool {
+        self.sync_thread.as_ref().is_some_and(SyncThread::is_busy)
+    }
+
+    /// True when the next commit waits for the disk.
+    #[must_use]
+    pub fn will_wait(&self) -> bool {
+        let is_awaited = self.awaited > self.written;
+        is_awaited && self.options.sync == SyncPolicy::Always && !self.pace.is_slow()
+    }
+
+    /// True when records were appended that have not been written.
+    #[must_use]
+    pub fn has_unwritten(&self) -> bool {
+        !self.frame.is_empty()
+    }
+
+    /// True when the last frame is one that no later frame attests.
+    #[must_use]
+    pub fn wants_marker(&self) -> bool {
+        self.marked < self.written
+    }
+
+    /// Say how much was durable: from then on damage to that can be told from a crash. Everything
+    /// that was appended has been written; the marker is durable when the sync that begins here is
+    /// done.
+    ///
+    /// Two frames without records say it. The first reaches into the next page, where the second
+    /// lies: whichever page is lost, the other one tells.
+    pub(crate) fn mark(&mut self, kind: FrameKind, wall_ns: u64) -> Result<(), StoreError> {
+        self.check()?;
+        let (_, size) = self.marker();
+        let is_room = match kind {
+            FrameKind::Idle => self.find_room(size + FRAME_OVERHEAD_MAX as u64, Purpose::Put)?,
+            _ => self.aside() >= size + self.floor(Purpose::Put),
+        };
+        if is_room && size > self.left() && self.rotate(0, wall_ns)? && kind == FrameKind::Idle {
+            // The new segment's first frame, which is durable, says where this one ends.
+            self.marked = self.written;
+            return Ok(());
+        }
+        let (reach, size) = match self.marker() {
+            (reach, size) if is_room && size <= self.left() => (Some(reach), size),
+            // Where jobs may need all the space that there is, a frame has to do that reaches
+            // nowhere; and where there is no room for that, the seal does its work.
+            _ => (None, EMPTY_FRAME_SIZE as u64),
+        };
+        if size <= self.left() {
+            self.write_marker(kind, reach)?;
+            self.start_sync()?;
+        }
+        self.marked = self.written;
+        Ok(())
+    }
+
+    /// Over how many zeros the first frame of a marker reaches, from the end of the log into the
+    /// next page; and the size of both frames.
+    fn marker(&self) -> (u32, u64) {
+        let at = self.files.get(self.active.handle).entry.end;
+        let empty = EMPTY_FRAME_SIZE as u32;
+        let next_page = (at / PAGE_SIZE).saturating_add(1).saturating_mul(PAGE_SIZE);
+        // The first frame ends in the next page: without that page it is not whole.
+        let reach = next_page
+            .saturating_add(FRAME_ALIGN as u32)
+            .saturating_sub(at.saturating_add(empty));
+        (reach, u64::from(reach) + 2 * EMPTY_FRAME_SIZE as u64)
+    }
+
+    /// Write a marker; of one frame alone, where it is not to reach into the next page.
+    fn write_marker(&mut self, kind: FrameKind, reach: Option<u32>) -> Result<(), StoreError> {
+        let LogFile { seed, entry, .. } = self.files.get(self.active.handle);
+        let (seed, entry) = (*seed, *entry);
+        let mut frame = FrameBuilder::default();
+        frame.begin(Vec::new(), seed, entry.end);
+        frame.reach(reach.unwrap_or(0) as usize);
+        let (mut bytes, mut previous) =
+            frame.finish(kind, self.told_durable(), self.active.previous);
+        if reach.is_some() {
+            frame.begin(Vec::new(), seed, entry.end + bytes.len() as u32);
+            let (second, checksum) = frame.finish(kind, self.told_durable(), previous);
+            bytes.extend_from_slice(&second);
+            previous = checksum;
+        }
+        self.write_at_end(&bytes)?;
+        self.active.previous = previous;
+        Ok(())
+    }
+
+    /// The log has been idle for a while: a marker says how much was durable. It may begin the next
+    /// segment, where this one has no room for it.
+    pub fn mark_idle(&mut self, wall_ns: u64) -> Result<(), StoreError> {
+        self.mark(FrameKind::Idle, wall_ns)
+    }
+
+    /// Write and sync everything, say that the stop was a clean one, and let go of the directory.
+    pub fn close(mut self, wall_ns: u64) -> Result<(), StoreError> {
+        self.commit(true)?;
+        if planted(Bug::StopUnsynced) {
+            return Ok(());
+        }
+        self.sync_now()?;
+        // An idle marker says less than this one: it does not do instead.
+        if self.stopped < self.written {
+            self.mark(FrameKind::CleanStop, wall_ns)?;
+        }
+        self.sync_now()
+    }
+
+    /// The first and the last segment's number, for `stats`.
+    #[must_use]
+    pub fn segments(&self) -> (SegmentId, SegmentId) {
+        let number = |handle: Option<u32>| {
+            handle
+                .map(|handle| self.files.get(handle).entry.first)
+                .unwrap_or_default()
+        };
+        (
+            number(self.files.in_order().next()),
+            number(self.files.in_order().next_back()),
+        )
+    }
+
+    /// Records that this process appended.
+    #[must_use]
+    pub fn records_written(&self) -> u64 {
+        self.records_written
+    }
+
+    /// Whether a record that lay in one of the segments from `first` to `last`, and that the one at
+    /// `place` made dead, may still be in a file. Only a compaction changes that.
+    #[must_use]
+    pub fn may_hold_what_died(&self, first: SegmentId, last: SegmentId, place: Place) -> bool {
+        self.files.may_hold_what_died(first, last, place)
+    }
+
+    /// How many compactions have taken effect since this process started.
+    #[must_use]
+    pub fn compactions(&self) -> u64 {
+        self.maintenance.compactions
+    }
+
+    /// Records that compaction copied since this process started.
+    #[must_use]
+    pub fn records_migrated(&self) -> u64 {
+        self.maintenance.records_migrated
+    }
+
+    /// The bound of a segment's size, bytes.
+    #[must_use]
+    pub fn segment_size(&self) -> u32 {
+        self.options.segment_size
+    }
+
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        match &self.failed {
+            _ if planted(Bug::FailureForgotten) => Ok(()),
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+
+    /// The log has failed, for good.
+    pub(crate) fn fail(&mut self, error: StoreError) -> StoreError {
+        self.failed.get_or_insert(error).clone()
+    }
+}

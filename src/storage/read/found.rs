@@ -1,0 +1,251 @@
+//! What a data directory holds, by its names and the headers of its segments.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::scan::{Damage, Reader};
+use crate::storage::disk::{DirEntry, ReadFile, ReadFs, read_exact_at};
+use crate::storage::error::OpenError;
+use crate::storage::format::names::{
+    COMPACTION_NAME, IMPORTED_PREFIX, LOCK_NAME, Taken, parse_cut_name, parse_file_name,
+    parse_spare_name,
+};
+use crate::storage::format::{Entry, HeaderFault, LogId, SegmentHeader, VERSION, segment_header};
+use crate::storage::log::spares::SEGMENT_SIZE_MIN;
+use crate::types::SegmentId;
+
+/// Torn tails that are kept; each is what one crash interrupted.
+const CUTS_MAX: usize = 16;
+
+/// A segment file as found in the directory.
+pub(in crate::storage) struct Segment {
+    pub(in crate::storage) name: String,
+    pub(in crate::storage) header: SegmentHeader,
+    pub(in crate::storage) size: u64,
+    pub(in crate::storage) file: Arc<dyn ReadFile>,
+}
+
+impl Segment {
+    pub(super) fn first(&self) -> SegmentId {
+        self.header.identity.first
+    }
+
+    /// A reader of its frames.
+    pub(super) fn reader(&self) -> Reader {
+        let (file, seed) = (self.file.clone(), self.header.identity.seed());
+        Reader::new(file, seed, self.size, segment_header::SIZE as u32)
+    }
+
+    /// Which file it is, by its header.
+    pub(in crate::storage) fn key(&self) -> Key {
+        let identity = &self.header.identity;
+        (identity.first, identity.last, identity.generation)
+    }
+}
+
+/// Which file of a log: its first and its last segment, and its generation.
+pub(in crate::storage) type Key = (SegmentId, SegmentId, u32);
+
+/// Which file an entry of a list names.
+pub(in crate::storage) fn key_of(entry: &Entry) -> Key {
+    (entry.first, entry.last, entry.generation)
+}
+
+/// What a directory holds.
+pub(in crate::storage) struct Found {
+    pub(in crate::storage) log: LogId,
+    /// In order of number and generation.
+    pub(in crate::storage) segments: Vec<Segment>,
+    /// Files with the name of a segment and no header that fits, by their names: damage where the
+    /// log needs them, strangers where it does not.
+    pub(in crate::storage) unusable: BTreeMap<String, Damage>,
+    /// Names and sizes.
+    pub(in crate::storage) spares: Vec<(String, u64)>,
+    pub(in crate::storage) strangers: Vec<String>,
+    /// Torn tails that earlier starts saved, the latest ones.
+    pub(in crate::storage) cuts: Vec<String>,
+    /// What an earlier run has left and nobody needs.
+    pub(in crate::storage) useless: Vec<String>,
+    /// The names that no new segment may have.
+    pub(in crate::storage) taken: Taken,
+}
+
+impl Found {
+    /// List a directory, and read the headers of its segments.
+    ///
+    /// # Errors
+    /// [`OpenError::Foreign`]: segments of another version, or of two logs; [`OpenError::Io`].
+    pub(in crate::storage) fn read(fs: &dyn ReadFs, dir: &Path) -> Result<Found, OpenError> {
+        let names = fs
+            .read_dir(dir)
+            .map_err(|error| OpenError::io("list", dir, &error))?;
+        let mut found = Found {
+            log: LogId([0; 16]),
+            segments: Vec::new(),
+            unusable: BTreeMap::new(),
+            spares: Vec::new(),
+            strangers: Vec::new(),
+            cuts: Vec::new(),
+            useless: Vec::new(),
+            taken: Taken::among(names.iter().map(|entry| &*entry.name)),
+        };
+        let mut cuts = Vec::new();
+        for entry in names {
+            match Kind::of(&entry) {
+                Kind::Segment if entry.is_file => found.take_segment(fs, dir, entry)?,
+                Kind::Segment => found.refuse(Damage {
+                    file: entry.name,
+                    range: None,
+                    what: "this is no regular file, but a link, a directory or a device; put the \
+                           segment itself in its place"
+                        .to_owned(),
+                    jobs: Vec::new(),
+                }),
+                Kind::Spare if entry.size >= u64::from(SEGMENT_SIZE_MIN) => {
+                    found.spares.push((entry.name, entry.size));
+                }
+                Kind::Spare | Kind::Unfinished => found.useless.push(entry.name),
+                Kind::Cut(segment) => cuts.push((segment, entry.name)),
+                Kind::Lock => {}
+                Kind::Stranger => found.strangers.push(entry.name),
+            }
+        }
+        cuts.sort();
+        let surplus = cuts.len().saturating_sub(CUTS_MAX);
+        found
+            .useless
+            .extend(cuts.drain(..surplus).map(|(_, name)| name));
+        found.cuts = cuts.into_iter().map(|(_, name)| name).collect();
+        found.spares.sort();
+        found.strangers.sort();
+        found.refuse_two_logs(dir)?;
+        Ok(found)
+    }
+
+    /// There is no segment, sound or not.
+    pub(in crate::storage) fn is_empty(&self) -> bool {
+        self.segments.is_empty() && self.unusable.is_empty()
+    }
+
+    fn refuse(&mut self, damage: Damage) {
+        self.unusable.insert(damage.file.clone(), damage);
+    }
+
+    fn take_segment(
+        &mut self,
+        fs: &dyn ReadFs,
+        dir: &Path,
+        entry: DirEntry,
+    ) -> Result<(), OpenError> {
+        let path = dir.join(&entry.name);
+        let open = || -> io::Result<(Arc<dyn ReadFile>, Vec<u8>)> {
+            let file = fs.open_read(&path)?;
+            let mut header = vec![0; segment_header::SIZE.min(entry.size as usize)];
+            read_exact_at(&*file, &mut header, 0)?;
+            Ok((file, header))
+        };
+        let (file, header) = open().map_err(|error| OpenError::io("read", &path, &error))?;
+        let damage = |what: String| Damage {
+            file: entry.name.clone(),
+            range: Some((0, segment_header::SIZE as u64)),
+            what,
+            jobs: Vec::new(),
+        };
+        match SegmentHeader::decode(&header) {
+            Ok(header) if header.identity.file_name() == entry.name => {
+                self.segments.push(Segment {
+                    name: entry.name,
+                    header,
+                    size: entry.size,
+                    file,
+                });
+            }
+            Ok(header) => self.refuse(damage(format!(
+                "its header says that this file was {}",
+                header.identity.file_name()
+            ))),
+            Err(HeaderFault::Version(version)) => {
+                return Err(OpenError::Foreign {
+                    path,
+                    what: format!(
+                        "this segment has format version {version}, this program reads version \
+                         {}; use the bsd that wrote it, or a newer one",
+                        VERSION
+                    ),
+                });
+            }
+            Err(HeaderFault::Short) => {
+                self.refuse(damage("the file ends inside its header".into()));
+            }
+            Err(HeaderFault::NotASegment) => {
+                self.refuse(damage("it does not begin like a segment".into()));
+            }
+            Err(HeaderFault::Checksum { stored, computed }) => self.refuse(damage(format!(
+                "the header's checksum does not hold (stored {stored:08x}, computed \
+                 {computed:08x})"
+            ))),
+        }
+        Ok(())
+    }
+
+    /// Which of two logs the directory is for is not for a program to guess.
+    fn refuse_two_logs(&mut self, dir: &Path) -> Result<(), OpenError> {
+        self.segments
+            .sort_by_key(|segment| (segment.first(), segment.header.identity.generation));
+        let Some(first) = self.segments.first() else {
+            return Ok(());
+        };
+        self.log = first.header.identity.log;
+        let other = self
+            .segments
+            .iter()
+            .find(|other| other.header.identity.log != self.log);
+        match other {
+            None => Ok(()),
+            Some(other) => Err(OpenError::Foreign {
+                path: dir.to_owned(),
+                what: format!(
+                    "{} and {} are of two different logs; move the files of one of them elsewhere",
+                    first.name, other.name
+                ),
+            }),
+        }
+    }
+}
+
+/// What a name stands for.
+enum Kind {
+    Segment,
+    Spare,
+    /// The output of a compaction that did not get to its end.
+    Unfinished,
+    /// What an earlier start cut off a segment.
+    Cut(SegmentId),
+    /// Or the subdirectory with what was imported: nothing that a start has to do with.
+    Lock,
+    Stranger,
+}
+
+impl Kind {
+    fn of(entry: &DirEntry) -> Kind {
+        let name = &entry.name[..];
+        let is_imported = !entry.is_file && name.starts_with(IMPORTED_PREFIX);
+        if name == LOCK_NAME || is_imported {
+            Kind::Lock
+        } else if parse_file_name(name).is_some() {
+            Kind::Segment
+        } else if !entry.is_file {
+            Kind::Stranger
+        } else if parse_spare_name(name).is_some() {
+            Kind::Spare
+        } else if name == COMPACTION_NAME {
+            Kind::Unfinished
+        } else if let Some(segment) = parse_cut_name(name) {
+            Kind::Cut(segment)
+        } else {
+            Kind::Stranger
+        }
+    }
+}

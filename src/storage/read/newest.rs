@@ -1,0 +1,218 @@
+//! Where the log ends, and which files it has: what the newest segment says.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use super::found::Segment;
+use super::salvage::{Piece, salvage};
+use super::scan::{Damage, Lookahead, Step};
+use crate::storage::error::OpenError;
+use crate::storage::format::{Entries, Entry, FrameKind, Record, file_name, segment_header};
+use crate::storage::plant::{Bug, planted};
+use crate::types::{JobId, Position, SegmentId};
+
+/// What the segment in which the log ends says of the log.
+pub(in crate::storage) struct Newest {
+    /// The other files, and how often each is named: once, but in a forged list.
+    list: BTreeMap<Entry, u32>,
+    /// This one.
+    own: Option<Entry>,
+    pub(in crate::storage) next_id: JobId,
+    /// The greatest durable position that any of its frames tells of.
+    pub(in crate::storage) durable: Position,
+    /// What lies behind its last sound frame, and where that is.
+    pub(super) tail: Option<(u32, Lookahead)>,
+    sealed: bool,
+}
+
+/// Where a log ends.
+pub(super) struct Ending {
+    /// What the segment in which it ends says; `None`: no list of files can be read.
+    pub(super) newest: Option<Newest>,
+    /// Segments behind a torn tail, the newest first: they never mattered.
+    pub(super) behind: Vec<Segment>,
+    /// The segment in which the log must go on, which is missing.
+    pub(super) goes_on: Option<Damage>,
+}
+
+impl Ending {
+    /// Find the segment in which the log ends, and read what it says of the others. Those behind a
+    /// torn tail are taken out of `segments`.
+    pub(super) fn find(dir: &Path, segments: &mut Vec<Segment>) -> Result<Ending, OpenError> {
+        let mut ending = Ending {
+            newest: None,
+            behind: Vec::new(),
+            goes_on: None,
+        };
+        loop {
+            let of_generation_0 = |segment: &Segment| segment.header.identity.generation == 0;
+            let Some(index) = segments.iter().rposition(of_generation_0) else {
+                let last = segments.last();
+                ending.goes_on =
+                    last.map(|last| missing_after(last.header.identity.last, &last.name));
+                return Ok(ending);
+            };
+            let segment = &segments[index];
+            let path = dir.join(&segment.name);
+            let newest = Newest::read(segment);
+            let newest = newest.map_err(|error| OpenError::io("read", &path, &error))?;
+            let Some(newest) = newest else {
+                return Ok(ending);
+            };
+            if is_reached(dir, &segments[..index], newest.durable)? {
+                let goes_on = || missing_after(segment.first(), &segment.name);
+                ending.goes_on = newest.sealed.then(goes_on);
+                ending.newest = Some(newest);
+                return Ok(ending);
+            }
+            ending.behind.push(segments.remove(index));
+        }
+    }
+}
+
+/// Whether the frames of these segments, from `durable` on, lead up to the next. Where they do not, a
+/// crash took some of them before anything told that they were durable, and the log ends there.
+fn is_reached(dir: &Path, before: &[Segment], durable: Position) -> Result<bool, OpenError> {
+    for segment in before {
+        let is_open = segment.header.identity.generation == 0;
+        if !is_open || segment.first() < durable.segment() {
+            continue;
+        }
+        let path = dir.join(&segment.name);
+        let mut reader = segment.reader();
+        loop {
+            let here = Position::new(segment.first(), reader.at());
+            match reader
+                .step()
+                .map_err(|error| OpenError::io("read", &path, &error))?
+            {
+                Step::Frame(frame) if frame.header.kind == FrameKind::Seal => break,
+                Step::Frame(_) => {}
+                // Damage, if more than this was durable: reading all of the log will tell.
+                Step::Bad(_) if here < durable => break,
+                Step::Bad(_) => return Ok(false),
+            }
+        }
+    }
+    Ok(true)
+}
+
+impl Newest {
+    /// Read the list of files out of a segment, also out of frames that are damaged. `None`: there is
+    /// none.
+    fn read(segment: &Segment) -> io::Result<Option<Newest>> {
+        let mut newest = Newest::new();
+        let mut reader = segment.reader();
+        let mut has_list = false;
+        while !newest.sealed {
+            if let Step::Frame(frame) = reader.step()? {
+                has_list = true;
+                newest.durable = newest.durable.max(frame.header.durable);
+                newest.sealed = frame.header.kind == FrameKind::Seal;
+                frame.records().for_each(|(_, record)| newest.take(&record));
+                continue;
+            }
+            let at = reader.at();
+            let ahead = reader.look_ahead()?;
+            let is_list = at == segment_header::SIZE as u32;
+            newest.durable = newest.durable.max(ahead.durable);
+            // Frames behind a torn tail never happened; behind damage, they did.
+            let is_damage = is_list || ahead.durable > Position::new(segment.first(), at);
+            let next = ahead.next_frame.filter(|_| is_damage);
+            if is_list || next.is_some() {
+                let until = next.map_or(segment.size, u64::from);
+                has_list |= newest.salvage(segment, at, until)?;
+            }
+            if !has_list {
+                return Ok(None);
+            }
+            match next {
+                Some(next) => reader.skip_to(next),
+                None => {
+                    newest.tail = (!is_list).then_some((at, ahead));
+                    break;
+                }
+            }
+        }
+        newest.own = Some(Entry {
+            first: segment.first(),
+            last: segment.first(),
+            generation: 0,
+            end: reader.at(),
+        });
+        Ok(Some(newest))
+    }
+
+    /// Take in the sound records of a stretch of the newest segment that, as frames, is damaged.
+    /// Says whether the list of files is among them.
+    fn salvage(&mut self, segment: &Segment, from: u32, until: u64) -> io::Result<bool> {
+        let until = u32::try_from(until.min(segment.size)).unwrap_or(u32::MAX);
+        let seed = segment.header.identity.seed();
+        let mut has_list = false;
+        salvage(&*segment.file, seed, from..until.max(from), &mut |piece| {
+            if let Piece::Record(_, record) = piece {
+                has_list |= matches!(record, Record::Manifest { .. });
+                self.take(&record);
+            }
+        })?;
+        Ok(has_list)
+    }
+
+    /// Before anything has been read.
+    pub(in crate::storage) fn new() -> Newest {
+        Newest {
+            list: BTreeMap::new(),
+            own: None,
+            next_id: JobId(1),
+            durable: Position::ZERO,
+            tail: None,
+            sealed: false,
+        }
+    }
+
+    /// All files in the order of their segments, this one last.
+    pub(in crate::storage) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
+        let named = |(entry, times): (&Entry, &u32)| std::iter::repeat_n(*entry, *times as usize);
+        self.list.iter().flat_map(named).chain(self.own)
+    }
+
+    /// Take in a record of the newest segment.
+    pub(in crate::storage) fn take(&mut self, record: &Record<'_>) {
+        match record {
+            Record::Manifest { next_id, entries } => {
+                if !planted(Bug::IdsReused) {
+                    self.next_id = *next_id;
+                }
+                self.list.clear();
+                self.add(entries);
+            }
+            Record::Switch { removed, added } => {
+                for entry in removed.to_vec() {
+                    self.list.remove(&entry);
+                }
+                self.add(added);
+            }
+            Record::Put { id, .. } => {
+                self.next_id = self.next_id.max(JobId(id.0.saturating_add(1)));
+            }
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, entries: &Entries<'_>) {
+        for entry in entries.to_vec() {
+            *self.list.entry(entry).or_default() += 1;
+        }
+    }
+}
+
+fn missing_after(segment: SegmentId, name: &str) -> Damage {
+    let next = SegmentId(segment.0.saturating_add(1));
+    Damage {
+        file: file_name(next, 0),
+        range: None,
+        what: format!("a segment of the log is missing: {name} says that the log goes on in one"),
+        jobs: Vec::new(),
+    }
+}

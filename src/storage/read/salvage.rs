@@ -1,0 +1,286 @@
+//! Records that are sound in themselves inside a stretch of a file that, as frames, is damaged.
+//!
+//! A record's checksum starts from its file and its offset, so bytes that pass it are that record,
+//! at that place, whatever happened to the frame around them. What does not pass may still say
+//! which job it was about: that is told apart, names the job to people, and changes nothing.
+
+use std::io;
+use std::ops::{Range, RangeInclusive};
+
+use super::scan::check_record;
+use crate::storage::disk::{ReadFile, read_exact_at};
+use crate::storage::format::{
+    Claim, EMPTY_FRAME_SIZE, FRAME_ALIGN, FRAME_MAGIC, JobEvent, Record, Seed, frame_header,
+    frame_trailer,
+};
+use crate::types::JobId;
+
+/// Bytes looked at together.
+const CHUNK: usize = 1 << 20;
+/// So many times the stretch's bytes are checksummed in vain, and then only where a record must
+/// begin: bodies that look like records everywhere must not take for ever.
+const EFFORT: u64 = 32;
+
+/// In records up to this size a flipped bit is looked for.
+const MENDED_SIZE_MAX: usize = 64 << 10;
+
+/// What lies in a damaged stretch.
+#[derive(Debug)]
+pub(in crate::storage) enum Piece<'a> {
+    /// A sound record, and its offset in the file.
+    Record(u32, Record<'a>),
+    /// Where a record should begin, at this offset, there is none; its bytes claim to be about this.
+    Claim(u32, JobId, JobEvent),
+}
+
+/// Look for records in the bytes `range` of `file`, of which the first is one that a frame should
+/// begin with, and hand each to `visit` in order. Returns how many bytes
+/// are accounted for: by sound records, by claims, and by what frames need themselves.
+pub(in crate::storage) fn salvage(
+    file: &dyn ReadFile,
+    seed: Seed,
+    range: Range<u32>,
+    visit: &mut dyn FnMut(Piece<'_>),
+) -> io::Result<u64> {
+    let mut stretch = Stretch {
+        file,
+        range: range.clone(),
+        start: range.start,
+        bytes: Vec::new(),
+        effort: u64::from(range.end - range.start) * EFFORT + CHUNK as u64,
+    };
+    let mut at = range.start;
+    let mut accounted = 0;
+    // Behind a frame's header a record begins; so it does behind a sound record.
+    let mut at_boundary = false;
+    // Where the record ends that was claimed last, and its size: believed if something follows.
+    let mut claimed = None;
+    while at < range.end {
+        if stretch.is_frame_start(at)? || (at == range.start && !at_boundary) {
+            at = at.saturating_add(frame_header::SIZE as u32);
+            at_boundary = true;
+            accounted += EMPTY_FRAME_SIZE as u64;
+            continue;
+        }
+        if let Some(size) = stretch.visit_record(at, seed, at_boundary, visit)? {
+            accounted += size as u64 + claimed_up_to(claimed, at..=at);
+            at += size as u32;
+            (at_boundary, claimed) = (true, None);
+            continue;
+        }
+        if at_boundary && let Some(claim) = stretch.claim(at, seed)? {
+            claimed = Some((u64::from(at) + claim.size as u64, claim.size as u64));
+            if let Some((job, event)) = claim.about {
+                visit(Piece::Claim(at, job, event));
+            }
+        }
+        (at, at_boundary) = (at + 1, false);
+    }
+    let end = range
+        .end
+        .saturating_sub((frame_trailer::SIZE + FRAME_ALIGN) as u32)..=range.end;
+    Ok(accounted + claimed_up_to(claimed, end))
+}
+
+/// The size of the claimed record, if it ends where one may.
+fn claimed_up_to(claimed: Option<(u64, u64)>, ends: RangeInclusive<u32>) -> u64 {
+    let ends = u64::from(*ends.start())..=u64::from(*ends.end());
+    claimed
+        .filter(|(end, _)| ends.contains(end))
+        .map_or(0, |(_, size)| size)
+}
+
+/// The stretch, a part of it in memory.
+struct Stretch<'f> {
+    file: &'f dyn ReadFile,
+    range: Range<u32>,
+    /// The offset of `bytes`.
+    start: u32,
+    bytes: Vec<u8>,
+    /// Bytes that may still be checksummed in vain.
+    effort: u64,
+}
+
+impl Stretch<'_> {
+    /// `size` bytes at `at`, or fewer at the end of the stretch.
+    fn get(&mut self, at: u32, size: usize) -> io::Result<&[u8]> {
+        let size = size.min((self.range.end - at) as usize);
+        let held = at >= self.start
+            && u64::from(at) + size as u64 <= u64::from(self.start) + self.bytes.len() as u64;
+        if !held {
+            let want = size.max(CHUNK).min((self.range.end - at) as usize);
+            self.bytes.resize(want, 0);
+            self.start = at;
+            if let Err(error) = read_exact_at(self.file, &mut self.bytes, at.into()) {
+                self.bytes.clear();
+                // The file is shorter than it should be: nothing is there.
+                return match error.kind() {
+                    io::ErrorKind::UnexpectedEof => Ok(&[]),
+                    _ => Err(error),
+                };
+            }
+        }
+        let from = (at - self.start) as usize;
+        Ok(&self.bytes[from..from + size])
+    }
+
+    fn is_frame_start(&mut self, at: u32) -> io::Result<bool> {
+        if !(at as usize).is_multiple_of(FRAME_ALIGN) {
+            return Ok(false);
+        }
+        Ok(self.get(at, FRAME_MAGIC.len())? == FRAME_MAGIC)
+    }
+
+    /// Visit the record at `at`, if a sound one is there; its size.
+    fn visit_record(
+        &mut self,
+        at: u32,
+        seed: Seed,
+        at_boundary: bool,
+        visit: &mut dyn FnMut(Piece<'_>),
+    ) -> io::Result<Option<usize>> {
+        let Some(claim) = Claim::read(self.get(at, Claim::SIZE_MAX)?) else {
+            return Ok(None);
+        };
+        let is_affordable = at_boundary || self.effort >= claim.size as u64;
+        if claim.size > (self.range.end - at) as usize || !is_affordable {
+            return Ok(None);
+        }
+        if !at_boundary {
+            self.effort -= claim.size as u64;
+        }
+        if claim.size > CHUNK {
+            let mut read = |from, count| self.get(from, count).map(<[u8]>::to_vec);
+            if !check_record(seed, at, claim.size as u64, &mut read)? {
+                return Ok(None);
+            }
+        }
+        let found = Record::decode_first(self.get(at, claim.size)?, seed, at);
+        Ok(found.map(|(record, size)| {
+            visit(Piece::Record(at, record));
+            size
+        }))
+    }
+
+    /// What the damaged record at `at` claims to be. One flipped bit is the most frequent damage: it
+    /// may lie in what is claimed, and is then put right.
+    fn claim(&mut self, at: u32, seed: Seed) -> io::Result<Option<Claim>> {
+        let mut bytes = self.get(at, MENDED_SIZE_MAX)?.to_vec();
+        for bit in 0..bytes.len().min(Claim::SIZE_MAX) * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            if Record::decode_first(&bytes, seed, at).is_some() {
+                return Ok(Claim::read(&bytes));
+            }
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        Ok(Claim::read(&bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::storage::SimFs;
+    use crate::storage::disk::ReadFs;
+    use crate::storage::format::{FrameBuilder, FrameKind, Identity, LogId};
+    use crate::types::{Position, SegmentId};
+
+    const AT: u32 = 64;
+
+    fn seed() -> Seed {
+        let (first, last) = (SegmentId(1), SegmentId(1));
+        Identity {
+            log: LogId([3; 16]),
+            first,
+            last,
+            generation: 0,
+        }
+        .seed()
+    }
+
+    /// A frame of a put, a delete and a put, at [`AT`], and where its records are.
+    fn frame() -> (Vec<u8>, [u32; 3]) {
+        let put = |id, body| Record::Put {
+            id: JobId(id),
+            created_wall_ns: 1,
+            pri: 0,
+            delay: 0,
+            ttr: 1,
+            tube: "t",
+            body,
+        };
+        let mut builder = FrameBuilder::default();
+        builder.begin(Vec::new(), seed(), AT);
+        let places = [
+            builder.push(&put(1, b"first")),
+            builder.push(&Record::Delete {
+                id: JobId(9),
+                put_segment: SegmentId(1),
+            }),
+            builder.push(&put(2, b"second")),
+        ];
+        let (bytes, _) = builder.finish(FrameKind::Data, Position::ZERO, 0);
+        ([vec![0; AT as usize], bytes].concat(), places)
+    }
+
+    fn pieces(bytes: &[u8]) -> Vec<String> {
+        let disk = SimFs::new(1);
+        disk.write("/f", bytes).unwrap();
+        let file = disk.open_read(Path::new("/f")).unwrap();
+        let mut pieces = Vec::new();
+        salvage(&*file, seed(), AT..bytes.len() as u32, &mut |piece| {
+            pieces.push(match piece {
+                Piece::Record(at, record) => format!("{at}: job {:?}", record.job()),
+                Piece::Claim(_, job, event) => format!("{event:?} of {job}"),
+            });
+        })
+        .unwrap();
+        pieces
+    }
+
+    #[test]
+    fn every_record_but_the_damaged_one_is_found_and_that_one_is_named() {
+        let (mut bytes, [first, delete, second]) = frame();
+        bytes[delete as usize + 17] ^= 1; // in what is not named
+        let expected = [
+            format!("{first}: job Some(JobId(1))"),
+            "Delete of 9".to_owned(),
+            format!("{second}: job Some(JobId(2))"),
+        ];
+        assert_eq!(pieces(&bytes), expected);
+    }
+
+    #[test]
+    fn all_records_of_a_frame_are_found_whatever_bit_of_its_header_is_flipped() {
+        let (bytes, _) = frame();
+        for bit in 0..frame_header::SIZE * 8 {
+            let mut bytes = bytes.clone();
+            bytes[AT as usize + bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(pieces(&bytes).len(), 3, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_of_a_record_costs_that_record_alone() {
+        let (bytes, [first, delete, second]) = frame();
+        for (start, end) in [(first, delete), (delete, second)] {
+            for bit in start * 8..end * 8 {
+                let mut bytes = bytes.clone();
+                bytes[bit as usize / 8] ^= 1 << (bit % 8);
+                let found = pieces(&bytes)
+                    .into_iter()
+                    .filter(|piece| piece.contains("job"));
+                assert_eq!(found.count(), 2, "bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_at_another_offset_is_none() {
+        let (mut bytes, _) = frame();
+        bytes.splice(AT as usize..AT as usize, [0; 8]);
+        assert!(pieces(&bytes).iter().all(|piece| !piece.contains("job")));
+    }
+}

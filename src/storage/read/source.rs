@@ -1,0 +1,292 @@
+//! A directory that is read on a disk that may no longer give every byte.
+//!
+//! In files of a [`Source`] bytes that the disk refuses read as zeros, which no checksum takes for a
+//! record, and are remembered: so the reader that serves a start also reads past a bad sector, and
+//! the caller asks afterwards which bytes were made up. A start itself takes them for an error.
+//!
+//! Of a directory that nobody else changes few files are open at a time, however many there are.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::storage::disk::{DirEntry, DirLock, LockError, ReadFile, ReadFs};
+use crate::storage::error::OpenError;
+
+/// Disks refuse bytes in units of at least this many.
+const BLOCK: u64 = 4096;
+/// So many files are open at a time: a log may have more than a process may open.
+const OPEN_MAX: usize = 64;
+
+/// Bytes of one file that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::storage) struct Hole {
+    pub(in crate::storage) bytes: Range<u64>,
+    /// What the system said.
+    pub(in crate::storage) cause: String,
+}
+
+/// What the files of a directory share.
+#[derive(Debug, Default)]
+struct Shared {
+    /// By the name of the file.
+    holes: BTreeMap<String, Vec<Hole>>,
+    /// The files that are open, the one that was read last at the end.
+    open: Vec<(PathBuf, Arc<dyn ReadFile>)>,
+}
+
+/// The directory's file system, for reading only.
+#[derive(Debug, Clone)]
+pub(in crate::storage) struct Source {
+    fs: Arc<dyn ReadFs>,
+    /// Files may be removed meanwhile: they stay open once they are.
+    is_changing: bool,
+    /// Bytes that the disk refuses read as zeros.
+    fills_holes: bool,
+    shared: Arc<Mutex<Shared>>,
+}
+
+impl Source {
+    /// Of a directory that nobody else changes.
+    pub(in crate::storage) fn new(fs: Arc<dyn ReadFs>) -> Source {
+        Source {
+            fs,
+            is_changing: false,
+            fills_holes: true,
+            shared: Arc::default(),
+        }
+    }
+
+    /// Of one on which a server is to start: bytes that the disk refuses are an error.
+    pub(in crate::storage) fn strict(fs: Arc<dyn ReadFs>) -> Source {
+        Source {
+            fills_holes: false,
+            ..Source::new(fs)
+        }
+    }
+
+    /// Of one that a server may be using.
+    pub(in crate::storage) fn changing(fs: Arc<dyn ReadFs>) -> Source {
+        Source {
+            is_changing: true,
+            ..Source::new(fs)
+        }
+    }
+
+    /// The bytes of a file that could not be read so far, in order.
+    pub(in crate::storage) fn holes(&self, file: &str) -> Vec<Hole> {
+        let shared = lock(&self.shared);
+        shared.holes.get(file).cloned().unwrap_or_default()
+    }
+
+    /// The file at `path`, open.
+    fn open_again(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
+        let mut shared = lock(&self.shared);
+        let open = &mut shared.open;
+        let known = open.iter().rposition(|(other, _)| other == path);
+        let (path, file) = match known {
+            Some(index) => open.remove(index),
+            None => (path.to_owned(), self.fs.open_read(path)?),
+        };
+        if open.len() == OPEN_MAX {
+            open.remove(0);
+        }
+        open.push((path, file.clone()));
+        Ok(file)
+    }
+
+    /// Keep everybody who writes out of the directory, without writing to it. `Ok(None)`: nobody can
+    /// tell whether it is in use.
+    pub(in crate::storage) fn lock(
+        &self,
+        dir: &Path,
+    ) -> Result<Option<Box<dyn DirLock>>, OpenError> {
+        match self.fs.share_dir(dir) {
+            Err(LockError::Io(_)) => Ok(None),
+            lock => lock.map(Some).map_err(|error| error.at(dir)),
+        }
+    }
+}
+
+fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ReadFs for Source {
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
+        let kept = match self.is_changing {
+            true => Some(self.fs.open_read(path)?),
+            false => self.open_again(path).map(|_| None)?,
+        };
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        Ok(Arc::new(SourceFile {
+            source: self.clone(),
+            path: path.to_owned(),
+            name,
+            kept,
+        }))
+    }
+
+    fn read_dir(&self, dir: &Path) -> io::Result<Vec<DirEntry>> {
+        self.fs.read_dir(dir)
+    }
+
+    fn share_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError> {
+        self.fs.share_dir(dir)
+    }
+}
+
+/// A file of which every byte can be read: zeros where the disk gives none.
+#[derive(Debug)]
+struct SourceFile {
+    source: Source,
+    path: PathBuf,
+    name: String,
+    /// It itself, where it stays open.
+    kept: Option<Arc<dyn ReadFile>>,
+}
+
+impl SourceFile {
+    fn file(&self) -> io::Result<Arc<dyn ReadFile>> {
+        match &self.kept {
+            Some(file) => Ok(file.clone()),
+            None => self.source.open_again(&self.path),
+        }
+    }
+
+    /// The known hole that `offset` lies in, or where the next one begins.
+    fn known(&self, offset: u64) -> (Option<u64>, u64) {
+        let shared = lock(&self.source.shared);
+        let holes = shared.holes.get(&self.name);
+        let holes = holes.map_or(&[][..], Vec::as_slice);
+        let inside = holes.iter().find(|hole| hole.bytes.contains(&offset));
+        let next = holes
+            .iter()
+            .map(|hole| hole.bytes.start)
+            .find(|start| *start > offset);
+        (inside.map(|hole| hole.bytes.end), next.unwrap_or(u64::MAX))
+    }
+
+    /// The disk refused bytes of the block at `offset`: it is a hole from there on.
+    fn remember(&self, offset: u64, error: &io::Error) -> io::Result<u64> {
+        let end = ((offset / BLOCK + 1) * BLOCK).min(self.size()?.max(offset + 1));
+        let mut shared = lock(&self.source.shared);
+        let holes = shared.holes.entry(self.name.clone()).or_default();
+        match holes.iter_mut().find(|hole| hole.bytes.end == offset) {
+            Some(hole) => hole.bytes.end = end,
+            None => holes.push(Hole {
+                bytes: offset..end,
+                cause: error.to_string(),
+            }),
+        }
+        holes.sort_by_key(|hole| hole.bytes.start);
+        Ok(end)
+    }
+}
+
+impl ReadFile for SourceFile {
+    fn size(&self) -> io::Result<u64> {
+        self.file()?.size()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        if !self.source.fills_holes {
+            return self.file()?.read_at(buf, offset);
+        }
+        let (hole, next) = self.known(offset);
+        if let Some(end) = hole {
+            return Ok(zeros(buf, end - offset));
+        }
+        let file = self.file()?;
+        // What is refused is halved until a block is left: a disk takes seconds for each refusal.
+        let mut len = buf
+            .len()
+            .min(usize::try_from(next - offset).unwrap_or(usize::MAX));
+        loop {
+            match file.read_at(&mut buf[..len], offset) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if len as u64 <= BLOCK - offset % BLOCK => {
+                    let end = self.remember(offset, &error)?;
+                    return Ok(zeros(buf, end - offset));
+                }
+                Err(_) => len = (len / 2).max((BLOCK - offset % BLOCK) as usize),
+                read => return read,
+            }
+        }
+    }
+}
+
+fn zeros(buf: &mut [u8], size: u64) -> usize {
+    let count = buf.len().min(usize::try_from(size).unwrap_or(usize::MAX));
+    buf[..count].fill(0);
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::SimFs;
+    use crate::storage::disk::{Fs, read_exact_at};
+
+    fn source(content: &[u8]) -> (SimFs, Source) {
+        let disk = SimFs::new(1);
+        disk.write("/d/f", content).unwrap();
+        (disk.clone(), Source::new(Arc::new(disk)))
+    }
+
+    #[test]
+    fn what_the_disk_refuses_reads_as_zeros_and_is_remembered_to_the_block() {
+        let (disk, source) = source(&[7; 100_000]);
+        disk.fail_reads("/d/f", 50_000..50_010).unwrap();
+        let file = source.open_read(Path::new("/d/f")).unwrap();
+        let mut bytes = vec![1; 100_000];
+        read_exact_at(&*file, &mut bytes, 0).unwrap();
+        let hole = source.holes("f").remove(0).bytes;
+        assert!(hole.contains(&50_000) && hole.contains(&50_009), "{hole:?}");
+        assert!(hole.end - hole.start <= 2 * BLOCK, "{hole:?}");
+        for (at, byte) in bytes.iter().enumerate() {
+            assert_eq!(*byte == 0, hole.contains(&(at as u64)), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn few_files_are_open_however_many_there_are() {
+        let disk = SimFs::new(1);
+        let names: Vec<String> = (0..300).map(|number| format!("/d/{number}")).collect();
+        for name in &names {
+            disk.write(name, name.as_bytes()).unwrap();
+        }
+        for (source, open_max) in [
+            (Source::new(Arc::new(disk.clone())), OPEN_MAX),
+            (Source::changing(Arc::new(disk.clone())), names.len()),
+        ] {
+            let open = |name: &String| source.open_read(Path::new(name)).unwrap();
+            let files: Vec<_> = names.iter().map(open).collect();
+            for (file, name) in files.iter().zip(&names).rev() {
+                let mut bytes = vec![0; name.len()];
+                read_exact_at(&**file, &mut bytes, 0).unwrap();
+                assert_eq!(bytes, name.as_bytes());
+            }
+            assert_eq!(disk.open_files(), open_max);
+        }
+    }
+
+    #[test]
+    fn f41_a_directory_is_shared_with_other_readers_and_nothing_is_made_in_it() {
+        let (disk, source) = source(b"");
+        let dir = Path::new("/d");
+        let held = [source.lock(dir).unwrap(), source.lock(dir).unwrap()];
+        assert!(held.iter().all(Option::is_some));
+        assert_eq!(disk.names("/d").unwrap(), ["f"]);
+        assert!(disk.lock_dir(dir).is_err(), "who writes is kept out");
+        drop(held);
+        let _alone = disk.lock_dir(dir).unwrap();
+        assert!(matches!(source.lock(dir), Err(OpenError::InUse { .. })));
+    }
+}

@@ -1,0 +1,590 @@
+//! What a directory holds: which files are the log, in which order, and where it ends. Read only.
+//!
+//! A start, `verify`, `repair` and backups share it. The list of files in the newest segment says
+//! what the log is; where that is damaged, it is guessed as well as can be, and the damage is told:
+//! a start then stops.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+
+use super::found::{Found, Key, Segment, key_of};
+use super::newest::Ending;
+use super::scan::{Damage, Lookahead, Reader};
+use super::source::Source;
+use crate::storage::disk::{ReadFile, ReadFs, read_exact_at};
+use crate::storage::error::OpenError;
+use crate::storage::format::names::{Taken, parse_file_name};
+use crate::storage::format::{Entry, FRAME_ALIGN, Identity, LogId, SegmentHeader, segment_header};
+use crate::storage::log::files::Files;
+use crate::storage::plant::{Bug, planted};
+use crate::types::{JobId, Position, SegmentId};
+
+/// A file of the log, in its place in the order.
+#[derive(Debug)]
+pub(super) enum Slot {
+    /// It is there.
+    Present {
+        handle: u32,
+        /// Bytes of the file.
+        size: u64,
+        /// Where its last frame ends, where the log says so.
+        end: Option<u32>,
+        /// The log goes on in it.
+        is_newest: bool,
+        /// Its header, which cannot be used.
+        header_damage: Option<Damage>,
+    },
+    /// The log's list names it, and it is not there.
+    Missing(Entry),
+}
+
+impl Slot {
+    /// Bytes to be read.
+    pub(super) fn size(&self) -> u64 {
+        match self {
+            Slot::Present { size, .. } => *size,
+            Slot::Missing(_) => 0,
+        }
+    }
+}
+
+/// What a directory holds.
+#[derive(Debug)]
+pub(in crate::storage) struct Survey {
+    /// The files of the log that are there.
+    pub(in crate::storage) files: Files<dyn ReadFile>,
+    /// All files of the log, in the order of history.
+    pub(super) slots: Vec<Slot>,
+    /// The names of the files, by handle: one may have another's.
+    names: HashMap<u32, String>,
+    /// Damage that is not in a file of `slots`, and how many bytes of which nothing is known went
+    /// with it; `None`: unknown.
+    pub(super) damages: Vec<(Damage, Option<u64>)>,
+    /// What the newest segment says was durable.
+    pub(in crate::storage) attested: Position,
+    /// Ids from this one on have not been used, as far as the lists of files and the puts of the
+    /// newest segment tell.
+    pub(in crate::storage) next_id: JobId,
+    /// What lies behind the last sound frame of the newest segment, and where that is.
+    pub(super) tail: Option<(u32, Lookahead)>,
+    /// Segments behind a torn tail, the newest first: nothing in them was ever acknowledged.
+    pub(in crate::storage) behind: Vec<String>,
+    /// Segments that the log does not list: the input or output of a compaction that was interrupted.
+    pub(in crate::storage) unlisted: Vec<String>,
+    /// Files of space set aside, and their sizes.
+    pub(in crate::storage) spares: Vec<(String, u64)>,
+    /// Torn tails that earlier starts saved.
+    pub(in crate::storage) cuts: Vec<String>,
+    /// What interrupted work has left and nothing needs.
+    pub(in crate::storage) useless: Vec<String>,
+    /// Files that are not this log's.
+    pub(in crate::storage) strangers: Vec<String>,
+    /// The names that no new segment may have.
+    pub(in crate::storage) taken: Taken,
+}
+
+impl Survey {
+    /// Survey `dir`, in which there are segments, as `found` says.
+    ///
+    /// # Errors
+    /// When the disk does not answer. Damage is no error.
+    pub(in crate::storage) fn of(
+        source: &Source,
+        dir: &Path,
+        mut found: Found,
+    ) -> Result<Survey, OpenError> {
+        // A file without a sound header may hold records, and the list of files, all the same.
+        let mut damages = adopt(source, dir, &mut found)?;
+        let Ending {
+            newest,
+            behind,
+            mut goes_on,
+        } = Ending::find(dir, &mut found.segments)?;
+        let is_old = goes_on.is_some();
+        // The log goes on in a file that is missing, or of which nothing can be read but its name.
+        if let Some(last) = &goes_on
+            && damages.get(&last.file).is_some_and(is_file)
+        {
+            adopt_by_name(source, dir, &mut found, &last.file)?;
+            goes_on = None;
+        }
+        let is_newest_there = goes_on.is_none();
+        let mut files = Unlisted::of(found.segments, &damages);
+        let has_list = newest.is_some() && !is_old;
+        let mut survey = Survey {
+            files: Files::new(found.log),
+            slots: Vec::new(),
+            names: HashMap::new(),
+            damages: goes_on.map(|damage| (damage, None)).into_iter().collect(),
+            attested: Position::ZERO,
+            next_id: JobId(1),
+            tail: None,
+            behind: behind.into_iter().map(|segment| segment.name).collect(),
+            unlisted: Vec::new(),
+            spares: found.spares,
+            cuts: found.cuts,
+            useless: found.useless,
+            strangers: found.strangers,
+            taken: found.taken,
+        };
+        match newest {
+            None => survey.guess(&mut files, SegmentId(0), &mut damages),
+            Some(newest) => {
+                (survey.attested, survey.next_id) = (newest.durable, newest.next_id);
+                survey.tail = newest.tail;
+                survey.follow(source, dir, newest.entries(), &mut files, &mut damages)?;
+                if is_old {
+                    // What came after this list was made is in none.
+                    let last = newest.entries().last().map(|entry| entry.last);
+                    survey.guess(&mut files, last.unwrap_or_default(), &mut damages);
+                }
+            }
+        }
+        if planted(Bug::LeftoverReplayed) {
+            survey.take_all(&mut files, &mut damages);
+        }
+        if is_newest_there {
+            survey.mark_newest();
+        }
+        survey.leave(files, damages, has_list);
+        Ok(survey)
+    }
+
+    /// As a mistake: what the log does not list is taken for a part of it.
+    fn take_all(&mut self, files: &mut Unlisted, damages: &mut BTreeMap<String, Damage>) {
+        for (_, segment) in std::mem::take(&mut files.segments).into_iter().rev() {
+            if !self.files.is_taken(segment.first()) {
+                let (entry, _) = entry_of(&segment);
+                self.take(entry, Some(entry.end), segment, damages);
+            }
+        }
+    }
+
+    /// Take the files that a list names.
+    fn follow(
+        &mut self,
+        source: &Source,
+        dir: &Path,
+        entries: impl Iterator<Item = Entry>,
+        files: &mut Unlisted,
+        damages: &mut BTreeMap<String, Damage>,
+    ) -> Result<(), OpenError> {
+        let entries: Vec<Entry> = entries.collect();
+        let wanted: BTreeSet<Key> = entries.iter().map(key_of).collect();
+        for entry in &entries {
+            if self.files.is_taken(entry.first) {
+                if !self.is_replaced(entry) {
+                    // A list that names a segment twice is no list of bsd's; the first counts.
+                    self.damages.push((twice(entry), Some(0)));
+                }
+                continue;
+            }
+            if let Some(segment) = files.take(entry) {
+                self.take(*entry, Some(entry.end), segment, damages);
+            } else if damages.get(&entry.file_name()).is_some_and(is_file) {
+                let segment = open(source, dir, &entry.file_name(), header_of(entry, self))?;
+                self.take(*entry, Some(entry.end), segment, damages);
+            } else if let Some(output) = files.take_output_of(entry, &wanted) {
+                self.replace(entry, output, damages);
+            } else if !planted(Bug::MissingIgnored) {
+                self.slots.push(Slot::Missing(*entry));
+                // Compaction may have been interrupted before it removed what the file was made of.
+                for input in files.take_inputs_of(entry, &wanted) {
+                    let (entry, end) = entry_of(&input);
+                    self.take(entry, end, input, damages);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The list names a file that compaction has replaced since: what says so is damaged.
+    fn replace(&mut self, entry: &Entry, output: Segment, damages: &mut BTreeMap<String, Damage>) {
+        let what = format!(
+            "the log's list names this file, which is not there; {} was made of it, and is read in \
+             its place",
+            output.name
+        );
+        let damage = Damage {
+            file: entry.file_name(),
+            range: None,
+            what,
+            jobs: Vec::new(),
+        };
+        self.damages.push((damage, Some(0)));
+        let (entry, end) = entry_of(&output);
+        // Others that it was made of may have been there, and taken.
+        let is_made_of = |slot: &Slot| match slot {
+            Slot::Present { handle, .. } => {
+                let other = self.files.get(*handle).entry;
+                entry.first <= other.first && other.last <= entry.last
+            }
+            Slot::Missing(_) => false,
+        };
+        let from = self.slots.iter().position(is_made_of);
+        for slot in self.slots.drain(from.unwrap_or(self.slots.len())..) {
+            if let Slot::Present { handle, .. } = slot {
+                // Handles are in the order of history: this one is not given out again.
+                self.files.unlist(handle);
+            }
+        }
+        self.take(entry, end, output, damages);
+    }
+
+    /// Whether a file that compaction made of this one, and others, is there in its place.
+    fn is_replaced(&self, entry: &Entry) -> bool {
+        let handle = self.files.covering(entry.first);
+        handle.is_some_and(|handle| self.files.get(handle).entry.generation > entry.generation)
+    }
+
+    /// Take the files behind `after` of which no list tells.
+    fn guess(
+        &mut self,
+        files: &mut Unlisted,
+        after: SegmentId,
+        damages: &mut BTreeMap<String, Damage>,
+    ) {
+        for key in guess(files, after) {
+            if let Some(segment) = files.segments.remove(&key)
+                && !self.files.is_taken(segment.header.identity.first)
+            {
+                let (entry, end) = entry_of(&segment);
+                self.attested = self.attested.max(Position::new(entry.first, 0));
+                self.take(entry, end, segment, damages);
+            }
+        }
+    }
+
+    fn take(
+        &mut self,
+        entry: Entry,
+        end: Option<u32>,
+        segment: Segment,
+        damages: &mut BTreeMap<String, Damage>,
+    ) {
+        let Segment {
+            name,
+            header,
+            size,
+            file,
+        } = segment;
+        let handle = self
+            .files
+            .add(entry, header.compacted, header.filtered_at, file);
+        self.files.list(handle);
+        let header_damage = damages.remove(&name);
+        let size = size.min(u64::from(u32::MAX));
+        self.names.insert(handle, name);
+        self.slots.push(Slot::Present {
+            handle,
+            size,
+            end,
+            is_newest: false,
+            header_damage,
+        });
+    }
+
+    /// Where the last file ends is to be found out by reading it.
+    fn mark_newest(&mut self) {
+        let files = &self.files;
+        let last = self.slots.iter_mut().rev().find_map(|slot| match slot {
+            Slot::Present {
+                handle,
+                end,
+                is_newest,
+                ..
+            } => Some((*handle, end, is_newest)),
+            Slot::Missing(_) => None,
+        });
+        if let Some((handle, end, is_newest)) = last
+            && files.get(handle).entry.generation == 0
+        {
+            (*end, *is_newest) = (None, true);
+        }
+    }
+
+    /// What is left is not part of the log.
+    fn leave(&mut self, files: Unlisted, damages: BTreeMap<String, Damage>, has_list: bool) {
+        let names = files.segments.into_values().map(|segment| segment.name);
+        self.unlisted = names.filter(|name| !damages.contains_key(name)).collect();
+        if has_list {
+            // What the log does not need is not damage, whatever it is.
+            self.strangers.extend(damages.into_keys());
+        } else {
+            // Nothing tells what the log needs.
+            let damages = damages.into_values().map(|damage| (damage, None));
+            self.damages.extend(damages);
+        }
+    }
+
+    /// The name of a file.
+    pub(super) fn name_of(&self, handle: u32) -> String {
+        self.names.get(&handle).cloned().unwrap_or_default()
+    }
+}
+
+/// Segments whose header is damaged, or is that of another name, may still hold records: take them
+/// in under the identity under which frames in them check. Returns what is wrong with each file
+/// that has no sound header that fits.
+fn adopt(
+    source: &Source,
+    dir: &Path,
+    found: &mut Found,
+) -> Result<BTreeMap<String, Damage>, OpenError> {
+    let damages = std::mem::take(&mut found.unusable);
+    // A link or a device is not opened: who knows what that does.
+    let files = damages.values().filter(|damage| is_file(damage));
+    for Damage { file, .. } in files {
+        let mut best = None;
+        for header in candidates(source, dir, file, found)? {
+            let segment = open(source, dir, file, header)?;
+            let frames = count_frames(dir, &segment)?;
+            if frames > best.as_ref().map_or(0, |(most, _)| *most) {
+                best = Some((frames, segment));
+            }
+        }
+        let Some((_, segment)) = best else { continue };
+        let (first, _, generation) = segment.key();
+        let is_it = |other: &Segment| {
+            let key = other.key();
+            (key.0, key.2) == (first, generation)
+        };
+        // One that is a copy of what is there is not needed.
+        if !found.segments.iter().any(is_it) {
+            found.log = segment.header.identity.log;
+            found.segments.push(segment);
+        }
+    }
+    found.segments.sort_by_key(Segment::key);
+    Ok(damages)
+}
+
+/// Whether what is wrong with a segment is its header, and not that it is no file.
+fn is_file(damage: &Damage) -> bool {
+    damage.range.is_some()
+}
+
+/// Take in the file that should be the newest one, though nothing in it can be read.
+fn adopt_by_name(
+    source: &Source,
+    dir: &Path,
+    found: &mut Found,
+    name: &str,
+) -> Result<(), OpenError> {
+    let Some((first, generation)) = parse_file_name(name) else {
+        return Ok(());
+    };
+    let header = header_with(found.log, (first, first, generation));
+    found.segments.push(open(source, dir, name, header)?);
+    Ok(())
+}
+
+/// What the header of a file may have said.
+fn candidates(
+    source: &Source,
+    dir: &Path,
+    name: &str,
+    found: &Found,
+) -> Result<Vec<SegmentHeader>, OpenError> {
+    let path = dir.join(name);
+    let io = |error| OpenError::io("read", &path, &error);
+    let file = source.open_read(&path).map_err(io)?;
+    let size = file.size().map_err(io)?;
+    let mut bytes = [0; segment_header::SIZE];
+    let read = bytes.len().min(size as usize);
+    read_exact_at(&*file, &mut bytes[..read], 0).map_err(io)?;
+    let header = SegmentHeader::decode(&bytes).ok().or_else(|| mended(bytes));
+    let is_ours = |log: LogId| found.segments.is_empty() || log == found.log;
+    let mut candidates = Vec::new();
+    candidates.extend(header.filter(|header| is_ours(header.identity.log)));
+    if let Some((first, generation)) = parse_file_name(name) {
+        let mut logs = vec![found.log];
+        if found.segments.is_empty() {
+            let mut log = [0; 16];
+            log.copy_from_slice(&bytes[segment_header::LOG_ID..segment_header::FILTERED_AT]);
+            logs = vec![LogId(log)];
+        }
+        let named = logs.into_iter();
+        candidates.extend(named.map(|log| header_with(log, (first, first, generation))));
+    }
+    Ok(candidates)
+}
+
+/// A header of which one bit was flipped: a checksum of so few bytes tells which.
+fn mended(mut bytes: [u8; segment_header::SIZE]) -> Option<SegmentHeader> {
+    for bit in 0..bytes.len() * 8 {
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        if let Ok(header) = SegmentHeader::decode(&bytes) {
+            return Some(header);
+        }
+        bytes[bit / 8] ^= 1 << (bit % 8);
+    }
+    None
+}
+
+fn header_with(log: LogId, (first, last, generation): Key) -> SegmentHeader {
+    SegmentHeader {
+        identity: Identity {
+            log,
+            first,
+            last,
+            generation,
+        },
+        compacted: generation > 0,
+        filtered_at: Position::ZERO,
+        created_wall_ns: 0,
+    }
+}
+
+fn header_of(entry: &Entry, survey: &Survey) -> SegmentHeader {
+    header_with(survey.files.log(), key_of(entry))
+}
+
+fn open(
+    source: &Source,
+    dir: &Path,
+    name: &str,
+    header: SegmentHeader,
+) -> Result<Segment, OpenError> {
+    let path = dir.join(name);
+    let io = |error| OpenError::io("read", &path, &error);
+    let file = source.open_read(&path).map_err(io)?;
+    let size = file.size().map_err(io)?;
+    Ok(Segment {
+        name: name.to_owned(),
+        header,
+        size,
+        file,
+    })
+}
+
+/// How many headers of frames check in a file, if it is what its header says.
+fn count_frames(dir: &Path, segment: &Segment) -> Result<u32, OpenError> {
+    let seed = segment.header.identity.seed();
+    let before = (segment_header::SIZE - FRAME_ALIGN) as u32;
+    let mut reader = Reader::new(segment.file.clone(), seed, segment.size, before);
+    let ahead = reader
+        .look_ahead()
+        .map_err(|error| OpenError::io("read", &dir.join(&segment.name), &error))?;
+    Ok(ahead.frames)
+}
+
+fn twice(entry: &Entry) -> Damage {
+    Damage {
+        file: entry.file_name(),
+        range: None,
+        what: "the log's list names it twice".to_owned(),
+        jobs: Vec::new(),
+    }
+}
+
+/// Files that are there and that the log does not list, so far.
+struct Unlisted {
+    segments: BTreeMap<Key, Segment>,
+    /// Of those whose header is damaged, by their first segment and generation: how many segments
+    /// were merged into a file only its own header and the list tell.
+    unsure: HashMap<(SegmentId, u32), Key>,
+}
+
+impl Unlisted {
+    fn of(segments: Vec<Segment>, damages: &BTreeMap<String, Damage>) -> Unlisted {
+        let is_unsure = |segment: &&Segment| damages.contains_key(&segment.name);
+        let unsure = segments.iter().filter(is_unsure).map(|segment| {
+            let key = segment.key();
+            ((key.0, key.2), key)
+        });
+        Unlisted {
+            unsure: unsure.collect(),
+            segments: segments.into_iter().map(|one| (one.key(), one)).collect(),
+        }
+    }
+
+    fn take(&mut self, entry: &Entry) -> Option<Segment> {
+        let unsure = self.unsure.get(&(entry.first, entry.generation)).copied();
+        let exact = self.segments.remove(&key_of(entry));
+        exact.or_else(|| self.segments.remove(&unsure?))
+    }
+
+    /// The file that compaction has made of this one, or of it and others.
+    fn take_output_of(&mut self, entry: &Entry, wanted: &BTreeSet<Key>) -> Option<Segment> {
+        let is_output = |key: &&Key| {
+            let (first, last, generation) = **key;
+            let covers = first <= entry.first && entry.last <= last;
+            covers && generation > entry.generation && !wanted.contains(*key)
+        };
+        let before = self
+            .segments
+            .range(..=(entry.first, SegmentId(u32::MAX), u32::MAX));
+        let outputs = before.map(|(key, _)| key).filter(is_output);
+        let key = *outputs.max_by_key(|key| key.2)?;
+        self.segments.remove(&key)
+    }
+
+    /// The files that compaction has made this one of.
+    fn take_inputs_of(&mut self, entry: &Entry, wanted: &BTreeSet<Key>) -> Vec<Segment> {
+        let is_input = |key: &&Key| {
+            let (_, last, generation) = **key;
+            last <= entry.last && generation < entry.generation && !wanted.contains(*key)
+        };
+        let from = (entry.first, SegmentId(0), 0);
+        let until = (entry.last, SegmentId(u32::MAX), u32::MAX);
+        let within = self.segments.range(from..=until.max(from));
+        let keys: Vec<Key> = within
+            .map(|(key, _)| *key)
+            .filter(|key| is_input(&key))
+            .collect();
+        keys.iter()
+            .filter_map(|key| self.segments.remove(key))
+            .collect()
+    }
+}
+
+/// The files behind `after` of a log whose own list of them cannot be read. A rewritten file and
+/// those that it was made from hold the same jobs; the older ones hold more, so they are taken where
+/// all are there: what is dead in them costs at most that a job runs again.
+fn guess(files: &Unlisted, after: SegmentId) -> Vec<Key> {
+    let behind = files.segments.keys().filter(|key| key.1 > after);
+    let mut kept: BTreeSet<Key> = behind.copied().collect();
+    let mut outputs: Vec<Key> = kept.iter().copied().filter(|key| key.2 > 0).collect();
+    outputs.sort_by_key(|key| std::cmp::Reverse(key.2));
+    for output in outputs {
+        let (first, last, generation) = output;
+        let within = kept.range((first, SegmentId(0), 0)..=(last, last, u32::MAX));
+        let is_input = |key: &&Key| key.1 <= last && key.2 < generation;
+        let inputs: Vec<Key> = within.filter(is_input).copied().collect();
+        let mut next = first.0;
+        for input in &inputs {
+            if input.0.0 <= next {
+                next = next.max(input.1.0.saturating_add(1));
+            }
+        }
+        if next > last.0 {
+            kept.remove(&output);
+        } else {
+            inputs.iter().for_each(|input| {
+                kept.remove(input);
+            });
+        }
+    }
+    kept.into_iter().collect()
+}
+
+fn entry_of(segment: &Segment) -> (Entry, Option<u32>) {
+    let Identity {
+        first,
+        last,
+        generation,
+        ..
+    } = segment.header.identity;
+    let end = u32::try_from(segment.size).unwrap_or(u32::MAX);
+    // A file that compaction wrote is exactly as long as its frames.
+    (
+        Entry {
+            first,
+            last,
+            generation,
+            end,
+        },
+        segment.header.compacted.then_some(end),
+    )
+}

@@ -1,0 +1,532 @@
+//! Reading all files of a log in order: what is sound is handed on, how each file ends is judged, and
+//! what can be saved out of damage is saved. The one walk that a start and the tools share.
+
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::salvage::{Piece, salvage};
+use super::scan::{Damage, End, EndFacts, Lookahead, Reader, Step, describe, verdict};
+use super::source::{Hole, Source};
+use super::survey::{Slot, Survey};
+use crate::storage::disk::ReadFile;
+use crate::storage::error::OpenError;
+use crate::storage::format::{
+    Entry, FrameFault, FrameKind, JobEvent, Record, Seed, delete, segment_header,
+};
+use crate::storage::log::files::Files;
+use crate::storage::plant::{Bug, planted};
+use crate::types::{JobId, Place, Position};
+
+/// What is told while a log is read.
+pub(in crate::storage) trait Sink {
+    /// The next file of the log begins.
+    fn begin_file(&mut self, compacted: bool);
+    /// The next record of history. `Err` says why it cannot follow what came before.
+    fn record(
+        &mut self,
+        files: &mut Files<dyn ReadFile>,
+        place: Place,
+        record: &Record<'_>,
+        is_salvaged: bool,
+    ) -> Result<(), String>;
+    /// Here, in the order of history, something is damaged: `unknown_bytes` of which nothing is
+    /// known; `None`: nobody knows of how many.
+    fn damage(&mut self, damage: Damage, compacted: bool, unknown_bytes: Option<u64>);
+    /// In the damage told of last there is a damaged record that claims to be about a job.
+    fn claim(&mut self, place: Place, job: JobId, event: JobEvent);
+    /// Of so many bytes of the damage told of last nothing is known; `None`: nobody knows of how
+    /// many.
+    fn settle(&mut self, unknown_bytes: Option<u64>);
+    /// Nothing more is wanted.
+    fn is_over(&self) -> bool {
+        false
+    }
+    /// Bytes read so far, bytes in all.
+    fn progress(&mut self, done: u64, total: u64);
+}
+
+/// One file of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentReport {
+    /// Its name.
+    pub file: String,
+    /// The segments in it, how often it was rewritten, and where its last frame should end.
+    pub entry: Entry,
+    /// Bytes of the file.
+    pub size: u64,
+    /// Where its last sound frame ends, bytes.
+    pub used: u64,
+    /// Sound frames.
+    pub frames: u64,
+    /// Sound records.
+    pub records: u64,
+    /// Bytes of sound records, but for the log's own: its lists of files, and of kicks under way.
+    pub record_bytes: u64,
+    /// Bytes of records that replay needs.
+    pub live_bytes: u64,
+    /// How it ends; [`End::Corrupt`] also when only its middle is damaged. `None`: it lies behind a
+    /// torn tail, so nothing in it was ever acknowledged, and it was not read.
+    pub end: Option<End>,
+    /// The bytes that are damaged.
+    pub damaged: Vec<Range<u64>>,
+}
+
+impl SegmentReport {
+    /// Bytes of records that replay does not need.
+    #[must_use]
+    pub fn dead_bytes(&self) -> u64 {
+        self.record_bytes.saturating_sub(self.live_bytes)
+    }
+
+    fn count(&mut self, record: &Record<'_>) {
+        self.records += 1;
+        if !matches!(
+            record,
+            Record::Kick { .. } | Record::Manifest { .. } | Record::Switch { .. }
+        ) {
+            self.record_bytes += record.size() as u64;
+        }
+    }
+}
+
+/// Bytes behind the sound part of a log that a crash left, and that nobody was told of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TornTail {
+    /// The file.
+    pub file: String,
+    /// Where it begins.
+    pub offset: u64,
+    /// Bytes up to the last one that is not zero.
+    pub size: u64,
+}
+
+/// Where the sound part of a log ends.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::storage) struct LogEnd {
+    /// The file.
+    pub(in crate::storage) handle: u32,
+    /// Where its last sound frame ends.
+    pub(in crate::storage) position: Position,
+    /// The checksum of that frame.
+    pub(in crate::storage) previous: u32,
+    /// How the file ends.
+    pub(in crate::storage) end: End,
+    /// Where the last byte behind it ends that is not zero; 0 where there is none.
+    pub(in crate::storage) garbage: u32,
+    /// What the last frame is; `None`: there is none, or damage came after it.
+    pub(in crate::storage) last: Option<FrameKind>,
+}
+
+impl LogEnd {
+    /// The offset in its file.
+    pub(in crate::storage) fn at(&self) -> u32 {
+        self.position.offset()
+    }
+
+    /// The log was stopped cleanly.
+    pub(in crate::storage) fn clean_stop(&self) -> bool {
+        self.last == Some(FrameKind::CleanStop)
+    }
+}
+
+/// How the log as a whole was found.
+#[derive(Debug, Default)]
+pub(in crate::storage) struct Walked {
+    pub(in crate::storage) segments: Vec<(u32, SegmentReport)>,
+    pub(in crate::storage) torn: Option<TornTail>,
+    /// Where the last file ends that was read.
+    pub(in crate::storage) end: Option<LogEnd>,
+    /// What comes now lies behind the end of the log.
+    is_over: bool,
+}
+
+/// Read the log in `survey`.
+pub(in crate::storage) fn walk(
+    source: &Source,
+    dir: &Path,
+    survey: &mut Survey,
+    sink: &mut dyn Sink,
+) -> Result<Walked, OpenError> {
+    let slots = std::mem::take(&mut survey.slots);
+    let total = slots.iter().map(|slot| slot.size()).sum();
+    let mut walk = Walk {
+        source,
+        dir,
+        survey,
+        sink,
+        total,
+        done: 0,
+        walked: Walked::default(),
+    };
+    for slot in slots {
+        match slot {
+            Slot::Missing(entry) => walk.missing(&entry),
+            Slot::Present {
+                handle,
+                size,
+                end,
+                is_newest,
+                header_damage,
+            } => {
+                let file = walk.file(handle, size, end, is_newest);
+                walk.read(&file, header_damage)?;
+            }
+        }
+    }
+    for (damage, unknown_bytes) in std::mem::take(&mut walk.survey.damages) {
+        walk.sink.damage(damage, false, unknown_bytes);
+    }
+    Ok(walk.walked)
+}
+
+/// A file that is read.
+struct Reading {
+    handle: u32,
+    name: String,
+    entry: Entry,
+    seed: Seed,
+    file: Arc<dyn ReadFile>,
+    compacted: bool,
+    /// Bytes of the file that can be part of the log.
+    size: u64,
+    /// Where its last frame ends, where the log says so.
+    end: Option<u32>,
+    is_newest: bool,
+}
+
+impl Reading {
+    /// Whether the sound frames end where the file should, the last being of this kind.
+    fn is_whole(&self, at: u32, last: Option<FrameKind>) -> bool {
+        match self.end {
+            Some(end) => at == end,
+            None => !self.is_newest && last == Some(FrameKind::Seal),
+        }
+    }
+}
+
+impl Reading {
+    fn end_at(&self, reader: &Reader, end: End, garbage: u32, last: Option<FrameKind>) -> LogEnd {
+        LogEnd {
+            handle: self.handle,
+            position: Position::new(self.entry.first, reader.at()),
+            previous: reader.previous(),
+            end,
+            garbage,
+            last,
+        }
+    }
+}
+
+struct Walk<'a> {
+    source: &'a Source,
+    dir: &'a Path,
+    survey: &'a mut Survey,
+    sink: &'a mut dyn Sink,
+    total: u64,
+    done: u64,
+    walked: Walked,
+}
+
+impl Walk<'_> {
+    fn file(&self, handle: u32, size: u64, end: Option<u32>, is_newest: bool) -> Reading {
+        let file = self.survey.files.get(handle);
+        Reading {
+            handle,
+            name: self.survey.name_of(handle),
+            entry: file.entry,
+            seed: file.seed,
+            file: file.file.clone(),
+            compacted: file.compacted,
+            // What lies behind the recorded end is not part of the log.
+            size: end.map_or(size, |end| size.min(end.into())),
+            end,
+            is_newest,
+        }
+    }
+
+    fn missing(&mut self, entry: &Entry) {
+        let damage = Damage {
+            file: entry.file_name(),
+            range: None,
+            what: match entry.first == entry.last {
+                true => format!("segment {} of the log is missing", entry.first),
+                false => {
+                    format!(
+                        "segments {} to {} of the log are missing",
+                        entry.first, entry.last
+                    )
+                }
+            },
+            jobs: Vec::new(),
+        };
+        self.sink.begin_file(entry.generation > 0);
+        self.sink.damage(damage, entry.generation > 0, None);
+    }
+
+    /// Read one file up to its end, past all damage.
+    fn read(&mut self, file: &Reading, header_damage: Option<Damage>) -> Result<(), OpenError> {
+        let mut report = SegmentReport {
+            file: file.name.clone(),
+            entry: file.entry,
+            size: file.size,
+            used: 0,
+            frames: 0,
+            records: 0,
+            record_bytes: 0,
+            live_bytes: 0,
+            end: None,
+            damaged: Vec::new(),
+        };
+        if let Some(damage) = header_damage {
+            report.damaged.push(0..segment_header::SIZE as u64);
+            self.damage(file, damage, Some(0));
+        }
+        if self.walked.is_over {
+            self.walked.segments.push((file.handle, report));
+            return Ok(());
+        }
+        self.sink.begin_file(file.compacted);
+        let path = self.dir.join(&file.name);
+        let end = self
+            .read_frames(file, &mut report)
+            .map_err(|error| OpenError::io("read", &path, &error))?;
+        self.report_holes(file, &mut report);
+        self.walked.is_over = matches!(end.end, End::Clean | End::Torn);
+        self.walked.end = Some(end);
+        report.end = Some(if report.damaged.is_empty() {
+            end.end
+        } else {
+            End::Corrupt
+        });
+        self.walked.segments.push((file.handle, report));
+        Ok(())
+    }
+
+    fn read_frames(&mut self, file: &Reading, report: &mut SegmentReport) -> io::Result<LogEnd> {
+        let first = segment_header::SIZE as u32;
+        let mut reader = Reader::new(file.file.clone(), file.seed, file.size, first);
+        let mut last = None;
+        let begun = self.done;
+        loop {
+            if file.is_whole(reader.at(), last) {
+                self.done = begun + file.size;
+                return Ok(file.end_at(&reader, End::Whole, 0, last));
+            }
+            let step = match reader.step() {
+                Err(_) if planted(Bug::ReadErrorIsEnd) => {
+                    return Ok(file.end_at(&reader, End::Clean, 0, last));
+                }
+                step => step?,
+            };
+            let fault = match step {
+                Step::Frame(frame) => {
+                    last = Some(frame.header.kind);
+                    report.frames += 1;
+                    report.used = frame.end().into();
+                    for (offset, record) in frame.records() {
+                        self.record(file, report, offset, &record);
+                    }
+                    self.done = begun + u64::from(frame.end());
+                    self.sink.progress(self.done, self.total);
+                    if self.sink.is_over() {
+                        return Ok(file.end_at(&reader, End::Clean, 0, last));
+                    }
+                    continue;
+                }
+                Step::Bad(fault) => fault,
+            };
+            let ahead = match self.survey.tail {
+                Some((at, ahead)) if file.is_newest && at == reader.at() => ahead,
+                _ => reader.look_ahead()?,
+            };
+            let end = self.judge(file, &reader, &ahead);
+            if end != End::Corrupt {
+                self.note_tail(file, &reader, &ahead, end);
+                self.done = begun + file.size;
+                return Ok(file.end_at(&reader, end, ahead.garbage_end, last));
+            }
+            last = None;
+            match self.pass_damage(file, report, fault, reader.at(), &ahead)? {
+                Some(next) => reader.skip_to(next),
+                None => return Ok(file.end_at(&reader, End::Corrupt, 0, None)),
+            }
+        }
+    }
+
+    fn record(&mut self, file: &Reading, report: &mut SegmentReport, at: u32, record: &Record<'_>) {
+        let size = record.size() as u64;
+        report.count(record);
+        let place = Place {
+            file: file.handle,
+            offset: at,
+        };
+        if let Err(what) = self
+            .sink
+            .record(&mut self.survey.files, place, record, false)
+        {
+            let range = Some((at.into(), size));
+            let jobs = record.job().into_iter().collect();
+            report.damaged.push(at.into()..u64::from(at) + size);
+            self.damage(
+                file,
+                Damage {
+                    file: file.name.clone(),
+                    range,
+                    what,
+                    jobs,
+                },
+                Some(0),
+            );
+        }
+    }
+
+    /// What a start makes of the end of the sound frames; and bytes that the disk does not give
+    /// may be anything.
+    fn judge(&self, file: &Reading, reader: &Reader, ahead: &Lookahead) -> End {
+        let at = reader.at();
+        let here = Position::new(file.entry.first, at);
+        let holes = self.source.holes(&file.name);
+        let is_list_lost = file.is_newest && at == segment_header::SIZE as u32;
+        verdict(EndFacts {
+            complete: false,
+            attested: !file.is_newest
+                || file.compacted
+                || ahead.durable > here
+                || self.survey.attested > here
+                || is_list_lost
+                || holes.iter().any(|hole| hole.bytes.end > u64::from(at)),
+            garbage: ahead.garbage_end > at,
+        })
+    }
+
+    fn note_tail(&mut self, file: &Reading, reader: &Reader, ahead: &Lookahead, end: End) {
+        if end == End::Torn {
+            self.walked.torn = Some(TornTail {
+                file: file.name.clone(),
+                offset: reader.at().into(),
+                size: u64::from(ahead.garbage_end.saturating_sub(reader.at())),
+            });
+        }
+    }
+
+    /// Report the damage at `at`, save what can be saved out of it, and say where to go on.
+    fn pass_damage(
+        &mut self,
+        file: &Reading,
+        report: &mut SegmentReport,
+        fault: FrameFault,
+        at: u32,
+        ahead: &Lookahead,
+    ) -> io::Result<Option<u32>> {
+        let next = ahead
+            .next_frame
+            .filter(|next| file.end.is_none_or(|end| *next < end));
+        let size = file.size.max(file.end.unwrap_or(0).into());
+        let until = next.map_or(size, u64::from).max(at.into());
+        let is_list = file.is_newest && at == segment_header::SIZE as u32;
+        let what = match is_list {
+            true => format!(
+                "the list of the log's files cannot be read: {}",
+                describe(fault)
+            ),
+            false => describe(fault),
+        };
+        let range = Some((at.into(), until - u64::from(at)));
+        report.damaged.push(at.into()..until.max(u64::from(at) + 1));
+        let damage = Damage {
+            file: file.name.clone(),
+            range,
+            what,
+            jobs: Vec::new(),
+        };
+        self.damage(file, damage, Some(0));
+        let there = at..u32::try_from(until.min(file.size))
+            .unwrap_or(u32::MAX)
+            .max(at);
+        let accounted = self.salvage(file, report, there)?;
+        let unknown = (until - u64::from(at)).saturating_sub(accounted);
+        self.sink.settle(match (next, file.end) {
+            // How much was written behind the last sound frame nobody knows.
+            (None, None) => None,
+            _ if unknown < RECORD_SIZE_MIN => Some(0),
+            _ => Some(unknown),
+        });
+        Ok(next)
+    }
+
+    fn salvage(
+        &mut self,
+        file: &Reading,
+        report: &mut SegmentReport,
+        range: Range<u32>,
+    ) -> io::Result<u64> {
+        let place = |offset| Place {
+            file: file.handle,
+            offset,
+        };
+        let (files, sink) = (&mut self.survey.files, &mut *self.sink);
+        salvage(&*file.file, file.seed, range, &mut |piece| match piece {
+            Piece::Claim(at, job, event) => sink.claim(place(at), job, event),
+            Piece::Record(at, record) => {
+                report.count(&record);
+                // One that contradicts what is known is no worse than one that is lost.
+                let _ = sink.record(files, place(at), &record, true);
+            }
+        })
+    }
+
+    /// Tell of damage, and of the disk's part in it.
+    fn damage(&mut self, file: &Reading, mut damage: Damage, unknown_bytes: Option<u64>) {
+        if let Some((offset, size)) = damage.range {
+            let range = offset..offset + size;
+            let holes = self.source.holes(&file.name);
+            if let Some(hole) = holes.into_iter().find(|hole| overlap(&hole.bytes, &range)) {
+                damage.what = format!("{} ({})", damage.what, describe_hole(&hole));
+            }
+        }
+        self.sink.damage(damage, file.compacted, unknown_bytes);
+    }
+
+    /// Bytes that could not be read and in which no damage was found: zeros written ahead, or what
+    /// lies between records.
+    fn report_holes(&mut self, file: &Reading, report: &mut SegmentReport) {
+        for hole in self.source.holes(&file.name) {
+            let is_known = report
+                .damaged
+                .iter()
+                .any(|range| overlap(range, &hole.bytes));
+            if is_known || hole.bytes.start >= file.size {
+                continue;
+            }
+            report.damaged.push(hole.bytes.clone());
+            let Range { start, end } = hole.bytes;
+            let what = describe_hole(&hole);
+            let range = Some((start, end - start));
+            let damage = Damage {
+                file: file.name.clone(),
+                range,
+                what,
+                jobs: Vec::new(),
+            };
+            self.sink.damage(damage, file.compacted, Some(0));
+        }
+    }
+}
+
+/// The smallest record about a job.
+const RECORD_SIZE_MIN: u64 = delete::SIZE as u64;
+
+fn describe_hole(hole: &Hole) -> String {
+    let Range { start, end } = hole.bytes;
+    format!(
+        "the disk does not give {} bytes from byte {start} on: {}",
+        end - start,
+        hole.cause
+    )
+}
+
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start < other.end && other.start < one.end
+}

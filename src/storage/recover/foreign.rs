@@ -1,0 +1,72 @@
+//! Directories that a start leaves alone.
+
+use std::path::Path;
+
+use crate::storage::disk::{DirEntry, ReadFs};
+use crate::storage::error::OpenError;
+use crate::storage::format::names::{BACKUP_MANIFEST, IMPORT_NAME, LOCK_NAME, parse_file_name};
+
+/// A directory of beanstalkd's with no log of ours in it, or a backup, is not ours to touch.
+pub(super) fn refuse_foreign(
+    fs: &dyn ReadFs,
+    dir: &Path,
+    names: &[DirEntry],
+) -> Result<(), OpenError> {
+    if names.iter().any(|entry| entry.name == IMPORT_NAME) {
+        return Err(OpenError::Foreign {
+            path: dir.to_owned(),
+            what:
+                "the import of beanstalkd's log into this directory was interrupted; start again \
+                   with --import"
+                    .to_owned(),
+        });
+    }
+    if names.iter().any(|entry| entry.name == BACKUP_MANIFEST) {
+        let show = dir.display();
+        return Err(OpenError::Foreign {
+            path: dir.to_owned(),
+            what: format!(
+                "this is a backup, which no server writes to; make a directory of it with `bsd-wal \
+                 restore {show} --output NEW`"
+            ),
+        });
+    }
+    let is_binlog = |entry: &&DirEntry| {
+        let number = entry.name.strip_prefix("binlog.");
+        number.is_some_and(|number| number.parse::<u64>().is_ok())
+    };
+    let binlogs = names.iter().filter(is_binlog).count();
+    let is_segment = |entry: &DirEntry| parse_file_name(&entry.name).is_some();
+    if binlogs == 0 || names.iter().any(is_segment) {
+        return Ok(());
+    }
+    if names.iter().any(|entry| entry.name == LOCK_NAME) {
+        fs.share_dir(dir).map_err(|error| error.at(dir))?;
+    }
+    let show = dir.display();
+    Err(OpenError::Foreign {
+        path: dir.to_owned(),
+        what: format!(
+            "this is beanstalkd's log ({binlogs} binlog files), which bsd does not change; make \
+             bsd's log from it with `bsd-wal import {show} --output NEW`, then start with `-b NEW`; \
+             or start with `-b {show} --import`, which does that once and keeps beanstalkd's files \
+             in a subdirectory"
+        ),
+    })
+}
+
+/// A name that only a segment can have, and that no segment of this program's has, speaks of a log
+/// all the same: a directory that holds one is not new.
+pub(super) fn refuse_unknown(dir: &Path, strangers: &[String]) -> Result<(), OpenError> {
+    let is_like_a_segment = |name: &&String| name.starts_with("segment-");
+    match strangers.iter().find(is_like_a_segment) {
+        None => Ok(()),
+        Some(name) => Err(OpenError::Foreign {
+            path: dir.to_owned(),
+            what: format!(
+                "{name:?} is called like the segment of a log, and not as this program calls one; \
+                 move it elsewhere if a new log is to be made here"
+            ),
+        }),
+    }
+}
