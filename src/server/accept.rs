@@ -37,6 +37,8 @@ pub(super) struct Acceptor {
     spare: Option<OwnedFd>,
     resting_until: Option<Time>,
     refusals: Refusals,
+    /// The listener that is looked at first in the next turn: no flood at one keeps another waiting.
+    first: usize,
 }
 
 #[derive(Debug)]
@@ -82,6 +84,7 @@ impl Acceptor {
             spare,
             resting_until: None,
             refusals,
+            first: 0,
         })
     }
 
@@ -118,7 +121,10 @@ impl Acceptor {
         self.resting_until = None;
         let mut budget = PER_TURN_MAX;
         let mut stint = Stint::new(LOOK_AFTER);
-        for index in 0..self.listeners.len() {
+        let count = self.listeners.len();
+        let first = self.first;
+        self.first = (first + 1) % count;
+        for index in (first..count).chain(0..first) {
             while budget > 0 && self.listeners[index].ready {
                 budget -= 1;
                 match self.look(index, open) {
@@ -235,6 +241,7 @@ mod tests {
 
     use super::*;
     use crate::server::socket::{Address, Bound, Port};
+    use crate::types::SECOND_NS;
 
     const NOW: Time = Time(0);
 
@@ -306,6 +313,45 @@ mod tests {
             Some(NOW),
             "the rest must not wait for an event"
         );
+    }
+
+    #[test]
+    fn f22_accepting_ends_when_its_time_is_up() {
+        let (mut acceptor, address, _poll) = acceptor(1000);
+        let _clients: Vec<_> = (0..4 * LOOK_AFTER)
+            .map(|_| TcpStream::connect(address).unwrap())
+            .collect();
+        // Each look at the clock finds that much time has passed.
+        let time = std::cell::Cell::new(0);
+        let clock = || Time(time.replace(time.get() + SECOND_NS));
+        let mut count = 0;
+        acceptor.accept(0, clock, |_, _| count += 1);
+        assert_eq!(count, 2 * LOOK_AFTER);
+        assert!(acceptor.next_deadline(NOW).is_some());
+    }
+
+    #[test]
+    fn a_flood_at_one_listener_keeps_no_other_waiting() {
+        let poll = mio::Poll::new().unwrap();
+        let listen = || {
+            let address = Address::parse("127.0.0.1:0", &Port::Number(0)).unwrap();
+            Bound::bind(&address, None).unwrap().listen().unwrap()
+        };
+        let listeners = vec![listen(), listen()];
+        let addresses: Vec<SocketAddr> = listeners
+            .iter()
+            .map(|listener| listener.name().parse().unwrap())
+            .collect();
+        let mut acceptor = Acceptor::new(listeners, 1000, poll.registry()).unwrap();
+        let flood = (0..2 * PER_TURN_MAX).map(|_| TcpStream::connect(addresses[0]).unwrap());
+        let _flood: Vec<_> = flood.collect();
+        let other = TcpStream::connect(addresses[1]).unwrap();
+        let mut peers = Vec::new();
+        for _ in 0..2 {
+            acceptor.accept(0, || NOW, |_, peer| peers.push(peer.to_string()));
+        }
+        let other = other.local_addr().unwrap().to_string();
+        assert!(peers.contains(&other), "{} others", peers.len());
     }
 
     #[test]
