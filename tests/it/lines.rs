@@ -6,13 +6,15 @@ use std::io::{PipeReader, Read};
 use std::process::Stdio;
 
 use rustix::pipe::fcntl_setpipe_size;
-use rustix::process::Signal;
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, prlimit};
 use tempfile::TempDir;
 
 use crate::harness::{Launch, Server, wait_until};
 use crate::wire::put_command;
 
 const CANNOT_START: Option<i32> = Some(1);
+/// What `ulimit -f 1` allows, bytes.
+const FILE_SIZE_MAX: usize = 512;
 
 /// Lines for every request.
 fn talkative() -> Option<Launch> {
@@ -50,6 +52,40 @@ fn f11_standard_error_that_is_closed_or_full_ends_nothing() {
         server.signal(Signal::HUP);
         assert_eq!(server.stop().code, Some(0));
     }
+}
+
+/// A disk that was full took the beginning of a line: a file that may have 512 bytes (`ulimit -f`), and
+/// later as many as it likes.
+#[test]
+fn f11_after_a_line_that_was_cut_off_the_next_one_begins_on_a_line_of_its_own() {
+    let Some(launch) = talkative() else {
+        return;
+    };
+    let limited = "trap '' XFSZ; ulimit -S -f 1; exec \"$@\"";
+    let launch = launch.wrapped(&["sh", "-c", limited, "sh"]);
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("lines");
+    let server = launch.spawn_saying(File::create(&path).unwrap().into());
+    let server = server.serving();
+    make_it_talk(&server);
+    let process = Pid::from_raw(server.id() as i32);
+    wait_until("the file is full", || {
+        path.metadata().unwrap().len() == FILE_SIZE_MAX as u64
+    });
+    let hard = getrlimit(Resource::Fsize).maximum;
+    let unlimited = Rlimit {
+        current: hard,
+        maximum: hard,
+    };
+    prlimit(process, Resource::Fsize, unlimited).unwrap();
+    make_it_talk(&server);
+    assert_eq!(server.stop().code, Some(0));
+    let said = std::fs::read_to_string(&path).unwrap();
+    let (full, rest) = said.split_at(FILE_SIZE_MAX);
+    assert_eq!(rest.starts_with('\n'), !full.ends_with('\n'), "{said}");
+    assert!(rest.contains("lines before this one are missing"), "{rest}");
+    let is_one = |line: &str| line.matches("Z ").count() <= 1 && line.starts_with("20");
+    assert!(said.lines().all(is_one), "{said}");
 }
 
 /// It holds up neither clients nor the stop; when it is read again, what is missing is told.
