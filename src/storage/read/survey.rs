@@ -119,7 +119,12 @@ impl Survey {
             attested: Position::ZERO,
             next_id: JobId(1),
             tail: None,
-            behind: behind.into_iter().map(|segment| segment.name).collect(),
+            // One whose header is damaged is not understood: it is a stranger, and stays.
+            behind: behind
+                .into_iter()
+                .map(|segment| segment.name)
+                .filter(|name| !damages.contains_key(name))
+                .collect(),
             unlisted: Vec::new(),
             spares: found.spares,
             cuts: found.cuts,
