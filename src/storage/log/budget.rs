@@ -46,7 +46,7 @@ const LAST_RESORT_SIZE: u32 = 16 << 10;
 /// What rewriting a file takes beside the bytes that are alive.
 const REWRITE_OVERHEAD: u64 = 4096;
 /// File systems give space in blocks of this size, mostly.
-const BLOCK: u64 = 4096;
+pub(crate) const BLOCK: u64 = 4096;
 
 /// A segment has at most so many times the size of the one before it.
 const GROWTH: u32 = 4;

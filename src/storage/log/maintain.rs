@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::storage::error::{StoreError, is_full};
 use crate::storage::format::{EMPTY_FRAME_SIZE, Entries, Entry, Record, file_name};
-use crate::storage::log::budget::{blocks, rewritten_size};
+use crate::storage::log::budget::{BLOCK, blocks, rewritten_size};
 use crate::storage::log::compact::{
     Batch, Compaction, CompactionError, Index, Moved, Outcome, Subject,
 };
@@ -500,12 +500,15 @@ impl Log {
     }
 
     /// The file that has just been sealed: most of what is alive in it may be about to be deleted,
-    /// and a file in which nothing is alive need not be read. On a full disk there is no time.
+    /// and a file in which nothing is alive need not be read. On a full disk there is no time; and
+    /// where the log is idle, next to nothing is soon copied.
     fn settling(&self) -> Option<u32> {
         let open = self.active.handle;
         let is_new = self.files.get(open).entry.end < self.step() && !self.is_short();
         let mut sealed = self.files.in_order().rev().filter(|file| *file != open);
-        sealed.next().filter(|_| is_new)
+        let last = sealed.next().filter(|_| is_new)?;
+        let is_worth_waiting = self.wants_marker() || self.files.get(last).live() >= BLOCK;
+        is_worth_waiting.then_some(last)
     }
 
     fn small_neighbours(&self) -> Vec<u32> {
