@@ -217,6 +217,7 @@ impl Engine {
                     segment_size: options.segment_size,
                     cache_size: FRAME_CACHE_SIZE,
                     log_id: options.log_id,
+                    new_epoch: false,
                     waker: options.waker.clone(),
                 };
                 let mut replayer = Replayer {

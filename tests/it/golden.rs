@@ -16,13 +16,16 @@
 
 #![allow(clippy::unwrap_used)] // all of this is a test
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bsd::engine::{Engine, Flow, Options, ReplySink};
 use bsd::protocol::{Command, Reply, Request};
+use bsd::storage::convert::backup::{back_up, restore};
+use bsd::storage::disk::Fs;
 use bsd::storage::disk::sim::Crash;
-use bsd::storage::format::LogId;
+use bsd::storage::format::{FrameHeader, LogId, SegmentHeader, records, segment_header};
 use bsd::storage::{OpenError, SimFs};
 use bsd::types::{ClientId, JobId, Now, Position, Time};
 
@@ -34,12 +37,14 @@ const DIR: &str = "/data";
 /// A directory's name, and how it comes about.
 type Case = (&'static str, fn() -> SimFs);
 
-const CASES: [Case; 5] = [
+const CASES: [Case; 7] = [
     ("clean-stop", clean_stop),
     ("killed", killed),
     ("torn-tail", torn_tail),
     ("compacted", compacted),
     ("damaged-middle", damaged_middle),
+    ("kick-under-way", kick_under_way),
+    ("restored", restored),
 ];
 
 /// A server on a simulated disk, and one client.
@@ -84,6 +89,13 @@ impl Session {
             wall_ns: WALL_NS,
         };
         Session::open(SimFs::new(1), now).unwrap()
+    }
+
+    /// Run a command, in the turn under way.
+    fn send(&mut self, command: Command<'_>) -> Flow {
+        let request = Request::Command(command);
+        self.engine
+            .run(self.client, request, self.now, &mut LastReply::default())
     }
 
     /// Run a command in a turn of its own, a millisecond after the last.
@@ -217,6 +229,52 @@ fn damaged_middle() -> SimFs {
         .unwrap();
     session.fs.flip_bit(&path, body as u64 * 8).unwrap();
     session.fs
+}
+
+/// More jobs than one slice of a kick; killed between two of them.
+const KICKED: u64 = 300;
+
+fn kick_under_way() -> SimFs {
+    let mut session = Session::new();
+    session.pass(MS_NS);
+    for id in 1..=KICKED {
+        session.send(Command::Put {
+            pri: 1,
+            delay: 0,
+            ttr: 60,
+            body: b"",
+        });
+        session.send(Command::ReserveJob(JobId(id)));
+        session.send(Command::Bury {
+            id: JobId(id),
+            pri: 1,
+        });
+    }
+    session.engine.commit(session.now).unwrap();
+    session.pass(200 * MS_NS);
+    session.tick(); // the log is idle
+    assert_eq!(session.send(Command::Kick { bound: 1000 }), Flow::Blocked);
+    session.engine.commit(session.now).unwrap();
+    session.fs.crash_image(Crash::KeepAll)
+}
+
+/// A backup of a log that had been stopped cleanly, and what is restored from it.
+fn restored() -> SimFs {
+    let fs = clean_stop();
+    let door: Arc<dyn Fs> = Arc::new(fs.clone());
+    let (backup, restored) = (Path::new("/backup"), Path::new("/restored"));
+    let now = Now {
+        mono: Time(0),
+        wall_ns: WALL_NS + 1_000_000_000,
+    };
+    back_up(&door, Path::new(DIR), backup, now, &mut |_, _| ()).unwrap();
+    restore(&door, backup, restored, now, &mut |_, _| ()).unwrap();
+    let target = SimFs::new(3);
+    for name in fs.names(restored).unwrap() {
+        let bytes = fs.read(restored.join(&name)).unwrap();
+        target.write(Path::new(DIR).join(name), &bytes).unwrap();
+    }
+    target
 }
 
 const SEGMENT_1: &str = "segment-0000000001.00000";
@@ -431,6 +489,61 @@ fn golden_compacted_comes_back_whole() {
         .map(|round| format!("{} default ready 0 {}", round * 16 + 1, "a".repeat(4000)))
         .collect();
     assert_eq!(jobs(&mut session, 1..=200), expected);
+}
+
+#[test]
+fn golden_kick_under_way_is_finished() {
+    let session = open("kick-under-way").unwrap();
+    let queue = session.engine.queue();
+    for id in 1..=KICKED {
+        let job = queue.job(JobId(id)).unwrap();
+        assert_eq!((job.state.word(), job.counters.kicks), ("ready", 1), "{id}");
+    }
+}
+
+#[test]
+fn golden_restored_comes_back_whole_and_is_another_epoch() {
+    let mut session = open("restored").unwrap();
+    assert_eq!(jobs(&mut session, 1..=10), A_BIT_OF_EVERYTHING);
+    let epochs: Vec<u32> = segments("restored")
+        .map(|(header, _)| header.epoch)
+        .collect();
+    assert_eq!(epochs, [1, 2]);
+}
+
+/// The headers and the bytes of a case's segments.
+fn segments(case: &str) -> impl Iterator<Item = (SegmentHeader, Vec<u8>)> {
+    let is_segment = |(name, _): &(String, Vec<u8>)| name.starts_with("segment-");
+    let decoded = |(_, bytes): (String, Vec<u8>)| (SegmentHeader::decode(&bytes).unwrap(), bytes);
+    files(case).into_iter().filter(is_segment).map(decoded)
+}
+
+/// What a later version has to read is what this one writes: all of it.
+#[test]
+fn golden_directories_hold_every_kind_of_frame_and_of_record() {
+    let mut kinds = BTreeSet::new();
+    for (header, bytes) in CASES.iter().flat_map(|(case, _)| segments(case)) {
+        let seed = header.identity.seed();
+        let mut at = segment_header::SIZE;
+        while let Some(frame) = FrameHeader::decode(&bytes[at..], seed, at as u32) {
+            kinds.insert(format!("{:?}", frame.kind));
+            for (_, record) in records(&bytes[at..], &frame, at as u32) {
+                let word = format!("{record:?}");
+                kinds.insert(word.split([' ', '(']).next().unwrap().to_owned());
+            }
+            at += frame.frame_size() as usize;
+        }
+    }
+    let frames = ["CleanStop", "Data", "Idle", "Seal"];
+    let records = [
+        "Delete", "Kick", "Manifest", "Pause", "Put", "Switch", "Update",
+    ];
+    let all: BTreeSet<String> = frames
+        .into_iter()
+        .chain(records)
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(kinds, all);
 }
 
 #[test]

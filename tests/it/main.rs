@@ -26,6 +26,7 @@ mod activation;
 mod backup;
 mod bounds;
 mod clients;
+mod compatibility;
 mod crash;
 mod differential;
 mod failing;

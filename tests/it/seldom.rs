@@ -453,7 +453,7 @@ fn progress_only_grows_and_never_passes_the_total_that_it_reaches() {
     let [log, kept, back, saved] = [DIR, "/kept", "/back", "/saved"].map(Path::new);
     let reading = told(|tell| drop(Inspection::read(fs.clone(), log, tell).unwrap()));
     let backup = told(|tell| assert!(backup::back_up(&fs, log, kept, now(), tell).is_ok()));
-    let restore = told(|tell| assert!(backup::restore(&fs, kept, back, tell).is_ok()));
+    let restore = told(|tell| assert!(backup::restore(&fs, kept, back, now(), tell).is_ok()));
     let old = inspect(&disk, DIR).unwrap();
     let repair = told(|tell| drop(repair::write(&old, fs.clone(), saved, now(), tell).unwrap()));
     for (what, told) in [

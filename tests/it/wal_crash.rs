@@ -197,7 +197,8 @@ fn every_maker() -> Vec<(&'static str, SimFs, Work)> {
             .finish()
             .map(drop)
     };
-    let restore = move |disk: &SimFs| restore(&door(disk), backup, new, &mut quiet).map(drop);
+    let restore =
+        move |disk: &SimFs| restore(&door(disk), backup, new, now(), &mut quiet).map(drop);
     let import = move |disk: &SimFs| {
         let old = Binlogs::read(door(disk), binlogs, &mut quiet)?;
         import::write(&old, door(disk), new, 64 << 10, now(), &mut quiet).map(drop)

@@ -58,6 +58,7 @@ impl Build {
             segment_size,
             cache_size: 0,
             log_id: None,
+            new_epoch: false,
             waker: None,
         };
         let (log, _) = Log::open(fs.clone(), options, now, &mut Fresh, &|_, _| ())?;

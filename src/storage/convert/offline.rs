@@ -79,6 +79,7 @@ pub fn compact(
         segment_size: OPEN_SIZE,
         cache_size: 0,
         log_id: None,
+        new_epoch: false,
         waker: None,
     };
     let mut replayed = Replayed(Jobs::new());

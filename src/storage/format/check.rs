@@ -145,6 +145,8 @@ fn mend_frame(bytes: &mut [u8], seed: Seed, offset: u32, previous: u32) -> (usiz
     set_u32(bytes, at::RECORDS, count);
     set_u32(bytes, at::PREVIOUS, previous);
     bytes[at::KIND] %= FrameKind::CleanStop as u8 + 1;
+    // Now and then a frame of a later version.
+    bytes[at::VERSION] = VERSION as u8 + u8::from(bytes[at::VERSION] % 16 == 15);
     let size = frame_size((end - at::SIZE) as u64) as usize;
     (size, seal(&mut bytes[..size], end, seed, offset, crcs))
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! +--------+-----------+- - - -+-----------+---------+------------------+
 //! | header | record    |       | record    | trailer | zeros, up to the |
-//! | 32     | BODY_SIZE bytes in all        | 8       | next multiple of 8
+//! | 48     | BODY_SIZE bytes in all        | 8       | next multiple of 8
 //! +--------+-----------+- - - -+-----------+---------+------------------+
 //! ```
 //!
@@ -13,8 +13,8 @@
 
 use super::record::Record;
 use super::{
-    EMPTY_FRAME_SIZE, FRAME_ALIGN, FRAME_MAGIC, Seed, TRAILER_MAGIC, frame_header, frame_trailer,
-    put, set_u32, set_u64, u32_at, u64_at,
+    EMPTY_FRAME_SIZE, FRAME_ALIGN, FRAME_MAGIC, Seed, TRAILER_MAGIC, VERSION, frame_header,
+    frame_trailer, put, set_u32, set_u64, u32_at, u64_at,
 };
 use crate::storage::plant::{Bug, planted};
 use crate::types::{JobId, Position};
@@ -30,6 +30,8 @@ pub enum FrameKind {
     Seal,
     /// Everything was written before a clean stop.
     CleanStop,
+    /// What a later format version has for it. Never written.
+    Newer,
 }
 
 impl FrameKind {
@@ -39,8 +41,10 @@ impl FrameKind {
         matches!(self, FrameKind::Idle | FrameKind::CleanStop)
     }
 
-    fn from_byte(byte: u8) -> Option<FrameKind> {
+    fn decode(version: u8, byte: u8) -> Option<FrameKind> {
         match byte {
+            _ if version == 0 => None,
+            _ if u16::from(version) > VERSION => Some(FrameKind::Newer),
             0 => Some(FrameKind::Data),
             1 => Some(FrameKind::Idle),
             2 => Some(FrameKind::Seal),
@@ -63,6 +67,8 @@ pub struct FrameHeader {
     pub previous: u32,
     /// What it is for.
     pub kind: FrameKind,
+    /// The format version that a reader of the frame must know.
+    pub version: u8,
     /// The header's own CRC, the start of the frame's checksum.
     pub crc: u32,
 }
@@ -91,7 +97,8 @@ impl FrameHeader {
             records: u32_at(bytes, at::RECORDS),
             durable: Position::from_bits(u64_at(bytes, at::DURABLE)),
             previous: u32_at(bytes, at::PREVIOUS),
-            kind: FrameKind::from_byte(bytes[at::KIND])?,
+            kind: FrameKind::decode(bytes[at::VERSION], bytes[at::KIND])?,
+            version: bytes[at::VERSION],
             crc,
         })
     }
@@ -185,6 +192,7 @@ impl FrameBuilder {
         set_u64(&mut bytes, at::DURABLE, durable.to_bits());
         set_u32(&mut bytes, at::PREVIOUS, previous);
         bytes[at::KIND] = kind as u8;
+        bytes[at::VERSION] = VERSION as u8;
         let crc = Seed(self.seed).crc(self.offset, &bytes[at::BODY_SIZE..at::SIZE]);
         set_u32(&mut bytes, at::CRC, crc);
         let checksum = frame_checksum(crc, std::mem::take(&mut self.checksum).finalize());
@@ -225,6 +233,8 @@ pub enum FrameFault {
     },
     /// The trailer or the padding is damaged.
     Trailer,
+    /// Its header is sound, and says that a reader must know this later format version.
+    Newer(u8),
 }
 
 /// Check every checksum of the frame that `bytes`, which lie at `offset`, begin with, and whose
@@ -364,7 +374,7 @@ mod tests {
                 .collect();
             let offset = random.next() as u32 / 16 * 8;
             let (durable, previous) = (Position::from_bits(random.next()), random.next() as u32);
-            let kind = FrameKind::from_byte(random.below(4) as u8).unwrap();
+            let kind = FrameKind::decode(1, random.below(4) as u8).unwrap();
             let (bytes, checksum) = frame(&identity(), offset, kind, durable, previous, &written);
             let (header, found) = read(&bytes, &identity(), offset).unwrap();
             let plain = |records: &[Record<'_>]| records.iter().map(plain).collect::<Vec<_>>();
@@ -533,6 +543,7 @@ mod tests {
         bytes[..at::CRC].copy_from_slice(&FRAME_MAGIC);
         set_u32(&mut bytes, at::BODY_SIZE, body_size);
         set_u32(&mut bytes, at::RECORDS, count);
+        bytes[at::VERSION] = VERSION as u8;
         let crc = identity()
             .seed()
             .crc(OFFSET, &bytes[at::BODY_SIZE..at::SIZE]);
@@ -551,26 +562,43 @@ mod tests {
             Err(FrameFault::Short)
         );
         let (_, header) = forged(u32::MAX, 0, 4096);
-        assert_eq!(header.frame_size(), (1 << 32) + 40);
+        assert_eq!(header.frame_size(), (1 << 32) + EMPTY_FRAME_SIZE as u64);
         let no_record = FrameFault::Record {
-            offset: OFFSET + 32,
+            offset: OFFSET + frame_header::SIZE as u32,
             job: None,
         };
-        assert_eq!(check(forged(0, u32::MAX, 40)), Err(no_record));
-        assert_eq!(check(forged(16, 0, 56)), Err(no_record));
-        assert_eq!(check(forged(0, 0, 40)), Err(FrameFault::Trailer));
+        assert_eq!(check(forged(0, u32::MAX, EMPTY_FRAME_SIZE)), Err(no_record));
+        assert_eq!(check(forged(16, 0, EMPTY_FRAME_SIZE + 16)), Err(no_record));
+        assert_eq!(
+            check(forged(0, 0, EMPTY_FRAME_SIZE)),
+            Err(FrameFault::Trailer)
+        );
     }
 
-    #[test]
-    fn an_unknown_kind_of_frame_is_no_frame() {
+    /// A header with these bytes, and a checksum that holds.
+    fn of_kind(version: u8, kind: u8) -> Option<FrameHeader> {
         use frame_header as at;
-        let (mut bytes, _) = forged(0, 0, 40);
-        bytes[at::KIND] = 4;
+        let (mut bytes, _) = forged(0, 0, EMPTY_FRAME_SIZE);
+        (bytes[at::VERSION], bytes[at::KIND]) = (version, kind);
         let crc = identity()
             .seed()
             .crc(OFFSET, &bytes[at::BODY_SIZE..at::SIZE]);
         set_u32(&mut bytes, at::CRC, crc);
-        assert_eq!(FrameHeader::decode(&bytes, identity().seed(), OFFSET), None);
+        FrameHeader::decode(&bytes, identity().seed(), OFFSET)
+    }
+
+    #[test]
+    fn an_unknown_kind_of_frame_is_no_frame() {
+        assert!(of_kind(1, 3).is_some());
+        assert_eq!((of_kind(1, 4), of_kind(0, 3)), (None, None));
+    }
+
+    #[test]
+    fn the_header_of_a_frame_of_a_later_version_is_told_from_damage() {
+        for kind in 0..=u8::MAX {
+            let header = of_kind(2, kind).expect("its checksum holds");
+            assert_eq!((header.version, header.kind), (2, FrameKind::Newer));
+        }
     }
 
     #[test]

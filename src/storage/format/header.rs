@@ -60,6 +60,8 @@ pub struct SegmentHeader {
     pub compacted: bool,
     /// Deletes logged before this position had been seen when the file was filtered.
     pub filtered_at: Position,
+    /// Which of several histories of the log it belongs to: see the layout.
+    pub epoch: u32,
     /// Wall time, ns since 1970.
     pub created_wall_ns: u64,
 }
@@ -82,6 +84,14 @@ pub enum HeaderFault {
     },
 }
 
+/// What to say of a segment or a frame that only a later version of the program can read.
+pub(in crate::storage) fn newer(version: u16) -> String {
+    format!(
+        "it has format version {version}, this program reads version {VERSION}; use the bsd that \
+         wrote it, or a newer one"
+    )
+}
+
 impl SegmentHeader {
     /// The header's bytes.
     #[must_use]
@@ -101,6 +111,7 @@ impl SegmentHeader {
         bytes[at::LOG_ID..at::FILTERED_AT].copy_from_slice(&self.identity.log.0);
         set_u64(&mut bytes, at::FILTERED_AT, self.filtered_at.to_bits());
         set_u64(&mut bytes, at::CREATED, self.created_wall_ns);
+        set_u32(&mut bytes, at::EPOCH, self.epoch);
         let crc = crc32fast::hash(&bytes[..at::CRC]);
         set_u32(&mut bytes, at::CRC, crc);
         bytes
@@ -139,6 +150,7 @@ impl SegmentHeader {
             },
             compacted: u16_at(bytes, at::FLAGS) & FLAG_COMPACTED != 0,
             filtered_at: Position::from_bits(u64_at(bytes, at::FILTERED_AT)),
+            epoch: u32_at(bytes, at::EPOCH),
             created_wall_ns: u64_at(bytes, at::CREATED),
         })
     }
@@ -159,6 +171,7 @@ mod tests {
             },
             compacted: random.below(2) == 1,
             filtered_at: Position::from_bits(random.number()),
+            epoch: random.number() as u32,
             created_wall_ns: random.number(),
         }
     }

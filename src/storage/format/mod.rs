@@ -41,6 +41,7 @@ pub(crate) use claim::{Claim, JobEvent};
 pub use frame::{
     FrameBuilder, FrameFault, FrameHeader, FrameKind, check_frame, frame_size, records,
 };
+pub(in crate::storage) use header::newer;
 pub use header::{HeaderFault, Identity, LogId, SegmentHeader};
 pub use names::{file_name, parse_file_name};
 pub use record::{Entries, Entry, Record, put_size};
@@ -86,7 +87,7 @@ layout! {
     /// The first bytes of every segment file.
     segment_header {
         MAGIC @ 0 + 8: "`BSDLOG\\r\\n`",
-        VERSION @ 8 + 2: "format version, 1",
+        VERSION @ 8 + 2: "format version that a reader of the header and the first frame must know, 1",
         FLAGS @ 10 + 2: "bit 0: written by compaction; all others 0",
         FIRST @ 12 + 4: "number of the segment; of the first one where compaction merged several",
         LAST @ 16 + 4: "number of the last segment merged into this file; else equal to FIRST",
@@ -94,7 +95,7 @@ layout! {
         LOG_ID @ 24 + 16: "random, the same in every file of one log",
         FILTERED_AT @ 40 + 8: "position up to which compaction knew of deletes; 0 in generation 0",
         CREATED @ 48 + 8: "wall time of creation, ns since 1970, for people only",
-        RESERVED @ 56 + 4: "0",
+        EPOCH @ 56 + 4: "1 in a new log; one more with each restore: which of two histories of one log",
         CRC @ 60 + 4: "CRC-32 of bytes 0..60",
     }
 }
@@ -107,9 +108,12 @@ layout! {
         BODY_SIZE @ 8 + 4: "bytes of all records",
         RECORDS @ 12 + 4: "how many records",
         DURABLE @ 16 + 8: "position known durable when the frame was formed",
-        PREVIOUS @ 24 + 4: "checksum in the trailer of the frame before; 0 in a file's first frame",
-        KIND @ 28 + 1: "0 data, 1 idle marker, 2 seal, 3 clean stop",
-        RESERVED @ 29 + 3: "0",
+        TERM @ 24 + 8: "0; for a replicated log",
+        INDEX @ 32 + 8: "0; for a replicated log",
+        PREVIOUS @ 40 + 4: "checksum in the trailer of the frame before; 0 in a file's first frame",
+        KIND @ 44 + 1: "0 data, 1 idle marker, 2 seal, 3 clean stop",
+        VERSION @ 45 + 1: "format version that a reader of the frame must know, 1",
+        RESERVED @ 46 + 2: "0",
     }
 }
 
@@ -231,6 +235,8 @@ layout! {
 pub const SEGMENT_MAGIC: [u8; 8] = *b"BSDLOG\r\n";
 /// The format version that this program writes and the only one it reads.
 pub const VERSION: u16 = 1;
+/// The epoch of a new log.
+pub const EPOCH_MIN: u32 = 1;
 /// The magic at the start of a frame.
 pub const FRAME_MAGIC: [u8; 4] = *b"bFRM";
 const TRAILER_MAGIC: [u8; 4] = *b"bEND";

@@ -25,6 +25,7 @@ pub(in crate::storage) fn header() -> SegmentHeader {
         identity: identity(),
         compacted: false,
         filtered_at: Position::ZERO,
+        epoch: 1,
         created_wall_ns: WALL_NS,
     }
 }

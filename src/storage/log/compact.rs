@@ -310,6 +310,7 @@ impl Output {
             identity,
             compacted: true,
             filtered_at,
+            epoch: files.epoch,
             created_wall_ns: wall_ns,
         };
         let path = dir.join(COMPACTION_NAME);

@@ -94,6 +94,8 @@ impl Sealed {
 #[derive(Debug)]
 pub struct Files<F: ?Sized = dyn File> {
     log: LogId,
+    /// Which of the log's histories new files belong to.
+    pub(crate) epoch: u32,
     /// Handle − 1 is the index. A handle is not used again before its file is gone.
     slots: Vec<Option<LogFile<F>>>,
     free: Vec<u32>,
@@ -150,6 +152,7 @@ impl Files<dyn ReadFile> {
         };
         Ok(Files {
             log: self.log,
+            epoch: self.epoch,
             slots: self.slots.into_iter().map(open).collect::<Result<_, _>>()?,
             free: self.free,
             order: self.order,
@@ -166,9 +169,10 @@ impl Files<dyn ReadFile> {
 }
 
 impl<F: ?Sized> Files<F> {
-    pub(crate) fn new(log: LogId) -> Files<F> {
+    pub(crate) fn new(log: LogId, epoch: u32) -> Files<F> {
         Files {
             log,
+            epoch,
             slots: Vec::new(),
             free: Vec::new(),
             order: BTreeMap::new(),
@@ -574,7 +578,7 @@ mod tests {
     /// position up to which was filtered. A delete there came after the put was found alive.
     #[test]
     fn t3_a_delete_that_is_logged_where_a_rewriting_began_is_needed() {
-        let mut files = Files::new(LogId([1; 16]));
+        let mut files = Files::new(LogId([1; 16]), 1);
         let began = Position::new(SegmentId(2), 1000);
         let rewritten = listed(&mut files, 1, began);
         let open = listed(&mut files, 2, Position::ZERO);

@@ -71,6 +71,9 @@ pub struct LogOptions {
     pub cache_size: usize,
     /// The identity of a log that is made; `None`: a random one.
     pub log_id: Option<LogId>,
+    /// Begin another history of the log that is there, in a segment of its own: for a copy that goes
+    /// on in place of the original.
+    pub new_epoch: bool,
     /// How to wake the loop. `None`: no background threads, everything happens inside the calls,
     /// in an order that depends on nothing else.
     pub waker: Option<Waker>,
@@ -644,6 +647,7 @@ impl Log {
     /// The log has been idle for a while: a marker says how much was durable. It may begin the next
     /// segment, where this one has no room for it.
     pub fn mark_idle(&mut self, wall_ns: u64) -> Result<(), StoreError> {
+        self.maintenance.look_again();
         self.mark(FrameKind::Idle, wall_ns)
     }
 

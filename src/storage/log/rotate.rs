@@ -141,6 +141,7 @@ impl Log {
                 last: segment,
                 generation: 0,
             },
+            epoch: self.files.epoch,
             entries,
             next_id: self.next_id,
             kicks: &self.kicks,
@@ -161,6 +162,7 @@ impl Log {
 /// Everything that goes into a segment before it gets its name.
 pub(crate) struct NewSegment<'a> {
     pub(crate) identity: Identity,
+    pub(crate) epoch: u32,
     pub(crate) entries: &'a [Entry],
     pub(crate) next_id: JobId,
     pub(crate) kicks: &'a Kicks,
@@ -181,6 +183,7 @@ impl NewSegment<'_> {
             identity: self.identity,
             compacted: false,
             filtered_at: Position::ZERO,
+            epoch: self.epoch,
             created_wall_ns: self.wall_ns,
         };
         let mut frame = FrameBuilder::default();

@@ -324,6 +324,7 @@ pub(in crate::storage) mod tests {
             segment_size: 64 << 10,
             cache_size: 0,
             log_id: None,
+            new_epoch: false,
             waker: Some(Arc::new(|| ())),
         };
         let now = Now {

@@ -12,7 +12,7 @@ use crate::storage::format::names::{
     COMPACTION_NAME, IMPORTED_PREFIX, LOCK_NAME, Taken, parse_cut_name, parse_file_name,
     parse_spare_name,
 };
-use crate::storage::format::{Entry, HeaderFault, LogId, SegmentHeader, VERSION, segment_header};
+use crate::storage::format::{Entry, HeaderFault, LogId, SegmentHeader, newer, segment_header};
 use crate::storage::log::spares::SEGMENT_SIZE_MIN;
 use crate::types::SegmentId;
 
@@ -56,6 +56,8 @@ pub(in crate::storage) fn key_of(entry: &Entry) -> Key {
 /// What a directory holds.
 pub(in crate::storage) struct Found {
     pub(in crate::storage) log: LogId,
+    /// The latest history of the log.
+    pub(in crate::storage) epoch: u32,
     /// In order of number and generation.
     pub(in crate::storage) segments: Vec<Segment>,
     /// Files with the name of a segment and no header that fits, by their names: damage where the
@@ -83,6 +85,7 @@ impl Found {
             .map_err(|error| OpenError::io("list", dir, &error))?;
         let mut found = Found {
             log: LogId([0; 16]),
+            epoch: 0,
             segments: Vec::new(),
             unusable: BTreeMap::new(),
             spares: Vec::new(),
@@ -169,11 +172,7 @@ impl Found {
             Err(HeaderFault::Version(version)) => {
                 return Err(OpenError::Foreign {
                     path,
-                    what: format!(
-                        "this segment has format version {version}, this program reads version \
-                         {}; use the bsd that wrote it, or a newer one",
-                        VERSION
-                    ),
+                    what: newer(version),
                 });
             }
             Err(HeaderFault::Short) => {
@@ -198,6 +197,8 @@ impl Found {
             return Ok(());
         };
         self.log = first.header.identity.log;
+        let epochs = self.segments.iter().map(|segment| segment.header.epoch);
+        self.epoch = epochs.max().unwrap_or_default();
         let other = self
             .segments
             .iter()

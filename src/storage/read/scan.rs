@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use crate::storage::disk::{ReadFile, read_exact_at};
 use crate::storage::format::{
-    FRAME_ALIGN, FRAME_MAGIC, FrameFault, FrameHeader, Record, RecordCheck, Seed, check_frame,
-    frame_header, put, records,
+    FRAME_ALIGN, FRAME_MAGIC, FrameFault, FrameHeader, FrameKind, Record, RecordCheck, Seed,
+    check_frame, frame_header, newer, put, records,
 };
 use crate::storage::plant::{Bug, planted};
 use crate::types::{JobId, Position};
@@ -134,6 +134,9 @@ impl Reader {
         let Some(header) = FrameHeader::decode(bytes, self.seed, at) else {
             return Ok(Step::Bad(FrameFault::Header));
         };
+        if header.kind == FrameKind::Newer {
+            return Ok(Step::Bad(FrameFault::Newer(header.version)));
+        }
         if header.frame_size() > rest && !planted(Bug::LengthTrusted) {
             return Ok(Step::Bad(FrameFault::Short));
         }
@@ -451,6 +454,7 @@ pub fn describe(fault: FrameFault) -> String {
         FrameFault::Record { offset, .. } => {
             format!("the checksum of the record at byte {offset} does not hold")
         }
+        FrameFault::Newer(version) => newer(version.into()),
         FrameFault::Trailer => "the checksum at the end of the frame does not hold".into(),
     }
 }

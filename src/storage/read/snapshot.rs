@@ -33,7 +33,7 @@ use super::scan::{Frame, Reader, Step};
 use crate::storage::disk::{DirEntry, DirLock, LockError, ReadFile, ReadFs, read_exact_at};
 use crate::storage::error::OpenError;
 use crate::storage::format::{
-    Entry, FrameKind, LogId, Seed, SegmentHeader, parse_file_name, segment_header,
+    Entry, FrameFault, FrameKind, LogId, Seed, SegmentHeader, parse_file_name, segment_header,
 };
 use crate::types::{Position, SegmentId};
 
@@ -390,8 +390,11 @@ impl Follower {
         attested: Position,
         take: &mut dyn FnMut(&Frame<'_>),
     ) -> io::Result<Followed> {
-        if self.try_step(take)? {
-            return Ok(Followed::Frame);
+        match self.try_step(take)? {
+            None => return Ok(Followed::Frame),
+            // Of a later version of the program: who reads the log whole says so.
+            Some(FrameFault::Newer(_)) => return Ok(Followed::Damage),
+            Some(_) => {}
         }
         let here = Position::new(segment, self.at());
         let ahead = self.0.look_ahead()?;
@@ -401,18 +404,19 @@ impl Follower {
         // What speaks of it was written after it, and has been read by now.
         self.0.refresh();
         match self.try_step(take)? {
-            true => Ok(Followed::Frame),
-            false => Ok(Followed::Damage),
+            None => Ok(Followed::Frame),
+            Some(_) => Ok(Followed::Damage),
         }
     }
 
-    fn try_step(&mut self, take: &mut dyn FnMut(&Frame<'_>)) -> io::Result<bool> {
+    /// Hand the next frame to `take`, or say why there is none.
+    fn try_step(&mut self, take: &mut dyn FnMut(&Frame<'_>)) -> io::Result<Option<FrameFault>> {
         match self.0.step()? {
             Step::Frame(frame) => {
                 take(&frame);
-                Ok(true)
+                Ok(None)
             }
-            Step::Bad(_) => Ok(false),
+            Step::Bad(fault) => Ok(Some(fault)),
         }
     }
 }

@@ -112,7 +112,7 @@ impl Survey {
         let mut files = Unlisted::of(found.segments, &damages);
         let has_list = newest.is_some() && !is_old;
         let mut survey = Survey {
-            files: Files::new(found.log),
+            files: Files::new(found.log, found.epoch),
             slots: Vec::new(),
             names: HashMap::new(),
             damages: goes_on.map(|damage| (damage, None)).into_iter().collect(),
@@ -437,6 +437,7 @@ fn header_with(log: LogId, (first, last, generation): Key) -> SegmentHeader {
         },
         compacted: generation > 0,
         filtered_at: Position::ZERO,
+        epoch: 0,
         created_wall_ns: 0,
     }
 }

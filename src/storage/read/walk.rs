@@ -13,7 +13,7 @@ use super::survey::{Slot, Survey};
 use crate::storage::disk::ReadFile;
 use crate::storage::error::OpenError;
 use crate::storage::format::{
-    Entry, FrameFault, FrameKind, JobEvent, Record, Seed, delete, segment_header,
+    Entry, FrameFault, FrameKind, JobEvent, Record, Seed, delete, newer, segment_header,
 };
 use crate::storage::log::files::Files;
 use crate::storage::plant::{Bug, planted};
@@ -288,10 +288,7 @@ impl Walk<'_> {
             return Ok(());
         }
         self.sink.begin_file(file.compacted);
-        let path = self.dir.join(&file.name);
-        let end = self
-            .read_frames(file, &mut report)
-            .map_err(|error| OpenError::io("read", &path, &error))?;
+        let end = self.read_frames(file, &mut report)?;
         self.report_holes(file, &mut report);
         self.walked.is_over = matches!(end.end, End::Clean | End::Torn);
         self.walked.end = Some(end);
@@ -304,7 +301,13 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn read_frames(&mut self, file: &Reading, report: &mut SegmentReport) -> io::Result<LogEnd> {
+    fn read_frames(
+        &mut self,
+        file: &Reading,
+        report: &mut SegmentReport,
+    ) -> Result<LogEnd, OpenError> {
+        let path = self.dir.join(&file.name);
+        let io = |error: io::Error| OpenError::io("read", &path, &error);
         let first = segment_header::SIZE as u32;
         let mut reader = Reader::new(file.file.clone(), file.seed, file.size, first);
         let mut last = None;
@@ -318,7 +321,7 @@ impl Walk<'_> {
                 Err(_) if planted(Bug::ReadErrorIsEnd) => {
                     return Ok(file.end_at(&reader, End::Clean, 0, last));
                 }
-                step => step?,
+                step => step.map_err(io)?,
             };
             let fault = match step {
                 Step::Frame(frame) => {
@@ -335,11 +338,16 @@ impl Walk<'_> {
                     }
                     continue;
                 }
+                Step::Bad(FrameFault::Newer(version)) => {
+                    let what =
+                        format!("a frame at byte {}: {}", reader.at(), newer(version.into()));
+                    return Err(OpenError::Foreign { path, what });
+                }
                 Step::Bad(fault) => fault,
             };
             let ahead = match self.survey.tail {
                 Some((at, ahead)) if file.is_newest && at == reader.at() => ahead,
-                _ => reader.look_ahead()?,
+                _ => reader.look_ahead().map_err(io)?,
             };
             let end = self.judge(file, &reader, &ahead);
             if end != End::Corrupt {
@@ -348,7 +356,10 @@ impl Walk<'_> {
                 return Ok(file.end_at(&reader, end, ahead.garbage_end, last));
             }
             last = None;
-            match self.pass_damage(file, report, fault, reader.at(), &ahead)? {
+            let next = self
+                .pass_damage(file, report, fault, reader.at(), &ahead)
+                .map_err(io)?;
+            match next {
                 Some(next) => reader.skip_to(next),
                 None => return Ok(file.end_at(&reader, End::Corrupt, 0, None)),
             }

@@ -35,7 +35,7 @@ use self::replay::Replaying;
 use crate::storage::disk::descriptors::Descriptors;
 use crate::storage::disk::{DirLock, Fs, OpenMode, ReadFile};
 use crate::storage::error::OpenError;
-use crate::storage::format::{Entry, FrameKind, Identity, LogId, Record};
+use crate::storage::format::{EPOCH_MIN, Entry, FrameKind, Identity, LogId, Record};
 use crate::storage::log::files::Files;
 use crate::storage::log::kicks::Kicks;
 use crate::storage::log::rotate::{NewSegment, NotBegun, first_segment_size};
@@ -184,7 +184,7 @@ impl Opening<'_> {
         self.clear(&found.useless)?;
         let mut spares = self.spares(&found.spares)?;
         self.renew(&mut spares)?;
-        let mut files = Files::new(log);
+        let mut files = Files::new(log, EPOCH_MIN);
         files.taken = found.taken;
         let size = first_segment_size(self.options.segment_size);
         let (active, end) = self.begin_segment(
@@ -281,6 +281,7 @@ impl Opening<'_> {
                     last: number,
                     generation: 0,
                 },
+                epoch: files.epoch,
                 entries: &entries,
                 next_id: new.next_id,
                 kicks: new.kicks,
@@ -341,7 +342,8 @@ impl Opening<'_> {
         };
         let mut files = survey.files;
         files.taken = survey.taken;
-        let files = files.open(&*self.fs, &self.options.dir)?;
+        let mut files = files.open(&*self.fs, &self.options.dir)?;
+        files.epoch = files.epoch.saturating_add(self.options.new_epoch.into());
         // First of all: what the log says of files that it does not need is acted upon when it is
         // durable.
         if !planted(Bug::NotWrittenAgain) {

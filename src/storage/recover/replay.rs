@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn damage_names_the_jobs_of_damaged_records_or_else_a_few_of_the_sound_ones_in_it() {
-        let mut files = Files::new(LogId([1; 16]));
+        let mut files = Files::new(LogId([1; 16]), 1);
         let mut replay = Forgets;
         let mut replaying = Replaying::into(&mut replay, &|_, _| ());
         let mut salvage = |replaying: &mut Replaying<'_>, jobs: std::ops::Range<u64>| {

@@ -211,7 +211,7 @@ impl Opening<'_> {
     }
 
     /// Make the log ready for appending: behind its last frame, or, where that is followed by a torn
-    /// tail, in a new segment.
+    /// tail or a new epoch begins, in a new segment.
     pub(super) fn go_on(
         &self,
         mut log: Resumed,
@@ -220,7 +220,8 @@ impl Opening<'_> {
     ) -> Result<Resumed, OpenError> {
         let file = log.files.get(end.handle);
         let first = file.entry.first;
-        if end.end == End::Clean || planted(Bug::TornTailAppendedTo) {
+        let goes_on = end.end == End::Clean && !self.options.new_epoch;
+        if goes_on || planted(Bug::TornTailAppendedTo) {
             let path = self.options.dir.join(file.entry.file_name());
             let size = file
                 .file

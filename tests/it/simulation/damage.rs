@@ -415,6 +415,7 @@ fn header(log: u8, segment: u32) -> SegmentHeader {
         },
         compacted: false,
         filtered_at: Position::ZERO,
+        epoch: 1,
         created_wall_ns: 0,
     }
 }

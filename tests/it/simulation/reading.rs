@@ -665,6 +665,7 @@ pub(super) fn f36_a_stranger_with_a_segments_name_does_not_keep_a_backup_from_be
         &door(fs),
         Path::new("/backup"),
         Path::new("/restored"),
+        driver.now,
         &mut |_, _| (),
     )
     .unwrap_or_else(|error| panic!("{error}"));

@@ -17,7 +17,7 @@ use bsd::storage::disk::sim::{Crash, Errno, Fault, OpKind};
 use bsd::storage::disk::{Dir, DirEntry, DirLock, File, Fs, LockError, OpenMode, ReadFile, ReadFs};
 use bsd::storage::inspect::Inspection;
 use bsd::storage::{OpenError, SimFs, SyncPolicy};
-use bsd::types::Now;
+use bsd::types::{Now, Time};
 
 use super::driver::{DIR, Driver, Setup, Step, after_restart, path};
 use super::oracle::History;
@@ -55,6 +55,12 @@ fn copy(fs: &SimFs) -> SimFs {
     fs.crash_image(Crash::KeepAll)
 }
 
+/// When a backup is restored: the segment that is begun says so, and nothing else does.
+const AT: Now = Now {
+    mono: Time(0),
+    wall_ns: 0,
+};
+
 fn door(fs: &SimFs) -> Arc<dyn Fs> {
     Arc::new(fs.clone())
 }
@@ -65,7 +71,7 @@ fn take(fs: &Arc<dyn Fs>, now: Now) -> Result<BackedUp, OpenError> {
 
 fn give_back(fs: &SimFs) -> Result<(), OpenError> {
     let (from, to) = (Path::new(BACKUP), Path::new(RESTORED));
-    restore(&door(fs), from, to, &mut |_, _| ()).map(drop)
+    restore(&door(fs), from, to, AT, &mut |_, _| ()).map(drop)
 }
 
 fn squeeze(fs: &SimFs, now: Now) -> Result<Compacted, OpenError> {
@@ -509,8 +515,8 @@ fn two_restores_to_one_place_at_a_time_do_not_meet() {
     take(&door(&driver.fs), driver.now).unwrap_or_else(|error| panic!("{error}"));
     let mut refused = 0;
     let to = (Path::new(BACKUP), Path::new(RESTORED));
-    let first = restore(&door(&driver.fs), to.0, to.1, &mut |_, _| {
-        let second = restore(&door(&driver.fs), to.0, to.1, &mut |_, _| ());
+    let first = restore(&door(&driver.fs), to.0, to.1, driver.now, &mut |_, _| {
+        let second = restore(&door(&driver.fs), to.0, to.1, driver.now, &mut |_, _| ());
         assert!(matches!(second, Err(OpenError::InUse { .. })), "{second:?}");
         refused += 1;
     });

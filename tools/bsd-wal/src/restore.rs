@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bsd::clock::Clock;
 use bsd::storage::RealFs;
 use bsd::storage::convert::backup::{Restored, restore};
 use bsd::storage::disk::Fs;
@@ -73,7 +74,8 @@ pub(crate) fn run(args: &RestoreArgs, out: &mut dyn Write) -> Result<u8, Failure
     }
     let fs: Arc<dyn Fs> = Arc::new(RealFs);
     let mut meter = Meter::start("restoring");
-    let restored = restore(&fs, backup, output, &mut |done, total| {
+    let now = Clock::start().now();
+    let restored = restore(&fs, backup, output, now, &mut |done, total| {
         meter.show(done, total);
     })?;
     drop(meter);

@@ -7,10 +7,16 @@ use std::sync::Arc;
 use super::manifest::{BackupFile, Manifest};
 use super::{copy, incomplete, lock, make_dir, read_manifest, strangers, wrong_checksum};
 use crate::storage::convert::build::{Beside, check, is_of_a_log};
-use crate::storage::disk::{DirLock, Fs, LockError, OpenMode, ReadFs};
+use crate::storage::disk::{DirLock, Fs, LockError, OpenMode, ReadFile, ReadFs};
 use crate::storage::error::OpenError;
+use crate::storage::format::Record;
 use crate::storage::inspect::Progress;
-use crate::types::Position;
+use crate::storage::log::files::Files;
+use crate::storage::log::spares::SEGMENT_SIZE_MIN;
+use crate::storage::log::sync::SyncPolicy;
+use crate::storage::log::{Log, LogOptions};
+use crate::storage::recover::Replay;
+use crate::types::{Now, Place, Position};
 
 /// What was restored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +34,8 @@ pub struct Restored {
 }
 
 /// Make a data directory `dir`, which must be empty or not be there, from the backup in `backup`:
-/// all or nothing. Every byte is checked against the manifest, and then every frame and record.
+/// all or nothing. Every byte is checked against the manifest, and then every frame and record. The
+/// log begins a new epoch there, in a segment of its own: the original may have gone on since.
 /// Durable on return. The backup is only read; an interrupted call can be made again.
 ///
 /// # Errors
@@ -40,6 +47,7 @@ pub fn restore(
     fs: &Arc<dyn Fs>,
     backup: &Path,
     dir: &Path,
+    now: Now,
     progress: Progress<'_>,
 ) -> Result<Restored, OpenError> {
     let _lock = share(&**fs, backup)?;
@@ -57,6 +65,7 @@ pub fn restore(
     fs.sync_dir(&beside.path)
         .map_err(|error| OpenError::io("sync", &beside.path, &error))?;
     drop(building);
+    begin_epoch(fs, &beside.path, now)?;
     let held = check(fs, &beside.path)?;
     beside.publish(held)?;
     Ok(Restored {
@@ -66,6 +75,35 @@ pub fn restore(
         taken_wall_ns: manifest.taken_wall_ns,
         strangers,
     })
+}
+
+/// Let the log in `dir` go on in a new epoch.
+fn begin_epoch(fs: &Arc<dyn Fs>, dir: &Path, now: Now) -> Result<(), OpenError> {
+    let options = LogOptions {
+        dir: dir.to_owned(),
+        sync: SyncPolicy::Never,
+        segment_size: SEGMENT_SIZE_MIN,
+        cache_size: 0,
+        log_id: None,
+        new_epoch: true,
+        waker: None,
+    };
+    let (log, _) = Log::open(fs.clone(), options, now, &mut Anything, &|_, _| ())?;
+    Ok(log.close(now.wall_ns)?)
+}
+
+/// Only the end of the log counts.
+struct Anything;
+
+impl Replay for Anything {
+    fn replay(
+        &mut self,
+        _: &mut Files<dyn ReadFile>,
+        _: Place,
+        _: &Record<'_>,
+    ) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// Keep out who would take a backup into `dir` meanwhile.

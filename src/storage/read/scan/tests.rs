@@ -237,7 +237,7 @@ fn evidence_is_what_later_headers_say_and_nothing_before_them() {
         (third, end, end),
     ] {
         let mut bytes = segment.bytes.clone();
-        bytes[at as usize + 40] ^= 1;
+        bytes[at as usize + frame_header::SIZE + 8] ^= 1; // in the id
         let mut reader = reader(&bytes);
         read_all(&mut reader);
         assert_eq!(reader.at(), at);
@@ -258,7 +258,7 @@ fn evidence_is_what_later_headers_say_and_nothing_before_them() {
 fn a_sound_header_of_the_damaged_frame_itself_is_no_evidence() {
     let mut segment = Segment::new();
     let at = segment.push(10_000, &[put(1, b"one")]);
-    segment.bytes[at as usize + 40] ^= 1;
+    segment.bytes[at as usize + frame_header::SIZE + 8] ^= 1; // in the id
     let mut reader = reader(&segment.bytes);
     assert!(matches!(read_all(&mut reader).1, FrameFault::Record { .. }));
     let ahead = reader.look_ahead().unwrap();
