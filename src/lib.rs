@@ -12,6 +12,8 @@
 //! | [`queue`] | which job is next, who waits for it, what is due when? |
 //! | [`storage`] | where are the bytes, when are they durable, what does a crash leave? |
 //! | [`engine`] | what does each command do, and when may its reply leave? |
+//! | [`door`] | how do other threads call the engine? |
+//! | `library` | the faces for programs that embed the queue |
 //! | [`server`] | sockets, signals, the loop |
 //! | [`config`] | what do the flags mean? |
 //! | [`clock`] | what time is it? |
@@ -41,7 +43,9 @@ pub mod check;
 pub mod clock;
 #[cfg(feature = "server")]
 pub mod config;
+pub mod door;
 pub mod engine;
+mod library;
 pub mod protocol;
 pub mod queue;
 pub mod rlimit;
@@ -51,5 +55,7 @@ mod shortage;
 pub mod storage;
 pub mod types;
 
-pub use engine::{Job, JobError, JobQueue, Options, PutOptions};
+pub use door::{Job, JobError, PutOptions};
+pub use engine::Options;
+pub use library::JobQueue;
 pub use storage::{OpenError, StoreError, SyncPolicy};

@@ -284,6 +284,16 @@ impl Engine {
 }
 
 impl Engine {
+    /// From now on the client uses this tube, as after `use`, which is not counted. `false`: there
+    /// is no room for one tube more.
+    pub fn select_tube(&mut self, client: ClientId, tube: &str, now: Now) -> bool {
+        if !self.queue.tube_exists(tube) && !self.has_room_for_client(0, now) {
+            return false;
+        }
+        self.queue.use_tube(client, tube, now.mono);
+        true
+    }
+
     /// The size of the body that a command of this client only looks at, bytes; 0 if it does something
     /// else, or there is none.
     #[must_use]
@@ -552,11 +562,10 @@ impl Turn<'_> {
 
     fn use_tube(&mut self, tube: &str) -> Result<Flow, StoreError> {
         self.engine.count(Op::Use);
-        if !self.engine.queue.tube_exists(tube) && !self.engine.has_room_for_client(0, self.now) {
-            return self.reply(Reply::OutOfMemory);
+        match self.engine.select_tube(self.client, tube, self.now) {
+            true => self.reply(Reply::Using(tube)),
+            false => self.reply(Reply::OutOfMemory),
         }
-        self.engine.queue.use_tube(self.client, tube, self.now.mono);
-        self.reply(Reply::Using(tube))
     }
 
     fn watch(&mut self, tube: &str) -> Result<Flow, StoreError> {

@@ -17,10 +17,8 @@
 //! | `upkeep` | what is done beside the commands: timers, counters, markers |
 //! | `pauses` | how long the record of a pause is needed |
 //! | `report` | the documents of `stats` |
-//! | `embed` | the face for programs that embed the queue |
 
 mod commands;
-mod embed;
 mod kick;
 mod pauses;
 mod replay;
@@ -43,11 +41,9 @@ use crate::storage::convert::beanstalkd::{TakenOver, take_over};
 use crate::storage::disk::Fs;
 use crate::storage::format::LogId;
 use crate::storage::{Log, LogOptions, OpenError, RealFs, Recovery, StoreError, SyncPolicy, Waker};
-use crate::types::{ClientId, Now, Position, Time};
+use crate::types::{ClientId, JobId, Now, Position, Time};
 
 pub use self::report::TubeDocument;
-
-pub use self::embed::{Job, JobError, JobQueue, PutOptions};
 
 /// The version of beanstalkd whose protocol is spoken; clients read it from `stats`.
 pub const PROTOCOL_VERSION: &str = "1.13";
@@ -364,6 +360,20 @@ impl Engine {
         }
     }
 
+    /// A waiting reserve of the client ends without a reply; `false` if there was none.
+    pub fn stop_waiting(&mut self, client: ClientId) -> bool {
+        self.queue.stop_waiting(client)
+    }
+
+    /// A job that the client has reserved is ready again, as if the client had left: with the
+    /// priority it has, and without a record. `false` if it is not reserved by the client.
+    pub fn give_back(&mut self, client: ClientId, job: JobId, now: Now) -> bool {
+        let is_back = self.queue.give_back(client, job, now.mono);
+        // Somebody may wait for it.
+        self.is_busy |= is_back;
+        is_back
+    }
+
     /// Write what was appended since the last call and make it durable as the policy says: one
     /// write and one sync, or none when no reply waits for them.
     ///
@@ -441,7 +451,8 @@ impl Engine {
     }
 
     /// The position that replies given now wait for.
-    fn after(&self) -> Position {
+    #[must_use]
+    pub fn after(&self) -> Position {
         match &self.store {
             Store::Log(log) => log.awaited(),
             Store::Memory(_) => Position::ZERO,

@@ -366,6 +366,16 @@ impl Queue {
         self.reserved_by(id, job).is_some()
     }
 
+    /// The client wants a job no more that it has reserved: it is ready again, with the priority it
+    /// has and without a record, as if the client had left. `false` if it is not reserved by it.
+    pub fn give_back(&mut self, id: ClientId, job: JobId, now: Time) -> bool {
+        let Some(job) = self.reserved_by(id, job) else {
+            return false;
+        };
+        self.return_to_ready(job, now);
+        true
+    }
+
     /// Whether `delete` finds the job: it exists, and nobody else has reserved it.
     #[must_use]
     pub fn deletable(&self, id: ClientId, job: JobId) -> bool {

@@ -4,7 +4,7 @@
 //! timers and slices, commits once for all of it, and only then sends replies:
 //!
 //! ```text
-//! poll → accept → read, decode, run → tick → commit (one write, one sync) → send
+//! poll → accept → read, decode, run → calls of threads → tick → commit (one write, one sync) → send
 //! ```
 //!
 //! Where the commit will wait for the disk, the sockets are looked at once more before it: a look
@@ -17,6 +17,8 @@
 //!   to do.
 //! * Sockets are registered once, edge-triggered: a connection is listed until a read has
 //!   emptied it. There is no system call a command besides read and write.
+//! * Other threads call the engine through a [`Door`]; of a turn they have a slice of `DOOR_SLICE_NS`,
+//!   after the clients.
 //! * After a [`StoreError`] nothing more is sent.
 //!
 //! The parts: `accept` (who may connect), `bounds` (what clients may make the server hold),
@@ -57,6 +59,7 @@ use self::schedule::{Room, Schedule};
 pub use self::socket::{Address, Bound, Listener, Port};
 use self::socket::{Peer, Stream};
 use crate::clock::Clock;
+use crate::door::{self, Desk, Door};
 use crate::engine::{Engine, Flow};
 use crate::protocol::{Command, Limits, Request};
 use crate::storage::StoreError;
@@ -93,6 +96,9 @@ const SMALL_READ_SIZE: usize = 2 << 10;
 /// has as much to free.
 const CLOSES_PER_TURN: usize = 64;
 const UNSENT_CLOSE_COST: usize = 8;
+
+/// How long calls of other threads may take of a turn, nanoseconds, give or take one call.
+const DOOR_SLICE_NS: i64 = 200_000;
 
 /// Why a server stopped although nobody asked it to.
 #[derive(Debug)]
@@ -136,6 +142,7 @@ pub struct Server {
     closes_left: usize,
     read_buffer: Box<[u8]>,
     manager: ServiceManager,
+    door: Door,
 }
 
 impl Server {
@@ -152,11 +159,12 @@ impl Server {
         clock: Clock,
     ) -> io::Result<Server> {
         let acceptor = Acceptor::new(listeners, bounds.connections_max, reactor.registry())?;
+        let (door, desk) = Door::new(door::Bounds::default(), reactor.waker());
         Ok(Server {
             reactor,
             acceptor,
             clock,
-            core: Core::new(engine, bounds, clock.now()),
+            core: Core::new(engine, desk, bounds, clock.now()),
             connections: Vec::new(),
             connection_count: 0,
             runnable: Schedule::default(),
@@ -164,7 +172,15 @@ impl Server {
             closes_left: CLOSES_PER_TURN,
             read_buffer: vec![0; READ_SIZE].into_boxed_slice(),
             manager: ServiceManager::default(),
+            door,
         })
+    }
+
+    /// The way to this engine for other threads. Calls are run once the server runs, and told that
+    /// it is over when it ends.
+    #[must_use]
+    pub fn door(&self) -> Door {
+        self.door.clone()
     }
 
     /// From [`Server::run`] on, tell this manager that the server is ready, alive, stopping.
@@ -183,7 +199,10 @@ impl Server {
     pub fn run(mut self) -> Result<(), RunError> {
         let mut events = reactor::events();
         self.manager.notify_ready();
-        while !self.turn(&mut events)? {}
+        while !self
+            .turn(&mut events)
+            .inspect_err(|error| self.core.fail(error))?
+        {}
         info!("stopping");
         self.manager.notify_stopping();
         Ok(self.stop()?)
@@ -202,9 +221,13 @@ impl Server {
         let Core {
             engine,
             mut outputs,
+            mut desk,
             ..
         } = core;
-        engine.close(clock.now())?;
+        engine
+            .close(clock.now())
+            .inspect_err(|error| desk.fail(error))?;
+        desk.acknowledge(Position::from_bits(u64::MAX));
         outputs.acknowledge(Position::from_bits(u64::MAX));
         let now = clock.now().mono;
         outputs.begin_turn(now);
@@ -232,6 +255,7 @@ impl Server {
         if !stop {
             self.accept();
             self.serve();
+            self.core.serve_door(&self.clock);
             stop = self.look_again(events)?;
         }
         self.core.settle()?;
@@ -271,10 +295,15 @@ impl Server {
             return Some(Duration::ZERO);
         }
         let now = self.clock.now();
+        if self.core.desk.has_more(now) {
+            return Some(Duration::ZERO);
+        }
         let of_engine = self.core.engine.next_deadline(now);
+        let of_desk = self.core.desk.next_deadline();
         let of_acceptor = self.acceptor.next_deadline(now.mono);
         let of_manager = self.manager.next_deadline();
-        let deadlines = [of_engine, of_acceptor, of_manager, self.core.next_idle()];
+        let of_clients = self.core.next_idle();
+        let deadlines = [of_engine, of_desk, of_acceptor, of_manager, of_clients];
         let deadline = deadlines.into_iter().flatten().min()?;
         Some(until(deadline, now.mono))
     }
@@ -546,6 +575,8 @@ fn until(deadline: Time, now: Time) -> Duration {
 struct Core {
     engine: Engine,
     outputs: Outputs,
+    /// Where calls of other threads come in. No reply but passes it.
+    desk: Desk,
     /// What the clock showed when the turn began.
     now: Now,
     /// Bytes of memory held for input that is incomplete or may not run yet.
@@ -584,11 +615,12 @@ impl Share {
 }
 
 impl Core {
-    fn new(engine: Engine, bounds: Bounds, now: Now) -> Core {
+    fn new(engine: Engine, desk: Desk, bounds: Bounds, now: Now) -> Core {
         let outputs = Outputs::new(bounds.output_max);
         Core {
             engine,
             outputs,
+            desk,
             now,
             input_held: 0,
             holders: Lying::default(),
@@ -703,10 +735,8 @@ impl Core {
             taken = input.len() - rest.len();
             share -= 1;
             trace_request(client, &request);
-            match self
-                .engine
-                .run(client, request, self.now, &mut self.outputs)
-            {
+            let mut replies = self.desk.replies(&mut self.outputs);
+            match self.engine.run(client, request, self.now, &mut replies) {
                 Flow::Next => {}
                 Flow::Blocked => self.block(client, connection.half_closed),
                 Flow::Close => {
@@ -744,7 +774,8 @@ impl Core {
     }
 
     fn half_close(&mut self, client: ClientId) {
-        self.engine.half_closed(client, self.now, &mut self.outputs);
+        let mut replies = self.desk.replies(&mut self.outputs);
+        self.engine.half_closed(client, self.now, &mut replies);
     }
 
     fn limits(&self) -> Limits {
@@ -757,10 +788,37 @@ impl Core {
     /// The engine's part of a turn after the requests; then replies may leave as far as the log
     /// has got.
     fn settle(&mut self) -> Result<(), StoreError> {
-        self.engine.tick(self.now, &mut self.outputs)?;
+        let mut replies = self.desk.replies(&mut self.outputs);
+        self.engine.tick(self.now, &mut replies)?;
         self.engine.commit(self.now)?;
-        self.outputs.acknowledge(self.engine.acknowledged());
+        let acknowledged = self.engine.acknowledged();
+        self.outputs.acknowledge(acknowledged);
+        self.desk.acknowledge(acknowledged);
         Ok(())
+    }
+
+    /// Calls of other threads, as many as a slice of the turn allows.
+    fn serve_door(&mut self, clock: &Clock) {
+        let mut end = None;
+        let mut is_over = || {
+            let now = clock.now().mono;
+            now >= *end.get_or_insert(Time(now.0 + DOOR_SLICE_NS))
+        };
+        let Core {
+            engine,
+            desk,
+            outputs,
+            now,
+            ..
+        } = self;
+        desk.serve(engine, *now, outputs, &mut is_over);
+    }
+
+    /// The server ends before its time.
+    fn fail(&mut self, error: &RunError) {
+        if let RunError::Store(error) = error {
+            self.desk.fail(error);
+        }
     }
 
     /// Bring the sum of held bytes up to date with this connection.

@@ -3,111 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::{Engine, Flow, Options, ReplySink};
 use crate::clock::Clock;
+use crate::door::{Job, JobError, PutOptions};
+use crate::engine::{Engine, Flow, Options, ReplySink};
 use crate::protocol::{Command, Op, Reply, Request};
 use crate::queue::JobView;
 use crate::storage::{OpenError, StoreError};
 use crate::types::{ClientId, JobId, Position, is_tube_name};
-
-/// How a job is put.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PutOptions {
-    /// Jobs with a smaller priority are reserved first; below 1024 is urgent.
-    pub pri: u32,
-    /// Seconds before the job is ready.
-    pub delay: u32,
-    /// Seconds that a worker may take before the job becomes ready again; 0 is taken as 1.
-    pub ttr: u32,
-}
-
-impl Default for PutOptions {
-    /// Priority 65,536, no delay, 120 seconds to run.
-    fn default() -> PutOptions {
-        PutOptions {
-            pri: 65_536,
-            delay: 0,
-            ttr: 120,
-        }
-    }
-}
-
-/// A job, with its body.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Job {
-    /// Its id.
-    pub id: JobId,
-    /// What was put.
-    pub body: Vec<u8>,
-}
-
-/// Why a call was refused. But for [`JobError::Store`], nothing happened and the queue goes on.
-#[derive(Debug)]
-pub enum JobError {
-    /// No such job, or not in a state in which this can be done, or not reserved here.
-    NotFound,
-    /// A tube's name must be 1 to 200 of the letters, digits and `-+/;.$_()`, not beginning with
-    /// `-`.
-    BadTubeName(String),
-    /// The body is larger than [`Options::job_size_max`].
-    TooBig {
-        /// Its bytes.
-        size: usize,
-        /// The bound.
-        size_max: u32,
-    },
-    /// No room on the disk, or the memory bound is reached: try again when jobs have been deleted.
-    /// Or no job id is left, which only an import of the largest ones can bring about.
-    OutOfSpace,
-    /// The last watched tube cannot be ignored.
-    NotIgnored,
-    /// The body of this job could not be read back as it was put; the job has been buried.
-    Damaged,
-    /// The disk failed. The queue is of no more use: drop it, and open it again.
-    Store(StoreError),
-}
-
-impl std::fmt::Display for JobError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            JobError::NotFound => write!(f, "no such job, or not in a state that allows this"),
-            JobError::BadTubeName(name) => write!(
-                f,
-                "{name:?} is no tube name: 1 to 200 of the letters, digits and -+/;.$_(), not \
-                 beginning with -"
-            ),
-            JobError::TooBig { size, size_max } => {
-                write!(f, "the body has {size} bytes, the bound is {size_max}")
-            }
-            JobError::OutOfSpace => {
-                write!(f, "there is no room; try again when jobs have been deleted")
-            }
-            JobError::NotIgnored => write!(f, "the last watched tube cannot be ignored"),
-            JobError::Damaged => {
-                write!(
-                    f,
-                    "the body could not be read back as it was put; the job was buried"
-                )
-            }
-            JobError::Store(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for JobError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            JobError::Store(error) => Some(error),
-            _ => None,
-        }
-    }
-}
-
-impl From<StoreError> for JobError {
-    fn from(error: StoreError) -> JobError {
-        JobError::Store(error)
-    }
-}
 
 /// A durable job queue inside this process: the engine of `bsd-server`, without sockets.
 ///

@@ -1,0 +1,421 @@
+//! What can be asked for, and the answers.
+
+use std::time::Duration;
+
+use super::handover::Giver;
+use super::work::Running;
+use crate::protocol::{Command, Reply};
+use crate::storage::StoreError;
+use crate::types::{JobId, is_tube_name};
+
+/// How a job is put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PutOptions {
+    /// Jobs with a smaller priority are reserved first; below 1024 is urgent.
+    pub pri: u32,
+    /// Seconds before the job is ready.
+    pub delay: u32,
+    /// Seconds that a worker may take before the job becomes ready again; 0 is taken as 1.
+    pub ttr: u32,
+}
+
+impl Default for PutOptions {
+    /// Priority 65,536, no delay, 120 seconds to run.
+    fn default() -> PutOptions {
+        PutOptions {
+            pri: 65_536,
+            delay: 0,
+            ttr: 120,
+        }
+    }
+}
+
+/// A job, with its body.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// Its id.
+    pub id: JobId,
+    /// What was put.
+    pub body: Vec<u8>,
+}
+
+/// Why a call was refused. But for [`JobError::Store`] and [`JobError::Closed`], nothing happened and
+/// the queue goes on.
+#[derive(Debug, Clone)]
+pub enum JobError {
+    /// No such job, or not in a state in which this can be done, or not reserved here.
+    NotFound,
+    /// A tube's name must be 1 to 200 of the letters, digits and `-+/;.$_()`, not beginning with
+    /// `-`.
+    BadTubeName(String),
+    /// The body is larger than [`Options::job_size_max`](crate::engine::Options::job_size_max).
+    TooBig {
+        /// Its bytes.
+        size: usize,
+        /// The bound.
+        size_max: u32,
+    },
+    /// No room on the disk, or the memory bound is reached: try again when jobs have been deleted.
+    /// Or no job id is left, which only an import of the largest ones can bring about.
+    OutOfSpace,
+    /// The last watched tube cannot be ignored.
+    NotIgnored,
+    /// The body of this job could not be read back as it was put; the job has been buried.
+    Damaged,
+    /// A job that this session has reserved must be finished or touched within a second; then try
+    /// again.
+    DeadlineSoon,
+    /// The server is draining: it takes no more jobs.
+    Draining,
+    /// So many calls are under way that there is no room for this one: try again.
+    Busy,
+    /// The queue was closed before the call was answered. What it asked for may have been done.
+    Closed,
+    /// The disk failed. The queue is of no more use: drop it, and open it again. What the call
+    /// asked for may have been done.
+    Store(StoreError),
+}
+
+impl PartialEq for JobError {
+    fn eq(&self, other: &JobError) -> bool {
+        self.to_string() == other.to_string()
+    }
+}
+
+impl Eq for JobError {}
+
+impl std::fmt::Display for JobError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            JobError::NotFound => write!(f, "no such job, or not in a state that allows this"),
+            JobError::BadTubeName(name) => write!(
+                f,
+                "{name:?} is no tube name: 1 to 200 of the letters, digits and -+/;.$_(), not \
+                 beginning with -"
+            ),
+            JobError::TooBig { size, size_max } => {
+                write!(f, "the body has {size} bytes, the bound is {size_max}")
+            }
+            JobError::OutOfSpace => {
+                write!(f, "there is no room; try again when jobs have been deleted")
+            }
+            JobError::NotIgnored => write!(f, "the last watched tube cannot be ignored"),
+            JobError::Damaged => {
+                write!(
+                    f,
+                    "the body could not be read back as it was put; the job was buried"
+                )
+            }
+            JobError::DeadlineSoon => write!(
+                f,
+                "a job that this session has reserved must be finished or touched within a second"
+            ),
+            JobError::Draining => write!(f, "the server is draining and takes no more jobs"),
+            JobError::Busy => {
+                write!(
+                    f,
+                    "too many calls are under way; try again when some are answered"
+                )
+            }
+            JobError::Closed => write!(
+                f,
+                "the queue was closed before it answered; open it again to see what was done"
+            ),
+            JobError::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for JobError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            JobError::Store(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<StoreError> for JobError {
+    fn from(error: StoreError) -> JobError {
+        JobError::Store(error)
+    }
+}
+
+/// One command, with all that it needs. It never waits for anything but the disk.
+///
+/// Whatever it changes is durable, as the policy says, when its answer is given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Order {
+    /// Put a job. [`Answer::Inserted`].
+    Put {
+        /// The tube it is put into.
+        tube: Box<str>,
+        /// Its body.
+        body: Vec<u8>,
+        /// How.
+        options: PutOptions,
+    },
+    /// Delete a job that is ready, delayed, buried, or reserved by this session.
+    Delete(JobId),
+    /// Give back a job that is reserved by this session.
+    Release {
+        /// The job.
+        id: JobId,
+        /// Its new priority.
+        pri: u32,
+        /// Seconds before it is ready.
+        delay: u32,
+    },
+    /// Set a job that is reserved by this session aside until it is kicked.
+    Bury {
+        /// The job.
+        id: JobId,
+        /// Its new priority.
+        pri: u32,
+    },
+    /// Begin the time to run of a job that is reserved by this session anew. Nothing durable.
+    Touch(JobId),
+    /// Make a buried or delayed job ready.
+    KickJob(JobId),
+    /// Reserve this job, unless it is reserved. [`Answer::Reserved`].
+    ReserveJob(JobId),
+    /// Look at a job. [`Answer::Found`].
+    Peek(JobId),
+    /// Look at the next ready job of a tube. [`Answer::Found`].
+    PeekReady(Box<str>),
+    /// Look at the delayed job of a tube that is due next. [`Answer::Found`].
+    PeekDelayed(Box<str>),
+    /// Look at the first buried job of a tube. [`Answer::Found`].
+    PeekBuried(Box<str>),
+    /// Watch a tube. [`Answer::Count`]: of the watched tubes. Nothing durable.
+    Watch(Box<str>),
+    /// Watch a tube no more. [`Answer::Count`]: of the watched tubes. Nothing durable.
+    Ignore(Box<str>),
+    /// Hand out no job of a tube for so many seconds.
+    Pause {
+        /// The tube.
+        tube: Box<str>,
+        /// 0 ends a pause.
+        seconds: u32,
+    },
+    /// The document of `stats`. [`Answer::Document`].
+    Stats,
+    /// The document of `stats-job`. [`Answer::Document`].
+    StatsJob(JobId),
+    /// The document of `stats-tube`. [`Answer::Document`].
+    StatsTube(Box<str>),
+}
+
+impl Order {
+    /// The command, for a client that uses the tube of [`Order::used_tube`].
+    pub(super) fn command(&self) -> Command<'_> {
+        match self {
+            Order::Put { body, options, .. } => Command::Put {
+                pri: options.pri,
+                delay: options.delay,
+                ttr: options.ttr.max(1),
+                body,
+            },
+            Order::Delete(id) => Command::Delete(*id),
+            Order::Release { id, pri, delay } => Command::Release {
+                id: *id,
+                pri: *pri,
+                delay: *delay,
+            },
+            Order::Bury { id, pri } => Command::Bury { id: *id, pri: *pri },
+            Order::Touch(id) => Command::Touch(*id),
+            Order::KickJob(id) => Command::KickJob(*id),
+            Order::ReserveJob(id) => Command::ReserveJob(*id),
+            Order::Peek(id) => Command::Peek(*id),
+            Order::PeekReady(_) => Command::PeekReady,
+            Order::PeekDelayed(_) => Command::PeekDelayed,
+            Order::PeekBuried(_) => Command::PeekBuried,
+            Order::Watch(tube) => Command::Watch(tube),
+            Order::Ignore(tube) => Command::Ignore(tube),
+            Order::Pause { tube, seconds } => Command::PauseTube {
+                tube,
+                delay: *seconds,
+            },
+            Order::Stats => Command::Stats,
+            Order::StatsJob(id) => Command::StatsJob(*id),
+            Order::StatsTube(tube) => Command::StatsTube(tube),
+        }
+    }
+
+    /// The tube that the client has to use for the command.
+    pub(super) fn used_tube(&self) -> Option<&str> {
+        match self {
+            Order::Put { tube, .. }
+            | Order::PeekReady(tube)
+            | Order::PeekDelayed(tube)
+            | Order::PeekBuried(tube) => Some(tube),
+            _ => None,
+        }
+    }
+
+    /// What the decoder of the protocol would refuse.
+    pub(super) fn check(&self, job_size_max: u32) -> Result<(), JobError> {
+        if let Order::Put { body, .. } = self
+            && body.len() > job_size_max as usize
+        {
+            return Err(JobError::TooBig {
+                size: body.len(),
+                size_max: job_size_max,
+            });
+        }
+        self.tube().map_or(Ok(()), check_tube)
+    }
+
+    fn tube(&self) -> Option<&str> {
+        match self {
+            Order::Watch(tube)
+            | Order::Ignore(tube)
+            | Order::StatsTube(tube)
+            | Order::Pause { tube, .. } => Some(tube),
+            other => other.used_tube(),
+        }
+    }
+
+    /// Bytes that it holds.
+    pub(super) fn size(&self) -> usize {
+        let body = match self {
+            Order::Put { body, .. } => body.len(),
+            _ => 0,
+        };
+        size_of::<Order>() + body + self.tube().map_or(0, str::len)
+    }
+}
+
+pub(super) fn check_tube(tube: &str) -> Result<(), JobError> {
+    match is_tube_name(tube.as_bytes()) {
+        true => Ok(()),
+        false => Err(JobError::BadTubeName(tube.into())),
+    }
+}
+
+/// What came of an order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    /// It is done.
+    Done,
+    /// A job was put.
+    Inserted(JobId),
+    /// A job is reserved by this session.
+    Reserved(Job),
+    /// A job was looked at.
+    Found(Job),
+    /// There was no job in time.
+    NoJob,
+    /// So many.
+    Count(u64),
+    /// A document, in YAML.
+    Document(Vec<u8>),
+    /// Of a batch: what came of each order.
+    Batch(Vec<Outcome>),
+}
+
+/// An answer, or why there is none.
+pub(super) type Outcome = Result<Answer, JobError>;
+
+impl Answer {
+    /// A reply, as it outlives the call in which it was given.
+    pub(super) fn of(reply: Reply<'_>) -> Outcome {
+        let job = |id, body: &[u8]| Job {
+            id,
+            body: body.to_vec(),
+        };
+        match reply {
+            Reply::Inserted(id) => Ok(Answer::Inserted(id)),
+            Reply::Reserved(id, body) => Ok(Answer::Reserved(job(id, body))),
+            Reply::Found(id, body) => Ok(Answer::Found(job(id, body))),
+            Reply::Watching(count) => Ok(Answer::Count(count as u64)),
+            Reply::KickedCount(count) => Ok(Answer::Count(count)),
+            Reply::Yaml(document) => Ok(Answer::Document(document.to_vec())),
+            Reply::TimedOut => Ok(Answer::NoJob),
+            Reply::DeadlineSoon => Err(JobError::DeadlineSoon),
+            Reply::NotFound => Err(JobError::NotFound),
+            Reply::NotIgnored => Err(JobError::NotIgnored),
+            Reply::OutOfMemory => Err(JobError::OutOfSpace),
+            Reply::InternalError => Err(JobError::Damaged),
+            Reply::Draining => Err(JobError::Draining),
+            Reply::Using(_)
+            | Reply::Kicked
+            | Reply::Deleted
+            | Reply::Released
+            | Reply::Buried
+            | Reply::Touched
+            | Reply::Paused => Ok(Answer::Done),
+            Reply::Refused(refusal) => unreachable!("nothing was decoded: {refusal:?}"),
+        }
+    }
+
+    /// Bytes that it holds.
+    pub(super) fn size(&self) -> usize {
+        let held = match self {
+            Answer::Reserved(job) | Answer::Found(job) => job.body.len(),
+            Answer::Document(document) => document.len(),
+            Answer::Batch(outcomes) => outcomes.iter().map(size_of_outcome).sum(),
+            _ => 0,
+        };
+        size_of::<Answer>() + held
+    }
+}
+
+pub(super) fn size_of_outcome(outcome: &Outcome) -> usize {
+    outcome.as_ref().map_or(size_of::<Outcome>(), Answer::size)
+}
+
+/// What goes through the channel.
+pub(super) struct Call {
+    pub(super) session: u64,
+    /// Bytes that it holds until it is answered.
+    pub(super) size: usize,
+    pub(super) what: Asked,
+}
+
+pub(super) enum Asked {
+    Order(Order, Giver<Outcome>),
+    /// Several orders at once.
+    Batch(Batch),
+    /// Reserve a job of the watched tubes, waiting as long, or for ever.
+    Reserve(Option<Duration>, Giver<Outcome>),
+    /// Kick at most so many jobs of a tube.
+    Kick(Box<str>, u32, Giver<Outcome>),
+    Work(Box<dyn Running>),
+    /// A job that nobody wants goes back to where it was.
+    GiveBack(JobId),
+}
+
+/// Orders that are run one after another, and what came of those that were.
+pub(super) struct Batch {
+    pub(super) orders: std::vec::IntoIter<Order>,
+    pub(super) outcomes: Vec<Outcome>,
+    pub(super) giver: Giver<Outcome>,
+}
+
+impl Asked {
+    pub(super) fn is_abandoned(&self) -> bool {
+        match self {
+            Asked::Order(_, giver) | Asked::Reserve(_, giver) | Asked::Kick(_, _, giver) => {
+                giver.is_abandoned()
+            }
+            // What of it is not run yet would leave half of it done.
+            Asked::Batch(batch) => batch.outcomes.is_empty() && batch.giver.is_abandoned(),
+            Asked::Work(work) => work.is_abandoned(),
+            Asked::GiveBack(_) => false,
+        }
+    }
+}
+
+/// What needs no answer and no room.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Note {
+    /// All handles of the session are gone.
+    End(u64),
+    /// Somebody in the session waits no more.
+    Look(u64),
+    /// A job that the session has reserved is not wanted.
+    GiveBack(u64, JobId),
+    /// A task was cancelled, or nobody waits for it.
+    Works,
+}

@@ -1,0 +1,345 @@
+//! The loop's side: whose call is run when, who waits, which answer may be given.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::Shared;
+use super::call::{Asked, Batch, Call, Note};
+use super::seats::{Replies, Seats};
+use super::work::{Running, Slice, Step};
+use crate::engine::{Engine, ReplySink};
+use crate::storage::StoreError;
+use crate::types::{ClientId, Now, Position, Time};
+
+/// The side of the thread that has the engine. Once a turn of its loop it calls, in this order,
+/// [`Desk::serve`]; [`Engine::tick`] and whatever else makes replies, with [`Desk::replies`] for a
+/// sink; [`Engine::commit`]; [`Desk::acknowledge`].
+///
+/// Dropping it ends all calls: [`JobError::Closed`](super::JobError::Closed).
+pub struct Desk {
+    shared: Arc<Shared>,
+    /// Taken from the channel and not run.
+    calls: VecDeque<Call>,
+    notes: Vec<Note>,
+    sessions: HashMap<u64, ClientId>,
+    seats: Seats,
+    works: VecDeque<Underway>,
+    /// Of two turns, one begins with a step of long work.
+    is_turn_of_works: bool,
+}
+
+/// Long work that is not done.
+struct Underway {
+    session: u64,
+    size: usize,
+    work: Box<dyn Running>,
+    not_before: Option<Time>,
+}
+
+impl std::fmt::Debug for Desk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Desk")
+            .field("calls", &self.calls.len())
+            .field("sessions", &self.sessions.len())
+            .field("works", &self.works.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a call may use while it is run.
+struct Turn<'a> {
+    engine: &'a mut Engine,
+    now: Now,
+    others: &'a mut dyn ReplySink,
+    is_over: &'a mut dyn FnMut() -> bool,
+}
+
+impl Desk {
+    pub(super) fn new(shared: Arc<Shared>) -> Desk {
+        Desk {
+            shared,
+            calls: VecDeque::new(),
+            notes: Vec::new(),
+            sessions: HashMap::new(),
+            seats: Seats::default(),
+            works: VecDeque::new(),
+            is_turn_of_works: false,
+        }
+    }
+
+    /// Run what has come, one call at a time, until there is nothing left or the slice is over;
+    /// at least one of what there is. Replies to clients that are not this desk's go to `others`.
+    pub fn serve(
+        &mut self,
+        engine: &mut Engine,
+        now: Now,
+        others: &mut dyn ReplySink,
+        is_over: &mut dyn FnMut() -> bool,
+    ) {
+        self.shared.channel.take(&mut self.calls, &mut self.notes);
+        let mut turn = Turn {
+            engine,
+            now,
+            others,
+            is_over,
+        };
+        self.read_notes(&mut turn);
+        self.seats.expire(turn.engine, now, turn.others);
+        self.seats
+            .go_on(&mut self.calls, turn.engine, now, turn.others);
+        self.is_turn_of_works = !self.is_turn_of_works;
+        if self.is_turn_of_works {
+            self.step(&mut turn);
+        }
+        while self.run_next(&mut turn) && !(turn.is_over)() {}
+        self.seats.come_home(turn.engine, now);
+    }
+
+    /// Where the engine is to put replies: those to sessions of this desk are kept here, and the
+    /// others go on to `others`.
+    pub fn replies<'a, S: ReplySink + ?Sized>(&'a mut self, others: &'a mut S) -> Replies<'a, S> {
+        Replies::new(&mut self.seats, others)
+    }
+
+    /// Give all answers that wait for no more than this position.
+    pub fn acknowledge(&mut self, upto: Position) {
+        let notes = &mut self.notes;
+        self.seats
+            .give(upto, |token, id| notes.push(Note::GiveBack(token, id)));
+        let (more, less) = self.seats.take_loads();
+        self.shared.channel.settle(more, less);
+    }
+
+    /// The disk has failed: all callers are told, those who have been promised something and those
+    /// who come.
+    pub fn fail(&mut self, error: &StoreError) {
+        // It is set once: the first failure is the one that counts.
+        let _ = self.shared.failed.set(error.clone());
+        self.end();
+    }
+
+    /// True when [`Desk::serve`] has something to do at once.
+    #[must_use]
+    pub fn has_more(&self, now: Now) -> bool {
+        !self.calls.is_empty()
+            || !self.notes.is_empty()
+            || self.seats.may_go_on()
+            || self.works.iter().any(|underway| underway.is_due(now))
+    }
+
+    /// When [`Desk::serve`] has to be called next, if it has nothing to do before.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Time> {
+        let works = self.works.iter().filter_map(|underway| underway.not_before);
+        works.chain(self.seats.next_deadline()).min()
+    }
+
+    /// What is dropped here tells its caller so.
+    fn end(&mut self) {
+        drop(self.shared.channel.close());
+        self.calls.clear();
+        self.works.clear();
+        self.seats = Seats::default();
+        self.sessions.clear();
+    }
+
+    fn read_notes(&mut self, turn: &mut Turn<'_>) {
+        let mut notes = std::mem::take(&mut self.notes);
+        for note in notes.drain(..) {
+            match note {
+                Note::Works => self.look_at_works(),
+                Note::Look(token) => {
+                    if let Some(client) = self.sessions.get(&token) {
+                        self.seats.look(*client, turn.engine);
+                    }
+                }
+                Note::End(token) => {
+                    if let Some(client) = self.sessions.remove(&token) {
+                        self.seats.unseat(client);
+                        turn.engine.disconnect(client, turn.now);
+                    }
+                }
+                Note::GiveBack(session, id) => self.calls.push_front(Call {
+                    session,
+                    size: 0,
+                    what: Asked::GiveBack(id),
+                }),
+            }
+        }
+        self.notes = notes;
+    }
+
+    /// Drop the work that nobody waits for, and have the others looked at: one may be cancelled.
+    fn look_at_works(&mut self) {
+        let seats = &mut self.seats;
+        self.works.retain_mut(|underway| {
+            underway.not_before = None;
+            let is_wanted = !underway.work.is_abandoned();
+            if !is_wanted {
+                seats.release(underway.size);
+            }
+            is_wanted
+        });
+    }
+
+    /// The engine's name of a session.
+    fn client(&mut self, token: u64, engine: &mut Engine) -> ClientId {
+        let seats = &mut self.seats;
+        *self.sessions.entry(token).or_insert_with(|| {
+            let client = engine.connect();
+            seats.seat(client, token);
+            client
+        })
+    }
+
+    /// Run a call, or a step; `false` when there is neither.
+    fn run_next(&mut self, turn: &mut Turn<'_>) -> bool {
+        match self.calls.pop_front() {
+            Some(call) => self.run(call, turn),
+            None => return self.step(turn),
+        }
+        true
+    }
+
+    fn run(&mut self, call: Call, turn: &mut Turn<'_>) {
+        let Call {
+            session,
+            size,
+            what,
+        } = call;
+        if let Asked::GiveBack(id) = what {
+            return self.give_back(session, id, turn);
+        }
+        if what.is_abandoned() {
+            return self.seats.release(size);
+        }
+        if let Asked::Work(work) = what {
+            return self.works.push_back(Underway {
+                session,
+                size,
+                work,
+                not_before: None,
+            });
+        }
+        let client = self.client(session, turn.engine);
+        if self.seats.is_kicking(client) {
+            let call = Call {
+                session,
+                size,
+                what,
+            };
+            return self.seats.hold(client, call);
+        }
+        let Turn {
+            engine,
+            now,
+            others,
+            ..
+        } = turn;
+        match what {
+            Asked::Order(order, giver) => {
+                let (after, outcome) = self.seats.run(client, &order, engine, *now, *others);
+                self.seats.park(client, after, giver, outcome, size);
+            }
+            Asked::Reserve(timeout, giver) => {
+                self.seats.release(size);
+                let ns = timeout.map(|timeout| i64::try_from(timeout.as_nanos()));
+                let until = ns.map(|ns| Time(now.mono.0.saturating_add(ns.unwrap_or(i64::MAX))));
+                self.seats
+                    .reserve(client, until, giver, engine, *now, *others);
+            }
+            Asked::Kick(tube, bound, giver) => {
+                let kick = (&*tube, bound, giver);
+                self.seats.kick(client, kick, size, engine, *now, *others);
+            }
+            Asked::Batch(batch) => self.run_batch(client, session, size, batch, turn),
+            Asked::Work(_) | Asked::GiveBack(_) => unreachable!("dealt with above"),
+        }
+    }
+
+    /// Run the orders of a batch as far as the slice goes; the others come first in the next.
+    fn run_batch(
+        &mut self,
+        client: ClientId,
+        session: u64,
+        size: usize,
+        mut batch: Batch,
+        turn: &mut Turn<'_>,
+    ) {
+        let mut after = turn.engine.after();
+        while let Some(order) = batch.orders.next() {
+            let (upto, outcome) =
+                self.seats
+                    .run(client, &order, turn.engine, turn.now, turn.others);
+            after = upto;
+            batch.outcomes.push(outcome);
+            if (turn.is_over)() && batch.orders.len() > 0 {
+                return self.calls.push_front(Call {
+                    session,
+                    size,
+                    what: Asked::Batch(batch),
+                });
+            }
+        }
+        let outcome = Ok(super::Answer::Batch(batch.outcomes));
+        self.seats.park(client, after, batch.giver, outcome, size);
+    }
+
+    /// A job that nobody wants is ready again, unless it is no longer the session's.
+    fn give_back(&mut self, session: u64, id: crate::types::JobId, turn: &mut Turn<'_>) {
+        let Some(client) = self.sessions.get(&session).copied() else {
+            return;
+        };
+        turn.engine.give_back(client, id, turn.now);
+    }
+
+    /// A step of the work that has waited longest for one; `false` when there is none.
+    fn step(&mut self, turn: &mut Turn<'_>) -> bool {
+        let now = turn.now;
+        let due = self.works.iter().position(|underway| underway.is_due(now));
+        let Some(mut underway) = due.and_then(|at| self.works.remove(at)) else {
+            return false;
+        };
+        if underway.work.is_abandoned() {
+            self.seats.release(underway.size);
+            return true;
+        }
+        let step = match underway.work.is_cancelled() {
+            true => Step::Done,
+            false => {
+                let client = self.client(underway.session, turn.engine);
+                underway.work.step(&mut Slice {
+                    engine: turn.engine,
+                    now,
+                    client,
+                    seats: &mut self.seats,
+                    others: turn.others,
+                    is_over: turn.is_over,
+                })
+            }
+        };
+        underway.not_before = match step {
+            Step::More => None,
+            Step::NotBefore(time) => Some(time),
+            Step::Done => {
+                let after = turn.engine.after();
+                self.seats.park_work(after, underway.work, underway.size);
+                return true;
+            }
+        };
+        self.works.push_back(underway);
+        true
+    }
+}
+
+impl Underway {
+    fn is_due(&self, now: Now) -> bool {
+        self.not_before.is_none_or(|time| time <= now.mono)
+    }
+}
+
+impl Drop for Desk {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

@@ -1,0 +1,316 @@
+//! From thread to thread: a bounded channel of calls, and a slot for one answer.
+//!
+//! This file knows nothing of jobs, and takes its locks from its parent's `sync`: the tests compile
+//! it a second time, against the locks of a model checker, and try all orders in which threads can
+//! meet here.
+//!
+//! Invariants:
+//! * Whoever sends while the other side is not known to be awake wakes it; it is awake until it has
+//!   taken what there is. So no call lies unseen.
+//! * Who waits for room is admitted in the order of coming. Room wakes the first; whoever is
+//!   admitted, or gives up, wakes the next. So no room is left with somebody waiting for it.
+//! * What was given to a slot is taken once, or comes back to one of the two sides.
+//! * No waker is called with a lock held.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::task::{Context, Poll, Waker};
+
+use super::sync::{Arc, Mutex, lock};
+
+/// What calls hold: how many there are, and their bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Load {
+    pub(super) calls: usize,
+    pub(super) bytes: usize,
+}
+
+/// How a call is to be sent.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Refused<T> {
+    /// There is no room; here is the call again.
+    Full(T),
+    /// Nobody will ever take it.
+    Closed,
+}
+
+/// Many send, one takes. `N` are notes, which need no room: their number is bounded by what they
+/// are about.
+pub(super) struct Channel<T, N> {
+    state: Mutex<Queued<T, N>>,
+    bound: Load,
+    wake: Box<dyn Fn() + Send + Sync>,
+}
+
+struct Queued<T, N> {
+    calls: VecDeque<T>,
+    notes: Vec<N>,
+    /// Of the calls here, and of those that were taken and still hold something.
+    load: Load,
+    /// The taker has been woken and has not taken since.
+    is_woken: bool,
+    is_closed: bool,
+    /// Who waits for room, by ticket.
+    waiting: BTreeMap<u64, Waker>,
+    next_ticket: u64,
+}
+
+impl<T, N> Channel<T, N> {
+    /// A channel for calls that together hold no more than `bound`; one alone may hold more. `wake`
+    /// is called, from any thread, when there is something to take.
+    pub(super) fn new(bound: Load, wake: Box<dyn Fn() + Send + Sync>) -> Channel<T, N> {
+        Channel {
+            state: Mutex::new(Queued {
+                calls: VecDeque::new(),
+                notes: Vec::new(),
+                load: Load::default(),
+                is_woken: false,
+                is_closed: false,
+                waiting: BTreeMap::new(),
+                next_ticket: 0,
+            }),
+            bound,
+            wake,
+        }
+    }
+
+    /// Send a call of so many bytes, or have it back at once.
+    pub(super) fn try_send(&self, call: T, size: usize) -> Result<(), Refused<T>> {
+        let mut state = lock(&self.state);
+        if state.is_closed {
+            return Err(Refused::Closed);
+        }
+        if !state.waiting.is_empty() || !state.has_room(self.bound, size) {
+            return Err(Refused::Full(call));
+        }
+        state.push(call, size);
+        let wake = state.is_to_be_woken();
+        drop(state);
+        if wake {
+            (self.wake)();
+        }
+        Ok(())
+    }
+
+    /// Send the call when there is room for it and for those who came before. `ticket` is the
+    /// caller's place among those who wait: `None` at first, and given up with
+    /// [`Channel::give_up`].
+    pub(super) fn poll_send(
+        &self,
+        call: &mut Option<T>,
+        size: usize,
+        ticket: &mut Option<u64>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), Refused<T>>> {
+        let mut state = lock(&self.state);
+        if state.is_closed {
+            *ticket = None;
+            return Poll::Ready(Err(Refused::Closed));
+        }
+        let first = state.waiting.keys().next().copied();
+        let is_first = first.is_none() || first == *ticket;
+        if !is_first || !state.has_room(self.bound, size) {
+            let ticket = *ticket.get_or_insert_with(|| {
+                state.next_ticket += 1;
+                state.next_ticket
+            });
+            state.waiting.insert(ticket, context.waker().clone());
+            return Poll::Pending;
+        }
+        let next = ticket.take().and_then(|ticket| state.leave(ticket));
+        if let Some(call) = call.take() {
+            state.push(call, size);
+        }
+        let wake = state.is_to_be_woken();
+        drop(state);
+        next.into_iter().for_each(Waker::wake);
+        if wake {
+            (self.wake)();
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Wait for room no more.
+    pub(super) fn give_up(&self, ticket: u64) {
+        let next = lock(&self.state).leave(ticket);
+        next.into_iter().for_each(Waker::wake);
+    }
+
+    /// Leave a note. Once the channel is closed nobody reads it.
+    pub(super) fn note(&self, note: N) {
+        let mut state = lock(&self.state);
+        if state.is_closed {
+            return;
+        }
+        state.notes.push(note);
+        let wake = state.is_to_be_woken();
+        drop(state);
+        if wake {
+            (self.wake)();
+        }
+    }
+
+    /// Take all that there is, behind what is there. Whoever sends from now on wakes.
+    pub(super) fn take(&self, calls: &mut VecDeque<T>, notes: &mut Vec<N>) {
+        let mut state = lock(&self.state);
+        state.is_woken = false;
+        calls.append(&mut state.calls);
+        notes.append(&mut state.notes);
+    }
+
+    /// Calls hold this much more, whatever the bound, and that much less.
+    pub(super) fn settle(&self, more: Load, less: Load) {
+        if more == less {
+            return;
+        }
+        let mut state = lock(&self.state);
+        state.load.calls = state.load.calls + more.calls - less.calls;
+        state.load.bytes = state.load.bytes + more.bytes - less.bytes;
+        let first = state.waiting.values().next().cloned();
+        drop(state);
+        first.into_iter().for_each(Waker::wake);
+    }
+
+    /// What calls hold now.
+    pub(super) fn load(&self) -> Load {
+        lock(&self.state).load
+    }
+
+    /// From now on nothing is sent. Returns what was sent and not taken.
+    pub(super) fn close(&self) -> VecDeque<T> {
+        let mut state = lock(&self.state);
+        state.is_closed = true;
+        state.notes.clear();
+        let waiting = std::mem::take(&mut state.waiting);
+        let calls = std::mem::take(&mut state.calls);
+        drop(state);
+        waiting.into_values().for_each(Waker::wake);
+        calls
+    }
+}
+
+impl<T, N> Queued<T, N> {
+    fn has_room(&self, bound: Load, size: usize) -> bool {
+        let fits = self.load.bytes.saturating_add(size) <= bound.bytes;
+        self.load.calls == 0 || (fits && self.load.calls < bound.calls)
+    }
+
+    fn push(&mut self, call: T, size: usize) {
+        self.calls.push_back(call);
+        self.load.calls += 1;
+        self.load.bytes += size;
+    }
+
+    fn is_to_be_woken(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_woken, true)
+    }
+
+    /// Somebody waits no more. Returns who is to look for room now.
+    fn leave(&mut self, ticket: u64) -> Option<Waker> {
+        self.waiting.remove(&ticket);
+        self.waiting.values().next().cloned()
+    }
+}
+
+/// The two sides of a slot for one value.
+pub(super) fn slot<T>() -> (Giver<T>, Taker<T>) {
+    let slot = Arc::new(Mutex::new(Slot::Empty(None)));
+    (Giver(Some(slot.clone())), Taker(slot))
+}
+
+enum Slot<T> {
+    /// Nothing was given; who waits for it.
+    Empty(Option<Waker>),
+    Full(T),
+    /// It was taken, or one of the two sides is gone.
+    Over,
+}
+
+/// The side that gives. Dropping it without says that nothing will come.
+pub(super) struct Giver<T>(Option<Arc<Mutex<Slot<T>>>>);
+
+/// The side that takes.
+pub(super) struct Taker<T>(Arc<Mutex<Slot<T>>>);
+
+impl<T> Giver<T> {
+    /// Give the value; it comes back when nobody waits for it any more.
+    pub(super) fn give(mut self, value: T) -> Result<(), T> {
+        match self.0.take() {
+            Some(slot) => fill(&slot, Slot::Full(value)),
+            None => Err(value),
+        }
+    }
+
+    /// True when nobody waits for the value any more.
+    pub(super) fn is_abandoned(&self) -> bool {
+        let Some(slot) = &self.0 else { return true };
+        matches!(*lock(slot), Slot::Over)
+    }
+}
+
+impl<T> Drop for Giver<T> {
+    fn drop(&mut self) {
+        if let Some(slot) = self.0.take() {
+            let _ = fill(&slot, Slot::Over);
+        }
+    }
+}
+
+/// Put `with` into an empty slot, and wake who waits.
+fn fill<T>(slot: &Mutex<Slot<T>>, with: Slot<T>) -> Result<(), T> {
+    let mut state = lock(slot);
+    let waker = match &mut *state {
+        Slot::Empty(waker) => waker.take(),
+        Slot::Full(_) | Slot::Over => match with {
+            Slot::Full(value) => return Err(value),
+            Slot::Empty(_) | Slot::Over => return Ok(()),
+        },
+    };
+    *state = with;
+    drop(state);
+    waker.into_iter().for_each(Waker::wake);
+    Ok(())
+}
+
+impl<T> Taker<T> {
+    /// The value, once it is there; `None` when none will come.
+    pub(super) fn poll(&self, context: &mut Context<'_>) -> Poll<Option<T>> {
+        let mut state = lock(&self.0);
+        if let Slot::Empty(waker) = &mut *state {
+            if !waker
+                .as_ref()
+                .is_some_and(|old| old.will_wake(context.waker()))
+            {
+                *waker = Some(context.waker().clone());
+            }
+            return Poll::Pending;
+        }
+        Poll::Ready(match std::mem::replace(&mut *state, Slot::Over) {
+            Slot::Full(value) => Some(value),
+            Slot::Empty(_) | Slot::Over => None,
+        })
+    }
+
+    /// Wait no more. Returns what was given and not taken.
+    pub(super) fn abandon(&self) -> Abandoned<T> {
+        match std::mem::replace(&mut *lock(&self.0), Slot::Over) {
+            Slot::Empty(_) => Abandoned::Empty,
+            Slot::Full(value) => Abandoned::Full(value),
+            Slot::Over => Abandoned::Over,
+        }
+    }
+}
+
+impl<T> Drop for Taker<T> {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+/// What a slot held when its taker gave up.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Abandoned<T> {
+    /// The giver has not given, and has it back when it does.
+    Empty,
+    Full(T),
+    Over,
+}

@@ -1,0 +1,140 @@
+//! The way into the engine for callers that are not sockets: threads of this process.
+//!
+//! The engine belongs to one thread. A [`Door`] sends calls to it from any other; the thread has
+//! the [`Desk`], runs what has come once a turn of its loop, and gives each answer when the log has
+//! caught up with it. `server` has a desk beside its clients; `library` has one and nothing else.
+//!
+//! | where | what |
+//! |---|---|
+//! | `handover` | a bounded channel of calls, and a slot for one answer |
+//! | `call` | what can be asked for, and the answers |
+//! | `session` | the caller's side: sessions, and futures of answers |
+//! | `desk` | the loop's side: whose call is run when, who waits, which answer may be given |
+//! | `seats` | what the desk knows of each session, and the answers that are parked |
+//! | `work` | long work, in steps |
+//!
+//! Nothing here opens a socket, starts a thread or reads a clock. What wakes the loop is a closure.
+//!
+//! Invariants:
+//! * A call goes the way of a client's command: decide, log, apply, commit, release. No answer is
+//!   given before [`Engine::acknowledged`](crate::engine::Engine::acknowledged) has reached it.
+//! * What calls hold is bounded: [`Bounds`]. A call that waits for a job or for a long kick is not
+//!   counted, so that those who wait never keep out the put that they wait for.
+//! * Each call is answered once, or its caller is told why it never will be: the disk failed, or the
+//!   engine was closed.
+//! * A job that was reserved for a caller that went away is ready again at once.
+
+mod call;
+mod desk;
+mod handover;
+#[cfg(test)]
+mod model;
+mod seats;
+mod session;
+mod sync;
+#[cfg(test)]
+mod tests;
+mod work;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+pub use self::call::{Answer, Job, JobError, Order, PutOptions};
+use self::call::{Call, Note};
+pub use self::desk::Desk;
+use self::handover::{Channel, Load};
+pub use self::seats::Replies;
+pub use self::session::{Pending, Session, block_on};
+pub use self::work::{Slice, Step, Task, Work};
+use crate::storage::{StoreError, Waker};
+
+/// What calls may hold that were sent and are not answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// So many of them.
+    pub calls_max: usize,
+    /// Their bytes: bodies, names, answers. One call alone may have more.
+    pub bytes_max: usize,
+}
+
+impl Default for Bounds {
+    /// 1,024 calls, 16 MiB.
+    fn default() -> Bounds {
+        Bounds {
+            calls_max: 1024,
+            bytes_max: 16 << 20,
+        }
+    }
+}
+
+/// What both sides share.
+struct Shared {
+    channel: Channel<Call, Note>,
+    /// Why no call is answered any more, where that is because the disk failed.
+    failed: OnceLock<StoreError>,
+    sessions: AtomicU64,
+}
+
+impl Shared {
+    /// What a caller is told whose call will not be answered.
+    fn end(&self) -> JobError {
+        match self.failed.get() {
+            Some(error) => JobError::Store(error.clone()),
+            None => JobError::Closed,
+        }
+    }
+}
+
+/// The callers' side. A handle: its clones send to the same engine, from any thread.
+#[derive(Clone)]
+pub struct Door {
+    shared: Arc<Shared>,
+}
+
+impl std::fmt::Debug for Door {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Door")
+            .field("load", &self.shared.channel.load())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Door {
+    /// Both sides. `waker` is called from the callers' threads when the desk has something to take.
+    #[must_use]
+    pub fn new(bounds: Bounds, waker: Waker) -> (Door, Desk) {
+        let bound = Load {
+            calls: bounds.calls_max,
+            bytes: bounds.bytes_max,
+        };
+        let shared = Arc::new(Shared {
+            channel: Channel::new(bound, Box::new(move || waker())),
+            failed: OnceLock::new(),
+            sessions: AtomicU64::new(0),
+        });
+        let door = Door {
+            shared: shared.clone(),
+        };
+        (door, Desk::new(shared))
+    }
+
+    /// A session of its own, which watches the tube `default`. The engine hears of it with its
+    /// first call.
+    #[must_use]
+    pub fn session(&self) -> Session {
+        let token = self.shared.sessions.fetch_add(1, Ordering::Relaxed);
+        Session::new(self.shared.clone(), token)
+    }
+
+    /// Have long work done, a step at a time.
+    pub fn start<W: Work>(&self, work: W) -> Task<W> {
+        Task::new(self.session(), work)
+    }
+
+    /// Calls that were sent and are not answered, and the bytes that they hold.
+    #[must_use]
+    pub fn load(&self) -> (usize, usize) {
+        let Load { calls, bytes } = self.shared.channel.load();
+        (calls, bytes)
+    }
+}

@@ -1,0 +1,486 @@
+//! What the desk knows of each session, and the answers that are parked until the log has caught
+//! up with them.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::call::{Answer, Call, JobError, Order, Outcome, size_of_outcome};
+use super::handover::{Giver, Load};
+use super::work::Running;
+use crate::engine::{Engine, Flow, ReplySink, TubeDocument};
+use crate::protocol::{Command, Op, Reply, Request};
+use crate::queue::DEFAULT_TUBE;
+use crate::types::{ClientId, JobId, Now, Position, Time};
+
+/// A session that has called.
+#[derive(Default)]
+struct Seat {
+    token: u64,
+    /// Who waits for a job, in the order of coming. The engine's client waits for the first.
+    waiting: VecDeque<Waiting>,
+    /// Who waits for a kick that takes more than a turn. Nothing else is run meanwhile.
+    kick: Option<Giver<Outcome>>,
+    /// What has come meanwhile.
+    held: VecDeque<Call>,
+}
+
+/// Somebody who waits for a job.
+struct Waiting {
+    until: Option<Time>,
+    giver: Giver<Outcome>,
+}
+
+/// An answer that may be given when the log has got to a position.
+struct Parked {
+    after: Position,
+    load: Load,
+    answer: Given,
+}
+
+enum Given {
+    Outcome(u64, Giver<Outcome>, Outcome),
+    Work(Box<dyn Running>),
+}
+
+/// Sessions by the engine's name for them, which is small and used again.
+#[derive(Default)]
+pub(super) struct Seats {
+    seats: Vec<Option<Seat>>,
+    /// In the order of positions.
+    parked: VecDeque<Parked>,
+    /// When somebody has waited long enough. The same client may be listed for several times.
+    timers: BTreeSet<(Time, ClientId)>,
+    /// Whose command is run now, and what it was answered.
+    running: Option<ClientId>,
+    answered: Option<(Position, Outcome)>,
+    /// Sessions that may go on: somebody in them has got what was waited for.
+    ready: Vec<ClientId>,
+    /// Sessions that use another tube than the default one.
+    strayed: Vec<ClientId>,
+    /// What calls hold more than the channel knows of, and less.
+    more: Load,
+    less: Load,
+}
+
+impl Seats {
+    /// A new session.
+    pub(super) fn seat(&mut self, client: ClientId, token: u64) {
+        let at = client.0 as usize;
+        if self.seats.len() <= at {
+            self.seats.resize_with(at + 1, || None);
+        }
+        self.seats[at] = Some(Seat {
+            token,
+            ..Seat::default()
+        });
+    }
+
+    /// The session is over. Nobody waits in it any more.
+    pub(super) fn unseat(&mut self, client: ClientId) {
+        let Some(seat) = self.seats.get_mut(client.0 as usize).and_then(Option::take) else {
+            return;
+        };
+        for call in seat.held {
+            self.release(call.size);
+        }
+        for waiting in seat.waiting {
+            self.forget_timer(client, waiting.until);
+        }
+        self.ready.retain(|other| *other != client);
+        self.strayed.retain(|other| *other != client);
+    }
+
+    pub(super) fn has(&self, client: ClientId) -> bool {
+        matches!(self.seats.get(client.0 as usize), Some(Some(_)))
+    }
+
+    fn of(&mut self, client: ClientId) -> &mut Seat {
+        match self.seats.get_mut(client.0 as usize) {
+            Some(Some(seat)) => seat,
+            _ => unreachable!("{client:?} has no seat"),
+        }
+    }
+
+    /// True while a kick keeps all other calls of the session waiting.
+    pub(super) fn is_kicking(&mut self, client: ClientId) -> bool {
+        self.of(client).kick.is_some()
+    }
+
+    /// Keep a call until the kick is over.
+    pub(super) fn hold(&mut self, client: ClientId, call: Call) {
+        self.of(client).held.push_back(call);
+    }
+
+    /// A call of so many bytes holds nothing any more.
+    pub(super) fn release(&mut self, size: usize) {
+        self.less.calls += 1;
+        self.less.bytes += size;
+    }
+
+    /// How much more, and how much less calls hold, since the last time.
+    pub(super) fn take_loads(&mut self) -> (Load, Load) {
+        (
+            std::mem::take(&mut self.more),
+            std::mem::take(&mut self.less),
+        )
+    }
+
+    /// Park an answer to a call that holds `size` bytes so far.
+    pub(super) fn park(
+        &mut self,
+        client: ClientId,
+        after: Position,
+        giver: Giver<Outcome>,
+        outcome: Outcome,
+        size: usize,
+    ) {
+        let bytes = size_of_outcome(&outcome).max(size);
+        self.more.bytes += bytes - size;
+        let token = self.of(client).token;
+        self.parked.push_back(Parked {
+            after,
+            load: Load { calls: 1, bytes },
+            answer: Given::Outcome(token, giver, outcome),
+        });
+    }
+
+    /// Park the answer to a call that was not counted while it waited.
+    fn park_uncounted(
+        &mut self,
+        client: ClientId,
+        after: Position,
+        giver: Giver<Outcome>,
+        outcome: Outcome,
+    ) {
+        self.more.calls += 1;
+        self.park(client, after, giver, outcome, 0);
+    }
+
+    /// Park work that is done, and holds `size` bytes.
+    pub(super) fn park_work(&mut self, after: Position, work: Box<dyn Running>, size: usize) {
+        self.parked.push_back(Parked {
+            after,
+            load: Load {
+                calls: 1,
+                bytes: size,
+            },
+            answer: Given::Work(work),
+        });
+    }
+
+    /// Give all answers that wait for no more than `upto`. Jobs that nobody takes are told to
+    /// `unwanted`, with the session's token.
+    pub(super) fn give(&mut self, upto: Position, mut unwanted: impl FnMut(u64, JobId)) {
+        while self
+            .parked
+            .front()
+            .is_some_and(|parked| parked.after <= upto)
+            && let Some(parked) = self.parked.pop_front()
+        {
+            self.less.calls += parked.load.calls;
+            self.less.bytes += parked.load.bytes;
+            match parked.answer {
+                Given::Work(work) => work.finish(),
+                Given::Outcome(token, giver, outcome) => {
+                    if let Err(Ok(Answer::Reserved(job))) = giver.give(outcome) {
+                        unwanted(token, job.id);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Run an order for a session that is not kicking. Whoever waits for a job in it goes on
+    /// waiting afterwards.
+    pub(super) fn run(
+        &mut self,
+        client: ClientId,
+        order: &Order,
+        engine: &mut Engine,
+        now: Now,
+        others: &mut dyn ReplySink,
+    ) -> (Position, Outcome) {
+        if let Err(error) = order.check(engine.job_size_max()) {
+            return (engine.after(), Err(error));
+        }
+        let was_waiting = engine.stop_waiting(client);
+        let answered = match self.select(client, order.used_tube(), engine, now) {
+            Ok(()) => self.run_command(client, order.command(), engine, now, others),
+            Err(error) => Some((engine.after(), Err(error))),
+        };
+        if was_waiting {
+            self.wait_on(client, engine, now, others);
+        }
+        answered.unwrap_or_else(unanswered)
+    }
+
+    /// Have the client use a tube, until the end of this turn.
+    fn select(
+        &mut self,
+        client: ClientId,
+        tube: Option<&str>,
+        engine: &mut Engine,
+        now: Now,
+    ) -> Result<(), JobError> {
+        let Some(tube) = tube else { return Ok(()) };
+        if **engine.queue().used_tube(client) == *tube {
+            return Ok(());
+        }
+        if !engine.select_tube(client, tube, now) {
+            return Err(JobError::OutOfSpace);
+        }
+        self.strayed.push(client);
+        Ok(())
+    }
+
+    /// No session keeps a tube in existence by having used it.
+    pub(super) fn come_home(&mut self, engine: &mut Engine, now: Now) {
+        while let Some(client) = self.strayed.pop() {
+            engine.select_tube(client, DEFAULT_TUBE, now);
+        }
+    }
+
+    /// The answer; `None` when it comes later, or the log has failed.
+    fn run_command(
+        &mut self,
+        client: ClientId,
+        command: Command<'_>,
+        engine: &mut Engine,
+        now: Now,
+        others: &mut dyn ReplySink,
+    ) -> Option<(Position, Outcome)> {
+        self.running = Some(client);
+        let mut replies = Replies::new(self, others);
+        let flow = engine.run(client, Request::Command(command), now, &mut replies);
+        self.running = None;
+        let answered = self.answered.take();
+        debug_assert!(flow == Flow::Blocked || answered.is_some());
+        answered
+    }
+
+    /// Begin a kick; it holds `size` bytes.
+    #[allow(clippy::too_many_arguments, reason = "who, what, for whom, and where")]
+    pub(super) fn kick(
+        &mut self,
+        client: ClientId,
+        (tube, bound, giver): (&str, u32, Giver<Outcome>),
+        size: usize,
+        engine: &mut Engine,
+        now: Now,
+        others: &mut dyn ReplySink,
+    ) {
+        let was_waiting = engine.stop_waiting(client);
+        let answered = match self.select(client, Some(tube), engine, now) {
+            Ok(()) => self.run_command(client, Command::Kick { bound }, engine, now, others),
+            Err(error) => Some((engine.after(), Err(error))),
+        };
+        match answered {
+            Some((after, outcome)) => {
+                self.park(client, after, giver, outcome, size);
+                if was_waiting {
+                    self.wait_on(client, engine, now, others);
+                }
+            }
+            None => {
+                self.release(size);
+                self.of(client).kick = Some(giver);
+            }
+        }
+    }
+
+    /// Reserve a job for somebody, who waits until then at most; `None`: for ever.
+    pub(super) fn reserve(
+        &mut self,
+        client: ClientId,
+        until: Option<Time>,
+        giver: Giver<Outcome>,
+        engine: &mut Engine,
+        now: Now,
+        others: &mut dyn ReplySink,
+    ) {
+        let is_behind = !self.of(client).waiting.is_empty();
+        if is_behind && until.is_some_and(|until| until <= now.mono) {
+            // Where somebody waits there is no job.
+            return self.park_uncounted(client, engine.after(), giver, Ok(Answer::NoJob));
+        }
+        if let Some(until) = until {
+            self.timers.insert((until, client));
+        }
+        self.of(client).waiting.push_back(Waiting { until, giver });
+        if !is_behind {
+            self.wait_on(client, engine, now, others);
+        }
+    }
+
+    /// Have the engine's client wait for a job, for the first of those who wait, then for the next.
+    fn wait_on(
+        &mut self,
+        client: ClientId,
+        engine: &mut Engine,
+        now: Now,
+        others: &mut dyn ReplySink,
+    ) {
+        while let Some(first) = self.of(client).waiting.front() {
+            let (timeout, op) = match first.until {
+                None => (None, Op::Reserve),
+                Some(until) if until > now.mono => (None, Op::ReserveWithTimeout),
+                Some(_) => (Some(0), Op::ReserveWithTimeout),
+            };
+            let command = Command::Reserve { timeout, op };
+            match self.run_command(client, command, engine, now, others) {
+                Some((after, outcome)) => self.answer_first(client, after, outcome),
+                None => return,
+            }
+        }
+    }
+
+    /// The first who waits in a session, and has not gone away, has an answer.
+    fn answer_first(&mut self, client: ClientId, after: Position, outcome: Outcome) {
+        let Some(first) = self.of(client).waiting.pop_front() else {
+            return;
+        };
+        self.forget_timer(client, first.until);
+        self.park_uncounted(client, after, first.giver, outcome);
+    }
+
+    fn forget_timer(&mut self, client: ClientId, until: Option<Time>) {
+        if let Some(until) = until {
+            self.timers.remove(&(until, client));
+        }
+    }
+
+    /// When somebody has waited long enough.
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        self.timers.first().map(|(until, _)| *until)
+    }
+
+    /// Tell those who have waited long enough.
+    pub(super) fn expire(&mut self, engine: &mut Engine, now: Now, others: &mut dyn ReplySink) {
+        while let Some((until, client)) = self.timers.first().copied()
+            && until <= now.mono
+        {
+            self.timers.remove(&(until, client));
+            self.expire_in(client, engine, now, others);
+        }
+    }
+
+    fn expire_in(
+        &mut self,
+        client: ClientId,
+        engine: &mut Engine,
+        now: Now,
+        others: &mut dyn ReplySink,
+    ) {
+        let waiting = &mut self.of(client).waiting;
+        let is_due = |waiting: &Waiting| waiting.until.is_some_and(|until| until <= now.mono);
+        if waiting.len() > 1 {
+            let (due, rest) = std::mem::take(waiting).into_iter().partition(is_due);
+            *waiting = rest;
+            for one in Vec::from(due) {
+                self.park_uncounted(client, engine.after(), one.giver, Ok(Answer::NoJob));
+            }
+            if self.of(client).waiting.is_empty() {
+                engine.stop_waiting(client);
+            }
+        } else if waiting.front().is_some_and(is_due) {
+            // Who watches very many tubes may not have been looked through all of them.
+            engine.half_closed(client, now, &mut Replies::new(self, others));
+        }
+    }
+
+    /// Somebody in the session may have gone away.
+    pub(super) fn look(&mut self, client: ClientId, engine: &mut Engine) {
+        let mut gone = Vec::new();
+        let seat = self.of(client);
+        seat.waiting.retain(|waiting| {
+            let is_gone = waiting.giver.is_abandoned();
+            gone.extend(is_gone.then_some(waiting.until));
+            !is_gone
+        });
+        let is_empty = seat.waiting.is_empty();
+        for until in gone {
+            self.forget_timer(client, until);
+        }
+        if is_empty {
+            engine.stop_waiting(client);
+        }
+    }
+
+    /// Go on with sessions in which somebody has got an answer that was waited for. Calls that a
+    /// kick has held up come first.
+    pub(super) fn go_on(
+        &mut self,
+        calls: &mut VecDeque<Call>,
+        engine: &mut Engine,
+        now: Now,
+        others: &mut dyn ReplySink,
+    ) {
+        while let Some(client) = self.ready.pop() {
+            for call in std::mem::take(&mut self.of(client).held).into_iter().rev() {
+                calls.push_front(call);
+            }
+            self.wait_on(client, engine, now, others);
+        }
+    }
+
+    pub(super) fn may_go_on(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// The engine has a reply for a session of these.
+    fn reply(&mut self, client: ClientId, after: Position, reply: Reply<'_>) {
+        let outcome = Answer::of(reply);
+        if self.running == Some(client) {
+            self.answered = Some((after, outcome));
+            return;
+        }
+        match self.of(client).kick.take() {
+            Some(giver) => self.park_uncounted(client, after, giver, outcome),
+            None => self.answer_first(client, after, outcome),
+        }
+        self.ready.push(client);
+    }
+}
+
+/// The log has failed inside a command. Nothing is acknowledged any more, so this is never given.
+fn unanswered() -> (Position, Outcome) {
+    (Position::from_bits(u64::MAX), Err(JobError::Closed))
+}
+
+/// Replies on their way: to the sessions of a desk, or to the loop's other clients.
+pub struct Replies<'a, S: ?Sized = dyn ReplySink + 'a> {
+    seats: &'a mut Seats,
+    others: &'a mut S,
+}
+
+impl<S: ?Sized> std::fmt::Debug for Replies<'_, S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Replies").finish_non_exhaustive()
+    }
+}
+
+impl<'a, S: ReplySink + ?Sized> Replies<'a, S> {
+    pub(super) fn new(seats: &'a mut Seats, others: &'a mut S) -> Replies<'a, S> {
+        Replies { seats, others }
+    }
+}
+
+impl<S: ReplySink + ?Sized> ReplySink for Replies<'_, S> {
+    fn reply(&mut self, client: ClientId, after: Position, reply: Reply<'_>) {
+        match self.seats.has(client) {
+            true => self.seats.reply(client, after, reply),
+            false => self.others.reply(client, after, reply),
+        }
+    }
+
+    fn reply_in_parts(&mut self, client: ClientId, after: Position, document: TubeDocument) {
+        match self.seats.has(client) {
+            true => {
+                let mut whole = Vec::with_capacity(document.size());
+                let mut document = document;
+                while document.write_part(&mut whole) {}
+                self.seats.reply(client, after, Reply::Yaml(&whole));
+            }
+            false => self.others.reply_in_parts(client, after, document),
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! The caller's side: sessions, and futures of answers.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker, ready};
+use std::thread::Thread;
+use std::time::Duration;
+
+use super::Shared;
+use super::call::{Answer, Asked, Batch, Call, JobError, Note, Order, Outcome};
+use super::handover::{Abandoned, Refused, Taker, slot};
+use crate::types::JobId;
+
+/// A session, as a client's connection is one: it watches tubes, and the jobs that it reserves are
+/// its own. A handle: its clones are the same session, from any thread. It ends with the last of
+/// them, and the jobs that it has reserved are ready again.
+///
+/// Calls of one session may be under way at once. Those that wait for a job are served in the
+/// order in which they came; all others go ahead of them.
+#[derive(Clone)]
+pub struct Session {
+    handle: Arc<Handle>,
+    refuses: bool,
+}
+
+struct Handle {
+    shared: Arc<Shared>,
+    token: u64,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.channel.note(Note::End(self.token));
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("token", &self.handle.token)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    pub(super) fn new(shared: Arc<Shared>, token: u64) -> Session {
+        Session {
+            handle: Arc::new(Handle { shared, token }),
+            refuses: false,
+        }
+    }
+
+    /// The same session; calls through this handle are refused with [`JobError::Busy`] where they
+    /// would have to wait for room.
+    #[must_use]
+    pub fn refusing(mut self) -> Session {
+        self.refuses = true;
+        self
+    }
+
+    /// Run one order.
+    pub fn run(&self, order: Order) -> Pending<Answer> {
+        self.run_as(order, |answer, _| Ok(answer))
+    }
+
+    /// Run several orders, one after another and, if they fit into a turn of the loop, with one
+    /// write and one sync. One that is refused does not keep the next from being run. After a crash
+    /// in the middle the first of them are done and the others are not.
+    pub fn run_all(&self, orders: Vec<Order>) -> Pending<Vec<Result<Answer, JobError>>> {
+        let outcomes = orders.len() * size_of::<Outcome>();
+        let size = orders.iter().map(Order::size).sum::<usize>() + outcomes;
+        let batch = |giver| {
+            Asked::Batch(Batch {
+                outcomes: Vec::with_capacity(orders.len()),
+                orders: orders.into_iter(),
+                giver,
+            })
+        };
+        self.pending(size, batch, |answer, _| match answer {
+            Answer::Batch(outcomes) => Ok(outcomes),
+            other => unreachable!("a batch is answered {other:?}"),
+        })
+    }
+
+    /// Reserve the most urgent ready job of the watched tubes, waiting for one as long as
+    /// `timeout` says, or for ever: [`Answer::Reserved`] or [`Answer::NoJob`].
+    pub fn reserve(&self, timeout: Option<Duration>) -> Pending<Answer> {
+        self.reserve_as(timeout, |answer, _| Ok(answer))
+    }
+
+    pub(crate) fn reserve_as<T>(
+        &self,
+        timeout: Option<Duration>,
+        convert: Convert<T>,
+    ) -> Pending<T> {
+        self.pending(0, |giver| Asked::Reserve(timeout, giver), convert)
+    }
+
+    /// Run one order, and make something of its answer.
+    pub(crate) fn run_as<T>(&self, order: Order, convert: Convert<T>) -> Pending<T> {
+        let size = order.size();
+        self.pending(size, |giver| Asked::Order(order, giver), convert)
+    }
+
+    /// Kick at most `bound` jobs of a tube: the buried ones, or where there are none the delayed
+    /// ones. All of them or, after a crash, none. Later calls of this session wait for the end.
+    pub fn kick(&self, tube: &str, bound: u32) -> Pending<u64> {
+        let tube: Box<str> = tube.into();
+        self.pending(
+            tube.len(),
+            |giver| Asked::Kick(tube, bound, giver),
+            |answer, _| match answer {
+                Answer::Count(count) => Ok(count),
+                other => unreachable!("a kick is answered {other:?}"),
+            },
+        )
+    }
+
+    /// A job that this session has reserved becomes ready again, with the priority that it has.
+    /// Nobody waits for it, and it does not fail: at the latest the end of the session does it.
+    pub fn give_back(&self, id: JobId) {
+        self.shared().channel.note(Note::GiveBack(self.token(), id));
+    }
+
+    pub(super) fn token(&self) -> u64 {
+        self.handle.token
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.handle.shared
+    }
+
+    fn pending<T>(
+        &self,
+        size: usize,
+        ask: impl FnOnce(super::handover::Giver<Outcome>) -> Asked,
+        convert: Convert<T>,
+    ) -> Pending<T> {
+        let (giver, taker) = slot();
+        let call = Call {
+            session: self.token(),
+            size: size_of::<Call>() + size,
+            what: ask(giver),
+        };
+        Pending {
+            sending: Sending::new(self, call),
+            session: self.clone(),
+            taker,
+            convert,
+        }
+    }
+}
+
+/// From an answer to what the caller wants of it.
+type Convert<T> = fn(Answer, &Session) -> Result<T, JobError>;
+
+/// A call on its way into the channel.
+pub(super) struct Sending {
+    handle: Arc<Handle>,
+    refuses: bool,
+    call: Option<Call>,
+    size: usize,
+    ticket: Option<u64>,
+}
+
+impl Sending {
+    pub(super) fn new(session: &Session, call: Call) -> Sending {
+        Sending {
+            handle: session.handle.clone(),
+            refuses: session.refuses,
+            size: call.size,
+            call: Some(call),
+            ticket: None,
+        }
+    }
+
+    pub(super) fn is_sent(&self) -> bool {
+        self.call.is_none()
+    }
+
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), JobError>> {
+        let Some(call) = self.call.take() else {
+            return Poll::Ready(Ok(()));
+        };
+        let shared = &self.handle.shared;
+        let sent = if self.refuses {
+            shared.channel.try_send(call, self.size)
+        } else {
+            self.call = Some(call);
+            let (size, ticket) = (self.size, &mut self.ticket);
+            ready!(
+                shared
+                    .channel
+                    .poll_send(&mut self.call, size, ticket, context)
+            )
+        };
+        Poll::Ready(match sent {
+            Ok(()) => Ok(()),
+            Err(Refused::Full(_)) => Err(JobError::Busy),
+            Err(Refused::Closed) => Err(shared.end()),
+        })
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.handle.shared.channel.give_up(ticket);
+        }
+    }
+}
+
+/// A future of an answer. It needs no particular runtime: whoever polls it is woken.
+///
+/// The call is sent when it is first polled, or waited for. Dropping it before that asks for
+/// nothing; dropping it later may or may not undo the call, except that a job that was reserved is
+/// ready again.
+#[must_use = "nothing is asked for before it is polled or waited for"]
+pub struct Pending<T> {
+    session: Session,
+    sending: Sending,
+    taker: Taker<Outcome>,
+    convert: Convert<T>,
+}
+
+impl<T> fmt::Debug for Pending<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending")
+            .field("is_sent", &self.sending.is_sent())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T> Pending<T> {
+    /// Wait for the answer. Not on a thread that polls futures, which would stand still meanwhile.
+    ///
+    /// # Errors
+    /// As the call says; and [`JobError::Busy`], [`JobError::Closed`], [`JobError::Store`].
+    pub fn wait(self) -> Result<T, JobError> {
+        block_on(self)
+    }
+}
+
+impl<T> Future for Pending<T> {
+    type Output = Result<T, JobError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        ready!(self.sending.poll(context))?;
+        Poll::Ready(match ready!(self.taker.poll(context)) {
+            Some(outcome) => outcome.and_then(|answer| (self.convert)(answer, &self.session)),
+            None => Err(self.session.shared().end()),
+        })
+    }
+}
+
+impl<T> Drop for Pending<T> {
+    fn drop(&mut self) {
+        if !self.sending.is_sent() {
+            return;
+        }
+        match self.taker.abandon() {
+            Abandoned::Full(Ok(Answer::Reserved(job))) => self.session.give_back(job.id),
+            Abandoned::Empty => {
+                let token = self.session.token();
+                self.session.shared().channel.note(Note::Look(token));
+            }
+            Abandoned::Full(_) | Abandoned::Over => {}
+        }
+    }
+}
+
+/// Wakes a thread that waits for a future.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+thread_local! {
+    /// The waker of this thread, which outlives its calls.
+    static UNPARK: RefCell<Option<Waker>> = const { RefCell::new(None) };
+}
+
+/// Wait on this thread until a future is ready.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let mut future = pin!(future);
+    let waker = UNPARK.with_borrow_mut(|waker| {
+        let make = || Arc::new(Unpark(std::thread::current())).into();
+        waker.get_or_insert_with(make).clone()
+    });
+    let mut context = Context::from_waker(&waker);
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        std::thread::park();
+    }
+}

@@ -1,0 +1,509 @@
+//! Both sides of the door on one thread: the test makes each turn of the loop.
+
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::*;
+use crate::engine::{Engine, Options, ReplySink};
+use crate::protocol::Reply;
+use crate::storage::SimFs;
+use crate::storage::disk::sim::{Fault, OpKind};
+use crate::types::{ClientId, JobId, JobState, Now, Position, Time};
+
+/// Nobody but the desk has clients here.
+struct NoOthers;
+
+impl ReplySink for NoOthers {
+    fn reply(&mut self, client: ClientId, _: Position, reply: Reply<'_>) {
+        panic!("{reply:?} for {client:?}, who is nobody");
+    }
+}
+
+struct Loop {
+    engine: Engine,
+    desk: Desk,
+    now: Now,
+    /// So many calls, orders of a batch, or looks at the clock, in a slice.
+    slice: usize,
+}
+
+fn by_hand_within(bounds: Bounds, disk: Option<&SimFs>) -> (Door, Loop) {
+    let now = Now {
+        mono: Time(1_000_000_000),
+        wall_ns: 1_700_000_000_000_000_000,
+    };
+    let mut options = Options::default();
+    if let Some(disk) = disk {
+        options.fs = Arc::new(disk.clone());
+        options.dir = Some(PathBuf::from("/log"));
+        options.segment_size = 1 << 16;
+    }
+    let engine = Engine::open(&options, now).unwrap();
+    let (door, desk) = Door::new(bounds, Arc::new(|| {}));
+    let turns = Loop {
+        engine,
+        desk,
+        now,
+        slice: usize::MAX,
+    };
+    (door, turns)
+}
+
+fn by_hand() -> (Door, Loop) {
+    by_hand_within(Bounds::default(), None)
+}
+
+impl Loop {
+    fn run(&mut self) {
+        let mut left = self.slice;
+        let mut is_over = || {
+            left = left.saturating_sub(1);
+            left == 0
+        };
+        self.desk
+            .serve(&mut self.engine, self.now, &mut NoOthers, &mut is_over);
+        let mut others = NoOthers;
+        let mut replies = self.desk.replies(&mut others);
+        self.engine.tick(self.now, &mut replies).unwrap();
+    }
+
+    fn commit(&mut self) {
+        if let Err(error) = self.engine.commit(self.now) {
+            return self.desk.fail(&error);
+        }
+        self.desk.acknowledge(self.engine.acknowledged());
+    }
+
+    fn turn(&mut self) {
+        self.run();
+        self.commit();
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now.mono.0 += time.as_nanos() as i64;
+    }
+
+    fn state(&self, id: JobId) -> JobState {
+        self.engine.queue().job(id).unwrap().state
+    }
+
+    /// Send a call, and turn until it is answered.
+    fn answer<T>(&mut self, call: Pending<T>) -> Result<T, JobError> {
+        let mut call = sent(call);
+        for _ in 0..100 {
+            self.turn();
+            if let Some(answer) = look(&mut call) {
+                return answer;
+            }
+        }
+        panic!("a call is not answered");
+    }
+}
+
+/// A future that was polled once, and had nothing then.
+fn sent<F: Future>(future: F) -> Pin<Box<F>> {
+    let mut future = Box::pin(future);
+    assert!(look(&mut future).is_none());
+    future
+}
+
+fn look<F: Future>(future: &mut Pin<Box<F>>) -> Option<F::Output> {
+    match future
+        .as_mut()
+        .poll(&mut Context::from_waker(Waker::noop()))
+    {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}
+
+fn put(body: &[u8]) -> Order {
+    put_into("default", body)
+}
+
+fn put_into(tube: &str, body: &[u8]) -> Order {
+    Order::Put {
+        tube: tube.into(),
+        body: body.into(),
+        options: PutOptions::default(),
+    }
+}
+
+fn job(id: u64, body: &[u8]) -> Answer {
+    Answer::Reserved(Job {
+        id: JobId(id),
+        body: body.into(),
+    })
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn no_answer_is_given_before_what_it_promises_is_durable() {
+    let disk = SimFs::new(1);
+    let (door, mut turns) = by_hand_within(Bounds::default(), Some(&disk));
+    let (producer, worker) = (door.session(), door.session());
+    let mut inserted = sent(producer.run(put(b"a")));
+    let mut reserved = sent(worker.reserve(None));
+    turns.run();
+    assert_eq!(look(&mut inserted), None);
+    assert_eq!(look(&mut reserved), None);
+    turns.commit();
+    assert_eq!(look(&mut inserted), Some(Ok(Answer::Inserted(JobId(1)))));
+    assert_eq!(look(&mut reserved), Some(Ok(job(1, b"a"))));
+}
+
+#[test]
+fn who_waits_for_a_job_gets_the_one_that_another_session_puts() {
+    let (door, mut turns) = by_hand();
+    let (producer, worker) = (door.session(), door.session());
+    let mut first = sent(worker.reserve(None));
+    let mut second = sent(worker.reserve(Some(SECOND)));
+    turns.turn();
+    assert_eq!(door.load(), (0, 0), "who waits keeps nobody out");
+    let _ = turns.answer(producer.run(put(b"a"))).unwrap();
+    assert_eq!(look(&mut first), Some(Ok(job(1, b"a"))));
+    assert_eq!(look(&mut second), None);
+    let _ = turns.answer(producer.run(put(b"b"))).unwrap();
+    turns.turn();
+    assert_eq!(look(&mut second), Some(Ok(job(2, b"b"))));
+    assert_eq!(door.load(), (0, 0));
+}
+
+#[test]
+fn who_waits_in_a_session_waits_as_long_as_was_said() {
+    let (door, mut turns) = by_hand();
+    let worker = door.session();
+    let mut patient = sent(worker.reserve(None));
+    let mut hasty = sent(worker.reserve(Some(SECOND / 1000)));
+    let mut at_once = sent(worker.reserve(Some(Duration::ZERO)));
+    turns.turn();
+    assert_eq!(look(&mut at_once), Some(Ok(Answer::NoJob)));
+    assert_eq!(look(&mut hasty), None);
+    assert!(turns.desk.next_deadline().is_some());
+    turns.pass(SECOND / 1000);
+    turns.turn();
+    assert_eq!(look(&mut hasty), Some(Ok(Answer::NoJob)));
+    assert_eq!(turns.desk.next_deadline(), None);
+    let mut alone = sent(door.session().reserve(Some(SECOND)));
+    turns.turn();
+    turns.pass(SECOND);
+    turns.turn();
+    assert_eq!(look(&mut alone), Some(Ok(Answer::NoJob)));
+    assert_eq!(look(&mut patient), None);
+}
+
+#[test]
+fn other_calls_of_a_session_go_ahead_of_who_waits_in_it() {
+    let (door, mut turns) = by_hand();
+    let session = door.session();
+    let mut waiting = sent(session.reserve(None));
+    turns.turn();
+    let watched = turns.answer(session.run(Order::Watch("mail".into())));
+    assert_eq!(watched, Ok(Answer::Count(2)));
+    assert_eq!(look(&mut waiting), None);
+    let _ = turns.answer(session.run(put_into("mail", b"a"))).unwrap();
+    assert_eq!(look(&mut waiting), Some(Ok(job(1, b"a"))));
+}
+
+#[test]
+fn a_job_that_nobody_takes_is_ready_again() {
+    let (door, mut turns) = by_hand();
+    let (producer, worker) = (door.session(), door.session());
+    let gone_while_waiting = sent(worker.reserve(None));
+    turns.turn();
+    drop(gone_while_waiting);
+    let _ = turns.answer(producer.run(put(b"a"))).unwrap();
+    assert_eq!(turns.state(JobId(1)), JobState::Ready);
+
+    let gone_before_it_was_given = sent(worker.reserve(None));
+    turns.run();
+    assert_eq!(turns.state(JobId(1)), JobState::Reserved);
+    drop(gone_before_it_was_given);
+    turns.commit();
+    turns.turn();
+    assert_eq!(turns.state(JobId(1)), JobState::Ready);
+
+    let gone_before_it_was_taken = sent(worker.reserve(None));
+    turns.turn();
+    drop(gone_before_it_was_taken);
+    turns.turn();
+    assert_eq!(turns.state(JobId(1)), JobState::Ready);
+}
+
+#[test]
+fn a_session_ends_with_its_last_handle_and_leaves_its_jobs_ready() {
+    let (door, mut turns) = by_hand();
+    let worker = door.session();
+    let _ = turns.answer(worker.run(put(b"a"))).unwrap();
+    assert_eq!(turns.answer(worker.reserve(None)), Ok(job(1, b"a")));
+    let other = worker.clone();
+    drop(worker);
+    turns.turn();
+    assert_eq!(turns.state(JobId(1)), JobState::Reserved);
+    assert_eq!(turns.engine.queue().stats().connections, 1);
+    drop(other);
+    turns.turn();
+    assert_eq!(turns.state(JobId(1)), JobState::Ready);
+    assert_eq!(turns.engine.queue().stats().connections, 0);
+}
+
+#[test]
+fn a_call_beyond_the_bounds_is_refused_or_waits_as_its_caller_wants() {
+    let bounds = Bounds {
+        calls_max: 2,
+        bytes_max: 100_000,
+    };
+    let (door, mut turns) = by_hand_within(bounds, None);
+    let session = door.session();
+    let mut large = sent(session.run(put(&[0; 60_000])));
+    let mut next = sent(session.run(put(&[0; 60_000])));
+    let mut small = sent(session.run(put(b"a")));
+    let refusing = session.clone().refusing();
+    let mut refused = Box::pin(refusing.run(put(b"b")));
+    assert_eq!(look(&mut refused), Some(Err(JobError::Busy)));
+    assert_eq!(door.load().0, 1, "who came first is not overtaken");
+    drop(next);
+    turns.turn();
+    assert!(look(&mut large).is_some());
+    assert!(look(&mut small).is_none(), "it is sent only now");
+    next = sent(session.run(put(&[0; 200_000])));
+    turns.turn();
+    assert!(look(&mut small).is_some());
+    assert!(look(&mut next).is_none());
+    turns.turn();
+    assert!(matches!(
+        look(&mut next),
+        Some(Err(JobError::TooBig { size: 200_000, .. }))
+    ));
+    assert_eq!(door.load(), (0, 0));
+}
+
+#[test]
+fn a_batch_is_one_write_and_says_what_came_of_each() {
+    let disk = SimFs::new(1);
+    let (door, mut turns) = by_hand_within(Bounds::default(), Some(&disk));
+    let session = door.session();
+    turns.turn();
+    let written = turns.engine.log().unwrap().written();
+    let orders = vec![
+        put(b"a"),
+        put_into("no tube", b"b"),
+        Order::Delete(JobId(1)),
+        Order::Delete(JobId(1)),
+    ];
+    let mut outcomes = sent(session.run_all(orders));
+    disk.clear_trace();
+    turns.turn();
+    assert_eq!(
+        look(&mut outcomes).unwrap().unwrap(),
+        [
+            Ok(Answer::Inserted(JobId(1))),
+            Err(JobError::BadTubeName("no tube".into())),
+            Ok(Answer::Done),
+            Err(JobError::NotFound),
+        ]
+    );
+    assert!(turns.engine.log().unwrap().written() > written);
+    let is = |kind| move |operation: &&crate::storage::disk::sim::Operation| operation.kind == kind;
+    let trace = disk.trace();
+    assert_eq!(trace.iter().filter(is(OpKind::Write)).count(), 1);
+    assert_eq!(trace.iter().filter(is(OpKind::Sync)).count(), 1);
+}
+
+#[test]
+fn calls_and_batches_that_take_longer_than_a_slice_go_on_in_the_next() {
+    let (door, mut turns) = by_hand();
+    let session = door.session();
+    turns.slice = 2;
+    let mut all = sent(session.run_all((0..5).map(|_| put(b"a")).collect()));
+    let mut one = sent(session.run(put(b"b")));
+    turns.turn();
+    assert_eq!(turns.engine.queue().stats().jobs.ready, 2);
+    assert!(turns.desk.has_more(turns.now));
+    turns.turn();
+    turns.turn();
+    assert_eq!(look(&mut all).map(|all| all.unwrap().len()), Some(5));
+    turns.turn();
+    assert_eq!(look(&mut one), Some(Ok(Answer::Inserted(JobId(6)))));
+    assert!(!turns.desk.has_more(turns.now));
+}
+
+#[test]
+fn a_long_kick_holds_up_its_session_alone() {
+    let (door, mut turns) = by_hand();
+    let (session, other) = (door.session(), door.session());
+    let delayed = || Order::Put {
+        tube: "t".into(),
+        body: b"a".into(),
+        options: PutOptions {
+            delay: 1000,
+            ..PutOptions::default()
+        },
+    };
+    let put = session.run_all((0..1000).map(|_| delayed()).collect());
+    assert_eq!(turns.answer(put).unwrap().len(), 1000);
+    let mut kicked = sent(session.kick("t", 1000));
+    let mut behind = sent(session.run(Order::Stats));
+    let mut beside = sent(other.run(Order::Peek(JobId(1))));
+    turns.turn();
+    assert_eq!(look(&mut kicked), None);
+    assert_eq!(look(&mut behind), None);
+    assert!(look(&mut beside).is_some());
+    let mut waiting = sent(session.reserve(None));
+    for _ in 0..10 {
+        turns.turn();
+    }
+    assert_eq!(look(&mut kicked), Some(Ok(1000)));
+    assert!(matches!(
+        look(&mut behind),
+        Some(Ok(Answer::Document(text))) if text.starts_with(b"---\n")
+    ));
+    assert_eq!(look(&mut waiting), None, "it does not watch that tube");
+    assert_eq!(door.load(), (0, 0));
+}
+
+/// Puts so many jobs, one a step, and counts them where others can see it.
+struct Puts {
+    left: usize,
+    done: Arc<AtomicUsize>,
+    pause: Option<Duration>,
+}
+
+impl Work for Puts {
+    fn step(&mut self, slice: &mut Slice<'_>) -> Step {
+        let Answer::Inserted(_) = slice.run(&put(b"a")).unwrap() else {
+            panic!("a put is answered by something else");
+        };
+        self.left -= 1;
+        self.done.fetch_add(1, Ordering::Relaxed);
+        match (self.left, self.pause) {
+            (0, _) => Step::Done,
+            (_, None) => Step::More,
+            (_, Some(pause)) => {
+                let at = slice.now().mono.0 + pause.as_nanos() as i64;
+                Step::NotBefore(Time(at))
+            }
+        }
+    }
+}
+
+fn puts(left: usize, pause: Option<Duration>) -> (Puts, Arc<AtomicUsize>) {
+    let done = Arc::new(AtomicUsize::new(0));
+    let work = Puts {
+        left,
+        done: done.clone(),
+        pause,
+    };
+    (work, done)
+}
+
+#[test]
+fn long_work_is_done_in_steps_beside_calls_and_comes_back_when_it_is_over() {
+    let (door, mut turns) = by_hand();
+    turns.slice = 1;
+    let (work, done) = puts(3, None);
+    let mut task = sent(door.start(work));
+    turns.turn();
+    let session = door.session();
+    let mut calls: Vec<_> = (0..10).map(|_| sent(session.run(Order::Stats))).collect();
+    for _ in 0..8 {
+        turns.turn();
+    }
+    assert_eq!(done.load(Ordering::Relaxed), 3, "calls do not starve it");
+    assert_eq!(look(&mut task).map(|work| work.unwrap().left), Some(0));
+    let answered = calls.iter_mut().filter_map(look).count();
+    assert!(answered > 2, "nor does it starve calls: {answered}");
+}
+
+#[test]
+fn work_that_wants_to_wait_is_left_alone_until_then() {
+    let (door, mut turns) = by_hand();
+    let (work, done) = puts(2, Some(SECOND));
+    let mut task = sent(door.start(work));
+    turns.turn();
+    turns.turn();
+    assert_eq!(done.load(Ordering::Relaxed), 1);
+    assert!(!turns.desk.has_more(turns.now));
+    let at = turns.desk.next_deadline().unwrap();
+    turns.pass(SECOND);
+    assert_eq!(at, turns.now.mono);
+    turns.turn();
+    assert!(look(&mut task).is_some());
+}
+
+#[test]
+fn a_task_that_is_cancelled_ends_with_what_was_done_and_one_that_is_dropped_just_ends() {
+    let (door, mut turns) = by_hand();
+    let (work, cancelled) = puts(1000, Some(SECOND));
+    let mut task = sent(door.start(work));
+    let (work, dropped) = puts(1000, None);
+    let unwanted = sent(door.start(work));
+    turns.slice = 1;
+    turns.turn();
+    turns.turn();
+    task.cancel();
+    drop(unwanted);
+    turns.slice = 100;
+    turns.turn();
+    let left = look(&mut task).map(|work| work.unwrap().left);
+    assert_eq!(left, Some(1000 - cancelled.load(Ordering::Relaxed)));
+    let before = dropped.load(Ordering::Relaxed);
+    turns.turn();
+    assert_eq!(dropped.load(Ordering::Relaxed), before);
+    assert!(!turns.desk.has_more(turns.now));
+    assert_eq!(door.load(), (0, 0));
+}
+
+#[test]
+fn a_disk_that_fails_is_reported_to_all_who_were_promised_something_and_all_who_come() {
+    let disk = SimFs::new(1);
+    let (door, mut turns) = by_hand_within(Bounds::default(), Some(&disk));
+    let session = door.session();
+    let mut waiting = sent(door.session().reserve(None));
+    turns.turn();
+    let mut parked = sent(session.run(put(b"a")));
+    disk.inject(Fault::fail(OpKind::Sync, rustix::io::Errno::IO).for_ever());
+    turns.turn();
+    let is_told = |outcome: Option<Result<Answer, JobError>>| {
+        assert!(
+            matches!(outcome, Some(Err(JobError::Store(_)))),
+            "{outcome:?}"
+        );
+    };
+    is_told(look(&mut parked));
+    // The waiting one had its job, which was never durable.
+    is_told(look(&mut waiting));
+    is_told(look(&mut Box::pin(session.run(put(b"b")))));
+}
+
+#[test]
+fn when_the_desk_is_gone_nobody_waits_for_it() {
+    let (door, mut turns) = by_hand();
+    let session = door.session();
+    let mut waiting = sent(session.reserve(None));
+    turns.turn();
+    let mut queued = sent(session.run(put(b"a")));
+    let (work, _) = puts(1, None);
+    let mut task = sent(door.start(work));
+    drop(turns);
+    assert_eq!(look(&mut waiting), Some(Err(JobError::Closed)));
+    assert_eq!(look(&mut queued), Some(Err(JobError::Closed)));
+    assert!(matches!(look(&mut task), Some(Err(JobError::Closed))));
+    let mut late = Box::pin(session.run(put(b"a")));
+    assert_eq!(look(&mut late), Some(Err(JobError::Closed)));
+}
+
+#[test]
+fn a_session_keeps_no_tube_in_existence_by_having_put_into_it() {
+    let (door, mut turns) = by_hand();
+    let session = door.session();
+    let _ = turns.answer(session.run(put_into("mail", b"a"))).unwrap();
+    assert!(turns.engine.queue().tube_exists("mail"));
+    let _ = turns.answer(session.run(Order::Delete(JobId(1)))).unwrap();
+    assert!(!turns.engine.queue().tube_exists("mail"));
+}

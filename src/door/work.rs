@@ -1,0 +1,201 @@
+//! Long work, in steps: listings, searches, actions on many jobs.
+//!
+//! A step is a part of a turn of the loop. It has the engine to itself, and gives it back when its
+//! slice is over. Between two steps anything may happen to any job.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use super::call::{Answer, Asked, Call, JobError, Note, Order};
+use super::handover::{Giver, Taker, slot};
+use super::seats::Seats;
+use super::session::{Sending, Session};
+use crate::engine::{Engine, ReplySink};
+use crate::types::{ClientId, Now, Time};
+
+/// Something that is done in steps, on the engine's thread.
+pub trait Work: Send + 'static {
+    /// Do a part: go on until [`Slice::is_over`], or until all is done. No waiting here, and no
+    /// work whose time grows with the number of jobs: the loop stands still meanwhile.
+    fn step(&mut self, slice: &mut Slice<'_>) -> Step;
+}
+
+/// How a step ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// There is more to do.
+    More,
+    /// There is more to do, but not before this time.
+    NotBefore(Time),
+    /// All is done.
+    Done,
+}
+
+/// What a step may use, and for how long.
+pub struct Slice<'a> {
+    pub(super) engine: &'a mut Engine,
+    pub(super) now: Now,
+    pub(super) client: ClientId,
+    pub(super) seats: &'a mut Seats,
+    pub(super) others: &'a mut dyn ReplySink,
+    pub(super) is_over: &'a mut dyn FnMut() -> bool,
+}
+
+impl std::fmt::Debug for Slice<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Slice")
+            .field("now", &self.now)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Slice<'_> {
+    /// The engine, to look at.
+    #[must_use]
+    pub fn engine(&self) -> &Engine {
+        self.engine
+    }
+
+    /// The time of this turn.
+    #[must_use]
+    pub fn now(&self) -> Now {
+        self.now
+    }
+
+    /// True when the step is to end.
+    pub fn is_over(&mut self) -> bool {
+        (self.is_over)()
+    }
+
+    /// Run one order, in a session that is the work's own. It is done when this returns, and is
+    /// durable, as the policy says, when the task is over.
+    ///
+    /// # Errors
+    /// As for a call.
+    pub fn run(&mut self, order: &Order) -> Result<Answer, JobError> {
+        let Slice {
+            engine,
+            now,
+            client,
+            seats,
+            others,
+            ..
+        } = self;
+        let (_, outcome) = seats.run(*client, order, engine, *now, *others);
+        outcome
+    }
+}
+
+/// A task as the desk sees it.
+pub(super) trait Running: Send {
+    fn is_abandoned(&self) -> bool;
+    /// Nobody wants the rest: what was done is the result.
+    fn is_cancelled(&self) -> bool;
+    fn step(&mut self, slice: &mut Slice<'_>) -> Step;
+    /// Give the work back to who started it.
+    fn finish(self: Box<Self>);
+}
+
+struct Started<W> {
+    work: W,
+    is_cancelled: Arc<AtomicBool>,
+    giver: Giver<W>,
+}
+
+impl<W: Work> Running for Started<W> {
+    fn is_abandoned(&self) -> bool {
+        self.giver.is_abandoned()
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Relaxed)
+    }
+
+    fn step(&mut self, slice: &mut Slice<'_>) -> Step {
+        self.work.step(slice)
+    }
+
+    fn finish(self: Box<Self>) {
+        // Where nobody waits for it any more it ends here.
+        let _ = self.giver.give(self.work);
+    }
+}
+
+/// Work under way: a future of the work as it is when all is done, and durable as the policy says.
+/// Dropping it ends the work where it is.
+///
+/// It begins when it is first polled. Share what tells of progress with the work itself.
+pub struct Task<W> {
+    session: Session,
+    sending: Sending,
+    taker: Taker<W>,
+    is_cancelled: Arc<AtomicBool>,
+}
+
+impl<W> std::fmt::Debug for Task<W> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Task")
+            .field("is_cancelled", &self.is_cancelled)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<W: Work> Task<W> {
+    pub(super) fn new(session: Session, work: W) -> Task<W> {
+        let (giver, taker) = slot();
+        let is_cancelled = Arc::new(AtomicBool::new(false));
+        let size = size_of::<W>();
+        let started = Started {
+            work,
+            is_cancelled: is_cancelled.clone(),
+            giver,
+        };
+        let call = Call {
+            session: session.token(),
+            size,
+            what: Asked::Work(Box::new(started)),
+        };
+        Task {
+            sending: Sending::new(&session, call),
+            session,
+            taker,
+            is_cancelled,
+        }
+    }
+
+    /// Do no further step: the task is over, with what was done.
+    pub fn cancel(&self) {
+        self.is_cancelled.store(true, Ordering::Relaxed);
+        self.session.shared().channel.note(Note::Works);
+    }
+
+    /// Wait until it is over.
+    ///
+    /// # Errors
+    /// [`JobError::Store`], [`JobError::Closed`], [`JobError::Busy`].
+    pub fn wait(self) -> Result<W, JobError> {
+        super::block_on(self)
+    }
+}
+
+impl<W: Work> Future for Task<W> {
+    type Output = Result<W, JobError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        std::task::ready!(self.sending.poll(context))?;
+        let work = std::task::ready!(self.taker.poll(context));
+        Poll::Ready(work.ok_or_else(|| self.session.shared().end()))
+    }
+}
+
+impl<W> Drop for Task<W> {
+    fn drop(&mut self) {
+        if self.sending.is_sent() {
+            self.taker.abandon();
+            self.session.shared().channel.note(Note::Works);
+        }
+    }
+}
