@@ -4,9 +4,8 @@ use super::pauses::Pauses;
 use crate::queue::{Applied, Queue};
 use crate::storage::disk::ReadFile;
 use crate::storage::format::{Record, put_size};
-use crate::storage::plant::{Bug, planted};
 use crate::storage::{Files, Replay};
-use crate::types::{Change, Counters, JobId, JobState, Now, Place, SECOND_NS, Time};
+use crate::types::{Change, JobId, JobState, Now, Place, SECOND_NS, Time};
 
 /// Applies the records of a log to a queue, and tells which of them are alive.
 pub(super) struct Replayer<'a> {
@@ -68,11 +67,8 @@ impl Replayer<'_> {
     /// A job that is buried and then buried again was out in between, though compaction may have
     /// dropped the record that says so: its place among the buried jobs is the later one.
     fn leave_buried(&mut self, id: JobId) {
-        let Some(job) = self
-            .queue
-            .job(id)
-            .filter(|job| job.state == JobState::Buried && !planted(Bug::BuriedOrderLost))
-        else {
+        let job = self.queue.job(id);
+        let Some(job) = job.filter(|job| job.state == JobState::Buried) else {
             return;
         };
         let place = job.update_place;
@@ -103,10 +99,7 @@ impl Replayer<'_> {
                 pri,
                 delay,
                 ttr: ttr.max(1),
-                created: match self.now.to_mono(created_wall_ns) {
-                    created if planted(Bug::CreationUnclamped) => created,
-                    created => created.min(now),
-                },
+                created: self.now.to_mono(created_wall_ns).min(now),
                 body_size: body.len() as u32,
             }),
             Record::Update {
@@ -122,11 +115,6 @@ impl Replayer<'_> {
                     JobState::Delayed => self.clamp(deadline_wall_ns, delay),
                     _ => now,
                 };
-                let counters = match planted(Bug::CountersReset) {
-                    true => Counters::default(),
-                    false => counters,
-                };
-                let pri = if planted(Bug::PriorityLost) { 0 } else { pri };
                 Some(Change::Update {
                     id,
                     state,
@@ -137,7 +125,6 @@ impl Replayer<'_> {
                 })
             }
             Record::Delete { id, .. } => Some(Change::Delete { id }),
-            Record::Pause { .. } if planted(Bug::PauseForgotten) => None,
             Record::Pause {
                 tube,
                 until_wall_ns,
@@ -160,9 +147,6 @@ impl Replayer<'_> {
     /// What is overdue stays in the order in which it fell due: a kick that a crash interrupted
     /// takes the jobs that it would have taken.
     fn clamp(&self, wall_ns: u64, seconds: u32) -> Time {
-        if planted(Bug::DeadlineUnclamped) {
-            return self.now.to_mono(wall_ns);
-        }
         let latest = self
             .now
             .mono

@@ -5,7 +5,6 @@ use super::store::Store;
 use super::{Engine, ReplySink};
 use crate::protocol::Reply;
 use crate::queue::{Queue, WaitEnd};
-use crate::storage::plant::{Bug, planted};
 use crate::storage::{AppendError, Index, Log, Purpose, StoreError, Subject, SyncPolicy};
 use crate::types::{Change, Now, Place, Time};
 
@@ -80,7 +79,6 @@ impl Engine {
 
     fn sync_due(&self) -> Option<Time> {
         match (self.sync, self.unsynced_since) {
-            (SyncPolicy::Interval(_), _) if planted(Bug::IntervalForgotten) => None,
             (SyncPolicy::Interval(ms), Some(since)) => Some(plus(since, i64::from(ms) * MS_NS)),
             _ => None,
         }

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 
 use crate::storage::disk::Holder;
-use crate::storage::plant::{Bug, planted};
 use crate::storage::read::scan::Damage;
 
 /// A write, a sync or a read that the log cannot do without has failed. Nothing may be
@@ -164,7 +163,7 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
     );
-    !planted(Bug::FullIsFatal) && (is_space || wants_descriptor(error))
+    is_space || wants_descriptor(error)
 }
 
 /// Whether an error means that the process, or the system, has as many files open as it may.

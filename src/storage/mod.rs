@@ -21,7 +21,6 @@ pub mod format;
 pub mod inspect;
 mod log;
 #[doc(hidden)]
-pub mod plant;
 pub mod read;
 mod recover;
 

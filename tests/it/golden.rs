@@ -511,11 +511,22 @@ fn golden_restored_comes_back_whole_and_is_another_epoch() {
     assert_eq!(epochs, [1, 2]);
 }
 
+#[test]
+fn golden_restored_is_made_today_in_another_epoch() {
+    let headers = decoded(simulated_files(&restored()));
+    let epochs: Vec<u32> = headers.map(|(header, _)| header.epoch).collect();
+    assert_eq!(epochs, [1, 2]);
+}
+
 /// The headers and the bytes of a case's segments.
 fn segments(case: &str) -> impl Iterator<Item = (SegmentHeader, Vec<u8>)> {
+    decoded(files(case))
+}
+
+fn decoded(files: Vec<(String, Vec<u8>)>) -> impl Iterator<Item = (SegmentHeader, Vec<u8>)> {
     let is_segment = |(name, _): &(String, Vec<u8>)| name.starts_with("segment-");
     let decoded = |(_, bytes): (String, Vec<u8>)| (SegmentHeader::decode(&bytes).unwrap(), bytes);
-    files(case).into_iter().filter(is_segment).map(decoded)
+    files.into_iter().filter(is_segment).map(decoded)
 }
 
 /// What a later version has to read is what this one writes: all of it.

@@ -16,7 +16,6 @@ use super::{
     EMPTY_FRAME_SIZE, FRAME_ALIGN, FRAME_MAGIC, Seed, TRAILER_MAGIC, VERSION, frame_header,
     frame_trailer, put, set_u32, set_u64, u32_at, u64_at,
 };
-use crate::storage::plant::{Bug, planted};
 use crate::types::{JobId, Position};
 
 /// What a frame is for.
@@ -283,11 +282,7 @@ fn check_records(
     };
     for _ in 0..header.records {
         let rest = &bytes[at..];
-        let size = match planted(Bug::RecordUnchecked) {
-            true => Record::size_of(rest),
-            false => Record::decode_first(rest, seed, offset + at as u32).map(|(_, size)| size),
-        };
-        let Some(size) = size else {
+        let Some((_, size)) = Record::decode_first(rest, seed, offset + at as u32) else {
             return Err(fault(at, Record::believable_job(rest)));
         };
         crcs.update(&rest[put::CRC..put::KIND]);

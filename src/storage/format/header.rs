@@ -8,7 +8,6 @@ use super::names::file_name;
 use super::{
     SEGMENT_MAGIC, Seed, VERSION, segment_header, set_u16, set_u32, set_u64, u16_at, u32_at, u64_at,
 };
-use crate::storage::plant::{Bug, planted};
 use crate::types::{Position, SegmentId};
 
 const FLAG_COMPACTED: u16 = 1;
@@ -34,9 +33,6 @@ impl Identity {
     /// What the checksums of this file start from.
     #[must_use]
     pub fn seed(&self) -> Seed {
-        if planted(Bug::IdentityUnchecked) {
-            return Seed(0);
-        }
         let mut hasher = crc32fast::Hasher::new();
         hasher.update(&self.log.0);
         hasher.update(&self.first.0.to_le_bytes());

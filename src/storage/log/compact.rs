@@ -27,7 +27,6 @@ use crate::storage::format::{
 };
 use crate::storage::log::files::Files;
 use crate::storage::log::spares::Spare;
-use crate::storage::plant::{Bug, planted};
 use crate::storage::read::scan::{Reader, Step, describe};
 use crate::types::{JobId, Place, Position, SegmentId};
 
@@ -232,8 +231,7 @@ impl Compaction {
             let size = self.sizes[index].1;
             let bytes = &self.records[at..at + size as usize];
             at += size as usize;
-            let dropped = planted(Bug::LiveRecordDropped) && matches!(subject, Subject::Update(_));
-            if !live[index] || dropped {
+            if !live[index] {
                 continue;
             }
             let Some(record) = Record::decode_copy(bytes) else {
@@ -371,11 +369,9 @@ impl Output {
         // What lies behind the end is given back when the old files are gone: until then it keeps
         // others from taking room that the next compaction needs.
         self.flush()?;
-        if !planted(Bug::OutputUnsynced) {
-            // Should it fail the log is as it was: what may be lost is this file, which nothing
-            // names yet and which is removed.
-            self.spare.file.sync()?;
-        }
+        // Should it fail the log is as it was: what may be lost is this file, which nothing names
+        // yet and which is removed.
+        self.spare.file.sync()?;
         let path = dir.join(self.identity.file_name());
         match fs.rename(&self.spare.path, &path) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -387,9 +383,7 @@ impl Output {
             renamed => renamed?,
         }
         self.spare.path = path;
-        if !planted(Bug::OutputNameNotSynced) {
-            fs.sync_dir(dir).map_err(CompactionError::NameNotSynced)?;
-        }
+        fs.sync_dir(dir).map_err(CompactionError::NameNotSynced)?;
         Ok(Entry {
             first: self.identity.first,
             last: self.identity.last,

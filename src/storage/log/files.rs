@@ -13,7 +13,6 @@ use crate::storage::disk::{File, Fs, OpenMode, ReadFile};
 use crate::storage::error::OpenError;
 use crate::storage::format::names::Taken;
 use crate::storage::format::{Entry, Identity, LogId, Seed, segment_header, update};
-use crate::storage::plant::{Bug, planted};
 use crate::types::{Place, Position, SegmentId};
 
 /// One file of the log.
@@ -431,9 +430,6 @@ impl<F: ?Sized> Files<F> {
 
     /// Whether a file that holds `put_segment` was written before the delete at `place`.
     pub(crate) fn tombstone_is_needed(&self, place: Place, put_segment: SegmentId) -> bool {
-        if planted(Bug::TombstoneDropped) {
-            return false;
-        }
         self.may_hold_what_died(put_segment, put_segment, place)
     }
 

@@ -18,7 +18,6 @@ use crate::storage::log::files::{Files, LogFile};
 use crate::storage::log::spares::{SEGMENT_SIZE_MIN, Spare};
 use crate::storage::log::sync::{SyncPolicy, Waker};
 use crate::storage::log::{AppendError, Log, Purpose};
-use crate::storage::plant::{Bug, planted};
 use crate::types::{Place, Position};
 
 /// Compaction begins when more than so many hundredths of the sealed files are garbage. What it
@@ -335,9 +334,6 @@ impl Log {
             let is_dead = |handle: &u32| *handle != open && self.files.get(*handle).live() == 0;
             let dead = self.files.in_order().filter(is_dead);
             return self.drop_dead(dead.take(MERGED_MAX).collect(), wall_ns);
-        }
-        if planted(Bug::GarbageKept) {
-            return Ok(());
         }
         let inputs = match self.most_garbage(need)? {
             Some(handle) => vec![handle],
@@ -729,12 +725,6 @@ impl Log {
             removed: Entries::List(&removed),
             added: Entries::List(&added),
         };
-        if planted(Bug::InputsRemovedEarly) {
-            let path = |entry: &Entry| self.dir.join(entry.file_name());
-            let _ = removed
-                .iter()
-                .try_for_each(|entry| self.fs.remove_file(&path(entry)));
-        }
         self.maintenance.stage = Stage::Switching;
         let appended = self.append(&record, Purpose::Switch, wall_ns);
         self.maintenance.stage = Stage::Idle;

@@ -52,7 +52,6 @@ use crate::storage::log::kicks::Kicks;
 use crate::storage::log::maintain::Maintenance;
 use crate::storage::log::spares::Spares;
 use crate::storage::log::sync::{Pace, SyncPolicy, SyncThread, Waker};
-use crate::storage::plant::{Bug, planted};
 use crate::types::{JobId, Place, Position, SegmentId};
 
 /// A frame that has grown to this many bytes is written before the turn ends.
@@ -284,8 +283,7 @@ impl Log {
         let offset = self.frame.push(record);
         self.kicks.note(record);
         self.records_written += 1;
-        let not_awaited = planted(Bug::UpdateNotAwaited) && purpose == Purpose::Update;
-        if purpose != Purpose::Counters && !not_awaited {
+        if purpose != Purpose::Counters {
             self.awaited = Position::new(file.entry.first, offset + size as u32);
         }
         if let Record::Put { id, .. } = record {
@@ -337,13 +335,7 @@ impl Log {
         if self.durable < self.written {
             let begun = self.pace.now();
             let file = self.files.get(self.active.handle);
-            let mut synced = file.file.sync();
-            if synced.is_err() && planted(Bug::SyncRetried) {
-                synced = file.file.sync();
-            }
-            if let Err(error) = synced
-                && !planted(Bug::SyncErrorIgnored)
-            {
+            if let Err(error) = file.file.sync() {
                 let path = self.dir.join(file.entry.file_name());
                 return Err(self.fail(StoreError::new("sync", &path, &error)));
             }
@@ -405,18 +397,9 @@ impl Log {
     }
 
     fn finish_frame(&mut self) -> (Vec<u8>, u32) {
-        let durable = self.told_durable();
+        let durable = self.durable;
         self.frame
             .finish(FrameKind::Data, durable, self.active.previous)
-    }
-
-    /// What a frame that is formed now says was durable.
-    fn told_durable(&self) -> Position {
-        match () {
-            () if planted(Bug::DurableNeverTold) => Position::ZERO,
-            () if planted(Bug::DurableTooEarly) => self.written,
-            () => self.durable,
-        }
     }
 
     /// One write at the end of the open segment.
@@ -437,9 +420,6 @@ impl Log {
                 Ok(false) => {}
                 Err(error) => result = Err(error),
             }
-        }
-        if planted(Bug::FullIsSuccess) && result.as_ref().is_err_and(is_full) {
-            result = Ok(());
         }
         if let Err(error) = result {
             return Err(self.fail(StoreError::new("write to", &path, &error)));
@@ -498,7 +478,6 @@ impl Log {
             Some(Record::Put {
                 id: found, body, ..
             }) if found == id && body.len() == body_size => Ok(&self.scratch[size - body_size..]),
-            _ if planted(Bug::BodyUnchecked) => Ok(&self.scratch[size - body_size..]),
             _ => Err(BodyError::Damaged { at: at() }),
         }
     }
@@ -530,7 +509,6 @@ impl Log {
     #[must_use]
     pub fn acknowledged(&self) -> Position {
         match self.options.sync {
-            SyncPolicy::Always if planted(Bug::AckBeforeSync) => self.written,
             SyncPolicy::Always => self.durable,
             SyncPolicy::Interval(_) | SyncPolicy::Never => self.written,
         }
@@ -631,11 +609,10 @@ impl Log {
         let mut frame = FrameBuilder::default();
         frame.begin(Vec::new(), seed, entry.end);
         frame.reach(reach.unwrap_or(0) as usize);
-        let (mut bytes, mut previous) =
-            frame.finish(kind, self.told_durable(), self.active.previous);
+        let (mut bytes, mut previous) = frame.finish(kind, self.durable, self.active.previous);
         if reach.is_some() {
             frame.begin(Vec::new(), seed, entry.end + bytes.len() as u32);
-            let (second, checksum) = frame.finish(kind, self.told_durable(), previous);
+            let (second, checksum) = frame.finish(kind, self.durable, previous);
             bytes.extend_from_slice(&second);
             previous = checksum;
         }
@@ -654,9 +631,6 @@ impl Log {
     /// Write and sync everything, say that the stop was a clean one, and let go of the directory.
     pub fn close(mut self, wall_ns: u64) -> Result<(), StoreError> {
         self.commit(true)?;
-        if planted(Bug::StopUnsynced) {
-            return Ok(());
-        }
         self.sync_now()?;
         // An idle marker says less than this one: it does not do instead.
         if self.stopped < self.written {
@@ -712,7 +686,6 @@ impl Log {
 
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         match &self.failed {
-            _ if planted(Bug::FailureForgotten) => Ok(()),
             None => Ok(()),
             Some(error) => Err(error.clone()),
         }

@@ -18,7 +18,6 @@ use crate::storage::log::kicks::Kicks;
 use crate::storage::log::spares::Spare;
 use crate::storage::log::sync::SyncPolicy;
 use crate::storage::log::{Active, Log};
-use crate::storage::plant::{Bug, planted};
 use crate::types::{JobId, Position, SegmentId};
 
 /// The first segment of a log is this much smaller than the others, so that a small queue is small
@@ -85,7 +84,6 @@ impl Log {
             (Some(thread), SyncPolicy::Interval(_) | SyncPolicy::Never) => {
                 thread.request(old_file, self.written);
             }
-            _ if planted(Bug::RotationUnsynced) => {}
             _ => self.sync_now()?,
         }
 
@@ -107,11 +105,7 @@ impl Log {
 
     /// The number of the next segment: one that no file has, whoever's it is.
     fn next_segment(&mut self, last: SegmentId) -> Result<SegmentId, StoreError> {
-        let next = match planted(Bug::NumberTaken) {
-            true => last.0.checked_add(1).map(SegmentId),
-            false => self.files.taken.next_after(last),
-        };
-        next.ok_or_else(|| {
+        self.files.taken.next_after(last).ok_or_else(|| {
             let error = io::Error::other("no segment number is left");
             let dir = self.dir.clone();
             self.fail(StoreError::new("begin another segment in", &dir, &error))
@@ -212,29 +206,20 @@ impl NewSegment<'_> {
                 is_nameless: true,
             });
         }
-        let sync = || match planted(Bug::NamedBeforeSynced) {
-            true => Ok(()),
-            false => spare.file.sync(),
-        };
-        let sync_name = || match planted(Bug::NameNotSynced) {
-            true => Ok(()),
-            false => fs.sync_dir(dir),
-        };
         let not_begun = |error, is_nameless| NotBegun {
             error,
             path: path.clone(),
             is_nameless,
         };
-        sync().map_err(|error| not_begun(error, false))?;
-        let name = || match planted(Bug::NumberTaken) {
-            true => fs.replace(&spare.path, &path),
-            false => fs.rename(&spare.path, &path),
-        };
-        name().map_err(|error| {
+        let synced = spare.file.sync();
+        synced.map_err(|error| not_begun(error, false))?;
+        let named = fs.rename(&spare.path, &path);
+        named.map_err(|error| {
             let is_nameless = error.kind() == io::ErrorKind::AlreadyExists;
             not_begun(error, is_nameless)
         })?;
-        sync_name().map_err(|error| not_begun(error, false))?;
+        let name_synced = fs.sync_dir(dir);
+        name_synced.map_err(|error| not_begun(error, false))?;
         Ok((end, checksum))
     }
 }

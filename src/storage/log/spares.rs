@@ -16,7 +16,6 @@ use crate::storage::disk::{File, Fs, OpenMode, read_exact_at};
 use crate::storage::error::{StoreError, is_full};
 use crate::storage::format::names::{SPARE_NUMBER_END, parse_spare_name, spare_name};
 use crate::storage::log::zeros::Zeros;
-use crate::storage::plant::{Bug, planted};
 
 /// The smallest segment file, bytes.
 pub const SEGMENT_SIZE_MIN: u32 = 64 << 10;
@@ -104,9 +103,6 @@ impl Spares {
     /// without a name or the output of a compaction, holds what was written to it, and behind the
     /// end of a log that would look like a torn tail.
     pub(crate) fn renew(&mut self) -> io::Result<()> {
-        if planted(Bug::StaleSpareUsed) {
-            return Ok(());
-        }
         for spare in std::mem::take(&mut self.segments) {
             if renew(&spare)? {
                 self.segments.push(spare);

@@ -9,7 +9,6 @@ use super::salvage::{Piece, salvage};
 use super::scan::{Damage, Lookahead, Step};
 use crate::storage::error::OpenError;
 use crate::storage::format::{Entries, Entry, FrameKind, Record, file_name, segment_header};
-use crate::storage::plant::{Bug, planted};
 use crate::types::{JobId, Position, SegmentId};
 
 /// What the segment in which the log ends says of the log.
@@ -181,9 +180,7 @@ impl Newest {
     pub(in crate::storage) fn take(&mut self, record: &Record<'_>) {
         match record {
             Record::Manifest { next_id, entries } => {
-                if !planted(Bug::IdsReused) {
-                    self.next_id = *next_id;
-                }
+                self.next_id = *next_id;
                 self.list.clear();
                 self.add(entries);
             }

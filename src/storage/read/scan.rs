@@ -12,7 +12,6 @@ use crate::storage::format::{
     FRAME_ALIGN, FRAME_MAGIC, FrameFault, FrameHeader, FrameKind, Record, RecordCheck, Seed,
     check_frame, frame_header, newer, put, records,
 };
-use crate::storage::plant::{Bug, planted};
 use crate::types::{JobId, Position};
 
 /// Bytes asked of the file at once. Frames begin at the same multiples in every chunk.
@@ -137,12 +136,11 @@ impl Reader {
         if header.kind == FrameKind::Newer {
             return Ok(Step::Bad(FrameFault::Newer(header.version)));
         }
-        if header.frame_size() > rest && !planted(Bug::LengthTrusted) {
+        if header.frame_size() > rest {
             return Ok(Step::Bad(FrameFault::Short));
         }
         if let Some(found) = self.previous
             && header.previous != found
-            && !planted(Bug::ChainUnchecked)
         {
             return Ok(Step::Bad(FrameFault::Chain {
                 expected: header.previous,

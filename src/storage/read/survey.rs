@@ -16,7 +16,6 @@ use crate::storage::error::OpenError;
 use crate::storage::format::names::{Taken, parse_file_name};
 use crate::storage::format::{Entry, FRAME_ALIGN, Identity, LogId, SegmentHeader, segment_header};
 use crate::storage::log::files::Files;
-use crate::storage::plant::{Bug, planted};
 use crate::types::{JobId, Position, SegmentId};
 
 /// A file of the log, in its place in the order.
@@ -145,24 +144,11 @@ impl Survey {
                 }
             }
         }
-        if planted(Bug::LeftoverReplayed) {
-            survey.take_all(&mut files, &mut damages);
-        }
         if is_newest_there {
             survey.mark_newest();
         }
         survey.leave(files, damages, has_list);
         Ok(survey)
-    }
-
-    /// As a mistake: what the log does not list is taken for a part of it.
-    fn take_all(&mut self, files: &mut Unlisted, damages: &mut BTreeMap<String, Damage>) {
-        for (_, segment) in std::mem::take(&mut files.segments).into_iter().rev() {
-            if !self.files.is_taken(segment.first()) {
-                let (entry, _) = entry_of(&segment);
-                self.take(entry, Some(entry.end), segment, damages);
-            }
-        }
     }
 
     /// Take the files that a list names.
@@ -191,7 +177,7 @@ impl Survey {
                 self.take(*entry, Some(entry.end), segment, damages);
             } else if let Some(output) = files.take_output_of(entry, &wanted) {
                 self.replace(entry, output, damages);
-            } else if !planted(Bug::MissingIgnored) {
+            } else {
                 self.slots.push(Slot::Missing(*entry));
                 // Compaction may have been interrupted before it removed what the file was made of.
                 for input in files.take_inputs_of(entry, &wanted) {

@@ -16,7 +16,6 @@ use crate::storage::format::{
     Entry, FrameFault, FrameKind, JobEvent, Record, Seed, delete, newer, segment_header,
 };
 use crate::storage::log::files::Files;
-use crate::storage::plant::{Bug, planted};
 use crate::types::{JobId, Place, Position};
 
 /// What is told while a log is read.
@@ -317,13 +316,7 @@ impl Walk<'_> {
                 self.done = begun + file.size;
                 return Ok(file.end_at(&reader, End::Whole, 0, last));
             }
-            let step = match reader.step() {
-                Err(_) if planted(Bug::ReadErrorIsEnd) => {
-                    return Ok(file.end_at(&reader, End::Clean, 0, last));
-                }
-                step => step.map_err(io)?,
-            };
-            let fault = match step {
+            let fault = match reader.step().map_err(io)? {
                 Step::Frame(frame) => {
                     last = Some(frame.header.kind);
                     report.frames += 1;

@@ -41,7 +41,6 @@ use crate::storage::log::kicks::Kicks;
 use crate::storage::log::rotate::{NewSegment, NotBegun, first_segment_size};
 use crate::storage::log::spares::{SEGMENT_SIZE_MIN, Spares};
 use crate::storage::log::{Active, Log, LogOptions, Resumed};
-use crate::storage::plant::{Bug, planted};
 use crate::storage::read::{Found, Source, Survey, walk};
 use crate::types::{JobId, Now, Place, Position, SegmentId};
 
@@ -172,9 +171,7 @@ impl Opening<'_> {
     /// Make a log in a directory that has none.
     fn make(self, found: Found, lock: Box<dyn DirLock>) -> Result<(Log, Recovery), OpenError> {
         let dir = self.options.dir.clone();
-        if !planted(Bug::ParentsNotSynced) {
-            self.sync_ancestors()?;
-        }
+        self.sync_ancestors()?;
         let log = match self.options.log_id {
             Some(log) => log,
             None => {
@@ -329,9 +326,7 @@ impl Opening<'_> {
         replay: &mut dyn Replay,
     ) -> Result<(Log, Recovery), OpenError> {
         let dir = self.options.dir.clone();
-        if !planted(Bug::StartUnsynced) {
-            self.sync_all(&found)?;
-        }
+        self.sync_all(&found)?;
         let mut survey = Survey::of(source, &dir, found)?;
         let mut spares = self.spares(&survey.spares)?;
         let mut replaying = Replaying::into(replay, self.progress);
@@ -346,9 +341,7 @@ impl Opening<'_> {
         files.epoch = files.epoch.saturating_add(self.options.new_epoch.into());
         // First of all: what the log says of files that it does not need is acted upon when it is
         // durable.
-        if !planted(Bug::NotWrittenAgain) {
-            self.write_again(&files, &mut spares, survey.attested, &end)?;
-        }
+        self.write_again(&files, &mut spares, survey.attested, &end)?;
         self.clear(&survey.unlisted)?;
         self.clear(&survey.useless)?;
         self.set_aside(&survey.behind)?;

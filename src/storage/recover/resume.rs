@@ -13,7 +13,6 @@ use crate::storage::format::{EMPTY_FRAME_SIZE, FrameBuilder, FrameKind, entry};
 use crate::storage::log::Resumed;
 use crate::storage::log::files::Files;
 use crate::storage::log::spares::{SEGMENT_SIZE_MIN, Spares};
-use crate::storage::plant::{Bug, planted};
 use crate::storage::read::LogEnd;
 use crate::storage::read::scan::End;
 use crate::types::Position;
@@ -220,8 +219,7 @@ impl Opening<'_> {
     ) -> Result<Resumed, OpenError> {
         let file = log.files.get(end.handle);
         let first = file.entry.first;
-        let goes_on = end.end == End::Clean && !self.options.new_epoch;
-        if goes_on || planted(Bug::TornTailAppendedTo) {
+        if end.end == End::Clean && !self.options.new_epoch {
             let path = self.options.dir.join(file.entry.file_name());
             let size = file
                 .file
@@ -251,9 +249,7 @@ impl Opening<'_> {
                 size: self.options.segment_size,
             },
         )?;
-        if !planted(Bug::TornTailUnsealed) {
-            self.seal(&log.files, end)?;
-        }
+        self.seal(&log.files, end)?;
         Ok(Resumed {
             active,
             end: start,

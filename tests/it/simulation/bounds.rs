@@ -44,7 +44,7 @@ fn assert_bounded(driver: &Driver) {
 
 /// D9: updates are garbage as soon as the next one comes.
 #[test]
-pub(super) fn d9_endless_bury_and_kick_on_a_fixed_set_keeps_the_log_bounded() {
+fn d9_endless_bury_and_kick_on_a_fixed_set_keeps_the_log_bounded() {
     let mut driver = begin();
     run(&mut driver, &[put(100); 60]);
     for _ in 0..6000 {
@@ -59,7 +59,7 @@ pub(super) fn d9_endless_bury_and_kick_on_a_fixed_set_keeps_the_log_bounded() {
 
 /// D9: nor do reservations that are given back at once, or run out.
 #[test]
-pub(super) fn d9_endless_release_and_timeout_on_a_fixed_set_keeps_the_log_bounded() {
+fn d9_endless_release_and_timeout_on_a_fixed_set_keeps_the_log_bounded() {
     let mut driver = begin();
     let short = Step::Put {
         tube: 0,
@@ -86,7 +86,7 @@ pub(super) fn d9_endless_release_and_timeout_on_a_fixed_set_keeps_the_log_bounde
 
 /// One job that stays in each segment, among many that go.
 #[test]
-pub(super) fn d9_old_pinned_jobs_among_churn_do_not_keep_their_neighbours_on_the_disk() {
+fn d9_old_pinned_jobs_among_churn_do_not_keep_their_neighbours_on_the_disk() {
     let mut driver = begin();
     for round in 0..1500 {
         run(
@@ -114,7 +114,7 @@ pub(super) fn d9_old_pinned_jobs_among_churn_do_not_keep_their_neighbours_on_the
 /// A file that is sealed while a few of its jobs are still alive is dropped when they are deleted:
 /// nothing of it is read again, or written.
 #[test]
-pub(super) fn a_queue_that_drains_as_fast_as_it_fills_is_never_copied() {
+fn a_queue_that_drains_as_fast_as_it_fills_is_never_copied() {
     let mut driver = begin();
     run(&mut driver, &[put(300), put(300), TURN]);
     for _ in 0..4000 {
@@ -127,7 +127,7 @@ pub(super) fn a_queue_that_drains_as_fast_as_it_fills_is_never_copied() {
 }
 
 #[test]
-pub(super) fn random_work_keeps_the_log_bounded() {
+fn random_work_keeps_the_log_bounded() {
     for seed in 0..12 {
         println!("seed {seed}");
         let mut random = Random::new(seed);
@@ -148,7 +148,7 @@ pub(super) fn random_work_keeps_the_log_bounded() {
 /// Bytes written for each byte that clients had written, while a queue that is half garbage at any
 /// time is churned.
 #[test]
-pub(super) fn compaction_writes_no_byte_three_times_on_average() {
+fn compaction_writes_no_byte_three_times_on_average() {
     for (jobs, size) in [(40, 4000), (300, 600), (200, 100)] {
         let fs = SimFs::new(1);
         let mut driver = Driver::begin(&fs, SyncPolicy::Always).unwrap_or_else(|_| panic!());
@@ -183,7 +183,7 @@ pub(super) fn compaction_writes_no_byte_three_times_on_average() {
 
 /// D21: a restart, clean or not, leaves the log as large as it was.
 #[test]
-pub(super) fn d21_idle_restarts_do_not_grow_the_log() {
+fn d21_idle_restarts_do_not_grow_the_log() {
     let mut driver = begin();
     run(&mut driver, &[put(3000); 50]);
     run(
@@ -218,7 +218,7 @@ fn killed(mut driver: Driver) -> Driver {
 
 /// D18: ids go on when all jobs are gone, their records compacted away, and the server restarted.
 #[test]
-pub(super) fn d18_ids_go_on_after_all_jobs_are_deleted() {
+fn d18_ids_go_on_after_all_jobs_are_deleted() {
     let mut driver = begin();
     for _ in 0..60 {
         run(
@@ -235,7 +235,7 @@ pub(super) fn d18_ids_go_on_after_all_jobs_are_deleted() {
 
 /// D18: nor does it take a put, or a job, for the newest segment to know which ids were used.
 #[test]
-pub(super) fn d18_ids_go_on_when_nothing_in_the_log_tells_of_the_last_job_any_more() {
+fn d18_ids_go_on_when_nothing_in_the_log_tells_of_the_last_job_any_more() {
     let mut driver = begin();
     run(&mut driver, &[put(10), put(10), put(60_000), TURN]);
     run(&mut driver, &[Step::Delete { nth: 2 }, TURN]);
@@ -250,7 +250,7 @@ pub(super) fn d18_ids_go_on_when_nothing_in_the_log_tells_of_the_last_job_any_mo
 }
 
 #[test]
-pub(super) fn a_clean_stop_is_told_from_a_crash_also_after_an_idle_spell() {
+fn a_clean_stop_is_told_from_a_crash_also_after_an_idle_spell() {
     let mut driver = begin();
     run(&mut driver, &[put(10), Step::Turn { ms: 0 }]);
     assert!(!driver.engine().recovery().clean_stop);
@@ -275,7 +275,7 @@ pub(super) fn a_clean_stop_is_told_from_a_crash_also_after_an_idle_spell() {
 /// D17: a burial is in one segment, the kick after it in one that is dropped, and the next burial in
 /// a third: the job is behind those that were buried meanwhile.
 #[test]
-pub(super) fn d17_the_order_of_buried_jobs_outlives_the_compaction_of_a_kick_between_two_burials() {
+fn d17_the_order_of_buried_jobs_outlives_the_compaction_of_a_kick_between_two_burials() {
     let mut driver = begin();
     let reserve = Step::Reserve { worker: 0 };
     let bury = Step::Bury { nth: 0, pri: 1 };
@@ -308,7 +308,7 @@ pub(super) fn d17_the_order_of_buried_jobs_outlives_the_compaction_of_a_kick_bet
 /// Threads that write ahead and copy end before the directory is let go: another engine may open it
 /// at once, in the same process.
 #[test]
-pub(super) fn nothing_touches_the_disk_after_an_engine_with_threads_is_dropped() {
+fn nothing_touches_the_disk_after_an_engine_with_threads_is_dropped() {
     for round in 0..20 {
         let fs = SimFs::new(round);
         let options = bsd::engine::Options {

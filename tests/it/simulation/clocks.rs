@@ -72,7 +72,7 @@ fn left_after_jump(driver: &Driver, seconds: i64) -> (i64, i64, i64) {
 
 /// D30, and the clamp: remaining = clamp(deadline − now, 0, delay).
 #[test]
-pub(super) fn d30_what_is_left_of_delays_and_pauses_is_clamped_when_the_wall_clock_jumps() {
+fn d30_what_is_left_of_delays_and_pauses_is_clamped_when_the_wall_clock_jumps() {
     let driver = before();
     assert_eq!(
         left_after_jump(&driver, 0),
@@ -103,7 +103,7 @@ pub(super) fn d30_what_is_left_of_delays_and_pauses_is_clamped_when_the_wall_clo
 }
 
 #[test]
-pub(super) fn a_wall_clock_at_its_ends_neither_panics_nor_freezes_the_queue() {
+fn a_wall_clock_at_its_ends_neither_panics_nor_freezes_the_queue() {
     let driver = before();
     for wall_ns in [0, 1, u64::MAX] {
         let image = driver.fs.crash_image(Crash::KeepAll);
@@ -119,7 +119,7 @@ pub(super) fn a_wall_clock_at_its_ends_neither_panics_nor_freezes_the_queue() {
 
 /// The wall clock jumps while the process runs: inside, only the monotonic clock counts.
 #[test]
-pub(super) fn d30_a_running_engine_does_not_look_at_the_wall_clock() {
+fn d30_a_running_engine_does_not_look_at_the_wall_clock() {
     let mut driver = before();
     driver.now.wall_ns += (400 * DAY * SECOND_NS) as u64;
     let now = driver.now;

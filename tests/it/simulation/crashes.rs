@@ -119,7 +119,7 @@ fn ways(random: u64) -> Vec<Crash> {
 /// D7, D8, D11, D12, D13, D28, D32: frames torn at every write and page, files half made, names and
 /// sizes that did not arrive, at every step of first start, rotation and compaction.
 #[test]
-pub(super) fn d7_d8_d11_d12_d13_d28_d32_a_crash_at_any_operation_costs_nothing_acknowledged() {
+fn d7_d8_d11_d12_d13_d28_d32_a_crash_at_any_operation_costs_nothing_acknowledged() {
     let steps = tour();
     let mut operation = 1;
     while let Some(wreck) = Wreck::at(&steps, SyncPolicy::Always, operation) {
@@ -139,7 +139,7 @@ pub(super) fn d7_d8_d11_d12_d13_d28_d32_a_crash_at_any_operation_costs_nothing_a
 }
 
 #[test]
-pub(super) fn a_crash_inside_the_recovery_from_a_crash_costs_nothing_acknowledged() {
+fn a_crash_inside_the_recovery_from_a_crash_costs_nothing_acknowledged() {
     let steps = tour();
     let mut crashes = 0;
     for operation in (1..).step_by(5) {
@@ -161,7 +161,7 @@ pub(super) fn a_crash_inside_the_recovery_from_a_crash_costs_nothing_acknowledge
 /// A killed process leaves what the disk does not have yet. The next one goes on with it, and what
 /// that one acknowledges is durable with all that it stands on.
 #[test]
-pub(super) fn what_is_acknowledged_after_a_kill_at_any_operation_survives_a_power_cut() {
+fn what_is_acknowledged_after_a_kill_at_any_operation_survives_a_power_cut() {
     let steps = tour();
     let put = Step::Put {
         tube: 1,
@@ -190,7 +190,7 @@ pub(super) fn what_is_acknowledged_after_a_kill_at_any_operation_survives_a_powe
 
 /// A frame is cut off at every length: the disk kept the first part of what was being written.
 #[test]
-pub(super) fn d11_d12_a_frame_torn_at_every_byte_is_dropped_whole() {
+fn d11_d12_a_frame_torn_at_every_byte_is_dropped_whole() {
     let put = |size| Step::Put {
         tube: 0,
         pri: 1,
@@ -233,7 +233,7 @@ pub(super) fn d11_d12_a_frame_torn_at_every_byte_is_dropped_whole() {
 
 /// D28: a directory that is new has a name only when the one above it is synced, and so on up.
 #[test]
-pub(super) fn d28_a_data_directory_made_with_its_parents_survives_a_power_cut() {
+fn d28_a_data_directory_made_with_its_parents_survives_a_power_cut() {
     let fs = SimFs::new(1);
     // As by whoever mounts disks and makes directories, who does not sync them.
     fs.create_dir_all(std::path::Path::new("/var/lib/bsd"))

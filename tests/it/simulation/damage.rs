@@ -142,7 +142,7 @@ fn bodies(driver: &Driver, bytes: &[u8]) -> Vec<(Range<usize>, JobId)> {
 
 /// D14: a flipped bit anywhere in what was acknowledged is found, and named.
 #[test]
-pub(super) fn d14_a_bit_flipped_anywhere_in_the_log_stops_the_start_and_is_named() {
+fn d14_a_bit_flipped_anywhere_in_the_log_stops_the_start_and_is_named() {
     let driver = log();
     let names = segments(&driver.fs);
     for (index, name) in names.iter().enumerate() {
@@ -177,7 +177,7 @@ pub(super) fn d14_a_bit_flipped_anywhere_in_the_log_stops_the_start_and_is_named
 
 /// The marker and what is behind it: nothing acknowledged is there.
 #[test]
-pub(super) fn a_bit_flipped_behind_all_that_was_acknowledged_costs_nothing() {
+fn a_bit_flipped_behind_all_that_was_acknowledged_costs_nothing() {
     let driver = log();
     let names = segments(&driver.fs);
     let open = names.last().expect("there are segments");
@@ -198,7 +198,7 @@ pub(super) fn a_bit_flipped_behind_all_that_was_acknowledged_costs_nothing() {
 
 /// D20: a file that is missing is noticed, and named.
 #[test]
-pub(super) fn d20_a_missing_segment_stops_the_start_and_is_named() {
+fn d20_a_missing_segment_stops_the_start_and_is_named() {
     let driver = log();
     let names = segments(&driver.fs);
     for (index, name) in names.iter().enumerate() {
@@ -221,7 +221,7 @@ pub(super) fn d20_a_missing_segment_stops_the_start_and_is_named() {
 }
 
 #[test]
-pub(super) fn a_sealed_segment_cut_at_any_length_stops_the_start_and_is_named() {
+fn a_sealed_segment_cut_at_any_length_stops_the_start_and_is_named() {
     let driver = log();
     let mut names = segments(&driver.fs);
     names.pop();
@@ -242,7 +242,7 @@ pub(super) fn a_sealed_segment_cut_at_any_length_stops_the_start_and_is_named() 
 /// Whatever attests the end of the open segment lies behind it and goes with it: a cut looks like
 /// a crash, but for the list at its start.
 #[test]
-pub(super) fn the_open_segment_cut_at_any_length_is_damaged_or_ends_there() {
+fn the_open_segment_cut_at_any_length_is_damaged_or_ends_there() {
     let driver = log();
     let names = segments(&driver.fs);
     let name = names.last().expect("there are segments");
@@ -262,7 +262,7 @@ pub(super) fn the_open_segment_cut_at_any_length_is_damaged_or_ends_there() {
 }
 
 #[test]
-pub(super) fn bytes_appended_to_a_sealed_segment_are_not_read() {
+fn bytes_appended_to_a_sealed_segment_are_not_read() {
     let driver = log();
     let name = &segments(&driver.fs)[1];
     let fs = copy(&driver);
@@ -273,7 +273,7 @@ pub(super) fn bytes_appended_to_a_sealed_segment_are_not_read() {
 }
 
 #[test]
-pub(super) fn segments_that_were_swapped_stop_the_start() {
+fn segments_that_were_swapped_stop_the_start() {
     let driver = log();
     let names = segments(&driver.fs);
     let fs = copy(&driver);
@@ -293,7 +293,7 @@ pub(super) fn segments_that_were_swapped_stop_the_start() {
 
 /// The log does not need it, so it is nobody's loss; and it is not ours to remove.
 #[test]
-pub(super) fn a_segment_duplicated_under_another_number_is_named_and_left_alone() {
+fn a_segment_duplicated_under_another_number_is_named_and_left_alone() {
     let driver = log();
     let names = segments(&driver.fs);
     for name in &names {
@@ -311,7 +311,7 @@ pub(super) fn a_segment_duplicated_under_another_number_is_named_and_left_alone(
 
 /// The same under the number that the log would go on with: another is taken.
 #[test]
-pub(super) fn a_strangers_segment_under_the_next_number_is_never_overwritten() {
+fn a_strangers_segment_under_the_next_number_is_never_overwritten() {
     let driver = log();
     let newest = segments(&driver.fs).pop().expect("there are segments");
     let (number, _) = parse_file_name(&newest).expect("a segment");
@@ -333,7 +333,7 @@ pub(super) fn a_strangers_segment_under_the_next_number_is_never_overwritten() {
 
 /// A removal that the disk forgot: the file is not part of the log any more, and goes again.
 #[test]
-pub(super) fn a_removed_segment_that_comes_back_changes_nothing() {
+fn a_removed_segment_that_comes_back_changes_nothing() {
     let driver = log();
     let fs = copy(&driver);
     let old = "segment-0000000001.00000";
@@ -352,7 +352,7 @@ pub(super) fn a_removed_segment_that_comes_back_changes_nothing() {
 
 /// D32: what interrupted work leaves behind is recognised and cleared, or used.
 #[test]
-pub(super) fn d32_leftovers_of_interrupted_work_are_cleared_and_strangers_left_alone() {
+fn d32_leftovers_of_interrupted_work_are_cleared_and_strangers_left_alone() {
     let driver = log();
     let fs = copy(&driver);
     let strangers = ["notes.txt", "segment-1", "segment-0000000001.1", "binlog.1"];
@@ -381,7 +381,7 @@ pub(super) fn d32_leftovers_of_interrupted_work_are_cleared_and_strangers_left_a
 
 /// Space set aside by an earlier start may hold anything. What is behind a log's end is zeros.
 #[test]
-pub(super) fn a_spare_that_holds_garbage_does_not_make_every_end_a_torn_one() {
+fn a_spare_that_holds_garbage_does_not_make_every_end_a_torn_one() {
     let driver = log();
     let fs = copy(&driver);
     for name in fs.names(DIR).expect("the directory is there") {
@@ -422,7 +422,7 @@ fn header(log: u8, segment: u32) -> SegmentHeader {
 
 /// D19: a file of another version is not touched, whatever it holds.
 #[test]
-pub(super) fn d19_a_segment_of_a_newer_version_is_refused_and_left_alone() {
+fn d19_a_segment_of_a_newer_version_is_refused_and_left_alone() {
     let driver = log();
     let name = &segments(&driver.fs)[1];
     let fs = copy(&driver);
@@ -454,7 +454,7 @@ fn crc32(bytes: &[u8]) -> u32 {
 /// Stale bytes behind the end of the log: a frame of another log, segment or generation, or of
 /// another place in this file, is no evidence of anything. One of this very place is.
 #[test]
-pub(super) fn a_frame_behind_the_end_is_evidence_only_if_it_belongs_there() {
+fn a_frame_behind_the_end_is_evidence_only_if_it_belongs_there() {
     let driver = log();
     let name = segments(&driver.fs).pop().expect("there are segments");
     let bytes = driver.fs.read(path(&name)).expect("a segment");
@@ -496,7 +496,7 @@ pub(super) fn a_frame_behind_the_end_is_evidence_only_if_it_belongs_there() {
 /// A frame that is sound, and in its place, and of another history: as when a write was lost that
 /// should have replaced it.
 #[test]
-pub(super) fn a_sound_frame_that_does_not_follow_the_one_before_it_is_damage() {
+fn a_sound_frame_that_does_not_follow_the_one_before_it_is_damage() {
     let run = |pri| {
         let opened = Driver::begin(&SimFs::new(1), SyncPolicy::Always);
         let mut driver = opened.unwrap_or_else(|stop| panic!("{stop}"));
@@ -539,7 +539,7 @@ pub(super) fn a_sound_frame_that_does_not_follow_the_one_before_it_is_damage() {
 
 /// Segments of two logs: which of them is meant is not for a program to guess.
 #[test]
-pub(super) fn segments_of_another_log_stop_the_start_however_many_they_are() {
+fn segments_of_another_log_stop_the_start_however_many_they_are() {
     let driver = log();
     for foreign in [1, 2, 3, 9] {
         let fs = copy(&driver);
@@ -558,7 +558,7 @@ pub(super) fn segments_of_another_log_stop_the_start_however_many_they_are() {
 }
 
 #[test]
-pub(super) fn a_segment_that_cannot_be_read_is_an_error_of_the_disk_and_not_damage() {
+fn a_segment_that_cannot_be_read_is_an_error_of_the_disk_and_not_damage() {
     let driver = log();
     for name in segments(&driver.fs) {
         let fs = copy(&driver);
@@ -574,7 +574,7 @@ pub(super) fn a_segment_that_cannot_be_read_is_an_error_of_the_disk_and_not_dama
 
 /// A write that was reported done and is not there, or landed elsewhere in the file.
 #[test]
-pub(super) fn writes_that_were_lost_or_misdirected_are_found_when_later_ones_tell_of_them() {
+fn writes_that_were_lost_or_misdirected_are_found_when_later_ones_tell_of_them() {
     use bsd::storage::disk::sim::{Effect, Fault};
     let elsewhere = Effect::Misdirect {
         path: path("segment-0000000001.00000"),
@@ -596,7 +596,7 @@ pub(super) fn writes_that_were_lost_or_misdirected_are_found_when_later_ones_tel
 
 /// P3: a body that rots while the server runs is not served, and takes only its own job out.
 #[test]
-pub(super) fn a_body_that_rots_under_a_running_server_is_not_served_and_not_copied() {
+fn a_body_that_rots_under_a_running_server_is_not_served_and_not_copied() {
     let mut driver = log();
     let fs = copy(&driver);
     driver = whole(&driver, &fs);

@@ -111,7 +111,7 @@ fn try_every_operation(kind: OpKind, error: Errno) {
 
 /// D3, D4, D5: a failed write or sync is never taken for a success.
 #[test]
-pub(super) fn d3_d4_d5_any_operation_that_fails_with_eio_costs_nothing_acknowledged() {
+fn d3_d4_d5_any_operation_that_fails_with_eio_costs_nothing_acknowledged() {
     OpKind::ALL
         .into_iter()
         .for_each(|kind| try_every_operation(kind, Errno::IO));
@@ -119,13 +119,13 @@ pub(super) fn d3_d4_d5_any_operation_that_fails_with_eio_costs_nothing_acknowled
 
 /// D6, D31: no space, wherever it may turn up.
 #[test]
-pub(super) fn d6_d31_any_operation_that_fails_with_enospc_costs_nothing_acknowledged() {
+fn d6_d31_any_operation_that_fails_with_enospc_costs_nothing_acknowledged() {
     let kinds = OpKind::ALL.into_iter().filter(|kind| *kind != OpKind::Read);
     kinds.for_each(|kind| try_every_operation(kind, Errno::NOSPC));
 }
 
 #[test]
-pub(super) fn short_and_interrupted_reads_and_writes_change_nothing() {
+fn short_and_interrupted_reads_and_writes_change_nothing() {
     let effects = [
         Effect::Short(1),
         Effect::Short(5),
@@ -149,7 +149,7 @@ pub(super) fn short_and_interrupted_reads_and_writes_change_nothing() {
 
 /// An unreadable body takes its own job out, not the server, and nobody is given other bytes.
 #[test]
-pub(super) fn a_body_that_cannot_be_read_takes_only_its_own_job_out() {
+fn a_body_that_cannot_be_read_takes_only_its_own_job_out() {
     let fs = SimFs::new(1);
     let mut driver = Driver::begin(&fs, SyncPolicy::Always).unwrap_or_else(|stop| panic!("{stop}"));
     let turn = Step::Turn { ms: 0 };
@@ -182,8 +182,7 @@ pub(super) fn a_body_that_cannot_be_read_takes_only_its_own_job_out() {
 
 /// The body is read twice, before the job is taken and to send it: the client is told of either.
 #[test]
-pub(super) fn a_job_that_cannot_be_read_when_it_is_asked_for_by_its_id_is_buried_and_the_client_told()
- {
+fn a_job_that_cannot_be_read_when_it_is_asked_for_by_its_id_is_buried_and_the_client_told() {
     for nth in [1, 2] {
         let driver = Driver::begin(&SimFs::new(1), SyncPolicy::Always);
         let mut driver = driver.unwrap_or_else(|stop| panic!("{stop}"));
@@ -205,7 +204,7 @@ pub(super) fn a_job_that_cannot_be_read_when_it_is_asked_for_by_its_id_is_buried
 /// A segment that got its name, and perhaps not for good, is not one that was never begun: were the
 /// log to go on in the one before, the next start would not look for what is there.
 #[test]
-pub(super) fn d31_no_space_when_a_new_segment_is_named_ends_the_log_before_more_is_acknowledged() {
+fn d31_no_space_when_a_new_segment_is_named_ends_the_log_before_more_is_acknowledged() {
     for kind in [OpKind::Rename, OpKind::SyncDir, OpKind::Sync] {
         for n in 1..30 {
             let fs = SimFs::new(1);
@@ -240,7 +239,7 @@ pub(super) fn d31_no_space_when_a_new_segment_is_named_ends_the_log_before_more_
 /// What the last frame of a clean stop says is known from elsewhere, and still it must be on the
 /// platter before anything stands behind it: there, its place would be a hole in the log.
 #[test]
-pub(super) fn a_clean_stop_whose_sync_failed_costs_nothing_that_comes_after_the_next_start() {
+fn a_clean_stop_whose_sync_failed_costs_nothing_that_comes_after_the_next_start() {
     for sync in [
         SyncPolicy::Always,
         SyncPolicy::Interval(50),
@@ -300,7 +299,7 @@ fn stopped_without_a_sync(sync: SyncPolicy, size: usize) -> Driver {
 /// Storage that copies on write and is full has no room even for what is there already. What could
 /// not be written again is not shown to anybody: the next power cut might take it.
 #[test]
-pub(super) fn a_start_that_has_no_room_to_make_sure_of_the_end_of_the_log_is_none() {
+fn a_start_that_has_no_room_to_make_sure_of_the_end_of_the_log_is_none() {
     let sync = SyncPolicy::Always;
     let mut driver = Driver::begin(&SimFs::new(1), sync).unwrap_or_else(|stop| panic!("{stop}"));
     driver.fs.inject(Fault::fail(OpKind::Sync, Errno::IO));
@@ -320,7 +319,7 @@ pub(super) fn a_start_that_has_no_room_to_make_sure_of_the_end_of_the_log_is_non
 /// After a failed sync the log that is read may say what the platter does not: that a compaction
 /// took effect, say, whose inputs a start removes. A crash inside that start finds one or the other.
 #[test]
-pub(super) fn a_crash_inside_the_start_after_a_failed_sync_costs_nothing_acknowledged() {
+fn a_crash_inside_the_start_after_a_failed_sync_costs_nothing_acknowledged() {
     let sync = SyncPolicy::Always;
     let mut inside = 0;
     for n in 1.. {

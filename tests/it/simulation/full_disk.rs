@@ -81,7 +81,7 @@ fn reopen(driver: &Driver, how: Crash) -> Driver {
 
 /// D6, D24: jobs are reserved, released, buried, kicked and deleted from space set aside.
 #[test]
-pub(super) fn d6_d24_on_a_full_disk_everything_but_put_goes_on() {
+fn d6_d24_on_a_full_disk_everything_but_put_goes_on() {
     on_full_disks(|driver, _| {
         let reserve = Step::Reserve { worker: 0 };
         let each = [
@@ -110,7 +110,7 @@ pub(super) fn d6_d24_on_a_full_disk_everything_but_put_goes_on() {
 }
 
 #[test]
-pub(super) fn on_a_full_disk_jobs_that_stay_can_be_buried_and_kicked_for_ever() {
+fn on_a_full_disk_jobs_that_stay_can_be_buried_and_kicked_for_ever() {
     on_full_disks(|driver, _| {
         for _ in 0..300 {
             let reserve = Step::Reserve { worker: 0 };
@@ -123,7 +123,7 @@ pub(super) fn on_a_full_disk_jobs_that_stay_can_be_buried_and_kicked_for_ever() 
 
 /// Puts work again by themselves, and the room is really there again.
 #[test]
-pub(super) fn when_jobs_are_deleted_puts_work_again_and_fill_the_disk_as_before() {
+fn when_jobs_are_deleted_puts_work_again_and_fill_the_disk_as_before() {
     on_full_disks(|driver, size| {
         let most = driver.history.now().jobs.len();
         for _ in 0..4 {
@@ -139,7 +139,7 @@ pub(super) fn when_jobs_are_deleted_puts_work_again_and_fill_the_disk_as_before(
 }
 
 #[test]
-pub(super) fn when_half_of_the_jobs_are_deleted_puts_work_again() {
+fn when_half_of_the_jobs_are_deleted_puts_work_again() {
     on_full_disks(|driver, size| {
         let most = driver.history.now().jobs.len();
         for round in 0..4 {
@@ -164,7 +164,7 @@ pub(super) fn when_half_of_the_jobs_are_deleted_puts_work_again() {
 
 /// D22, and P6: the server starts on a full disk, however it had stopped.
 #[test]
-pub(super) fn d22_it_starts_on_a_full_disk_after_a_stop_and_after_any_crash() {
+fn d22_it_starts_on_a_full_disk_after_a_stop_and_after_any_crash() {
     on_full_disks(|driver, _| {
         let used = driver.fs.used();
         driver.fs.set_quota(Some(used));
@@ -189,7 +189,7 @@ pub(super) fn d22_it_starts_on_a_full_disk_after_a_stop_and_after_any_crash() {
 }
 
 #[test]
-pub(super) fn d22_a_torn_tail_does_not_keep_it_from_starting_on_a_full_disk() {
+fn d22_a_torn_tail_does_not_keep_it_from_starting_on_a_full_disk() {
     on_full_disks(|driver, _| {
         let names = driver.fs.names("/data").expect("the directory is there");
         let open = names
@@ -219,7 +219,7 @@ pub(super) fn d22_a_torn_tail_does_not_keep_it_from_starting_on_a_full_disk() {
 
 /// D23: a put that is refused leaves nothing behind.
 #[test]
-pub(super) fn d23_puts_that_are_refused_cost_no_memory_and_no_space() {
+fn d23_puts_that_are_refused_cost_no_memory_and_no_space() {
     let mut driver = full(1111 << 10, 700);
     let (used, memory) = (driver.fs.used(), driver.engine().queue().memory());
     for _ in 0..500 {
@@ -234,7 +234,7 @@ pub(super) fn d23_puts_that_are_refused_cost_no_memory_and_no_space() {
 
 /// The room on the disk comes back without a delete: somebody else made it.
 #[test]
-pub(super) fn when_the_disk_has_room_again_puts_work_again_by_themselves() {
+fn when_the_disk_has_room_again_puts_work_again_by_themselves() {
     let mut driver = full(1111 << 10, 700);
     driver.fs.set_quota(Some(1500 << 10));
     // A full disk is not asked again at once.
@@ -245,7 +245,7 @@ pub(super) fn when_the_disk_has_room_again_puts_work_again_by_themselves() {
 /// Storage that copies on write: what was set aside is no room for overwriting it. Every write may
 /// find the disk full, and the log may fail, but only when there was nothing left to give up.
 #[test]
-pub(super) fn d31_on_copy_on_write_storage_that_is_full_nothing_acknowledged_is_lost() {
+fn d31_on_copy_on_write_storage_that_is_full_nothing_acknowledged_is_lost() {
     for (quota_kib, size) in DISKS {
         println!("quota {quota_kib} KiB, bodies of {size}");
         let fs = SimFs::new(1);

@@ -11,7 +11,6 @@
 //! | `documented` | the tables of `docs/testing.md` and `docs/promises.md`, held to the tests |
 //! | `exhaustive` | every short sequence of commands, every crash in it; `BSD_EXHAUSTIVE_LENGTH` |
 //! | `faults` | every file operation fails, once and from then on |
-//! | `planted` | mistakes that are made on purpose: each is noticed by one of the others |
 //! | `policies` | what is kept when not every acknowledgement waits for the disk |
 //! | `budget` | disks of every size, filled and emptied in every order; `BSD_BUDGET_RUNS`, `BSD_BUDGET_SEED` |
 //! | `full_disk` | no room: at once, bit by bit, and on storage that copies on write |
@@ -38,9 +37,6 @@ mod full_disk;
 mod kicks;
 mod names;
 mod oracle;
-// A release build has no mistakes to plant.
-#[cfg(debug_assertions)]
-mod planted;
 mod policies;
 mod reading;
 mod seeds;

@@ -57,18 +57,18 @@ fn crash_everywhere(sync: SyncPolicy) {
 }
 
 #[test]
-pub(super) fn with_an_interval_a_crash_at_any_operation_leaves_a_prefix() {
+fn with_an_interval_a_crash_at_any_operation_leaves_a_prefix() {
     crash_everywhere(SyncPolicy::Interval(40));
 }
 
 #[test]
-pub(super) fn without_syncs_a_crash_at_any_operation_leaves_a_prefix() {
+fn without_syncs_a_crash_at_any_operation_leaves_a_prefix() {
     crash_everywhere(SyncPolicy::Never);
 }
 
 /// D10: a timer does it, not the next command.
 #[test]
-pub(super) fn d10_with_an_interval_the_last_write_before_an_idle_spell_is_synced_by_tick_alone() {
+fn d10_with_an_interval_the_last_write_before_an_idle_spell_is_synced_by_tick_alone() {
     let sync = SyncPolicy::Interval(50);
     let mut driver = begin(sync);
     run(&mut driver, &[PUT]);
@@ -92,7 +92,7 @@ pub(super) fn d10_with_an_interval_the_last_write_before_an_idle_spell_is_synced
 }
 
 #[test]
-pub(super) fn with_an_interval_the_sync_is_not_put_off_by_commands_that_keep_coming() {
+fn with_an_interval_the_sync_is_not_put_off_by_commands_that_keep_coming() {
     let sync = SyncPolicy::Interval(50);
     let mut driver = begin(sync);
     for _ in 0..6 {
@@ -105,7 +105,7 @@ pub(super) fn with_an_interval_the_sync_is_not_put_off_by_commands_that_keep_com
 }
 
 #[test]
-pub(super) fn without_syncs_a_clean_stop_makes_everything_durable() {
+fn without_syncs_a_clean_stop_makes_everything_durable() {
     let mut driver = begin(SyncPolicy::Never);
     run(&mut driver, &[PUT, PUT, Step::Turn { ms: 0 }]);
     assert_eq!(jobs_after_power_cut(&driver, SyncPolicy::Never), 0);

@@ -91,7 +91,7 @@ fn no_page_is_lost_in_silence(driver: &Driver, fs: &SimFs, count: usize) -> usiz
 }
 
 #[test]
-pub(super) fn f32_of_a_log_that_was_marked_no_page_is_lost_in_silence() {
+fn f32_of_a_log_that_was_marked_no_page_is_lost_in_silence() {
     for sync in [
         SyncPolicy::Always,
         SyncPolicy::Interval(20),
@@ -115,7 +115,7 @@ pub(super) fn f32_of_a_log_that_was_marked_no_page_is_lost_in_silence() {
 
 /// The last frame of data may end anywhere in its page.
 #[test]
-pub(super) fn f32_it_is_the_same_wherever_in_its_page_the_log_ends() {
+fn f32_it_is_the_same_wherever_in_its_page_the_log_ends() {
     for size in (0..2 * PAGE).step_by(8) {
         let mut driver = begin(SyncPolicy::Always);
         run(&mut driver, &[put(10), Step::Turn { ms: 0 }, put(size)]);
@@ -129,8 +129,7 @@ pub(super) fn f32_it_is_the_same_wherever_in_its_page_the_log_ends() {
 /// F33: the operating system decides when to write, and yet what was there before an idle spell is
 /// known to have been there.
 #[test]
-pub(super) fn f33_without_syncs_too_an_idle_log_is_durable_and_damage_to_it_is_not_called_a_crash()
-{
+fn f33_without_syncs_too_an_idle_log_is_durable_and_damage_to_it_is_not_called_a_crash() {
     let mut driver = begin(SyncPolicy::Never);
     run(&mut driver, &[put(100); 300]);
     go_idle(&mut driver);
@@ -150,7 +149,7 @@ pub(super) fn f33_without_syncs_too_an_idle_log_is_durable_and_damage_to_it_is_n
 
 /// A segment that has no room for a marker is left: the next one's list says where it ends.
 #[test]
-pub(super) fn f32_also_where_the_segment_is_nearly_full() {
+fn f32_also_where_the_segment_is_nearly_full() {
     for left in (40..6000).step_by(216) {
         let mut driver = begin(SyncPolicy::Always);
         run(&mut driver, &[put(10); 3]);
@@ -455,7 +454,7 @@ fn busy_life() -> Vec<Step> {
 }
 
 #[test]
-pub(super) fn f29_f30_whatever_single_fault_hits_a_log_every_job_that_is_intact_is_kept() {
+fn f29_f30_whatever_single_fault_hits_a_log_every_job_that_is_intact_is_kept() {
     let mut driver = begin(SyncPolicy::Always);
     run(&mut driver, &busy_life());
     go_idle(&mut driver);
@@ -480,7 +479,7 @@ pub(super) fn f29_f30_whatever_single_fault_hits_a_log_every_job_that_is_intact_
 
 /// A crash in the middle of a compaction leaves what it read and what it wrote side by side.
 #[test]
-pub(super) fn f29_it_is_the_same_where_a_crash_has_left_files_that_the_log_does_not_list() {
+fn f29_it_is_the_same_where_a_crash_has_left_files_that_the_log_does_not_list() {
     let steps = busy_life();
     let (mut tried, mut operation) = (0, 150);
     loop {
@@ -511,7 +510,7 @@ pub(super) fn f29_it_is_the_same_where_a_crash_has_left_files_that_the_log_does_
 
 /// What `repair` writes is what was found.
 #[test]
-pub(super) fn f29_a_repaired_log_has_every_job_that_is_intact() {
+fn f29_a_repaired_log_has_every_job_that_is_intact() {
     let mut driver = begin(SyncPolicy::Always);
     run(&mut driver, &busy_life());
     go_idle(&mut driver);
@@ -549,7 +548,7 @@ fn refused(fs: &SimFs) -> OpenError {
 }
 
 #[test]
-pub(super) fn f31_a_directory_with_a_segments_name_that_is_not_understood_is_not_a_new_one() {
+fn f31_a_directory_with_a_segments_name_that_is_not_understood_is_not_a_new_one() {
     for name in [
         "segment-0000000001.00000",
         "segment-4294967295.00000",
@@ -566,7 +565,7 @@ pub(super) fn f31_a_directory_with_a_segments_name_that_is_not_understood_is_not
 
 /// A link to a segment elsewhere, say on a larger disk.
 #[test]
-pub(super) fn f31_a_segment_that_is_a_link_is_neither_followed_nor_replaced() {
+fn f31_a_segment_that_is_a_link_is_neither_followed_nor_replaced() {
     let temp = tempfile::tempdir().expect("a directory");
     let dir = temp.path().join("data");
     let options = bsd::Options {
@@ -602,7 +601,7 @@ pub(super) fn f31_a_segment_that_is_a_link_is_neither_followed_nor_replaced() {
 /// Strangers under the names that come next: nothing is made over them, and they take no numbers
 /// that are far away.
 #[test]
-pub(super) fn f31_t08_strangers_keep_their_names_behind_a_torn_tail_and_in_compaction() {
+fn f31_t08_strangers_keep_their_names_behind_a_torn_tail_and_in_compaction() {
     let mut driver = begin(SyncPolicy::Always);
     run(&mut driver, &[put(100), Step::Turn { ms: 0 }]);
     driver.kill();
@@ -646,7 +645,7 @@ pub(super) fn f31_t08_strangers_keep_their_names_behind_a_torn_tail_and_in_compa
 }
 
 #[test]
-pub(super) fn f36_a_stranger_with_a_segments_name_does_not_keep_a_backup_from_being_taken() {
+fn f36_a_stranger_with_a_segments_name_does_not_keep_a_backup_from_being_taken() {
     let mut driver = begin(SyncPolicy::Always);
     run(&mut driver, &busy_life());
     let fs = &driver.fs;
@@ -676,7 +675,7 @@ pub(super) fn f36_a_stranger_with_a_segments_name_does_not_keep_a_backup_from_be
 /// The newest segment is not a stranger because its header cannot be read: its jobs would be
 /// missing in silence.
 #[test]
-pub(super) fn f36_a_backup_of_a_log_whose_newest_segment_has_no_sound_header_is_refused() {
+fn f36_a_backup_of_a_log_whose_newest_segment_has_no_sound_header_is_refused() {
     let mut driver = begin(SyncPolicy::Always);
     run(&mut driver, &busy_life());
     let fs = &driver.fs;
@@ -697,7 +696,7 @@ pub(super) fn f36_a_backup_of_a_log_whose_newest_segment_has_no_sound_header_is_
 
 /// What a start saved of a torn tail may not have reached the disk, but for its size.
 #[test]
-pub(super) fn f36_a_saved_tail_is_known_by_its_bytes_and_not_by_its_size() {
+fn f36_a_saved_tail_is_known_by_its_bytes_and_not_by_its_size() {
     let mut driver = begin(SyncPolicy::Always);
     run(&mut driver, &[put(100), Step::Turn { ms: 0 }]);
     driver.kill();
@@ -718,7 +717,7 @@ pub(super) fn f36_a_saved_tail_is_known_by_its_bytes_and_not_by_its_size() {
 /// T8: two segments behind a torn tail are set aside one after the other, each for good before the
 /// next: a crash in between must not leave the older one's name gone and the newer one's there.
 #[test]
-pub(super) fn t08_segments_behind_a_torn_tail_are_set_aside_one_at_a_time() {
+fn t08_segments_behind_a_torn_tail_are_set_aside_one_at_a_time() {
     let mut driver = begin(SyncPolicy::Always);
     run(&mut driver, &[put(100), Step::Turn { ms: 0 }]);
     driver.kill();

@@ -215,7 +215,7 @@ fn shrink(fails_with: usize, fails: &dyn Fn(usize) -> bool) -> usize {
 }
 
 #[test]
-pub(super) fn random_lives_and_crashes_lose_and_invent_nothing() {
+fn random_lives_and_crashes_lose_and_invent_nothing() {
     if let Some(seed) = number("BSD_SIM_SEED") {
         run_or_say_how_to_repeat(seed);
         return;
@@ -237,7 +237,7 @@ fn a_run_that_fails_is_shrunk_to_the_command_that_it_takes() {
 }
 
 #[test]
-pub(super) fn one_seed_run_twice_does_the_same_to_the_disk() {
+fn one_seed_run_twice_does_the_same_to_the_disk() {
     let trace = |seed| {
         let fs = SimFs::new(seed);
         let mut random = Random::new(seed);

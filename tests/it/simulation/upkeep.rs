@@ -148,7 +148,7 @@ fn pause_and_leave(life: &mut Life, count: u32) {
 }
 
 #[test]
-pub(super) fn f20_tubes_that_vanished_while_they_were_paused_leave_nothing() {
+fn f20_tubes_that_vanished_while_they_were_paused_leave_nothing() {
     let mut life = Life::begin();
     let before = life.memory();
     pause_and_leave(&mut life, 100);
@@ -187,7 +187,7 @@ pub(super) fn f20_tubes_that_vanished_while_they_were_paused_leave_nothing() {
 }
 
 #[test]
-pub(super) fn f20_the_end_of_a_pause_is_kept_as_long_as_a_restart_could_bring_the_pause_back() {
+fn f20_the_end_of_a_pause_is_kept_as_long_as_a_restart_could_bring_the_pause_back() {
     let mut life = Life::begin();
     pause_and_leave(&mut life, 500);
     // So many that compaction comes by again and again, at each stage of it a crash.
@@ -202,7 +202,7 @@ pub(super) fn f20_the_end_of_a_pause_is_kept_as_long_as_a_restart_could_bring_th
 }
 
 #[test]
-pub(super) fn f20_on_a_full_disk_a_tube_that_vanished_is_not_paused_after_a_restart() {
+fn f20_on_a_full_disk_a_tube_that_vanished_is_not_paused_after_a_restart() {
     let mut life = Life::begin();
     life.fs.set_quota(Some(1 << 20));
     let other = life.engine.connect();
@@ -232,7 +232,7 @@ pub(super) fn f20_on_a_full_disk_a_tube_that_vanished_is_not_paused_after_a_rest
 
 /// T4 and its neighbour: both counts reach the log soon, without a clean stop.
 #[test]
-pub(super) fn t4_counts_of_reserves_and_timeouts_survive_a_crash_two_seconds_later() {
+fn t4_counts_of_reserves_and_timeouts_survive_a_crash_two_seconds_later() {
     let mut life = Life::begin();
     assert!(life.put(b"x"));
     assert!(life.reserve().starts_with("Reserved"));
@@ -252,7 +252,7 @@ pub(super) fn t4_counts_of_reserves_and_timeouts_survive_a_crash_two_seconds_lat
 }
 
 #[test]
-pub(super) fn t11_counters_are_logged_a_few_hundred_in_a_turn() {
+fn t11_counters_are_logged_a_few_hundred_in_a_turn() {
     let mut life = Life::begin();
     for _ in 0..3_000 {
         assert!(life.put(b"x"));
@@ -273,7 +273,7 @@ pub(super) fn t11_counters_are_logged_a_few_hundred_in_a_turn() {
 }
 
 #[test]
-pub(super) fn f21_a_reserve_that_has_much_to_look_through_is_answered_in_a_later_turn() {
+fn f21_a_reserve_that_has_much_to_look_through_is_answered_in_a_later_turn() {
     let mut life = Life::begin();
     for number in 0..3_000 {
         life.ask(Command::Watch(&tube(number)));
