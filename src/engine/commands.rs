@@ -184,8 +184,8 @@ impl Engine {
     fn quarantine(&mut self, id: JobId, error: &BodyError, now: Now) -> Result<(), StoreError> {
         tracing::error!(
             "job {id} was buried: {error}; the next start refuses this log (exit code 3), unless \
-             the job is deleted and compaction has dropped that file by then; stop the server when \
-             it suits, and write all other jobs to a new directory with `bsd-wal repair`"
+             the job is deleted and its file could be rewritten by then; stop the server when it \
+             suits, and write all other jobs to a new directory with `bsd-wal repair`"
         );
         let Some(job) = self.queue.job(id) else {
             return Ok(());

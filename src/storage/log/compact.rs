@@ -17,10 +17,11 @@
 //! where the switch is durable, so are they.
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::storage::disk::{File, Fs, write_all_at};
+use crate::storage::disk::{File, Fs, read_exact_at, write_all_at};
 use crate::storage::format::names::COMPACTION_NAME;
 use crate::storage::format::{
     Entry, FrameBuilder, FrameKind, Identity, Record, Seed, SegmentHeader, segment_header,
@@ -28,6 +29,7 @@ use crate::storage::format::{
 use crate::storage::log::files::Files;
 use crate::storage::log::spares::Spare;
 use crate::storage::read::scan::{Reader, Step, describe};
+use crate::storage::read::{Piece, salvage};
 use crate::types::{JobId, Place, Position, SegmentId};
 
 /// Records are looked at in batches of about so many bytes.
@@ -97,6 +99,40 @@ pub(crate) struct Batch {
     pub(crate) records: Vec<(u32, Subject)>,
 }
 
+impl Batch {
+    /// Take in the records of a damaged stretch that are sound in themselves, and their bytes. Returns
+    /// the bytes in which none lies.
+    fn salvage(
+        &mut self,
+        input: &Input,
+        stretch: Range<u32>,
+        sizes: &mut Vec<(u32, u32)>,
+        records: &mut Vec<u8>,
+    ) -> io::Result<Vec<Range<u32>>> {
+        let first = sizes.len();
+        salvage(&*input.file, input.seed, stretch.clone(), &mut |piece| {
+            if let Piece::Record(offset, record) = piece {
+                self.records.push((offset, subject(&record)));
+                sizes.push((offset, record.size() as u32));
+            }
+        })?;
+        let (mut lost, mut at) = (Vec::new(), stretch.start);
+        for (offset, size) in &sizes[first..] {
+            let from = records.len();
+            records.resize(from + *size as usize, 0);
+            read_exact_at(&*input.file, &mut records[from..], u64::from(*offset))?;
+            // They were read before: a disk that rots may give others the second time.
+            if Record::decode_first(&records[from..], input.seed, *offset).is_none() {
+                return Err(io::Error::other("the disk gives other bytes each time"));
+            }
+            lost.push(at..*offset);
+            at = offset + size;
+        }
+        lost.push(at..stretch.end);
+        Ok(lost)
+    }
+}
+
 /// A record that was copied.
 #[derive(Debug)]
 pub(crate) struct Moved {
@@ -120,6 +156,18 @@ pub(crate) struct Outcome {
     pub(crate) tombstones: Vec<(u32, SegmentId, u64)>,
     /// The space, when it was not used.
     pub(crate) spare: Option<Spare>,
+    /// What is damaged in the inputs: none of it may be alive.
+    pub(crate) damaged: Vec<DamagedInput>,
+}
+
+/// Damage in a file that is rewritten. The sound records in it were copied.
+#[derive(Debug)]
+pub(crate) struct DamagedInput {
+    pub(crate) handle: u32,
+    /// Where, and what is wrong.
+    pub(crate) what: String,
+    /// The bytes in which no sound record lies.
+    pub(crate) lost: Vec<Range<u32>>,
 }
 
 /// A compaction under way. [`Compaction::next_batch`] and [`Compaction::copy`] take turns until
@@ -138,6 +186,7 @@ pub(crate) struct Compaction {
     moved: Vec<Moved>,
     filtered_at: Position,
     tombstones: Vec<(u32, SegmentId, u64)>,
+    damaged: Vec<DamagedInput>,
 }
 
 /// The file being written.
@@ -178,6 +227,7 @@ impl Compaction {
                 moved: Vec::new(),
                 filtered_at,
                 tombstones,
+                damaged: Vec::new(),
             }),
         }
     }
@@ -206,12 +256,18 @@ impl Compaction {
                         }
                     }
                     Step::Bad(fault) => {
-                        return Err(CompactionError::Damaged(format!(
-                            "{} at byte {}: {}",
-                            input.entry.file_name(),
-                            reader.at(),
-                            describe(fault)
-                        )));
+                        let at = reader.at();
+                        let next = reader.look_ahead()?.next_frame;
+                        let until = next.map_or(input.entry.end, |next| next.min(input.entry.end));
+                        let lost =
+                            batch.salvage(input, at..until, &mut self.sizes, &mut self.records)?;
+                        let file = input.entry.file_name();
+                        self.damaged.push(DamagedInput {
+                            handle: input.handle,
+                            what: format!("{file} at byte {at}: {}", describe(fault)),
+                            lost,
+                        });
+                        reader.skip_to(until);
                     }
                 }
             }
@@ -269,6 +325,7 @@ impl Compaction {
             moved: self.moved,
             filtered_at: self.filtered_at,
             tombstones: self.tombstones,
+            damaged: self.damaged,
         })
     }
 

@@ -6,6 +6,7 @@
 //! record by record, when a file is compacted, so no count can lose a job.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -35,6 +36,10 @@ pub(crate) struct LogFile<F: ?Sized = dyn File> {
     overhead: u64,
     /// It is part of the sums.
     is_counted: bool,
+    /// Bytes in which records are damaged: once none of those is alive the file can be rewritten.
+    damaged: Vec<Range<u32>>,
+    /// Bytes of those records that are alive. `None`: nothing has counted them yet.
+    damaged_live: Option<u64>,
 }
 
 impl<F: ?Sized> LogFile<F> {
@@ -115,6 +120,10 @@ pub struct Files<F: ?Sized = dyn File> {
     pub(in crate::storage) live_updates: u64,
     /// Bytes of records that have died since this was set to 0.
     pub(in crate::storage) freed: u64,
+    /// Files in which a damaged record has died: each is to be rewritten.
+    pub(in crate::storage) mendable: Vec<u32>,
+    /// There is one that has not been looked at.
+    pub(in crate::storage) has_new_mendable: bool,
 }
 
 /// Deletes that were counted and are not in the maps yet.
@@ -145,6 +154,8 @@ impl Files<dyn ReadFile> {
                     foreign: file.foreign,
                     overhead: file.overhead,
                     is_counted: file.is_counted,
+                    damaged: file.damaged,
+                    damaged_live: file.damaged_live,
                 })
             })
             .transpose()
@@ -163,6 +174,8 @@ impl Files<dyn ReadFile> {
             live_jobs: self.live_jobs,
             live_updates: self.live_updates,
             freed: self.freed,
+            mendable: self.mendable,
+            has_new_mendable: self.has_new_mendable,
         })
     }
 }
@@ -183,6 +196,8 @@ impl<F: ?Sized> Files<F> {
             live_jobs: 0,
             live_updates: 0,
             freed: 0,
+            mendable: Vec::new(),
+            has_new_mendable: false,
         }
     }
 
@@ -215,6 +230,8 @@ impl<F: ?Sized> Files<F> {
             foreign: 0,
             overhead: segment_header::SIZE as u64,
             is_counted: false,
+            damaged: Vec::new(),
+            damaged_live: None,
         };
         let handle = match self.free.pop() {
             Some(handle) => handle,
@@ -292,6 +309,7 @@ impl<F: ?Sized> Files<F> {
     pub(crate) fn drop_file(&mut self, handle: u32) -> Option<LogFile<F>> {
         self.end_run();
         self.count(handle, false);
+        self.mendable.retain(|other| *other != handle);
         let file = self.slots[handle as usize - 1].take();
         self.free.push(handle);
         if let Some(file) = &file {
@@ -384,6 +402,46 @@ impl<F: ?Sized> Files<F> {
             );
             file.live -= size as u64;
         });
+        self.note_death(place, size);
+    }
+
+    /// A record has died: it may have been the last one alive that is damaged in its file.
+    fn note_death(&mut self, place: Place, size: usize) {
+        let Some(Some(file)) = self.slots.get_mut(place.file as usize - 1) else {
+            return;
+        };
+        let is_damaged = |lost: &Range<u32>| lost.contains(&place.offset);
+        if !file.damaged.iter().any(is_damaged) {
+            return;
+        }
+        if let Some(live) = &mut file.damaged_live {
+            *live = live.saturating_sub(size as u64);
+        }
+        let is_mendable = file.damaged_live.unwrap_or(0) == 0;
+        if is_mendable && !self.mendable.contains(&place.file) {
+            self.mendable.push(place.file);
+            self.has_new_mendable = true;
+        }
+    }
+
+    /// Records in these bytes of a file are damaged; so many bytes of them are alive, where that was
+    /// counted.
+    pub(crate) fn note_damage(&mut self, handle: u32, lost: &[Range<u32>], live: Option<u64>) {
+        self.change(handle, |file| {
+            for range in lost.iter().filter(|range| !range.is_empty()) {
+                if !file.damaged.contains(range) {
+                    file.damaged.push(range.clone());
+                }
+            }
+            file.damaged_live = live;
+        });
+    }
+
+    /// Bytes of what is alive in a file: of records, and of deletes by the segment of the put.
+    pub(crate) fn alive_in(&mut self, handle: u32) -> (u64, HashMap<SegmentId, u64>) {
+        self.end_run();
+        let file = self.get(handle);
+        (file.live, file.tombstones.clone())
     }
 
     /// A delete lies at `place`; `put_segment` held the put of its job. Nothing is counted when no

@@ -12,7 +12,7 @@ use crate::storage::error::{StoreError, is_full};
 use crate::storage::format::{EMPTY_FRAME_SIZE, Entries, Entry, Record, file_name};
 use crate::storage::log::budget::{BLOCK, blocks, rewritten_size};
 use crate::storage::log::compact::{
-    Batch, Compaction, CompactionError, Index, Moved, Outcome, Subject,
+    Batch, Compaction, CompactionError, DamagedInput, Index, Moved, Outcome, Subject,
 };
 use crate::storage::log::files::{Files, LogFile};
 use crate::storage::log::spares::{SEGMENT_SIZE_MIN, Spare};
@@ -276,6 +276,7 @@ impl Log {
         let (written, freed) = (self.written, self.files.freed);
         let due = match self.maintenance.looked_at {
             None => true,
+            _ if std::mem::take(&mut self.files.has_new_mendable) => true,
             Some((position, bytes)) => {
                 position.segment() != written.segment()
                     || u64::from(written.offset() - position.offset()) >= step
@@ -335,9 +336,19 @@ impl Log {
             let dead = self.files.in_order().filter(is_dead);
             return self.drop_dead(dead.take(MERGED_MAX).collect(), wall_ns);
         }
-        let inputs = match self.most_garbage(need)? {
-            Some(handle) => vec![handle],
-            None => self.small_neighbours(),
+        // Damage in the open segment can be got rid of when that is sealed.
+        if self.files.mendable.contains(&open) && self.rotate(0, wall_ns)? {
+            return Ok(());
+        }
+        let inputs = match self.mendable_with_room()? {
+            Some(handle) => {
+                self.maintenance.failed.retain(|failed| *failed != handle);
+                vec![handle]
+            }
+            None => match self.most_garbage(need)? {
+                Some(handle) => vec![handle],
+                None => self.small_neighbours(),
+            },
         };
         if inputs.is_empty() {
             return self.seal_early(need, wall_ns);
@@ -363,6 +374,19 @@ impl Log {
         Ok(())
     }
 
+    /// A sealed file in which a damaged record has died, if there is room to rewrite it.
+    fn mendable_with_room(&mut self) -> Result<Option<u32>, StoreError> {
+        let open = self.active.handle;
+        let mut mendable = self.files.mendable.iter().copied();
+        let Some(handle) = mendable.find(|handle| *handle != open) else {
+            return Ok(None);
+        };
+        let size = blocks(rewritten_size(self.files.get(handle).live()));
+        let size = u32::try_from(size).unwrap_or(u32::MAX);
+        let has_room = self.widen_room_to_compact(size, size)?;
+        Ok(has_room.then_some(handle))
+    }
+
     /// Files in which nothing is alive need no copying.
     fn drop_dead(&mut self, inputs: Vec<u32>, wall_ns: u64) -> Result<(), StoreError> {
         let tombstones = self.files.tombstones_of(&inputs);
@@ -373,6 +397,7 @@ impl Log {
             tombstones,
             filtered_at: self.next_position(),
             spare: None,
+            damaged: Vec::new(),
         };
         self.switch(outcome, wall_ns).map(drop)
     }
@@ -574,7 +599,7 @@ impl Log {
     ) -> Result<bool, StoreError> {
         let inputs = compaction.inputs();
         let step = match compaction.next_batch() {
-            Ok(None) => return self.copied(inputs, compaction.finish(), wall_ns),
+            Ok(None) => return self.copied(inputs, compaction.finish(), index, wall_ns),
             Ok(Some(batch)) => {
                 let live = self.answer(&batch_subjects(&batch), &inputs, index);
                 compaction.copy(batch, &live)
@@ -612,7 +637,7 @@ impl Log {
             }
         };
         match copied {
-            Copied::Done(result) => self.copied(beside.inputs, *result, wall_ns),
+            Copied::Done(result) => self.copied(beside.inputs, *result, index, wall_ns),
             other => {
                 self.maintenance.stage = Stage::CopyingBeside(beside);
                 Ok(matches!(other, Copied::More) && self.is_congested())
@@ -662,10 +687,17 @@ impl Log {
         &mut self,
         inputs: Vec<u32>,
         result: Result<Outcome, (CompactionError, Spare)>,
+        index: &dyn Index,
         wall_ns: u64,
     ) -> Result<bool, StoreError> {
         match result {
-            Ok(outcome) => self.switch(outcome, wall_ns),
+            Ok(outcome) => match self.damaged_and_alive(&outcome, index) {
+                alive if alive.iter().all(|bytes| *bytes == 0) => self.mend(outcome, wall_ns),
+                alive => {
+                    self.refuse(outcome, &alive);
+                    Ok(false)
+                }
+            },
             Err((CompactionError::NameNotSynced(error), _)) => {
                 let dir = self.dir.clone();
                 Err(self.fail(StoreError::new("sync", &dir, &error)))
@@ -675,6 +707,77 @@ impl Log {
                 Ok(false)
             }
         }
+    }
+
+    /// For each damaged input, the bytes that are alive in it and were not copied: none, if what is
+    /// damaged is dead. Where a delete is lost that keeps a job dead it is `u64::MAX`, for good. Looks
+    /// at every record copied, here and now: files are damaged seldom.
+    fn damaged_and_alive(&mut self, outcome: &Outcome, index: &dyn Index) -> Vec<u64> {
+        let mut alive = Vec::new();
+        for damaged in &outcome.damaged {
+            let (mut live, mut deletes) = self.files.alive_in(damaged.handle);
+            let is_input = |segment| {
+                let mut inputs = outcome.inputs.iter();
+                inputs.any(|handle| self.files.get(*handle).covers(segment))
+            };
+            deletes.retain(|segment, _| !is_input(*segment));
+            let from_it = |moved: &&Moved| moved.from.file == damaged.handle;
+            for moved in outcome.moved.iter().filter(from_it) {
+                let size = u64::from(moved.size);
+                match &moved.subject {
+                    Subject::Delete(segment) => {
+                        if let Some(bytes) = deletes.get_mut(segment) {
+                            *bytes = bytes.saturating_sub(size);
+                        }
+                    }
+                    other if index.is_live(other, moved.from) => {
+                        live = live.saturating_sub(size);
+                    }
+                    _ => {}
+                }
+            }
+            let is_delete_lost = deletes.values().any(|bytes| *bytes > 0);
+            alive.push(if is_delete_lost { u64::MAX } else { live });
+        }
+        alive
+    }
+
+    /// Let a finished compaction take effect, and say what was damaged in its inputs: all of it is
+    /// dead, and gone with them.
+    fn mend(&mut self, mut outcome: Outcome, wall_ns: u64) -> Result<bool, StoreError> {
+        let damaged = std::mem::take(&mut outcome.damaged);
+        let is_made = self.switch(outcome, wall_ns)?;
+        for DamagedInput { what, .. } in damaged.iter().filter(|_| is_made) {
+            tracing::warn!(
+                "{what}; nothing there was needed, and the file was rewritten without it; \
+                 check the disk under {}",
+                self.dir.display()
+            );
+        }
+        Ok(is_made)
+    }
+
+    /// Something alive is damaged: the log stays as it was.
+    fn refuse(&mut self, outcome: Outcome, alive: &[u64]) {
+        for (damaged, alive) in outcome.damaged.iter().zip(alive) {
+            let DamagedInput { handle, lost, .. } = damaged;
+            self.files.note_damage(*handle, lost, Some(*alive));
+        }
+        let what = outcome.damaged.iter().map(|damaged| &*damaged.what);
+        let what = what.collect::<Vec<_>>().join("; ");
+        self.leave_alone(outcome.inputs.clone(), &CompactionError::Damaged(what));
+        self.discard(outcome);
+    }
+
+    /// Do without the copy that a compaction has made.
+    fn discard(&mut self, outcome: Outcome) {
+        if let Some((entry, _)) = outcome.output {
+            let path = self.dir.join(entry.file_name());
+            if let Err(error) = self.fs.remove_file(&path) {
+                tracing::warn!("could not remove {}: {error}", path.display());
+            }
+        }
+        self.take_back(outcome.spare);
     }
 
     /// A compaction failed: the log is as it was, and these files are not tried again, unless it was
@@ -710,6 +813,9 @@ impl Log {
                 tracing::debug!("compaction found too little room");
             }
         }
+        self.files
+            .mendable
+            .retain(|handle| !inputs.contains(handle));
         self.maintenance.failed.extend(inputs);
     }
 
@@ -733,15 +839,7 @@ impl Log {
             Err(AppendError::Failed(error)) => return Err(error),
             Err(AppendError::Full) => {
                 // There will be room when something else has made some; the copy is made again.
-                let leftover = outcome
-                    .output
-                    .map(|(entry, _)| self.dir.join(entry.file_name()));
-                if let Some(path) = leftover
-                    && let Err(error) = self.fs.remove_file(&path)
-                {
-                    tracing::warn!("could not remove {}: {error}", path.display());
-                }
-                self.take_back(outcome.spare);
+                self.discard(outcome);
                 return Ok(false);
             }
         }

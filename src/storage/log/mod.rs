@@ -478,7 +478,12 @@ impl Log {
             Some(Record::Put {
                 id: found, body, ..
             }) if found == id && body.len() == body_size => Ok(&self.scratch[size - body_size..]),
-            _ => Err(BodyError::Damaged { at: at() }),
+            _ => {
+                let at = at();
+                let lost = place.offset..place.offset.saturating_add(size as u32);
+                self.files.note_damage(place.file, &[lost], None);
+                Err(BodyError::Damaged { at })
+            }
         }
     }
 

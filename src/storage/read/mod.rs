@@ -26,6 +26,7 @@ mod survey;
 mod walk;
 
 pub(in crate::storage) use self::found::Found;
+pub(in crate::storage) use self::salvage::{Piece, salvage};
 pub(in crate::storage) use self::snapshot::{HeldFile, Snapshot};
 pub(in crate::storage) use self::source::Source;
 pub(in crate::storage) use self::survey::Survey;

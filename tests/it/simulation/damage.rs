@@ -5,16 +5,20 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 
 use bsd::engine::Engine;
+use bsd::storage::disk::ReadFs;
 use bsd::storage::disk::sim::{Crash, OpKind};
 use bsd::storage::format::{
-    FrameBuilder, FrameKind, Identity, LogId, SegmentHeader, file_name, parse_file_name,
+    FrameBuilder, FrameKind, Identity, LogId, Record, SegmentHeader, file_name, parse_file_name,
     segment_header,
 };
-use bsd::storage::read::scan::Damage;
+use bsd::storage::read::scan::{self, Damage, Reader};
 use bsd::storage::{OpenError, SimFs, SyncPolicy};
 use bsd::types::{JobId, Position, SegmentId};
+
+use crate::harness::Random;
 
 use super::driver::{DIR, Driver, Step, after_restart, options, path};
 
@@ -594,28 +598,161 @@ fn writes_that_were_lost_or_misdirected_are_found_when_later_ones_tell_of_them()
     }
 }
 
-/// P3: a body that rots while the server runs is not served, and takes only its own job out.
-#[test]
-fn a_body_that_rots_under_a_running_server_is_not_served_and_not_copied() {
+/// A server on a copy of the log in which a body has rotted, which was found when it was asked for; the
+/// disk, the segment and the job.
+fn with_a_body_that_rots() -> (Driver, SimFs, String, JobId) {
     let mut driver = log();
     let fs = copy(&driver);
     driver = whole(&driver, &fs);
     driver.is_faulty = true;
-    let name = &segments(&fs)[0];
-    let bytes = fs.read(path(name)).expect("a segment");
+    let name = segments(&fs).remove(0);
+    let bytes = fs.read(path(&name)).expect("a segment");
     let (range, job) = bodies(&driver, &bytes).remove(0);
-    fs.flip_bit(path(name), range.start as u64 * 8)
+    fs.flip_bit(path(&name), range.start as u64 * 8)
         .expect("a bit");
-    let nth = driver
-        .history
-        .now()
-        .jobs
-        .keys()
-        .position(|id| *id == job.0)
-        .expect("it is alive");
+    let nth = nth_of(&driver, job);
     driver
         .run(&[Step::Peek { nth }, TURN])
         .unwrap_or_else(|stop| panic!("{stop}"));
+    (driver, fs, name, job)
+}
+
+/// Where a job that is alive is among all.
+fn nth_of(driver: &Driver, job: JobId) -> usize {
+    let jobs = &driver.history.now().jobs;
+    let nth = jobs.keys().position(|id| *id == job.0);
+    nth.expect("it is alive")
+}
+
+/// The damaged record is dead: its file is rewritten without it, and the next start is clean.
+#[test]
+pub(super) fn f35_when_the_job_of_a_rotten_body_is_deleted_its_file_is_rewritten_without_it() {
+    let (mut driver, fs, name, job) = with_a_body_that_rots();
+    let nth = nth_of(&driver, job);
+    let turns = std::iter::repeat_n(TURN, 200);
+    let steps: Vec<Step> = [Step::Delete { nth }].into_iter().chain(turns).collect();
+    driver.run(&steps).unwrap_or_else(|stop| panic!("{stop}"));
+    assert!(!segments(&fs).contains(&name), "the segment is still there");
+    driver.kill();
+    whole(&driver, &fs.crash_image(Crash::KeepAll));
+}
+
+/// Where the deletes are in a segment.
+fn deletes(fs: &SimFs, name: &Path) -> Vec<u32> {
+    let bytes = fs.read(name).expect("a segment");
+    let header = SegmentHeader::decode(&bytes).expect("a sound header");
+    let (seed, first) = (header.identity.seed(), segment_header::SIZE as u32);
+    let file = fs.open_read(name).expect("a segment");
+    let mut reader = Reader::new(file, seed, bytes.len() as u64, first);
+    let mut deletes = Vec::new();
+    while let Ok(scan::Step::Frame(frame)) = reader.step() {
+        let records = frame.records();
+        let of_deletes = records.filter(|(_, record)| matches!(record, Record::Delete { .. }));
+        deletes.extend(of_deletes.map(|(at, _)| at));
+    }
+    deletes
+}
+
+/// A delete that rots keeps its job dead as long as it is not dropped: its file is not rewritten.
+#[test]
+pub(super) fn f35_a_file_with_a_rotten_delete_that_is_needed_is_left_alone() {
+    let opened = Driver::begin(&SimFs::new(1), SyncPolicy::Always);
+    let mut driver = opened.unwrap_or_else(|stop| panic!("{stop}"));
+    driver.is_faulty = true;
+    let puts = |count| std::iter::repeat_n([put(5000), TURN], count).flatten();
+    let steps = puts(30).chain([Step::Delete { nth: 0 }, TURN]);
+    let steps: Vec<Step> = steps.chain(puts(30)).collect();
+    driver.run(&steps).unwrap_or_else(|stop| panic!("{stop}"));
+    let fs = driver.fs.clone();
+    let mut names = segments(&fs).into_iter();
+    let name = names
+        .find(|name| !deletes(&fs, &path(name)).is_empty())
+        .expect("the delete is in a sealed segment");
+    assert!(names.next().is_some(), "it is sealed");
+    let at = deletes(&fs, &path(&name))[0];
+    fs.flip_bit(path(&name), 8 * u64::from(at) + 40)
+        .expect("a bit");
+    // All that was put beside the delete: the file is garbage, but for the delete itself.
+    let beside = std::iter::repeat_n([Step::Delete { nth: 24 }, TURN], 35).flatten();
+    let steps: Vec<Step> = beside.chain(std::iter::repeat_n(TURN, 100)).collect();
+    driver.run(&steps).unwrap_or_else(|stop| panic!("{stop}"));
+    let is_there = segments(&fs).contains(&name);
+    driver.kill();
+    let image = fs.crash_image(Crash::KeepAll);
+    assert!(
+        is_there,
+        "the delete was dropped, and a start finds {:?}",
+        {
+            let started = Engine::open(&options(&image, SyncPolicy::Always), driver.now);
+            started.map(|engine| engine.queue().stats().jobs.total())
+        }
+    );
+    assert_eq!(damages(&driver, &image)[0].file, name);
+}
+
+/// Whatever rots under a running server, and however much is compacted then: the next start either
+/// tells of damage, or has every job that is alive, as it was, and none that was deleted.
+#[test]
+pub(super) fn f35_whatever_rots_under_a_running_server_is_told_of_or_was_dead() {
+    let begun = log();
+    let (mut started, mut refused) = (0, 0);
+    for seed in 0..300 {
+        let mut random = Random::new(seed);
+        let fs = copy(&begun);
+        let mut driver = whole(&begun, &fs);
+        driver.is_faulty = true;
+        let names = segments(&fs);
+        let name = path(&names[random.below(names.len() as u64 - 1) as usize]);
+        let size = end(&fs.read(&name).expect("a segment"));
+        // Deletes are small, and what is lost with one is another job's death.
+        let deletes = deletes(&fs, &name);
+        let bit = match random.below(2) {
+            0 if !deletes.is_empty() => {
+                let at = deletes[random.below(deletes.len() as u64) as usize];
+                8 * u64::from(at) + random.below(8 * 24)
+            }
+            _ => random.below(8 * size as u64),
+        };
+        fs.flip_bit(&name, bit).expect("a bit");
+        let rounds = random.below(60);
+        let steps = (0..rounds).flat_map(|_| {
+            let nth = random.below(20) as usize;
+            [
+                put(3000),
+                Step::Delete { nth },
+                TURN,
+                Step::Delete { nth },
+                TURN,
+            ]
+        });
+        let steps: Vec<Step> = steps.chain(std::iter::repeat_n(TURN, 50)).collect();
+        let what = format!("seed {seed}: bit {bit} of {}", name.display());
+        driver
+            .run(&steps)
+            .unwrap_or_else(|stop| panic!("{what}: {stop}"));
+        driver.kill();
+        let image = fs.crash_image(Crash::KeepAll);
+        match Engine::open(&options(&image, SyncPolicy::Always), driver.now) {
+            Err(OpenError::Damaged { .. }) => refused += 1,
+            Err(error) => panic!("{what}: {error}"),
+            Ok(engine) => {
+                drop(engine);
+                whole(&driver, &fs.crash_image(Crash::KeepAll));
+                started += 1;
+            }
+        }
+    }
+    assert!(
+        started > 5 && refused > 5,
+        "{started} started, {refused} refused"
+    );
+}
+
+/// P3: a body that rots while the server runs is not served, and takes only its own job out.
+#[test]
+pub(super) fn a_body_that_rots_under_a_running_server_is_not_served_and_not_copied() {
+    let (mut driver, fs, name, job) = with_a_body_that_rots();
+    let name = &name;
     // Compaction of its segment stops at it and changes nothing; the damage is not laundered.
     let steps: Vec<Step> = (0..60)
         .flat_map(|_| [put(4000), Step::Delete { nth: 30 }, TURN])
