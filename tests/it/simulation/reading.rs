@@ -714,10 +714,8 @@ fn f36_a_saved_tail_is_known_by_its_bytes_and_not_by_its_size() {
     assert!(fs.read(path(&saved)).expect("a file") == [7; 900]);
 }
 
-/// T8: two segments behind a torn tail are set aside one after the other, each for good before the
-/// next: a crash in between must not leave the older one's name gone and the newer one's there.
-#[test]
-fn t08_segments_behind_a_torn_tail_are_set_aside_one_at_a_time() {
+/// A log that ends in a torn tail, and two segments behind it that nothing acknowledged.
+fn with_segments_behind_a_torn_tail() -> (Driver, SimFs) {
     let mut driver = begin(SyncPolicy::Always);
     run(&mut driver, &[put(100), Step::Turn { ms: 0 }]);
     driver.kill();
@@ -756,6 +754,14 @@ fn t08_segments_behind_a_torn_tail_are_set_aside_one_at_a_time() {
         fs.write(path(identity.file_name()), &bytes)
             .expect("a file");
     }
+    (driver, fs)
+}
+
+/// T8: two segments behind a torn tail are set aside one after the other, each for good before the
+/// next: a crash in between must not leave the older one's name gone and the newer one's there.
+#[test]
+pub(super) fn t08_segments_behind_a_torn_tail_are_set_aside_one_at_a_time() {
+    let (driver, fs) = with_segments_behind_a_torn_tail();
     fs.clear_trace();
     Engine::open(&options(&fs, SyncPolicy::Always), driver.now)
         .unwrap_or_else(|error| panic!("{error}"));
@@ -772,4 +778,29 @@ fn t08_segments_behind_a_torn_tail_are_set_aside_one_at_a_time() {
         third < second && is_synced(third) && is_synced(second),
         "{trace:?}"
     );
+}
+
+/// One whose header is damaged is not understood, whatever frames are in it: it is left alone, and
+/// the other is set aside.
+#[test]
+pub(super) fn t08_a_segment_with_a_damaged_header_behind_a_torn_tail_keeps_its_name_and_bytes() {
+    for (damaged, other) in [(2, 3), (3, 2)] {
+        for at in 0..segment_header::SIZE as u64 {
+            let (mut driver, fs) = with_segments_behind_a_torn_tail();
+            let name = |number| file_name(SegmentId(number), 0);
+            fs.flip_bit(path(name(damaged)), 8 * at).expect("a bit");
+            let before = fs.read(path(name(damaged))).expect("a file");
+            driver.now = after_restart(driver.now);
+            let last = driver.history.last();
+            let opened = Driver::open(&fs, SyncPolicy::Always, driver.now, &driver.history, last);
+            let mut driver = opened.unwrap_or_else(|stop| panic!("byte {at}: {stop}"));
+            assert!(driver.engine().recovery().torn.is_some());
+            run(&mut driver, &[put(5), Step::Turn { ms: 0 }, Step::Restart]);
+            let left = fs.read(path(name(damaged))).expect("it is still there");
+            assert!(left == before, "segment {damaged}, byte {at}: other bytes");
+            let names = fs.names(DIR).expect("names");
+            let is_aside = names.contains(&format!("cut-{}", name(other)));
+            assert!(is_aside && !names.contains(&name(other)), "{names:?}");
+        }
+    }
 }
