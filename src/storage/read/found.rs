@@ -74,12 +74,71 @@ pub(in crate::storage) struct Found {
     pub(in crate::storage) taken: Taken,
 }
 
+/// A segment file that the disk does not give, or that this program does not read.
+struct Refused {
+    name: String,
+    why: Why,
+}
+
+enum Why {
+    Io(io::Error),
+    /// Its format has this version.
+    Version(u16),
+}
+
+impl Refused {
+    fn into_error(self, dir: &Path) -> OpenError {
+        let path = dir.join(&self.name);
+        match self.why {
+            Why::Io(error) => OpenError::io("read", &path, &error),
+            Why::Version(_) => OpenError::Foreign {
+                path,
+                what: self.why.to_string(),
+            },
+        }
+    }
+}
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Why::Io(error) => write!(f, "its header cannot be read: {error}"),
+            Why::Version(version) => f.write_str(&newer(*version)),
+        }
+    }
+}
+
 impl Found {
-    /// List a directory, and read the headers of its segments.
+    /// List a directory that nobody changes meanwhile, and read the headers of its segments.
     ///
     /// # Errors
     /// [`OpenError::Foreign`]: segments of another version, or of two logs; [`OpenError::Io`].
     pub(in crate::storage) fn read(fs: &dyn ReadFs, dir: &Path) -> Result<Found, OpenError> {
+        let (found, refused) = Found::list(fs, dir)?;
+        match refused.into_iter().next() {
+            Some(refused) => Err(refused.into_error(dir)),
+            None => found.of_one_log(dir),
+        }
+    }
+
+    /// The same of a directory that a server may be using: a segment that cannot be read may be one
+    /// that it does not need. `None`: a file that was listed is not there any more.
+    ///
+    /// # Errors
+    /// [`OpenError::Foreign`]: segments of two logs; [`OpenError::Io`]: it cannot be listed.
+    pub(super) fn read_live(fs: &dyn ReadFs, dir: &Path) -> Result<Option<Found>, OpenError> {
+        let (mut found, refused) = Found::list(fs, dir)?;
+        for Refused { name, why } in refused {
+            match why {
+                Why::Io(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                why => found.refuse(in_header(name, why.to_string())),
+            }
+        }
+        found.of_one_log(dir).map(Some)
+    }
+
+    /// What there is, and the segments of which that cannot be said.
+    fn list(fs: &dyn ReadFs, dir: &Path) -> Result<(Found, Vec<Refused>), OpenError> {
         let names = fs
             .read_dir(dir)
             .map_err(|error| OpenError::io("list", dir, &error))?;
@@ -94,10 +153,15 @@ impl Found {
             useless: Vec::new(),
             taken: Taken::among(names.iter().map(|entry| &*entry.name)),
         };
-        let mut cuts = Vec::new();
+        let (mut cuts, mut refused) = (Vec::new(), Vec::new());
         for entry in names {
             match Kind::of(&entry) {
-                Kind::Segment if entry.is_file => found.take_segment(fs, dir, entry)?,
+                Kind::Segment if entry.is_file => {
+                    let name = entry.name.clone();
+                    if let Err(why) = found.take_segment(fs, dir, entry) {
+                        refused.push(Refused { name, why });
+                    }
+                }
                 Kind::Segment => found.refuse(Damage {
                     file: entry.name,
                     range: None,
@@ -123,8 +187,7 @@ impl Found {
         found.cuts = cuts.into_iter().map(|(_, name)| name).collect();
         found.spares.sort();
         found.strangers.sort();
-        found.refuse_two_logs(dir)?;
-        Ok(found)
+        Ok((found, refused))
     }
 
     /// There is no segment, sound or not.
@@ -136,65 +199,47 @@ impl Found {
         self.unusable.insert(damage.file.clone(), damage);
     }
 
-    fn take_segment(
-        &mut self,
-        fs: &dyn ReadFs,
-        dir: &Path,
-        entry: DirEntry,
-    ) -> Result<(), OpenError> {
-        let path = dir.join(&entry.name);
+    fn take_segment(&mut self, fs: &dyn ReadFs, dir: &Path, entry: DirEntry) -> Result<(), Why> {
+        let DirEntry { name, size, .. } = entry;
         let open = || -> io::Result<(Arc<dyn ReadFile>, Vec<u8>)> {
-            let file = fs.open_read(&path)?;
-            let mut header = vec![0; segment_header::SIZE.min(entry.size as usize)];
+            let file = fs.open_read(&dir.join(&name))?;
+            let mut header = vec![0; segment_header::SIZE.min(size as usize)];
             read_exact_at(&*file, &mut header, 0)?;
             Ok((file, header))
         };
-        let (file, header) = open().map_err(|error| OpenError::io("read", &path, &error))?;
-        let damage = |what: String| Damage {
-            file: entry.name.clone(),
-            range: Some((0, segment_header::SIZE as u64)),
-            what,
-            jobs: Vec::new(),
-        };
-        match SegmentHeader::decode(&header) {
-            Ok(header) if header.identity.file_name() == entry.name => {
+        let (file, header) = open().map_err(Why::Io)?;
+        let what = match SegmentHeader::decode(&header) {
+            Ok(header) if header.identity.file_name() == name => {
                 self.segments.push(Segment {
-                    name: entry.name,
+                    name,
                     header,
-                    size: entry.size,
+                    size,
                     file,
                 });
+                return Ok(());
             }
-            Ok(header) => self.refuse(damage(format!(
+            Ok(header) => format!(
                 "its header says that this file was {}",
                 header.identity.file_name()
-            ))),
-            Err(HeaderFault::Version(version)) => {
-                return Err(OpenError::Foreign {
-                    path,
-                    what: newer(version),
-                });
-            }
-            Err(HeaderFault::Short) => {
-                self.refuse(damage("the file ends inside its header".into()));
-            }
-            Err(HeaderFault::NotASegment) => {
-                self.refuse(damage("it does not begin like a segment".into()));
-            }
-            Err(HeaderFault::Checksum { stored, computed }) => self.refuse(damage(format!(
+            ),
+            Err(HeaderFault::Version(version)) => return Err(Why::Version(version)),
+            Err(HeaderFault::Short) => "the file ends inside its header".into(),
+            Err(HeaderFault::NotASegment) => "it does not begin like a segment".into(),
+            Err(HeaderFault::Checksum { stored, computed }) => format!(
                 "the header's checksum does not hold (stored {stored:08x}, computed \
                  {computed:08x})"
-            ))),
-        }
+            ),
+        };
+        self.refuse(in_header(name, what));
         Ok(())
     }
 
     /// Which of two logs the directory is for is not for a program to guess.
-    fn refuse_two_logs(&mut self, dir: &Path) -> Result<(), OpenError> {
+    fn of_one_log(mut self, dir: &Path) -> Result<Found, OpenError> {
         self.segments
             .sort_by_key(|segment| (segment.first(), segment.header.identity.generation));
         let Some(first) = self.segments.first() else {
-            return Ok(());
+            return Ok(self);
         };
         self.log = first.header.identity.log;
         let epochs = self.segments.iter().map(|segment| segment.header.epoch);
@@ -204,7 +249,7 @@ impl Found {
             .iter()
             .find(|other| other.header.identity.log != self.log);
         match other {
-            None => Ok(()),
+            None => Ok(self),
             Some(other) => Err(OpenError::Foreign {
                 path: dir.to_owned(),
                 what: format!(
@@ -213,6 +258,16 @@ impl Found {
                 ),
             }),
         }
+    }
+}
+
+/// Damage to the header of a segment.
+fn in_header(file: String, what: String) -> Damage {
+    Damage {
+        file,
+        range: Some((0, segment_header::SIZE as u64)),
+        what,
+        jobs: Vec::new(),
     }
 }
 

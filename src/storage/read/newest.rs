@@ -8,7 +8,9 @@ use super::found::Segment;
 use super::salvage::{Piece, salvage};
 use super::scan::{Damage, Lookahead, Step};
 use crate::storage::error::OpenError;
-use crate::storage::format::{Entries, Entry, FrameKind, Record, file_name, segment_header};
+use crate::storage::format::{
+    Entries, Entry, FrameFault, FrameKind, Record, file_name, segment_header,
+};
 use crate::types::{JobId, Position, SegmentId};
 
 /// What the segment in which the log ends says of the log.
@@ -23,6 +25,7 @@ pub(in crate::storage) struct Newest {
     /// What lies behind its last sound frame, and where that is.
     pub(super) tail: Option<(u32, Lookahead)>,
     sealed: bool,
+    is_damaged: bool,
 }
 
 /// Where a log ends.
@@ -33,16 +36,39 @@ pub(super) struct Ending {
     pub(super) behind: Vec<Segment>,
     /// The segment in which the log must go on, which is missing.
     pub(super) goes_on: Option<Damage>,
+    /// There is damage in what was read to find it.
+    pub(super) is_damaged: bool,
+}
+
+/// A segment file that the disk does not give.
+#[derive(Debug)]
+pub(super) struct Unread {
+    name: String,
+    pub(super) error: io::Error,
+}
+
+impl Unread {
+    fn of(segment: &Segment) -> impl Fn(io::Error) -> Unread + '_ {
+        |error| Unread {
+            name: segment.name.clone(),
+            error,
+        }
+    }
+
+    pub(super) fn into_error(self, dir: &Path) -> OpenError {
+        OpenError::io("read", &dir.join(&self.name), &self.error)
+    }
 }
 
 impl Ending {
     /// Find the segment in which the log ends, and read what it says of the others. Those behind a
-    /// torn tail are taken out of `segments`.
-    pub(super) fn find(dir: &Path, segments: &mut Vec<Segment>) -> Result<Ending, OpenError> {
+    /// torn tail are taken out of `segments`. A server may be writing to them.
+    pub(super) fn find(segments: &mut Vec<Segment>) -> Result<Ending, Unread> {
         let mut ending = Ending {
             newest: None,
             behind: Vec::new(),
             goes_on: None,
+            is_damaged: false,
         };
         loop {
             let of_generation_0 = |segment: &Segment| segment.header.identity.generation == 0;
@@ -53,15 +79,14 @@ impl Ending {
                 return Ok(ending);
             };
             let segment = &segments[index];
-            let path = dir.join(&segment.name);
-            let newest = Newest::read(segment);
-            let newest = newest.map_err(|error| OpenError::io("read", &path, &error))?;
-            let Some(newest) = newest else {
+            let Some(newest) = Newest::read(segment).map_err(Unread::of(segment))? else {
                 return Ok(ending);
             };
-            if is_reached(dir, &segments[..index], newest.durable)? {
+            let lead = Lead::up_to(newest.durable, &segments[..index])?;
+            if lead != Lead::Ends {
                 let goes_on = || missing_after(segment.first(), &segment.name);
                 ending.goes_on = newest.sealed.then(goes_on);
+                ending.is_damaged = newest.is_damaged || lead == Lead::Damaged;
                 ending.newest = Some(newest);
                 return Ok(ending);
             }
@@ -70,54 +95,79 @@ impl Ending {
     }
 }
 
-/// Whether the frames of these segments, from `durable` on, lead up to the next. Where they do not, a
-/// crash took some of them before anything told that they were durable, and the log ends there.
-fn is_reached(dir: &Path, before: &[Segment], durable: Position) -> Result<bool, OpenError> {
-    for segment in before {
-        let is_open = segment.header.identity.generation == 0;
-        if !is_open || segment.first() < durable.segment() {
-            continue;
-        }
-        let path = dir.join(&segment.name);
-        let mut reader = segment.reader();
-        loop {
-            let here = Position::new(segment.first(), reader.at());
-            match reader
-                .step()
-                .map_err(|error| OpenError::io("read", &path, &error))?
-            {
-                Step::Frame(frame) if frame.header.kind == FrameKind::Seal => break,
-                Step::Frame(_) => {}
-                // Damage, if more than this was durable: reading all of the log will tell.
-                Step::Bad(_) if here < durable => break,
-                Step::Bad(_) => return Ok(false),
+/// Whether the frames of some segments lead up to the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Lead {
+    /// They do.
+    Whole,
+    /// They did: something says that there was more of them than there is.
+    Damaged,
+    /// They do not. A crash took some of them before anything told that they were durable, or a
+    /// server has not written the last of them yet: the log ends there.
+    Ends,
+}
+
+impl Lead {
+    /// Look at the segments `before` another one, from `durable` on.
+    fn up_to(durable: Position, before: &[Segment]) -> Result<Lead, Unread> {
+        let mut lead = Lead::Whole;
+        for segment in before {
+            let is_open = segment.header.identity.generation == 0;
+            if !is_open || segment.first() < durable.segment() {
+                continue;
+            }
+            let mut reader = segment.reader();
+            loop {
+                let here = Position::new(segment.first(), reader.at());
+                match reader.step().map_err(Unread::of(segment))? {
+                    Step::Frame(frame) if frame.header.kind == FrameKind::Seal => break,
+                    Step::Frame(_) => {}
+                    // Damage, if more than this was durable: reading all of the log will tell.
+                    Step::Bad(_) if here < durable => {
+                        lead = Lead::Damaged;
+                        break;
+                    }
+                    Step::Bad(_) => return Ok(Lead::Ends),
+                }
             }
         }
+        Ok(lead)
     }
-    Ok(true)
 }
 
 impl Newest {
-    /// Read the list of files out of a segment, also out of frames that are damaged. `None`: there is
-    /// none.
+    /// Read the list of files out of a segment, also out of frames that are damaged. `None`: there
+    /// is none.
     fn read(segment: &Segment) -> io::Result<Option<Newest>> {
         let mut newest = Newest::new();
         let mut reader = segment.reader();
-        let mut has_list = false;
+        let (mut has_list, mut was_read_again) = (false, false);
         while !newest.sealed {
-            if let Step::Frame(frame) = reader.step()? {
-                has_list = true;
-                newest.durable = newest.durable.max(frame.header.durable);
-                newest.sealed = frame.header.kind == FrameKind::Seal;
-                frame.records().for_each(|(_, record)| newest.take(&record));
-                continue;
-            }
+            let fault = match reader.step()? {
+                Step::Frame(frame) => {
+                    (has_list, was_read_again) = (true, false);
+                    newest.durable = newest.durable.max(frame.header.durable);
+                    newest.sealed = frame.header.kind == FrameKind::Seal;
+                    frame.records().for_each(|(_, record)| newest.take(&record));
+                    continue;
+                }
+                Step::Bad(fault) => fault,
+            };
             let at = reader.at();
             let ahead = reader.look_ahead()?;
             let is_list = at == segment_header::SIZE as u32;
             newest.durable = newest.durable.max(ahead.durable);
             // Frames behind a torn tail never happened; behind damage, they did.
-            let is_damage = is_list || ahead.durable > Position::new(segment.first(), at);
+            let is_newer = matches!(fault, FrameFault::Newer(_));
+            let is_damage =
+                is_list || is_newer || ahead.durable > Position::new(segment.first(), at);
+            // What speaks of these bytes was written after them. Where a server is writing, they
+            // may have been read before that.
+            if is_damage && !std::mem::replace(&mut was_read_again, true) {
+                reader.refresh();
+                continue;
+            }
+            newest.is_damaged |= is_damage;
             let next = ahead.next_frame.filter(|_| is_damage);
             if is_list || next.is_some() {
                 let until = next.map_or(segment.size, u64::from);
@@ -159,7 +209,7 @@ impl Newest {
     }
 
     /// Before anything has been read.
-    pub(in crate::storage) fn new() -> Newest {
+    fn new() -> Newest {
         Newest {
             list: BTreeMap::new(),
             own: None,
@@ -167,6 +217,7 @@ impl Newest {
             durable: Position::ZERO,
             tail: None,
             sealed: false,
+            is_damaged: false,
         }
     }
 
@@ -177,7 +228,7 @@ impl Newest {
     }
 
     /// Take in a record of the newest segment.
-    pub(in crate::storage) fn take(&mut self, record: &Record<'_>) {
+    fn take(&mut self, record: &Record<'_>) {
         match record {
             Record::Manifest { next_id, entries } => {
                 self.next_id = *next_id;

@@ -98,7 +98,8 @@ impl Survey {
             newest,
             behind,
             mut goes_on,
-        } = Ending::find(dir, &mut found.segments)?;
+            ..
+        } = Ending::find(&mut found.segments).map_err(|unread| unread.into_error(dir))?;
         let is_old = goes_on.is_some();
         // The log goes on in a file that is missing, or of which nothing can be read but its name.
         if let Some(last) = &goes_on
