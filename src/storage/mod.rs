@@ -27,7 +27,7 @@ mod recover;
 pub use disk::RealFs;
 pub use disk::sim::SimFs;
 pub use error::{OpenError, StoreError};
-pub use log::compact::{Index, Subject};
+pub use log::compaction::{Index, Subject};
 pub use log::files::Files;
 pub use log::kicks::{KICKS_MAX, KickUnderWay, Kicked, NO_KICK};
 pub use log::spares::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN};

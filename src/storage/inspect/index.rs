@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 
 use super::runs::{Entry, Runs};
 use crate::storage::format::{Record, pause, put_size, update};
-use crate::storage::log::compact::{self, Subject};
+use crate::storage::log::compaction::{self, Subject};
 use crate::storage::log::files::Files;
 use crate::types::{JobId, JobState, Place};
 
@@ -189,7 +189,7 @@ impl Index {
 }
 
 /// So that compaction can ask which records are alive, and tell where they went.
-impl compact::Index for Index {
+impl compaction::Index for Index {
     fn is_live(&self, subject: &Subject, place: Place) -> bool {
         let job = |id| self.jobs.get(id);
         match subject {

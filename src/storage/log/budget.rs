@@ -28,6 +28,7 @@ use crate::storage::error::StoreError;
 use crate::storage::format::{
     EMPTY_FRAME_SIZE, FRAME_OVERHEAD_MAX, entry, frame_size, manifest, segment_header,
 };
+use crate::storage::log::compaction::plan::{BLOCK, blocks, room_for};
 use crate::storage::log::spares::{SEGMENT_SIZE_MIN, Spare};
 use crate::storage::log::{Log, Purpose};
 
@@ -43,10 +44,6 @@ const ALLOWANCE_MIN: u64 = 2 * SEGMENT_SIZE_MIN as u64;
 const SWITCHES_SIZE: u64 = 4 << 10;
 /// A spare for a log that has next to nothing left.
 const LAST_RESORT_SIZE: u32 = 16 << 10;
-/// What rewriting a file takes beside the bytes that are alive.
-const REWRITE_OVERHEAD: u64 = 4096;
-/// File systems give space in blocks of this size, mostly.
-pub(crate) const BLOCK: u64 = 4096;
 
 /// A segment has at most so many times the size of the one before it.
 const GROWTH: u32 = 4;
@@ -87,16 +84,6 @@ impl Budget {
         self.full = None;
         self.no_way_at = None;
     }
-}
-
-/// Bytes that a file takes in which so many are alive, when it is rewritten.
-pub(crate) fn rewritten_size(live: u64) -> u64 {
-    live + live / 512 + REWRITE_OVERHEAD
-}
-
-/// Bytes that a file of so many takes on the disk.
-pub(crate) fn blocks(size: u64) -> u64 {
-    size.next_multiple_of(BLOCK)
 }
 
 impl Log {
@@ -364,7 +351,7 @@ impl Log {
         // A job that is larger than a segment is alone in its own, which is never rewritten.
         let is_plain = open <= u64::from(self.segment_size_aim());
         let most = self.budget.most_alive.max(if is_plain { open } else { 0 });
-        u32::try_from(blocks(rewritten_size(most))).unwrap_or(u32::MAX)
+        room_for(most)
     }
 
     /// Room for compaction that there should be: what a segment that is worth rewriting needs.

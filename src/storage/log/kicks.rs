@@ -10,7 +10,6 @@
 //! longer matters, and compaction drops it.
 
 use crate::storage::format::Record;
-use crate::storage::log::{AppendError, Log, Purpose};
 use crate::types::JobState;
 
 /// So many kicks may be under way at a time: a new segment has to hold them all.
@@ -132,44 +131,6 @@ impl KickUnderWay {
     #[must_use]
     pub fn number(&self) -> u16 {
         self.number
-    }
-}
-
-impl Log {
-    /// Append that a kick has `left` jobs to kick from now on; with 0 it is over. `number` is what
-    /// the first such call of the kick returned, and `None` in that call: the updates of the kick
-    /// bear it. Durable with the records that follow: a log that ends before the last update tells
-    /// of the kick in [`Log::kicks_under_way`]. At most [`KICKS_MAX`] may be under way at a time.
-    ///
-    /// # Errors
-    /// As those of [`Log::append`].
-    pub fn announce_kick(
-        &mut self,
-        number: Option<u16>,
-        what: Kicked<'_>,
-        left: u32,
-        wall_ns: u64,
-    ) -> Result<u16, AppendError> {
-        let number = number.unwrap_or_else(|| self.kicks.free_number());
-        let record = Record::Kick {
-            number,
-            tube: what.tube,
-            state: what.state,
-            left,
-            due_wall_ns: what.due_wall_ns,
-        };
-        let purpose = match left {
-            0 => Purpose::Delete,
-            _ => Purpose::Update,
-        };
-        self.append(&record, purpose, wall_ns)?;
-        Ok(number)
-    }
-
-    /// The kicks of which the log has a part.
-    #[must_use]
-    pub fn kicks_under_way(&self) -> &[KickUnderWay] {
-        self.kicks.list()
     }
 }
 

@@ -17,21 +17,25 @@
 //! | `files` | which files are there, and how much of each is alive? |
 //! | `budget` | how much has to stay free behind a record, and where does it come from? |
 //! | `rotate` | how does the log go on in a new segment? |
+//! | `marker` | how does an idle or stopped log say what was durable? |
 //! | `sync` | when does what was written become durable? |
-//! | `compact` | how is a file rewritten so that only what is alive is left? |
-//! | `maintain` | when is which file compacted, and when is space set aside? |
+//! | `compaction` | which files are rewritten, and how is what is alive in them copied? |
+//! | `maintain` | when is that looked for, and when is space set aside? |
+//! | `switch` | what does a finished compaction change? |
 //! | `spares`, `zeros` | files of space set aside, and the zeros written over them ahead |
 //! | `kicks` | which kicks would a crash leave half-done? |
 //! | `cache` | which frames were written last? |
 
 pub(in crate::storage) mod budget;
 pub(in crate::storage) mod cache;
-pub(in crate::storage) mod compact;
+pub(in crate::storage) mod compaction;
 pub(in crate::storage) mod files;
 pub(in crate::storage) mod kicks;
-pub(in crate::storage) mod maintain;
+mod maintain;
+mod marker;
 pub(in crate::storage) mod rotate;
 pub(in crate::storage) mod spares;
+mod switch;
 pub(in crate::storage) mod sync;
 pub(in crate::storage) mod zeros;
 
@@ -41,15 +45,12 @@ use std::sync::Arc;
 use crate::clock::Clock;
 use crate::storage::disk::{DirLock, Fs, read_exact_at, write_all_at};
 use crate::storage::error::{OpenError, StoreError, is_full, wants_descriptor};
-use crate::storage::format::{
-    EMPTY_FRAME_SIZE, FRAME_ALIGN, FRAME_OVERHEAD_MAX, FrameBuilder, FrameKind, LogId, PAGE_SIZE,
-    Record, put_size,
-};
+use crate::storage::format::{FrameBuilder, FrameKind, LogId, Record, put_size};
 use crate::storage::log::budget::Budget;
 use crate::storage::log::cache::FrameCache;
-use crate::storage::log::files::{Files, LogFile};
-use crate::storage::log::kicks::Kicks;
-use crate::storage::log::maintain::Maintenance;
+use crate::storage::log::compaction::Maintenance;
+use crate::storage::log::files::Files;
+use crate::storage::log::kicks::{KickUnderWay, Kicked, Kicks};
 use crate::storage::log::spares::Spares;
 use crate::storage::log::sync::{Pace, SyncPolicy, SyncThread, Waker};
 use crate::types::{JobId, Place, Position, SegmentId};
@@ -556,92 +557,41 @@ impl Log {
         !self.frame.is_empty()
     }
 
-    /// True when the last frame is one that no later frame attests.
-    #[must_use]
-    pub fn wants_marker(&self) -> bool {
-        self.marked < self.written
-    }
-
-    /// Say how much was durable: from then on damage to that can be told from a crash. Everything
-    /// that was appended has been written; the marker is durable when the sync that begins here is
-    /// done.
+    /// Append that a kick has `left` jobs to kick from now on; with 0 it is over. `number` is what
+    /// the first such call of the kick returned, and `None` in that call: the updates of the kick
+    /// bear it. Durable with the records that follow: a log that ends before the last update tells
+    /// of the kick in [`Log::kicks_under_way`]. At most [`kicks::KICKS_MAX`] may be under way at a
+    /// time.
     ///
-    /// Two frames without records say it. The first reaches into the next page, where the second
-    /// lies: whichever page is lost, the other one tells.
-    pub(crate) fn mark(&mut self, kind: FrameKind, wall_ns: u64) -> Result<(), StoreError> {
-        self.check()?;
-        let (_, size) = self.marker();
-        let is_room = match kind {
-            FrameKind::Idle => self.find_room(size + FRAME_OVERHEAD_MAX as u64, Purpose::Put)?,
-            _ => self.aside() >= size + self.floor(Purpose::Put),
+    /// # Errors
+    /// As those of [`Log::append`].
+    pub fn announce_kick(
+        &mut self,
+        number: Option<u16>,
+        what: Kicked<'_>,
+        left: u32,
+        wall_ns: u64,
+    ) -> Result<u16, AppendError> {
+        let number = number.unwrap_or_else(|| self.kicks.free_number());
+        let record = Record::Kick {
+            number,
+            tube: what.tube,
+            state: what.state,
+            left,
+            due_wall_ns: what.due_wall_ns,
         };
-        if is_room && size > self.left() && self.rotate(0, wall_ns)? && kind == FrameKind::Idle {
-            // The new segment's first frame, which is durable, says where this one ends.
-            self.marked = self.written;
-            return Ok(());
-        }
-        let (reach, size) = match self.marker() {
-            (reach, size) if is_room && size <= self.left() => (Some(reach), size),
-            // Where jobs may need all the space that there is, a frame has to do that reaches
-            // nowhere; and where there is no room for that, the seal does its work.
-            _ => (None, EMPTY_FRAME_SIZE as u64),
+        let purpose = match left {
+            0 => Purpose::Delete,
+            _ => Purpose::Update,
         };
-        if size <= self.left() {
-            self.write_marker(kind, reach)?;
-            self.start_sync()?;
-        }
-        self.marked = self.written;
-        Ok(())
+        self.append(&record, purpose, wall_ns)?;
+        Ok(number)
     }
 
-    /// Over how many zeros the first frame of a marker reaches, from the end of the log into the
-    /// next page; and the size of both frames.
-    fn marker(&self) -> (u32, u64) {
-        let at = self.files.get(self.active.handle).entry.end;
-        let empty = EMPTY_FRAME_SIZE as u32;
-        let next_page = (at / PAGE_SIZE).saturating_add(1).saturating_mul(PAGE_SIZE);
-        // The first frame ends in the next page: without that page it is not whole.
-        let reach = next_page
-            .saturating_add(FRAME_ALIGN as u32)
-            .saturating_sub(at.saturating_add(empty));
-        (reach, u64::from(reach) + 2 * EMPTY_FRAME_SIZE as u64)
-    }
-
-    /// Write a marker; of one frame alone, where it is not to reach into the next page.
-    fn write_marker(&mut self, kind: FrameKind, reach: Option<u32>) -> Result<(), StoreError> {
-        let LogFile { seed, entry, .. } = self.files.get(self.active.handle);
-        let (seed, entry) = (*seed, *entry);
-        let mut frame = FrameBuilder::default();
-        frame.begin(Vec::new(), seed, entry.end);
-        frame.reach(reach.unwrap_or(0) as usize);
-        let (mut bytes, mut previous) = frame.finish(kind, self.durable, self.active.previous);
-        if reach.is_some() {
-            frame.begin(Vec::new(), seed, entry.end + bytes.len() as u32);
-            let (second, checksum) = frame.finish(kind, self.durable, previous);
-            bytes.extend_from_slice(&second);
-            previous = checksum;
-        }
-        self.write_at_end(&bytes)?;
-        self.active.previous = previous;
-        Ok(())
-    }
-
-    /// The log has been idle for a while: a marker says how much was durable. It may begin the next
-    /// segment, where this one has no room for it.
-    pub fn mark_idle(&mut self, wall_ns: u64) -> Result<(), StoreError> {
-        self.maintenance.look_again();
-        self.mark(FrameKind::Idle, wall_ns)
-    }
-
-    /// Write and sync everything, say that the stop was a clean one, and let go of the directory.
-    pub fn close(mut self, wall_ns: u64) -> Result<(), StoreError> {
-        self.commit(true)?;
-        self.sync_now()?;
-        // An idle marker says less than this one: it does not do instead.
-        if self.stopped < self.written {
-            self.mark(FrameKind::CleanStop, wall_ns)?;
-        }
-        self.sync_now()
+    /// The kicks of which the log has a part.
+    #[must_use]
+    pub fn kicks_under_way(&self) -> &[KickUnderWay] {
+        self.kicks.list()
     }
 
     /// The first and the last segment's number, for `stats`.

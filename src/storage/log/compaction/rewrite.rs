@@ -1,4 +1,5 @@
-//! Compaction: rewriting files so that only what is alive is left.
+//! Rewriting files so that only what is alive is left: the copy, until it is durable under its
+//! name.
 //!
 //! A file, or a run of small neighbours, is copied to a new generation in its place in the order,
 //! dead records left out. A record so never overtakes another of the same job. Which records are
@@ -21,6 +22,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::subject::{Asked, Subject};
 use crate::storage::disk::{File, Fs, read_exact_at, write_all_at};
 use crate::storage::format::names::COMPACTION_NAME;
 use crate::storage::format::{
@@ -30,35 +32,12 @@ use crate::storage::log::files::Files;
 use crate::storage::log::spares::Spare;
 use crate::storage::read::scan::{Reader, Step, describe};
 use crate::storage::read::{Piece, salvage};
-use crate::types::{JobId, Place, Position, SegmentId};
+use crate::types::{Place, Position, SegmentId};
 
 /// Records are looked at in batches of about so many bytes.
 const BATCH_SIZE: usize = 256 << 10;
 /// Frames of the new file are about so large.
 const FRAME_SIZE: u64 = 256 << 10;
-
-/// What a record is about: enough to ask whether it is alive.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Subject {
-    /// The put of a job.
-    Put(JobId),
-    /// An update of a job.
-    Update(JobId),
-    /// A delete of a job that was put into this segment.
-    Delete(SegmentId),
-    /// A pause of a tube.
-    Pause(String),
-    /// The log's own business, which the newest segment has taken over.
-    Log,
-}
-
-/// What the log asks of the queue when it moves records.
-pub trait Index {
-    /// Whether the index points at the record at `place`.
-    fn is_live(&self, subject: &Subject, place: Place) -> bool;
-    /// The record at `from` lies at `to` now. `false`: the index did not point at it any more.
-    fn moved(&mut self, subject: &Subject, from: Place, to: Place) -> bool;
-}
 
 /// Why a compaction was given up. The log is as it was.
 #[derive(Debug)]
@@ -93,15 +72,26 @@ struct Input {
 
 /// Records to be asked about.
 #[derive(Debug)]
-pub(crate) struct Batch {
-    pub(crate) handle: u32,
+struct Batch {
+    handle: u32,
     /// Offset and subject of each record.
-    pub(crate) records: Vec<(u32, Subject)>,
+    records: Vec<(u32, Subject)>,
 }
 
 impl Batch {
-    /// Take in the records of a damaged stretch that are sound in themselves, and their bytes. Returns
-    /// the bytes in which none lies.
+    /// The places and subjects of its records.
+    fn subjects(&self) -> Vec<Asked> {
+        let place = |offset| Place {
+            file: self.handle,
+            offset,
+        };
+        let records = self.records.iter();
+        let each = records.map(|(offset, subject)| (place(*offset), subject.clone()));
+        each.collect()
+    }
+
+    /// Take in the records of a damaged stretch that are sound in themselves, and their bytes.
+    /// Returns the bytes in which none lies.
     fn salvage(
         &mut self,
         input: &Input,
@@ -112,7 +102,7 @@ impl Batch {
         let first = sizes.len();
         salvage(&*input.file, input.seed, stretch.clone(), &mut |piece| {
             if let Piece::Record(offset, record) = piece {
-                self.records.push((offset, subject(&record)));
+                self.records.push((offset, Subject::of(&record)));
                 sizes.push((offset, record.size() as u32));
             }
         })?;
@@ -143,6 +133,9 @@ pub(crate) struct Moved {
     pub(crate) size: u32,
 }
 
+/// What the copying came to. Where it failed, the space can be used again.
+pub(crate) type Copied = Result<Outcome, (CompactionError, Spare)>;
+
 /// A compaction that is ready to take effect.
 #[derive(Debug)]
 pub(crate) struct Outcome {
@@ -170,8 +163,19 @@ pub(crate) struct DamagedInput {
     pub(crate) lost: Vec<Range<u32>>,
 }
 
-/// A compaction under way. [`Compaction::next_batch`] and [`Compaction::copy`] take turns until
-/// there is no batch left; then [`Compaction::finish`]. Owns all it needs: it can run anywhere.
+/// What a step of a compaction came to.
+#[derive(Debug)]
+pub(super) enum Progress {
+    /// There is more to be copied.
+    More(Box<Compaction>),
+    /// All is copied, or that has failed.
+    Done(Box<Copied>),
+    /// Nobody said what is alive.
+    Unanswered,
+}
+
+/// A compaction under way: [`Compaction::step`] until it is done. Owns all it needs: it can run
+/// anywhere.
 #[derive(Debug)]
 pub(crate) struct Compaction {
     fs: Arc<dyn Fs>,
@@ -232,8 +236,27 @@ impl Compaction {
         }
     }
 
+    /// Ask which of the next records are alive, and copy those.
+    pub(super) fn step(
+        mut self: Box<Self>,
+        ask: &mut dyn FnMut(Vec<Asked>) -> Option<Vec<bool>>,
+    ) -> Progress {
+        let copied = match self.next_batch() {
+            Ok(None) => return Progress::Done(Box::new(self.finish())),
+            Ok(Some(batch)) => match ask(batch.subjects()) {
+                Some(live) => self.copy(batch, &live),
+                None => return Progress::Unanswered,
+            },
+            Err(error) => Err(error),
+        };
+        match copied {
+            Ok(()) => Progress::More(self),
+            Err(error) => Progress::Done(Box::new(Err((error, self.output.spare)))),
+        }
+    }
+
     /// The next records to ask about; `None` when all have been seen.
-    pub(crate) fn next_batch(&mut self) -> Result<Option<Batch>, CompactionError> {
+    fn next_batch(&mut self) -> Result<Option<Batch>, CompactionError> {
         self.records.clear();
         self.sizes.clear();
         while let Some(input) = self.inputs.get(self.reading) {
@@ -249,7 +272,7 @@ impl Compaction {
                 match reader.step()? {
                     Step::Frame(frame) => {
                         for (offset, record) in frame.records() {
-                            batch.records.push((offset, subject(&record)));
+                            batch.records.push((offset, Subject::of(&record)));
                             self.sizes.push((offset, record.size() as u32));
                             self.records
                                 .extend_from_slice(frame.record_bytes(offset, &record));
@@ -281,7 +304,7 @@ impl Compaction {
     }
 
     /// Copy the records of `batch` for which `live` says so.
-    pub(crate) fn copy(&mut self, batch: Batch, live: &[bool]) -> Result<(), CompactionError> {
+    fn copy(&mut self, batch: Batch, live: &[bool]) -> Result<(), CompactionError> {
         let mut at = 0;
         for (index, (offset, subject)) in batch.records.into_iter().enumerate() {
             let size = self.sizes[index].1;
@@ -309,7 +332,7 @@ impl Compaction {
     }
 
     /// Make the new file durable under its name, ready for the switch.
-    pub(crate) fn finish(mut self) -> Result<Outcome, (CompactionError, Spare)> {
+    fn finish(mut self) -> Copied {
         let inputs = self.inputs.iter().map(|input| input.handle).collect();
         let output = match self.moved.is_empty() {
             true => None,
@@ -329,13 +352,8 @@ impl Compaction {
         })
     }
 
-    /// Give up; the space can be used again.
-    pub(crate) fn abandon(self) -> Spare {
-        self.output.spare
-    }
-
     /// The handles of the files that are rewritten.
-    pub(crate) fn inputs(&self) -> Vec<u32> {
+    pub(super) fn inputs(&self) -> Vec<u32> {
         self.inputs.iter().map(|input| input.handle).collect()
     }
 }
@@ -457,15 +475,5 @@ fn input(files: &Files, handle: u32) -> Input {
         entry: file.entry,
         seed: file.seed,
         file: file.file.clone(),
-    }
-}
-
-fn subject(record: &Record<'_>) -> Subject {
-    match record {
-        Record::Put { id, .. } => Subject::Put(*id),
-        Record::Update { id, .. } => Subject::Update(*id),
-        Record::Delete { put_segment, .. } => Subject::Delete(*put_segment),
-        Record::Pause { tube, .. } => Subject::Pause((*tube).to_owned()),
-        Record::Kick { .. } | Record::Manifest { .. } | Record::Switch { .. } => Subject::Log,
     }
 }

@@ -1,0 +1,84 @@
+//! The copying of one compaction, step by step: in the loop itself, or on a thread beside it.
+//!
+//! Without a thread a step depends on nothing but the calls.
+
+use std::time::Duration;
+
+use super::rewrite::{Compaction, Copied, Progress};
+use super::subject::Asked;
+use super::thread::{Beside, Told};
+use crate::storage::log::sync::Waker;
+
+/// Says of each record in the files with these handles whether it is alive.
+pub(crate) type IsLive<'a> = &'a dyn Fn(&[u32], &[Asked]) -> Vec<bool>;
+
+/// A compaction whose records are being copied.
+#[derive(Debug)]
+pub(crate) struct Compactor {
+    /// The handles of the files that are rewritten.
+    inputs: Vec<u32>,
+    copying: Copying,
+}
+
+#[derive(Debug)]
+enum Copying {
+    Here(Box<Compaction>),
+    Beside(Beside),
+}
+
+/// What one step of the copying came to.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// A batch was dealt with.
+    More(Compactor),
+    /// The thread has no question yet.
+    Waiting(Compactor),
+    /// All of these files is copied, or that has failed.
+    Done(Vec<u32>, Box<Copied>),
+    /// The thread ended without a result.
+    Lost(Vec<u32>),
+}
+
+impl Compactor {
+    /// Copy on a thread where there is a waker for it.
+    pub(crate) fn start(compaction: Compaction, waker: Option<&Waker>) -> Compactor {
+        let (inputs, compaction) = (compaction.inputs(), Box::new(compaction));
+        let copying = match waker {
+            None => Copying::Here(compaction),
+            Some(waker) => Copying::Beside(Beside::start(compaction, waker.clone())),
+        };
+        Compactor { inputs, copying }
+    }
+
+    /// Its steps wait for nothing: the next one can be taken at once.
+    pub(crate) fn is_here(&self) -> bool {
+        matches!(self.copying, Copying::Here(_))
+    }
+
+    /// Take a step, waiting for the thread so long at most.
+    pub(crate) fn step(self, wait: Option<Duration>, is_live: IsLive<'_>) -> Step {
+        let Compactor { inputs, copying } = self;
+        match copying {
+            Copying::Here(compaction) => {
+                match compaction.step(&mut |records| Some(is_live(&inputs, &records))) {
+                    Progress::More(compaction) => {
+                        let copying = Copying::Here(compaction);
+                        Step::More(Compactor { inputs, copying })
+                    }
+                    Progress::Done(copied) => Step::Done(inputs, copied),
+                    Progress::Unanswered => Step::Lost(inputs),
+                }
+            }
+            Copying::Beside(beside) => {
+                let told = beside.step(wait, &|records| is_live(&inputs, records));
+                let copying = Copying::Beside(beside);
+                match told {
+                    Told::Asked => Step::More(Compactor { inputs, copying }),
+                    Told::Nothing => Step::Waiting(Compactor { inputs, copying }),
+                    Told::Done(copied) => Step::Done(inputs, copied),
+                    Told::Gone => Step::Lost(inputs),
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Compaction: which files are rewritten, and the copying of what is alive in them.
+//!
+//! Nothing here knows the log: a plan is made from numbers, and the copying is told which records
+//! are alive. When a plan is made, and what a finished copy changes, is for `maintain` and
+//! `switch`; how much room there has to be for it, for `budget`.
+//!
+//! | file | question |
+//! |---|---|
+//! | `plan` | which files are rewritten next, if any? |
+//! | `rewrite` | how is a file rewritten so that only what is alive is left? |
+//! | `compactor` | who takes the next step of the copying: the loop itself, or its thread? |
+//! | `subject` | what is asked of the queue? |
+//! | `thread` | what do the loop and the thread tell each other? |
+
+mod compactor;
+pub(in crate::storage) mod plan;
+mod rewrite;
+mod subject;
+mod thread;
+
+pub(crate) use self::compactor::{Compactor, Step};
+pub(in crate::storage) use self::plan::{FileStat, Need, Plan, Space, plan};
+pub(crate) use self::rewrite::{Compaction, CompactionError, Copied, DamagedInput, Moved, Outcome};
+pub(crate) use self::subject::Asked;
+pub use self::subject::{Index, Subject};
+use crate::types::Position;
+
+/// How far the log's maintenance is.
+#[derive(Debug, Default)]
+pub(crate) struct Maintenance {
+    pub(in crate::storage::log) stage: Stage,
+    /// Look again when the log has grown or shrunk by so much since the last look.
+    pub(in crate::storage::log) looked_at: Option<(Position, u64)>,
+    /// Files whose compaction failed; they are left alone until the next start.
+    pub(in crate::storage::log) failed: Vec<u32>,
+    /// Records copied.
+    pub(crate) records_migrated: u64,
+    /// Compactions that took effect.
+    pub(crate) compactions: u64,
+}
+
+impl Maintenance {
+    /// Look again at once: something has changed.
+    pub(crate) fn look_again(&mut self) {
+        self.looked_at = None;
+    }
+}
+
+/// How far a compaction is.
+#[derive(Debug, Default)]
+pub(in crate::storage::log) enum Stage {
+    #[default]
+    Idle,
+    /// Records are being copied.
+    Copying(Compactor),
+    /// The copy is whole, the switch is being made.
+    Switching,
+    /// The switch is durable; records get their new places.
+    Moving {
+        output: Option<u32>,
+        inputs: Vec<u32>,
+        moved: std::vec::IntoIter<Moved>,
+    },
+}

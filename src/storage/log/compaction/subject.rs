@@ -1,0 +1,42 @@
+//! What the copying asks of the queue, which alone knows what is alive, and tells it.
+
+use crate::storage::format::Record;
+use crate::types::{JobId, Place, SegmentId};
+
+/// What a record is about: enough to ask whether it is alive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// The put of a job.
+    Put(JobId),
+    /// An update of a job.
+    Update(JobId),
+    /// A delete of a job that was put into this segment.
+    Delete(SegmentId),
+    /// A pause of a tube.
+    Pause(String),
+    /// The log's own business, which the newest segment has taken over.
+    Log,
+}
+
+impl Subject {
+    pub(super) fn of(record: &Record<'_>) -> Subject {
+        match record {
+            Record::Put { id, .. } => Subject::Put(*id),
+            Record::Update { id, .. } => Subject::Update(*id),
+            Record::Delete { put_segment, .. } => Subject::Delete(*put_segment),
+            Record::Pause { tube, .. } => Subject::Pause((*tube).to_owned()),
+            Record::Kick { .. } | Record::Manifest { .. } | Record::Switch { .. } => Subject::Log,
+        }
+    }
+}
+
+/// A record of which is asked whether it is alive.
+pub(crate) type Asked = (Place, Subject);
+
+/// What the log asks of the queue when it moves records.
+pub trait Index {
+    /// Whether the index points at the record at `place`.
+    fn is_live(&self, subject: &Subject, place: Place) -> bool;
+    /// The record at `from` lies at `to` now. `false`: the index did not point at it any more.
+    fn moved(&mut self, subject: &Subject, from: Place, to: Place) -> bool;
+}
