@@ -1,7 +1,7 @@
 //! bsd ("beanstalk, durable"): a job queue that keeps every acknowledged job.
 //!
 //! `bsd-server` speaks beanstalkd's protocol to every client of beanstalkd; this library is what it
-//! is made of. A program that wants the queue without the sockets uses [`JobQueue`].
+//! is made of. A program that wants the queue without the sockets uses [`Queue`].
 //!
 //! # Where is the thing that does X?
 //!
@@ -24,7 +24,7 @@
 //! * `protocol` and `queue` open nothing, know no clock, start no thread and draw no random number.
 //! * `queue` does not know `storage`, nor the other way round; `engine` joins them.
 //! * No file is opened but through [`storage::disk`]; no socket but in [`server`]; no clock is read but
-//!   by those who own a [`clock::Clock`]: the server, [`JobQueue`], and the log, for how long syncs
+//!   by those who own a [`clock::Clock`]: the server, the library's faces, and the log, for how long syncs
 //!   take.
 //! * Nothing is global: two servers fit into one process.
 //!
@@ -55,7 +55,7 @@ mod shortage;
 pub mod storage;
 pub mod types;
 
-pub use door::{Job, JobError, PutOptions};
+pub use door::{Bounds, Job, JobError, Pending, PutOptions, block_on};
 pub use engine::Options;
-pub use library::JobQueue;
+pub use library::{Finish, JobQueue, Queue, Reserved, Session};
 pub use storage::{OpenError, StoreError, SyncPolicy};

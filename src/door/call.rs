@@ -315,7 +315,7 @@ pub enum Answer {
 }
 
 /// An answer, or why there is none.
-pub(super) type Outcome = Result<Answer, JobError>;
+pub(crate) type Outcome = Result<Answer, JobError>;
 
 impl Answer {
     /// A reply, as it outlives the call in which it was given.
@@ -382,8 +382,6 @@ pub(super) enum Asked {
     /// Kick at most so many jobs of a tube.
     Kick(Box<str>, u32, Giver<Outcome>),
     Work(Box<dyn Running>),
-    /// A job that nobody wants goes back to where it was.
-    GiveBack(JobId),
 }
 
 /// Orders that are run one after another, and what came of those that were.
@@ -402,7 +400,6 @@ impl Asked {
             // What of it is not run yet would leave half of it done.
             Asked::Batch(batch) => batch.outcomes.is_empty() && batch.giver.is_abandoned(),
             Asked::Work(work) => work.is_abandoned(),
-            Asked::GiveBack(_) => false,
         }
     }
 }

@@ -20,12 +20,13 @@ pub struct Desk {
     shared: Arc<Shared>,
     /// Taken from the channel and not run.
     calls: VecDeque<Call>,
-    notes: Vec<Note>,
+    notes: VecDeque<Note>,
     sessions: HashMap<u64, ClientId>,
     seats: Seats,
     works: VecDeque<Underway>,
     /// Of two turns, one begins with a step of long work.
     is_turn_of_works: bool,
+    taken: u64,
 }
 
 /// Long work that is not done.
@@ -59,11 +60,12 @@ impl Desk {
         Desk {
             shared,
             calls: VecDeque::new(),
-            notes: Vec::new(),
+            notes: VecDeque::new(),
             sessions: HashMap::new(),
             seats: Seats::default(),
             works: VecDeque::new(),
             is_turn_of_works: false,
+            taken: 0,
         }
     }
 
@@ -76,7 +78,9 @@ impl Desk {
         others: &mut dyn ReplySink,
         is_over: &mut dyn FnMut() -> bool,
     ) {
+        let before = self.calls.len();
         self.shared.channel.take(&mut self.calls, &mut self.notes);
+        self.taken += (self.calls.len() - before) as u64;
         let mut turn = Turn {
             engine,
             now,
@@ -105,7 +109,7 @@ impl Desk {
     pub fn acknowledge(&mut self, upto: Position) {
         let notes = &mut self.notes;
         self.seats
-            .give(upto, |token, id| notes.push(Note::GiveBack(token, id)));
+            .give(upto, |token, id| notes.push_back(Note::GiveBack(token, id)));
         let (more, less) = self.seats.take_loads();
         self.shared.channel.settle(more, less);
     }
@@ -116,6 +120,12 @@ impl Desk {
         // It is set once: the first failure is the one that counts.
         let _ = self.shared.failed.set(error.clone());
         self.end();
+    }
+
+    /// How many calls have come in all.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.taken
     }
 
     /// True when [`Desk::serve`] has something to do at once.
@@ -143,30 +153,34 @@ impl Desk {
         self.sessions.clear();
     }
 
+    /// Read notes as far as the slice goes. They come before the calls: they set free what those
+    /// may want.
     fn read_notes(&mut self, turn: &mut Turn<'_>) {
-        let mut notes = std::mem::take(&mut self.notes);
-        for note in notes.drain(..) {
-            match note {
-                Note::Works => self.look_at_works(),
-                Note::Look(token) => {
-                    if let Some(client) = self.sessions.get(&token) {
-                        self.seats.look(*client, turn.engine);
-                    }
-                }
-                Note::End(token) => {
-                    if let Some(client) = self.sessions.remove(&token) {
-                        self.seats.unseat(client);
-                        turn.engine.disconnect(client, turn.now);
-                    }
-                }
-                Note::GiveBack(session, id) => self.calls.push_front(Call {
-                    session,
-                    size: 0,
-                    what: Asked::GiveBack(id),
-                }),
+        while let Some(note) = self.notes.pop_front() {
+            self.read(note, turn);
+            if (turn.is_over)() {
+                return;
             }
         }
-        self.notes = notes;
+    }
+
+    fn read(&mut self, note: Note, turn: &mut Turn<'_>) {
+        let (Note::End(token) | Note::Look(token) | Note::GiveBack(token, _)) = note else {
+            return self.look_at_works();
+        };
+        let Some(client) = self.sessions.get(&token).copied() else {
+            return;
+        };
+        match note {
+            Note::Look(_) => self.seats.look(client, turn.engine),
+            Note::GiveBack(_, id) => _ = turn.engine.give_back(client, id, turn.now),
+            Note::End(_) => {
+                self.sessions.remove(&token);
+                self.seats.unseat(client);
+                turn.engine.disconnect(client, turn.now);
+            }
+            Note::Works => unreachable!("it is about no session"),
+        }
     }
 
     /// Drop the work that nobody waits for, and have the others looked at: one may be cancelled.
@@ -207,9 +221,6 @@ impl Desk {
             size,
             what,
         } = call;
-        if let Asked::GiveBack(id) = what {
-            return self.give_back(session, id, turn);
-        }
         if what.is_abandoned() {
             return self.seats.release(size);
         }
@@ -253,7 +264,7 @@ impl Desk {
                 self.seats.kick(client, kick, size, engine, *now, *others);
             }
             Asked::Batch(batch) => self.run_batch(client, session, size, batch, turn),
-            Asked::Work(_) | Asked::GiveBack(_) => unreachable!("dealt with above"),
+            Asked::Work(_) => unreachable!("dealt with above"),
         }
     }
 
@@ -283,14 +294,6 @@ impl Desk {
         }
         let outcome = Ok(super::Answer::Batch(batch.outcomes));
         self.seats.park(client, after, batch.giver, outcome, size);
-    }
-
-    /// A job that nobody wants is ready again, unless it is no longer the session's.
-    fn give_back(&mut self, session: u64, id: crate::types::JobId, turn: &mut Turn<'_>) {
-        let Some(client) = self.sessions.get(&session).copied() else {
-            return;
-        };
-        turn.engine.give_back(client, id, turn.now);
     }
 
     /// A step of the work that has waited longest for one; `false` when there is none.

@@ -43,7 +43,7 @@ pub(super) struct Channel<T, N> {
 
 struct Queued<T, N> {
     calls: VecDeque<T>,
-    notes: Vec<N>,
+    notes: VecDeque<N>,
     /// Of the calls here, and of those that were taken and still hold something.
     load: Load,
     /// The taker has been woken and has not taken since.
@@ -61,7 +61,7 @@ impl<T, N> Channel<T, N> {
         Channel {
             state: Mutex::new(Queued {
                 calls: VecDeque::new(),
-                notes: Vec::new(),
+                notes: VecDeque::new(),
                 load: Load::default(),
                 is_woken: false,
                 is_closed: false,
@@ -141,7 +141,7 @@ impl<T, N> Channel<T, N> {
         if state.is_closed {
             return;
         }
-        state.notes.push(note);
+        state.notes.push_back(note);
         let wake = state.is_to_be_woken();
         drop(state);
         if wake {
@@ -149,8 +149,13 @@ impl<T, N> Channel<T, N> {
         }
     }
 
+    /// Wake the taker, although there is nothing to take.
+    pub(super) fn ring(&self) {
+        (self.wake)();
+    }
+
     /// Take all that there is, behind what is there. Whoever sends from now on wakes.
-    pub(super) fn take(&self, calls: &mut VecDeque<T>, notes: &mut Vec<N>) {
+    pub(super) fn take(&self, calls: &mut VecDeque<T>, notes: &mut VecDeque<N>) {
         let mut state = lock(&self.state);
         state.is_woken = false;
         calls.append(&mut state.calls);

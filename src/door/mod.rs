@@ -6,6 +6,7 @@
 //!
 //! | where | what |
 //! |---|---|
+//! | `bell` | what a thread sleeps on |
 //! | `handover` | a bounded channel of calls, and a slot for one answer |
 //! | `call` | what can be asked for, and the answers |
 //! | `session` | the caller's side: sessions, and futures of answers |
@@ -24,6 +25,7 @@
 //!   engine was closed.
 //! * A job that was reserved for a caller that went away is ready again at once.
 
+mod bell;
 mod call;
 mod desk;
 mod handover;
@@ -39,11 +41,14 @@ mod work;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+pub(crate) use self::bell::Bell;
+pub(crate) use self::call::Outcome;
 pub use self::call::{Answer, Job, JobError, Order, PutOptions};
 use self::call::{Call, Note};
 pub use self::desk::Desk;
 use self::handover::{Channel, Load};
 pub use self::seats::Replies;
+pub(crate) use self::session::Keeper;
 pub use self::session::{Pending, Session, block_on};
 pub use self::work::{Slice, Step, Task, Work};
 use crate::storage::{StoreError, Waker};
@@ -122,13 +127,28 @@ impl Door {
     /// first call.
     #[must_use]
     pub fn session(&self) -> Session {
+        self.session_with(None)
+    }
+
+    /// A session that keeps something alive.
+    pub(crate) fn session_with(&self, keeper: Option<Keeper>) -> Session {
         let token = self.shared.sessions.fetch_add(1, Ordering::Relaxed);
-        Session::new(self.shared.clone(), token)
+        Session::new(self.shared.clone(), token, keeper)
     }
 
     /// Have long work done, a step at a time.
     pub fn start<W: Work>(&self, work: W) -> Task<W> {
         Task::new(self.session(), work)
+    }
+
+    /// The same, of work that keeps something alive.
+    pub(crate) fn start_with<W: Work>(&self, keeper: Keeper, work: W) -> Task<W> {
+        Task::new(self.session_with(Some(keeper)), work)
+    }
+
+    /// Wake the loop, although nobody calls.
+    pub(crate) fn ring(&self) {
+        self.shared.channel.ring();
     }
 
     /// Calls that were sent and are not answered, and the bytes that they hold.

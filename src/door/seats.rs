@@ -25,9 +25,13 @@ struct Seat {
 
 /// Somebody who waits for a job.
 struct Waiting {
-    until: Option<Time>,
+    timer: Option<Timer>,
     giver: Giver<Outcome>,
 }
+
+/// When somebody has waited long enough, in which session; and a number of its own, because several
+/// may wait until the same time.
+type Timer = (Time, ClientId, u64);
 
 /// An answer that may be given when the log has got to a position.
 struct Parked {
@@ -47,8 +51,8 @@ pub(super) struct Seats {
     seats: Vec<Option<Seat>>,
     /// In the order of positions.
     parked: VecDeque<Parked>,
-    /// When somebody has waited long enough. The same client may be listed for several times.
-    timers: BTreeSet<(Time, ClientId)>,
+    timers: BTreeSet<Timer>,
+    next_timer: u64,
     /// Whose command is run now, and what it was answered.
     running: Option<ClientId>,
     answered: Option<(Position, Outcome)>,
@@ -83,7 +87,7 @@ impl Seats {
             self.release(call.size);
         }
         for waiting in seat.waiting {
-            self.forget_timer(client, waiting.until);
+            self.forget_timer(waiting.timer);
         }
         self.ready.retain(|other| *other != client);
         self.strayed.retain(|other| *other != client);
@@ -302,10 +306,8 @@ impl Seats {
             // Where somebody waits there is no job.
             return self.park_uncounted(client, engine.after(), giver, Ok(Answer::NoJob));
         }
-        if let Some(until) = until {
-            self.timers.insert((until, client));
-        }
-        self.of(client).waiting.push_back(Waiting { until, giver });
+        let timer = until.map(|until| self.set_timer(client, until));
+        self.of(client).waiting.push_back(Waiting { timer, giver });
         if !is_behind {
             self.wait_on(client, engine, now, others);
         }
@@ -319,10 +321,13 @@ impl Seats {
         now: Now,
         others: &mut dyn ReplySink,
     ) {
-        while let Some(first) = self.of(client).waiting.front() {
-            let (timeout, op) = match first.until {
+        while !self.is_kicking(client)
+            && !engine.queue().is_waiting(client)
+            && let Some(first) = self.of(client).waiting.front()
+        {
+            let (timeout, op) = match first.timer {
                 None => (None, Op::Reserve),
-                Some(until) if until > now.mono => (None, Op::ReserveWithTimeout),
+                Some((until, ..)) if until > now.mono => (None, Op::ReserveWithTimeout),
                 Some(_) => (Some(0), Op::ReserveWithTimeout),
             };
             let command = Command::Reserve { timeout, op };
@@ -338,27 +343,35 @@ impl Seats {
         let Some(first) = self.of(client).waiting.pop_front() else {
             return;
         };
-        self.forget_timer(client, first.until);
+        self.forget_timer(first.timer);
         self.park_uncounted(client, after, first.giver, outcome);
     }
 
-    fn forget_timer(&mut self, client: ClientId, until: Option<Time>) {
-        if let Some(until) = until {
-            self.timers.remove(&(until, client));
+    fn set_timer(&mut self, client: ClientId, until: Time) -> Timer {
+        self.next_timer += 1;
+        let timer = (until, client, self.next_timer);
+        self.timers.insert(timer);
+        timer
+    }
+
+    fn forget_timer(&mut self, timer: Option<Timer>) {
+        if let Some(timer) = timer {
+            self.timers.remove(&timer);
         }
     }
 
     /// When somebody has waited long enough.
     pub(super) fn next_deadline(&self) -> Option<Time> {
-        self.timers.first().map(|(until, _)| *until)
+        self.timers.first().map(|(until, ..)| *until)
     }
 
     /// Tell those who have waited long enough.
     pub(super) fn expire(&mut self, engine: &mut Engine, now: Now, others: &mut dyn ReplySink) {
-        while let Some((until, client)) = self.timers.first().copied()
-            && until <= now.mono
+        while let Some(timer) = self.timers.first().copied()
+            && timer.0 <= now.mono
         {
-            self.timers.remove(&(until, client));
+            let (_, client, _) = timer;
+            self.timers.remove(&timer);
             self.expire_in(client, engine, now, others);
         }
     }
@@ -371,7 +384,7 @@ impl Seats {
         others: &mut dyn ReplySink,
     ) {
         let waiting = &mut self.of(client).waiting;
-        let is_due = |waiting: &Waiting| waiting.until.is_some_and(|until| until <= now.mono);
+        let is_due = |waiting: &Waiting| waiting.timer.is_some_and(|(until, ..)| until <= now.mono);
         if waiting.len() > 1 {
             let (due, rest) = std::mem::take(waiting).into_iter().partition(is_due);
             *waiting = rest;
@@ -393,15 +406,15 @@ impl Seats {
         let seat = self.of(client);
         seat.waiting.retain(|waiting| {
             let is_gone = waiting.giver.is_abandoned();
-            gone.extend(is_gone.then_some(waiting.until));
+            gone.extend(is_gone.then_some(waiting.timer));
             !is_gone
         });
-        let is_empty = seat.waiting.is_empty();
-        for until in gone {
-            self.forget_timer(client, until);
+        for timer in &gone {
+            self.forget_timer(*timer);
         }
-        if is_empty {
-            engine.stop_waiting(client);
+        // Whom the engine's client waited for may be among them: it begins anew for who is left.
+        if !gone.is_empty() && engine.stop_waiting(client) {
+            self.ready.push(client);
         }
     }
 

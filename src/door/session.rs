@@ -1,15 +1,15 @@
 //! The caller's side: sessions, and futures of answers.
 
-use std::cell::RefCell;
+use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker, ready};
-use std::thread::Thread;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use super::Shared;
+use super::bell::Bell;
 use super::call::{Answer, Asked, Batch, Call, JobError, Note, Order, Outcome};
 use super::handover::{Abandoned, Refused, Taker, slot};
 use crate::types::JobId;
@@ -29,7 +29,12 @@ pub struct Session {
 struct Handle {
     shared: Arc<Shared>,
     token: u64,
+    /// What is to live as long as the session.
+    _keeper: Option<Keeper>,
 }
+
+/// Something that lives as long as the last of those who have it.
+pub(crate) type Keeper = Arc<dyn Any + Send + Sync>;
 
 impl Drop for Handle {
     fn drop(&mut self) {
@@ -46,9 +51,13 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    pub(super) fn new(shared: Arc<Shared>, token: u64) -> Session {
+    pub(super) fn new(shared: Arc<Shared>, token: u64, keeper: Option<Keeper>) -> Session {
         Session {
-            handle: Arc::new(Handle { shared, token }),
+            handle: Arc::new(Handle {
+                shared,
+                token,
+                _keeper: keeper,
+            }),
             refuses: false,
         }
     }
@@ -70,6 +79,14 @@ impl Session {
     /// write and one sync. One that is refused does not keep the next from being run. After a crash
     /// in the middle the first of them are done and the others are not.
     pub fn run_all(&self, orders: Vec<Order>) -> Pending<Vec<Result<Answer, JobError>>> {
+        self.run_all_as(orders, |answer, _| match answer {
+            Answer::Batch(outcomes) => Ok(outcomes),
+            other => unreachable!("a batch is answered {other:?}"),
+        })
+    }
+
+    /// Run several orders, and make something of their answers.
+    pub(crate) fn run_all_as<T>(&self, orders: Vec<Order>, convert: Convert<T>) -> Pending<T> {
         let outcomes = orders.len() * size_of::<Outcome>();
         let size = orders.iter().map(Order::size).sum::<usize>() + outcomes;
         let batch = |giver| {
@@ -79,10 +96,7 @@ impl Session {
                 giver,
             })
         };
-        self.pending(size, batch, |answer, _| match answer {
-            Answer::Batch(outcomes) => Ok(outcomes),
-            other => unreachable!("a batch is answered {other:?}"),
-        })
+        self.pending(size, batch, convert)
     }
 
     /// Reserve the most urgent ready job of the watched tubes, waiting for one as long as
@@ -155,7 +169,7 @@ impl Session {
 }
 
 /// From an answer to what the caller wants of it.
-type Convert<T> = fn(Answer, &Session) -> Result<T, JobError>;
+pub(crate) type Convert<T> = fn(Answer, &Session) -> Result<T, JobError>;
 
 /// A call on its way into the channel.
 pub(super) struct Sending {
@@ -272,36 +286,21 @@ impl<T> Drop for Pending<T> {
     }
 }
 
-/// Wakes a thread that waits for a future.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
 thread_local! {
-    /// The waker of this thread, which outlives its calls.
-    static UNPARK: RefCell<Option<Waker>> = const { RefCell::new(None) };
+    /// The bell of this thread, which outlives its calls.
+    static BELL: Arc<Bell> = Arc::new(Bell::here());
 }
 
 /// Wait on this thread until a future is ready.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
-    let waker = UNPARK.with_borrow_mut(|waker| {
-        let make = || Arc::new(Unpark(std::thread::current())).into();
-        waker.get_or_insert_with(make).clone()
-    });
+    let bell = BELL.with(Arc::clone);
+    let waker = bell.clone().into();
     let mut context = Context::from_waker(&waker);
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return output;
         }
-        std::thread::park();
+        bell.sleep();
     }
 }

@@ -198,6 +198,21 @@ fn who_waits_in_a_session_waits_as_long_as_was_said() {
 }
 
 #[test]
+fn two_who_wait_in_a_session_until_the_same_time_are_told_apart() {
+    let (door, mut turns) = by_hand();
+    let worker = door.session();
+    let mut first = sent(worker.reserve(Some(SECOND)));
+    let mut second = sent(worker.reserve(Some(SECOND)));
+    turns.turn();
+    let _ = turns.answer(door.session().run(put(b"a"))).unwrap();
+    assert_eq!(look(&mut first), Some(Ok(job(1, b"a"))));
+    turns.turn();
+    turns.pass(SECOND);
+    turns.turn();
+    assert_eq!(look(&mut second), Some(Ok(Answer::NoJob)));
+}
+
+#[test]
 fn other_calls_of_a_session_go_ahead_of_who_waits_in_it() {
     let (door, mut turns) = by_hand();
     let session = door.session();
@@ -208,6 +223,28 @@ fn other_calls_of_a_session_go_ahead_of_who_waits_in_it() {
     assert_eq!(look(&mut waiting), None);
     let _ = turns.answer(session.run(put_into("mail", b"a"))).unwrap();
     assert_eq!(look(&mut waiting), Some(Ok(job(1, b"a"))));
+}
+
+#[test]
+fn a_session_that_has_its_job_may_wait_for_the_next_in_the_same_turn() {
+    let (door, mut turns) = by_hand();
+    let (producer, worker) = (door.session(), door.session());
+    let mut first = sent(worker.reserve(None));
+    turns.turn();
+    let mut inserted = sent(producer.run(put(b"a")));
+    let mut second = sent(worker.reserve(None));
+    let mut third = sent(worker.reserve(None));
+    turns.turn();
+    assert!(look(&mut inserted).is_some());
+    assert_eq!(look(&mut first), Some(Ok(job(1, b"a"))));
+    turns.turn();
+    drop(second);
+    turns.turn();
+    let _ = turns.answer(producer.run(put(b"b"))).unwrap();
+    assert_eq!(look(&mut third), Some(Ok(job(2, b"b"))));
+    second = sent(worker.reserve(Some(SECOND)));
+    turns.turn();
+    assert_eq!(look(&mut second), None);
 }
 
 #[test]

@@ -1,21 +1,30 @@
-//! The queue for programs that embed it: no sockets, no loop, one call a command.
+//! One session and no thread: everything happens inside the calls.
 
+use std::future::Future;
 use std::path::Path;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use super::reserved::Reserved;
+use super::session::Session;
+use super::turns::Turns;
 use crate::clock::Clock;
-use crate::door::{Job, JobError, PutOptions};
-use crate::engine::{Engine, Flow, Options, ReplySink};
-use crate::protocol::{Command, Op, Reply, Request};
+use crate::door::{Bounds, Door, Job, JobError, Pending, PutOptions};
+use crate::engine::{Engine, Options};
 use crate::queue::JobView;
 use crate::storage::{OpenError, StoreError};
-use crate::types::{ClientId, JobId, Position, is_tube_name};
+use crate::types::JobId;
 
-/// A durable job queue inside this process: the engine of `bsd-server`, without sockets.
+/// A durable job queue for a program of one thread: everything happens inside the calls.
 ///
-/// It is one session: it watches tubes, and jobs that it reserves are its own. To use it from
-/// several threads, put it behind a mutex. Dropping it keeps every job (reserved ones are ready
-/// again at the next open), but only [`JobQueue::close`] also keeps the last reserve counts.
+/// A program of several threads, or one that awaits, uses [`Queue`](super::Queue): its calls share a
+/// sync, and those of this do not.
+///
+/// It is one session: it watches tubes, and jobs that it reserves are its own. Dropping it keeps
+/// every job (reserved ones are ready again at the next open), but only [`JobQueue::close`] also
+/// keeps the last reserve counts.
 ///
 /// With [`SyncPolicy::Always`](crate::storage::SyncPolicy::Always), the default, whatever a call
 /// reports as done is on stable storage when it returns. With
@@ -39,46 +48,8 @@ use crate::types::{ClientId, JobId, Position, is_tube_name};
 /// ```
 #[derive(Debug)]
 pub struct JobQueue {
-    engine: Engine,
-    clock: Clock,
-    client: ClientId,
-}
-
-/// A reply that outlives the call in which it was given.
-#[derive(Debug)]
-enum Answer {
-    Inserted(JobId),
-    Job(Job),
-    Count(u64),
-    Done,
-    NotFound,
-    NotIgnored,
-    NoJob,
-    OutOfSpace,
-    Damaged,
-}
-
-#[derive(Debug, Default)]
-struct Answers(Option<Answer>);
-
-impl ReplySink for Answers {
-    fn reply(&mut self, _: ClientId, _: Position, reply: Reply<'_>) {
-        self.0 = Some(match reply {
-            Reply::Inserted(id) => Answer::Inserted(id),
-            Reply::Reserved(id, body) | Reply::Found(id, body) => Answer::Job(Job {
-                id,
-                body: body.to_vec(),
-            }),
-            Reply::Watching(count) => Answer::Count(count as u64),
-            Reply::KickedCount(count) => Answer::Count(count),
-            Reply::NotFound => Answer::NotFound,
-            Reply::NotIgnored => Answer::NotIgnored,
-            Reply::TimedOut | Reply::DeadlineSoon => Answer::NoJob,
-            Reply::OutOfMemory => Answer::OutOfSpace,
-            Reply::InternalError => Answer::Damaged,
-            _ => Answer::Done,
-        });
-    }
+    turns: Turns,
+    session: Session,
 }
 
 impl JobQueue {
@@ -100,13 +71,11 @@ impl JobQueue {
     /// As for [`JobQueue::open`].
     pub fn open_with(options: &Options) -> Result<JobQueue, OpenError> {
         let clock = Clock::start();
-        let mut engine = Engine::open(options, clock.now())?;
-        let client = engine.connect();
-        Ok(JobQueue {
-            engine,
-            clock,
-            client,
-        })
+        let engine = Engine::open(options, clock.now())?;
+        let sides = Door::new(Bounds::default(), Arc::new(|| {}));
+        let turns = Turns::new(engine, sides, clock);
+        let session = Session::new(turns.door.session());
+        Ok(JobQueue { turns, session })
     }
 
     /// Put a job into `tube`. Durable on return, as the policy says.
@@ -114,24 +83,8 @@ impl JobQueue {
     /// # Errors
     /// [`JobError::BadTubeName`], [`JobError::TooBig`], [`JobError::OutOfSpace`].
     pub fn put(&mut self, tube: &str, body: &[u8], options: PutOptions) -> Result<JobId, JobError> {
-        let size_max = self.engine.job_size_max();
-        if body.len() > size_max as usize {
-            return Err(JobError::TooBig {
-                size: body.len(),
-                size_max,
-            });
-        }
-        self.run(Command::Use(checked(tube)?)).and_then(done)?;
-        let PutOptions { pri, delay, ttr } = options;
-        match self.run(Command::Put {
-            pri,
-            delay,
-            ttr: ttr.max(1),
-            body,
-        })? {
-            Answer::Inserted(id) => Ok(id),
-            other => Err(refused(&other)),
-        }
+        let put = self.session.put(tube, body, options);
+        self.answer(put)
     }
 
     /// Reserve the most urgent ready job of the watched tubes, if there is one. It is this
@@ -141,13 +94,11 @@ impl JobQueue {
     /// # Errors
     /// When the disk failed.
     pub fn reserve(&mut self) -> Result<Option<Job>, JobError> {
-        let command = Command::Reserve {
-            timeout: Some(0),
-            op: Op::ReserveWithTimeout,
-        };
-        match self.run(command)? {
-            Answer::Job(job) => Ok(Some(job)),
-            _ => Ok(None),
+        let reserve = self.session.reserve_within(Duration::ZERO);
+        match self.answer(reserve) {
+            Ok(reserved) => Ok(reserved.map(Reserved::keep)),
+            Err(JobError::DeadlineSoon) => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -158,17 +109,17 @@ impl JobQueue {
     /// When the disk failed.
     pub fn reserve_within(&mut self, timeout: Duration) -> Result<Option<Job>, JobError> {
         let ns = i64::try_from(timeout.as_nanos()).unwrap_or(i64::MAX);
-        let end = self.clock.now().mono.0.saturating_add(ns);
+        let end = self.turns.now().mono.0.saturating_add(ns);
         loop {
             if let Some(job) = self.reserve()? {
                 return Ok(Some(job));
             }
-            let now = self.clock.now();
+            let now = self.turns.now();
             if now.mono.0 >= end {
                 return Ok(None);
             }
             let next = self
-                .engine
+                .turns
                 .next_deadline(now)
                 .map_or(end, |next| next.0.min(end));
             let wait = u64::try_from(next.saturating_sub(now.mono.0)).unwrap_or(0);
@@ -182,7 +133,8 @@ impl JobQueue {
     /// # Errors
     /// [`JobError::NotFound`].
     pub fn delete(&mut self, id: JobId) -> Result<(), JobError> {
-        self.run(Command::Delete(id)).and_then(done)
+        let delete = self.session.delete(id);
+        self.answer(delete)
     }
 
     /// Give a job that is reserved here back, with a priority, after `delay` seconds. Durable on
@@ -191,7 +143,8 @@ impl JobQueue {
     /// # Errors
     /// [`JobError::NotFound`], [`JobError::OutOfSpace`].
     pub fn release(&mut self, id: JobId, pri: u32, delay: u32) -> Result<(), JobError> {
-        self.run(Command::Release { id, pri, delay }).and_then(done)
+        let release = self.session.release(id, pri, delay);
+        self.answer(release)
     }
 
     /// Set a job that is reserved here aside until it is kicked. Durable on return, as the policy
@@ -200,7 +153,8 @@ impl JobQueue {
     /// # Errors
     /// [`JobError::NotFound`], [`JobError::OutOfSpace`].
     pub fn bury(&mut self, id: JobId, pri: u32) -> Result<(), JobError> {
-        self.run(Command::Bury { id, pri }).and_then(done)
+        let bury = self.session.bury(id, pri);
+        self.answer(bury)
     }
 
     /// Make a buried or delayed job ready. Durable on return, as the policy says.
@@ -208,7 +162,8 @@ impl JobQueue {
     /// # Errors
     /// [`JobError::NotFound`], [`JobError::OutOfSpace`].
     pub fn kick(&mut self, id: JobId) -> Result<(), JobError> {
-        self.run(Command::KickJob(id)).and_then(done)
+        let kick = self.session.kick_job(id);
+        self.answer(kick)
     }
 
     /// Begin the time to run of a job that is reserved here anew. Nothing durable.
@@ -216,7 +171,8 @@ impl JobQueue {
     /// # Errors
     /// [`JobError::NotFound`].
     pub fn touch(&mut self, id: JobId) -> Result<(), JobError> {
-        self.run(Command::Touch(id)).and_then(done)
+        let touch = self.session.touch(id);
+        self.answer(touch)
     }
 
     /// Watch a tube: [`JobQueue::reserve`] takes jobs from all that are watched, at first `default`
@@ -225,7 +181,8 @@ impl JobQueue {
     /// # Errors
     /// [`JobError::BadTubeName`]; [`JobError::OutOfSpace`].
     pub fn watch(&mut self, tube: &str) -> Result<u64, JobError> {
-        self.run(Command::Watch(checked(tube)?)).and_then(count)
+        let watch = self.session.watch(tube);
+        self.answer(watch)
     }
 
     /// Watch a tube no more. Returns how many are left. Nothing durable.
@@ -233,7 +190,8 @@ impl JobQueue {
     /// # Errors
     /// [`JobError::BadTubeName`], [`JobError::NotIgnored`].
     pub fn ignore(&mut self, tube: &str) -> Result<u64, JobError> {
-        self.run(Command::Ignore(checked(tube)?)).and_then(count)
+        let ignore = self.session.ignore(tube);
+        self.answer(ignore)
     }
 
     /// Hand out no job of a tube for so many seconds. Durable on return, as the policy says.
@@ -241,11 +199,8 @@ impl JobQueue {
     /// # Errors
     /// [`JobError::BadTubeName`], [`JobError::NotFound`] when there is no such tube.
     pub fn pause(&mut self, tube: &str, seconds: u32) -> Result<(), JobError> {
-        self.run(Command::PauseTube {
-            tube: checked(tube)?,
-            delay: seconds,
-        })
-        .and_then(done)
+        let pause = self.session.pause(tube, seconds);
+        self.answer(pause)
     }
 
     /// The body of a job, whatever its state.
@@ -253,16 +208,14 @@ impl JobQueue {
     /// # Errors
     /// [`JobError::NotFound`]; [`JobError::Damaged`].
     pub fn peek(&mut self, id: JobId) -> Result<Job, JobError> {
-        match self.run(Command::Peek(id))? {
-            Answer::Job(job) => Ok(job),
-            other => Err(refused(&other)),
-        }
+        let peek = self.session.peek(id);
+        self.answer(peek)
     }
 
     /// Everything that is known of a job but its body.
     #[must_use]
     pub fn job(&self, id: JobId) -> Option<JobView<'_>> {
-        self.engine.queue().job(id)
+        self.turns.engine.queue().job(id)
     }
 
     /// Let time pass: what is due happens, and what the policy wants synced is synced. Every other
@@ -271,9 +224,10 @@ impl JobQueue {
     /// # Errors
     /// When the disk failed.
     pub fn tick(&mut self) -> Result<Option<Duration>, JobError> {
-        self.settle(&mut Answers::default())?;
-        let now = self.clock.now();
-        let next = self.engine.next_deadline(now);
+        self.turns.commit()?;
+        self.turns.settle()?;
+        let now = self.turns.now();
+        let next = self.turns.next_deadline(now);
         Ok(next.map(|next| Duration::from_nanos(next.since(now.mono).max(0) as u64)))
     }
 
@@ -282,66 +236,21 @@ impl JobQueue {
     /// # Errors
     /// When the disk failed.
     pub fn close(self) -> Result<(), StoreError> {
-        let now = self.clock.now();
-        self.engine.close(now)
+        self.turns.close().map(|_| ())
     }
 
-    fn run(&mut self, command: Command<'_>) -> Result<Answer, JobError> {
-        let mut answers = Answers::default();
-        let now = self.clock.now();
-        // What has fallen due by now is due for this command.
-        self.engine.tick(now, &mut answers)?;
-        let flow = self
-            .engine
-            .run(self.client, Request::Command(command), now, &mut answers);
-        self.settle(&mut answers)?;
-        // A reserve may have many tubes to look through.
-        while flow == Flow::Blocked && answers.0.is_none() {
-            self.settle(&mut answers)?;
+    /// What has fallen due by now is due for this call.
+    fn answer<T>(&mut self, call: Pending<T>) -> Result<T, JobError> {
+        let mut call = pin!(call);
+        let mut context = Context::from_waker(Waker::noop());
+        self.turns.tick()?;
+        loop {
+            if let Poll::Ready(answer) = call.as_mut().poll(&mut context) {
+                return answer;
+            }
+            self.turns.serve();
+            self.turns.commit()?;
+            self.turns.settle()?;
         }
-        match answers.0 {
-            Some(answer) => Ok(answer),
-            None => unreachable!("{command:?} ended in {flow:?} without an answer"),
-        }
-    }
-
-    /// Commit, and see to it that the policy has been met before anything is reported.
-    fn settle(&mut self, answers: &mut Answers) -> Result<(), JobError> {
-        self.engine.commit(self.clock.now())?;
-        self.engine.tick(self.clock.now(), answers)?;
-        self.engine.commit(self.clock.now())?;
-        Ok(())
-    }
-}
-
-fn checked(tube: &str) -> Result<&str, JobError> {
-    if is_tube_name(tube.as_bytes()) {
-        Ok(tube)
-    } else {
-        Err(JobError::BadTubeName(tube.into()))
-    }
-}
-
-fn done(answer: Answer) -> Result<(), JobError> {
-    match answer {
-        Answer::Done => Ok(()),
-        other => Err(refused(&other)),
-    }
-}
-
-fn count(answer: Answer) -> Result<u64, JobError> {
-    match answer {
-        Answer::Count(count) => Ok(count),
-        other => Err(refused(&other)),
-    }
-}
-
-fn refused(answer: &Answer) -> JobError {
-    match answer {
-        Answer::NotFound => JobError::NotFound,
-        Answer::NotIgnored => JobError::NotIgnored,
-        Answer::OutOfSpace => JobError::OutOfSpace,
-        Answer::Damaged => JobError::Damaged,
-        other => unreachable!("no command is answered {other:?} when it is refused"),
     }
 }

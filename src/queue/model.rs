@@ -453,7 +453,7 @@ impl Model {
         true
     }
 
-    fn make_ready(&mut self, id: JobId) {
+    pub(super) fn make_ready(&mut self, id: JobId) {
         let job = self.jobs.get_mut(&id).unwrap();
         job.state = JobState::Ready;
         job.reserver = None;

@@ -147,6 +147,7 @@ impl Run {
             15 => self.kick(client),
             16 => self.kick_or_fetch_one(client),
             17 => self.delete(client),
+            18 if self.one_in(3) => self.give_back(client),
             18 => self.touch(client),
             19 => self.pause(),
             20 => self.flush_dirty(),
@@ -320,6 +321,16 @@ impl Run {
             job.deadline = now.plus_seconds(job.ttr);
         }
         assert_eq!(self.queue.touch(client, id, now), is_mine);
+    }
+
+    fn give_back(&mut self, client: ClientId) {
+        let Some(id) = self.any_job() else { return };
+        let now = self.instant();
+        let is_mine = self.model.jobs[&id].reserver == Some(client);
+        if is_mine {
+            self.model.make_ready(id);
+        }
+        assert_eq!(self.queue.give_back(client, id, now), is_mine);
     }
 
     fn pause(&mut self) {

@@ -12,6 +12,7 @@
 //! | `BSD_NODE_MODULES` | a folder of npm packages that has jackd | `target/node/node_modules` |
 //! | `BSD_DIFF_COMMANDS`, `BSD_DIFF_SEED` | random commands compared with beanstalkd; their seed | 10,000; new each run |
 //! | `BSD_KILL_ROUNDS`, `BSD_KILL_SEED` | rounds of load and `kill -9`; their seed | 10; new each run |
+//! | `BSD_LIBRARY_CRASHES`, `BSD_POOL_KILLS` | power cuts on a simulated disk under threads of the library; kills of a pool of workers | 40; 5 |
 //! | `BSD_SOAK_SECONDS`, `BSD_SOAK_SEED` | how long good and hostile clients, full disks and kills go on together; its seed | 10; new each run |
 //! | `BSD_IDLE_CONNECTIONS` | idle connections held open at once | 1,000 |
 //! | `BSD_BACKUPS` | backups taken of a server under load | 5 |
@@ -29,6 +30,7 @@ mod clients;
 mod compatibility;
 mod crash;
 mod differential;
+mod embedded;
 mod failing;
 mod faults;
 mod golden;

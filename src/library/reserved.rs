@@ -1,0 +1,147 @@
+//! A job that is given back unless it is finished.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use crate::door::{self, Job, JobError, Order, Pending, block_on};
+use crate::types::JobId;
+
+/// A job that this session has reserved. Dropped, also by a panic, it is ready again at once, with
+/// its priority; so a job is taken out of the queue only by a [`Reserved::delete`] that succeeded.
+///
+/// It is reserved for its time to run, from [`PutOptions::ttr`](crate::PutOptions::ttr); then it is
+/// ready again, and what is done with this is refused with [`JobError::NotFound`].
+pub struct Reserved {
+    session: door::Session,
+    job: Job,
+    /// The job is not this one's to give back any more.
+    is_over: bool,
+}
+
+impl fmt::Debug for Reserved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reserved")
+            .field("id", &self.job.id)
+            .field("size", &self.job.body.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Reserved {
+    pub(super) fn new(session: &door::Session, job: Job) -> Reserved {
+        Reserved {
+            session: session.clone(),
+            job,
+            is_over: false,
+        }
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> JobId {
+        self.job.id
+    }
+
+    /// What was put.
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        &self.job.body
+    }
+
+    /// The work is done: the job is gone for good when this has succeeded. Durable then, as the
+    /// policy says.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`]: its time to run was over. The job is given back where it was refused.
+    pub fn delete(self) -> Finish {
+        let order = Order::Delete(self.job.id);
+        self.finish(order)
+    }
+
+    /// Somebody is to try again, after `delay` seconds, with this priority. Durable when it has
+    /// succeeded, as the policy says; dropping it in place of this is free.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`], [`JobError::OutOfSpace`].
+    pub fn release(self, pri: u32, delay: u32) -> Finish {
+        let id = self.job.id;
+        self.finish(Order::Release { id, pri, delay })
+    }
+
+    /// Nobody is to try again before it is kicked. Durable when it has succeeded, as the policy says.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`], [`JobError::OutOfSpace`].
+    pub fn bury(self, pri: u32) -> Finish {
+        let id = self.job.id;
+        self.finish(Order::Bury { id, pri })
+    }
+
+    /// Its time to run begins anew. Nothing durable.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`].
+    pub fn touch(&self) -> Pending<()> {
+        self.session
+            .run_as(Order::Touch(self.job.id), |_, _| Ok(()))
+    }
+
+    /// The job alone, which is not given back: it stays reserved by the session, until that does
+    /// something else with it by its id, or ends.
+    #[must_use]
+    pub fn keep(mut self) -> Job {
+        self.is_over = true;
+        Job {
+            id: self.job.id,
+            body: std::mem::take(&mut self.job.body),
+        }
+    }
+
+    fn finish(self, order: Order) -> Finish {
+        Finish {
+            pending: self.session.run_as(order, |_, _| Ok(())),
+            reserved: self,
+        }
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.session.give_back(self.job.id);
+        }
+    }
+}
+
+/// The end of a reserved job: to be waited for, or awaited. The job is given back if this is
+/// dropped before, or refused.
+#[must_use = "the job is given back unless this is awaited or waited for"]
+#[derive(Debug)]
+pub struct Finish {
+    // Dropped first: a call that nobody waits for is not run after the job was given back.
+    pending: Pending<()>,
+    reserved: Reserved,
+}
+
+impl Finish {
+    /// Wait for it. Not on a thread that polls futures, which would stand still meanwhile.
+    ///
+    /// # Errors
+    /// As for the call that made it; and [`JobError::Busy`], [`JobError::Closed`],
+    /// [`JobError::Store`].
+    pub fn wait(self) -> Result<(), JobError> {
+        block_on(self)
+    }
+}
+
+impl Future for Finish {
+    type Output = Result<(), JobError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let finished = ready!(Pin::new(&mut self.pending).poll(context));
+        self.reserved.is_over = finished.is_ok();
+        Poll::Ready(finished)
+    }
+}

@@ -1,0 +1,304 @@
+//! What a worker has: watched tubes and reserved jobs.
+
+use std::time::Duration;
+
+use super::reserved::Reserved;
+use crate::door::{self, Answer, Job, JobError, Order, Outcome, Pending, PutOptions};
+use crate::types::JobId;
+
+/// A session of a [`Queue`](super::Queue): it watches tubes, and jobs that it reserves are its own.
+///
+/// A handle: its clones are the same session, from any thread. Most programs want one for each
+/// worker. When the last of them is dropped, with what it has reserved, its jobs are ready again.
+///
+/// A call does nothing before it is waited for ([`Pending::wait`]) or awaited: `Pending` is a
+/// future that needs no particular runtime.
+#[derive(Debug, Clone)]
+pub struct Session(door::Session);
+
+impl Session {
+    pub(super) fn new(session: door::Session) -> Session {
+        Session(session)
+    }
+
+    /// The same session; calls through this handle are refused with [`JobError::Busy`] where they
+    /// would have to wait for room.
+    #[must_use]
+    pub fn refusing(self) -> Session {
+        Session(self.0.refusing())
+    }
+
+    /// Watch a tube: [`Session::reserve`] takes jobs from all that are watched, at first `default`
+    /// alone. Gives how many are watched. Nothing durable.
+    ///
+    /// # Errors
+    /// [`JobError::BadTubeName`]; [`JobError::OutOfSpace`].
+    pub fn watch(&self, tube: &str) -> Pending<u64> {
+        self.0
+            .run_as(Order::Watch(tube.into()), |answer, _| count(answer))
+    }
+
+    /// Watch a tube no more. Gives how many are left. Nothing durable.
+    ///
+    /// # Errors
+    /// [`JobError::BadTubeName`], [`JobError::NotIgnored`].
+    pub fn ignore(&self, tube: &str) -> Pending<u64> {
+        self.0
+            .run_as(Order::Ignore(tube.into()), |answer, _| count(answer))
+    }
+
+    /// Put a job into `tube`. Durable when its id is given, as the policy says.
+    ///
+    /// # Errors
+    /// [`JobError::BadTubeName`], [`JobError::TooBig`], [`JobError::OutOfSpace`].
+    pub fn put(&self, tube: &str, body: impl Into<Vec<u8>>, options: PutOptions) -> Pending<JobId> {
+        let (tube, body) = (tube.into(), body.into());
+        let order = Order::Put {
+            tube,
+            body,
+            options,
+        };
+        self.0.run_as(order, |answer, _| inserted(answer))
+    }
+
+    /// Put many jobs into `tube`, in order, with one write and one sync, unless they take longer
+    /// than a turn of the engine. What came of each is told apart. All are durable when this is
+    /// given, as the policy says; after a crash before that the first of them may be there.
+    ///
+    /// # Errors
+    /// For each: as for [`Session::put`].
+    pub fn put_many<B: Into<Vec<u8>>>(
+        &self,
+        tube: &str,
+        bodies: impl IntoIterator<Item = B>,
+        options: PutOptions,
+    ) -> Pending<Vec<Result<JobId, JobError>>> {
+        let order = |body: B| Order::Put {
+            tube: tube.into(),
+            body: body.into(),
+            options,
+        };
+        let orders = bodies.into_iter().map(order).collect();
+        self.0
+            .run_all_as(orders, |answer, _| each(answer, inserted))
+    }
+
+    /// Reserve the most urgent ready job of the watched tubes; wait until there is one. That it is
+    /// reserved does not outlive the process.
+    ///
+    /// # Errors
+    /// [`JobError::DeadlineSoon`]: another job of this session must be finished first.
+    pub fn reserve(&self) -> Pending<Reserved> {
+        self.0.reserve_as(None, |answer, session| match answer {
+            Answer::Reserved(job) => Ok(Reserved::new(session, job)),
+            other => unreachable!("who waits for ever is answered {other:?}"),
+        })
+    }
+
+    /// The same, waiting no longer than `timeout`; with [`Duration::ZERO`] not at all.
+    ///
+    /// # Errors
+    /// [`JobError::DeadlineSoon`]: another job of this session must be finished first.
+    pub fn reserve_within(&self, timeout: Duration) -> Pending<Option<Reserved>> {
+        self.0
+            .reserve_as(Some(timeout), |answer, session| match answer {
+                Answer::Reserved(job) => Ok(Some(Reserved::new(session, job))),
+                _ => Ok(None),
+            })
+    }
+
+    /// Reserve this job, whatever its tube and state, unless it is reserved.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`], [`JobError::OutOfSpace`], [`JobError::Damaged`].
+    pub fn reserve_job(&self, id: JobId) -> Pending<Reserved> {
+        self.0
+            .run_as(Order::ReserveJob(id), |answer, session| match answer {
+                Answer::Reserved(job) => Ok(Reserved::new(session, job)),
+                other => unreachable!("a reserve is answered {other:?}"),
+            })
+    }
+
+    /// Delete a job that is ready, delayed, buried, or reserved here. Durable when it has succeeded,
+    /// as the policy says: the job never comes back.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`].
+    pub fn delete(&self, id: JobId) -> Pending<()> {
+        self.0.run_as(Order::Delete(id), |answer, _| done(answer))
+    }
+
+    /// Delete many jobs, in order, with one write and one sync, unless they take longer than a turn
+    /// of the engine. What came of each is told apart.
+    ///
+    /// # Errors
+    /// For each: as for [`Session::delete`].
+    pub fn delete_many(
+        &self,
+        ids: impl IntoIterator<Item = JobId>,
+    ) -> Pending<Vec<Result<(), JobError>>> {
+        let orders = ids.into_iter().map(Order::Delete).collect();
+        self.0.run_all_as(orders, |answer, _| each(answer, done))
+    }
+
+    /// Give a job that is reserved here back, with a priority, after `delay` seconds. Durable when it
+    /// has succeeded, as the policy says.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`], [`JobError::OutOfSpace`].
+    pub fn release(&self, id: JobId, pri: u32, delay: u32) -> Pending<()> {
+        let order = Order::Release { id, pri, delay };
+        self.0.run_as(order, |answer, _| done(answer))
+    }
+
+    /// Set a job that is reserved here aside until it is kicked. Durable when it has succeeded, as
+    /// the policy says.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`], [`JobError::OutOfSpace`].
+    pub fn bury(&self, id: JobId, pri: u32) -> Pending<()> {
+        let order = Order::Bury { id, pri };
+        self.0.run_as(order, |answer, _| done(answer))
+    }
+
+    /// Begin the time to run of a job that is reserved here anew. Nothing durable.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`].
+    pub fn touch(&self, id: JobId) -> Pending<()> {
+        self.0.run_as(Order::Touch(id), |answer, _| done(answer))
+    }
+
+    /// Make a buried or delayed job ready. Durable when it has succeeded, as the policy says.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`], [`JobError::OutOfSpace`].
+    pub fn kick_job(&self, id: JobId) -> Pending<()> {
+        self.0.run_as(Order::KickJob(id), |answer, _| done(answer))
+    }
+
+    /// Make at most `bound` jobs of a tube ready: buried ones, or where there are none delayed ones.
+    /// Gives how many. Durable then, as the policy says; after a crash before that, all of them or
+    /// none. Later calls of this session wait for its end.
+    ///
+    /// # Errors
+    /// [`JobError::BadTubeName`].
+    pub fn kick(&self, tube: &str, bound: u32) -> Pending<u64> {
+        self.0.kick(tube, bound)
+    }
+
+    /// Hand out no job of a tube for so many seconds; 0 ends a pause. Durable when it has succeeded,
+    /// as the policy says.
+    ///
+    /// # Errors
+    /// [`JobError::BadTubeName`], [`JobError::NotFound`] when there is no such tube.
+    pub fn pause(&self, tube: &str, seconds: u32) -> Pending<()> {
+        let tube = tube.into();
+        let order = Order::Pause { tube, seconds };
+        self.0.run_as(order, |answer, _| done(answer))
+    }
+
+    /// A job with its body, whatever its state.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`]; [`JobError::Damaged`].
+    pub fn peek(&self, id: JobId) -> Pending<Job> {
+        self.0.run_as(Order::Peek(id), |answer, _| found(answer))
+    }
+
+    /// The next ready job of a tube.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`]: there is none. [`JobError::BadTubeName`], [`JobError::Damaged`].
+    pub fn peek_ready(&self, tube: &str) -> Pending<Job> {
+        let order = Order::PeekReady(tube.into());
+        self.0.run_as(order, |answer, _| found(answer))
+    }
+
+    /// The delayed job of a tube that is due next.
+    ///
+    /// # Errors
+    /// As for [`Session::peek_ready`].
+    pub fn peek_delayed(&self, tube: &str) -> Pending<Job> {
+        let order = Order::PeekDelayed(tube.into());
+        self.0.run_as(order, |answer, _| found(answer))
+    }
+
+    /// The first buried job of a tube.
+    ///
+    /// # Errors
+    /// As for [`Session::peek_ready`].
+    pub fn peek_buried(&self, tube: &str) -> Pending<Job> {
+        let order = Order::PeekBuried(tube.into());
+        self.0.run_as(order, |answer, _| found(answer))
+    }
+
+    /// What `stats` of the protocol tells: YAML.
+    pub fn stats(&self) -> Pending<String> {
+        self.0.run_as(Order::Stats, |answer, _| document(answer))
+    }
+
+    /// What `stats-tube` of the protocol tells: YAML.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`] when there is no such tube; [`JobError::BadTubeName`].
+    pub fn stats_tube(&self, tube: &str) -> Pending<String> {
+        let order = Order::StatsTube(tube.into());
+        self.0.run_as(order, |answer, _| document(answer))
+    }
+
+    /// What `stats-job` of the protocol tells: YAML.
+    ///
+    /// # Errors
+    /// [`JobError::NotFound`].
+    pub fn stats_job(&self, id: JobId) -> Pending<String> {
+        self.0
+            .run_as(Order::StatsJob(id), |answer, _| document(answer))
+    }
+}
+
+pub(super) fn inserted(answer: Answer) -> Result<JobId, JobError> {
+    match answer {
+        Answer::Inserted(id) => Ok(id),
+        other => unreachable!("a put is answered {other:?}"),
+    }
+}
+
+pub(super) fn done(answer: Answer) -> Result<(), JobError> {
+    match answer {
+        Answer::Done => Ok(()),
+        other => unreachable!("what is done is answered {other:?}"),
+    }
+}
+
+pub(super) fn count(answer: Answer) -> Result<u64, JobError> {
+    match answer {
+        Answer::Count(count) => Ok(count),
+        other => unreachable!("what is counted is answered {other:?}"),
+    }
+}
+
+pub(super) fn found(answer: Answer) -> Result<Job, JobError> {
+    match answer {
+        Answer::Found(job) => Ok(job),
+        other => unreachable!("a peek is answered {other:?}"),
+    }
+}
+
+fn document(answer: Answer) -> Result<String, JobError> {
+    match answer {
+        Answer::Document(text) => Ok(String::from_utf8_lossy(&text).into_owned()),
+        other => unreachable!("what is reported is answered {other:?}"),
+    }
+}
+
+fn each<T>(
+    answer: Answer,
+    one: fn(Answer) -> Result<T, JobError>,
+) -> Result<Vec<Result<T, JobError>>, JobError> {
+    let of = |outcome: Outcome| outcome.and_then(one);
+    match answer {
+        Answer::Batch(outcomes) => Ok(outcomes.into_iter().map(of).collect()),
+        other => unreachable!("a batch is answered {other:?}"),
+    }
+}
