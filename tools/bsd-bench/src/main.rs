@@ -6,6 +6,7 @@
 //! | `load` | a load on a server that runs |
 //! | `compare` | several servers side by side under the same loads |
 //! | `stall` | the longest wait of one client while the server does one heavy thing |
+//! | `library` | threads that put into a queue in their own process, beside the server |
 //! | `restart`, `memory`, `scale` | time to serve again; bytes a job; cost as the queue grows |
 //! | `echo` | a server that does nothing: how fast any server could be |
 //! | `plan`, `driver`, `tally` | what a load is to be; the loop that runs it; what it has shown |
@@ -25,6 +26,7 @@ mod control;
 mod driver;
 mod echo;
 mod latency;
+mod library;
 mod load;
 mod memory;
 mod options;
@@ -73,6 +75,8 @@ enum Command {
     Memory(memory::Args),
     /// Cost of each command as jobs, tubes and connections grow
     Scale(scale::Args),
+    /// Threads that put into a queue in their own process, beside the server
+    Library(library::Args),
     /// A server that parses and answers, and does nothing
     Echo(echo::Args),
 }
@@ -86,6 +90,7 @@ fn main() -> ExitCode {
         Command::Restart(args) => restart::run(&args),
         Command::Memory(args) => memory::run(&args),
         Command::Scale(args) => scale::run(&args),
+        Command::Library(args) => library::run(&args),
         Command::Echo(args) => echo::run(&args),
     });
     match done {

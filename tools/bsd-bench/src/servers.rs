@@ -135,6 +135,11 @@ impl Programs {
         self.is_beanstalkd_silent = true;
     }
 
+    /// An empty directory of its own.
+    pub(crate) fn directory(&self) -> io::Result<DataDir> {
+        DataDir::create(&self.dir)
+    }
+
     /// A disk of `size` bytes that soon is full, where a file system may be mounted.
     pub(crate) fn small_disk(&self, size: u64) -> io::Result<SmallDisk> {
         SmallDisk::mount(&self.dir, size)
@@ -193,7 +198,7 @@ impl Programs {
 
 /// A directory that is removed when this is dropped.
 #[derive(Debug)]
-struct DataDir(PathBuf);
+pub(crate) struct DataDir(PathBuf);
 
 impl DataDir {
     fn create(parent: &Path) -> io::Result<DataDir> {
@@ -207,6 +212,10 @@ impl DataDir {
             )
         })?;
         Ok(DataDir(dir))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
     }
 }
 
