@@ -150,6 +150,8 @@ fn no_answer_is_given_before_what_it_promises_is_durable() {
     let mut inserted = sent(producer.run(put(b"a")));
     let mut reserved = sent(worker.reserve(None));
     turns.run();
+    // Nothing of it is written yet.
+    turns.desk.acknowledge(turns.engine.acknowledged());
     assert_eq!(look(&mut inserted), None);
     assert_eq!(look(&mut reserved), None);
     turns.commit();
