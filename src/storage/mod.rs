@@ -25,6 +25,7 @@ pub mod read;
 mod recover;
 
 pub use disk::RealFs;
+#[cfg(any(test, fuzzing, feature = "sim"))]
 pub use disk::sim::SimFs;
 pub use error::{OpenError, StoreError};
 pub use log::compaction::{Index, Subject};

@@ -1,8 +1,9 @@
 //! The only door to files: a small trait, and the real file system behind it.
 //!
-//! Everything that storage does to a disk goes through [`Fs`] and [`File`], whatever only looks
-//! through [`ReadFs`] and [`ReadFile`]; `sim` holds the other implementation, a disk that can crash. Calls mean what POSIX means by them: what was written is
-//! visible at once and durable only after [`File::sync`]; a name is durable only after
+//! Everything that storage does to a disk goes through [`Fs`] and [`File`]; code that only reads
+//! uses [`ReadFs`] and [`ReadFile`]. `sim` holds the other implementation, a disk that can crash:
+//! only in test builds, or with the feature `sim`. Calls mean what POSIX means by them: what was
+//! written is visible at once and durable only after [`File::sync`]; a name is durable only after
 //! [`Fs::sync_dir`].
 //!
 //! [`RealFs`] adds nothing to the system calls: no cache, no retry of what failed, no file handle
@@ -17,6 +18,7 @@
 
 pub(in crate::storage) mod descriptors;
 pub(in crate::storage) mod lock;
+#[cfg(any(test, fuzzing, feature = "sim"))]
 pub mod sim;
 
 use std::fmt::{self, Debug};
