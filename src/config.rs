@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
 
+#[cfg(feature = "http")]
+use crate::http::{HttpArgs, Setup};
 use crate::server::{Address, Port};
 use crate::storage::SyncPolicy;
 use crate::storage::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN};
@@ -122,6 +124,10 @@ struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: Option<u32>,
 
+    #[cfg(feature = "http")]
+    #[command(flatten)]
+    http: HttpArgs,
+
     /// Say more: -V details, -VV connections, -VVV every request
     #[arg(short = 'V', action = ArgAction::Count)]
     verbosity: u8,
@@ -162,6 +168,9 @@ pub struct Config {
     pub listen: Vec<Address>,
     /// Whether `listen` was asked for, rather than being the default.
     pub listen_is_explicit: bool,
+    /// What is served over HTTP; `None`: nothing.
+    #[cfg(feature = "http")]
+    pub http: Option<Setup>,
     /// Whom to become after binding.
     pub user: Option<String>,
     /// How often `-V` was said.
@@ -229,6 +238,8 @@ impl Config {
             connections_max: args.max_connections,
             listen: addresses(&args)?,
             listen_is_explicit: !args.listen.is_empty(),
+            #[cfg(feature = "http")]
+            http: http(&args)?,
             user: args.user,
             verbosity: args.verbosity,
             warnings,
@@ -289,6 +300,14 @@ fn addresses(args: &Args) -> Result<Vec<Address>, clap::Error> {
 fn address(text: &str, port: &Port) -> Result<Address, clap::Error> {
     Address::parse(text, port).map_err(|why| {
         let message = format!("invalid value '{text}' for '-l <ADDR>': {why}\n");
+        Args::command().error(clap::error::ErrorKind::ValueValidation, message)
+    })
+}
+
+#[cfg(feature = "http")]
+fn http(args: &Args) -> Result<Option<Setup>, clap::Error> {
+    args.http.setup().map_err(|why| {
+        let message = format!("invalid value for '--http <ADDR>': {why}\n");
         Args::command().error(clap::error::ErrorKind::ValueValidation, message)
     })
 }

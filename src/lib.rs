@@ -15,6 +15,7 @@
 //! | [`door`] | how do other threads call the engine? |
 //! | `library` | the faces for programs that embed the queue |
 //! | [`server`] | sockets, signals, the loop |
+//! | `http` | health and the like over HTTP: who may ask what, and what is the answer? |
 //! | [`config`] | what do the flags mean? |
 //! | [`clock`] | what time is it? |
 //! | [`rlimit`] | how many files may be open? |
@@ -23,8 +24,8 @@
 //!
 //! * `protocol` and `queue` open nothing, know no clock, start no thread and draw no random number.
 //! * `queue` does not know `storage`, nor the other way round; `engine` joins them.
-//! * No file is opened but through [`storage::disk`]; no socket but in [`server`]; no clock is read but
-//!   by those who own a [`clock::Clock`]: the server, the library's faces, and the log, for how long syncs
+//! * No file is opened but through [`storage::disk`]; no socket but in [`server`] and
+//!   `http`; no clock is read but by those who own a [`clock::Clock`]: the server, the library's faces, and the log, for how long syncs
 //!   take.
 //! * Nothing is global: two servers fit into one process.
 //!
@@ -45,6 +46,8 @@ pub mod clock;
 pub mod config;
 pub mod door;
 pub mod engine;
+#[cfg(feature = "http")]
+pub mod http;
 mod library;
 pub mod protocol;
 pub mod queue;

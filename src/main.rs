@@ -15,9 +15,11 @@ use std::time::Duration;
 use bsd::clock::Clock;
 use bsd::config::{self, Config};
 use bsd::engine::{Engine, Options};
+#[cfg(feature = "http")]
+use bsd::http::{self, Http};
 use bsd::rlimit;
 use bsd::server::{
-    self, Account, Bound, Bounds, ExitOnSignal, Lines, Listener, Reactor, RunError, Server,
+    self, Account, Bound, Bounds, ExitOnSignal, Lines, Listener, Pulse, Reactor, RunError, Server,
     ServiceManager,
 };
 use bsd::storage::convert::beanstalkd::TakenOver;
@@ -140,8 +142,9 @@ fn serve(config: &Config) -> Result<(), Failure> {
     let exit_on_signal =
         ExitOnSignal::arm().map_err(|error| Failure::cannot("catch signals", error))?;
     let (bounds, memory_max) = Bounds::within(config.memory_max);
+    let http = bind_http(config)?;
     let bounds = Bounds {
-        connections_max: connections_max(config.connections_max),
+        connections_max: connections_max(config.connections_max, http.as_ref()),
         idle_output: config.idle_output,
         ..bounds
     };
@@ -152,6 +155,8 @@ fn serve(config: &Config) -> Result<(), Failure> {
             .assume()
             .map_err(|error| Failure::cannot(format_args!("become {user}"), error))?;
     }
+    let pulse = Arc::new(Pulse::default());
+    let http = start_http(http, clock, &pulse)?;
     let begin = clock.now().mono;
     let engine = Engine::open(
         &options(config, memory_max, &bounds, &reactor, clock),
@@ -163,7 +168,10 @@ fn serve(config: &Config) -> Result<(), Failure> {
         info!("listening on {}", listener.name());
     }
     let server = Server::new(reactor, engine, listeners, bounds, clock)
-        .map_err(|error| Failure::cannot("serve", error))?;
+        .map_err(|error| Failure::cannot("serve", error))?
+        .managed_by(ServiceManager::from_env())
+        .showing(pulse);
+    open_http(http.as_ref(), &server);
     drop(exit_on_signal);
     info!(
         "ready: bsd-server {}, process {}, for up to {} connections",
@@ -171,7 +179,78 @@ fn serve(config: &Config) -> Result<(), Failure> {
         std::process::id(),
         bounds.connections_max
     );
-    Ok(server.managed_by(ServiceManager::from_env()).run()?)
+    Ok(server.run()?)
+}
+
+#[cfg(feature = "http")]
+use with_http::{BoundHttp, HTTP_DESCRIPTORS, bind_http, open_http, start_http};
+#[cfg(not(feature = "http"))]
+use without_http::{BoundHttp, HTTP_DESCRIPTORS, bind_http, open_http, start_http};
+
+#[cfg(feature = "http")]
+mod with_http {
+    use super::{Arc, Clock, Config, Failure, Http, Pulse, Server, config, http};
+
+    pub(super) type BoundHttp = http::Bound;
+
+    /// What HTTP keeps open: connections, the listener, and what it waits with.
+    pub(super) const HTTP_DESCRIPTORS: usize = http::CONNECTIONS_MAX + 8;
+
+    pub(super) fn bind_http(config: &Config) -> Result<Option<BoundHttp>, Failure> {
+        let Some(setup) = &config.http else {
+            return Ok(None);
+        };
+        setup.bind().map_err(|why| Failure {
+            exit_code: config::EXIT_CANNOT_START,
+            lines: vec![why],
+        })
+    }
+
+    pub(super) fn start_http(
+        bound: Option<BoundHttp>,
+        clock: Clock,
+        pulse: &Arc<Pulse>,
+    ) -> Result<Option<Http>, Failure> {
+        let sight = http::Sight {
+            clock,
+            pulse: pulse.clone(),
+            stuck_after: http::STUCK_AFTER,
+        };
+        bound
+            .map(|bound| Http::start(bound, sight))
+            .transpose()
+            .map_err(|error| Failure::cannot("serve HTTP", error))
+    }
+
+    pub(super) fn open_http(http: Option<&Http>, server: &Server) {
+        if let Some(http) = http {
+            http.open(server.door());
+        }
+    }
+}
+
+/// Without the feature `http` there is nothing of it, and no flag for it.
+#[cfg(not(feature = "http"))]
+mod without_http {
+    use super::{Arc, Clock, Config, Failure, Pulse, Server};
+
+    pub(super) type BoundHttp = std::convert::Infallible;
+
+    pub(super) const HTTP_DESCRIPTORS: usize = 0;
+
+    pub(super) fn bind_http(_: &Config) -> Result<Option<BoundHttp>, Failure> {
+        Ok(None)
+    }
+
+    pub(super) fn start_http(
+        _: Option<BoundHttp>,
+        _: Clock,
+        _: &Arc<Pulse>,
+    ) -> Result<Option<BoundHttp>, Failure> {
+        Ok(None)
+    }
+
+    pub(super) fn open_http(_: Option<&BoundHttp>, _: &Server) {}
 }
 
 fn account(user: &str) -> Result<Account, Failure> {
@@ -222,8 +301,11 @@ fn say_panic(panic: &PanicHookInfo<'_>, lines: &Lines) {
 }
 
 /// The bound that was asked for, if the limit of open files leaves room for it.
-fn connections_max(asked: Option<u32>) -> usize {
+fn connections_max(asked: Option<u32>, http: Option<&BoundHttp>) -> usize {
     let room = rlimit::raise_descriptor_limit();
+    let room = room
+        .saturating_sub(http.map_or(0, |_| HTTP_DESCRIPTORS))
+        .max(1);
     rlimit::widen_descriptor_table();
     let asked = asked.map_or(room, |asked| asked as usize);
     if asked > room {

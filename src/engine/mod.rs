@@ -421,6 +421,19 @@ impl Engine {
         self.draining = true;
     }
 
+    /// True once [`Engine::drain`] was called.
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    /// Puts are refused for want of memory: bytes that were missing for the last one.
+    #[must_use]
+    pub fn missing_in_memory(&self) -> Option<u64> {
+        let shortage = &self.memory_shortage;
+        shortage.is_on().then(|| shortage.missing())
+    }
+
     /// The largest body that a put may have, bytes.
     #[must_use]
     pub fn job_size_max(&self) -> u32 {

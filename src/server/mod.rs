@@ -23,8 +23,8 @@
 //!
 //! The parts: `accept` (who may connect), `bounds` (what clients may make the server hold),
 //! `connection` (input), `output` (replies), `schedule` (who is served next), `socket` (addresses
-//! and streams), `reactor` (what wakes the loop), `process` (limits, user, systemd), `lines` (what
-//! is said on standard error).
+//! and streams), `reactor` (what wakes the loop), `process` (limits, user, systemd), `pulse` (what the
+//! loop shows of itself), `lines` (what is said on standard error).
 
 mod accept;
 mod bounds;
@@ -32,6 +32,7 @@ mod connection;
 mod lines;
 mod output;
 mod process;
+mod pulse;
 mod reactor;
 mod schedule;
 mod socket;
@@ -41,6 +42,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mio::event::Event;
@@ -54,6 +56,7 @@ use self::connection::{Connection, Input};
 pub use self::lines::Lines;
 use self::output::{Outputs, REPLIED_PER_TURN_MAX, Sent};
 pub use self::process::{Account, ExitOnSignal, ServiceManager, cpu_times, inherited_listeners};
+pub use self::pulse::{Beat, Pulse, Stage};
 pub use self::reactor::{Reactor, Stopper};
 use self::schedule::{Room, Schedule};
 pub use self::socket::{Address, Bound, Listener, Port};
@@ -143,6 +146,7 @@ pub struct Server {
     read_buffer: Box<[u8]>,
     manager: ServiceManager,
     door: Door,
+    pulse: Arc<Pulse>,
 }
 
 impl Server {
@@ -173,6 +177,7 @@ impl Server {
             read_buffer: vec![0; READ_SIZE].into_boxed_slice(),
             manager: ServiceManager::default(),
             door,
+            pulse: Arc::default(),
         })
     }
 
@@ -190,6 +195,13 @@ impl Server {
         self
     }
 
+    /// Show there how the loop does.
+    #[must_use]
+    pub fn showing(mut self, pulse: Arc<Pulse>) -> Server {
+        self.pulse = pulse;
+        self
+    }
+
     /// Serve until a signal or a [`Stopper`] says stop; then stop cleanly: everything is written
     /// and synced, the replies that are due are sent as far as the sockets take them at once, and
     /// all connections are closed.
@@ -199,11 +211,13 @@ impl Server {
     pub fn run(mut self) -> Result<(), RunError> {
         let mut events = reactor::events();
         self.manager.notify_ready();
-        while !self
-            .turn(&mut events)
-            .inspect_err(|error| self.core.fail(error))?
-        {}
+        self.pulse.set_stage(Stage::Running);
+        while !self.turn(&mut events).inspect_err(|error| {
+            self.pulse.set_stage(Stage::Failed);
+            self.core.fail(error);
+        })? {}
         info!("stopping");
+        self.pulse.set_stage(Stage::Stopping);
         self.manager.notify_stopping();
         Ok(self.stop()?)
     }
@@ -268,6 +282,7 @@ impl Server {
 
     fn begin_turn(&mut self) {
         self.core.begin_turn(self.clock.now());
+        self.pulse.wake(self.core.now.mono);
         self.runnable.begin_turn();
         self.closes_left = CLOSES_PER_TURN;
         self.depart();
@@ -304,8 +319,9 @@ impl Server {
         let of_manager = self.manager.next_deadline();
         let of_clients = self.core.next_idle();
         let deadlines = [of_engine, of_desk, of_acceptor, of_manager, of_clients];
-        let deadline = deadlines.into_iter().flatten().min()?;
-        Some(until(deadline, now.mono))
+        let deadline = deadlines.into_iter().flatten().min();
+        self.pulse.sleep(deadline);
+        Some(until(deadline?, now.mono))
     }
 
     /// Note down what the events say; true when the server is to stop.

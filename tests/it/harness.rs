@@ -257,11 +257,24 @@ impl Launch {
         self.spawn().wait()
     }
 
+    /// Tests run side by side: the default address is for those that ask for it.
+    fn http(&self) -> Vec<OsString> {
+        let asks = |arg: &OsString| arg.to_string_lossy().starts_with("--http");
+        let is_silent = self.is_beanstalkd() || self.args.iter().any(asks);
+        let off = if is_silent {
+            &[][..]
+        } else {
+            &["--http", "off"]
+        };
+        off.iter().map(OsString::from).collect()
+    }
+
     fn command(&self, port: u16) -> Command {
         let mut words = self.wrapper.clone();
         words.push(self.program.clone().into());
         words.extend(["-l", "127.0.0.1", "-p"].map(OsString::from));
         words.push(port.to_string().into());
+        words.extend(self.http());
         words.extend(self.args.iter().cloned());
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);

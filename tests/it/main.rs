@@ -35,6 +35,8 @@ mod failing;
 mod faults;
 mod golden;
 mod harness;
+#[cfg(feature = "http")]
+mod http;
 mod inspection;
 mod ledger;
 mod library;

@@ -1,0 +1,158 @@
+//! What is sent back: a page, or a problem as RFC 9457 has it. Every one of them tells browsers to
+//! keep it to themselves and to load nothing from elsewhere.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use hyper::body::{Body, Bytes, Frame, SizeHint};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::{Response, StatusCode};
+use serde_json::{Value, json};
+
+/// The header fields of every answer, problems of the protocol apart.
+const ALWAYS: [(HeaderName, HeaderValue); 5] = [
+    (
+        HeaderName::from_static("cache-control"),
+        HeaderValue::from_static("no-store"),
+    ),
+    (
+        HeaderName::from_static("content-security-policy"),
+        HeaderValue::from_static(
+            "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+        ),
+    ),
+    (
+        HeaderName::from_static("cross-origin-resource-policy"),
+        HeaderValue::from_static("same-origin"),
+    ),
+    (
+        HeaderName::from_static("referrer-policy"),
+        HeaderValue::from_static("no-referrer"),
+    ),
+    (
+        HeaderName::from_static("x-content-type-options"),
+        HeaderValue::from_static("nosniff"),
+    ),
+];
+
+/// An answer on its way.
+pub(super) type Answer = Response<Content>;
+
+/// What an answer contains.
+pub(super) enum Content {
+    Whole(Option<Bytes>),
+    #[allow(dead_code)]
+    /// Made as it leaves, so that a long page is never there as a whole.
+    Parts(Box<dyn Iterator<Item = Bytes> + Send>),
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Content::Whole(bytes) => write!(f, "{} bytes", bytes.as_ref().map_or(0, Bytes::len)),
+            Content::Parts(_) => write!(f, "in parts"),
+        }
+    }
+}
+
+impl Body for Content {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let part = match &mut *self {
+            Content::Whole(bytes) => bytes.take(),
+            Content::Parts(parts) => parts.next(),
+        };
+        Poll::Ready(part.map(|part| Ok(Frame::data(part))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Content::Whole(None))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Content::Whole(bytes) => {
+                SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
+            }
+            Content::Parts(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// An answer of this type.
+pub(super) fn page(status: StatusCode, kind: &'static str, content: Content) -> Answer {
+    let mut answer = Response::new(content);
+    *answer.status_mut() = status;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.extend(ALWAYS);
+    answer
+}
+
+/// An answer in JSON.
+pub(super) fn json(status: StatusCode, value: &Value) -> Answer {
+    json_as(status, "application/json", value)
+}
+
+fn json_as(status: StatusCode, kind: &'static str, value: &Value) -> Answer {
+    let mut text = value.to_string();
+    text.push('\n');
+    page(status, kind, Content::Whole(Some(text.into())))
+}
+
+/// Why a request was not served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Problem {
+    pub(super) status: StatusCode,
+    /// What happened and what to do, for a person.
+    pub(super) detail: String,
+    /// The methods that there are, for 405.
+    pub(super) allow: Option<String>,
+}
+
+impl Problem {
+    pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Problem {
+        Problem {
+            status,
+            detail: detail.into(),
+            allow: None,
+        }
+    }
+
+    /// Later it may go better.
+    pub(super) fn unavailable(detail: impl Into<String>) -> Problem {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+    }
+
+    pub(super) fn answer(&self) -> Answer {
+        let value = json!({
+            "type": "about:blank",
+            "title": self.status.canonical_reason().unwrap_or("problem"),
+            "status": self.status.as_u16(),
+            "detail": self.detail,
+        });
+        let mut answer = json_as(self.status, "application/problem+json", &value);
+        let headers = answer.headers_mut();
+        match self.status {
+            StatusCode::UNAUTHORIZED => {
+                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            StatusCode::SERVICE_UNAVAILABLE => {
+                headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+            }
+            _ => {}
+        }
+        let allow = self.allow.as_deref().map(HeaderValue::from_str);
+        if let Some(Ok(allow)) = allow {
+            headers.insert(ALLOW, allow);
+        }
+        answer
+    }
+}

@@ -1,0 +1,177 @@
+//! Connections: how many there may be, and how long each may take for what. A client that is slow,
+//! or has bad intentions, costs its own connection and no other.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, timeout_at};
+use tracing::{debug, warn};
+
+use super::{State, service};
+
+/// Connections that are open at a time. Who comes then takes the place of the one that has been
+/// idle for longest; where all are busy it is not let in.
+pub const CONNECTIONS_MAX: usize = 64;
+/// How long the header of a request may take.
+const HEADER_TIME: Duration = Duration::from_secs(10);
+/// How long a request may take, from its header to its answer.
+pub(super) const REQUEST_TIME: Duration = Duration::from_secs(30);
+/// How long a client may take to read an answer, and then to begin the next request.
+const IDLE_TIME: Duration = Duration::from_secs(30);
+/// How long nobody is let in where the system has no room for a connection.
+const REST: Duration = Duration::from_millis(100);
+/// Bytes that the header of a request may have, and of an answer that are held.
+const BUFFER_SIZE: usize = 16 << 10;
+/// Fields that the header of a request may have.
+const FIELDS_MAX: usize = 64;
+
+/// Serve until told to end.
+pub(super) async fn serve(
+    listener: std::net::TcpListener,
+    state: Arc<State>,
+    end: &Notify,
+) -> io::Result<()> {
+    let listener = TcpListener::from_std(listener)?;
+    let mut open: Vec<Open> = Vec::new();
+    let mut ended = pin!(end.notified());
+    loop {
+        let accepted = std::future::poll_fn(|context| {
+            if ended.as_mut().poll(context).is_ready() {
+                return std::task::Poll::Ready(None);
+            }
+            listener.poll_accept(context).map(Some)
+        });
+        match accepted.await {
+            None => return Ok(()),
+            Some(Ok((stream, peer))) => {
+                open.retain(|open| !open.task.is_finished());
+                if make_room(&mut open) {
+                    open.push(begin(stream, peer, state.clone()));
+                }
+            }
+            Some(Err(error)) => {
+                warn!("HTTP connections cannot be accepted for now: {error}");
+                sleep(REST).await;
+            }
+        }
+    }
+}
+
+/// A connection.
+struct Open {
+    task: AbortHandle,
+    watch: Arc<Watch>,
+}
+
+/// What a connection is about.
+pub(super) struct Watch {
+    begun: Instant,
+    /// It is between a request's header and its answer.
+    is_busy: AtomicBool,
+    /// Milliseconds from its beginning to when it must have come further.
+    deadline_ms: AtomicU64,
+    /// The same of when it last came further.
+    since_ms: AtomicU64,
+}
+
+impl Watch {
+    fn new() -> Watch {
+        Watch {
+            begun: Instant::now(),
+            is_busy: AtomicBool::new(false),
+            deadline_ms: AtomicU64::new(ms(IDLE_TIME)),
+            since_ms: AtomicU64::new(0),
+        }
+    }
+
+    /// A request is to be answered, or has been.
+    pub(super) fn set_busy(&self, is_busy: bool) {
+        let since = ms(self.begun.elapsed());
+        let time = if is_busy {
+            REQUEST_TIME + IDLE_TIME
+        } else {
+            IDLE_TIME
+        };
+        self.is_busy.store(is_busy, Ordering::Relaxed);
+        self.since_ms.store(since, Ordering::Relaxed);
+        self.deadline_ms.store(since + ms(time), Ordering::Relaxed);
+    }
+
+    fn deadline(&self) -> Instant {
+        self.begun + Duration::from_millis(self.deadline_ms.load(Ordering::Relaxed))
+    }
+
+    /// Since when it has been idle; `None` if it is not.
+    fn idle_since(&self) -> Option<Instant> {
+        let since = Duration::from_millis(self.since_ms.load(Ordering::Relaxed));
+        (!self.is_busy.load(Ordering::Relaxed)).then(|| self.begun + since)
+    }
+}
+
+fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// True when another connection may be opened.
+fn make_room(open: &mut Vec<Open>) -> bool {
+    if open.len() < CONNECTIONS_MAX {
+        return true;
+    }
+    let idle = open.iter().enumerate().filter_map(|(at, open)| {
+        let since = open.watch.idle_since()?;
+        Some((since, at))
+    });
+    let longest = idle.min();
+    if let Some((_, at)) = longest {
+        open.swap_remove(at).task.abort();
+    }
+    longest.is_some()
+}
+
+fn begin(stream: TcpStream, peer: SocketAddr, state: Arc<State>) -> Open {
+    let watch = Arc::new(Watch::new());
+    let task = tokio::spawn(converse(stream, peer, state, watch.clone()));
+    Open {
+        task: task.abort_handle(),
+        watch,
+    }
+}
+
+async fn converse(stream: TcpStream, peer: SocketAddr, state: Arc<State>, watch: Arc<Watch>) {
+    let answer = |request| {
+        let (state, watch) = (state.clone(), watch.clone());
+        async move {
+            watch.set_busy(true);
+            let answer = service::answer(request, peer, &state).await;
+            watch.set_busy(false);
+            Ok::<_, std::convert::Infallible>(answer)
+        }
+    };
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIME)
+        .max_buf_size(BUFFER_SIZE)
+        .max_headers(FIELDS_MAX)
+        .serve_connection(TokioIo::new(stream), service_fn(answer));
+    let mut connection = pin!(connection);
+    loop {
+        let deadline = watch.deadline();
+        match timeout_at(deadline, connection.as_mut()).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => return debug!(%peer, "HTTP connection broken: {error}"),
+            // It has come further meanwhile.
+            Err(_) if watch.deadline() > deadline => {}
+            Err(_) => return debug!(%peer, "HTTP connection closed: it is too slow"),
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Seeing and steering a server over HTTP: health, metrics, and what stands on them.
+//!
+//! A thread of its own serves HTTP/1.1 (hyper on tokio's runtime for one thread). It has nothing of
+//! the engine: it asks through a [`Door`], as any other thread does, and reads the
+//! [`Pulse`](crate::server::Pulse) of the loop, which costs the loop nothing. If this thread ends,
+//! the queue goes on.
+//!
+//! | file | question |
+//! |---|---|
+//! | `flags` | what was asked for on the command line? |
+//! | here | which address, and when does the thread begin and end? |
+//! | `connections` | who may connect, and for how long? |
+//! | `routes` | what can be asked for, and by whom? |
+//! | `guard` | may this request be served? |
+//! | `tokens` | whose token is this? |
+//! | `service` | from a request to an answer |
+//! | `answer` | what does an answer look like? |
+//! | `health` | is the server alive, and ready for work? |
+//!
+//! Invariants:
+//! * Every request passes `guard` before anything else of it is looked at.
+//! * What a client can hold is bounded: connections, headers, bodies, time.
+//! * Whoever is let in without a token is on this machine.
+
+mod answer;
+mod connections;
+mod flags;
+mod guard;
+mod health;
+mod routes;
+mod service;
+#[cfg(test)]
+mod tests;
+mod tokens;
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tracing::{error, info, warn};
+
+pub use self::connections::CONNECTIONS_MAX;
+pub use self::flags::HttpArgs;
+use self::guard::Access;
+use self::tokens::Tokens;
+use crate::clock::Clock;
+use crate::door::Door;
+use crate::server::Pulse;
+
+/// Where HTTP is served unless `--http` says otherwise: this port of 127.0.0.1.
+pub const HTTP_PORT_DEFAULT: u16 = 11380;
+/// A loop that has not turned for so long although it should have is taken for stuck.
+pub const STUCK_AFTER: Duration = Duration::from_secs(10);
+
+/// What was asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setup {
+    /// A name, or an address without brackets.
+    pub host: String,
+    /// 0 lets the kernel choose.
+    pub port: u16,
+    /// Nobody asked for this address: where it is taken there is no HTTP, and that is all.
+    pub is_default: bool,
+    /// The file with the tokens, without which only this machine is served.
+    pub tokens: Option<PathBuf>,
+    /// Names under which browsers may call, beside `localhost` and addresses.
+    pub names: Vec<String>,
+}
+
+impl Default for Setup {
+    /// The default address, without tokens.
+    fn default() -> Setup {
+        Setup {
+            host: "127.0.0.1".into(),
+            port: HTTP_PORT_DEFAULT,
+            is_default: true,
+            tokens: None,
+            names: Vec::new(),
+        }
+    }
+}
+
+impl fmt::Display for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// An address that is bound, and who may ask there. Clients can connect; nobody answers yet.
+#[derive(Debug)]
+pub struct Bound {
+    listener: TcpListener,
+    address: SocketAddr,
+    access: Access,
+}
+
+impl Setup {
+    /// Bind the address; `None`, and a warning, where it is the default one and taken.
+    ///
+    /// # Errors
+    /// What is wrong and what to do: the address cannot be bound, it is not of this machine alone and
+    /// there are no tokens, or the file of the tokens cannot be used.
+    pub fn bind(&self) -> Result<Option<Bound>, String> {
+        let tokens = self.tokens.as_deref().map(Tokens::read).transpose()?;
+        let found = (&*self.host, self.port).to_socket_addrs();
+        let addresses: Vec<SocketAddr> = found
+            .map_err(|error| format!("cannot serve HTTP on {self}: {error}"))?
+            .collect();
+        if tokens.is_none()
+            && let Some(address) = addresses.iter().find(|address| !address.ip().is_loopback())
+        {
+            return Err(format!(
+                "HTTP is not served on {address} without tokens: whoever reaches that address \
+                 could change the queue; give --http-tokens FILE, or an address of this machine \
+                 alone, or --http off"
+            ));
+        }
+        match TcpListener::bind(&addresses[..]) {
+            Ok(listener) => {
+                let address = listener.local_addr().map_err(|error| error.to_string())?;
+                let access = Access::new(tokens, self.names.clone());
+                let bound = Bound {
+                    listener,
+                    address,
+                    access,
+                };
+                Ok(Some(bound))
+            }
+            Err(error) if self.is_default && error.kind() == io::ErrorKind::AddrInUse => {
+                warn!(
+                    "HTTP is not served: {self} is in use; --http ADDR names another address, \
+                     --http off none"
+                );
+                Ok(None)
+            }
+            Err(error) => Err(format!(
+                "cannot serve HTTP on {self}: {error}; --http ADDR names another address, --http \
+                 off none"
+            )),
+        }
+    }
+}
+
+/// What the HTTP side may look at.
+#[derive(Debug, Clone)]
+pub struct Sight {
+    /// The clock of the server.
+    pub clock: Clock,
+    /// The loop's.
+    pub pulse: Arc<Pulse>,
+    /// A loop that has not turned for so long although it should have is taken for stuck.
+    pub stuck_after: Duration,
+}
+
+/// What all requests share.
+#[derive(Debug)]
+struct State {
+    sight: Sight,
+    access: Access,
+    /// Set when the log has been replayed.
+    door: OnceLock<Door>,
+}
+
+/// HTTP, served by a thread of its own until this is dropped.
+#[derive(Debug)]
+pub struct Http {
+    state: Arc<State>,
+    address: SocketAddr,
+    end: Arc<Notify>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Http {
+    /// Begin to answer. Before [`Http::open`] has given a way to the engine, what needs one is
+    /// answered 503.
+    ///
+    /// # Errors
+    /// The thread, or what it waits with, cannot be had.
+    pub fn start(bound: Bound, sight: Sight) -> io::Result<Http> {
+        let Bound {
+            listener,
+            address,
+            access,
+        } = bound;
+        listener.set_nonblocking(true)?;
+        let state = Arc::new(State {
+            sight,
+            access,
+            door: OnceLock::new(),
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .build()?;
+        let end = Arc::new(Notify::new());
+        let (shared, ended) = (state.clone(), end.clone());
+        let serve = move || {
+            let served = runtime.block_on(connections::serve(listener, shared, &ended));
+            if let Err(error) = served {
+                error!("HTTP is served no more, the queue goes on: {error}");
+            }
+        };
+        let thread = std::thread::Builder::new().name("bsd-http".into());
+        let thread = Some(thread.spawn(serve)?);
+        info!("HTTP on http://{address}/");
+        Ok(Http {
+            state,
+            address,
+            end,
+            thread,
+        })
+    }
+
+    /// From now on the engine can be asked.
+    pub fn open(&self, door: Door) {
+        // It is opened once.
+        let _ = self.state.door.set(door);
+    }
+
+    /// The address that clients connect to.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Http {
+    /// Answers that are under way are cut off.
+    fn drop(&mut self) {
+        self.end.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A panic in it has been reported already.
+            let _ = thread.join();
+        }
+    }
+}

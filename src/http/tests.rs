@@ -1,0 +1,146 @@
+//! HTTP beside a server in this process: what the one does when the other is stuck, or gone.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::Duration;
+
+use super::{Http, Setup, Sight};
+use crate::clock::Clock;
+use crate::door::{Door, Order, Slice, Step, Work};
+use crate::engine::{Engine, Options};
+use crate::server::{Bounds, Pulse, Reactor, Server, Stopper};
+
+const STUCK_AFTER: Duration = Duration::from_millis(50);
+
+/// A server without sockets of its own.
+struct Running {
+    door: Door,
+    http: Option<Http>,
+    stopper: Stopper,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Running {
+    fn start() -> Running {
+        let clock = Clock::start();
+        let setup = Setup {
+            port: 0,
+            is_default: false,
+            ..Setup::default()
+        };
+        let sight = Sight {
+            clock,
+            pulse: Arc::default(),
+            stuck_after: STUCK_AFTER,
+        };
+        let pulse: Arc<Pulse> = sight.pulse.clone();
+        let http = Http::start(setup.bind().unwrap().unwrap(), sight).unwrap();
+        let reactor = Reactor::new().unwrap();
+        let stopper = reactor.stopper();
+        let engine = Engine::open(&Options::default(), clock.now()).unwrap();
+        let (bounds, _) = Bounds::within(None);
+        let server = Server::new(reactor, engine, Vec::new(), bounds, clock).unwrap();
+        let server = server.showing(pulse);
+        let door = server.door();
+        assert_eq!(status(&http, "/readyz"), 503, "it does not run yet");
+        assert_eq!(status(&http, "/healthz"), 200);
+        http.open(door.clone());
+        let thread = std::thread::spawn(move || server.run().unwrap());
+        Running {
+            door,
+            http: Some(http),
+            stopper,
+            thread: Some(thread),
+        }
+    }
+
+    fn wait_for(&self, path: &str, wanted: u16) {
+        let http = self.http.as_ref().unwrap();
+        while status(http, path) != wanted {
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.stopper.stop().unwrap();
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn status(http: &Http, path: &str) -> u16 {
+    let mut stream = TcpStream::connect(http.address()).unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut said = String::new();
+    stream.read_to_string(&mut said).unwrap();
+    said.split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+/// Work that does not come to an end before it is told to.
+struct Stuck {
+    begun: Sender<()>,
+    end: Receiver<()>,
+}
+
+impl Work for Stuck {
+    fn step(&mut self, _: &mut Slice<'_>) -> Step {
+        self.begun.send(()).unwrap();
+        self.end.recv().unwrap();
+        Step::Done
+    }
+}
+
+#[test]
+fn a_stuck_loop_is_not_healthy_and_is_again_when_it_goes_on() {
+    let running = Running::start();
+    running.wait_for("/readyz", 200);
+    let (begun, has_begun) = mpsc::channel();
+    let (let_end, end) = mpsc::channel();
+    let stuck = running.door.start(Stuck { begun, end });
+    let stuck = std::thread::spawn(move || stuck.wait().map(drop));
+    has_begun.recv().unwrap();
+    running.wait_for("/healthz", 503);
+    running.wait_for("/readyz", 503);
+    let_end.send(()).unwrap();
+    stuck.join().unwrap().unwrap();
+    running.wait_for("/healthz", 200);
+    running.wait_for("/readyz", 200);
+}
+
+#[test]
+fn an_idle_loop_is_healthy() {
+    let running = Running::start();
+    running.wait_for("/readyz", 200);
+    std::thread::sleep(4 * STUCK_AFTER);
+    assert_eq!(status(running.http.as_ref().unwrap(), "/healthz"), 200);
+}
+
+#[test]
+fn without_its_http_thread_the_queue_goes_on() {
+    let mut running = Running::start();
+    running.wait_for("/readyz", 200);
+    let open = TcpStream::connect(running.http.as_ref().unwrap().address()).unwrap();
+    drop(running.http.take());
+    let session = running.door.session();
+    let put = Order::Put {
+        tube: "t".into(),
+        body: b"b".to_vec(),
+        options: crate::PutOptions::default(),
+    };
+    session.run(put).wait().unwrap();
+    drop(open);
+}
+
+#[test]
+fn when_the_server_is_gone_it_is_not_ready() {
+    let mut running = Running::start();
+    running.wait_for("/readyz", 200);
+    running.stopper.stop().unwrap();
+    running.thread.take().unwrap().join().unwrap();
+    assert_eq!(status(running.http.as_ref().unwrap(), "/readyz"), 503);
+    running.thread = Some(std::thread::spawn(|| ()));
+}

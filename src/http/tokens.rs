@@ -1,0 +1,205 @@
+//! Tokens: who may do what. The file has one a line, `ROLE:SALT:SHA256`: the digest of the salt and
+//! the token, one behind the other, in hexadecimal digits. Empty lines and those that begin with
+//! `#` say nothing. A token itself is written nowhere.
+
+use std::fmt;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use super::routes::Role;
+
+/// Bytes that the file may have.
+const FILE_SIZE_MAX: u64 = 64 << 10;
+/// Characters that a salt must have.
+const SALT_LEN_MIN: usize = 8;
+
+/// Those that are let in.
+pub(super) struct Tokens(Vec<Token>);
+
+struct Token {
+    role: Role,
+    salt: String,
+    digest: [u8; 32],
+    /// Of the file.
+    line: usize,
+}
+
+/// Whose token it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Holder {
+    pub(super) role: Role,
+    /// The line of the file that lets it in.
+    pub(super) line: usize,
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} tokens", self.0.len())
+    }
+}
+
+impl Tokens {
+    /// Read the file, which nobody but its owner may read or write.
+    pub(super) fn read(path: &Path) -> Result<Tokens, String> {
+        let cannot = |error: &dyn fmt::Display| {
+            format!("cannot use the tokens in {}: {error}", path.display())
+        };
+        #[allow(clippy::disallowed_methods)] // no file of the log
+        let file = std::fs::File::open(path).map_err(|error| cannot(&error))?;
+        let mode = file.metadata().map_err(|error| cannot(&error))?;
+        let mode = mode.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            let why = format!("its rights are {mode:04o}; make them 0600 (chmod 600)");
+            return Err(cannot(&why));
+        }
+        let mut text = String::new();
+        let read = file.take(FILE_SIZE_MAX + 1).read_to_string(&mut text);
+        read.map_err(|error| cannot(&error))?;
+        if text.len() as u64 > FILE_SIZE_MAX {
+            let why = format!("it has more than {FILE_SIZE_MAX} bytes");
+            return Err(cannot(&why));
+        }
+        Tokens::parse(&text).map_err(|error| cannot(&error))
+    }
+
+    fn parse(text: &str) -> Result<Tokens, String> {
+        let lines = (1..).zip(text.lines().map(str::trim));
+        let said = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+        let parsed = said.map(|(number, line)| {
+            parse_line(number, line).ok_or_else(|| {
+                format!(
+                    "line {number} is not ROLE:SALT:SHA256, with read or admin for a role, \
+                     {SALT_LEN_MIN} characters or more for a salt, and 64 hexadecimal digits"
+                )
+            })
+        });
+        let tokens = parsed.collect::<Result<Vec<_>, _>>()?;
+        match tokens.is_empty() {
+            true => Err("there is none".into()),
+            false => Ok(Tokens(tokens)),
+        }
+    }
+
+    /// Whose token this is. How long it takes says nothing of how near it comes to one.
+    pub(super) fn find(&self, token: &[u8]) -> Option<Holder> {
+        let mut found = None;
+        for known in &self.0 {
+            let digest = Sha256::new()
+                .chain_update(&known.salt)
+                .chain_update(token)
+                .finalize();
+            if is_same(&digest, &known.digest) {
+                found = Some(Holder {
+                    role: known.role,
+                    line: known.line,
+                });
+            }
+        }
+        found
+    }
+}
+
+/// Looks at every byte, however many differ.
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    let pairs = one.iter().zip(other);
+    let difference = pairs.fold(0, |all, (one, other)| {
+        std::hint::black_box(all | (one ^ other))
+    });
+    one.len() == other.len() && difference == 0
+}
+
+fn parse_line(number: usize, line: &str) -> Option<Token> {
+    let mut parts = line.split(':');
+    let (role, salt, digest) = (parts.next()?, parts.next()?, parts.next()?);
+    let role = match role {
+        "read" => Role::Read,
+        "admin" => Role::Admin,
+        _ => return None,
+    };
+    if parts.next().is_some() || salt.len() < SALT_LEN_MIN {
+        return None;
+    }
+    Some(Token {
+        role,
+        salt: salt.to_owned(),
+        digest: parse_digest(digest)?,
+        line: number,
+    })
+}
+
+fn parse_digest(text: &str) -> Option<[u8; 32]> {
+    let is_hex = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let mut digest = [0; 32];
+    for (at, byte) in digest.iter_mut().enumerate().filter(|_| is_hex) {
+        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
+    }
+    is_hex.then_some(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `printf %s saltsalttoken | sha256sum`
+    const DIGEST: &str = "7ce3c4a1a4be6ba2a4a5ad5a94b6ac12c1fa0a6a3a0d1f1ef6b0a4f7b1ab9f9b";
+
+    fn line(role: &str, salt: &str, token: &str) -> String {
+        let digest = Sha256::new().chain_update(salt).chain_update(token);
+        let digest = digest.finalize();
+        let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{role}:{salt}:{hex}")
+    }
+
+    #[test]
+    fn a_token_is_known_by_its_digest_and_has_the_role_of_its_line() {
+        let (read, admin) = (
+            line("read", "saltsalt", "one"),
+            line("admin", "pepperpe", "two"),
+        );
+        let tokens = Tokens::parse(&format!("# who\n{read}\n\n{admin}\n")).unwrap();
+        let holder = |role, line| Some(Holder { role, line });
+        assert_eq!(tokens.find(b"one"), holder(Role::Read, 2));
+        assert_eq!(tokens.find(b"two"), holder(Role::Admin, 4));
+        for wrong in [&b""[..], b"on", b"onee", b"saltsaltone", b"\xff"] {
+            assert_eq!(tokens.find(wrong), None);
+        }
+    }
+
+    #[test]
+    fn lines_that_let_nobody_in_are_refused() {
+        let good = line("read", "saltsalt", "one");
+        for text in [
+            String::new(),
+            "# nobody".to_owned(),
+            good.replace("read", "root"),
+            good.replace("saltsalt", "salt"),
+            good[..good.len() - 1].to_owned(),
+            format!("{good}0"),
+            format!("{good}:"),
+            format!("read:{DIGEST}"),
+            format!("read:saltsalt:{}", "g".repeat(64)),
+            format!("read:saltsalt:{}", "ä".repeat(32)),
+        ] {
+            assert!(Tokens::parse(&text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_others_may_read_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        #[allow(clippy::disallowed_methods)]
+        std::fs::write(file.path(), line("admin", "saltsalt", "one")).unwrap();
+        let set = |mode| {
+            let rights = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(file.path(), rights).unwrap();
+        };
+        set(0o640);
+        let why = Tokens::read(file.path()).unwrap_err();
+        assert!(why.contains("0640") && why.contains("chmod 600"), "{why}");
+        set(0o600);
+        assert!(Tokens::read(file.path()).is_ok());
+    }
+}

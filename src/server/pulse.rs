@@ -1,0 +1,135 @@
+//! What the loop shows of itself to other threads, without being asked: how far the start has come,
+//! and when it last turned. The loop only stores numbers here, and waits for nobody.
+
+use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
+use std::time::Duration;
+
+use crate::types::Time;
+
+/// While the loop is awake it sleeps until never.
+const AWAKE: i64 = i64::MIN;
+
+/// How far the server is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// The loop does not turn yet: the log is being replayed.
+    Starting,
+    /// The loop turns.
+    Running,
+    /// It was asked to stop.
+    Stopping,
+    /// It ends because the disk failed.
+    Failed,
+}
+
+/// The pulse of one loop.
+#[derive(Debug)]
+pub struct Pulse {
+    stage: AtomicU8,
+    /// When the turn began that is under way, or the last one.
+    turned_at: AtomicI64,
+    /// When the loop will wake by itself at the latest: `AWAKE` while it is awake, the largest
+    /// number when only an event wakes it.
+    asleep_until: AtomicI64,
+}
+
+impl Default for Pulse {
+    fn default() -> Pulse {
+        Pulse {
+            stage: AtomicU8::new(Stage::Starting as u8),
+            turned_at: AtomicI64::new(0),
+            asleep_until: AtomicI64::new(i64::MAX),
+        }
+    }
+}
+
+/// What the pulse says at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Beat {
+    /// For how long the loop should have begun another turn and has not.
+    pub late: Duration,
+}
+
+impl Pulse {
+    /// How far the server is.
+    #[must_use]
+    pub fn stage(&self) -> Stage {
+        let stages = [Stage::Starting, Stage::Running, Stage::Stopping];
+        let stage = self.stage.load(Ordering::Relaxed);
+        let found = stages.into_iter().find(|it| *it as u8 == stage);
+        found.unwrap_or(Stage::Failed)
+    }
+
+    /// How late the loop is. One that sleeps because there is nothing to do is not, nor is one that
+    /// has not begun.
+    #[must_use]
+    pub fn beat(&self, now: Time) -> Beat {
+        let asleep_until = self.asleep_until.load(Ordering::Acquire);
+        let since = match asleep_until {
+            AWAKE => self.turned_at.load(Ordering::Relaxed),
+            until => until,
+        };
+        let late = u64::try_from(now.since(Time(since))).unwrap_or(0);
+        Beat {
+            late: Duration::from_nanos(late),
+        }
+    }
+
+    pub(super) fn set_stage(&self, stage: Stage) {
+        self.stage.store(stage as u8, Ordering::Relaxed);
+    }
+
+    /// A turn begins.
+    pub(super) fn wake(&self, now: Time) {
+        self.turned_at.store(now.0, Ordering::Relaxed);
+        self.asleep_until.store(AWAKE, Ordering::Release);
+    }
+
+    /// The turn is over; without an event the next one begins at this time, or never.
+    pub(super) fn sleep(&self, until: Option<Time>) {
+        let until = until.map_or(i64::MAX, |until| until.0.max(AWAKE + 1));
+        self.asleep_until.store(until, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::SECOND_NS;
+
+    fn late(pulse: &Pulse, second: i64) -> u64 {
+        pulse.beat(Time(second * SECOND_NS)).late.as_secs()
+    }
+
+    #[test]
+    fn a_loop_is_late_when_a_turn_takes_long() {
+        let pulse = Pulse::default();
+        assert_eq!(late(&pulse, 1000), 0, "it has not begun");
+        pulse.wake(Time(SECOND_NS));
+        assert_eq!(late(&pulse, 11), 10);
+        pulse.wake(Time(11 * SECOND_NS));
+        assert_eq!(late(&pulse, 11), 0);
+    }
+
+    #[test]
+    fn a_loop_that_sleeps_is_late_only_when_it_oversleeps() {
+        let pulse = Pulse::default();
+        pulse.wake(Time(SECOND_NS));
+        pulse.sleep(None);
+        assert_eq!(late(&pulse, 1000), 0);
+        pulse.wake(Time(1000 * SECOND_NS));
+        pulse.sleep(Some(Time(1010 * SECOND_NS)));
+        assert_eq!(late(&pulse, 1010), 0);
+        assert_eq!(late(&pulse, 1015), 5);
+    }
+
+    #[test]
+    fn each_stage_is_told_from_the_others() {
+        let pulse = Pulse::default();
+        assert_eq!(pulse.stage(), Stage::Starting);
+        for stage in [Stage::Running, Stage::Stopping, Stage::Failed] {
+            pulse.set_stage(stage);
+            assert_eq!(pulse.stage(), stage);
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! HTTP, as a client sees it: who is let in, what is answered, and what slow, malformed and hostile
+//! requests cost others.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::harness::{Launch, PATIENCE, Server, wait_until};
+
+/// Connections that are served at a time; the bound that docs/limits.md names.
+const CONNECTIONS_MAX: usize = 64;
+
+/// What came back.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    fn parse(raw: &[u8]) -> Answer {
+        let end = raw.windows(4).position(|it| it == b"\r\n\r\n");
+        let end = end.unwrap_or_else(|| panic!("no answer: {:?}", String::from_utf8_lossy(raw)));
+        let head = String::from_utf8(raw[..end].to_vec()).unwrap();
+        let is_chunked = head
+            .to_ascii_lowercase()
+            .contains("transfer-encoding: chunked");
+        let body = &raw[end + 4..];
+        Answer {
+            status: head.split(' ').nth(1).unwrap().parse().unwrap(),
+            head,
+            body: if is_chunked {
+                unchunk(body)
+            } else {
+                body.to_vec()
+            },
+        }
+    }
+
+    /// The value of a header field.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        let mut fields = self
+            .head
+            .lines()
+            .skip(1)
+            .filter_map(|line| line.split_once(": "));
+        fields
+            .find(|(it, _)| it.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+}
+
+fn unchunk(mut chunked: &[u8]) -> Vec<u8> {
+    let mut body = Vec::new();
+    loop {
+        let line = chunked.windows(2).position(|it| it == b"\r\n").unwrap();
+        let size = usize::from_str_radix(std::str::from_utf8(&chunked[..line]).unwrap(), 16);
+        let size = size.unwrap();
+        body.extend_from_slice(&chunked[line + 2..line + 2 + size]);
+        if size == 0 {
+            return body;
+        }
+        chunked = &chunked[line + 2 + size + 2..];
+    }
+}
+
+/// A server with HTTP on a port of its own.
+pub(crate) struct Site {
+    pub(crate) server: Server,
+    pub(crate) address: SocketAddr,
+}
+
+impl Site {
+    pub(crate) fn start(launch: Launch) -> Site {
+        let server = launch.arg("--http").arg("127.0.0.1:0").start();
+        let address = address(&server);
+        Site { server, address }
+    }
+
+    /// A request with this beginning, fields and all, of which `Host` and `Connection` are added.
+    pub(crate) fn send(&self, line: &str, fields: &[&str], body: &[u8]) -> Answer {
+        let mut request = format!("{line} HTTP/1.1\r\nHost: {}\r\n", self.address);
+        for field in fields.iter().chain(&["Connection: close"]) {
+            request.push_str(&format!("{field}\r\n"));
+        }
+        if !body.is_empty() {
+            request.push_str(&format!("Content-Length: {}\r\n", body.len()));
+        }
+        request.push_str("\r\n");
+        self.raw(&[request.as_bytes(), body].concat())
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.send(&format!("GET {path}"), &[], b"")
+    }
+
+    /// Send these bytes, and read until the server closes.
+    fn raw(&self, request: &[u8]) -> Answer {
+        let mut stream = self.connect();
+        // It may have been refused before its end.
+        let _ = stream.write_all(request);
+        Answer::parse(&rest(&mut stream))
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream
+    }
+
+    fn is_healthy(&self) -> bool {
+        self.get("/healthz").status == 200
+    }
+}
+
+fn rest(stream: &mut TcpStream) -> Vec<u8> {
+    let mut all = Vec::new();
+    let mut buffer = [0; 4096];
+    while let Ok(count @ 1..) = stream.read(&mut buffer) {
+        all.extend_from_slice(&buffer[..count]);
+    }
+    all
+}
+
+/// Where HTTP is, as the server says at its start.
+fn address(server: &Server) -> SocketAddr {
+    let said = || {
+        let stderr = server.stderr();
+        let (_, rest) = stderr.split_once("HTTP on http://")?;
+        rest.split_once("/\n")?.0.parse().ok()
+    };
+    wait_until("HTTP is served", || said().is_some());
+    said().unwrap()
+}
+
+fn memory() -> Launch {
+    Launch::bsd().memory()
+}
+
+#[test]
+fn a_server_is_healthy_and_ready_and_tells_browsers_to_be_careful() {
+    let site = Site::start(memory());
+    for (path, status) in [("/healthz", "ok"), ("/readyz", "ready")] {
+        let answer = site.get(path);
+        assert_eq!(
+            (answer.status, &answer.json()["status"]),
+            (200, &status.into())
+        );
+        for (field, value) in [
+            ("content-type", "application/json"),
+            ("cache-control", "no-store"),
+            ("x-content-type-options", "nosniff"),
+            ("referrer-policy", "no-referrer"),
+            ("cross-origin-resource-policy", "same-origin"),
+        ] {
+            assert_eq!(answer.field(field), Some(value), "{field}");
+        }
+        let policy = answer.field("content-security-policy").unwrap();
+        assert!(policy.starts_with("default-src 'self';"), "{policy}");
+        let head = site.send(&format!("HEAD {path}"), &[], b"");
+        assert_eq!((head.status, head.body.len()), (200, 0));
+    }
+}
+
+#[test]
+fn what_there_is_not_is_a_problem_with_a_name() {
+    let site = Site::start(memory());
+    let nothing = site.get("/nothing");
+    assert_eq!(nothing.status, 404);
+    assert_eq!(
+        nothing.field("content-type"),
+        Some("application/problem+json")
+    );
+    let problem = nothing.json();
+    assert_eq!(problem["status"], 404);
+    assert_eq!(problem["title"], "Not Found");
+    assert!(problem["detail"].is_string() && problem["type"].is_string());
+    let other = site.send("DELETE /healthz", &[], b"");
+    assert_eq!((other.status, other.field("allow")), (405, Some("GET")));
+}
+
+/// A page under a name that was bound to this address anew sends that name.
+#[test]
+fn a_request_under_a_strangers_name_is_refused() {
+    let site = Site::start(memory().arg("--http-name").arg("queue.example"));
+    for (host, status) in [
+        ("127.0.0.1", 200),
+        ("localhost:1", 200),
+        ("queue.example", 200),
+        ("evil.example", 421),
+        ("localhost.evil.example", 421),
+        ("", 400),
+        ("localhost\r\nHost: localhost", 400),
+    ] {
+        let request = format!("GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        assert_eq!(site.raw(request.as_bytes()).status, status, "{host}");
+    }
+    let none = site.raw(b"GET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n");
+    assert_eq!(none.status, 400);
+}
+
+#[test]
+fn malformed_and_oversized_requests_are_refused_and_others_served() {
+    let site = Site::start(memory());
+    let long = "x".repeat(20 << 10);
+    let many = "a: b\r\n".repeat(100);
+    for (request, statuses) in [
+        ("nonsense\r\n\r\n".to_owned(), &[400][..]),
+        (
+            format!("GET /{long} HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+            &[414, 431],
+        ),
+        (
+            format!("GET / HTTP/1.1\r\nHost: localhost\r\nx: {long}\r\n\r\n"),
+            &[431],
+        ),
+        (
+            format!("GET / HTTP/1.1\r\nHost: localhost\r\n{many}\r\n"),
+            &[431],
+        ),
+        (
+            "GET / HTTP/9.9\r\nHost: localhost\r\n\r\n".to_owned(),
+            &[400, 505],
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n"
+                .to_owned(),
+            &[400],
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n".to_owned(),
+            &[400],
+        ),
+    ] {
+        let answer = site.raw(request.as_bytes());
+        assert!(
+            statuses.contains(&answer.status),
+            "{request:.60}: {}",
+            answer.head
+        );
+        assert!(site.is_healthy());
+    }
+}
+
+/// What smuggles a second request past a proxy: a length in two ways at once.
+#[test]
+fn a_request_of_two_lengths_is_never_two_requests() {
+    let site = Site::start(memory());
+    let request = b"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\
+        Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: localhost\r\n\
+        Connection: close\r\n\r\n";
+    let mut stream = site.connect();
+    stream.write_all(request).unwrap();
+    let said = String::from_utf8(rest(&mut stream)).unwrap();
+    assert!(!said.contains("HTTP/1.1 200"), "{said}");
+}
+
+/// Twice as many as are served at a time, and each of them stops in the middle.
+#[test]
+fn clients_that_stop_in_the_middle_keep_nobody_out() {
+    let site = Site::start(memory());
+    let mut slow: Vec<TcpStream> = Vec::new();
+    for _ in 0..2 * CONNECTIONS_MAX {
+        let mut stream = site.connect();
+        // The server may have given its place to another already.
+        let _ = stream.write_all(b"GET /healthz HTTP/1.1\r\nHo");
+        slow.push(stream);
+    }
+    assert!(site.is_healthy());
+    assert!(site.get("/readyz").status == 200);
+    let first = slow.first_mut().unwrap();
+    assert_eq!(rest(first).len(), 0, "the longest idle one has made way");
+    site.server.connect();
+}
+
+#[test]
+fn a_taken_default_address_is_a_warning_and_a_taken_address_that_was_asked_for_is_an_error() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let launch = launch.memory();
+    let first = launch.clone().arg("--http").arg("127.0.0.1:11380").spawn();
+    wait_until("one of them has the address", || {
+        TcpStream::connect("127.0.0.1:11380").is_ok()
+    });
+    let second = launch.clone().arg("--http-name").arg("any").start();
+    let said = second.stderr();
+    assert!(
+        said.contains("HTTP is not served: 127.0.0.1:11380 is in use"),
+        "{said}"
+    );
+    assert_eq!(said.matches("HTTP").count(), 1, "one line: {said}");
+    let exit = launch.arg("--http").arg("127.0.0.1:11380").run_to_exit();
+    assert_eq!(exit.code, Some(1));
+    assert!(
+        exit.stderr.contains("cannot serve HTTP on 127.0.0.1:11380"),
+        "{}",
+        exit.stderr
+    );
+    drop(first);
+}
+
+#[test]
+fn http_off_is_off() {
+    let server = memory().start();
+    assert!(!server.stderr().contains("HTTP"), "{}", server.stderr());
+}
+
+#[test]
+fn an_address_for_others_needs_tokens_that_nobody_else_can_read() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let launch = launch.memory();
+    let exit = launch.clone().arg("--http").arg("0.0.0.0:0").run_to_exit();
+    assert_eq!(exit.code, Some(1));
+    assert!(exit.stderr.contains("without tokens"), "{}", exit.stderr);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "admin:token\n").unwrap();
+    let exit = launch.arg("--http-tokens").arg(file.path()).run_to_exit();
+    assert_eq!(exit.code, Some(1));
+    assert!(exit.stderr.contains("line 1"), "{}", exit.stderr);
+}
+
+#[test]
+fn a_server_that_drains_is_healthy_and_not_ready() {
+    let site = Site::start(memory());
+    site.server.signal(Signal::USR1);
+    wait_until("it drains", || site.get("/readyz").status == 503);
+    let answer = site.get("/readyz");
+    assert_eq!(answer.json()["reasons"][0], "it drains: puts are refused");
+    assert!(site.is_healthy());
+}
+
+#[test]
+fn a_server_without_room_is_not_ready_and_says_so() {
+    let site = Site::start(memory().arg("--max-memory").arg("64k"));
+    let mut wire = site.server.connect();
+    assert!(wire.try_put(&[b'x'; 60000]).starts_with("OUT_OF_MEMORY"));
+    let answer = site.get("/readyz");
+    assert_eq!(answer.status, 503);
+    let reason = answer.json()["reasons"][0].to_string();
+    assert!(reason.contains("--max-memory is reached"), "{reason}");
+}
+
+/// Connections are kept, and close when the client wants.
+#[test]
+fn a_connection_serves_many_requests() {
+    let site = Site::start(memory());
+    let mut stream = site.connect();
+    let request = format!("GET /healthz HTTP/1.1\r\nHost: {}\r\n\r\n", site.address);
+    let mut buffer = [0; 4096];
+    for _ in 0..100 {
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut said = Vec::new();
+        while !said.ends_with(b"}\n") {
+            let count = stream.read(&mut buffer).unwrap();
+            assert!(count > 0, "closed too early");
+            said.extend_from_slice(&buffer[..count]);
+        }
+        assert_eq!(Answer::parse(&said).status, 200);
+    }
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    assert_eq!(stream.read(&mut buffer).unwrap(), 0);
+}
