@@ -17,6 +17,7 @@
 //! | [`server`] | sockets, signals, the loop |
 //! | `http` | health and the like over HTTP: who may ask what, and what is the answer? |
 //! | [`config`] | what do the flags mean? |
+//! | [`histogram`] | how long do things take? |
 //! | [`clock`] | what time is it? |
 //! | [`rlimit`] | how many files may be open? |
 //!
@@ -46,6 +47,7 @@ pub mod clock;
 pub mod config;
 pub mod door;
 pub mod engine;
+pub mod histogram;
 #[cfg(feature = "http")]
 pub mod http;
 mod library;

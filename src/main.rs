@@ -64,7 +64,7 @@ fn main() -> ExitCode {
     if let Err(error) = give_memory_back() {
         warn!("memory that is free may stay with the server: the allocator says {error}");
     }
-    let exit_code = match serve(&config) {
+    let exit_code = match serve(&config, &lines) {
         Ok(()) => config::EXIT_OK,
         Err(failure) => {
             failure.lines.iter().for_each(|line| error!("{line}"));
@@ -129,7 +129,7 @@ impl From<RunError> for Failure {
     }
 }
 
-fn serve(config: &Config) -> Result<(), Failure> {
+fn serve(config: &Config, lines: &Lines) -> Result<(), Failure> {
     let clock = Clock::start();
     config
         .warnings
@@ -156,7 +156,7 @@ fn serve(config: &Config) -> Result<(), Failure> {
             .map_err(|error| Failure::cannot(format_args!("become {user}"), error))?;
     }
     let pulse = Arc::new(Pulse::default());
-    let http = start_http(http, clock, &pulse)?;
+    let http = start_http(http, config, clock, &pulse, lines)?;
     let begin = clock.now().mono;
     let engine = Engine::open(
         &options(config, memory_max, &bounds, &reactor, clock),
@@ -189,7 +189,7 @@ use without_http::{BoundHttp, HTTP_DESCRIPTORS, bind_http, open_http, start_http
 
 #[cfg(feature = "http")]
 mod with_http {
-    use super::{Arc, Clock, Config, Failure, Http, Pulse, Server, config, http};
+    use super::{Arc, Clock, Config, Failure, Http, Lines, Pulse, Server, config, http};
 
     pub(super) type BoundHttp = http::Bound;
 
@@ -208,13 +208,18 @@ mod with_http {
 
     pub(super) fn start_http(
         bound: Option<BoundHttp>,
+        config: &Config,
         clock: Clock,
         pulse: &Arc<Pulse>,
+        lines: &Lines,
     ) -> Result<Option<Http>, Failure> {
+        let setup = config.http.as_ref();
         let sight = http::Sight {
             clock,
             pulse: pulse.clone(),
             stuck_after: http::STUCK_AFTER,
+            lines: Some(lines.clone()),
+            tubes_max: setup.map_or(0, |setup| setup.tubes_max),
         };
         bound
             .map(|bound| Http::start(bound, sight))
@@ -232,7 +237,7 @@ mod with_http {
 /// Without the feature `http` there is nothing of it, and no flag for it.
 #[cfg(not(feature = "http"))]
 mod without_http {
-    use super::{Arc, Clock, Config, Failure, Pulse, Server};
+    use super::{Arc, Clock, Config, Failure, Lines, Pulse, Server};
 
     pub(super) type BoundHttp = std::convert::Infallible;
 
@@ -244,8 +249,10 @@ mod without_http {
 
     pub(super) fn start_http(
         _: Option<BoundHttp>,
+        _: &Config,
         _: Clock,
         _: &Arc<Pulse>,
+        _: &Lines,
     ) -> Result<Option<BoundHttp>, Failure> {
         Ok(None)
     }

@@ -17,8 +17,10 @@
 //! | `upkeep` | what is done beside the commands: timers, counters, markers |
 //! | `pauses` | how long the record of a pause is needed |
 //! | `report` | the documents of `stats` |
+//! | `figures` | what monitoring wants to know |
 
 mod commands;
+mod figures;
 mod kick;
 mod pauses;
 mod replay;
@@ -30,6 +32,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use self::figures::Commits;
 use self::kick::Kick;
 use self::pauses::Pauses;
 use self::replay::Replayer;
@@ -43,6 +46,7 @@ use crate::storage::format::LogId;
 use crate::storage::{Log, LogOptions, OpenError, RealFs, Recovery, StoreError, SyncPolicy, Waker};
 use crate::types::{ClientId, JobId, Now, Position, Time};
 
+pub use self::figures::{Figures, LogFigures};
 pub use self::report::TubeDocument;
 
 /// The version of beanstalkd whose protocol is spoken; clients read it from `stats`.
@@ -172,6 +176,7 @@ pub struct Engine {
     unsynced_since: Option<Time>,
     /// When the log was last written to.
     written_at: Time,
+    commits: Commits,
     /// `tick` has more to do at once.
     is_busy: bool,
     /// So many reservations of clients that leave end at once before the next tick.
@@ -247,6 +252,10 @@ impl Engine {
             }
         };
         queue.finish_replay(now.mono);
+        let commits = Commits::begin(match &store {
+            Store::Log(log) => Some(log),
+            Store::Memory(_) => None,
+        });
         let mut engine = Engine {
             queue,
             store,
@@ -268,6 +277,7 @@ impl Engine {
             dirty_since: None,
             unsynced_since: None,
             written_at: now.mono,
+            commits,
             is_busy: false,
             releases_left: upkeep::TIMERS_A_TICK,
             ended: Vec::new(),
@@ -386,6 +396,7 @@ impl Engine {
         };
         let written = log.written();
         log.commit(false)?;
+        self.commits.note(log);
         if log.written() > written {
             self.written_at = now.mono;
         }

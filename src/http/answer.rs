@@ -43,7 +43,6 @@ pub(super) type Answer = Response<Content>;
 /// What an answer contains.
 pub(super) enum Content {
     Whole(Option<Bytes>),
-    #[allow(dead_code)]
     /// Made as it leaves, so that a long page is never there as a whole.
     Parts(Box<dyn Iterator<Item = Bytes> + Send>),
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{HTTP_PORT_DEFAULT, Setup};
+use super::{HTTP_PORT_DEFAULT, Setup, TUBES_MAX_DEFAULT};
 use crate::server::{Address, Port};
 
 /// The flags, as they were said.
@@ -23,6 +23,10 @@ pub struct HttpArgs {
     /// Serve HTTP also to who calls this server NAME; may be repeated
     #[arg(long, value_name = "NAME")]
     http_name: Vec<String>,
+
+    /// Give N tubes metrics of their own, and sum up the others
+    #[arg(long, value_name = "N", default_value_t = TUBES_MAX_DEFAULT)]
+    http_tubes_max: usize,
 }
 
 impl HttpArgs {
@@ -34,6 +38,7 @@ impl HttpArgs {
         let setup = Setup {
             tokens: self.http_tokens.clone(),
             names: self.http_name.clone(),
+            tubes_max: self.http_tubes_max,
             ..Setup::default()
         };
         let text = match self.http.as_deref() {

@@ -16,6 +16,8 @@
 //! | `service` | from a request to an answer |
 //! | `answer` | what does an answer look like? |
 //! | `health` | is the server alive, and ready for work? |
+//! | `snapshot` | what is asked of the engine for a scrape? |
+//! | `metrics`, `exposition` | which metrics are there, and how are they written down? |
 //!
 //! Invariants:
 //! * Every request passes `guard` before anything else of it is looked at.
@@ -24,11 +26,14 @@
 
 mod answer;
 mod connections;
+mod exposition;
 mod flags;
 mod guard;
 mod health;
+mod metrics;
 mod routes;
 mod service;
+mod snapshot;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -41,21 +46,28 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tracing::{error, info, warn};
 
+use self::answer::Problem;
 pub use self::connections::CONNECTIONS_MAX;
 pub use self::flags::HttpArgs;
 use self::guard::Access;
+use self::snapshot::Snapshots;
 use self::tokens::Tokens;
 use crate::clock::Clock;
 use crate::door::Door;
-use crate::server::Pulse;
+use crate::server::{Lines, Pulse};
 
 /// Where HTTP is served unless `--http` says otherwise: this port of 127.0.0.1.
 pub const HTTP_PORT_DEFAULT: u16 = 11380;
 /// A loop that has not turned for so long although it should have is taken for stuck.
 pub const STUCK_AFTER: Duration = Duration::from_secs(10);
+
+/// Tubes with metrics of their own, unless `--http-tubes-max` says otherwise.
+pub const TUBES_MAX_DEFAULT: usize = 1000;
+/// Scrapes that are answered at a time.
+const SCRAPES_MAX: usize = 4;
 
 /// What was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,6 +82,8 @@ pub struct Setup {
     pub tokens: Option<PathBuf>,
     /// Names under which browsers may call, beside `localhost` and addresses.
     pub names: Vec<String>,
+    /// So many tubes have metrics of their own; the others are summed up.
+    pub tubes_max: usize,
 }
 
 impl Default for Setup {
@@ -81,6 +95,7 @@ impl Default for Setup {
             is_default: true,
             tokens: None,
             names: Vec::new(),
+            tubes_max: TUBES_MAX_DEFAULT,
         }
     }
 }
@@ -158,6 +173,10 @@ pub struct Sight {
     pub pulse: Arc<Pulse>,
     /// A loop that has not turned for so long although it should have is taken for stuck.
     pub stuck_after: Duration,
+    /// What is written to standard error, if it is.
+    pub lines: Option<Lines>,
+    /// So many tubes have metrics of their own; the others are summed up.
+    pub tubes_max: usize,
 }
 
 /// What all requests share.
@@ -167,6 +186,17 @@ struct State {
     access: Access,
     /// Set when the log has been replayed.
     door: OnceLock<Door>,
+    snapshots: Snapshots,
+    /// Scrapes that are being answered.
+    scrapes: Arc<Semaphore>,
+}
+
+impl State {
+    /// The way to the engine.
+    fn door(&self) -> Result<&Door, Problem> {
+        let door = self.door.get();
+        door.ok_or_else(|| Problem::unavailable("the log is being replayed"))
+    }
 }
 
 /// HTTP, served by a thread of its own until this is dropped.
@@ -195,6 +225,8 @@ impl Http {
             sight,
             access,
             door: OnceLock::new(),
+            snapshots: Snapshots::default(),
+            scrapes: Arc::new(Semaphore::new(SCRAPES_MAX)),
         });
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()

@@ -18,6 +18,7 @@ pub(super) enum Role {
 pub(super) enum Action {
     Health,
     Readiness,
+    Metrics,
 }
 
 /// A row of the table.
@@ -44,6 +45,12 @@ pub(super) const ROUTES: &[Route] = &[
         path: "/readyz",
         role: Role::Anyone,
         action: Action::Readiness,
+    },
+    Route {
+        method: Method::GET,
+        path: "/metrics",
+        role: Role::Read,
+        action: Action::Metrics,
     },
 ];
 

@@ -10,7 +10,7 @@ use tracing::info;
 use super::answer::{Answer, Problem};
 use super::connections::REQUEST_TIME;
 use super::routes::{Action, Found, Role, Route, find};
-use super::{State, health};
+use super::{State, health, metrics};
 
 /// The target of the lines that say who changed what.
 pub(super) const AUDIT: &str = "bsd::audit";
@@ -64,11 +64,12 @@ fn route(request: &Request<Incoming>) -> Result<&'static Route, Problem> {
 
 async fn act(
     route: &'static Route,
-    _request: Request<Incoming>,
+    request: Request<Incoming>,
     state: &State,
 ) -> Result<Answer, Problem> {
     match route.action {
         Action::Health => Ok(health::health(state)),
         Action::Readiness => Ok(health::readiness(state).await),
+        Action::Metrics => metrics::metrics(state, request.headers()).await,
     }
 }

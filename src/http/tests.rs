@@ -34,6 +34,8 @@ impl Running {
             clock,
             pulse: Arc::default(),
             stuck_after: STUCK_AFTER,
+            lines: None,
+            tubes_max: 3,
         };
         let pulse: Arc<Pulse> = sight.pulse.clone();
         let http = Http::start(setup.bind().unwrap().unwrap(), sight).unwrap();

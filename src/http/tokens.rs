@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     /// `printf %s saltsalttoken | sha256sum`
-    const DIGEST: &str = "7ce3c4a1a4be6ba2a4a5ad5a94b6ac12c1fa0a6a3a0d1f1ef6b0a4f7b1ab9f9b";
+    const DIGEST: &str = "0325ad3b92ad50ecb48e11333b4fbbac11018a376a95a148a2ad9b361c0aa0fe";
 
     fn line(role: &str, salt: &str, token: &str) -> String {
         let digest = Sha256::new().chain_update(salt).chain_update(token);
@@ -166,6 +166,12 @@ mod tests {
         for wrong in [&b""[..], b"on", b"onee", b"saltsaltone", b"\xff"] {
             assert_eq!(tokens.find(wrong), None);
         }
+    }
+
+    #[test]
+    fn the_digest_is_what_sha256sum_prints() {
+        let tokens = Tokens::parse(&format!("read:saltsalt:{DIGEST}")).unwrap();
+        assert!(tokens.find(b"token").is_some());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::Queue;
 use super::job::Job;
 use super::slab::Handle;
 use super::tube::Pause;
-use crate::types::{Change, Counters, JobId, JobState, Place, Time};
+use crate::types::{Change, Counters, JobId, JobState, Place, SECOND_NS, Time};
 
 /// What became garbage in the log through a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -190,6 +190,7 @@ impl Queue {
         if new.state == JobState::Buried && self.jobs[job].state == JobState::Buried {
             self.set_durable(job, new);
         } else {
+            self.note_hold(job, now);
             self.detach(job);
             self.set_durable(job, new);
             self.attach(job, new.state);
@@ -199,6 +200,15 @@ impl Queue {
             update_freed,
             ..Applied::default()
         })
+    }
+
+    /// A job that may be reserved is so no more.
+    fn note_hold(&self, handle: Handle<Job>, now: Time) {
+        let job = &self.jobs[handle];
+        if job.state == JobState::Reserved {
+            let left = self.jobs.deadline(handle).since(now);
+            self.holds.note(i64::from(job.ttr) * SECOND_NS - left);
+        }
     }
 
     fn set_durable(&mut self, handle: Handle<Job>, new: Durable) {
@@ -214,6 +224,7 @@ impl Queue {
         let Some(handle) = self.jobs.find(id) else {
             return Applied::ORPHAN;
         };
+        self.note_hold(handle, now);
         self.detach(handle);
         let update_freed = existing(self.jobs.side(handle).update_place);
         let job = self.jobs.remove(handle);

@@ -324,7 +324,11 @@ impl Queue {
         self.detach(job);
         self.warm_up(self.jobs[job].tube);
         let deadline = now.plus_seconds(self.jobs[job].ttr);
+        let due = self.jobs[job].put_deadline();
         let side = self.jobs.side_mut(job);
+        if side.counters.reserves == 0 {
+            self.waits.note(now.since(due));
+        }
         side.deadline = deadline;
         side.counters.reserves = side.counters.reserves.saturating_add(1);
         side.reserver = Some(client);

@@ -56,7 +56,7 @@ impl Job {
     }
 
     /// When it falls due if it has been delayed since it was put.
-    fn put_deadline(&self) -> Time {
+    pub(super) fn put_deadline(&self) -> Time {
         self.created.plus_seconds(self.delay)
     }
 
@@ -109,6 +109,20 @@ pub(super) struct ReadyKey {
 }
 
 impl ReadyKey {
+    /// What comes before no job with this priority, and behind all of them.
+    pub(super) fn last_of(pri: u32) -> ReadyKey {
+        ReadyKey {
+            pri,
+            id_high: u32::MAX,
+            id_low: u32::MAX,
+        }
+    }
+
+    /// The priority of the job.
+    pub(super) fn pri(self) -> u32 {
+        self.pri
+    }
+
     /// The id of the job.
     pub(super) fn id(self) -> JobId {
         JobId(u64::from(self.id_high) << 32 | u64::from(self.id_low))

@@ -56,6 +56,7 @@ use self::job::{DueKey, Jobs, ReadyKey};
 use self::order::Order;
 use self::slab::{Handle, Slab};
 use self::tube::{Tube, Tubes};
+use crate::histogram::{Histogram, LONG, Reading};
 use crate::types::{Change, ClientId, Counters, JobCounts, JobId, JobState, Place, Time};
 
 /// The queue. See the [module](self).
@@ -98,6 +99,8 @@ pub struct Queue {
     total_connections: u64,
     total_jobs: u64,
     timeouts: u64,
+    waits: Histogram,
+    holds: Histogram,
     visits: Cell<usize>,
 }
 
@@ -172,6 +175,8 @@ impl Queue {
             total_connections: 0,
             total_jobs: 0,
             timeouts: 0,
+            waits: Histogram::new(LONG),
+            holds: Histogram::new(LONG),
             visits: Cell::new(0),
         }
     }
@@ -234,6 +239,19 @@ impl Queue {
             total_jobs: self.total_jobs,
             timeouts: self.timeouts,
         }
+    }
+
+    /// How long jobs waited, from when they were due by their put to their first reservation.
+    #[must_use]
+    pub fn waits(&self) -> Reading {
+        self.waits.read()
+    }
+
+    /// How long jobs were reserved, or since they were touched last, when they were deleted, released
+    /// or buried.
+    #[must_use]
+    pub fn holds(&self) -> Reading {
+        self.holds.read()
     }
 
     /// The memory that what lives here takes, in bytes, roughly: memory kept for later use is not

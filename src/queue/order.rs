@@ -48,6 +48,13 @@ impl<E: Copy + Ord> Order<E> {
         self.front.front().copied()
     }
 
+    /// The least entry that is greater than this one, which need not be there.
+    pub(super) fn after(&self, entry: &E) -> Option<E> {
+        let at = self.front.partition_point(|other| other <= entry);
+        let in_front = self.front.get(at).copied();
+        in_front.or_else(|| self.rest.as_ref()?.after(entry))
+    }
+
     /// Every [`BATCH_LEN`] times that the first has been taken from a large set, those of the next ones
     /// that are at hand, at most as many; otherwise none.
     pub(super) fn next_batch(&self) -> impl Iterator<Item = E> {

@@ -118,6 +118,12 @@ impl<E: Copy + Ord> Tree<E> {
         removed
     }
 
+    /// The least entry that is greater than this one, which need not be there. Searches a leaf or two.
+    pub(super) fn after(&self, entry: &E) -> Option<E> {
+        let gathered = least_after(&self.gathered, entry);
+        gathered.into_iter().chain(self.root.after(entry)).min()
+    }
+
     /// Takes out the entries of the first leaf, and sorts them; `None` without entries.
     pub(super) fn take_first_leaf(&mut self) -> Option<Vec<E>> {
         self.settle();
@@ -188,6 +194,17 @@ impl<E: Copy + Ord> Node<E> {
         match self {
             Node::Leaf(_) => self,
             Node::Inner(children) => &children[find(children, entry)].node,
+        }
+    }
+
+    /// The least entry that is greater than this one.
+    fn after(&self, entry: &E) -> Option<E> {
+        match self {
+            Node::Leaf(entries) => least_after(entries, entry),
+            Node::Inner(children) => {
+                let mut from = children[find(children, entry)..].iter();
+                from.find_map(|child| child.node.after(entry))
+            }
         }
     }
 
@@ -359,6 +376,10 @@ fn shift<T>(left: &mut Vec<T>, right: &mut Vec<T>, keep: usize) {
     } else {
         left.extend(right.drain(..keep - left.len()));
     }
+}
+
+fn least_after<E: Copy + Ord>(entries: &[E], entry: &E) -> Option<E> {
+    entries.iter().filter(|other| *other > entry).min().copied()
 }
 
 /// What a test found.

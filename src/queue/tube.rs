@@ -21,6 +21,9 @@ use crate::types::{ClientId, JobCounts, JobId, Place, Time};
 /// The tube that every client uses and watches at first; it always exists.
 pub const DEFAULT_TUBE: &str = "default";
 
+/// So many priorities of a tube are looked at for its oldest ready job.
+const PRIORITIES_MAX: usize = 8;
+
 /// 128 KiB, of which only what is used becomes resident.
 const RECENT_LEN: usize = 1 << 15;
 
@@ -446,6 +449,18 @@ impl Queue {
         })
     }
 
+    /// When the oldest ready job of a tube was put, of those with the [`PRIORITIES_MAX`] most urgent
+    /// priorities; `None` without one.
+    #[must_use]
+    pub fn oldest_ready(&self, name: &str) -> Option<Time> {
+        let ready = &self.tubes[self.tubes.find(name)?].ready;
+        // Of one priority the oldest comes first.
+        let next = |key: &ReadyKey| ready.after(&ReadyKey::last_of(key.pri()));
+        let firsts = std::iter::successors(ready.first(), next).take(PRIORITIES_MAX);
+        let oldest = firsts.map(ReadyKey::id).min()?;
+        Some(self.jobs[self.jobs.expect(oldest)].created)
+    }
+
     /// The job that `peek-ready` shows: the first ready one of the tube that `client` uses.
     #[must_use]
     pub fn peek_ready(&self, client: ClientId) -> Option<JobId> {
@@ -607,6 +622,26 @@ mod tests {
         assert!(f.queue.tube_exists("a"), "pinned");
         f.queue.unpin(pin, at(0));
         assert!(!f.queue.tube_exists("a"));
+    }
+
+    #[test]
+    fn the_oldest_ready_job_is_found_behind_more_urgent_ones() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        assert_eq!(f.queue.oldest_ready("default"), None);
+        assert_eq!(f.queue.oldest_ready("no such tube"), None);
+        let mut ids = Vec::new();
+        for nth in 0..1000 {
+            // Older ones are less urgent.
+            ids.push(f.put(client, 7 - nth / 200, 0));
+        }
+        let oldest = |f: &Fixture| f.queue.oldest_ready("default");
+        let created = |f: &Fixture, id| f.queue.job(id).map(|job| job.created);
+        for id in ids {
+            assert_eq!(oldest(&f), created(&f, id));
+            f.delete(id);
+        }
+        assert_eq!(oldest(&f), None);
     }
 
     #[test]

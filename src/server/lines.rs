@@ -39,6 +39,8 @@ struct State {
     waiting: Vec<u8>,
     /// Lines that were not written, and of which nothing was said yet.
     dropped: u64,
+    /// All that ever were not written.
+    dropped_in_all: u64,
     is_writing: bool,
 }
 
@@ -59,6 +61,12 @@ impl Lines {
             .name("bsd-lines".into())
             .spawn(move || shared.write_for_ever(output.as_fd(), &say))?;
         Ok(lines)
+    }
+
+    /// How many lines were not written so far.
+    #[must_use]
+    pub fn dropped_in_all(&self) -> u64 {
+        self.0.lock().dropped_in_all
     }
 
     /// Wait until all that has been said is written or dropped, but no longer than `patience`.
@@ -99,6 +107,7 @@ impl Shared {
             self.changed.notify_all();
         } else {
             state.dropped += 1;
+            state.dropped_in_all += 1;
         }
     }
 
@@ -121,7 +130,10 @@ impl Shared {
             is_inside_line |= batch[..written].last().is_some_and(|byte| *byte != b'\n');
             let lost = count_lines(&batch[written..]);
             if written < batch.len() {
-                self.lock().dropped += lost + said;
+                let mut state = self.lock();
+                state.dropped += lost + said;
+                state.dropped_in_all += lost;
+                drop(state);
                 said = 0;
                 self.end_batch();
                 thread::sleep(REST);
@@ -240,5 +252,6 @@ mod tests {
             lines.drain(PATIENCE);
         }
         assert_eq!(lines.0.lock().dropped, 3);
+        assert_eq!(lines.dropped_in_all(), 3);
     }
 }

@@ -269,10 +269,10 @@ impl Server {
         if !stop {
             self.accept();
             self.serve();
-            self.core.serve_door(&self.clock);
+            self.core.serve_door(&self.clock, &self.pulse);
             stop = self.look_again(events)?;
         }
-        self.core.settle()?;
+        self.core.settle(&self.clock, &self.pulse)?;
         self.resume();
         self.send();
         self.make_way();
@@ -320,7 +320,7 @@ impl Server {
         let of_clients = self.core.next_idle();
         let deadlines = [of_engine, of_desk, of_acceptor, of_manager, of_clients];
         let deadline = deadlines.into_iter().flatten().min();
-        self.pulse.sleep(deadline);
+        self.pulse.sleep(now.mono, deadline);
         Some(until(deadline?, now.mono))
     }
 
@@ -604,6 +604,8 @@ struct Core {
     bytes_left: usize,
     /// What each of those who come anew in this turn may take at once.
     anew: Share,
+    /// When a sync began beside the loop, and up to where.
+    syncing: Option<(Time, Position)>,
 }
 
 /// What a connection may take before it is the next one's turn.
@@ -644,6 +646,7 @@ impl Core {
             requests_left: 0,
             bytes_left: 0,
             anew: Share::WHOLE,
+            syncing: None,
         }
     }
 
@@ -803,22 +806,48 @@ impl Core {
 
     /// The engine's part of a turn after the requests; then replies may leave as far as the log
     /// has got.
-    fn settle(&mut self) -> Result<(), StoreError> {
+    fn settle(&mut self, clock: &Clock, pulse: &Pulse) -> Result<(), StoreError> {
         let mut replies = self.desk.replies(&mut self.outputs);
         self.engine.tick(self.now, &mut replies)?;
-        self.engine.commit(self.now)?;
+        self.commit(clock, pulse)?;
         let acknowledged = self.engine.acknowledged();
         self.outputs.acknowledge(acknowledged);
         self.desk.acknowledge(acknowledged);
         Ok(())
     }
 
+    /// Commit, and see how long what it makes durable takes.
+    fn commit(&mut self, clock: &Clock, pulse: &Pulse) -> Result<(), StoreError> {
+        let begun = self.engine.will_wait().then(|| clock.now().mono);
+        self.engine.commit(self.now)?;
+        if let Some(begun) = begun {
+            pulse.note_sync(clock.now().mono.since(begun));
+            return Ok(());
+        }
+        let Some(log) = self.engine.log() else {
+            return Ok(());
+        };
+        if let Some((since, upto)) = self.syncing
+            && log.durable() >= upto
+        {
+            pulse.note_sync(self.now.mono.since(since));
+            self.syncing = None;
+        }
+        if log.is_syncing() && self.syncing.is_none() {
+            self.syncing = Some((self.now.mono, log.written()));
+        }
+        Ok(())
+    }
+
     /// Calls of other threads, as many as a slice of the turn allows.
-    fn serve_door(&mut self, clock: &Clock) {
-        let mut end = None;
+    fn serve_door(&mut self, clock: &Clock, pulse: &Pulse) {
+        // The clock is looked at after the first call, or in the first step.
+        let mut seen: Option<(Time, Time)> = None;
         let mut is_over = || {
             let now = clock.now().mono;
-            now >= *end.get_or_insert(Time(now.0 + DOOR_SLICE_NS))
+            let (begun, _) = *seen.get_or_insert((now, now));
+            seen = Some((begun, now));
+            now.since(begun) >= DOOR_SLICE_NS
         };
         let Core {
             engine,
@@ -828,6 +857,9 @@ impl Core {
             ..
         } = self;
         desk.serve(engine, *now, outputs, &mut is_over);
+        if let Some((begun, last)) = seen {
+            pulse.note_calls(last.since(begun));
+        }
     }
 
     /// The server ends before its time.

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 use std::time::Duration;
 
+use crate::histogram::{Histogram, Reading, SHORT};
 use crate::types::Time;
 
 /// While the loop is awake it sleeps until never.
@@ -31,6 +32,9 @@ pub struct Pulse {
     /// When the loop will wake by itself at the latest: `AWAKE` while it is awake, the largest
     /// number when only an event wakes it.
     asleep_until: AtomicI64,
+    turns: Histogram,
+    calls: Histogram,
+    syncs: Histogram,
 }
 
 impl Default for Pulse {
@@ -39,6 +43,9 @@ impl Default for Pulse {
             stage: AtomicU8::new(Stage::Starting as u8),
             turned_at: AtomicI64::new(0),
             asleep_until: AtomicI64::new(i64::MAX),
+            turns: Histogram::new(SHORT),
+            calls: Histogram::new(SHORT),
+            syncs: Histogram::new(SHORT),
         }
     }
 }
@@ -79,14 +86,53 @@ impl Pulse {
         self.stage.store(stage as u8, Ordering::Relaxed);
     }
 
-    /// A turn begins.
+    /// How long turns took, waits for the disk included.
+    #[must_use]
+    pub fn turns(&self) -> Reading {
+        self.turns.read()
+    }
+
+    /// How long calls of other threads took of a turn.
+    #[must_use]
+    pub fn calls(&self) -> Reading {
+        self.calls.read()
+    }
+
+    /// How long it took until what was written was known to be durable, where the policy wants it.
+    #[must_use]
+    pub fn syncs(&self) -> Reading {
+        self.syncs.read()
+    }
+
+    /// Calls took so many nanoseconds of a turn.
+    pub(super) fn note_calls(&self, ns: i64) {
+        self.calls.note(ns);
+    }
+
+    /// A sync took so many nanoseconds.
+    pub(super) fn note_sync(&self, ns: i64) {
+        self.syncs.note(ns);
+    }
+
+    /// A turn begins, and ends the one before unless the loop slept.
     pub(super) fn wake(&self, now: Time) {
+        if self.asleep_until.load(Ordering::Relaxed) == AWAKE {
+            self.note_turn(now);
+        }
         self.turned_at.store(now.0, Ordering::Relaxed);
         self.asleep_until.store(AWAKE, Ordering::Release);
     }
 
+    fn note_turn(&self, now: Time) {
+        let begun = Time(self.turned_at.load(Ordering::Relaxed));
+        self.turns.note(now.since(begun));
+    }
+
     /// The turn is over; without an event the next one begins at this time, or never.
-    pub(super) fn sleep(&self, until: Option<Time>) {
+    pub(super) fn sleep(&self, now: Time, until: Option<Time>) {
+        if self.asleep_until.load(Ordering::Relaxed) == AWAKE {
+            self.note_turn(now);
+        }
         let until = until.map_or(i64::MAX, |until| until.0.max(AWAKE + 1));
         self.asleep_until.store(until, Ordering::Release);
     }
@@ -115,12 +161,23 @@ mod tests {
     fn a_loop_that_sleeps_is_late_only_when_it_oversleeps() {
         let pulse = Pulse::default();
         pulse.wake(Time(SECOND_NS));
-        pulse.sleep(None);
+        pulse.sleep(Time(SECOND_NS), None);
         assert_eq!(late(&pulse, 1000), 0);
         pulse.wake(Time(1000 * SECOND_NS));
-        pulse.sleep(Some(Time(1010 * SECOND_NS)));
+        pulse.sleep(Time(1000 * SECOND_NS), Some(Time(1010 * SECOND_NS)));
         assert_eq!(late(&pulse, 1010), 0);
         assert_eq!(late(&pulse, 1015), 5);
+    }
+
+    #[test]
+    fn a_turn_lasts_until_the_loop_sleeps_or_turns_again() {
+        let pulse = Pulse::default();
+        pulse.wake(Time(0));
+        pulse.wake(Time(1_000));
+        pulse.sleep(Time(3_000), None);
+        pulse.wake(Time(1_000_000));
+        let turns = pulse.turns();
+        assert_eq!((turns.counts.iter().sum::<u64>(), turns.sum_ns), (2, 3_000));
     }
 
     #[test]

@@ -75,7 +75,7 @@ fn compare(command: impl Fn() -> Command) {
 }
 
 /// A Python interpreter that has the library, or `None` with the reason printed.
-fn python_with(library: &str) -> Option<PathBuf> {
+pub(crate) fn python_with(library: &str) -> Option<PathBuf> {
     let python = folder("BSD_VENV", "venv").join("bin/python");
     let has_it = Command::new(&python)
         .args(["-c", &format!("import {library}")])

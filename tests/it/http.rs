@@ -351,6 +351,56 @@ fn a_server_without_room_is_not_ready_and_says_so() {
     assert!(reason.contains("--max-memory is reached"), "{reason}");
 }
 
+/// The paths, and the least role that each needs.
+const ROUTES: [(&str, &str, Role); 3] = [
+    ("GET", "/healthz", Role::Anyone),
+    ("GET", "/readyz", Role::Anyone),
+    ("GET", "/metrics", Role::Read),
+];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Role {
+    Anyone,
+    Read,
+    Admin,
+}
+
+/// A file of two tokens: `reader` may look, `master` may do everything.
+fn tokens() -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let lines = "# two\nread:saltsalt:e819096d8f8af340037dbafd01c8067d67227641f09bbaeddbb5ec2fc22f653b\nadmin:peppersalt:1526d76ea124230fc3abeb06e6dca542afe9f447860044bae259daed21030a77\n";
+    std::fs::write(file.path(), lines).unwrap();
+    file
+}
+
+#[test]
+fn every_route_lets_in_the_roles_that_it_should() {
+    let file = tokens();
+    let site = Site::start(memory().arg("--http-tokens").arg(file.path()));
+    for (method, path, needed) in ROUTES {
+        for (field, role) in [
+            (None, Role::Anyone),
+            (Some("Authorization: Bearer nobody"), Role::Anyone),
+            (Some("Authorization: Basic reader"), Role::Anyone),
+            (Some("Authorization: reader"), Role::Anyone),
+            (Some("Authorization: Bearer reader"), Role::Read),
+            (Some("authorization: bearer master"), Role::Admin),
+        ] {
+            let answer = site.send(&format!("{method} {path}"), field.as_slice(), b"");
+            let is_let_in = answer.status != 401 && answer.status != 403;
+            assert_eq!(
+                is_let_in,
+                role >= needed,
+                "{path} {field:?}: {}",
+                answer.head
+            );
+            if answer.status == 401 {
+                assert_eq!(answer.field("www-authenticate"), Some("Bearer"));
+            }
+        }
+    }
+}
+
 /// Connections are kept, and close when the client wants.
 #[test]
 fn a_connection_serves_many_requests() {

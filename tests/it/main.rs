@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | `BSD_REQUIRE_PEERS` | `1`: a peer that is missing fails its tests instead of skipping them | unset |
 //! | `BSD_SERVER_UNDER_TEST` | the server binary to test in place of the one just built | unset |
-//! | `BSD_VENV` | a Python virtual environment that has greenstalk and pystalk | `target/venv` |
+//! | `BSD_VENV` | a Python virtual environment that has greenstalk, prometheus_client and pystalk | `target/venv` |
 //! | `BSD_NODE_MODULES` | a folder of npm packages that has jackd | `target/node/node_modules` |
 //! | `BSD_DIFF_COMMANDS`, `BSD_DIFF_SEED` | random commands compared with beanstalkd; their seed | 10,000; new each run |
 //! | `BSD_KILL_ROUNDS`, `BSD_KILL_SEED` | rounds of load and `kill -9`; their seed | 10; new each run |
@@ -42,6 +42,8 @@ mod ledger;
 mod library;
 mod lines;
 mod memory;
+#[cfg(feature = "http")]
+mod metrics;
 mod migration;
 mod normalise;
 mod pages;

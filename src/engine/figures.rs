@@ -1,0 +1,182 @@
+//! What monitoring wants to know: numbers that are kept up to date at every change, so that to look
+//! at them costs the same however many jobs there are.
+
+use super::Engine;
+use super::store::Store;
+use crate::histogram::Reading;
+use crate::protocol::Op;
+use crate::queue::QueueStats;
+use crate::storage::Log;
+use crate::types::{Now, Position, SECOND_NS};
+
+/// The engine in numbers. Totals are since the process started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Figures {
+    /// What `stats` tells of jobs, tubes and connections.
+    pub queue: QueueStats,
+    /// How often each command was run, indexed by `op as usize`.
+    pub commands: [u64; Op::COUNT],
+    /// The largest body that a put may have, bytes.
+    pub job_size_max: u32,
+    /// Puts are refused because somebody said so.
+    pub is_draining: bool,
+    /// Whole seconds since the start.
+    pub uptime_seconds: u64,
+    /// A random word that tells this run from another.
+    pub run_id: String,
+    /// Bytes that jobs and tubes take.
+    pub queue_memory: u64,
+    /// Those of them that are there because of clients.
+    pub clients_memory: u64,
+    /// Bytes of bodies, where there is no log.
+    pub bodies_memory: u64,
+    /// Bytes of records of pauses.
+    pub pauses_memory: u64,
+    /// The bound of all that.
+    pub memory_max: Option<u64>,
+    /// Bytes that were missing for the put that was refused last, while puts are.
+    pub memory_missing: Option<u64>,
+    /// From when jobs were due first to when they were reserved first.
+    pub waits: Reading,
+    /// From when jobs were reserved, or touched last, to their delete, release or bury.
+    pub holds: Reading,
+    /// Of the log, if there is one.
+    pub log: Option<LogFigures>,
+}
+
+/// The log in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogFigures {
+    /// Files.
+    pub segments: u64,
+    /// The number of the first.
+    pub first_segment: u32,
+    /// The number of the one that is written.
+    pub current_segment: u32,
+    /// The bound of a segment's size, bytes.
+    pub segment_size: u32,
+    /// Bytes that a rewritten log would have.
+    pub live: u64,
+    /// Bytes that compaction would save.
+    pub dead: u64,
+    /// Bytes set aside for records to come.
+    pub reserved: u64,
+    /// Bytes that are written and not known to be durable, those in segments between apart.
+    pub unsynced: u64,
+    /// Bytes that became durable, the same apart.
+    pub synced: u64,
+    /// Turns in which something was written.
+    pub writes: u64,
+    /// Records appended.
+    pub records_written: u64,
+    /// Records that compaction copied.
+    pub records_migrated: u64,
+    /// Compactions that have taken effect.
+    pub compactions: u64,
+    /// One is under way.
+    pub is_compacting: bool,
+    /// Bytes that were missing for the put that was refused last, while puts are.
+    pub missing: Option<u64>,
+}
+
+/// What is counted at commits.
+#[derive(Debug, Default)]
+pub(super) struct Commits {
+    written: Position,
+    durable: Position,
+    writes: u64,
+    synced: u64,
+}
+
+impl Commits {
+    /// From where the log stands when it is opened.
+    pub(super) fn begin(log: Option<&Log>) -> Commits {
+        let at = |position: fn(&Log) -> Position| log.map(position).unwrap_or_default();
+        Commits {
+            written: at(Log::written),
+            durable: at(Log::durable),
+            ..Commits::default()
+        }
+    }
+
+    /// The log may have come further.
+    pub(super) fn note(&mut self, log: &Log) {
+        if log.written() != self.written {
+            self.written = log.written();
+            self.writes += 1;
+        }
+        if log.durable() != self.durable {
+            self.synced += bytes_between(log, self.durable, log.durable());
+            self.durable = log.durable();
+        }
+    }
+}
+
+/// Bytes from one position to a later one: those of the segments between the two are left out.
+fn bytes_between(log: &Log, from: Position, to: Position) -> u64 {
+    if from.segment() == to.segment() {
+        return u64::from(to.offset().saturating_sub(from.offset()));
+    }
+    let files = log.files();
+    let end = files
+        .covering(from.segment())
+        .map(|handle| files.get(handle).entry.end);
+    let rest = end.unwrap_or_default().saturating_sub(from.offset());
+    u64::from(rest) + u64::from(to.offset())
+}
+
+impl Engine {
+    /// The numbers as they are now.
+    #[must_use]
+    pub fn figures(&self, now: Now) -> Figures {
+        let bodies = match &self.store {
+            Store::Log(_) => 0,
+            Store::Memory(_) => self.store.memory(),
+        };
+        Figures {
+            queue: self.queue.stats(),
+            commands: self.commands,
+            job_size_max: self.job_size_max,
+            is_draining: self.draining,
+            uptime_seconds: (now.mono.since(self.started).max(0) / SECOND_NS) as u64,
+            run_id: self.run_id.clone(),
+            queue_memory: self.queue.memory(),
+            clients_memory: self.queue.clients_memory(),
+            bodies_memory: bodies,
+            pauses_memory: self.pauses.memory(),
+            memory_max: self.memory_max,
+            memory_missing: self.missing_in_memory(),
+            waits: self.queue.waits(),
+            holds: self.queue.holds(),
+            log: self.log().map(|log| self.log_figures(log)),
+        }
+    }
+
+    fn log_figures(&self, log: &Log) -> LogFigures {
+        let sealed = log.files().sealed();
+        let open = log.files().get(log.active.handle);
+        let (size, dead) = (
+            sealed.size + u64::from(open.entry.end),
+            sealed.garbage + open.garbage(),
+        );
+        let left = log.active.capacity.saturating_sub(open.entry.end);
+        let (first, current) = log.segments();
+        LogFigures {
+            segments: log.files().len() as u64,
+            first_segment: first.0,
+            current_segment: current.0,
+            segment_size: log.segment_size(),
+            live: size.saturating_sub(dead),
+            dead,
+            reserved: u64::from(left) + log.spares.bytes(),
+            unsynced: bytes_between(log, log.durable(), log.written()),
+            synced: self.commits.synced,
+            writes: self.commits.writes,
+            records_written: log.records_written(),
+            records_migrated: log.records_migrated(),
+            compactions: log.compactions(),
+            is_compacting: log.is_compacting(),
+            missing: log.missing_on_disk(),
+        }
+    }
+}

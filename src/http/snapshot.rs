@@ -1,0 +1,204 @@
+//! What a scrape shows, taken from the engine a slice at a time. Scrapes that come within a second
+//! of each other share one.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+
+use super::State;
+use super::answer::Problem;
+use crate::door::{Slice, Step, Work};
+use crate::engine::Figures;
+use crate::queue::{Queue, TubeList};
+use crate::types::{JobCounts, Now, Time};
+
+/// A snapshot is shown for so long.
+const FRESH: Duration = Duration::from_secs(1);
+/// How long the loop may take to give one.
+const ASK_TIME: Duration = Duration::from_secs(10);
+/// After so many tubes the slice is looked at.
+const LOOK_AFTER: usize = 16;
+
+/// The server in numbers.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    pub(super) figures: Figures,
+    pub(super) now: Now,
+    names: String,
+    /// As many as have lines of their own.
+    tubes: Vec<TubeFigures>,
+    /// The others, in one.
+    pub(super) rest: TubeFigures,
+    pub(super) rest_count: u64,
+}
+
+/// A tube in numbers.
+#[derive(Debug, Clone, Default)]
+pub(super) struct TubeFigures {
+    name_begin: u32,
+    name_len: u32,
+    pub(super) jobs: JobCounts,
+    pub(super) using: u64,
+    pub(super) watching: u64,
+    pub(super) waiting: u64,
+    pub(super) puts: u64,
+    pub(super) deletes: u64,
+    pub(super) pauses: u64,
+    pub(super) pause_left_ns: i64,
+    /// Of the ready jobs the age of the oldest, nanoseconds.
+    pub(super) oldest_ready_ns: i64,
+}
+
+impl TubeFigures {
+    fn of(queue: &Queue, name: &str, now: Time) -> Option<TubeFigures> {
+        let found = queue.tube_stats(name, now)?;
+        let oldest = queue.oldest_ready(name);
+        Some(TubeFigures {
+            name_begin: 0,
+            name_len: 0,
+            jobs: found.jobs,
+            using: found.using.into(),
+            watching: found.watching.into(),
+            waiting: found.waiting,
+            puts: found.total_jobs,
+            deletes: found.deletes,
+            pauses: found.pauses,
+            pause_left_ns: found.pause_left_ns,
+            oldest_ready_ns: oldest.map_or(0, |created| now.since(created).max(0)),
+        })
+    }
+
+    /// The longest of the times, and the sums of all else.
+    fn add(&mut self, other: &TubeFigures) {
+        let (jobs, more) = (&mut self.jobs, &other.jobs);
+        jobs.urgent += more.urgent;
+        jobs.ready += more.ready;
+        jobs.reserved += more.reserved;
+        jobs.delayed += more.delayed;
+        jobs.buried += more.buried;
+        self.using += other.using;
+        self.watching += other.watching;
+        self.waiting += other.waiting;
+        self.puts += other.puts;
+        self.deletes += other.deletes;
+        self.pauses += other.pauses;
+        self.pause_left_ns = self.pause_left_ns.max(other.pause_left_ns);
+        self.oldest_ready_ns = self.oldest_ready_ns.max(other.oldest_ready_ns);
+    }
+}
+
+impl Snapshot {
+    /// The tubes with lines of their own, from the one with this number on, with their names.
+    pub(super) fn tubes_from(&self, index: usize) -> impl Iterator<Item = (&str, &TubeFigures)> {
+        let tubes = self.tubes.get(index..).unwrap_or_default();
+        tubes.iter().map(|tube| {
+            let begin = tube.name_begin as usize;
+            (&self.names[begin..begin + tube.name_len as usize], tube)
+        })
+    }
+}
+
+/// The last snapshot, and when it was there.
+#[derive(Debug, Default)]
+pub(super) struct Snapshots(Mutex<Option<(Instant, Arc<Snapshot>)>>);
+
+impl Snapshots {
+    /// One that is not older than `FRESH`. Who comes while one is being taken waits for it.
+    pub(super) async fn take(&self, state: &State) -> Result<Arc<Snapshot>, Problem> {
+        let mut last = self.0.lock().await;
+        if let Some((taken, snapshot)) = &*last
+            && taken.elapsed() < FRESH
+        {
+            return Ok(snapshot.clone());
+        }
+        let door = state.door()?;
+        let survey = door.start(Survey::new(state.sight.tubes_max));
+        let survey = match timeout(ASK_TIME, survey).await {
+            Ok(survey) => survey.map_err(|error| Problem::unavailable(error.to_string()))?,
+            Err(_) => return Err(Problem::unavailable("the loop does not answer")),
+        };
+        let snapshot = survey.snapshot.map(Arc::new);
+        let snapshot = snapshot.ok_or_else(|| Problem::unavailable("the loop did not begin"))?;
+        *last = Some((Instant::now(), snapshot.clone()));
+        Ok(snapshot)
+    }
+}
+
+/// The work of taking one.
+struct Survey {
+    tubes_max: usize,
+    snapshot: Option<Snapshot>,
+    list: TubeList,
+    next: usize,
+}
+
+impl Survey {
+    fn new(tubes_max: usize) -> Survey {
+        Survey {
+            tubes_max,
+            snapshot: None,
+            list: TubeList::default(),
+            next: 0,
+        }
+    }
+
+    fn begin(&mut self, slice: &Slice<'_>) -> Snapshot {
+        let engine = slice.engine();
+        self.list = engine.queue().tube_list();
+        Snapshot {
+            figures: engine.figures(slice.now()),
+            now: slice.now(),
+            names: String::new(),
+            tubes: Vec::with_capacity(self.tubes_max.min(self.list.len())),
+            rest: TubeFigures::default(),
+            rest_count: 0,
+        }
+    }
+}
+
+impl Work for Survey {
+    fn step(&mut self, slice: &mut Slice<'_>) -> Step {
+        let mut snapshot = match self.snapshot.take() {
+            Some(snapshot) => snapshot,
+            None => self.begin(slice),
+        };
+        let mut step = Step::Done;
+        let mut seen = 0;
+        for name in self.list.names_from(self.next) {
+            if seen == LOOK_AFTER {
+                seen = 0;
+                if slice.is_over() {
+                    step = Step::More;
+                    break;
+                }
+            }
+            seen += 1;
+            self.next += 1;
+            // It may have vanished since the list was made.
+            let found = TubeFigures::of(slice.engine().queue(), name, slice.now().mono);
+            if let Some(tube) = found {
+                snapshot.add(name, tube, self.tubes_max);
+            }
+        }
+        if step == Step::Done {
+            self.list = TubeList::default();
+        }
+        self.snapshot = Some(snapshot);
+        step
+    }
+}
+
+impl Snapshot {
+    fn add(&mut self, name: &str, mut tube: TubeFigures, tubes_max: usize) {
+        if self.tubes.len() < tubes_max {
+            (tube.name_begin, tube.name_len) = (self.names.len() as u32, name.len() as u32);
+            self.names.push_str(name);
+            self.tubes.push(tube);
+        } else {
+            self.rest.add(&tube);
+            self.rest_count += 1;
+        }
+    }
+}
