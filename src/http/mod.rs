@@ -16,6 +16,9 @@
 //! | `service` | from a request to an answer |
 //! | `answer` | what does an answer look like? |
 //! | `health` | is the server alive, and ready for work? |
+//! | `api` | what is there, in JSON? |
+//! | `query` | what stands behind the `?`? |
+//! | `openapi` | how is all this described? |
 //! | `snapshot` | what is asked of the engine for a scrape? |
 //! | `metrics`, `exposition` | which metrics are there, and how are they written down? |
 //!
@@ -25,12 +28,15 @@
 //! * Whoever is let in without a token is on this machine.
 
 mod answer;
+mod api;
 mod connections;
 mod exposition;
 mod flags;
 mod guard;
 mod health;
 mod metrics;
+mod openapi;
+mod query;
 mod routes;
 mod service;
 mod snapshot;

@@ -1,6 +1,9 @@
-//! What can be asked for: one table, which says who may ask and what is done.
+//! What can be asked for: one table, which says who may ask and what is done. Routing, roles and the
+//! description of the API are made from it.
 
 use hyper::Method;
+
+use super::api::LIMIT_MAX;
 
 /// What somebody may do. A greater role may do all that a lesser one may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,6 +22,53 @@ pub(super) enum Action {
     Health,
     Readiness,
     Metrics,
+    Description,
+    Server,
+    Tubes,
+    Tube,
+    Job,
+}
+
+/// What is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// The schema of this name.
+    Json(&'static str),
+    /// An object of any kind.
+    Any,
+    Metrics,
+}
+
+/// What may stand behind the `?`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Parameter {
+    pub(super) name: &'static str,
+    pub(super) help: &'static str,
+    pub(super) kind: Kind,
+}
+
+/// What the value of a parameter is.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Kind {
+    Text,
+    Number { min: u64, max: u64 },
+}
+
+impl Parameter {
+    pub(super) const fn text(name: &'static str, help: &'static str) -> Parameter {
+        let kind = Kind::Text;
+        Parameter { name, help, kind }
+    }
+
+    pub(super) const fn number(
+        name: &'static str,
+        help: &'static str,
+        min: u64,
+        max: u64,
+    ) -> Parameter {
+        let kind = Kind::Number { min, max };
+        Parameter { name, help, kind }
+    }
 }
 
 /// A row of the table.
@@ -30,28 +80,105 @@ pub(super) struct Route {
     /// The least role that is let in.
     pub(super) role: Role,
     pub(super) action: Action,
+    /// Its name among all, and what it does, for the description.
+    pub(super) id: &'static str,
+    pub(super) summary: &'static str,
+    pub(super) parameters: &'static [Parameter],
+    pub(super) shape: Shape,
+}
+
+/// A route on which nothing is changed.
+const fn look(path: &'static str, role: Role, action: Action, shape: Shape) -> Route {
+    Route {
+        method: Method::GET,
+        path,
+        role,
+        action,
+        id: "",
+        summary: "",
+        parameters: &[],
+        shape,
+    }
+}
+
+impl Route {
+    const fn named(mut self, id: &'static str, summary: &'static str) -> Route {
+        (self.id, self.summary) = (id, summary);
+        self
+    }
+
+    const fn taking(mut self, parameters: &'static [Parameter]) -> Route {
+        self.parameters = parameters;
+        self
+    }
 }
 
 /// All of them.
 pub(super) const ROUTES: &[Route] = &[
-    Route {
-        method: Method::GET,
-        path: "/healthz",
-        role: Role::Anyone,
-        action: Action::Health,
-    },
-    Route {
-        method: Method::GET,
-        path: "/readyz",
-        role: Role::Anyone,
-        action: Action::Readiness,
-    },
-    Route {
-        method: Method::GET,
-        path: "/metrics",
-        role: Role::Read,
-        action: Action::Metrics,
-    },
+    look(
+        "/healthz",
+        Role::Anyone,
+        Action::Health,
+        Shape::Json("Health"),
+    )
+    .named("health", "Whether the loop turns"),
+    look(
+        "/readyz",
+        Role::Anyone,
+        Action::Readiness,
+        Shape::Json("Health"),
+    )
+    .named("readiness", "Whether a put would be taken, and why not"),
+    look("/metrics", Role::Read, Action::Metrics, Shape::Metrics)
+        .named("metrics", "Everything that is measured, for Prometheus"),
+    look(
+        "/api/v1/openapi.json",
+        Role::Read,
+        Action::Description,
+        Shape::Any,
+    )
+    .named("description", "This description"),
+    look(
+        "/api/v1/server",
+        Role::Read,
+        Action::Server,
+        Shape::Json("Server"),
+    )
+    .named("server", "The server in numbers"),
+    look(
+        "/api/v1/tubes",
+        Role::Read,
+        Action::Tubes,
+        Shape::Json("Tubes"),
+    )
+    .named("tubes", "Tubes, by name")
+    .taking(&[
+        Parameter::text(
+            "after",
+            "Only tubes behind this name: `next` of the page before",
+        ),
+        Parameter::text("contains", "Only tubes with this in their names"),
+        Parameter::number(
+            "limit",
+            "The most tubes of a page [100]",
+            1,
+            LIMIT_MAX as u64,
+        ),
+    ]),
+    look(
+        "/api/v1/tubes/{tube}",
+        Role::Read,
+        Action::Tube,
+        Shape::Json("Tube"),
+    )
+    .named("tube", "One tube"),
+    look(
+        "/api/v1/jobs/{id}",
+        Role::Read,
+        Action::Job,
+        Shape::Json("Job"),
+    )
+    .named("job", "One job, with its body up to 64 KiB"),
 ];
 
 /// What a path and a method lead to.
@@ -77,6 +204,15 @@ pub(super) fn find(method: &Method, path: &str) -> Found {
     match methods.is_empty() {
         true => Found::Nothing,
         false => Found::Methods(methods),
+    }
+}
+
+impl Route {
+    /// What stands in a path where this one has braces, as it was sent.
+    pub(super) fn captured<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let mut pairs = self.path.split('/').zip(path.split('/'));
+        let found = pairs.find(|(wanted, _)| wanted.starts_with('{'));
+        found.map(|(_, segment)| segment)
     }
 }
 
@@ -117,6 +253,15 @@ mod tests {
             let looks = route.method == Method::GET;
             assert_eq!(looks, route.role < Role::Admin, "{}", route.path);
         }
+    }
+
+    #[test]
+    fn what_stands_for_braces_is_captured() {
+        let found = find(&Method::GET, "/api/v1/tubes/a%2Fb");
+        let Found::Route(route) = found else {
+            panic!("{found:?}")
+        };
+        assert_eq!(route.captured("/api/v1/tubes/a%2Fb"), Some("a%2Fb"));
     }
 
     #[test]

@@ -7,10 +7,11 @@ use hyper::{Request, StatusCode};
 use tokio::time::timeout;
 use tracing::info;
 
-use super::answer::{Answer, Problem};
+use super::answer::{Answer, Problem, json};
 use super::connections::REQUEST_TIME;
+use super::query::{Query, decode};
 use super::routes::{Action, Found, Role, Route, find};
-use super::{State, health, metrics};
+use super::{State, api, health, metrics, openapi};
 
 /// The target of the lines that say who changed what.
 pub(super) const AUDIT: &str = "bsd::audit";
@@ -67,9 +68,17 @@ async fn act(
     request: Request<Incoming>,
     state: &State,
 ) -> Result<Answer, Problem> {
+    let query = Query::parse(request.uri().query(), route.parameters)?;
+    let path = request.uri().path();
+    let captured = decode(route.captured(path).unwrap_or_default())?;
     match route.action {
         Action::Health => Ok(health::health(state)),
         Action::Readiness => Ok(health::readiness(state).await),
         Action::Metrics => metrics::metrics(state, request.headers()).await,
+        Action::Description => Ok(json(StatusCode::OK, &openapi::document())),
+        Action::Server => api::server(state).await,
+        Action::Tubes => api::tubes(state, &query).await,
+        Action::Tube => api::tube(state, captured).await,
+        Action::Job => api::job(state, &captured).await,
     }
 }

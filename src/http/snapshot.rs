@@ -19,7 +19,7 @@ const FRESH: Duration = Duration::from_secs(1);
 /// How long the loop may take to give one.
 const ASK_TIME: Duration = Duration::from_secs(10);
 /// After so many tubes the slice is looked at.
-const LOOK_AFTER: usize = 16;
+pub(super) const LOOK_AFTER: usize = 16;
 
 /// The server in numbers.
 #[derive(Debug)]
@@ -52,7 +52,8 @@ pub(super) struct TubeFigures {
 }
 
 impl TubeFigures {
-    fn of(queue: &Queue, name: &str, now: Time) -> Option<TubeFigures> {
+    /// Of the tube of this name, if there is one.
+    pub(super) fn of(queue: &Queue, name: &str, now: Time) -> Option<TubeFigures> {
         let found = queue.tube_stats(name, now)?;
         let oldest = queue.oldest_ready(name);
         Some(TubeFigures {

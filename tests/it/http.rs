@@ -351,18 +351,34 @@ fn a_server_without_room_is_not_ready_and_says_so() {
     assert!(reason.contains("--max-memory is reached"), "{reason}");
 }
 
-/// The paths, and the least role that each needs.
-const ROUTES: [(&str, &str, Role); 3] = [
-    ("GET", "/healthz", Role::Anyone),
-    ("GET", "/readyz", Role::Anyone),
-    ("GET", "/metrics", Role::Read),
-];
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Role {
     Anyone,
     Read,
     Admin,
+}
+
+/// Every route as the server describes it: method, a path, and the least role that is let in.
+fn routes(site: &Site) -> Vec<(String, String, Role)> {
+    let line = "GET /api/v1/openapi.json";
+    let document = site
+        .send(line, &["Authorization: Bearer master"], b"")
+        .json();
+    let mut routes = Vec::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            let path = path.replace("{tube}", "default").replace("{id}", "1");
+            let role = match operation["x-role"].as_str().unwrap() {
+                "anyone" => Role::Anyone,
+                "read" => Role::Read,
+                "admin" => Role::Admin,
+                other => panic!("{other}"),
+            };
+            routes.push((method.to_uppercase(), path, role));
+        }
+    }
+    assert!(routes.len() >= 8, "{routes:?}");
+    routes
 }
 
 /// A file of two tokens: `reader` may look, `master` may do everything.
@@ -377,7 +393,7 @@ fn tokens() -> tempfile::NamedTempFile {
 fn every_route_lets_in_the_roles_that_it_should() {
     let file = tokens();
     let site = Site::start(memory().arg("--http-tokens").arg(file.path()));
-    for (method, path, needed) in ROUTES {
+    for (method, path, needed) in routes(&site) {
         for (field, role) in [
             (None, Role::Anyone),
             (Some("Authorization: Bearer nobody"), Role::Anyone),

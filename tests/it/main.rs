@@ -24,6 +24,8 @@
 )]
 
 mod activation;
+#[cfg(feature = "http")]
+mod api;
 mod backup;
 mod bounds;
 mod clients;

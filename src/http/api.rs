@@ -1,0 +1,319 @@
+//! `/api/v1`, the part that looks: the server, tubes, one tube, one job. Each asks the engine with
+//! one piece of work, which comes in slices where it may take long.
+
+use std::collections::BTreeMap;
+
+use hyper::StatusCode;
+use serde_json::{Value, json};
+
+use super::State;
+use super::answer::{Answer, Problem, json};
+use super::exposition::seconds;
+use super::query::Query;
+use super::snapshot::{LOOK_AFTER, TubeFigures};
+use crate::door::{Answer as Reply, JobError, Order, Slice, Step, Work};
+use crate::engine::{Figures, LogFigures, PROTOCOL_VERSION};
+use crate::queue::{JobView, TubeList};
+use crate::types::{JobCounts, JobId, Now, is_tube_name};
+
+/// Tubes of a page, unless it is said how many.
+const LIMIT_DEFAULT: usize = 100;
+/// The most that a page may have.
+pub(super) const LIMIT_MAX: usize = 250;
+/// A larger body is left out.
+const BODY_SIZE_MAX: u32 = 64 << 10;
+
+/// `GET /api/v1/server`
+pub(super) async fn server(state: &State) -> Result<Answer, Problem> {
+    let look = run(state, Look(None)).await?;
+    let figures = look.0.ok_or_else(gone)?;
+    Ok(json(StatusCode::OK, &server_value(&figures)))
+}
+
+/// `GET /api/v1/tubes`
+pub(super) async fn tubes(state: &State, query: &Query) -> Result<Answer, Problem> {
+    let limit = query.number("limit", 1, LIMIT_MAX as u64)?;
+    let listing = Listing {
+        after: query.text("after").unwrap_or_default().to_owned(),
+        contains: query.text("contains").unwrap_or_default().to_owned(),
+        limit: limit.map_or(LIMIT_DEFAULT, |limit| limit as usize),
+        list: None,
+        next: 0,
+        found: BTreeMap::new(),
+        is_cut: false,
+    };
+    let listing = run(state, listing).await?;
+    let last = listing.found.keys().next_back().filter(|_| listing.is_cut);
+    let tubes = listing
+        .found
+        .iter()
+        .map(|(name, tube)| tube_value(name, tube));
+    let value = json!({"tubes": tubes.collect::<Vec<_>>(), "next": last});
+    Ok(json(StatusCode::OK, &value))
+}
+
+/// `GET /api/v1/tubes/{tube}`
+pub(super) async fn tube(state: &State, name: String) -> Result<Answer, Problem> {
+    if !is_tube_name(name.as_bytes()) {
+        return Err(bad(JobError::BadTubeName(name).to_string()));
+    }
+    let look = run(state, LookAtTube { name, found: None }).await?;
+    match look.found {
+        Some(tube) => Ok(json(StatusCode::OK, &tube_value(&look.name, &tube))),
+        None => Err(not_found("there is no such tube")),
+    }
+}
+
+/// `GET /api/v1/jobs/{id}`
+pub(super) async fn job(state: &State, id: &str) -> Result<Answer, Problem> {
+    let id = id.parse().map(JobId);
+    let id = id.map_err(|_| bad("a job's id is a number"))?;
+    let look = run(state, LookAtJob { id, found: None }).await?;
+    match look.found {
+        Some(Ok(value)) => Ok(json(StatusCode::OK, &value)),
+        Some(Err(error)) => Err(of_error(&error)),
+        None => Err(not_found("there is no such job")),
+    }
+}
+
+/// Have work done, and wait for it.
+async fn run<W: Work>(state: &State, work: W) -> Result<W, Problem> {
+    state
+        .door()?
+        .start(work)
+        .await
+        .map_err(|error| of_error(&error))
+}
+
+fn of_error(error: &JobError) -> Problem {
+    let status = match error {
+        JobError::NotFound => StatusCode::NOT_FOUND,
+        JobError::BadTubeName(_) => StatusCode::BAD_REQUEST,
+        JobError::Damaged => StatusCode::INTERNAL_SERVER_ERROR,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    Problem::new(status, error.to_string())
+}
+
+fn bad(detail: impl Into<String>) -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, detail)
+}
+
+fn not_found(detail: &str) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, detail)
+}
+
+/// Work that was done has an answer, unless it was cut off.
+fn gone() -> Problem {
+    Problem::unavailable("the server is stopping")
+}
+
+struct Look(Option<Figures>);
+
+impl Work for Look {
+    fn step(&mut self, slice: &mut Slice<'_>) -> Step {
+        self.0 = Some(slice.engine().figures(slice.now()));
+        Step::Done
+    }
+}
+
+struct LookAtTube {
+    name: String,
+    found: Option<TubeFigures>,
+}
+
+impl Work for LookAtTube {
+    fn step(&mut self, slice: &mut Slice<'_>) -> Step {
+        let queue = slice.engine().queue();
+        self.found = TubeFigures::of(queue, &self.name, slice.now().mono);
+        Step::Done
+    }
+}
+
+struct LookAtJob {
+    id: JobId,
+    found: Option<Result<Value, JobError>>,
+}
+
+impl Work for LookAtJob {
+    fn step(&mut self, slice: &mut Slice<'_>) -> Step {
+        let now = slice.now();
+        let Some(job) = slice.engine().queue().job(self.id) else {
+            return Step::Done;
+        };
+        let mut value = job_value(&job, now);
+        if job.body_size <= BODY_SIZE_MAX {
+            match slice.run(&Order::Peek(self.id)) {
+                Ok(Reply::Found(job)) => value["body"] = body_value(&job.body),
+                Ok(_) => {}
+                Err(error) => {
+                    self.found = Some(Err(error));
+                    return Step::Done;
+                }
+            }
+        }
+        self.found = Some(Ok(value));
+        Step::Done
+    }
+}
+
+/// A page of tubes, by name: those behind `after` are looked at, and the first of them kept.
+struct Listing {
+    after: String,
+    contains: String,
+    limit: usize,
+    list: Option<TubeList>,
+    /// The next one of the list.
+    next: usize,
+    found: BTreeMap<String, TubeFigures>,
+    /// There are more than are kept.
+    is_cut: bool,
+}
+
+impl Work for Listing {
+    fn step(&mut self, slice: &mut Slice<'_>) -> Step {
+        let mut step = Step::Done;
+        let list = self.list.take();
+        let list = list.unwrap_or_else(|| slice.engine().queue().tube_list());
+        for (seen, name) in (1..).zip(list.names_from(self.next)) {
+            self.next += 1;
+            self.look_at(name, slice);
+            if seen % LOOK_AFTER == 0 && slice.is_over() {
+                step = Step::More;
+                break;
+            }
+        }
+        self.list = Some(list).filter(|_| step == Step::More);
+        step
+    }
+}
+
+impl Listing {
+    fn look_at(&mut self, name: &str, slice: &Slice<'_>) {
+        let last = self.found.keys().next_back();
+        let is_full = self.found.len() == self.limit;
+        let is_behind = is_full && last.is_some_and(|last| name > &**last);
+        if name <= &*self.after || !name.contains(&self.contains) {
+            return;
+        }
+        if is_behind {
+            self.is_cut = true;
+            return;
+        }
+        let found = TubeFigures::of(slice.engine().queue(), name, slice.now().mono);
+        if let Some(tube) = found {
+            self.found.insert(name.to_owned(), tube);
+        }
+        if self.found.len() > self.limit {
+            self.found.pop_last();
+            self.is_cut = true;
+        }
+    }
+}
+
+fn counts_value(jobs: &JobCounts) -> Value {
+    json!({
+        "urgent": jobs.urgent,
+        "ready": jobs.ready,
+        "reserved": jobs.reserved,
+        "delayed": jobs.delayed,
+        "buried": jobs.buried,
+    })
+}
+
+fn tube_value(name: &str, tube: &TubeFigures) -> Value {
+    json!({
+        "name": name,
+        "jobs": counts_value(&tube.jobs),
+        "users": tube.using,
+        "watchers": tube.watching,
+        "waiting": tube.waiting,
+        "puts": tube.puts,
+        "deletes": tube.deletes,
+        "pauses": tube.pauses,
+        "pause_left_seconds": seconds(tube.pause_left_ns),
+        "oldest_ready_age_seconds": seconds(tube.oldest_ready_ns),
+    })
+}
+
+fn job_value(job: &JobView<'_>, now: Now) -> Value {
+    let left = job
+        .deadline
+        .map(|deadline| seconds(deadline.since(now.mono).max(0)));
+    json!({
+        "id": job.id.0,
+        "tube": job.tube,
+        "state": job.state.word(),
+        "priority": job.pri,
+        "delay": job.delay,
+        "ttr": job.ttr,
+        "age_seconds": seconds(now.mono.since(job.created).max(0)),
+        "time_left_seconds": left,
+        "reserves": job.counters.reserves,
+        "timeouts": job.counters.timeouts,
+        "releases": job.counters.releases,
+        "buries": job.counters.buries,
+        "kicks": job.counters.kicks,
+        "body_size": job.body_size,
+        "body": null,
+    })
+}
+
+/// As text, if it is one.
+fn body_value(body: &[u8]) -> Value {
+    use base64::Engine as _;
+    match std::str::from_utf8(body) {
+        Ok(text) => json!({"encoding": "text", "data": text}),
+        Err(_) => {
+            let data = base64::engine::general_purpose::STANDARD.encode(body);
+            json!({"encoding": "base64", "data": data})
+        }
+    }
+}
+
+fn server_value(figures: &Figures) -> Value {
+    let queue = &figures.queue;
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "protocol": PROTOCOL_VERSION,
+        "pid": std::process::id(),
+        "id": figures.run_id,
+        "uptime_seconds": figures.uptime_seconds,
+        "draining": figures.is_draining,
+        "jobs": counts_value(&queue.jobs),
+        "puts": queue.total_jobs,
+        "timeouts": queue.timeouts,
+        "job_size_max": figures.job_size_max,
+        "tubes": queue.tubes,
+        "connections": queue.connections,
+        "producers": queue.producers,
+        "workers": queue.workers,
+        "waiting": queue.waiting,
+        "memory": {
+            "queue_bytes": figures.queue_memory,
+            "clients_bytes": figures.clients_memory,
+            "bodies_bytes": figures.bodies_memory,
+            "pauses_bytes": figures.pauses_memory,
+            "max_bytes": figures.memory_max,
+            "missing_bytes": figures.memory_missing,
+        },
+        "log": figures.log.as_ref().map(log_value),
+    })
+}
+
+fn log_value(log: &LogFigures) -> Value {
+    json!({
+        "live_bytes": log.live,
+        "dead_bytes": log.dead,
+        "reserved_bytes": log.reserved,
+        "unsynced_bytes": log.unsynced,
+        "segments": log.segments,
+        "first_segment": log.first_segment,
+        "current_segment": log.current_segment,
+        "records_written": log.records_written,
+        "records_migrated": log.records_migrated,
+        "compactions": log.compactions,
+        "compacting": log.is_compacting,
+        "missing_bytes": log.missing,
+    })
+}

@@ -1,0 +1,251 @@
+//! The description of all this, OpenAPI 3.1, made from the table of routes. The schemas stand here; a
+//! test holds every answer to its schema, which allows no field that it does not name.
+
+use serde_json::{Map, Value, json};
+
+use super::routes::{Kind, Parameter, ROUTES, Role, Route, Shape};
+
+/// The document.
+pub(super) fn document() -> Value {
+    let mut paths = Map::new();
+    for route in ROUTES {
+        let of_path = paths.entry(route.path).or_insert_with(|| json!({}));
+        of_path[route.method.as_str().to_ascii_lowercase()] = operation(route);
+    }
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "bsd-server",
+            "description": "A durable job queue: what it holds, and how it does.",
+            "version": env!("CARGO_PKG_VERSION"),
+            "license": {"name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0"},
+        },
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas(),
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "Needed where the server was started with --http-tokens.",
+                },
+            },
+        },
+    })
+}
+
+fn operation(route: &Route) -> Value {
+    let content = match route.shape {
+        Shape::Json(name) => json!({"application/json": {"schema": reference(name)}}),
+        Shape::Any => json!({"application/json": {"schema": {"type": "object"}}}),
+        Shape::Metrics => json!({
+            "text/plain": {"schema": {"type": "string"}},
+            "application/openmetrics-text": {"schema": {"type": "string"}},
+        }),
+    };
+    let mut responses = json!({
+        "200": {"description": "It is so.", "content": content},
+        "default": {
+            "description": "Why not.",
+            "content": {"application/problem+json": {"schema": reference("Problem")}},
+        },
+    });
+    if route.role == Role::Anyone {
+        responses["503"] = json!({"description": "It is not so.", "content": content});
+    }
+    let of_path = braces(route.path).map(
+        |name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}),
+    );
+    let parameters: Vec<_> = of_path
+        .chain(route.parameters.iter().map(parameter))
+        .collect();
+    let (role, security) = match route.role {
+        Role::Anyone => ("anyone", json!([])),
+        Role::Read => ("read", json!([{"token": []}])),
+        Role::Admin => ("admin", json!([{"token": []}])),
+    };
+    json!({
+        "operationId": route.id,
+        "summary": route.summary,
+        "parameters": parameters,
+        "responses": responses,
+        "security": security,
+        "x-role": role,
+    })
+}
+
+fn parameter(parameter: &Parameter) -> Value {
+    let schema = match parameter.kind {
+        Kind::Text => json!({"type": "string"}),
+        Kind::Number { min, max } => json!({"type": "integer", "minimum": min, "maximum": max}),
+    };
+    json!({
+        "name": parameter.name,
+        "in": "query",
+        "description": parameter.help,
+        "required": false,
+        "schema": schema,
+    })
+}
+
+/// The names in braces of a path.
+fn braces(path: &str) -> impl Iterator<Item = &str> {
+    let segments = path.split('/');
+    segments.filter_map(|segment| segment.strip_prefix('{')?.strip_suffix('}'))
+}
+
+fn reference(name: &str) -> Value {
+    json!({"$ref": format!("#/components/schemas/{name}")})
+}
+
+/// An object with these fields, which are all there, and no others.
+fn object(fields: &[(&str, Value)]) -> Value {
+    let names: Vec<_> = fields.iter().map(|(name, _)| *name).collect();
+    let properties = fields
+        .iter()
+        .map(|(name, kind)| ((*name).to_owned(), kind.clone()));
+    json!({
+        "type": "object",
+        "properties": properties.collect::<Map<_, _>>(),
+        "required": names,
+        "additionalProperties": false,
+    })
+}
+
+/// So many, or so many bytes or whole seconds.
+fn count() -> Value {
+    json!({"type": "integer", "minimum": 0})
+}
+
+/// Seconds, of which there may be parts.
+fn time() -> Value {
+    json!({"type": "number", "minimum": 0})
+}
+
+fn text() -> Value {
+    json!({"type": "string"})
+}
+
+fn flag() -> Value {
+    json!({"type": "boolean"})
+}
+
+fn or_null(kind: Value) -> Value {
+    json!({"anyOf": [kind, {"type": "null"}]})
+}
+
+fn one_of(words: &[&str]) -> Value {
+    json!({"type": "string", "enum": words})
+}
+
+fn list(kind: Value) -> Value {
+    json!({"type": "array", "items": kind})
+}
+
+fn schemas() -> Value {
+    let mut health = object(&[("status", text()), ("reasons", list(text()))]);
+    health["required"] = json!(["status"]);
+    let counts = ["urgent", "ready", "reserved", "delayed", "buried"];
+    json!({
+        "Health": health,
+        "Problem": object(&[
+            ("type", text()),
+            ("title", text()),
+            ("status", count()),
+            ("detail", text()),
+        ]),
+        "Counts": object(&counts.map(|state| (state, count()))),
+        "Server": server(),
+        "Memory": object(&[
+            ("queue_bytes", count()),
+            ("clients_bytes", count()),
+            ("bodies_bytes", count()),
+            ("pauses_bytes", count()),
+            ("max_bytes", or_null(count())),
+            ("missing_bytes", or_null(count())),
+        ]),
+        "Log": log(),
+        "Tubes": object(&[
+            ("tubes", list(reference("Tube"))),
+            ("next", or_null(text())),
+        ]),
+        "Tube": tube(),
+        "Job": job(),
+        "Body": object(&[("encoding", one_of(&["text", "base64"])), ("data", text())]),
+    })
+}
+
+fn server() -> Value {
+    object(&[
+        ("version", text()),
+        ("protocol", text()),
+        ("pid", count()),
+        ("id", text()),
+        ("uptime_seconds", count()),
+        ("draining", flag()),
+        ("jobs", reference("Counts")),
+        ("puts", count()),
+        ("timeouts", count()),
+        ("job_size_max", count()),
+        ("tubes", count()),
+        ("connections", count()),
+        ("producers", count()),
+        ("workers", count()),
+        ("waiting", count()),
+        ("memory", reference("Memory")),
+        ("log", or_null(reference("Log"))),
+    ])
+}
+
+fn log() -> Value {
+    object(&[
+        ("live_bytes", count()),
+        ("dead_bytes", count()),
+        ("reserved_bytes", count()),
+        ("unsynced_bytes", count()),
+        ("segments", count()),
+        ("first_segment", count()),
+        ("current_segment", count()),
+        ("records_written", count()),
+        ("records_migrated", count()),
+        ("compactions", count()),
+        ("compacting", flag()),
+        ("missing_bytes", or_null(count())),
+    ])
+}
+
+fn tube() -> Value {
+    object(&[
+        ("name", text()),
+        ("jobs", reference("Counts")),
+        ("users", count()),
+        ("watchers", count()),
+        ("waiting", count()),
+        ("puts", count()),
+        ("deletes", count()),
+        ("pauses", count()),
+        ("pause_left_seconds", time()),
+        ("oldest_ready_age_seconds", time()),
+    ])
+}
+
+fn job() -> Value {
+    object(&[
+        ("id", count()),
+        ("tube", text()),
+        ("state", one_of(&["ready", "reserved", "delayed", "buried"])),
+        ("priority", count()),
+        ("delay", count()),
+        ("ttr", count()),
+        ("age_seconds", time()),
+        ("time_left_seconds", or_null(time())),
+        ("reserves", count()),
+        ("timeouts", count()),
+        ("releases", count()),
+        ("buries", count()),
+        ("kicks", count()),
+        ("body_size", count()),
+        ("body", or_null(reference("Body"))),
+    ])
+}

@@ -1,0 +1,282 @@
+//! `/api/v1`: what it says is what the protocol says, and as its description says.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::harness::Launch;
+use crate::http::Site;
+use crate::wire::put_command;
+
+fn start() -> Site {
+    Site::start(Launch::bsd().memory())
+}
+
+/// What is wrong with a value by a schema of the document: as much of JSON Schema as that uses.
+fn faults(value: &Value, schema: &Value, document: &Value, at: &str) -> Vec<String> {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let found = document.pointer(reference.strip_prefix('#').unwrap());
+        return faults(value, found.expect(reference), document, at);
+    }
+    if let Some(any) = schema["anyOf"].as_array() {
+        let is_one = any
+            .iter()
+            .any(|it| faults(value, it, document, at).is_empty());
+        return Vec::from_iter((!is_one).then(|| format!("{at}: {value} is none of {any:?}")));
+    }
+    let is_right = match schema["type"].as_str().expect("a type") {
+        "object" => return object_faults(value, schema, document, at),
+        "array" => {
+            let Some(items) = value.as_array() else {
+                return vec![format!("{at}: {value} is no array")];
+            };
+            let of_item = |item| faults(item, &schema["items"], document, at);
+            return items.iter().flat_map(of_item).collect();
+        }
+        "integer" => value.is_u64(),
+        "number" => value.as_f64().is_some_and(|number| number >= 0.0),
+        "string" => value.is_string(),
+        "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
+        other => panic!("{other}"),
+    };
+    let words = schema["enum"].as_array();
+    let is_word = words.is_none_or(|words| words.contains(value));
+    Vec::from_iter((!is_right || !is_word).then(|| format!("{at}: {value} is no {schema}")))
+}
+
+fn object_faults(value: &Value, schema: &Value, document: &Value, at: &str) -> Vec<String> {
+    let Some(fields) = value.as_object() else {
+        return vec![format!("{at}: {value} is no object")];
+    };
+    let Some(properties) = schema["properties"].as_object() else {
+        return Vec::new();
+    };
+    assert_eq!(schema["additionalProperties"], false, "{at}");
+    let mut found = Vec::new();
+    for required in schema["required"].as_array().unwrap() {
+        if !fields.contains_key(required.as_str().unwrap()) {
+            found.push(format!("{at}: {required} is missing"));
+        }
+    }
+    for (name, value) in fields {
+        match properties.get(name) {
+            Some(schema) => found.extend(faults(value, schema, document, &format!("{at}.{name}"))),
+            None => found.push(format!("{at}: {name} is not described")),
+        }
+    }
+    found
+}
+
+/// The description, and what it says of GET of a path.
+struct Description(Value);
+
+impl Description {
+    fn of(site: &Site) -> Description {
+        Description(site.get("/api/v1/openapi.json").json())
+    }
+
+    /// Ask, and hold the answer to the description.
+    fn get(&self, site: &Site, pattern: &str, path: &str, status: u16) -> Value {
+        let answer = site.get(path);
+        assert_eq!(answer.status, status, "{path}: {answer:?}");
+        let responses = &self.0["paths"][pattern]["get"]["responses"];
+        let described = match &responses[status.to_string()] {
+            Value::Null => &responses["default"],
+            described => described,
+        };
+        let kind = answer.field("content-type").unwrap();
+        let schema = &described["content"][kind]["schema"];
+        assert!(
+            schema.is_object(),
+            "{path}: {status} {kind} is not described"
+        );
+        let value = answer.json();
+        let faults = faults(&value, schema, &self.0, path);
+        assert!(faults.is_empty(), "{faults:#?}");
+        value
+    }
+}
+
+#[test]
+fn the_description_names_every_route_once_and_all_that_it_refers_to() {
+    let site = start();
+    let document = Description::of(&site).0;
+    assert_eq!(document["openapi"], "3.1.0");
+    let mut ids = BTreeSet::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            assert!(
+                ids.insert(operation["operationId"].to_string()),
+                "{method} {path}"
+            );
+            assert!(
+                operation["summary"].as_str().unwrap().len() > 4,
+                "{method} {path}"
+            );
+        }
+    }
+    assert!(ids.len() >= 8);
+    let text = document.to_string();
+    for reference in text.split("\"$ref\":\"#").skip(1) {
+        let (pointer, _) = reference.split_once('"').unwrap();
+        assert!(document.pointer(pointer).is_some(), "{pointer}");
+    }
+}
+
+#[test]
+fn every_answer_is_as_described() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let log = Launch::bsd().dir(&dir.path().join("log"));
+    for launch in [Launch::bsd().memory(), log] {
+        let site = Site::start(launch);
+        let mut wire = site.server.connect();
+        for (nth, body) in [&b"text"[..], b"\xff\xfe", b""].into_iter().enumerate() {
+            assert_eq!(wire.put(body), nth as u64 + 1);
+        }
+        wire.send(put_command(7, 100, b"later"));
+        wire.text();
+        wire.reserve();
+        assert_eq!(wire.ask("bury 1 5"), "BURIED");
+        wire.reserve();
+        wire.ask("pause-tube default 100");
+        let described = Description::of(&site);
+        for (pattern, path, status) in [
+            ("/healthz", "/healthz", 200),
+            ("/readyz", "/readyz", 200),
+            ("/api/v1/openapi.json", "/api/v1/openapi.json", 200),
+            ("/api/v1/server", "/api/v1/server", 200),
+            ("/api/v1/server", "/api/v1/server?x=1", 400),
+            ("/api/v1/tubes", "/api/v1/tubes", 200),
+            ("/api/v1/tubes", "/api/v1/tubes?limit=0", 400),
+            ("/api/v1/tubes", "/api/v1/tubes?limit=251", 400),
+            ("/api/v1/tubes/{tube}", "/api/v1/tubes/default", 200),
+            ("/api/v1/tubes/{tube}", "/api/v1/tubes/none", 404),
+            ("/api/v1/tubes/{tube}", "/api/v1/tubes/-none", 400),
+            ("/api/v1/tubes/{tube}", "/api/v1/tubes/%zz", 400),
+            ("/api/v1/jobs/{id}", "/api/v1/jobs/1", 200),
+            ("/api/v1/jobs/{id}", "/api/v1/jobs/2", 200),
+            ("/api/v1/jobs/{id}", "/api/v1/jobs/3", 200),
+            ("/api/v1/jobs/{id}", "/api/v1/jobs/4", 200),
+            ("/api/v1/jobs/{id}", "/api/v1/jobs/5", 404),
+            ("/api/v1/jobs/{id}", "/api/v1/jobs/0", 404),
+            ("/api/v1/jobs/{id}", "/api/v1/jobs/x", 400),
+            (
+                "/api/v1/jobs/{id}",
+                "/api/v1/jobs/18446744073709551616",
+                400,
+            ),
+        ] {
+            described.get(&site, pattern, path, status);
+        }
+        site.server.signal(rustix::process::Signal::USR1);
+        crate::harness::wait_until("it drains", || site.get("/readyz").status == 503);
+        described.get(&site, "/readyz", "/readyz", 503);
+    }
+}
+
+/// The validation above, tried.
+#[test]
+fn a_value_that_is_not_as_described_is_found() {
+    let site = start();
+    let document = Description::of(&site).0;
+    let schema = &document["components"]["schemas"]["Body"];
+    for (value, is_right) in [
+        (r#"{"encoding":"text","data":""}"#, true),
+        (r#"{"encoding":"rot13","data":""}"#, false),
+        (r#"{"encoding":"text","data":1}"#, false),
+        (r#"{"encoding":"text"}"#, false),
+        (r#"{"encoding":"text","data":"","more":1}"#, false),
+        ("[]", false),
+    ] {
+        let value = serde_json::from_str(value).unwrap();
+        let found = faults(&value, schema, &document, "body");
+        assert_eq!(found.is_empty(), is_right, "{value}: {found:?}");
+    }
+}
+
+#[test]
+fn a_job_is_as_the_protocol_says() {
+    let site = start();
+    let mut wire = site.server.connect();
+    wire.ask("use a/tube");
+    wire.put(b"with \"quotes\"");
+    wire.put(&[0, 159, 146, 150]);
+    let job = site.get("/api/v1/jobs/1").json();
+    assert_eq!(job["tube"], "a/tube");
+    assert_eq!(job["state"], "ready");
+    assert_eq!(job["body"]["data"], "with \"quotes\"");
+    assert_eq!(job["time_left_seconds"], Value::Null);
+    let job = site.get("/api/v1/jobs/2").json();
+    assert_eq!(job["body"]["encoding"], "base64");
+    assert_eq!(job["body"]["data"], "AJ+Slg==");
+    let tube = site.get("/api/v1/tubes/a%2Ftube").json();
+    assert_eq!(
+        (&tube["name"], &tube["jobs"]["ready"]),
+        (&"a/tube".into(), &2.into())
+    );
+    let server = site.get("/api/v1/server").json();
+    assert_eq!(
+        (&server["jobs"]["ready"], &server["puts"]),
+        (&2.into(), &2.into())
+    );
+    assert_eq!(server["log"], Value::Null);
+}
+
+#[test]
+fn a_body_past_64_kib_is_left_out() {
+    let site = Site::start(Launch::bsd().memory().arg("-z").arg("4m"));
+    let mut wire = site.server.connect();
+    wire.put(&vec![b'x'; (64 << 10) + 1]);
+    wire.put(&vec![b'x'; 64 << 10]);
+    let job = site.get("/api/v1/jobs/1").json();
+    assert_eq!(
+        (&job["body"], &job["body_size"]),
+        (&Value::Null, &((64 << 10) + 1).into())
+    );
+    let job = site.get("/api/v1/jobs/2").json();
+    assert_eq!(job["body"]["data"].as_str().unwrap().len(), 64 << 10);
+}
+
+/// Page by page every tube is listed once, in order, also with those that come between.
+#[test]
+fn pages_of_tubes_follow_each_other() {
+    let site = start();
+    let mut wire = site.server.connect();
+    let mut names: BTreeSet<String> = (0..249).map(|nth| format!("t{}", nth * 7 % 249)).collect();
+    for name in &names {
+        wire.ask(&format!("watch {name}"));
+    }
+    names.insert("default".to_owned());
+    let names: Vec<String> = names.into_iter().collect();
+    let of_page = |page: &Value| -> Vec<String> {
+        let tubes = page["tubes"].as_array().unwrap().iter();
+        tubes
+            .map(|tube| tube["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    for limit in [1, 7, 100, 249, 250] {
+        let mut listed = Vec::new();
+        let mut after = String::new();
+        loop {
+            let page = site
+                .get(&format!("/api/v1/tubes?limit={limit}&after={after}"))
+                .json();
+            let found = of_page(&page);
+            assert!(found.len() <= limit);
+            listed.extend(found);
+            match page["next"].as_str() {
+                Some(next) => next.clone_into(&mut after),
+                None => break,
+            }
+        }
+        assert_eq!(listed, names, "{limit}");
+    }
+    let page = site.get("/api/v1/tubes?contains=24").json();
+    let wanted: Vec<_> = names
+        .iter()
+        .filter(|name| name.contains("24"))
+        .cloned()
+        .collect();
+    assert_eq!((of_page(&page), &page["next"]), (wanted, &Value::Null));
+}
