@@ -13,8 +13,8 @@ use super::query::Query;
 use super::snapshot::{LOOK_AFTER, TubeFigures};
 use crate::door::{Answer as Reply, JobError, Order, Slice, Step, Work};
 use crate::engine::{Figures, LogFigures, PROTOCOL_VERSION};
-use crate::queue::{JobView, TubeList};
-use crate::types::{JobCounts, JobId, Now, is_tube_name};
+use crate::queue::{JobView, Lost, Mark, TubeList};
+use crate::types::{JobCounts, JobId, JobState, Now, is_tube_name};
 
 /// Tubes of a page, unless it is said how many.
 const LIMIT_DEFAULT: usize = 100;
@@ -62,6 +62,50 @@ pub(super) async fn tube(state: &State, name: String) -> Result<Answer, Problem>
         Some(tube) => Ok(json(StatusCode::OK, &tube_value(&look.name, &tube))),
         None => Err(not_found("there is no such tube")),
     }
+}
+
+/// `GET /api/v1/tubes/{tube}/jobs`
+pub(super) async fn jobs(state: &State, tube: String, query: &Query) -> Result<Answer, Problem> {
+    let limit = query.number("limit", 1, LIMIT_MAX as u64)?;
+    let listing = JobListing {
+        tube,
+        state: listed_state(query.text("state"))?,
+        limit: limit.map_or(LIMIT_DEFAULT, |limit| limit as usize),
+        mark: query.text("after").map(parse_mark).transpose()?,
+        found: Vec::new(),
+        end: None,
+    };
+    let listing = run(state, listing).await?;
+    match listing.end {
+        Some(End::Last) => Ok(json(StatusCode::OK, &listing.value(false))),
+        Some(End::Full) => Ok(json(StatusCode::OK, &listing.value(true))),
+        Some(End::NoTube) => Err(not_found("there is no such tube")),
+        Some(End::Lost) => Err(Problem::new(
+            StatusCode::GONE,
+            "the last job of the page before is no longer buried here; begin again",
+        )),
+        None => Err(gone()),
+    }
+}
+
+/// The states in which the jobs of a tube have an order.
+pub(super) const LISTED: &[&str] = &["ready", "delayed", "buried"];
+
+fn listed_state(word: Option<&str>) -> Result<JobState, Problem> {
+    let states = [JobState::Ready, JobState::Delayed, JobState::Buried];
+    let wanted = word.unwrap_or(JobState::Ready.word());
+    let found = states.into_iter().find(|state| state.word() == wanted);
+    found.ok_or_else(|| bad(format!("state is one of {LISTED:?}")))
+}
+
+/// `KEY.ID`, as `next` has it.
+fn parse_mark(text: &str) -> Result<Mark, Problem> {
+    let parts = text.split_once('.');
+    let mark = parts.and_then(|(key, id)| {
+        let (key, id) = (key.parse().ok()?, JobId(id.parse().ok()?));
+        Some(Mark { key, id })
+    });
+    mark.ok_or_else(|| bad("after is what `next` of the page before was"))
 }
 
 /// `GET /api/v1/jobs/{id}`
@@ -208,6 +252,70 @@ impl Listing {
             self.found.pop_last();
             self.is_cut = true;
         }
+    }
+}
+
+/// A page of jobs.
+struct JobListing {
+    tube: String,
+    state: JobState,
+    limit: usize,
+    /// The last job that was listed.
+    mark: Option<Mark>,
+    found: Vec<Value>,
+    end: Option<End>,
+}
+
+/// Why a listing ended.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Last,
+    /// There may be more.
+    Full,
+    NoTube,
+    Lost,
+}
+
+impl Work for JobListing {
+    fn step(&mut self, slice: &mut Slice<'_>) -> Step {
+        loop {
+            self.end = self.look_at_next(slice);
+            if self.end.is_some() {
+                return Step::Done;
+            }
+            if self.found.len().is_multiple_of(LOOK_AFTER) && slice.is_over() {
+                return Step::More;
+            }
+        }
+    }
+}
+
+impl JobListing {
+    fn look_at_next(&mut self, slice: &Slice<'_>) -> Option<End> {
+        if self.found.len() == self.limit {
+            return Some(End::Full);
+        }
+        let queue = slice.engine().queue();
+        if !queue.tube_exists(&self.tube) {
+            return Some(End::NoTube);
+        }
+        match queue.job_behind(&self.tube, self.state, self.mark) {
+            Err(Lost) => Some(End::Lost),
+            Ok(None) => Some(End::Last),
+            Ok(Some(mark)) => {
+                let job = queue.job(mark.id);
+                let value = job.map(|job| job_value(&job, slice.now()));
+                self.found.extend(value);
+                self.mark = Some(mark);
+                None
+            }
+        }
+    }
+
+    fn value(self, has_more: bool) -> Value {
+        let next = self.mark.filter(|_| has_more);
+        let next = next.map(|mark| format!("{}.{}", mark.key, mark.id));
+        json!({"jobs": self.found, "next": next})
     }
 }
 

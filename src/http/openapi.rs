@@ -78,6 +78,7 @@ fn operation(route: &Route) -> Value {
 fn parameter(parameter: &Parameter) -> Value {
     let schema = match parameter.kind {
         Kind::Text => json!({"type": "string"}),
+        Kind::Word(words) => one_of(words),
         Kind::Number { min, max } => json!({"type": "integer", "minimum": min, "maximum": max}),
     };
     json!({
@@ -171,6 +172,10 @@ fn schemas() -> Value {
             ("next", or_null(text())),
         ]),
         "Tube": tube(),
+        "Jobs": object(&[
+            ("jobs", list(reference("Job"))),
+            ("next", or_null(text())),
+        ]),
         "Job": job(),
         "Body": object(&[("encoding", one_of(&["text", "base64"])), ("data", text())]),
     })

@@ -3,7 +3,7 @@
 
 use hyper::Method;
 
-use super::api::LIMIT_MAX;
+use super::api::{LIMIT_MAX, LISTED};
 
 /// What somebody may do. A greater role may do all that a lesser one may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,6 +27,7 @@ pub(super) enum Action {
     Tubes,
     Tube,
     Job,
+    Jobs,
 }
 
 /// What is answered.
@@ -52,11 +53,21 @@ pub(super) struct Parameter {
 pub(super) enum Kind {
     Text,
     Number { min: u64, max: u64 },
+    Word(&'static [&'static str]),
 }
 
 impl Parameter {
     pub(super) const fn text(name: &'static str, help: &'static str) -> Parameter {
         let kind = Kind::Text;
+        Parameter { name, help, kind }
+    }
+
+    pub(super) const fn word(
+        name: &'static str,
+        help: &'static str,
+        words: &'static [&'static str],
+    ) -> Parameter {
+        let kind = Kind::Word(words);
         Parameter { name, help, kind }
     }
 
@@ -172,6 +183,26 @@ pub(super) const ROUTES: &[Route] = &[
         Shape::Json("Tube"),
     )
     .named("tube", "One tube"),
+    look(
+        "/api/v1/tubes/{tube}/jobs",
+        Role::Read,
+        Action::Jobs,
+        Shape::Json("Jobs"),
+    )
+    .named(
+        "jobs",
+        "Jobs of a tube that are in a state, in the order of their turn, without bodies",
+    )
+    .taking(&[
+        Parameter::word("state", "The state [ready]", LISTED),
+        Parameter::text("after", "Only jobs behind this: `next` of the page before"),
+        Parameter::number(
+            "limit",
+            "The most jobs of a page [100]",
+            1,
+            LIMIT_MAX as u64,
+        ),
+    ]),
     look(
         "/api/v1/jobs/{id}",
         Role::Read,

@@ -79,6 +79,7 @@ async fn act(
         Action::Server => api::server(state).await,
         Action::Tubes => api::tubes(state, &query).await,
         Action::Tube => api::tube(state, captured).await,
+        Action::Jobs => api::jobs(state, captured, &query).await,
         Action::Job => api::job(state, &captured).await,
     }
 }

@@ -62,11 +62,7 @@ impl Job {
 
     /// The key of the order in which ready jobs are handed out.
     pub(super) fn ready_key(&self) -> ReadyKey {
-        ReadyKey {
-            pri: self.pri,
-            id_high: (self.id.0 >> 32) as u32,
-            id_low: self.id.0 as u32,
-        }
+        ReadyKey::new(self.pri, self.id)
     }
 }
 
@@ -109,13 +105,18 @@ pub(super) struct ReadyKey {
 }
 
 impl ReadyKey {
-    /// What comes before no job with this priority, and behind all of them.
-    pub(super) fn last_of(pri: u32) -> ReadyKey {
+    /// That of the job with this priority and this id.
+    pub(super) fn new(pri: u32, id: JobId) -> ReadyKey {
         ReadyKey {
             pri,
-            id_high: u32::MAX,
-            id_low: u32::MAX,
+            id_high: (id.0 >> 32) as u32,
+            id_low: id.0 as u32,
         }
+    }
+
+    /// What comes before no job with this priority, and behind all of them.
+    pub(super) fn last_of(pri: u32) -> ReadyKey {
+        ReadyKey::new(pri, JobId(u64::MAX))
     }
 
     /// The priority of the job.
@@ -271,6 +272,11 @@ impl Jobs {
 
     pub(super) fn dirty_count(&self) -> u64 {
         self.dirty.len()
+    }
+
+    /// The job that was buried next after one that is buried, in the same tube.
+    pub(super) fn buried_behind(&self, job: Handle<Job>) -> Option<Handle<Job>> {
+        self.side(job).next
     }
 
     /// The memory of jobs, sides and the table of ids, in bytes; without the orders.

@@ -23,12 +23,14 @@
 //!
 //! `apply` changes · `job` what is known of a job · `tube` tubes, pauses, `list-tubes` · `client` sessions,
 //! reservations, waiting · `wide` those that watch many tubes · `timer` everything that happens by itself · `order`, `tree`, `slab`, `ids` what they
-//! are kept in · `stats` counts.
+//! are kept in · `stats` counts · `listing` jobs
+//! page by page.
 
 mod apply;
 mod client;
 mod ids;
 mod job;
+mod listing;
 #[cfg(test)]
 mod model;
 mod order;
@@ -48,6 +50,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use self::apply::{Applied, ApplyError, RecordDims};
 pub use self::client::WaitEnd;
+pub use self::listing::{Lost, Mark};
 pub use self::stats::{QueueStats, TubeStats};
 pub use self::tube::{DEFAULT_TUBE, LapsedPause, TubeList, TubeRef};
 

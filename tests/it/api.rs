@@ -154,6 +154,37 @@ fn every_answer_is_as_described() {
             ("/api/v1/tubes/{tube}", "/api/v1/tubes/none", 404),
             ("/api/v1/tubes/{tube}", "/api/v1/tubes/-none", 400),
             ("/api/v1/tubes/{tube}", "/api/v1/tubes/%zz", 400),
+            (
+                "/api/v1/tubes/{tube}/jobs",
+                "/api/v1/tubes/default/jobs",
+                200,
+            ),
+            (
+                "/api/v1/tubes/{tube}/jobs",
+                "/api/v1/tubes/default/jobs?state=delayed",
+                200,
+            ),
+            (
+                "/api/v1/tubes/{tube}/jobs",
+                "/api/v1/tubes/default/jobs?state=buried",
+                200,
+            ),
+            (
+                "/api/v1/tubes/{tube}/jobs",
+                "/api/v1/tubes/default/jobs?state=reserved",
+                400,
+            ),
+            (
+                "/api/v1/tubes/{tube}/jobs",
+                "/api/v1/tubes/default/jobs?after=1",
+                400,
+            ),
+            (
+                "/api/v1/tubes/{tube}/jobs",
+                "/api/v1/tubes/default/jobs?state=buried&after=0.3",
+                410,
+            ),
+            ("/api/v1/tubes/{tube}/jobs", "/api/v1/tubes/none/jobs", 404),
             ("/api/v1/jobs/{id}", "/api/v1/jobs/1", 200),
             ("/api/v1/jobs/{id}", "/api/v1/jobs/2", 200),
             ("/api/v1/jobs/{id}", "/api/v1/jobs/3", 200),
@@ -236,6 +267,54 @@ fn a_body_past_64_kib_is_left_out() {
     );
     let job = site.get("/api/v1/jobs/2").json();
     assert_eq!(job["body"]["data"].as_str().unwrap().len(), 64 << 10);
+}
+
+#[test]
+fn pages_of_jobs_follow_each_other() {
+    let site = start();
+    let mut wire = site.server.connect();
+    let mut wanted: Vec<(u64, u64)> = Vec::new();
+    for nth in 0..60 {
+        let pri = nth * 7 % 5;
+        wire.send(put_command(pri as u32, 0, b"ready"));
+        wanted.push((pri, crate::wire::inserted(&wire.text()).unwrap()));
+        wire.send(put_command(0, 1000, b"delayed"));
+        wire.text();
+    }
+    wanted.sort_unstable();
+    let list = |state: &str, limit: usize| {
+        let mut listed = Vec::new();
+        let mut after = String::new();
+        loop {
+            let path = format!("/api/v1/tubes/default/jobs?state={state}&limit={limit}{after}");
+            let page = site.get(&path).json();
+            let jobs = page["jobs"].as_array().unwrap();
+            assert!(jobs.len() <= limit);
+            assert!(
+                jobs.iter()
+                    .all(|job| job["state"] == state && job["body"].is_null())
+            );
+            let of_job = |job: &Value| (job["priority"].as_u64(), job["id"].as_u64());
+            listed.extend(jobs.iter().map(of_job));
+            match page["next"].as_str() {
+                Some(next) => after = format!("&after={next}"),
+                None => return listed,
+            }
+        }
+    };
+    let wanted: Vec<_> = wanted
+        .into_iter()
+        .map(|(pri, id)| (Some(pri), Some(id)))
+        .collect();
+    for limit in [1, 7, 60, 61] {
+        assert_eq!(list("ready", limit), wanted, "{limit}");
+        assert_eq!(list("delayed", limit).len(), 60, "{limit}");
+    }
+    for _ in 0..3 {
+        let id = wire.reserve();
+        wire.ask(&format!("bury {id} 9"));
+    }
+    assert_eq!(list("buried", 2).len(), 3);
 }
 
 /// Page by page every tube is listed once, in order, also with those that come between.

@@ -89,8 +89,8 @@ fn last_change(dir: &Path) -> SystemTime {
     let mut last = SystemTime::UNIX_EPOCH;
     for entry in std::fs::read_dir(dir).unwrap() {
         let entry = entry.unwrap();
-        let is_server =
-            ["server", "main.rs", "config.rs"].contains(&&*entry.file_name().to_string_lossy());
+        let is_server = ["server", "http", "main.rs", "config.rs"]
+            .contains(&&*entry.file_name().to_string_lossy());
         let is_dir = entry.file_type().unwrap().is_dir();
         last = last.max(match (is_server, is_dir) {
             (true, _) => continue,
