@@ -2,7 +2,7 @@
 //!
 //! A thread of its own serves HTTP/1.1 (hyper on tokio's runtime for one thread). It has nothing of
 //! the engine: it asks through a [`Door`], as any other thread does, and reads the
-//! [`Pulse`](crate::server::Pulse) of the loop, which costs the loop nothing. If this thread ends,
+//! [`Pulse`] of the loop, which costs the loop nothing. If this thread ends,
 //! the queue goes on.
 //!
 //! | file | question |

@@ -55,7 +55,7 @@ impl TubeFigures {
     /// Of the tube of this name, if there is one.
     pub(super) fn of(queue: &Queue, name: &str, now: Time) -> Option<TubeFigures> {
         let found = queue.tube_stats(name, now)?;
-        let oldest = queue.oldest_ready(name);
+        let oldest = queue.oldest_ready(name).and_then(|id| queue.job(id));
         Some(TubeFigures {
             name_begin: 0,
             name_len: 0,
@@ -67,7 +67,7 @@ impl TubeFigures {
             deletes: found.deletes,
             pauses: found.pauses,
             pause_left_ns: found.pause_left_ns,
-            oldest_ready_ns: oldest.map_or(0, |created| now.since(created).max(0)),
+            oldest_ready_ns: oldest.map_or(0, |job| now.since(job.created).max(0)),
         })
     }
 

@@ -11,8 +11,11 @@ use crate::clock::Clock;
 use crate::door::{Door, Order, Slice, Step, Work};
 use crate::engine::{Engine, Options};
 use crate::server::{Bounds, Pulse, Reactor, Server, Stopper};
+use crate::types::{SECOND_NS, Time};
 
 const STUCK_AFTER: Duration = Duration::from_millis(50);
+/// No change takes longer, however busy the machine.
+const PATIENCE: Time = Time(20 * SECOND_NS);
 
 /// A server without sockets of its own.
 struct Running {
@@ -60,7 +63,12 @@ impl Running {
 
     fn wait_for(&self, path: &str, wanted: u16) {
         let http = self.http.as_ref().unwrap();
+        let clock = Clock::start();
         while status(http, path) != wanted {
+            assert!(
+                clock.now().mono < PATIENCE,
+                "{path} does not become {wanted}"
+            );
             std::thread::yield_now();
         }
     }
@@ -69,7 +77,8 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.stopper.stop().unwrap();
-        self.thread.take().unwrap().join().unwrap();
+        let joined = self.thread.take().unwrap().join();
+        assert!(joined.is_ok() || std::thread::panicking(), "{joined:?}");
     }
 }
 
