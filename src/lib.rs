@@ -25,9 +25,9 @@
 //!
 //! * `protocol` and `queue` open nothing, know no clock, start no thread and draw no random number.
 //! * `queue` does not know `storage`, nor the other way round; `engine` joins them.
-//! * No file is opened but through [`storage::disk`]; no socket but in [`server`] and
-//!   `http`; no clock is read but by those who own a [`clock::Clock`]: the server, the library's faces, and the log, for how long syncs
-//!   take.
+//! * No file is opened but through [`storage::disk`]; no socket but in [`server`] and `http`; no
+//!   clock is read but by those who own a [`clock::Clock`]: the server, the library's faces, and
+//!   the log, for how long syncs take.
 //! * Nothing is global: two servers fit into one process.
 //!
 //! # What must stay true
