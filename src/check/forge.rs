@@ -11,7 +11,7 @@ use crate::engine::Engine;
 use crate::protocol::{Command, Op, Request};
 use crate::storage::SimFs;
 use crate::storage::disk::sim::Crash;
-use crate::storage::format::check::{mend, places};
+use crate::storage::format::any_bytes::{correct_checksums, places};
 use crate::types::{ClientId, JobId, Now};
 
 /// A directory: the contents of its files by their names.
@@ -239,7 +239,7 @@ fn forge(bytes: &mut [u8], input: &mut Input<'_>) {
         _ => input.number(),
     };
     bytes[at..at + size].copy_from_slice(&new.to_le_bytes()[..size]);
-    mend(bytes);
+    correct_checksums(bytes);
 }
 
 /// What happens to the bytes of a file on a disk.

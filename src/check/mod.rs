@@ -17,7 +17,7 @@
 //! the same bytes are the same case.
 //!
 //! The properties of one connection's bytes and of one segment's stand beside what they check: see
-//! [`crate::protocol::check`] and [`crate::storage::format::check`].
+//! [`crate::protocol::any_bytes`] and [`crate::storage::format::any_bytes`].
 
 mod binlogs;
 mod directory;

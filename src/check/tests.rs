@@ -11,8 +11,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 
 use super::{any_binlogs, any_directory, any_jobs, any_life};
-use crate::protocol::check as protocol_check;
-use crate::storage::format::check as segment_check;
+use crate::protocol::any_bytes as protocol_check;
+use crate::storage::format::any_bytes as any_segment;
 
 /// A fuzz target: its check, how long random inputs are that make it work, and so many of them in an
 /// ordinary run.
@@ -32,7 +32,7 @@ const TARGETS: [Target; 6] = [
     },
     Target {
         name: "segment",
-        check: segment_check::any_bytes,
+        check: any_segment::any_bytes,
         size_max: 2000,
         runs: 2000,
     },

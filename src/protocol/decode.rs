@@ -347,7 +347,7 @@ fn at_most(limit: u64, count: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::check::Feed;
+    use super::super::any_bytes::Feed;
     use super::*;
     use crate::types::JobId;
 

@@ -20,7 +20,7 @@ mod request;
 mod yaml;
 
 #[cfg(any(test, fuzzing))]
-pub mod check;
+pub mod any_bytes;
 
 pub use decode::{Decoder, Limits};
 pub use encode::{encode, encode_document_begin, encode_document_end};

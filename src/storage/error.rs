@@ -1,4 +1,4 @@
-//! What can go wrong with a disk, in words for the person who has to act on it.
+//! Errors of the disk and the log, in words for the person who has to act on them.
 
 use std::fmt;
 use std::io;
@@ -9,15 +9,15 @@ use rustix::io::Errno;
 use crate::storage::disk::Holder;
 use crate::storage::read::scan::Damage;
 
-/// A write, a sync or a read that the log cannot do without has failed. Nothing may be
-/// acknowledged after it: what is on the disk is known only to the next start, which reads it.
+/// A write, sync or read that the log cannot do without has failed. Nothing may be acknowledged
+/// after it: only the next start, which reads the disk, knows what is there.
 #[derive(Debug, Clone)]
 pub struct StoreError {
-    /// What was being done.
+    /// The operation that failed.
     pub doing: &'static str,
     /// The file or directory.
     pub path: PathBuf,
-    /// What the system said.
+    /// The error text of the system.
     pub cause: String,
 }
 
@@ -48,28 +48,28 @@ impl std::error::Error for StoreError {}
 /// Why a log could not be opened.
 #[derive(Debug)]
 pub enum OpenError {
-    /// Another process has the directory.
+    /// Another process uses the directory.
     InUse {
         /// The directory.
         dir: PathBuf,
-        /// Its holder, where the system tells.
+        /// The process that holds it, if the system tells.
         holder: Option<Holder>,
     },
-    /// What was acknowledged is damaged. Nothing on the disk was changed.
+    /// Acknowledged data is damaged. Nothing on the disk was changed.
     Damaged {
         /// The directory.
         dir: PathBuf,
-        /// What is damaged, never empty.
+        /// The damage; never empty.
         damages: Vec<Damage>,
     },
     /// The directory holds the log of a newer version, or of another program.
     Foreign {
         /// The directory or file.
         path: PathBuf,
-        /// What it is, and what to do.
+        /// What it is, and what to do about it.
         what: String,
     },
-    /// The disk did not do what was asked of it.
+    /// A disk operation failed.
     Io(StoreError),
 }
 
@@ -134,7 +134,7 @@ impl From<StoreError> for OpenError {
     }
 }
 
-/// What to do about an error of the system, where it says enough to tell.
+/// What to do about a system error, if its kind tells enough.
 fn hint(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
         io::ErrorKind::NotFound => Some("check the path"),
@@ -156,8 +156,8 @@ fn hint(error: &io::Error) -> Option<&'static str> {
     }
 }
 
-/// Whether an error means that there is no room: on the file system, in a quota, or among the files
-/// that may be open.
+/// True if the error means that there is no room: on the file system, in a quota, or among the
+/// files that may be open.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     let is_space = matches!(
         error.kind(),
@@ -166,7 +166,7 @@ pub(crate) fn is_full(error: &io::Error) -> bool {
     is_space || wants_descriptor(error)
 }
 
-/// Whether an error means that the process, or the system, has as many files open as it may.
+/// True if the error means that the process, or the system, has reached its limit of open files.
 pub(crate) fn wants_descriptor(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),

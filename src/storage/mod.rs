@@ -2,17 +2,17 @@
 //!
 //! | room | what it answers |
 //! |---|---|
-//! | `disk` | files: the only door to them, the real one and a simulated one; one process a directory |
-//! | `format` | which bytes stand for what, and what a file of which name is |
-//! | `read` | what is in a directory, which of it is the log, where it ends, what is damaged: reading only |
+//! | `disk` | access to files, on the real disk and a simulated one; one process per directory |
+//! | `format` | the bytes of the log, and the names of its files |
+//! | `read` | what a directory holds: the log, its end, its damage; read only |
 //! | `log` | the open log: append, commit, sync, rotate, compact, and the space for all that |
-//! | `recover` | from what was read to an open log: the only step of a start that writes |
+//! | `recover` | from what was read to an open log; the only step of a start that writes |
 //! | `inspect` | reports on a log: damage, losses, the history of a job; and a repair |
-//! | `convert` | logs made of other things: dumps, backups, beanstalkd's files, a log without its garbage |
+//! | `convert` | other data to logs, and back: dumps, backups, beanstalkd's files; offline compaction |
 //!
-//! Each room knows those above it: `disk`, `format`, `read` and the open `log` know nothing of how
-//! a start, a report or a copy uses them. `storage-format.md` describes the format and what is
-//! assumed of the disk.
+//! Each room knows only the rooms above it: `disk`, `format`, `read` and the open `log` do not know
+//! how a start, a report or a copy uses them. `storage-format.md` describes the format and the
+//! assumptions about the disk.
 
 pub mod convert;
 pub mod disk;

@@ -407,7 +407,7 @@ fn a_loss_says_all_that_is_known_and_no_list_in_it_is_endless() {
     assert!(
         unknown
             .to_string()
-            .ends_with("; whatever else it held is lost")
+            .ends_with("; everything else in it is lost")
     );
     assert_eq!(unknown.missing_count(), 1);
 }

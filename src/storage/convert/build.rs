@@ -1,11 +1,10 @@
-//! A new log in a new directory, all or nothing: what `repair`, `import` and `load` write with.
+//! A new log in a new directory, all or nothing: `repair`, `import` and `load` write with it.
 //!
-//! The records are appended by the code that the server appends with, so the log is whole by
-//! construction. It grows beside the directory that was asked for, under its name with
-//! [`INCOMPLETE`] behind it; once every byte is durable and has been read back and checked, the
-//! directory gets its name. Interrupted at any point there is nothing at the name that was asked
-//! for, and the next call begins anew; ended by an error, nothing is left beside it either
-//! (`Beside`).
+//! The server's own code appends the records, so the log is correct by construction. It grows next
+//! to the requested directory, under its name plus [`INCOMPLETE`]; after every byte is durable,
+//! read back and checked, the directory gets its name. If interrupted, there is nothing under the
+//! requested name, and the next call starts over; after an error, nothing is left next to it either
+//! (`IncompleteDir`).
 
 use crate::storage::log::files::Files;
 use std::io;
@@ -24,7 +23,7 @@ use crate::storage::log::{AppendError, Log, LogOptions, Purpose};
 use crate::storage::recover::Replay;
 use crate::types::{JobId, Now, Place};
 
-/// What a directory is called behind its name before it is whole.
+/// The suffix of a directory's name before it is complete.
 pub const INCOMPLETE: &str = ".incomplete";
 
 /// A log that is being built. Dropped before [`Build::finish`], it is removed.
@@ -34,26 +33,26 @@ pub struct Build {
     log: Log,
     segment_size: u32,
     now: Now,
-    /// Where it grows; behind `log`, which is closed before its files are removed.
-    beside: Beside,
+    /// Where it grows; declared after `log`, which is closed before its files are removed.
+    incomplete: IncompleteDir,
 }
 
 impl Build {
-    /// Begin a log that will be at `dir`, which must be empty or not be there, in segments of
-    /// `segment_size` bytes, of which a record that is larger gets one that fits it.
+    /// Start a log that will be at `dir`, which must be empty or missing, in segments of
+    /// `segment_size` bytes. A record that is larger gets a segment that fits it.
     ///
     /// # Errors
-    /// [`OpenError::Foreign`] when `dir` holds anything, or the directory beside it anything that
-    /// an interrupted build did not leave; otherwise when the disk fails.
+    /// [`OpenError::Foreign`] if `dir` is not empty, or if the incomplete directory holds anything
+    /// that an interrupted build did not leave; otherwise if the disk fails.
     pub fn begin(
         fs: Arc<dyn Fs>,
         dir: &Path,
         segment_size: u32,
         now: Now,
     ) -> Result<Build, OpenError> {
-        let beside = Beside::make(&fs, dir, is_of_a_log)?;
+        let incomplete = IncompleteDir::make(&fs, dir, is_of_a_log)?;
         let options = LogOptions {
-            dir: beside.path.clone(),
+            dir: incomplete.path.clone(),
             sync: SyncPolicy::Never,
             segment_size,
             cache_size: 0,
@@ -67,17 +66,17 @@ impl Build {
             log,
             segment_size,
             now,
-            beside,
+            incomplete,
         })
     }
 
-    /// Add a record to the history. The order is that of recovery: the put of a job comes before
-    /// its updates, and the last update of each buried job decides the order of the buried ones.
+    /// Add a record to the history, in the order of recovery: the put of a job comes before its
+    /// updates, and the last update of each buried job determines the order of the buried ones.
     ///
     /// # Errors
     /// When the disk is full or fails.
     pub fn append(&mut self, record: &Record<'_>) -> Result<(), OpenError> {
-        // Of the space set aside all may be used: there are no clients.
+        // All the space set aside may be used: there are no clients.
         match self.log.append(record, Purpose::Delete, self.now.wall_ns) {
             Ok(_) => Ok(()),
             Err(AppendError::Full) => Err(self.full()),
@@ -85,8 +84,8 @@ impl Build {
         }
     }
 
-    /// No id below `next_id` is given out by a server that goes on with this log. Call it after the
-    /// last record.
+    /// Make sure that a server that continues this log gives out no id below `next_id`. Call it
+    /// after the last record.
     ///
     /// # Errors
     /// When the disk is full or fails.
@@ -95,7 +94,7 @@ impl Build {
             return Ok(());
         }
         self.log.next_id = next_id;
-        // A segment says when it is begun which ids are free.
+        // The start of a segment says which ids are free.
         let size = self.segment_size;
         let spare = self.log.spares.reserve(size, SEGMENT_SIZE_MIN)?;
         self.log.spares.add(spare.ok_or_else(|| self.full())?);
@@ -109,51 +108,51 @@ impl Build {
     /// is durable on return.
     ///
     /// # Errors
-    /// When the disk fails, or did not keep what was written.
+    /// If the disk fails, or did not keep what was written.
     pub fn finish(self) -> Result<(), OpenError> {
         let Build {
             fs,
             log,
-            beside,
+            incomplete,
             now,
             ..
         } = self;
         log.close(now.wall_ns)?;
-        let held = check(&fs, &beside.path)?;
-        beside.publish(held)
+        let held = check(&fs, &incomplete.path)?;
+        incomplete.publish(held)
     }
 
     fn full(&self) -> OpenError {
         OpenError::Io(StoreError {
             doing: "write all jobs to",
-            path: self.beside.dir.clone(),
+            path: self.incomplete.dir.clone(),
             cause: "the disk is full; free space, or give a directory on another disk".to_owned(),
         })
     }
 }
 
-/// A directory that grows beside the one that was asked for, until it gets its name. Dropped before
-/// that, when an error ends the work, it is removed with all that is in it.
+/// A directory that grows next to the requested one, until it gets its name. Dropped before that,
+/// when an error ends the work, it is removed with its content.
 #[derive(Debug)]
-pub(in crate::storage) struct Beside {
+pub(in crate::storage) struct IncompleteDir {
     fs: Arc<dyn Fs>,
-    /// Where it will be.
+    /// The requested directory.
     dir: PathBuf,
-    /// Where it is.
+    /// Where it is now.
     pub(in crate::storage) path: PathBuf,
-    /// Whether a file of this name is part of what grows.
+    /// Whether a file of this name is part of it.
     is_ours: fn(&str) -> bool,
     is_published: bool,
 }
 
-impl Beside {
-    /// Make it, empty: what an interrupted call left there is removed, and nothing else. `dir` must
-    /// be empty or not be there.
+impl IncompleteDir {
+    /// Create it, empty: leftovers of an interrupted call are removed, and nothing else. `dir` must
+    /// be empty or missing.
     pub(in crate::storage) fn make(
         fs: &Arc<dyn Fs>,
         dir: &Path,
         is_ours: fn(&str) -> bool,
-    ) -> Result<Beside, OpenError> {
+    ) -> Result<IncompleteDir, OpenError> {
         refuse_what_is_there(&**fs, dir)?;
         let mut name = dir.file_name().unwrap_or_default().to_owned();
         name.push(INCOMPLETE);
@@ -161,7 +160,7 @@ impl Beside {
         fs.create_dir_all(&path)
             .map_err(|error| OpenError::io("create", &path, &error))?;
         clear(&**fs, &path, is_ours)?;
-        Ok(Beside {
+        Ok(IncompleteDir {
             fs: fs.clone(),
             dir: dir.to_owned(),
             path,
@@ -170,9 +169,9 @@ impl Beside {
         })
     }
 
-    /// Give the directory, whose content is durable, its name. Durable on return. `held` keeps
-    /// others out until then: whoever opened it before could be told that a job is safe, and lose
-    /// the whole directory in a power cut.
+    /// Give the directory, whose content is durable, its name. Durable on return. Until then `held`
+    /// keeps others out: a server that opened it earlier could acknowledge a job, and a power cut
+    /// could lose the whole directory.
     pub(in crate::storage) fn publish<T>(mut self, held: T) -> Result<(), OpenError> {
         let renamed = self.fs.replace(&self.path, &self.dir);
         self.is_published = renamed.is_ok();
@@ -181,7 +180,7 @@ impl Beside {
         named.map_err(|error| OpenError::io("give its name to", &self.dir, &error))
     }
 
-    /// Another call may have begun in the same place: what is locked is not ours.
+    /// Another call may have started in the same place: what is locked is not ours.
     fn remove(&self) -> Result<(), OpenError> {
         let _lock = lock_if_ours(&*self.fs, &self.path, self.is_ours)?;
         let remove = || -> io::Result<()> {
@@ -196,18 +195,18 @@ impl Beside {
     }
 }
 
-impl Drop for Beside {
+impl Drop for IncompleteDir {
     fn drop(&mut self) {
         if !self.is_published {
-            // What cannot be removed is what a crash would leave: the next call clears it. The error
-            // that ended the work is the one to tell of.
+            // If it cannot be removed, it is left as after a crash: the next call removes it. The
+            // error that ended the work is the one to report.
             let _ = self.remove();
         }
     }
 }
 
-/// Read a new log and refuse to call it whole when it is not. Until the result is dropped nobody
-/// else clears it away: what is given its name is what was read.
+/// Read a new log and fail if it is not intact. Until the result is dropped nothing else removes
+/// the log: exactly what was read gets its name.
 pub(in crate::storage) fn check(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Inspection, OpenError> {
     let new = Inspection::read(fs.clone(), dir, &mut |_, _| ())?;
     match new.losses.first() {
@@ -241,13 +240,13 @@ fn parent(dir: &Path) -> &Path {
     }
 }
 
-/// Whether a log that is being built has files of this name.
+/// True if a log that is being built may have a file of this name.
 pub(in crate::storage) fn is_of_a_log(name: &str) -> bool {
     name == LOCK_NAME || parse_file_name(name).is_some() || parse_spare_name(name).is_some()
 }
 
-/// Remove what an interrupted call left in `dir`, and nothing else. Where a lock belongs, nobody
-/// else may be at work there.
+/// Remove from `dir` the leftovers of an interrupted call, and nothing else. A lock, where one
+/// belongs, shows that no other call is working there.
 fn clear(fs: &dyn Fs, dir: &Path, is_ours: fn(&str) -> bool) -> Result<(), OpenError> {
     let io = |error| OpenError::io("clear", dir, &error);
     let names = fs.read_dir(dir).map_err(io)?;
@@ -269,7 +268,7 @@ fn clear(fs: &dyn Fs, dir: &Path, is_ours: fn(&str) -> bool) -> Result<(), OpenE
         .map_err(io)
 }
 
-/// Take a directory in which a lock belongs.
+/// Lock a directory in which a lock belongs.
 fn lock_if_ours(
     fs: &dyn Fs,
     dir: &Path,
@@ -285,7 +284,7 @@ fn lock(fs: &dyn Fs, dir: &Path) -> Result<Box<dyn DirLock>, OpenError> {
     fs.lock_dir(dir).map_err(|error| error.at(dir))
 }
 
-/// A log that has just been made has nothing to replay.
+/// A new log has nothing to replay.
 struct Fresh;
 
 impl Replay for Fresh {
@@ -305,12 +304,12 @@ mod tests {
     use crate::storage::SimFs;
     use crate::storage::disk::sim::Crash;
 
-    /// Both have found the place empty; the one that has not locked it gives up.
+    /// Both have found the place empty; the one without the lock gives up.
     #[test]
     fn who_gives_up_removes_nothing_of_another_who_has_the_same_place() {
         let disk = SimFs::new(1);
         let fs: Arc<dyn Fs> = Arc::new(disk.clone());
-        let make = || Beside::make(&fs, Path::new("/new"), is_of_a_log).unwrap();
+        let make = || IncompleteDir::make(&fs, Path::new("/new"), is_of_a_log).unwrap();
         let (one, other) = (make(), make());
         let held = lock(&*fs, &one.path).unwrap();
         let segment = one.path.join("segment-0000000001.00000");
@@ -322,7 +321,7 @@ mod tests {
         assert!(disk.names("/new.incomplete").is_err(), "nothing is left");
     }
 
-    /// Looks at what a power cut would leave when it is let go.
+    /// When dropped, it examines what a power cut would leave.
     struct Held(SimFs);
 
     impl Drop for Held {
@@ -336,7 +335,7 @@ mod tests {
     fn nobody_is_let_into_a_new_directory_whose_name_a_power_cut_could_take() {
         let disk = SimFs::new(1);
         let fs: Arc<dyn Fs> = Arc::new(disk.clone());
-        let beside = Beside::make(&fs, Path::new("/new"), is_of_a_log).unwrap();
-        beside.publish(Held(disk)).unwrap();
+        let incomplete = IncompleteDir::make(&fs, Path::new("/new"), is_of_a_log).unwrap();
+        incomplete.publish(Held(disk)).unwrap();
     }
 }

@@ -1,11 +1,11 @@
-//! A new log of jobs that are described one by one: what `bsd-wal load` writes with.
+//! A new log from jobs that are described one by one: `bsd-wal load` writes with it.
 //!
-//! Not a parser: whoever reads a dump, in whatever form, hands its jobs over. Ids, states,
-//! priorities, counters, deadlines, times of creation and the order of buried jobs are kept. The
-//! log is built by [`Build`]: all or nothing.
+//! Not a parser: the caller reads a dump, in any form, and passes its jobs. Ids, states,
+//! priorities, counters, deadlines, times of creation and the order of buried jobs are kept.
+//! [`Build`] builds the log: all or nothing.
 //!
-//! Invariants: jobs come in the order of their ids, so none comes twice, and what is kept of them
-//! in memory is one entry for each that is buried, nothing for the others.
+//! Invariants: jobs come in the order of their ids, so none comes twice; memory holds one entry for
+//! each buried job, and nothing for the others.
 
 use std::fmt;
 use std::path::Path;
@@ -21,11 +21,10 @@ use crate::types::{Counters, JobId, JobState, Now, SECOND_NS, is_tube_name};
 /// The largest body that can be loaded, bytes: a job has to fit into a segment.
 pub const BODY_SIZE_MAX: usize = (u32::MAX - (1 << 20)) as usize;
 
-/// Why something was not loaded.
+/// Why a job, pause or id was not loaded.
 #[derive(Debug)]
 pub enum LoadError {
-    /// What was handed over cannot be part of a log; the words say what is wrong with it. Nothing
-    /// was written of it.
+    /// The value cannot be part of a log; the text says why. Nothing of it was written.
     Refused(String),
     /// The new log cannot be written.
     Open(OpenError),
@@ -57,8 +56,8 @@ pub struct Loaded {
     pub next_id: JobId,
 }
 
-/// A log that is being loaded. Dropped before [`Load::finish`], it leaves nothing under the name
-/// that was asked for.
+/// A log that is being loaded. Dropped before [`Load::finish`], it leaves nothing under the
+/// requested name.
 #[derive(Debug)]
 pub struct Load {
     build: Build,
@@ -70,7 +69,7 @@ pub struct Load {
     pauses: Vec<Pause>,
 }
 
-/// The state of a buried job, which waits for those that were buried before.
+/// The state of a buried job, which waits for jobs that were buried earlier.
 #[derive(Debug)]
 struct Buried {
     order: u64,
@@ -88,7 +87,7 @@ struct Pause {
 }
 
 impl Load {
-    /// Begin a log that will be at `dir`, which must be empty or not be there, in segments of
+    /// Start a log that will be at `dir`, which must be empty or missing, in segments of
     /// `segment_size` bytes.
     ///
     /// # Errors
@@ -109,14 +108,14 @@ impl Load {
         })
     }
 
-    /// Add a job. A reserved one becomes ready, as at a restart. `buried_order` says which buried
-    /// jobs are kicked first, the smallest number before the others; those without one come last,
-    /// in the order of their ids.
+    /// Add a job. A reserved one becomes ready, as at a restart. `buried_order` determines which
+    /// buried jobs are kicked first, smaller numbers before greater; those without a number come
+    /// last, in the order of their ids.
     ///
     /// # Errors
-    /// [`LoadError::Refused`] for a job that no log can hold: its id is not greater than that of
-    /// the one before, its tube's name is none, it is delayed and no deadline is given, or its body
-    /// is larger than [`BODY_SIZE_MAX`].
+    /// [`LoadError::Refused`] for a job that no log can hold: its id is not greater than the one
+    /// before, its tube's name is not valid, it is delayed without a deadline, or its body is
+    /// larger than [`BODY_SIZE_MAX`].
     pub fn job(&mut self, job: &JobRecord, buried_order: Option<u64>) -> Result<(), LoadError> {
         self.refuse(job).map_or(Ok(()), Err)?;
         self.build.append(&Record::Put {
@@ -161,7 +160,7 @@ impl Load {
 
     fn refuse(&self, job: &JobRecord) -> Option<LoadError> {
         let JobRecord { id, tube, body, .. } = job;
-        // One more must be left for the next job.
+        // One id must remain for the next job.
         let why = if id.0 == 0 || id.0 >= u64::MAX - 1 {
             format!("no job can have the id {id}")
         } else if *id <= self.last {
@@ -186,7 +185,7 @@ impl Load {
     /// Add the pause of a tube.
     ///
     /// # Errors
-    /// [`LoadError::Refused`] when the tube's name is none.
+    /// [`LoadError::Refused`] if the tube's name is not valid.
     pub fn pause(&mut self, pause: &PauseRecord<'_>) -> Result<(), LoadError> {
         if !is_tube_name(pause.tube.as_bytes()) {
             return Err(LoadError::Refused(bad_tube(pause.tube)));
@@ -199,21 +198,21 @@ impl Load {
         Ok(())
     }
 
-    /// No id below `next_id` is given out by a server that goes on with the log; nor, in any case,
-    /// one that a job has.
+    /// Make sure that a server that continues the log gives out no id below `next_id`. It never
+    /// gives out an id that a job has.
     ///
     /// # Errors
-    /// [`LoadError::Refused`] when no job could ever be put behind it.
+    /// [`LoadError::Refused`] if no id would be left for another job.
     pub fn next_id(&mut self, next_id: JobId) -> Result<(), LoadError> {
         if next_id.0 == u64::MAX {
-            let why = format!("no job can be put behind the id {next_id}");
+            let why = format!("no job can be put after the id {next_id}");
             return Err(LoadError::Refused(why));
         }
         self.next_id = self.next_id.max(next_id);
         Ok(())
     }
 
-    /// How many jobs were added.
+    /// The number of jobs added.
     #[must_use]
     pub fn jobs(&self) -> u64 {
         self.jobs
@@ -222,7 +221,7 @@ impl Load {
     /// Write the rest, make the log durable and give it its name. All of it is durable on return.
     ///
     /// # Errors
-    /// When the disk is full or fails; then there is nothing under the name that was asked for.
+    /// If the disk is full or fails; then there is nothing under the requested name.
     pub fn finish(mut self) -> Result<Loaded, OpenError> {
         self.buried
             .sort_unstable_by_key(|buried| (buried.order, buried.id));
@@ -261,7 +260,7 @@ fn bad_tube(name: &str) -> String {
     )
 }
 
-/// Whether a job's put alone says all of it.
+/// True if a job's put alone describes it completely.
 fn is_as_put(job: &JobRecord) -> bool {
     let due = job
         .created_wall_ns
@@ -416,7 +415,7 @@ mod tests {
             ..job(6)
         };
         assert!(refused(load.job(&delayed, None)).contains("no deadline"));
-        assert!(refused(load.next_id(JobId(u64::MAX))).contains("behind the id"));
+        assert!(refused(load.next_id(JobId(u64::MAX))).contains("after the id"));
         drop(load);
         assert!(disk.names("/").unwrap().is_empty());
     }

@@ -1,12 +1,12 @@
-//! Logs made of other things, and other things made of logs. Each is written beside what is there
-//! and gets its name when it is whole; nothing that is read is changed.
+//! Making logs from other data, and other data from logs. Each result is written next to what
+//! exists and gets its name when it is complete; the input is never changed.
 //!
 //! | file | question |
 //! |---|---|
-//! | `build` | how does a new log in a new directory come all or not at all? |
-//! | `load` | how does a log come from a list of jobs? |
+//! | `build` | how is a new log made, all or nothing? |
+//! | `load` | how is a log made from a list of jobs? |
 //! | `backup` | how is a log in use copied, and restored? |
-//! | `beanstalkd` | how are beanstalkd's files imported, and exported to? |
+//! | `beanstalkd` | how are beanstalkd's files imported and exported? |
 //! | `offline` | how does a log that is not in use lose its garbage? |
 
 pub mod backup;

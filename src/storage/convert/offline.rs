@@ -1,13 +1,13 @@
-//! Compaction of a log that nobody uses: everything in it that is dead goes, at once.
+//! Compaction of a log that is not in use: removes all garbage at once.
 //!
-//! The log is opened as a server opens it, recovery included, and rewritten by the same compaction,
+//! The log is opened as a server opens it, with recovery, and rewritten by the same compaction,
 //! file by file, each crash-safe on its own: interrupted at any point it is a log on which a server
-//! starts, and the next call goes on. What a server does in the background, and only when it is
-//! worth it, is done here for every file that holds garbage; the open segment is sealed first, so
-//! that what is dead in it goes too.
+//! starts, and the next call continues. A server compacts in the background, and only when it is
+//! worth it; this does it for every file with garbage. The open segment is sealed first, so that
+//! its garbage goes too.
 //!
-//! Nothing that a client can see is changed: records are moved, or left out because nobody needs
-//! them any more; none is added, and no clock is looked at.
+//! Nothing that a client can see is changed: records are moved, or left out because they are no
+//! longer needed; none is added, and no clock is read.
 
 use crate::storage::log::files::Files;
 use std::path::Path;
@@ -17,26 +17,26 @@ use crate::storage::disk::{Fs, ReadFile};
 use crate::storage::error::OpenError;
 use crate::storage::format::names::{COMPACTION_NAME, parse_spare_name};
 use crate::storage::format::{Record, parse_file_name};
-use crate::storage::inspect::Index as Jobs;
+use crate::storage::inspect::JobIndex;
 use crate::storage::log::spares::SEGMENT_SIZE_MIN;
 use crate::storage::log::sync::SyncPolicy;
 use crate::storage::log::{Log, LogOptions};
 use crate::storage::recover::{Progress, Recovery, Replay};
 use crate::types::{Now, Place};
 
-/// The log goes on in a segment of this size, and of so much more for each file that its lists may
-/// name; those that a server begins have the size that it is told.
+/// The log continues in a segment of this size, plus space for each file that its lists may name. A
+/// server creates later segments in its own size.
 const OPEN_SIZE: u32 = SEGMENT_SIZE_MIN;
 const OPEN_SIZE_A_FILE: u32 = 128;
-/// The open segment is sealed when so many bytes of it are dead.
+/// The open segment is sealed when at least this many of its bytes are dead.
 const OPEN_GARBAGE_MIN: u64 = 4 << 10;
-/// A file is rewritten when more than one in so many of its bytes is dead.
+/// A file is rewritten when its dead bytes exceed its size divided by this.
 const GARBAGE_DIVISOR: u64 = 64;
 
-/// What a compaction came to.
+/// The result of a compaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Compacted {
-    /// Files of the log, and space set aside for it, before.
+    /// Files of the log, and of space set aside for it, before.
     pub files_before: u64,
     /// Bytes of them.
     pub bytes_before: u64,
@@ -44,7 +44,7 @@ pub struct Compacted {
     pub files_after: u64,
     /// Bytes of them.
     pub bytes_after: u64,
-    /// Files for whose rewriting there was no room on the disk, or that could not be read.
+    /// Files that could not be rewritten for lack of room on the disk, or that could not be read.
     pub left_alone: u64,
     /// Jobs in the log, before and after.
     pub jobs: u64,
@@ -52,12 +52,12 @@ pub struct Compacted {
     pub recovery: Recovery,
 }
 
-/// Rewrite the log in `dir` so that only what is alive is left. Durable on return, and marked as
+/// Rewrite the log in `dir` so that only live records are left. Durable on return, and marked as
 /// cleanly stopped.
 ///
 /// # Errors
-/// When the log is in use, damaged, or there is none, as for a server; nothing was changed then.
-/// When the disk fails: the log is whole, and the call can be made again.
+/// If the log is in use, damaged or missing, as for a server; then nothing was changed. If the disk
+/// fails: the log is intact, and the call can be repeated.
 pub fn compact(
     fs: &Arc<dyn Fs>,
     dir: &Path,
@@ -82,7 +82,7 @@ pub fn compact(
         new_epoch: false,
         waker: None,
     };
-    let mut replayed = Replayed(Jobs::new());
+    let mut replayed = Replayed(JobIndex::new());
     let (log, recovery) = Log::open(fs.clone(), options, now, &mut replayed, progress)?;
     let mut work = Work {
         log,
@@ -105,7 +105,7 @@ pub fn compact(
     })
 }
 
-/// How many files a log has, space set aside included, and their bytes; 0 files where there is no
+/// The number of a log's files, including space set aside, and their bytes; 0 files if there is no
 /// segment.
 fn measure(fs: &dyn Fs, dir: &Path) -> Result<(u64, u64), OpenError> {
     let mut names = fs
@@ -123,8 +123,8 @@ fn measure(fs: &dyn Fs, dir: &Path) -> Result<(u64, u64), OpenError> {
     Ok((names.len() as u64, bytes))
 }
 
-/// Takes in which records are alive, and where.
-struct Replayed(Jobs);
+/// Notes which records are alive, and where.
+struct Replayed(JobIndex);
 
 impl Replay for Replayed {
     fn replay(
@@ -139,14 +139,14 @@ impl Replay for Replayed {
 
 struct Work {
     log: Log,
-    jobs: Jobs,
+    jobs: JobIndex,
     now: Now,
     left_alone: u64,
 }
 
 impl Work {
     fn run(&mut self, progress: Progress<'_>) -> Result<(), OpenError> {
-        // Space that was set aside is of use to a server alone, which sets it aside again.
+        // Only a server needs space set aside, and it sets it aside again.
         self.release_space()?;
         self.seal()?;
         let groups = self.groups();
@@ -174,7 +174,7 @@ impl Work {
             .map_err(|error| OpenError::io("give back the space set aside in", dir, &error))
     }
 
-    /// Go on in a new segment, if much of the open one is dead.
+    /// Continue in a new segment, if much of the open one is dead.
     fn seal(&mut self) -> Result<(), OpenError> {
         let open = self.log.files.get(self.log.active.handle);
         if open.garbage() < OPEN_GARBAGE_MIN {
@@ -191,11 +191,11 @@ impl Work {
         Ok(())
     }
 
-    /// Runs of neighbours that become one file each, where that saves anything.
+    /// Runs of neighbours to merge into one file each, if that saves anything.
     fn groups(&self) -> Vec<Vec<u32>> {
         let (mut groups, mut group, mut live) = (Vec::new(), Vec::new(), 0);
         let files = &self.log.files;
-        // Merged files are as large as the largest that there is: a server chose that size.
+        // Merged files are at most as large as the largest existing one: a server chose that size.
         let ends = files.in_order().map(|handle| files.get(handle).entry.end);
         let merged_max = u64::from(ends.max().unwrap_or(0));
         for handle in files
@@ -227,7 +227,7 @@ impl Work {
             .iter()
             .map(|handle| self.log.files.get(*handle).live())
             .sum();
-        // Frames cost something, and so does a header.
+        // Frames take some bytes, and so does a header.
         let room = u32::try_from((live + live / 512 + 4096).max(SEGMENT_SIZE_MIN.into()));
         let spare = match (live, room) {
             (1.., Ok(size)) => self.log.reserve(size, size)?,

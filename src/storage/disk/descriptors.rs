@@ -1,17 +1,17 @@
 //! Few open files for any number of segments.
 //!
-//! [`Descriptors`] is the file system of an open log. A file that it opens is open only while that is
-//! of use: the [`OPEN_MAX`] that were used last are, and any other is opened again, under the name
-//! that it has by then, when somebody reads or writes it. So a log may have more files than a process
-//! may open, and what is left for connections does not depend on how much is in the log.
+//! [`Descriptors`] is the file system of an open log. It keeps only useful files open: the
+//! [`OPEN_MAX`] that were used last. Any other file is opened again, under its current name, when
+//! it is read or written. So a log may have more files than a process may open, and the descriptors
+//! left for connections do not depend on the size of the log.
 //!
 //! Invariants:
-//! * A file that was written to stays open until a sync of it has succeeded. Of a write that fails
-//!   later the system tells those who had the file open then.
-//! * What one thread has in use stays open for it when others close the file.
-//! * Where the system has no descriptor left, all that need not be open is closed and the call made
-//!   once more. Syncing the directory of the log needs none: it is open all the time.
-//! * A file is not used by one thread while another gives it another name.
+//! * A file that was written to stays open until a sync of it has succeeded: the system reports a
+//!   later failure of the write only to those who had the file open then.
+//! * A file that one thread is using stays open for it when another thread closes it.
+//! * If the system has no descriptor left, all files that need not be open are closed and the call
+//!   is repeated once. Syncing the log's directory needs no new descriptor: it is always open.
+//! * No thread uses a file while another renames it.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,7 +23,7 @@ use crate::storage::disk::{
 };
 use crate::storage::error::wants_descriptor;
 
-/// So many files stay open although nobody needs them now.
+/// At most this many files stay open without being in use.
 const OPEN_MAX: usize = 32;
 
 /// The file system of one log.
@@ -42,15 +42,15 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// Files that are open and need not be, the one that was used last at the end.
+    /// Files that are open but need not be, the most recently used one last.
     open: Vec<(u64, Arc<dyn File>)>,
-    /// Who is to be told of another name.
+    /// The files to inform when a name changes.
     names: HashMap<PathBuf, Weak<Kept>>,
     /// The last number given to a file.
     number: u64,
 }
 
-/// A file that may be closed at the moment.
+/// A file that may be closed for now.
 #[derive(Debug)]
 struct Kept {
     shared: Arc<Shared>,
@@ -61,9 +61,9 @@ struct Kept {
 #[derive(Debug)]
 struct State {
     path: PathBuf,
-    /// Open for what was written and not synced.
+    /// Kept open because of unsynced writes.
     unsynced: Option<Arc<dyn File>>,
-    /// Counts what was written.
+    /// Counts the writes.
     writes: u64,
 }
 
@@ -72,10 +72,10 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Descriptors {
-    /// Of the log in `dir`, which exists.
+    /// The file system of the log in `dir`, which exists.
     ///
     /// # Errors
-    /// When the directory cannot be opened.
+    /// If the directory cannot be opened.
     pub(crate) fn over(fs: Arc<dyn Fs>, dir: &Path) -> io::Result<Descriptors> {
         Ok(Descriptors {
             dir: dir.to_owned(),
@@ -89,7 +89,7 @@ impl Descriptors {
 }
 
 impl Shared {
-    /// Make a call that needs a descriptor for as long as it lasts or longer.
+    /// Make a call that needs a descriptor, at least while it runs.
     fn with_descriptor<T>(&self, call: impl Fn() -> io::Result<T>) -> io::Result<T> {
         match call() {
             Err(error) if wants_descriptor(&error) && self.close_all() => call(),
@@ -97,7 +97,7 @@ impl Shared {
         }
     }
 
-    /// Close all that need not be open. Says whether there was anything.
+    /// Close all files that need not be open. Returns whether there were any.
     fn close_all(&self) -> bool {
         let closed = std::mem::take(&mut lock(&self.table).open);
         !closed.is_empty()
@@ -110,7 +110,7 @@ impl Shared {
         open.last().map(|(_, file)| file.clone())
     }
 
-    /// Keep a file open for the next who use it.
+    /// Keep a file open for its next use.
     fn keep(&self, number: u64, file: Arc<dyn File>) {
         let open = &mut lock(&self.table).open;
         open.retain(|(other, _)| *other != number);
@@ -138,7 +138,7 @@ impl Shared {
         kept
     }
 
-    /// The file that was opened under this name, which it loses.
+    /// Take the file that was opened under this name, which it loses.
     fn lose_name(&self, path: &Path) -> Option<Arc<Kept>> {
         let kept = lock(&self.table).names.remove(path);
         kept.as_ref().and_then(Weak::upgrade)
@@ -254,7 +254,7 @@ impl Kept {
         Ok(state.unsynced.get_or_insert(file).clone())
     }
 
-    /// It loses its name: it could not be opened again.
+    /// Keep it open, because it loses its name and could not be opened again.
     fn stay_open(&self) -> io::Result<()> {
         self.file_to_write().map(drop)
     }
@@ -307,7 +307,7 @@ impl File for Kept {
         Ok(())
     }
 
-    // Of a size nothing is written that could be lost later: it is the file system's business.
+    // A change of size writes nothing that could be lost later: that is the file system's task.
 
     fn set_size(&self, size: u64) -> io::Result<()> {
         self.file()?.set_size(size)
@@ -330,7 +330,7 @@ mod tests {
         Path::new(DIR).join(number.to_string())
     }
 
-    /// A disk with so many files, each of which holds its number.
+    /// A disk with this many files, each of which holds its number.
     fn disk(files: usize) -> (SimFs, Descriptors) {
         let disk = SimFs::new(1);
         disk.create_dir_all(Path::new(DIR)).unwrap();

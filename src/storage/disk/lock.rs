@@ -1,26 +1,26 @@
 //! The lock of a data directory on the real file system.
 //!
-//! Who writes has a directory alone; those who only read it share it. Three locks are taken, because
-//! they do not see each other:
+//! A writer has the directory exclusively; readers share it. Three locks are taken, because they do
+//! not see each other:
 //!
-//! | what | how | against whom |
+//! | what | how | against |
 //! |---|---|---|
-//! | the directory itself | flock | another bsd, also when `DIR/lock` was removed or replaced |
+//! | the directory itself | flock | another bsd, even when `DIR/lock` was removed or replaced |
 //! | `DIR/lock` | fcntl, on the whole file | beanstalkd |
 //! | `DIR/lock` | flock | programs that use flock, such as `std::fs::File::try_lock` |
 //!
-//! A directory is ours only when we hold all of them. Two may be missing: a file system that cannot
-//! lock directories (NFS) leaves `DIR/lock` to do the work, and who only reads creates no `DIR/lock`
-//! where there is none.
+//! The directory is ours only when we hold all of them. Two may be missing: on a file system that
+//! cannot lock directories (NFS), `DIR/lock` alone does the work; and a reader does not create a
+//! missing `DIR/lock`.
 //!
 //! fcntl locks belong to the process, which has two consequences. Within a process they never
-//! conflict. And closing *any* descriptor of the file drops them, also one that was opened only to
+//! conflict. And closing *any* descriptor of the file drops them, even one that was only opened to
 //! look. So a second attempt in this process must not even open the file: the locks that this
-//! process holds are kept in one table, which is asked first. It is the one thing here that is
-//! shared by all engines of a process, because the system shares it.
+//! process holds are in one table, which is checked first. It is the only state that all engines of
+//! a process share, because the system shares it too.
 //!
-//! A lock is let go when the process ends, however it ends. The file itself stays: removing it
-//! would let one process lock the old file and another a new one.
+//! The lock ends with the process, however that ends. The file itself stays: if it were removed,
+//! one process could lock the old file and another a new one.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -36,26 +36,26 @@ use rustix::process::{Flock, FlockType, fcntl_getlk};
 use crate::storage::disk::{DirLock, FILE_MODE, Holder, LockError};
 use crate::storage::format::names::LOCK_NAME;
 
-/// Characters of a holder's command line that are told.
+/// At most this many characters of a holder's command line are shown.
 const COMMAND_SHOWN: usize = 100;
 
-/// Device and inode: the identity of a file, whatever path led to it.
+/// Device and inode: the identity of a file, independent of the path.
 type FileId = (u64, u64);
 
-/// What this process holds of one directory. The files live here, so that nothing else can close
-/// one.
+/// What this process holds of one directory. The files are kept here, so that no other code can
+/// close one.
 struct Held {
     directory: File,
-    /// `DIR/lock`, and its identity; `None`: there was none, and who reads makes none.
+    /// `DIR/lock` and its identity; `None`: there was none, and a reader does not create it.
     file: Option<(FileId, File)>,
-    /// How many share it; 0: one has it alone.
+    /// The number of readers that share it; 0: a writer has it exclusively.
     readers: u32,
 }
 
 /// The directories that this process holds.
 static HELD: Mutex<BTreeMap<FileId, Held>> = Mutex::new(BTreeMap::new());
 
-/// A directory that this process has, alone or with other readers, until this is dropped.
+/// A directory that this process holds, exclusively or with other readers, until this is dropped.
 #[derive(Debug)]
 pub(in crate::storage) struct RealLock(FileId);
 
@@ -67,8 +67,8 @@ impl Drop for RealLock {
         match table.get_mut(&self.0) {
             Some(held) if held.readers > 1 => held.readers -= 1,
             _ => {
-                // Unlocked by name, not by closing alone: a child process that is just being started
-                // has a copy of the descriptor until it executes its program, and so would hold the
+                // Unlocked explicitly, not only by closing: a child process that is being started
+                // has a copy of the descriptor until it executes its program, and would keep the
                 // flock.
                 if let Some(held) = table.remove(&self.0) {
                     let file = held.file.as_ref().map(|(_, file)| file);
@@ -81,7 +81,7 @@ impl Drop for RealLock {
     }
 }
 
-/// Take `dir` for this process alone, creating `dir/lock` when it is missing. Never waits.
+/// Lock `dir` for this process alone, and create `dir/lock` if it is missing. Never waits.
 pub(in crate::storage) fn lock_dir(dir: &Path) -> Result<RealLock, LockError> {
     let mut table = held();
     let attempt = Attempt::at(dir, &table)?;
@@ -97,8 +97,8 @@ pub(in crate::storage) fn lock_dir(dir: &Path) -> Result<RealLock, LockError> {
 
 /// Share `dir` with other readers, creating nothing. Never waits.
 ///
-/// An error of the file system means that nobody can tell whether the directory is in use: neither
-/// it nor `dir/lock` can be locked, or that file cannot be read.
+/// An error of the file system means that it is unknown whether the directory is in use: neither it
+/// nor `dir/lock` can be locked, or that file cannot be read.
 pub(in crate::storage) fn share_dir(dir: &Path) -> Result<RealLock, LockError> {
     let mut table = held();
     let attempt = Attempt::at(dir, &table)?;
@@ -123,7 +123,7 @@ pub(in crate::storage) fn share_dir(dir: &Path) -> Result<RealLock, LockError> {
     Ok(attempt.keep(&mut table, file, 1))
 }
 
-/// The table stays right through a panic: each change of it is one call.
+/// The table stays consistent after a panic: each change of it is one call.
 fn held() -> MutexGuard<'static, BTreeMap<FileId, Held>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -147,10 +147,10 @@ impl Attempt<'_> {
         let id = identity(&directory.metadata()?);
         let file = match std::fs::metadata(dir.join(LOCK_NAME)) {
             Ok(metadata) => identity(&metadata),
-            // It may not be there, or not be for us to see: then it cannot be opened either.
+            // It may be missing or inaccessible: then it cannot be opened either.
             Err(_) => id,
         };
-        // Another directory that we hold may have the same file (`cp -al`).
+        // Another directory that this process holds may contain the same file (`cp -al`).
         let is_of = |held: &Held| held.file.as_ref().is_some_and(|(id, _)| *id == file);
         match table
             .iter()
@@ -238,8 +238,8 @@ fn fcntl_holder(file: &File) -> Option<(u32, bool)> {
     Some((pid, matches!(lock.typ, FlockType::ReadLock)))
 }
 
-/// The same of a flock, which the system tells in `/proc/locks` only, in lines such as
-/// `2: FLOCK  ADVISORY  WRITE 4711 08:02:1311 0 EOF`.
+/// The same for a flock, which the system reports only in `/proc/locks`, in lines such as `2: FLOCK
+/// ADVISORY  WRITE 4711 08:02:1311 0 EOF`.
 fn flock_holder(locks: &str, (dev, ino): FileId) -> Option<(u32, bool)> {
     let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
     let place = format!("{major:02x}:{minor:02x}:{ino}");
@@ -264,7 +264,7 @@ impl Holder {
     }
 }
 
-/// The command line of a process, if we may know it: on one line, and not too long.
+/// The command line of a process, if it is accessible: on one line, shortened.
 fn command(pid: u32) -> Option<String> {
     let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
     let words: Vec<String> = line
@@ -309,8 +309,8 @@ mod tests {
         }
     }
 
-    /// Start beanstalkd on `dir`; `None` when it is not installed, which is an error only when
-    /// BSD_REQUIRE_PEERS=1 asks for it.
+    /// Start beanstalkd on `dir`; `None` if it is not installed, which is an error only with
+    /// BSD_REQUIRE_PEERS=1.
     fn beanstalkd(dir: &Path) -> Option<Peer> {
         let socket = format!("unix:{}", dir.join("socket").display());
         let mut command = Command::new("beanstalkd");
@@ -334,8 +334,8 @@ mod tests {
         }
     }
 
-    /// Wait until the peer answers a command, which it does only after it has locked its
-    /// directory, or ends: false.
+    /// Wait until the peer answers a command (true), which it does only after it has locked its
+    /// directory, or until it ends (false).
     fn answers(peer: &mut Peer, dir: &Path) -> bool {
         let mut stream = loop {
             if let Ok(stream) = UnixStream::connect(dir.join("socket")) {
@@ -459,8 +459,8 @@ mod tests {
         assert!(!dir.path().join(LOCK_NAME).exists(), "nothing was made");
     }
 
-    /// As copies that share their files have it (`cp -al`): to open it for the one would drop the
-    /// lock of the other.
+    /// Two copies that share their files (`cp -al`): opening the file of one would drop the lock of
+    /// the other.
     #[test]
     fn a_lock_file_that_two_directories_share_is_opened_once() {
         let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

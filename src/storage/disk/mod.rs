@@ -1,4 +1,4 @@
-//! The only door to files: a small trait, and the real file system behind it.
+//! The only access to files: a small trait, and the real file system behind it.
 //!
 //! Everything that storage does to a disk goes through [`Fs`] and [`File`]; code that only reads
 //! uses [`ReadFs`] and [`ReadFile`]. `sim` holds the other implementation, a disk that can crash:
@@ -6,15 +6,15 @@
 //! written is visible at once and durable only after [`File::sync`]; a name is durable only after
 //! [`Fs::sync_dir`].
 //!
-//! [`RealFs`] adds nothing to the system calls: no cache, no retry of what failed, no file handle
-//! of its own. A directory is locked in `lock`.
+//! [`RealFs`] adds nothing to the system calls: no cache, no retries, no file handles of its own.
+//! `lock` locks a directory.
 //!
 //! | file | question |
 //! |---|---|
-//! | here | what can be asked of a disk? |
-//! | `lock` | which process has a directory? |
+//! | here | which operations does a disk have? |
+//! | `lock` | which process holds a directory? |
 //! | `descriptors` | how can a log have more files than a process may open? |
-//! | `sim` | what would a disk have after a crash here? |
+//! | `sim` | what may a crash leave of a disk? |
 
 pub(in crate::storage) mod descriptors;
 pub(in crate::storage) mod lock;
@@ -45,20 +45,20 @@ pub enum OpenMode {
 /// One entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirEntry {
-    /// The name; bytes that are not UTF-8 are replaced, which no file of bsd's has.
+    /// The name; bytes that are not UTF-8 are replaced (bsd's files have none).
     pub name: String,
     /// True for a regular file.
     pub is_file: bool,
-    /// Bytes; 0 for anything but a regular file.
+    /// Bytes; 0 for everything but a regular file.
     pub size: u64,
 }
 
 /// Why a data directory could not be locked.
 #[derive(Debug)]
 pub enum LockError {
-    /// Another process holds it, or this one does.
+    /// Another process holds it, or this one.
     Held {
-        /// The holder, where the system tells.
+        /// The holder, if the system tells.
         holder: Option<Holder>,
     },
     /// The directory or its lock file could not be opened or locked.
@@ -66,7 +66,7 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// What it means to one who wanted `dir`.
+    /// The error for the caller who wanted `dir`.
     pub(in crate::storage) fn at(self, dir: &Path) -> OpenError {
         match self {
             LockError::Held { holder } => OpenError::InUse {
@@ -78,14 +78,15 @@ impl LockError {
     }
 }
 
-/// A process that has a data directory.
+/// A process that holds a data directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    /// Its number.
+    /// Its process id.
     pub pid: u32,
-    /// Its command line, shortened, where the system tells.
+    /// Its command line, shortened, if the system tells.
     pub command: Option<String>,
-    /// It shares the directory with others that read it; a server, or who writes, cannot.
+    /// It is a reader and shares the directory with other readers; a server or another writer
+    /// cannot share it.
     pub only_reads: bool,
 }
 
@@ -102,49 +103,49 @@ impl fmt::Display for Holder {
 /// A held lock; dropping it releases the directory.
 pub trait DirLock: Debug + Send {}
 
-/// A file system through which nothing can be changed. Whoever has only this cannot write.
+/// A read-only file system: code that has only this cannot write.
 pub trait ReadFs: Debug + Send + Sync {
     /// The entries of a directory, in no particular order, without `.` and `..`.
     fn read_dir(&self, dir: &Path) -> io::Result<Vec<DirEntry>>;
     /// Open an existing file for reading.
     fn open_read(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>>;
-    /// Share the directory with others that only read it: who takes it alone is kept out. Nothing is
-    /// created. [`LockError::Io`]: nobody can tell whether it is in use.
+    /// Share the directory with other readers; writers are kept out. Nothing is created.
+    /// [`LockError::Io`]: it is unknown whether the directory is in use.
     fn share_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError>;
 }
 
 /// A file system: the real one, or a simulated one.
 pub trait Fs: ReadFs {
-    /// Create a directory if it is not there; its parent must be. Not durable until the parent is
+    /// Create a directory if it is missing; its parent must exist. Not durable until the parent is
     /// synced.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
     /// Create a directory and its missing parents. Not durable until each parent is synced.
     fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
     /// Open a file for reading and writing.
     fn open(&self, path: &Path, mode: OpenMode) -> io::Result<Arc<dyn File>>;
-    /// Give a file or a directory a name that nothing has: whatever has it stays as it is, and the
-    /// call fails with `AlreadyExists`. Durable after `sync_dir`.
+    /// Give a file or a directory an unused name. If something has that name already, it stays as
+    /// it is, and the call fails with `AlreadyExists`. Durable after `sync_dir`.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// The same in the place of what has the name, a file or an empty directory, which is gone.
+    /// The same, but a file or empty directory that has the name is replaced.
     fn replace(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Remove a name. Durable after `sync_dir`.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
-    /// Remove an empty directory. Durable after `sync_dir` of the one that it is in.
+    /// Remove an empty directory. Durable after `sync_dir` of its parent.
     fn remove_dir(&self, dir: &Path) -> io::Result<()>;
     /// Make the directory's names durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         self.open_dir(dir)?.sync()
     }
-    /// A directory that is to be synced often: that then needs no descriptor of its own.
+    /// Open a directory that will be synced often: its syncs then need no new descriptor.
     fn open_dir(&self, dir: &Path) -> io::Result<Box<dyn Dir>>;
-    /// Take the directory for this process alone, through the file `lock` in it, which is created
-    /// when missing.
+    /// Lock the directory for this process alone, through the file `lock` in it, which is created
+    /// if missing.
     fn lock_dir(&self, dir: &Path) -> Result<Box<dyn DirLock>, LockError>;
 }
 
 /// An open directory.
 pub trait Dir: Debug + Send + Sync {
-    /// Make its names durable, as [`Fs::sync_dir`].
+    /// Make its names durable, like [`Fs::sync_dir`].
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -161,13 +162,13 @@ pub trait ReadFile: Debug + Send + Sync {
 pub trait File: ReadFile {
     /// Write at most `buf.len()` bytes at `offset`. May write fewer.
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize>;
-    /// Make the content and the size durable (`fdatasync`). After an error nothing is known about
-    /// any write since the last success; the call must not be repeated to find out.
+    /// Make the content and the size durable (`fdatasync`). After an error, the state of every
+    /// write since the last success is unknown; repeating the call does not reveal it.
     fn sync(&self) -> io::Result<()>;
     /// Cut the file, or extend it with zeros.
     fn set_size(&self, size: u64) -> io::Result<()>;
-    /// Reserve space for the first `size` bytes and make the file at least so long, so that writes
-    /// within it cannot fail for want of space where the file system can promise that.
+    /// Reserve space for the first `size` bytes and make the file at least that long, so that
+    /// writes within it cannot fail for lack of space, if the file system can promise that.
     fn allocate(&self, size: u64) -> io::Result<()>;
 }
 
@@ -203,7 +204,7 @@ pub fn write_all_at(file: &dyn File, mut buf: &[u8], mut offset: u64) -> io::Res
     Ok(())
 }
 
-/// The mode of files that are created: bodies of jobs are nobody else's business.
+/// The mode of new files: only their owner may read the bodies of jobs.
 pub(in crate::storage) const FILE_MODE: u32 = 0o600;
 
 /// The operating system's files.
@@ -290,8 +291,8 @@ impl Fs for RealFs {
     }
 }
 
-/// A rename where the file system cannot look and rename in one step. Nobody else makes names in a
-/// directory that is locked, but for those who do not know of the lock.
+/// Rename on a file system that cannot check and rename in one step. In a locked directory nothing
+/// else creates names, except programs that do not know of the lock.
 fn rename_unless_taken(from: &Path, to: &Path) -> io::Result<()> {
     match unless_gone(fs::symlink_metadata(to))? {
         Some(_) => Err(io::ErrorKind::AlreadyExists.into()),
@@ -299,10 +300,10 @@ fn rename_unless_taken(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// What [`Fs::read_dir`] says of an entry; `None` when it was removed since it was listed.
+/// The entry that [`Fs::read_dir`] returns; `None` if it was removed since it was listed.
 fn describe(entry: io::Result<fs::DirEntry>) -> io::Result<Option<DirEntry>> {
     let entry = entry?;
-    // Of the entry itself: a symbolic link is not followed and is not a regular file.
+    // For the entry itself: a symbolic link is not followed and is not a regular file.
     let Some(metadata) = unless_gone(entry.metadata())? else {
         return Ok(None);
     };
@@ -317,8 +318,8 @@ fn describe(entry: io::Result<fs::DirEntry>) -> io::Result<Option<DirEntry>> {
     }))
 }
 
-/// `None` where there is no such file (any more). What cannot be looked at for another reason is
-/// not "not there": left out of a list, it would pass for a file that is missing.
+/// `None` if the file does not exist (any more). Any other error is not "missing": if it were left
+/// out of a list, it would count as a missing file.
 fn unless_gone<T>(looked_at: io::Result<T>) -> io::Result<Option<T>> {
     match looked_at {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -376,7 +377,7 @@ fn fallocate(file: &fs::File, size: u64) -> rustix::io::Result<()> {
     rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size)
 }
 
-/// The size alone, for file systems that cannot reserve space: a write within it may still find
+/// Set only the size, for file systems that cannot reserve space: a write within it may still find
 /// the disk full.
 fn extend(file: &fs::File, size: u64) -> io::Result<()> {
     if file.metadata()?.len() < size {
@@ -444,7 +445,7 @@ mod tests {
         create(&dir.path().join("a"));
         assert!(look("a").unwrap().is_some());
         assert!(look("b").unwrap().is_none());
-        // One that even the superuser cannot look at.
+        // An entry that even the superuser cannot examine.
         assert!(look("a/b").is_err());
         let denied = io::ErrorKind::PermissionDenied;
         assert_eq!(
@@ -510,7 +511,7 @@ mod tests {
             create(&to);
             assert_eq!(refused(rename(&from, &to)), io::ErrorKind::AlreadyExists);
             RealFs.remove_file(&to).unwrap();
-            // A link that leads nowhere has the name, too.
+            // A link without a target occupies the name, too.
             symlink(dir.path().join("gone"), &to).unwrap();
             assert_eq!(refused(rename(&from, &to)), io::ErrorKind::AlreadyExists);
             RealFs.remove_file(&to).unwrap();

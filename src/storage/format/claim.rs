@@ -1,5 +1,5 @@
-//! What a damaged record may have been: guesses, for finding the next sound one and for naming the
-//! job that was hit.
+//! What a damaged record may have been: guesses, used to find the next sound one and to name the
+//! affected job.
 
 use super::record::{
     KIND_DELETE, KIND_KICK, KIND_MANIFEST, KIND_PAUSE, KIND_PUT, KIND_SWITCH, KIND_UPDATE,
@@ -8,17 +8,17 @@ use super::record::{
 use super::{delete, entry, kick, manifest, pause, put, put_size, switch, u32_at, u64_at, update};
 use crate::types::JobId;
 
-/// What bytes that may be a damaged record say of themselves. None of it can be trusted: it serves
-/// to find the next sound record, and to name the job that a damaged one was about.
+/// What the bytes of a possibly damaged record say about it. None of it can be trusted: it only
+/// helps to find the next sound record, and to name the job of a damaged one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Claim {
-    /// What happened to a job; `None` for records about no job.
+    /// The event of a job; `None` for records about no job.
     pub(crate) about: Option<(JobId, JobEvent)>,
     /// Bytes of the whole record.
     pub(crate) size: usize,
 }
 
-/// What a record about a job says of it.
+/// What a record about a job reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JobEvent {
     /// It was put.
@@ -30,10 +30,10 @@ pub(crate) enum JobEvent {
 }
 
 impl Claim {
-    /// The bytes that [`Claim::read`] looks at, at most.
+    /// [`Claim::read`] looks at no more than this many bytes.
     pub(crate) const SIZE_MAX: usize = update::SIZE;
 
-    /// What a record that begins with `bytes` would be; `None` when no record begins so.
+    /// The record that would begin with `bytes`; `None` if no record begins with them.
     pub(crate) fn read(bytes: &[u8]) -> Option<Claim> {
         let about = |event| Some((JobId(u64_at(bytes, put::ID)), event));
         let fixed = match *bytes.get(put::KIND)? {
@@ -96,7 +96,7 @@ impl Claim {
 mod tests {
     use super::*;
 
-    /// What bytes claim that have this kind and this second field, and are zeros otherwise.
+    /// The claim of bytes that have this kind and this second field, and zeros in all other fields.
     fn claim(kind: u8, second: u8) -> Option<Claim> {
         let mut bytes = [0; 64];
         (bytes[put::KIND], bytes[put::TUBE_SIZE]) = (kind, second);

@@ -1,13 +1,13 @@
-//! Holds `storage-format.md` to the code.
+//! Compares `storage-format.md` with the code.
 //!
-//! What can be said by the code is said by it: the document has blocks between
-//! `<!-- from the code: NAME -->` and `<!-- end -->`, and a test demands that each is what the code
-//! says. `BSD_WRITE_FORMAT=1 cargo test --lib document` puts it there. Prose is held by nothing but
-//! the names that it uses, and those who read it.
+//! Whatever the code can generate, it does: the document has blocks between `<!-- from the code:
+//! NAME -->` and `<!-- end -->`, and a test requires each to equal the code's text.
+//! `BSD_WRITE_FORMAT=1 cargo test --lib document` writes them. In prose, only the names are
+//! checked.
 
 use super::samples::{Segment, identity, one_of_each, plain};
 use super::*;
-use crate::storage::format::check::MemoryFile;
+use crate::storage::format::any_bytes::MemoryFile;
 use crate::storage::format::names::COMPACTION_NAME;
 use crate::storage::format::names::LOCK_NAME;
 use crate::storage::format::names::parse_spare_name;
@@ -17,7 +17,7 @@ use crate::types::{SegmentId, TUBE_NAME_MAX};
 
 const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/storage-format.md");
 
-/// The blocks that the code has to say, in the document's order.
+/// The generated blocks, in the document's order.
 fn blocks() -> Vec<(&'static str, String)> {
     vec![
         ("limits", limits()),
@@ -77,11 +77,11 @@ fn limits() -> String {
             EMPTY_FRAME_SIZE.to_string(),
         ),
         (
-            "bytes of a frame beside its records, at most",
+            "bytes of a frame in addition to its records, at most",
             FRAME_OVERHEAD_MAX.to_string(),
         ),
         (
-            "bytes of a put beside tube name and body",
+            "bytes of a put without tube name and body",
             put::SIZE.to_string(),
         ),
         (
@@ -112,7 +112,7 @@ fn names() -> String {
          4096; not part of the log |\n"
             .to_owned(),
         format!(
-            "| `cut-{segment}` | a whole segment behind a torn tail; not part of the log. The \
+            "| `cut-{segment}` | a whole segment after a torn tail; not part of the log. The \
              second of its number ends in `-2`, and so on |\n"
         ),
         format!("| `{LOCK_NAME}` | locked by the process that has the directory; empty |\n"),
@@ -143,7 +143,7 @@ fn document() -> String {
     std::fs::read_to_string(PATH).unwrap()
 }
 
-/// Where the block `name` lies in `document`, its marks apart.
+/// Where the block `name` lies in `document`, without its marks.
 fn block(document: &str, name: &str) -> std::ops::Range<usize> {
     let mark = format!("<!-- from the code: {name} -->\n");
     assert_eq!(

@@ -1,21 +1,21 @@
-//! The small log that `storage-format.md` shows byte for byte: one segment, with every kind of frame
-//! and of record, every field named.
+//! The small log that `storage-format.md` shows byte for byte: one segment, with every kind of
+//! frame and record, and every field named.
 
 use std::fmt::Write;
 
 use super::samples::{Segment, identity, one_of_each};
 use super::*;
-use crate::storage::format::check::MemoryFile;
+use crate::storage::format::any_bytes::MemoryFile;
 use crate::storage::read::scan::{Reader, Step};
 use crate::types::{Position, SegmentId};
 
-/// The segment: what happened, in order.
+/// The segment: its events, in order.
 pub(super) fn segment() -> Segment {
     let [manifest, put, update, pause, delete, kick, switch] = one_of_each()[..] else {
         unreachable!("there are seven kinds of record");
     };
     let mut segment = Segment::new();
-    // Of segment 2 all was durable but its last frame and the seal.
+    // In segment 2 everything was durable except its last frame and the seal.
     let durable = Position::new(SegmentId(2), 39_800);
     segment.push_frame(FrameKind::Data, durable, &[manifest]);
     for frame in [&[put][..], &[update, pause]] {
@@ -29,7 +29,7 @@ pub(super) fn segment() -> Segment {
     segment
 }
 
-/// The segment as lines of text: offset, bytes, the field, what it says.
+/// The segment as lines of text: offset, bytes, field, meaning.
 pub(super) fn text() -> String {
     let bytes = segment().bytes;
     let mut page = Page {
@@ -81,7 +81,7 @@ impl Page<'_> {
         }
     }
 
-    /// At most eight bytes a line, the name on the first one.
+    /// At most eight bytes per line, the name on the first one.
     fn row(&mut self, size: usize, name: &str, meaning: &str) {
         let end = self.at + size;
         let mut label = format!("{name:<14} {meaning}");
@@ -143,7 +143,7 @@ impl Page<'_> {
     }
 }
 
-/// What the bytes of a field say.
+/// The meaning of a field's bytes.
 fn meaning(name: &str, bytes: &[u8]) -> String {
     let number = |bytes: &[u8]| {
         bytes

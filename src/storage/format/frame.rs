@@ -1,4 +1,4 @@
-//! Frames: what one commit writes, and the unit in which the log is believed.
+//! Frames: what one commit writes. A frame is valid as a whole or not at all.
 //!
 //! ```text
 //! +--------+-----------+- - - -+-----------+---------+------------------+
@@ -7,9 +7,9 @@
 //! +--------+-----------+- - - -+-----------+---------+------------------+
 //! ```
 //!
-//! The header's CRC lets a header be recognised on its own, behind damage: it is the evidence of
-//! what had been durable. The trailer's checksum is over all the others, so it stands for the whole
-//! frame, and the next frame's header repeats it: a frame that is missing breaks the chain.
+//! The header's CRC lets a header be recognised on its own, after damage: it is the evidence of
+//! what was durable. The trailer's checksum covers all other checksums, so it stands for the whole
+//! frame, and the next frame's header repeats it: a missing frame breaks the chain.
 
 use super::record::Record;
 use super::{
@@ -18,23 +18,23 @@ use super::{
 };
 use crate::types::{JobId, Position};
 
-/// What a frame is for.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameKind {
     /// Records.
     Data,
-    /// No records; says that everything before it had become durable.
+    /// No records; says that everything before it is durable.
     Idle,
-    /// The last frame of a segment: the log goes on in the next one, which exists.
+    /// The last frame of a segment: the log continues in the next one, which exists.
     Seal,
     /// Everything was written before a clean stop.
     CleanStop,
-    /// What a later format version has for it. Never written.
+    /// A kind of a later format version. Never written.
     Newer,
 }
 
 impl FrameKind {
-    /// Whether it says that everything before it is durable, and may reach over zeros.
+    /// True if it says that everything before it is durable, and may reach over zeros.
     #[must_use]
     pub fn is_marker(self) -> bool {
         matches!(self, FrameKind::Idle | FrameKind::CleanStop)
@@ -56,17 +56,17 @@ impl FrameKind {
 /// A decoded frame header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// Bytes of all records.
+    /// Bytes of all records together.
     pub body_size: u32,
-    /// How many records.
+    /// The number of records.
     pub records: u32,
-    /// Known durable when the frame was formed.
+    /// Known to be durable when the frame was formed.
     pub durable: Position,
-    /// The checksum of the frame before.
+    /// The checksum of the previous frame.
     pub previous: u32,
-    /// What it is for.
+    /// Its kind.
     pub kind: FrameKind,
-    /// The format version that a reader of the frame must know.
+    /// The format version that a reader of the frame must support.
     pub version: u8,
     /// The header's own CRC, the start of the frame's checksum.
     pub crc: u32,
@@ -79,7 +79,7 @@ impl FrameHeader {
         frame_size(u64::from(self.body_size))
     }
 
-    /// Decode a header that lies at `offset`; `None` when it is not one, or not one of this place.
+    /// Decode a header that lies at `offset`; `None` if it is not one, or belongs to another place.
     #[must_use]
     pub fn decode(bytes: &[u8], seed: Seed, offset: u32) -> Option<FrameHeader> {
         use frame_header as at;
@@ -109,10 +109,10 @@ pub fn frame_size(body_size: u64) -> u64 {
     (EMPTY_FRAME_SIZE as u64 + body_size).next_multiple_of(FRAME_ALIGN as u64)
 }
 
-/// Builds one frame in a buffer that is reused from frame to frame.
+/// Builds one frame in a buffer that is reused for the next frame.
 #[derive(Debug, Default)]
 pub struct FrameBuilder {
-    /// Empty, or the header's space followed by the records so far.
+    /// Empty, or the space for the header followed by the records so far.
     bytes: Vec<u8>,
     offset: u32,
     records: u32,
@@ -121,13 +121,13 @@ pub struct FrameBuilder {
 }
 
 impl FrameBuilder {
-    /// True when no frame has been begun.
+    /// True if no frame has been begun.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Bytes of the frame if it were finished now; 0 when none has been begun.
+    /// Bytes of the frame if it were finished now; 0 if none has been begun.
     #[must_use]
     pub fn size(&self) -> u64 {
         match self.bytes.len() {
@@ -142,7 +142,7 @@ impl FrameBuilder {
         self.offset
     }
 
-    /// The bytes so far: the header's space, then the records.
+    /// The bytes so far: the space for the header, then the records.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -161,7 +161,7 @@ impl FrameBuilder {
         };
     }
 
-    /// Append a record and say at which offset of the file it lies.
+    /// Append a record; returns its offset in the file.
     pub fn push(&mut self, record: &Record<'_>) -> u32 {
         let start = self.bytes.len();
         let offset = self.offset + start as u32;
@@ -173,13 +173,13 @@ impl FrameBuilder {
         offset
     }
 
-    /// Append `size` zeros that hold nothing, behind all records: a marker reaches over them.
+    /// Append `size` zeros without meaning, after all records: a marker reaches over them.
     pub(crate) fn reach(&mut self, size: usize) {
         self.bytes.resize(self.bytes.len() + size, 0);
     }
 
-    /// Finish the frame that was begun: its bytes, ready to be written, and its checksum for the
-    /// next one. `durable` must have been on stable storage before this call: it is evidence.
+    /// Finish the frame: returns its bytes, ready to be written, and its checksum for the next
+    /// frame. `durable` must have been on stable storage before this call: it is evidence.
     #[must_use]
     pub fn finish(&mut self, kind: FrameKind, durable: Position, previous: u32) -> (Vec<u8>, u32) {
         use frame_header as at;
@@ -209,38 +209,38 @@ pub(super) fn frame_checksum(header: u32, records: u32) -> u32 {
     hasher.finalize()
 }
 
-/// What is wrong with a frame.
+/// A fault of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameFault {
-    /// No valid frame header is here.
+    /// There is no valid frame header here.
     Header,
     /// The file ends inside the frame.
     Short,
-    /// The frame does not follow the one before it: a frame between them is missing.
+    /// The frame does not follow the previous one: a frame between them is missing.
     Chain {
-        /// The checksum it expects of the frame before.
+        /// The checksum of the previous frame, as this frame gives it.
         expected: u32,
-        /// The checksum of the frame before.
+        /// The actual checksum of the previous frame.
         found: u32,
     },
     /// A record at this offset is damaged.
     Record {
         /// Its offset in the file.
         offset: u32,
-        /// The job that its bytes name, if they can be believed.
+        /// The job that its bytes name, if it is believable.
         job: Option<JobId>,
     },
     /// The trailer or the padding is damaged.
     Trailer,
-    /// Its header is sound, and says that a reader must know this later format version.
+    /// Its header is sound, and says that a reader must support this later format version.
     Newer(u8),
 }
 
-/// Check every checksum of the frame that `bytes`, which lie at `offset`, begin with, and whose
-/// decoded header is `header`. Returns the frame's checksum, which the next frame repeats.
+/// Check every checksum of the frame at the start of `bytes`, which lie at `offset`; `header` is
+/// its decoded header. Returns the frame's checksum, which the next frame repeats.
 ///
 /// # Errors
-/// The first thing in it that does not hold: see [`FrameFault`].
+/// The first fault in it: see [`FrameFault`].
 pub fn check_frame(
     bytes: &[u8],
     header: &FrameHeader,
@@ -266,8 +266,8 @@ pub fn check_frame(
     }
 }
 
-/// Check the records behind the `header` in `bytes`, which lie at `offset`: as many as it says, and
-/// nothing else but, in a marker, zeros. Returns the CRC over their CRCs.
+/// Check the records after the `header` in `bytes`, which lie at `offset`: exactly as many as it
+/// says, and after them only zeros, in a marker. Returns the CRC over their CRCs.
 fn check_records(
     bytes: &[u8],
     header: &FrameHeader,
@@ -296,8 +296,8 @@ fn check_records(
     }
 }
 
-/// The records of a frame that [`check_frame`] has found sound, with their offsets in the file.
-/// Ends early, without a panic, in a frame that is not.
+/// The records of a frame that passed [`check_frame`], with their offsets in the file. In a damaged
+/// frame it ends early, without a panic.
 pub fn records<'a>(
     bytes: &'a [u8],
     header: &FrameHeader,
@@ -339,7 +339,7 @@ mod tests {
         .0
     }
 
-    /// Header and records, if every checksum of the frame holds.
+    /// Header and records, if every checksum of the frame is right.
     fn read<'a>(
         bytes: &'a [u8],
         identity: &Identity,
@@ -531,7 +531,7 @@ mod tests {
         assert_eq!(distinct.len(), checksums.len());
     }
 
-    /// A header with fields that no builder would write, and a checksum that holds.
+    /// A header with fields that no builder would write, and a right checksum.
     fn forged(body_size: u32, count: u32, size: usize) -> (Vec<u8>, FrameHeader) {
         use frame_header as at;
         let mut bytes = vec![0; size];
@@ -570,7 +570,7 @@ mod tests {
         );
     }
 
-    /// A header with these bytes, and a checksum that holds.
+    /// A header with these bytes, and a right checksum.
     fn of_kind(version: u8, kind: u8) -> Option<FrameHeader> {
         use frame_header as at;
         let (mut bytes, _) = forged(0, 0, EMPTY_FRAME_SIZE);

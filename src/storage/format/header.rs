@@ -1,8 +1,8 @@
-//! The first 64 bytes of a segment file, and the names of files.
+//! The first 64 bytes of a segment file.
 //!
-//! Which file it is stands in its header under a checksum, in its name, and in the list that the
-//! newest segment keeps. Where they differ, something has been moved: the header is believed of
-//! what the file is, the list of what the log needs, and the name of nothing.
+//! A file is identified by its header, under a checksum, by its name, and by the list in the newest
+//! segment. If they differ, a file was moved: the header decides what the file is, the list decides
+//! what the log needs, and the name decides nothing.
 
 use super::names::file_name;
 use super::{
@@ -16,7 +16,7 @@ const FLAG_COMPACTED: u16 = 1;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LogId(pub [u8; 16]);
 
-/// Which file this is, as its header says.
+/// The identity of a file, as its header says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// The log it belongs to.
@@ -30,7 +30,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// What the checksums of this file start from.
+    /// The start value of this file's checksums.
     #[must_use]
     pub fn seed(&self) -> Seed {
         let mut hasher = crc32fast::Hasher::new();
@@ -50,13 +50,13 @@ impl Identity {
 /// A decoded segment header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SegmentHeader {
-    /// Which file it is.
+    /// The identity of the file.
     pub identity: Identity,
-    /// True for a file that compaction wrote: it was whole before it got its name.
+    /// True for a file that compaction wrote: it was complete before it got its name.
     pub compacted: bool,
-    /// Deletes logged before this position had been seen when the file was filtered.
+    /// When the file was filtered, all deletes logged before this position were known.
     pub filtered_at: Position,
-    /// Which of several histories of the log it belongs to: see the layout.
+    /// The history of the log that it belongs to: see the layout.
     pub epoch: u32,
     /// Wall time, ns since 1970.
     pub created_wall_ns: u64,
@@ -69,18 +69,18 @@ pub enum HeaderFault {
     Short,
     /// Not the magic of a segment.
     NotASegment,
-    /// Another format version.
+    /// A different format version.
     Version(u16),
-    /// The checksum does not hold.
+    /// The checksum is wrong.
     Checksum {
-        /// What the file says.
+        /// The checksum in the file.
         stored: u32,
-        /// What its bytes give.
+        /// The checksum of its bytes.
         computed: u32,
     },
 }
 
-/// What to say of a segment or a frame that only a later version of the program can read.
+/// The message for a segment or a frame that only a later version of the program can read.
 pub(in crate::storage) fn newer(version: u16) -> String {
     format!(
         "it has format version {version}, this program reads version {VERSION}; use the bsd that \
@@ -115,8 +115,9 @@ impl SegmentHeader {
 
     /// Decode and check a header.
     ///
-    /// The checksum comes before the version: a flipped bit must not pass for a newer version. Every
-    /// version keeps the magic, the version and a checksum of the first 60 bytes where they are.
+    /// The checksum is checked before the version: a flipped bit must not look like a newer
+    /// version. Every version keeps the places of the magic, the version, and the checksum of the
+    /// first 60 bytes.
     ///
     /// # Errors
     /// See [`HeaderFault`]; never an I/O error.
@@ -187,7 +188,7 @@ mod tests {
             let mut flipped = bytes;
             flipped[bit / 8] ^= 1 << (bit % 8);
             let fault = SegmentHeader::decode(&flipped).unwrap_err();
-            // A flipped version is damage and not a version.
+            // A flipped version is damage, not a version.
             assert!(!matches!(fault, HeaderFault::Version(_)), "bit {bit}");
         }
     }

@@ -1,8 +1,8 @@
-//! The bytes of the log: the only place that knows an offset.
+//! The bytes of the log. No other module knows an offset.
 //!
 //! A segment is a header and then frames; a frame is a header, records and a trailer. Every number
-//! is little-endian. `storage-format.md` is the same in prose; a test holds its tables to the ones
-//! below. Nothing here reads a file or decides anything: bytes in, values out.
+//! is little-endian. `storage-format.md` describes the same in prose; a test compares its tables
+//! with the ones below. Nothing here reads a file or decides anything: bytes in, values out.
 //!
 //! | where | what |
 //! |---|---|
@@ -10,21 +10,20 @@
 //! | `header` | the header of a segment |
 //! | `names` | every name of a file in a directory |
 //! | `frame` | frames: built, and checked as a whole |
-//! | `record` | records, and what each of them says |
+//! | `record` | records, and what each of them contains |
 //! | `claim` | what a damaged record may have been |
 //!
-//! Decoding never panics and never allocates what a length field asks for, whatever the bytes: a
-//! length is believed only as far as there are bytes to back it, a content only once its checksum
-//! holds. A record is handed out only after its whole frame has proved sound, but for bodies, which
-//! are read one by one and have a checksum each.
+//! Decoding never panics, and never allocates what a length field announces, whatever the bytes
+//! are: a length is trusted only as far as there are bytes for it, and content only after its
+//! checksum was checked. A record is returned only after its whole frame was checked. Bodies are
+//! the exception: they are read one by one, and each has a checksum.
 //!
 //! **Checksums locate.** The CRC-32 of a frame header and of each record starts from a seed made
-//! of the log's id, the segment and its generation, mixed with the byte offset at which the thing
-//! lies. Bytes that landed in the wrong place, or were left behind by an earlier file, do not
-//! parse, however intact they are.
+//! from the log's id, the segment and its generation, mixed with the byte offset. Bytes at a wrong
+//! place, or left by an earlier file, do not parse, even if they are intact.
 
 #[cfg(any(test, fuzzing))]
-pub mod check;
+pub mod any_bytes;
 mod claim;
 #[cfg(test)]
 mod document;
@@ -55,7 +54,7 @@ pub struct Field {
     pub offset: usize,
     /// Bytes.
     pub size: usize,
-    /// What it holds.
+    /// Its meaning.
     pub meaning: &'static str,
 }
 
@@ -240,12 +239,13 @@ pub const FRAME_MAGIC: [u8; 4] = *b"bFRM";
 const TRAILER_MAGIC: [u8; 4] = *b"bEND";
 /// Frames begin at multiples of this.
 pub const FRAME_ALIGN: usize = 8;
-/// What a frame costs beside its records, padding included.
+/// Bytes of a frame in addition to its records, padding included.
 pub const FRAME_OVERHEAD_MAX: usize = frame_header::SIZE + frame_trailer::SIZE + FRAME_ALIGN - 1;
 /// The bytes of a frame without records.
 pub const EMPTY_FRAME_SIZE: usize = frame_header::SIZE + frame_trailer::SIZE;
 
-/// A marker reaches into the next page of this size, so that the loss of any one of them is noticed.
+/// A marker reaches into the next page of this size, in bytes, so that the loss of either page is
+/// noticed.
 pub const PAGE_SIZE: u32 = 4096;
 
 /// The start value of a file's checksums.
@@ -266,12 +266,12 @@ impl Seed {
 #[derive(Debug)]
 pub(crate) struct RecordCheck {
     hasher: crc32fast::Hasher,
-    /// The CRC that the record has, as far as it was seen.
+    /// The CRC stored in the record, as far as it was read.
     stored: Vec<u8>,
 }
 
 impl RecordCheck {
-    /// Of a record at `offset`.
+    /// Start to check a record at `offset`.
     pub(crate) fn begin(seed: Seed, offset: u32) -> RecordCheck {
         RecordCheck {
             hasher: crc32fast::Hasher::new_with_initial(seed.0 ^ offset),
@@ -279,14 +279,14 @@ impl RecordCheck {
         }
     }
 
-    /// Its next bytes.
+    /// Add the next bytes of the record.
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         let head = bytes.len().min(put::KIND - self.stored.len());
         self.stored.extend_from_slice(&bytes[..head]);
         self.hasher.update(&bytes[head..]);
     }
 
-    /// Whether the bytes are what was written.
+    /// True if the bytes are what was written.
     pub(crate) fn holds(self) -> bool {
         self.stored == self.hasher.finalize().to_le_bytes()
     }

@@ -1,25 +1,25 @@
-//! Every name of a file in a data directory, and the way back from a name to what it stands for.
+//! Every file name in a data directory, and the way back from a name to its meaning.
 //!
-//! Nothing else in storage puts such a name together or takes one apart, but for the files of other
-//! formats: those of a backup in `backup`, beanstalkd's in `beanstalkd`.
+//! Nothing else in storage builds or parses such names, except for files of other formats: those of
+//! a backup in `backup`, and beanstalkd's in `beanstalkd`.
 
 use std::collections::BTreeSet;
 
 use crate::types::SegmentId;
 
-/// Locked by the process that has the directory.
+/// The process that uses the directory locks this file.
 pub(in crate::storage) const LOCK_NAME: &str = "lock";
-/// Compaction writes into a file of this name until it is whole.
+/// Compaction writes into a file of this name until the copy is complete.
 pub(in crate::storage) const COMPACTION_NAME: &str = "compaction";
-/// The list of files of a backup: a directory that has it is one.
+/// The list of files of a backup: a directory that contains it is a backup.
 pub(in crate::storage) const BACKUP_MANIFEST: &str = "backup.manifest";
-/// While a directory of this name is there, an import of beanstalkd's log is under way.
+/// While a directory of this name exists, an import of beanstalkd's log is unfinished.
 pub(in crate::storage) const IMPORT_NAME: &str = "beanstalkd-import";
-/// The names of directories with the files of beanstalkd's that were imported begin like this.
+/// The prefix of the names of directories with imported files of beanstalkd.
 pub(in crate::storage) const IMPORTED_PREFIX: &str = "beanstalkd-binlogs";
-/// What a start cut off or set aside has a name that begins like this.
+/// The prefix of the names of torn tails and segments that a start saved.
 const CUT_PREFIX: &str = "cut-";
-/// The numbers of spares end here and begin again.
+/// Numbers of spares stay below this; then they begin again.
 pub(in crate::storage) const SPARE_NUMBER_END: u32 = 1_000_000_000;
 
 /// The name of the file of a segment and generation.
@@ -36,13 +36,13 @@ pub fn parse_file_name(name: &str) -> Option<(SegmentId, u32)> {
     (file_name(parsed.0, parsed.1) == name).then_some(parsed)
 }
 
-/// The number of a spare file's name.
+/// The number in a spare file's name.
 pub(in crate::storage) fn parse_spare_name(name: &str) -> Option<u32> {
     let number = name.strip_prefix("spare-")?.parse().ok()?;
     (number < SPARE_NUMBER_END && spare_name(number) == name).then_some(number)
 }
 
-/// The name of a file of space set aside.
+/// The name of a spare file.
 pub(in crate::storage) fn spare_name(number: u32) -> String {
     format!("spare-{number}")
 }
@@ -52,7 +52,8 @@ pub(in crate::storage) fn cut_name(segment: SegmentId, offset: u32) -> String {
     format!("{CUT_PREFIX}{:010}-{offset:010}", segment.0)
 }
 
-/// The name under which a segment behind a torn tail is set aside; `times` counts those of this name.
+/// The name under which a segment after a torn tail is set aside; `times` counts those with this
+/// name.
 pub(in crate::storage) fn aside_name(segment_name: &str, times: u16) -> String {
     match times {
         0 | 1 => format!("{CUT_PREFIX}{segment_name}"),
@@ -60,7 +61,7 @@ pub(in crate::storage) fn aside_name(segment_name: &str, times: u16) -> String {
     }
 }
 
-/// The segment and the generation of a name that [`aside_name`] gave, but for how it begins.
+/// The segment and generation in a name made by [`aside_name`], given without its prefix.
 fn parse_aside(rest: &str) -> Option<(SegmentId, u32)> {
     let is_count =
         |end: &str| matches!(end.parse::<u16>(), Ok(2..)) && !end.starts_with(['0', '+']);
@@ -71,7 +72,7 @@ fn parse_aside(rest: &str) -> Option<(SegmentId, u32)> {
     set_aside.or_else(|| parse_file_name(rest))
 }
 
-/// The segment of a name that [`cut_name`] or [`aside_name`] gave.
+/// The segment in a name made by [`cut_name`] or [`aside_name`].
 pub(in crate::storage) fn parse_cut_name(name: &str) -> Option<SegmentId> {
     let rest = name.strip_prefix(CUT_PREFIX)?;
     if let Some((segment, _)) = parse_aside(rest) {
@@ -83,13 +84,13 @@ pub(in crate::storage) fn parse_cut_name(name: &str) -> Option<SegmentId> {
     (cut_name(segment, offset) == name).then_some(segment)
 }
 
-/// The names of segments that a directory has: of the log's own, of strangers, and of what was set
-/// aside. Nothing new gets one of them.
+/// The names of segments in a directory: the log's own, those of strangers, and those set aside. No
+/// new file gets one of them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Taken(BTreeSet<(SegmentId, u32)>);
 
 impl Taken {
-    /// Those among the names of a directory.
+    /// The names of segments among the names of a directory.
     pub(in crate::storage) fn among<'a>(names: impl Iterator<Item = &'a str>) -> Taken {
         let own = |name: &'a str| match name.strip_prefix(CUT_PREFIX) {
             Some(rest) => parse_aside(rest),
@@ -98,12 +99,12 @@ impl Taken {
         Taken(names.filter_map(own).collect())
     }
 
-    /// Something that is not the log's has the name of this segment and generation.
+    /// Note that a file that is not the log's has the name of this segment and generation.
     pub(in crate::storage) fn add(&mut self, segment: SegmentId, generation: u32) {
         self.0.insert((segment, generation));
     }
 
-    /// The first number behind `last` that no file has.
+    /// The first number after `last` that no file has.
     pub(in crate::storage) fn next_after(&self, last: SegmentId) -> Option<SegmentId> {
         let mut next = last.0.checked_add(1)?;
         for (number, _) in self.0.range((SegmentId(next), 0)..) {

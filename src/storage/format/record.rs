@@ -1,7 +1,7 @@
-//! Records: one change of state each, or of the log's own files.
+//! Records: each is one change of state, or of the log's own files.
 //!
-//! A record says where it ends by itself, and has a CRC of its own, so a body can be checked
-//! without the rest of its frame. Which bytes are which is in the layouts of the parent module.
+//! A record has its own length and its own CRC, so a body can be checked without the rest of its
+//! frame. The layouts of the parent module say which bytes are which.
 
 use super::{
     Seed, delete, entry, file_name, kick, manifest, pause, put, set_u16, set_u32, set_u64, switch,
@@ -38,7 +38,7 @@ impl Entry {
     }
 }
 
-/// A list of entries that is still in its bytes.
+/// A list of entries, decoded or as bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entries<'a> {
     /// To be encoded.
@@ -48,7 +48,7 @@ pub enum Entries<'a> {
 }
 
 impl Entries<'_> {
-    /// How many.
+    /// The number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
@@ -57,7 +57,7 @@ impl Entries<'_> {
         }
     }
 
-    /// True when there is none.
+    /// True if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -112,7 +112,7 @@ pub enum Record<'a> {
     /// The whole mutable state of a job.
     Update {
         id: JobId,
-        /// The kick of several jobs that it belongs to; 0: none.
+        /// The number of the kick that it belongs to; 0 for none.
         kick: u16,
         state: JobState,
         deadline_wall_ns: u64,
@@ -128,8 +128,8 @@ pub enum Record<'a> {
         until_wall_ns: u64,
         duration: u32,
     },
-    /// A kick of several jobs is under way: `left` jobs of the tube that are in `state` it has still
-    /// to kick. The updates that do so bear its number.
+    /// A kick of several jobs is unfinished: it has still to kick `left` jobs of the tube that are
+    /// in `state`. Its updates carry its number.
     Kick {
         number: u16,
         tube: &'a str,
@@ -166,16 +166,17 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The size of the record that `bytes` begins with, as its own length fields say; `None` when
-    /// they say more than there is. Nothing is believed before the CRC: this only finds its end.
+    /// The size of the record that `bytes` begins with, according to its own length fields; `None`
+    /// if that is more than there is. This only finds the end: nothing is trusted before the CRC is
+    /// checked.
     pub(super) fn size_of(bytes: &[u8]) -> Option<usize> {
         let size = usize::try_from(Record::size_claimed(bytes)?).ok()?;
         (size <= bytes.len()).then_some(size)
     }
 
-    /// The size that the length fields of a record claim, of whose beginning `bytes` hold as many
-    /// as are there, up to the [`put::SIZE`] that is enough for every kind. `None` when they are
-    /// the beginning of no record.
+    /// The size that the length fields of a record claim. `bytes` is its beginning: as many bytes
+    /// as there are, up to [`put::SIZE`], which is enough for every kind. `None` if no record
+    /// begins so.
     pub(in crate::storage) fn size_claimed(bytes: &[u8]) -> Option<u64> {
         let fixed_size = match *bytes.get(put::KIND)? {
             KIND_PUT => put::SIZE,
@@ -200,7 +201,7 @@ impl<'a> Record<'a> {
         Some(fixed_size as u64 + variable)
     }
 
-    /// The job that a damaged record names, when the kind is one that names a job.
+    /// The job that a damaged record names, if records of its kind name a job.
     pub(in crate::storage) fn believable_job(bytes: &[u8]) -> Option<JobId> {
         match *bytes.get(put::KIND)? {
             KIND_PUT | KIND_UPDATE | KIND_DELETE => bytes
@@ -310,7 +311,7 @@ impl<'a> Record<'a> {
         debug_assert_eq!(out.len() - start, self.size());
     }
 
-    /// Decode a record of exactly these bytes; its CRC is the caller's business.
+    /// Decode a record from exactly these bytes; the caller checks its CRC.
     pub(super) fn decode(bytes: &'a [u8]) -> Option<Record<'a>> {
         match *bytes.get(put::KIND)? {
             KIND_PUT => {
@@ -387,8 +388,8 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Check and decode the record that `bytes`, which lie at `offset`, begin with: the record and
-    /// its size. `None` when no sound record begins here.
+    /// Check and decode the record at the start of `bytes`, which lie at `offset`; returns the
+    /// record and its size. `None` if no sound record begins here.
     #[must_use]
     pub fn decode_first(bytes: &'a [u8], seed: Seed, offset: u32) -> Option<(Record<'a>, usize)> {
         let size = Record::size_of(bytes)?;
@@ -401,7 +402,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Decode a record that was found sound where it lay and whose bytes were taken elsewhere.
+    /// Decode a copy of a record that was checked at its original place.
     #[must_use]
     pub fn decode_copy(bytes: &'a [u8]) -> Option<Record<'a>> {
         if Record::size_of(bytes)? == bytes.len() {
@@ -411,8 +412,8 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Check and decode a put record that lies at `offset`, alone, as when a body is read for a
-    /// client. `None` when anything about it is wrong.
+    /// Check and decode a single put record that lies at `offset`, as when a body is read for a
+    /// client. `None` if anything is wrong.
     #[must_use]
     pub fn decode_put(bytes: &'a [u8], seed: Seed, offset: u32) -> Option<Record<'a>> {
         match Record::decode_first(bytes, seed, offset)? {
@@ -469,15 +470,15 @@ mod tests {
 
     const OFFSET: u32 = 4096;
 
-    /// A record with its CRC, as it lies at [`OFFSET`].
+    /// A record with its CRC, for the place [`OFFSET`].
     fn sealed(record: &Record<'_>) -> Vec<u8> {
         let mut bytes = Vec::new();
         record.encode(&mut bytes);
-        mend(&mut bytes);
+        correct_checksums(&mut bytes);
         bytes
     }
 
-    fn mend(bytes: &mut [u8]) {
+    fn correct_checksums(bytes: &mut [u8]) {
         let crc = identity().seed().crc(OFFSET, &bytes[put::KIND..]);
         set_u32(bytes, put::CRC, crc);
     }
@@ -524,7 +525,7 @@ mod tests {
             for bit in 0..bytes.len() * 8 {
                 let mut flipped = bytes.clone();
                 flipped[bit / 8] ^= 1 << (bit % 8);
-                // Also with bytes behind it, which a longer length may take in.
+                // Also with bytes after it, which a longer length may include.
                 flipped.extend([0; 300]);
                 assert_eq!(decoded(&flipped), None, "bit {bit} of {record:?}");
             }
@@ -583,7 +584,7 @@ mod tests {
             for field in fields {
                 set_u32(&mut bytes, *field, u32::MAX);
             }
-            mend(&mut bytes);
+            correct_checksums(&mut bytes);
             assert_eq!(Record::size_claimed(&bytes), Some(claimed), "kind {kind}");
             assert_eq!(Record::size_of(&bytes), None);
             assert_eq!(decoded(&bytes), None);
@@ -595,7 +596,7 @@ mod tests {
         let changed = |record: &Record<'_>, at: usize, value: u8| {
             let mut bytes = sealed(record);
             bytes[at] = value;
-            mend(&mut bytes);
+            correct_checksums(&mut bytes);
             decoded(&bytes).is_some()
         };
         let all = one_of_each();

@@ -1,4 +1,4 @@
-//! What the tests of bytes are made of: a log with fixed names, chance from a seed, every kind of
+//! Material for tests of bytes: a log with fixed names, pseudo-random numbers, every kind of
 //! record, and segments in memory.
 
 use super::{
@@ -9,7 +9,7 @@ use crate::types::{Counters, JobId, JobState, Position, SegmentId};
 /// 2027-01-15 08:00:00 UTC, in nanoseconds since 1970.
 pub(in crate::storage) const WALL_NS: u64 = 1_800_000_000_000_000_000;
 
-/// Segment 3, as first written, of a log whose id is the bytes 0xa0, 0xa1, 0xa2 …
+/// Segment 3, generation 0, of a log whose id is the bytes 0xa0, 0xa1, 0xa2 …
 pub(in crate::storage) fn identity() -> Identity {
     Identity {
         log: LogId(std::array::from_fn(|index| 0xa0 + index as u8)),
@@ -123,11 +123,11 @@ const SWITCHED: [Entry; 1] = [Entry {
     end: 9_000,
 }];
 
-/// Numbers that a seed determines (Vigna's splitmix64).
+/// Pseudo-random numbers from a seed (Vigna's splitmix64).
 pub(in crate::storage) struct Random(u64);
 
 impl Random {
-    /// Says which seed it is, for the test that fails.
+    /// Prints the seed, for the test that fails.
     pub(in crate::storage) fn new(seed: u64) -> Random {
         println!("seed {seed}");
         Random(seed)
@@ -148,7 +148,7 @@ impl Random {
         (0..count).map(|_| self.next() as u8).collect()
     }
 
-    /// Numbers as they are apt to break things: small, large, around the middle.
+    /// Numbers that often break code: small, large, around the middle.
     pub(in crate::storage) fn number(&mut self) -> u64 {
         match self.below(4) {
             0 => self.below(4) as u64,
@@ -167,7 +167,7 @@ pub(in crate::storage) fn seeds(count: u64) -> std::ops::Range<u64> {
     0..count * scale.unwrap_or(1).max(1)
 }
 
-/// What a random record borrows from.
+/// The data that a random record borrows from.
 pub(in crate::storage) struct Parts {
     tube: String,
     body: Vec<u8>,
@@ -189,7 +189,7 @@ impl Parts {
         }
     }
 
-    /// A record of any kind with anything in it.
+    /// A record of any kind with random content.
     pub(in crate::storage) fn record(&self, random: &mut Random) -> Record<'_> {
         let (removed, added) = self.entries.split_at(random.below(self.entries.len() + 1));
         match random.below(7) {
@@ -254,7 +254,7 @@ fn random_entry(random: &mut Random) -> Entry {
     }
 }
 
-/// A record in a form that can be compared, however its entries are held.
+/// A record in a comparable form, however its entries are held.
 pub(in crate::storage) fn plain(record: &Record<'_>) -> String {
     match record {
         Record::Manifest { next_id, entries } => {
@@ -267,7 +267,7 @@ pub(in crate::storage) fn plain(record: &Record<'_>) -> String {
     }
 }
 
-/// The bytes of one frame that lies at `offset` of the file with `identity`, and its checksum.
+/// The bytes of one frame for `offset` of the file with `identity`, and its checksum.
 pub(in crate::storage) fn frame(
     identity: &Identity,
     offset: u32,
@@ -284,7 +284,7 @@ pub(in crate::storage) fn frame(
     builder.finish(kind, durable, previous)
 }
 
-/// A segment that grows in memory as the log makes it grow.
+/// A segment in memory that grows as the log makes it grow.
 pub(in crate::storage) struct Segment {
     pub(in crate::storage) identity: Identity,
     pub(in crate::storage) bytes: Vec<u8>,
@@ -292,7 +292,7 @@ pub(in crate::storage) struct Segment {
 }
 
 impl Segment {
-    /// The header alone.
+    /// Only the header.
     pub(in crate::storage) fn new() -> Segment {
         Segment {
             identity: identity(),
@@ -306,7 +306,7 @@ impl Segment {
         self.bytes.len() as u32
     }
 
-    /// Append a frame of records that says that everything before `durable` was durable. Returns
+    /// Append a frame of records that says that everything before `durable` is durable. Returns
     /// where it begins.
     pub(in crate::storage) fn push(&mut self, durable: u32, records: &[Record<'_>]) -> u32 {
         self.push_kind(FrameKind::Data, durable, records)

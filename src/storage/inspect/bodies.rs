@@ -1,4 +1,4 @@
-//! Bodies as files of their own, a file a job, for programs that know nothing of logs.
+//! Bodies as separate files, one per job, for programs that cannot read a log.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::storage::disk::{Fs, OpenMode, write_all_at};
 use crate::storage::error::OpenError;
 use crate::types::JobId;
 
-/// A directory that bodies are written to. Files that are there are never changed.
+/// A directory that bodies are written to. Existing files are never changed.
 #[derive(Debug)]
 pub struct Bodies {
     fs: Arc<dyn Fs>,
@@ -16,10 +16,10 @@ pub struct Bodies {
 }
 
 impl Bodies {
-    /// Begin to write to `dir`, which is made when it is missing.
+    /// Prepare to write to `dir`, which is created if missing.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// If it cannot be created.
     pub fn begin(fs: Arc<dyn Fs>, dir: &Path) -> Result<Bodies, OpenError> {
         fs.create_dir_all(dir)
             .map_err(|error| OpenError::io("create", dir, &error))?;
@@ -29,11 +29,11 @@ impl Bodies {
         })
     }
 
-    /// Write a body to a file that is called as its job. The content is durable on return, the name
-    /// after [`Bodies::finish`].
+    /// Write a body to a file named after its job. The content is durable on return, the name after
+    /// [`Bodies::finish`].
     ///
     /// # Errors
-    /// [`OpenError::Foreign`] when there is a file of that name; otherwise when the disk is full or
+    /// [`OpenError::Foreign`] if there is a file of that name; otherwise if the disk is full or
     /// fails.
     pub fn write(&mut self, job: JobId, body: &[u8]) -> Result<(), OpenError> {
         let path = self.dir.join(job.to_string());

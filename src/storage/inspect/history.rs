@@ -1,9 +1,8 @@
-//! All that the log still holds about one job, in the order in which it happened.
+//! Everything that the log still holds about one job, in the order in which it happened.
 //!
-//! Only puts carry a time. The others are bracketed by the times of what was logged before and
-//! after them, of whatever job: the clock of the log is its order. Compaction drops states that a
-//! later one replaced, so between two entries several things may have happened; the counters say
-//! which.
+//! Only puts carry a time. Other records are bracketed by the times of puts logged before and after
+//! them, for any job: the log's order is its clock. Compaction drops states that a later one
+//! replaced, so several things may have happened between two entries; the counters say which.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -17,7 +16,7 @@ use crate::storage::log::kicks::Kicks;
 use crate::storage::read::scan::Damage;
 use crate::types::{Counters, JobId, JobState, Position, SECOND_NS};
 
-/// The state of a job at one point of its life.
+/// The state of a job at one point in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State {
     /// As recorded; never `Reserved`.
@@ -32,7 +31,7 @@ pub struct State {
     pub counters: Counters,
 }
 
-/// What a record says of a job.
+/// What a record says about a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// It was put.
@@ -43,14 +42,14 @@ pub enum Event {
         ttr: u32,
         /// Bytes of its body.
         body_size: usize,
-        /// Its state then.
+        /// Its state at that time.
         state: State,
     },
     /// Its state changed.
     Changed {
-        /// As it was before; `None`: nothing before this is in the log.
+        /// The state before; `None`: the log has none from before this.
         before: Option<State>,
-        /// As it was from now on.
+        /// The state from now on.
         state: State,
     },
     /// It is gone.
@@ -59,18 +58,19 @@ pub enum Event {
 
 /// A record about the job, and where it lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct HistoryEntry {
     /// The file.
     pub file: String,
-    /// Where in history; see [`RecordPlace::position`].
+    /// Its place in history; see [`RecordPlace::position`].
     pub position: Position,
     /// Bytes.
     pub size: usize,
-    /// It was saved out of a damaged frame.
+    /// It was salvaged from a damaged frame.
     pub is_salvaged: bool,
-    /// The last time that the log tells of up to here; `None`: none yet. Of a put: when it was put.
+    /// The last time in the log up to here; `None` if there is none yet. For a put: when it was
+    /// put.
     pub after_wall_ns: Option<u64>,
-    /// The next time that the log tells of from here on; `None`: none. Of a put: when it was put.
+    /// The next time in the log from here on; `None` if there is none. For a put: when it was put.
     pub before_wall_ns: Option<u64>,
     /// What happened.
     pub event: Event,
@@ -80,16 +80,16 @@ pub struct Entry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct History {
     /// The records about it, in order.
-    pub entries: Vec<Entry>,
-    /// Damage that was met anywhere in the log: there may have been more about the job.
+    pub entries: Vec<HistoryEntry>,
+    /// Damage anywhere in the log: it may have held more about the job.
     pub damages: Vec<Damage>,
     /// No id from this one on was seen in the log.
     pub next_id: JobId,
-    /// What became of it.
+    /// The job's outcome.
     pub fate: Fate,
 }
 
-/// What became of a job, as far as that can be known.
+/// The outcome of a job, as far as it can be known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// It is there.
@@ -105,16 +105,16 @@ pub enum Fate {
     Deleted,
     /// It was deleted, and compaction has dropped its records.
     Dropped,
-    /// It is lost in the damage.
+    /// It is lost in damage.
     Lost,
-    /// It is lost in the damage, unless it had been deleted before, or was never put.
+    /// It is lost in damage, unless it had been deleted before, or was never put.
     PerhapsLost,
     /// No job has had this id yet.
     NeverPut,
 }
 
-/// Read the log in `dir` and keep what it says of `job`. Takes memory for that job's records only;
-/// bodies are not kept.
+/// Read the log in `dir` and keep what it says about `job`. Takes memory for that job's records
+/// only; bodies are not kept.
 ///
 /// # Errors
 /// Those of [`Inspection::read`](super::Inspection::read).
@@ -143,7 +143,7 @@ impl Opened {
         };
         let damages = self.records(&mut visit, progress)?;
         let mut history = reading.history;
-        // What damage means for a job, and which jobs a kick takes, only the whole log tells.
+        // Only the whole log tells what damage means for a job, and which jobs a kick takes.
         let is_told = damages.is_empty() && kicks.list().is_empty();
         let inspection = match is_told {
             true => None,
@@ -160,10 +160,10 @@ impl Opened {
 }
 
 impl History {
-    /// What the job's own records say.
+    /// The outcome according to the job's own records.
     fn fate_told(&self, job: JobId) -> Fate {
         match self.entries.last() {
-            Some(Entry {
+            Some(HistoryEntry {
                 event: Event::Deleted,
                 ..
             }) => Fate::Deleted,
@@ -174,8 +174,8 @@ impl History {
     }
 }
 
-/// What damage has done to a job, or a kick will do; `None`: nothing that its own records would not
-/// tell.
+/// The outcome after damage, or after the kick that the next start finishes; `None` if the job's
+/// own records already tell it.
 fn fate_in_all(inspection: &Inspection, job: JobId) -> Option<Fate> {
     let any = |is_it: &dyn Fn(&Loss) -> bool| inspection.losses.iter().any(is_it);
     let among = |ranges: &[RangeInclusive<u64>]| ranges.iter().any(|ids| ids.contains(&job.0));
@@ -221,7 +221,7 @@ struct Reading {
     /// The job's state so far.
     last: Option<State>,
     after_wall_ns: Option<u64>,
-    /// So many entries have their `before_wall_ns`.
+    /// This many entries have their `before_wall_ns`.
     unbounded: usize,
     history: History,
 }
@@ -242,7 +242,7 @@ impl Reading {
         let Some(event) = self.event(record) else {
             return;
         };
-        self.history.entries.push(Entry {
+        self.history.entries.push(HistoryEntry {
             file: place.file.to_owned(),
             position: place.position,
             size: place.size,
@@ -320,7 +320,7 @@ impl Reading {
     }
 }
 
-/// The wall time that a record tells of.
+/// The wall time that a record carries.
 fn time(record: &Record<'_>) -> Option<u64> {
     match record {
         Record::Put {

@@ -1,20 +1,20 @@
-//! Where the records are that make up each job: the fold of the log, without what it folds.
+//! The places of the records of each job, collected from the log without the records themselves.
 //!
-//! Small on purpose, seven bytes a job or so whatever its body, and twelve when its state has changed
-//! since ([`runs`](super::runs) counts them): bodies and states are read back from the log when they
-//! are asked for, and checked again then.
+//! Small on purpose: about seven bytes per job, whatever its body, and twelve if its state has
+//! changed since the put ([`runs`](super::runs) counts them). Bodies and states are read from the
+//! log on demand, and checked again then.
 
 use crate::storage::disk::ReadFile;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 
-use super::runs::{Entry, Runs};
+use super::runs::{JobEntry, Runs};
 use crate::storage::format::{Record, pause, put_size, update};
 use crate::storage::log::compaction::{self, Subject};
 use crate::storage::log::files::Files;
 use crate::types::{JobId, JobState, Place};
 
-/// What is known of the last record about a tube's pause.
+/// The last record about a tube's pause.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Pause {
     pub(super) place: Place,
@@ -24,9 +24,9 @@ pub(super) struct Pause {
 
 /// All jobs of a log, in the order of their ids.
 #[derive(Debug)]
-pub(in crate::storage) struct Index {
+pub(in crate::storage) struct JobIndex {
     jobs: Runs,
-    /// By the numbers that entries have for them.
+    /// By the numbers that entries use for them.
     tubes: Vec<Box<str>>,
     tube_numbers: HashMap<Box<str>, u32>,
     /// The tube of the last put.
@@ -36,9 +36,9 @@ pub(in crate::storage) struct Index {
     next_id: JobId,
 }
 
-impl Index {
-    pub(in crate::storage) fn new() -> Index {
-        Index {
+impl JobIndex {
+    pub(in crate::storage) fn new() -> JobIndex {
+        JobIndex {
             jobs: Runs::new(),
             tubes: Vec::new(),
             tube_numbers: HashMap::new(),
@@ -48,8 +48,8 @@ impl Index {
         }
     }
 
-    /// Take in the next record of history, which lies at `place`, and count in `files` what is
-    /// alive. `Err` says why it cannot follow what came before; then nothing was changed.
+    /// Apply the next record of history, which lies at `place`, and count in `files` what is alive.
+    /// `Err` says why it cannot follow the records before it; then nothing was changed.
     pub(in crate::storage) fn fold(
         &mut self,
         files: &mut Files<dyn ReadFile>,
@@ -77,7 +77,7 @@ impl Index {
                 };
                 let tube = self.tube_number(tube);
                 let body_size = body.len() as u32;
-                let entry = Entry {
+                let entry = JobEntry {
                     put: place,
                     update: Place::NONE,
                     body_size,
@@ -124,7 +124,8 @@ impl Index {
         Ok(())
     }
 
-    /// The job was changed, which is recorded at `place`; returns where the update before lies.
+    /// Note that the job's state was changed by the record at `place`; returns the place of its
+    /// earlier update.
     fn set_update(&mut self, id: JobId, place: Place, state: JobState) -> Option<Place> {
         self.jobs.change(id, |job| {
             job.state = state;
@@ -133,7 +134,7 @@ impl Index {
     }
 
     fn tube_number(&mut self, name: &str) -> u32 {
-        // Most jobs go where the one before went.
+        // Most jobs use the same tube as the one before.
         if let Some(last) = self.tubes.get(self.last_tube as usize)
             && **last == *name
         {
@@ -157,7 +158,7 @@ impl Index {
         self.jobs.contains(id)
     }
 
-    pub(super) fn get(&self, id: JobId) -> Option<Entry> {
+    pub(super) fn get(&self, id: JobId) -> Option<JobEntry> {
         self.jobs.get(id)
     }
 
@@ -170,11 +171,11 @@ impl Index {
         self.jobs.len()
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (JobId, Entry)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (JobId, JobEntry)> {
         self.jobs.iter()
     }
 
-    pub(super) fn tube(&self, entry: &Entry) -> &str {
+    pub(super) fn tube(&self, entry: &JobEntry) -> &str {
         &self.tubes[entry.tube as usize]
     }
 
@@ -188,8 +189,8 @@ impl Index {
     }
 }
 
-/// So that compaction can ask which records are alive, and tell where they went.
-impl compaction::Index for Index {
+/// For compaction: which records are alive, and their new places.
+impl compaction::Index for JobIndex {
     fn is_live(&self, subject: &Subject, place: Place) -> bool {
         let job = |id| self.jobs.get(id);
         match subject {
@@ -218,7 +219,7 @@ impl compaction::Index for Index {
     }
 }
 
-/// What is at `from` is at `to` now. `false`: this is not.
+/// Change `place` from `from` to `to`. `false` if it is not `from`.
 fn shift(place: &mut Place, from: Place, to: Place) -> bool {
     let is_it = *place == from;
     if is_it {

@@ -1,21 +1,21 @@
 //! One job, read back from the log and checked again.
 
-use super::runs::Entry;
+use super::runs::JobEntry;
 use super::{Inspection, SegmentReport};
 use crate::storage::disk::read_exact_at;
 use crate::storage::error::OpenError;
 use crate::storage::format::{Record, put_size, update};
 use crate::types::{Counters, JobId, JobState, Place, SECOND_NS};
 
-/// What is known of a job without reading it.
+/// What is known about a job without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobSummary<'a> {
     /// Its id.
     pub id: JobId,
     /// The name of its tube.
     pub tube: &'a str,
-    /// As recorded last; a reservation is not recorded, nor that a delay has ended. A kick of
-    /// several jobs that was interrupted is over, as after the next start.
+    /// As last recorded; reservations are not recorded, nor the end of a delay. An interrupted kick
+    /// of several jobs counts as finished, as after the next start.
     pub state: JobState,
     /// Bytes.
     pub body_size: u32,
@@ -28,8 +28,8 @@ pub struct JobRecord {
     pub id: JobId,
     /// The name of its tube.
     pub tube: String,
-    /// As recorded last; a reservation is not recorded, nor that a delay has ended. A kick of
-    /// several jobs that was interrupted is over, as after the next start.
+    /// As last recorded; reservations are not recorded, nor the end of a delay. An interrupted kick
+    /// of several jobs counts as finished, as after the next start.
     pub state: JobState,
     /// Smaller is more urgent.
     pub pri: u32,
@@ -54,7 +54,7 @@ pub struct PauseRecord<'a> {
     pub tube: &'a str,
     /// Wall time at which it ends, nanoseconds since 1970.
     pub until_wall_ns: u64,
-    /// As asked for, seconds.
+    /// The requested duration, seconds.
     pub duration: u32,
 }
 
@@ -62,7 +62,7 @@ impl Inspection {
     /// Read a job; `Ok(None)` if there is none with this id.
     ///
     /// # Errors
-    /// When the disk does not give it now, or not as it was when the log was read.
+    /// If the disk does not return it now, or not as it was when the log was read.
     pub fn read_job(&self, id: JobId) -> Result<Option<JobRecord>, OpenError> {
         let Some(entry) = self.index.get(id) else {
             return Ok(None);
@@ -117,15 +117,15 @@ impl Inspection {
         Ok(Some(job))
     }
 
-    /// The buried jobs of all tubes, in the order in which they were buried: a tube's first is the
-    /// first that a kick takes.
+    /// The buried jobs of all tubes, in the order in which they were buried: within a tube, a kick
+    /// takes the first one first.
     #[must_use]
     pub fn buried(&self) -> Vec<JobId> {
         let buried = self
             .index
             .iter()
             .filter(|(id, entry)| entry.state == JobState::Buried && !self.is_kicked(*id));
-        // Files have their handles in order.
+        // Handles are in the order of the files.
         let mut buried: Vec<_> = buried
             .map(|(id, entry)| (entry.update.file, entry.update.offset, id))
             .collect();
@@ -133,8 +133,7 @@ impl Inspection {
         buried.into_iter().map(|(_, _, id)| id).collect()
     }
 
-    /// Bytes that hold nothing and are set aside for what comes: spare files, and the rest of the
-    /// open segment.
+    /// Bytes set aside without content: spare files, and the rest of the open segment.
     #[must_use]
     pub fn reserved_bytes(&self) -> u64 {
         let spares = self.leftovers.iter().map(|leftover| leftover.reserved);
@@ -144,7 +143,7 @@ impl Inspection {
         spares.sum::<u64>() + rest
     }
 
-    /// The pauses that the log knows of and that were not lifted, by tube; some may be over.
+    /// The pauses in the log that were not lifted, by tube; some may be over.
     pub fn pauses(&self) -> impl Iterator<Item = PauseRecord<'_>> {
         let set = self
             .index
@@ -157,10 +156,10 @@ impl Inspection {
         })
     }
 
-    /// Read the put record of a job into `bytes`, and take from it what `take` wants.
+    /// Read the put record of a job into `bytes`, and pass it to `take`.
     pub(super) fn with_put<T>(
         &self,
-        entry: &Entry,
+        entry: &JobEntry,
         bytes: &mut Vec<u8>,
         take: impl FnOnce(&Record<'_>) -> Option<T>,
     ) -> Result<T, OpenError> {
@@ -171,7 +170,7 @@ impl Inspection {
     /// Read the last record of a job's state.
     pub(super) fn with_update<T>(
         &self,
-        entry: &Entry,
+        entry: &JobEntry,
         take: impl FnOnce(&Record<'_>) -> Option<T>,
     ) -> Result<T, OpenError> {
         self.with_record(entry.update, update::SIZE, &mut Vec::new(), take)

@@ -1,24 +1,24 @@
-//! What a start makes of kicks in the middle of which the log ended: it finishes them, before
-//! anybody is served. What is told of a log is told as if that had been done.
+//! How a start finishes kicks that the end of the log interrupted, before it serves clients.
+//! Reports describe a log as if that had been done.
 
 use std::collections::BTreeMap;
 
 use super::Inspection;
-use super::runs::Entry;
+use super::runs::JobEntry;
 use crate::storage::error::OpenError;
 use crate::storage::format::Record;
 use crate::storage::log::kicks::KickUnderWay;
 use crate::types::{JobId, JobState, SECOND_NS};
 
 impl Inspection {
-    /// The jobs that a start kicks because of the kicks under way, in the order of their ids.
+    /// The jobs that a start kicks because of unfinished kicks, in the order of their ids.
     pub(super) fn find_kicked(&self, under_way: &[KickUnderWay]) -> Vec<JobId> {
         let mut lefts: BTreeMap<(&str, bool), u64> = BTreeMap::new();
         for kick in under_way {
             let is_of_buried = kick.state == JobState::Buried;
             *lefts.entry((&kick.tube, is_of_buried)).or_default() += u64::from(kick.left);
         }
-        // A start lets all of it fall due before it goes on with the first.
+        // A start lets all delayed jobs fall due before it continues with the first kick.
         let due = under_way.iter().map(|kick| kick.due_wall_ns).max();
         let mut kicked = Vec::new();
         for ((tube, is_of_buried), left) in lefts {
@@ -33,7 +33,7 @@ impl Inspection {
         kicked
     }
 
-    /// Whether a start kicks this job.
+    /// True if a start kicks this job.
     pub(super) fn is_kicked(&self, id: JobId) -> bool {
         self.kicked.binary_search(&id).is_ok()
     }
@@ -47,8 +47,8 @@ impl Inspection {
         buried
     }
 
-    /// The delayed jobs of a tube that fall due after `due`, wall time, in that order. Those that
-    /// the disk does not give again are not among them.
+    /// The delayed jobs of a tube that fall due after `due`, wall time, in that order. Jobs that
+    /// the disk no longer returns are left out.
     fn delayed_in(&self, tube: &str, due: u64) -> Vec<JobId> {
         let mut bytes = Vec::new();
         let mut delayed = Vec::new();
@@ -66,7 +66,7 @@ impl Inspection {
     }
 
     /// When a delayed job falls due, wall time.
-    fn deadline(&self, entry: &Entry, bytes: &mut Vec<u8>) -> Result<u64, OpenError> {
+    fn deadline(&self, entry: &JobEntry, bytes: &mut Vec<u8>) -> Result<u64, OpenError> {
         let of_update = |record: &Record<'_>| match record {
             Record::Update {
                 deadline_wall_ns, ..

@@ -1,50 +1,50 @@
-//! What damage means for jobs: which are missing, which are back in an older state, which would
-//! run again.
+//! What damage means for jobs: which are missing, which are in an older state, which would run
+//! again.
 //!
-//! Nothing remembers what lost bytes held. What can be known comes from around them:
+//! Nothing records what lost bytes held. Conclusions come from what surrounds them:
 //!
-//! * Ids are given out in sequence. In a file that compaction has not touched every put is still
-//!   there, so an id between the last put before the damage and the first one after it, of which no
-//!   put was saved and no delete follows, is a job that is missing (or an id whose put was refused
-//!   on a full disk).
-//! * A log that was built, by `repair` or `load`, begins with the jobs that were there, whatever their
-//!   ids: where sound puts leave out ids, or more are left out than the damaged bytes can have held,
-//!   an id that is not there says little.
-//! * In a file that compaction wrote only the jobs are there that were alive. Of the ids in the gap
-//!   one is known to be missing when a record of its state is left over; of the others it cannot be
-//!   told whether they had been deleted.
-//! * A damaged record may still name its job: a later state, or a delete, mends a lost update;
-//!   nothing mends a lost delete.
+//! * Ids are given out in sequence. In a file that compaction has not rewritten every put is still
+//!   there. So an id between the last put before the damage and the first one after it, without a
+//!   salvaged put or a later delete, is a missing job (or an id whose put was refused on a full
+//!   disk).
+//! * A log built by `repair` or `load` begins with the jobs of that moment, whatever their ids. If
+//!   sound puts leave out ids, or if more ids are left out than the damaged bytes can have held, a
+//!   missing id means little.
+//! * A file that compaction wrote has only the jobs that were alive. An id in the gap is known to
+//!   be missing if a record of its state is left; the other ids may have been deleted.
+//! * A damaged record may still name its job. A later state, or a delete, makes up for a lost
+//!   update; nothing makes up for a lost delete.
 //!
-//! Beyond that, bytes that nothing is known of may have held states and deletes of any job put
-//! before: that is said, too.
+//! Apart from that, unaccounted bytes may have held states and deletes of any job put before: that
+//! is reported, too.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use super::index::Index;
+use super::index::JobIndex;
 use crate::storage::format::{JobEvent, Record, put};
 use crate::storage::read::scan::Damage;
 use crate::types::{JobId, Place};
 
-/// Damage to what was acknowledged, and what it means for jobs, as far as that can be known.
+/// Damage to acknowledged data, and what it means for jobs, as far as it can be known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loss {
-    /// Where, and what is wrong.
+    /// Where it is, and what is wrong.
     pub damage: Damage,
-    /// Jobs that are gone, as ranges of ids.
+    /// Jobs that are lost, as ranges of ids.
     pub missing: Vec<RangeInclusive<u64>>,
-    /// Ids of jobs that are gone unless they had been deleted before: nothing else is known of them.
+    /// Ids of jobs that are lost unless they had been deleted before: nothing else is known about
+    /// them.
     pub perhaps_missing: Vec<RangeInclusive<u64>>,
-    /// Jobs with this id or a greater one are gone, if there were any: no put follows that would tell.
+    /// Jobs with this id or a greater one are lost, if there were any: no later put would tell.
     pub missing_from: Option<JobId>,
-    /// Jobs that are there in a state older than the last one recorded.
+    /// Jobs whose state is older than the last one recorded.
     pub older: Vec<JobId>,
     /// Jobs that had been deleted and are back: they would run again.
     pub again: Vec<JobId>,
-    /// Bytes that may have held records of which nothing is known: states, pauses and deletes of
-    /// jobs put before. `None`: nobody knows how many, for a file is missing or cut.
+    /// Unaccounted bytes, which may have held states, pauses and deletes of jobs put before. `None`
+    /// if their number is unknown, because a file is missing or cut.
     pub unknown_bytes: Option<u64>,
 }
 
@@ -55,7 +55,7 @@ impl Loss {
         count(&self.missing)
     }
 
-    /// Whether it is said what became of a job.
+    /// True if this loss names what became of a job.
     fn names(&self, job: JobId) -> bool {
         let mut missing = self.missing.iter().chain(&self.perhaps_missing);
         missing.any(|ids| ids.contains(&job.0))
@@ -66,7 +66,7 @@ impl Loss {
 
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Of jobs that it costs something, that is said below.
+        // The jobs affected are named below.
         let is_hit_only = |job: &&JobId| !self.names(**job);
         let jobs = self.damage.jobs.iter().filter(is_hit_only).copied();
         let damage = Damage {
@@ -113,7 +113,7 @@ impl fmt::Display for Loss {
                     "; {bytes} bytes may have held states or deletes of jobs put before"
                 )
             }
-            None => write!(f, "; whatever else it held is lost"),
+            None => write!(f, "; everything else in it is lost"),
         }
     }
 }
@@ -129,7 +129,7 @@ fn show_range(ids: &RangeInclusive<u64>) -> String {
     }
 }
 
-/// So many ids, or ranges of them, are named in one line.
+/// At most this many ids, or ranges of them, are named in one line.
 const SHOWN: usize = 16;
 
 fn write_jobs(
@@ -154,32 +154,32 @@ fn write_jobs(
     write!(f, " {verb}")
 }
 
-/// The smallest put, bytes: a name of one letter, no body.
+/// The smallest put, bytes: a tube name of one letter, no body.
 pub(super) const PUT_SIZE_MIN: u64 = put::SIZE as u64 + 1;
 
-/// Damage that was met, while it is not known yet what follows.
+/// Damage that was found, while the records after it are still unread.
 #[derive(Debug)]
-struct Met {
+struct PendingLoss {
     loss: Loss,
-    /// Compaction may have taken puts out of what was there.
+    /// Compaction may have removed puts from the damaged part.
     is_thinned: bool,
     /// The ids that may have been put there.
     ids: RangeInclusive<u64>,
     claims: Vec<(Place, JobId, JobEvent)>,
 }
 
-/// Collects damage while a log is read, and judges it once all has been read.
+/// Collects damage while a log is read, and judges it after everything has been read.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
-    met: Vec<Met>,
-    /// How many of `met` have been followed by a put.
+    pending: Vec<PendingLoss>,
+    /// How many of the `pending` losses have been followed by a put.
     bounded: usize,
     put_max: u64,
-    /// Since `put_max` was set, puts may have been compacted away.
+    /// Puts may have been compacted away since `put_max` was set.
     is_put_max_low: bool,
-    /// Up to this id sound puts that follow each other have left out ids.
+    /// Up to this id, sound puts that follow each other have left out ids.
     sparse_max: u64,
-    /// Ids of which a put or a delete was seen out of place, since the first damage.
+    /// Ids with a put or a delete out of place, since the first damage.
     accounted: BTreeSet<u64>,
     /// Ids of which only states were seen.
     orphans: BTreeSet<u64>,
@@ -191,9 +191,14 @@ impl Losses {
         self.is_put_max_low |= compacted;
     }
 
-    /// Damage comes next in the log; [`Losses::salvaged`] and [`Losses::claimed`] say what is left
-    /// there.
-    pub(super) fn meet(&mut self, damage: Damage, compacted: bool, unknown_bytes: Option<u64>) {
+    /// Damage comes next in the log; [`Losses::salvaged`] and [`Losses::claimed`] report what is
+    /// left there.
+    pub(super) fn begin_damage(
+        &mut self,
+        damage: Damage,
+        compacted: bool,
+        unknown_bytes: Option<u64>,
+    ) {
         let loss = Loss {
             damage,
             missing: Vec::new(),
@@ -205,7 +210,7 @@ impl Losses {
         };
         let ids = self.put_max.saturating_add(1)..=u64::MAX;
         let is_thinned = compacted || self.is_put_max_low;
-        self.met.push(Met {
+        self.pending.push(PendingLoss {
             loss,
             is_thinned,
             ids,
@@ -213,11 +218,11 @@ impl Losses {
         });
     }
 
-    /// A sound record was saved out of the damage met last.
+    /// A sound record was salvaged from the last damage.
     pub(super) fn salvaged(&mut self, record: &Record<'_>) {
         match record {
             Record::Put { id, .. } => {
-                self.bound(id.0, self.met.len() - 1);
+                self.bound(id.0, self.pending.len() - 1);
                 self.accounted.insert(id.0);
                 self.put_max = self.put_max.max(id.0);
             }
@@ -226,35 +231,35 @@ impl Losses {
         }
     }
 
-    /// What is left at `place`, in the damage met last, claims to be about a job.
+    /// The bytes at `place`, in the last damage, claim to be about a job.
     pub(super) fn claimed(&mut self, place: Place, job: JobId, event: JobEvent) {
-        if let Some(met) = self.met.last_mut() {
-            met.claims.push((place, job, event));
+        if let Some(pending) = self.pending.last_mut() {
+            pending.claims.push((place, job, event));
         }
     }
 
-    /// Of so many bytes of the damage met last nothing is known.
-    pub(super) fn settle(&mut self, unknown_bytes: Option<u64>) {
-        if let Some(met) = self.met.last_mut() {
-            met.loss.unknown_bytes = unknown_bytes;
+    /// Set the unaccounted bytes of the last damage.
+    pub(super) fn set_unaccounted(&mut self, unknown_bytes: Option<u64>) {
+        if let Some(pending) = self.pending.last_mut() {
+            pending.loss.unknown_bytes = unknown_bytes;
         }
     }
 
     /// A sound record was read; `has_job` says whether a job's put was seen.
     pub(super) fn note(&mut self, record: &Record<'_>, has_job: impl Fn(JobId) -> bool) {
-        let is_damaged = !self.met.is_empty();
+        let is_damaged = !self.pending.is_empty();
         match record {
             Record::Put { id, .. } => {
-                let is_all_sound = self.bounded == self.met.len() && !self.is_put_max_low;
+                let is_all_sound = self.bounded == self.pending.len() && !self.is_put_max_low;
                 if is_all_sound && id.0 > self.put_max.saturating_add(1) {
                     self.sparse_max = id.0;
                 }
-                self.bound(id.0, self.met.len());
+                self.bound(id.0, self.pending.len());
                 self.put_max = self.put_max.max(id.0);
             }
-            // All puts before it have smaller ids, all behind it greater ones.
+            // All puts before it have smaller ids, all puts after it greater ones.
             Record::Manifest { next_id, .. } => {
-                self.bound(next_id.0, self.met.len());
+                self.bound(next_id.0, self.pending.len());
                 self.put_max = self.put_max.max(next_id.0.saturating_sub(1));
                 self.is_put_max_low = false;
             }
@@ -273,68 +278,71 @@ impl Losses {
 
     /// All puts in the first `count` damages had smaller ids than this.
     fn bound(&mut self, id: u64, count: usize) {
-        for met in &mut self.met[self.bounded.min(count)..count] {
-            met.ids = *met.ids.start()..=id.saturating_sub(1);
+        for pending in &mut self.pending[self.bounded.min(count)..count] {
+            pending.ids = *pending.ids.start()..=id.saturating_sub(1);
         }
         self.bounded = self.bounded.max(count);
     }
 
-    /// Judge everything, now that the whole log is in `index`. Returns also an id such that every
-    /// put that was read, or that what is left of it names, had a smaller one.
-    pub(super) fn judge(mut self, index: &Index) -> (Vec<Loss>, JobId) {
+    /// Judge everything, now that the whole log is in `index`. Also returns an id greater than that
+    /// of every put that was read, or that damaged bytes name.
+    pub(super) fn judge(mut self, index: &JobIndex) -> (Vec<Loss>, JobId) {
         let next_id = self.next_id(index.next_id().0);
-        for met in &mut self.met[self.bounded..] {
-            let is_known = met.loss.unknown_bytes == Some(0);
-            met.loss.missing_from = (!is_known).then_some(JobId(next_id));
+        for pending in &mut self.pending[self.bounded..] {
+            let is_known = pending.loss.unknown_bytes == Some(0);
+            pending.loss.missing_from = (!is_known).then_some(JobId(next_id));
         }
-        self.bound(next_id, self.met.len());
-        // Damages between the same two puts share what is missing between them.
+        self.bound(next_id, self.pending.len());
+        // Damages between the same two puts share the jobs missing between them.
         let mut room: HashMap<RangeInclusive<u64>, u64> = HashMap::new();
-        for met in &self.met {
-            let size = met.loss.damage.range.map_or(u64::MAX, |(_, size)| size);
-            let room = room.entry(met.ids.clone()).or_default();
+        for pending in &self.pending {
+            let size = pending.loss.damage.range.map_or(u64::MAX, |(_, size)| size);
+            let room = room.entry(pending.ids.clone()).or_default();
             *room = room.saturating_add(size / PUT_SIZE_MIN);
         }
-        let met = std::mem::take(&mut self.met).into_iter();
-        let losses = met.map(|met| {
-            let puts_max = room.get(&met.ids).copied().unwrap_or(u64::MAX);
-            self.judge_one(met, puts_max, index)
+        let pending = std::mem::take(&mut self.pending).into_iter();
+        let losses = pending.map(|pending| {
+            let puts_max = room.get(&pending.ids).copied().unwrap_or(u64::MAX);
+            self.judge_one(pending, puts_max, index)
         });
         (losses.collect(), JobId(next_id))
     }
 
-    /// `next_id`, or more where puts behind the last sound one were lost and are named.
+    /// `next_id`, or more if lost puts after the last sound one are named.
     fn next_id(&self, next_id: u64) -> u64 {
-        let last = &self.met[self.bounded..];
-        let size = |met: &Met| met.loss.damage.range.map_or(0, |(_, size)| size);
+        let last = &self.pending[self.bounded..];
+        let size = |pending: &PendingLoss| pending.loss.damage.range.map_or(0, |(_, size)| size);
         let near = next_id..next_id.saturating_add(last.iter().map(size).sum());
-        let claims = last.iter().flat_map(|met| &met.claims);
+        let claims = last.iter().flat_map(|pending| &pending.claims);
         let puts = claims.filter(|(_, _, event)| *event == JobEvent::Put);
         let named = puts.map(|(_, job, _)| job.0).filter(|id| near.contains(id));
         named.max().map_or(next_id, |id| id.saturating_add(1))
     }
 
-    /// `puts_max`: so many puts at most can have been where the damage is.
-    fn judge_one(&self, met: Met, puts_max: u64, index: &Index) -> Loss {
-        let mut loss = met.loss;
+    /// `puts_max`: the greatest number of puts that can have been where the damage is.
+    fn judge_one(&self, pending: PendingLoss, puts_max: u64, index: &JobIndex) -> Loss {
+        let mut loss = pending.loss;
         let is_gone = |id: u64| !self.accounted.contains(&id) && !index.contains(JobId(id));
-        let ids = gaps(met.ids.clone(), self.known(&met.ids, index).into_iter());
-        let is_sparse = *met.ids.start() <= self.sparse_max || count(&ids) > puts_max;
+        let ids = gaps(
+            pending.ids.clone(),
+            self.known(&pending.ids, index).into_iter(),
+        );
+        let is_sparse = *pending.ids.start() <= self.sparse_max || count(&ids) > puts_max;
         let is_known = loss.unknown_bytes == Some(0);
-        if !met.is_thinned && !is_sparse {
+        if !pending.is_thinned && !is_sparse {
             loss.missing = ids;
-        } else if !is_known || !met.is_thinned {
+        } else if !is_known || !pending.is_thinned {
             let orphans = self
                 .orphans
                 .iter()
                 .copied()
-                .filter(|id| met.ids.contains(id));
+                .filter(|id| pending.ids.contains(id));
             push_all(&mut loss.missing, orphans);
             loss.perhaps_missing = ids;
         }
-        for (place, job, event) in met.claims {
+        for (place, job, event) in pending.claims {
             match (event, index.get(job)) {
-                (JobEvent::Put, None) if met.ids.contains(&job.0) && is_gone(job.0) => {
+                (JobEvent::Put, None) if pending.ids.contains(&job.0) && is_gone(job.0) => {
                     push_all(&mut loss.missing, [job.0].into_iter());
                 }
                 (JobEvent::Update, Some(entry)) if !is_behind(entry.update, place) => {
@@ -343,14 +351,14 @@ impl Losses {
                 (JobEvent::Delete, Some(_)) => loss.again.push(job),
                 _ => {}
             }
-            // A damaged record may claim to be about a job that never was.
+            // A damaged record may claim to be about a job that never existed.
             let is_job = index.contains(job) || loss.names(job);
             if is_job && !loss.damage.jobs.contains(&job) {
                 loss.damage.jobs.push(job);
             }
         }
         if is_sparse && is_known && !loss.missing.is_empty() {
-            // All that was there is named.
+            // Everything that was there is named.
             loss.perhaps_missing.clear();
         }
         loss
@@ -358,8 +366,8 @@ impl Losses {
 }
 
 impl Losses {
-    /// The ids in a range of which a put or a delete was seen, in order.
-    fn known(&self, ids: &RangeInclusive<u64>, index: &Index) -> BTreeSet<u64> {
+    /// The ids in a range with a put or a delete, in order.
+    fn known(&self, ids: &RangeInclusive<u64>, index: &JobIndex) -> BTreeSet<u64> {
         if ids.is_empty() {
             return BTreeSet::new();
         }
@@ -368,7 +376,7 @@ impl Losses {
     }
 }
 
-/// Whether a record at `place` is younger than one at `other`: handles are given out in order.
+/// True if a record at `place` is newer than one at `other`: handles are given out in order.
 fn is_behind(place: Place, other: Place) -> bool {
     (place.file, place.offset) > (other.file, other.offset)
 }
@@ -386,7 +394,7 @@ fn push_all(ranges: &mut Vec<RangeInclusive<u64>>, ids: impl Iterator<Item = u64
     }
 }
 
-/// What `all` has besides the `known` ids, which come in order.
+/// The ids of `all` without the `known` ids, which come in order.
 fn gaps(all: RangeInclusive<u64>, known: impl Iterator<Item = u64>) -> Vec<RangeInclusive<u64>> {
     let mut gaps = Vec::new();
     let mut next = *all.start();

@@ -1,24 +1,24 @@
-//! Looking at a log without changing it: what `bsd-wal` knows.
+//! Reading a log without changing it: the basis of `bsd-wal`.
 //!
 //! | where | what |
 //! |---|---|
-//! | `opened` | who else may use the directory meanwhile; a backup as the log that it is of |
-//! | `index` | where the records are that make up each job |
-//! | `runs` | a map of jobs in little memory; `rows`: tables whose columns are narrow |
+//! | `opened` | who else may use the directory; a backup as a log |
+//! | `index` | the places of each job's records |
+//! | `runs` | a compact map of jobs; `rows`: its tables with narrow columns |
 //! | `losses` | what damage means for jobs |
 //! | `jobs` | one job, read back |
-//! | `kicked` | what a start makes of kicks that were interrupted |
-//! | `history` | all that is known of one job |
-//! | `picture` | where in its files the log is alive |
-//! | `bodies` | bodies as files of their own |
+//! | `kicked` | how a start finishes interrupted kicks |
+//! | `history` | everything that is known about one job |
+//! | `picture` | where the log is alive in its files |
+//! | `bodies` | bodies as separate files |
 //! | `repair` | a new log of everything that survives |
 //!
-//! Files are listed, frames are read and ends are judged by what recovery itself uses: a log is
-//! intact here exactly when a server starts on it. What differs is what happens next: recovery
-//! stops at damage, this goes on past it, and past bytes that the disk does not give.
+//! The code that recovery uses lists the files, reads the frames and judges the ends: a log is
+//! intact here exactly when a server starts on it. The difference comes after that: recovery stops
+//! at damage; this continues past it, and past bytes that the disk does not return.
 //!
-//! Invariants: nothing below the directory is created, written, renamed or removed; memory grows with the jobs, not with their bodies nor
-//! with the log.
+//! Invariants: nothing in the directory is created, written, renamed or removed; memory grows with
+//! the jobs, not with their bodies or the log.
 
 mod bodies;
 pub mod history;
@@ -35,7 +35,7 @@ mod runs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-pub(super) use self::index::Index;
+pub(super) use self::index::JobIndex;
 use self::losses::Losses;
 use crate::storage::convert::backup::Manifest;
 use crate::storage::disk::{DirLock, ReadFile, ReadFs};
@@ -54,12 +54,12 @@ pub use self::opened::{Access, Opened};
 pub use self::picture::{Cell, Pin, Strip};
 pub use crate::storage::read::{SegmentReport, TornTail};
 
-/// Told now and then how far the reading is: bytes done, bytes in all.
+/// Reports the progress of reading from time to time: bytes done, bytes in all.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// A log that was read from end to end.
 ///
-/// As long as it lives it keeps those who write out of the directory, where that can be.
+/// While it exists it keeps writers out of the directory, if that is possible.
 #[derive(Debug)]
 pub struct Inspection {
     /// The directory.
@@ -68,52 +68,51 @@ pub struct Inspection {
     pub log: LogId,
     /// The files of the log that are there, in order.
     pub segments: Vec<SegmentReport>,
-    /// Damage to what was acknowledged, in the order of history. Empty: a server starts on the log.
+    /// Damage to acknowledged data, in the order of history. If empty, a server starts on the log.
     pub losses: Vec<Loss>,
-    /// What a crash left behind the end of the log; not damage.
+    /// What a crash left after the end of the log; this is not damage.
     pub torn: Option<TornTail>,
     /// The log ends with the marker of a clean stop.
     pub clean_stop: bool,
     /// No id from this one on was seen anywhere.
     pub next_id: JobId,
-    /// Files of bsd's that are not part of the log's history.
+    /// bsd's files that are not part of the log's history.
     pub leftovers: Vec<Leftover>,
     /// Files that are not this log's.
     pub strangers: Vec<String>,
-    /// Nobody else can have changed the log meanwhile.
+    /// True if nothing else can have changed the log meanwhile.
     pub is_locked: bool,
-    /// The log was in use: what was read is what it was at one instant. `None`: all that there is
-    /// was read.
+    /// The log was in use: this is its state at one instant. `None`: the whole log was read.
     pub live: Option<Live>,
-    /// A backup was read.
+    /// True if this is a backup.
     pub is_backup: bool,
-    /// What that consists of, unless its list of files is damaged.
+    /// The backup's list of files, unless that is damaged.
     pub backup: Option<Manifest>,
     files: Files<dyn ReadFile>,
-    index: Index,
-    /// Jobs that the next start kicks: a kick of several was interrupted.
+    index: JobIndex,
+    /// Jobs that the next start kicks, because a kick of several jobs was interrupted.
     kicked: Vec<JobId>,
     _lock: Option<Box<dyn DirLock>>,
 }
 
-/// How far a log that was in use was read.
+/// How far a log in use was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Live {
-    /// Where the log ended when it was looked at; what lies behind is not judged.
+    /// Where the log ended when it was read; what follows is not judged.
     pub end: Position,
-    /// Up to here, the log itself said, it was on stable storage: a crash at that instant might
-    /// have taken what follows.
+    /// According to the log itself, it was on stable storage up to here: a crash at that instant
+    /// might have lost what follows.
     pub durable: Position,
 }
 
 impl Inspection {
-    /// Read the log in `dir`, or the backup of one, every byte of it. Changes nothing. Others may read
-    /// it meanwhile, nobody may write to it.
+    /// Read every byte of the log in `dir`, or of a backup. Changes nothing. Others may read it
+    /// meanwhile, but not write to it.
     ///
     /// # Errors
-    /// When it cannot be checked: it is in use ([`OpenError::InUse`]), there is no log of this
-    /// version ([`OpenError::Foreign`]), the directory or a file cannot be opened
-    /// ([`OpenError::Io`]). Damage is not an error, nor are bytes that the disk does not give.
+    /// If it cannot be checked: it is in use ([`OpenError::InUse`]), there is no log of this
+    /// version ([`OpenError::Foreign`]), or the directory or a file cannot be opened
+    /// ([`OpenError::Io`]). Damage is not an error, nor are bytes that the disk does not return.
     pub fn read(
         fs: Arc<dyn ReadFs>,
         dir: &Path,
@@ -122,11 +121,12 @@ impl Inspection {
         Opened::new(fs, dir, Access::Shared, progress)?.inspect(progress)
     }
 
-    /// Read the log in `dir` while a server may be using it, without its lock: every byte of what it
-    /// was at one instant, up to the end of the last frame. Changes nothing, and disturbs nobody.
+    /// Read the log in `dir` while a server may be using it, without its lock: every byte of its
+    /// state at one instant, up to the end of the last frame. Changes nothing, and does not affect
+    /// the server.
     ///
     /// # Errors
-    /// Those of [`Inspection::read`], but for [`OpenError::InUse`].
+    /// Those of [`Inspection::read`], except [`OpenError::InUse`].
     pub fn read_live(
         fs: Arc<dyn ReadFs>,
         dir: &Path,
@@ -142,7 +142,7 @@ impl Inspection {
     ) -> Result<Inspection, OpenError> {
         let mut survey = survey(source, dir)?;
         let mut fold = Fold {
-            index: Index::new(),
+            index: JobIndex::new(),
             losses: Losses::default(),
             kicks: Kicks::default(),
             progress,
@@ -184,13 +184,13 @@ impl Inspection {
         Ok(inspection)
     }
 
-    /// Whether a server starts on the log.
+    /// True if a server starts on the log.
     #[must_use]
     pub fn is_intact(&self) -> bool {
         self.losses.is_empty()
     }
 
-    /// Bytes of records that replay needs, and of those that it does not.
+    /// Bytes of records that replay needs, and of records that it does not need.
     #[must_use]
     pub fn live_and_dead_bytes(&self) -> (u64, u64) {
         let sum = |bytes: fn(&SegmentReport) -> u64| self.segments.iter().map(bytes).sum();
@@ -200,7 +200,7 @@ impl Inspection {
         )
     }
 
-    /// How many jobs there are.
+    /// The number of jobs.
     #[must_use]
     pub fn job_count(&self) -> usize {
         self.index.len()
@@ -219,21 +219,21 @@ impl Inspection {
         })
     }
 
-    /// Whether there is a job with this id.
+    /// True if there is a job with this id.
     #[must_use]
     pub fn has_job(&self, id: JobId) -> bool {
         self.index.contains(id)
     }
 }
 
-/// A file of bsd's that is not part of the log's history.
+/// A file of bsd that is not part of the log's history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leftover {
     /// Its name.
     pub name: String,
     /// What it is, in words.
     pub what: &'static str,
-    /// Bytes of space that it sets aside for the log; 0 where it does not.
+    /// Bytes that it reserves for the log; 0 if none.
     pub reserved: u64,
 }
 
@@ -291,8 +291,8 @@ fn leftovers(survey: &Survey) -> Vec<Leftover> {
             "left by interrupted work; the next start removes it",
         ),
         each(
-            &survey.behind,
-            "a segment begun behind a torn tail, never acknowledged; the next start sets it aside",
+            &survey.segments_after_torn_tail,
+            "a segment after a torn tail, never acknowledged; the next start sets it aside",
         ),
         each(
             &survey.unlisted,
@@ -308,18 +308,18 @@ fn leftovers(survey: &Survey) -> Vec<Leftover> {
 pub struct RecordPlace<'a> {
     /// The file.
     pub file: &'a str,
-    /// Where in history: the segment, and the offset in its file. A file that compaction wrote
-    /// counts as the first segment in it.
+    /// Its place in history: the segment, and the offset in its file. A file that compaction wrote
+    /// counts as its first segment.
     pub position: Position,
     /// Bytes.
     pub size: usize,
-    /// It was saved out of a damaged frame.
+    /// It was salvaged from a damaged frame.
     pub is_salvaged: bool,
 }
 
-/// Read the log in `dir` and hand every record to `visit`, in the order of history, until it says
-/// `false`. Takes the same memory for any log. Returns the damage that was met, without what it
-/// means for jobs.
+/// Read the log in `dir` and pass every record to `visit`, in the order of history, until it
+/// returns `false`. Takes the same memory for any log. Returns the damage that was found, without
+/// its meaning for jobs.
 ///
 /// # Errors
 /// Those of [`Inspection::read`].
@@ -332,9 +332,9 @@ pub fn read_records(
     Opened::new(fs, dir, Access::Shared, progress)?.records(visit, progress)
 }
 
-/// Folds what is read into an index, and collects losses.
+/// Collects the records in an index, and the losses.
 struct Fold<'a> {
-    index: Index,
+    index: JobIndex,
     losses: Losses,
     kicks: Kicks,
     progress: Progress<'a>,
@@ -361,15 +361,15 @@ impl Sink for Fold<'_> {
     }
 
     fn damage(&mut self, damage: Damage, compacted: bool, unknown_bytes: Option<u64>) {
-        self.losses.meet(damage, compacted, unknown_bytes);
+        self.losses.begin_damage(damage, compacted, unknown_bytes);
     }
 
     fn claim(&mut self, place: Place, job: JobId, event: JobEvent) {
         self.losses.claimed(place, job, event);
     }
 
-    fn settle(&mut self, unknown_bytes: Option<u64>) {
-        self.losses.settle(unknown_bytes);
+    fn set_unaccounted(&mut self, unknown_bytes: Option<u64>) {
+        self.losses.set_unaccounted(unknown_bytes);
     }
 
     fn progress(&mut self, done: u64, total: u64) {
@@ -423,7 +423,7 @@ impl Sink for Pass<'_> {
 
     fn claim(&mut self, _: Place, _: JobId, _: JobEvent) {}
 
-    fn settle(&mut self, _: Option<u64>) {}
+    fn set_unaccounted(&mut self, _: Option<u64>) {}
 
     fn progress(&mut self, done: u64, total: u64) {
         (self.progress)(done, total);

@@ -1,4 +1,4 @@
-//! A directory that is about to be read: one that nobody writes to meanwhile, one in use, or a backup.
+//! A directory that is about to be read: without writers, in use, or a backup.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::storage::read::{Snapshot, Source, walk};
 /// Who else may use a directory while it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
-    /// Those who read, too. Where somebody writes, it is not read.
+    /// Other readers. If there is a writer, it is not read.
     Shared,
-    /// Anybody: no lock is taken, and what is read is the log as it was at one instant.
+    /// Anyone: no lock is taken, and the state of the log at one instant is read.
     Live,
-    /// Those who read, too; where somebody writes, as `Live`.
+    /// Like `Shared`; if there is a writer, like `Live`.
     Either,
 }
 
@@ -31,24 +31,24 @@ pub struct Opened {
     lock: Option<Box<dyn DirLock>>,
     /// See [`Inspection::live`].
     pub live: Option<Live>,
-    /// Nobody else can change it meanwhile.
+    /// Nothing else can change it meanwhile.
     pub is_locked: bool,
-    /// Somebody may be writing to it.
+    /// There may be a writer.
     pub is_in_use: bool,
     /// It is a backup.
     pub is_backup: bool,
-    /// What the backup consists of, unless that is damaged.
+    /// The backup's list of files, unless that is damaged.
     pub backup: Option<Manifest>,
     faults: Vec<Fault>,
 }
 
 impl Opened {
-    /// Open the log, or the backup of one, in `dir`. Of a backup every byte is held against its
-    /// checksum here. Changes nothing.
+    /// Open the log or the backup in `dir`. Every byte of a backup is compared with its checksum
+    /// here. Changes nothing.
     ///
     /// # Errors
-    /// [`OpenError::InUse`]: somebody writes to it, and `access` does not allow that;
-    /// [`OpenError::Foreign`]: a backup that is not complete; [`OpenError::Io`]: the disk.
+    /// [`OpenError::InUse`]: there is a writer, and `access` does not allow that;
+    /// [`OpenError::Foreign`]: an incomplete backup; [`OpenError::Io`]: a disk operation failed.
     pub fn new(
         fs: Arc<dyn ReadFs>,
         dir: &Path,
@@ -92,7 +92,7 @@ impl Opened {
                 let source = Source::new(Arc::new(snapshot));
                 (source, Some(Live { end, durable }))
             }
-            // Damaged, or no log: it is read as it is, and what is wrong with it is told.
+            // Damaged, or no log: it is read as it is, and the faults are reported.
             None => (Source::changing(fs), None),
         };
         Ok(Opened {
@@ -122,10 +122,10 @@ impl Opened {
         })
     }
 
-    /// Read all of it. As long as the result lives, so does the lock.
+    /// Read all of it. The result holds the lock.
     ///
     /// # Errors
-    /// Those of [`Inspection::read`], but for [`OpenError::InUse`].
+    /// Those of [`Inspection::read`], except [`OpenError::InUse`].
     pub fn inspect(mut self, progress: Progress<'_>) -> Result<Inspection, OpenError> {
         let inspection = self.read(progress)?;
         Ok(Inspection {
@@ -189,7 +189,7 @@ impl From<&Fault> for Damage {
 }
 
 impl Inspection {
-    /// A file of a backup is not as it was. Where its records tell of that, all is said.
+    /// Report a changed file of a backup, unless the damage in its records says it all.
     fn add(&mut self, fault: &Fault) {
         if self
             .losses

@@ -1,9 +1,9 @@
-//! Where in its files a log is alive, and where it is damaged: what a picture of it is drawn from.
+//! Where the files of a log are alive, and where they are damaged: the data for a picture of it.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::runs::Entry;
+use super::runs::JobEntry;
 use super::{Inspection, SegmentReport};
 use crate::storage::format::{put_size, update};
 use crate::types::{JobId, Place, SegmentId};
@@ -13,9 +13,9 @@ use crate::types::{JobId, Place, SegmentId};
 pub struct Cell {
     /// Bytes.
     pub size: u64,
-    /// Bytes that lie before the end of the frames of their file.
+    /// Bytes before the end of the frames of their file.
     pub used: u64,
-    /// Bytes of records of jobs that are alive.
+    /// Bytes of records of live jobs.
     pub live: u64,
     /// Something in it is damaged.
     pub is_damaged: bool,
@@ -30,17 +30,17 @@ impl Cell {
     }
 }
 
-/// Files that lie one behind the other, in cells of the same size.
+/// Adjacent files, in cells of the same size.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Strip {
-    /// Which of [`Inspection::segments`].
+    /// A range of [`Inspection::segments`].
     pub segments: Range<usize>,
-    /// From the beginning of the first to the end of the last.
+    /// From the start of the first file to the end of the last.
     pub cells: Vec<Cell>,
 }
 
 impl Strip {
-    /// All of it in one.
+    /// The sum of all cells.
     #[must_use]
     pub fn total(&self) -> Cell {
         let mut total = Cell::default();
@@ -54,15 +54,15 @@ impl Strip {
 pub struct Pin {
     /// The file.
     pub file: String,
-    /// How many jobs have their body or their state in it.
+    /// The number of jobs whose body or state is in it.
     pub jobs: u64,
     /// The first of them, in the order of their ids.
     pub first: Vec<JobId>,
 }
 
 impl Inspection {
-    /// The log's files, each cut into `cells` cells; in at most `strips_max` strips, so that where
-    /// there are more files, several share one. Both numbers must not be 0.
+    /// The log's files, each cut into `cells` cells, in at most `strips_max` strips; if there are
+    /// more files, several share one. Both numbers must not be 0.
     #[must_use]
     pub fn picture(&self, strips_max: usize, cells: usize) -> Vec<Strip> {
         let group = self.segments.len().div_ceil(strips_max).max(1);
@@ -70,7 +70,7 @@ impl Inspection {
         for (index, segment) in self.segments.iter().enumerate() {
             canvas.paint(index, 0..segment.used, |cell, bytes| cell.used += bytes);
             for damaged in &segment.damaged {
-                // What lies behind the end of a file that was cut is missing at its end.
+                // Bytes after the end of a file that was cut are reported at its end.
                 let start = damaged.start.min(segment.size.saturating_sub(1));
                 let end = damaged.end.clamp(start + 1, segment.size.max(start + 1));
                 canvas.paint(index, start..end, |cell, _| cell.is_damaged = true);
@@ -88,8 +88,8 @@ impl Inspection {
         canvas.strips
     }
 
-    /// Of the first `files_max` files that hold anything alive: which jobs that is, at most
-    /// `jobs_max` of them named.
+    /// The jobs in each of the first `files_max` files that hold anything alive, at most `jobs_max`
+    /// of them named.
     #[must_use]
     pub fn pins(&self, files_max: usize, jobs_max: usize) -> Vec<Pin> {
         let live = self
@@ -116,7 +116,7 @@ impl Inspection {
         pins.into_iter().map(|(_, pin)| pin).collect()
     }
 
-    /// The names of files that the log needs and that are not there.
+    /// The names of files that the log needs and that are missing.
     pub fn missing_files(&self) -> impl Iterator<Item = &str> {
         let is_there = |name: &str| self.segments.iter().any(|segment| segment.file == name);
         self.losses
@@ -126,7 +126,7 @@ impl Inspection {
             .filter(move |name| !is_there(name))
     }
 
-    /// Which of the files is which.
+    /// The index of each file.
     fn numbers(&self) -> HashMap<SegmentId, usize> {
         let files = self.segments.iter().enumerate();
         files
@@ -141,7 +141,7 @@ impl Inspection {
             .flat_map(|(_, entry)| self.records_of(&entry))
     }
 
-    fn records_of(&self, entry: &Entry) -> impl Iterator<Item = (Place, u64)> + use<> {
+    fn records_of(&self, entry: &JobEntry) -> impl Iterator<Item = (Place, u64)> + use<> {
         let put = put_size(self.index.tube(entry).len(), entry.body_size as usize);
         let state = (!entry.update.is_none()).then_some((entry.update, update::SIZE as u64));
         [(entry.put, put as u64)].into_iter().chain(state)
@@ -156,12 +156,12 @@ fn pin(segment: &SegmentReport) -> Pin {
     }
 }
 
-/// Strips that are being painted.
+/// Strips in progress.
 struct Canvas {
     strips: Vec<Strip>,
     /// Bytes of each strip.
     totals: Vec<u64>,
-    /// Of each file: where it begins in its strip, and bytes.
+    /// For each file: where it begins in its strip, and its bytes.
     files: Vec<(u64, u64)>,
     /// Files in a strip.
     group: usize,
@@ -197,7 +197,8 @@ impl Canvas {
         }
     }
 
-    /// Let `brush` touch each cell in which bytes `range` of file `index` lie, with how many.
+    /// Let `brush` change each cell that contains some of the bytes `range` of file `index`; it
+    /// gets their number.
     fn paint(&mut self, index: usize, range: Range<u64>, mut brush: impl FnMut(&mut Cell, u64)) {
         let (base, size) = self.files[index];
         let (start, end) = (base + range.start.min(size), base + range.end.min(size));
@@ -205,7 +206,7 @@ impl Canvas {
         let cells = &mut self.strips[index / self.group].cells;
         let count = cells.len() as u64;
         let bound = |cell: u64| total * cell / count;
-        // Bounds are rounded down: this cell is the one that `start` lies in, or the one before.
+        // Bounds are rounded down: `start` lies in this cell, or in the one before.
         let mut at = (start * count).checked_div(total).unwrap_or(count);
         while at < count && bound(at) < end {
             let overlap = bound(at + 1).min(end).saturating_sub(bound(at).max(start));

@@ -1,18 +1,18 @@
 //! A new log of everything that survives in an old one.
 //!
-//! The new log is built by [`Build`], under an identity of its own: no file of the old one can be
-//! mistaken for one of it. Where it is
-//! not known whether a job had been deleted, it is there: running again is better than losing.
+//! [`Build`] writes the new log, with a log id of its own: no file of the old log can be mistaken
+//! for one of the new. If it is unknown whether a job had been deleted, it is kept: running twice
+//! is better than losing it.
 //!
 //! Jobs come in the order of their ids; then their states, in the order in which they were
-//! recorded, so that buried jobs keep their order; then those that a start would kick, because a
-//! kick was interrupted, as that leaves them; then pauses.
+//! recorded, so that buried jobs keep their order; then the jobs of an interrupted kick, as a start
+//! would leave them; then pauses.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use super::losses::PUT_SIZE_MIN;
-use super::runs::Entry;
+use super::runs::JobEntry;
 use super::{Inspection, Progress};
 use crate::storage::convert::build::Build;
 use crate::storage::disk::Fs;
@@ -22,10 +22,10 @@ use crate::storage::log::kicks::NO_KICK;
 use crate::storage::log::spares::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MIN};
 use crate::types::{JobId, Now, Place};
 
-/// The new log has about this many files at most, unless that makes them larger than a segment is
-/// by default.
+/// The new log has at most about this many files, unless its segments would then be larger than the
+/// default.
 const FILES_MAX: u64 = 256;
-/// Where a file is missing or cut, as many ids are left out as it can have held.
+/// For a missing or cut file this many ids are left out: as many as it can have held.
 const IDS_A_LOST_FILE: u64 = (2 << 30) / PUT_SIZE_MIN;
 
 /// What was written.
@@ -39,12 +39,12 @@ pub struct Repaired {
     pub unreadable: Vec<(JobId, String)>,
 }
 
-/// Write everything that survives in `old` into a new log in `dir`, which must be empty or not be
-/// there: all or nothing, as [`Build`] does it. Durable on return, and marked as cleanly stopped.
-/// `old` is not changed.
+/// Write everything that survives in `old` into a new log in `dir`, which must be empty or missing:
+/// all or nothing, as [`Build`] does it. Durable on return, and marked as cleanly stopped. `old` is
+/// not changed.
 ///
 /// # Errors
-/// When `dir` holds anything ([`OpenError::Foreign`]), or the new log cannot be written or checked;
+/// If `dir` is not empty ([`OpenError::Foreign`]), or the new log cannot be written or checked;
 /// then there is nothing at `dir`.
 pub fn write(
     old: &Inspection,
@@ -86,8 +86,8 @@ impl Writer<'_> {
         self.build.skip_ids(self.repaired.next_id)
     }
 
-    /// Write all jobs as they were put; returns those that were changed since, and where that is
-    /// recorded.
+    /// Write all jobs as they were put; returns the jobs that were changed since, and the places of
+    /// those records.
     fn write_puts(&mut self, progress: Progress<'_>) -> Result<Vec<(Place, JobId)>, OpenError> {
         let old = self.old;
         let mut changed = Vec::new();
@@ -110,7 +110,7 @@ impl Writer<'_> {
         Ok(changed)
     }
 
-    fn copy_job(&mut self, entry: &Entry, bytes: &mut Vec<u8>) -> Result<(), Failure> {
+    fn copy_job(&mut self, entry: &JobEntry, bytes: &mut Vec<u8>) -> Result<(), Failure> {
         let build = &mut self.build;
         let appended = self.old.with_put(entry, bytes, |record| match record {
             Record::Put { .. } => Some(build.append(record)),
@@ -119,7 +119,7 @@ impl Writer<'_> {
         appended.map_err(Failure::Source)?.map_err(Failure::Target)
     }
 
-    /// A state that cannot be read again leaves the job as it was put: there, and perhaps run
+    /// If a state cannot be read again, the job stays as it was put: it exists, and perhaps runs
     /// again.
     fn write_update(&mut self, id: JobId) -> Result<(), OpenError> {
         let Some(entry) = self.old.index.get(id) else {
@@ -145,7 +145,7 @@ impl Writer<'_> {
             .push((id, format!("its state: {error}")));
     }
 
-    /// The jobs that a start would kick are as that leaves them.
+    /// Write the jobs that a start would kick, in the state after that.
     fn write_kicked(&mut self) -> Result<(), OpenError> {
         for id in &self.old.kicked {
             match self.old.read_job(*id) {
@@ -179,7 +179,7 @@ impl Writer<'_> {
     }
 }
 
-/// An update as it was, of a kick that no log knows of any more.
+/// The update without its kick, which the new log does not know.
 fn of_no_kick(record: Record<'_>) -> Record<'_> {
     let mut record = record;
     if let Record::Update { kick, .. } = &mut record {
@@ -188,7 +188,8 @@ fn of_no_kick(record: Record<'_>) -> Record<'_> {
     record
 }
 
-/// Files are about as large as those of the old log, or larger: who writes a log has all of them open.
+/// Files are about as large as those of the old log, or larger: writing a log keeps all of them
+/// open.
 fn segment_size(old: &Inspection) -> u32 {
     let sizes = old.segments.iter().map(|segment| segment.size);
     let size = sizes
@@ -200,8 +201,8 @@ fn segment_size(old: &Inspection) -> u32 {
     size.clamp(SEGMENT_SIZE_MIN, SEGMENT_SIZE_DEFAULT)
 }
 
-/// The first id that the old log can never have given out. Where puts behind the last one that is
-/// known may be lost, as many ids are left out as the lost bytes can have held.
+/// The first id that the old log can never have given out. If puts after the last known one may be
+/// lost, as many ids are left out as the lost bytes can have held.
 fn next_id(old: &Inspection) -> JobId {
     let ids_in = |bytes: Option<u64>| bytes.map_or(IDS_A_LOST_FILE, |bytes| bytes / PUT_SIZE_MIN);
     let last = old.losses.iter().filter(|loss| loss.missing_from.is_some());
@@ -209,7 +210,7 @@ fn next_id(old: &Inspection) -> JobId {
     JobId(old.next_id.0.saturating_add(lost).min(u64::MAX - 1))
 }
 
-/// Which side did not do what was asked.
+/// Which side failed.
 enum Failure {
     Source(OpenError),
     Target(OpenError),

@@ -1,9 +1,9 @@
-//! A small table of rows of numbers, packed: no column takes more bytes than its values need.
+//! A small packed table of rows of numbers: no column takes more bytes than its values need.
 //!
-//! A column has a base, the same for all rows, and of each row holds the distance from it in as many
-//! bytes as the farthest needs: none where all rows have the same number, one for numbers that lie
-//! within 256 of each other, and so on up to four. Rows lie one behind the other in one piece of
-//! memory:
+//! A column has a base, the same for all rows. For each row it holds the distance from the base, in
+//! as many bytes as the largest distance needs: none if all rows have the same number, one for
+//! numbers that lie within 256 of each other, and so on up to four. The rows are adjacent in one
+//! piece of memory:
 //!
 //! ```text
 //! columns   base 7, 1 byte   base 40_000_000, 3 bytes   base 1, 0 bytes
@@ -11,14 +11,14 @@
 //! row 1            01               24 04 00                             (8, 40_001_060, 1)
 //! ```
 //!
-//! Where a number lies outside of what its column holds, the table is written anew with a wider one.
-//! That costs as much as the table is large, so tables are meant to be small; and it is rare, for
-//! the room that a width leaves is on the side to which the numbers have left.
+//! If a number does not fit into its column, the whole table is rewritten with a wider one. That
+//! costs time in proportion to its size, so tables should be small. It is rare, because the spare
+//! range of a width lies on the side towards which the numbers have grown.
 //!
-//! Invariants: rows are in the order of their first numbers, which are all different; a column holds
-//! every number that is in it; spare memory is at most half of what the rows need, or four rows.
+//! Invariants: rows are in the order of their first numbers, which are all different; every column
+//! can hold all its numbers; spare memory is at most half of what the rows need, or four rows.
 
-/// Rows of `N` numbers, in the order of the first one of each, which is its key.
+/// Rows of `N` numbers, in the order of their first numbers, which are the keys.
 #[derive(Debug)]
 pub(super) struct Rows<const N: usize> {
     columns: [Column; N],
@@ -28,8 +28,8 @@ pub(super) struct Rows<const N: usize> {
     bytes: Vec<u8>,
 }
 
-/// How the numbers of a column are written: as distances from `base`, in so many bytes. All
-/// arithmetic wraps around: in four bytes any base holds any number.
+/// How the numbers of a column are stored: as distances from `base`, in this many bytes. All
+/// arithmetic wraps around: with four bytes any base can hold any number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Column {
     base: u32,
@@ -37,14 +37,14 @@ struct Column {
 }
 
 impl Column {
-    /// The greatest distance that it holds.
+    /// The greatest distance that it can hold.
     fn reach(self) -> u32 {
         ((1_u64 << (8 * self.width)) - 1) as u32
     }
 
-    /// The number that `bytes` begin with.
+    /// The number at the start of `bytes`.
     fn decode(self, bytes: &[u8]) -> u32 {
-        // Four bytes whatever the width, where there are so many: the rest is masked out.
+        // Reads four bytes whatever the width, if there are four, and masks out the rest.
         let word = match bytes.first_chunk() {
             Some(word) => u32::from_le_bytes(*word),
             None => bytes
@@ -59,7 +59,7 @@ impl Column {
         number.wrapping_sub(self.base) <= self.reach()
     }
 
-    /// One that holds `min` to `max`. What it holds besides lies above them, or below.
+    /// A column that can hold `min` to `max`. Its spare range lies above them, or below.
     fn spanning(min: u32, max: u32, goes_up: bool) -> Column {
         let bits = u32::BITS - (max - min).leading_zeros();
         let width = bits.div_ceil(8) as u8;
@@ -88,7 +88,7 @@ impl<const N: usize> Rows<N> {
         self.len
     }
 
-    /// The row at `index`, which must be there.
+    /// The row at `index`, which must exist.
     pub(super) fn get(&self, index: usize) -> [u32; N] {
         let (mut row, mut at) = ([0; N], index * self.stride);
         for (number, column) in row.iter_mut().zip(&self.columns) {
@@ -120,8 +120,8 @@ impl<const N: usize> Rows<N> {
         if key < first {
             return Err(0);
         }
-        // Keys are all different: it is no farther from the ends than they are, so where none is
-        // left out there is but one place.
+        // Keys are all different: the row is at most this far from the ends, so if no key is left
+        // out there is only one possible place.
         let mut from = end.saturating_sub((last - key) as usize);
         let mut until = end.min((key - first) as usize) + 1;
         while from < until {
@@ -135,11 +135,11 @@ impl<const N: usize> Rows<N> {
         Err(from)
     }
 
-    /// Add a row at `index`, where [`Rows::find`] says that it should be.
+    /// Insert a row at `index`, which [`Rows::find`] returned.
     pub(super) fn insert(&mut self, index: usize, row: &[u32; N]) {
         self.make_hold(row);
         if self.bytes.capacity() - self.bytes.len() < self.stride {
-            // Not as much again, as a vector would take.
+            // Less than the doubling that a vector would use.
             let more = (self.len / 4).max(4);
             self.bytes.reserve_exact(more * self.stride);
         }
@@ -148,7 +148,7 @@ impl<const N: usize> Rows<N> {
         self.len += 1;
     }
 
-    /// Put `row` in the place of the one at `index`, which has the same key.
+    /// Replace the row at `index`, which has the same key, with `row`.
     pub(super) fn set(&mut self, index: usize, row: &[u32; N]) {
         self.make_hold(row);
         let at = index * self.stride;
@@ -156,7 +156,7 @@ impl<const N: usize> Rows<N> {
         self.bytes[at..at + stride].copy_from_slice(&words.as_flattened()[..stride]);
     }
 
-    /// Take out the row at `index`, which must be there.
+    /// Remove the row at `index`, which must exist.
     pub(super) fn remove(&mut self, index: usize) {
         let at = index * self.stride;
         self.bytes.drain(at..at + self.stride);
@@ -166,12 +166,12 @@ impl<const N: usize> Rows<N> {
         }
     }
 
-    /// Give back the memory that is spare: nothing will be added for some time.
+    /// Free the spare memory: nothing will be added for some time.
     pub(super) fn shrink(&mut self) {
         self.bytes.shrink_to_fit();
     }
 
-    /// Take out the rows from `index` on.
+    /// Remove the rows from `index` on, and return them.
     pub(super) fn split_off(&mut self, index: usize) -> Vec<[u32; N]> {
         let upper = (index..self.len).map(|index| self.get(index)).collect();
         self.bytes.truncate(index * self.stride);
@@ -180,7 +180,7 @@ impl<const N: usize> Rows<N> {
         upper
     }
 
-    /// Widen the columns that do not hold their number of `row`.
+    /// Widen the columns that cannot hold their number of `row`.
     fn make_hold(&mut self, row: &[u32; N]) {
         let holds = |(column, number): (&Column, &u32)| column.holds(*number);
         if self.columns.iter().zip(row).all(holds) {
@@ -206,7 +206,7 @@ impl<const N: usize> Rows<N> {
         Column::spanning(min, max, number == max)
     }
 
-    /// Bytes of memory besides itself.
+    /// Bytes of heap memory.
     #[cfg(test)]
     pub(super) fn heap_bytes(&self) -> usize {
         self.bytes.capacity()
@@ -217,13 +217,14 @@ fn stride<const N: usize>(columns: &[Column; N]) -> usize {
     columns.iter().map(|column| usize::from(column.width)).sum()
 }
 
-/// The bytes of a row, and how many of them there are.
+/// The bytes of a row, and their number.
 fn encode<const N: usize>(columns: &[Column; N], row: &[u32; N]) -> ([[u8; 4]; N], usize) {
     let mut words = [[0; 4]; N];
     let bytes = words.as_flattened_mut();
     let mut at = 0;
     for (column, number) in columns.iter().zip(row) {
-        // Four bytes whatever the width: those too many are zeros, and the next column's place.
+        // Writes four bytes whatever the width: the excess bytes are zeros, and belong to the next
+        // column.
         let distance = number.wrapping_sub(column.base);
         bytes[at..at + 4].copy_from_slice(&distance.to_le_bytes());
         at += usize::from(column.width);
@@ -243,7 +244,7 @@ mod tests {
     use super::*;
     use crate::storage::format::samples::{Random, seeds};
 
-    /// A number from one end to the other of what there is, or near others.
+    /// A number from the whole range, or near other numbers.
     fn number(random: &mut Random) -> u32 {
         let magnitude = random.below(33);
         let number = (random.next() & ((1_u64 << magnitude) - 1)) as u32;
@@ -259,7 +260,7 @@ mod tests {
         for seed in seeds(300) {
             let mut random = Random::new(seed);
             let (mut rows, mut tree) = (Rows::<3>::new(), BTreeMap::new());
-            // A few kinds of numbers, so that columns of all widths live long.
+            // Only a few kinds of numbers, so that columns of all widths last long.
             let kinds: [u32; 4] = std::array::from_fn(|_| number(&mut random));
             for _ in 0..200 {
                 let near = random.below(300) as u32;
@@ -324,14 +325,14 @@ mod tests {
     #[test]
     fn numbers_that_go_up_or_down_steadily_have_the_table_written_anew_a_few_times_only() {
         for step in [900, -900_i32] {
-            let (mut rows, mut anew) = (Rows::<2>::new(), 0);
+            let (mut rows, mut rebuilds) = (Rows::<2>::new(), 0);
             for index in 0..256_u32 {
                 let columns = rows.columns;
                 let number = 1_000_000_u32.wrapping_add_signed(index as i32 * step);
                 rows.insert(index as usize, &[index, number]);
-                anew += u32::from(rows.columns != columns);
+                rebuilds += u32::from(rows.columns != columns);
             }
-            assert!(anew <= 4, "{anew} times");
+            assert!(rebuilds <= 4, "{rebuilds} times");
         }
     }
 

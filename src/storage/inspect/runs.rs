@@ -1,21 +1,21 @@
-//! A map from job ids to what is known of each job, in little memory: runs of up to some hundred
-//! jobs, each run a table whose columns are as narrow as its numbers allow.
+//! A map from job ids to job entries that needs little memory: runs of up to some hundred jobs,
+//! each run a table whose columns are as narrow as its numbers allow.
 //!
-//! Jobs of a run were put one after the other, so their numbers are alike: they lie near each other
-//! in the same file, mostly in few tubes. A job takes
+//! The jobs of a run were put one after the other, so their numbers are similar: they lie near each
+//! other in the same file, mostly in few tubes. A job takes
 //!
 //! | bytes | for |
 //! |---|---|
-//! | 1 | its id, where few ids are left out |
+//! | 1 | its id, if few ids are left out |
 //! | 2 or 3 | where its put lies |
-//! | 0 to 2 | the size of its body: none where all are the same |
-//! | 0 or 1 | its tube, where there are a few hundred |
-//! | 5 or 6 | where its last update lies, and its state: none where no job of the run has one |
+//! | 0 to 2 | the size of its body: none if all are the same |
+//! | 0 or 1 | its tube, if there are a few hundred |
+//! | 5 or 6 | where its last update lies, and its state: none if no job of the run has one |
 //! | 1 | what the run itself takes |
 //!
-//! that is five to seven while nothing but puts has happened, and twelve or so when every job was
-//! reserved and released. It is made for ids that mostly come in ascending order, and for logs of
-//! millions of jobs. Any other order is right, too, and slower and somewhat larger.
+//! that is five to seven bytes after puts only, and about twelve after every job was reserved and
+//! released. The map is made for ids that mostly come in ascending order, and for logs of millions
+//! of jobs. Any other order works too, but is slower and needs somewhat more memory.
 //!
 //! Invariants: no run is empty; the runs' ids do not overlap.
 
@@ -25,23 +25,23 @@ use std::ops::RangeInclusive;
 use super::rows::Rows;
 use crate::types::{JobId, JobState, Place};
 
-/// Jobs in a run at most: where no id is left out, one byte tells which it is.
+/// The most jobs in a run: if no id is left out, one byte tells which job it is.
 const RUN_MAX: usize = 256;
 
-/// What is known of one job.
+/// The entry of one job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct JobEntry {
     pub(super) put: Place,
     /// The last record of its state, or [`Place::NONE`].
     pub(super) update: Place,
     pub(super) body_size: u32,
     /// Its tube's number.
     pub(super) tube: u32,
-    /// As recorded last.
+    /// As last recorded.
     pub(super) state: JobState,
 }
 
-/// States by the number that stands for them in a row.
+/// States, indexed by the number that represents them in a row.
 const STATES: [JobState; 4] = [
     JobState::Ready,
     JobState::Reserved,
@@ -49,12 +49,12 @@ const STATES: [JobState; 4] = [
     JobState::Buried,
 ];
 
-/// An entry as numbers. The first one is the distance of its id from the run's.
+/// An entry as numbers. The first one is the distance of its id from the run's base.
 type Row = [u32; 8];
 
-impl Entry {
+impl JobEntry {
     fn to_row(self, distance: u32) -> Row {
-        let Entry { put, update, .. } = self;
+        let JobEntry { put, update, .. } = self;
         [
             distance,
             put.file,
@@ -67,7 +67,7 @@ impl Entry {
         ]
     }
 
-    fn of_row(row: Row) -> Entry {
+    fn of_row(row: Row) -> JobEntry {
         let [
             _,
             put_file,
@@ -79,7 +79,7 @@ impl Entry {
             state,
         ] = row;
         let place = |file, offset| Place { file, offset };
-        Entry {
+        JobEntry {
             put: place(put_file, put_offset),
             update: place(update_file, update_offset),
             body_size,
@@ -95,7 +95,7 @@ type Run = Rows<8>;
 /// A map from job ids to entries.
 #[derive(Debug)]
 pub(super) struct Runs {
-    /// By the id that distances are counted from.
+    /// By the base id of the run.
     runs: BTreeMap<u64, Run>,
     len: usize,
 }
@@ -116,9 +116,9 @@ impl Runs {
         self.find(id).is_some()
     }
 
-    pub(super) fn get(&self, id: JobId) -> Option<Entry> {
+    pub(super) fn get(&self, id: JobId) -> Option<JobEntry> {
         let (run, index) = self.find(id)?;
-        Some(Entry::of_row(run.get(index)))
+        Some(JobEntry::of_row(run.get(index)))
     }
 
     fn find(&self, id: JobId) -> Option<(&Run, usize)> {
@@ -127,23 +127,23 @@ impl Runs {
         Some((run, index))
     }
 
-    /// Let `change` change the entry of a job, if it is there; returns what that returns.
+    /// Let `change` change the entry of a job, if it exists; returns the result of `change`.
     pub(super) fn change<T>(
         &mut self,
         id: JobId,
-        change: impl FnOnce(&mut Entry) -> T,
+        change: impl FnOnce(&mut JobEntry) -> T,
     ) -> Option<T> {
         let (base, run) = self.runs.range_mut(..=id.0).next_back()?;
         let distance = distance(*base, id)?;
         let index = run.find(distance).ok()?;
-        let mut entry = Entry::of_row(run.get(index));
+        let mut entry = JobEntry::of_row(run.get(index));
         let changed = change(&mut entry);
         run.set(index, &entry.to_row(distance));
         Some(changed)
     }
 
-    /// Add a job, unless there is one with this id. Says whether it did.
-    pub(super) fn insert(&mut self, id: JobId, entry: Entry) -> bool {
+    /// Add a job, unless one with this id exists. Returns whether it was added.
+    pub(super) fn insert(&mut self, id: JobId, entry: JobEntry) -> bool {
         let before = self.runs.range_mut(..=id.0).next_back();
         let near = before.and_then(|(base, run)| Some((*base, distance(*base, id)?, run)));
         let Some((base, distance, run)) = near else {
@@ -167,8 +167,8 @@ impl Runs {
         }
     }
 
-    /// Begin a run with a job that is not there.
-    fn begin(&mut self, id: JobId, entry: Entry) -> bool {
+    /// Start a run with a job that is not in the map.
+    fn begin(&mut self, id: JobId, entry: JobEntry) -> bool {
         let mut run = Run::new();
         run.insert(0, &entry.to_row(0));
         self.runs.insert(id.0, run);
@@ -176,7 +176,7 @@ impl Runs {
         true
     }
 
-    /// Make two runs of a full one.
+    /// Split a full run in two.
     fn split(&mut self, base: u64) {
         let Some(lower) = self.runs.get_mut(&base) else {
             return;
@@ -191,11 +191,11 @@ impl Runs {
         self.runs.insert(base + u64::from(first), upper);
     }
 
-    /// Take out a job, if it is there.
-    pub(super) fn remove(&mut self, id: JobId) -> Option<Entry> {
+    /// Remove a job, if it exists.
+    pub(super) fn remove(&mut self, id: JobId) -> Option<JobEntry> {
         let (base, run) = self.runs.range_mut(..=id.0).next_back()?;
         let index = run.find(distance(*base, id)?).ok()?;
-        let entry = Entry::of_row(run.get(index));
+        let entry = JobEntry::of_row(run.get(index));
         run.remove(index);
         self.len -= 1;
         if run.len() == 0 {
@@ -206,11 +206,11 @@ impl Runs {
     }
 
     /// All jobs in the order of their ids.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (JobId, Entry)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (JobId, JobEntry)> {
         self.runs.iter().flat_map(entries)
     }
 
-    /// The ids in a range that are there, in order.
+    /// The existing ids in a range, in order.
     pub(super) fn ids(&self, ids: RangeInclusive<u64>) -> impl Iterator<Item = u64> {
         let (start, end) = ids.into_inner();
         let first = self.runs.range(..=start).next_back();
@@ -224,12 +224,12 @@ impl Runs {
     }
 }
 
-fn entries((base, run): (&u64, &Run)) -> impl Iterator<Item = (JobId, Entry)> {
-    let entry = move |row: Row| (JobId(base + u64::from(row[0])), Entry::of_row(row));
+fn entries((base, run): (&u64, &Run)) -> impl Iterator<Item = (JobId, JobEntry)> {
+    let entry = move |row: Row| (JobId(base + u64::from(row[0])), JobEntry::of_row(row));
     run.iter().map(entry)
 }
 
-/// How far `id` is from the first one of a run; `None`: too far to be in it.
+/// The distance of `id` from the base of a run; `None` if it is too great for the run.
 fn distance(base: u64, id: JobId) -> Option<u32> {
     u32::try_from(id.0 - base).ok()
 }
@@ -240,8 +240,8 @@ mod tests {
     use crate::storage::format::samples::{Random, seeds};
 
     /// A job of 1 KB, one of many that were put one after the other into two tubes.
-    fn entry(number: u32) -> Entry {
-        Entry {
+    fn entry(number: u32) -> JobEntry {
+        JobEntry {
             put: Place {
                 file: 1 + number / 60_000,
                 offset: 64 + number % 60_000 * 1060,
@@ -254,7 +254,7 @@ mod tests {
     }
 
     /// Buried, in no particular order.
-    fn bury(entry: &mut Entry, random: &mut Random) {
+    fn bury(entry: &mut JobEntry, random: &mut Random) {
         entry.state = JobState::Buried;
         entry.update = Place {
             file: 200 + random.below(10) as u32,
@@ -262,14 +262,14 @@ mod tests {
         };
     }
 
-    /// An entry whose numbers are as large or small as they can be.
-    fn extreme(random: &mut Random) -> Entry {
+    /// An entry with extreme numbers.
+    fn extreme(random: &mut Random) -> JobEntry {
         let mut number = || [0, 1, 255, 256, u32::MAX - 1, u32::MAX][random.below(6)];
         let mut place = || Place {
             file: number(),
             offset: number(),
         };
-        Entry {
+        JobEntry {
             put: place(),
             update: place(),
             body_size: number(),
@@ -340,7 +340,8 @@ mod tests {
         assert!(runs.runs.is_empty());
     }
 
-    /// Bytes of memory, with what the tree and the allocator add to a run: nodes may be half empty.
+    /// Bytes of memory, including the overhead of the tree and the allocator for each run: nodes
+    /// may be half empty.
     fn heap_bytes(runs: &Runs) -> usize {
         let node = 2 * size_of::<(u64, Run)>();
         let run = |run: &Run| run.heap_bytes() + node + 16;
@@ -363,7 +364,7 @@ mod tests {
         assert!(bytes <= 7 * COUNT as usize, "{bytes}");
         let mut random = Random::new(1);
         for number in 0..COUNT {
-            // In an order of chance: 39,989 has no divisor in common with the count.
+            // In a scattered order: 39,989 has no divisor in common with the count.
             let id = u64::from(number) * 39_989 % u64::from(COUNT);
             runs.change(JobId(id), |entry| bury(entry, &mut random));
         }

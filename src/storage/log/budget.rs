@@ -1,27 +1,27 @@
-//! Room: what has to stay free behind a record, where it comes from, and when it is given back.
+//! Room: how much must stay free after a record, where it comes from, and when it is given back.
 //!
-//! The invariant, after every operation:
+//! Invariants, after every operation:
 //! 1. for every job there is room for its delete, and for one update if it has none yet;
 //! 2. for every file that compaction may choose there is room to rewrite it, set aside;
-//! 3. nothing is set aside beyond that but part of a segment.
+//! 3. beyond that, at most part of a segment is set aside.
 //!
-//! How it is kept:
-//! * Room is what the open segment has left and what spares will have ([`Log::aside`]), and garbage
-//!   in sealed files, which compaction turns into room when it is asked for
-//!   ([`Log::make_way`]). An *allowance*, a sixteenth of the log, is set aside in any case: so much
-//!   can be written before compaction has to give anything back.
-//! * A put must leave all of it: 64 bytes a job for a delete in a frame of its own, 56 for an update
-//!   among others. Updates leave what deletes need. Deletes use everything but what the records of
-//!   compaction itself take.
-//! * A delete kills more than it writes, so deletes always come to an end: whatever they have used
-//!   comes back when the files that they emptied are rewritten. The same is so of an update that
-//!   replaces one.
-//! * Room for compaction is one spare of its own, as large as what is alive in any file, the open
-//!   one included. A put that would make it too small is refused. It is not used for anything else,
-//!   and is set aside again before a compaction lets go of what it has freed.
-//! * A put is refused before anything is written. What the disk has not got it is not asked for
-//!   again until something was freed, or a tenth of a second has passed.
-//! * The size of segments grows with the log, so that the list of files stays short whatever `-s`.
+//! How they are kept:
+//! * Room is the rest of the open segment, the spares ([`Log::aside`]), and garbage in sealed
+//!   files, which compaction turns into room on request ([`Log::make_way`]). An *allowance*, a
+//!   sixteenth of the log, is always set aside: this many bytes can be written before compaction
+//!   has to free anything.
+//! * A put must leave all of it: 64 bytes per job for a delete in a frame of its own, 56 for an
+//!   update in a frame with others. Updates leave what deletes need. Deletes may use everything
+//!   except the reserve for compaction's own records.
+//! * A delete makes more bytes garbage than it writes, so deletes always finish: the bytes they use
+//!   come back when the files that they emptied are rewritten. The same holds for an update that
+//!   replaces an update.
+//! * Room for compaction is a separate spare, as large as the live bytes of any file, including the
+//!   open one. A put that would make it too small is refused. It has no other use, and it is set
+//!   aside again before a compaction releases what it has freed.
+//! * A put is refused before anything is written. After the disk was full, it is asked again only
+//!   when something was freed, or after a tenth of a second.
+//! * The segment size grows with the log, so that the list of files stays short for every `-s`.
 
 use crate::shortage::Shortage;
 use crate::storage::error::StoreError;
@@ -32,43 +32,44 @@ use crate::storage::log::compaction::plan::{BLOCK, blocks, room_for};
 use crate::storage::log::spares::{SEGMENT_SIZE_MIN, Spare};
 use crate::storage::log::{Log, Purpose};
 
-/// What a delete needs in a frame of its own.
+/// Bytes that a delete needs in a frame of its own.
 const DELETE_SIZE: u64 = 64;
-/// What an update needs among others, which compaction makes of one in a frame of its own.
+/// Bytes that an update needs in a frame with others. Compaction brings updates together in large
+/// frames.
 const UPDATE_SIZE: u64 = 56;
-/// The allowance is one part in so many of the log, and …
+/// The allowance is the size of the log divided by this …
 const ALLOWANCE_DIVISOR: u64 = 16;
-/// … so much beside that, or half a segment, if that is less.
+/// … plus this many bytes, or plus half a segment if that is less.
 const ALLOWANCE_MIN: u64 = 2 * SEGMENT_SIZE_MIN as u64;
-/// Deletes leave so much to the records of compaction: it is what gives room back.
+/// Bytes that deletes leave for the records of compaction, which frees room.
 const SWITCHES_SIZE: u64 = 4 << 10;
-/// A spare for a log that has next to nothing left.
+/// Bytes of a spare for a log that has almost nothing left.
 const LAST_RESORT_SIZE: u32 = 16 << 10;
 
-/// A segment has at most so many times the size of the one before it.
+/// A segment is at most this many times as large as the one before it.
 const GROWTH: u32 = 4;
-/// Segments are made so large that about so many of them hold the log.
+/// Segments are made so large that about this many of them hold the log.
 const FILES_AIM: u64 = 512;
-/// … and at least so many times what the list of files takes in each.
+/// … and at least this many times as large as the list of files that each of them contains.
 const LISTS_A_SEGMENT: u64 = 8;
 
-/// A disk that had no room is not asked again for so many nanoseconds, unless something was freed.
+/// A disk that was full is not asked again for this many nanoseconds, unless something was freed.
 const ASK_AGAIN_NS: u64 = 100_000_000;
 
-/// What is known of the room there is.
+/// What is known about the available room.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     /// Wall time of the last call.
     pub(crate) now_ns: u64,
-    /// When the disk last had no room, and for how much.
+    /// When the disk was last full, and for how many bytes.
     full: Option<(u64, u32)>,
-    /// The most that is alive in a sealed file, at the last look.
+    /// The live bytes of the sealed file that had most of them, at the last look.
     pub(crate) most_alive: u64,
-    /// Bytes that the compaction under way works in.
+    /// Bytes that the current compaction works in.
     pub(crate) work_size: u32,
-    /// Puts or updates are refused.
+    /// Whether puts or updates are refused.
     pub(crate) shortage: Shortage,
-    /// Bytes that had died when there was last nothing that could make way.
+    /// Bytes that had died when the log last found nothing that could make way.
     pub(crate) no_way_at: Option<u64>,
 }
 
@@ -79,7 +80,7 @@ impl Budget {
         })
     }
 
-    /// Something was given back to the disk: it may have room now.
+    /// Note that space was given back to the disk: it may have room now.
     pub(crate) fn note_freed(&mut self) {
         self.full = None;
         self.no_way_at = None;
@@ -87,7 +88,7 @@ impl Budget {
 }
 
 impl Log {
-    /// Bytes that the open segment has left, the frame being built and the seal apart.
+    /// Bytes left in the open segment, without the frame being built and the seal.
     pub(crate) fn left(&self) -> u64 {
         let end = u64::from(self.files.get(self.active.handle).entry.end);
         let used = end + self.frame.size() + EMPTY_FRAME_SIZE as u64;
@@ -103,7 +104,7 @@ impl Log {
         u64::from(size).saturating_sub(self.segment_cost())
     }
 
-    /// What a segment needs for itself.
+    /// Bytes that a segment uses for itself.
     pub(in crate::storage) fn segment_cost(&self) -> u64 {
         let manifest = (manifest::SIZE + (self.files.len() + 1) * entry::SIZE) as u64;
         segment_header::SIZE as u64
@@ -111,7 +112,7 @@ impl Log {
             + (EMPTY_FRAME_SIZE + FRAME_OVERHEAD_MAX) as u64
     }
 
-    /// The size that segments are to have: as asked for, or more when the log has very many.
+    /// The size that segments should have: the size asked for, or more when the log has very many.
     pub(crate) fn segment_size_aim(&self) -> u32 {
         let grown =
             (self.files.sealed().size / FILES_AIM).max(self.segment_cost() * LISTS_A_SEGMENT);
@@ -119,7 +120,7 @@ impl Log {
         self.options.segment_size.max(grown)
     }
 
-    /// What the next segment is to have: a small log grows in small steps.
+    /// The size of the next segment: a small log grows in small steps.
     pub(crate) fn next_size(&self) -> u32 {
         let grown = self
             .active
@@ -130,7 +131,7 @@ impl Log {
         self.segment_size_aim().min(grown.max(lists))
     }
 
-    /// Bytes for records that are set aside: in the open segment, and in those to come.
+    /// Bytes set aside for records: in the open segment, and in segments to come.
     pub(crate) fn aside(&self) -> u64 {
         let cost = self.segment_cost() * self.spares.len() as u64;
         self.left() + self.spares.bytes().saturating_sub(cost)
@@ -144,14 +145,14 @@ impl Log {
         garbage.saturating_sub(sealed.files * BLOCK / 2)
     }
 
-    /// What can be written before compaction has to give anything back.
+    /// Bytes that can be written before compaction has to free anything.
     pub(crate) fn allowance(&self) -> u64 {
         let segment = self.segment_size_aim().min(self.active.capacity);
         let least = ALLOWANCE_MIN.min(u64::from(segment.max(SEGMENT_SIZE_MIN)) / 2);
         least + self.files.sealed().size / ALLOWANCE_DIVISOR
     }
 
-    /// What has to be set aside behind a record of this purpose.
+    /// Bytes that must stay set aside after a record of this purpose.
     pub(in crate::storage) fn floor(&self, purpose: Purpose) -> u64 {
         match purpose {
             Purpose::Put => self.allowance(),
@@ -161,7 +162,7 @@ impl Log {
         }
     }
 
-    /// What there has to be room for behind a record of this purpose, set aside or reclaimable.
+    /// Bytes that must be available after a record of this purpose, set aside or reclaimable.
     fn demand(&self, purpose: Purpose) -> u64 {
         let deletes = self.files.live_jobs * DELETE_SIZE;
         match purpose {
@@ -184,7 +185,7 @@ impl Log {
         set_aside.max(in_all)
     }
 
-    /// What is to be set aside: for a put that may come next.
+    /// Bytes to set aside for the next put.
     pub(crate) fn aside_aim(&self) -> u64 {
         let demand = self.demand(Purpose::Put);
         demand
@@ -192,19 +193,19 @@ impl Log {
             .max(self.floor(Purpose::Put))
     }
 
-    /// The disk is full, or there would be more set aside.
+    /// True if the disk is full: otherwise more would be set aside.
     pub(crate) fn is_short(&self) -> bool {
         self.budget.shortage.is_on() || self.aside() < self.aside_aim()
     }
 
-    /// So little is left that compaction has to make way before the next record of this purpose.
+    /// True if compaction has to make way before the next record of this purpose.
     pub fn is_pressed(&self, purpose: Purpose) -> bool {
         let margin = u64::from(LAST_RESORT_SIZE).min(u64::from(self.active.capacity) / 8);
         self.aside() < self.floor(purpose) + margin
     }
 
-    /// See to it that a record of `size` bytes has room, and that enough is left behind it. Says
-    /// whether it has.
+    /// Make sure that a record of `size` bytes has room and that enough is left after it. Returns
+    /// whether that is so.
     pub(in crate::storage) fn make_room(
         &mut self,
         size: u64,
@@ -244,7 +245,7 @@ impl Log {
             match self.reserve(size, size_min)? {
                 Some(spare) => self.spares.add(spare),
                 None => {
-                    // What does not help is not kept.
+                    // A spare that does not help is not kept.
                     if purpose == Purpose::Put {
                         self.give_back()?;
                     }
@@ -254,7 +255,7 @@ impl Log {
         }
     }
 
-    /// The least that a spare for a segment may have: more than its list of files takes.
+    /// The smallest size of a spare for a segment: more than its list of files takes.
     fn spare_size_min(&self, purpose: Purpose) -> u32 {
         let least = match purpose {
             Purpose::Delete | Purpose::Switch => LAST_RESORT_SIZE,
@@ -264,7 +265,7 @@ impl Log {
         least.max(lists)
     }
 
-    /// Set space aside; `None`: the disk is full, or was a moment ago.
+    /// Set space aside. `None` if the disk is full, or was a moment ago.
     pub(crate) fn reserve(
         &mut self,
         size: u32,
@@ -283,7 +284,7 @@ impl Log {
         Ok(spare)
     }
 
-    /// Set aside again what commands have used of the space that was, where the disk has it.
+    /// Set aside again the space that commands have used, if the disk has it.
     pub(crate) fn set_aside(&mut self) -> Result<(), StoreError> {
         while self.aside() < self.aside_aim() {
             let size_min = self.spare_size_min(match self.is_pressed(Purpose::Delete) {
@@ -298,8 +299,8 @@ impl Log {
         Ok(())
     }
 
-    /// Give back what was set aside beyond need: for a large job, for larger segments, for jobs that
-    /// are gone.
+    /// Give back what is set aside beyond need: for a large job, for larger segments, or for jobs
+    /// that are gone.
     pub(crate) fn give_back(&mut self) -> Result<(), StoreError> {
         let next = self.next_size();
         while let Some(size) = self.spares.sizes().last() {
@@ -326,7 +327,7 @@ impl Log {
         self.cut_open_segment()
     }
 
-    /// The open segment of a log that had larger ones.
+    /// Cut the open segment of a log that had larger segments.
     fn cut_open_segment(&mut self) -> Result<(), StoreError> {
         let aim = self.segment_size_aim();
         let file = self.files.get(self.active.handle);
@@ -344,25 +345,25 @@ impl Log {
         Ok(())
     }
 
-    /// Room for compaction that there has to be while `more` bytes may come to be alive in the open
-    /// segment: for whatever is alive in any file.
+    /// The room that compaction needs if `more` bytes of the open segment may become live: the live
+    /// bytes of any file.
     fn work_size_min(&self, more: u64) -> u32 {
         let open = self.files.get(self.active.handle).live() + more;
-        // A job that is larger than a segment is alone in its own, which is never rewritten.
+        // A job larger than a segment is alone in its own, which is never rewritten.
         let is_plain = open <= u64::from(self.segment_size_aim());
         let most = self.budget.most_alive.max(if is_plain { open } else { 0 });
         room_for(most)
     }
 
-    /// Room for compaction that there should be: what a segment that is worth rewriting needs.
+    /// The room that compaction should have: enough to rewrite any segment that is worth it.
     fn work_size_aim(&self) -> u32 {
         let segment = self.segment_size_aim().min(self.active.capacity);
         (segment - segment / 4).max(self.work_size_min(0))
     }
 
-    /// Have room for a compaction, also when `more` bytes of the open segment are alive. Says
-    /// whether there is. It comes before everything else that space is set aside for: without it no
-    /// space ever comes back.
+    /// Keep enough room for a compaction even when `more` bytes of the open segment are live.
+    /// Returns whether there is enough. This comes before all other reservations: without it no
+    /// space can ever be freed.
     pub(crate) fn keep_room_to_compact(&mut self, more: u64) -> Result<bool, StoreError> {
         if self.files.len() == 1 && more + self.frame.size() <= self.left() {
             return Ok(true);
@@ -376,12 +377,12 @@ impl Log {
         if has >= needed {
             return Ok(true);
         }
-        // Not for each put anew: in steps.
+        // In steps, not for each put.
         let ample = needed.saturating_add(needed / 8).max(self.work_size_aim());
         self.widen_room_to_compact(ample, needed)
     }
 
-    /// Have as much room for a compaction as there should be, where the disk has it.
+    /// Widen the room for compaction to the size it should have, if the disk has it.
     pub(crate) fn widen_for_next_segment(&mut self) -> Result<(), StoreError> {
         let aim = self.work_size_aim();
         match &self.spares.compaction {
@@ -390,9 +391,8 @@ impl Log {
         }
     }
 
-    /// Have room for compaction of `size` bytes, or `size_min` at least where the disk has not that
-    /// much, and if that is not to be had either, as much as there is. Says whether `size_min` is
-    /// there.
+    /// Widen the room for compaction to `size` bytes; to at least `size_min` if the disk has less
+    /// than that; or to as much as there is. Returns whether `size_min` was reached.
     pub(crate) fn widen_room_to_compact(
         &mut self,
         size: u32,
@@ -453,11 +453,11 @@ impl Log {
         }
     }
 
-    /// That the sums are what counting anew gives, and that room for compaction is large enough for
-    /// every file that it may choose where the log says that it is.
+    /// Check that the sums equal a new count, and that the room for compaction suffices for every
+    /// file that compaction may choose, where the log says that it does.
     ///
     /// # Panics
-    /// When they are not.
+    /// If they do not.
     #[cfg(debug_assertions)]
     #[doc(hidden)]
     pub fn assert_accounts(&self) {
@@ -474,8 +474,8 @@ impl Log {
         assert!(self.left() <= capacity, "more is left than there was");
     }
 
-    /// Bytes that are alive in each file, deletes in other files' stead apart and those: what a start
-    /// would count too.
+    /// Live bytes of each file, without deletes that stand for another file, and those deletes: the
+    /// same numbers that a start counts.
     #[doc(hidden)]
     #[must_use]
     pub fn accounts(&self) -> Vec<(String, u64)> {
@@ -486,7 +486,7 @@ impl Log {
         self.files.in_order().map(account).collect()
     }
 
-    /// Puts are refused for want of room on the disk: bytes that were missing for the last one.
+    /// If puts are refused because the disk is full: the bytes that were missing for the last one.
     #[must_use]
     pub fn missing_on_disk(&self) -> Option<u64> {
         let shortage = &self.budget.shortage;

@@ -1,18 +1,18 @@
 //! The last frames written, kept in memory: a body that was just put is served from here.
 //!
-//! The buffers in which frames were built are kept as they are; nothing is copied, and the oldest
-//! go first when the bound is reached. A miss costs a read of the file, never an answer.
+//! The buffers in which frames were built are kept; nothing is copied. When the byte limit is
+//! reached the oldest go first. A miss costs a read of the file; it never changes an answer.
 
 use std::collections::VecDeque;
 
 use crate::types::Position;
 
-/// Frames beyond this many are dropped even when the byte bound would let them stay.
+/// The cache keeps at most this many frames, even when the byte limit allows more.
 const FRAMES_MAX: usize = 4096;
-/// Buffers larger than this are given back to the allocator, not reused. A frame that was written
-/// because it had grown large took a buffer of up to twice that size.
+/// Buffers larger than this many bytes are returned to the allocator, not reused. A frame that was
+/// written because it had grown large used a buffer of up to twice that size.
 const REUSED_BUFFER_MAX: usize = 2 << 20;
-/// So many buffers are kept to be used again.
+/// This many buffers are kept for reuse.
 const SPARE_BUFFERS: usize = 2;
 
 /// A bounded window over the end of the log.
@@ -34,7 +34,7 @@ impl FrameCache {
         }
     }
 
-    /// Keep a frame that was written at `position`, behind every frame kept before.
+    /// Keep a frame that was written at `position`, after every frame kept before.
     pub(crate) fn push(&mut self, position: Position, frame: Vec<u8>) {
         debug_assert!(self.frames.back().is_none_or(|(last, _)| *last < position));
         self.bytes += frame.capacity();
@@ -50,12 +50,12 @@ impl FrameCache {
         }
     }
 
-    /// An empty buffer, used before where one is left.
+    /// An empty buffer; a reused one if available.
     pub(crate) fn buffer(&mut self) -> Vec<u8> {
         self.spare.pop().unwrap_or_default()
     }
 
-    /// `size` bytes at `position`, if they are still here.
+    /// `size` bytes at `position`, if they are still cached.
     pub(crate) fn get(&self, position: Position, size: usize) -> Option<&[u8]> {
         let after = self.frames.partition_point(|(start, _)| *start <= position);
         let (start, frame) = self.frames.get(after.checked_sub(1)?)?;
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(
             cache.get(at(1, 180), 1),
             None,
-            "behind the last of its segment"
+            "after the last frame of its segment"
         );
         assert_eq!(cache.get(at(2, 150), 1), None, "another segment");
     }

@@ -2,8 +2,8 @@
 //!
 //! A record is alive while replay needs it: a put until its job is deleted, an update until the
 //! next one, a pause until it ends, and a delete as long as the file that held the job's put could
-//! bring the job back. Only bytes are counted here; which records those are is asked of the index,
-//! record by record, when a file is compacted, so no count can lose a job.
+//! bring the job back. Only bytes are counted here. Which records these are, compaction asks of the
+//! index, record by record; so a wrong count cannot lose a job.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -26,19 +26,20 @@ pub(crate) struct LogFile<F: ?Sized = dyn File> {
     /// Deletes before this position are not needed to keep this file's jobs dead.
     pub(crate) filtered_at: Position,
     pub(crate) file: Arc<F>,
-    /// Bytes of records that are alive, deletes apart.
+    /// Bytes of live records, without deletes.
     live: u64,
-    /// Bytes of deletes that are needed, by the segment whose puts they keep dead.
+    /// Bytes of deletes that are still needed, by the segment whose puts they keep dead.
     tombstones: HashMap<SegmentId, u64>,
-    /// Those of them that do not go with this file: of jobs that were put into another one.
+    /// Bytes of those deletes whose jobs were put into another file: they do not go away with this
+    /// file.
     foreign: u64,
-    /// Bytes that rewriting the file would not save: headers and trailers.
+    /// Bytes that rewriting the file does not save: headers and trailers.
     overhead: u64,
-    /// It is part of the sums.
+    /// True if it is part of the sums.
     is_counted: bool,
-    /// Bytes in which records are damaged: once none of those is alive the file can be rewritten.
+    /// Byte ranges with damaged records: the file can be rewritten when none of them is alive.
     damaged: Vec<Range<u32>>,
-    /// Bytes of those records that are alive. `None`: nothing has counted them yet.
+    /// Live bytes among the damaged records. `None` if nothing has counted them yet.
     damaged_live: Option<u64>,
 }
 
@@ -59,19 +60,19 @@ impl<F: ?Sized> LogFile<F> {
     }
 }
 
-/// Sums over the files of a log, the open one apart. Kept up to date: looking at them costs nothing,
-/// however many files there are.
+/// Sums over the files of a log, without the open one. They are kept up to date: reading them costs
+/// nothing, however many files there are.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sealed {
     /// How many files.
     pub(crate) files: u64,
-    /// Those of them in which nothing is alive.
+    /// Files without live records.
     pub(crate) dead: u64,
     /// Bytes.
     pub(crate) size: u64,
-    /// Bytes that compaction would save at once.
+    /// Bytes that compaction saves at once.
     pub(crate) garbage: u64,
-    /// Bytes of deletes that are needed until the files with their jobs' puts are rewritten.
+    /// Bytes of deletes that are needed until the files with the puts of their jobs are rewritten.
     pub(crate) tombstones: u64,
 }
 
@@ -93,40 +94,40 @@ impl Sealed {
     }
 }
 
-/// All files of a log, by handle and in order: for reading alone while a log is looked at or
-/// replayed, for writing too once it is open.
+/// All files of a log, by handle and in order: read-only while a log is examined or replayed,
+/// writable once it is open.
 #[derive(Debug)]
 pub struct Files<F: ?Sized = dyn File> {
     log: LogId,
-    /// Which of the log's histories new files belong to.
+    /// The epoch that new files belong to.
     pub(crate) epoch: u32,
-    /// Handle − 1 is the index. A handle is not used again before its file is gone.
+    /// The index is the handle minus 1. A handle is used again only after its file is gone.
     slots: Vec<Option<LogFile<F>>>,
     free: Vec<u32>,
     order: BTreeMap<SegmentId, u32>,
-    /// Names that no new file may have.
+    /// Names that no new file may get.
     pub(crate) taken: Taken,
-    /// The file that is being written; not part of the sums.
+    /// The file that is being written; it is not part of the sums.
     open: Option<u32>,
     sealed: Sealed,
-    /// Bytes of deletes that are needed, by the segment of the puts, in whatever other file they lie.
+    /// Bytes of deletes that are needed, by the segment of the puts, in any other file.
     pinned: BTreeMap<SegmentId, u64>,
-    /// Where the last delete lay that was counted, and in which segment its put: deletes come in
-    /// runs, and what is true of one is true of the next.
+    /// The delete that was counted last: its place, and the segment of its put. Deletes come in
+    /// runs, and the answer for one holds for the next.
     latest: Option<Run>,
-    /// Jobs that are alive, for the space they may need.
+    /// Live jobs, for the space they may need.
     pub(in crate::storage) live_jobs: u64,
-    /// Those of them of which the log has an update.
+    /// Live jobs that have an update in the log.
     pub(in crate::storage) live_updates: u64,
     /// Bytes of records that have died since this was set to 0.
     pub(in crate::storage) freed: u64,
-    /// Files in which a damaged record has died: each is to be rewritten.
+    /// Files in which a damaged record has died; each has to be rewritten.
     pub(in crate::storage) mendable: Vec<u32>,
-    /// There is one that has not been looked at.
+    /// True if one of them has not been examined.
     pub(in crate::storage) has_new_mendable: bool,
 }
 
-/// Deletes that were counted and are not in the maps yet.
+/// Deletes that are counted but not yet in the maps.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     handle: u32,
@@ -137,7 +138,7 @@ struct Run {
 }
 
 impl Files<dyn ReadFile> {
-    /// The same files in `dir`, opened for writing too.
+    /// The same files in `dir`, opened for reading and writing.
     pub(crate) fn open(self, fs: &dyn Fs, dir: &Path) -> Result<Files, OpenError> {
         let open = |slot: Option<LogFile<dyn ReadFile>>| {
             slot.map(|file| -> Result<LogFile, OpenError> {
@@ -205,7 +206,7 @@ impl<F: ?Sized> Files<F> {
         self.log
     }
 
-    /// Take in a file; it is not part of the order yet (see [`Files::list`]).
+    /// Add a file; it is not part of the order yet (see [`Files::list`]).
     pub(crate) fn add(
         &mut self,
         entry: Entry,
@@ -266,7 +267,7 @@ impl<F: ?Sized> Files<F> {
         self.count(handle, false);
     }
 
-    /// The file with this handle is the one that is being written from now on.
+    /// Make the file with this handle the one that is written from now on.
     pub(crate) fn set_open(&mut self, handle: u32) {
         let before = self.open.replace(handle);
         for changed in before.into_iter().chain([handle]) {
@@ -278,7 +279,7 @@ impl<F: ?Sized> Files<F> {
         }
     }
 
-    /// Make a file part of the sums, or not.
+    /// Make a file part of the sums, or remove it from them.
     fn count(&mut self, handle: u32, is_counted: bool) {
         let Some(Some(file)) = self.slots.get_mut(handle as usize - 1) else {
             return;
@@ -292,7 +293,7 @@ impl<F: ?Sized> Files<F> {
         }
     }
 
-    /// Change what is known of a file, and the sums with it.
+    /// Change the counts of a file, and the sums with them.
     fn change(&mut self, handle: u32, change: impl FnOnce(&mut LogFile<F>)) {
         let Some(Some(file)) = self.slots.get_mut(handle as usize - 1) else {
             unreachable!("no open log file has handle {handle}");
@@ -330,7 +331,7 @@ impl<F: ?Sized> Files<F> {
         }
     }
 
-    /// Its last frame ends here.
+    /// Set the end of the file's last frame.
     pub(crate) fn set_end(&mut self, handle: u32, end: u32) {
         self.change(handle, |file| file.entry.end = end);
     }
@@ -362,19 +363,19 @@ impl<F: ?Sized> Files<F> {
         self.get(place.file).entry.first
     }
 
-    /// A job was put, or read back: its put record at `place` is alive.
+    /// Count a put, new or replayed: its record at `place` is alive.
     pub fn keep_put(&mut self, place: Place, size: usize) {
         self.live_jobs += 1;
         self.keep(place, size);
     }
 
-    /// A job is gone: its put record at `place` is dead.
+    /// Count the end of a job: its put record at `place` is dead.
     pub fn free_put(&mut self, place: Place, size: usize) {
         self.live_jobs -= 1;
         self.free(place, size);
     }
 
-    /// An update of a job lies at `place`; it had none, or that one is freed.
+    /// Count an update at `place`. The job had none, or the earlier one is freed separately.
     pub fn keep_update(&mut self, place: Place) {
         self.live_updates += 1;
         self.keep(place, update::SIZE);
@@ -405,7 +406,8 @@ impl<F: ?Sized> Files<F> {
         self.note_death(place, size);
     }
 
-    /// A record has died: it may have been the last one alive that is damaged in its file.
+    /// Note that a record has died: it may have been the last live one among the file's damaged
+    /// records.
     fn note_death(&mut self, place: Place, size: usize) {
         let Some(Some(file)) = self.slots.get_mut(place.file as usize - 1) else {
             return;
@@ -424,8 +426,8 @@ impl<F: ?Sized> Files<F> {
         }
     }
 
-    /// Records in these bytes of a file are damaged; so many bytes of them are alive, where that was
-    /// counted.
+    /// Note damaged records in these ranges of a file, and how many of their bytes are alive, if
+    /// that was counted.
     pub(crate) fn note_damage(&mut self, handle: u32, lost: &[Range<u32>], live: Option<u64>) {
         self.change(handle, |file| {
             for range in lost.iter().filter(|range| !range.is_empty()) {
@@ -437,19 +439,20 @@ impl<F: ?Sized> Files<F> {
         });
     }
 
-    /// Bytes of what is alive in a file: of records, and of deletes by the segment of the put.
+    /// Live bytes of a file: of its records, and of its deletes by the segment of the put.
     pub(crate) fn alive_in(&mut self, handle: u32) -> (u64, HashMap<SegmentId, u64>) {
         self.end_run();
         let file = self.get(handle);
         (file.live, file.tombstones.clone())
     }
 
-    /// A delete lies at `place`; `put_segment` held the put of its job. Nothing is counted when no
+    /// Count a delete at `place`; `put_segment` held the put of its job. It is not counted if no
     /// file can bring the job back.
     pub fn keep_tombstone(&mut self, place: Place, put_segment: SegmentId, size: usize) {
         let is_same = |run: &Run| run.handle == place.file && run.put_segment == put_segment;
         let run = match self.latest.filter(is_same) {
-            // In the order in which they were logged: what comes later is needed if this was.
+            // Deletes come in the order in which they were logged: if this one was needed, later
+            // ones are too.
             Some(run) if run.is_needed && !self.get(place.file).compacted => run,
             _ => {
                 self.end_run();
@@ -472,7 +475,7 @@ impl<F: ?Sized> Files<F> {
         });
     }
 
-    /// Put what was counted of the run of deletes under way into the maps.
+    /// Add the current run of deletes to the maps.
     fn end_run(&mut self) {
         let Some(run) = self.latest.take().filter(|run| run.bytes > 0) else {
             return;
@@ -491,8 +494,8 @@ impl<F: ?Sized> Files<F> {
         self.may_hold_what_died(put_segment, put_segment, place)
     }
 
-    /// Whether a record that lay in one of these segments, and that the one at `place` made dead, may
-    /// still be in a file.
+    /// True if a file may still contain a record that lay in one of these segments and that the
+    /// record at `place` made dead.
     pub(crate) fn may_hold_what_died(
         &self,
         first: SegmentId,
@@ -500,8 +503,8 @@ impl<F: ?Sized> Files<F> {
         place: Place,
     ) -> bool {
         let holder = self.get(place.file);
-        // In a compacted file the offset says nothing of when the delete was logged: take the
-        // latest time that it can have been.
+        // In a compacted file the offset does not tell when the delete was logged: assume the
+        // latest possible time.
         let logged = match holder.compacted {
             true => Position::new(SegmentId(holder.entry.last.0 + 1), 0),
             false => Position::new(holder.entry.first, place.offset),
@@ -512,8 +515,8 @@ impl<F: ?Sized> Files<F> {
         holders.any(|file| file.filtered_at <= logged)
     }
 
-    /// The puts of `segments` were filtered: deletes counted in `counts` (what
-    /// [`Files::tombstones_of`] gave when filtering began) are no longer needed.
+    /// The puts of `segments` were filtered: the deletes in `counts` (the result of
+    /// [`Files::tombstones_of`] when filtering began) are no longer needed.
     pub(crate) fn forget_tombstones(&mut self, counts: &[(u32, SegmentId, u64)]) {
         self.end_run();
         for (handle, segment, bytes) in counts {
@@ -535,7 +538,7 @@ impl<F: ?Sized> Files<F> {
         }
     }
 
-    /// For each file, the bytes of deletes of jobs that were put into one of `inputs`.
+    /// For each file, the bytes of deletes whose jobs were put into one of `inputs`.
     pub(crate) fn tombstones_of(&mut self, inputs: &[u32]) -> Vec<(u32, SegmentId, u64)> {
         self.end_run();
         let covered = |segment: SegmentId| {
@@ -549,7 +552,7 @@ impl<F: ?Sized> Files<F> {
             let mut note = |segment: &SegmentId, bytes: &u64| {
                 counts.push((handle, *segment, *bytes));
             };
-            // Most often there is one input, of one segment.
+            // Usually there is one input, with one segment.
             match *inputs {
                 [input] if self.get(input).entry.first == self.get(input).entry.last => {
                     let segment = self.get(input).entry.first;
@@ -565,7 +568,7 @@ impl<F: ?Sized> Files<F> {
         counts
     }
 
-    /// Bytes of deletes in other files that are not needed any more once this one is rewritten.
+    /// Bytes of deletes in other files that are no longer needed once this one is rewritten.
     pub(crate) fn pinned_by(&self, handle: u32) -> u64 {
         let file = self.get(handle);
         let (first, last) = (file.entry.first, file.entry.last);
@@ -577,17 +580,17 @@ impl<F: ?Sized> Files<F> {
         pinned.map(|(_, bytes)| bytes).sum::<u64>() + of_run
     }
 
-    /// Set how many bytes of a file rewriting would not save.
+    /// Set how many bytes of a file rewriting does not save.
     pub(crate) fn set_overhead(&mut self, handle: u32, bytes: u64) {
         self.change(handle, |file| file.overhead = bytes);
     }
 
-    /// The sums over all files but the open one.
+    /// The sums over all files except the open one.
     pub(crate) fn sealed(&self) -> Sealed {
         self.sealed
     }
 
-    /// Count the sums anew.
+    /// Compute the sums from all files.
     #[cfg(debug_assertions)]
     pub(crate) fn recount(&self) -> Sealed {
         let mut sealed = Sealed::default();
@@ -628,8 +631,9 @@ mod tests {
         handle
     }
 
-    /// Compaction begins while a frame with counters is being built: the next record has the very
-    /// position up to which was filtered. A delete there came after the put was found alive.
+    /// Compaction begins while a frame with counters is being built: the next record has exactly
+    /// the position up to which records were filtered. A delete there came after the put was found
+    /// alive.
     #[test]
     fn t3_a_delete_that_is_logged_where_a_rewriting_began_is_needed() {
         let mut files = Files::new(LogId([1; 16]), 1);

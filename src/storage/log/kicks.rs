@@ -1,59 +1,59 @@
-//! Kicks of several jobs that are under way.
+//! Unfinished kicks of several jobs.
 //!
-//! A kick of many jobs is logged over several turns of the loop and perhaps several segments. A
-//! record before each slice says how much of the kick is still to come, and each update that is
-//! part of it bears its number; so a log that ends in the middle of one tells recovery to finish
-//! it: no kick is half-applied, and what others do meanwhile is nobody's kick.
+//! A kick of many jobs is logged over several turns of the loop, and perhaps several segments. A
+//! record before each slice says how many jobs are still to come, and each update of the kick
+//! carries its number. So a log that ends in the middle of a kick tells recovery to finish it: no
+//! kick is half-applied, and updates by other clients in the meantime do not count for it.
 //!
-//! The list here is the fold of the records, in operation and in recovery alike. A new segment
-//! begins with the whole list, behind its list of files; so what older segments say of kicks no
-//! longer matters, and compaction drops it.
+//! The list here is computed from the records, in operation and in recovery alike. A new segment
+//! begins with the complete list, after its list of files; so kick records in older segments no
+//! longer matter, and compaction drops them.
 
 use crate::storage::format::Record;
 use crate::types::JobState;
 
-/// So many kicks may be under way at a time: a new segment has to hold them all.
+/// At most this many kicks may be unfinished at a time: a new segment has to hold them all.
 pub const KICKS_MAX: usize = 8;
-/// What an update bears that belongs to no kick of several jobs.
+/// The kick number of an update that belongs to no kick of several jobs.
 pub const NO_KICK: u16 = 0;
 
-/// A kick of which a part is in the log.
+/// A kick that is partly in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KickUnderWay {
     number: u16,
     /// The name of the tube.
     pub tube: String,
-    /// Which of its jobs are kicked: delayed or buried ones.
+    /// Which jobs are kicked: delayed or buried ones.
     pub state: JobState,
-    /// Delayed jobs that were due at this wall time, in nanoseconds since 1970, are not among them:
-    /// nothing in the log says that they have become ready.
+    /// Delayed jobs that were due at this wall time, in nanoseconds since 1970, are not kicked: the
+    /// log does not record that they became ready.
     pub due_wall_ns: u64,
-    /// How many jobs it has still to kick.
+    /// How many jobs remain to be kicked.
     pub left: u32,
 }
 
-/// What is kicked.
+/// The jobs that a kick is about.
 #[derive(Debug, Clone, Copy)]
 pub struct Kicked<'a> {
     /// The name of the tube.
     pub tube: &'a str,
-    /// Which of its jobs: delayed or buried ones.
+    /// Which jobs: delayed or buried ones.
     pub state: JobState,
     /// Delayed jobs that were due at this wall time, in nanoseconds since 1970, are not kicked.
     pub due_wall_ns: u64,
 }
 
-/// The kicks that are under way, in the order in which they were begun.
+/// The unfinished kicks, in the order in which they began.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Kicks {
     list: Vec<KickUnderWay>,
 }
 
 impl Kicks {
-    /// Take in the next record of the log.
+    /// Apply the next record of the log.
     pub(crate) fn note(&mut self, record: &Record<'_>) {
         match *record {
-            // The first record of a segment; those that are under way follow.
+            // The first record of a segment; the records of the unfinished kicks follow.
             Record::Manifest { .. } => *self = Kicks::default(),
             Record::Kick {
                 number,
@@ -87,9 +87,9 @@ impl Kicks {
         }
     }
 
-    /// An update of this kick.
+    /// Count an update of this kick.
     fn count(&mut self, number: u16) {
-        // Of one that is over, where compaction has dropped what said of it.
+        // The kick is over, and compaction has dropped its record.
         let Some(kick) = self.list.iter_mut().find(|kick| kick.number == number) else {
             return;
         };
@@ -99,17 +99,17 @@ impl Kicks {
         }
     }
 
-    /// The kicks that are under way.
+    /// The unfinished kicks.
     pub(crate) fn list(&self) -> &[KickUnderWay] {
         &self.list
     }
 
-    /// What a new segment says of them.
+    /// The records of the unfinished kicks, for a new segment.
     pub(crate) fn records(&self) -> impl Iterator<Item = Record<'_>> {
         self.list.iter().map(KickUnderWay::record)
     }
 
-    /// A number that no kick under way has.
+    /// A number that no unfinished kick has.
     pub(crate) fn free_number(&self) -> u16 {
         let is_free = |number: &u16| self.list.iter().all(|kick| kick.number != *number);
         (1..).find(is_free).unwrap_or_default()
@@ -127,7 +127,7 @@ impl KickUnderWay {
         }
     }
 
-    /// Which of the kicks under way it is.
+    /// The number of the kick.
     #[must_use]
     pub fn number(&self) -> u16 {
         self.number

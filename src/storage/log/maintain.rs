@@ -1,10 +1,9 @@
-//! Keeping the log small and ready: when to look for what to compact, and space for the next
+//! Keeping the log small and ready: when to look for files to compact, and space for the next
 //! segment.
 //!
-//! Which files that are is for `compaction::plan`, what it changes for `switch`. The copying and
-//! the writing of zeros ahead run on threads beside the loop; here is what the loop does of it, in
-//! slices. Without threads the same steps run one by one inside [`Log::maintain`], in an order that
-//! depends on nothing but the calls.
+//! `compaction::plan` chooses the files, and `switch` applies the result. Copying and writing zeros
+//! ahead run on threads; this file is the loop's part of it, in slices. Without threads the same
+//! steps run one by one inside [`Log::maintain`], in an order that depends only on the calls.
 
 use std::time::Duration;
 
@@ -20,19 +19,20 @@ use crate::storage::log::spares::{SEGMENT_SIZE_MIN, Spare};
 use crate::storage::log::sync::SyncPolicy;
 use crate::storage::log::{Log, Purpose};
 
-/// Zeros are written over the next segment from when this one is full to one part in so many.
+/// Zeros are written over the next segment when the rest of this one is smaller than its size
+/// divided by this.
 const ZEROS_FROM: u32 = 8;
-/// The log is looked at again when it has grown or shrunk by a segment divided by this. The file
+/// The log is examined again when it has grown or shrunk by a segment divided by this. The file
 /// that was sealed last is left alone for as long.
 const LOOKS_A_SEGMENT: u32 = 32;
-/// When nothing could make way for a record, it is tried again when so many more bytes have died.
+/// If nothing could make way for a record, it is tried again when this many more bytes have died.
 const WAY_STEP: u64 = 4 << 10;
-/// How long the loop waits for the copying, when it falls behind, in one call.
+/// The longest time that the loop waits for the copying in one call, when garbage grows too fast.
 const CONGESTION_WAIT: Duration = Duration::from_millis(2);
 
 impl Log {
-    /// A slice of whatever there is to do besides appending. Says whether there is more to do at
-    /// once. Changes nothing that a client can see; every step is crash-safe.
+    /// Do a slice of the work other than appending. Returns whether more can be done at once.
+    /// Changes nothing that a client can see; every step is crash-safe.
     pub fn maintain(&mut self, index: &mut dyn Index, wall_ns: u64) -> Result<bool, StoreError> {
         self.check()?;
         self.budget.now_ns = wall_ns;
@@ -54,10 +54,9 @@ impl Log {
         })
     }
 
-    /// Give room back before the next record, here and now: a whole compaction, of whatever frees a
-    /// block where that is for deletes. Says whether something was done, so that it is worth
-    /// looking for room again. Call it while [`Log::is_pressed`]; it takes as long as copying a
-    /// segment.
+    /// Free room before the next record, in this call: one whole compaction, and for deletes one of
+    /// any file that frees a block. Returns whether something was done, so that it is worth looking
+    /// for room again. Call it while [`Log::is_pressed`]; it takes as long as copying a segment.
     pub fn make_way(
         &mut self,
         purpose: Purpose,
@@ -96,10 +95,10 @@ impl Log {
         Ok(true)
     }
 
-    /// What has to be known of all files before one is chosen.
+    /// Collect what the choice needs to know about all files.
     pub(super) fn look(&mut self) {
         let aim = u64::from(self.segment_size_aim());
-        // Larger ones hold a single job, or are of a time when segments were larger.
+        // Larger files hold a single job, or come from a time when segments were larger.
         let live = self.sealed_files().map(|file| file.live());
         self.budget.most_alive = live.filter(|live| *live <= aim).max().unwrap_or(0);
     }
@@ -110,7 +109,7 @@ impl Log {
         sealed.map(|handle| self.files.get(handle))
     }
 
-    /// Garbage that cannot be had, in files that cannot be read.
+    /// Garbage that cannot be freed, in files that cannot be read.
     pub(crate) fn failed_garbage(&self) -> u64 {
         let failed = self.maintenance.failed.iter();
         failed.map(|handle| self.files.get(*handle).garbage()).sum()
@@ -126,7 +125,7 @@ impl Log {
         }
     }
 
-    /// A slice of the compaction that is under way, waiting for its thread so long at most.
+    /// Do a slice of the current compaction, and wait for its thread no longer than `wait`.
     fn go_on(
         &mut self,
         index: &mut dyn Index,
@@ -170,7 +169,7 @@ impl Log {
         Ok(is_here || is_asked && self.is_congested())
     }
 
-    /// True while a compaction is under way.
+    /// True during a compaction.
     #[must_use]
     pub fn is_compacting(&self) -> bool {
         !matches!(self.maintenance.stage, Stage::Idle)
@@ -199,8 +198,8 @@ impl Log {
         self.segment_size_aim().min(self.active.capacity) / LOOKS_A_SEGMENT
     }
 
-    /// Have the next segment, and room for compaction, before they are needed, and no more than
-    /// that.
+    /// Reserve the next segment and the room for compaction before they are needed, and give back
+    /// the excess.
     fn prepare_space(&mut self) -> Result<(), StoreError> {
         self.keep_room_to_compact(0)?;
         self.widen_for_next_segment()?;
@@ -227,17 +226,17 @@ impl Log {
         }
     }
 
-    /// Zeros written ahead pay when there is a sync for every few kilobytes. Without threads none
-    /// are written.
+    /// True if zeros written ahead pay: when there is a sync for every few kilobytes. Without
+    /// threads none are written.
     fn syncs_often(&self) -> bool {
         let has_threads = self.options.waker.is_some();
-        self.options.sync == SyncPolicy::Always && has_threads && self.pace.is_of_little()
+        self.options.sync == SyncPolicy::Always && has_threads && self.pace.writes_are_small()
     }
 
-    /// Begin the compaction that there is most need of, if any.
+    /// Start the most useful compaction, if any.
     fn choose(&mut self, need: Need, wall_ns: u64) -> Result<(), StoreError> {
         let has_dead = self.files.sealed().dead > 0;
-        // Damage in the open segment can be got rid of when that is sealed.
+        // Damage in the open segment can be removed after it is sealed.
         let is_open_mendable = self.files.mendable.contains(&self.active.handle);
         if !has_dead && is_open_mendable && self.rotate(0, wall_ns)? {
             return Ok(());
@@ -256,7 +255,7 @@ impl Log {
         }
     }
 
-    /// What to do, with the room for it where the disk has that.
+    /// What to do, with the room for it if the disk has it.
     fn plan(&mut self, need: Need) -> Result<Option<Plan>, StoreError> {
         let stats = self.stats();
         let planned = plan(&stats, &self.space(need));
@@ -271,7 +270,7 @@ impl Log {
         Ok(plan(&stats, &Space { can_grow, ..space }))
     }
 
-    /// What a plan has to know of each file, in order.
+    /// What a plan needs to know about each file, in order.
     fn stats(&self) -> Vec<FileStat> {
         let settling = self.settling();
         let stat = |handle| {
@@ -307,7 +306,7 @@ impl Log {
         self.space(self.need()).is_congested()
     }
 
-    /// Begin to rewrite the files with handles `inputs`, which are neighbours, into `spare`.
+    /// Start to rewrite the files with handles `inputs`, which are neighbours, into `spare`.
     fn begin(&mut self, inputs: &[u32], spare: Spare, wall_ns: u64) {
         let (fs, at) = (self.fs.clone(), self.next_position());
         self.maintenance.failed.retain(|it| !inputs.contains(it));
@@ -320,7 +319,7 @@ impl Log {
         }
     }
 
-    /// Files in which nothing is alive need no copying.
+    /// Drop files without live records: they need no copying.
     fn drop_dead(&mut self, inputs: Vec<u32>, wall_ns: u64) -> Result<(), StoreError> {
         let tombstones = self.files.tombstones_of(&inputs);
         let outcome = Outcome {
@@ -335,9 +334,9 @@ impl Log {
         self.switch(outcome, wall_ns).map(drop)
     }
 
-    /// Go on in the next segment. Where the disk is full and there is no next one, the room for
-    /// compaction becomes the next segment, if what this one has left is room enough for rewriting
-    /// it.
+    /// Continue in the next segment. If the disk is full and there is no next segment, the room for
+    /// compaction becomes the next segment, provided that the rest of this one is room enough for
+    /// rewriting it.
     fn seal_early(&mut self, wall_ns: u64) -> Result<(), StoreError> {
         let live = self.files.get(self.active.handle).live();
         if self.spares.len() == 0
@@ -356,8 +355,8 @@ impl Log {
         Ok(())
     }
 
-    /// Let the room for compaction be the next segment, if what the open one gives back when it is
-    /// sealed is room enough for rewriting it.
+    /// Turn the room for compaction into the next segment, if sealing the open one gives back
+    /// enough room for rewriting it.
     fn trade_room(&mut self, live: u64) -> bool {
         let file = self.files.get(self.active.handle);
         let end = u64::from(file.entry.end) + self.frame.size() + 2 * EMPTY_FRAME_SIZE as u64;
@@ -372,9 +371,9 @@ impl Log {
         }
     }
 
-    /// The file that has just been sealed: most of what is alive in it may be about to be deleted,
-    /// and a file in which nothing is alive need not be read. On a full disk there is no time; and
-    /// where the log is idle, next to nothing is soon copied.
+    /// The file that has just been sealed. Most of its live records may be about to be deleted, and
+    /// a file without live records need not be read. On a full disk there is no time to wait; and
+    /// if the log is idle, so little remains that it is copied soon.
     fn settling(&self) -> Option<u32> {
         let open = self.active.handle;
         let is_new = self.files.get(open).entry.end < self.step() && !self.is_short();
@@ -384,9 +383,9 @@ impl Log {
         is_worth_waiting.then_some(last)
     }
 
-    /// Rewrite the files with handles `inputs`, which are neighbours, into `spare`, and let that
-    /// take effect before returning; without a spare, drop them: nothing in them is alive. `false`:
-    /// the log is as it was, for want of room or because a file cannot be read.
+    /// Rewrite the files with handles `inputs`, which are neighbours, into `spare`, and apply the
+    /// result before returning. Without a spare, drop them: they have no live records. `false`: the
+    /// log is unchanged, because room is missing or a file cannot be read.
     pub(crate) fn rewrite(
         &mut self,
         inputs: &[u32],
@@ -405,7 +404,7 @@ impl Log {
     }
 }
 
-/// Which records, in files that are rewritten, are alive.
+/// Which records of the files being rewritten are alive.
 fn are_live(files: &Files, inputs: &[u32], records: &[Asked], index: &dyn Index) -> Vec<bool> {
     let is_rewritten = |segment| {
         let mut inputs = inputs.iter();

@@ -1,4 +1,4 @@
-//! Markers: what an idle log, and one that is stopped, says was durable.
+//! Markers: frames in which an idle or stopped log says how much of it was durable.
 
 use crate::storage::error::StoreError;
 use crate::storage::format::{
@@ -8,18 +8,18 @@ use crate::storage::log::files::LogFile;
 use crate::storage::log::{Log, Purpose};
 
 impl Log {
-    /// True when the last frame is one that no later frame attests.
+    /// True if no later frame attests the last frame.
     #[must_use]
     pub fn wants_marker(&self) -> bool {
         self.marked < self.written
     }
 
-    /// Say how much was durable: from then on damage to that can be told from a crash. Everything
+    /// Write how much was durable: from then on, damage to it can be told from a crash. Everything
     /// that was appended has been written; the marker is durable when the sync that begins here is
     /// done.
     ///
-    /// Two frames without records say it. The first reaches into the next page, where the second
-    /// lies: whichever page is lost, the other one tells.
+    /// Two frames without records hold it. The first reaches into the next page, where the second
+    /// lies: whichever page is lost, the other frame remains.
     pub(crate) fn mark(&mut self, kind: FrameKind, wall_ns: u64) -> Result<(), StoreError> {
         self.check()?;
         let (_, size) = self.marker();
@@ -28,14 +28,14 @@ impl Log {
             _ => self.aside() >= size + self.floor(Purpose::Put),
         };
         if is_room && size > self.left() && self.rotate(0, wall_ns)? && kind == FrameKind::Idle {
-            // The new segment's first frame, which is durable, says where this one ends.
+            // The new segment's first frame, which is durable, says where this segment ends.
             self.marked = self.written;
             return Ok(());
         }
         let (reach, size) = match self.marker() {
             (reach, size) if is_room && size <= self.left() => (Some(reach), size),
-            // Where jobs may need all the space that there is, a frame has to do that reaches
-            // nowhere; and where there is no room for that, the seal does its work.
+            // If jobs may need all the available space, a single frame without reach must do. If
+            // there is no room for that either, the seal serves as the marker.
             _ => (None, EMPTY_FRAME_SIZE as u64),
         };
         if size <= self.left() {
@@ -46,20 +46,20 @@ impl Log {
         Ok(())
     }
 
-    /// Over how many zeros the first frame of a marker reaches, from the end of the log into the
-    /// next page; and the size of both frames.
+    /// The number of zeros over which the marker's first frame reaches, from the end of the log
+    /// into the next page; and the size of both frames.
     fn marker(&self) -> (u32, u64) {
         let at = self.files.get(self.active.handle).entry.end;
         let empty = EMPTY_FRAME_SIZE as u32;
         let next_page = (at / PAGE_SIZE).saturating_add(1).saturating_mul(PAGE_SIZE);
-        // The first frame ends in the next page: without that page it is not whole.
+        // The first frame ends in the next page: without that page it is incomplete.
         let reach = next_page
             .saturating_add(FRAME_ALIGN as u32)
             .saturating_sub(at.saturating_add(empty));
         (reach, u64::from(reach) + 2 * EMPTY_FRAME_SIZE as u64)
     }
 
-    /// Write a marker; of one frame alone, where it is not to reach into the next page.
+    /// Write a marker; a single frame if it does not reach into the next page.
     fn write_marker(&mut self, kind: FrameKind, reach: Option<u32>) -> Result<(), StoreError> {
         let LogFile { seed, entry, .. } = self.files.get(self.active.handle);
         let (seed, entry) = (*seed, *entry);
@@ -78,18 +78,18 @@ impl Log {
         Ok(())
     }
 
-    /// The log has been idle for a while: a marker says how much was durable. It may begin the next
-    /// segment, where this one has no room for it.
+    /// Write a marker because the log has been idle for a while. It may begin the next segment if
+    /// this one has no room for it.
     pub fn mark_idle(&mut self, wall_ns: u64) -> Result<(), StoreError> {
         self.maintenance.look_again();
         self.mark(FrameKind::Idle, wall_ns)
     }
 
-    /// Write and sync everything, say that the stop was a clean one, and let go of the directory.
+    /// Write and sync everything, record a clean stop, and release the directory.
     pub fn close(mut self, wall_ns: u64) -> Result<(), StoreError> {
         self.commit(true)?;
         self.sync_now()?;
-        // An idle marker says less than this one: it does not do instead.
+        // An idle marker says less than this one: it is no substitute.
         if self.stopped < self.written {
             self.mark(FrameKind::CleanStop, wall_ns)?;
         }

@@ -1,26 +1,26 @@
-//! The open log: append, commit, sync, read back. (`budget` and `rotate` are the rest of it.)
+//! The open log: append, commit, sync, read back. (`budget` and `rotate` hold the rest of it.)
 //!
 //! Records go into a frame in memory; a commit writes the frame and makes it durable as the policy
-//! says. One frame, one write, one sync, for however many commands a turn of the loop brought.
+//! says. One frame, one write and one sync for all commands of a loop turn.
 //!
 //! Invariants:
-//! * `durable <= written`. `awaited` may be ahead of both, in the frame that is being built, or behind
-//!   `written`, which markers and counters move without a reply that waits.
+//! * `durable <= written`. `awaited` may be ahead of both (in the open frame), or behind `written`:
+//!   markers and counters advance that without a reply that waits.
 //! * A frame says only what was durable when it was formed.
-//! * A segment is named in a durable manifest before a frame in it is acknowledged, and the one
-//!   before it is durable before a frame in it says so.
+//! * A segment is named in a durable manifest before a frame in it is acknowledged. The segment
+//!   before it is durable before a frame says so.
 //! * After the first failure every call fails: nothing is written, synced or acknowledged.
 //!
 //! | file | question |
 //! |---|---|
 //! | here | what does an append, a commit, a read of a body do? |
 //! | `files` | which files are there, and how much of each is alive? |
-//! | `budget` | how much has to stay free behind a record, and where does it come from? |
-//! | `rotate` | how does the log go on in a new segment? |
+//! | `budget` | how much must stay free after a record, and where does it come from? |
+//! | `rotate` | how does the log continue in a new segment? |
 //! | `marker` | how does an idle or stopped log say what was durable? |
 //! | `sync` | when does what was written become durable? |
-//! | `compaction` | which files are rewritten, and how is what is alive in them copied? |
-//! | `maintain` | when is that looked for, and when is space set aside? |
+//! | `compaction` | which files are rewritten, and how are their live records copied? |
+//! | `maintain` | when are they chosen, and when is space set aside? |
 //! | `switch` | what does a finished compaction change? |
 //! | `spares`, `zeros` | files of space set aside, and the zeros written over them ahead |
 //! | `kicks` | which kicks would a crash leave half-done? |
@@ -69,13 +69,13 @@ pub struct LogOptions {
     pub segment_size: u32,
     /// Bytes of recently written records that are kept in memory.
     pub cache_size: usize,
-    /// The identity of a log that is made; `None`: a random one.
+    /// The identity of a new log; `None` for a random one.
     pub log_id: Option<LogId>,
-    /// Begin another history of the log that is there, in a segment of its own: for a copy that goes
-    /// on in place of the original.
+    /// Start a new epoch of the existing log, in a segment of its own: for a copy that continues in
+    /// place of the original.
     pub new_epoch: bool,
-    /// How to wake the loop. `None`: no background threads, everything happens inside the calls,
-    /// in an order that depends on nothing else.
+    /// How to wake the loop. `None`: no background threads; everything happens inside the calls, in
+    /// an order that depends only on them.
     pub waker: Option<Waker>,
 }
 
@@ -89,22 +89,22 @@ impl std::fmt::Debug for LogOptions {
     }
 }
 
-/// What may be used of the space set aside, and whether a reply waits for the record.
+/// How much of the reserved space a record may use, and whether a reply waits for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// A new job: leaves alone what the jobs that are there may need.
+    /// A new job: may not use what existing jobs may need.
     Put,
-    /// A change of a job's state: may use what was set aside, all but what deletes need.
+    /// A change of a job's state: may use what was set aside, except what deletes need.
     Update,
-    /// A delete: may use everything but what compaction needs for its own records.
+    /// A delete: may use everything except what compaction needs for its own records.
     Delete,
-    /// What gives space back: may use everything.
+    /// A record that frees space: may use everything.
     Switch,
     /// Counters: no reply waits for them; space as for an update.
     Counters,
 }
 
-/// Why a record was not appended. The log is as it was.
+/// Why a record was not appended. The log is unchanged.
 #[derive(Debug)]
 pub enum AppendError {
     /// There is no room for it now.
@@ -122,20 +122,20 @@ impl From<StoreError> for AppendError {
 /// Why a body could not be read.
 #[derive(Debug)]
 pub enum BodyError {
-    /// The bytes are not those that were put.
+    /// The bytes are not the ones that were put.
     Damaged {
         /// The file and offset.
         at: String,
     },
-    /// The process has as many files open as it may, and needs one more: nothing is known of the
-    /// body, which can be read when there is a descriptor again.
+    /// The process has reached its limit of open files and needs one more. The state of the body is
+    /// unknown; it can be read when a descriptor is free.
     NoDescriptor {
-        /// The file and offset, and what the system said.
+        /// The file and offset, and the system's error.
         at: String,
     },
-    /// The disk did not give them.
+    /// The disk did not return the bytes.
     Unreadable {
-        /// The file and offset, and what the system said.
+        /// The file and offset, and the system's error.
         at: String,
     },
 }
@@ -176,21 +176,21 @@ pub struct Log {
     awaited: Position,
     /// The end of the last frame written.
     pub(crate) written: Position,
-    /// Everything before is on stable storage, as far as is known.
+    /// Everything before this position is known to be on stable storage.
     pub(crate) durable: Position,
-    /// The end of the last marker frame: nothing was written since when equal to `written`.
+    /// The end of the last marker frame. If it equals `written`, nothing was written since.
     marked: Position,
     /// The end of the last marker of a clean stop.
     stopped: Position,
-    /// Ids from this one on have not been used.
+    /// Ids from this one on are unused.
     pub(crate) next_id: JobId,
     pub(crate) budget: Budget,
     pub(in crate::storage) sync_thread: Option<SyncThread>,
-    /// Whether syncs are handed over to the thread although replies wait for them.
+    /// Whether the thread does the syncs even when replies wait for them.
     pub(crate) pace: Pace,
     pub(crate) maintenance: Maintenance,
     failed: Option<StoreError>,
-    /// What the log says of kicks that are under way.
+    /// The unfinished kicks of the log.
     pub(crate) kicks: Kicks,
     /// Records appended by this process.
     pub(crate) records_written: u64,
@@ -198,24 +198,25 @@ pub struct Log {
     _lock: Option<Box<dyn DirLock>>,
 }
 
-/// What recovery hands over: files in order, the place to go on at, and what it knows.
+/// What recovery hands over: the files in order, the position at which to continue, and the facts
+/// it found.
 pub(crate) struct Resumed {
     pub(crate) files: Files,
     pub(crate) active: Active,
     pub(crate) spares: Spares,
     pub(crate) next_id: JobId,
     pub(crate) kicks: Kicks,
-    /// Where the log goes on; everything before is durable.
+    /// Where the log continues; everything before is durable.
     pub(crate) end: Position,
     /// The last frame is a marker.
     pub(crate) is_marked: bool,
-    /// It is that of a clean stop.
+    /// That marker is one of a clean stop.
     pub(crate) clean_stop: bool,
     pub(crate) lock: Box<dyn DirLock>,
 }
 
 impl Log {
-    /// The log that goes on where recovery has found its end.
+    /// The log that continues at the end that recovery found.
     pub(crate) fn resume(
         fs: Arc<dyn Fs>,
         options: LogOptions,
@@ -260,8 +261,8 @@ impl Log {
         })
     }
 
-    /// Append a record to the frame being built: visible to [`Log::read_body`] at once, durable
-    /// only when [`Log::durable`] has passed [`Log::awaited`] as it is after this call.
+    /// Append a record to the frame being built. [`Log::read_body`] sees it at once. It is durable
+    /// only when [`Log::durable`] has passed the value that [`Log::awaited`] has after this call.
     pub fn append(
         &mut self,
         record: &Record<'_>,
@@ -300,8 +301,8 @@ impl Log {
         Ok(place)
     }
 
-    /// Write what was appended and make it durable as the policy says. Does nothing while nothing
-    /// was appended that a reply waits for, unless `all`.
+    /// Write the appended records and make them durable as the policy says. Does nothing if no
+    /// reply waits for any of them, unless `all`.
     pub fn commit(&mut self, all: bool) -> Result<(), StoreError> {
         self.check()?;
         if !self.frame.is_empty() && (all || self.awaited > self.written) {
@@ -313,15 +314,15 @@ impl Log {
         Ok(())
     }
 
-    /// Make everything that was written durable: at once, or on the thread where there is one that
+    /// Make everything that was written durable: at once, or on the thread if there is one that
     /// should do it.
     pub fn start_sync(&mut self) -> Result<(), StoreError> {
-        let beside = self.pace.is_slow() || self.options.sync != SyncPolicy::Always;
+        let on_thread = self.pace.is_slow() || self.options.sync != SyncPolicy::Always;
         let waits = self.options.sync == SyncPolicy::Always;
         match &mut self.sync_thread {
-            // What is written meanwhile is synced when the sync under way is done.
+            // What is written meanwhile is synced after the current sync.
             Some(thread) if waits && thread.is_busy() => Ok(()),
-            Some(thread) if beside => {
+            Some(thread) if on_thread => {
                 let file = self.files.get(self.active.handle).file.clone();
                 thread.request(file, self.written);
                 Ok(())
@@ -346,7 +347,7 @@ impl Log {
         Ok(())
     }
 
-    /// Bytes that a sync up to there made durable, those in an earlier segment apart.
+    /// Bytes that a sync up to this position made durable, without those in an earlier segment.
     fn size_of_sync(&self, upto: Position) -> u64 {
         let from = match self.durable.segment() == upto.segment() {
             true => self.durable.offset(),
@@ -362,7 +363,7 @@ impl Log {
         Ok(())
     }
 
-    /// Take in what the sync thread has done.
+    /// Take the results of the sync thread.
     pub fn poll_syncs(&mut self) -> Result<(), StoreError> {
         while let Some(synced) = self.sync_thread.as_mut().and_then(SyncThread::poll) {
             self.take_sync(synced)?;
@@ -413,8 +414,8 @@ impl Log {
         let mut result = write_all_at(&*target, bytes, u64::from(at));
         if result.as_ref().is_err_and(is_full) {
             // Space was reserved, and yet there is none: the storage copies on write. Nothing of
-            // this write was acknowledged and no sync has failed, so it may be made again once the
-            // space that was set aside is free.
+            // this write was acknowledged and no sync has failed, so it may be repeated after the
+            // space set aside is freed.
             let released = self.spares.release_all();
             match released {
                 Ok(true) => result = write_all_at(&*target, bytes, u64::from(at)),
@@ -441,8 +442,8 @@ impl Log {
         Position::new(entry.first, offset)
     }
 
-    /// The body of the job `id`, whose put record lies at `place`; checked, unless it has not left
-    /// memory since it was put.
+    /// The body of the job `id`, whose put record lies at `place`. It is checked, unless it has
+    /// been in memory since it was put.
     pub fn read_body(
         &mut self,
         place: Place,
@@ -494,7 +495,7 @@ impl Log {
         &self.files
     }
 
-    /// The same, to be told of what lives and dies.
+    /// The same, to record which records live and die.
     pub fn files_mut(&mut self) -> &mut Files {
         &mut self.files
     }
@@ -511,7 +512,7 @@ impl Log {
         self.durable
     }
 
-    /// Replies that wait for a position up to this one may leave, as the policy says.
+    /// Replies that wait for a position up to this one may be sent, as the policy says.
     #[must_use]
     pub fn acknowledged(&self) -> Position {
         match self.options.sync {
@@ -532,39 +533,39 @@ impl Log {
         self.next_id
     }
 
-    /// True when something was written that is not known to be durable.
+    /// True if something was written that is not known to be durable.
     #[must_use]
     pub fn has_unsynced(&self) -> bool {
         self.durable < self.written
     }
 
-    /// True while the thread syncs what was written.
+    /// True while the thread syncs.
     #[must_use]
     pub fn is_syncing(&self) -> bool {
         self.sync_thread.as_ref().is_some_and(SyncThread::is_busy)
     }
 
-    /// True when the next commit waits for the disk.
+    /// True if the next commit waits for the disk.
     #[must_use]
     pub fn will_wait(&self) -> bool {
         let is_awaited = self.awaited > self.written;
         is_awaited && self.options.sync == SyncPolicy::Always && !self.pace.is_slow()
     }
 
-    /// True when records were appended that have not been written.
+    /// True if appended records have not been written.
     #[must_use]
     pub fn has_unwritten(&self) -> bool {
         !self.frame.is_empty()
     }
 
-    /// Append that a kick has `left` jobs to kick from now on; with 0 it is over. `number` is what
-    /// the first such call of the kick returned, and `None` in that call: the updates of the kick
-    /// bear it. Durable with the records that follow: a log that ends before the last update tells
-    /// of the kick in [`Log::kicks_under_way`]. At most [`kicks::KICKS_MAX`] may be under way at a
+    /// Append that a kick has `left` jobs to kick from now on; 0 means that it is over. `number` is
+    /// what the first such call of the kick returned, and `None` in that call; the updates of the
+    /// kick carry it. Durable with the records that follow: if the log ends before the last update,
+    /// [`Log::kicks_under_way`] lists the kick. At most [`kicks::KICKS_MAX`] may be unfinished at a
     /// time.
     ///
     /// # Errors
-    /// As those of [`Log::append`].
+    /// Those of [`Log::append`].
     pub fn announce_kick(
         &mut self,
         number: Option<u16>,
@@ -588,7 +589,7 @@ impl Log {
         Ok(number)
     }
 
-    /// The kicks of which the log has a part.
+    /// The kicks that are partly in the log.
     #[must_use]
     pub fn kicks_under_way(&self) -> &[KickUnderWay] {
         self.kicks.list()
@@ -614,8 +615,8 @@ impl Log {
         self.records_written
     }
 
-    /// Whether a record that lay in one of the segments from `first` to `last`, and that the one at
-    /// `place` made dead, may still be in a file. Only a compaction changes that.
+    /// True if a file may still contain a record that lay in one of the segments from `first` to
+    /// `last` and that the record at `place` made dead. Only a compaction changes that.
     #[must_use]
     pub fn may_hold_what_died(&self, first: SegmentId, last: SegmentId, place: Place) -> bool {
         self.files.may_hold_what_died(first, last, place)
@@ -633,7 +634,7 @@ impl Log {
         self.maintenance.records_migrated
     }
 
-    /// The bound of a segment's size, bytes.
+    /// The largest size of a segment, bytes.
     #[must_use]
     pub fn segment_size(&self) -> u32 {
         self.options.segment_size
@@ -646,7 +647,7 @@ impl Log {
         }
     }
 
-    /// The log has failed, for good.
+    /// Mark the log as failed, for good.
     pub(crate) fn fail(&mut self, error: StoreError) -> StoreError {
         self.failed.get_or_insert(error).clone()
     }

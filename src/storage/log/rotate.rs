@@ -1,8 +1,8 @@
-//! Going on in a new segment.
+//! Rotation: continuing in a new segment.
 //!
-//! The order is what a crash must find: the new segment is whole and durable, with a list of all
-//! files, before it has a name; it has its name before the old one is sealed; the old one is synced
-//! before anything in the new one is acknowledged.
+//! The order is given by what a crash must find: the new segment is complete and durable, with a
+//! list of all files, before it has a name; it has its name before the old one is sealed; and the
+//! old one is synced before anything in the new one is acknowledged.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,13 +20,13 @@ use crate::storage::log::sync::SyncPolicy;
 use crate::storage::log::{Active, Log};
 use crate::types::{JobId, Position, SegmentId};
 
-/// The first segment of a log is this much smaller than the others, so that a small queue is small
+/// The first segment of a log has the segment size divided by this, so that a small queue is small
 /// on the disk and a first start is quick.
 const FIRST_SEGMENT_DIVISOR: u32 = 16;
 
 impl Log {
-    /// Go on in a new segment that has room for a record of `size` bytes. `Ok(false)`: the disk is
-    /// full, and the log stays where it is.
+    /// Continue in a new segment that has room for a record of `size` bytes. `Ok(false)`: the disk
+    /// is full, and the log stays in this segment.
     pub(crate) fn rotate(&mut self, size: u64, wall_ns: u64) -> Result<bool, StoreError> {
         let need = size + FRAME_OVERHEAD_MAX as u64;
         let cost = self.segment_cost();
@@ -34,8 +34,8 @@ impl Log {
         let Some(spare) = self.spares.take(fits) else {
             return Ok(false);
         };
-        // How long the old segment's last frames will be is known before they are written: the
-        // new segment's manifest can say where it ends.
+        // The length of the old segment's last frames is known before they are written: so the new
+        // segment's manifest can say where the old one ends.
         let old = self.files.get(self.active.handle);
         let (old_seed, old_file, old_entry) = (old.seed, old.file.clone(), old.entry);
         let seal_at = old_entry.end + self.frame.size() as u32;
@@ -103,7 +103,7 @@ impl Log {
         Ok(true)
     }
 
-    /// The number of the next segment: one that no file has, whoever's it is.
+    /// The number of the next segment: one that no file has, not even a stranger.
     fn next_segment(&mut self, last: SegmentId) -> Result<SegmentId, StoreError> {
         self.files.taken.next_after(last).ok_or_else(|| {
             let error = io::Error::other("no segment number is left");
@@ -153,7 +153,7 @@ impl Log {
     }
 }
 
-/// Everything that goes into a segment before it gets its name.
+/// The content of a segment before it gets its name.
 pub(crate) struct NewSegment<'a> {
     pub(crate) identity: Identity,
     pub(crate) epoch: u32,
@@ -165,8 +165,8 @@ pub(crate) struct NewSegment<'a> {
 }
 
 impl NewSegment<'_> {
-    /// Write header and manifest into `spare`, make them durable, and give it its name. Returns
-    /// where the first frame of records goes, and the manifest frame's checksum.
+    /// Write header and manifest into `spare`, make them durable, and give the file its name.
+    /// Returns where the first frame of records goes, and the checksum of the manifest's frame.
     pub(crate) fn create(
         &self,
         fs: &dyn Fs,
@@ -224,8 +224,8 @@ impl NewSegment<'_> {
     }
 }
 
-/// Write the first bytes of a spare. On storage that copies on write, and is full, there is room
-/// for them only when the space set aside is given up, and set aside again as far as possible.
+/// Write the first bytes of a spare. If storage copies on write and is full, there is room only
+/// after the space set aside is given up; then as much of it as possible is set aside again.
 fn write_start(spare: &Spare, bytes: &[u8]) -> io::Result<()> {
     match write_all_at(&*spare.file, bytes, 0) {
         Err(error) if is_full(&error) => {
@@ -240,19 +240,19 @@ fn write_start(spare: &Spare, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// A segment could not be begun.
+/// A segment could not be created.
 pub(crate) struct NotBegun {
     pub(crate) error: io::Error,
     /// Its name.
     pub(crate) path: PathBuf,
-    /// It certainly has no name, and no sync has failed: the spare can be used again, and the log
-    /// can go on where it is. A segment that may have a name, on the disk or after a crash, says
-    /// where the one before it ends: nothing may be written there any more.
+    /// True if the segment certainly has no name and no sync has failed: then the spare can be used
+    /// again, and the log can continue where it is. A segment that may have a name, on the disk or
+    /// after a crash, says where the one before it ends: nothing may be written there any more.
     is_nameless: bool,
 }
 
 impl NotBegun {
-    /// Something that is not the log's has the name.
+    /// True if a file that is not the log's has the name.
     pub(crate) fn is_taken(&self) -> bool {
         self.is_nameless && self.error.kind() == io::ErrorKind::AlreadyExists
     }
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
     use crate::storage::SimFs;
     use crate::storage::disk::sim::{Errno, Fault, OpKind};
-    use crate::storage::log::sync::tests::{is_busy, log, settle, write};
+    use crate::storage::log::sync::tests::{finish_syncs, is_busy, log, write};
 
     const SIZE: u32 = 64 << 10;
 
@@ -290,7 +290,7 @@ mod tests {
         log.files.get(log.active.handle).entry.first
     }
 
-    /// Storage that copies on write has no room for writing over what was set aside.
+    /// Storage that copies on write has no room for overwriting the space set aside.
     #[test]
     fn a_disk_without_room_for_the_next_segment_leaves_the_log_where_it_is_and_of_use() {
         let disk = SimFs::new(1);
@@ -302,12 +302,12 @@ mod tests {
         disk.clear_faults();
         assert_eq!(segment(&log), begun);
         let written = write(&mut log);
-        assert_eq!(settle(&mut log), written);
+        assert_eq!(finish_syncs(&mut log), written);
         set_aside(&mut log);
         assert!(log.rotate(0, 1).unwrap() && segment(&log) > begun);
     }
 
-    /// Whatever it was that failed is not known: nothing more is acknowledged.
+    /// What exactly failed is unknown: nothing more is acknowledged.
     #[test]
     fn a_segment_that_cannot_be_begun_for_another_reason_is_the_end() {
         let disk = SimFs::new(1);
@@ -326,7 +326,7 @@ mod tests {
             set_aside(&mut log);
             assert!(log.durable() < left && !is_busy(&log));
             assert!(log.rotate(0, 1).unwrap() && is_busy(&log));
-            assert!(settle(&mut log) > left);
+            assert!(finish_syncs(&mut log) > left);
         }
     }
 }

@@ -1,12 +1,12 @@
-//! Space set aside before it is needed: the next segment, and room for compaction to work in.
+//! Space set aside before it is needed: for the next segment, and for compaction.
 //!
-//! A full disk must find the log with room enough to delete, release and bury, and compaction with
-//! room enough to give space back. So both are reserved ahead, as files named `spare-N` that hold
-//! nothing. A spare becomes a segment by getting a header and a name; one that an interrupted
-//! start left behind is used again, not leaked.
+//! On a full disk the log must have room to delete, release and bury, and compaction must have room
+//! to free space. So both are reserved ahead, as files named `spare-N` without content. A spare
+//! becomes a segment by getting a header and a name. One that an interrupted start left is used
+//! again, not leaked.
 //!
-//! Invariant: zeros are written only to a spare that is in the list. Whoever takes it out waits
-//! until that has ended.
+//! Invariant: zeros are written only to a spare that is in the list. To take it out, wait until
+//! that has ended.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,16 +19,16 @@ use crate::storage::log::zeros::Zeros;
 
 /// The smallest segment file, bytes.
 pub const SEGMENT_SIZE_MIN: u32 = 64 << 10;
-/// The largest segment file that may be asked for, bytes. One job larger than this gets a file that
-/// fits it.
+/// The largest segment file that may be asked for, bytes. A job larger than this gets a file of its
+/// own that fits it.
 pub const SEGMENT_SIZE_MAX: u32 = 2 << 30;
-/// The size of a segment file unless something else is asked for, bytes.
+/// The default size of a segment file, bytes.
 pub const SEGMENT_SIZE_DEFAULT: u32 = 64 << 20;
 
-/// So many names are tried for one spare: strangers may have some of them.
+/// At most this many names are tried for one spare: strangers may have some of them.
 const NAMES_MAX: u32 = 1000;
 
-/// Bytes of a spare that are looked at together.
+/// A spare is examined in pieces of this many bytes.
 const PROBE: usize = 256 << 10;
 
 /// A file of reserved space.
@@ -37,7 +37,7 @@ pub(crate) struct Spare {
     pub(crate) path: PathBuf,
     pub(crate) file: Arc<dyn File>,
     pub(crate) size: u32,
-    /// Zeros were written over all of it, or that was tried.
+    /// Zeros were written over all of it, or were tried.
     zeroed: bool,
 }
 
@@ -60,17 +60,17 @@ pub(crate) struct Spares {
     next_number: u32,
     /// For the segments to come, in the order in which they are taken.
     segments: Vec<Spare>,
-    /// Zeros that are being written over the first of them.
+    /// The zeros being written over the first of them.
     zeros: Option<Zeros>,
     /// For the next output of compaction.
     pub(crate) compaction: Option<Spare>,
-    /// The disk had no room when it was last asked.
+    /// The disk was full when it was last asked.
     was_full: bool,
 }
 
 impl Spares {
-    /// Find the spares that an earlier run left in `dir`; those that are too small to use are left
-    /// alone. Nothing is changed: see [`Spares::renew`].
+    /// Find the spares that an earlier run left in `dir`; those that are too small are left alone.
+    /// Changes nothing: see [`Spares::renew`].
     pub(crate) fn open(fs: Arc<dyn Fs>, dir: &Path, names: &[(String, u64)]) -> io::Result<Spares> {
         let mut segments = Vec::new();
         let mut next_number = 0;
@@ -86,7 +86,7 @@ impl Spares {
                 segments.push(Spare::new(path, file, size));
             }
         }
-        // The smallest first: compaction takes from the end, where it can do most.
+        // The smallest first: compaction takes from the end, where the largest are.
         segments.sort_by_key(|spare| spare.size);
         Ok(Spares {
             fs,
@@ -99,9 +99,9 @@ impl Spares {
         })
     }
 
-    /// Make the spares of an earlier run zeros again. One that a crash took out of use, as a segment
-    /// without a name or the output of a compaction, holds what was written to it, and behind the
-    /// end of a log that would look like a torn tail.
+    /// Make the spares of an earlier run zeros again. A crash may have left a segment without a
+    /// name, or the output of a compaction, with data in it. After the end of a log such data would
+    /// look like a torn tail.
     pub(crate) fn renew(&mut self) -> io::Result<()> {
         for spare in std::mem::take(&mut self.segments) {
             if renew(&spare)? {
@@ -115,33 +115,33 @@ impl Spares {
         Ok(())
     }
 
-    /// The sizes of those for the segments to come.
+    /// The sizes of the spares for the segments to come.
     pub(crate) fn sizes(&self) -> impl DoubleEndedIterator<Item = u32> + '_ {
         self.segments.iter().map(|spare| spare.size)
     }
 
-    /// Bytes of those for the segments to come.
+    /// Bytes of the spares for the segments to come.
     pub(crate) fn bytes(&self) -> u64 {
         self.sizes().map(u64::from).sum()
     }
 
-    /// How many there are for the segments to come.
+    /// The number of spares for the segments to come.
     pub(crate) fn len(&self) -> usize {
         self.segments.len()
     }
 
-    /// One more for the segments to come.
+    /// Add a spare for the segments to come.
     pub(crate) fn add(&mut self, spare: Spare) {
         self.segments.push(spare);
     }
 
-    /// The first that fits, for the next segment.
+    /// Take the first spare that fits, for the next segment.
     pub(crate) fn take(&mut self, fits: impl Fn(u32) -> bool) -> Option<Spare> {
         let index = self.segments.iter().position(|spare| fits(spare.size))?;
         Some(self.take_at(index))
     }
 
-    /// The one that would be taken last.
+    /// Take the spare that would be used last.
     pub(crate) fn take_last(&mut self) -> Option<Spare> {
         let index = self.segments.len().checked_sub(1)?;
         Some(self.take_at(index))
@@ -178,15 +178,15 @@ impl Spares {
     }
 
     fn stop_zeros(&mut self) {
-        // On copy-on-write storage zeros need room of their own. Without them syncs take longer.
+        // On copy-on-write storage zeros need room of their own. Without zeros, syncs take longer.
         if let Some(Err(error)) = self.zeros.take().map(Zeros::stop) {
             let dir = self.dir.display();
             tracing::warn!("could not write zeros ahead in {dir}: {error}");
         }
     }
 
-    /// Reserve a file of `size` bytes, or of less where the disk has not that much, but of
-    /// `size_min` at least. `Ok(None)`: the disk is full.
+    /// Reserve a file of `size` bytes, or of at least `size_min` if the disk has less. `Ok(None)`:
+    /// the disk is full.
     pub(crate) fn reserve(
         &mut self,
         size: u32,
@@ -212,15 +212,15 @@ impl Spares {
             Ok(size) => Ok(Spare::new(path, file, size)),
             Err(error) => {
                 drop(file);
-                // The space that it may hold is needed elsewhere; if it cannot be removed now, the
-                // next start takes it over.
+                // The space that it may hold is needed elsewhere. If it cannot be removed now, the
+                // next start uses it.
                 let _ = self.fs.remove_file(&path);
                 Err(error)
             }
         }
     }
 
-    /// A new file under the next name that nothing has.
+    /// A new file under the next unused name.
     fn create_file(&mut self) -> io::Result<(PathBuf, Arc<dyn File>)> {
         let mut tries = 0;
         loop {
@@ -237,8 +237,8 @@ impl Spares {
         }
     }
 
-    /// Have `size` bytes for the next output of compaction, or `size_min` where the disk has not
-    /// that much, or what there was.
+    /// Reserve `size` bytes for the next output of compaction, or `size_min` if the disk has less;
+    /// else keep what there was.
     pub(crate) fn grow_compaction(&mut self, size: u32, size_min: u32) -> Result<(), StoreError> {
         let Some(spare) = &mut self.compaction else {
             return Ok(());
@@ -258,7 +258,7 @@ impl Spares {
         Ok(())
     }
 
-    /// Have `size` bytes for the next output of compaction, and not many more.
+    /// Reduce the room for the next output of compaction to about `size` bytes.
     pub(crate) fn cut_compaction(&mut self, size: u32) -> Result<(), StoreError> {
         match &mut self.compaction {
             Some(spare) if spare.size - spare.size / 4 > size => cut(&self.dir, spare, size),
@@ -266,7 +266,7 @@ impl Spares {
         }
     }
 
-    /// Have no more than `size` bytes in the one that would be taken last.
+    /// Cut the spare that would be used last to at most `size` bytes.
     pub(crate) fn cut_last(&mut self, size: u32) -> Result<(), StoreError> {
         if self.segments.len() == 1 {
             self.stop_zeros();
@@ -286,8 +286,8 @@ impl Spares {
         }
     }
 
-    /// Give up every spare: on storage where reserving reserves nothing, this is how the space
-    /// that was set aside is put to use. Says whether there was any.
+    /// Give up every spare: on storage where reserving has no effect, this makes the space set
+    /// aside usable. Returns whether there was any.
     pub(crate) fn release_all(&mut self) -> io::Result<bool> {
         let mut released = false;
         self.stop_zeros();
@@ -301,7 +301,7 @@ impl Spares {
     }
 }
 
-/// A power cut may have kept any page of what was written, and not the first.
+/// A power cut may have kept any page of what was written, not necessarily the first.
 fn is_zeros(file: &dyn File, size: u32) -> io::Result<bool> {
     let mut bytes = vec![0; PROBE.min(size as usize)];
     let mut at = 0;
@@ -325,8 +325,8 @@ fn cut(dir: &Path, spare: &mut Spare, size: u32) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Reserve as much of `size` bytes as there is, by halves, but `size_min` at least. Where the disk
-/// was full, that is asked for first: most often it is the only question.
+/// Reserve as much of `size` bytes as there is, by halves, but at least `size_min`. If the disk was
+/// full, `size_min` is tried first: usually that is the only request.
 fn allocate_most(file: &dyn File, size: u32, size_min: u32, was_full: bool) -> io::Result<u32> {
     if was_full {
         file.allocate(size_min.into())?;
@@ -336,7 +336,7 @@ fn allocate_most(file: &dyn File, size: u32, size_min: u32, was_full: bool) -> i
         match file.allocate(wanted.into()) {
             Ok(()) => return Ok(wanted),
             Err(error) if is_full(&error) && wanted > size_min => {
-                // Some file systems keep what they could get of it.
+                // Some file systems keep the part that they could reserve.
                 file.set_size(0)?;
                 wanted = (wanted / 2).max(size_min);
             }
@@ -351,7 +351,7 @@ fn renew(spare: &Spare) -> io::Result<bool> {
     if !is_zeros(&*spare.file, spare.size)? {
         spare.file.set_size(0)?;
     }
-    // Also where it is zeros: a copy of the directory may have left out what is nothing else.
+    // Also if it reads as zeros: a copy of the directory may have turned zeros into holes.
     match spare.file.allocate(u64::from(spare.size)) {
         Ok(()) => Ok(true),
         Err(error) if is_full(&error) => Ok(false),
@@ -366,7 +366,7 @@ mod tests {
     use crate::storage::disk::sim::{Errno, Fault, OpKind};
     use crate::storage::disk::{ReadFile, ReadFs};
 
-    /// A file of which each write is held up until `may_go_on` says so.
+    /// A file that holds up each write until `may_go_on` allows it.
     #[derive(Debug)]
     struct Gate {
         file: Arc<dyn File>,
@@ -402,8 +402,8 @@ mod tests {
         }
     }
 
-    /// The write is let go on when the thread has been told to stop, or else when the spare has been
-    /// handed out: so the order of the two does not depend on chance.
+    /// The write continues when the thread was told to stop, or otherwise when the spare was handed
+    /// out: so the order of the two does not depend on chance.
     #[test]
     fn t1_a_spare_is_handed_out_only_when_no_zeros_are_being_written_to_it() {
         use std::sync::Mutex;
@@ -420,7 +420,7 @@ mod tests {
         };
         let mut spares = Spares::open(Arc::new(disk), Path::new("/"), &[]).unwrap();
         let path = PathBuf::from("/spare-0");
-        // One piece: one write.
+        // One piece is one write.
         let size = 4 * SEGMENT_SIZE_MIN;
         spares.add(Spare::new(path, Arc::new(gate), size));
         spares.write_zeros_ahead(1, 1);
@@ -494,7 +494,7 @@ mod tests {
         assert_eq!(reserve(4 << 10), None);
     }
 
-    /// Spares of an earlier run: one as it was set aside, one that a crash took out of use.
+    /// Two spares of an earlier run: one unused, one that a crash took out of use.
     fn left_behind(disk: &SimFs) -> Spares {
         let dir = Path::new("/spares");
         disk.create_dir_all(dir).unwrap();
@@ -513,7 +513,7 @@ mod tests {
     fn f36_space_that_an_earlier_run_set_aside_is_kept_and_is_zeros_to_its_end() {
         let disk = SimFs::new(1);
         let mut spares = left_behind(&disk);
-        // On a full disk what is given up may be gone for good.
+        // On a full disk, space that is given up may be gone for good.
         disk.set_quota(Some(disk.used()));
         spares.renew().unwrap();
         let sizes: Vec<u32> = spares.sizes().collect();

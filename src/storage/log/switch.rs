@@ -1,8 +1,8 @@
-//! What a finished compaction changes: the switch, and the records' new places.
+//! Applying a finished compaction: the switch, and the new places of the records.
 //!
 //! Once the switch is durable the list names the new file; the index learns the new places in
-//! slices, and then the old files go. Where the copy failed, or something alive is damaged, the log
-//! is as it was. See `compaction::rewrite` for what a crash leaves.
+//! slices, and then the old files are removed. If the copy failed, or a live record is damaged, the
+//! log is unchanged. See `compaction::rewrite` for what a crash leaves.
 
 use crate::storage::error::{StoreError, is_full};
 use crate::storage::format::{Entries, Entry, Record, file_name};
@@ -14,11 +14,11 @@ use crate::storage::log::spares::Spare;
 use crate::storage::log::{AppendError, Log, Purpose};
 use crate::types::Place;
 
-/// So many records get their new places in one call.
+/// At most this many records get their new places in one call.
 const MOVES_A_CALL: usize = 1024;
 
 impl Log {
-    /// All of `inputs` was copied, or that failed.
+    /// All of `inputs` was copied, or copying failed.
     pub(super) fn copied(
         &mut self,
         inputs: Vec<u32>,
@@ -28,7 +28,9 @@ impl Log {
     ) -> Result<bool, StoreError> {
         match result {
             Ok(outcome) => match self.damaged_and_alive(&outcome, index) {
-                alive if alive.iter().all(|bytes| *bytes == 0) => self.mend(outcome, wall_ns),
+                alive if alive.iter().all(|bytes| *bytes == 0) => {
+                    self.apply_and_report(outcome, wall_ns)
+                }
                 alive => {
                     self.refuse(outcome, &alive);
                     Ok(false)
@@ -45,9 +47,9 @@ impl Log {
         }
     }
 
-    /// For each damaged input, the bytes that are alive in it and were not copied: none, if what is
-    /// damaged is dead. Where a delete is lost that keeps a job dead it is `u64::MAX`, for good.
-    /// Looks at every record copied, here and now: files are damaged seldom.
+    /// For each damaged input, the live bytes that were not copied: 0 if everything damaged is
+    /// dead, and `u64::MAX`, for good, if a lost delete keeps a job dead. Looks at every copied
+    /// record in this call: damaged files are rare.
     fn damaged_and_alive(&mut self, outcome: &Outcome, index: &dyn Index) -> Vec<u64> {
         let mut alive = Vec::new();
         for damaged in &outcome.damaged {
@@ -78,9 +80,9 @@ impl Log {
         alive
     }
 
-    /// Let a finished compaction take effect, and say what was damaged in its inputs: all of it is
-    /// dead, and gone with them.
-    fn mend(&mut self, mut outcome: Outcome, wall_ns: u64) -> Result<bool, StoreError> {
+    /// Apply a finished compaction, and report the damage in its inputs: all of it was dead, and is
+    /// gone with them.
+    fn apply_and_report(&mut self, mut outcome: Outcome, wall_ns: u64) -> Result<bool, StoreError> {
         let damaged = std::mem::take(&mut outcome.damaged);
         let is_made = self.switch(outcome, wall_ns)?;
         for DamagedInput { what, .. } in damaged.iter().filter(|_| is_made) {
@@ -93,7 +95,7 @@ impl Log {
         Ok(is_made)
     }
 
-    /// Something alive is damaged: the log stays as it was.
+    /// A live record is damaged: the log stays as it was.
     fn refuse(&mut self, outcome: Outcome, alive: &[u64]) {
         for (damaged, alive) in outcome.damaged.iter().zip(alive) {
             let DamagedInput { handle, lost, .. } = damaged;
@@ -105,7 +107,7 @@ impl Log {
         self.discard(outcome);
     }
 
-    /// Do without the copy that a compaction has made.
+    /// Discard the copy that a compaction has made.
     fn discard(&mut self, outcome: Outcome) {
         if let Some((entry, _)) = outcome.output {
             let path = self.dir.join(entry.file_name());
@@ -116,8 +118,8 @@ impl Log {
         self.take_back(outcome.spare);
     }
 
-    /// A compaction failed: the log is as it was, and these files are not tried again, unless it
-    /// was for want of space.
+    /// A compaction failed: the log is unchanged, and these files are not tried again, unless space
+    /// was missing.
     pub(super) fn give_up(&mut self, inputs: Vec<u32>, error: CompactionError, spare: Spare) {
         match error {
             CompactionError::Io(error) if is_full(&error) => {
@@ -155,7 +157,7 @@ impl Log {
         self.maintenance.failed.extend(inputs);
     }
 
-    /// Let a finished compaction take effect: the switch is durable when this returns.
+    /// Apply a finished compaction: the switch is durable when this returns.
     pub(super) fn switch(&mut self, outcome: Outcome, wall_ns: u64) -> Result<bool, StoreError> {
         let removed: Vec<Entry> = outcome
             .inputs
@@ -174,7 +176,7 @@ impl Log {
             Ok(_) => {}
             Err(AppendError::Failed(error)) => return Err(error),
             Err(AppendError::Full) => {
-                // There will be room when something else has made some; the copy is made again.
+                // There will be room when something else is freed; then the copy is made again.
                 self.discard(outcome);
                 return Ok(false);
             }
@@ -202,7 +204,7 @@ impl Log {
         Ok(true)
     }
 
-    /// The room that a compaction did not use, unless there is more by now.
+    /// Take back room that a compaction did not use, unless there is more by now.
     fn take_back(&mut self, spare: Option<Spare>) {
         let Some(spare) = spare else { return };
         let surplus = match &self.spares.compaction {
@@ -214,7 +216,7 @@ impl Log {
         }
     }
 
-    /// Tell the index of new places; when it knows them all, remove the old files.
+    /// Tell the index the new places; when it knows them all, remove the old files.
     pub(super) fn moving(
         &mut self,
         output: Option<u32>,
@@ -252,7 +254,7 @@ impl Log {
             return Ok(true);
         }
         if let Some(handle) = output {
-            self.files.settle_overhead(handle);
+            self.files.count_overhead(handle);
             self.cut_to_end(handle);
         }
         for handle in inputs {
@@ -262,12 +264,12 @@ impl Log {
             self.maintenance.failed.retain(|failed| *failed != handle);
             let path = self.dir.join(file.entry.file_name());
             drop(file);
-            // The list does not name the file any more: should it stay, the next start removes it.
+            // The list no longer names the file: if it stays, the next start removes it.
             if let Err(error) = self.fs.remove_file(&path) {
                 tracing::warn!("could not remove {}: {error}", path.display());
             }
         }
-        // Before anything else can take what has become free.
+        // Before anything else can take the freed space.
         self.budget.note_freed();
         self.maintenance.looked_at = None;
         self.look();
@@ -275,8 +277,7 @@ impl Log {
         Ok(true)
     }
 
-    /// Give back the space behind the end of a file. The next start does it if it cannot be done
-    /// now.
+    /// Give back the space after the end of a file. If that fails, the next start does it.
     fn cut_to_end(&self, handle: u32) {
         let file = self.files.get(handle);
         if let Err(error) = file.file.set_size(file.entry.end.into()) {
@@ -287,8 +288,8 @@ impl Log {
 }
 
 impl Files {
-    /// A file as compaction has just written it: all that is not alive is overhead.
-    fn settle_overhead(&mut self, handle: u32) {
+    /// Set the overhead of a file that compaction has just written: everything that is not alive.
+    fn count_overhead(&mut self, handle: u32) {
         let file = self.get(handle);
         let overhead = u64::from(file.entry.end).saturating_sub(file.live());
         self.set_overhead(handle, overhead.min(u64::from(file.entry.end) / 8 + 256));

@@ -1,8 +1,7 @@
-//! When what was written becomes durable: the sync policies, and the thread that syncs beside the
-//! loop.
+//! When written data becomes durable: the sync policies, and the thread that syncs.
 //!
-//! A fast disk wants the sync in the loop turn itself, a slow one wants the loop to go on serving
-//! meanwhile, and `-f N` never waits for a disk at all. The log sees only "durable up to P".
+//! On a fast disk the loop syncs in its own turn; on a slow one a thread syncs while the loop
+//! continues; and `-f N` never waits for the disk. The log sees only "durable up to P".
 
 use std::io;
 use std::sync::Arc;
@@ -13,14 +12,15 @@ use crate::clock::Clock;
 use crate::storage::disk::File;
 use crate::types::{Position, Time};
 
-/// A disk whose syncs take longer than this, in nanoseconds, is not waited for …
+/// The loop does not wait for a disk whose syncs take longer than this, in nanoseconds …
 const SLOW_NS: i64 = 1_000_000;
 /// … until they take less than this.
 const FAST_NS: i64 = SLOW_NS / 2;
-/// A sync of less than this, in bytes, takes longer on blocks that were never written; for one of
-/// more it pays no more to write them twice.
-const SIZE_OF_LITTLE: u64 = 256 << 10;
-/// One sync that takes very long says nothing of the next ones: it counts as much as this.
+/// Syncs of fewer bytes than this are faster on blocks that were written before. Larger syncs gain
+/// nothing from pre-zeroed blocks.
+const SMALL_SYNC_SIZE: u64 = 256 << 10;
+/// A single very long sync says nothing about the next ones: it counts as at most this many
+/// nanoseconds.
 const OUTLIER_NS: i64 = 4 * SLOW_NS;
 
 /// When a record has to be on stable storage.
@@ -29,30 +29,30 @@ pub enum SyncPolicy {
     /// Before the reply that acknowledges it leaves (`-f 0`, the default). A crash loses nothing
     /// that was acknowledged.
     Always,
-    /// At most so many milliseconds after it was acknowledged (`-f N`), also when the server goes
-    /// idle. A power cut loses at most those; a killed process loses nothing.
+    /// At most this many milliseconds after it was acknowledged (`-f N`), also when the server goes
+    /// idle. A power cut loses at most that time; a killed process loses nothing.
     Interval(u32),
-    /// When the operating system sees fit (`-F`); a segment that is full is synced once, and so is
-    /// a log that has gone idle. A power cut loses what the system had not written; a killed
-    /// process loses nothing.
+    /// When the operating system decides (`-F`); a full segment is synced once, and so is a log
+    /// that has gone idle. A power cut loses what the system had not written; a killed process
+    /// loses nothing.
     Never,
 }
 
-/// Called from a background thread when the engine's `tick` has something to do.
+/// Called from a background thread when the engine's `tick` has work to do.
 pub type Waker = Arc<dyn Fn() + Send + Sync>;
 
-/// A sync that is done.
+/// A finished sync.
 #[derive(Debug)]
 pub(crate) struct Synced {
-    /// Everything before this position.
+    /// Everything before this position is durable.
     pub(crate) upto: Position,
     /// How long it took, in nanoseconds.
     pub(crate) took_ns: i64,
     pub(crate) result: io::Result<()>,
 }
 
-/// What syncs are like of late: how long they take, and so whether the loop should wait for them;
-/// and how much they make durable.
+/// How syncs have behaved recently: how long they take, so whether the loop should wait for them;
+/// and how many bytes they write.
 #[derive(Debug)]
 pub(crate) struct Pace {
     clock: Clock,
@@ -75,12 +75,12 @@ impl Pace {
         self.clock.now().mono
     }
 
-    /// A sync of so many bytes began then and has just ended.
+    /// Note a sync of `size` bytes that began at `begun` and has just ended.
     pub(crate) fn note_since(&mut self, begun: Time, size: u64) {
         self.note(self.now().since(begun), size);
     }
 
-    /// A sync of so many bytes took so many nanoseconds.
+    /// Note a sync of `size` bytes that took `took_ns` nanoseconds.
     pub(crate) fn note(&mut self, took_ns: i64, size: u64) {
         self.average_size = self.average_size - self.average_size / 8 + size / 8;
         self.average_ns += (took_ns.min(OUTLIER_NS) - self.average_ns) / 8;
@@ -91,23 +91,22 @@ impl Pace {
         }
     }
 
-    /// True when a sync has so little to write that it takes longer on blocks that were never
-    /// written than on others.
-    pub(crate) fn is_of_little(&self) -> bool {
-        self.average_size < SIZE_OF_LITTLE
+    /// True if syncs write so few bytes that they are faster on blocks that were written before.
+    pub(crate) fn writes_are_small(&self) -> bool {
+        self.average_size < SMALL_SYNC_SIZE
     }
 
-    /// True when the loop should go on while a sync is under way.
+    /// True if the loop should continue during a sync.
     pub(crate) fn is_slow(&self) -> bool {
         self.is_slow
     }
 }
 
-/// Syncs files in the order in which it was asked to, on a thread of its own.
+/// A thread that syncs files in the order of the requests.
 pub(crate) struct SyncThread {
     requests: Option<Sender<(Arc<dyn File>, Position)>>,
     done: Receiver<Synced>,
-    /// Requests that have no answer yet.
+    /// Requests without an answer.
     pending: usize,
     thread: Option<JoinHandle<()>>,
 }
@@ -131,7 +130,7 @@ impl SyncThread {
                     let begun = clock.now().mono;
                     let result = file.sync();
                     let took_ns = clock.now().mono.since(begun);
-                    // A failure ends the log: later syncs must not pass for successes.
+                    // A failure ends the log: later syncs must not count as successes.
                     let failed = result.is_err();
                     if outgoing
                         .send(Synced {
@@ -157,8 +156,8 @@ impl SyncThread {
         })
     }
 
-    /// Ask for everything before `upto` to be made durable; all of it that is not durable yet lies
-    /// in `file` and in files asked for before.
+    /// Request that everything before `upto` becomes durable. All of it that is not durable yet
+    /// lies in `file` and in the files of earlier requests.
     pub(crate) fn request(&mut self, file: Arc<dyn File>, upto: Position) {
         self.pending += 1;
         if let Some(requests) = &self.requests
@@ -172,7 +171,7 @@ impl SyncThread {
         self.pending > 0
     }
 
-    /// The next answer that is there.
+    /// The next answer, if there is one.
     pub(crate) fn poll(&mut self) -> Option<Synced> {
         match self.done.try_recv() {
             Ok(synced) => {
@@ -184,8 +183,8 @@ impl SyncThread {
         }
     }
 
-    /// Wait for the next answer; `None` when none is due. A thread that has ended without one has
-    /// synced nothing.
+    /// Wait for the next answer; `None` if no request is open. A thread that ended without an
+    /// answer has synced nothing.
     pub(crate) fn wait(&mut self) -> Option<Synced> {
         if self.pending == 0 {
             return None;
@@ -263,11 +262,11 @@ pub(in crate::storage) mod tests {
     #[test]
     fn syncs_of_much_are_told_from_those_of_little() {
         let mut pace = paced(&[100_000; 100]);
-        assert!(pace.is_of_little());
+        assert!(pace.writes_are_small());
         (0..100).for_each(|_| pace.note(100_000, 1 << 20));
-        assert!(!pace.is_of_little());
+        assert!(!pace.writes_are_small());
         (0..100).for_each(|_| pace.note(100_000, 8192));
-        assert!(pace.is_of_little());
+        assert!(pace.writes_are_small());
     }
 
     #[test]
@@ -284,7 +283,7 @@ pub(in crate::storage) mod tests {
         assert!(!thread.is_busy() && thread.wait().is_none());
     }
 
-    /// What the second request asks for may have been lost with the first: a sync that succeeds
+    /// The failed sync may have lost what the second request is about: a later sync that succeeds
     /// would not say so.
     #[test]
     fn t12_after_a_sync_that_failed_the_thread_makes_no_other() {
@@ -351,8 +350,8 @@ pub(in crate::storage) mod tests {
         log.sync_thread.as_ref().is_some_and(SyncThread::is_busy)
     }
 
-    /// Let the thread do all that it was asked for; returns up to where the log is durable.
-    pub(in crate::storage) fn settle(log: &mut Log) -> Position {
+    /// Let the thread finish all requests; returns up to where the log is durable.
+    pub(in crate::storage) fn finish_syncs(log: &mut Log) -> Position {
         while is_busy(log) {
             log.poll_syncs().unwrap();
             std::thread::yield_now();
@@ -360,7 +359,7 @@ pub(in crate::storage) mod tests {
         log.durable()
     }
 
-    /// The timer goes off once for what was written: nobody asks again.
+    /// The timer fires once for what was written: there is no second request.
     #[test]
     fn with_an_interval_a_sync_that_falls_due_during_another_is_made_too() {
         let mut log = log(&SimFs::new(1), SyncPolicy::Interval(50));
@@ -369,7 +368,7 @@ pub(in crate::storage) mod tests {
         assert!(is_busy(&log));
         let written = write(&mut log);
         log.start_sync().unwrap();
-        assert_eq!(settle(&mut log), written);
+        assert_eq!(finish_syncs(&mut log), written);
     }
 
     /// One sync after the other on a slow disk would make replies wait for two.
@@ -381,9 +380,9 @@ pub(in crate::storage) mod tests {
         let first = write(&mut log);
         assert!(is_busy(&log));
         let second = write(&mut log);
-        assert_eq!(settle(&mut log), first);
+        assert_eq!(finish_syncs(&mut log), first);
         assert!(before < first && first < second);
         log.commit(false).unwrap();
-        assert_eq!(settle(&mut log), second);
+        assert_eq!(finish_syncs(&mut log), second);
     }
 }

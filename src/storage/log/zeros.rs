@@ -1,11 +1,11 @@
-//! Writing zeros ahead, over a file that a segment is to be made of, on a thread of its own.
+//! Writing zeros ahead, over a future segment file, on a thread of its own.
 //!
-//! Writes then overwrite blocks that exist, for which a sync has nothing to do but the data itself.
-//! The zeros go through the same disk as the log: they are written in small pieces, each synced,
-//! and no faster than the log needs them, so that no sync of the log waits for many of them, and a
-//! server that is idle writes none.
+//! Later writes then overwrite existing blocks, and a sync has only the data to write. The zeros
+//! use the same disk as the log: they are written in small pieces, each synced, and no faster than
+//! the log needs them. So no sync of the log waits for many of them, and an idle server writes
+//! none.
 //!
-//! Invariant: nobody else writes to the file while this exists. [`Zeros::stop`] and dropping it
+//! Invariant: nothing else writes to the file while this exists. [`Zeros::stop`] and dropping it
 //! return when the thread has ended.
 
 use std::io;
@@ -25,19 +25,20 @@ pub(crate) struct Zeros {
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// What the thread is to do.
+/// What the thread should do.
 #[derive(Debug, Default)]
 struct Order {
-    /// Go on to this offset.
+    /// Write up to this offset.
     wanted: AtomicU32,
     stop: AtomicBool,
 }
 
 impl Zeros {
-    /// Begin to write zeros over the first `size` bytes of a file, when [`Zeros::go_on_to`] says so.
+    /// Prepare to write zeros over the first `size` bytes of a file, when [`Zeros::go_on_to`] asks
+    /// for them.
     ///
     /// # Errors
-    /// No thread can be started.
+    /// If no thread can be started.
     pub(crate) fn begin(file: Arc<dyn File>, size: u32) -> io::Result<Zeros> {
         let order = Arc::new(Order::default());
         let orders = order.clone();
@@ -50,7 +51,7 @@ impl Zeros {
         })
     }
 
-    /// Have zeros up to this offset; they are written in the background.
+    /// Request zeros up to this offset; they are written in the background.
     pub(crate) fn go_on_to(&self, offset: u32) {
         let before = self.order.wanted.fetch_max(offset, Ordering::Relaxed);
         if before / PIECE < offset / PIECE
@@ -67,15 +68,15 @@ impl Zeros {
         move || order.stop.load(Ordering::Relaxed)
     }
 
-    /// True when there is no more to write, or it failed.
+    /// True if all zeros are written, or writing failed.
     pub(crate) fn is_finished(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Write no more: the file is free on return, and as far as zeros were written they are durable.
+    /// Stop writing. On return the file is free, and the zeros written so far are durable.
     ///
     /// # Errors
-    /// Zeros could not be written or synced. What the file reads as is still zeros.
+    /// If zeros could not be written or synced. The file still reads as zeros.
     pub(crate) fn stop(mut self) -> io::Result<()> {
         self.end()
     }
@@ -97,7 +98,7 @@ impl Zeros {
 
 impl Drop for Zeros {
     fn drop(&mut self) {
-        // The file is not used any more, or used without zeros.
+        // The file is no longer used, or is used without zeros.
         let _ = self.end();
     }
 }

@@ -1,4 +1,4 @@
-//! What a data directory holds, by its names and the headers of its segments.
+//! The content of a data directory, as its names and the headers of its segments tell it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +16,7 @@ use crate::storage::format::{Entry, HeaderFault, LogId, SegmentHeader, newer, se
 use crate::storage::log::spares::SEGMENT_SIZE_MIN;
 use crate::types::SegmentId;
 
-/// Torn tails that are kept; each is what one crash interrupted.
+/// At most this many torn tails are kept, each from one crash.
 const CUTS_MAX: usize = 16;
 
 /// A segment file as found in the directory.
@@ -38,43 +38,43 @@ impl Segment {
         Reader::new(file, seed, self.size, segment_header::SIZE as u32)
     }
 
-    /// Which file it is, by its header.
+    /// Which file it is, as its header says.
     pub(in crate::storage) fn key(&self) -> Key {
         let identity = &self.header.identity;
         (identity.first, identity.last, identity.generation)
     }
 }
 
-/// Which file of a log: its first and its last segment, and its generation.
+/// Which file of a log: its first and last segment, and its generation.
 pub(in crate::storage) type Key = (SegmentId, SegmentId, u32);
 
-/// Which file an entry of a list names.
+/// The file that an entry of a list names.
 pub(in crate::storage) fn key_of(entry: &Entry) -> Key {
     (entry.first, entry.last, entry.generation)
 }
 
-/// What a directory holds.
+/// The content of a directory.
 pub(in crate::storage) struct Found {
     pub(in crate::storage) log: LogId,
-    /// The latest history of the log.
+    /// The latest epoch of the log.
     pub(in crate::storage) epoch: u32,
     /// In order of number and generation.
     pub(in crate::storage) segments: Vec<Segment>,
-    /// Files with the name of a segment and no header that fits, by their names: damage where the
-    /// log needs them, strangers where it does not.
+    /// Files with the name of a segment but without a fitting header, by name: damage if the log
+    /// needs them, strangers if not.
     pub(in crate::storage) unusable: BTreeMap<String, Damage>,
     /// Names and sizes.
     pub(in crate::storage) spares: Vec<(String, u64)>,
     pub(in crate::storage) strangers: Vec<String>,
-    /// Torn tails that earlier starts saved, the latest ones.
+    /// Torn tails that earlier starts saved; the latest ones.
     pub(in crate::storage) cuts: Vec<String>,
-    /// What an earlier run has left and nobody needs.
+    /// Leftovers of an earlier run that nothing needs.
     pub(in crate::storage) useless: Vec<String>,
     /// The names that no new segment may have.
     pub(in crate::storage) taken: Taken,
 }
 
-/// A segment file that the disk does not give, or that this program does not read.
+/// A segment file that the disk does not return, or that this program does not read.
 struct Refused {
     name: String,
     why: Why,
@@ -109,10 +109,11 @@ impl std::fmt::Display for Why {
 }
 
 impl Found {
-    /// List a directory that nobody changes meanwhile, and read the headers of its segments.
+    /// List a directory that nothing else changes meanwhile, and read the headers of its segments.
     ///
     /// # Errors
-    /// [`OpenError::Foreign`]: segments of another version, or of two logs; [`OpenError::Io`].
+    /// [`OpenError::Foreign`] if there are segments of another version, or of two logs;
+    /// [`OpenError::Io`].
     pub(in crate::storage) fn read(fs: &dyn ReadFs, dir: &Path) -> Result<Found, OpenError> {
         let (found, refused) = Found::list(fs, dir)?;
         match refused.into_iter().next() {
@@ -121,11 +122,12 @@ impl Found {
         }
     }
 
-    /// The same of a directory that a server may be using: a segment that cannot be read may be one
-    /// that it does not need. `None`: a file that was listed is not there any more.
+    /// The same for a directory that a server may be using: the server may not need a segment that
+    /// cannot be read. `None`: a file that was listed is gone.
     ///
     /// # Errors
-    /// [`OpenError::Foreign`]: segments of two logs; [`OpenError::Io`]: it cannot be listed.
+    /// [`OpenError::Foreign`] if there are segments of two logs; [`OpenError::Io`] if it cannot be
+    /// listed.
     pub(super) fn read_live(fs: &dyn ReadFs, dir: &Path) -> Result<Option<Found>, OpenError> {
         let (mut found, refused) = Found::list(fs, dir)?;
         for Refused { name, why } in refused {
@@ -137,7 +139,7 @@ impl Found {
         found.of_one_log(dir).map(Some)
     }
 
-    /// What there is, and the segments of which that cannot be said.
+    /// The content, and the segments whose content cannot be determined.
     fn list(fs: &dyn ReadFs, dir: &Path) -> Result<(Found, Vec<Refused>), OpenError> {
         let names = fs
             .read_dir(dir)
@@ -190,7 +192,7 @@ impl Found {
         Ok((found, refused))
     }
 
-    /// There is no segment, sound or not.
+    /// True if there is no segment, sound or not.
     pub(in crate::storage) fn is_empty(&self) -> bool {
         self.segments.is_empty() && self.unusable.is_empty()
     }
@@ -234,7 +236,7 @@ impl Found {
         Ok(())
     }
 
-    /// Which of two logs the directory is for is not for a program to guess.
+    /// A program must not guess to which of two logs a directory belongs.
     fn of_one_log(mut self, dir: &Path) -> Result<Found, OpenError> {
         self.segments
             .sort_by_key(|segment| (segment.first(), segment.header.identity.generation));
@@ -261,7 +263,7 @@ impl Found {
     }
 }
 
-/// Damage to the header of a segment.
+/// Damage in the header of a segment.
 fn in_header(file: String, what: String) -> Damage {
     Damage {
         file,
@@ -271,15 +273,15 @@ fn in_header(file: String, what: String) -> Damage {
     }
 }
 
-/// What a name stands for.
+/// The meaning of a name.
 enum Kind {
     Segment,
     Spare,
-    /// The output of a compaction that did not get to its end.
+    /// The output of a compaction that did not finish.
     Unfinished,
-    /// What an earlier start cut off a segment.
+    /// A torn tail that an earlier start cut off this segment.
     Cut(SegmentId),
-    /// Or the subdirectory with what was imported: nothing that a start has to do with.
+    /// Also the subdirectory with imported files: a start has nothing to do with it.
     Lock,
     Stranger,
 }

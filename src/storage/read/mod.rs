@@ -1,19 +1,19 @@
-//! Reading a directory that holds a log, and changing nothing: what is there, which of it is the log,
-//! where the log ends, and what is damaged.
+//! Reading a directory that holds a log, without changing it: what is there, which files are the
+//! log, where the log ends, and what is damaged.
 //!
-//! A start, every tool and a backup read through here, so they cannot disagree: a log is intact for
-//! `verify` exactly when a server starts on it. What to do about what was found is decided elsewhere:
-//! by `recover` for a start, by `inspect` for reports, by `convert` for copies.
+//! A start, every tool and a backup read through this module, so they cannot disagree: `verify`
+//! calls a log intact exactly when a server starts on it. Other rooms decide what to do with the
+//! result: `recover` for a start, `inspect` for reports, `convert` for copies.
 //!
 //! | file | question |
 //! |---|---|
 //! | `found` | what is in this directory, by names and headers? |
 //! | `newest` | where does the log end, and which files does it list? |
 //! | `survey` | which files are the log, in which order? |
-//! | `walk` | what do all records say, in order, and what is damaged? |
+//! | `walk` | which records are there, in order, and what is damaged? |
 //! | `scan` | is this a sound frame, and what does the end of a file mean? |
-//! | `salvage` | which records are sound inside damage? |
-//! | `source` | what if the disk does not give every byte? |
+//! | `salvage` | which records in a damaged stretch are sound? |
+//! | `source` | what if the disk does not return every byte? |
 //! | `snapshot` | what if a server is writing to it meanwhile? |
 
 mod found;

@@ -1,4 +1,4 @@
-//! Where the log ends, and which files it has: what the newest segment says.
+//! Where the log ends, and which files it has, as the newest segment says.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,16 +13,16 @@ use crate::storage::format::{
 };
 use crate::types::{JobId, Position, SegmentId};
 
-/// What the segment in which the log ends says of the log.
+/// What the segment in which the log ends says about the log.
 pub(in crate::storage) struct Newest {
-    /// The other files, and how often each is named: once, but in a forged list.
+    /// The other files, and how often each is named: once, except in a forged list.
     list: BTreeMap<Entry, u32>,
-    /// This one.
+    /// The entry of this segment.
     own: Option<Entry>,
     pub(in crate::storage) next_id: JobId,
-    /// The greatest durable position that any of its frames tells of.
+    /// The greatest durable position that any of its frames names.
     pub(in crate::storage) durable: Position,
-    /// What lies behind its last sound frame, and where that is.
+    /// What follows its last sound frame, and where that is.
     pub(super) tail: Option<(u32, Lookahead)>,
     sealed: bool,
     is_damaged: bool,
@@ -30,17 +30,17 @@ pub(in crate::storage) struct Newest {
 
 /// Where a log ends.
 pub(super) struct Ending {
-    /// What the segment in which it ends says; `None`: no list of files can be read.
+    /// What the segment in which the log ends says; `None`: no list of files can be read.
     pub(super) newest: Option<Newest>,
-    /// Segments behind a torn tail, the newest first: they never mattered.
-    pub(super) behind: Vec<Segment>,
-    /// The segment in which the log must go on, which is missing.
+    /// Segments after a torn tail, newest first: nothing in them ever counted.
+    pub(super) segments_after_torn_tail: Vec<Segment>,
+    /// The segment in which the log must continue, which is missing.
     pub(super) goes_on: Option<Damage>,
-    /// There is damage in what was read to find it.
+    /// True if something that was read to find the end is damaged.
     pub(super) is_damaged: bool,
 }
 
-/// A segment file that the disk does not give.
+/// A segment file that the disk does not return.
 #[derive(Debug)]
 pub(super) struct Unread {
     name: String,
@@ -61,12 +61,12 @@ impl Unread {
 }
 
 impl Ending {
-    /// Find the segment in which the log ends, and read what it says of the others. Those behind a
-    /// torn tail are taken out of `segments`. A server may be writing to them.
+    /// Find the segment in which the log ends, and read what it says about the others. Segments
+    /// after a torn tail are removed from `segments`. A server may be writing to them.
     pub(super) fn find(segments: &mut Vec<Segment>) -> Result<Ending, Unread> {
         let mut ending = Ending {
             newest: None,
-            behind: Vec::new(),
+            segments_after_torn_tail: Vec::new(),
             goes_on: None,
             is_damaged: false,
         };
@@ -90,25 +90,25 @@ impl Ending {
                 ending.newest = Some(newest);
                 return Ok(ending);
             }
-            ending.behind.push(segments.remove(index));
+            ending.segments_after_torn_tail.push(segments.remove(index));
         }
     }
 }
 
-/// Whether the frames of some segments lead up to the next.
+/// Whether the frames of some segments lead up to the next segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lead {
     /// They do.
     Whole,
-    /// They did: something says that there was more of them than there is.
+    /// They did: something says that there were more of them than there are now.
     Damaged,
-    /// They do not. A crash took some of them before anything told that they were durable, or a
-    /// server has not written the last of them yet: the log ends there.
+    /// They do not: the log ends there. A crash removed some of them before anything said that they
+    /// were durable, or a server has not written the last of them yet.
     Ends,
 }
 
 impl Lead {
-    /// Look at the segments `before` another one, from `durable` on.
+    /// Examine the segments `before` another one, from `durable` on.
     fn up_to(durable: Position, before: &[Segment]) -> Result<Lead, Unread> {
         let mut lead = Lead::Whole;
         for segment in before {
@@ -122,7 +122,7 @@ impl Lead {
                 match reader.step().map_err(Unread::of(segment))? {
                     Step::Frame(frame) if frame.header.kind == FrameKind::Seal => break,
                     Step::Frame(_) => {}
-                    // Damage, if more than this was durable: reading all of the log will tell.
+                    // It is damage if more than this was durable: reading the whole log will tell.
                     Step::Bad(_) if here < durable => {
                         lead = Lead::Damaged;
                         break;
@@ -136,8 +136,7 @@ impl Lead {
 }
 
 impl Newest {
-    /// Read the list of files out of a segment, also out of frames that are damaged. `None`: there
-    /// is none.
+    /// Read the list of files from a segment, from damaged frames too. `None`: there is none.
     fn read(segment: &Segment) -> io::Result<Option<Newest>> {
         let mut newest = Newest::new();
         let mut reader = segment.reader();
@@ -157,11 +156,11 @@ impl Newest {
             let ahead = reader.look_ahead()?;
             let is_list = at == segment_header::SIZE as u32;
             newest.durable = newest.durable.max(ahead.durable);
-            // Frames behind a torn tail never happened; behind damage, they did.
+            // Frames after a torn tail never counted; frames after damage did.
             let is_newer = matches!(fault, FrameFault::Newer(_));
             let is_damage =
                 is_list || is_newer || ahead.durable > Position::new(segment.first(), at);
-            // What speaks of these bytes was written after them. Where a server is writing, they
+            // Whatever mentions these bytes was written after them. While a server is writing, they
             // may have been read before that.
             if is_damage && !std::mem::replace(&mut was_read_again, true) {
                 reader.refresh();
@@ -193,8 +192,8 @@ impl Newest {
         Ok(Some(newest))
     }
 
-    /// Take in the sound records of a stretch of the newest segment that, as frames, is damaged.
-    /// Says whether the list of files is among them.
+    /// Collect the sound records of a stretch of the newest segment whose frames are damaged.
+    /// Returns whether the list of files is among them.
     fn salvage(&mut self, segment: &Segment, from: u32, until: u64) -> io::Result<bool> {
         let until = u32::try_from(until.min(segment.size)).unwrap_or(u32::MAX);
         let seed = segment.header.identity.seed();
@@ -208,7 +207,7 @@ impl Newest {
         Ok(has_list)
     }
 
-    /// Before anything has been read.
+    /// The state before anything is read.
     fn new() -> Newest {
         Newest {
             list: BTreeMap::new(),
@@ -227,7 +226,7 @@ impl Newest {
         self.list.iter().flat_map(named).chain(self.own)
     }
 
-    /// Take in a record of the newest segment.
+    /// Apply a record of the newest segment.
     fn take(&mut self, record: &Record<'_>) {
         match record {
             Record::Manifest { next_id, entries } => {

@@ -1,8 +1,9 @@
-//! Records that are sound in themselves inside a stretch of a file that, as frames, is damaged.
+//! Finding sound records in a stretch of a file whose frames are damaged.
 //!
 //! A record's checksum starts from its file and its offset, so bytes that pass it are that record,
-//! at that place, whatever happened to the frame around them. What does not pass may still say
-//! which job it was about: that is told apart, names the job to people, and changes nothing.
+//! at that place, even if the frame around them is damaged. A record that does not pass may still
+//! say which job it was about: that is reported separately, as the name of a job for a person, and
+//! changes nothing.
 
 use std::io;
 use std::ops::{Range, RangeInclusive};
@@ -15,27 +16,28 @@ use crate::storage::format::{
 };
 use crate::types::JobId;
 
-/// Bytes looked at together.
+/// Bytes examined together.
 const CHUNK: usize = 1 << 20;
-/// So many times the stretch's bytes are checksummed in vain, and then only where a record must
-/// begin: bodies that look like records everywhere must not take for ever.
+/// The search may checksum this many times the stretch's bytes without success. After that it looks
+/// only where a record must begin: bodies full of bytes that look like records must not make it
+/// endless.
 const EFFORT: u64 = 32;
 
-/// In records up to this size a flipped bit is looked for.
-const MENDED_SIZE_MAX: usize = 64 << 10;
+/// A single flipped bit is searched for in records up to this size, bytes.
+const CORRECTED_SIZE_MAX: usize = 64 << 10;
 
-/// What lies in a damaged stretch.
+/// A piece of a damaged stretch.
 #[derive(Debug)]
 pub(in crate::storage) enum Piece<'a> {
     /// A sound record, and its offset in the file.
     Record(u32, Record<'a>),
-    /// Where a record should begin, at this offset, there is none; its bytes claim to be about this.
+    /// A record should begin at this offset, but is damaged; its bytes claim to be about this job.
     Claim(u32, JobId, JobEvent),
 }
 
-/// Look for records in the bytes `range` of `file`, of which the first is one that a frame should
-/// begin with, and hand each to `visit` in order. Returns how many bytes
-/// are accounted for: by sound records, by claims, and by what frames need themselves.
+/// Search for records in the bytes `range` of `file`, the first of which is one that a frame should
+/// begin with, and pass each to `visit` in order. Returns how many bytes are accounted for: by
+/// sound records, by claims, and by the frames' own parts.
 pub(in crate::storage) fn salvage(
     file: &dyn ReadFile,
     seed: Seed,
@@ -51,9 +53,9 @@ pub(in crate::storage) fn salvage(
     };
     let mut at = range.start;
     let mut accounted = 0;
-    // Behind a frame's header a record begins; so it does behind a sound record.
+    // A record begins after a frame's header, and after a sound record.
     let mut at_boundary = false;
-    // Where the record ends that was claimed last, and its size: believed if something follows.
+    // Where the last claimed record ends, and its size: believed if something follows there.
     let mut claimed = None;
     while at < range.end {
         if stretch.is_frame_start(at)? || (at == range.start && !at_boundary) {
@@ -82,7 +84,7 @@ pub(in crate::storage) fn salvage(
     Ok(accounted + claimed_up_to(claimed, end))
 }
 
-/// The size of the claimed record, if it ends where one may.
+/// The size of the claimed record, if it ends where a record may end.
 fn claimed_up_to(claimed: Option<(u64, u64)>, ends: RangeInclusive<u32>) -> u64 {
     let ends = u64::from(*ends.start())..=u64::from(*ends.end());
     claimed
@@ -90,14 +92,14 @@ fn claimed_up_to(claimed: Option<(u64, u64)>, ends: RangeInclusive<u32>) -> u64 
         .map_or(0, |(_, size)| size)
 }
 
-/// The stretch, a part of it in memory.
+/// The stretch, with a part of it in memory.
 struct Stretch<'f> {
     file: &'f dyn ReadFile,
     range: Range<u32>,
     /// The offset of `bytes`.
     start: u32,
     bytes: Vec<u8>,
-    /// Bytes that may still be checksummed in vain.
+    /// Bytes that may still be checksummed without success.
     effort: u64,
 }
 
@@ -113,7 +115,7 @@ impl Stretch<'_> {
             self.start = at;
             if let Err(error) = read_exact_at(self.file, &mut self.bytes, at.into()) {
                 self.bytes.clear();
-                // The file is shorter than it should be: nothing is there.
+                // The file is shorter than it should be: there are no bytes here.
                 return match error.kind() {
                     io::ErrorKind::UnexpectedEof => Ok(&[]),
                     _ => Err(error),
@@ -131,7 +133,7 @@ impl Stretch<'_> {
         Ok(self.get(at, FRAME_MAGIC.len())? == FRAME_MAGIC)
     }
 
-    /// Visit the record at `at`, if a sound one is there; its size.
+    /// Visit the record at `at` if it is sound; returns its size.
     fn visit_record(
         &mut self,
         at: u32,
@@ -162,10 +164,10 @@ impl Stretch<'_> {
         }))
     }
 
-    /// What the damaged record at `at` claims to be. One flipped bit is the most frequent damage: it
-    /// may lie in what is claimed, and is then put right.
+    /// What the damaged record at `at` claims to be. The most frequent damage is one flipped bit:
+    /// if it lies in the claim, it is corrected.
     fn claim(&mut self, at: u32, seed: Seed) -> io::Result<Option<Claim>> {
-        let mut bytes = self.get(at, MENDED_SIZE_MAX)?.to_vec();
+        let mut bytes = self.get(at, CORRECTED_SIZE_MAX)?.to_vec();
         for bit in 0..bytes.len().min(Claim::SIZE_MAX) * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
             if Record::decode_first(&bytes, seed, at).is_some() {
@@ -200,7 +202,7 @@ mod tests {
         .seed()
     }
 
-    /// A frame of a put, a delete and a put, at [`AT`], and where its records are.
+    /// A frame with a put, a delete and a put, at [`AT`], and the offsets of its records.
     fn frame() -> (Vec<u8>, [u32; 3]) {
         let put = |id, body| Record::Put {
             id: JobId(id),

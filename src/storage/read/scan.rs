@@ -1,8 +1,8 @@
 //! Reading segments: the one reader that recovery, compaction and every tool use.
 //!
-//! The reader hands out frames whose every checksum holds, and says where and why it stopped. How
-//! a log ends is a value, not an error; an `Err` is always the disk refusing to answer. It never
-//! decides what an end means: [`verdict`] does, from facts, in a table.
+//! The reader returns frames in which every checksum is right, and says where and why it stopped.
+//! How a log ends is a value, not an error; an `Err` always means that the disk did not answer. The
+//! reader never decides what an end means: [`verdict`] does, from facts, by a table.
 
 use std::io;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::storage::format::{
 };
 use crate::types::{JobId, Position};
 
-/// Bytes asked of the file at once. Frames begin at the same multiples in every chunk.
+/// Bytes requested from the file at once. Frames begin at the same multiples in every chunk.
 const CHUNK: usize = 1 << 20;
-/// A frame of more bytes than this is checked a part at a time before it is held in memory.
+/// A frame of more bytes than this is checked in parts before it is held in memory.
 const HELD_MAX: u64 = 16 << 20;
 
-/// A frame that has proved sound.
+/// A frame that passed all checks.
 #[derive(Debug)]
 pub struct Frame<'a> {
     /// Its offset in the file.
@@ -53,7 +53,7 @@ impl<'a> Frame<'a> {
 /// What the reader found where the next frame should begin.
 #[derive(Debug)]
 pub enum Step<'a> {
-    /// A sound frame; the reader stands behind it.
+    /// A sound frame; the reader is now after it.
     Frame(Frame<'a>),
     /// No sound frame; the reader has not moved.
     Bad(FrameFault),
@@ -66,15 +66,15 @@ pub struct Reader {
     seed: Seed,
     size: u64,
     at: u32,
-    /// The checksum of the frame before; unknown after [`Reader::skip_to`].
+    /// The checksum of the previous frame; unknown after [`Reader::skip_to`].
     previous: Option<u32>,
     window: Window,
 }
 
 impl Reader {
-    /// A reader of `file`, which is `size` bytes long, that begins at byte `at`: the end of the
-    /// segment's header, for the whole segment. Positions have 32 bits: what lies behind them in a
-    /// file that something else made so large is not looked at.
+    /// A reader of `file`, which is `size` bytes long, that begins at byte `at`: for a whole
+    /// segment, the end of its header. Positions have 32 bits: if something else made the file
+    /// larger, the rest is not read.
     #[must_use]
     pub fn new(file: Arc<dyn ReadFile>, seed: Seed, size: u64, at: u32) -> Reader {
         let size = size.min(u64::from(u32::MAX));
@@ -106,21 +106,21 @@ impl Reader {
         self.window.bytes.len()
     }
 
-    /// Go on at another offset, beyond damage: the chain of frames is not checked there.
+    /// Continue at another offset, after damage: the chain of frames is not checked there.
     pub fn skip_to(&mut self, at: u32) {
         self.at = at;
         self.previous = None;
     }
 
-    /// Forget what was read ahead: of a file that is being written there may be more by now.
+    /// Discard what was read ahead: a file that is being written may have more by now.
     pub fn refresh(&mut self) {
         self.window = Window::default();
     }
 
-    /// Check the frame at the reader's place, and stand behind it if it is sound.
+    /// Check the frame at the reader's position, and move after it if it is sound.
     ///
     /// # Errors
-    /// When the disk does not give the bytes; the reader has not moved.
+    /// If the disk does not return the bytes; the reader has not moved.
     pub fn step(&mut self) -> io::Result<Step<'_>> {
         let at = self.at;
         let rest = self.size.saturating_sub(u64::from(at));
@@ -147,7 +147,7 @@ impl Reader {
                 found,
             }));
         }
-        // What a length asks for is held in memory only once checksums back it.
+        // The bytes that a length announces are held in memory only after checksums confirm it.
         if header.frame_size() > HELD_MAX
             && let Err(fault) = self.check_by_parts(&header, at)?
         {
@@ -166,7 +166,7 @@ impl Reader {
         }
     }
 
-    /// Check the records of the frame at `at`, each a part at a time.
+    /// Check the records of the frame at `at`, each in parts.
     fn check_by_parts(
         &mut self,
         header: &FrameHeader,
@@ -194,7 +194,7 @@ impl Reader {
         Ok(Ok(()))
     }
 
-    /// Whether the CRC of the record of `size` bytes at `at` holds, which is read a part at a time.
+    /// True if the CRC of the record of `size` bytes at `at`, read in parts, is right.
     fn is_checked(&mut self, at: u32, size: u64) -> io::Result<bool> {
         let (file, file_size, window) = (&*self.file, self.size, &mut self.window);
         check_record(self.seed, at, size, &mut |from, count| {
@@ -202,11 +202,11 @@ impl Reader {
         })
     }
 
-    /// Look at everything from the reader's place, where no sound frame begins, to the end of the
-    /// file. Does not move the reader.
+    /// Examine everything from the reader's position, where no sound frame begins, to the end of
+    /// the file. Does not move the reader.
     ///
     /// # Errors
-    /// When the disk does not give the bytes: then nothing is known of what follows.
+    /// If the disk does not return the bytes: then nothing is known about what follows.
     pub fn look_ahead(&mut self) -> io::Result<Lookahead> {
         let mut ahead = Lookahead::default();
         let mut at = self.at;
@@ -229,8 +229,8 @@ impl Reader {
     }
 }
 
-/// Whether the CRC of the record of `size` bytes at `at` holds, of which `read` gives parts of at
-/// most [`CHUNK`] bytes.
+/// True if the CRC of the record of `size` bytes at `at` is right; `read` returns parts of at most
+/// [`CHUNK`] bytes.
 pub(in crate::storage) fn check_record(
     seed: Seed,
     at: u32,
@@ -251,7 +251,7 @@ pub(in crate::storage) fn check_record(
     Ok(check.holds())
 }
 
-/// A stretch of the file in memory.
+/// A part of the file in memory.
 #[derive(Debug, Default)]
 struct Window {
     start: u64,
@@ -283,17 +283,17 @@ impl Window {
     }
 }
 
-/// What lies behind a place where no sound frame begins.
+/// What follows a place where no sound frame begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lookahead {
-    /// Where the last byte that is not zero ends; 0 when there is none.
+    /// Where the last byte that is not zero ends; 0 if there is none.
     pub garbage_end: u32,
-    /// The first offset behind the place at which a valid frame header lies.
+    /// The first offset after the place at which a valid frame header lies.
     pub next_frame: Option<u32>,
-    /// The greatest durable position that any valid frame header behind the place tells of.
+    /// The greatest durable position that any valid frame header after the place names.
     pub durable: Position,
-    /// How many valid frame headers lie behind the place. One that lies across two chunks that are
-    /// looked at together may count twice.
+    /// The number of valid frame headers after the place. One that crosses the border of two chunks
+    /// may count twice.
     pub frames: u32,
 }
 
@@ -323,7 +323,7 @@ impl Lookahead {
 pub struct EndFacts {
     /// The sound frames end exactly where the log's manifest says that the segment ends.
     pub complete: bool,
-    /// Something sound says that more than this had been durable.
+    /// Something sound says that more than this was durable.
     pub attested: bool,
     /// Bytes that are not zero follow.
     pub garbage: bool,
@@ -332,13 +332,13 @@ pub struct EndFacts {
 /// How a segment ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum End {
-    /// Where it should: everything is there.
+    /// At the recorded end: everything is there.
     Whole,
-    /// In untouched zeros: nothing was being written.
+    /// In unused zeros: no write was in progress.
     Clean,
-    /// In a frame that a crash interrupted and that nobody was told of.
+    /// In a frame that a crash interrupted; nothing in it was acknowledged.
     Torn,
-    /// In the middle of what had been durable: damage.
+    /// In the middle of durable data: damage.
     Corrupt,
 }
 
@@ -353,11 +353,11 @@ pub struct EndRule {
     pub garbage: Option<bool>,
     /// The verdict.
     pub end: End,
-    /// How a disk gets there, and what is done.
+    /// How this state arises on a disk, and what is done.
     pub story: &'static str,
 }
 
-/// What to make of the end of a segment. Every combination of facts meets exactly one row.
+/// The meaning of a segment's end. Every combination of facts matches exactly one row.
 pub const END_RULES: &[EndRule] = &[
     EndRule {
         complete: Some(true),
@@ -408,16 +408,16 @@ pub fn verdict(facts: EndFacts) -> End {
     }
 }
 
-/// Damage to what was acknowledged, in words for the person who has to act on it.
+/// Damage to acknowledged data, in words for the person who has to act on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     /// The file.
     pub file: String,
-    /// Where in it, and how many bytes, where that is known.
+    /// Offset and length in it, bytes, if known.
     pub range: Option<(u64, u64)>,
     /// What is wrong.
     pub what: String,
-    /// The jobs that it hit, as far as can be known.
+    /// The affected jobs, as far as they are known.
     pub jobs: Vec<JobId>,
 }
 
@@ -439,7 +439,7 @@ impl std::fmt::Display for Damage {
     }
 }
 
-/// What a frame fault is called, for a person.
+/// The name of a frame fault, for a person.
 #[must_use]
 pub fn describe(fault: FrameFault) -> String {
     match fault {

@@ -1,30 +1,31 @@
-//! A log that a server is writing, held still: which files it had at one instant, and up to where.
+//! A consistent view of a log that a server is writing: which files it had at one instant, and up
+//! to where.
 //!
-//! Nothing is asked of the server, no lock is taken and nothing is written. The files are enough,
-//! because of the order in which a server changes them: a file is whole before it has its name; it
-//! has its name before the list in the newest segment speaks of it; it loses its name after the
-//! list has dropped it; a segment is sealed after the next one has its name; and bytes once written
-//! are never written again with others. So:
+//! The server is not asked, no lock is taken and nothing is written. The files are enough, because
+//! of the order in which a server changes them: a file is complete before it has its name; it has
+//! its name before the list in the newest segment mentions it; it loses its name after the list has
+//! dropped it; a segment is sealed after the next one has its name; and written bytes are never
+//! overwritten with different ones. So:
 //!
-//! 1. The names are listed and the files opened. An open file can still be read when compaction has
+//! 1. The names are listed and the files opened. An open file stays readable after compaction has
 //!    removed it.
-//! 2. The newest segment is read, frame by frame, up to where they end. Everything acknowledged
-//!    before step 1 has been written before it, into the files that were opened: it is in there.
-//! 3. The list of files as of that end is matched with what was opened. A file that the list names
-//!    and that was not there, or not any more, came or went meanwhile: begin again.
+//! 2. The newest segment is read, frame by frame, to its end. Everything acknowledged before step 1
+//!    was written before it, into the files that were opened: so it is included.
+//! 3. The list of files at that end is compared with the opened files. If the list names a file
+//!    that was not there, or no longer, the file came or went meanwhile: begin again.
 //!
-//! What was read ahead may be older than what lies behind it. That makes the end an earlier one,
-//! but none before step 1; and a frame that does not parse counts as damage only when it does not
-//! parse a second time, read after whatever speaks against it.
+//! Bytes that were read ahead may be older than those after them. That makes the end earlier, but
+//! never earlier than step 1; and a frame that does not parse counts as damage only when it fails a
+//! second time, read after whatever contradicts it.
 //!
-//! Files are listed by `found`, and the end and the list are read by `newest`, as for a start. Here
-//! is only when to begin again. Where something is damaged nothing is held: that is for those to
-//! tell who read past damage.
+//! `found` lists the files, and `newest` reads the end and the list, as for a start. This file only
+//! decides when to begin again. If something is damaged there is no snapshot: those who read past
+//! damage report it.
 //!
-//! A [`Snapshot`] is a file system in which the directory holds these files and nothing else, cut
-//! at that end, and in which nothing can be changed: what reads a log that nobody uses reads this
-//! one. It is what a crash at that instant would leave, with the tail that a crash may tear cut
-//! away. Two generations of a segment are never in it together.
+//! A [`Snapshot`] is a read-only file system in which the directory holds exactly these files, cut
+//! at that end: the code that reads an unused log reads this one. It is what a crash at that
+//! instant would leave, without the tail that a crash may tear. It never holds two generations of a
+//! segment.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -38,24 +39,24 @@ use crate::storage::error::OpenError;
 use crate::storage::format::{Entry, LogId, Seed};
 use crate::types::Position;
 
-/// How often the files are listed anew before it is said that they do not hold still. Each time has
-/// to meet a compaction that ends within the few milliseconds that it takes.
+/// The files are listed at most this many times before the snapshot is given up. To fail, each
+/// attempt has to meet a compaction that ends within the same few milliseconds.
 const ATTEMPTS: usize = 100;
-/// A file that is missing so many times in a row did not just come or go: by then, the segment in
-/// which its removal is written down would have been read.
+/// A file that is missing this many times in a row did not just come or go: by then, the segment
+/// that records its removal would have been read.
 const MISSING_TIMES: usize = 3;
 
 /// The files of a log at one instant.
 #[derive(Debug, Clone)]
 pub(in crate::storage) struct Snapshot {
     dir: PathBuf,
-    /// Of which log.
+    /// The log's id.
     pub(in crate::storage) log: LogId,
     /// In the order of history, the newest segment last.
     pub(in crate::storage) files: Vec<HeldFile>,
     /// Where the log ended.
     pub(in crate::storage) end: Position,
-    /// Up to here, the log itself says, it was on stable storage.
+    /// The log itself says that it was on stable storage up to here.
     pub(in crate::storage) durable: Position,
 }
 
@@ -75,23 +76,23 @@ impl HeldFile {
     }
 }
 
-/// What one attempt came to.
+/// The result of one attempt.
 enum Attempt {
     Held(Box<Snapshot>),
     /// A file of this name should be there, and was not found.
     Missing(String),
-    /// Something changed under our hands.
+    /// Something changed during the attempt.
     Moved,
-    /// It is damaged, or no log, whatever happens meanwhile.
+    /// It is damaged, or no log, independent of concurrent changes.
     Unsound,
 }
 
 impl Snapshot {
-    /// Hold the log in `dir` still. `None`: it is damaged, or no log, or does not hold still; what
-    /// is wrong is for those to say who read it as it is.
+    /// Take a snapshot of the log in `dir`. `None`: it is damaged, or no log, or keeps changing;
+    /// the code that reads it as it is reports what is wrong.
     ///
     /// # Errors
-    /// When the disk does not answer.
+    /// If the disk does not answer.
     pub(in crate::storage) fn take(
         fs: &dyn ReadFs,
         dir: &Path,
@@ -117,7 +118,7 @@ impl Snapshot {
         Ok(None)
     }
 
-    /// Bytes of all files.
+    /// Bytes of all files together.
     pub(in crate::storage) fn size(&self) -> u64 {
         self.files.iter().map(|file| file.size).sum()
     }
@@ -129,22 +130,22 @@ fn attempt(fs: &dyn ReadFs, dir: &Path) -> Result<Attempt, OpenError> {
     };
     let ending = match Ending::find(&mut found.segments) {
         Ok(ending) => ending,
-        // A segment is cut to its length when the next one is begun.
+        // A segment is cut to its length when the next one begins.
         Err(unread) if unread.error.kind() == io::ErrorKind::UnexpectedEof => {
             return Ok(Attempt::Moved);
         }
-        // Bytes that the disk does not give: those who read past them say which.
+        // The disk does not return these bytes: the code that reads past them reports which.
         Err(_) => return Ok(Attempt::Unsound),
     };
     Ok(match (ending.goes_on, ending.newest) {
-        // It was sealed while it was read: the next one has its name by now.
+        // It was sealed during the read: the next one has its name by now.
         (Some(damage), _) => Attempt::Missing(damage.file),
         (None, Some(newest)) if !ending.is_damaged => hold(dir, found, &newest),
         _ => Attempt::Unsound,
     })
 }
 
-/// The files of the log, all of which must have been found.
+/// The files of the log, which must all have been found.
 fn hold(dir: &Path, found: Found, newest: &Newest) -> Attempt {
     let segments = found.segments.into_iter();
     let mut segments: BTreeMap<Key, Segment> =
@@ -154,7 +155,7 @@ fn hold(dir: &Path, found: Found, newest: &Newest) -> Attempt {
         let Some(segment) = segments.remove(&key_of(&entry)) else {
             return Attempt::Missing(entry.file_name());
         };
-        // As it is now: it may have been cut to its length since it was listed.
+        // The current size: it may have been cut to its length since it was listed.
         let Ok(size) = segment.file.size() else {
             return Attempt::Unsound;
         };
@@ -231,16 +232,16 @@ mod tests {
 
     const DIR: &str = "/d";
 
-    /// A disk as a server changes it: what is looked at for the first time is of before.
+    /// A disk that changes as a server would change it: the first look shows the earlier state.
     #[derive(Debug)]
     struct Changing {
         disk: SimFs,
-        /// Not listed at first.
+        /// Not in the first listing.
         hidden: Option<String>,
-        /// Listed at first, and then removed.
+        /// In the first listing, then removed.
         removed: Option<String>,
         was_listed: AtomicBool,
-        /// Zeros when the file is read for the first time, its header apart.
+        /// Reads as zeros the first time, except the header.
         unwritten: Range<usize>,
     }
 
@@ -310,7 +311,7 @@ mod tests {
         }
     }
 
-    /// A log of one segment, with two jobs: where the frames of both begin, and the end.
+    /// A log of one segment with two jobs: where both frames begin, and the end.
     fn log() -> (SimFs, Segment, [u32; 3]) {
         let (disk, mut segment) = (SimFs::new(1), Segment::new());
         let (next_id, entries) = (JobId(1), Entries::List(&[]));
@@ -381,7 +382,8 @@ mod tests {
     fn where_a_file_was_removed_after_it_was_listed_all_are_listed_again() {
         let (disk, segment, [_, _, end]) = log();
         write(&disk, &segment.identity, &segment.bytes);
-        // Between listing it and opening it a server went on in the next, and compacted it.
+        // After it was listed and before it was opened, a server continued in the next one, and
+        // compacted it.
         let changing = Changing {
             hidden: Some(segment.identity.file_name()),
             removed: Some("segment-0000000002.00000".to_owned()),
@@ -390,7 +392,7 @@ mod tests {
         assert_eq!(changing.held().end, position(end));
     }
 
-    /// It may be a stranger's: the log does not list it.
+    /// It may be a stranger: the log does not list it.
     #[test]
     fn a_segment_that_is_not_listed_and_cannot_be_read_is_left_out() {
         let (disk, segment, [_, _, end]) = log();

@@ -1,10 +1,12 @@
-//! A directory that is read on a disk that may no longer give every byte.
+//! Reading a directory on a disk that may no longer return every byte.
 //!
-//! In files of a [`Source`] bytes that the disk refuses read as zeros, which no checksum takes for a
-//! record, and are remembered: so the reader that serves a start also reads past a bad sector, and
-//! the caller asks afterwards which bytes were made up. A start itself takes them for an error.
+//! In files of a [`Source`], bytes that the disk refuses read as zeros, which no checksum accepts
+//! as a record, and their ranges are recorded. So the same reader serves a start and reads past a
+//! bad sector; the caller asks afterwards which bytes were replaced. A start treats them as an
+//! error.
 //!
-//! Of a directory that nobody else changes few files are open at a time, however many there are.
+//! In a directory that nothing else changes, only a few files are open at a time, however many
+//! there are.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,16 +17,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::storage::disk::{DirEntry, DirLock, LockError, ReadFile, ReadFs};
 use crate::storage::error::OpenError;
 
-/// Disks refuse bytes in units of at least this many.
+/// Disks refuse bytes in units of at least this size.
 const BLOCK: u64 = 4096;
-/// So many files are open at a time: a log may have more than a process may open.
+/// At most this many files are open at a time: a log may have more files than a process may open.
 const OPEN_MAX: usize = 64;
 
 /// Bytes of one file that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::storage) struct Hole {
     pub(in crate::storage) bytes: Range<u64>,
-    /// What the system said.
+    /// The system's error.
     pub(in crate::storage) cause: String,
 }
 
@@ -33,7 +35,7 @@ pub(in crate::storage) struct Hole {
 struct Shared {
     /// By the name of the file.
     holes: BTreeMap<String, Vec<Hole>>,
-    /// The files that are open, the one that was read last at the end.
+    /// The open files, the most recently read one last.
     open: Vec<(PathBuf, Arc<dyn ReadFile>)>,
 }
 
@@ -41,7 +43,7 @@ struct Shared {
 #[derive(Debug, Clone)]
 pub(in crate::storage) struct Source {
     fs: Arc<dyn ReadFs>,
-    /// Files may be removed meanwhile: they stay open once they are.
+    /// Files may be removed meanwhile: once opened, they stay open.
     is_changing: bool,
     /// Bytes that the disk refuses read as zeros.
     fills_holes: bool,
@@ -49,7 +51,7 @@ pub(in crate::storage) struct Source {
 }
 
 impl Source {
-    /// Of a directory that nobody else changes.
+    /// For a directory that nothing else changes.
     pub(in crate::storage) fn new(fs: Arc<dyn ReadFs>) -> Source {
         Source {
             fs,
@@ -59,7 +61,7 @@ impl Source {
         }
     }
 
-    /// Of one on which a server is to start: bytes that the disk refuses are an error.
+    /// For a directory on which a server should start: bytes that the disk refuses are an error.
     pub(in crate::storage) fn strict(fs: Arc<dyn ReadFs>) -> Source {
         Source {
             fills_holes: false,
@@ -67,7 +69,7 @@ impl Source {
         }
     }
 
-    /// Of one that a server may be using.
+    /// For a directory that a server may be using.
     pub(in crate::storage) fn changing(fs: Arc<dyn ReadFs>) -> Source {
         Source {
             is_changing: true,
@@ -81,7 +83,7 @@ impl Source {
         shared.holes.get(file).cloned().unwrap_or_default()
     }
 
-    /// The file at `path`, open.
+    /// The file at `path`, opened.
     fn open_again(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
         let mut shared = lock(&self.shared);
         let open = &mut shared.open;
@@ -97,8 +99,8 @@ impl Source {
         Ok(file)
     }
 
-    /// Keep everybody who writes out of the directory, without writing to it. `Ok(None)`: nobody can
-    /// tell whether it is in use.
+    /// Keep all writers out of the directory, without writing to it. `Ok(None)`: it is unknown
+    /// whether it is in use.
     pub(in crate::storage) fn lock(
         &self,
         dir: &Path,
@@ -142,13 +144,13 @@ impl ReadFs for Source {
     }
 }
 
-/// A file of which every byte can be read: zeros where the disk gives none.
+/// A file in which every byte can be read: zeros replace what the disk does not return.
 #[derive(Debug)]
 struct SourceFile {
     source: Source,
     path: PathBuf,
     name: String,
-    /// It itself, where it stays open.
+    /// The file itself, if it stays open.
     kept: Option<Arc<dyn ReadFile>>,
 }
 
@@ -160,7 +162,7 @@ impl SourceFile {
         }
     }
 
-    /// The known hole that `offset` lies in, or where the next one begins.
+    /// The end of the known hole that contains `offset`, or where the next one begins.
     fn known(&self, offset: u64) -> (Option<u64>, u64) {
         let shared = lock(&self.source.shared);
         let holes = shared.holes.get(&self.name);
@@ -173,7 +175,7 @@ impl SourceFile {
         (inside.map(|hole| hole.bytes.end), next.unwrap_or(u64::MAX))
     }
 
-    /// The disk refused bytes of the block at `offset`: it is a hole from there on.
+    /// The disk refused bytes of the block at `offset`: record a hole from there on.
     fn remember(&self, offset: u64, error: &io::Error) -> io::Result<u64> {
         let end = ((offset / BLOCK + 1) * BLOCK).min(self.size()?.max(offset + 1));
         let mut shared = lock(&self.source.shared);
@@ -204,7 +206,7 @@ impl ReadFile for SourceFile {
             return Ok(zeros(buf, end - offset));
         }
         let file = self.file()?;
-        // What is refused is halved until a block is left: a disk takes seconds for each refusal.
+        // A refused range is halved until one block is left: a disk takes seconds for each refusal.
         let mut len = buf
             .len()
             .min(usize::try_from(next - offset).unwrap_or(usize::MAX));

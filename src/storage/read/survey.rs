@@ -1,8 +1,9 @@
-//! What a directory holds: which files are the log, in which order, and where it ends. Read only.
+//! The content of a directory: which files are the log, in which order, and where it ends. Read
+//! only.
 //!
 //! A start, `verify`, `repair` and backups share it. The list of files in the newest segment says
-//! what the log is; where that is damaged, it is guessed as well as can be, and the damage is told:
-//! a start then stops.
+//! what the log is. If that list is damaged, the survey makes its best guess and reports the
+//! damage; a start then stops.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -18,27 +19,27 @@ use crate::storage::format::{Entry, FRAME_ALIGN, Identity, LogId, SegmentHeader,
 use crate::storage::log::files::Files;
 use crate::types::{JobId, Position, SegmentId};
 
-/// A file of the log, in its place in the order.
+/// A file of the log, at its place in the order.
 #[derive(Debug)]
 pub(super) enum Slot {
-    /// It is there.
+    /// The file is there.
     Present {
         handle: u32,
         /// Bytes of the file.
         size: u64,
-        /// Where its last frame ends, where the log says so.
+        /// Where its last frame ends, if the log says so.
         end: Option<u32>,
-        /// The log goes on in it.
+        /// The log continues in it.
         is_newest: bool,
-        /// Its header, which cannot be used.
+        /// Why its header cannot be used.
         header_damage: Option<Damage>,
     },
-    /// The log's list names it, and it is not there.
+    /// The log's list names it, but it is not there.
     Missing(Entry),
 }
 
 impl Slot {
-    /// Bytes to be read.
+    /// Bytes to read.
     pub(super) fn size(&self) -> u64 {
         match self {
             Slot::Present { size, .. } => *size,
@@ -47,34 +48,34 @@ impl Slot {
     }
 }
 
-/// What a directory holds.
+/// The content of a directory.
 #[derive(Debug)]
 pub(in crate::storage) struct Survey {
     /// The files of the log that are there.
     pub(in crate::storage) files: Files<dyn ReadFile>,
     /// All files of the log, in the order of history.
     pub(super) slots: Vec<Slot>,
-    /// The names of the files, by handle: one may have another's.
+    /// The names of the files, by handle: a file may have another file's name.
     names: HashMap<u32, String>,
-    /// Damage that is not in a file of `slots`, and how many bytes of which nothing is known went
-    /// with it; `None`: unknown.
+    /// Damage that is not in a file of `slots`, and how many bytes it leaves unaccounted for;
+    /// `None` if unknown.
     pub(super) damages: Vec<(Damage, Option<u64>)>,
     /// What the newest segment says was durable.
     pub(in crate::storage) attested: Position,
-    /// Ids from this one on have not been used, as far as the lists of files and the puts of the
-    /// newest segment tell.
+    /// Ids from this one on are unused, according to the lists of files and the puts of the newest
+    /// segment.
     pub(in crate::storage) next_id: JobId,
-    /// What lies behind the last sound frame of the newest segment, and where that is.
+    /// What follows the last sound frame of the newest segment, and where that is.
     pub(super) tail: Option<(u32, Lookahead)>,
-    /// Segments behind a torn tail, the newest first: nothing in them was ever acknowledged.
-    pub(in crate::storage) behind: Vec<String>,
-    /// Segments that the log does not list: the input or output of a compaction that was interrupted.
+    /// Segments after a torn tail, newest first: nothing in them was ever acknowledged.
+    pub(in crate::storage) segments_after_torn_tail: Vec<String>,
+    /// Segments that the log does not list: the input or output of an interrupted compaction.
     pub(in crate::storage) unlisted: Vec<String>,
-    /// Files of space set aside, and their sizes.
+    /// Spare files and their sizes.
     pub(in crate::storage) spares: Vec<(String, u64)>,
     /// Torn tails that earlier starts saved.
     pub(in crate::storage) cuts: Vec<String>,
-    /// What interrupted work has left and nothing needs.
+    /// Leftovers of interrupted work that nothing needs.
     pub(in crate::storage) useless: Vec<String>,
     /// Files that are not this log's.
     pub(in crate::storage) strangers: Vec<String>,
@@ -83,25 +84,25 @@ pub(in crate::storage) struct Survey {
 }
 
 impl Survey {
-    /// Survey `dir`, in which there are segments, as `found` says.
+    /// Survey `dir`, in which `found` lists at least one segment.
     ///
     /// # Errors
-    /// When the disk does not answer. Damage is no error.
+    /// If the disk does not answer. Damage is no error.
     pub(in crate::storage) fn of(
         source: &Source,
         dir: &Path,
         mut found: Found,
     ) -> Result<Survey, OpenError> {
-        // A file without a sound header may hold records, and the list of files, all the same.
+        // A file without a sound header may still hold records, and the list of files.
         let mut damages = adopt(source, dir, &mut found)?;
         let Ending {
             newest,
-            behind,
+            segments_after_torn_tail,
             mut goes_on,
             ..
         } = Ending::find(&mut found.segments).map_err(|unread| unread.into_error(dir))?;
         let is_old = goes_on.is_some();
-        // The log goes on in a file that is missing, or of which nothing can be read but its name.
+        // The log continues in a file that is missing, or of which only the name can be read.
         if let Some(last) = &goes_on
             && damages.get(&last.file).is_some_and(is_file)
         {
@@ -119,8 +120,8 @@ impl Survey {
             attested: Position::ZERO,
             next_id: JobId(1),
             tail: None,
-            // One whose header is damaged is not understood: it is a stranger, and stays.
-            behind: behind
+            // Its header is damaged, so what it is remains unknown: it is a stranger, and stays.
+            segments_after_torn_tail: segments_after_torn_tail
                 .into_iter()
                 .map(|segment| segment.name)
                 .filter(|name| !damages.contains_key(name))
@@ -139,7 +140,7 @@ impl Survey {
                 survey.tail = newest.tail;
                 survey.follow(source, dir, newest.entries(), &mut files, &mut damages)?;
                 if is_old {
-                    // What came after this list was made is in none.
+                    // Files made after this list are in no list.
                     let last = newest.entries().last().map(|entry| entry.last);
                     survey.guess(&mut files, last.unwrap_or_default(), &mut damages);
                 }
@@ -166,7 +167,8 @@ impl Survey {
         for entry in &entries {
             if self.files.is_taken(entry.first) {
                 if !self.is_replaced(entry) {
-                    // A list that names a segment twice is no list of bsd's; the first counts.
+                    // A list that names a segment twice was not written by bsd; the first entry
+                    // counts.
                     self.damages.push((twice(entry), Some(0)));
                 }
                 continue;
@@ -180,7 +182,7 @@ impl Survey {
                 self.replace(entry, output, damages);
             } else {
                 self.slots.push(Slot::Missing(*entry));
-                // Compaction may have been interrupted before it removed what the file was made of.
+                // Compaction may have been interrupted before it removed its inputs.
                 for input in files.take_inputs_of(entry, &wanted) {
                     let (entry, end) = entry_of(&input);
                     self.take(entry, end, input, damages);
@@ -190,7 +192,7 @@ impl Survey {
         Ok(())
     }
 
-    /// The list names a file that compaction has replaced since: what says so is damaged.
+    /// The list names a file that compaction has since replaced: the record of that is damaged.
     fn replace(&mut self, entry: &Entry, output: Segment, damages: &mut BTreeMap<String, Damage>) {
         let what = format!(
             "the log's list names this file, which is not there; {} was made of it, and is read in \
@@ -205,7 +207,7 @@ impl Survey {
         };
         self.damages.push((damage, Some(0)));
         let (entry, end) = entry_of(&output);
-        // Others that it was made of may have been there, and taken.
+        // Other inputs of it may have been there, and taken.
         let is_made_of = |slot: &Slot| match slot {
             Slot::Present { handle, .. } => {
                 let other = self.files.get(*handle).entry;
@@ -223,13 +225,14 @@ impl Survey {
         self.take(entry, end, output, damages);
     }
 
-    /// Whether a file that compaction made of this one, and others, is there in its place.
+    /// True if a file that compaction made from this one, perhaps with others, is there in its
+    /// place.
     fn is_replaced(&self, entry: &Entry) -> bool {
         let handle = self.files.covering(entry.first);
         handle.is_some_and(|handle| self.files.get(handle).entry.generation > entry.generation)
     }
 
-    /// Take the files behind `after` of which no list tells.
+    /// Take the files after `after` that no list names.
     fn guess(
         &mut self,
         files: &mut Unlisted,
@@ -276,7 +279,7 @@ impl Survey {
         });
     }
 
-    /// Where the last file ends is to be found out by reading it.
+    /// Only reading it shows where the last file ends.
     fn mark_newest(&mut self) {
         let files = &self.files;
         let last = self.slots.iter_mut().rev().find_map(|slot| match slot {
@@ -295,15 +298,15 @@ impl Survey {
         }
     }
 
-    /// What is left is not part of the log.
+    /// The remaining files are not part of the log.
     fn leave(&mut self, files: Unlisted, damages: BTreeMap<String, Damage>, has_list: bool) {
         let names = files.segments.into_values().map(|segment| segment.name);
         self.unlisted = names.filter(|name| !damages.contains_key(name)).collect();
         if has_list {
-            // What the log does not need is not damage, whatever it is.
+            // A file that the log does not need is not damage, in whatever state it is.
             self.strangers.extend(damages.into_keys());
         } else {
-            // Nothing tells what the log needs.
+            // Nothing says what the log needs.
             let damages = damages.into_values().map(|damage| (damage, None));
             self.damages.extend(damages);
         }
@@ -315,16 +318,16 @@ impl Survey {
     }
 }
 
-/// Segments whose header is damaged, or is that of another name, may still hold records: take them
-/// in under the identity under which frames in them check. Returns what is wrong with each file
-/// that has no sound header that fits.
+/// Segments whose header is damaged, or names another file, may still hold records: take them with
+/// the identity under which their frames check. Returns what is wrong with each file without a
+/// sound, fitting header.
 fn adopt(
     source: &Source,
     dir: &Path,
     found: &mut Found,
 ) -> Result<BTreeMap<String, Damage>, OpenError> {
     let damages = std::mem::take(&mut found.unusable);
-    // A link or a device is not opened: who knows what that does.
+    // A link or a device is not opened: that may have any effect.
     let files = damages.values().filter(|damage| is_file(damage));
     for Damage { file, .. } in files {
         let mut best = None;
@@ -341,7 +344,7 @@ fn adopt(
             let key = other.key();
             (key.0, key.2) == (first, generation)
         };
-        // One that is a copy of what is there is not needed.
+        // A copy of a file that is there is not needed.
         if !found.segments.iter().any(is_it) {
             found.log = segment.header.identity.log;
             found.segments.push(segment);
@@ -351,12 +354,12 @@ fn adopt(
     Ok(damages)
 }
 
-/// Whether what is wrong with a segment is its header, and not that it is no file.
+/// True if the problem of a segment is its header, and not that it is no regular file.
 fn is_file(damage: &Damage) -> bool {
     damage.range.is_some()
 }
 
-/// Take in the file that should be the newest one, though nothing in it can be read.
+/// Take the file that should be the newest one, although nothing in it can be read.
 fn adopt_by_name(
     source: &Source,
     dir: &Path,
@@ -371,7 +374,7 @@ fn adopt_by_name(
     Ok(())
 }
 
-/// What the header of a file may have said.
+/// What the header of a file may have been.
 fn candidates(
     source: &Source,
     dir: &Path,
@@ -385,7 +388,9 @@ fn candidates(
     let mut bytes = [0; segment_header::SIZE];
     let read = bytes.len().min(size as usize);
     read_exact_at(&*file, &mut bytes[..read], 0).map_err(io)?;
-    let header = SegmentHeader::decode(&bytes).ok().or_else(|| mended(bytes));
+    let header = SegmentHeader::decode(&bytes)
+        .ok()
+        .or_else(|| corrected(bytes));
     let is_ours = |log: LogId| found.segments.is_empty() || log == found.log;
     let mut candidates = Vec::new();
     candidates.extend(header.filter(|header| is_ours(header.identity.log)));
@@ -402,8 +407,8 @@ fn candidates(
     Ok(candidates)
 }
 
-/// A header of which one bit was flipped: a checksum of so few bytes tells which.
-fn mended(mut bytes: [u8; segment_header::SIZE]) -> Option<SegmentHeader> {
+/// A header with one flipped bit corrected: for so few bytes, the checksum tells which bit it was.
+fn corrected(mut bytes: [u8; segment_header::SIZE]) -> Option<SegmentHeader> {
     for bit in 0..bytes.len() * 8 {
         bytes[bit / 8] ^= 1 << (bit % 8);
         if let Ok(header) = SegmentHeader::decode(&bytes) {
@@ -451,7 +456,7 @@ fn open(
     })
 }
 
-/// How many headers of frames check in a file, if it is what its header says.
+/// How many frame headers check in a file, if it is what its header says.
 fn count_frames(dir: &Path, segment: &Segment) -> Result<u32, OpenError> {
     let seed = segment.header.identity.seed();
     let before = (segment_header::SIZE - FRAME_ALIGN) as u32;
@@ -471,11 +476,11 @@ fn twice(entry: &Entry) -> Damage {
     }
 }
 
-/// Files that are there and that the log does not list, so far.
+/// Files that are there and that the log has not listed so far.
 struct Unlisted {
     segments: BTreeMap<Key, Segment>,
-    /// Of those whose header is damaged, by their first segment and generation: how many segments
-    /// were merged into a file only its own header and the list tell.
+    /// Those with a damaged header, by their first segment and generation: only a file's own header
+    /// and the list say how many segments were merged into it.
     unsure: HashMap<(SegmentId, u32), Key>,
 }
 
@@ -498,7 +503,7 @@ impl Unlisted {
         exact.or_else(|| self.segments.remove(&unsure?))
     }
 
-    /// The file that compaction has made of this one, or of it and others.
+    /// Take the file that compaction made from this one, perhaps with others.
     fn take_output_of(&mut self, entry: &Entry, wanted: &BTreeSet<Key>) -> Option<Segment> {
         let is_output = |key: &&Key| {
             let (first, last, generation) = **key;
@@ -513,7 +518,7 @@ impl Unlisted {
         self.segments.remove(&key)
     }
 
-    /// The files that compaction has made this one of.
+    /// Take the files from which compaction made this one.
     fn take_inputs_of(&mut self, entry: &Entry, wanted: &BTreeSet<Key>) -> Vec<Segment> {
         let is_input = |key: &&Key| {
             let (_, last, generation) = **key;
@@ -532,12 +537,12 @@ impl Unlisted {
     }
 }
 
-/// The files behind `after` of a log whose own list of them cannot be read. A rewritten file and
-/// those that it was made from hold the same jobs; the older ones hold more, so they are taken where
-/// all are there: what is dead in them costs at most that a job runs again.
+/// The files after `after`, for a log whose own list of them cannot be read. A rewritten file and
+/// its inputs hold the same jobs. The inputs hold more, so they are taken if all of them are there:
+/// their dead records can at most make a job run again.
 fn guess(files: &Unlisted, after: SegmentId) -> Vec<Key> {
-    let behind = files.segments.keys().filter(|key| key.1 > after);
-    let mut kept: BTreeSet<Key> = behind.copied().collect();
+    let later = files.segments.keys().filter(|key| key.1 > after);
+    let mut kept: BTreeSet<Key> = later.copied().collect();
     let mut outputs: Vec<Key> = kept.iter().copied().filter(|key| key.2 > 0).collect();
     outputs.sort_by_key(|key| std::cmp::Reverse(key.2));
     for output in outputs {

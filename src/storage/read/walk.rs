@@ -1,5 +1,6 @@
-//! Reading all files of a log in order: what is sound is handed on, how each file ends is judged, and
-//! what can be saved out of damage is saved. The one walk that a start and the tools share.
+//! Reading all files of a log in order: sound records are passed on, the end of each file is
+//! judged, and damaged stretches are searched for sound records. A start and the tools share this
+//! walk.
 
 use std::io;
 use std::ops::Range;
@@ -18,11 +19,11 @@ use crate::storage::format::{
 use crate::storage::log::files::Files;
 use crate::types::{JobId, Place, Position};
 
-/// What is told while a log is read.
+/// Receives the content of a log as it is read.
 pub(in crate::storage) trait Sink {
     /// The next file of the log begins.
     fn begin_file(&mut self, compacted: bool);
-    /// The next record of history. `Err` says why it cannot follow what came before.
+    /// The next record of history. `Err` says why it cannot follow the records before it.
     fn record(
         &mut self,
         files: &mut Files<dyn ReadFile>,
@@ -30,19 +31,18 @@ pub(in crate::storage) trait Sink {
         record: &Record<'_>,
         is_salvaged: bool,
     ) -> Result<(), String>;
-    /// Here, in the order of history, something is damaged: `unknown_bytes` of which nothing is
-    /// known; `None`: nobody knows of how many.
+    /// Something is damaged at this place in the order of history, and `unknown_bytes` of it are
+    /// unaccounted for; `None` if unknown.
     fn damage(&mut self, damage: Damage, compacted: bool, unknown_bytes: Option<u64>);
-    /// In the damage told of last there is a damaged record that claims to be about a job.
+    /// In the last reported damage, a damaged record claims to be about this job.
     fn claim(&mut self, place: Place, job: JobId, event: JobEvent);
-    /// Of so many bytes of the damage told of last nothing is known; `None`: nobody knows of how
-    /// many.
-    fn settle(&mut self, unknown_bytes: Option<u64>);
-    /// Nothing more is wanted.
+    /// Unaccounted bytes in the last reported damage; `None` if unknown.
+    fn set_unaccounted(&mut self, unknown_bytes: Option<u64>);
+    /// True if no more is wanted.
     fn is_over(&self) -> bool {
         false
     }
-    /// Bytes read so far, bytes in all.
+    /// Progress: bytes read so far, bytes in all.
     fn progress(&mut self, done: u64, total: u64);
 }
 
@@ -51,7 +51,7 @@ pub(in crate::storage) trait Sink {
 pub struct SegmentReport {
     /// Its name.
     pub file: String,
-    /// The segments in it, how often it was rewritten, and where its last frame should end.
+    /// The segments in it, its generation, and where its last frame should end.
     pub entry: Entry,
     /// Bytes of the file.
     pub size: u64,
@@ -61,14 +61,14 @@ pub struct SegmentReport {
     pub frames: u64,
     /// Sound records.
     pub records: u64,
-    /// Bytes of sound records, but for the log's own: its lists of files, and of kicks under way.
+    /// Bytes of sound records, without the log's own: lists of files, and of unfinished kicks.
     pub record_bytes: u64,
     /// Bytes of records that replay needs.
     pub live_bytes: u64,
-    /// How it ends; [`End::Corrupt`] also when only its middle is damaged. `None`: it lies behind a
-    /// torn tail, so nothing in it was ever acknowledged, and it was not read.
+    /// How it ends; [`End::Corrupt`] also if only its middle is damaged. `None`: it follows a torn
+    /// tail, so nothing in it was ever acknowledged, and it was not read.
     pub end: Option<End>,
-    /// The bytes that are damaged.
+    /// The damaged byte ranges.
     pub damaged: Vec<Range<u64>>,
 }
 
@@ -90,7 +90,7 @@ impl SegmentReport {
     }
 }
 
-/// Bytes behind the sound part of a log that a crash left, and that nobody was told of.
+/// Bytes that a crash left after the sound part of a log; nothing in them was acknowledged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TornTail {
     /// The file.
@@ -112,9 +112,9 @@ pub(in crate::storage) struct LogEnd {
     pub(in crate::storage) previous: u32,
     /// How the file ends.
     pub(in crate::storage) end: End,
-    /// Where the last byte behind it ends that is not zero; 0 where there is none.
+    /// Where the last byte after it that is not zero ends; 0 if there is none.
     pub(in crate::storage) garbage: u32,
-    /// What the last frame is; `None`: there is none, or damage came after it.
+    /// The kind of the last frame; `None` if there is none, or if damage follows it.
     pub(in crate::storage) last: Option<FrameKind>,
 }
 
@@ -130,14 +130,14 @@ impl LogEnd {
     }
 }
 
-/// How the log as a whole was found.
+/// The state of the log as a whole.
 #[derive(Debug, Default)]
 pub(in crate::storage) struct Walked {
     pub(in crate::storage) segments: Vec<(u32, SegmentReport)>,
     pub(in crate::storage) torn: Option<TornTail>,
-    /// Where the last file ends that was read.
+    /// Where the last file that was read ends.
     pub(in crate::storage) end: Option<LogEnd>,
-    /// What comes now lies behind the end of the log.
+    /// What comes now lies after the end of the log.
     is_over: bool,
 }
 
@@ -180,7 +180,7 @@ pub(in crate::storage) fn walk(
     Ok(walk.walked)
 }
 
-/// A file that is read.
+/// A file that is being read.
 struct Reading {
     handle: u32,
     name: String,
@@ -190,13 +190,14 @@ struct Reading {
     compacted: bool,
     /// Bytes of the file that can be part of the log.
     size: u64,
-    /// Where its last frame ends, where the log says so.
+    /// Where its last frame ends, if the log says so.
     end: Option<u32>,
     is_newest: bool,
 }
 
 impl Reading {
-    /// Whether the sound frames end where the file should, the last being of this kind.
+    /// True if the sound frames end where the file should end, and the last of them is of this
+    /// kind.
     fn is_whole(&self, at: u32, last: Option<FrameKind>) -> bool {
         match self.end {
             Some(end) => at == end,
@@ -238,7 +239,7 @@ impl Walk<'_> {
             seed: file.seed,
             file: file.file.clone(),
             compacted: file.compacted,
-            // What lies behind the recorded end is not part of the log.
+            // What lies after the recorded end is not part of the log.
             size: end.map_or(size, |end| size.min(end.into())),
             end,
             is_newest,
@@ -264,7 +265,7 @@ impl Walk<'_> {
         self.sink.damage(damage, entry.generation > 0, None);
     }
 
-    /// Read one file up to its end, past all damage.
+    /// Read one file to its end, past all damage.
     fn read(&mut self, file: &Reading, header_damage: Option<Damage>) -> Result<(), OpenError> {
         let mut report = SegmentReport {
             file: file.name.clone(),
@@ -386,8 +387,8 @@ impl Walk<'_> {
         }
     }
 
-    /// What a start makes of the end of the sound frames; and bytes that the disk does not give
-    /// may be anything.
+    /// How a start judges the end of the sound frames. Bytes that the disk does not return may be
+    /// anything.
     fn judge(&self, file: &Reading, reader: &Reader, ahead: &Lookahead) -> End {
         let at = reader.at();
         let here = Position::new(file.entry.first, at);
@@ -415,7 +416,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Report the damage at `at`, save what can be saved out of it, and say where to go on.
+    /// Report the damage at `at`, salvage records from it, and say where to continue.
     fn pass_damage(
         &mut self,
         file: &Reading,
@@ -451,8 +452,8 @@ impl Walk<'_> {
             .max(at);
         let accounted = self.salvage(file, report, there)?;
         let unknown = (until - u64::from(at)).saturating_sub(accounted);
-        self.sink.settle(match (next, file.end) {
-            // How much was written behind the last sound frame nobody knows.
+        self.sink.set_unaccounted(match (next, file.end) {
+            // It is unknown how much was written after the last sound frame.
             (None, None) => None,
             _ if unknown < RECORD_SIZE_MIN => Some(0),
             _ => Some(unknown),
@@ -475,13 +476,13 @@ impl Walk<'_> {
             Piece::Claim(at, job, event) => sink.claim(place(at), job, event),
             Piece::Record(at, record) => {
                 report.count(&record);
-                // One that contradicts what is known is no worse than one that is lost.
+                // A record that contradicts what is known is no worse than a lost one.
                 let _ = sink.record(files, place(at), &record, true);
             }
         })
     }
 
-    /// Tell of damage, and of the disk's part in it.
+    /// Report damage, with the disk's part in it.
     fn damage(&mut self, file: &Reading, mut damage: Damage, unknown_bytes: Option<u64>) {
         if let Some((offset, size)) = damage.range {
             let range = offset..offset + size;
@@ -493,8 +494,8 @@ impl Walk<'_> {
         self.sink.damage(damage, file.compacted, unknown_bytes);
     }
 
-    /// Bytes that could not be read and in which no damage was found: zeros written ahead, or what
-    /// lies between records.
+    /// Report bytes that could not be read but in which no damage was found: zeros written ahead,
+    /// or space between records.
     fn report_holes(&mut self, file: &Reading, report: &mut SegmentReport) {
         for hole in self.source.holes(&file.name) {
             let is_known = report

@@ -6,7 +6,7 @@ use crate::storage::disk::{DirEntry, ReadFs};
 use crate::storage::error::OpenError;
 use crate::storage::format::names::{BACKUP_MANIFEST, IMPORT_NAME, LOCK_NAME, parse_file_name};
 
-/// A directory of beanstalkd's with no log of ours in it, or a backup, is not ours to touch.
+/// Refuse a directory of beanstalkd without a log of bsd, and a backup: bsd must not change them.
 pub(super) fn refuse_foreign(
     fs: &dyn ReadFs,
     dir: &Path,
@@ -55,8 +55,8 @@ pub(super) fn refuse_foreign(
     })
 }
 
-/// A name that only a segment can have, and that no segment of this program's has, speaks of a log
-/// all the same: a directory that holds one is not new.
+/// A name that only a segment can have, but that no segment of this program has, still indicates a
+/// log: a directory with such a file is not new.
 pub(super) fn refuse_unknown(dir: &Path, strangers: &[String]) -> Result<(), OpenError> {
     let is_like_a_segment = |name: &&String| name.starts_with("segment-");
     match strangers.iter().find(is_like_a_segment) {

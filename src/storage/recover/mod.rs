@@ -1,16 +1,16 @@
-//! Opening a log: what a crash may have left, what that means, and going on from there.
+//! Opening a log: what a crash may have left, what that means, and how to continue.
 //!
 //! Nothing on the disk is changed before everything has been read and understood. The order:
 //!
-//! 1. Take the directory; sort its names into ours and strangers'.
-//! 2. Sync, so that what is read is what the disk has.
+//! 1. Lock the directory; separate bsd's names from strangers.
+//! 2. Sync, so that what is read is on the disk.
 //! 3. Find the segment in which the log ends, and read it: its manifest and the switches after it
 //!    name every file of the log.
-//! 4. Check that each is there, and replay them in order; gather all damage.
-//! 5. Damage: report it and touch nothing. Otherwise: clear what interrupted work left behind,
-//!    write again what nothing in the log proves to be on the disk (after a sync that failed there
-//!    are bytes that can be read and that no later sync writes), and go on at the end of the newest
-//!    segment, or behind a torn tail in a new one.
+//! 4. Check that each file is there, and replay them in order; collect all damage.
+//! 5. If there is damage, report it and change nothing. Otherwise remove the leftovers of
+//!    interrupted work, and write again what nothing in the log proves to be on the disk (after a
+//!    failed sync there are bytes that can be read but that no later sync writes). Then continue at
+//!    the end of the newest segment, or after a torn tail in a new one.
 //!
 //! The newest segment's list outranks the directory: a file that it does not name is the output of
 //! a compaction that never took effect, or the input of one that did.
@@ -19,7 +19,7 @@
 //! | where | what |
 //! |---|---|
 //! | `foreign` | directories that a start leaves alone |
-//! | `replay` | what the records come to |
+//! | `replay` | how the records are applied |
 //! | `resume` | what a start changes on the disk |
 
 mod foreign;
@@ -44,12 +44,13 @@ use crate::storage::log::{Active, Log, LogOptions, Resumed};
 use crate::storage::read::{Found, Source, Survey, walk};
 use crate::types::{JobId, Now, Place, Position, SegmentId};
 
-/// Told now and then how far a replay is: bytes done, bytes in all.
+/// Reports the progress of a replay from time to time: bytes done, bytes in all.
 pub type Progress<'a> = &'a dyn Fn(u64, u64);
 
-/// Takes in the records of a log as it is opened, and tells its files which of them are alive.
+/// Applies the records of a log as it is opened, and tells its files which of them are alive.
 pub trait Replay {
-    /// The next record in the order of history. `Err` says why it cannot follow what came before.
+    /// The next record in the order of history. `Err` says why it cannot follow the records before
+    /// it.
     fn replay(
         &mut self,
         files: &mut Files<dyn ReadFile>,
@@ -58,28 +59,29 @@ pub trait Replay {
     ) -> Result<(), String>;
 }
 
-/// How an opened log had ended, and what was found beside it.
+/// How an opened log had ended, and what else was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// There was no log in the directory: one was made.
+    /// The directory had no log: a new one was made.
     pub is_new: bool,
-    /// The last thing in the log is the marker of a clean stop.
+    /// The last frame of the log is the marker of a clean stop.
     pub clean_stop: bool,
-    /// Bytes of a torn tail that were dropped; where they were saved, unless there was no room.
+    /// Bytes of a torn tail that were dropped, and the file in which they were saved, if there was
+    /// room.
     pub torn: Option<(u64, Option<String>)>,
     /// Records replayed.
     pub records: u64,
-    /// Files that are not bsd's, or not this log's; left alone.
+    /// Files that are not bsd's, or not this log's; they were left alone.
     pub strangers: Vec<String>,
 }
 
 impl Log {
-    /// Open the log in `options.dir`, or make one there; replay it into `replay`.
+    /// Open the log in `options.dir`, or make one there, and replay it into `replay`.
     ///
-    /// When this returns everything that was replayed is durable. On damage nothing in the directory
-    /// has been changed but the lock file. On another error nothing that the log needs has been:
-    /// space that was set aside may have been given up, leftovers of interrupted work removed, and
-    /// in a directory without a log is what making one left behind.
+    /// When this returns, everything that was replayed is durable. On damage, only the lock file in
+    /// the directory was changed. On another error nothing that the log needs was changed: spares
+    /// may have been given up, leftovers removed, and a directory without a log may hold an
+    /// unfinished one.
     pub fn open(
         fs: Arc<dyn Fs>,
         options: LogOptions,
@@ -90,7 +92,7 @@ impl Log {
         Log::open_held(fs, options, None, now, replay, progress)
     }
 
-    /// The same with the lock of the directory, if the caller has it.
+    /// The same, with the directory's lock if the caller holds it.
     pub(crate) fn open_held(
         fs: Arc<dyn Fs>,
         mut options: LogOptions,
@@ -132,8 +134,8 @@ impl Log {
     }
 }
 
-/// Make the data directory if it is missing, and nothing else: where its parent is missing too, a
-/// disk is not mounted or a path is misspelt, and an empty log would hide that.
+/// Make the data directory if it is missing, but not its parent: if that is missing too, a disk is
+/// not mounted or a path is misspelt, and an empty log would hide that.
 pub(in crate::storage) fn make_data_dir(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
     fs.create_dir(dir).map_err(|error| {
         let is_missing = error.kind() == io::ErrorKind::NotFound;
@@ -157,7 +159,7 @@ struct Opening<'a> {
     progress: Progress<'a>,
 }
 
-/// A segment that is to be begun.
+/// A segment that is about to be created.
 struct Beginning<'a> {
     segment: SegmentId,
     next_id: JobId,
@@ -217,8 +219,8 @@ impl Opening<'_> {
         ))
     }
 
-    /// Make the name of the directory durable, and those of the directories that were made on the
-    /// way to it, now or by a start that did not get further.
+    /// Make the name of the directory durable, and the names of the directories above it that this
+    /// start, or one before it that did not finish, has made.
     fn sync_ancestors(&self) -> Result<(), OpenError> {
         for ancestor in self.options.dir.ancestors().skip(1) {
             let ancestor = if ancestor.as_os_str().is_empty() {
@@ -227,7 +229,7 @@ impl Opening<'_> {
                 ancestor
             };
             match self.fs.sync_dir(ancestor) {
-                // One that we may not even read was not made by us.
+                // A directory that this process may not read was not made by it.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
                 other => other.map_err(|error| {
                     OpenError::io("sync what leads to", &self.options.dir, &error)
@@ -250,7 +252,7 @@ impl Opening<'_> {
             .map_err(|error| OpenError::io("take over the space set aside in", dir, &error))
     }
 
-    /// Begin a segment behind all of `files`.
+    /// Create a segment after all of `files`.
     fn begin_segment(
         &self,
         files: &mut Files,
@@ -317,7 +319,7 @@ impl Opening<'_> {
         ))
     }
 
-    /// Open the log that is there.
+    /// Open an existing log.
     fn read(
         self,
         source: &Source,
@@ -339,12 +341,12 @@ impl Opening<'_> {
         files.taken = survey.taken;
         let mut files = files.open(&*self.fs, &self.options.dir)?;
         files.epoch = files.epoch.saturating_add(self.options.new_epoch.into());
-        // First of all: what the log says of files that it does not need is acted upon when it is
-        // durable.
+        // First of all: what the log says about files that it does not need is acted upon only once
+        // it is durable.
         self.write_again(&files, &mut spares, survey.attested, &end)?;
         self.clear(&survey.unlisted)?;
         self.clear(&survey.useless)?;
-        self.set_aside(&survey.behind)?;
+        self.set_aside(&survey.segments_after_torn_tail)?;
         self.cut_to_ends(&files, &end)?;
         self.renew(&mut spares)?;
         let mut recovery = Recovery {
@@ -373,8 +375,8 @@ impl Opening<'_> {
         Ok((log, recovery))
     }
 
-    /// A page cache may show what the disk does not have, after a crash of the process alone:
-    /// whatever is read and served from now on has to be on the disk.
+    /// After a crash of the process alone, the page cache may show what the disk does not have:
+    /// whatever is read and served from now on must be on the disk.
     fn sync_all(&self, found: &Found) -> Result<(), OpenError> {
         let dir = &self.options.dir;
         for segment in &found.segments {

@@ -1,4 +1,4 @@
-//! What the records of a log come to, as a start reads it.
+//! How a start applies the records of a log.
 
 use super::{Progress, Replay};
 use crate::storage::disk::ReadFile;
@@ -9,17 +9,17 @@ use crate::storage::read::Sink;
 use crate::storage::read::scan::Damage;
 use crate::types::{JobId, Place};
 
-/// Jobs that are named where a frame is lost: enough to see what happened.
+/// At most this many jobs are named for a lost frame: enough to see what happened.
 const JOBS_NAMED_MAX: usize = 16;
 
-/// Hands records on until something is damaged; from then on only damage is gathered.
+/// Passes records on until something is damaged; from then on it only collects damage.
 pub(super) struct Replaying<'a> {
     replay: &'a mut dyn Replay,
     progress: Progress<'a>,
     records: u64,
     kicks: Kicks,
     damages: Vec<Damage>,
-    /// Jobs that sound records in the damage met last are about.
+    /// Jobs of the sound records in the last damaged stretch.
     salvaged: Vec<JobId>,
 }
 
@@ -35,7 +35,7 @@ impl<'a> Replaying<'a> {
         }
     }
 
-    /// How many records there were, the kicks under way, and all damage.
+    /// The number of records, the unfinished kicks, and all damage.
     pub(super) fn finish(self) -> (u64, Kicks, Vec<Damage>) {
         (self.records, self.kicks, self.damages)
     }
@@ -79,8 +79,8 @@ impl Sink for Replaying<'_> {
         }
     }
 
-    /// Where no damaged record says which job it is about, it is the frame around them that is lost.
-    fn settle(&mut self, _: Option<u64>) {
+    /// If no damaged record says which job it is about, the frame around the records is lost.
+    fn set_unaccounted(&mut self, _: Option<u64>) {
         if let Some(damage) = self.damages.last_mut()
             && damage.jobs.is_empty()
         {
@@ -139,10 +139,10 @@ mod tests {
         replaying.damage(met(), false, Some(0));
         salvage(&mut replaying, 1..3);
         replaying.claim(Place::NONE, JobId(9), JobEvent::Put);
-        replaying.settle(None);
+        replaying.set_unaccounted(None);
         replaying.damage(met(), false, Some(0));
         salvage(&mut replaying, 10..100);
-        replaying.settle(None);
+        replaying.set_unaccounted(None);
         let (records, _, damages) = replaying.finish();
         assert_eq!(records, 0);
         assert_eq!(damages[0].jobs, [JobId(9)]);

@@ -1,5 +1,5 @@
-//! What a start changes on the disk, once everything has been read and nothing is damaged: it
-//! clears what interrupted work left behind and makes the log ready for appending.
+//! What a start changes on the disk, after everything has been read and nothing is damaged: it
+//! removes the leftovers of interrupted work and makes the log ready for appending.
 
 use std::cmp::Ordering;
 use std::io;
@@ -17,9 +17,9 @@ use crate::storage::read::LogEnd;
 use crate::storage::read::scan::End;
 use crate::types::Position;
 
-/// Bytes that are written again at once.
+/// Bytes that are written again in one call.
 const REWRITE_SIZE: usize = 1 << 20;
-/// Bytes of the smallest segment in which a log can go on, beside its list.
+/// Bytes of the smallest segment in which a log can continue, without its list.
 const LAST_RESORT_SIZE: u32 = 1 << 10;
 
 /// Storage that copies on write needs room for that, and may have none.
@@ -35,8 +35,8 @@ fn cannot_write_again(path: PathBuf, error: &io::Error) -> OpenError {
     })
 }
 
-/// Hand `size` bytes of `file` from `from` on to `write`, piece by piece, with their offsets from
-/// there.
+/// Pass `size` bytes of `file`, starting at `from`, to `write`, piece by piece, with their offsets
+/// from there.
 fn copy(
     file: &dyn ReadFile,
     from: u64,
@@ -54,9 +54,10 @@ fn copy(
     Ok(())
 }
 
-/// Whether `saved` holds the `size` bytes of the tail at `at` of `file`, whole: from a start that
-/// did not get further, which may since have begun to write a seal over the first of them. What was
-/// saved was durable before that, so where the rest differs the tail is still as it was found.
+/// True if `saved` holds all `size` bytes of the tail at `at` of `file`. An earlier start that did
+/// not finish may have saved it, and may since have begun to write a seal over its first bytes. It
+/// saved the tail durably before that, so if the bytes after the seal differ, the tail is still as
+/// it was found.
 fn is_saved(saved: &dyn ReadFile, file: &dyn ReadFile, at: u32, size: u64) -> io::Result<bool> {
     if saved.size()? < size {
         return Ok(false);
@@ -74,13 +75,13 @@ fn is_saved(saved: &dyn ReadFile, file: &dyn ReadFile, at: u32, size: u64) -> io
     Ok(is_same)
 }
 
-/// See to it that the space behind the end of the open segment, at `end`, is there: a copy of the
-/// directory may have left it out. How many bytes of it there are.
+/// Make sure that the space after the end of the open segment, at `end`, exists: a copy of the
+/// directory may have left it out. Returns how many bytes of it there are.
 fn have_space(file: &dyn File, size: u32, end: u32) -> io::Result<u32> {
     match file.allocate(size.into()) {
         Ok(()) => Ok(size),
         Err(error) if is_full(&error) => {
-            // The block in which the log ends is there, and nothing behind it.
+            // The block in which the log ends exists, but nothing after it.
             let size = end.next_multiple_of(4096).min(size);
             file.set_size(size.into())?;
             Ok(size)
@@ -90,7 +91,7 @@ fn have_space(file: &dyn File, size: u32, end: u32) -> io::Result<u32> {
 }
 
 impl Opening<'_> {
-    /// Remove what interrupted work left behind.
+    /// Remove leftovers of interrupted work.
     pub(super) fn clear(&self, names: &[String]) -> Result<(), OpenError> {
         for name in names {
             let path = self.options.dir.join(name);
@@ -102,8 +103,8 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Give back the space behind the ends of all files but the open one: what was set aside for
-    /// them and a crash has kept.
+    /// Give back the space after the ends of all files except the open one: it was set aside for
+    /// them, and a crash has kept it.
     pub(super) fn cut_to_ends(&self, files: &Files, end: &LogEnd) -> Result<(), OpenError> {
         for handle in files.in_order().filter(|handle| *handle != end.handle) {
             let file = files.get(handle);
@@ -118,11 +119,11 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Set aside the segments behind a torn tail, newest first: whatever a crash leaves of this,
-    /// no list names one that is gone.
-    pub(super) fn set_aside(&self, behind: &[String]) -> Result<(), OpenError> {
+    /// Set aside the segments after a torn tail, newest first: if a crash interrupts this, no list
+    /// names a segment that is gone.
+    pub(super) fn set_aside(&self, segments_after_torn_tail: &[String]) -> Result<(), OpenError> {
         let dir = &self.options.dir;
-        for name in behind {
+        for name in segments_after_torn_tail {
             let path = dir.join(name);
             self.move_aside(name)
                 .and_then(|()| self.fs.sync_dir(dir))
@@ -131,7 +132,7 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Rename a segment; one of the same number may have been set aside before.
+    /// Rename a segment; one with the same number may have been set aside before.
     fn move_aside(&self, name: &str) -> io::Result<()> {
         let dir = &self.options.dir;
         let mut times = 1;
@@ -146,9 +147,9 @@ impl Opening<'_> {
         }
     }
 
-    /// Write the frames between `durable` and `end` once more, and sync them. Where a sync failed,
-    /// the system takes the bytes for written: they are read here, and lost in the next power cut.
-    /// Frames without records too: whatever is appended behind them would stand behind a hole.
+    /// Write the frames between `durable` and `end` once more, and sync them. After a failed sync,
+    /// the system treats their bytes as written: they can be read now, and are lost in the next
+    /// power cut. This includes frames without records: otherwise later frames would follow a hole.
     pub(super) fn write_again(
         &self,
         files: &Files,
@@ -209,8 +210,8 @@ impl Opening<'_> {
         file.sync()
     }
 
-    /// Make the log ready for appending: behind its last frame, or, where that is followed by a torn
-    /// tail or a new epoch begins, in a new segment.
+    /// Make the log ready for appending: after its last frame, or in a new segment if a torn tail
+    /// follows that frame or a new epoch begins.
     pub(super) fn go_on(
         &self,
         mut log: Resumed,
@@ -292,7 +293,7 @@ impl Opening<'_> {
                     "the torn tail could not be saved as {}: {error}",
                     path.display()
                 );
-                // Half of it is of no use, and the room is needed. It may not be there at all.
+                // Half of it has no use, and the room is needed. It may not exist at all.
                 let _ = self.fs.remove_file(&path);
                 None
             }
@@ -301,8 +302,9 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Have a spare for the segment that follows a torn tail. On a full disk its room is the tail
-    /// itself, and whatever else the file had set aside: nothing in it was ever acknowledged.
+    /// Get a spare for the segment that follows a torn tail. On a full disk, the tail itself and
+    /// the other space set aside in its file provide the room: nothing in them was ever
+    /// acknowledged.
     fn make_space_for_segment(&self, log: &mut Resumed, end: &LogEnd) -> Result<(), OpenError> {
         if log.spares.len() > 0 {
             return Ok(());
@@ -332,9 +334,9 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Say in the segment with the torn tail that the log goes on in the next one, so that its
-    /// loss would be noticed, and give back the space behind. Overwrites only what was never
-    /// acknowledged.
+    /// Write into the segment with the torn tail that the log continues in the next one, so that
+    /// the loss of that one would be noticed, and give back the space after it. Overwrites only
+    /// what was never acknowledged.
     fn seal(&self, files: &Files, end: &LogEnd) -> Result<(), OpenError> {
         let file = files.get(end.handle);
         let path = self.options.dir.join(file.entry.file_name());

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use bsd::storage::inspect::history::{Entry, Event, Fate, History, State};
+use bsd::storage::inspect::history::{Event, Fate, History, HistoryEntry, State};
 use bsd::types::{Counters, JobId, JobState};
 use clap::Args;
 
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &HistoryArgs, out: &mut dyn Write) -> Result<u8, Failure
     })
 }
 
-fn place(entry: &Entry) -> String {
+fn place(entry: &HistoryEntry) -> String {
     let salvaged = if entry.is_salvaged {
         ", out of a damaged frame"
     } else {
@@ -80,7 +80,7 @@ fn place(entry: &Entry) -> String {
     )
 }
 
-fn when(entry: &Entry) -> String {
+fn when(entry: &HistoryEntry) -> String {
     match (entry.after_wall_ns, entry.before_wall_ns) {
         (Some(after), Some(before)) if after == before => timestamp(after),
         (Some(after), Some(before)) => {

@@ -12,7 +12,7 @@ use std::io::Write;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bsd::storage::format::{Entries, Entry, Record};
-use bsd::storage::inspect::history::{Entry as HistoryEntry, Event, Fate, History, State};
+use bsd::storage::inspect::history::{Event, Fate, History, HistoryEntry, State};
 use bsd::storage::inspect::{JobRecord, PauseRecord, RecordPlace};
 use bsd::types::{Counters, JobId, JobState};
 use serde::{Deserialize, Serialize};

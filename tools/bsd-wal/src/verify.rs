@@ -97,7 +97,7 @@ fn ending(segment: &SegmentReport, look: Look) -> String {
         Some(End::Clean) => "ends clean",
         Some(End::Torn) => "ends in a torn tail",
         Some(End::Corrupt) => return look.bad("CORRUPT"),
-        None => "not read: it lies behind a torn tail, nothing in it was ever acknowledged",
+        None => "not read: it follows a torn tail, and nothing in it was acknowledged",
     };
     ending.to_owned()
 }

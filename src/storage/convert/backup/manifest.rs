@@ -1,4 +1,4 @@
-//! What a backup consists of: a small text file, written last.
+//! The list of files of a backup: a small text file, written last.
 //!
 //! ```text
 //! bsd-backup 1
@@ -10,11 +10,10 @@
 //! crc 0badcafe
 //! ```
 //!
-//! The files are in the order of history, each with its bytes and the CRC-32 of all of them; the
-//! last line is that of all lines before. A CRC-32 is enough here: it is there to find what a disk
-//! or a copy has done to a file, not what somebody did on purpose, and it is not alone. Every record
-//! and frame in the file has a checksum of its own, which starts from another value, and restoring
-//! checks those as well.
+//! The files are in the order of history, each with its size and CRC-32; the last line has the
+//! CRC-32 of all lines before it. A CRC-32 is enough here: it detects what a disk or a copy has
+//! done to a file, not a deliberate change, and it is not alone. Every record and frame in the file
+//! has a checksum of its own with another start value, and restoring checks those as well.
 
 use std::fmt::Write;
 
@@ -23,10 +22,10 @@ use crate::types::{Position, SegmentId};
 
 const FIRST_LINE: &str = "bsd-backup 1";
 
-/// What a backup consists of.
+/// The list of files of a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Manifest {
-    /// Of which log.
+    /// The id of the log.
     pub log: LogId,
     /// When it was taken: wall time, ns since 1970.
     pub taken_wall_ns: u64,
@@ -48,9 +47,9 @@ pub struct BackupFile {
 }
 
 impl BackupFile {
-    /// Its name in the backup. The same segment with other content has another name, so that what
-    /// one backup needs is never overwritten by the next one; and none is the name of a segment,
-    /// so that no server takes a backup for its log.
+    /// Its name in the backup. The same segment with other content has another name, so the next
+    /// backup never overwrites what one backup needs. It is never the name of a segment, so no
+    /// server uses a backup as its log.
     pub(super) fn stored_name(&self) -> String {
         format!("{}-{:010}-{:08x}", self.name, self.size, self.crc)
     }
@@ -99,7 +98,7 @@ impl Manifest {
     pub(super) fn decode(bytes: &[u8]) -> Result<Manifest, &'static str> {
         let text = std::str::from_utf8(bytes).map_err(|_| "it is not text")?;
         let manifest = Manifest::parse(text).ok_or("it does not read like one of version 1")?;
-        // Whatever is not exactly what would have been written has been changed.
+        // Anything else than exactly what would have been written was changed.
         match manifest.encode() == text {
             true => Ok(manifest),
             false => Err("its checksum does not hold"),

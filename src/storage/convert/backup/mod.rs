@@ -1,31 +1,31 @@
-//! A copy of a log that a server is using, in a directory of its own, and the way back.
+//! A copy of a log that a server is using, in a directory of its own; and restoring it.
 //!
 //! | where | what |
 //! |---|---|
 //! | here | taking a backup |
-//! | `manifest` | what a backup consists of, as a file |
+//! | `manifest` | the list of files of a backup |
 //! | `restore` | a data directory from a backup |
-//! | `view` | a backup as the log that it is a copy of, for reading |
+//! | `view` | a backup as a log, for reading |
 //!
-//! What is copied is a snapshot (`storage::snapshot`): what the log was at one instant, with
-//! everything in it that had been acknowledged before the backup began. The server is not asked, not
-//! stopped, and not slowed down but by the reading. Files are copied, never linked: a start may write to a file that a link
-//! would share (the bytes that nothing attests, once more; a seal over a torn tail), and a block that
-//! goes bad would be bad in both.
+//! A snapshot (`read::snapshot`) is copied: the state of the log at one instant, with everything
+//! acknowledged before the backup began. The server is not asked or stopped, and only the reading
+//! slows it down. Files are copied, never linked: a start may write to a file that a link would
+//! share (it writes unattested bytes again, or a seal over a torn tail), and a bad block would be
+//! bad in both.
 //!
-//! A backup can be taken again into the same directory: what has not changed since is not copied
-//! again. What is there already is read back and held against its checksum first: a file that has gone
-//! bad is copied again, as a new file that takes its name, so that a hard link to the bad one stays
-//! what it is. The order is what makes it safe to interrupt at any point:
+//! A backup can be repeated into the same directory: unchanged files are not copied again. They are
+//! first read and compared with their checksums. A file that has gone bad is copied again, as a new
+//! file that takes over its name, so that a hard link to the bad one is unchanged. The order makes
+//! it safe to interrupt a backup at any point:
 //!
 //! 1. Each new file is written under the name `incoming`, read back and checked frame by frame,
-//!    synced, and given a name that tells its content. Nothing that the last backup needs is touched.
+//!    synced, and given a name derived from its content. Files of the last backup are not touched.
 //! 2. The directory is synced. The manifest replaces the old one, by a rename: from now on the
 //!    backup is the new one. The directory is synced again.
-//! 3. What only the old one needed is removed.
+//! 3. Files that only the old backup needed are removed.
 //!
-//! A crash before 2 leaves the old backup and some files that the next one uses or removes; after
-//! it, the new one and some that the next one removes.
+//! A crash before 2 leaves the old backup and some files that the next backup uses or removes; a
+//! crash after it leaves the new one and some files that the next backup removes.
 
 mod manifest;
 mod restore;
@@ -51,48 +51,48 @@ pub use self::manifest::{BackupFile, Manifest};
 pub use self::restore::{Restored, restore};
 pub(in crate::storage) use self::view::{Fault, View, is_backup};
 
-/// The manifest until it is whole.
+/// The manifest until it is complete.
 const MANIFEST_INCOMING: &str = "backup.manifest.incoming";
-/// A file until it is whole.
+/// A file until it is complete.
 const INCOMING: &str = "incoming";
 
-/// Bytes that are copied at once.
+/// Bytes copied in one step.
 const COPY_SIZE: usize = 1 << 20;
-/// The last frame's trailer lies in so many bytes before the end of a file.
+/// The last frame's trailer lies within this many bytes before the end of a file.
 const END_SIZE: usize = 16;
 
-/// What taking a backup came to.
+/// The result of taking a backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackedUp {
-    /// Files and bytes of the backup.
+    /// Files of the backup.
     pub files: u64,
     /// Bytes of them.
     pub bytes: u64,
-    /// Files that were copied now; the others were there.
+    /// Files that were copied now; the others were there already.
     pub copied_files: u64,
     /// Bytes of them.
     pub copied_bytes: u64,
-    /// Of the files copied now those that were there and had gone bad: names in the backup.
+    /// Copied files that existed but had gone bad: names in the backup.
     pub healed: Vec<String>,
     /// Files of earlier backups that were removed.
     pub removed_files: u64,
-    /// Names in the backup's directory that are no part of it; they are left alone.
+    /// Names in the backup's directory that are not part of it; they are left alone.
     pub strangers: Vec<String>,
-    /// Where the log ended: what was acknowledged before the backup began lies before.
+    /// Where the log ended: everything acknowledged before the backup began lies before it.
     pub end: Position,
 }
 
 /// Copy the log in `dir`, which a server may be using, to the backup in `target`: a new one, or one
-/// of the same log, which is then brought up to date. Complete and durable on return; until then
-/// the last backup in `target` is as it was. `dir` is only read.
+/// of the same log, which is then updated. Complete and durable on return; until then the last
+/// backup in `target` is unchanged. `dir` is only read.
 ///
 /// # Errors
-/// * [`OpenError::Damaged`]: the log is; a copy of it could not be restored.
-/// * [`OpenError::Foreign`]: `dir` holds no log, or `target` something else than backups of it.
+/// * [`OpenError::Damaged`]: the log is damaged; a copy of it could not be restored.
+/// * [`OpenError::Foreign`]: `dir` holds no log, or `target` something other than backups of it.
 /// * [`OpenError::InUse`]: another backup is being taken into `target`.
-/// * [`OpenError::Io`]: the disk.
+/// * [`OpenError::Io`]: a disk operation failed.
 ///
-/// After any of them the call can be made again.
+/// After any of them the call can be repeated.
 pub fn back_up(
     fs: &Arc<dyn Fs>,
     dir: &Path,
@@ -142,7 +142,7 @@ pub fn back_up(
     Ok(done)
 }
 
-/// Why no backup can be taken of a log that cannot be held still.
+/// Why no backup can be taken of a log without a snapshot.
 fn what_is_wrong(fs: &Arc<dyn Fs>, dir: &Path) -> OpenError {
     match Inspection::read_live(fs.clone(), dir, &mut |_, _| ()) {
         Err(error) => error,
@@ -161,10 +161,10 @@ fn what_is_wrong(fs: &Arc<dyn Fs>, dir: &Path) -> OpenError {
     }
 }
 
-/// Read the manifest of the backup in `dir`; `None` where there is none.
+/// Read the manifest of the backup in `dir`; `None` if there is none.
 ///
 /// # Errors
-/// [`OpenError::Foreign`] when it is damaged, [`OpenError::Io`] when it cannot be read.
+/// [`OpenError::Foreign`] if it is damaged, [`OpenError::Io`] if it cannot be read.
 pub fn read_manifest(fs: &dyn ReadFs, dir: &Path) -> Result<Option<Manifest>, OpenError> {
     let path = dir.join(BACKUP_MANIFEST);
     let read = || -> io::Result<Vec<u8>> {
@@ -188,13 +188,13 @@ pub fn read_manifest(fs: &dyn ReadFs, dir: &Path) -> Result<Option<Manifest>, Op
     Ok(Some(manifest))
 }
 
-/// Whether a file of this name belongs to a backup, a finished or an interrupted one.
+/// True if a file of this name belongs to a backup, finished or interrupted.
 fn is_ours(name: &str) -> bool {
     let is_fixed = [BACKUP_MANIFEST, MANIFEST_INCOMING, INCOMING, LOCK_NAME].contains(&name);
     is_fixed || BackupFile::from_stored_name(name).is_some()
 }
 
-/// The names that are no part of a backup, in order.
+/// The names that are not part of a backup, in order.
 fn strangers(names: &[DirEntry]) -> Vec<String> {
     let strange = names.iter().filter(|entry| !is_ours(&entry.name));
     let mut strangers: Vec<String> = strange.map(|entry| entry.name.clone()).collect();
@@ -202,7 +202,7 @@ fn strangers(names: &[DirEntry]) -> Vec<String> {
     strangers
 }
 
-/// Somebody's directory does not become a backup.
+/// Refuse a directory with other content: it must not become a backup.
 fn refuse_other_directories(names: &[DirEntry], dir: &Path) -> Result<(), OpenError> {
     match strangers(names).first() {
         Some(other) if !is_backup(names) => Err(OpenError::Foreign {
@@ -230,18 +230,18 @@ fn wrong_checksum(found: u32, expected: u32) -> String {
     format!("its checksum is {found:08x} instead of {expected:08x}")
 }
 
-/// Nobody else may take a backup into the directory, or remove parts of it, meanwhile.
+/// Keep others from taking a backup into the directory, or removing parts of it, meanwhile.
 fn lock(fs: &dyn Fs, dir: &Path) -> Result<Box<dyn DirLock>, OpenError> {
     fs.lock_dir(dir).map_err(|error| error.at(dir))
 }
 
-/// The directory that a backup is taken into.
+/// The directory that receives the backup.
 struct Target<'a> {
     fs: &'a dyn Fs,
     dir: &'a Path,
-    /// The files of backups that are there, whole and durable.
+    /// The complete and durable files of existing backups.
     stored: Vec<BackupFile>,
-    /// The last backup; `None`: there is none, or its list of files is damaged.
+    /// The last backup; `None` if there is none, or if its list of files is damaged.
     manifest: Option<Manifest>,
     strangers: Vec<String>,
     _lock: Box<dyn DirLock>,
@@ -301,7 +301,7 @@ impl<'a> Target<'a> {
         }
     }
 
-    /// Of which log a stored file is, as far as it says so.
+    /// The log that a stored file belongs to, as far as the file says so.
     fn log_of(&self, stored: &BackupFile) -> Option<LogId> {
         let path = self.dir.join(stored.stored_name());
         let file = self.fs.open_read(&path).ok()?;
@@ -310,8 +310,8 @@ impl<'a> Target<'a> {
         Some(SegmentHeader::decode(&header).ok()?.identity.log)
     }
 
-    /// The sound copy of a file that is there already, if there is one. Each frame repeats the
-    /// checksum of the one before, so the same last one stands for the same content.
+    /// A sound copy of a file that is already there, if any. Each frame repeats the checksum of the
+    /// one before, so the same last checksum means the same content.
     fn find(
         &self,
         held: &HeldFile,
@@ -330,7 +330,7 @@ impl<'a> Target<'a> {
                 && ends(&*file, held.size)? == wanted
                 && checksum(self.fs, &path, held.size, progress)? == stored.crc)
         };
-        // One that the disk does not give is bad, too.
+        // A file that the disk does not return is bad, too.
         let sound = candidates.find(|stored| is_sound(stored).unwrap_or(false));
         Ok(sound.cloned())
     }
@@ -341,7 +341,7 @@ impl<'a> Target<'a> {
         Ok((path, file))
     }
 
-    /// Make the backup that `manifest` describes, whose files are there, the one that counts.
+    /// Make the backup that `manifest` describes, whose files are there, the current one.
     fn publish(&self, manifest: &Manifest) -> Result<(), OpenError> {
         let publish = || -> io::Result<()> {
             // A manifest must not be there before the files that it names.
@@ -355,7 +355,7 @@ impl<'a> Target<'a> {
         publish().map_err(|error| OpenError::io("finish the backup in", self.dir, &error))
     }
 
-    /// Remove the files that this backup does not need; how many there were.
+    /// Remove the files that this backup does not need; returns how many there were.
     fn remove_all_but(&self, manifest: &Manifest) -> Result<u64, OpenError> {
         let needed: BTreeSet<String> = manifest.files.iter().map(BackupFile::stored_name).collect();
         let mut removed = 0;
@@ -372,8 +372,8 @@ impl<'a> Target<'a> {
         Ok(removed)
     }
 
-    /// Remove what is not whole. What cannot be removed the next backup removes; the error that ended
-    /// this one is the one to tell of.
+    /// Remove incomplete files. The next backup removes what cannot be removed now; the error that
+    /// ended this backup is the one to report.
     fn discard(&self) {
         for name in [INCOMING, MANIFEST_INCOMING] {
             let _ = self.fs.remove_file(&self.dir.join(name));
@@ -388,7 +388,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Make a directory, and its name durable: also one that an interrupted call has made.
+/// Create a directory and make its name durable, also one that an interrupted call has created.
 fn make_dir(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
     fs.create_dir_all(dir)
         .map_err(|error| OpenError::io("create", dir, &error))?;
@@ -398,7 +398,7 @@ fn make_dir(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
             false => ancestor,
         };
         match fs.sync_dir(ancestor) {
-            // One that we may not even read was not made by us.
+            // A directory that this process may not read was not made by it.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
             other => {
                 other.map_err(|error| OpenError::io("sync what leads to", dir, &error))?;
@@ -438,7 +438,7 @@ fn checksum(
     Ok(hasher.finalize())
 }
 
-/// Copy `size` bytes; the CRC-32 of them.
+/// Copy `size` bytes; returns their CRC-32.
 fn copy(
     from: &dyn ReadFile,
     to: &dyn File,
@@ -460,7 +460,7 @@ fn copy(
     Ok(hasher.finalize())
 }
 
-/// Which side did not do what was asked.
+/// Which side failed.
 enum CopyError {
     Read(io::Error),
     Write(io::Error),
@@ -475,18 +475,18 @@ impl CopyError {
     }
 }
 
-/// A backup that is being taken.
+/// A backup in progress.
 struct Backup<'a, 'b> {
     source: &'a Path,
     target: &'a Target<'a>,
     done: BackedUp,
     progress: Progress<'b>,
-    /// Bytes of the files that are done.
+    /// Bytes of the finished files.
     passed: u64,
 }
 
 impl Backup<'_, '_> {
-    /// Have a durable copy of a file.
+    /// Make sure that there is a durable copy of a file.
     fn file(&mut self, held: &HeldFile) -> Result<BackupFile, OpenError> {
         let io = |error| {
             OpenError::io(
@@ -535,7 +535,7 @@ impl Backup<'_, '_> {
         Ok(copied)
     }
 
-    /// Every frame of the copy is sound, up to the end that the log says the file has.
+    /// Check that every frame of the copy is sound, up to the end of the file according to the log.
     fn check(&self, held: &HeldFile, copy: &Arc<dyn File>) -> Result<(), OpenError> {
         let start = segment_header::SIZE as u32;
         let mut reader = Reader::new(copy.clone(), held.seed, held.size, start);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::manifest::{BackupFile, Manifest};
 use super::{copy, incomplete, lock, make_dir, read_manifest, strangers, wrong_checksum};
-use crate::storage::convert::build::{Beside, check, is_of_a_log};
+use crate::storage::convert::build::{IncompleteDir, check, is_of_a_log};
 use crate::storage::disk::{DirLock, Fs, LockError, OpenMode, ReadFile, ReadFs};
 use crate::storage::error::OpenError;
 use crate::storage::format::Record;
@@ -29,20 +29,20 @@ pub struct Restored {
     pub end: Position,
     /// When that was: wall time, ns since 1970.
     pub taken_wall_ns: u64,
-    /// Names in the backup's directory that are no part of it; they were left out.
+    /// Names in the backup's directory that are not part of it; they were left out.
     pub strangers: Vec<String>,
 }
 
-/// Make a data directory `dir`, which must be empty or not be there, from the backup in `backup`:
-/// all or nothing. Every byte is checked against the manifest, and then every frame and record. The
-/// log begins a new epoch there, in a segment of its own: the original may have gone on since.
-/// Durable on return. The backup is only read; an interrupted call can be made again.
+/// Make a data directory `dir`, which must be empty or missing, from the backup in `backup`: all or
+/// nothing. Every byte is checked against the manifest, and then every frame and record. The log
+/// begins a new epoch there, in a segment of its own, because the original may have continued.
+/// Durable on return. The backup is only read; an interrupted call can be repeated.
 ///
 /// # Errors
-/// * [`OpenError::Foreign`]: `backup` is no complete backup, or something in it is not as its manifest
-///   says; or `dir` holds anything.
+/// * [`OpenError::Foreign`]: `backup` is no complete backup, or differs from its manifest; or `dir`
+///   is not empty.
 /// * [`OpenError::InUse`]: a backup is being taken into `backup`, or another restore is making `dir`.
-/// * [`OpenError::Io`]: the disk.
+/// * [`OpenError::Io`]: a disk operation failed.
 pub fn restore(
     fs: &Arc<dyn Fs>,
     backup: &Path,
@@ -52,22 +52,22 @@ pub fn restore(
 ) -> Result<Restored, OpenError> {
     let _lock = share(&**fs, backup)?;
     let (manifest, strangers) = check_names(&**fs, backup)?;
-    let beside = Beside::make(fs, dir, is_of_a_log)?;
-    make_dir(&**fs, &beside.path)?;
-    // Who restores to the same place meanwhile is told so, and clears nothing away here.
-    let building = lock(&**fs, &beside.path)?;
+    let incomplete = IncompleteDir::make(fs, dir, is_of_a_log)?;
+    make_dir(&**fs, &incomplete.path)?;
+    // Another restore to the same place gets this error, and removes nothing here.
+    let building = lock(&**fs, &incomplete.path)?;
     let (mut passed, total) = (0, manifest.size());
     for file in &manifest.files {
         let mut so_far = |at| progress(passed + at, total);
-        restore_file(&**fs, backup, &beside.path, file, &mut so_far)?;
+        restore_file(&**fs, backup, &incomplete.path, file, &mut so_far)?;
         passed += file.size;
     }
-    fs.sync_dir(&beside.path)
-        .map_err(|error| OpenError::io("sync", &beside.path, &error))?;
+    fs.sync_dir(&incomplete.path)
+        .map_err(|error| OpenError::io("sync", &incomplete.path, &error))?;
     drop(building);
-    begin_epoch(fs, &beside.path, now)?;
-    let held = check(fs, &beside.path)?;
-    beside.publish(held)?;
+    begin_epoch(fs, &incomplete.path, now)?;
+    let held = check(fs, &incomplete.path)?;
+    incomplete.publish(held)?;
     Ok(Restored {
         files: manifest.files.len() as u64,
         bytes: total,
@@ -77,7 +77,7 @@ pub fn restore(
     })
 }
 
-/// Let the log in `dir` go on in a new epoch.
+/// Let the log in `dir` continue in a new epoch.
 fn begin_epoch(fs: &Arc<dyn Fs>, dir: &Path, now: Now) -> Result<(), OpenError> {
     let options = LogOptions {
         dir: dir.to_owned(),
@@ -92,7 +92,7 @@ fn begin_epoch(fs: &Arc<dyn Fs>, dir: &Path, now: Now) -> Result<(), OpenError> 
     Ok(log.close(now.wall_ns)?)
 }
 
-/// Only the end of the log counts.
+/// Only the end of the log matters.
 struct Anything;
 
 impl Replay for Anything {
@@ -106,16 +106,16 @@ impl Replay for Anything {
     }
 }
 
-/// Keep out who would take a backup into `dir` meanwhile.
+/// Keep others from taking a backup into `dir` meanwhile.
 fn share(fs: &dyn ReadFs, dir: &Path) -> Result<Option<Box<dyn DirLock>>, OpenError> {
     match fs.share_dir(dir) {
-        // It cannot be locked here: not by who would take a backup into it, either.
+        // It cannot be locked here, so nothing else can take a backup into it either.
         Err(LockError::Io(_)) => Ok(None),
         lock => lock.map(Some).map_err(|error| error.at(dir)),
     }
 }
 
-/// The manifest, all of whose files are there, in their size; and what else is there.
+/// The manifest, whose files are all there with their sizes; and the names of other files.
 fn check_names(fs: &dyn ReadFs, dir: &Path) -> Result<(Manifest, Vec<String>), OpenError> {
     let Some(manifest) = read_manifest(fs, dir)? else {
         return Err(incomplete(dir));
@@ -149,7 +149,7 @@ fn differs(backup: &Path, stored: &str, what: &str) -> OpenError {
     }
 }
 
-/// Copy a file to its place, durably, and check every byte of it on the way.
+/// Copy a file to its place, durably, and check every byte of it.
 fn restore_file(
     fs: &dyn Fs,
     backup: &Path,

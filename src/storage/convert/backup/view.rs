@@ -1,8 +1,8 @@
-//! A backup as the log that it is a copy of: its files under their names in the log, for reading only.
+//! A read-only view of a backup as the log that it copies: its files under their names in the log.
 //!
-//! What does not agree with the list of files is told, and read all the same: a file whose checksum
-//! does not hold has sound records yet. Where the list itself is damaged, the files that are there
-//! say by their names what they are; of two versions of one, the whole and longer one is taken.
+//! A file that does not agree with the list of files is reported, and read all the same: it may
+//! still have sound records. If the list itself is damaged, the names of the files tell what they
+//! are; of two versions of one file, the complete and longer one is used.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,9 +23,9 @@ pub(in crate::storage) struct View {
     dir: PathBuf,
     /// The files that are there.
     files: Vec<BackupFile>,
-    /// `None`: it is damaged.
+    /// `None` if it is damaged.
     pub(in crate::storage) manifest: Option<Manifest>,
-    /// What is not as it was when the backup was taken.
+    /// What has changed since the backup was taken.
     pub(in crate::storage) faults: Vec<Fault>,
 }
 
@@ -35,11 +35,11 @@ pub(in crate::storage) struct Fault {
     /// Its name in the log, or that of the list of files.
     pub(in crate::storage) file: String,
     pub(in crate::storage) what: String,
-    /// So many bytes of its end are gone; `None`: all, or nobody knows how many.
+    /// Bytes missing at its end; `None`: all, or an unknown number.
     pub(in crate::storage) cut: Option<u64>,
 }
 
-/// Whether a directory with these names holds a backup, a whole one or not.
+/// True if a directory with these names holds a backup, complete or not.
 pub(in crate::storage) fn is_backup(names: &[DirEntry]) -> bool {
     let has = |is_it: fn(&str) -> bool| names.iter().any(|entry| is_it(&entry.name));
     has(|name| name == BACKUP_MANIFEST)
@@ -48,7 +48,7 @@ pub(in crate::storage) fn is_backup(names: &[DirEntry]) -> bool {
 }
 
 impl View {
-    /// Read the backup in `dir`, every byte of it.
+    /// Read every byte of the backup in `dir`.
     pub(in crate::storage) fn read(
         fs: Arc<dyn ReadFs>,
         dir: &Path,
@@ -125,7 +125,7 @@ impl View {
         }
     }
 
-    /// How the content of a file differs from what it was, in words.
+    /// How the content of a file differs from the original, in words.
     fn difference(&self, file: &BackupFile, progress: &mut dyn FnMut(u64)) -> Option<String> {
         let path = self.dir.join(file.stored_name());
         match checksum(&*self.fs, &path, file.size, progress) {

@@ -1,33 +1,33 @@
-//! From a log of bsd's to a directory that beanstalkd starts on: nobody is locked in.
+//! From a log of bsd to a directory on which beanstalkd starts: bsd does not lock its users in.
 //!
-//! A record a job, of version 7. beanstalkd brings jobs back in the order of their records, and that
-//! is where the order of buried jobs comes from; and it counts each buried job as buried once more, so
-//! one burial less is written.
+//! One record per job, of version 7. beanstalkd restores jobs in the order of their records, which
+//! gives the order of buried jobs. It counts each buried job as buried once more, so one burial
+//! less is written.
 //!
-//! What beanstalkd's files cannot hold is told to the caller: pauses; jobs of more than
-//! [`BODY_SIZE_MAX`] bytes. The next id is held by the record of a job that is deleted at once, for as
-//! long as beanstalkd keeps that file.
+//! The caller is told what beanstalkd's files cannot hold: pauses; jobs of more than
+//! [`BODY_SIZE_MAX`] bytes. A record of a deleted job holds the next id, for as long as beanstalkd
+//! keeps that file.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::format::{BODY_END, Job, State, encode_put, encode_update, encode_version, put_size};
+use super::binlog::{BODY_END, Job, State, encode_put, encode_update, encode_version, put_size};
 use super::read::Binlogs;
 use super::{binlog_name, parse_binlog_name};
-use crate::storage::convert::build::Beside;
+use crate::storage::convert::build::IncompleteDir;
 use crate::storage::disk::{File, Fs, OpenMode, write_all_at};
 use crate::storage::error::OpenError;
 use crate::storage::inspect::{Inspection, JobRecord, Progress};
 use crate::types::{Counters, JobId, JobState};
 
-/// The largest body that beanstalkd can be told to take, bytes.
+/// The largest body that beanstalkd can be configured to take, bytes.
 pub const BODY_SIZE_MAX: u32 = (1 << 30) - BODY_END.len() as u32;
-/// The largest body that beanstalkd brings back unless it is told otherwise, bytes: at a start it
-/// counts the two bytes behind a body.
+/// The largest body that beanstalkd restores by default, bytes: at a start it counts the two bytes
+/// after a body.
 pub const BODY_SIZE_DEFAULT: u32 = 65_535 - BODY_END.len() as u32;
-/// The size of a file, bytes, unless a job needs a larger one: beanstalkd's own.
+/// The size of a file, bytes, unless a job needs a larger one: beanstalkd's default.
 const FILE_SIZE: u64 = 10 << 20;
-/// So many bytes are written together.
+/// Bytes written in one call.
 const WRITE_SIZE: usize = 1 << 20;
 
 /// What was written.
@@ -49,13 +49,13 @@ pub struct Exported {
     pub unreadable: Vec<(JobId, String)>,
 }
 
-/// Write the jobs of `old` as beanstalkd's files into `dir`, which must be empty or not be there:
-/// all or nothing, as `storage::build` does it. Durable on return, and read back. `old` is not
-/// changed. `progress` is told jobs. Pauses that end before `now_wall_ns` are not reported.
+/// Write the jobs of `old` as beanstalkd's files into `dir`, which must be empty or missing: all or
+/// nothing, as `convert::build` does it. Durable on return, and read back. `old` is not changed.
+/// `progress` counts jobs. Pauses that end before `now_wall_ns` are not reported.
 ///
 /// # Errors
-/// When `dir` holds anything ([`OpenError::Foreign`]), or the files cannot be written or checked;
-/// then there is nothing at `dir`.
+/// If `dir` is not empty ([`OpenError::Foreign`]), or the files cannot be written or checked; then
+/// there is nothing at `dir`.
 pub fn write(
     old: &Inspection,
     fs: &Arc<dyn Fs>,
@@ -63,10 +63,10 @@ pub fn write(
     now_wall_ns: u64,
     progress: Progress<'_>,
 ) -> Result<Exported, OpenError> {
-    let beside = Beside::make(fs, dir, |name| parse_binlog_name(name).is_some())?;
+    let incomplete = IncompleteDir::make(fs, dir, |name| parse_binlog_name(name).is_some())?;
     let mut writer = Writer {
         old,
-        output: Output::new(&**fs, &beside.path),
+        output: Output::new(&**fs, &incomplete.path),
         exported: Exported::default(),
     };
     writer.write(progress)?;
@@ -77,20 +77,20 @@ pub fn write(
     } = writer;
     exported.files = output.finish()?;
     exported.pauses = pauses(old, now_wall_ns);
-    check(fs, &beside.path, &exported)?;
-    beside.publish(())?;
+    check(fs, &incomplete.path, &exported)?;
+    incomplete.publish(())?;
     Ok(exported)
 }
 
-/// Refuse to call whole what cannot be read back.
-fn check(fs: &Arc<dyn Fs>, beside: &Path, exported: &Exported) -> Result<(), OpenError> {
-    let found = Binlogs::read(fs.clone(), beside, &mut |_, _| ())?;
+/// Read the new files back and fail if they differ.
+fn check(fs: &Arc<dyn Fs>, incomplete: &Path, exported: &Exported) -> Result<(), OpenError> {
+    let found = Binlogs::read(fs.clone(), incomplete, &mut |_, _| ())?;
     if found.is_intact() && found.job_count() as u64 == exported.jobs {
         return Ok(());
     }
     let damage = found.damages.first().map(ToString::to_string);
     Err(OpenError::Foreign {
-        path: beside.to_owned(),
+        path: incomplete.to_owned(),
         what: format!(
             "the disk did not keep what was written to it ({}); use another",
             damage.unwrap_or_else(|| "jobs are missing".to_owned())
@@ -142,7 +142,7 @@ impl Writer<'_> {
         self.output.put(&record.tube, &job, &record.body)
     }
 
-    /// beanstalkd counts on from the greatest id that it reads, also when that job is deleted.
+    /// beanstalkd continues from the greatest id that it reads, even if that job is deleted.
     fn write_next_id(&mut self) -> Result<(), OpenError> {
         let next_id = self.old.next_id;
         self.exported.next_id = next_id;
@@ -167,7 +167,7 @@ impl Writer<'_> {
     }
 }
 
-/// A job as beanstalkd has it; `None` if it is too large for it.
+/// A job as beanstalkd has it; `None` if it is too large.
 fn job(record: &JobRecord) -> Option<Job> {
     let size = u32::try_from(record.body.len())
         .ok()
@@ -204,9 +204,9 @@ struct Output<'a> {
     /// The number of the last file that was begun.
     number: u32,
     file: Option<(PathBuf, Arc<dyn File>)>,
-    /// Bytes of it that are written.
+    /// Bytes of it that were written.
     written: u64,
-    /// What follows them.
+    /// The bytes that follow them.
     bytes: Vec<u8>,
 }
 
@@ -264,7 +264,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Make the file durable that is being written.
+    /// Make the current file durable.
     fn end_file(&mut self) -> Result<(), OpenError> {
         self.write_if(true)?;
         if let Some((path, file)) = self.file.take() {
@@ -275,8 +275,8 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Make everything durable. How many files there are: one at least, or the directory would not
-    /// look like beanstalkd's.
+    /// Make everything durable. Returns the number of files: at least one, or the directory would
+    /// not look like beanstalkd's.
     fn finish(mut self) -> Result<u32, OpenError> {
         self.begin_file()?;
         self.end_file()?;

@@ -1,14 +1,14 @@
 //! From beanstalkd's log to a log of bsd's in a new directory.
 //!
-//! What is kept: ids, tubes, states (a reserved job is ready, as after any restart), priorities,
-//! delays and when they end, times to run, times of creation, counters, the order of the buried
-//! jobs; and no id is given out again. What beanstalkd's log does not have cannot be kept: pauses,
-//! counts of reserves and timeouts since a job was last recorded, a release without delay.
+//! Kept: ids, tubes, states (a reserved job is ready, as after any restart), priorities, delays and
+//! their ends, times to run, times of creation, counters, the order of the buried jobs; and no id
+//! is given out again. beanstalkd's log does not hold pauses, counts of reserves and timeouts since
+//! a job was last recorded, and releases without delay: they cannot be kept.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use super::format::{BODY_END, Job, State};
+use super::binlog::{BODY_END, Job, State};
 use super::jobs::Known;
 use super::read::Binlogs;
 use crate::storage::convert::build::Build;
@@ -29,12 +29,12 @@ pub struct Imported {
     pub unreadable: Vec<(JobId, String)>,
 }
 
-/// Write the jobs of beanstalkd's log `old` into a new log in `dir`, which must be empty or not be
-/// there: all or nothing. Its segments are of `segment_size` bytes. Durable on return, and marked as
-/// cleanly stopped. `old` is not changed. `progress` is told jobs.
+/// Write the jobs of beanstalkd's log `old` into a new log in `dir`, which must be empty or
+/// missing: all or nothing. Its segments have `segment_size` bytes. Durable on return, and marked
+/// as cleanly stopped. `old` is not changed. `progress` counts jobs.
 ///
 /// # Errors
-/// When `dir` holds anything ([`OpenError::Foreign`]), or the new log cannot be written or checked;
+/// If `dir` is not empty ([`OpenError::Foreign`]), or the new log cannot be written or checked;
 /// then there is nothing at `dir`.
 pub fn write(
     old: &Binlogs,
@@ -112,7 +112,8 @@ impl Writer<'_> {
         self.build.skip_ids(old.next_id)
     }
 
-    /// Write a job, and what it is now, unless it is buried: that follows in the order of burials.
+    /// Write a job and its current state. The state of a buried job follows later, in the order of
+    /// burials.
     fn write_job(&mut self, known: &Known) -> Result<(), OpenError> {
         let job = &known.job;
         let body = match self.bodies.read(self.old, known) {
@@ -160,7 +161,7 @@ fn update(job: &Job, state: JobState) -> Record<'static> {
     }
 }
 
-/// Reads bodies, which mostly lie one behind the other.
+/// Reads bodies, which are mostly adjacent.
 #[derive(Default)]
 struct Bodies {
     file: Option<(u32, Arc<dyn ReadFile>)>,
@@ -168,7 +169,7 @@ struct Bodies {
 }
 
 impl Bodies {
-    /// The body of a job, without CR LF; or why it is not to be had.
+    /// The body of a job, without CR LF; or why it cannot be read.
     fn read(&mut self, old: &Binlogs, known: &Known) -> Result<&[u8], String> {
         let file = match &self.file {
             Some((number, file)) if *number == known.file => file.clone(),

@@ -1,17 +1,17 @@
-//! What all records together say of each job.
+//! The state of each job according to all records together.
 //!
-//! Records come in the order in which beanstalkd wrote them. A whole job replaces what was known of
-//! it: beanstalkd moves jobs to free old files. A record of a job of which no whole record came is
-//! one of a job whose file beanstalkd has removed, which it does only once the job is deleted or
-//! moved; so where neither a whole record nor a delete follows, the job is lost.
+//! Records come in the order in which beanstalkd wrote them. A whole job replaces what was known
+//! about it: beanstalkd moves jobs to free old files. If a job has a record but no whole record,
+//! beanstalkd has removed its file, which it does only after the job is deleted or moved; so if
+//! neither a whole record nor a delete follows, the job is lost.
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::format::{Job, State};
+use super::binlog::{Job, State};
 use super::walk::Record;
 use crate::types::{Counters, JobId};
 
-/// What is known of one job.
+/// What is known about one job.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
     pub(super) job: Job,
@@ -24,18 +24,18 @@ pub(super) struct Known {
     pub(super) buried: u64,
 }
 
-/// A record that a file has and nobody knows the job of.
+/// A record whose job is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Orphan {
     pub(super) file: u32,
     pub(super) at: u64,
 }
 
-/// What a record that was taken in says beside what it is about.
+/// A finding about a record that was applied.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     AsExpected,
-    /// Something was left undone, in words.
+    /// Something remains uncertain, in words.
     Doubtful(String),
     /// Something before it is lost, in words.
     Damaged(String),
@@ -54,8 +54,8 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
-    /// Take in the next record, which lies in `file` at `at`. `Err` says why it cannot follow what
-    /// came before; then nothing was changed.
+    /// Apply the next record, which lies in `file` at `at`. `Err` says why it cannot follow the
+    /// records before it; then nothing was changed.
     pub(super) fn take(&mut self, file: u32, at: u64, record: Record) -> Result<Taken, String> {
         self.records += 1;
         match record {
@@ -98,7 +98,7 @@ impl Jobs {
                 job.id
             ));
         }
-        // A copy of a buried job is no burial.
+        // Copying a buried job is not a burial.
         if old.job.state == State::Buried {
             self.known.insert(
                 job.id,
@@ -168,17 +168,17 @@ impl Jobs {
         self.known.values()
     }
 
-    /// Jobs that were alive and of which there is no whole record, by id, and where they are named.
+    /// Jobs that were alive but have no whole record, by id, and where they are named.
     pub(super) fn orphans(&self) -> impl Iterator<Item = (JobId, Orphan)> {
         self.orphans.iter().map(|(id, orphan)| (*id, *orphan))
     }
 }
 
-/// Whether a record of which the first `whole` bytes of the job are sure, and that says that the job
-/// is deleted, may be the beginning of another update. Each of these counts one burial, kick or
-/// release more than there was before.
+/// True if a record that says that the job is deleted may be the beginning of another update. Only
+/// the first `whole` bytes of its job are certain. Each such update counts one burial, kick or
+/// release more than before.
 fn may_be_no_delete(before: &Job, record: &Job, whole: usize) -> bool {
-    let are_counters_whole = whole >= super::format::job::STATE;
+    let are_counters_whole = whole >= super::binlog::job::STATE;
     let counts = |counters: &Counters| (counters.releases, counters.buries, counters.kicks);
     !(are_counters_whole && counts(&before.counters) == counts(&record.counters))
 }

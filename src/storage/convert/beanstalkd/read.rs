@@ -1,13 +1,14 @@
-//! A directory of beanstalkd's: which files, in which order, what is missing, what each holds.
+//! A directory of beanstalkd: which files it has, in which order, what is missing, and what each
+//! file holds.
 //!
-//! beanstalkd numbers its files in sequence and removes them from the front, so between the first
-//! and the last one none is missing. A crash interrupts a record only in the file that is the last
+//! beanstalkd numbers its files in sequence and removes the oldest first, so none is missing
+//! between the first and the last. A crash interrupts a record only in the file that is the last
 //! one with records at that time.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::format::{ID_END, PUT_SIZE_MIN, State, VERSION_SIZE, Version};
+use super::binlog::{ID_END, PUT_SIZE_MIN, State, VERSION_SIZE, Version};
 use super::jobs::{Jobs, Known, Taken};
 use super::walk::{Record, Sink, Walked, walk};
 use super::{binlog_name, parse_binlog_name};
@@ -20,21 +21,20 @@ use crate::types::JobId;
 
 /// beanstalkd's log, read from end to end.
 ///
-/// As long as it lives it holds the directory's lock, where it could be had without writing.
+/// While it exists it holds the directory's lock, if that was possible without writing.
 #[derive(Debug)]
 pub struct Binlogs {
     /// The directory.
     pub dir: PathBuf,
     /// The files that were read, in order.
     pub files: Vec<BinlogReport>,
-    /// What is damaged or missing, in the order of the files. Empty: nothing that can be noticed is
-    /// lost.
+    /// What is damaged or missing, in the order of the files. If empty, no noticeable loss.
     pub damages: Vec<Damage>,
-    /// What a crash has interrupted, and what else is worth saying; not damage.
+    /// What a crash has interrupted, and other remarks; not damage.
     pub notes: Vec<String>,
-    /// No id from this one on was seen anywhere, nor can have been in what is damaged.
+    /// No id from this one on was seen anywhere, or can have been in a damaged part.
     pub next_id: JobId,
-    /// Nobody else can have changed the log meanwhile.
+    /// True if nothing else can have changed the log meanwhile.
     pub is_locked: bool,
     pub(super) jobs: Jobs,
     pub(super) fs: Arc<dyn Fs>,
@@ -53,12 +53,12 @@ pub struct BinlogReport {
 }
 
 impl Binlogs {
-    /// Read beanstalkd's log in `dir`. Changes nothing. `progress` is told bytes.
+    /// Read beanstalkd's log in `dir`. Changes nothing. `progress` counts bytes.
     ///
     /// # Errors
-    /// When it cannot be read: a beanstalkd is running on it ([`OpenError::InUse`]), there is no log
-    /// of a version that is known ([`OpenError::Foreign`]), the directory or a file cannot be opened
-    /// ([`OpenError::Io`]). Damage is not an error, nor are bytes that the disk does not give.
+    /// If it cannot be read: a beanstalkd is running on it ([`OpenError::InUse`]), there is no log
+    /// of a known version ([`OpenError::Foreign`]), or the directory or a file cannot be opened
+    /// ([`OpenError::Io`]). Damage is not an error, nor are bytes that the disk does not return.
     pub fn read(fs: Arc<dyn Fs>, dir: &Path, progress: Progress<'_>) -> Result<Binlogs, OpenError> {
         let lock = lock(&*fs, dir)?;
         let mut binlogs = Binlogs::read_locked(fs, dir, progress)?;
@@ -67,7 +67,7 @@ impl Binlogs {
         Ok(binlogs)
     }
 
-    /// The same where the caller has the directory.
+    /// The same for a caller that holds the directory's lock.
     pub(super) fn read_locked(
         fs: Arc<dyn Fs>,
         dir: &Path,
@@ -128,7 +128,7 @@ impl Binlogs {
         })
     }
 
-    /// Whether nothing that can be noticed is lost.
+    /// True if there is no noticeable loss.
     #[must_use]
     pub fn is_intact(&self) -> bool {
         self.damages.is_empty()
@@ -147,7 +147,7 @@ impl Binlogs {
         jobs
     }
 
-    /// The buried jobs, the one that was buried first coming first.
+    /// The buried jobs, in the order in which they were buried.
     pub(super) fn in_bury_order(&self) -> Vec<&Known> {
         let is_buried = |known: &&Known| known.job.state == State::Buried;
         let mut jobs: Vec<_> = self.jobs.iter().filter(is_buried).collect();
@@ -164,8 +164,8 @@ impl Binlogs {
     }
 }
 
-/// So many jobs may have been in what is damaged. A file that is missing lies before others, and so
-/// do its ids.
+/// The greatest number of jobs in the damaged parts. A missing file lies before others, and so do
+/// its ids.
 fn lost_ids(damages: &[Damage]) -> u64 {
     let ranges = damages.iter().filter_map(|damage| damage.range);
     ranges.map(|(_, size)| size / PUT_SIZE_MIN).sum()
@@ -180,7 +180,7 @@ fn numbers(names: &[DirEntry]) -> Vec<(u32, u64)> {
     numbers
 }
 
-/// What has nearly the name of one of beanstalkd's files.
+/// Names that are similar to those of beanstalkd's files.
 fn strangers(names: &[DirEntry]) -> Vec<String> {
     let is_stranger = |entry: &&DirEntry| {
         let is_like = entry.name.starts_with(super::NAME_PREFIX);
@@ -210,7 +210,7 @@ fn not_beanstalkds(dir: &Path, names: &[DirEntry]) -> OpenError {
     }
 }
 
-/// Take the directory, where that is possible without writing to it.
+/// Lock the directory, if that is possible without writing to it.
 fn lock(fs: &dyn Fs, dir: &Path) -> Result<Option<Box<dyn DirLock>>, OpenError> {
     match fs.share_dir(dir) {
         Err(LockError::Io(_)) => Ok(None),
@@ -226,7 +226,7 @@ struct Reading<'a> {
     name: String,
     jobs: Jobs,
     files: Vec<BinlogReport>,
-    /// With the index of the file, or of the one behind a gap.
+    /// With the index of the file, or of the one after a gap.
     damages: Vec<(u32, Damage)>,
     notes: Vec<String>,
     /// Records that a crash interrupted: file, offset, bytes.
@@ -292,8 +292,8 @@ impl Reading<'_> {
         self.files.len() as u32
     }
 
-    /// A torn record behind which beanstalkd went on may be one that a crash interrupted, or one
-    /// that the disk has lost the rest of.
+    /// A torn record after which beanstalkd continued: a crash interrupted it, or the disk has lost
+    /// the rest of it.
     fn judge_torn(&mut self) {
         for (file, at, size) in std::mem::take(&mut self.torn) {
             let report = &self.files[file as usize];
@@ -304,7 +304,7 @@ impl Reading<'_> {
             let mut damage = Damage {
                 file: report.name.clone(),
                 range: Some((at, size)),
-                what: format!("{what}, and nobody was told of it"),
+                what: format!("{what}; it was never acknowledged"),
                 jobs: Vec::new(),
             };
             if is_last {
@@ -321,7 +321,7 @@ impl Reading<'_> {
             let damage = Damage {
                 file: self.files[orphan.file as usize].name.clone(),
                 range: Some((orphan.at, 0)),
-                what: "what happened to a job of which nothing else is left".to_owned(),
+                what: "a change of a job that has no other record".to_owned(),
                 jobs: vec![id],
             };
             self.damages.push((orphan.file, damage));
@@ -358,7 +358,7 @@ impl Sink for Reading<'_> {
     }
 }
 
-/// The version of a file; `None` when there is nothing in it.
+/// The version of a file; `None` if the file is empty.
 fn version(file: &dyn ReadFile, size: u64, path: &Path) -> Result<Option<Version>, OpenError> {
     let mut bytes = [0; VERSION_SIZE as usize];
     let there = bytes.len().min(size as usize);

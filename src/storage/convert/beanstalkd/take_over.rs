@@ -1,20 +1,20 @@
-//! A server is started on beanstalkd's directory: its log is imported in place, once.
+//! Starting a server on beanstalkd's directory: its log is imported in place, once.
 //!
-//! The new log is built in the subdirectory [`IMPORT_NAME`], which gets its name when all of it is
-//! durable. From then on files only change places: beanstalkd's into that directory, the segments
-//! out of it. When all are where they belong it is renamed to [`IMPORTED_PREFIX`]. So at each instant every
-//! file of beanstalkd's is there, as it was, in one of two places, and:
+//! The new log is built in the subdirectory [`IMPORT_NAME`], which gets its name after all of it is
+//! durable. From then on files only move: beanstalkd's into that directory, the segments out of it.
+//! When all have moved, it is renamed to [`IMPORTED_PREFIX`]. So at each moment every file of
+//! beanstalkd is unchanged in one of two places, and:
 //!
-//! | what is there | what a start with `--import` does |
+//! | content | what a start with `--import` does |
 //! |---|---|
-//! | beanstalkd's files, no [`IMPORT_NAME`] | begins |
-//! | [`IMPORT_NAME`] without a file of beanstalkd's | begins anew: beanstalkd may have run since |
-//! | [`IMPORT_NAME`] with some of them | goes on changing places |
+//! | beanstalkd's files, no [`IMPORT_NAME`] | starts |
+//! | [`IMPORT_NAME`] without a file of beanstalkd's | starts over: beanstalkd may have run since |
+//! | [`IMPORT_NAME`] with some of them | continues to move files |
 //! | neither | nothing: the directory is bsd's, or empty |
 //!
-//! While [`IMPORT_NAME`] is there no other start takes the directory for bsd's. beanstalkd's last file
-//! is the first to go: were beanstalkd started now it would begin another of that number, and that is
-//! noticed.
+//! While [`IMPORT_NAME`] exists, a start knows that the import is unfinished. beanstalkd's last
+//! file is moved first: if beanstalkd were started now, it would create another file of that
+//! number, and that is noticed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,26 +30,27 @@ use crate::storage::format::parse_file_name;
 use crate::storage::recover::{Progress, make_data_dir};
 use crate::types::Now;
 
-/// So many are looked for.
+/// At most this many names are tried.
 const KEPT_MAX: u32 = 1000;
 
-/// An import that is done.
+/// A finished import.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TakenOver {
-    /// How many jobs; `None` when an earlier start had imported them and this one moved files.
+    /// The number of jobs; `None` if an earlier start had imported them and this one only moved
+    /// files.
     pub jobs: Option<u64>,
     /// Where beanstalkd's files are now.
     pub kept: PathBuf,
-    /// What is worth saying of beanstalkd's log.
+    /// Remarks about beanstalkd's log.
     pub notes: Vec<String>,
 }
 
-/// Take the directory `dir` for this process and import beanstalkd's log, if there is one.
-/// What was imported is durable on return. Interrupted, it can be called again.
+/// Lock the directory `dir` for this process and import beanstalkd's log, if there is one. The
+/// imported log is durable on return. After an interruption it can be called again.
 ///
 /// # Errors
-/// When the directory is in use, beanstalkd's log is damaged or of an unknown version, or the disk is
-/// full or fails. No file of beanstalkd's is ever changed.
+/// If the directory is in use, beanstalkd's log is damaged or of an unknown version, or the disk is
+/// full or fails. beanstalkd's files are never changed.
 pub(crate) fn take_over(
     fs: &Arc<dyn Fs>,
     dir: &Path,
@@ -111,7 +112,7 @@ impl Place<'_> {
         Ok(Some(taken_over))
     }
 
-    /// What was built is given to the next build to clear away.
+    /// The next build removes what was built.
     fn begin_anew(&self) -> Result<(), OpenError> {
         let incomplete = self.dir.join(format!("{IMPORT_NAME}{INCOMPLETE}"));
         self.rename(&self.under_way, &incomplete)?;
@@ -180,7 +181,7 @@ impl Place<'_> {
         })
     }
 
-    /// Which of two logs the directory is for is not for a program to guess.
+    /// A program must not guess to which of two logs a directory belongs.
     fn refuse_segments(&self, names: &[DirEntry]) -> Result<(), OpenError> {
         match names
             .iter()

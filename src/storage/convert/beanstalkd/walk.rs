@@ -1,22 +1,22 @@
-//! One of beanstalkd's files from end to end: its records, how it ends, what is damaged.
+//! Reading one of beanstalkd's files from start to end: its records, how it ends, what is damaged.
 //!
-//! A file ends where only zeros follow, or nothing. A record is taken only as a whole, and only if
-//! beanstalkd can have written it. What to do with one that is not:
+//! A file ends where only zeros follow, or nothing. A record is used only if it is complete, and
+//! only if beanstalkd can have written it. For any other record:
 //!
 //! * Its bytes stop and only zeros follow: a crash interrupted it. Nothing of it is used.
-//! * Otherwise it is damaged. Its length may be sound all the same: where another record, or the
-//!   end, stands behind it, the reading goes on there. If not, it stops: records are not looked for
-//!   byte by byte, because a body may hold bytes that look like one.
+//! * Otherwise it is damaged. Its length may still be right: if another record, or the end, follows
+//!   it, reading continues there. If not, reading stops: records are not searched byte by byte,
+//!   because a body may contain bytes that look like one.
 
 use std::io;
 
-use super::format::{
+use super::binlog::{
     BODY_END, HEAD_SIZE_MAX, Job, State, VERSION_SIZE, Version, body_size, decode_name, job,
 };
 use crate::storage::disk::{ReadFile, read_exact_at};
 use crate::storage::read::scan::Damage;
 
-/// Bytes read together.
+/// Bytes read in one call.
 const CHUNK: usize = 1 << 20;
 /// Disks write in units of this many bytes, or of multiples.
 const SECTOR: u64 = 512;
@@ -26,33 +26,33 @@ const SECTOR: u64 = 512;
 pub(super) enum Record {
     /// A job with its tube, and where in the file its body begins.
     Whole { tube: String, job: Job, body: u64 },
-    /// What a job is from now on. It may be the beginning of a record that was cut off at
-    /// `whole_before`, counted from the start of the job, with zeros in place of the rest.
+    /// The new state of a job. If `whole_before` is given, the record may have been cut off there,
+    /// counted from the start of the job, with zeros in place of the rest.
     Update {
         job: Job,
         whole_before: Option<usize>,
     },
 }
 
-/// Takes in what a file holds, in order.
+/// Receives the content of a file, in order.
 pub(super) trait Sink {
-    /// The next record, and its offset. `Err` says why it cannot follow what came before.
+    /// The next record, and its offset. `Err` says why it cannot follow the records before it.
     fn record(&mut self, at: u64, record: Record) -> Result<(), String>;
     /// What is damaged.
     fn damage(&mut self, damage: Damage);
-    /// So many bytes of the file have been read.
+    /// Progress: bytes of the file read so far.
     fn progress(&mut self, done: u64);
 }
 
-/// How a file was read to its end.
+/// How reading a file ended.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Walked {
     pub(super) records: u64,
-    /// Offset and bytes of a record that a crash interrupted, if there is nothing behind it.
+    /// Offset and size of a record that a crash interrupted, if nothing follows it.
     pub(super) torn: Option<(u64, u64)>,
 }
 
-/// Read a file of which `name` is for reports. What the disk does not give is damage.
+/// Read a file; `name` is used in reports. Bytes that the disk does not return are damage.
 pub(super) fn walk(
     name: &str,
     file: &dyn ReadFile,
@@ -83,7 +83,7 @@ struct Walk<'a> {
     name: &'a str,
     window: Window<'a>,
     version: Version,
-    /// Behind the last byte that is not zero.
+    /// After the last byte that is not zero.
     data_end: u64,
     /// Where the next record begins.
     at: u64,
@@ -91,11 +91,11 @@ struct Walk<'a> {
     torn: Option<(u64, u64)>,
 }
 
-/// What stands where a record should begin.
+/// The bytes where a record should begin.
 enum Parsed {
     /// A record, and where it ends.
     Record(Record, u64),
-    /// None that beanstalkd writes; where it would end, at least, if its length can be believed.
+    /// Not a record of beanstalkd; `end` is where it would end, if its length is plausible.
     Bad { what: String, end: Option<u64> },
 }
 
@@ -137,8 +137,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Report what stands here, and go on behind it or, where nothing tells where that is, at the
-    /// end.
+    /// Report the bad record here, and continue after it or, if its end is unknown, at the end of
+    /// the file.
     fn pass(&mut self, what: String, end: Option<u64>, sink: &mut dyn Sink) -> io::Result<()> {
         let next = match end {
             Some(end) if end <= self.data_end && self.is_boundary(end)? => end,
@@ -162,8 +162,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether a crash cut the record here, of which the rest, up to `end`, is zeros or missing. A
-    /// length that is damaged also leads behind all data; then there are records in what it covers.
+    /// True if a crash cut off the record here: its rest, up to `end`, is zeros or missing. A
+    /// damaged length also leads past all data; but then it covers other records.
     fn is_torn(&mut self, end: Option<u64>) -> io::Result<bool> {
         let (at, data_end) = (self.at, self.data_end);
         let Some(end) = end.filter(|end| *end > data_end) else {
@@ -177,7 +177,8 @@ impl Walk<'_> {
         let sector = last / SECTOR * SECTOR;
         let is_cut = end > size
             || (sector > at && (data_end..=last).contains(&sector))
-            // beanstalkd writes the name's size, the name, the job and the body one by one.
+            // beanstalkd writes the name's size, the name, the job and the body one after the
+            // other.
             || (head.has_name && data_end <= head.job)
             || (head.has_name && (state + 1..=head.end).contains(&data_end));
         let is_rest_sound = (data_end <= head.job || head.is_name_sound)
@@ -185,7 +186,7 @@ impl Walk<'_> {
         Ok(is_cut && is_rest_sound && !self.has_body_end_inside(head.end)?)
     }
 
-    /// What can be said of the record at `at` before its body.
+    /// The part of the record at `at` before its body.
     fn head(&mut self, at: u64) -> io::Result<Head> {
         let version = self.version;
         let (width, job_size) = (version.name_size_width(), version.job_size());
@@ -206,8 +207,8 @@ impl Walk<'_> {
         })
     }
 
-    /// Whether from `at` on there is an end of line behind which a record seems to begin, or
-    /// nothing but zeros.
+    /// True if, from `at` on, there is an end of line after which a record seems to begin, or only
+    /// zeros.
     fn has_body_end_inside(&mut self, mut at: u64) -> io::Result<bool> {
         while at + 2 <= self.data_end {
             let size = (self.data_end - at).min(CHUNK as u64) as usize;
@@ -217,7 +218,7 @@ impl Walk<'_> {
                 if next >= self.data_end {
                     return Ok(true);
                 }
-                // Its body is not looked at: this may be asked at every end of line.
+                // Its body is not read: this may be called at every end of line.
                 let head = self.head(next)?;
                 if head.is_name_sound && head.is_job_sound {
                     return Ok(true);
@@ -228,7 +229,7 @@ impl Walk<'_> {
         Ok(false)
     }
 
-    /// Whether a record begins at `at`, or nothing but zeros.
+    /// True if a record, or only zeros, begin at `at`.
     fn is_boundary(&mut self, at: u64) -> io::Result<bool> {
         Ok(at >= self.data_end || matches!(self.parse(at)?, Parsed::Record(..)))
     }
@@ -289,9 +290,9 @@ impl Walk<'_> {
     }
 }
 
-/// A record that says that a job is deleted, with zeros behind it, may be another update of which
-/// the last sector was not written: the state of it would be zero. Then the offset in the job from
-/// which on nothing need have been written.
+/// A record that deletes a job, with zeros after it, may be another update whose last sector was
+/// not written: then its state reads as zero. In that case, returns the offset in the job from
+/// which bytes may be unwritten.
 fn whole_before(found: &Job, start: u64, end: u64, data_end: u64, size: u64) -> Option<usize> {
     let state = start + job::STATE as u64;
     let cut = state / SECTOR * SECTOR;
@@ -299,7 +300,7 @@ fn whole_before(found: &Job, start: u64, end: u64, data_end: u64, size: u64) -> 
     (found.state == State::Deleted && is_zero_from_cut).then(|| (cut - start) as usize)
 }
 
-/// A file, a part of it in memory.
+/// A file with a part of it in memory.
 struct Window<'a> {
     file: &'a dyn ReadFile,
     size: u64,
@@ -324,7 +325,7 @@ impl<'a> Window<'a> {
         let held_until = self.start + self.bytes.len() as u64;
         if at < self.start || at + size as u64 > held_until {
             let ahead = left.min(CHUNK as u64) as usize;
-            // A sector further ahead that the disk refuses is met when it is needed.
+            // If the disk refuses a sector further ahead, that is reported when it is needed.
             self.fill(at, ahead).or_else(|_| self.fill(at, size))?;
         }
         let from = (at - self.start) as usize;
@@ -341,8 +342,8 @@ impl<'a> Window<'a> {
         filled
     }
 
-    /// Behind the last byte that is not zero. Bytes that the disk does not give count as data: the
-    /// walk meets them.
+    /// After the last byte that is not zero. Bytes that the disk does not return count as data: the
+    /// walk reports them.
     fn data_end(&mut self) -> io::Result<u64> {
         let mut end = self.size;
         while end > 0 {

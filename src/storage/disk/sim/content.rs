@@ -1,9 +1,9 @@
 //! The bytes of a simulated file, and the space that a file takes.
 //!
-//! [`Content`] keeps pages that are shared until they are changed: a copy of a disk costs a pointer
-//! a page, and what lies in the page cache, on the platter and in a list of un-synced writes is one
-//! page as long as it is the same. A page that was never written, or only with zeros, is not kept
-//! at all, so a file of 4 GiB of zeros costs nothing.
+//! [`Content`] keeps pages that are shared until they change: copying a disk costs one pointer per
+//! page, and the page cache, the platter and the list of un-synced writes share a page as long as
+//! it is the same. A page that was never written, or only with zeros, is not stored, so a file of 4
+//! GiB of zeros costs nothing.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,7 +14,8 @@ pub(super) const PAGE_SIZE: u64 = 4096;
 /// A page of the cache; `None` stands for zeros.
 pub(super) type Page = Option<Arc<[u8; PAGE_SIZE as usize]>>;
 
-/// The bytes of a file. Invariant, but for [`Content::put_block`]: all bytes past `size` are zero.
+/// The bytes of a file. Invariant, except for [`Content::put_block`]: all bytes past `size` are
+/// zero.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Content {
     size: u64,
@@ -32,7 +33,7 @@ impl Content {
         bytes
     }
 
-    /// The number of bytes read, fewer than asked for at the end of the file.
+    /// Returns the number of bytes read: fewer than requested at the end of the file.
     pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> usize {
         let count = self.size.saturating_sub(offset).min(buf.len() as u64) as usize;
         let mut done = 0;
@@ -69,8 +70,8 @@ impl Content {
         self.pages.get(&number).cloned()
     }
 
-    /// Replace `range` of a page by the same range of `image`, leaving the size alone: the bytes
-    /// may lie past it until it grows, or is set again.
+    /// Replace `range` of a page with the same range of `image`, without changing the size: the
+    /// bytes may lie past it until it grows or is set again.
     pub(super) fn put_block(&mut self, number: u64, range: Range<usize>, image: &Page) {
         match image {
             Some(image) if range.len() == image.len() => {
@@ -90,7 +91,7 @@ impl Content {
         }
     }
 
-    /// As `write`, leaving the size alone.
+    /// Like `write`, without changing the size.
     pub(super) fn put_bytes(&mut self, mut bytes: &[u8], offset: u64) {
         for (page, range) in pages(offset, bytes.len() as u64) {
             let (part, rest) = bytes.split_at(range.len());
@@ -202,7 +203,7 @@ impl Extents {
         }
     }
 
-    /// What has space from `start` on.
+    /// The ranges that have space, from `start` on.
     pub(super) fn from(&self, start: u64) -> impl Iterator<Item = Range<u64>> {
         let parts = self.0.iter();
         let parts = parts.map(move |(first, end)| (*first).max(start)..*end);

@@ -1,8 +1,8 @@
 //! What a crash may leave of a disk.
 //!
-//! The un-synced changes are cut into units; a crash decides for each whether it reached the
+//! The un-synced changes are cut into units; a crash decides for each unit whether it reached the
 //! platter. Those that did are applied to the durable state in their order, each block as it was in
-//! the page cache after its write: a block is either as before, or as after some write to it, never
+//! the page cache after its write: a block is in the state before, or after some write to it, never
 //! a mixture below 512 bytes.
 
 use super::content::{PAGE_SIZE, Page, pages};
@@ -18,14 +18,14 @@ const SECTOR_SIZE: u64 = 512;
 pub enum Crash {
     /// A power cut that loses all of it: only what is durable remains.
     DropUnsynced,
-    /// The process dies and the system lives (`kill -9`): all of it is there, and still not
-    /// synced, so that a power cut after this one may take it yet.
+    /// The process dies and the system survives (`kill -9`): all of it is there, but still not
+    /// synced, so a later power cut may still lose it.
     KeepAll,
-    /// A power cut that keeps each change, drops it, or tears it, as the seed has it: in units of
-    /// 512 bytes or 4 KiB, in any order; a file that grew may show zeros or stale bytes where
-    /// content did not arrive.
+    /// A power cut that keeps, drops or tears each change, as the seed decides: in units of 512
+    /// bytes or 4 KiB, in any order; a file that grew may show zeros or stale bytes where content
+    /// did not arrive.
     Random {
-        /// Together with the seed of the disk it decides everything.
+        /// Together with the seed of the disk it determines everything.
         seed: u64,
     },
     /// A power cut that keeps exactly the units whose bit is set in `kept`, bit 0 being the oldest.
@@ -38,11 +38,11 @@ pub enum Crash {
     },
 }
 
-/// The units in which un-synced changes reach the disk or do not. A change of names and a change of
-/// a file's size alone is a unit of its own in each.
+/// The units in which un-synced changes reach the disk or do not. A change of names, and a change
+/// of only a file's size, is always one unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Granularity {
-    /// A write is one unit, with the growth of the file that it brought.
+    /// A write is one unit, together with the file's growth.
     Write,
     /// Each page of 4 KiB that a write touched is a unit, and the growth is another.
     Page,
@@ -82,12 +82,12 @@ impl Unit<'_> {
     }
 }
 
-/// The number of units that a crash now would decide about.
+/// The number of units that a crash at this moment would decide about.
 pub(super) fn unit_count(disk: &Disk, granularity: Granularity) -> usize {
     units(disk, granularity).len()
 }
 
-/// A new disk, as a crash now may leave it. Nothing on it is open or locked.
+/// A new disk, as a crash at this moment may leave it. Nothing on it is open or locked.
 pub(super) fn image(disk: &Disk, crash: Crash, seed: u64) -> Disk {
     let mut image = match crash {
         Crash::KeepAll => disk.clone(),
@@ -99,7 +99,7 @@ pub(super) fn image(disk: &Disk, crash: Crash, seed: u64) -> Disk {
     };
     image.files.values_mut().for_each(|file| file.handles = 0);
     image.dirs.values_mut().for_each(|dir| dir.readers = None);
-    image.settle();
+    image.reindex_or_remove();
     image
 }
 
@@ -155,8 +155,8 @@ fn blocks(change: &Unsynced, block_size: u64) -> Vec<Block<'_>> {
     blocks
 }
 
-/// The durable state with the units that `keep` chooses, by their index. What it drops is lost
-/// without a trace.
+/// The durable state plus the units that `keep` selects by index. Dropped units are lost without a
+/// trace.
 fn rebuild(
     disk: &Disk,
     granularity: Granularity,
@@ -172,7 +172,7 @@ fn rebuild(
     image
 }
 
-/// As `rebuild`, with everything else that is left to chance.
+/// Like `rebuild`, with everything else that is left to chance.
 fn random_image(disk: &Disk, mut random: Random) -> Disk {
     let granularity = *random.pick(&[Granularity::Page, Granularity::Sector]);
     let chance = *random.pick(&[10, 50, 90]);
@@ -181,7 +181,7 @@ fn random_image(disk: &Disk, mut random: Random) -> Disk {
     let (mut sequence, mut fate) = (0, chance);
     for unit in units(disk, granularity) {
         if unit.sequence() != sequence {
-            // A change as a whole is kept, is dropped, or is torn.
+            // A whole change is kept, dropped, or torn.
             fate = *random.pick(&[100, 0, chance, chance]);
             sequence = unit.sequence();
         }
@@ -195,7 +195,7 @@ fn random_image(disk: &Disk, mut random: Random) -> Disk {
     image
 }
 
-/// A copy of the disk in which the durable state is to be worked on.
+/// A copy of the disk for changes to the durable state.
 fn platter(disk: &Disk) -> Disk {
     let mut image = disk.clone();
     image.names.clear();
@@ -225,7 +225,7 @@ fn apply(image: &mut Disk, unit: &Unit<'_>) {
     }
 }
 
-/// The platter is all that there is now.
+/// Make the platter the only content.
 fn restart(image: &mut Disk) {
     for dir in image.dirs.values_mut() {
         dir.visible = dir.durable.clone();
@@ -236,7 +236,7 @@ fn restart(image: &mut Disk) {
     });
 }
 
-/// Pages of removed files, which a file that grows may get.
+/// Pages of removed files, which a growing file may get.
 fn stale_pages(disk: &Disk) -> Vec<Page> {
     let removed = disk
         .removed
@@ -245,8 +245,8 @@ fn stale_pages(disk: &Disk) -> Vec<Page> {
     removed.map(|page| Some(page.clone())).collect()
 }
 
-/// Where a file grew and its content did not arrive, leave what was on that place before: bytes of
-/// a removed file, at the same place in a page, or noise.
+/// Where a file grew but its content did not arrive, leave old bytes of that place: of a removed
+/// file, at the same place in a page, or noise.
 fn litter(disk: &Disk, image: &mut Disk, unit: &Unit<'_>, stale: &[Page], random: &mut Random) {
     let Unit::File { inode, blocks, .. } = unit else {
         return;

@@ -1,11 +1,11 @@
-//! What a simulated disk holds: files and names, each as processes see it, as it is on the platter,
-//! and what lies between the two.
+//! The content of a simulated disk: files and names, as processes see them, as they are on the
+//! platter, and the changes between the two.
 //!
-//! Here are the names, and the space that all files share; a file's content is in `file`.
+//! This file has the names, and the space that all files share; a file's content is in `file`.
 //!
-//! Nothing here fails by plan, counts, or knows of a crash: that is for `fault`, the handle in
+//! Nothing here fails on purpose, counts, or knows of crashes: that is in `fault`, the handle in
 //! `mod`, and `crash`. Names and files are separate, as in a file system: a file may have no name
-//! (removed but open), or another name after a crash than before.
+//! (removed but open), or after a crash another name than before.
 //!
 //! Invariant: the visible content of a file is the durable content with all un-synced changes
 //! applied in order, except where a sync failed or the platter was damaged; the same holds for the
@@ -28,7 +28,7 @@ pub(super) type InodeId = u64;
 /// The root directory.
 pub(super) const ROOT: InodeId = 0;
 
-/// How many removed files are remembered, for [`Disk::resurrect`] and as a source of stale bytes.
+/// This many removed files are kept, for [`Disk::resurrect`] and as a source of stale bytes.
 const REMOVED_MAX: usize = 64;
 
 /// The largest size of a file, as on Linux.
@@ -40,21 +40,22 @@ pub(super) type Names = BTreeMap<String, InodeId>;
 pub(super) struct DirNode {
     pub(super) visible: Names,
     pub(super) durable: Names,
-    /// How many share it by a `DirLock`, 0: one has it alone; `None`: nobody has one.
+    /// The number of readers that share it by a `DirLock`; 0: a writer has it; `None`: it is
+    /// unlocked.
     pub(super) readers: Option<u32>,
 }
 
 /// A place for a name: the directory, and the name in it.
-pub(super) type Entry = (InodeId, String);
+pub(super) type NamePlace = (InodeId, String);
 
-/// A change of names that no sync of a directory has covered yet. One that goes and one that comes
-/// make a rename, which is one change: it happens as a whole or not at all.
+/// A change of names that no sync of a directory has covered yet. A removed and an added name
+/// together are a rename, which is one change: it happens as a whole or not at all.
 #[derive(Debug, Clone)]
 pub(super) struct NameChange {
     pub(super) sequence: u64,
     pub(super) inode: InodeId,
-    gone: Option<Entry>,
-    come: Option<Entry>,
+    gone: Option<NamePlace>,
+    come: Option<NamePlace>,
 }
 
 impl NameChange {
@@ -66,8 +67,8 @@ impl NameChange {
             .map(|entry| entry.0)
     }
 
-    /// A file has one name at most: what takes its name away takes the one it has, which is another
-    /// than was meant when an older change was left out.
+    /// A file has at most one name. Removing its name removes the current one, which may differ
+    /// from the intended one if an older change was left out.
     pub(super) fn apply(
         &self,
         dirs: &mut BTreeMap<InodeId, DirNode>,
@@ -84,12 +85,12 @@ impl NameChange {
         }
     }
 
-    fn entries(&self) -> impl Iterator<Item = &Entry> {
+    fn entries(&self) -> impl Iterator<Item = &NamePlace> {
         self.gone.iter().chain(&self.come)
     }
 }
 
-/// A file that is gone for good, kept because disks do not forget.
+/// A file that is permanently removed, kept because disks do not erase their bytes.
 #[derive(Debug, Clone)]
 pub(super) struct Removed {
     path: Arc<Path>,
@@ -105,14 +106,14 @@ impl From<FileNode> for Removed {
     }
 }
 
-/// Where the bytes of a write go.
+/// Where the bytes of a write arrive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Landing {
-    /// Where they should.
+    /// At the right place.
     Here,
-    /// Nowhere. The size of the file grows all the same: sizes are kept elsewhere.
+    /// Nowhere. The size of the file grows all the same: it is stored elsewhere.
     Nowhere,
-    /// Onto the platter at another place, over what is there.
+    /// On the platter at another place, over its content.
     At { inode: InodeId, offset: u64 },
 }
 
@@ -181,7 +182,7 @@ impl Disk {
     }
 
     /// The directory of a path, which must exist, and the name in it, which need not.
-    fn split(&self, path: &Path) -> io::Result<Entry> {
+    fn split(&self, path: &Path) -> io::Result<NamePlace> {
         let mut names = components(path)?;
         let name = names.pop().ok_or(Errno::ISDIR)?;
         let dir = names
@@ -238,7 +239,7 @@ impl Disk {
         }
     }
 
-    fn create_dir(&mut self, entry: Entry) -> InodeId {
+    fn create_dir(&mut self, entry: NamePlace) -> InodeId {
         let inode = self.next();
         self.dirs.insert(inode, DirNode::default());
         self.rename_entry(inode, None, Some(entry));
@@ -250,7 +251,7 @@ impl Disk {
         self.files.values().map(|file| file.handles as usize).sum()
     }
 
-    /// Rename a file or a directory, unless anything has the new name.
+    /// Rename a file or a directory, unless the new name is in use.
     pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         self.lookup(from)?;
         let (dir, name) = self.split(to)?;
@@ -260,7 +261,7 @@ impl Disk {
         }
     }
 
-    /// The same; what had the new name loses it: a file, or an empty directory.
+    /// The same; the file or empty directory that had the new name loses it.
     pub(super) fn replace(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         let inode = self.lookup(from)?;
         let (from, to) = (self.split(from)?, self.split(to)?);
@@ -303,7 +304,7 @@ impl Disk {
         Ok(())
     }
 
-    fn rename_entry(&mut self, inode: InodeId, gone: Option<Entry>, come: Option<Entry>) {
+    fn rename_entry(&mut self, inode: InodeId, gone: Option<NamePlace>, come: Option<NamePlace>) {
         let change = NameChange {
             sequence: self.next(),
             inode,
@@ -312,7 +313,7 @@ impl Disk {
         };
         change.apply(&mut self.dirs, |dir| &mut dir.visible);
         self.names.push(change);
-        self.settle();
+        self.reindex_or_remove();
     }
 
     pub(super) fn list(&self, dir: InodeId) -> Vec<DirEntry> {
@@ -334,7 +335,7 @@ impl Disk {
         self.flush_names(|change| change.dir() == Some(dir));
     }
 
-    /// Make the chosen changes durable, and the older ones of the same names that they build upon.
+    /// Make the selected changes durable, and the older ones of the same names that they depend on.
     fn flush_names(&mut self, chosen: impl Fn(&NameChange) -> bool) {
         let (mut entries, mut flushed) = (BTreeSet::new(), BTreeSet::new());
         for change in self.names.iter().rev() {
@@ -349,11 +350,11 @@ impl Disk {
         {
             change.apply(&mut self.dirs, |dir| &mut dir.durable);
         }
-        self.settle();
+        self.reindex_or_remove();
     }
 
-    /// After names have changed: let each file know its name, and forget what nothing refers to.
-    pub(super) fn settle(&mut self) {
+    /// After names have changed: update each file's name, and drop unreferenced files.
+    pub(super) fn reindex_or_remove(&mut self) {
         self.files.values_mut().for_each(|file| file.unlink());
         self.link(ROOT, Path::new("/"));
         let mut used: BTreeSet<InodeId> = self.names.iter().map(|change| change.inode).collect();
@@ -395,18 +396,18 @@ impl Disk {
         };
         file.handles -= 1;
         if !file.is_present() {
-            self.settle();
+            self.reindex_or_remove();
         }
     }
 
     // Content.
 
-    /// The file behind an open handle, which keeps it from being forgotten.
+    /// The file behind an open handle, which keeps it from being dropped.
     pub(super) fn file(&mut self, inode: InodeId) -> io::Result<&mut FileNode> {
         Ok(self.files.get_mut(&inode).ok_or(Errno::STALE)?)
     }
 
-    /// Write as much of `bytes` as there is space for; the number of bytes written.
+    /// Write as much of `bytes` as fits; returns the number of bytes written.
     pub(super) fn write(
         &mut self,
         inode: InodeId,
@@ -464,9 +465,9 @@ impl Disk {
             .map_or(u64::MAX, |quota| quota.saturating_sub(self.used()))
     }
 
-    // What tests do to a disk behind the back of the program.
+    // Changes that tests make to a disk without the program's knowledge.
 
-    /// Give a file this content, durably; the file and its directories are created when missing.
+    /// Give a file this content, durably; create the file and its directories if missing.
     pub(super) fn plant(&mut self, path: &Path, content: Content) -> io::Result<()> {
         if let Some(parent) = path.parent() {
             self.create_dir_all(parent)?;

@@ -1,4 +1,4 @@
-//! What a test wants to go wrong, and when.
+//! Planned faults: what goes wrong, and when.
 
 use std::path::{Path, PathBuf};
 
@@ -57,18 +57,19 @@ impl OpKind {
     ];
 }
 
-/// What happens to an operation that a fault strikes.
+/// The effect of a fault on an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// It returns this error and changes nothing; a sync, besides, takes its pages for clean.
+    /// It returns this error and changes nothing; in addition, a sync marks its pages as clean.
     Fail(Errno),
-    /// A read or a write moves at most so many bytes, and says so. Means nothing to others.
+    /// A read or a write moves at most this many bytes, and reports so. No effect on other
+    /// operations.
     Short(usize),
-    /// A write or a sync reports success and does nothing, but that the size grows with a write.
-    /// Means nothing to others.
+    /// A write or a sync reports success and does nothing, except that a write grows the size. No
+    /// effect on other operations.
     Lose,
-    /// A write reports success and arrives over what is at `offset` of the file `path`, durably, or
-    /// nowhere when there is no such place. Means nothing to others.
+    /// A write reports success and durably overwrites what is at `offset` of the file `path`, or is
+    /// lost if there is no such place. No effect on other operations.
     Misdirect {
         /// The file that it arrives in.
         path: PathBuf,
@@ -79,7 +80,7 @@ pub enum Effect {
 
 /// A fault: which operations it strikes, and what it does to them.
 ///
-/// Unless told otherwise it strikes once, the next operation of its kind, on any file.
+/// By default it strikes once: the next operation of its kind, on any file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     kind: OpKind,
@@ -109,7 +110,7 @@ impl Fault {
         Fault::new(kind, Effect::Fail(error))
     }
 
-    /// Strike the `n`-th operation from now on, counted from 1, of those that the fault is for.
+    /// Strike the `n`-th operation from now on, counted from 1, among those that match.
     #[must_use]
     pub fn nth(self, n: u64) -> Fault {
         Fault {
@@ -127,8 +128,8 @@ impl Fault {
         }
     }
 
-    /// Strike, and count, only operations on this file or directory, by the name that it has at the
-    /// time. Of a rename that is the old name.
+    /// Strike, and count, only operations on this file or directory, by its name at the time. For a
+    /// rename that is the old name.
     #[must_use]
     pub fn on(self, path: impl AsRef<Path>) -> Fault {
         Fault {
@@ -147,7 +148,7 @@ fn same(one: &Path, other: &Path) -> bool {
     one.strip_prefix("/").unwrap_or(one) == other.strip_prefix("/").unwrap_or(other)
 }
 
-/// The faults that have not struck for the last time.
+/// The faults that can still strike.
 #[derive(Debug, Default)]
 pub(super) struct Faults(Vec<Fault>);
 
@@ -160,8 +161,8 @@ impl Faults {
         self.0.clear();
     }
 
-    /// Count an operation; what is to happen to it. Of several faults that would strike the same
-    /// operation the one that was added first does, and the others see it pass.
+    /// Count an operation and return its effect. If several faults match, the one added first
+    /// strikes, and the others let it pass.
     pub(super) fn strike(&mut self, kind: OpKind, path: &Path) -> Option<Effect> {
         let mut struck = None;
         for (nth, fault) in self.0.iter_mut().enumerate() {

@@ -15,13 +15,13 @@ use super::content::{Content, Extents, PAGE_SIZE, Page, pages};
 #[derive(Debug, Clone)]
 pub(super) struct Unsynced {
     pub(super) sequence: u64,
-    /// The bytes that were written; empty for a change of the size alone.
+    /// The bytes written; empty if only the size changed.
     pub(super) range: Range<u64>,
     /// The pages of `range` as they were in the cache after the write.
     pub(super) pages: Vec<(u64, Page)>,
-    /// The size of the file after the change, when that is what changed.
+    /// The size of the file after the change, if it changed.
     pub(super) size: Option<u64>,
-    /// A sync failed and took the pages for clean: no later sync writes them.
+    /// A failed sync marked the pages as clean: no later sync writes them.
     stuck: bool,
 }
 
@@ -38,9 +38,9 @@ pub(super) struct FileNode {
     /// Oldest first.
     pub(super) unsynced: Vec<Unsynced>,
     extents: Extents,
-    /// Space that un-synced changes of the size gave back: a crash that undoes them brings it back.
+    /// Space freed by un-synced changes of the size: a crash that undoes them takes it again.
     given_back: Extents,
-    /// Bytes that un-synced overwrites take beside the old ones, on copy-on-write storage.
+    /// Bytes that un-synced overwrites take in addition to the old ones, on copy-on-write storage.
     copies: u64,
     /// Ranges that cannot be read.
     pub(super) unreadable: Vec<Range<u64>>,
@@ -73,7 +73,7 @@ impl FileNode {
         self.linked = false;
     }
 
-    /// True while anybody can reach it.
+    /// True while it can be reached.
     pub(super) fn is_present(&self) -> bool {
         self.linked || self.handles > 0
     }
@@ -87,8 +87,8 @@ impl FileNode {
         self.extents.len() + self.copies
     }
 
-    /// Find space for a write of `range`, which is not empty, when there are `free` bytes; the end
-    /// of what there is space for.
+    /// Allocate space for a write of `range`, which is not empty, when `free` bytes are free.
+    /// Returns the end of the part that fits.
     pub(super) fn take_space(
         &mut self,
         range: Range<u64>,
@@ -167,8 +167,8 @@ impl FileNode {
         }
     }
 
-    /// Write the dirty pages and the size to the platter. Pages that an earlier, failed sync took
-    /// for clean are written only if they were written to since.
+    /// Write the dirty pages and the size to the platter. Pages that an earlier failed sync marked
+    /// as clean are written only if they changed since.
     pub(super) fn sync(&mut self) {
         let mut flushed = BTreeSet::new();
         for change in self.unsynced.extract_if(.., |change| !change.stuck) {
@@ -186,8 +186,8 @@ impl FileNode {
         self.copies = 0;
     }
 
-    /// Take the dirty pages for clean without having written them, or only some of them: which
-    /// ones, a crash tells. The size stays for the next sync.
+    /// Mark the dirty pages as clean without writing them, or only some of them: a crash shows
+    /// which. The size waits for the next sync.
     pub(super) fn fail_sync(&mut self) {
         let mut sizes = Vec::new();
         for change in &mut self.unsynced {
@@ -200,7 +200,7 @@ impl FileNode {
         self.unsynced.sort_by_key(|change| change.sequence);
     }
 
-    /// Bytes that arrive at the platter by mistake, over what is there, and show at once. They
+    /// Bytes that arrive on the platter by mistake, over its content, and are visible at once. They
     /// change no size.
     pub(super) fn overwrite(&mut self, bytes: &[u8], offset: u64) {
         for content in [&mut self.visible, &mut self.durable] {
@@ -234,9 +234,9 @@ impl FileNode {
         self.restart(content);
     }
 
-    /// What a crash left.
+    /// Set the content that a crash left.
     pub(super) fn restart(&mut self, mut content: Content) {
-        // Cuts what a write left past the end when the size it needed was lost.
+        // Cuts bytes that a write left past the end when the size was lost.
         content.resize(content.size());
         self.extents.insert_all(self.given_back.from(0));
         self.given_back = Extents::default();

@@ -1,4 +1,4 @@
-//! A simulated disk that can crash, fill up, fail and lie; for tests of everything that stores.
+//! A simulated disk that can crash, fill up, fail and lie; for tests of storage.
 //!
 //! [`SimFs`] implements the traits of `fs`. It is deterministic: the same calls on a disk with the
 //! same seed have the same outcome and leave the same trace. A handle is cheap to clone; all clones
@@ -9,40 +9,40 @@
 //! * A write is visible at once. It is durable after a successful sync of its file, together with
 //!   the size of the file. The cache works in pages of 4 KiB: a page is synced whole.
 //! * A name that is created, renamed or removed is visible at once, and durable after a successful
-//!   sync of its directory, with the older changes of names that it builds upon. Files and names
-//!   are apart: a file may be synced and have no durable name, or have a name and no content. A
+//!   sync of its directory, with the older changes of names that it depends on. Files and names are
+//!   separate: a file may be synced and have no durable name, or have a name and no content. A
 //!   rename is atomic; between directories, the sync of the target makes it durable.
-//! * Space is counted in bytes, for what was written or allocated; a hole takes none. A write
-//!   inside has its space, so it cannot fail for want of it, except on copy-on-write storage, where
-//!   it needs the same again until the next sync ([`SimFs::set_quota`],
-//!   [`SimFs::set_copy_on_write`]). A removed file has its space until it is closed.
-//! * A directory is listed in an order of its own each time.
+//! * Space is counted in bytes that were written or allocated; a hole takes none. A write into
+//!   allocated space cannot fail for lack of it, except on copy-on-write storage, where it needs as
+//!   much again until the next sync ([`SimFs::set_quota`], [`SimFs::set_copy_on_write`]). A removed
+//!   file keeps its space until it is closed.
+//! * A directory is listed in a different order each time.
 //!
 //! # What a crash may do
 //!
-//! [`SimFs::crash_image`] gives a new disk, as a crash at this instant may leave it; the old one
-//! stays as it is. See [`Crash`]: all that is not synced is lost, is kept, or is kept in part, in
-//! any order, with pages and sectors torn apart, sizes that came without content, and zeros or
-//! stale bytes in its place. A file never gets bytes below 512 from two times.
-//! [`SimFs::crash_at`] stops a program at any operation.
+//! [`SimFs::crash_image`] returns a new disk, as a crash at this moment may leave it; the old one
+//! is unchanged. See [`Crash`]: everything un-synced is lost, kept, or kept in part, in any order,
+//! with torn pages and sectors, sizes without content, and zeros or stale bytes in its place. A
+//! unit of 512 bytes is never a mixture of two times. [`SimFs::crash_at`] stops a program at any
+//! operation.
 //!
 //! # What else may go wrong
 //!
 //! * Any operation fails with any error, once or from then on ([`Fault`]). No descriptor is left
 //!   ([`SimFs::set_descriptors`]).
-//! * After a failed sync the dirty pages count as clean: processes go on seeing them, no later sync
-//!   writes them unless they are written to again, and a power cut keeps or loses them. The size of
-//!   the file, and the names after a failed sync of a directory, wait for the next sync.
+//! * After a failed sync the dirty pages count as clean: processes still see them, no later sync
+//!   writes them unless they change again, and a power cut keeps or loses them. The size of the
+//!   file, and the names after a failed sync of a directory, wait for the next sync.
 //! * Reads and writes are short; a write is lost or lands elsewhere; a sync lies ([`Effect`]).
 //! * Bits rot, ranges become unreadable, files are cut, vanish, come back, or get other content
 //!   (`flip_bit`, `fail_reads`, `truncate`, `remove`, `resurrect`, `write`).
-//! * Syncs are slow, on a clock that only counts ([`SimFs::set_sync_time`]).
+//! * Syncs are slow, on a simulated clock ([`SimFs::set_sync_time`]).
 //!
 //! # What it does not do
 //!
-//! No hard links, symbolic links or permissions; no torn sectors; no
-//! reordering of a write before an earlier sync. Space that was allocated and not synced is not
-//! lost in a crash, nor is space that was given back where the crash undoes that.
+//! No hard links, symbolic links or permissions; no torn sectors; no reordering of a write before
+//! an earlier sync. Space that was allocated but not synced survives a crash, and so does space
+//! that was given back if the crash undoes that.
 
 mod content;
 mod crash;
@@ -116,7 +116,7 @@ struct State {
     trace: Vec<Operation>,
     operations: u64,
     crash_at: Option<u64>,
-    /// So many files may be open.
+    /// At most this many files may be open.
     descriptors: Option<usize>,
     sync_time: Duration,
     time_in_sync: Duration,
@@ -134,8 +134,8 @@ impl fmt::Debug for SimFs {
 
 /// Making a disk, and watching it.
 impl SimFs {
-    /// An empty disk: the root directory, no quota, no faults. The seed decides whatever the disk
-    /// leaves to chance.
+    /// An empty disk: the root directory, no quota, no faults. The seed determines everything that
+    /// the disk leaves to chance.
     #[must_use]
     pub fn new(seed: u64) -> SimFs {
         SimFs::with_disk(Disk::new(), seed)
@@ -156,12 +156,12 @@ impl SimFs {
         })))
     }
 
-    /// A test that panicked in the middle of a call has failed already.
+    /// A test that panicked in the middle of a call has already failed.
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of operations so far, those that failed included.
+    /// The number of operations so far, including failed ones.
     #[must_use]
     pub fn operations(&self) -> u64 {
         self.state().operations
@@ -173,24 +173,24 @@ impl SimFs {
         self.state().trace.clone()
     }
 
-    /// Forget the trace, for runs so long that it would fill the memory. Numbers go on.
+    /// Clear the trace, for runs so long that it would fill the memory. The numbers continue.
     pub fn clear_trace(&self) {
         self.state().trace.clear();
     }
 
-    /// The bytes that all files take: what a quota is compared with.
+    /// The bytes that all files take, as a quota counts them.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.state().disk.used()
     }
 
-    /// How many handles of files there are.
+    /// The number of open file handles.
     #[must_use]
     pub fn open_files(&self) -> usize {
         self.state().disk.handles()
     }
 
-    /// The time that syncs of files and directories have taken, on a clock that only counts.
+    /// The time that syncs of files and directories have taken, on the simulated clock.
     #[must_use]
     pub fn time_in_sync(&self) -> Duration {
         self.state().time_in_sync
@@ -199,9 +199,9 @@ impl SimFs {
 
 /// Crashes.
 impl SimFs {
-    /// A new disk, as a crash at this instant may leave it. It has the same quota and unreadable
-    /// ranges, no faults, no locks, and counts from 0. The old disk and its handles stay as they
-    /// are.
+    /// A new disk, as a crash at this moment may leave it. It has the same quota and unreadable
+    /// ranges, no faults and no locks, and counts from 0. The old disk and its handles are
+    /// unchanged.
     #[must_use]
     pub fn crash_image(&self, how: Crash) -> SimFs {
         let state = self.state();
@@ -214,15 +214,15 @@ impl SimFs {
         image
     }
 
-    /// The number of un-synced units: how many bits [`Crash::Subset`] looks at.
+    /// The number of un-synced units: the bits that [`Crash::Subset`] uses.
     #[must_use]
     pub fn unsynced_units(&self, granularity: Granularity) -> usize {
         crash::unit_count(&self.state().disk, granularity)
     }
 
-    /// Let operation number `number`, counted as in the trace, and all after it fail with
-    /// [`SimulatedCrash`] and change nothing. With the number of an operation that is past, all
-    /// fail from now on.
+    /// Let operation number `number`, counted as in the trace, and all later ones fail with
+    /// [`SimulatedCrash`] and change nothing. If that number has passed, all operations fail from
+    /// now on.
     pub fn crash_at(&self, number: u64) {
         self.state().crash_at = Some(number);
     }
@@ -247,42 +247,42 @@ impl SimFs {
 
 /// Faults.
 impl SimFs {
-    /// Plan a fault. Faults do not replace each other.
+    /// Plan a fault, in addition to those already planned.
     pub fn inject(&self, fault: Fault) {
         self.state().faults.add(fault);
     }
 
-    /// Take back all faults that were planned; what they did stays.
+    /// Cancel all planned faults; their past effects stay.
     pub fn clear_faults(&self) {
         self.state().faults.clear();
     }
 
-    /// Let all files together take at most so many bytes. A write that does not fit is short, and
-    /// fails with `ENOSPC` when nothing of it fits; an allocation that does not fit fails as a
-    /// whole. What is there already stays, even when it is more.
+    /// Let all files together take at most this many bytes. A write that does not fit is short, and
+    /// fails with `ENOSPC` if nothing of it fits; an allocation that does not fit fails as a whole.
+    /// Existing content stays, even if it is larger.
     pub fn set_quota(&self, bytes: Option<u64>) {
         self.state().disk.quota = bytes;
     }
 
-    /// Let an overwrite need new space, also where space was allocated, until the next sync of the
+    /// Let an overwrite need new space, even where space was allocated, until the next sync of the
     /// file frees the old one.
     pub fn set_copy_on_write(&self, on: bool) {
         self.state().disk.copy_on_write = on;
     }
 
-    /// Let so many files be open at a time: whoever opens one more, or a directory to list or sync
-    /// it, gets `EMFILE`. A directory that was opened once does not count.
+    /// Let this many files be open at a time: opening one more, or a directory to list or sync it,
+    /// returns `EMFILE`. A directory opened with `open_dir` does not count.
     pub fn set_descriptors(&self, most: Option<usize>) {
         self.state().descriptors = most;
     }
 
-    /// Let each sync of a file or directory take so long, on a clock that only counts.
+    /// Let each sync of a file or directory take this long, on the simulated clock.
     pub fn set_sync_time(&self, time: Duration) {
         self.state().sync_time = time;
     }
 
-    /// Let reads that touch these bytes of a file fail with `EIO`, also after it was renamed,
-    /// written to, or a crash.
+    /// Let reads that touch these bytes of a file fail with `EIO`, even after it was renamed or
+    /// written to, or after a crash.
     ///
     /// # Errors
     /// When there is no such file.
@@ -324,8 +324,8 @@ impl SimFs {
     }
 }
 
-/// Looking at the files and changing them, as a test does: none of this is an operation, is
-/// counted, fails by plan, or minds a quota, and what it changes is durable at once.
+/// Direct access to files, for tests: none of this is an operation, is counted, fails on purpose,
+/// or respects a quota, and its changes are durable at once.
 impl SimFs {
     /// The content of a file as processes see it.
     ///
@@ -335,7 +335,7 @@ impl SimFs {
         self.with_file(path, |file| Ok(file.visible.bytes()))
     }
 
-    /// Give a file this content. The file, and the directories above it, are created when missing.
+    /// Give a file this content. The file, and the directories above it, are created if missing.
     ///
     /// # Errors
     /// When a directory has that name.
@@ -381,11 +381,10 @@ impl SimFs {
         self.state().disk.uproot(path.as_ref())
     }
 
-    /// Bring back the file that was last removed under this name, for good, with what was durable
-    /// of it.
+    /// Permanently restore the durable content of the file that was last removed under this name.
     ///
     /// # Errors
-    /// When no file of that name was removed for good, closed, and among the last 64.
+    /// If no file of that name was permanently removed, is closed, and is among the last 64.
     pub fn resurrect(&self, path: impl AsRef<Path>) -> io::Result<()> {
         self.state().disk.resurrect(path.as_ref())
     }
@@ -411,8 +410,7 @@ impl Call {
 }
 
 impl State {
-    /// Every call of the traits comes through here: count it, let it fail if it is to, make it,
-    /// and note it down.
+    /// Every call of the traits comes through here: count it, apply a fault, make it, and trace it.
     fn operate<T>(
         &mut self,
         call: Call,
@@ -451,7 +449,7 @@ impl State {
         Ok(())
     }
 
-    /// Fails when as many files are open as may be.
+    /// Fails if the limit of open files is reached.
     fn find_descriptor(&self) -> io::Result<()> {
         match self.descriptors {
             Some(most) if self.disk.handles() >= most => Err(Errno::MFILE.into()),
@@ -516,7 +514,7 @@ impl SimFs {
         shared.ok_or(LockError::Held { holder: None })
     }
 
-    /// Take a directory as `with` says: how many readers it has then, or `None` for a refusal.
+    /// Lock a directory: `with` returns the new number of readers, or `None` to refuse.
     fn hold(
         &self,
         state: &mut State,
@@ -625,7 +623,7 @@ impl Fs for SimFs {
     }
 }
 
-/// A directory that was opened for its syncs, which is no operation.
+/// A directory opened for its syncs; opening it is no operation.
 #[derive(Debug)]
 struct SimDir {
     fs: SimFs,

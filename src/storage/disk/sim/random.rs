@@ -1,9 +1,9 @@
-//! The chance that a simulated disk lives by: a seed, and nothing else.
+//! The pseudo-random numbers of a simulated disk, from a seed only.
 
 use super::content::PAGE_SIZE;
 
-/// A sequence of numbers that a seed determines, on every machine and in every version
-/// (SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
+/// A sequence of numbers determined by a seed, on every machine and in every version (SplitMix64:
+/// Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
 #[derive(Debug, Clone)]
 pub(super) struct Random(u64);
 
@@ -12,7 +12,7 @@ impl Random {
         Random(seed)
     }
 
-    /// The sequence that belongs to this state and `name` together.
+    /// The sequence determined by this state and `name`.
     pub(super) fn fork(&self, name: u64) -> Random {
         Random(Random(self.0).next() ^ Random(!name).next())
     }

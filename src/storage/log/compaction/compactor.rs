@@ -1,15 +1,15 @@
-//! The copying of one compaction, step by step: in the loop itself, or on a thread beside it.
+//! The copying of one compaction, step by step: in the loop itself, or on a thread.
 //!
-//! Without a thread a step depends on nothing but the calls.
+//! Without a thread, a step depends only on the calls.
 
 use std::time::Duration;
 
 use super::rewrite::{Compaction, Copied, Progress};
 use super::subject::Asked;
-use super::thread::{Beside, Told};
+use super::thread::{CompactionThread, Told};
 use crate::storage::log::sync::Waker;
 
-/// Says of each record in the files with these handles whether it is alive.
+/// Tells for each record, in the files with these handles, whether it is alive.
 pub(crate) type IsLive<'a> = &'a dyn Fn(&[u32], &[Asked]) -> Vec<bool>;
 
 /// A compaction whose records are being copied.
@@ -23,39 +23,39 @@ pub(crate) struct Compactor {
 #[derive(Debug)]
 enum Copying {
     Here(Box<Compaction>),
-    Beside(Beside),
+    OnThread(CompactionThread),
 }
 
-/// What one step of the copying came to.
+/// The result of one step of the copying.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// A batch was dealt with.
+    /// A batch was copied.
     More(Compactor),
     /// The thread has no question yet.
     Waiting(Compactor),
-    /// All of these files is copied, or that has failed.
+    /// All of these files are copied, or copying has failed.
     Done(Vec<u32>, Box<Copied>),
     /// The thread ended without a result.
     Lost(Vec<u32>),
 }
 
 impl Compactor {
-    /// Copy on a thread where there is a waker for it.
+    /// Start to copy, on a thread if there is a waker for it.
     pub(crate) fn start(compaction: Compaction, waker: Option<&Waker>) -> Compactor {
         let (inputs, compaction) = (compaction.inputs(), Box::new(compaction));
         let copying = match waker {
             None => Copying::Here(compaction),
-            Some(waker) => Copying::Beside(Beside::start(compaction, waker.clone())),
+            Some(waker) => Copying::OnThread(CompactionThread::start(compaction, waker.clone())),
         };
         Compactor { inputs, copying }
     }
 
-    /// Its steps wait for nothing: the next one can be taken at once.
+    /// True if its steps wait for nothing: the next one can be taken at once.
     pub(crate) fn is_here(&self) -> bool {
         matches!(self.copying, Copying::Here(_))
     }
 
-    /// Take a step, waiting for the thread so long at most.
+    /// Take a step, and wait for the thread no longer than `wait`.
     pub(crate) fn step(self, wait: Option<Duration>, is_live: IsLive<'_>) -> Step {
         let Compactor { inputs, copying } = self;
         match copying {
@@ -69,9 +69,9 @@ impl Compactor {
                     Progress::Unanswered => Step::Lost(inputs),
                 }
             }
-            Copying::Beside(beside) => {
-                let told = beside.step(wait, &|records| is_live(&inputs, records));
-                let copying = Copying::Beside(beside);
+            Copying::OnThread(thread) => {
+                let told = thread.step(wait, &|records| is_live(&inputs, records));
+                let copying = Copying::OnThread(thread);
                 match told {
                     Told::Asked => Step::More(Compactor { inputs, copying }),
                     Told::Nothing => Step::Waiting(Compactor { inputs, copying }),

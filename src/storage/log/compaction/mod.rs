@@ -1,16 +1,16 @@
-//! Compaction: which files are rewritten, and the copying of what is alive in them.
+//! Compaction: which files are rewritten, and how their live records are copied.
 //!
 //! Nothing here knows the log: a plan is made from numbers, and the copying is told which records
-//! are alive. When a plan is made, and what a finished copy changes, is for `maintain` and
-//! `switch`; how much room there has to be for it, for `budget`.
+//! are alive. `maintain` decides when a plan is made, `switch` applies a finished copy, and
+//! `budget` keeps the room for it.
 //!
 //! | file | question |
 //! |---|---|
 //! | `plan` | which files are rewritten next, if any? |
-//! | `rewrite` | how is a file rewritten so that only what is alive is left? |
-//! | `compactor` | who takes the next step of the copying: the loop itself, or its thread? |
-//! | `subject` | what is asked of the queue? |
-//! | `thread` | what do the loop and the thread tell each other? |
+//! | `rewrite` | how is a file rewritten so that only live records are left? |
+//! | `compactor` | what takes the next step of the copying: the loop itself, or its thread? |
+//! | `subject` | what does the copying ask the queue? |
+//! | `thread` | which messages do the loop and the thread exchange? |
 
 mod compactor;
 pub(in crate::storage) mod plan;
@@ -25,11 +25,11 @@ pub(crate) use self::subject::Asked;
 pub use self::subject::{Index, Subject};
 use crate::types::Position;
 
-/// How far the log's maintenance is.
+/// The state of the log's maintenance.
 #[derive(Debug, Default)]
 pub(crate) struct Maintenance {
     pub(in crate::storage::log) stage: Stage,
-    /// Look again when the log has grown or shrunk by so much since the last look.
+    /// Look again when the log has grown or shrunk by a step since this look.
     pub(in crate::storage::log) looked_at: Option<(Position, u64)>,
     /// Files whose compaction failed; they are left alone until the next start.
     pub(in crate::storage::log) failed: Vec<u32>,
@@ -40,20 +40,20 @@ pub(crate) struct Maintenance {
 }
 
 impl Maintenance {
-    /// Look again at once: something has changed.
+    /// Look again at once, because something has changed.
     pub(crate) fn look_again(&mut self) {
         self.looked_at = None;
     }
 }
 
-/// How far a compaction is.
+/// The stage of a compaction.
 #[derive(Debug, Default)]
 pub(in crate::storage::log) enum Stage {
     #[default]
     Idle,
     /// Records are being copied.
     Copying(Compactor),
-    /// The copy is whole, the switch is being made.
+    /// The copy is complete, the switch is being made.
     Switching,
     /// The switch is durable; records get their new places.
     Moving {

@@ -1,49 +1,50 @@
 //! Which files are rewritten next, if any: a decision from numbers alone.
 //!
-//! In this order: files in which nothing is alive are dropped, a file whose damage is dead is
-//! rewritten without it, then the file with the largest share of garbage, then small neighbours
-//! become one file. Where there is nothing of all that, the open segment may be left early.
+//! In this order: drop files without live records; rewrite a file whose damaged records are dead;
+//! rewrite the file with the largest share of garbage; merge small neighbours. If there is none of
+//! these, the open segment may be left early.
 
 use crate::storage::log::files::Sealed;
 use crate::storage::log::spares::SEGMENT_SIZE_MIN;
 
-/// Compaction begins when garbage is more than this percentage of the sealed bytes. What it copies
-/// is then at most 65/35 of what it frees: no byte is written three times on average, and the
-/// sealed files stay below twice what is alive in them.
+/// Compact when garbage exceeds this percentage of the sealed bytes. Compaction then copies at most
+/// 65/35 of what it frees: on average no byte is written three times, and the sealed files stay
+/// below twice their live bytes.
 const GARBAGE_PERCENT: u64 = 35;
-/// The loop waits for the copying when garbage is more than this percentage.
+/// The loop waits for the copying when garbage exceeds this percentage.
 const CONGESTED_PERCENT: u64 = 50;
-/// The fewer bytes are left, the less garbage, in thousandths, a file needs to be compacted: what
-/// is copied for nothing is the price of going on.
+/// When room is short, a file is compacted from this share of garbage on, in thousandths. The less
+/// room is left, the smaller a share is enough: going on is worth the extra copying.
 const SHORT_SHARE: u64 = 250;
 const SCARCE_SHARE: u64 = 125;
-/// On a full disk a segment is left early when so many thousandths of it are garbage.
+/// On a full disk the open segment is left early when its garbage reaches this share, in
+/// thousandths.
 const LEAVE_SHARE: u64 = 250;
-/// No more files than this are merged or dropped at once: the record of it must stay small.
+/// At most this many files are merged or dropped at once: the record of it must stay small.
 const MERGED_MAX: usize = 64;
 /// Files smaller than a segment divided by this are merged with neighbours like them …
 const SMALL_DIVISOR: u32 = 4;
-/// … when there are so many side by side.
+/// … when this many of them are neighbours.
 const SMALL_RUN: usize = 4;
-/// Bytes that rewriting a file takes beside those that are alive.
+/// Bytes that a rewritten file needs in addition to its live bytes.
 const REWRITE_OVERHEAD: u64 = 4096;
-/// File systems give space in blocks of this size, mostly.
+/// Most file systems allocate space in blocks of this size.
 pub(crate) const BLOCK: u64 = 4096;
 
-/// How badly room is needed.
+/// How urgently room is needed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// Not at all: the log is to stay small.
+    /// Not needed: the aim is to keep the log small.
     None,
     /// Puts are refused, or soon will be.
     Short,
-    /// What is set aside in any case is being used.
+    /// The allowance is being used.
     Scarce,
-    /// Half of that is gone: whatever frees a block.
+    /// Half of the allowance is gone: choose anything that frees a block.
     Any,
 }
 
-/// What a plan has to know of a file.
+/// What a plan needs to know about a file.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FileStat {
     pub(crate) handle: u32,
@@ -53,15 +54,15 @@ pub(crate) struct FileStat {
     pub(crate) live: u64,
     /// Bytes that rewriting it saves.
     pub(crate) garbage: u64,
-    /// Bytes of deletes in other files that are not needed once it is rewritten.
+    /// Bytes of deletes in other files that are no longer needed once this file is rewritten.
     pub(crate) pinned: u64,
     /// It is being written.
     pub(crate) is_open: bool,
-    /// It was sealed just now: what is alive in it may be about to be deleted.
+    /// It was sealed just now: its live records may be about to be deleted.
     pub(crate) is_settling: bool,
     /// It could not be rewritten.
     pub(crate) has_failed: bool,
-    /// Records in it are damaged, and all of those are dead.
+    /// It has damaged records, and all of them are dead.
     pub(crate) is_mendable: bool,
 }
 
@@ -72,19 +73,19 @@ impl FileStat {
     }
 }
 
-/// The space that there is.
+/// The available space.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Space {
     pub(crate) need: Need,
     /// Bytes set aside for the copy.
     pub(crate) room: u32,
-    /// The disk may have more.
+    /// True if the disk may have more.
     pub(crate) can_grow: bool,
-    /// Bytes that a segment is to have.
+    /// Bytes that a segment should have.
     pub(crate) segment_size: u32,
-    /// Bytes that can be written before compaction has to give anything back.
+    /// Bytes that can be written before compaction has to free anything.
     pub(crate) allowance: u64,
-    /// The sums over all files but the open one.
+    /// The sums over all files except the open one.
     pub(crate) sealed: Sealed,
 }
 
@@ -93,7 +94,7 @@ impl Space {
         rewritten_size(live) <= u64::from(self.room)
     }
 
-    /// Garbage grows faster than it is given back.
+    /// True if garbage grows faster than it is freed.
     pub(crate) fn is_congested(&self) -> bool {
         let Sealed { garbage, size, .. } = self.sealed;
         let slack = u64::from(self.segment_size) / 2;
@@ -107,21 +108,21 @@ impl Space {
     }
 }
 
-/// What is to be done; files by their handles.
+/// What to do; files are given by their handles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// Drop these: nothing in them is alive.
+    /// Drop these files: they have no live records.
     Drop(Vec<u32>),
-    /// Rewrite these, which are neighbours.
+    /// Rewrite these files, which are neighbours.
     Rewrite(Vec<u32>),
-    /// Rewrite this one once the room for the copy has been made this large; where it cannot be,
-    /// plan again.
+    /// Rewrite this file after the room for the copy was made this large. If that fails, plan
+    /// again.
     Grow(u32, u32),
-    /// Go on in the next segment: the garbage in the open one cannot be had otherwise.
+    /// Continue in the next segment: nothing else makes the garbage in the open one reclaimable.
     Seal,
 }
 
-/// What is most worth doing with `files`, which are in the order of history.
+/// The most useful thing to do with `files`, which are in the order of history.
 pub(crate) fn plan(files: &[FileStat], space: &Space) -> Option<Plan> {
     if space.sealed.dead > 0 {
         let dead = files.iter().filter(|file| !file.is_open && file.live == 0);
@@ -149,8 +150,8 @@ fn mendable<'f>(files: &'f [FileStat], space: &Space) -> Option<&'f FileStat> {
     mendable.find(|file| space.can_grow || space.has_room_for(file.live))
 }
 
-/// The file that holds the largest share of garbage, and of deletes elsewhere that are not needed
-/// any more once it is rewritten; the first of several.
+/// The file with the largest share of garbage, counting deletes in other files that are no longer
+/// needed once it is rewritten. The first of several.
 fn most_garbage<'f>(files: &'f [FileStat], space: &Space) -> Option<&'f FileStat> {
     let (share_min, is_for_room) = match space.need {
         _ if space.is_much_garbage() => (1, false),
@@ -172,7 +173,7 @@ fn most_garbage<'f>(files: &'f [FileStat], space: &Space) -> Option<&'f FileStat
     worth_it.max_by_key(|file| share(file))
 }
 
-/// Small files side by side that fit into one.
+/// Small neighbours that fit into one file.
 fn small_neighbours(files: &[FileStat], space: &Space) -> Option<Vec<u32>> {
     let room = u64::from(space.room.min(space.segment_size));
     let (mut run, mut live) = (Vec::new(), 0);
@@ -192,8 +193,8 @@ fn small_neighbours(files: &[FileStat], space: &Space) -> Option<Vec<u32>> {
     (run.len() >= SMALL_RUN).then_some(run)
 }
 
-/// Whether to leave the open segment: on a full disk, when much of it is garbage, or when it was
-/// made for a job larger than a segment.
+/// True if the open segment should be left: on a full disk when much of it is garbage, or when it
+/// was made for a job larger than a segment.
 fn is_worth_leaving(open: &FileStat, space: &Space) -> bool {
     let size = u64::from(open.size);
     let is_large = open.size > space.segment_size && open.garbage >= size / 2;
@@ -206,17 +207,17 @@ fn is_worth_leaving(open: &FileStat, space: &Space) -> bool {
     is_large || is_worth_it && open.saved() >= least
 }
 
-/// Bytes that a file takes in which so many are alive, when it is rewritten.
+/// Bytes that a file with `live` live bytes takes after it is rewritten.
 pub(crate) fn rewritten_size(live: u64) -> u64 {
     live + live / 512 + REWRITE_OVERHEAD
 }
 
-/// Bytes that a file of so many takes on the disk.
+/// Bytes that a file of `size` bytes takes on the disk.
 pub(crate) fn blocks(size: u64) -> u64 {
     size.next_multiple_of(BLOCK)
 }
 
-/// Bytes to be set aside for rewriting so many that are alive.
+/// Bytes to set aside for rewriting `live` live bytes.
 pub(crate) fn room_for(live: u64) -> u32 {
     u32::try_from(blocks(rewritten_size(live))).unwrap_or(u32::MAX)
 }
@@ -228,7 +229,7 @@ mod tests {
     const SEGMENT: u32 = 1 << 20;
     const ALL: u64 = SEGMENT as u64;
 
-    /// A sealed file that fills a segment, of which so many thousandths are alive.
+    /// A sealed file that fills a segment, with this many thousandths alive.
     fn file(handle: u32, live: u64) -> FileStat {
         let live = ALL * live / 1000;
         FileStat {
@@ -258,7 +259,7 @@ mod tests {
         }
     }
 
-    /// The plan for `files` and a segment that is open, the disk having no more than `room`.
+    /// The plan for `files` and an open segment, when the disk has only `room`.
     fn planned(files: &[FileStat], need: Need, room: u32) -> Option<Plan> {
         let mut sealed = Sealed::default();
         for file in files.iter().filter(|file| !file.is_open) {

@@ -1,21 +1,21 @@
-//! Rewriting files so that only what is alive is left: the copy, until it is durable under its
-//! name.
+//! Rewriting files without their dead records: the copy, until it is durable under its name.
 //!
-//! A file, or a run of small neighbours, is copied to a new generation in its place in the order,
-//! dead records left out. A record so never overtakes another of the same job. Which records are
-//! alive is asked of the index, by place: what the index does not point at is dead.
+//! A file, or a run of small neighbours, is copied to a new generation at the same place in the
+//! order, without its dead records. So a record never overtakes another record of the same job. The
+//! index is asked by place which records are alive: a record that the index does not point at is
+//! dead.
 //!
-//! What a crash leaves, step by step:
+//! What a crash at each step leaves:
 //! 1. copying into a file called `compaction`: it is removed at the next start;
-//! 2. that file is synced, named as the new generation, and the directory synced: the list does
-//!    not name it, it is removed;
+//! 2. that file is synced, named as the new generation, and the directory synced: the list does not
+//!    name it, so the next start removes it;
 //! 3. a switch record is durable in the log: the list names the new file; the old ones are
 //!    removed;
-//! 4. the old files are removed, and the space behind the end of the new one is given back: what
-//!    of it the disk forgets is made again.
+//! 4. the old files are removed, and the space after the end of the new one is given back: if the
+//!    disk forgets any of this, the next start does it again.
 //!
-//! The copy may already lack what later records killed. They come before the switch in the log:
-//! where the switch is durable, so are they.
+//! Later records may have killed records that the copy left out. Those later records come before
+//! the switch in the log: if the switch is durable, so are they.
 
 use std::io;
 use std::ops::Range;
@@ -34,24 +34,25 @@ use crate::storage::read::scan::{Reader, Step, describe};
 use crate::storage::read::{Piece, salvage};
 use crate::types::{Place, Position, SegmentId};
 
-/// Records are looked at in batches of about so many bytes.
+/// Records are examined in batches of about this many bytes.
 const BATCH_SIZE: usize = 256 << 10;
-/// Frames of the new file are about so large.
+/// Frames of the new file have about this many bytes.
 const FRAME_SIZE: u64 = 256 << 10;
 
-/// Why a compaction was given up. The log is as it was.
+/// Why a compaction was abandoned. The log is unchanged.
 #[derive(Debug)]
 pub(crate) enum CompactionError {
-    /// The disk did not do what was asked.
+    /// A disk operation failed.
     Io(io::Error),
-    /// A checksum does not hold in a file that is part of the log.
+    /// A checksum is wrong in a file that is part of the log.
     Damaged(String),
-    /// The records that are alive do not fit into the space set aside.
+    /// The live records do not fit into the space set aside.
     NoRoom,
-    /// Something that is not the log's has the name that the copy was to have.
+    /// A file that is not the log's has the name that the copy should get.
     NameTaken(SegmentId, u32),
     /// The directory could not be synced. The system may have dropped what it could not write, and
-    /// tells so once: the next sync of the directory would succeed and mean nothing.
+    /// reports that only once: the next sync of the directory would succeed without meaning
+    /// anything.
     NameNotSynced(io::Error),
 }
 
@@ -74,7 +75,7 @@ struct Input {
 #[derive(Debug)]
 struct Batch {
     handle: u32,
-    /// Offset and subject of each record.
+    /// The offset and subject of each record.
     records: Vec<(u32, Subject)>,
 }
 
@@ -90,8 +91,8 @@ impl Batch {
         each.collect()
     }
 
-    /// Take in the records of a damaged stretch that are sound in themselves, and their bytes.
-    /// Returns the bytes in which none lies.
+    /// Collect the sound records of a damaged stretch, and their bytes. Returns the byte ranges in
+    /// which no sound record lies.
     fn salvage(
         &mut self,
         input: &Input,
@@ -111,7 +112,8 @@ impl Batch {
             let from = records.len();
             records.resize(from + *size as usize, 0);
             read_exact_at(&*input.file, &mut records[from..], u64::from(*offset))?;
-            // They were read before: a disk that rots may give others the second time.
+            // Uses the bytes that were already read: a failing disk may return other bytes the
+            // second time.
             if Record::decode_first(&records[from..], input.seed, *offset).is_none() {
                 return Err(io::Error::other("the disk gives other bytes each time"));
             }
@@ -133,23 +135,23 @@ pub(crate) struct Moved {
     pub(crate) size: u32,
 }
 
-/// What the copying came to. Where it failed, the space can be used again.
+/// The result of the copying. If it failed, the space can be used again.
 pub(crate) type Copied = Result<Outcome, (CompactionError, Spare)>;
 
 /// A compaction that is ready to take effect.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// The handles of the files that go.
+    /// The handles of the files that are removed.
     pub(crate) inputs: Vec<u32>,
-    /// The file that comes, unless nothing was alive.
+    /// The file that is added, unless nothing was alive.
     pub(crate) output: Option<(Entry, Arc<dyn File>)>,
     pub(crate) moved: Vec<Moved>,
     pub(crate) filtered_at: Position,
-    /// Deletes that are not needed once the switch is durable.
+    /// Deletes that are no longer needed once the switch is durable.
     pub(crate) tombstones: Vec<(u32, SegmentId, u64)>,
-    /// The space, when it was not used.
+    /// The space, if it was not used.
     pub(crate) spare: Option<Spare>,
-    /// What is damaged in the inputs: none of it may be alive.
+    /// The damage in the inputs: none of the damaged records may be alive.
     pub(crate) damaged: Vec<DamagedInput>,
 }
 
@@ -163,19 +165,19 @@ pub(crate) struct DamagedInput {
     pub(crate) lost: Vec<Range<u32>>,
 }
 
-/// What a step of a compaction came to.
+/// The result of a step of a compaction.
 #[derive(Debug)]
 pub(super) enum Progress {
     /// There is more to be copied.
     More(Box<Compaction>),
-    /// All is copied, or that has failed.
+    /// All is copied, or copying has failed.
     Done(Box<Copied>),
-    /// Nobody said what is alive.
+    /// There is no answer to which records are alive.
     Unanswered,
 }
 
-/// A compaction under way: [`Compaction::step`] until it is done. Owns all it needs: it can run
-/// anywhere.
+/// A compaction in progress: call [`Compaction::step`] until it is done. It owns everything it
+/// needs and can run on any thread.
 #[derive(Debug)]
 pub(crate) struct Compaction {
     fs: Arc<dyn Fs>,
@@ -183,7 +185,7 @@ pub(crate) struct Compaction {
     inputs: Vec<Input>,
     reading: usize,
     reader: Option<Reader>,
-    /// The frames of the batch under way.
+    /// The frames of the current batch.
     records: Vec<u8>,
     sizes: Vec<(u32, u32)>,
     output: Output,
@@ -205,7 +207,7 @@ struct Output {
 }
 
 impl Compaction {
-    /// Begin to rewrite the files with handles `inputs`, which are neighbours, into `spare`.
+    /// Start to rewrite the files with handles `inputs`, which are neighbours, into `spare`.
     pub(crate) fn begin(
         fs: Arc<dyn Fs>,
         dir: &Path,
@@ -303,7 +305,7 @@ impl Compaction {
         Ok(None)
     }
 
-    /// Copy the records of `batch` for which `live` says so.
+    /// Copy the records of `batch` that `live` marks as alive.
     fn copy(&mut self, batch: Batch, live: &[bool]) -> Result<(), CompactionError> {
         let mut at = 0;
         for (index, (offset, subject)) in batch.records.into_iter().enumerate() {
@@ -392,7 +394,8 @@ impl Output {
                 spare.path = path;
                 Ok(())
             }
-            // Somebody else's: a spare is no part of the log either, whatever is in it.
+            // It belongs to another program. A spare is not part of the log either, whatever it
+            // contains.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             Err(error) => Err(error),
         };
@@ -441,11 +444,11 @@ impl Output {
 
     /// Sync the file and give it its name.
     fn name(&mut self, fs: &dyn Fs, dir: &Path) -> Result<Entry, CompactionError> {
-        // What lies behind the end is given back when the old files are gone: until then it keeps
-        // others from taking room that the next compaction needs.
+        // The space after the end is given back only when the old files are gone: until then it
+        // keeps other uses from taking room that the next compaction needs.
         self.flush()?;
-        // Should it fail the log is as it was: what may be lost is this file, which nothing names
-        // yet and which is removed.
+        // If that fails, the log is unchanged: only this file may be lost. Nothing names it yet,
+        // and it is removed.
         self.spare.file.sync()?;
         let path = dir.join(self.identity.file_name());
         match fs.rename(&self.spare.path, &path) {

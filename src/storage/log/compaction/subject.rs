@@ -1,4 +1,4 @@
-//! What the copying asks of the queue, which alone knows what is alive, and tells it.
+//! The questions that the copying asks of the queue, which alone knows which records are alive.
 
 use crate::storage::format::Record;
 use crate::types::{JobId, Place, SegmentId};
@@ -30,13 +30,14 @@ impl Subject {
     }
 }
 
-/// A record of which is asked whether it is alive.
+/// A record, for the question whether it is alive.
 pub(crate) type Asked = (Place, Subject);
 
-/// What the log asks of the queue when it moves records.
+/// What the log asks of the queue's index when it moves records.
 pub trait Index {
     /// Whether the index points at the record at `place`.
     fn is_live(&self, subject: &Subject, place: Place) -> bool;
-    /// The record at `from` lies at `to` now. `false`: the index did not point at it any more.
+    /// Note that the record at `from` lies at `to` now. `false` if the index no longer pointed at
+    /// it.
     fn moved(&mut self, subject: &Subject, from: Place, to: Place) -> bool;
 }

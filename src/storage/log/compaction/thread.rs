@@ -1,6 +1,7 @@
-//! The copying on a thread of its own, and what it and the loop tell each other.
+//! The copying on its own thread, and the messages between that thread and the loop.
 //!
-//! The thread asks which records are alive, a batch at a time: the index is the loop's.
+//! The thread asks which records are alive, one batch at a time, because the index belongs to the
+//! loop.
 
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
@@ -10,37 +11,37 @@ use super::rewrite::{Compaction, Copied, Progress};
 use super::subject::Asked;
 use crate::storage::log::sync::Waker;
 
-/// What the thread tells the loop.
+/// A message from the thread to the loop.
 #[derive(Debug)]
 enum Message {
     Query(Vec<Asked>),
     Done(Box<Copied>),
 }
 
-/// A compaction whose copying runs beside the loop.
+/// A compaction whose records are copied on a thread.
 #[derive(Debug)]
-pub(super) struct Beside {
+pub(super) struct CompactionThread {
     messages: Receiver<Message>,
     answers: Sender<Vec<bool>>,
-    /// Ends when the channels above are gone.
+    /// Ends when the channels above are closed.
     _thread: Joined,
 }
 
-/// What the loop has heard of the thread.
+/// What the loop learned from the thread.
 pub(super) enum Told {
-    /// It had a question, which is answered.
+    /// It asked a question, and was answered.
     Asked,
-    /// Nothing yet.
+    /// No message yet.
     Nothing,
-    /// It has come to its end.
+    /// It has finished.
     Done(Box<Copied>),
     /// It ended without a result.
     Gone,
 }
 
-impl Beside {
-    /// Let the copying begin; `waker` tells the loop that there is something to take.
-    pub(super) fn start(compaction: Box<Compaction>, waker: Waker) -> Beside {
+impl CompactionThread {
+    /// Start the copying; `waker` wakes the loop when there is a message.
+    pub(super) fn start(compaction: Box<Compaction>, waker: Waker) -> CompactionThread {
         let (to_loop, messages) = channel();
         let (answers, from_loop) = channel();
         let thread = Joined::spawn("bsd-compact", move || {
@@ -50,19 +51,19 @@ impl Beside {
                 from_loop.recv().ok()
             });
             if let Some(copied) = copied {
-                // The log may be closed by now; then the next start clears the unfinished file.
+                // If the log is closed by now, the next start removes the unfinished file.
                 let _ = to_loop.send(Message::Done(copied));
                 waker();
             }
         });
-        Beside {
+        CompactionThread {
             messages,
             answers,
             _thread: thread,
         }
     }
 
-    /// Answer the thread, and wait for its question so long at most.
+    /// Answer the thread, and wait at most `wait` for its question.
     pub(super) fn step(
         &self,
         wait: Option<Duration>,
@@ -88,8 +89,8 @@ impl Beside {
     }
 }
 
-/// A thread that has ended when this is dropped. A log that is closed lets go of its directory:
-/// whoever opens it next must not find the threads of the last one at work in its files.
+/// A thread that has ended when this is dropped. A closed log gives up its directory: the next
+/// process that opens it must not find threads of this one still working in its files.
 #[derive(Debug)]
 struct Joined(Option<JoinHandle<()>>);
 
@@ -97,7 +98,7 @@ impl Joined {
     fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Joined {
         match std::thread::Builder::new().name(name.into()).spawn(work) {
             Ok(thread) => Joined(Some(thread)),
-            // The work is dropped, and its channels with it: whoever waits for it sees that.
+            // The work and its channels are dropped: a receiver sees that they are closed.
             Err(error) => {
                 tracing::warn!("could not start a thread: {error}");
                 Joined(None)
@@ -115,7 +116,7 @@ impl Drop for Joined {
     }
 }
 
-/// Copy all. `None`: nobody answers any more, the loop is gone.
+/// Copy everything. `None` if the loop is gone and does not answer.
 fn run(
     mut compaction: Box<Compaction>,
     mut ask: impl FnMut(Vec<Asked>) -> Option<Vec<bool>>,
@@ -142,7 +143,7 @@ mod tests {
         let (go, may_go) = channel::<()>();
         let ended = has_ended.clone();
         let thread = Joined::spawn("test", move || {
-            // Nobody sends: it goes on when the other end is dropped.
+            // Nothing is ever sent: it continues when the other end is dropped.
             let _ = may_go.recv();
             (0..10_000).for_each(|_| std::thread::yield_now());
             ended.store(true, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! The reader at every border: of frames, of chunks, of files; and every end that a segment may have.
+//! The reader at every border: of frames, of chunks, of files; and every possible end of a segment.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::storage::disk::sim::SimFs;
 use crate::storage::format::samples::{
     FRAMES_BEGIN, Random, Segment, frame, identity, one_of_each, position, put,
 };
-use crate::storage::format::{FrameKind, Identity, check::MemoryFile};
+use crate::storage::format::{FrameKind, Identity, any_bytes::MemoryFile};
 
 fn reader(bytes: &[u8]) -> Reader {
     let file = MemoryFile::holding(bytes.to_vec());
@@ -28,7 +28,7 @@ fn read_all(reader: &mut Reader) -> (Vec<u64>, FrameFault) {
     }
 }
 
-/// Three frames with a job each. Returns where they begin, and the end.
+/// Three frames with one job each. Returns where they begin, and the end.
 fn three_frames() -> (Segment, [u32; 4]) {
     let mut segment = Segment::new();
     let first = segment.push(0, &[put(1, b"one")]);
@@ -47,13 +47,13 @@ fn every_combination_of_facts_meets_exactly_one_rule() {
             garbage: bits & 4 != 0,
         };
         let meets = |wanted: Option<bool>, is| wanted.is_none_or(|wanted| wanted == is);
-        let met = END_RULES.iter().filter(|rule| {
+        let matching = END_RULES.iter().filter(|rule| {
             meets(rule.complete, facts.complete)
                 && meets(rule.attested, facts.attested)
                 && meets(rule.garbage, facts.garbage)
         });
-        let met: Vec<End> = met.map(|rule| rule.end).collect();
-        assert_eq!(met, [verdict(facts)], "{facts:?}");
+        let matching: Vec<End> = matching.map(|rule| rule.end).collect();
+        assert_eq!(matching, [verdict(facts)], "{facts:?}");
     }
 }
 
@@ -71,7 +71,7 @@ fn the_rules_are_those_that_were_meant() {
             assert_eq!(end(true, attested, garbage), End::Whole);
         }
     }
-    // Zeros where something was durable are damage as much as any other bytes.
+    // Zeros in place of durable bytes are damage like any other bytes.
     assert_eq!(end(false, true, false), End::Corrupt);
     assert_eq!(end(false, true, true), End::Corrupt);
     assert_eq!(end(false, false, false), End::Clean);
@@ -119,7 +119,7 @@ fn a_file_cut_at_any_length_gives_the_frames_that_are_whole() {
         let ahead = reader.look_ahead().unwrap();
         assert_eq!(ahead.next_frame, None);
         assert_eq!(ahead.durable, Position::ZERO);
-        // What is left of a frame is garbage, as far as it is not zero.
+        // The rest of a frame is garbage, as far as it is not zero.
         let left = &bytes[reader.at() as usize..];
         let last = left.iter().rposition(|byte| *byte != 0);
         let garbage_end = last.map_or(0, |last| reader.at() + last as u32 + 1);
@@ -230,7 +230,7 @@ fn a_frame_larger_than_a_chunk_is_read() {
 fn evidence_is_what_later_headers_say_and_nothing_before_them() {
     let (mut segment, [first, second, third, end]) = three_frames();
     segment.push_kind(FrameKind::Idle, end, &[]);
-    // (the damaged frame, its neighbours behind it, what they say was durable)
+    // (the damaged frame, its neighbours after it, the durable position that they name)
     for (at, next, durable) in [
         (first, second, end),
         (second, third, end),
@@ -245,7 +245,7 @@ fn evidence_is_what_later_headers_say_and_nothing_before_them() {
         assert_eq!(ahead.next_frame, Some(next));
         assert_eq!(ahead.durable, position(durable));
     }
-    // The last frame speaks of the others; of itself nobody speaks.
+    // The last frame attests the others; nothing attests the last one.
     let mut bytes = segment.bytes.clone();
     bytes[end as usize] ^= 1;
     let mut reader = reader(&bytes);
@@ -305,7 +305,7 @@ fn frames_of_another_place_are_no_evidence() {
 #[test]
 fn a_frame_that_does_not_follow_the_one_before_it_is_not_handed_out() {
     let (segment, [_, second, third, _]) = three_frames();
-    // The second frame is sound and of this place, but of another history.
+    // The second frame is sound and belongs here, but comes from another history.
     let two = [put(2, b"TWO")];
     let (other, checksum) = frame(
         &identity(),
@@ -325,7 +325,7 @@ fn a_frame_that_does_not_follow_the_one_before_it_is_not_handed_out() {
     };
     assert_eq!(expected, 0xdead_beef);
     assert_ne!(found, checksum);
-    // Beyond damage the chain begins anew.
+    // After damage the chain starts again.
     reader.skip_to(third);
     assert_eq!(read_all(&mut reader).0, [3]);
 }
@@ -364,7 +364,7 @@ fn a_length_of_4_gib_is_not_read_for() {
     }
 }
 
-/// A disk with three frames more than a chunk apart in the file `/s`.
+/// A disk whose file `/s` has three frames, more than a chunk apart.
 fn disk_with_three_frames() -> (SimFs, Reader, [u32; 4]) {
     let body = vec![b'x'; CHUNK + 100];
     let mut segment = Segment::new();
@@ -388,7 +388,7 @@ fn a_disk_that_does_not_answer_is_an_error_and_not_an_end() {
     assert!(reader.step().is_err());
     assert_eq!(reader.at(), second);
     assert!(reader.look_ahead().is_err());
-    // What the failed read left in memory is not taken for the file's content.
+    // What the failed read left in memory is not used as the file's content.
     fs.heal_reads("/s").unwrap();
     assert_eq!(read_all(&mut reader).0, [2, 3]);
     assert!(third < end && reader.at() == end);
@@ -413,7 +413,7 @@ fn a_file_larger_than_positions_reach_has_an_end() {
         Step::Bad(FrameFault::Short)
     ));
     assert_eq!(reader.size, u64::from(u32::MAX));
-    // The bytes before the bound are read, those behind it are not asked for.
+    // The bytes before the limit are read, those after it are not requested.
     assert_eq!(
         reader.look_ahead().unwrap_err().kind(),
         io::ErrorKind::UnexpectedEof
@@ -440,7 +440,7 @@ fn damage_is_reported_in_a_sentence() {
     assert_eq!(damage.to_string(), short);
 }
 
-/// A file of zeros behind its first bytes.
+/// A file of zeros after its first bytes.
 #[derive(Debug)]
 struct Sparse {
     start: Vec<u8>,
@@ -462,7 +462,7 @@ impl ReadFile for Sparse {
     }
 }
 
-/// A header whose checksum holds asks for a frame of a gigabyte, and so does a record in it.
+/// A header with a right checksum announces a frame of a gigabyte, and so does a record in it.
 #[test]
 fn f37_what_a_length_asks_for_is_not_held_before_a_checksum_backs_it() {
     let size: u64 = 1 << 30;

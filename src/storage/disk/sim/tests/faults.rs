@@ -1,4 +1,4 @@
-//! Faults that are planned, one by one, and what a test does to files behind the program's back.
+//! Planned faults, one by one, and direct changes of files by a test.
 
 use super::*;
 
@@ -39,7 +39,7 @@ fn every_kind_of_operation_can_fail_and_then_changes_nothing() {
             .collect();
         assert_eq!(failed, [nth], "{kind:?}");
         assert_eq!(results[nth], Some(Errno::MFILE.raw_os_error()));
-        // What the failed operation should have changed is as it was.
+        // What the failed operation should have changed is unchanged.
         let names = fs.names("/").unwrap();
         assert_eq!(names.contains(&"dir".into()), kind != OpKind::CreateDir);
         assert_eq!(names.contains(&"new".into()), kind != OpKind::Create);

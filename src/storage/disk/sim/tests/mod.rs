@@ -28,7 +28,7 @@ fn disk_with(bytes: &[u8]) -> (SimFs, Arc<dyn File>) {
     (fs, file)
 }
 
-/// All files that a crash may leave when each unit is kept or not: content of `/a`.
+/// All disks that a crash may leave when each unit is kept or dropped: the content of `/a`.
 fn all_subsets(fs: &SimFs, granularity: Granularity) -> Vec<Vec<u8>> {
     let count = fs.unsynced_units(granularity);
     let crash = |kept| Crash::Subset { kept, granularity };

@@ -1,15 +1,15 @@
-//! The bytes of beanstalkd's files, as its C structs lie in memory on x86-64 and arm64.
+//! The bytes of beanstalkd's files: its C structs as they lie in memory on x86-64 and arm64.
 //!
-//! A file begins with its version, then come records, then zeros that were written ahead. A record:
+//! A file begins with its version; then come records, then zeros that were written ahead. A record:
 //!
 //! ```text
 //! version 7   name size (4)  name  job (80)  body      beanstalkd 1.5 and later; times in ns
 //! version 5   name size (8)  name  job (77)  body      beanstalkd 1.4; times in µs
 //! ```
 //!
-//! Name and body are there when the name size is not 0: the record of a put, or of a whole job that
-//! beanstalkd moved. Otherwise the record is an update of a job that stands earlier. The body ends in
-//! CR LF, which its size counts. A job that is deleted has state 0. Nothing has a checksum.
+//! Name and body are present if the name size is not 0: the record of a put, or of a whole job that
+//! beanstalkd moved. Otherwise the record is an update of an earlier job. The body ends in CR LF,
+//! which its size counts. A deleted job has state 0. Nothing has a checksum.
 //!
 //! Nothing here reads a file: bytes in, values out.
 
@@ -17,17 +17,17 @@ use crate::types::{Counters, JobId, SECOND_NS, TUBE_NAME_MAX, is_tube_name};
 
 /// Bytes of the version at the start of a file.
 pub(super) const VERSION_SIZE: u64 = 4;
-/// What every body ends in.
+/// The end of every body.
 pub(super) const BODY_END: [u8; 2] = *b"\r\n";
-/// Bytes of the record of a put, at least.
+/// The smallest record of a put, bytes.
 pub(super) const PUT_SIZE_MIN: u64 = 4 + 1 + 80 + BODY_END.len() as u64;
-/// Ids from here on leave none for the next job.
+/// Ids from this one on leave none for the next job.
 pub(super) const ID_END: u64 = u64::MAX - 1;
 /// Bytes of a record before its body, at most.
 pub(super) const HEAD_SIZE_MAX: usize = 8 + TUBE_NAME_MAX + 80;
 
-/// Where the fields of a job lie, in both versions. Bytes 12..16 and 36..40 are the compiler's, and
-/// so are 77..80 in version 7; they hold anything.
+/// The offsets of a job's fields, in both versions. Bytes 12..16 and 36..40 are padding by the
+/// compiler, and 77..80 in version 7; they may hold anything.
 pub(super) mod job {
     /// u64.
     pub(in crate::storage::convert::beanstalkd) const ID: usize = 0;
@@ -100,7 +100,7 @@ impl Version {
         }
     }
 
-    /// The size of the name that a record begins with; `None` when no tube has so long a name.
+    /// The size of the name at the start of a record; `None` if no tube has so long a name.
     pub(super) fn decode_name_size(self, bytes: &[u8]) -> Option<usize> {
         let size = match self {
             Version::Five => u64::from_le_bytes(array(bytes, 0)),
@@ -111,14 +111,15 @@ impl Version {
             .filter(|size| *size <= TUBE_NAME_MAX)
     }
 
-    /// The job in these [`Version::job_size`] bytes; `Err` says what in it beanstalkd never writes.
+    /// The job in these [`Version::job_size`] bytes; `Err` names the part that beanstalkd never
+    /// writes.
     pub(super) fn decode_job(self, bytes: &[u8]) -> Result<Job, &'static str> {
         let unit = self.unit_ns();
         let id = u64_at(bytes, job::ID);
         let created = u64_at(bytes, job::CREATED);
         Ok(Job {
             id: match id {
-                // One more must be left for the next job.
+                // One id must remain for the next job.
                 0 | ID_END.. => return Err("no job has such an id"),
                 id => JobId(id),
             },
@@ -145,7 +146,7 @@ impl Version {
     }
 }
 
-/// The body's size with CR LF, as these bytes of a job say, if a body can have it.
+/// The body's size with CR LF, according to these bytes of a job, if it is possible.
 pub(super) fn body_size(bytes: &[u8]) -> Option<u32> {
     let size = u32_at(bytes, job::BODY_SIZE);
     (size >= BODY_END.len() as u32 && i32::try_from(size).is_ok()).then_some(size)
@@ -190,7 +191,7 @@ impl State {
 pub(super) struct Job {
     pub(super) id: JobId,
     pub(super) pri: u32,
-    /// Seconds, as last asked for.
+    /// Seconds, as last requested.
     pub(super) delay: u32,
     /// Seconds.
     pub(super) ttr: u32,
@@ -203,7 +204,7 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// Whether the two can be records of one job: what never changes is the same.
+    /// True if the two can be records of one job: the constant fields are the same.
     pub(super) fn is_same_job(&self, other: &Job) -> bool {
         let fixed = |job: &Job| (job.id, job.ttr, job.body_size, job.created_wall_ns);
         fixed(self) == fixed(other)
@@ -252,7 +253,7 @@ pub(super) fn encode_put(tube: &str, job: &Job, body: &[u8], out: &mut Vec<u8>) 
     out.extend_from_slice(&BODY_END);
 }
 
-/// A version 7 record of what a job is from now on.
+/// A version 7 record of a job's new state.
 pub(super) fn encode_update(job: &Job, out: &mut Vec<u8>) {
     out.extend_from_slice(&0_u32.to_le_bytes());
     job.encode(out);
@@ -265,7 +266,7 @@ pub(super) fn decode_name(bytes: &[u8]) -> Option<&str> {
         .flatten()
 }
 
-/// A span of time, which clients give in seconds.
+/// A time span, which clients give in seconds.
 fn seconds(value: u64, unit_ns: u64) -> Option<u32> {
     let second = SECOND_NS as u64 / unit_ns;
     value

@@ -1,10 +1,9 @@
-//! What must hold for any bytes whatever in a segment: the property behind the fuzz target and its
-//! seeds.
+//! A property that must hold for any bytes in a segment; the fuzz target and its seeds use it.
 //!
-//! Compiled for tests and fuzzing only. No bytes may make the reader panic, run for ever, or hold
-//! more memory than the file is long; and what it hands out must be what an encoder would write.
-//! Checksums keep nearly all inputs away from the code behind them, so each input is tried twice:
-//! as it is, and with every checksum made right.
+//! Compiled for tests and fuzzing only. No bytes may make the reader panic, run forever, or hold
+//! more memory than the file is long; and what the reader returns must be what an encoder would
+//! write. Checksums keep nearly all inputs away from the code behind them, so each input is tried
+//! twice: unchanged, and with all checksums corrected.
 
 use std::io;
 use std::sync::Arc;
@@ -18,10 +17,10 @@ use crate::storage::disk::ReadFile;
 use crate::storage::read::scan::{End, EndFacts, Frame, Reader, Step, verdict};
 use crate::types::{Position, SegmentId};
 
-/// Panics unless a segment of these bytes is read as it must be.
+/// Panics unless a segment of these bytes is read correctly.
 pub fn any_bytes(data: &[u8]) {
     segment(data);
-    segment(&mended(data));
+    segment(&with_right_checksums(data));
 }
 
 fn segment(bytes: &[u8]) {
@@ -51,7 +50,7 @@ fn segment(bytes: &[u8]) {
     }
 }
 
-/// A frame that was handed out is what an encoder writes for its records.
+/// A frame that the reader returns must be what an encoder writes for its records.
 fn sound_frame(frame: &Frame<'_>, bytes: &[u8], seed: Seed) {
     assert!(
         frame.end() as usize <= bytes.len(),
@@ -79,7 +78,7 @@ fn sound_frame(frame: &Frame<'_>, bytes: &[u8], seed: Seed) {
     assert_eq!(again.len() as u64, header.frame_size());
 }
 
-/// Everything that is asked where no sound frame begins, and where to go on.
+/// Make every query that applies where no sound frame begins; returns where to continue.
 fn go_beyond(reader: &mut Reader, size: usize) -> Option<u32> {
     let at = reader.at();
     let ahead = reader.look_ahead();
@@ -92,7 +91,7 @@ fn go_beyond(reader: &mut Reader, size: usize) -> Option<u32> {
     });
     assert!(
         ahead.next_frame.is_none() || end != End::Clean,
-        "frames behind a clean end"
+        "frames after a clean end"
     );
     assert_eq!(reader.at(), at, "looking ahead moved the reader");
     assert!(reader.held() <= size, "{} bytes held", reader.held());
@@ -103,7 +102,7 @@ fn go_beyond(reader: &mut Reader, size: usize) -> Option<u32> {
     ahead.next_frame
 }
 
-/// The log that bytes without a header of their own are read as.
+/// The log under whose identity bytes without a header of their own are read.
 fn stranger() -> Identity {
     Identity {
         log: LogId([7; 16]),
@@ -113,9 +112,9 @@ fn stranger() -> Identity {
     }
 }
 
-/// The same bytes with a sound segment header, and frames whose magics, counts, and checksums are
-/// right: all else is as it was.
-fn mended(data: &[u8]) -> Vec<u8> {
+/// The same bytes with a sound segment header, and with frames whose magics, counts and checksums
+/// are right; everything else is unchanged.
+fn with_right_checksums(data: &[u8]) -> Vec<u8> {
     let mut bytes = data.to_vec();
     bytes.resize(bytes.len().max(segment_header::SIZE), 0);
     bytes[..segment_header::VERSION].copy_from_slice(&SEGMENT_MAGIC);
@@ -124,34 +123,35 @@ fn mended(data: &[u8]) -> Vec<u8> {
     set_u32(&mut bytes, segment_header::CRC, crc);
     let seed = match SegmentHeader::decode(&bytes) {
         Ok(header) => header.identity.seed(),
-        Err(fault) => panic!("the header was mended, and yet: {fault:?}"),
+        Err(fault) => panic!("the corrected header is refused: {fault:?}"),
     };
     let (mut at, mut previous) = (segment_header::SIZE, 0);
     while bytes.len() - at >= EMPTY_FRAME_SIZE {
-        let (size, checksum) = mend_frame(&mut bytes[at..], seed, at as u32, previous);
+        let (size, checksum) = make_frame(&mut bytes[at..], seed, at as u32, previous);
         (at, previous) = (at + size, checksum);
     }
     bytes
 }
 
-/// Make a frame of what `bytes`, which lie at `offset`, begin with. Returns its size and checksum.
-fn mend_frame(bytes: &mut [u8], seed: Seed, offset: u32, previous: u32) -> (usize, u32) {
+/// Turn the beginning of `bytes`, which lie at `offset`, into a frame. Returns its size and
+/// checksum.
+fn make_frame(bytes: &mut [u8], seed: Seed, offset: u32, previous: u32) -> (usize, u32) {
     use frame_header as at;
     let room = (bytes.len() / FRAME_ALIGN * FRAME_ALIGN - EMPTY_FRAME_SIZE)
         .min(u32_at(bytes, at::BODY_SIZE) as usize % 600);
-    let (end, count, crcs) = mend_records(&mut bytes[..at::SIZE + room], seed, offset);
+    let (end, count, crcs) = correct_records(&mut bytes[..at::SIZE + room], seed, offset);
     bytes[..at::CRC].copy_from_slice(&FRAME_MAGIC);
     set_u32(bytes, at::BODY_SIZE, (end - at::SIZE) as u32);
     set_u32(bytes, at::RECORDS, count);
     set_u32(bytes, at::PREVIOUS, previous);
     bytes[at::KIND] %= FrameKind::CleanStop as u8 + 1;
-    // Now and then a frame of a later version.
+    // Sometimes a frame of a later version.
     bytes[at::VERSION] = VERSION as u8 + u8::from(bytes[at::VERSION] % 16 == 15);
     let size = frame_size((end - at::SIZE) as u64) as usize;
     (size, seal(&mut bytes[..size], end, seed, offset, crcs))
 }
 
-/// Give a frame whose records end at `end` a checksum and a trailer that hold. Returns the checksum.
+/// Give a frame whose records end at `end` a right checksum and trailer. Returns the checksum.
 fn seal(frame: &mut [u8], end: usize, seed: Seed, offset: u32, crcs: u32) -> u32 {
     use frame_header as at;
     let crc = seed.crc(offset, &frame[at::BODY_SIZE..at::SIZE]);
@@ -164,9 +164,9 @@ fn seal(frame: &mut [u8], end: usize, seed: Seed, offset: u32, crcs: u32) -> u32
     checksum
 }
 
-/// Make the checksums of a segment hold, from its header up to the last frame that follows the one
-/// before it; what the frames say is left as it is.
-pub(crate) fn mend(bytes: &mut [u8]) {
+/// Correct the checksums of a segment, from its header to the last frame that follows the one
+/// before it; the content of the frames is unchanged.
+pub(crate) fn correct_checksums(bytes: &mut [u8]) {
     if bytes.len() < segment_header::SIZE {
         return;
     }
@@ -185,7 +185,7 @@ pub(crate) fn mend(bytes: &mut [u8]) {
 fn mend_as_it_is(frame: &mut [u8], seed: Seed, offset: u32, previous: u32) -> u32 {
     use frame_header as at;
     let end = at::SIZE + u32_at(frame, at::BODY_SIZE) as usize;
-    let (last, count, crcs) = mend_records(&mut frame[..end], seed, offset);
+    let (last, count, crcs) = correct_records(&mut frame[..end], seed, offset);
     if last == end {
         set_u32(frame, at::RECORDS, count);
     }
@@ -193,7 +193,7 @@ fn mend_as_it_is(frame: &mut [u8], seed: Seed, offset: u32, previous: u32) -> u3
     seal(frame, end, seed, offset, crcs)
 }
 
-/// Where things begin in a segment: its header, its frames, their records.
+/// Where the parts of a segment begin: its header, its frames, their records.
 pub(crate) fn places(bytes: &[u8]) -> Vec<usize> {
     let mut places = vec![0];
     for (frame, _) in frames(bytes) {
@@ -209,7 +209,7 @@ pub(crate) fn places(bytes: &[u8]) -> Vec<usize> {
     places
 }
 
-/// The frames that follow each other, by what their headers say of their sizes.
+/// The frames that follow each other, according to the sizes in their headers.
 fn frames(bytes: &[u8]) -> Vec<(usize, usize)> {
     let (mut frames, mut at) = (Vec::new(), segment_header::SIZE);
     while let Some(header) = bytes.get(at..at + frame_header::SIZE)
@@ -225,9 +225,9 @@ fn frames(bytes: &[u8]) -> Vec<(usize, usize)> {
     frames
 }
 
-/// Give every record that fits a CRC that holds. Returns where they end, how many there are, and
-/// the CRC over their CRCs.
-fn mend_records(bytes: &mut [u8], seed: Seed, offset: u32) -> (usize, u32, u32) {
+/// Give every record that fits a right CRC. Returns where they end, how many there are, and the CRC
+/// over their CRCs.
+fn correct_records(bytes: &mut [u8], seed: Seed, offset: u32) -> (usize, u32, u32) {
     let (mut at, mut count, mut crcs) = (frame_header::SIZE, 0, crc32fast::Hasher::new());
     while let Some(kind) = bytes.get_mut(at + put::KIND) {
         *kind = 1 + kind.wrapping_sub(1) % super::record::KIND_KICK;
@@ -303,13 +303,13 @@ mod tests {
         let mut segment = Segment::new();
         segment.push(0, &one_of_each());
         let sound = segment.bytes.clone();
-        // Checksums alone are wrong: mended, the segment is as it was.
+        // Only checksums are wrong: with them corrected, the segment is the original.
         for at in [
             segment_header::CRC,
             segment_header::SIZE + frame_header::CRC,
         ] {
             segment.bytes[at] ^= 0xff;
         }
-        assert_eq!(mended(&segment.bytes), sound);
+        assert_eq!(with_right_checksums(&segment.bytes), sound);
     }
 }
