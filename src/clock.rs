@@ -1,11 +1,11 @@
-//! The only clock of the process. Everything below the server and the library's face is handed a
-//! [`Now`].
+//! The only clock of the process. Everything below the server and the library's interface gets a
+//! [`Now`] from its caller.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::types::{Now, Time};
 
-/// A monotonic clock that starts at 0 when it is made, and the system's wall clock beside it.
+/// A monotonic clock that starts at 0, and the system's wall clock.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     origin: Instant,
@@ -13,7 +13,7 @@ pub struct Clock {
 
 #[allow(clippy::disallowed_methods)] // this is the room of the clock
 impl Clock {
-    /// A clock that shows 0 now.
+    /// Starts the clock at 0.
     #[must_use]
     pub fn start() -> Clock {
         Clock {
@@ -21,7 +21,7 @@ impl Clock {
         }
     }
 
-    /// What the clock shows. A wall clock before 1970 is taken for 1970.
+    /// The current time. A wall clock before 1970 counts as 1970.
     #[must_use]
     pub fn now(&self) -> Now {
         let mono = i64::try_from(self.origin.elapsed().as_nanos()).unwrap_or(i64::MAX);

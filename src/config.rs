@@ -1,8 +1,8 @@
-//! What the command line says (`Args`) and what it means ([`Config`]).
+//! The command line as given (`Args`), and its meaning ([`Config`]).
 //!
-//! The letters are beanstalkd's, so that its command lines go on working; what bsd adds has long
-//! names only. Nothing here opens, binds or creates anything: a `Config` is a value, and every
-//! rule about flags can be tested without a server.
+//! The letters are beanstalkd's, so that its command lines still work; bsd's additions have only
+//! long names. Nothing here opens, binds or creates anything: a `Config` is a value, and every rule
+//! about flags can be tested without a server.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,17 +16,17 @@ use crate::server::{Address, Port};
 use crate::storage::SyncPolicy;
 use crate::storage::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN};
 
-/// The process stopped as it was asked to.
+/// The process stopped as requested.
 pub const EXIT_OK: u8 = 0;
 /// The server could not start: an address in use, a directory that cannot be written, …
 pub const EXIT_CANNOT_START: u8 = 1;
-/// The log is damaged: jobs that were acknowledged cannot be read.
+/// The log is damaged: acknowledged jobs cannot be read.
 pub const EXIT_DAMAGED: u8 = 3;
 /// The disk failed while the server was running; nothing was acknowledged after that.
 pub const EXIT_DISK_FAILED: u8 = 4;
 /// The command line is wrong.
 pub const EXIT_USAGE: u8 = 5;
-/// Another process has the data directory.
+/// Another process uses the data directory.
 pub const EXIT_IN_USE: u8 = 10;
 
 /// The port that beanstalkd's clients try first.
@@ -34,7 +34,7 @@ pub const PORT_DEFAULT: u16 = 11300;
 /// The largest value of `-z`, bytes: beanstalkd's bound.
 pub const JOB_SIZE_LIMIT: u32 = 1 << 30;
 
-/// Minutes that a client may leave its replies lying, unless `--idle-output` says otherwise.
+/// Minutes for which a client may leave its replies unread, unless `--idle-output` says otherwise.
 const IDLE_OUTPUT_MINUTES: u32 = 10;
 
 const EXIT_CODES: &str = "\
@@ -48,8 +48,8 @@ Exit codes:
   5   the command line is wrong
   10  another process has the data directory";
 
-/// The command line as it was said. Of a flag that is given twice the last one counts, as in
-/// beanstalkd: packages append to what is there.
+/// The command line as given. If a flag is repeated, the last one counts, as in beanstalkd:
+/// packages append to existing flags.
 #[derive(Debug, Clone, Parser)]
 #[command(
     name = "bsd-server",
@@ -77,7 +77,7 @@ struct Args {
     )]
     sync_interval_ms: Option<u32>,
 
-    /// Sync only when idle: the operating system decides what a power cut takes
+    /// Sync only when idle: the operating system decides what a power cut loses
     #[arg(
         short = 'F',
         overrides_with = "sync_interval_ms",
@@ -89,16 +89,16 @@ struct Args {
     #[arg(long)]
     memory: bool,
 
-    /// Listen on ADDR: HOST, HOST:PORT, [IPV6]:PORT or unix:PATH, with `,mode=0660` behind PATH for
-    /// the rights of the socket; may be repeated [default: 127.0.0.1]
+    /// Listen on ADDR: HOST, HOST:PORT, [IPV6]:PORT or unix:PATH, with `,mode=0660` after PATH for
+    /// the permissions of the socket; may be repeated [default: 127.0.0.1]
     #[arg(short = 'l', value_name = "ADDR")]
     listen: Vec<String>,
 
-    /// Listen on PORT where ADDR names none: a number, or a name from /etc/services
+    /// Listen on PORT if ADDR names none: a number, or a name from /etc/services
     #[arg(short = 'p', value_name = "PORT", default_value_t = Port::Number(PORT_DEFAULT))]
     port: Port,
 
-    /// Become USER, with its groups, once the sockets are bound; DIR must be USER's to write
+    /// Become USER, with its groups, after the sockets are bound; USER must be able to write DIR
     #[arg(short = 'u', value_name = "USER")]
     user: Option<String>,
 
@@ -110,17 +110,17 @@ struct Args {
     #[arg(short = 's', value_name = "BYTES", value_parser = parse_size, conflicts_with = "memory")]
     segment_size: Option<u64>,
 
-    /// Bound the memory: a quarter of BYTES is for unfinished requests and unread replies, the
-    /// rest for jobs and tubes, an eighth of BYTES at most for watch lists, tubes without jobs and
-    /// pauses; what goes past that is answered OUT_OF_MEMORY
+    /// Limit the memory: a quarter of BYTES is for unfinished requests and unread replies, the rest
+    /// for jobs and tubes, of which at most an eighth of BYTES for watch lists, tubes without jobs
+    /// and pauses; anything beyond that is answered with OUT_OF_MEMORY
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     max_memory: Option<u64>,
 
-    /// Close a client that takes none of its replies for MINUTES, while they wait; 0: never
+    /// Close a client that reads none of its waiting replies for MINUTES; 0: never
     #[arg(long, value_name = "MINUTES", default_value_t = IDLE_OUTPUT_MINUTES)]
     idle_output: u32,
 
-    /// Refuse connections past N [default: what the limit of open files leaves]
+    /// Refuse connections beyond N [default: what the limit of open files allows]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: Option<u32>,
 
@@ -128,7 +128,7 @@ struct Args {
     #[command(flatten)]
     http: HttpArgs,
 
-    /// Say more: -V details, -VV connections, -VVV every request
+    /// Log more: -V details, -VV connections, -VVV every request
     #[arg(short = 'V', action = ArgAction::Count)]
     verbosity: u8,
 
@@ -136,47 +136,46 @@ struct Args {
     #[arg(short = 'v', long = "version", action = ArgAction::Version)]
     version: (),
 
-    /// No effect: the log is always compacted (taken for beanstalkd's sake)
+    /// No effect: the log is always compacted (accepted for compatibility with beanstalkd)
     #[arg(short = 'c')]
     compact: bool,
 
-    /// No effect: the log is always compacted (taken for beanstalkd's sake)
+    /// No effect: the log is always compacted (accepted for compatibility with beanstalkd)
     #[arg(short = 'n')]
     no_compact: bool,
 }
 
-/// What the server is to do.
+/// What the server should do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// The data directory; `None` keeps no log.
     pub dir: Option<PathBuf>,
     /// Import beanstalkd's log first, if the data directory holds one.
     pub import: bool,
-    /// When the log is synced; without meaning when `dir` is `None`.
+    /// When the log is synced; ignored if `dir` is `None`.
     pub sync: SyncPolicy,
-    /// Bytes of a file of the log, taken as given.
+    /// Bytes of a file of the log.
     pub segment_size: u32,
     /// The largest body a new job may have, bytes.
     pub job_size_max: u32,
-    /// Bound of the memory, bytes.
+    /// The limit of the memory, bytes.
     pub memory_max: Option<u64>,
-    /// A client that takes none of its replies for so long is closed; `None`: never.
+    /// A client that reads none of its replies for this long is closed; `None`: never.
     pub idle_output: Option<Duration>,
-    /// Bound of the open connections; `None`: what the limit of open files leaves.
+    /// The limit of open connections; `None`: what the limit of open files allows.
     pub connections_max: Option<u32>,
     /// Where to listen; at least one address.
     pub listen: Vec<Address>,
-    /// Whether `listen` was asked for, rather than being the default.
+    /// Whether `listen` was given, and is not the default.
     pub listen_is_explicit: bool,
     /// What is served over HTTP; `None`: nothing.
     #[cfg(feature = "http")]
     pub http: Option<Setup>,
-    /// Whom to become after binding.
+    /// The user to become after binding.
     pub user: Option<String>,
-    /// How often `-V` was said.
+    /// How often `-V` was given.
     pub verbosity: u8,
-    /// What is worth a warning in the log once there is one: values that were taken otherwise
-    /// than given.
+    /// Warnings to log once there is a log: values that were changed.
     pub warnings: Vec<String>,
 }
 
@@ -187,7 +186,7 @@ pub struct Usage(clap::Error);
 impl Usage {
     /// Print the text: help and version to the standard output, mistakes to the standard error.
     pub fn print(&self) {
-        // Nobody is left to tell if the terminal is gone.
+        // If the terminal is gone, there is no one to report it to.
         let _ = self.0.print();
     }
 
@@ -212,7 +211,7 @@ impl Config {
     /// Parse a command line, whose first word is the program's name.
     ///
     /// # Errors
-    /// A text to print: a usage error, or the help or version that was asked for.
+    /// A text to print: a usage error, or the requested help or version.
     pub fn parse<I>(words: I) -> Result<Config, Usage>
     where
         I: IntoIterator,
@@ -261,7 +260,7 @@ fn sync_policy(args: &Args) -> SyncPolicy {
     }
 }
 
-/// beanstalkd lowers a `-z` that is too large and says so; its command lines must go on working.
+/// beanstalkd lowers a `-z` that is too large and says so; its command lines must still work.
 fn clamp_job_size(asked: u64, warnings: &mut Vec<String>) -> u32 {
     if asked > u64::from(JOB_SIZE_LIMIT) {
         warnings.push(format!(
@@ -271,7 +270,7 @@ fn clamp_job_size(asked: u64, warnings: &mut Vec<String>) -> u32 {
     asked.min(u64::from(JOB_SIZE_LIMIT)) as u32
 }
 
-/// beanstalkd takes any size; a command line of its must not fail for want of a rounder number.
+/// beanstalkd accepts any size; its command lines must not fail because a size is not round.
 fn clamp_segment_size(asked: Option<u64>, warnings: &mut Vec<String>) -> u32 {
     let asked = asked.unwrap_or(u64::from(SEGMENT_SIZE_DEFAULT));
     let size = asked.clamp(u64::from(SEGMENT_SIZE_MIN), u64::from(SEGMENT_SIZE_MAX));

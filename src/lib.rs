@@ -1,7 +1,7 @@
 //! bsd ("beanstalk, durable"): a job queue that keeps every acknowledged job.
 //!
-//! `bsd-server` speaks beanstalkd's protocol to every client of beanstalkd; this library is what it
-//! is made of. A program that wants the queue without the sockets uses [`Queue`].
+//! `bsd-server` speaks beanstalkd's protocol to every client of beanstalkd; this library implements
+//! it. A program that wants the queue without the sockets uses [`Queue`].
 //!
 //! # Where is the thing that does X?
 //!
@@ -23,21 +23,21 @@
 //!
 //! # What is not here
 //!
-//! * `protocol` and `queue` open nothing, know no clock, start no thread and draw no random number.
-//! * `queue` does not know `storage`, nor the other way round; `engine` joins them.
-//! * No file is opened but through [`storage::disk`]; no socket but in [`server`] and `http`; no
-//!   clock is read but by those who own a [`clock::Clock`]: the server, the library's faces, and
-//!   the log, for how long syncs take.
+//! * `protocol` and `queue` open nothing, read no clock, start no thread and draw no random number.
+//! * `queue` does not know `storage`, and `storage` does not know `queue`; `engine` joins them.
+//! * Files are opened only through [`storage::disk`], sockets only in [`server`] and `http`.
+//!   Clocks are read only by the owners of a [`clock::Clock`]: the server, the library's
+//!   interfaces, and the log, to measure syncs.
 //! * Nothing is global: two servers fit into one process.
 //!
 //! # What must stay true
 //!
-//! * A reply leaves the process only when everything logged before it is durable, as the policy
-//!   says: [`engine::Engine::acknowledged`].
+//! * A reply is sent only when everything logged before it is durable, as the policy says:
+//!   [`engine::Engine::acknowledged`].
 //! * Durable state changes only through [`queue::Queue::apply`], which live operation and replay
 //!   share.
 //! * After the first failed write or sync nothing is acknowledged any more.
-//! * No file is removed that the log's own list of files does not make superfluous.
+//! * A file is removed only if the log's own list of files no longer needs it.
 
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]

@@ -1,8 +1,8 @@
-//! `bsd-server`: the command line, the order in which things start, and exit codes.
+//! `bsd-server`: the command line, the order of the start, and exit codes.
 //!
-//! Sockets are bound first, as whoever started the process; then it becomes the user it is to run
-//! as; then the log is replayed; and only then does it listen. What it says on standard error is
-//! written by a thread of its own, from the first line to the last.
+//! Sockets are bound first, as the user who started the process; then the process becomes the
+//! configured user; then the log is replayed; and only then does it listen. A separate thread
+//! writes its lines on standard error, from the first to the last.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::Write;
@@ -34,11 +34,11 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Memory goes back to the system soon after clients have left; see [`give_memory_back`].
+/// Memory is returned to the system soon after clients have left; see [`give_memory_back`].
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 
-/// How long memory that nobody uses is kept for whoever asks next.
+/// How long unused memory is kept for reuse, milliseconds.
 const KEPT_MS: isize = 1000;
 
 /// How long the end of the process waits for its last lines to be written.
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     let lines = match Lines::start(std::io::stderr(), say_dropped) {
         Ok(lines) => lines,
         Err(error) => {
-            // If that cannot be said either, the exit code must do.
+            // If that cannot be written either, the exit code must be enough.
             let _ = writeln!(std::io::stderr(), "cannot start a thread: {error}");
             return ExitCode::from(config::EXIT_CANNOT_START);
         }
@@ -75,10 +75,10 @@ fn main() -> ExitCode {
     ExitCode::from(exit_code)
 }
 
-/// From now on pages that nobody uses go back to the system within seconds: by a thread of the
-/// allocator's own, since a server with nothing to do asks for no memory and frees none.
+/// From now on unused pages are returned to the system within seconds, by a thread of the
+/// allocator, because an idle server neither allocates nor frees memory.
 fn give_memory_back() -> tikv_jemalloc_ctl::Result<()> {
-    // The arenas that are made from now on, and the one that is there: the first thread's.
+    // The arenas created from now on, and the existing one of the first thread.
     b"arenas.dirty_decay_ms\0".name().write(KEPT_MS)?;
     b"arena.0.dirty_decay_ms\0".name().write(KEPT_MS)?;
     background_thread::write(true)
@@ -88,7 +88,7 @@ fn say_dropped(count: u64) {
     warn!("{count} lines before this one are missing: standard error could not be written");
 }
 
-/// Why the server ends otherwise than asked.
+/// Why the server ends other than as requested.
 struct Failure {
     exit_code: u8,
     lines: Vec<String>,
@@ -264,8 +264,8 @@ fn account(user: &str) -> Result<Account, Failure> {
     Account::find(user).map_err(|error| Failure::cannot(format_args!("become {user}"), error))
 }
 
-/// What a start and an end are, and what goes wrong, is always shown. There are no colours, in a
-/// terminal or elsewhere, and control characters in what is logged are escaped.
+/// Starts, ends and errors are always shown. There are no colours, in a terminal or elsewhere, and
+/// control characters in the log are escaped.
 fn log_to(lines: &Lines, verbosity: u8) {
     let (level, connections) = match verbosity {
         0 => (LevelFilter::INFO, LevelFilter::INFO),
@@ -281,7 +281,7 @@ fn log_to(lines: &Lines, verbosity: u8) {
         .with_writer(move || writer.clone())
         .with_ansi(false)
         .with_target(false)
-        // Otherwise what cannot be written is written to standard error, which then panics.
+        // Otherwise lines that cannot be written go to standard error, which then panics.
         .log_internal_errors(false);
     tracing_subscriber::registry()
         .with(layer.with_filter(targets))
@@ -290,7 +290,7 @@ fn log_to(lines: &Lines, verbosity: u8) {
     std::panic::set_hook(Box::new(move |panic| say_panic(panic, &lines)));
 }
 
-/// A panic is a bug; but what it says goes the way of all lines.
+/// A panic is a bug; its message is logged like all lines.
 fn say_panic(panic: &PanicHookInfo<'_>, lines: &Lines) {
     let payload = panic.payload();
     let text = payload.downcast_ref::<&str>().copied();
@@ -307,7 +307,7 @@ fn say_panic(panic: &PanicHookInfo<'_>, lines: &Lines) {
     lines.drain(LAST_WORDS);
 }
 
-/// The bound that was asked for, if the limit of open files leaves room for it.
+/// The requested limit, if the limit of open files leaves room for it.
 fn connections_max(asked: Option<u32>, http: Option<&BoundHttp>) -> usize {
     let room = rlimit::raise_descriptor_limit();
     let room = room
@@ -376,7 +376,7 @@ fn report(config: &Config, engine: &Engine, took_ns: i64) {
     }
 }
 
-/// It happens once, and changes what is in the directory: everybody is to know.
+/// It happens once, and changes the content of the directory: so it is always logged.
 fn report_import(imported: &TakenOver) {
     for note in &imported.notes {
         warn!("beanstalkd's log: {note}");
@@ -408,8 +408,8 @@ fn report_oddities(recovery: &Recovery) {
     }
 }
 
-/// Says how far a replay is, once it takes longer than a second, and then once a second: a server
-/// that is silent for long looks dead.
+/// Logs the progress of a replay that takes longer than a second, once a second: a silent server
+/// looks dead.
 fn progress(clock: Clock) -> Arc<dyn Fn(u64, u64) + Send + Sync> {
     let next = AtomicI64::new(clock.now().mono.0.saturating_add(SECOND_NS));
     Arc::new(move |done, all| {
@@ -421,11 +421,11 @@ fn progress(clock: Clock) -> Arc<dyn Fn(u64, u64) + Send + Sync> {
     })
 }
 
-/// The sockets that clients will come to.
+/// The sockets for clients.
 enum Sockets {
-    /// systemd opened them, and clients may be waiting there already.
+    /// systemd opened them, and clients may already be waiting.
     Inherited(Vec<Listener>),
-    /// Ours, bound in the order in which they were asked for.
+    /// Bound by this process, in the order in which they were given.
     Bound(Vec<Bound>),
 }
 

@@ -1,42 +1,43 @@
-//! How many files this process may have open, and room for them in the kernel.
+//! The limit of open files of this process, and the kernel's table for them.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Descriptors that connections leave free: for the log, the listeners and the standard streams.
+/// Descriptors reserved for uses other than connections: the log, the listeners and the standard
+/// streams.
 const DESCRIPTORS_RESERVED: u64 = 64;
 
 /// Raise the soft limit of open files to the hard one.
 ///
-/// Returns how many connections that leaves room for, beside the descriptors that the log needs: at
-/// least 1. Where the limit may not be raised, the soft limit counts.
+/// Returns how many connections fit next to the descriptors that the log needs: at least 1. If the
+/// limit may not be raised, the soft limit counts.
 pub fn raise_descriptor_limit() -> usize {
     let before = getrlimit(Resource::Nofile);
     let raised = Rlimit {
         current: before.maximum,
         maximum: before.maximum,
     };
-    // A refusal leaves the soft limit as it is: it is read again below.
+    // If this is refused, the soft limit is unchanged: it is read again below.
     let _ = setrlimit(Resource::Nofile, raised);
     room_for_connections(getrlimit(Resource::Nofile).current)
 }
 
-/// Descriptors for which the kernel's table has room from the start, as far as the limit goes: half
-/// a mebibyte of the kernel's memory.
+/// The kernel's table gets room for this many descriptors from the start, as far as the limit
+/// allows: half a mebibyte of the kernel's memory.
 const DESCRIPTOR_TABLE_LEN: u64 = 64 << 10;
 
-/// Have the kernel make its table of this process's descriptors large at once.
+/// Makes the kernel enlarge its table of this process's descriptors at once.
 ///
-/// It doubles the table when a descriptor does not fit. In a process with threads it then waits
-/// until no processor looks at the old table any more, which took up to 50 ms where thousands
-/// connected; all clients of the one thread that serves waited with it. A table never shrinks, so
-/// that a high number has to be used only once. Where it cannot be, the table grows as it is used.
+/// The kernel doubles the table when a descriptor does not fit. In a process with threads it then
+/// waits until no processor uses the old table, which took up to 50 ms when thousands connected,
+/// and all clients of the one serving thread waited with it. A table never shrinks, so a high
+/// number has to be used only once. If that is not possible, the table grows as it is used.
 pub fn widen_descriptor_table() {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let last = limit.min(DESCRIPTOR_TABLE_LEN).saturating_sub(1);
     let _ = rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), last as i32);
 }
 
-/// `None` is no limit at all.
+/// `None` means no limit.
 fn room_for_connections(descriptors: Option<u64>) -> usize {
     let room = descriptors
         .unwrap_or(u64::MAX)

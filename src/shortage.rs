@@ -1,33 +1,33 @@
-//! Something is used up: said once when that begins, and once when it is over.
+//! A shortage of some resource: logged once when it begins, and once when it is over.
 //!
-//! Clients may ask again ten thousand times a second, and what is missing may come and go with every
+//! Clients may ask again ten thousand times a second, and the resource may come and go with every
 //! job. So a shortage is over when nothing has been refused for a while.
 
-/// A shortage is over when so many nanoseconds went by without one.
+/// A shortage is over after this many nanoseconds without a refusal.
 const OVER_AFTER_NS: u64 = 1_000_000_000;
 
-/// Whether something is used up.
+/// Whether there is a shortage.
 #[derive(Debug, Default)]
 pub(crate) struct Shortage {
-    /// When something was last refused, wall time, while the shortage lasts.
+    /// The wall time of the last refusal, during a shortage.
     refused_at: Option<u64>,
     /// Bytes that were missing then.
     missing: u64,
 }
 
 impl Shortage {
-    /// Something was refused, for want of so many bytes. Says whether a shortage begins.
+    /// Notes a refusal because this many bytes were missing. Returns whether a shortage begins.
     pub(crate) fn note_refused(&mut self, missing: u64, wall_ns: u64) -> bool {
         self.missing = missing;
         self.refused_at.replace(wall_ns).is_none()
     }
 
-    /// There is room. Says whether a shortage ends.
+    /// Notes that there is room. Returns whether a shortage ends.
     pub(crate) fn note_room(&mut self, wall_ns: u64) -> bool {
         let Some(at) = self.refused_at else {
             return false;
         };
-        // A clock that was set back must not make it last.
+        // A clock that was set back must not prolong it.
         let is_over = wall_ns < at || wall_ns - at >= OVER_AFTER_NS;
         if is_over {
             *self = Shortage::default();
@@ -35,12 +35,12 @@ impl Shortage {
         is_over
     }
 
-    /// True from when it began until it is over.
+    /// True from its beginning until it is over.
     pub(crate) fn is_on(&self) -> bool {
         self.refused_at.is_some()
     }
 
-    /// Bytes that were missing when something was last refused; 0 without a shortage.
+    /// Bytes that were missing at the last refusal; 0 without a shortage.
     pub(crate) fn missing(&self) -> u64 {
         self.missing
     }

@@ -1,11 +1,11 @@
-//! The words that every layer shares: ids, times, positions, job states.
+//! The types that every layer shares: ids, times, positions, job states.
 //!
-//! Nothing here has behaviour beyond conversion and order; nothing here knows a layer above.
+//! They have no behaviour beyond conversion and order, and know no layer above.
 
 use std::fmt;
 
-/// The id of a job: 1, 2, 3 … in the order of the `put` commands, never issued twice in the life
-/// of a data directory.
+/// The id of a job: 1, 2, 3 … in the order of the `put` commands, never issued twice in the life of
+/// a data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct JobId(pub u64);
 
@@ -35,15 +35,15 @@ impl Time {
         Time(self.0.saturating_add(i64::from(seconds) * SECOND_NS))
     }
 
-    /// Nanoseconds from `earlier` to `self`; negative when `self` is the earlier one.
+    /// Nanoseconds from `earlier` to `self`; negative if `self` is earlier.
     #[must_use]
     pub fn since(self, earlier: Time) -> i64 {
         self.0.saturating_sub(earlier.0)
     }
 }
 
-/// What the clock says: the monotonic time that everything inside the process uses, and the wall
-/// time (nanoseconds since the Unix epoch) that is only ever written into records.
+/// The current time: the monotonic time, which everything inside the process uses, and the wall
+/// time (nanoseconds since the Unix epoch), which is only written into records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Now {
     /// The monotonic clock.
@@ -53,14 +53,15 @@ pub struct Now {
 }
 
 impl Now {
-    /// The wall time of a point on the monotonic clock, as the clocks stand now.
+    /// The wall time of a point on the monotonic clock, according to the current offset between the
+    /// clocks.
     #[must_use]
     pub fn to_wall(self, at: Time) -> u64 {
         let offset = at.since(self.mono);
         self.wall_ns.saturating_add_signed(offset)
     }
 
-    /// The monotonic time of a wall time, as the clocks stand now.
+    /// The monotonic time of a wall time, according to the current offset between the clocks.
     #[must_use]
     pub fn to_mono(self, wall_ns: u64) -> Time {
         let offset = wall_ns as i128 - self.wall_ns as i128;
@@ -69,7 +70,7 @@ impl Now {
     }
 }
 
-/// The number of a segment of the log: 1, 2, 3 … in the order in which they were begun.
+/// The number of a segment of the log: 1, 2, 3 … in the order in which they were created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SegmentId(pub u32);
 
@@ -130,7 +131,7 @@ impl fmt::Display for Position {
 /// places, never positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Place {
-    /// The log's handle of the file; 0 is never handed out.
+    /// The log's handle of the file; 0 is never used.
     pub file: u32,
     /// The offset of the record in that file, in bytes.
     pub offset: u32,
@@ -152,11 +153,11 @@ impl Place {
 pub enum JobState {
     /// Waiting for a worker.
     Ready,
-    /// A worker has it. Not a durable state: after a restart the job is ready.
+    /// Held by a worker. Not a durable state: after a restart the job is ready.
     Reserved,
     /// Waiting for a point in time.
     Delayed,
-    /// Set aside until somebody kicks it.
+    /// Set aside until a client kicks it.
     Buried,
 }
 
@@ -183,7 +184,7 @@ pub struct JobCounts {
     pub urgent: u64,
     /// Ready jobs.
     pub ready: u64,
-    /// Reserved jobs, with those whose client has gone until they are ready again.
+    /// Reserved jobs, including those of disconnected clients until they are ready again.
     pub reserved: u64,
     /// Delayed jobs.
     pub delayed: u64,
@@ -224,7 +225,7 @@ fn is_urgent(state: JobState, pri: u32) -> bool {
     state == JobState::Ready && pri < URGENT_BELOW
 }
 
-/// How often each thing has happened to a job; they survive a restart.
+/// How often each event has happened to a job; the counters survive a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Counters {
     /// Times reserved.
@@ -257,7 +258,7 @@ pub fn is_tube_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-+/;.$_()".contains(&byte)
 }
 
-/// A change of durable state: what is decided, logged, applied, and replayed. All times are on the
+/// A change of durable state: decided, logged, applied, and replayed. All times are on the
 /// monotonic clock; the log converts them to wall time and back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change<'a> {
@@ -265,7 +266,7 @@ pub enum Change<'a> {
     Put {
         /// Its id.
         id: JobId,
-        /// The tube it lives in for all its life.
+        /// The tube that it stays in.
         tube: &'a str,
         /// Smaller is more urgent.
         pri: u32,
@@ -278,7 +279,7 @@ pub enum Change<'a> {
         /// Bytes.
         body_size: u32,
     },
-    /// The whole mutable state of a job, as it is from now on.
+    /// The whole mutable state of a job, from now on.
     Update {
         /// The job.
         id: JobId,
@@ -286,19 +287,19 @@ pub enum Change<'a> {
         state: JobState,
         /// The new priority.
         pri: u32,
-        /// The last delay that was asked for, in seconds.
+        /// The last delay requested, in seconds.
         delay: u32,
-        /// When a delayed job falls due; without meaning otherwise.
+        /// When a delayed job falls due; ignored in other states.
         deadline: Time,
         /// The counters.
         counters: Counters,
     },
-    /// The job is gone for good.
+    /// The job is removed permanently.
     Delete {
         /// The job.
         id: JobId,
     },
-    /// No job of the tube is handed out before `until`. A `duration` of 0 takes a pause back.
+    /// No job of the tube is handed out before `until`. A `duration` of 0 cancels a pause.
     Pause {
         /// The tube.
         tube: &'a str,

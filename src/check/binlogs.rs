@@ -1,7 +1,7 @@
-//! Any files of beanstalkd's: they are imported, or refused, and are as they were; sound ones give
-//! the jobs that they hold.
+//! Any files of beanstalkd: they are imported, or refused, and never changed; sound ones give the
+//! jobs that they hold.
 //!
-//! They are written by an encoder of the check's own.
+//! An encoder of the check writes them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -17,15 +17,15 @@ use crate::storage::convert::beanstalkd::{Binlogs, import};
 use crate::storage::inspect::JobRecord;
 use crate::types::{Counters, JobId, JobState, SECOND_NS};
 
-/// A case has so many records and files at most.
+/// The largest numbers of records and files in a case.
 const RECORDS_MAX: usize = 60;
 const FILES_MAX: usize = 5;
-/// How many bytes of input say what damage is done to a file.
+/// The bytes of input that determine the damage to a file.
 const SPOIL_SIZE: usize = 12;
 
 type Jobs = BTreeMap<JobId, JobRecord>;
 
-/// Panics unless the files that `data` describes are imported as they must be.
+/// Panics unless the files that `data` describes are imported correctly.
 pub fn any_binlogs(data: &[u8]) {
     let mut input = Input(data);
     let damages = input.pick(&[0, 0, 1, 3]);
@@ -41,7 +41,7 @@ pub fn any_binlogs(data: &[u8]) {
     takes_over(&written, imported);
 }
 
-/// `bsd-wal import`: a new log of all that can be read. Returns the jobs, unless anything is
+/// `bsd-wal import`: a new log of everything that can be read. Returns the jobs, unless anything is
 /// damaged.
 fn imports(written: &Written) -> Option<Jobs> {
     let disk = written.disk();
@@ -70,7 +70,7 @@ fn imports(written: &Written) -> Option<Jobs> {
     assert!(jobs.keys().all(|id| *id < new.next_id));
     if written.is_sound {
         assert_eq!(old.damages, []);
-        // What a crash may have torn is left undone, and that is said.
+        // A change that a crash may have torn is not applied, and that is reported.
         let is_whole = jobs == written.jobs && new.buried() == written.buried;
         assert!(
             is_whole || !old.notes.is_empty(),
@@ -107,20 +107,20 @@ fn takes_over(written: &Written, imported: Option<Jobs>) {
     }
 }
 
-/// Every file of a directory but the lock.
+/// Every file of a directory except the lock.
 fn files(disk: &SimFs, dir: &str) -> BTreeMap<String, Vec<u8>> {
     let mut files = contents(disk, dir);
     files.remove("lock");
     files
 }
 
-/// beanstalkd's files, and what they hold.
+/// beanstalkd's files, and their content.
 struct Written {
     files: Vec<(String, Vec<u8>)>,
     /// The number of the last file.
     number: u32,
     records: usize,
-    /// Nothing is in them that beanstalkd does not write.
+    /// They contain only what beanstalkd writes.
     is_sound: bool,
     jobs: Jobs,
     /// In the order in which they were buried.
@@ -143,7 +143,7 @@ impl Default for Written {
 }
 
 impl Written {
-    /// There is always one file, if only an empty one.
+    /// There is always at least one file, perhaps an empty one.
     fn disk(&self) -> SimFs {
         let disk = SimFs::new(1);
         sound(disk.write(Path::new(DIR).join("binlog.1"), b"\x07\0\0\0"));
@@ -210,7 +210,7 @@ impl Written {
         }
     }
 
-    /// What a record says is so.
+    /// Apply a record to the expected content.
     fn keep(&mut self, mut job: JobRecord, state: u8, version: u32, is_whole: bool) -> Vec<u8> {
         job.state = match state {
             BURIED => JobState::Buried,
@@ -229,7 +229,7 @@ impl Written {
         bytes
     }
 
-    /// A record that beanstalkd would not write there, if at all.
+    /// A record that beanstalkd would not write there, or never writes.
     fn odd(&mut self, version: u32, input: &mut Input<'_>) -> Vec<u8> {
         self.is_sound = false;
         let is_whole = input.byte().is_multiple_of(2);
@@ -289,7 +289,7 @@ fn any_body(input: &mut Input<'_>) -> Vec<u8> {
     body
 }
 
-/// Everything that may change of a job but its state.
+/// Change everything that may change about a job except its state.
 fn change(job: &mut JobRecord, input: &mut Input<'_>) {
     let seconds = u32::from(input.byte());
     (job.pri, job.delay) = (input.number() as u32, seconds);
@@ -308,8 +308,7 @@ fn change(job: &mut JobRecord, input: &mut Input<'_>) {
     }
 }
 
-/// A record: fields in the order in which beanstalkd's structs have them, each at a multiple of its
-/// size.
+/// A record: fields in the order of beanstalkd's structs, each at a multiple of its size.
 fn encode(job: &JobRecord, state: u8, version: u32, is_whole: bool) -> Vec<u8> {
     let (name_width, job_size, unit) = match version {
         5 => (8, 77, 1000),

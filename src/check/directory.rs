@@ -13,13 +13,13 @@ use crate::storage::inspect::{Inspection, repair};
 use crate::storage::{OpenError, SimFs};
 use crate::types::JobId;
 
-/// Damages beyond this tell no more than these.
+/// More damages than this find no more.
 const DAMAGES_MAX: usize = 12;
 
-/// Where there is something of this name, a start asks for `--import`.
+/// If an entry of this name exists, a start asks for `--import`.
 const IMPORT_UNDER_WAY: &str = "beanstalkd-import";
 
-/// Panics unless all that holds for a damaged log holds for the one that `data` describes.
+/// Panics unless all properties of a damaged log hold for the one that `data` describes.
 pub fn any_directory(data: &[u8]) {
     let mut input = Input(data);
     let sound = any_log(&mut input);
@@ -31,12 +31,12 @@ pub fn any_directory(data: &[u8]) {
         is_forged |= damage(&mut files, &mut input);
     }
     let jobs = agree(&files);
-    // What has a checksum that holds, and that nobody forged, is what was put.
+    // Bytes with a right checksum, not forged, are what was put.
     let is_as_put = |(id, (_, _, _, body)): (&JobId, &_)| *body == sound.body(*id);
     assert!(is_forged || jobs.iter().all(is_as_put), "another body");
 }
 
-/// A start and a look come to the same; the jobs that there are.
+/// A start and an inspection find the same; returns the jobs.
 fn agree(files: &Files) -> Seen {
     let disk = disk(files);
     let read = inspect(&disk, DIR);
@@ -56,10 +56,10 @@ fn agree(files: &Files) -> Seen {
         (Err(OpenError::Damaged { damages, .. }), Ok(log)) => {
             assert!(!log.is_intact(), "not started on: {damages:?}");
         }
-        // Where there is no log one is made.
+        // If there is no log, one is made.
         (Ok(jobs), Err(OpenError::Foreign { .. })) => assert!(jobs.is_empty() && !has_log(files)),
         (Err(OpenError::Foreign { .. }), Err(OpenError::Foreign { .. })) => {}
-        // An import that was interrupted is for a server to finish, whatever else is there.
+        // A server must finish an interrupted import, whatever else is there.
         (Err(OpenError::Foreign { .. }), _) if files.contains_key(IMPORT_UNDER_WAY) => {}
         (started, read) => panic!("a start says {started:?}, a look says {read:?}"),
     }
@@ -79,7 +79,7 @@ fn has_log(files: &Files) -> bool {
     files.keys().any(|name| parse_file_name(name).is_some())
 }
 
-/// Held still, as if a server were using it, an intact log is the same one.
+/// A snapshot of an intact log, as if a server were using it, has the same content.
 fn held_still(disk: &SimFs, log: &Inspection) {
     let live = Inspection::read_live(Arc::new(disk.clone()), Path::new(DIR), &mut |_, _| ());
     if log.is_intact() {
@@ -87,7 +87,7 @@ fn held_still(disk: &SimFs, log: &Inspection) {
     }
 }
 
-/// A repair holds every job that can be read, as it is, and nothing else; and is intact.
+/// A repair holds every readable job, unchanged, and nothing else; and is intact.
 fn repaired(disk: &SimFs, log: &Inspection) {
     let (fs, now) = (Arc::new(disk.clone()), beginning());
     let repaired = sound(repair::write(log, fs, Path::new(NEW), now, &mut |_, _| ()));
@@ -105,8 +105,8 @@ fn repaired(disk: &SimFs, log: &Inspection) {
     assert_eq!(seen(&mut engine, now, jobs.keys()), recorded(&jobs));
 }
 
-/// The jobs that a start finds, which are these, and which are there afterwards; a start that is
-/// refused changes nothing.
+/// The jobs that a start finds are these, and they are there afterwards; a refused start changes
+/// nothing.
 fn starts(files: &Files, ids: &[JobId]) -> Result<Seen, OpenError> {
     let (disk, now) = (disk(files), beginning());
     let mut engine = open(&disk, DIR, now).inspect_err(|_| {

@@ -1,7 +1,7 @@
-//! Any jobs, described one by one, become a log that holds them as they were described; what no log
-//! can hold is refused and leaves no trace.
+//! Any jobs, described one by one, become a log that holds them as described; what no log can hold
+//! is refused and leaves no trace.
 //!
-//! What a dump is in text is not checked here: whoever reads it hands its jobs over.
+//! The text form of a dump is not checked here: its reader passes the jobs.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,11 +14,11 @@ use crate::storage::convert::load::{Load, LoadError};
 use crate::storage::inspect::{Inspection, JobRecord};
 use crate::types::{Counters, JobId, JobState, is_tube_name};
 
-/// A file of so many jobs is read no better than one of these.
+/// A file of more jobs finds no more than one of this many.
 const JOBS_MAX: usize = 40;
 
-/// Panics unless the jobs that `data` describes, loaded, are the jobs that the new log has; and
-/// again when those are dumped and loaded in turn.
+/// Panics unless the jobs that `data` describes, once loaded, are the jobs of the new log; also
+/// after those are dumped and loaded again.
 pub fn any_jobs(data: &[u8]) {
     let mut input = Input(data);
     let disk = SimFs::new(1);
@@ -60,7 +60,7 @@ fn read(disk: &SimFs, dir: &str) -> Inspection {
     log
 }
 
-/// What a log holds, dumped and loaded, is what it holds.
+/// The content of a log, dumped and loaded, is unchanged.
 fn again(disk: &SimFs, log: &Inspection) {
     let copy = "/copy";
     let (jobs, buried) = (readable(log), log.buried());
@@ -85,12 +85,12 @@ fn starts(disk: &SimFs, jobs: &BTreeMap<JobId, JobRecord>) {
     assert_eq!(has, recorded(jobs));
 }
 
-/// What the log has to hold.
+/// What the log must hold.
 #[derive(Default)]
 struct Model {
     last: JobId,
     jobs: BTreeMap<JobId, JobRecord>,
-    /// The buried ones: which comes first.
+    /// The order of the buried jobs.
     orders: Vec<(u64, JobId)>,
 }
 
@@ -132,7 +132,7 @@ impl Model {
     }
 }
 
-/// A job that mostly comes behind the last one, and mostly can be.
+/// A job that usually follows the last one, and is usually valid.
 fn any_job(input: &mut Input<'_>, last: JobId) -> (JobRecord, Option<u64>) {
     use JobState::{Buried, Delayed, Ready, Reserved};
     let id = match input.byte() {
@@ -177,7 +177,7 @@ fn any_job(input: &mut Input<'_>, last: JobId) -> (JobRecord, Option<u64>) {
     (job, (order < 128).then_some(u64::from(order)))
 }
 
-/// Short, empty, or so long that segments end; not the same for two jobs.
+/// Short, empty, or so long that segments end; different for any two jobs.
 fn any_body(input: &mut Input<'_>) -> Vec<u8> {
     let size = input.pick(&[0, 1, 2, 3, 7, 8, 9, 100, 5000, 30_000, 65_535, 70_000]);
     let mut body = input.bytes(size.min(9)).to_vec();

@@ -1,5 +1,5 @@
-//! Damage, done to the files of a log that was sound: by accident, and by somebody who knows the
-//! format and makes every checksum right again.
+//! Damage to the files of a sound log: by accident, and by an attacker who knows the format and
+//! corrects every checksum.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -17,7 +17,7 @@ use crate::types::{ClientId, JobId, Now};
 /// A directory: the contents of its files by their names.
 pub(super) type Files = BTreeMap<String, Vec<u8>>;
 
-/// Names that mean something in a data directory, and some that do not.
+/// Names that have a meaning in a data directory, and some that have none.
 const NAMES: [&str; 16] = [
     "segment-0000000001.00000",
     "segment-0000000001.00001",
@@ -78,11 +78,11 @@ pub(super) fn any_log(input: &mut Input<'_>) -> Sound {
             sound(26, 3000, true),
         ]
     });
-    // The short ones are quicker, and hold as many kinds of records.
+    // The short ones are quicker, and have as many kinds of records.
     logs[input.pick(&[0, 1, 2, 3, 0, 1, 0, 1])].clone()
 }
 
-/// What so many rounds of work leave: jobs in every state, and from a few rounds on several
+/// The log after this many rounds of work: jobs in every state, and after a few rounds several
 /// segments, some of them compacted.
 fn log(rounds: usize, body_size: usize, is_clean_stop: bool) -> Files {
     let disk = SimFs::new(1);
@@ -97,9 +97,10 @@ fn log(rounds: usize, body_size: usize, is_clean_stop: bool) -> Files {
     }
     worker.turn(&mut engine, 500); // counters
     worker.turn(&mut engine, 500); // the idle marker
-    match is_clean_stop {
-        true => sound(engine.close(worker.now)),
-        false => drop(engine),
+    if is_clean_stop {
+        sound(engine.close(worker.now))
+    } else {
+        drop(engine)
     }
     contents(&disk.crash_image(Crash::KeepAll), DIR)
 }
@@ -174,7 +175,7 @@ impl Worker {
     }
 }
 
-/// Do a directory some damage. Returns whether checksums hold that should not.
+/// Damage a directory. Returns whether a wrong record may have a right checksum.
 pub(super) fn damage(files: &mut Files, input: &mut Input<'_>) -> bool {
     let choice = input.byte() % 16;
     if choice == 0 {
@@ -199,7 +200,7 @@ pub(super) fn damage(files: &mut Files, input: &mut Input<'_>) -> bool {
     (3..=8).contains(&choice)
 }
 
-/// Two files in each other's place; or, where there is no other, one under another name.
+/// Swap two files; or, if there is only one, rename it.
 fn swap(files: &mut Files, name: &str, input: &mut Input<'_>) {
     let other = match input.below(3) {
         0 => Some(input.pick(&NAMES).to_owned()),
@@ -213,7 +214,7 @@ fn swap(files: &mut Files, name: &str, input: &mut Input<'_>) {
     }
 }
 
-/// The files that hold something are named more often.
+/// Files with content are chosen more often.
 fn any_name(files: &Files, input: &mut Input<'_>) -> Option<String> {
     let segments = files.keys().filter(|name| name.starts_with("segment-"));
     let segments: Vec<&String> = segments.collect();
@@ -225,7 +226,7 @@ fn any_name(files: &Files, input: &mut Input<'_>) -> Option<String> {
     (!names.is_empty()).then(|| names[input.below(names.len())].clone())
 }
 
-/// Change a field of something in a segment, and make all checksums right.
+/// Change a field in a segment, and correct all checksums.
 fn forge(bytes: &mut [u8], input: &mut Input<'_>) {
     let places = places(bytes);
     let place = places[input.below(places.len())];
@@ -242,7 +243,7 @@ fn forge(bytes: &mut [u8], input: &mut Input<'_>) {
     correct_checksums(bytes);
 }
 
-/// What happens to the bytes of a file on a disk.
+/// A change of a file's bytes as it happens on a disk.
 pub(super) fn spoil(bytes: &mut Vec<u8>, input: &mut Input<'_>) {
     let choice = input.below(8);
     let range = any_range(bytes, input);
@@ -269,7 +270,7 @@ pub(super) fn spoil(bytes: &mut Vec<u8>, input: &mut Input<'_>) {
     }
 }
 
-/// Mostly where there is something else than the zeros at the end.
+/// Usually where there are bytes other than the zeros at the end.
 fn any_range(bytes: &[u8], input: &mut Input<'_>) -> Range<usize> {
     let last = bytes.iter().rposition(|byte| *byte != 0);
     let used = last.map_or(0, |last| last + 1);

@@ -1,5 +1,5 @@
-//! Any commands, with crashes and failing calls at any operation, over several starts: nothing that
-//! was acknowledged is lost, nothing is invented, no id is given out twice.
+//! Any commands, with crashes and failing calls at any operation, over several starts: nothing
+//! acknowledged is lost, nothing is invented, no id is given out twice.
 
 use std::rc::Rc;
 
@@ -12,13 +12,13 @@ use crate::storage::disk::sim::{Crash, Errno, Fault, Granularity, OpKind};
 use crate::storage::{SimFs, StoreError, SyncPolicy};
 use crate::types::{ClientId, JobId, Now, Position, Time};
 
-/// A case has so many starts at most: what is left of its input then is not looked at.
+/// The most starts in a case; the rest of its input is ignored.
 const STARTS_MAX: usize = 8;
-/// A case has so many commands at most.
+/// The most commands in a case.
 const COMMANDS_MAX: usize = 200;
 const MS_NS: i64 = 1_000_000;
 
-/// Panics unless a queue that does what `data` says has, after each crash, a state that it may have.
+/// Panics unless the queue, doing what `data` says, has an allowed state after each crash.
 pub fn any_life(data: &[u8]) {
     use SyncPolicy::{Always, Interval, Never};
     let mut input = Input(data);
@@ -56,12 +56,12 @@ impl World {
         Engine::open(&options, self.now)
     }
 
-    /// A start, which may crash or fail; commands; an end, and what it leaves of the disk.
+    /// A start, which may crash or fail; commands; an end, and its effect on the disk.
     fn live(&mut self, input: &mut Input<'_>) {
         let has_trouble = input.byte().is_multiple_of(4) && plan_trouble(&self.disk, input);
         match self.open() {
             Ok(engine) => self.work(engine, input),
-            // Where there is no log yet, a full disk has no room to make one.
+            // If there is no log yet, a full disk has no room to make one.
             Err(error) => assert!(has_trouble || self.is_new(), "without any fault: {error}"),
         }
         let how = any_crash(input);
@@ -84,16 +84,20 @@ impl World {
         let end = life.run(input);
         let (engine, has_trouble) = (life.engine, life.has_trouble);
         self.note(&engine);
-        let end = end.and_then(|is_stop| match is_stop {
-            true => engine.close(self.now).map(|()| self.past.note_all()),
-            false => Ok(()),
+        let end = end.and_then(|is_stop| {
+            if is_stop {
+                engine.close(self.now).map(|()| self.past.note_all())
+            } else {
+                Ok(())
+            }
         });
         if let Err(error) = end {
             assert!(has_trouble, "without any fault: {error}");
         }
     }
 
-    /// What is sure to survive: what was acknowledged, and not what the log believes of itself.
+    /// Note what must survive: what was acknowledged, independent of what the log reports about
+    /// itself.
     fn note(&mut self, engine: &Engine) {
         let acknowledged = engine.acknowledged();
         let durable = match self.sync {
@@ -103,7 +107,7 @@ impl World {
         self.past.note(acknowledged, durable);
     }
 
-    /// A start on a disk that works, a clean stop; then the log is read.
+    /// A start on a working disk, and a clean stop; then the log is read.
     fn end(mut self) {
         self.disk.set_quota(None);
         let engine = sound(self.open());
@@ -117,8 +121,8 @@ impl World {
     }
 }
 
-/// Let an operation of those that come be the last, or fail; or let the disk be nearly full.
-/// Returns whether the queue may give up because of it.
+/// Let one of the next operations be the last, or fail; or let the disk be nearly full. Returns
+/// whether the queue may give up because of it.
 fn plan_trouble(disk: &SimFs, input: &mut Input<'_>) -> bool {
     use OpKind::{Allocate, Create, Rename, SetSize, Sync, SyncDir, Write};
     match input.below(8) {
@@ -161,12 +165,12 @@ struct Life<'a> {
     commands_left: &'a mut usize,
     engine: Engine,
     clients: [ClientId; 2],
-    /// The disk has been told to fail.
+    /// The disk has a planned fault.
     has_trouble: bool,
 }
 
 impl<'a> Life<'a> {
-    /// The state that was recovered is one that may be. Whatever the disk was told to do is over.
+    /// Check that the recovered state is allowed. Planned faults are over.
     fn begin(world: &'a mut World, mut engine: Engine) -> Life<'a> {
         world.disk.crash_at(u64::MAX);
         world.disk.clear_faults();
@@ -184,7 +188,8 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// Do what the input says until it says to stop (`Ok(true)`: cleanly), or the log fails.
+    /// Run the commands of the input until it ends the life (`Ok(true)`: cleanly), or the log
+    /// fails.
     fn run(&mut self, input: &mut Input<'_>) -> Result<bool, StoreError> {
         while !input.is_empty() && *self.commands_left > 0 && !self.disk.is_crashed() {
             *self.commands_left -= 1;
@@ -195,7 +200,7 @@ impl<'a> Life<'a> {
                 command => self.command(command, input)?,
             }
             if choice >= 128 {
-                self.settle()?;
+                self.finish_turn()?;
             }
         }
         Ok(false)
@@ -223,7 +228,7 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// An id that was given out, mostly; the next is one that was not.
+    /// Usually an id that was given out; the next one was not.
     fn any_id(&self, input: &mut Input<'_>) -> JobId {
         JobId(u64::from(input.byte()) % (self.past.now().issued.0 + 2))
     }
@@ -287,7 +292,7 @@ impl<'a> Life<'a> {
         self.change(client, Command::Kick { bound }, Effect::Ready(buried))
     }
 
-    /// What is to be seen is the last state that clients were told of.
+    /// The visible state is the last one that clients know.
     fn peek(&mut self, client: usize, input: &mut Input<'_>) -> Result<(), StoreError> {
         let id = self.any_id(input);
         let answer = self.ask(client, Command::Peek(id));
@@ -300,7 +305,7 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// Time passes; or a client leaves, or holds up a tube.
+    /// Time passes; or a client disconnects, or pauses a tube.
     fn pass(&mut self, client: usize, input: &mut Input<'_>) -> Result<(), StoreError> {
         match input.below(4) {
             0 => {
@@ -312,17 +317,17 @@ impl<'a> Life<'a> {
                 self.ask(client, Command::PauseTube { tube, delay });
             }
             _ => {
-                self.settle()?;
+                self.finish_turn()?;
                 let ns = input.pick(&[1, 60, 150, 1000, 3000]) * MS_NS;
                 self.now.mono.0 += ns;
                 self.now.wall_ns += ns as u64;
             }
         }
-        self.settle()
+        self.finish_turn()
     }
 
-    /// End the turn: tick and commit until nothing is left to do now.
-    fn settle(&mut self) -> Result<(), StoreError> {
+    /// End the turn: tick and commit until there is nothing left to do now.
+    fn finish_turn(&mut self) -> Result<(), StoreError> {
         for _ in 0..10_000 {
             let now = *self.now;
             self.engine.tick(now, &mut Answers::default())?;
@@ -355,7 +360,7 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// A job that is handed out is one that there is, with its body.
+    /// A job that is handed out exists, with this body.
     fn compare(&self, answer: &Answer) {
         if let Answer::Job(id, body) = answer {
             let job = self.past.now().jobs.get(id);
@@ -364,8 +369,8 @@ impl<'a> Life<'a> {
         }
     }
 
-    /// Run a command; the reply, and the position that it waits for. `None`: nobody is told, for
-    /// the disk is gone.
+    /// Run a command; returns the reply, and the position that it waits for. `None`: there is no
+    /// reply, because the disk is gone.
     fn ask(&mut self, client: usize, command: Command<'_>) -> Option<(Position, Answer)> {
         let mut answers = Answers::default();
         let (client, request) = (self.clients[client], Request::Command(command));

@@ -1,5 +1,5 @@
-//! What must hold for any input whatever, across all layers: the properties behind the fuzz targets
-//! `directory`, `import`, `load` and `commands`, and their seeds.
+//! Properties that must hold for any input, across all layers: the fuzz targets `directory`,
+//! `import`, `load` and `commands`, and their seeds, use them.
 //!
 //! | where | what |
 //! |---|---|
@@ -11,13 +11,13 @@
 //! | `past` | what must be there after a crash |
 //! | `sight` | the jobs of a log, as an engine and as an inspection have them |
 //!
-//! Compiled for tests and fuzzing only; it is no part of the library. Bytes alone go nowhere here:
-//! checksums and rules of order keep nearly all of them out. So each check takes its bytes as a list
-//! of decisions ([`Input`]), and makes a case out of them that gets far. Any bytes are a case, and
-//! the same bytes are the same case.
+//! Compiled for tests and fuzzing only; not part of the library. Random bytes alone find little
+//! here: checksums and rules of order reject nearly all of them. So each check reads its bytes as a
+//! list of decisions ([`Input`]), and builds a case from them that gets far. Any bytes are a case,
+//! and the same bytes are the same case.
 //!
-//! The properties of one connection's bytes and of one segment's stand beside what they check: see
-//! [`crate::protocol::any_bytes`] and [`crate::storage::format::any_bytes`].
+//! The properties of one connection's bytes and of one segment are next to the code that they
+//! check: see [`crate::protocol::any_bytes`] and [`crate::storage::format::any_bytes`].
 
 mod binlogs;
 mod directory;
@@ -42,16 +42,16 @@ pub use self::directory::any_directory;
 pub use self::dump::any_jobs;
 pub use self::life::any_life;
 
-/// Where the log is that is damaged, or worked with.
+/// The directory of the log.
 const DIR: &str = "/data";
-/// Where what is written out of it goes.
+/// The directory for output.
 const NEW: &str = "/new";
-/// The smallest that there are.
+/// The smallest segment size.
 const SEGMENT_SIZE: u32 = 64 << 10;
 /// The wall clock when a case begins: 2027-01-15 08:00:00 UTC.
 const WALL_NS: u64 = 1_800_000_000 * SECOND_NS as u64;
 
-/// Decisions, one behind the other; at the end, zeros for ever.
+/// Decisions, one after the other; after the end, zeros forever.
 struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -59,7 +59,7 @@ impl<'a> Input<'a> {
         self.0.is_empty()
     }
 
-    /// The next bytes, at most so many.
+    /// The next bytes, at most `count`.
     fn bytes(&mut self, count: usize) -> &'a [u8] {
         let (bytes, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;
@@ -74,7 +74,7 @@ impl<'a> Input<'a> {
         u16::from_le_bytes([self.byte(), self.byte()])
     }
 
-    /// One of `count` things, at most 65,536.
+    /// A number below `count`, which is at most 65,536.
     fn below(&mut self, count: usize) -> usize {
         let number = match count {
             0..=256 => self.byte().into(),
@@ -87,13 +87,13 @@ impl<'a> Input<'a> {
         choices[self.below(choices.len())]
     }
 
-    /// A place below `bound`, which may be large.
+    /// A number below `bound`, which may be large.
     fn place(&mut self, bound: usize) -> usize {
         let place = usize::from(self.u16()) << 8 | usize::from(self.byte());
         place % bound.max(1)
     }
 
-    /// Numbers as they are apt to break things: small ones mostly, and those at the ends.
+    /// Numbers that often break code: mostly small ones, and extreme ones.
     fn number(&mut self) -> u64 {
         match self.byte() {
             255 => u64::MAX,
@@ -117,7 +117,7 @@ fn beginning() -> Now {
     }
 }
 
-/// How the engines of a case are opened: without threads, and with nothing left to chance.
+/// The options of a case's engines: without threads, and without chance.
 fn options(disk: &SimFs, dir: &str) -> Options {
     Options {
         dir: Some(dir.into()),
@@ -141,7 +141,7 @@ fn sound<T, E: std::fmt::Display>(result: Result<T, E>) -> T {
     result.unwrap_or_else(|error| panic!("without any fault: {error}"))
 }
 
-/// Every file of a directory that is there.
+/// Every file of an existing directory.
 fn contents(disk: &SimFs, dir: &str) -> BTreeMap<String, Vec<u8>> {
     let names = disk.names(dir).unwrap_or_default();
     let content = |name: &String| disk.read(Path::new(dir).join(name)).unwrap_or_default();

@@ -1,7 +1,7 @@
 //! What must be there after a crash: a map of jobs, and the list of its states.
 //!
-//! It is told what clients asked and were answered, and nothing else. After a crash the engine has
-//! to show one of the states, and none older than the last that is sure to be there.
+//! It knows only the requests and replies of clients. After a crash the engine must show one of the
+//! states, and none older than the last one that must survive.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,12 +10,12 @@ use std::rc::Rc;
 use super::sight::{Answer, Seen};
 use crate::types::{JobId, Position};
 
-/// A job, as far as a restart must bring it back and a check asks.
+/// A job, as far as a restart must restore it and a check needs it.
 #[derive(Clone)]
 pub(super) struct Job {
     pub(super) tube: &'static str,
     pub(super) pri: u32,
-    /// Behind those with a smaller number.
+    /// After those with a smaller number.
     pub(super) buried: Option<u64>,
     pub(super) body: Rc<[u8]>,
 }
@@ -27,20 +27,20 @@ impl fmt::Debug for Job {
     }
 }
 
-/// What a command does when it is not refused.
+/// The effect of a command that is not refused.
 #[derive(Debug, Clone)]
 pub(super) enum Effect {
     Put(JobId, Job),
     Delete(JobId),
     Release(JobId, u32),
     Bury(JobId, u32),
-    /// These, if they are not ready, are.
+    /// These jobs become ready, if they are not.
     Ready(Vec<JobId>),
     Nothing,
 }
 
 impl Effect {
-    /// What is left of it, now that the answer is known.
+    /// The remaining effect, once the reply is known.
     fn answered(self, answer: &Answer) -> Effect {
         match (self, answer) {
             (Effect::Put(id, job), Answer::Inserted(found)) => {
@@ -58,7 +58,7 @@ impl Effect {
     }
 }
 
-/// All that must survive a restart.
+/// Everything that must survive a restart.
 #[derive(Debug, Clone, Default)]
 pub(super) struct State {
     pub(super) jobs: BTreeMap<JobId, Job>,
@@ -97,7 +97,7 @@ impl State {
         }
     }
 
-    /// The buried jobs of a tube, the first to be kicked first.
+    /// The buried jobs of a tube, in the order of kicks.
     pub(super) fn buried(&self, tube: &str) -> Vec<JobId> {
         let of_tube = self.jobs.iter().filter(|(_, job)| job.tube == tube);
         let mut buried: Vec<_> = of_tube
@@ -118,14 +118,14 @@ impl State {
     }
 }
 
-/// The states that there have been, and what is sure to survive.
+/// The states so far, and which of them must survive.
 #[derive(Debug)]
 pub(super) struct Past {
-    /// Each with the position that has to be durable for it to be acknowledged.
+    /// Each with the position that must be durable for it to be acknowledged.
     states: Vec<(Position, State)>,
-    /// The oldest that a process which is killed may leave …
+    /// The oldest state that may remain after the process is killed …
     least: usize,
-    /// … and the oldest that a power cut may.
+    /// … and after a power cut.
     least_durable: usize,
 }
 
@@ -167,7 +167,8 @@ impl Past {
         }
     }
 
-    /// Replies that wait for up to `acknowledged` have left; up to `durable` all is durable.
+    /// Replies that wait for up to `acknowledged` have been sent; everything up to `durable` is
+    /// durable.
     pub(super) fn note(&mut self, acknowledged: Position, durable: Position) {
         let last = |until| self.states.iter().rposition(|(after, _)| *after <= until);
         self.least = last(acknowledged).unwrap_or(0);
@@ -180,12 +181,12 @@ impl Past {
         self.least_durable = self.least;
     }
 
-    /// What was not durable may be gone.
+    /// Everything that was not durable may be lost.
     pub(super) fn lose_power(&mut self) {
         self.least = self.least_durable;
     }
 
-    /// The state that was recovered is one that may be; from now on it is the only one.
+    /// Check that the recovered state is allowed; from now on it is the only one.
     pub(super) fn recover(&mut self, seen: &Seen, next_id: JobId) {
         let possible = &self.states[self.least..];
         let found = possible

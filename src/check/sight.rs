@@ -1,6 +1,6 @@
-//! The jobs of a log, as an engine and as an inspection have them, in a form that can be compared.
+//! The jobs of a log, as an engine and as an inspection see them, in a comparable form.
 //!
-//! What the two say is the same but for what no record holds: a delay that has ended meanwhile.
+//! Both see the same, except for what no record holds: a delay that has ended meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +10,13 @@ use crate::protocol::{Command, Reply, Request};
 use crate::storage::inspect::{Inspection, JobRecord};
 use crate::types::{ClientId, JobId, JobState, Now, Position};
 
-/// A reply that outlives its call, as far as a check asks.
+/// A reply that outlives its call, as far as a check needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
     Inserted(JobId),
     Job(JobId, Vec<u8>),
     Count(u64),
-    /// There is no such job, none at all, or no space.
+    /// There is no such job, no job at all, or no space.
     Refused,
     /// The body cannot be read.
     Broken,
@@ -42,10 +42,10 @@ impl ReplySink for Answers {
     }
 }
 
-/// What there is of a job: its tube, whether it is buried, its priority, its body.
+/// The visible state of a job: its tube, whether it is buried, its priority, its body.
 pub(super) type Seen = BTreeMap<JobId, (String, bool, u32, Vec<u8>)>;
 
-/// Every job that an inspection can read; and that it can read all that it knows of.
+/// Every job that an inspection can read; checks that it can read all jobs that it lists.
 pub(super) fn readable(log: &Inspection) -> BTreeMap<JobId, JobRecord> {
     let read = |id| match log.read_job(id) {
         Ok(Some(job)) => job,
@@ -54,7 +54,7 @@ pub(super) fn readable(log: &Inspection) -> BTreeMap<JobId, JobRecord> {
     log.jobs().map(|job| (job.id, read(job.id))).collect()
 }
 
-/// The same as [`seen`], of the jobs that a log holds.
+/// The same as [`seen`], for the jobs of a log.
 pub(super) fn recorded(jobs: &BTreeMap<JobId, JobRecord>) -> Seen {
     let seen = |job: &JobRecord| {
         let is_buried = job.state == JobState::Buried;
@@ -63,7 +63,7 @@ pub(super) fn recorded(jobs: &BTreeMap<JobId, JobRecord>) -> Seen {
     jobs.iter().map(|(id, job)| (*id, seen(job))).collect()
 }
 
-/// What an engine has of the jobs with these ids; and that it has no others.
+/// The engine's state of the jobs with these ids; checks that it has no others.
 pub(super) fn seen<'a>(
     engine: &mut Engine,
     now: Now,
@@ -99,7 +99,7 @@ fn peek(engine: &mut Engine, client: ClientId, id: JobId, now: Now) -> Vec<u8> {
     }
 }
 
-/// The tubes that there are.
+/// The tubes in use.
 pub(super) const TUBES: [&str; 3] = ["default", "mail", "a/b;c"];
 
 pub(super) fn tube(input: &mut Input<'_>) -> &'static str {

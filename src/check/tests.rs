@@ -1,11 +1,11 @@
-//! The corpora of the fuzz targets, and short random runs of what the targets check.
+//! The corpora of the fuzz targets, and short random runs of the targets' checks.
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
 //! | `BSD_FUZZ_RUNS` | random inputs of each check | about a second of each |
 //! | `BSD_FUZZ_FIRST` | the number of the first of them | 0 |
 //!
-//! An input is random bytes, or what a few random edits make of a file of the corpus.
+//! An input is random bytes, or a file of the corpus after a few random edits.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
@@ -14,8 +14,8 @@ use super::{any_binlogs, any_directory, any_jobs, any_life};
 use crate::protocol::any_bytes as protocol_check;
 use crate::storage::format::any_bytes as any_segment;
 
-/// A fuzz target: its check, how long random inputs are that make it work, and so many of them in an
-/// ordinary run.
+/// A fuzz target: its check, the length of useful random inputs, and their number in an ordinary
+/// run.
 struct Target {
     name: &'static str,
     check: fn(&[u8]),
@@ -114,7 +114,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|_| panic!("{variable} is to be a number, and is {value}")))
 }
 
-/// The input that a number stands for.
+/// The input of a number.
 fn random_input(seed: u64, corpus: &[(PathBuf, Vec<u8>)], size_max: usize) -> Vec<u8> {
     let mut random = Random(seed);
     if random.below(2) == 0 {
@@ -130,7 +130,7 @@ fn random_input(seed: u64, corpus: &[(PathBuf, Vec<u8>)], size_max: usize) -> Ve
     input
 }
 
-/// Change, insert, remove, or take over from another seed.
+/// Change, insert, remove, or copy from another seed.
 fn edit(input: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     let at = random.below(input.len() + 1);
     let size = 1 + random.below(8);
@@ -150,7 +150,7 @@ fn edit(input: &mut Vec<u8>, other: &[u8], random: &mut Random) {
     }
 }
 
-/// Vigna's splitmix64: a small generator that a seed determines wholly.
+/// Vigna's splitmix64: a small pseudo-random generator.
 struct Random(u64);
 
 impl Random {
@@ -170,7 +170,7 @@ impl Random {
     }
 }
 
-/// What the corpus and random inputs of a target are checked by: a module with two tests.
+/// Checks the corpus and random inputs of a target: a module with two tests.
 macro_rules! runs {
     ($($target:ident)*) => {
         $(mod $target {

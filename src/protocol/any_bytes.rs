@@ -1,13 +1,13 @@
-//! What must hold for any bytes whatever: the property behind the fuzz target and its seeds.
+//! A property that must hold for any bytes; the fuzz target and its seeds use it.
 //!
-//! Compiled for tests and fuzzing only. The decoder is held against a model that has all bytes at
-//! once and nothing to remember; both share the grammar of a line, which has a table of its own to
-//! be held against.
+//! Compiled for tests and fuzzing only. The decoder is compared with a model that has all bytes at
+//! once and keeps no state. Both share the grammar of a line, which is compared with a table of its
+//! own.
 
 use super::decode::{CRLF, LINE_SIZE_MAX};
 use super::{Decoder, Limits, Op, Refusal, Request, parse};
 
-/// What `data` is decoded under: roomy, tight for bodies, and short of memory.
+/// The limits under which `data` is decoded: roomy, tight for bodies, and short of memory.
 const LIMITS: [Limits; 3] = [
     Limits {
         job_size_max: 65_535,
@@ -23,15 +23,15 @@ const LIMITS: [Limits; 3] = [
     },
 ];
 
-/// Pieces of at least so many bytes are put directly where a body is kept.
+/// Pieces of at least this many bytes are put directly into a body's buffer.
 const DIRECT_MIN: usize = 7;
 
-/// How large the pieces are in which `data` arrives: the least, the odd, those around the longest
-/// line, all at once.
+/// The sizes of the pieces in which `data` arrives: the smallest, odd ones, those around the
+/// longest line, all at once.
 const PIECE_SIZES: [usize; 8] = [1, 2, 3, 7, 223, 224, 225, usize::MAX];
 
-/// Panics unless `data`, cut into pieces of any size, gives the requests of the model, and memory
-/// stays within its bounds meanwhile.
+/// Panics unless `data`, cut into pieces of any size, gives the requests of the model within the
+/// memory limits.
 pub fn any_bytes(data: &[u8]) {
     for limits in LIMITS {
         let model = Model::of(data, limits);
@@ -52,7 +52,7 @@ pub fn any_bytes(data: &[u8]) {
     }
 }
 
-/// A decoder with the requests that came out of it so far, in their `Debug` form.
+/// A decoder with its requests so far, in their `Debug` form.
 pub(super) struct Feed {
     pub(super) decoder: Decoder,
     pub(super) requests: Vec<String>,
@@ -70,7 +70,7 @@ impl Feed {
         }
     }
 
-    /// Decodes what one packet brings.
+    /// Decodes the bytes of one packet.
     pub(super) fn piece(&mut self, mut input: &[u8]) {
         self.arrived += input.len();
         let mut left = input.len();
@@ -92,7 +92,8 @@ impl Feed {
         );
     }
 
-    /// A piece that is long enough goes where a long body is kept, as one does that is read there.
+    /// Puts a piece that is long enough directly into the buffer of a long body, as the server
+    /// does.
     fn read_directly(&mut self, input: &mut &[u8]) {
         if let Some(body) = self.decoder.body_buffer(DIRECT_MIN, self.limits)
             && input.len() >= DIRECT_MIN
@@ -104,7 +105,8 @@ impl Feed {
         }
     }
 
-    /// One line; or a body, of which no more than the limits allow nor four times what has come.
+    /// One line; or a body, at most as large as the limits allow, and at most four times the bytes
+    /// that have arrived.
     fn held_max(&self) -> usize {
         let Limits {
             job_size_max,
@@ -115,7 +117,7 @@ impl Feed {
     }
 }
 
-/// The requests in a stream of which all bytes are known.
+/// The requests in a stream whose bytes are all known.
 struct Model {
     requests: Vec<String>,
     /// The last byte ends a request.
@@ -165,7 +167,7 @@ impl Model {
 mod tests {
     use super::*;
 
-    /// What requests are made of, and what breaks them.
+    /// Parts of requests, and bytes that break them.
     const FRAGMENTS: [&[u8]; 30] = [
         b"\r\n",
         b"\r\n",
@@ -199,7 +201,7 @@ mod tests {
         &[b'x'; 222],
     ];
 
-    /// Vigna's splitmix64: a small generator that a seed determines wholly.
+    /// Vigna's splitmix64: a small pseudo-random generator.
     struct Random(u64);
 
     impl Random {

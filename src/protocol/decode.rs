@@ -1,20 +1,19 @@
-//! A connection's bytes as requests, however the network has cut them up.
+//! Decoding a connection's bytes into requests, however the network has split them.
 //!
-//! The decoder finds where lines and bodies end and what may be kept of them meanwhile; what a line
-//! says is [`super::parse`]'s business. Invariants:
+//! The decoder finds where lines and bodies end, and decides how much of an incomplete one is kept;
+//! [`super::parse`] reads the content of a line. Invariants:
 //!
 //! * The same bytes give the same requests, split anywhere (as long as the limits stay the same).
-//! * A request that is complete in `input` borrows from it and costs no allocation. Only what is
-//!   incomplete is copied, and memory for it grows as its bytes arrive, never because a number in
-//!   a `put` line says so. What is still to come of a long body need not be copied either: see
-//!   [`Decoder::body_buffer`].
+//! * A complete request in `input` borrows from it and costs no allocation. Only an incomplete one
+//!   is copied, and its memory grows as its bytes arrive, never because of a number in a `put`
+//!   line. The rest of a long body need not be copied either: see [`Decoder::body_buffer`].
 //! * An idle decoder is a few words and owns no heap memory: ten thousand idle connections cost
 //!   nothing.
-//! * Every error leaves the decoder at a place from which it goes on; none ends the connection.
+//! * After every error the decoder continues at the right place; no error ends the connection.
 //!
-//! Two things differ from beanstalkd, both of them for the better: a CR without LF does not make
-//! a line wait for its 224th byte, and the end of an overlong line is found wherever it lies (there,
-//! a CR LF that straddles the 224-byte buffer is lost, and the next command with it).
+//! Two things differ from beanstalkd, both for the better: a CR without LF does not make a line
+//! wait for its 224th byte, and the end of an overlong line is found wherever it lies (beanstalkd
+//! loses a CR LF that straddles its 224-byte buffer, and the next command with it).
 
 use memchr::memchr_iter;
 
@@ -24,53 +23,54 @@ use super::{Command, Op, Refusal, Request};
 /// The longest line of a command, its CR LF included, in bytes (beanstalkd's line buffer).
 pub(super) const LINE_SIZE_MAX: usize = 224;
 
-/// What ends a line, and a body.
+/// The end of a line, and of a body.
 pub(super) const CRLF: &[u8] = b"\r\n";
 
-/// Turns one connection's bytes into requests. It holds what is incomplete and nothing else: an
-/// idle decoder owns no heap memory.
+/// Decodes one connection's bytes into requests. It holds only what is incomplete: an idle decoder
+/// owns no heap memory.
 #[derive(Debug, Default)]
 pub struct Decoder {
     state: State,
-    /// The beginning of the line or the body that `state` waits for; after a request that did not
-    /// arrive in one piece, what that request borrows from.
+    /// The beginning of the line or the body that `state` waits for; after a request that arrived
+    /// in pieces, the bytes that this request borrows.
     held: Vec<u8>,
 }
 
 /// There may be ten thousand of them.
 const _: () = assert!(size_of::<Decoder>() <= 64);
 
-/// The bounds in force while decoding.
+/// The limits for decoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Largest body a `put` may announce, bytes.
     pub job_size_max: u32,
-    /// Bytes that may be taken for incomplete bodies on top of what is held already; the CR LF
-    /// after a body is not counted. A `put` that announces more is skipped and refused with
-    /// `OUT_OF_MEMORY`, and so is one under way whose next bytes no longer fit.
+    /// Bytes that incomplete bodies may take in addition to what is already held, without the CR LF
+    /// after a body. A `put` that announces more is skipped and refused with `OUT_OF_MEMORY`; so is
+    /// one in progress whose next bytes no longer fit.
     pub memory_left: u64,
 }
 
-/// What the next byte belongs to.
+/// The meaning of the next byte.
 #[derive(Debug, Default)]
 enum State {
     /// A line, which may have begun in `held`.
     #[default]
     Line,
-    /// A line too long to be kept. `last` is its last byte so far.
+    /// A line that is too long to keep. `last` is its last byte so far.
     LongLine { last: u8 },
-    /// The body that this line announced, or the CR LF behind it.
+    /// The body that this line announced, or the CR LF after it.
     Body(PutLine),
-    /// A body that will be refused, of which `left` bytes are still to come.
+    /// A body that will be refused; `left` bytes of it are still to come.
     Skip { left: u64, refusal: Refusal },
-    /// Nothing yet: the last request borrows `held`, which the next call lets go.
+    /// Nothing yet: the last request borrows `held`, which the next call frees.
     Lent,
 }
 
 impl Decoder {
-    /// Decodes the next request and removes its bytes from the front of `input`, which is what
-    /// has arrived and was not taken yet. `None`: more bytes are needed, and all of `input` has
-    /// been taken. Requests arrive in order, so call this until it says `None`.
+    /// Decodes the next request and removes its bytes from the front of `input`, which holds the
+    /// bytes that have arrived and were not decoded yet. `None`: more bytes are needed, and all of
+    /// `input` has been consumed. Requests are returned in order, so call this until it returns
+    /// `None`.
     pub fn decode<'a, 'i: 'a>(
         &'a mut self,
         input: &mut &'i [u8],
@@ -88,12 +88,12 @@ impl Decoder {
         }
     }
 
-    /// The body that is being received, for its next bytes to be appended to it without going
-    /// through an input: it has room for `size_min` bytes at least, and for none that come after it.
-    /// Then call [`Decoder::decode`], with no input, which returns the request if it is complete.
-    /// `None` when fewer bytes are missing, when so few have come that the room would be more than
-    /// three times as many, when something else is waited for, and when there is no memory, of which
-    /// `decode` knows what to do.
+    /// The buffer of the body being received, so that its next bytes can be appended directly. It
+    /// has room for at least `size_min` bytes, and not for bytes after the body. Then call
+    /// [`Decoder::decode`] without input, which returns the request if it is complete. `None` if
+    /// fewer bytes are missing, if so few have arrived that the room would be more than three times
+    /// as much, if no body is being received, or if there is no memory, which `decode` then
+    /// handles.
     pub fn body_buffer(&mut self, size_min: usize, limits: Limits) -> Option<&mut Vec<u8>> {
         let State::Body(put) = self.state else {
             return None;
@@ -104,8 +104,8 @@ impl Decoder {
         (has_room && self.spare() as u64 <= missing).then_some(&mut self.held)
     }
 
-    /// Let go of a body that is being received: the rest of it is passed over, and the `put` is
-    /// refused with `OUT_OF_MEMORY`. `false`: no body is.
+    /// Gives up the body being received: the rest of it is skipped, and the `put` is refused with
+    /// `OUT_OF_MEMORY`. `false` if no body is being received.
     pub fn refuse_body(&mut self) -> bool {
         let State::Body(put) = self.state else {
             return false;
@@ -119,8 +119,8 @@ impl Decoder {
         true
     }
 
-    /// Bytes of heap memory held for an incomplete request, at most 224 or four times what has
-    /// arrived of a body. Memory that the request returned last borrows from counts until the next call
+    /// Bytes of heap memory held for an incomplete request: at most 224, or four times the part of
+    /// a body that has arrived. The memory that the last request borrows counts until the next call
     /// of [`Decoder::decode`].
     #[must_use]
     pub fn held(&self) -> usize {
@@ -148,7 +148,7 @@ impl Decoder {
         }
     }
 
-    /// A line that arrived in one piece; what it says may borrow from the input.
+    /// Reads a line that arrived in one piece; the request may borrow from the input.
     fn whole_line<'a, 'i: 'a>(
         &'a mut self,
         bytes: &'i [u8],
@@ -162,7 +162,7 @@ impl Decoder {
         }
     }
 
-    /// A line that arrived in pieces and is complete in `held`.
+    /// Reads a line that arrived in pieces and is complete in `held`.
     fn held_line<'a, 'i: 'a>(
         &'a mut self,
         input: &mut &'i [u8],
@@ -177,7 +177,7 @@ impl Decoder {
         Some(parse::line(&self.held[..size]))
     }
 
-    /// All of `input` belongs to a line, and so do later bytes.
+    /// All of `input` belongs to an unfinished line.
     fn unfinished_line(&mut self, too_long: bool, input: &mut &[u8]) -> Option<Request<'static>> {
         if too_long {
             self.reset();
@@ -188,7 +188,7 @@ impl Decoder {
         None
     }
 
-    /// Looks for the end of a line that is refused whatever else it says.
+    /// Looks for the end of a line that is refused whatever its content.
     fn long_line(&mut self, last: u8, input: &mut &[u8]) -> Option<Request<'static>> {
         let Some(end) = line_end(last, input) else {
             let last = input.last().copied().unwrap_or(last);
@@ -201,8 +201,8 @@ impl Decoder {
         Some(Request::refused(Refusal::BadFormat, None))
     }
 
-    /// Decides what becomes of an announced body. beanstalkd looks at the size before it looks at
-    /// what follows it on the line.
+    /// Decides what happens to an announced body. beanstalkd checks the size before the bytes after
+    /// it on the line.
     fn put<'a, 'i: 'a>(
         &'a mut self,
         put: PutLine,
@@ -245,7 +245,7 @@ impl Decoder {
         None
     }
 
-    /// Passes over `left` bytes and refuses the `put` they belong to.
+    /// Skips `left` bytes and refuses the `put` that they belong to.
     fn skip(&mut self, left: u64, refusal: Refusal, input: &mut &[u8]) -> Option<Request<'static>> {
         let skipped = take(input, at_most(left, input.len()));
         let left = left - skipped.len() as u64;
@@ -257,7 +257,7 @@ impl Decoder {
         Some(Request::refused(refusal, Some(Op::Put)))
     }
 
-    /// Keeps a piece of a line, which fits by now.
+    /// Keeps a piece of a line, which is known to fit.
     fn hold_line(&mut self, bytes: &[u8]) {
         if bytes.len() > self.spare() {
             let room = LINE_SIZE_MAX - self.held.len();
@@ -277,7 +277,7 @@ impl Decoder {
         fits
     }
 
-    /// Makes room for `size` bytes more of a body of which `missing` are to come. `false`: there is
+    /// Makes room for `size` more bytes of a body of which `missing` are to come. `false`: there is
     /// no memory for them.
     fn make_room(&mut self, size: usize, missing: u64, memory_left: u64) -> bool {
         let spare = self.spare();
@@ -295,9 +295,9 @@ impl Decoder {
         self.held.capacity() - self.held.len()
     }
 
-    /// For how many bytes to make room when `arrived` of the `missing` ones are here: for three
-    /// times as many as there are, so that pieces are not copied over and over, but for no more
-    /// than can ever come.
+    /// The number of bytes to make room for when `arrived` of the `missing` ones are here: three
+    /// times as many as have arrived, so that pieces are not copied over and over, but no more than
+    /// can ever come.
     fn growth(&self, arrived: usize, missing: u64) -> usize {
         at_most(missing, arrived.max(self.held.len().saturating_mul(3)))
     }
@@ -308,7 +308,7 @@ impl PutLine {
         u64::from(self.body_size) + CRLF.len() as u64
     }
 
-    /// The request that this line and the bytes behind it make; these end with a CR LF, or should.
+    /// The request of this line and the bytes after it, which end with a CR LF, or should.
     pub(super) fn with(self, bytes: &[u8]) -> Request<'_> {
         let PutLine {
             pri, delay, ttr, ..
@@ -325,7 +325,7 @@ impl PutLine {
     }
 }
 
-/// The index after the first CR LF in `bytes`, where `last` is the byte that came before them.
+/// The index after the first CR LF in `bytes`; `last` is the byte before them.
 fn line_end(last: u8, bytes: &[u8]) -> Option<usize> {
     let before = |at: usize| if at == 0 { last } else { bytes[at - 1] };
     memchr_iter(b'\n', bytes)
@@ -373,7 +373,7 @@ mod tests {
         Request::refused(refusal, Some(Op::Put))
     }
 
-    /// Feeds `pieces` to a new decoder and compares what comes out of it.
+    /// Feeds `pieces` to a new decoder and compares the requests.
     fn expect(limits: Limits, pieces: &[&[u8]], requests: &[Request<'_>]) {
         let mut feed = Feed::new(limits);
         pieces.iter().for_each(|piece| feed.piece(piece));
@@ -385,7 +385,7 @@ mod tests {
         assert_eq!(feed.requests, expected, "{}", script.escape_ascii());
     }
 
-    /// One of everything, errors included, with what it says.
+    /// One of everything, errors included, with the expected requests.
     fn script() -> (Vec<u8>, Vec<Request<'static>>) {
         let long = [&[b'x'; 300][..], b"\r\n"].concat();
         let big = [b"put 1 2 3 101\r\n", &[b'\n'; 101][..], b"\r\n"].concat();

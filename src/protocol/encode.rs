@@ -1,8 +1,8 @@
-//! Replies as the bytes that go to the client.
+//! Encoding replies into the bytes for the client.
 //!
-//! Every reply of `protocol.txt` and nothing else. Replies are appended to one buffer a
-//! connection, so that a turn's worth of them leaves in one write; nothing is allocated but that
-//! buffer's own growth.
+//! Every reply of `protocol.txt` and no other. Replies are appended to one buffer per connection,
+//! so that the replies of a turn are sent in one write; the only allocation is that buffer's
+//! growth.
 
 use super::number::push_u64;
 use super::{Refusal, Reply};
@@ -38,13 +38,13 @@ pub fn encode(reply: &Reply<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends the line of a [`Reply::Yaml`] whose document has `size` bytes. The document follows, and
-/// what [`encode_document_end`] appends.
+/// Appends the line of a [`Reply::Yaml`] whose document has `size` bytes. The document must follow,
+/// and then [`encode_document_end`].
 pub fn encode_document_begin(size: usize, out: &mut Vec<u8>) {
     number("OK ", size as u64, out);
 }
 
-/// Appends what follows a document.
+/// Appends the end of a document.
 pub fn encode_document_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
@@ -84,7 +84,7 @@ fn job(word: &str, id: JobId, body: &[u8], out: &mut Vec<u8>) {
 
 /// `<word><bytes>\r\n<data>\r\n`
 fn sized(word: &str, data: &[u8], out: &mut Vec<u8>) {
-    // All at once: growing step by step might end with twice as much.
+    // Reserved at once: growing step by step might end with twice the size.
     out.reserve(word.len() + NUMBER_SIZE_MAX + data.len() + 4);
     number(word, data.len() as u64, out);
     out.extend_from_slice(data);

@@ -9,7 +9,7 @@
 //! | `yaml` | the documents of `stats` and the lists |
 //! | `number` | decimal digits, both ways |
 //!
-//! Nothing here knows a socket, a queue or a clock, and nothing a client sends is an error in
+//! Nothing here knows a socket, a queue or a clock. Nothing that a client sends is an error in
 //! Rust's sense: a mistake is a [`Request::Refused`], which has a reply of its own.
 
 mod decode;

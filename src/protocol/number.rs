@@ -1,12 +1,12 @@
 //! Decimal numbers as the protocol writes them, and as C reads them.
 //!
-//! Arguments are read strictly: blanks, then digits. The bound of `kick` is not, because beanstalkd
-//! hands it to C's `strtoul`, and clients have come to lean on it (`kick -1`). Both ways live here,
-//! so that no other module parses a digit. Nothing here allocates but [`push_u64`], in the buffer
-//! it is given.
+//! Arguments are read strictly: blanks, then digits. The bound of `kick` is read loosely, because
+//! beanstalkd passes it to C's `strtoul`, and clients rely on that (`kick -1`). Both ways are here,
+//! so that no other module parses digits. Nothing here allocates, except [`push_u64`] in its
+//! buffer.
 
 /// Takes blanks and then digits from the front of `text`. `None`: no digit comes next, or the
-/// number does not fit; how much was taken is then unspecified.
+/// number does not fit; then it is unspecified how much was taken.
 pub(super) fn take_u64(text: &mut &[u8]) -> Option<u64> {
     let blanks = count_while(text, |byte| byte == b' ');
     take_digits(text, blanks)?
@@ -28,8 +28,8 @@ pub(super) fn last_u32(text: &[u8]) -> Option<u32> {
     u32::try_from(last_u64(text)?).ok()
 }
 
-/// `strtoul(text, &end, 10)` where an `unsigned long` has 64 bits: white space, a sign, digits; the
-/// rest is ignored, and a minus sign negates modulo 2^64. `None`: out of range, or not one digit.
+/// `strtoul(text, &end, 10)` with a 64-bit `unsigned long`: white space, a sign, digits; the rest
+/// is ignored, and a minus sign negates modulo 2^64. `None`: out of range, or no digit.
 pub(super) fn c_unsigned_long(mut text: &[u8]) -> Option<u64> {
     let blanks = count_while(text, is_c_space);
     let sign = text
@@ -66,8 +66,8 @@ fn is_c_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t'..=b'\r')
 }
 
-/// Takes `prefix` bytes, then every digit that follows. `None`: no digit follows; `Some(None)`:
-/// the number is 2^64 or more. Leading zeros are no overflow, however many.
+/// Takes `prefix` bytes, then every digit that follows. `None`: no digit follows; `Some(None)`: the
+/// number is 2^64 or more. Any number of leading zeros is allowed.
 fn take_digits(text: &mut &[u8], prefix: usize) -> Option<Option<u64>> {
     let rest = &text[prefix..];
     let count = count_while(rest, |byte| byte.is_ascii_digit());
@@ -78,7 +78,7 @@ fn take_digits(text: &mut &[u8], prefix: usize) -> Option<Option<u64>> {
 
 /// The value of `digits`; `None`: 2^64 or more.
 fn decimal(digits: &[u8]) -> Option<u64> {
-    // Nineteen digits always fit: the usual number is read without a check a digit.
+    // Nineteen digits always fit: usual numbers are read without a check per digit.
     if digits.len() < 20 {
         return Some(
             digits

@@ -1,16 +1,15 @@
-//! One line of the protocol, already complete, as a request.
+//! Parsing one complete line of the protocol into a request.
 //!
-//! This is the grammar and nothing else: where a line ends, what becomes of a body and how much
-//! may be kept is [`super::decode`]'s business. The rules are those of beanstalkd 1.13's
-//! behaviour, not only of `protocol.txt`, which leaves most errors open; `table` in the tests
-//! below lists them.
+//! This is only the grammar: [`super::decode`] decides where a line ends, what happens to a body
+//! and how much may be kept. The rules are the behaviour of beanstalkd 1.13, not only
+//! `protocol.txt`, which leaves most errors open; `table` in the tests below lists them.
 //!
-//! * A command is recognised by how its line begins, by the first row of [`COMMANDS`] that fits:
-//!   `quitting` quits, `reserve-jobs 1` is a misspelt `reserve`, `delete` without a blank is
-//!   unknown.
-//! * A command whose arguments cannot be read is refused and not counted; the exceptions
-//!   (trailing bytes after `put`, a bad name in `pause-tube`) are counted because beanstalkd
-//!   counts before it checks those.
+//! * A command is recognised by the beginning of its line, by the first matching row of
+//!   [`COMMANDS`]: `quitting` quits, `reserve-jobs 1` is a misspelt `reserve`, `delete` without a
+//!   blank is unknown.
+//! * A command whose arguments cannot be read is refused and not counted. The exceptions (trailing
+//!   bytes after `put`, a bad name in `pause-tube`) are counted, because beanstalkd counts before
+//!   it checks those.
 
 use memchr::memchr;
 
@@ -18,10 +17,11 @@ use super::number::{c_unsigned_long, last_u32, last_u64, take_u32, take_u64};
 use super::{Command, Op, Refusal, Request};
 use crate::types::{JobId, is_tube_name, is_tube_name_byte};
 
-/// Reads what follows the word. `None`: `BAD_FORMAT`, uncounted.
+/// Reads the rest of the line after the word. `None`: `BAD_FORMAT`, uncounted.
 type Reader = for<'a> fn(&'a [u8]) -> Option<Request<'a>>;
 
-/// How a line begins, and who reads the rest. The order matters where one word begins another.
+/// The beginning of a line, and the reader of the rest. The order matters if one word begins with
+/// another.
 const COMMANDS: [(&[u8], Reader); 25] = [
     (b"put ", |_| None), // Every line that is a `put` has gone to `put` before.
     (b"peek ", |rest| id(rest, Command::Peek)),
@@ -71,13 +71,13 @@ pub(super) struct PutLine {
     pub(super) ttr: u32,
     /// Bytes of the body, its trailing CR LF not counted.
     pub(super) body_size: u32,
-    /// Bytes follow the last number. That is an error, but one that weighs less than a body too
-    /// big, so the line alone cannot say which.
+    /// There are bytes after the last number. That is an error, but a body that is too big takes
+    /// precedence, so the line alone cannot tell which error it is.
     pub(super) trailing: bool,
 }
 
-/// Reads a `put` line, without its CR LF. `None`: it is none, or its numbers cannot be read; then
-/// [`line()`] says what is wrong.
+/// Reads a `put` line, without its CR LF. `None`: it is not one, or its numbers cannot be read;
+/// then [`line()`] says what is wrong.
 pub(super) fn put(line: &[u8]) -> Option<PutLine> {
     let mut rest = line.strip_prefix(b"put ")?;
     let put = PutLine {
@@ -87,7 +87,7 @@ pub(super) fn put(line: &[u8]) -> Option<PutLine> {
         body_size: take_u32(&mut rest)?,
         trailing: !rest.is_empty(),
     };
-    // Whatever was read is digits and blanks: only what is left could hide a NUL.
+    // Everything read so far is digits and blanks: only the rest could contain a NUL.
     (!has_nul(rest)).then_some(put)
 }
 
@@ -135,8 +135,8 @@ fn tube_name(name: &[u8]) -> Option<&str> {
         .flatten()
 }
 
-/// Blanks, then a number of seconds below 2^31. What follows its digits is not looked at: so
-/// beanstalkd 1.13, where 1.12 also took signs and cut larger numbers to 32 bits.
+/// Blanks, then a number of seconds below 2^31. Bytes after its digits are ignored, as in
+/// beanstalkd 1.13; 1.12 also accepted signs and cut larger numbers to 32 bits.
 fn reserve_with_timeout(mut rest: &[u8]) -> Option<Request<'_>> {
     const TIMEOUT_MAX: u32 = i32::MAX as u32;
     let seconds = take_u32(&mut rest).filter(|seconds| *seconds <= TIMEOUT_MAX)?;
@@ -171,8 +171,8 @@ fn kick(rest: &[u8]) -> Option<Request<'_>> {
     })
 }
 
-/// Blanks, which may be none, then the longest run of name bytes, then the delay. Only then is the
-/// name as a whole looked at, and by then the command counts.
+/// Optional blanks, then the longest run of name bytes, then the delay. The whole name is checked
+/// only after that, when the command already counts.
 fn pause_tube(rest: &[u8]) -> Option<Request<'_>> {
     let blanks = rest.iter().take_while(|byte| **byte == b' ').count();
     let name_size = rest[blanks..]
@@ -210,7 +210,7 @@ mod tests {
             })
         };
         vec![
-            // Job ids: blanks, digits, and nothing behind them.
+            // Job ids: blanks, digits, and nothing after them.
             (b"peek 1", run(Peek(id))),
             (b"peek    1", run(Peek(id))),
             (b"peek 000000000000000000000000001", run(Peek(id))),
@@ -263,7 +263,8 @@ mod tests {
             (b"list-tube-used x", BAD_FORMAT),
             (b"list-tubes-watched\nx", BAD_FORMAT),
             (b"list-tube", UNKNOWN),
-            // The beginning of the line decides: a longer word cut short is a shorter one misspelt.
+            // The beginning of the line decides: a truncated long word counts as a misspelt shorter
+            // one.
             (b"reserve-with-timeout", BAD_FORMAT),
             (b"reserve-job", BAD_FORMAT),
             (b"reserve-jobs 1", BAD_FORMAT),
@@ -271,7 +272,7 @@ mod tests {
             (b"stats-tube", BAD_FORMAT),
             (b"quit", run(Quit)),
             (b"quitting 1 2", run(Quit)),
-            // A timeout: blanks, digits, and anything behind them.
+            // A timeout: blanks, digits, and any bytes after them.
             (b"reserve-with-timeout 0", wait(Some(0))),
             (b"reserve-with-timeout 10", wait(Some(10))),
             (b"reserve-with-timeout   10 x", wait(Some(10))),
@@ -355,7 +356,7 @@ mod tests {
             (b"use", UNKNOWN),
             (b"watch", UNKNOWN),
             (b"ignore", UNKNOWN),
-            // A name, then a number; the blanks before the name may be any, even none.
+            // A name, then a number; any number of blanks before the name, even none.
             (
                 b"pause-tube a 1",
                 run(PauseTube {
@@ -393,7 +394,7 @@ mod tests {
             (b"pause-tube ", BAD_FORMAT),
             (b"pause-tube", BAD_FORMAT),
             (b"pause-tube -a 1", BAD_FORMAT_COUNTED),
-            // A NUL spoils a line before anything else is looked at; other bytes do not.
+            // A NUL makes a line invalid before anything else is checked; other bytes do not.
             (b"\0", BAD_FORMAT),
             (b"stats\0", BAD_FORMAT),
             (b"quit\0", BAD_FORMAT),

@@ -1,4 +1,4 @@
-//! What a client can ask and what it can be told.
+//! The requests of clients, and the replies to them.
 
 use crate::types::JobId;
 
@@ -34,7 +34,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// How many operations there are: the length of an array indexed by `op as usize`.
+    /// The number of operations: the length of an array indexed by `op as usize`.
     pub const COUNT: usize = Op::Quit as usize + 1;
 }
 
@@ -60,9 +60,9 @@ pub enum Command<'a> {
     PeekDelayed,
     /// `peek-buried`
     PeekBuried,
-    /// `reserve` (no timeout: wait for ever) and `reserve-with-timeout`
+    /// `reserve` (no timeout: wait forever) and `reserve-with-timeout`
     Reserve {
-        /// Seconds; `None` waits for ever.
+        /// Seconds; `None` waits forever.
         timeout: Option<u32>,
         /// Which of the two commands it was, for the counters.
         op: Op,
@@ -91,7 +91,7 @@ pub enum Command<'a> {
     Touch(JobId),
     /// `kick`
     Kick {
-        /// At most so many jobs.
+        /// The largest number of jobs to kick.
         bound: u32,
     },
     /// `kick-job`
@@ -145,23 +145,23 @@ pub enum Refusal {
 pub enum Request<'a> {
     /// A command to run.
     Command(Command<'a>),
-    /// Bytes that are no command; the connection goes on.
+    /// Bytes that are no command; the connection continues.
     Refused {
-        /// What to answer.
+        /// The reply.
         refusal: Refusal,
-        /// The operation whose counter goes up all the same, as in beanstalkd.
+        /// The operation whose counter is incremented anyway, as in beanstalkd.
         counted: Option<Op>,
     },
 }
 
 impl Request<'_> {
-    /// A request that is refused; `counted` is the operation that counts all the same.
+    /// A refused request; `counted` is the operation that counts anyway.
     pub(super) const fn refused(refusal: Refusal, counted: Option<Op>) -> Request<'static> {
         Request::Refused { refusal, counted }
     }
 }
 
-/// Everything the server can answer.
+/// Every reply of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply<'a> {
     /// `INSERTED <id>`

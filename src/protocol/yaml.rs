@@ -1,19 +1,19 @@
 //! The documents of `stats`, `stats-job`, `stats-tube` and the tube lists.
 //!
-//! Clients read these with YAML readers of every quality, with regular expressions and line by line,
-//! so the form is beanstalkd 1.13's to the byte: the keys, their order, and which values stand in
-//! quotes (`version`, `hostname`, `os`, `platform`, and tube names except in lists). `stats-job`
-//! and `stats-tube` never get a key of our own, since clients compare the whole dictionary;
-//! `stats` may, after the known ones.
+//! Clients read these with YAML parsers of every quality, with regular expressions and line by
+//! line, so the form equals beanstalkd 1.13's byte for byte: the keys, their order, and which
+//! values are quoted (`version`, `hostname`, `os`, `platform`, and tube names except in lists).
+//! `stats-job` and `stats-tube` never get additional keys, since clients compare the whole
+//! dictionary; `stats` may, after the known ones.
 //!
-//! The structs are plain data; who counts what is the business of others. All times are in whole
-//! seconds unless the name says otherwise.
+//! The structs are plain data; other modules do the counting. All times are in whole seconds unless
+//! the name says otherwise.
 
 use super::Op;
 use super::number::push_u64;
 use crate::types::{Counters, JobCounts, JobId, JobState};
 
-/// What `stats-job` shows.
+/// The values of `stats-job`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobStats<'a> {
     /// The job.
@@ -26,7 +26,7 @@ pub struct JobStats<'a> {
     pub pri: u32,
     /// Seconds since it was put.
     pub age: u64,
-    /// The delay last asked for, seconds.
+    /// The delay last requested, seconds.
     pub delay: u32,
     /// Seconds that a worker may take.
     pub ttr: u32,
@@ -34,11 +34,11 @@ pub struct JobStats<'a> {
     pub time_left: u64,
     /// The number of the log file that holds it; 0 without a log.
     pub file: u32,
-    /// What has happened to it.
+    /// How often each event has happened to it.
     pub counters: Counters,
 }
 
-/// What `stats-tube` shows.
+/// The values of `stats-tube`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TubeStats<'a> {
     /// The tube.
@@ -57,19 +57,19 @@ pub struct TubeStats<'a> {
     pub cmd_delete: u64,
     /// How often it was paused.
     pub cmd_pause_tube: u64,
-    /// The length of the pause that is on, seconds; 0 when none is.
+    /// The length of the current pause, seconds; 0 if there is none.
     pub pause: u32,
     /// Seconds until that pause ends.
     pub pause_time_left: u64,
 }
 
-/// What `stats` shows.
+/// The values of `stats`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServerStats<'a> {
     /// Jobs in all tubes.
     pub jobs: JobCounts,
-    /// How often each command was run, indexed by `op as usize`. Some are counted and not shown,
-    /// as in beanstalkd.
+    /// How often each command was run, indexed by `op as usize`. Some are counted but not shown, as
+    /// in beanstalkd.
     pub commands: &'a [u64; Op::COUNT],
     /// Reservations that ran out of time.
     pub job_timeouts: u64,
@@ -101,7 +101,7 @@ pub struct ServerStats<'a> {
     pub uptime: u64,
     /// The oldest log file in use; 0 without a log.
     pub binlog_oldest_index: u32,
-    /// The log file that is written to; 0 without a log.
+    /// The log file that is being written; 0 without a log.
     pub binlog_current_index: u32,
     /// Records copied by compaction.
     pub binlog_records_migrated: u64,
@@ -111,16 +111,16 @@ pub struct ServerStats<'a> {
     pub binlog_max_size: u64,
     /// True when puts are refused.
     pub draining: bool,
-    /// A random word that tells one run of the server from another: hexadecimal digits, since it
-    /// is not quoted.
+    /// A random word that distinguishes this run of the server from others: hexadecimal digits,
+    /// since it is not quoted.
     pub id: &'a str,
-    /// The machine's name, as `uname` has it.
+    /// The machine's name, from `uname`.
     pub hostname: &'a str,
-    /// The system's version, as `uname` has it.
+    /// The system's version, from `uname`.
     pub os: &'a str,
-    /// The machine's architecture, as `uname` has it.
+    /// The machine's architecture, from `uname`.
     pub platform: &'a str,
-    /// Keys that beanstalkd does not have; plain words, and none of the keys above.
+    /// Keys that beanstalkd does not have; plain words, different from the keys above.
     pub extra: &'a [(&'a str, u64)],
 }
 
@@ -201,8 +201,8 @@ impl ServerStats<'_> {
 }
 
 /// Appends the document of `list-tubes` and `list-tubes-watched`. The names are not quoted:
-/// [`is_tube_name`](crate::types::is_tube_name) leaves nothing in them that YAML could trip over
-/// except words like `null` and `1`, which beanstalkd leaves as they are, too.
+/// [`is_tube_name`](crate::types::is_tube_name) excludes everything that YAML could misread except
+/// words like `null` and `1`, which beanstalkd does not quote either.
 pub fn write_tube_list<'a>(names: impl Iterator<Item = &'a str>, out: &mut Vec<u8>) {
     let document = Document::begin(out);
     for name in names {
@@ -244,7 +244,7 @@ const COMMAND_KEYS: [(&str, Op); Op::COUNT - 3] = [
     ("cmd-pause-tube", Op::PauseTube),
 ];
 
-/// A YAML document under way: one `key: value` a line.
+/// A YAML document being written: one `key: value` per line.
 struct Document<'a> {
     out: &'a mut Vec<u8>,
 }
@@ -293,8 +293,8 @@ impl<'a> Document<'a> {
     }
 }
 
-/// A double-quoted scalar (YAML 1.1, section 5.7). beanstalkd prints the value as it is; a quote or
-/// a line break in what the machine says of itself would end the scalar, or the line.
+/// A double-quoted scalar (YAML 1.1, section 5.7). beanstalkd prints the value unchanged; a quote
+/// or a line break in the machine's data would end the scalar, or the line.
 fn push_quoted(out: &mut Vec<u8>, value: &str) {
     out.push(b'"');
     for char in value.chars() {
@@ -313,7 +313,7 @@ fn push_quoted(out: &mut Vec<u8>, value: &str) {
 mod tests {
     use super::*;
 
-    /// Different everywhere, so that two swapped fields show.
+    /// All different, so that swapped fields are noticed.
     const JOBS: JobCounts = JobCounts {
         urgent: 1,
         ready: 2,

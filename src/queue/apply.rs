@@ -1,9 +1,9 @@
-//! How durable state changes: the one method by which it does, and what a change leaves behind.
+//! The one method that changes durable state, and what a change makes garbage.
 //!
-//! A record of the log is garbage once a later one replaces it. The queue knows for each job where
-//! its put record is and where the last record of its state, for each paused tube where the pause is
-//! recorded; a change returns the places that it sets free, and compaction asks and tells here what
-//! it moves.
+//! A record of the log is garbage once a later one replaces it. For each job the queue knows the
+//! places of its put record and of the last record of its state, and for each paused tube the place
+//! of the pause record. A change returns the places that it frees; compaction asks here which
+//! records are alive, and reports what it moves.
 
 use std::fmt;
 
@@ -13,21 +13,20 @@ use super::slab::Handle;
 use super::tube::Pause;
 use crate::types::{Change, Counters, JobId, JobState, Place, SECOND_NS, Time};
 
-/// What became garbage in the log through a change.
+/// What a change has made garbage in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Applied {
-    /// The change was about a job, or the end of a pause about a tube, that does not exist; nothing
-    /// happened.
+    /// The job of the change, or the tube of an ending pause, does not exist; nothing happened.
     pub orphan: bool,
-    /// The put record of the job that was deleted, and what it is made of.
+    /// The put record of the deleted job, and its dimensions.
     pub put_freed: Option<(Place, RecordDims)>,
-    /// The update record that the change replaces, or that of the job that was deleted.
+    /// The update record that the change replaces, or the last one of the deleted job.
     pub update_freed: Option<Place>,
     /// The pause record that the change replaces.
     pub pause_freed: Option<Place>,
 }
 
-/// What the size of a put record depends on.
+/// The values that determine the size of a put record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordDims {
     /// Bytes of the tube's name.
@@ -45,15 +44,14 @@ impl Applied {
     };
 }
 
-/// A change that no queue can have decided on: the log that it comes from is damaged. Nothing
-/// happened.
+/// A change that no queue can have decided on: its log is damaged. Nothing happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApplyError {
-    /// A job is put that exists.
+    /// A put of a job that exists.
     JobExists(JobId),
-    /// A job is put with an id that is never handed out: 0 or 2^64 − 1.
+    /// A put with an id that is never given out: 0 or 2^64 − 1.
     IdOutOfRange(JobId),
-    /// An update says that a job is reserved, which is never durable.
+    /// An update with the state reserved, which is never durable.
     Reserved(JobId),
 }
 
@@ -69,7 +67,7 @@ impl fmt::Display for ApplyError {
 
 impl std::error::Error for ApplyError {}
 
-/// What an update says of a job.
+/// The durable state in an update.
 #[derive(Clone, Copy)]
 struct Durable {
     state: JobState,
@@ -83,11 +81,11 @@ struct Durable {
 impl Queue {
     /// Makes a change, which is recorded at `place` ([`Place::NONE`] without a log).
     ///
-    /// An update takes the job out of whatever state it is in, reserved or not. A job that is buried
-    /// goes behind those that are; one that was buried already keeps its place among them.
+    /// An update takes the job out of its current state, reserved or not. A job that becomes buried
+    /// goes to the end of the buried jobs; one that was already buried keeps its place.
     ///
     /// # Errors
-    /// If only damage can have brought this change about.
+    /// If only damage can explain this change.
     pub fn apply(
         &mut self,
         change: &Change<'_>,
@@ -169,7 +167,7 @@ impl Queue {
         }
         self.tubes[tube].total_jobs += 1;
         self.total_jobs += 1;
-        self.settle(tube, now);
+        self.reindex_or_remove(tube, now);
         Ok(Applied::default())
     }
 
@@ -195,7 +193,7 @@ impl Queue {
             self.set_durable(job, new);
             self.attach(job, new.state);
         }
-        self.settle(self.jobs[job].tube, now);
+        self.reindex_or_remove(self.jobs[job].tube, now);
         Ok(Applied {
             update_freed,
             ..Applied::default()
@@ -215,9 +213,9 @@ impl Queue {
         let job = &mut self.jobs[handle];
         job.pri = new.pri;
         job.delay = new.delay;
-        let side = self.jobs.side_mut(handle);
-        side.counters = new.counters;
-        side.deadline = new.deadline;
+        let extra = self.jobs.extra_mut(handle);
+        extra.counters = new.counters;
+        extra.deadline = new.deadline;
     }
 
     fn apply_delete(&mut self, id: JobId, now: Time) -> Applied {
@@ -226,7 +224,7 @@ impl Queue {
         };
         self.note_hold(handle, now);
         self.detach(handle);
-        let update_freed = existing(self.jobs.side(handle).update_place);
+        let update_freed = existing(self.jobs.extra(handle).update_place);
         let job = self.jobs.remove(handle);
         let tube = &mut self.tubes[job.tube];
         tube.deletes += 1;
@@ -234,7 +232,7 @@ impl Queue {
             tube_len: tube.name.len() as u32,
             body_size: job.body_size,
         };
-        self.settle(job.tube, now);
+        self.reindex_or_remove(job.tube, now);
         let put_freed = existing(job.place).map(|place| (place, dims));
         Applied {
             put_freed,
@@ -248,7 +246,7 @@ impl Queue {
         let tube = &mut self.tubes[handle];
         tube.pauses += 1;
         let before = tube.pause.replace(pause);
-        self.settle(handle, now);
+        self.reindex_or_remove(handle, now);
         Applied {
             pause_freed: before.and_then(|pause| existing(pause.place)),
             ..Applied::default()
@@ -262,14 +260,15 @@ impl Queue {
         let tube = &mut self.tubes[handle];
         tube.pauses += 1;
         let before = tube.pause.take();
-        self.settle(handle, now);
+        self.reindex_or_remove(handle, now);
         Applied {
             pause_freed: before.and_then(|pause| existing(pause.place)),
             ..Applied::default()
         }
     }
 
-    /// Takes a job out of where its state has it. Its tube must be settled afterwards.
+    /// Takes a job out of the collection of its state. [`Queue::reindex_or_remove`] must follow for
+    /// its tube.
     pub(super) fn detach(&mut self, job: Handle<Job>) {
         let Job {
             tube, state, pri, ..
@@ -285,7 +284,8 @@ impl Queue {
         self.counts.leave(state, pri);
     }
 
-    /// Puts a job, which is nowhere, to where `state` has it. Its tube must be settled afterwards.
+    /// Puts a job that is in no collection into the one of `state`. [`Queue::reindex_or_remove`]
+    /// must follow for its tube.
     pub(super) fn attach(&mut self, job: Handle<Job>, state: JobState) {
         self.jobs[job].state = state;
         let Job { tube, pri, .. } = self.jobs[job];
@@ -307,8 +307,8 @@ impl Queue {
 /// Where records are.
 impl Queue {
     /// The job's [`Queue::snapshot`] has been logged at `place`. Unlike [`Queue::apply`] with that
-    /// update, which is what replay does, this leaves a reserved job with its client. Returns the
-    /// update record that is garbage now: the one before, or, of a job that is gone, this one.
+    /// update, as in replay, this leaves a reserved job with its client. Returns the update record
+    /// that is garbage now: the previous one, or this one if the job is gone.
     pub fn note_update(&mut self, id: JobId, place: Place) -> Option<Place> {
         match self.jobs.find(id) {
             Some(job) => self.record_update(job, place),
@@ -316,7 +316,7 @@ impl Queue {
         }
     }
 
-    /// Whether `place` is where the job's put record is.
+    /// True if the job's put record is at `place`.
     #[must_use]
     pub fn put_is_at(&self, id: JobId, place: Place) -> bool {
         self.jobs
@@ -324,14 +324,14 @@ impl Queue {
             .is_some_and(|job| self.jobs[job].place == place)
     }
 
-    /// Whether `place` is where the last record of the job's state is.
+    /// True if the last record of the job's state is at `place`.
     #[must_use]
     pub fn update_is_at(&self, id: JobId, place: Place) -> bool {
         let job = self.jobs.find(id);
-        job.is_some_and(|job| self.jobs.side(job).update_place == place)
+        job.is_some_and(|job| self.jobs.extra(job).update_place == place)
     }
 
-    /// Whether `place` is where the record of the tube's pause is.
+    /// True if the record of the tube's pause is at `place`.
     #[must_use]
     pub fn pause_is_at(&self, tube: &str, place: Place) -> bool {
         let pause = self
@@ -341,7 +341,8 @@ impl Queue {
         pause.is_some_and(|pause| pause.place == place)
     }
 
-    /// The job's put record has moved; `false`, and nothing happens, if it was not at `from`.
+    /// The job's put record has moved. Returns `false`, and changes nothing, if it was not at
+    /// `from`.
     pub fn move_put(&mut self, id: JobId, from: Place, to: Place) -> bool {
         let Some(job) = self.jobs.find(id) else {
             return false;
@@ -349,8 +350,8 @@ impl Queue {
         replace_if(&mut self.jobs[job].place, from, to)
     }
 
-    /// The last record of the job's state has moved; `false`, and nothing happens, if it was not at
-    /// `from`.
+    /// The last record of the job's state has moved. Returns `false`, and changes nothing, if it
+    /// was not at `from`.
     pub fn move_update(&mut self, id: JobId, from: Place, to: Place) -> bool {
         if from.is_none() || !self.update_is_at(id, from) {
             return false;
@@ -358,11 +359,11 @@ impl Queue {
         let Some(job) = self.jobs.find(id) else {
             return false;
         };
-        replace_if(&mut self.jobs.side_mut(job).update_place, from, to)
+        replace_if(&mut self.jobs.extra_mut(job).update_place, from, to)
     }
 
-    /// The record of the tube's pause has moved; `false`, and nothing happens, if it was not at
-    /// `from`.
+    /// The record of the tube's pause has moved. Returns `false`, and changes nothing, if it was
+    /// not at `from`.
     pub fn move_pause(&mut self, tube: &str, from: Place, to: Place) -> bool {
         let Some(tube) = self.tubes.find(tube) else {
             return false;
@@ -371,11 +372,11 @@ impl Queue {
         pause.is_some_and(|pause| replace_if(&mut pause.place, from, to))
     }
 
-    /// A record at `place` says all that is durable of the job; returns the one before.
+    /// The record at `place` has the complete durable state of the job; returns the previous one.
     fn record_update(&mut self, job: Handle<Job>, place: Place) -> Option<Place> {
         self.jobs.clear_dirty(job);
-        let side = self.jobs.side_mut(job);
-        let before = std::mem::replace(&mut side.update_place, place);
+        let extra = self.jobs.extra_mut(job);
+        let before = std::mem::replace(&mut extra.update_place, place);
         self.jobs.trim(job);
         existing(before)
     }

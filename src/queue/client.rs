@@ -1,17 +1,17 @@
-//! The clients: what each uses, watches, has reserved, and waits for. All of it is volatile.
+//! The clients: what each one uses, watches, has reserved, and waits for. All of it is volatile.
 //!
-//! A client's reservations are in an order of its own, by deadline, and the clients are in one by
-//! when each next has something due; so timers cost nothing per job. Waiting clients stand in the
-//! queue of every tube they watch, behind the ticket drawn when the wait began: the longest wait is
-//! served first, in whichever tube a job turns up. While a client waits its watch list stays as it
-//! is, and no job that it could have had is left to others that came later.
+//! Each client's reservations are ordered by deadline, and the clients are ordered by their next
+//! event; so timers cost nothing per job. A waiting client is in the queue of every tube that it
+//! watches, with the ticket that it drew when the wait began: the longest wait is served first, in
+//! whichever tube a job becomes ready. During a wait the watch list does not change, and no job
+//! that the client could have got goes to a client that came later.
 //!
-//! That is for clients that watch a few tubes. One that watches more than [`WIDE_LEN`] is *wide*: it
-//! stands in no tube's queue, and what looks for its job is in `wide`.
+//! That holds for clients that watch a few tubes. A client that watches more than [`WIDE_LEN`]
+//! tubes is *wide*: it is in no tube's queue, and `wide` finds its job.
 //!
-//! A client that disconnects with many reservations, or many tubes on its watch list, stays as a
-//! ghost, unknown to everybody, until the timers have made its jobs ready again and taken the tubes
-//! off the list, a few at a time.
+//! A client that disconnects with many reservations, or many tubes on its watch list, becomes a
+//! ghost, invisible to others, until the timers have released its jobs and removed the tubes from
+//! the list, a few at a time.
 
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -24,17 +24,17 @@ use super::tube::Tube;
 use super::wide::{Searched, Wide};
 use crate::types::{ClientId, JobId, JobState, SECOND_NS, Time};
 
-/// Before a reservation runs out its client is not made to wait (`protocol.txt`, `DEADLINE_SOON`).
+/// In the last second of a reservation its client does not wait (`protocol.txt`, `DEADLINE_SOON`).
 const SAFETY_MARGIN_NS: i64 = SECOND_NS;
 
-/// A watch list of at most so many tubes is left at once.
+/// A watch list of at most this many tubes is removed at once.
 const SHORT_LEN: usize = 8;
 
 /// A client.
 pub(super) struct Client {
     pub(super) used: Handle<Tube>,
     pub(super) watched: Vec<Handle<Tube>>,
-    /// More, if it watches many.
+    /// Additional state, if it watches many tubes.
     pub(super) wide: Option<Box<Wide>>,
     pub(super) reserved: Order<DueKey>,
     pub(super) wait: Option<Wait>,
@@ -42,15 +42,15 @@ pub(super) struct Client {
     is_worker: bool,
     /// It has disconnected.
     is_ghost: bool,
-    /// What it is among the clients by next due time as.
+    /// Its entry in the order of clients by next event.
     timer: Option<(Time, Handle<Client>)>,
 }
 
-/// A reserve command that has not been answered.
+/// A reserve command without an answer.
 pub(super) struct Wait {
     pub(super) ticket: u64,
     until: Option<Time>,
-    /// How far what was there when it began has been looked through.
+    /// How far the search through the jobs that were there at its start has come.
     pub(super) searched: Searched,
 }
 
@@ -59,12 +59,12 @@ pub(super) struct Wait {
 pub enum WaitEnd {
     /// A job that the client has reserved is in its last second.
     DeadlineSoon,
-    /// The time the client was ready to wait is over.
+    /// The time that the client wanted to wait is over.
     TimedOut,
 }
 
 impl Client {
-    /// Where on the watch list a tube is.
+    /// The index of a tube on the watch list.
     pub(super) fn watched_at(&self, tube: Handle<Tube>) -> Option<usize> {
         match &self.wide {
             Some(wide) => wide.places.get(&tube).map(|at| *at as usize),
@@ -78,7 +78,7 @@ impl Client {
         Some(Time(deadline.0.saturating_sub(SAFETY_MARGIN_NS)))
     }
 
-    /// When something next happens by itself. A reservation runs out *after* its deadline.
+    /// The time of the next timed event. A reservation ends *after* its deadline.
     fn due(&self) -> Option<Time> {
         match &self.wait {
             Some(wait) if wait.searched != Searched::All => None,
@@ -122,13 +122,13 @@ impl Queue {
         ClientId(client.index())
     }
 
-    /// The client is gone. Its reservations end in order of their deadlines, and its watch list: of
-    /// both together at most `budget` entries now, or all if there are but a few tubes, the rest in
-    /// [`Queue::tick`]; until then they count as reserved, by nobody, and as watched. Returns how much
-    /// of the budget was used.
+    /// The client is gone. Its reservations end in the order of their deadlines, and then its watch
+    /// list is removed: at most `budget` entries of both together now, or all if there are only a
+    /// few tubes; the rest in [`Queue::tick`]. Until then the jobs count as reserved, but by no
+    /// client, and the tubes as watched. Returns the used part of the budget.
     ///
     /// # Panics
-    /// If there is no such client, as all methods that take one.
+    /// If the client does not exist, like all methods that take one.
     pub fn disconnect(&mut self, id: ClientId, now: Time, budget: usize) -> usize {
         self.stop_waiting(id);
         let handle = self.client_handle(id);
@@ -144,7 +144,7 @@ impl Queue {
         let left = (0..tubes).take_while(|_| self.leave_first(handle, now));
         let left = left.count() * usize::from(!is_short);
         self.tubes[used].using -= 1;
-        self.settle(used, now);
+        self.reindex_or_remove(used, now);
         let ended = (left..budget).take_while(|_| self.release_first(handle, now));
         let ended = ended.count();
         if self.is_laid_to_rest(handle) {
@@ -155,14 +155,14 @@ impl Queue {
         left + ended
     }
 
-    /// A ghost without reservations and watches is nobody.
+    /// Removes a ghost without reservations and watches.
     fn is_laid_to_rest(&self, handle: Handle<Client>) -> bool {
         let client = &self.clients[handle];
         client.reserved.is_empty() && client.watched.is_empty()
     }
 
-    /// Takes the first tube off the watch list of a client that is gone; `false` if there is none. It
-    /// is in the order in which beanstalkd does it, because that shows in `list-tubes`.
+    /// Removes the first tube from the watch list of a client that is gone; `false` if there is
+    /// none. The order is that of beanstalkd, because `list-tubes` shows it.
     fn leave_first(&mut self, handle: Handle<Client>, now: Time) -> bool {
         let client = &mut self.clients[handle];
         if client.watched.is_empty() {
@@ -177,38 +177,38 @@ impl Queue {
         true
     }
 
-    /// One client less watches the tube.
+    /// Notes that one client fewer watches the tube.
     fn unwatch(&mut self, tube: Handle<Tube>, is_wide: bool, now: Time) {
         self.watches -= 1;
         self.tubes[tube].watching -= 1;
         if is_wide {
             self.unwatch_widely(tube);
         }
-        self.settle(tube, now);
+        self.reindex_or_remove(tube, now);
     }
 
-    /// From now on the client counts among the producers.
+    /// Counts the client as a producer from now on.
     pub fn set_producer(&mut self, id: ClientId) {
         let client = self.client_handle(id);
         let first = !std::mem::replace(&mut self.clients[client].is_producer, true);
         self.producers += u64::from(first);
     }
 
-    /// From now on the client counts among the workers.
+    /// Counts the client as a worker from now on.
     pub fn set_worker(&mut self, id: ClientId) {
         let client = self.client_handle(id);
         let first = !std::mem::replace(&mut self.clients[client].is_worker, true);
         self.workers += u64::from(first);
     }
 
-    /// From now on the client uses this tube, which is created if need be.
+    /// Lets the client use this tube, which is created if necessary.
     pub fn use_tube(&mut self, id: ClientId, name: &str, now: Time) {
         let client = self.client_handle(id);
         let tube = self.tubes.find_or_create(name);
         self.tubes[tube].using += 1;
         let before = std::mem::replace(&mut self.clients[client].used, tube);
         self.tubes[before].using -= 1;
-        self.settle(before, now);
+        self.reindex_or_remove(before, now);
     }
 
     /// The name of the tube that the client uses.
@@ -217,7 +217,8 @@ impl Queue {
         &self.tubes[self.used(id)].name
     }
 
-    /// Adds a tube to the client's watch list, creates it if need be, and says how long the list is.
+    /// Adds a tube to the client's watch list, and creates it if necessary. Returns the length of
+    /// the list.
     ///
     /// # Panics
     /// If the client is waiting: it runs no commands then.
@@ -248,15 +249,15 @@ impl Queue {
         self.clients[client].watched.len()
     }
 
-    /// Whether the tube is on the client's watch list.
+    /// True if the tube is on the client's watch list.
     #[must_use]
     pub fn watches(&self, id: ClientId, name: &str) -> bool {
         let tube = self.tubes.find(name);
         tube.is_some_and(|tube| self.client(id).watched_at(tube).is_some())
     }
 
-    /// Takes a tube off the client's watch list and says how long the list is; `None` if the tube
-    /// is the only one on it, which then stays.
+    /// Removes a tube from the client's watch list and returns the length of the list; `None` if it
+    /// is the only tube on it, which then stays.
     ///
     /// # Panics
     /// If the client is waiting: it runs no commands then.
@@ -297,7 +298,7 @@ impl Queue {
 
 /// Reservations.
 impl Queue {
-    /// Whether a job that the client has reserved is in its last second, or past it.
+    /// True if a job that the client has reserved is in its last second, or past it.
     #[must_use]
     pub fn deadline_soon(&self, id: ClientId, now: Time) -> bool {
         self.client(id)
@@ -305,8 +306,8 @@ impl Queue {
             .is_some_and(|begin| begin <= now)
     }
 
-    /// Hands a ready job to a client until `now` + its time to run, and ends the client's wait. The
-    /// job's counters are dirty from then on.
+    /// Gives a ready job to a client until `now` plus its time to run, and ends the client's wait.
+    /// This makes the job dirty.
     ///
     /// # Panics
     /// If the job does not exist or is not ready: it would be handed out twice.
@@ -325,20 +326,21 @@ impl Queue {
         self.warm_up(self.jobs[job].tube);
         let deadline = now.plus_seconds(self.jobs[job].ttr);
         let due = self.jobs[job].put_deadline();
-        let side = self.jobs.side_mut(job);
-        if side.counters.reserves == 0 {
+        let extra = self.jobs.extra_mut(job);
+        if extra.counters.reserves == 0 {
             self.waits.note(now.since(due));
         }
-        side.deadline = deadline;
-        side.counters.reserves = side.counters.reserves.saturating_add(1);
-        side.reserver = Some(client);
+        extra.deadline = deadline;
+        extra.counters.reserves = extra.counters.reserves.saturating_add(1);
+        extra.reserver = Some(client);
         self.jobs.mark_dirty(job);
         self.attach(job, JobState::Reserved);
-        self.settle(self.jobs[job].tube, now);
+        self.reindex_or_remove(self.jobs[job].tube, now);
     }
 
-    /// Reads the jobs that come next, now and then, some at once. They are anywhere in memory, and in
-    /// no cache if they are many; reads that do not depend on each other wait together.
+    /// Reads several of the next jobs together, from time to time. They are anywhere in memory, and
+    /// if they are many, in no cache; reads that do not depend on each other wait for memory
+    /// together.
     fn warm_up(&self, tube: Handle<Tube>) {
         let mut jobs = [None; BATCH_LEN];
         for (job, key) in jobs.iter_mut().zip(self.tubes[tube].ready.next_batch()) {
@@ -349,7 +351,7 @@ impl Queue {
         }
     }
 
-    /// Gives the client its whole time to run again, counted from `now`; `false` if it has not
+    /// Restarts the time to run of the client's job at `now`; `false` if the client has not
     /// reserved the job.
     pub fn touch(&mut self, id: ClientId, job: JobId, now: Time) -> bool {
         let Some(job) = self.reserved_by(id, job) else {
@@ -358,20 +360,21 @@ impl Queue {
         let client = self.client_handle(id);
         let reserved = &mut self.clients[client].reserved;
         reserved.remove(&self.jobs.due_key(job));
-        self.jobs.side_mut(job).deadline = now.plus_seconds(self.jobs[job].ttr);
+        self.jobs.extra_mut(job).deadline = now.plus_seconds(self.jobs[job].ttr);
         reserved.insert(self.jobs.due_key(job));
         self.reschedule(client);
         true
     }
 
-    /// Whether the client has reserved the job.
+    /// True if the client has reserved the job.
     #[must_use]
     pub fn is_reserved_by(&self, id: ClientId, job: JobId) -> bool {
         self.reserved_by(id, job).is_some()
     }
 
-    /// The client wants a job no more that it has reserved: it is ready again, with the priority it
-    /// has and without a record, as if the client had left. `false` if it is not reserved by it.
+    /// The client gives up a job that it has reserved: the job becomes ready with its priority and
+    /// without a record, as if the client had disconnected. `false` if the client has not reserved
+    /// it.
     pub fn give_back(&mut self, id: ClientId, job: JobId, now: Time) -> bool {
         let Some(job) = self.reserved_by(id, job) else {
             return false;
@@ -380,7 +383,7 @@ impl Queue {
         true
     }
 
-    /// Whether `delete` finds the job: it exists, and nobody else has reserved it.
+    /// True if `delete` finds the job: it exists, and no other client has reserved it.
     #[must_use]
     pub fn deletable(&self, id: ClientId, job: JobId) -> bool {
         let free = |job| self.jobs[job].state != JobState::Reserved;
@@ -391,16 +394,16 @@ impl Queue {
         let client = self.client_handle(id);
         self.jobs
             .find(job)
-            .filter(|job| self.jobs.side(*job).reserver == Some(client))
+            .filter(|job| self.jobs.extra(*job).reserver == Some(client))
     }
 }
 
 /// Waiting.
 impl Queue {
-    /// The client waits for a job, until `until` or for ever, behind those that already wait.
+    /// Lets the client wait for a job, until `until` or forever, after those that already wait.
     ///
     /// # Panics
-    /// If it waits already.
+    /// If it is already waiting.
     pub fn wait(&mut self, id: ClientId, until: Option<Time>) {
         let handle = self.idle_client(id);
         let ticket = self.next_ticket;
@@ -420,8 +423,8 @@ impl Queue {
         self.reschedule(handle);
     }
 
-    /// The client waits no longer than until `now`; `false`, and its wait is over, if it has looked
-    /// through what there is.
+    /// Limits the client's wait to `now`. Returns `false`, and ends the wait, if it has already
+    /// searched everything.
     pub fn hurry(&mut self, id: ClientId, now: Time) -> bool {
         let handle = self.client_handle(id);
         let Some(wait) = &mut self.clients[handle].wait else {
@@ -432,13 +435,13 @@ impl Queue {
         is_searching
     }
 
-    /// Whether the client waits for a job.
+    /// True if the client waits for a job.
     #[must_use]
     pub fn is_waiting(&self, id: ClientId) -> bool {
         self.client(id).wait.is_some()
     }
 
-    /// Ends the client's wait; `false` if it did not wait.
+    /// Ends the client's wait; `false` if it was not waiting.
     pub fn stop_waiting(&mut self, id: ClientId) -> bool {
         let handle = self.client_handle(id);
         let Some(wait) = self.clients[handle].wait.take() else {
@@ -454,9 +457,9 @@ impl Queue {
         true
     }
 
-    /// The client that is to get a job now, and the job: of all tubes that are not paused and have
-    /// both a ready job and a waiting client, the best job, and whoever has waited longest for its
-    /// tube. Nothing changes; [`Queue::reserve`] makes it so.
+    /// The next client to get a job, and the job: the best job of all tubes that are not paused and
+    /// have both a ready job and a waiting client, and the client that has waited longest for its
+    /// tube. Changes nothing; [`Queue::reserve`] carries it out.
     pub fn next_match(&mut self) -> Option<(ClientId, JobId)> {
         while let Some((key, handle)) = self.matches.first() {
             let tube = &self.tubes[handle];
@@ -465,7 +468,7 @@ impl Queue {
             if let Some((_, client)) = first.into_iter().chain(widely).min() {
                 return Some((client, key.id()));
             }
-            // Whoever was to get it waits no more.
+            // The client that would have got it no longer waits.
             self.reindex(handle);
         }
         None
@@ -488,7 +491,7 @@ impl Queue {
     }
 }
 
-/// Upkeep, and what the timers do to a client.
+/// Upkeep, and the effects of timers on a client.
 impl Queue {
     pub(super) fn client_handle(&self, id: ClientId) -> Handle<Client> {
         let handle = Handle::from_index(id.0);
@@ -518,14 +521,14 @@ impl Queue {
         self.client(id).used
     }
 
-    /// Who has reserved a job, if it is somebody who is still there.
+    /// The client that has reserved a job, if it is still connected.
     pub(super) fn reserver(&self, job: Handle<Job>) -> Option<ClientId> {
-        let client = self.jobs.side(job).reserver?;
+        let client = self.jobs.extra(job).reserver?;
         (!self.clients[client].is_ghost).then(|| ClientId(client.index()))
     }
 
     pub(super) fn give_to_reserver(&mut self, job: Handle<Job>) {
-        let Some(client) = self.jobs.side(job).reserver else {
+        let Some(client) = self.jobs.extra(job).reserver else {
             panic!("a job reserved by nobody")
         };
         let key = self.jobs.due_key(job);
@@ -534,7 +537,7 @@ impl Queue {
     }
 
     pub(super) fn take_from_reserver(&mut self, job: Handle<Job>) {
-        let Some(client) = self.jobs.side_mut(job).reserver.take() else {
+        let Some(client) = self.jobs.extra_mut(job).reserver.take() else {
             panic!("a job reserved by nobody")
         };
         let key = self.jobs.due_key(job);
@@ -542,8 +545,8 @@ impl Queue {
         self.reschedule(client);
     }
 
-    /// Called after every change of a client's reservations or wait: brings the order of clients up
-    /// to date. A ghost has no timer.
+    /// Call it after every change of a client's reservations or wait: updates the order of clients.
+    /// A ghost has no timer.
     pub(super) fn reschedule(&mut self, handle: Handle<Client>) {
         let client = &mut self.clients[handle];
         let due = client.due().filter(|_| !client.is_ghost);
@@ -551,8 +554,8 @@ impl Queue {
         self.client_timers.replace(&mut client.timer, due);
     }
 
-    /// Makes the first job of the first ghost ready, or takes a tube off its watch list, or lays the
-    /// ghost to rest; `false` without one.
+    /// Releases the first job of the first ghost, removes a tube from its watch list, or removes
+    /// the ghost; `false` if there is no ghost.
     pub(super) fn release_from_ghost(&mut self, now: Time) -> bool {
         let Some(ghost) = self.ghosts.front().copied() else {
             return false;
@@ -567,15 +570,15 @@ impl Queue {
         true
     }
 
-    /// Takes up to `count` entries off what clients that are gone have left. Whoever makes lists
-    /// longer has this done first: lists of clients that come and go would pile up otherwise, because
-    /// [`Queue::tick`] takes only so many apart in a turn.
+    /// Removes up to `count` entries of what disconnected clients have left. Call it before a list
+    /// grows: otherwise the lists of clients that come and go would accumulate, because
+    /// [`Queue::tick`] removes only a limited number per turn.
     pub fn take_apart(&mut self, count: usize, now: Time) {
         let more = |_: &usize| self.release_from_ghost(now);
         let _ = (0..count).take_while(more).count();
     }
 
-    /// Makes the client's first reserved job ready; `false` without one.
+    /// Releases the client's first reserved job; `false` if there is none.
     fn release_first(&mut self, client: Handle<Client>, now: Time) -> bool {
         let first = self.clients[client].reserved.first();
         if let Some((_, job)) = first {
@@ -584,8 +587,8 @@ impl Queue {
         first.is_some()
     }
 
-    /// Ends the wait of a client whose time has come, or its first reservation. `false` if that has
-    /// to wait: somebody is to get a job first, and it may be this one.
+    /// Ends the wait of a client whose time is over, or its first reservation. `false` if that has
+    /// to wait, because another client must get a job first, perhaps this one.
     pub(super) fn tick_client(
         &mut self,
         handle: Handle<Client>,
@@ -618,7 +621,7 @@ impl Queue {
             return;
         };
         let job = self.jobs.expect(job);
-        let counters = &mut self.jobs.side_mut(job).counters;
+        let counters = &mut self.jobs.extra_mut(job).counters;
         counters.timeouts = counters.timeouts.saturating_add(1);
         self.timeouts += 1;
         self.jobs.mark_dirty(job);

@@ -1,13 +1,12 @@
-//! Which job has an id: pages of handles, indexed by the id.
+//! The table from job ids to jobs: pages of handles, indexed by the id.
 //!
-//! Ids are handed out in sequence, so neighbours share a page and nothing is ever hashed or moved: a
-//! page of 64 handles hangs in a block of 64 pages, and the blocks are in a B-tree. A page and a
-//! block go when their last id goes.
+//! Ids are given out in sequence, so neighbours share a page and nothing is ever hashed or moved: a
+//! page of 64 handles belongs to a block of 64 pages, and the blocks are in a B-tree. A page and a
+//! block are freed with their last id.
 //!
-//! Where most jobs between those that are left are gone, or a damaged log brings ids from anywhere, a
-//! page holds few ids, and so many bytes for each. As soon as the table takes more than
-//! [`SIZE_MAX`] for each id, those of such pages move, some at a time, into a map of single ids, and
-//! stay there.
+//! If most jobs between the remaining ones are gone, or if a damaged log has scattered ids, a page
+//! holds few ids and takes many bytes for each. When the table exceeds [`SIZE_MAX`] bytes per id,
+//! the ids of such pages move, a few pages at a time, into a map of single ids, and stay there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,14 +19,14 @@ const PAGE_LEN: usize = 1 << PAGE_BITS;
 const BLOCK_BITS: u32 = 6;
 const BLOCK_LEN: usize = 1 << BLOCK_BITS;
 
-/// A page with fewer ids takes more memory for each of them than a map would.
+/// A page with fewer ids than this takes more memory for each of them than a map would.
 const SPARSE_LEN: u32 = 16;
-/// Bytes for each id, and for all together, that are no reason to give up pages.
+/// The table gives up sparse pages when it exceeds this many bytes per id on average.
 const SIZE_MAX: usize = 28;
 const SLACK: usize = 64 << 10;
-/// So many pages are given up at a time.
+/// This many pages are given up at a time.
 const PAGES_A_TIME: usize = 2;
-/// What a single id takes, bytes.
+/// Bytes of a single id in the map.
 const LONE_SIZE: usize = 26;
 
 struct Page {
@@ -40,7 +39,7 @@ struct Block {
     used: u32,
 }
 
-/// Where in the table an id is.
+/// The position of an id in the table.
 struct Path {
     block: u64,
     page: usize,
@@ -57,7 +56,7 @@ impl Path {
     }
 }
 
-/// The number of the page that an id belongs to.
+/// The number of the page of an id.
 fn page_number(id: JobId) -> u64 {
     id.0 >> PAGE_BITS
 }
@@ -92,9 +91,12 @@ impl IdTable {
 
     /// The job with this id.
     pub(super) fn get(&self, id: JobId) -> Option<Handle<Job>> {
-        self.get_paged(id).or_else(|| match self.lone.is_empty() {
-            true => None,
-            false => self.lone.get(&id).copied(),
+        self.get_paged(id).or_else(|| {
+            if self.lone.is_empty() {
+                None
+            } else {
+                self.lone.get(&id).copied()
+            }
         })
     }
 
@@ -130,7 +132,7 @@ impl IdTable {
         self.shrink();
     }
 
-    /// Takes a job out; nothing happens if it is not there.
+    /// Removes a job; does nothing if it is not there.
     pub(super) fn remove(&mut self, id: JobId) {
         if self.remove_paged(id).is_some() || self.lone.remove(&id).is_some() {
             self.len -= 1;
@@ -152,7 +154,7 @@ impl IdTable {
         Some(job)
     }
 
-    /// Forgets a page without ids, and its block if that was the last one.
+    /// Frees a page without ids, and its block if that was the last page.
     fn drop_page(&mut self, path: &Path) {
         self.sparse
             .remove(&(path.block << BLOCK_BITS | path.page as u64));
@@ -167,7 +169,7 @@ impl IdTable {
         }
     }
 
-    /// Gives up some sparse pages if the table is too large for what it holds.
+    /// Gives up some sparse pages if the table is too large for its ids.
     fn shrink(&mut self) {
         for _ in 0..PAGES_A_TIME {
             if self.memory() <= self.len * SIZE_MAX + SLACK {
@@ -195,7 +197,7 @@ impl IdTable {
         self.drop_page(&path);
     }
 
-    /// The memory that it takes, in bytes, without the spares.
+    /// The memory of the table, in bytes, without spare pages.
     pub(super) fn memory(&self) -> usize {
         let block = size_of::<[Option<Box<Page>>; BLOCK_LEN]>() + 2 * size_of::<(u64, Block)>();
         let sparse = self.sparse.len() * 2 * size_of::<u64>();
@@ -254,7 +256,7 @@ mod tests {
         assert_eq!(table.memory(), 0);
     }
 
-    /// Ids in which a page holds only some, and what a table takes for them.
+    /// A table with only some ids per page, and those ids.
     fn strided(first: u64, stride: u64) -> (IdTable, Vec<u64>) {
         let mut table = IdTable::new();
         let ids: Vec<_> = (0..50_000).map(|n| first + n * stride).collect();

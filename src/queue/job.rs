@@ -1,13 +1,13 @@
-//! The jobs: what is known of each, and where.
+//! The jobs: the state of each, and where it is.
 //!
-//! Most jobs of a long queue are ready and were never touched, so a job is two things: a [`Job`],
-//! which every job has, and a [`Side`], which only those have that are reserved or buried, or to which
-//! something has happened since they were put. Here nothing moves between states; that is the business of
-//! `apply` and of the timers.
+//! Most jobs of a long queue are ready and were never touched. So a job has two parts: a [`Job`],
+//! which every job has, and a [`JobExtra`], which only those jobs have that are reserved or buried,
+//! or that have changed since they were put. Nothing here moves between states; `apply` and the
+//! timers do that.
 //!
-//! A side has one pair of links for two lists: its tube's buried jobs, and the jobs whose counters
-//! changed since they were last recorded ("dirty"). No job is in both: counters change when a job is
-//! reserved and when its time runs out, and the record that buries it carries them.
+//! A `JobExtra` has one pair of links for two lists: its tube's buried jobs, and the jobs whose
+//! counters changed since they were last recorded ("dirty"). No job is in both: counters change
+//! when a job is reserved and when its time runs out, and the record that buries it contains them.
 
 use std::cmp::Ordering;
 use std::hint::black_box;
@@ -18,7 +18,7 @@ use super::slab::{Handle, Slab};
 use super::tube::Tube;
 use crate::types::{Counters, JobId, JobState, Place, Time};
 
-/// What every job has. Packed, it is a multiple of 4 bytes and not of 8.
+/// The part that every job has. Packed, its size is a multiple of 4 bytes and not of 8.
 #[repr(Rust, packed(4))]
 pub(super) struct Job {
     pub(super) id: JobId,
@@ -26,14 +26,14 @@ pub(super) struct Job {
     /// Its put record.
     pub(super) place: Place,
     pub(super) pri: u32,
-    /// Seconds, as last asked for.
+    /// Seconds, as last requested.
     pub(super) delay: u32,
     /// Seconds.
     pub(super) ttr: u32,
     /// Bytes.
     pub(super) body_size: u32,
     pub(super) tube: Handle<Tube>,
-    side: Option<Handle<Side>>,
+    extra: Option<Handle<JobExtra>>,
     pub(super) state: JobState,
     dirty: bool,
 }
@@ -49,13 +49,13 @@ impl Job {
             ttr: 0,
             body_size: 0,
             tube,
-            side: None,
+            extra: None,
             state: JobState::Ready,
             dirty: false,
         }
     }
 
-    /// When it falls due if it has been delayed since it was put.
+    /// When it falls due, if it is delayed since its put.
     pub(super) fn put_deadline(&self) -> Time {
         self.created.plus_seconds(self.delay)
     }
@@ -66,11 +66,11 @@ impl Job {
     }
 }
 
-/// What a job has that is not simply ready.
+/// The part of a job that is not simply ready.
 #[derive(Clone)]
 #[repr(Rust, packed(4))]
-pub(super) struct Side {
-    /// When a delayed job falls due, when a reservation runs out.
+pub(super) struct JobExtra {
+    /// When a delayed job falls due, or when a reservation runs out.
     pub(super) deadline: Time,
     pub(super) counters: Counters,
     /// The last record of the job's state.
@@ -80,8 +80,8 @@ pub(super) struct Side {
     next: Option<Handle<Job>>,
 }
 
-/// What a job without a side has.
-const UNTOUCHED: Side = Side {
+/// The values of a job without a `JobExtra`.
+const UNTOUCHED: JobExtra = JobExtra {
     deadline: Time(0),
     counters: Counters {
         reserves: 0,
@@ -96,7 +96,7 @@ const UNTOUCHED: Side = Side {
     next: None,
 };
 
-/// Smallest priority first, then oldest. The id in two halves keeps it at 12 bytes.
+/// Smallest priority first, then oldest. Storing the id in two halves keeps it at 12 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReadyKey {
     pri: u32,
@@ -130,7 +130,7 @@ impl ReadyKey {
     }
 }
 
-// By hand: to compare two numbers is faster than to compare field by field.
+// Written by hand: comparing two numbers is faster than comparing the fields one by one.
 impl Ord for ReadyKey {
     fn cmp(&self, other: &Self) -> Ordering {
         let number = |key: &Self| u128::from(key.pri) << 64 | u128::from(key.id().0);
@@ -150,7 +150,7 @@ pub(super) type DueKey = (Time, JobId);
 /// All jobs.
 pub(super) struct Jobs {
     slab: Slab<Job>,
-    sides: Slab<Side>,
+    extras: Slab<JobExtra>,
     ids: IdTable,
     dirty: List,
 }
@@ -159,7 +159,7 @@ impl Jobs {
     pub(super) fn new() -> Jobs {
         Jobs {
             slab: Slab::new(),
-            sides: Slab::new(),
+            extras: Slab::new(),
             ids: IdTable::new(),
             dirty: List::new(),
         }
@@ -182,65 +182,65 @@ impl Jobs {
         handle
     }
 
-    /// Forgets a job that is in no order and not buried.
+    /// Removes a job that is in no order and not buried.
     pub(super) fn remove(&mut self, handle: Handle<Job>) -> Job {
         self.clear_dirty(handle);
         let job = self.slab.remove(handle);
         self.ids.remove(job.id);
-        if let Some(side) = job.side {
-            self.sides.remove(side);
+        if let Some(extra) = job.extra {
+            self.extras.remove(extra);
         }
         job
     }
 
-    /// Does nothing but read a job, from its first byte to its last, so that it is in the cache.
+    /// Reads a job from its first byte to its last, only to bring it into the cache.
     pub(super) fn read(&self, handle: Handle<Job>) {
         let job = &self.slab[handle];
         black_box((job.id, job.state));
     }
 
-    /// The job's side, or what it would be.
-    pub(super) fn side(&self, handle: Handle<Job>) -> &Side {
+    /// The job's extra part, or its default.
+    pub(super) fn extra(&self, handle: Handle<Job>) -> &JobExtra {
         self.slab[handle]
-            .side
-            .map_or(&UNTOUCHED, |side| &self.sides[side])
+            .extra
+            .map_or(&UNTOUCHED, |extra| &self.extras[extra])
     }
 
-    /// The job's side; it gets one if it has none.
-    pub(super) fn side_mut(&mut self, handle: Handle<Job>) -> &mut Side {
+    /// The job's extra part, which is created if necessary.
+    pub(super) fn extra_mut(&mut self, handle: Handle<Job>) -> &mut JobExtra {
         let job = &mut self.slab[handle];
-        let side = match job.side {
-            Some(side) => side,
+        let extra = match job.extra {
+            Some(extra) => extra,
             None => {
                 let deadline = job.put_deadline();
-                let side = self.sides.insert(Side {
+                let extra = self.extras.insert(JobExtra {
                     deadline,
                     ..UNTOUCHED
                 });
-                job.side = Some(side);
-                side
+                job.extra = Some(extra);
+                extra
             }
         };
-        &mut self.sides[side]
+        &mut self.extras[extra]
     }
 
-    /// Frees the side of a ready job to which nothing has happened that must be remembered.
+    /// Frees the extra part of a ready job if all its values are the default.
     pub(super) fn trim(&mut self, handle: Handle<Job>) {
         let job = &mut self.slab[handle];
-        let Some(side) = job.side else { return };
-        let known = &self.sides[side];
+        let Some(extra) = job.extra else { return };
+        let known = &self.extras[extra];
         let untouched = known.counters == UNTOUCHED.counters && known.update_place.is_none();
         if job.state == JobState::Ready && untouched && !job.dirty {
-            job.side = None;
-            self.sides.remove(side);
+            job.extra = None;
+            self.extras.remove(extra);
         }
     }
 
-    /// When a delayed job falls due, when a reservation runs out.
+    /// When a delayed job falls due, or when a reservation runs out.
     pub(super) fn deadline(&self, handle: Handle<Job>) -> Time {
         let job = &self.slab[handle];
-        let side = job.side.map(|side| self.sides[side].deadline);
-        side.unwrap_or_else(|| job.put_deadline())
+        let extra = job.extra.map(|extra| self.extras[extra].deadline);
+        extra.unwrap_or_else(|| job.put_deadline())
     }
 
     /// The key of a delayed or reserved job.
@@ -248,7 +248,7 @@ impl Jobs {
         (self.deadline(handle), self.slab[handle].id)
     }
 
-    /// The job's counters have changed and no record says so yet.
+    /// Notes that the job's counters have changed and no record has them yet.
     pub(super) fn mark_dirty(&mut self, handle: Handle<Job>) {
         if !std::mem::replace(&mut self.slab[handle].dirty, true) {
             let mut dirty = self.dirty;
@@ -257,7 +257,7 @@ impl Jobs {
         }
     }
 
-    /// A record says what the job's counters are.
+    /// Notes that a record has the job's counters.
     pub(super) fn clear_dirty(&mut self, handle: Handle<Job>) {
         if std::mem::replace(&mut self.slab[handle].dirty, false) {
             let mut dirty = self.dirty;
@@ -276,13 +276,13 @@ impl Jobs {
 
     /// The job that was buried next after one that is buried, in the same tube.
     pub(super) fn buried_behind(&self, job: Handle<Job>) -> Option<Handle<Job>> {
-        self.side(job).next
+        self.extra(job).next
     }
 
-    /// The memory of jobs, sides and the table of ids, in bytes; without the orders.
+    /// The memory of jobs, their extra parts and the table of ids, in bytes; without the orders.
     pub(super) fn memory(&self) -> usize {
         self.slab.len() * Slab::<Job>::entry_size()
-            + self.sides.len() * Slab::<Side>::entry_size()
+            + self.extras.len() * Slab::<JobExtra>::entry_size()
             + self.ids.memory()
     }
 }
@@ -301,7 +301,7 @@ impl std::ops::IndexMut<Handle<Job>> for Jobs {
     }
 }
 
-/// Jobs in the order in which they were added, linked through their sides.
+/// Jobs in the order in which they were added, linked through their extra parts.
 #[derive(Clone, Copy)]
 pub(super) struct List {
     first: Option<Handle<Job>>,
@@ -327,27 +327,27 @@ impl List {
     }
 
     pub(super) fn push_back(&mut self, jobs: &mut Jobs, job: Handle<Job>) {
-        let side = jobs.side_mut(job);
-        side.previous = self.last;
-        side.next = None;
+        let extra = jobs.extra_mut(job);
+        extra.previous = self.last;
+        extra.next = None;
         match self.last {
-            Some(last) => jobs.side_mut(last).next = Some(job),
+            Some(last) => jobs.extra_mut(last).next = Some(job),
             None => self.first = Some(job),
         }
         self.last = Some(job);
         self.len += 1;
     }
 
-    /// Takes out a job that is in this list.
+    /// Removes a job that is in this list.
     pub(super) fn unlink(&mut self, jobs: &mut Jobs, job: Handle<Job>) {
-        let side = jobs.side_mut(job);
-        let (previous, next) = (side.previous.take(), side.next.take());
+        let extra = jobs.extra_mut(job);
+        let (previous, next) = (extra.previous.take(), extra.next.take());
         match previous {
-            Some(previous) => jobs.side_mut(previous).next = next,
+            Some(previous) => jobs.extra_mut(previous).next = next,
             None => self.first = next,
         }
         match next {
-            Some(next) => jobs.side_mut(next).previous = previous,
+            Some(next) => jobs.extra_mut(next).previous = previous,
             None => self.last = previous,
         }
         self.len -= 1;
@@ -371,14 +371,14 @@ mod tests {
     fn f27_what_a_job_costs_in_each_state() {
         let (jobs, _) = jobs(100_000);
         let job = Slab::<Job>::entry_size() + jobs.ids.memory().div_ceil(100_000);
-        let side = Slab::<Side>::entry_size();
+        let extra = Slab::<JobExtra>::entry_size();
         let (ready, due) = (size_of::<ReadyKey>(), size_of::<DueKey>());
         for (state, size, size_max) in [
             ("ready, untouched", job + ready, 72),
             ("delayed since it was put", job + due, 76),
-            ("buried", job + side, 110),
-            ("ready, with a history", job + side + ready, 122),
-            ("reserved, or released with a delay", job + side + due, 126),
+            ("buried", job + extra, 110),
+            ("ready, with a history", job + extra + ready, 122),
+            ("reserved, or released with a delay", job + extra + due, 126),
         ] {
             assert!(size <= size_max, "{state}: {size} bytes");
         }
@@ -430,15 +430,15 @@ mod tests {
     fn a_side_is_kept_as_long_as_it_says_something() {
         let (mut jobs, handles) = jobs(1);
         let job = handles[0];
-        jobs.side_mut(job).counters.kicks = 1;
+        jobs.extra_mut(job).counters.kicks = 1;
         jobs.trim(job);
-        assert_eq!(jobs.side(job).counters.kicks, 1);
-        jobs.side_mut(job).counters.kicks = 0;
+        assert_eq!(jobs.extra(job).counters.kicks, 1);
+        jobs.extra_mut(job).counters.kicks = 0;
         jobs.mark_dirty(job);
         jobs.trim(job);
-        assert_eq!(jobs.sides.len(), 1);
+        assert_eq!(jobs.extras.len(), 1);
         jobs.clear_dirty(job);
         jobs.trim(job);
-        assert_eq!(jobs.sides.len(), 0);
+        assert_eq!(jobs.extras.len(), 0);
     }
 }

@@ -1,30 +1,31 @@
-//! The queue: jobs, tubes and clients in memory, and the rules by which jobs pass between them.
+//! The queue: jobs, tubes and clients in memory, and the rules by which jobs move between them.
 //!
-//! It is pure. There is no log here, no file, no socket and no clock: `now` is an argument, and a
-//! job is known by its numbers; of its body only the size, of its records only opaque [`Place`]s.
+//! It is pure: no log, no file, no socket and no clock. `now` is an argument. A job is represented
+//! by numbers; the queue knows only the size of its body, and only opaque [`Place`]s of its
+//! records.
 //!
 //! *Durable* state (which jobs exist, and each one's state, priority, delay and counters; pauses)
-//! changes in one way only: somebody decides on a [`Change`], often with one of the `decide_` methods
-//! here, logs it, and gives it to [`Queue::apply`]. Replay gives the same changes to the same method,
-//! and so arrives at the same state. *Volatile* state (who is there, uses, watches and waits; what
-//! is reserved) has its own methods and is gone after a restart; a reserved job is ready again then.
-//! What time alone brings about is done in [`Queue::tick`] and never recorded.
+//! changes in one way only: the caller decides on a [`Change`], often with one of the `decide_`
+//! methods here, logs it, and passes it to [`Queue::apply`]. Replay passes the same changes to the
+//! same method, and so arrives at the same state. *Volatile* state (which clients exist, and what
+//! they use, watch, wait for and have reserved) has its own methods and is gone after a restart; a
+//! reserved job is ready again then. Changes caused by time alone happen in [`Queue::tick`] and are
+//! never recorded.
 //!
 //! # Invariants
 //!
-//! * A job is in exactly one place, by its state: among its tube's ready, delayed or buried ones, or
-//!   among those that a client has reserved.
-//! * No method takes time in proportion to the number of jobs or of tubes, but for those that
-//!   return an iterator and for [`Queue::finish_replay`]; some do to the length of one client's watch
-//!   list. Growing moves nothing that is large.
-//! * Two queues that are told the same things do the same things: nothing is random.
+//! * A job is in exactly one place, according to its state: among its tube's ready, delayed or
+//!   buried jobs, or among the jobs that a client has reserved.
+//! * No method takes time in proportion to the number of jobs or tubes, except those that return an
+//!   iterator and [`Queue::finish_replay`]; some take time in proportion to the length of one
+//!   client's watch list. Growing never copies anything large.
+//! * Two queues with the same calls do the same: nothing is random.
 //!
 //! # Where things are
 //!
-//! `apply` changes · `job` what is known of a job · `tube` tubes, pauses, `list-tubes` · `client` sessions,
-//! reservations, waiting · `wide` those that watch many tubes · `timer` everything that happens by itself · `order`, `tree`, `slab`, `ids` what they
-//! are kept in · `stats` counts · `listing` jobs
-//! page by page.
+//! `apply` changes · `job` the state of a job · `tube` tubes, pauses, `list-tubes` · `client`
+//! sessions, reservations, waiting · `wide` clients that watch many tubes · `timer` timed events ·
+//! `order`, `tree`, `slab`, `ids` the data structures · `stats` counts · `listing` jobs page by page.
 
 mod apply;
 mod client;
@@ -68,27 +69,28 @@ pub struct Queue {
     tubes: Tubes,
     default_tube: Handle<Tube>,
     clients: Slab<Client>,
-    /// Clients that left, whose jobs are still to be made ready.
+    /// Disconnected clients whose jobs have not been released yet.
     ghosts: VecDeque<Handle<Client>>,
     is_ghosts_turn: bool,
-    /// Tubes by when each next has something due.
+    /// Tubes in the order of their next events.
     tube_timers: Order<(Time, Handle<Tube>)>,
-    /// Clients by the same.
+    /// Clients in the order of their next events.
     client_timers: Order<(Time, Handle<Client>)>,
-    /// Tubes that have both a ready job and a waiting client and are not paused, by the job.
+    /// Tubes that have both a ready job and a waiting client and are not paused, ordered by the
+    /// job.
     matches: Order<(ReadyKey, Handle<Tube>)>,
-    /// Tubes that wide clients watch and that have a ready job, be they paused, by the job.
+    /// Tubes, paused or not, that wide clients watch and that have a ready job, ordered by the job.
     stocked: BTreeSet<(ReadyKey, Handle<Tube>)>,
-    /// Wide clients that wait, by their tickets.
+    /// Waiting wide clients, by their tickets.
     wide_waiters: BTreeMap<u64, ClientId>,
-    /// The tickets of those of them for whom what is there is still being looked through; of clients
-    /// that wait no more too.
+    /// The tickets of waiting wide clients whose search is not finished; also tickets of clients
+    /// that no longer wait.
     searches: VecDeque<u64>,
-    /// A client that watches more tubes is wide.
+    /// A client that watches more tubes than this is wide.
     wide_len: usize,
-    /// A wide client's search of at most so many tubes is done at once.
+    /// A wide client's search of at most this many tubes is done at once.
     search_len: usize,
-    /// Entries of all watch lists.
+    /// Entries of all watch lists together.
     watches: usize,
     lapsed: VecDeque<LapsedPause>,
     next_id: u64,
@@ -107,11 +109,11 @@ pub struct Queue {
     visits: Cell<usize>,
 }
 
-/// What an entry of a watch list may take, bytes: it is there twice, and a client that waits stands
-/// in a queue for it.
+/// An upper bound for the bytes of a watch list entry: it is stored twice, and a waiting client is
+/// in a queue because of it.
 const WATCH_SIZE: usize = 48;
 
-/// A job as it is now.
+/// The current state of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobView<'a> {
     /// Its id.
@@ -122,7 +124,7 @@ pub struct JobView<'a> {
     pub state: JobState,
     /// Its priority.
     pub pri: u32,
-    /// The last delay asked for, in seconds.
+    /// The last delay requested, in seconds.
     pub delay: u32,
     /// Seconds.
     pub ttr: u32,
@@ -130,7 +132,7 @@ pub struct JobView<'a> {
     pub created: Time,
     /// When a delayed job falls due or a reservation runs out; `None` in other states.
     pub deadline: Option<Time>,
-    /// What has happened to it.
+    /// How often each event has happened to it.
     pub counters: Counters,
     /// Bytes.
     pub body_size: u32,
@@ -138,11 +140,11 @@ pub struct JobView<'a> {
     pub place: Place,
     /// The last record of its state, or [`Place::NONE`].
     pub update_place: Place,
-    /// Who has reserved it; `None` also if that client is gone.
+    /// The client that has reserved it; `None` also if that client is gone.
     pub reserver: Option<ClientId>,
 }
 
-/// Beginning, ids and counts.
+/// Start, ids and counts.
 impl Queue {
     /// An empty queue, ready for replay. [`Queue::finish_replay`] comes next, after the log's changes
     /// if there is a log.
@@ -184,9 +186,9 @@ impl Queue {
         }
     }
 
-    /// The log has been replayed: totals begin at 0, pauses that are over lapse, and those that are
-    /// not keep their tubes until they end, even if nothing else does. What fell due meanwhile is
-    /// left to [`Queue::tick`]. Takes time in proportion to the number of tubes.
+    /// Ends replay: totals begin at 0, expired pauses lapse, and other pauses keep their tubes
+    /// until they end, even if nothing else does. [`Queue::tick`] handles what fell due meanwhile.
+    /// Takes time in proportion to the number of tubes.
     pub fn finish_replay(&mut self, now: Time) {
         self.is_replaying = false;
         self.total_jobs = 0;
@@ -195,31 +197,31 @@ impl Queue {
             if !self.tubes[tube].is_paused(now) {
                 self.end_pause(tube, now);
             }
-            self.settle(tube, now);
+            self.reindex_or_remove(tube, now);
         }
     }
 
-    /// The id of the next job, which is then given out; `None` when all 2^64 − 2 ids have been: none
-    /// is ever given out twice.
+    /// Gives out the id of the next job; `None` after all 2^64 − 2 ids: none is ever given out
+    /// twice.
     pub fn take_id(&mut self) -> Option<JobId> {
         let id = JobId(self.next_id);
         self.next_id = id.0.checked_add(1)?;
         Some(id)
     }
 
-    /// The id that [`Queue::take_id`] would give out; 2^64 − 1 when there is none.
+    /// The id that [`Queue::take_id`] would give out; 2^64 − 1 if there is none.
     #[must_use]
     pub fn next_id(&self) -> JobId {
         JobId(self.next_id)
     }
 
-    /// Gives out no id below this one. It never goes back.
+    /// Gives out no id below `next` from now on. The next id never decreases.
     pub fn set_next_id(&mut self, next: JobId) {
         self.next_id = self.next_id.max(next.0);
     }
 
-    /// How many tubes and clients were looked at since the last call, beyond the one or two that any
-    /// command needs: what work has cost that is not the same for all. One takes about 100 ns.
+    /// The number of tubes and clients examined since the last call, beyond the one or two that any
+    /// command needs: the cost of commands that vary. One takes about 100 ns.
     pub fn take_visits(&mut self) -> usize {
         self.visits.take()
     }
@@ -228,7 +230,7 @@ impl Queue {
         self.visits.set(self.visits.get() + count);
     }
 
-    /// What `stats` tells of the queue.
+    /// The values of `stats` about the queue.
     #[must_use]
     pub fn stats(&self) -> QueueStats {
         QueueStats {
@@ -257,7 +259,7 @@ impl Queue {
         self.holds.read()
     }
 
-    /// The memory that what lives here takes, in bytes, roughly: memory kept for later use is not
+    /// The memory of the queue's content, in bytes, roughly; memory kept for later use is not
     /// counted.
     #[must_use]
     pub fn memory(&self) -> u64 {
@@ -269,8 +271,8 @@ impl Queue {
         (self.jobs.memory() + self.tubes.memory() + self.sessions_memory() + orders) as u64
     }
 
-    /// The part of [`Queue::memory`] that is there because of clients and not of jobs: the clients,
-    /// their watch lists, what they take while they wait, and the tubes without jobs.
+    /// The part of [`Queue::memory`] caused by clients and not by jobs: the clients, their watch
+    /// lists, their waits, and the tubes without jobs.
     #[must_use]
     pub fn clients_memory(&self) -> u64 {
         (self.sessions_memory() + self.tubes.vacant_memory()) as u64
@@ -287,13 +289,13 @@ impl Default for Queue {
     }
 }
 
-/// Jobs, seen from outside.
+/// Queries about jobs.
 impl Queue {
     /// The job with this id.
     #[must_use]
     pub fn job(&self, id: JobId) -> Option<JobView<'_>> {
         let handle = self.jobs.find(id)?;
-        let (job, side) = (&self.jobs[handle], self.jobs.side(handle));
+        let (job, extra) = (&self.jobs[handle], self.jobs.extra(handle));
         let timed = matches!(job.state, JobState::Delayed | JobState::Reserved);
         Some(JobView {
             id,
@@ -304,15 +306,15 @@ impl Queue {
             ttr: job.ttr,
             created: job.created,
             deadline: timed.then(|| self.jobs.deadline(handle)),
-            counters: side.counters,
+            counters: extra.counters,
             body_size: job.body_size,
             place: job.place,
-            update_place: side.update_place,
+            update_place: extra.update_place,
             reserver: self.reserver(handle),
         })
     }
 
-    /// The update that says what is durable of a job as it is now: a reserved one is ready.
+    /// The update with the current durable state of a job: a reserved job is ready in it.
     #[must_use]
     pub fn snapshot(&self, id: JobId) -> Option<Change<'static>> {
         self.decide(id, |job| {
@@ -322,7 +324,7 @@ impl Queue {
         })
     }
 
-    /// What kicking a job means; `None` if it is neither buried nor delayed.
+    /// The change that kicks a job; `None` if it is neither buried nor delayed.
     #[must_use]
     pub fn decide_kick(&self, id: JobId) -> Option<Change<'static>> {
         self.job(id).filter(|job| is_set_aside(job.state))?;
@@ -332,15 +334,16 @@ impl Queue {
         })
     }
 
-    /// What has to happen before a job can be reserved by its id: `None` if it is ready already,
-    /// and also if it does not exist or is reserved.
+    /// The change that is necessary before a job can be reserved by its id; `None` if it is already
+    /// ready, and also if it does not exist or is reserved.
     #[must_use]
     pub fn decide_reserve_job(&self, id: JobId) -> Option<Change<'static>> {
         self.job(id).filter(|job| is_set_aside(job.state))?;
         self.decide(id, |job| job.state = JobState::Ready)
     }
 
-    /// What releasing a job means, with a delay in seconds from `now`; `None` if it does not exist.
+    /// The change that releases a job, with a delay in seconds from `now`; `None` if it does not
+    /// exist.
     #[must_use]
     pub fn decide_release(
         &self,
@@ -362,7 +365,7 @@ impl Queue {
         })
     }
 
-    /// What burying a job means; `None` if it does not exist.
+    /// The change that buries a job; `None` if it does not exist.
     #[must_use]
     pub fn decide_bury(&self, id: JobId, pri: u32) -> Option<Change<'static>> {
         self.decide(id, |job| {
@@ -372,7 +375,7 @@ impl Queue {
         })
     }
 
-    /// The update that makes a job what `edit` makes of it.
+    /// The update with the state of a job after `edit`.
     fn decide(&self, id: JobId, edit: impl FnOnce(&mut JobView<'_>)) -> Option<Change<'static>> {
         let mut job = self.job(id)?;
         edit(&mut job);
@@ -394,8 +397,8 @@ impl Queue {
         })
     }
 
-    /// Takes the job that has waited longest of those whose counters changed since they were last
-    /// recorded. Log its [`Queue::snapshot`] and say so with [`Queue::note_update`].
+    /// Takes the job whose changed counters have waited longest for a record. Log its
+    /// [`Queue::snapshot`] and report that with [`Queue::note_update`].
     pub fn next_dirty(&mut self) -> Option<JobId> {
         let job = self.jobs.first_dirty()?;
         self.jobs.clear_dirty(job);
@@ -403,14 +406,14 @@ impl Queue {
         Some(self.jobs[job].id)
     }
 
-    /// How many jobs [`Queue::next_dirty`] has to give.
+    /// The number of jobs that [`Queue::next_dirty`] has to return.
     #[must_use]
     pub fn dirty_count(&self) -> u64 {
         self.jobs.dirty_count()
     }
 }
 
-/// Whether a job is in a state that `kick` and `reserve-job` take it out of.
+/// True for the states from which `kick` and `reserve-job` take a job.
 fn is_set_aside(state: JobState) -> bool {
     matches!(state, JobState::Buried | JobState::Delayed)
 }

@@ -1,8 +1,8 @@
-//! The queue again, obviously right and slow: one map of jobs, one list of tubes, one map of
+//! A model of the queue, obviously right and slow: one map of jobs, one list of tubes, one map of
 //! clients; every question is answered by looking at all of them.
 //!
-//! It shares no code with the queue but the words. What it has to agree on with the queue is
-//! everything a caller can see, at every step.
+//! It shares only types with the queue, no code. At every step the two must agree on everything
+//! that a caller can see.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,7 +25,7 @@ pub(super) struct ModelJob {
     pub(super) reserver: Option<ClientId>,
     /// Orders the buried jobs.
     pub(super) buried_at: u64,
-    /// Orders the jobs whose counters no record has.
+    /// The order of jobs with unrecorded counters.
     pub(super) dirty_since: Option<u64>,
 }
 
@@ -49,7 +49,7 @@ pub(super) struct ModelTube {
 pub(super) struct ModelClient {
     pub(super) used: String,
     pub(super) watched: Vec<String>,
-    /// The turn in which it began to wait, and until when.
+    /// The turn in which it began to wait, and the end of the wait.
     pub(super) wait: Option<(u64, Option<Time>)>,
 }
 
@@ -78,7 +78,7 @@ impl Model {
         model
     }
 
-    /// The tube of this name, created if need be.
+    /// The tube of this name, created if necessary.
     pub(super) fn tube(&mut self, name: &str) -> &mut ModelTube {
         if !self.tubes.iter().any(|tube| tube.name == name) {
             self.tubes.push(ModelTube {
@@ -92,7 +92,7 @@ impl Model {
             .unwrap()
     }
 
-    /// Removes the tube that nothing needs any more.
+    /// Removes the tube if it is no longer needed.
     pub(super) fn tidy(&mut self, now: Time) {
         let is_needed = |tube: &ModelTube| {
             tube.pins > 0
@@ -381,7 +381,7 @@ impl Model {
         due.map(Time)
     }
 
-    /// What happens next by itself.
+    /// The next timed event.
     fn first_event(&self) -> Option<(Time, Event)> {
         let mut events = Vec::new();
         for tube in &self.tubes {

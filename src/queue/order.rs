@@ -1,36 +1,37 @@
-//! An ordered set of small entries: what comes first is at hand, and any of them can be taken out.
+//! An ordered set of small entries: the first ones are quickly accessible, and any entry can be
+//! removed.
 //!
-//! The first few are the *front*, a deque of its own; the others are in a [`Tree`] behind it. Taking
-//! the first again and again, which is what a queue is for, so walks along memory that lies side by
-//! side and down the tree once in [`LEAF_LEN`] times, and a set as small as those of most tubes is the
-//! front alone: it costs what it holds. An entry is told nothing about where it is. Who wants to take
-//! one out says what it is: a job knows its priority and its id.
+//! The first few entries are the *front*, a deque; the others are in a [`Tree`]. Taking the first
+//! entry again and again, as a queue does, so reads adjacent memory, and walks down the tree only
+//! once in [`LEAF_LEN`] times. A set as small as those of most tubes is only the front, without a
+//! tree. An entry does not know its position: to remove one, the caller gives its value, because a
+//! job knows its priority and its id.
 //!
-//! (A heap would be shorter. But a heap that can take out any of its items has to tell each one that it
-//! moves where it is now: a dozen of them for the first of ten million to go, each somewhere else in
-//! memory.)
+//! (A heap would be shorter. But a heap from which any item can be removed must tell each moved
+//! item its new position: to remove the first of ten million, about a dozen items at different
+//! places in memory.)
 //!
 //! # Invariants
 //!
-//! * All of the front is less than all of the tree.
-//! * The front is empty only if the tree is; it is never longer than a leaf.
+//! * Every entry of the front is less than every entry of the tree.
+//! * The front is empty only if the tree is empty; it is never longer than a leaf.
 
 use std::collections::VecDeque;
 
 use super::tree::{LEAF_LEN, Tree};
 
-/// A part of the front, small enough to stay in a cache until it is used.
+/// A part of the front that is small enough to stay in the cache until it is used.
 pub(super) const BATCH_LEN: usize = 16;
 
-/// Entries, the least first. No two are equal.
+/// Entries in ascending order. No two are equal.
 pub(super) struct Order<E> {
     front: VecDeque<E>,
-    /// In a box, so that the many sets without are small.
+    /// Boxed, so that the many sets without a tree are small.
     rest: Option<Box<Tree<E>>>,
 }
 
 impl<E: Copy + Ord> Order<E> {
-    /// No entries, no memory.
+    /// A set without entries, which uses no memory.
     pub(super) const fn new() -> Order<E> {
         Order {
             front: VecDeque::new(),
@@ -38,7 +39,7 @@ impl<E: Copy + Ord> Order<E> {
         }
     }
 
-    /// True without entries.
+    /// True if there are no entries.
     pub(super) fn is_empty(&self) -> bool {
         self.front.is_empty()
     }
@@ -55,15 +56,15 @@ impl<E: Copy + Ord> Order<E> {
         in_front.or_else(|| self.rest.as_ref()?.after(entry))
     }
 
-    /// Every [`BATCH_LEN`] times that the first has been taken from a large set, those of the next ones
-    /// that are at hand, at most as many; otherwise none.
+    /// The next entries, at most [`BATCH_LEN`] and only from the front: once every [`BATCH_LEN`]
+    /// times that the first has been taken from a large set, otherwise none.
     pub(super) fn next_batch(&self) -> impl Iterator<Item = E> {
         let is_time = self.front.len().is_multiple_of(BATCH_LEN) && self.has_rest();
         let len = if is_time { BATCH_LEN } else { 0 };
         self.front.iter().take(len).copied()
     }
 
-    /// Adds an entry, which is not there.
+    /// Adds an entry, which must not be in the set.
     pub(super) fn insert(&mut self, entry: E) {
         let is_behind = self.front.back().is_none_or(|last| *last < entry);
         let is_full = self.front.len() == LEAF_LEN;
@@ -83,7 +84,7 @@ impl<E: Copy + Ord> Order<E> {
         rest.insert(entry);
     }
 
-    /// A full front passes its last entry on.
+    /// A full front moves its last entry to the tree.
     fn insert_into_front(&mut self, entry: E) {
         let at = self.front.partition_point(|other| *other < entry);
         assert!(self.front[at] != entry, "an entry is there twice");
@@ -95,10 +96,10 @@ impl<E: Copy + Ord> Order<E> {
         self.front.insert(at, entry);
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     ///
     /// # Panics
-    /// If it is not there: whoever believes it is would hand out the wrong job.
+    /// If it is not in the set: the caller would hand out the wrong job.
     pub(super) fn remove(&mut self, entry: &E) {
         let is_removed = if self.front.back() < Some(entry) {
             self.rest.as_mut().is_some_and(|rest| rest.remove(entry))
@@ -109,9 +110,10 @@ impl<E: Copy + Ord> Order<E> {
     }
 
     fn remove_from_front(&mut self, entry: &E) -> bool {
-        let at = match self.first().as_ref() == Some(entry) {
-            true => 0,
-            false => self.front.partition_point(|other| other < entry),
+        let at = if self.first().as_ref() == Some(entry) {
+            0
+        } else {
+            self.front.partition_point(|other| other < entry)
         };
         let is_there = self.front.get(at) == Some(entry);
         if is_there {
@@ -131,8 +133,7 @@ impl<E: Copy + Ord> Order<E> {
         }
     }
 
-    /// Makes what is in the set as `old`, if anything is, be in it as `new`, or not at all; then `old`
-    /// is what it is in the set as.
+    /// Replaces the entry `old`, if any, with `new`, if any; then sets `old` to `new`.
     pub(super) fn replace(&mut self, old: &mut Option<E>, new: Option<E>) {
         if *old == new {
             return;
@@ -153,7 +154,7 @@ mod tests {
     use super::super::tree::Walk;
     use super::*;
 
-    /// An order beside what the standard library makes of the same.
+    /// An order and a set of the standard library with the same entries.
     struct Pair {
         seed: u64,
         random: u64,
@@ -198,7 +199,7 @@ mod tests {
             }
         }
 
-        /// Any one of those that are there.
+        /// Removes any one of the entries.
         fn remove_any(&mut self) {
             let from = self.below(u64::MAX);
             let next = self.model.range(from..).next();
@@ -207,7 +208,7 @@ mod tests {
             }
         }
 
-        /// Does as `kind` says, by which the order as a whole grows or shrinks.
+        /// Does the operation `kind`; overall the order grows or shrinks.
         fn act(&mut self, kind: u64, grows: bool) {
             let step = self.model.last().map_or(0, |last| last / 2 + (1 << 40));
             match (kind, self.below(10) < if grows { 7 } else { 2 }) {
@@ -222,7 +223,7 @@ mod tests {
                         .map_or(1 << 50, |first| first.saturating_sub(1)),
                 ),
                 (2, true) => {
-                    // Few priorities, in each of them ascending ids.
+                    // Few priorities, with ascending ids for each.
                     let pri = self.below(4) << 60;
                     let here = self.model.range(pri..pri + (1 << 60));
                     self.insert(here.last().map_or(pri, |last| last + 1));
@@ -248,7 +249,8 @@ mod tests {
             self.walk().memory + self.order.front.capacity() * size_of::<u64>()
         }
 
-        /// The order has the same entries as the model, and its invariants hold. Its height.
+        /// Checks that the order has the same entries as the model, and its invariants. Returns its
+        /// height.
         fn check(&self) -> usize {
             let rest = self.walk();
             let front = self.order.front.iter().copied();
@@ -259,7 +261,7 @@ mod tests {
         }
     }
 
-    /// Says which run failed.
+    /// Reports which run failed.
     impl Drop for Pair {
         fn drop(&mut self) {
             if std::thread::panicking() {
@@ -268,7 +270,8 @@ mod tests {
         }
     }
 
-    /// Coprime to whatever it is used with: a stride that visits all numbers below.
+    /// A stride that is coprime to all sizes used with it, so that it visits every number below
+    /// them.
     const STRIDE: u64 = 7919;
 
     #[test]

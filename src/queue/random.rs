@@ -1,8 +1,8 @@
-//! Random runs of the queue against the model, and of replay against the run that was recorded.
+//! Random runs of the queue against the model, and of replay against the recorded run.
 //!
-//! A run does what an engine does (decide, record, apply, serve) with a handful of clients, tubes
-//! and jobs on virtual time, and after every step compares everything that can be seen. A failure
-//! prints the seed and the step; `BSD_TEST_SCALE=100` runs a hundred times as many.
+//! A run does what an engine does (decide, record, apply, serve) with a few clients, tubes and jobs
+//! on virtual time, and compares everything visible after every step. A failure prints the seed and
+//! the step; `BSD_TEST_SCALE=100` runs a hundred times as many.
 
 use super::model::{Model, ModelJob};
 use super::*;
@@ -26,8 +26,8 @@ impl Run {
     fn new(seed: u64) -> Run {
         let mut queue = Queue::new();
         queue.finish_replay(Time(0));
-        // Clients that watch more than none, one or two tubes are wide, or none is; and their searches
-        // are done in slices, or at once.
+        // Clients are wide from one, two or three tubes on, or never; and their searches are done
+        // in slices, or at once.
         queue.wide_len = [usize::MAX, 1, 2, 0][seed as usize % 4];
         queue.search_len = [0, usize::MAX][seed as usize / 4 % 2];
         let (model, pins, log) = (Model::new(), Vec::new(), Vec::new());
@@ -91,14 +91,14 @@ impl Run {
         self.any_of(&ids)
     }
 
-    /// No two things that happen get the same time, nor the nanosecond after it (when a reservation
-    /// runs out), so that what is due is in one order only.
+    /// No two events get the same time, or the nanosecond after it (when a reservation runs out),
+    /// so the order of events is unique.
     fn instant(&mut self) -> Time {
         self.now.0 += 2;
         self.now
     }
 
-    /// Records a change and applies it to both.
+    /// Records a change and applies it to the queue and the model.
     fn apply(&mut self, change: Change<'static>) {
         let now = self.instant();
         let place = self.record(change);
@@ -266,7 +266,7 @@ impl Run {
         self.apply(change);
     }
 
-    /// As `kick` does it: a few buried ones, or else a few delayed ones.
+    /// Like `kick`: a few buried jobs, or otherwise a few delayed ones.
     fn kick(&mut self, client: ClientId) {
         let pin = self.queue.pin_used_tube(client);
         let buried = self.queue.first_buried(&pin).is_some();
@@ -345,7 +345,7 @@ impl Run {
         }
     }
 
-    /// Records the counters of the job that has waited longest for it.
+    /// Records the counters of the job that has waited longest for that.
     fn flush_dirty(&mut self) {
         let expected = self.model.first_dirty();
         assert_eq!(self.queue.next_dirty(), expected);
@@ -387,7 +387,7 @@ impl Run {
         }
     }
 
-    /// Mostly all who can be served, sometimes only some.
+    /// Usually serves all clients that can be served, sometimes only some.
     fn serve(&mut self) {
         while let Some((client, id)) = self.model.next_match() {
             assert_eq!(self.queue.next_match(), Some((client, id)));
@@ -525,7 +525,8 @@ impl Run {
         }
         replayed.finish_replay(self.now);
         while replayed.tick(self.now, 5, &mut Vec::new()) {}
-        // The same, once time and the end of all sessions have done here what they did there.
+        // The same queue state, after time and the end of all sessions have had the same effects
+        // here.
         for client in self.model.clients.keys() {
             self.queue.disconnect(*client, self.now, 1);
         }
@@ -558,7 +559,7 @@ fn counts<'a>(jobs: impl Iterator<Item = &'a ModelJob>) -> JobCounts {
     counts
 }
 
-/// The ready, buried and delayed jobs of each tube in the order in which clients get to them.
+/// The ready, buried and delayed jobs of each tube, in the order in which clients get them.
 fn in_order(queue: &mut Queue, now: Time) -> Vec<(&'static str, JobId)> {
     let client = queue.connect();
     let mut order = Vec::new();
@@ -577,7 +578,7 @@ fn in_order(queue: &mut Queue, now: Time) -> Vec<(&'static str, JobId)> {
     order
 }
 
-/// Says where a run failed.
+/// Reports where a run failed.
 impl Drop for Run {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -586,7 +587,7 @@ impl Drop for Run {
     }
 }
 
-/// How many times as much a random test does.
+/// The factor by which random tests do more.
 pub(super) fn scale() -> u64 {
     std::env::var("BSD_TEST_SCALE")
         .ok()

@@ -1,9 +1,9 @@
-//! A slab: values at small typed handles, in chunks that never move.
+//! A slab: values with small typed handles, in chunks that never move.
 //!
 //! Growing allocates one chunk and touches nothing else, so no insertion ever waits for a copy of
-//! everything; a chunk whose last value goes is given back (one is kept, so that a queue that
-//! swings around a boundary does not allocate all the time). Handles are reused. This is not a map:
-//! whoever keeps a handle keeps it in step with the slab.
+//! everything. A chunk is freed with its last value (one is kept, so that a queue that varies
+//! around a boundary does not allocate all the time). Handles are reused. This is not a map: the
+//! caller must not use a handle after its value is removed.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -14,17 +14,17 @@ use std::ops::{Index, IndexMut};
 const CHUNK_BITS: u32 = 10;
 const CHUNK_LEN: usize = 1 << CHUNK_BITS;
 
-/// Ends a chunk's list of vacant entries.
+/// The end of a chunk's list of vacant entries.
 const END: u32 = u32::MAX;
 
-/// The place of a `T` in a [`Slab<T>`]: four bytes, also as an `Option`.
+/// The handle of a `T` in a [`Slab<T>`]: four bytes, also as an `Option`.
 pub(super) struct Handle<T> {
     index_plus_one: NonZeroU32,
     of: PhantomData<fn() -> T>,
 }
 
 impl<T> Handle<T> {
-    /// None is greater.
+    /// The greatest handle.
     pub(super) const LAST: Handle<T> = Handle {
         index_plus_one: NonZeroU32::MAX,
         of: PhantomData,
@@ -53,7 +53,7 @@ impl<T> Handle<T> {
     }
 }
 
-// By hand: derived, they would ask the same of `T`.
+// Written by hand: derived, they would require the same traits of `T`.
 impl<T> Clone for Handle<T> {
     fn clone(&self) -> Self {
         *self
@@ -88,16 +88,16 @@ impl<T> fmt::Debug for Handle<T> {
     }
 }
 
-/// As large as `T` where `T` has a niche, which the handles and states in jobs provide.
-enum Entry<T> {
+/// As large as `T` if `T` has a niche, which the handles and states in jobs provide.
+enum SlabEntry<T> {
     /// The offset of the chunk's next vacant entry, or [`END`].
     Vacant(u32),
     Occupied(T),
 }
 
 struct Chunk<T> {
-    /// Filled as far as it was ever used; without memory while nothing lives here.
-    entries: Vec<Entry<T>>,
+    /// As long as the used part ever was; without memory while the chunk has no values.
+    entries: Vec<SlabEntry<T>>,
     vacant: u32,
     live: usize,
 }
@@ -106,20 +106,20 @@ impl<T> Chunk<T> {
     fn insert(&mut self, value: T) -> usize {
         self.live += 1;
         if self.vacant == END {
-            self.entries.push(Entry::Occupied(value));
+            self.entries.push(SlabEntry::Occupied(value));
             return self.entries.len() - 1;
         }
         let offset = self.vacant as usize;
-        match std::mem::replace(&mut self.entries[offset], Entry::Occupied(value)) {
-            Entry::Vacant(next) => self.vacant = next,
-            Entry::Occupied(_) => unreachable!("an occupied entry in the list of vacant ones"),
+        match std::mem::replace(&mut self.entries[offset], SlabEntry::Occupied(value)) {
+            SlabEntry::Vacant(next) => self.vacant = next,
+            SlabEntry::Occupied(_) => unreachable!("an occupied entry in the list of vacant ones"),
         }
         offset
     }
 
     fn remove(&mut self, offset: usize) -> T {
-        let entry = std::mem::replace(&mut self.entries[offset], Entry::Vacant(self.vacant));
-        let Entry::Occupied(value) = entry else {
+        let entry = std::mem::replace(&mut self.entries[offset], SlabEntry::Vacant(self.vacant));
+        let SlabEntry::Occupied(value) = entry else {
             unreachable!("removed twice")
         };
         self.vacant = offset as u32;
@@ -131,15 +131,16 @@ impl<T> Chunk<T> {
 /// Values at handles.
 pub(super) struct Slab<T> {
     chunks: Vec<Chunk<T>>,
-    /// The chunks with room. Insertion uses the last one, so only that one ever fills up.
+    /// The chunks with vacant entries. Insertion uses the last one, so only that one can become
+    /// full.
     open: Vec<u32>,
     /// The memory of the chunk that became empty last.
-    spare: Vec<Entry<T>>,
+    spare: Vec<SlabEntry<T>>,
     len: usize,
 }
 
 impl<T> Slab<T> {
-    /// No values, no memory.
+    /// A slab without values, which uses no memory.
     pub(super) fn new() -> Slab<T> {
         Slab {
             chunks: Vec::new(),
@@ -149,20 +150,20 @@ impl<T> Slab<T> {
         }
     }
 
-    /// How many values live here.
+    /// The number of values.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// What a value costs, in bytes.
+    /// The size of a value's entry, in bytes.
     pub(super) const fn entry_size() -> usize {
-        size_of::<Entry<T>>()
+        size_of::<SlabEntry<T>>()
     }
 
-    /// Keeps `value` and says where.
+    /// Stores `value` and returns its handle.
     ///
     /// # Panics
-    /// After 2^32 − 1 values: long after memory has run out.
+    /// After 2^32 − 1 values: memory is exhausted long before.
     pub(super) fn insert(&mut self, value: T) -> Handle<T> {
         let number = self.open_chunk();
         let chunk = &mut self.chunks[number as usize];
@@ -175,7 +176,7 @@ impl<T> Slab<T> {
         handle.expect("a slab of 2^32 values fits no memory")
     }
 
-    /// Takes the value out; the handle may come back from a later `insert`.
+    /// Removes the value; a later `insert` may return the same handle.
     pub(super) fn remove(&mut self, handle: Handle<T>) -> T {
         let chunk = &mut self.chunks[handle.chunk()];
         if chunk.live == CHUNK_LEN {
@@ -191,7 +192,7 @@ impl<T> Slab<T> {
         value
     }
 
-    /// The value, if one lives there.
+    /// The value, if the handle has one.
     pub(super) fn get(&self, handle: Handle<T>) -> Option<&T> {
         match self
             .chunks
@@ -199,12 +200,12 @@ impl<T> Slab<T> {
             .entries
             .get(handle.offset())?
         {
-            Entry::Occupied(value) => Some(value),
-            Entry::Vacant(_) => None,
+            SlabEntry::Occupied(value) => Some(value),
+            SlabEntry::Vacant(_) => None,
         }
     }
 
-    /// A chunk with room and with memory.
+    /// A chunk with a vacant entry and with memory.
     fn open_chunk(&mut self) -> u32 {
         let number = match self.open.last() {
             Some(number) => *number,
@@ -239,8 +240,8 @@ impl<T> Index<Handle<T>> for Slab<T> {
 
     fn index(&self, handle: Handle<T>) -> &T {
         match &self.chunks[handle.chunk()].entries[handle.offset()] {
-            Entry::Occupied(value) => value,
-            Entry::Vacant(_) => panic!("nothing lives at {handle:?}"),
+            SlabEntry::Occupied(value) => value,
+            SlabEntry::Vacant(_) => panic!("nothing lives at {handle:?}"),
         }
     }
 }
@@ -248,8 +249,8 @@ impl<T> Index<Handle<T>> for Slab<T> {
 impl<T> IndexMut<Handle<T>> for Slab<T> {
     fn index_mut(&mut self, handle: Handle<T>) -> &mut T {
         match &mut self.chunks[handle.chunk()].entries[handle.offset()] {
-            Entry::Occupied(value) => value,
-            Entry::Vacant(_) => panic!("nothing lives at {handle:?}"),
+            SlabEntry::Occupied(value) => value,
+            SlabEntry::Vacant(_) => panic!("nothing lives at {handle:?}"),
         }
     }
 }

@@ -1,23 +1,23 @@
-//! Counts: how many jobs are in which state, and what `stats` and `stats-tube` tell.
+//! Counts: the number of jobs in each state, and the values of `stats` and `stats-tube`.
 //!
-//! They are kept up to date at every change, never counted up, and so are exact at all times.
+//! They are updated at every change, never counted afterwards, so they are exact at all times.
 
 use crate::types::JobCounts;
 
-/// What `stats` tells of the queue. Totals are cumulative since the process started.
+/// The queue's values in `stats`. Totals are cumulative since the process started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueueStats {
     /// Jobs by state.
     pub jobs: JobCounts,
     /// Tubes that exist.
     pub tubes: u64,
-    /// Clients that are connected.
+    /// Connected clients.
     pub connections: u64,
-    /// Of them, those that have ever put a job.
+    /// Connected clients that have ever put a job.
     pub producers: u64,
-    /// Of them, those that have ever reserved one, or tried.
+    /// Connected clients that have ever reserved a job, or tried to.
     pub workers: u64,
-    /// Of them, those that wait for a job now.
+    /// Connected clients that wait for a job now.
     pub waiting: u64,
     /// Clients ever connected.
     pub total_connections: u64,
@@ -27,7 +27,8 @@ pub struct QueueStats {
     pub timeouts: u64,
 }
 
-/// What `stats-tube` tells. Totals are cumulative since the tube, or the process, began.
+/// The values of `stats-tube`. Totals are cumulative since the tube was created, or the process
+/// started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TubeStats {
     /// Jobs by state.
@@ -44,9 +45,9 @@ pub struct TubeStats {
     pub deletes: u64,
     /// Times paused.
     pub pauses: u64,
-    /// The length of the pause that is running, in seconds; 0 without one.
+    /// The length of the current pause, in seconds; 0 if there is none.
     pub pause: u32,
-    /// What is left of it, in nanoseconds; 0 without one.
+    /// The rest of the current pause, in nanoseconds; 0 if there is none.
     pub pause_left_ns: i64,
 }
 

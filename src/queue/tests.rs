@@ -1,4 +1,4 @@
-//! What the tests of the queue share, and the tests of changes, ids, counts and records.
+//! Shared parts of the queue's tests, and the tests of changes, ids, counts and records.
 
 use super::*;
 use crate::types::SECOND_NS;
@@ -8,7 +8,7 @@ pub(super) fn at(seconds: u32) -> Time {
     Time(i64::from(seconds) * SECOND_NS)
 }
 
-/// A queue, and short words for what an engine does with it.
+/// A queue, and short names for what an engine does with it.
 pub(super) struct Fixture {
     pub(super) queue: Queue,
     /// The time to run of every job, in seconds.
@@ -84,7 +84,7 @@ impl Fixture {
         }
     }
 
-    /// Everything that is due, and whose wait ended.
+    /// Handles everything that is due; returns the clients whose wait ended.
     pub(super) fn tick(&mut self, now: Time) -> Vec<(ClientId, WaitEnd)> {
         let mut ended = Vec::new();
         while self.queue.tick(now, 3, &mut ended) {}
@@ -521,7 +521,7 @@ fn f24_what_clients_take_is_told_apart_from_jobs_and_comes_back() {
     f.queue.watch(client, "w");
     let watching = f.queue.clients_memory();
     assert!((100..=1000).contains(&(watching - before)), "{watching}");
-    // A tube with jobs is theirs; one whose last job is gone, and that is watched, is not.
+    // A tube with jobs counts as the jobs' memory; a watched tube whose last job is gone does not.
     f.queue.use_tube(client, "w", at(0));
     let job = f.put(client, 5, 0);
     let with_job = f.queue.clients_memory();

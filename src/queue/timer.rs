@@ -1,11 +1,11 @@
-//! What happens by itself: delayed jobs fall due, pauses end, reservations and waits run out, and
-//! the jobs of clients that left become ready again.
+//! Timed events: delayed jobs fall due, pauses end, reservations and waits run out, and the jobs of
+//! disconnected clients become ready again.
 //!
-//! [`Queue::tick`] does all of it, one item at a time in order of time, as many as its caller lets it, so that
-//! half a million jobs that fall due at once hold nobody up. Nothing here is recorded: after a
-//! restart the same deadlines lead to the same states.
+//! [`Queue::tick`] handles all of them, one at a time in order of time, as many as its caller
+//! allows: so half a million jobs that fall due at once do not delay other clients. Nothing here is
+//! recorded: after a restart the same deadlines lead to the same states.
 //!
-//! Only two orders are looked at: tubes by next due time and clients by next due time.
+//! Only two orders are needed: tubes by next event, and clients by next event.
 
 use super::Queue;
 use super::client::{Client, WaitEnd};
@@ -13,28 +13,28 @@ use super::slab::Handle;
 use super::tube::Tube;
 use crate::types::{ClientId, JobState, Time};
 
-/// To look at so many tubes takes about as long as anything else that is due.
+/// Examining this many tubes takes about as long as any other event.
 const VISITS_PER_ITEM: usize = 4;
 
-/// Something that is due.
+/// An event that is due.
 enum Due {
     Tube(Handle<Tube>),
     Client(Handle<Client>),
 }
 
 impl Queue {
-    /// Does what is due at `now`, at most `budget` items of it, each O(log n), and adds the clients
-    /// whose wait ended without a job to `ended`. True if more is due. The tubes that a wait's end looks
-    /// at count as items too, `VISITS_PER_ITEM` as one.
+    /// Handles events that are due at `now`, at most `budget` of them, each in O(log n), and adds
+    /// the clients whose wait ended without a job to `ended`. Returns true if more are due. The
+    /// tubes examined at the end of a wait count too: `VISITS_PER_ITEM` of them as one event.
     ///
-    /// * A delayed job is ready from its deadline on, a pause ends at its end.
-    /// * A reservation runs out *after* its deadline; the job is ready with the priority it has, one
-    ///   timeout more, and dirty counters.
-    /// * A waiting client whose own reservation enters its last second is told so; that wins over
-    ///   the end of its wait.
-    /// * No wait ends while [`Queue::next_match`] has somebody to serve: hand out those jobs between
-    ///   ticks. (After a stall, a job that fell due before a wait ended still reaches it.) Work that
-    ///   only waits for this is not counted as "more is due".
+    /// * A delayed job is ready from its deadline on; a pause ends at its end.
+    /// * A reservation runs out *after* its deadline; the job is then ready with its priority, one
+    ///   more timeout, and dirty counters.
+    /// * A waiting client whose own reservation enters its last second gets `DEADLINE_SOON`; that
+    ///   takes precedence over the end of its wait.
+    /// * No wait ends while [`Queue::next_match`] returns a client: hand out those jobs between
+    ///   ticks. (So after a stall, a client still gets a job that fell due before its wait ended.)
+    ///   Work that waits only for this does not count as "more are due".
     pub fn tick(&mut self, now: Time, budget: usize, ended: &mut Vec<(ClientId, WaitEnd)>) -> bool {
         let searching = budget.div_ceil(2);
         let mut left = budget - searching + self.go_on_searching(searching);
@@ -48,9 +48,9 @@ impl Queue {
         self.is_due(now)
     }
 
-    /// The earliest time at which there is something to do: for [`Queue::tick`], or for whoever
-    /// serves [`Queue::next_match`]. `Time(i64::MIN)` means at once; `None`, that nothing will happen
-    /// by itself.
+    /// The time of the earliest event, for [`Queue::tick`] or for the caller of
+    /// [`Queue::next_match`]. `Time(i64::MIN)` means now; `None` means that there will be no timed
+    /// event.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         if !self.ghosts.is_empty() || !self.matches.is_empty() || !self.searches.is_empty() {
@@ -59,7 +59,7 @@ impl Queue {
         self.first_due().map(|(due, _)| due)
     }
 
-    /// Jobs of clients that left take turns with what is due, so neither can starve the other.
+    /// Jobs of disconnected clients and due events take turns, so neither can starve the other.
     fn tick_once(&mut self, now: Time, ended: &mut Vec<(ClientId, WaitEnd)>) -> bool {
         self.is_ghosts_turn = !self.is_ghosts_turn;
         (self.is_ghosts_turn && self.release_from_ghost(now))
@@ -89,7 +89,7 @@ impl Queue {
         may_go || !self.ghosts.is_empty() || !self.searches.is_empty()
     }
 
-    /// The first thing due; of two at the same time the tube's, since a job may come of it.
+    /// The first due event; of two at the same time the tube's, since it may provide a job.
     fn first_due(&self) -> Option<(Time, Due)> {
         let tube = self
             .tube_timers
@@ -111,16 +111,16 @@ impl Queue {
             }
             _ => {
                 self.end_pause(tube, now);
-                self.settle(tube, now);
+                self.reindex_or_remove(tube, now);
             }
         }
     }
 
-    /// Makes a job ready with the priority it has, without a record.
+    /// Makes a job ready with its priority, without a record.
     pub(super) fn return_to_ready(&mut self, job: Handle<super::job::Job>, now: Time) {
         self.detach(job);
         self.attach(job, JobState::Ready);
-        self.settle(self.jobs[job].tube, now);
+        self.reindex_or_remove(self.jobs[job].tube, now);
     }
 }
 

@@ -1,52 +1,54 @@
-//! A B+-tree of small entries whose leaves are not sorted: what an [`Order`](super::order::Order) has
-//! behind its front.
+//! A B+-tree of small entries with unsorted leaves: the part of an [`Order`](super::order::Order)
+//! after its front.
 //!
-//! Entries are in leaves, [`LEAF_LEN`] of them side by side, and above the leaves are as many levels
-//! of inner nodes as it takes, which say where to go. A node owns those below it: there are no
-//! handles and no pointers back, and an entry is found again by what it is. What grows is one leaf
-//! at a time, and nothing larger than a node is ever copied.
+//! Entries are in leaves of up to [`LEAF_LEN`] entries, with levels of inner nodes above them for
+//! navigation. A node owns its children: there are no handles and no pointers back, and an entry is
+//! found by its value. The tree grows by one leaf at a time, and nothing larger than a node is ever
+//! copied.
 //!
-//! Only one thing ever asks what comes first in a leaf: the front, which takes the first leaf as a
-//! whole, and then it is sorted. So an entry that comes is simply written behind the others. Among
-//! millions that is what counts: a write to memory that is in no cache is not waited for; a search
-//! through it is, hundreds of nanoseconds for each line of it that depends on the one before.
+//! The order within a leaf matters only once: when the front takes over the first leaf as a whole,
+//! it is sorted. So a new entry is simply appended to its leaf. With millions of entries this
+//! matters: a write to uncached memory does not wait, but a search through it does, hundreds of
+//! nanoseconds for each cache line that depends on the one before.
 //!
-//! Even the way down leads through such memory. Therefore entries that come are gathered first, and
-//! what they will need is read for all of them at once, level by level: reads that do not depend on
-//! each other wait together.
+//! Walking down the tree also reads such memory. Therefore new entries are gathered first, and the
+//! nodes that they need are read for all of them together, level by level: reads that do not depend
+//! on each other wait for memory together.
 //!
-//! Every operation walks down once. On its way it makes sure that the node it goes to can take
-//! what may come back from below: [`Node::insert`] enters no full node, [`Node::remove`] no sparse
-//! one. (Textbooks split and merge on the way up and have to remember the way.)
+//! Every operation walks down once. On its way it makes sure that the next node can absorb changes
+//! from below: [`Node::insert`] never enters a full node, [`Node::remove`] never a sparse one.
+//! (Textbooks split and merge on the way up and have to remember the path.)
 //!
 //! # Invariants
 //!
-//! * All leaves are at the same depth; no leaf is empty, nor has an inner node no children, but that
-//!   the tree without entries is one empty leaf. The root has two children, or is a leaf.
-//! * Children in a node are in order. What is in a child is not less than its `from`, and less than
-//!   the `from` of the next; the `from` of a first child is that of its parent. (The very first of a
-//!   level says nothing.)
-//! * A node is at least a quarter full, but for the first and the last of each level. Ascending entries
-//!   leave full nodes behind; and so that random ones leave few gaps, a full node splits only when
-//!   its neighbours are nearly full too.
+//! * All leaves are at the same depth. No leaf is empty, and no inner node is without children; the
+//!   only exception is the tree without entries, which is one empty leaf. The root has at least two
+//!   children, or is a leaf.
+//! * Children in a node are in order. The entries of a child are not less than its `from`, and less
+//!   than the `from` of the next; the `from` of a first child is that of its parent. (The very
+//!   first `from` of a level has no meaning.)
+//! * A node is at least a quarter full, except the first and the last of each level. Ascending
+//!   entries leave full nodes; and to leave few gaps with random entries, a full node splits only
+//!   when its neighbours are nearly full too.
 
 use std::hint::black_box;
 use std::mem;
 
-/// The most entries in a leaf. More of them cost whoever takes one out, which is to search the leaf;
-/// fewer cost all, because the inner nodes of a large tree then fit no cache.
+/// The most entries in a leaf. More would make removals slower, which search the leaf; fewer would
+/// make everything slower, because the inner nodes of a large tree then fit no cache.
 pub(super) const LEAF_LEN: usize = 256;
 
 /// The most children of an inner node.
 const INNER_LEN: usize = 64;
 
-/// So many entries are gathered: each costs a tree little memory, and a slow way down is shared by all.
+/// This many entries are gathered: little memory per tree, and all of them share one slow walk
+/// down.
 const GATHERED_LEN: usize = 32;
 
-/// Entries by where they are in the order.
+/// An ordered set of entries.
 pub(super) struct Tree<E> {
     root: Node<E>,
-    /// Those that came last, in no order.
+    /// The most recent entries, unordered.
     gathered: Vec<E>,
 }
 
@@ -61,7 +63,7 @@ struct Child<E> {
 }
 
 impl<E: Copy + Ord> Tree<E> {
-    /// No entries, no memory.
+    /// A tree without entries, which uses no memory.
     pub(super) const fn new() -> Tree<E> {
         Tree {
             root: Node::Leaf(Vec::new()),
@@ -69,22 +71,22 @@ impl<E: Copy + Ord> Tree<E> {
         }
     }
 
-    /// True without entries.
+    /// True if there are no entries.
     pub(super) fn is_empty(&self) -> bool {
         self.root.len() == 0 && self.gathered.is_empty()
     }
 
-    /// Adds an entry, which is not there.
+    /// Adds an entry, which must not be in the tree.
     pub(super) fn insert(&mut self, entry: E) {
         self.gathered.push(entry);
         if self.gathered.len() == GATHERED_LEN {
-            self.settle();
+            self.insert_gathered();
         }
     }
 
-    /// Sends those that are gathered down.
-    fn settle(&mut self) {
-        // Ascending ones stay close together.
+    /// Inserts the gathered entries into the leaves.
+    fn insert_gathered(&mut self) {
+        // Keeps ascending entries close together.
         if !self.gathered.is_sorted() {
             self.warm_up();
         }
@@ -96,7 +98,7 @@ impl<E: Copy + Ord> Tree<E> {
         }
     }
 
-    /// Reads the nodes that the gathered ones will go through.
+    /// Reads the nodes on the paths of the gathered entries.
     fn warm_up(&self) {
         let mut nodes = [&self.root; GATHERED_LEN];
         while let Node::Inner(_) = nodes[0] {
@@ -108,7 +110,7 @@ impl<E: Copy + Ord> Tree<E> {
         }
     }
 
-    /// Takes an entry out; `false` if it is not there.
+    /// Removes an entry; `false` if it is not in the tree.
     pub(super) fn remove(&mut self, entry: &E) -> bool {
         if remove_from(&mut self.gathered, entry) {
             return true;
@@ -124,16 +126,16 @@ impl<E: Copy + Ord> Tree<E> {
         gathered.into_iter().chain(self.root.after(entry)).min()
     }
 
-    /// Takes out the entries of the first leaf, and sorts them; `None` without entries.
+    /// Removes the entries of the first leaf and sorts them; `None` if there are none.
     pub(super) fn take_first_leaf(&mut self) -> Option<Vec<E>> {
-        self.settle();
+        self.insert_gathered();
         let mut leaf = self.root.take_first_leaf();
         leaf.sort_unstable();
         self.lower();
         (!leaf.is_empty()).then_some(leaf)
     }
 
-    /// Does without a root that has only one child.
+    /// Removes a root that has only one child.
     fn lower(&mut self) {
         while let Node::Inner(children) = &mut self.root
             && children.len() == 1
@@ -163,17 +165,18 @@ impl<E: Copy + Ord> Node<E> {
         self.len() == self.len_max()
     }
 
-    /// With so few, it shares with a neighbour or joins it.
+    /// With so few entries it shares with a neighbour or merges with it.
     fn is_sparse(&self) -> bool {
         self.len() <= self.len_max() / 4
     }
 
-    /// With at most so many, it takes over some of a full neighbour's, or all of a sparse one's.
+    /// A node with at most this many entries takes over some of a full neighbour's, or all of a
+    /// sparse one's.
     fn roomy_len(&self) -> usize {
         self.len_max() * 3 / 4
     }
 
-    /// A node without anything, of the same kind.
+    /// An empty node of the same kind.
     fn new_neighbour(&self) -> Node<E> {
         match self {
             Node::Leaf(_) => Node::Leaf(Vec::with_capacity(LEAF_LEN)),
@@ -181,7 +184,7 @@ impl<E: Copy + Ord> Node<E> {
         }
     }
 
-    /// The least entry, or what separates an inner node's first child from what was before it.
+    /// The least entry of a leaf, or the `from` of an inner node's first child.
     fn begin(&self) -> Option<E> {
         match self {
             Node::Leaf(entries) => entries.iter().min().copied(),
@@ -189,7 +192,7 @@ impl<E: Copy + Ord> Node<E> {
         }
     }
 
-    /// The child that `entry` belongs into; a leaf itself.
+    /// The child for `entry`; a leaf returns itself.
     fn below(&self, entry: &E) -> &Node<E> {
         match self {
             Node::Leaf(_) => self,
@@ -208,7 +211,7 @@ impl<E: Copy + Ord> Node<E> {
         }
     }
 
-    /// Does nothing but read what an entry that comes by will need first.
+    /// Reads, without further effect, the memory that an entry on its way down will need first.
     fn read(&self) {
         match self {
             Node::Leaf(entries) => _ = black_box(entries.last().copied()),
@@ -219,7 +222,7 @@ impl<E: Copy + Ord> Node<E> {
         }
     }
 
-    /// Makes this node, which is the root, the only child of a new one.
+    /// Makes this node, which is the root, the only child of a new root.
     fn raise(&mut self, from: E) {
         let node = mem::replace(self, Node::Inner(Vec::with_capacity(INNER_LEN)));
         if let Node::Inner(children) = self {
@@ -242,7 +245,7 @@ impl<E: Copy + Ord> Node<E> {
         }
     }
 
-    /// Takes an entry out of this node, which is not sparse, or is the root.
+    /// Removes an entry from this node, which is not sparse, or is the root.
     fn remove(&mut self, entry: &E) -> bool {
         let mut node = self;
         loop {
@@ -275,13 +278,14 @@ fn remove_from<E: Eq>(entries: &mut Vec<E>, entry: &E) -> bool {
     at.map(|at| entries.swap_remove(at)).is_some()
 }
 
-/// The child that `entry` is in, or belongs into.
+/// The index of the child for `entry`.
 fn find<E: Ord>(children: &[Child<E>], entry: &E) -> usize {
     rank(&children[1..], |child| child.from <= *entry)
 }
 
-/// How many of `sorted` come before something, in two steps. In each of them no comparison waits
-/// for another, as it would in a binary search; so the memory that is in no cache comes all at once.
+/// The number of elements of `sorted` that `is_before` accepts, found in two steps. In each step no
+/// comparison waits for another, as it would in a binary search; so uncached memory is read all at
+/// once.
 fn rank<T>(sorted: &[T], is_before: impl Fn(&T) -> bool) -> usize {
     let blocks = sorted.chunks_exact(8);
     let begin = 8 * blocks.filter(|block| is_before(&block[7])).count();
@@ -289,8 +293,8 @@ fn rank<T>(sorted: &[T], is_before: impl Fn(&T) -> bool) -> usize {
     begin + block.filter(|element| is_before(element)).count()
 }
 
-/// The child that `entry` belongs into, which has room. `is_last` if what follows these children
-/// in the tree is nothing.
+/// The index of the child for `entry`, after making sure that it has room. `is_last` if nothing
+/// follows these children in the tree.
 fn find_room<E: Copy + Ord>(children: &mut Vec<Child<E>>, entry: &E, is_last: bool) -> usize {
     let at = find(children, entry);
     let full = &children[at].node;
@@ -312,7 +316,8 @@ fn find_room<E: Copy + Ord>(children: &mut Vec<Child<E>>, entry: &E, is_last: bo
     find(children, entry)
 }
 
-/// The child that `entry` is in, if it is in any, which can do without it.
+/// The index of the child that contains `entry`, if any does, after making sure that the child is
+/// not sparse.
 fn find_plenty<E: Copy + Ord>(children: &mut Vec<Child<E>>, entry: &E) -> usize {
     let at = find(children, entry);
     if !children[at].node.is_sparse() {
@@ -323,8 +328,8 @@ fn find_plenty<E: Copy + Ord>(children: &mut Vec<Child<E>>, entry: &E) -> usize 
     find(children, entry)
 }
 
-/// Leaves `keep` to child `at` and gives the rest to a new one behind it. If that is nothing, it is
-/// there for `entry`.
+/// Leaves `keep` elements in child `at` and moves the rest to a new child after it. If there is no
+/// rest, the new child is for `entry`.
 fn split<E: Copy + Ord>(children: &mut Vec<Child<E>>, at: usize, keep: usize, entry: &E) {
     let node = children[at].node.new_neighbour();
     let from = *entry;
@@ -332,7 +337,7 @@ fn split<E: Copy + Ord>(children: &mut Vec<Child<E>>, at: usize, keep: usize, en
     divide(children, at, keep);
 }
 
-/// Evens out child `at` and the one behind it, or makes them one if they fit and leave room.
+/// Balances child `at` and the one after it, or merges them if they fit into one and leave room.
 fn share<E: Copy + Ord>(children: &mut Vec<Child<E>>, at: usize) {
     let total = children[at].node.len() + children[at + 1].node.len();
     if total <= children[at].node.roomy_len() {
@@ -343,7 +348,8 @@ fn share<E: Copy + Ord>(children: &mut Vec<Child<E>>, at: usize) {
     }
 }
 
-/// Makes child `at` have the first `keep` of what it and the one behind it have, and that one the rest.
+/// Gives child `at` the first `keep` elements of itself and the next child, and the next child the
+/// rest.
 fn divide<E: Copy + Ord>(children: &mut [Child<E>], at: usize, keep: usize) {
     let [left, right] = &mut children[at..at + 2] else {
         unreachable!("a range of two")
@@ -359,8 +365,8 @@ fn divide<E: Copy + Ord>(children: &mut [Child<E>], at: usize, keep: usize) {
     right.from = right.node.begin().unwrap_or(right.from);
 }
 
-/// Brings those to the end of `left`, or to the beginning of `right`, that have to go to the other so that
-/// `left` has the least `keep` of all.
+/// Moves the elements that must change sides to the end of `left`, or to the beginning of `right`,
+/// so that `left` can have the least `keep` elements of both.
 fn part<E: Ord>(left: &mut [E], right: &mut [E], keep: usize) {
     if keep < left.len() {
         left.select_nth_unstable(keep);
@@ -369,7 +375,8 @@ fn part<E: Ord>(left: &mut [E], right: &mut [E], keep: usize) {
     }
 }
 
-/// Moves elements from the end of one to the beginning of the other, or back, until `left` has `keep`.
+/// Moves elements from the end of `left` to the beginning of `right`, or back, until `left` has
+/// `keep`.
 fn shift<T>(left: &mut Vec<T>, right: &mut Vec<T>, keep: usize) {
     if left.len() > keep {
         right.splice(..0, left.drain(keep..));
@@ -382,7 +389,7 @@ fn least_after<E: Copy + Ord>(entries: &[E], entry: &E) -> Option<E> {
     entries.iter().filter(|other| *other > entry).min().copied()
 }
 
-/// What a test found.
+/// The content and measures of a tree, for tests.
 #[cfg(test)]
 #[derive(Default)]
 pub(super) struct Walk<E> {
@@ -394,7 +401,7 @@ pub(super) struct Walk<E> {
 
 #[cfg(test)]
 impl<E: Copy + Ord + std::fmt::Debug> Tree<E> {
-    /// All entries, if every invariant holds.
+    /// All entries, after checking every invariant.
     pub(super) fn walk(&self) -> Walk<E> {
         let (entries, memory, height) = (Vec::new(), 0, 0);
         let mut walk = Walk {
@@ -417,8 +424,8 @@ impl<E: Copy + Ord + std::fmt::Debug> Tree<E> {
 
 #[cfg(test)]
 impl<E: Copy + Ord + std::fmt::Debug> Walk<E> {
-    /// The height of a node whose entries are at least `from` and less than `to`; of the first and
-    /// of the last of a level one of the two is not there.
+    /// Returns the height of a node whose entries are at least `from` and less than `to`; the first
+    /// and the last node of a level lack one of the two.
     fn visit(&mut self, node: &Node<E>, from: Option<E>, to: Option<E>) -> usize {
         let is_root = from.is_none() && to.is_none();
         let is_inside = from.is_some() && to.is_some();

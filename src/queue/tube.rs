@@ -1,10 +1,10 @@
-//! The tubes: each holds its own ready and delayed jobs in order, its buried ones in a list, and
-//! the clients that wait for it in a queue.
+//! The tubes: each has its ready and delayed jobs in order, its buried jobs in a list, and the
+//! clients that wait for it in a queue.
 //!
-//! A tube exists while a job lives in it, a client uses or watches it, or something pins it;
-//! [`Queue::settle`] is called after every change that may end that, and after every change of its
-//! jobs, waiters or pause, and keeps the two orders of tubes true: the one by when the tube next has
-//! something due, and the one of tubes that have both a job to hand out and somebody to take it.
+//! A tube exists while it has a job, a client uses or watches it, or it is pinned.
+//! [`Queue::reindex_or_remove`] is called after every change that may end that, and after every
+//! change of its jobs, waiters or pause. It keeps two orders of tubes up to date: by next event,
+//! and the order of tubes that have both a ready job and a waiting client.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher};
@@ -21,17 +21,17 @@ use crate::types::{ClientId, JobCounts, JobId, Place, Time};
 /// The tube that every client uses and watches at first; it always exists.
 pub const DEFAULT_TUBE: &str = "default";
 
-/// So many priorities of a tube are looked at for its oldest ready job: the most urgent ones.
+/// The oldest ready job of a tube is looked for in this many priorities, the most urgent ones.
 const PRIORITIES_MAX: usize = 8;
 
-/// 128 KiB, of which only what is used becomes resident.
+/// 128 KiB, of which only the used part becomes resident.
 const RECENT_LEN: usize = 1 << 15;
 
 /// A tube.
 pub(super) struct Tube {
     pub(super) name: Arc<str>,
     hash: u64,
-    /// Another one whose name has the same hash.
+    /// The next tube whose name has the same hash.
     same_hash: Option<Handle<Tube>>,
     pub(super) ready: Order<ReadyKey>,
     pub(super) delayed: Order<DueKey>,
@@ -43,18 +43,18 @@ pub(super) struct Tube {
     pub(super) using: u32,
     pub(super) watching: u32,
     pins: u32,
-    /// It has no jobs, and counts so in [`Tubes::vacant_memory`].
+    /// It has no jobs, and is counted in [`Tubes::vacant_memory`].
     is_vacant: bool,
-    /// Waiting clients behind the tickets they drew when they began to wait.
+    /// Waiting clients by the tickets that they drew when they began to wait.
     pub(super) waiters: BTreeSet<(u64, ClientId)>,
-    /// What it has because clients that watch many tubes watch this one.
+    /// Additional state, if wide clients watch it.
     pub(super) wide: Option<Box<WidelyWatched>>,
     pub(super) pause: Option<Pause>,
-    /// In the list of tubes.
+    /// Its index in the list of tubes.
     listed_at: usize,
-    /// What it is among the tubes by next due time as.
+    /// Its entry in the order of tubes by next event.
     timer: Option<(Time, Handle<Tube>)>,
-    /// What it is among the tubes with both a ready job and a waiter as.
+    /// Its entry in the order of tubes with both a ready job and a waiter.
     matched: Option<(ReadyKey, Handle<Tube>)>,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Tube {
 #[derive(Clone)]
 pub(super) struct Pause {
     pub(super) until: Time,
-    /// Seconds, as asked for.
+    /// Seconds, as requested.
     pub(super) duration: u32,
     /// Its record.
     pub(super) place: Place,
@@ -113,7 +113,7 @@ impl Tube {
             || self.pause.as_ref().is_some_and(|pause| pause.holds)
     }
 
-    /// When something next happens by itself: a delayed job falls due, or the pause ends.
+    /// The time of the next timed event: a delayed job falls due, or the pause ends.
     fn due(&self) -> Option<Time> {
         let delayed = self.delayed.first().map(|(deadline, _)| deadline);
         let pause = self.pause.as_ref().map(|pause| pause.until);
@@ -130,18 +130,18 @@ impl Tube {
     }
 }
 
-/// All tubes, by handle, by name and in the order in which clients see them.
+/// All tubes, by handle, by name and in the order that clients see.
 pub(super) struct Tubes {
     slab: Slab<Tube>,
-    /// By the hash of the name: a search compares numbers, and nothing is ever rehashed. Those with the
-    /// same hash, of 64 bits, are a list.
+    /// By the hash of the name: a search compares numbers, and nothing is ever rehashed. Tubes with
+    /// the same 64-bit hash form a list.
     names: BTreeMap<u64, Handle<Tube>>,
-    /// The tube last asked for with each of the [`RECENT_LEN`] remainders of a hash, with some more
-    /// bits of it. It saves the search where tubes are many and each is used again and again; entries
-    /// may be stale.
+    /// For each of the [`RECENT_LEN`] remainders of a hash, the tube used last, with some more bits
+    /// of its hash. It saves the search when there are many tubes and each is used repeatedly;
+    /// entries may be stale.
     recent: Vec<Option<(Handle<Tube>, u32)>>,
     list: TubeList,
-    /// Tubes without jobs, and the bytes of their names.
+    /// The number of tubes without jobs, and the bytes of their names.
     vacant: usize,
     vacant_name_bytes: usize,
 }
@@ -175,7 +175,7 @@ impl Tubes {
         same_hash.find(|tube| &*self.slab[*tube].name == name)
     }
 
-    /// The tube of this name, new if there was none.
+    /// The tube of this name, created if necessary.
     pub(super) fn find_or_create(&mut self, name: &str) -> Handle<Tube> {
         let hash = hash(name);
         let tube = self
@@ -185,7 +185,7 @@ impl Tubes {
         tube
     }
 
-    /// A new tube that is there for ever.
+    /// Creates a tube that always exists.
     pub(super) fn create_pinned(&mut self, name: &str) -> Handle<Tube> {
         let tube = self.create(name, hash(name));
         self[tube].pins += 1;
@@ -240,7 +240,7 @@ impl Tubes {
         self.list.listed().map(|(tube, _)| *tube)
     }
 
-    /// Brings the count of tubes without jobs up to date with one of them.
+    /// Updates the count of tubes without jobs for one tube.
     fn recount(&mut self, handle: Handle<Tube>) {
         let tube = &mut self.slab[handle];
         let is_vacant = tube.counts.total() == 0;
@@ -263,14 +263,14 @@ impl Tubes {
         self.slab.len() * TUBE_SIZE + self.list.name_bytes
     }
 
-    /// The part of [`Tubes::memory`] that is of tubes without jobs.
+    /// The part of [`Tubes::memory`] for tubes without jobs.
     pub(super) fn vacant_memory(&self) -> usize {
         self.vacant * TUBE_SIZE + self.vacant_name_bytes
     }
 }
 
-/// What a tube may take besides its name and its jobs, bytes: the places where it is found, and what
-/// it has because clients wait for it, of which the first one takes a node of a tree.
+/// An upper bound for the bytes of a tube without its name and its jobs: its entries in indexes,
+/// and its state for waiting clients, the first of which takes a node of a tree.
 const TUBE_SIZE: usize = {
     let index = size_of::<u64>() + size_of::<Handle<Tube>>();
     let name = 2 * size_of::<usize>() + size_of::<Listed>();
@@ -281,28 +281,28 @@ const TUBE_SIZE: usize = {
 /// A tube and its name.
 type Listed = (Handle<Tube>, Arc<str>);
 
-/// So many tubes are copied when one of them comes or goes while somebody holds the list.
+/// At most this many tubes are copied when a tube is created or removed while a list is held.
 const LISTED_LEN: usize = 256;
 
-/// The tubes as they were at one moment, in the order of `list-tubes`: of creation, the last one
-/// moved into the place of one that vanished. To take one costs little, and it stays as it is while
-/// tubes come and go; so whoever writes down a long list can do so in slices.
+/// The tubes at one moment, in the order of `list-tubes`: the order of creation, except that the
+/// last one takes the place of a removed one. Taking a list is cheap, and it does not change when
+/// tubes come and go; so a long list can be written in slices.
 #[derive(Debug, Clone, Default)]
 pub struct TubeList {
-    /// All full but the last. They are shared; what changes is a copy of its own.
+    /// All full except the last. They are shared; a change copies the part that it changes.
     parts: Vec<Arc<Vec<Listed>>>,
     len: usize,
     name_bytes: usize,
 }
 
 impl TubeList {
-    /// How many tubes there were.
+    /// The number of tubes.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Never: `default` always exists.
+    /// Always false: `default` always exists.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -314,7 +314,7 @@ impl TubeList {
         self.name_bytes
     }
 
-    /// The names from the one with this number on, which is found at once.
+    /// The names from index `index` on, in constant time for the first.
     pub fn names_from(&self, index: usize) -> impl Iterator<Item = &str> {
         let parts = self.parts.get(index / LISTED_LEN..).unwrap_or_default();
         let names = parts.iter().flat_map(|part| part.iter());
@@ -336,7 +336,7 @@ impl TubeList {
         }
     }
 
-    /// Takes out the tube with this number. The last one, if it is another, gets the number, and is
+    /// Removes the tube at this index. If another tube was last, it moves to this index and is
     /// returned.
     fn swap_remove(&mut self, index: usize) -> Option<Handle<Tube>> {
         let (tube, name) = self.pop()?;
@@ -365,7 +365,7 @@ fn recent_index(hash: u64) -> usize {
     hash as usize % RECENT_LEN
 }
 
-/// Bits that [`recent_index`] leaves out.
+/// The bits that [`recent_index`] leaves out.
 fn more_bits(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
@@ -391,13 +391,13 @@ impl std::ops::IndexMut<Handle<Tube>> for Tubes {
     }
 }
 
-/// A tube that cannot vanish before [`Queue::unpin`] gets this back: long work is done on it in
-/// slices, while clients come and go.
+/// A pin: the tube cannot vanish before [`Queue::unpin`] gets this back. Long work on a tube is
+/// done in slices, while clients come and go.
 #[derive(Debug)]
 #[must_use = "a pin that is dropped keeps its tube for ever"]
 pub struct TubeRef(Handle<Tube>);
 
-/// A pause that is over. Its record means nothing any more.
+/// A pause that is over. Its record is garbage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LapsedPause {
     /// The tube's name; the tube may be gone.
@@ -405,31 +405,31 @@ pub struct LapsedPause {
     /// The record of the pause.
     pub place: Place,
     /// The tube vanished before the pause ended: unless a `Change::Pause` with a duration of 0 is
-    /// logged, a restart would bring the pause back.
+    /// logged, a restart would restore the pause.
     pub early: bool,
 }
 
-/// What clients ask about tubes.
+/// Queries of clients about tubes.
 impl Queue {
     /// The names of all tubes, in the order of `list-tubes`.
     pub fn tube_names(&self) -> impl Iterator<Item = &str> {
         self.tubes.list.names_from(0)
     }
 
-    /// All tubes as they are now. While the list is held, a tube that comes or goes costs some
-    /// microseconds and kilobytes more.
+    /// All tubes at this moment. While the list is held, creating or removing a tube costs some
+    /// more microseconds and kilobytes.
     #[must_use]
     pub fn tube_list(&self) -> TubeList {
         self.tubes.list.clone()
     }
 
-    /// Whether a tube of this name exists.
+    /// True if a tube of this name exists.
     #[must_use]
     pub fn tube_exists(&self, name: &str) -> bool {
         self.tubes.find(name).is_some()
     }
 
-    /// What `stats-tube` tells of a tube; `None` if it does not exist.
+    /// The values of `stats-tube`; `None` if the tube does not exist.
     #[must_use]
     pub fn tube_stats(&self, name: &str, now: Time) -> Option<TubeStats> {
         let tube = self.tubes.find(name)?;
@@ -469,7 +469,7 @@ impl Queue {
             .map(ReadyKey::id)
     }
 
-    /// The job that `peek-delayed` shows: the one with the shortest delay left.
+    /// The job that `peek-delayed` shows: the one that falls due first.
     #[must_use]
     pub fn peek_delayed(&self, client: ClientId) -> Option<JobId> {
         self.tubes[self.used(client)]
@@ -487,14 +487,14 @@ impl Queue {
             .map(|job| self.jobs[job].id)
     }
 
-    /// Keeps the tube that `client` uses now, whatever the client does, until [`Queue::unpin`].
+    /// Pins the tube that `client` uses now, until [`Queue::unpin`].
     pub fn pin_used_tube(&mut self, client: ClientId) -> TubeRef {
         let tube = self.used(client);
         self.tubes[tube].pins += 1;
         TubeRef(tube)
     }
 
-    /// As [`Queue::pin_used_tube`], of the tube with this name, which is created if need be.
+    /// Like [`Queue::pin_used_tube`], for the tube with this name, which is created if necessary.
     pub fn pin_tube(&mut self, name: &str) -> TubeRef {
         let tube = self.tubes.find_or_create(name);
         self.tubes[tube].pins += 1;
@@ -510,10 +510,10 @@ impl Queue {
     /// Gives a pin back; the tube may vanish.
     pub fn unpin(&mut self, pin: TubeRef, now: Time) {
         self.tubes[pin.0].pins -= 1;
-        self.settle(pin.0, now);
+        self.reindex_or_remove(pin.0, now);
     }
 
-    /// The job buried first: what `kick` takes next.
+    /// The job buried first: the next one that `kick` takes.
     #[must_use]
     pub fn first_buried(&self, tube: &TubeRef) -> Option<JobId> {
         self.tubes[tube.0]
@@ -522,19 +522,19 @@ impl Queue {
             .map(|job| self.jobs[job].id)
     }
 
-    /// The delayed job that falls due first: what `kick` takes next where nothing is buried.
+    /// The delayed job that falls due first: the next one that `kick` takes if nothing is buried.
     #[must_use]
     pub fn first_delayed(&self, tube: &TubeRef) -> Option<JobId> {
         self.tubes[tube.0].delayed.first().map(|(_, id)| id)
     }
 
-    /// How many jobs of the tube are in each state.
+    /// The number of the tube's jobs in each state.
     #[must_use]
     pub fn tube_counts(&self, tube: &TubeRef) -> JobCounts {
         self.tubes[tube.0].counts
     }
 
-    /// The next pause that is over and whose record has not been dealt with. Take them after each
+    /// The next pause that is over and whose record has not been handled. Take them after each
     /// command and each tick, before a new pause of the same tube is logged.
     pub fn take_lapsed_pause(&mut self) -> Option<LapsedPause> {
         let mut lapsed = self.lapsed.pop_front()?;
@@ -546,13 +546,13 @@ impl Queue {
 
 /// Upkeep.
 impl Queue {
-    /// Makes a pause that was taken the next one to be taken: it could not be dealt with.
+    /// Returns a lapsed pause that could not be handled: it will be the next one taken.
     pub fn put_back_lapsed_pause(&mut self, lapsed: LapsedPause) {
         self.lapsed.push_front(lapsed);
     }
 
-    /// Called after every change to a tube: brings the orders of tubes up to date, or ends the tube.
-    pub(super) fn settle(&mut self, tube: Handle<Tube>, now: Time) {
+    /// Call it after every change to a tube: updates the orders of tubes, or removes the tube.
+    pub(super) fn reindex_or_remove(&mut self, tube: Handle<Tube>, now: Time) {
         let needed = self.tubes[tube].is_needed();
         self.tubes.recount(tube);
         if !needed {
@@ -568,7 +568,7 @@ impl Queue {
         }
     }
 
-    /// Brings the orders of tubes up to date with one of them.
+    /// Updates the orders of tubes for one tube.
     pub(super) fn reindex(&mut self, handle: Handle<Tube>) {
         if self.tubes[handle].wide.is_some() {
             self.reindex_widely(handle);
@@ -580,7 +580,7 @@ impl Queue {
         self.matches.replace(&mut tube.matched, best);
     }
 
-    /// The tube's pause, if it has one, is over.
+    /// Ends the tube's pause, if it has one.
     pub(super) fn end_pause(&mut self, tube: Handle<Tube>, now: Time) {
         let Some(pause) = self.tubes[tube].pause.take() else {
             return;

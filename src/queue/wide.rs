@@ -1,20 +1,21 @@
-//! Wide clients: those that watch many tubes, and how they get their jobs without anybody having to
-//! look at all of these.
+//! Wide clients: clients that watch many tubes, and how they get jobs without a search of all these
+//! tubes.
 //!
-//! A wide client stands in no tube's queue. When it asks for a job, the shorter of two lists is gone
-//! through: its own watch list, or the tubes that any wide client watches and that have a job
-//! (`stocked`), the best job first. When both are long this is done in slices, while the client waits.
+//! A wide client is in no tube's queue. When it asks for a job, the shorter of two lists is
+//! searched: its own watch list, or the tubes that any wide client watches and that have a job
+//! (`stocked`), the best job first. If both are long, the search is done in slices while the client
+//! waits.
 //!
-//! When a job turns up in a tube that wide clients watch, those of them that wait are asked, the
-//! longest wait first, whether they watch it. A tube remembers up to which ticket nobody did: so a
+//! When a job becomes ready in a tube that wide clients watch, the waiting ones are asked, the
+//! longest wait first, whether they watch it. The tube remembers up to which ticket none did: so a
 //! tube asks each wait once.
 //!
 //! # Invariants
 //!
-//! * No waiting client that is wide and watches a tube has a ticket up to the tube's `checked`.
-//! * A wide client that has searched up to a job gets any better one that turns up, and no other:
-//!   the search comes to that one. So nothing is missed that was there all the time, and nothing
-//!   better is left behind.
+//! * No waiting wide client that watches a tube has a ticket up to the tube's `checked`.
+//! * A wide client that has searched up to a job immediately gets any better job that becomes
+//!   ready; the search itself reaches all others. So no job is missed that was there all the time,
+//!   and no better job is passed over.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -26,22 +27,22 @@ use super::slab::Handle;
 use super::tube::Tube;
 use crate::types::{ClientId, JobId, Time};
 
-/// A client that watches more tubes is wide. To stand in so many queues and to leave them again takes
-/// some 50 µs.
+/// A client that watches more tubes than this is wide. Joining this many queues and leaving them
+/// again takes some 50 µs.
 pub(super) const WIDE_LEN: usize = 256;
-/// A wide client's search of at most so many tubes is done at once: some 200 µs.
+/// A wide client's search of at most this many tubes is done at once: it takes some 200 µs.
 pub(super) const SEARCH_LEN: usize = 2048;
 
-/// What a client has that is wide.
+/// The additional state of a wide client.
 pub(super) struct Wide {
-    /// Where on the watch list each tube is.
+    /// The index on the watch list of each tube.
     pub(super) places: BTreeMap<Handle<Tube>, u32>,
 }
 
-/// What a tube has that wide clients watch.
+/// The additional state of a tube that wide clients watch.
 pub(super) struct WidelyWatched {
     watching: u32,
-    /// What it is among the stocked tubes as.
+    /// Its entry among the stocked tubes.
     stocked: Option<(ReadyKey, Handle<Tube>)>,
     /// No wide client with a ticket up to this one waits for this tube.
     checked: u64,
@@ -49,11 +50,11 @@ pub(super) struct WidelyWatched {
     pub(super) waiter: Option<(u64, ClientId)>,
 }
 
-/// How far the search of a waiting client has come.
+/// How far the search for a waiting client has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Searched {
     Nothing,
-    /// Jobs up to this one; of jobs in two tubes with the same key there are none.
+    /// All jobs up to this one; no two tubes have a job with the same key.
     UpTo(ReadyKey),
     All,
 }
@@ -61,20 +62,21 @@ pub(super) enum Searched {
 /// Finding a job at once.
 impl Queue {
     /// The job that a reserve of this client gets: the smallest (priority, id) of the tubes that it
-    /// watches and that are not paused. Of a client for whom that [`Queue::takes_long`] do not ask.
+    /// watches and that are not paused. Do not call it for a client for which [`Queue::takes_long`]
+    /// is true.
     pub fn best_ready(&mut self, id: ClientId, now: Time) -> Option<JobId> {
         self.first_stocked(id, |tube| !tube.is_paused(now))
             .map(ReadyKey::id)
     }
 
-    /// Whether a tube that the client watches has a ready job, be it paused: then a reserve in the
-    /// last second of another reservation waits instead of being told `DEADLINE_SOON`.
+    /// True if a tube that the client watches, paused or not, has a ready job: then a reserve in
+    /// the last second of another reservation waits instead of returning `DEADLINE_SOON`.
     pub fn has_ready(&mut self, id: ClientId) -> bool {
         self.first_stocked(id, |_| true).is_some()
     }
 
-    /// Whether so many tubes would have to be looked at that it cannot be done at once: then let the
-    /// client wait with [`Queue::wait`], be it until now, and it gets what there is.
+    /// True if too many tubes would have to be examined at once: then let the client wait with
+    /// [`Queue::wait`], perhaps only until now, and it gets the best available job.
     #[must_use]
     pub fn takes_long(&self, id: ClientId) -> bool {
         let client = &self.clients[self.client_handle(id)];
@@ -107,14 +109,15 @@ impl Queue {
     }
 }
 
-/// Finding one in slices.
+/// Finding a job in slices.
 impl Queue {
-    /// Whether a wait that begins now has to look through what is there. Whoever waits without has been
-    /// told that there is nothing.
+    /// Where the search of a new wait begins. A client that waits without a search has already been
+    /// told that there is no job.
     pub(super) fn searched_already(&self, client: Handle<Client>) -> Searched {
-        match self.takes_long(ClientId(client.index())) {
-            true => Searched::Nothing,
-            false => Searched::All,
+        if self.takes_long(ClientId(client.index())) {
+            Searched::Nothing
+        } else {
+            Searched::All
         }
     }
 
@@ -125,13 +128,13 @@ impl Queue {
         }
     }
 
-    /// Goes on with the searches, one after the other; returns what is left of `budget`.
+    /// Continues the searches, one after the other; returns the rest of `budget`.
     pub(super) fn go_on_searching(&mut self, mut budget: usize) -> usize {
         while budget > 0
             && let Some(ticket) = self.searches.pop_front()
         {
             budget -= 1;
-            // It may wait no more.
+            // It may no longer be waiting.
             let Some(client) = self.wide_waiters.get(&ticket).copied() else {
                 continue;
             };
@@ -142,7 +145,7 @@ impl Queue {
         budget
     }
 
-    /// A step of a client's search; `false` if that is over. What it finds becomes a match.
+    /// One step of a client's search; `false` if the search is over. A job found becomes a match.
     fn search_some(&mut self, id: ClientId) -> bool {
         let handle = self.client_handle(id);
         let Client {
@@ -184,12 +187,12 @@ impl Queue {
     }
 }
 
-/// So many tubes are looked at in one step of a search.
+/// Tubes examined in one step of a search.
 const STEP_LEN: usize = 4;
 
 /// Upkeep.
 impl Queue {
-    /// The client watches so many tubes now that it is wide.
+    /// Makes the client wide, because it watches many tubes now.
     pub(super) fn widen(&mut self, client: Handle<Client>) {
         let watched = &self.clients[client].watched;
         self.visit(watched.len());
@@ -200,7 +203,7 @@ impl Queue {
         }
     }
 
-    /// It is no more.
+    /// Makes the client a normal one again.
     pub(super) fn narrow(&mut self, client: Handle<Client>) {
         self.visit(self.clients[client].watched.len());
         self.clients[client].wide = None;
@@ -211,7 +214,7 @@ impl Queue {
         }
     }
 
-    /// One wide client more watches the tube.
+    /// Notes that one more wide client watches the tube.
     pub(super) fn watch_widely(&mut self, tube: Handle<Tube>) {
         let wide = self.tubes[tube].wide.get_or_insert_with(|| {
             Box::new(WidelyWatched {
@@ -225,7 +228,7 @@ impl Queue {
         self.reindex(tube);
     }
 
-    /// One less. The tube must be settled afterwards.
+    /// Notes that one wide client fewer watches the tube. [`Queue::reindex_or_remove`] must follow.
     pub(super) fn unwatch_widely(&mut self, tube: Handle<Tube>) {
         let Some(wide) = &mut self.tubes[tube].wide else {
             unreachable!("a tube is watched widely by fewer than none")
@@ -239,13 +242,13 @@ impl Queue {
         }
     }
 
-    /// The wide client that gets the tube's next job, unless somebody else has waited longer.
+    /// The wide client that gets the tube's next job, unless another client has waited longer.
     pub(super) fn wide_waiter(&self, tube: &Tube) -> Option<(u64, ClientId)> {
         let (ticket, client) = tube.wide.as_ref()?.waiter?;
         self.wide_waiters.get(&ticket).map(|_| (ticket, client))
     }
 
-    /// How many wide clients wait for the tube.
+    /// The number of wide clients that wait for the tube.
     pub(super) fn count_wide_waiters(&self, tube: Handle<Tube>) -> usize {
         if self.tubes[tube].wide.is_none() {
             return 0;
@@ -256,7 +259,7 @@ impl Queue {
         watching.count()
     }
 
-    /// Brings what is known of a tube that wide clients watch up to date.
+    /// Updates the state of a tube that wide clients watch.
     pub(super) fn reindex_widely(&mut self, handle: Handle<Tube>) {
         let tube = &mut self.tubes[handle];
         let (first, is_paused) = (tube.ready.first(), tube.pause.is_some());
@@ -288,7 +291,7 @@ impl Queue {
                 waiter = Some((*ticket, *id));
                 break;
             }
-            // Of one that watches it, and has not searched so far, the tube asks again.
+            // The tube asks again about clients that watch it and have not searched this far.
             is_first &= !watches;
             if is_first {
                 checked = *ticket;
@@ -306,7 +309,8 @@ mod tests {
     use super::super::tests::{Fixture, at};
     use super::*;
 
-    /// A queue in which one client watches `count` tubes besides `default`, and another one puts.
+    /// A queue in which one client watches `count` tubes in addition to `default`, and another one
+    /// puts.
     fn wide(count: usize) -> (Fixture, ClientId, ClientId) {
         let mut f = Fixture::new();
         let (wide, other) = (f.queue.connect(), f.queue.connect());

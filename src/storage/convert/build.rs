@@ -98,9 +98,10 @@ impl Build {
         let size = self.segment_size;
         let spare = self.log.spares.reserve(size, SEGMENT_SIZE_MIN)?;
         self.log.spares.add(spare.ok_or_else(|| self.full())?);
-        match self.log.rotate(0, self.now.wall_ns)? {
-            true => Ok(()),
-            false => Err(self.full()),
+        if self.log.rotate(0, self.now.wall_ns)? {
+            Ok(())
+        } else {
+            Err(self.full())
         }
     }
 
@@ -274,9 +275,10 @@ fn lock_if_ours(
     dir: &Path,
     is_ours: fn(&str) -> bool,
 ) -> Result<Option<Box<dyn DirLock>>, OpenError> {
-    match is_ours(LOCK_NAME) {
-        true => lock(fs, dir).map(Some),
-        false => Ok(None),
+    if is_ours(LOCK_NAME) {
+        lock(fs, dir).map(Some)
+    } else {
+        Ok(None)
     }
 }
 

@@ -211,9 +211,10 @@ impl Fs for Descriptors {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        match dir == self.dir {
-            true => self.held.sync(),
-            false => self.shared.with_descriptor(|| self.shared.fs.sync_dir(dir)),
+        if dir == self.dir {
+            self.held.sync()
+        } else {
+            self.shared.with_descriptor(|| self.shared.fs.sync_dir(dir))
         }
     }
 

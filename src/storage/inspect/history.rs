@@ -145,9 +145,10 @@ impl Opened {
         let mut history = reading.history;
         // Only the whole log tells what damage means for a job, and which jobs a kick takes.
         let is_told = damages.is_empty() && kicks.list().is_empty();
-        let inspection = match is_told {
-            true => None,
-            false => Some(self.read(progress)?),
+        let inspection = if is_told {
+            None
+        } else {
+            Some(self.read(progress)?)
         };
         if let Some(inspection) = &inspection {
             history.next_id = history.next_id.max(inspection.next_id);

@@ -22,9 +22,10 @@ impl Inspection {
         let due = under_way.iter().map(|kick| kick.due_wall_ns).max();
         let mut kicked = Vec::new();
         for ((tube, is_of_buried), left) in lefts {
-            let in_line = match is_of_buried {
-                true => self.buried_in(tube),
-                false => self.delayed_in(tube, due.unwrap_or(0)),
+            let in_line = if is_of_buried {
+                self.buried_in(tube)
+            } else {
+                self.delayed_in(tube, due.unwrap_or(0))
             };
             let left = usize::try_from(left).unwrap_or(usize::MAX);
             kicked.extend(in_line.into_iter().take(left));
@@ -81,9 +82,10 @@ impl Inspection {
             } => Some(created_wall_ns.saturating_add(u64::from(*delay) * SECOND_NS as u64)),
             _ => None,
         };
-        match entry.update.is_none() {
-            true => self.with_put(entry, bytes, of_put),
-            false => self.with_update(entry, of_update),
+        if entry.update.is_none() {
+            self.with_put(entry, bytes, of_put)
+        } else {
+            self.with_update(entry, of_update)
         }
     }
 }

@@ -123,9 +123,10 @@ fn count(ranges: &[RangeInclusive<u64>]) -> u64 {
 }
 
 fn show_range(ids: &RangeInclusive<u64>) -> String {
-    match ids.start() == ids.end() {
-        true => ids.start().to_string(),
-        false => format!("{} to {}", ids.start(), ids.end()),
+    if ids.start() == ids.end() {
+        ids.start().to_string()
+    } else {
+        format!("{} to {}", ids.start(), ids.end())
     }
 }
 

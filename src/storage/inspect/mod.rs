@@ -211,9 +211,10 @@ impl Inspection {
         self.index.iter().map(|(id, entry)| JobSummary {
             id,
             tube: self.index.tube(&entry),
-            state: match self.is_kicked(id) {
-                true => JobState::Ready,
-                false => entry.state,
+            state: if self.is_kicked(id) {
+                JobState::Ready
+            } else {
+                entry.state
             },
             body_size: entry.body_size,
         })
@@ -251,14 +252,11 @@ fn not_a_log(dir: &Path, found: &Found) -> OpenError {
         .strangers
         .iter()
         .any(|name| name.starts_with("binlog."));
-    let what = match is_beanstalkds {
-        true => {
-            "this is beanstalkd's log, not bsd's; give the directory that bsd-server's -b names"
-        }
-        false => {
-            "there is no log here: no file is called segment-…; give the directory that \
+    let what = if is_beanstalkds {
+        "this is beanstalkd's log, not bsd's; give the directory that bsd-server's -b names"
+    } else {
+        "there is no log here: no file is called segment-…; give the directory that \
              bsd-server's -b names"
-        }
     };
     OpenError::Foreign {
         path: dir.to_owned(),
@@ -352,9 +350,10 @@ impl Sink for Fold<'_> {
         record: &Record<'_>,
         is_salvaged: bool,
     ) -> Result<(), String> {
-        match is_salvaged {
-            true => self.losses.salvaged(record),
-            false => self.losses.note(record, |id| self.index.contains(id)),
+        if is_salvaged {
+            self.losses.salvaged(record)
+        } else {
+            self.losses.note(record, |id| self.index.contains(id))
         }
         self.kicks.note(record);
         self.index.fold(files, place, record)

@@ -186,9 +186,12 @@ impl<const N: usize> Rows<N> {
         if self.columns.iter().zip(row).all(holds) {
             return;
         }
-        let columns = std::array::from_fn(|index| match self.columns[index].holds(row[index]) {
-            true => self.columns[index],
-            false => self.stretched(index, row[index]),
+        let columns = std::array::from_fn(|index| {
+            if self.columns[index].holds(row[index]) {
+                self.columns[index]
+            } else {
+                self.stretched(index, row[index])
+            }
         });
         let stride = stride(&columns);
         let mut bytes = Vec::with_capacity(self.len * stride);

@@ -287,9 +287,10 @@ impl Log {
     /// Set aside again the space that commands have used, if the disk has it.
     pub(crate) fn set_aside(&mut self) -> Result<(), StoreError> {
         while self.aside() < self.aside_aim() {
-            let size_min = self.spare_size_min(match self.is_pressed(Purpose::Delete) {
-                true => Purpose::Delete,
-                false => Purpose::Put,
+            let size_min = self.spare_size_min(if self.is_pressed(Purpose::Delete) {
+                Purpose::Delete
+            } else {
+                Purpose::Put
             });
             match self.reserve(self.next_size().max(size_min), size_min)? {
                 Some(spare) => self.spares.add(spare),

@@ -505,9 +505,10 @@ impl<F: ?Sized> Files<F> {
         let holder = self.get(place.file);
         // In a compacted file the offset does not tell when the delete was logged: assume the
         // latest possible time.
-        let logged = match holder.compacted {
-            true => Position::new(SegmentId(holder.entry.last.0 + 1), 0),
-            false => Position::new(holder.entry.first, place.offset),
+        let logged = if holder.compacted {
+            Position::new(SegmentId(holder.entry.last.0 + 1), 0)
+        } else {
+            Position::new(holder.entry.first, place.offset)
         };
         let before = self.order.range(..=last).rev();
         let files = before.map(|(_, handle)| self.get(*handle));

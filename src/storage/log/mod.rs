@@ -349,9 +349,10 @@ impl Log {
 
     /// Bytes that a sync up to this position made durable, without those in an earlier segment.
     fn size_of_sync(&self, upto: Position) -> u64 {
-        let from = match self.durable.segment() == upto.segment() {
-            true => self.durable.offset(),
-            false => 0,
+        let from = if self.durable.segment() == upto.segment() {
+            self.durable.offset()
+        } else {
+            0
         };
         u64::from(upto.offset().saturating_sub(from))
     }
@@ -435,9 +436,10 @@ impl Log {
     /// The position of the next record.
     pub(crate) fn next_position(&self) -> Position {
         let entry = self.files.get(self.active.handle).entry;
-        let offset = match self.frame.is_empty() {
-            true => entry.end,
-            false => entry.end + self.frame.bytes().len() as u32,
+        let offset = if self.frame.is_empty() {
+            entry.end
+        } else {
+            entry.end + self.frame.bytes().len() as u32
         };
         Position::new(entry.first, offset)
     }
@@ -471,9 +473,10 @@ impl Log {
         self.scratch.resize(size, 0);
         if let Err(error) = read_exact_at(&*file.file, &mut self.scratch, place.offset.into()) {
             let at = format!("{}: {error}", at());
-            return Err(match wants_descriptor(&error) {
-                true => BodyError::NoDescriptor { at },
-                false => BodyError::Unreadable { at },
+            return Err(if wants_descriptor(&error) {
+                BodyError::NoDescriptor { at }
+            } else {
+                BodyError::Unreadable { at }
             });
         }
         match Record::decode_put(&self.scratch, file.seed, place.offset) {

@@ -118,9 +118,10 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 
 impl ReadFs for Source {
     fn open_read(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
-        let kept = match self.is_changing {
-            true => Some(self.fs.open_read(path)?),
-            false => self.open_again(path).map(|_| None)?,
+        let kept = if self.is_changing {
+            Some(self.fs.open_read(path)?)
+        } else {
+            self.open_again(path).map(|_| None)?
         };
         let name = path
             .file_name()

@@ -250,14 +250,13 @@ impl Walk<'_> {
         let damage = Damage {
             file: entry.file_name(),
             range: None,
-            what: match entry.first == entry.last {
-                true => format!("segment {} of the log is missing", entry.first),
-                false => {
-                    format!(
-                        "segments {} to {} of the log are missing",
-                        entry.first, entry.last
-                    )
-                }
+            what: if entry.first == entry.last {
+                format!("segment {} of the log is missing", entry.first)
+            } else {
+                format!(
+                    "segments {} to {} of the log are missing",
+                    entry.first, entry.last
+                )
             },
             jobs: Vec::new(),
         };

@@ -24,9 +24,10 @@ const LAST_RESORT_SIZE: u32 = 1 << 10;
 
 /// Storage that copies on write needs room for that, and may have none.
 fn cannot_write_again(path: PathBuf, error: &io::Error) -> OpenError {
-    let what_next = match is_full(error) {
-        true => "; make room on that disk, then start again: nothing is lost",
-        false => "",
+    let what_next = if is_full(error) {
+        "; make room on that disk, then start again: nothing is lost"
+    } else {
+        ""
     };
     OpenError::Io(StoreError {
         doing: "write again",
@@ -109,9 +110,12 @@ impl Opening<'_> {
         for handle in files.in_order().filter(|handle| *handle != end.handle) {
             let file = files.get(handle);
             let size = u64::from(file.entry.end);
-            let cut = || match file.file.size()? > size {
-                true => file.file.set_size(size),
-                false => Ok(()),
+            let cut = || {
+                if file.file.size()? > size {
+                    file.file.set_size(size)
+                } else {
+                    Ok(())
+                }
             };
             let path = self.options.dir.join(file.entry.file_name());
             cut().map_err(|error| OpenError::io("cut", &path, &error))?;

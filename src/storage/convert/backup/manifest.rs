@@ -99,9 +99,10 @@ impl Manifest {
         let text = std::str::from_utf8(bytes).map_err(|_| "it is not text")?;
         let manifest = Manifest::parse(text).ok_or("it does not read like one of version 1")?;
         // Anything else than exactly what would have been written was changed.
-        match manifest.encode() == text {
-            true => Ok(manifest),
-            false => Err("its checksum does not hold"),
+        if manifest.encode() == text {
+            Ok(manifest)
+        } else {
+            Err("its checksum does not hold")
         }
     }
 

@@ -393,9 +393,10 @@ fn make_dir(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
     fs.create_dir_all(dir)
         .map_err(|error| OpenError::io("create", dir, &error))?;
     for ancestor in dir.ancestors().skip(1) {
-        let ancestor = match ancestor.as_os_str().is_empty() {
-            true => Path::new("."),
-            false => ancestor,
+        let ancestor = if ancestor.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            ancestor
         };
         match fs.sync_dir(ancestor) {
             // A directory that this process may not read was not made by it.

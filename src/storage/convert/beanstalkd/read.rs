@@ -197,12 +197,11 @@ fn not_beanstalkds(dir: &Path, names: &[DirEntry]) -> OpenError {
     let is_bsds = names
         .iter()
         .any(|entry| parse_file_name(&entry.name).is_some());
-    let what = match is_bsds {
-        true => "this is bsd's log already, not beanstalkd's",
-        false => {
-            "there is no log of beanstalkd's here: no file is called binlog.1 or so; give the \
+    let what = if is_bsds {
+        "this is bsd's log already, not beanstalkd's"
+    } else {
+        "there is no log of beanstalkd's here: no file is called binlog.1 or so; give the \
              directory that beanstalkd's -b names"
-        }
     };
     OpenError::Foreign {
         path: dir.to_owned(),

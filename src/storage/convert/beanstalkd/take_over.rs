@@ -83,9 +83,10 @@ impl Place<'_> {
         progress: Progress<'_>,
     ) -> Result<Option<TakenOver>, OpenError> {
         let names = self.list(self.dir)?;
-        let moved = match names.iter().any(|entry| entry.name == IMPORT_NAME) {
-            true => Some(binlogs(&self.list(&self.under_way)?)),
-            false => None,
+        let moved = if names.iter().any(|entry| entry.name == IMPORT_NAME) {
+            Some(binlogs(&self.list(&self.under_way)?))
+        } else {
+            None
         };
         let left = binlogs(&names);
         let mut taken_over = TakenOver {

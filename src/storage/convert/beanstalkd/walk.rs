@@ -144,9 +144,10 @@ impl Walk<'_> {
             Some(end) if end <= self.data_end && self.is_boundary(end)? => end,
             _ => self.data_end,
         };
-        let what = match next == self.data_end && end != Some(next) {
-            true => format!("{what}; what follows in this file cannot be understood"),
-            false => what,
+        let what = if next == self.data_end && end != Some(next) {
+            format!("{what}; what follows in this file cannot be understood")
+        } else {
+            what
         };
         sink.damage(self.damage(next - self.at, what));
         self.at = next;

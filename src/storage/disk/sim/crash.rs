@@ -258,9 +258,10 @@ fn litter(disk: &Disk, image: &mut Disk, unit: &Unit<'_>, stale: &[Page], random
     for (number, range, _) in blocks {
         let fresh = number * PAGE_SIZE + range.start as u64 >= size;
         if fresh && random.percent(50) {
-            let garbage = match stale.is_empty() || random.percent(30) {
-                true => Some(random.page().into()),
-                false => random.pick(stale).clone(),
+            let garbage = if stale.is_empty() || random.percent(30) {
+                Some(random.page().into())
+            } else {
+                random.pick(stale).clone()
             };
             file.durable.put_block(*number, range.clone(), &garbage);
         }

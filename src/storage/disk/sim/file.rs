@@ -95,9 +95,10 @@ impl FileNode {
         free: u64,
         copy_on_write: bool,
     ) -> io::Result<u64> {
-        let end = match copy_on_write {
-            true => range.end.min(range.start.saturating_add(free)),
-            false => self.extents.reach(range.clone(), free),
+        let end = if copy_on_write {
+            range.end.min(range.start.saturating_add(free))
+        } else {
+            self.extents.reach(range.clone(), free)
         };
         if end == range.start {
             return Err(Errno::NOSPC.into());

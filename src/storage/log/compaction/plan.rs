@@ -131,9 +131,10 @@ pub(crate) fn plan(files: &[FileStat], space: &Space) -> Option<Plan> {
         ));
     }
     if let Some(file) = mendable(files, space).or_else(|| most_garbage(files, space)) {
-        return Some(match space.has_room_for(file.live) {
-            true => Plan::Rewrite(vec![file.handle]),
-            false => Plan::Grow(file.handle, room_for(file.live)),
+        return Some(if space.has_room_for(file.live) {
+            Plan::Rewrite(vec![file.handle])
+        } else {
+            Plan::Grow(file.handle, room_for(file.live))
         });
     }
     let open = files.iter().find(|file| file.is_open);
