@@ -82,7 +82,7 @@ impl Feed {
         }
         assert!(
             input.is_empty(),
-            "bytes left behind: {}",
+            "bytes not consumed: {}",
             input.escape_ascii()
         );
         assert!(

@@ -100,7 +100,7 @@ impl Queue {
     pub fn connect(&mut self) -> ClientId {
         assert!(
             !self.is_replaying,
-            "nobody connects before the log has been replayed"
+            "a client connects before the log has been replayed"
         );
         let tube = self.default_tube;
         let client = self.clients.insert(Client {
@@ -529,7 +529,7 @@ impl Queue {
 
     pub(super) fn give_to_reserver(&mut self, job: Handle<Job>) {
         let Some(client) = self.jobs.extra(job).reserver else {
-            panic!("a job reserved by nobody")
+            panic!("a reserved job without a client")
         };
         let key = self.jobs.due_key(job);
         self.clients[client].reserved.insert(key);
@@ -538,7 +538,7 @@ impl Queue {
 
     pub(super) fn take_from_reserver(&mut self, job: Handle<Job>) {
         let Some(client) = self.jobs.extra_mut(job).reserver.take() else {
-            panic!("a job reserved by nobody")
+            panic!("a reserved job without a client")
         };
         let key = self.jobs.due_key(job);
         self.clients[client].reserved.remove(&key);

@@ -288,7 +288,7 @@ fn f42_a_stray_file_is_named_and_stops_neither_a_backup_nor_its_restore() {
     }
     assert_eq!(fs::read(to.join("letter")).unwrap(), b"dear");
     let (_, said) = wal(&["verify", text(&to)]);
-    assert!(said.contains("beside the log: letter"), "{said}");
+    assert!(said.contains("other file: letter"), "{said}");
     // Somebody's home directory does not become a backup all the same.
     fs::create_dir(&home).unwrap();
     fs::write(home.join("letter"), "dear").unwrap();

@@ -64,12 +64,13 @@ impl Column {
         let bits = u32::BITS - (max - min).leading_zeros();
         let width = bits.div_ceil(8) as u8;
         let column = Column { base: min, width };
-        match goes_up {
-            true => column,
-            false => Column {
+        if goes_up {
+            column
+        } else {
+            Column {
                 base: max.wrapping_sub(column.reach()),
                 width,
-            },
+            }
         }
     }
 }

@@ -430,12 +430,13 @@ impl Walk<'_> {
         let size = file.size.max(file.end.unwrap_or(0).into());
         let until = next.map_or(size, u64::from).max(at.into());
         let is_list = file.is_newest && at == segment_header::SIZE as u32;
-        let what = match is_list {
-            true => format!(
+        let what = if is_list {
+            format!(
                 "the list of the log's files cannot be read: {}",
                 describe(fault)
-            ),
-            false => describe(fault),
+            )
+        } else {
+            describe(fault)
         };
         let range = Some((at.into(), until - u64::from(at)));
         report.damaged.push(at.into()..until.max(u64::from(at) + 1));

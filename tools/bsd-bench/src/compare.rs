@@ -1,8 +1,8 @@
 //! `bsd-bench compare`: several servers under the same loads, in turn, in several rounds: medians,
 //! ratios, processor time, and a picture.
 //!
-//! The servers take turns within each round, so that a machine that gets slower does so for all of
-//! them; ratios are taken within a round, and then the median of the rounds.
+//! The servers take turns within each round, so that a slowdown of the machine affects all of them;
+//! ratios are taken within a round, and the median of the rounds counts.
 
 use std::io;
 use std::path::PathBuf;
@@ -39,19 +39,19 @@ pub(crate) struct Args {
         default_value = "1x1,50x1,50x16,1x100"
     )]
     shapes: Vec<Shape>,
-    /// How often everything is measured; the median counts
+    /// How many rounds are measured; the median counts
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// How long each load lasts
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "2")]
     seconds: Duration,
-    /// How long each load runs before it is measured: files are made, buffers grow
+    /// How long each load runs before measuring: files are created, buffers grow
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "0.3")]
     warmup: Duration,
     /// Bytes in the bodies, as for load
     #[arg(long, value_name = "SIZES", default_value = "100")]
     body: BodySizes,
-    /// What each connection does over and over
+    /// What each connection does repeatedly
     #[arg(long, value_enum, default_value_t = Workload::Cycle)]
     workload: Workload,
     /// Draw bars and latency curves into an SVG file
@@ -67,7 +67,7 @@ pub(crate) struct Args {
 /// One load on one kind of server, in all rounds.
 #[derive(Debug)]
 pub(crate) struct Cell {
-    /// Commands a second.
+    /// Commands per second.
     pub(crate) rates: Vec<f64>,
     pub(crate) latency: Latency,
     cpu: Vec<Duration>,
@@ -83,7 +83,7 @@ impl Cell {
     }
 }
 
-/// Everything that was measured: a row a shape, a column a server.
+/// All measurements: a row per load, a column per server.
 #[derive(Debug)]
 pub(crate) struct Results {
     pub(crate) shapes: Vec<Shape>,
@@ -109,9 +109,10 @@ pub(crate) fn run(args: &Args) -> io::Result<()> {
             }
         }
     }
-    match args.json {
-        true => println!("{}", results.to_json()),
-        false => results.print(args),
+    if args.json {
+        println!("{}", results.to_json())
+    } else {
+        results.print(args)
     }
     match &args.plot {
         Some(path) => plot::write(path, &plot::comparison(&results)),
@@ -119,7 +120,7 @@ pub(crate) fn run(args: &Args) -> io::Result<()> {
     }
 }
 
-/// The ratios that say something: what, and to what.
+/// The interesting ratios: which server to which.
 const RATIOS: &[(&str, &str)] = &[
     ("bsd-f0", "beanstalkd-f0"),
     ("bsd-f0", "beanstalkd"),
@@ -243,13 +244,14 @@ fn show_ratio(of: &Cell, to: &Cell) -> String {
         .map(|(of, to)| of / to)
         .collect();
     let (min, max) = range(&ratios);
-    match ratios.is_empty() {
-        true => NONE.into(),
-        false => format!("{} ({min:.2}–{max:.2})", ratio(median(&ratios))),
+    if ratios.is_empty() {
+        NONE.into()
+    } else {
+        format!("{} ({min:.2}–{max:.2})", ratio(median(&ratios)))
     }
 }
 
-/// The colour of a server in a picture: one for each program, lighter without a log.
+/// The colour of a server in a picture: one per program, lighter without a log.
 pub(crate) fn colour(kind: Kind) -> &'static str {
     match (kind.program, kind.policy) {
         (Program::Beanstalkd, Policy::Memory) => "#f2b27a",

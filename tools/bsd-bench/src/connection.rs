@@ -1,8 +1,8 @@
 //! One connection of a load: bytes out, replies in, and which command each reply answers.
 //!
-//! It never blocks, and allocates nothing once its buffers have grown. What it reads lies in a
-//! buffer that all connections share; only a line that is not complete yet is kept here, so that
-//! ten thousand idle connections cost little.
+//! It never blocks, and allocates nothing after its buffers have grown. What it reads is in a
+//! buffer that all connections share; only an incomplete line is kept here, so ten thousand idle
+//! connections cost little.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -14,15 +14,15 @@ use mio::{Interest, Registry, Token};
 use crate::script::Op;
 use crate::wire::{LINE_SIZE_MAX, Reply, parse_reply};
 
-/// Bytes that are read at once. At least as large as a line that may be left over.
+/// Bytes read at once. At least as large as an incomplete line.
 pub(crate) const READ_SIZE: usize = 256 << 10;
 const _: () = assert!(READ_SIZE > 4 * LINE_SIZE_MAX);
 
-/// A command whose reply has not come yet.
+/// A command without a reply.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pending {
     pub(crate) op: Op,
-    /// When it was sent, or should have been: nanoseconds on the load's clock.
+    /// When it was sent, or should have been sent: nanoseconds on the load's clock.
     pub(crate) at: u64,
 }
 
@@ -30,10 +30,10 @@ pub(crate) struct Pending {
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
-    /// Commands that are to be sent.
+    /// Commands to send.
     pub(crate) output: Vec<u8>,
     sent: usize,
-    /// The beginning of a line that was not complete when it was read.
+    /// The beginning of an incomplete line.
     leftover: Vec<u8>,
     /// A reply whose body is still coming, and how much of that.
     unfinished: Option<(Reply, usize)>,
@@ -42,7 +42,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Begin to connect; that it cannot shows when it is used.
+    /// Begin to connect; a failure shows when the connection is used.
     pub(crate) fn open(
         address: SocketAddr,
         registry: &Registry,
@@ -60,7 +60,7 @@ impl Connection {
         })
     }
 
-    /// Send small commands at once: nothing that they wait for would come.
+    /// Send small commands at once, instead of waiting for more.
     pub(crate) fn set_nodelay(&self) -> io::Result<()> {
         self.stream.set_nodelay(true)
     }
@@ -80,8 +80,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Read once into `buffer`, behind what was left over; how many bytes there are now, `None` if
-    /// nothing came. A read that does not fill the buffer has emptied the socket (`epoll(7)`).
+    /// Read once into `buffer`, after the incomplete line. Returns the number of bytes there now,
+    /// or `None` if nothing came. A read that does not fill the buffer has emptied the socket
+    /// (`epoll(7)`).
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let kept = self.leftover.len();
         buffer[..kept].copy_from_slice(&self.leftover);
@@ -99,7 +100,7 @@ impl Connection {
         }
     }
 
-    /// Hand each complete reply in `bytes` to `each`, with the command that it answers.
+    /// Pass each complete reply in `bytes` to `each`, with the command that it answers.
     pub(crate) fn take(
         &mut self,
         mut bytes: &[u8],
@@ -130,10 +131,10 @@ impl Connection {
 }
 
 fn unasked() -> io::Error {
-    io::Error::other("the server has sent a reply that nobody asked for")
+    io::Error::other("the server has sent a reply without a command")
 }
 
-/// A socket that is still connecting says so in its own way.
+/// True also for the error of a socket that is still connecting.
 fn is_not_now(error: &io::Error) -> bool {
     use io::ErrorKind::{NotConnected, WouldBlock};
     matches!(error.kind(), WouldBlock | NotConnected)

@@ -1,14 +1,14 @@
-//! A client that asks one thing at a time, for what surrounds a measurement.
+//! A client that sends one command at a time, for the setup and the results of a measurement.
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// A server that is silent for so long is taken for dead.
+/// A server without a reply for this long counts as dead.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
-/// A connection that blocks.
+/// A blocking connection.
 #[derive(Debug)]
 pub(crate) struct Control(BufReader<TcpStream>);
 

@@ -1,15 +1,15 @@
 //! The load: many connections in one thread, closed loop or open.
 //!
-//! *Closed*: each connection sends a batch, waits for all of its replies, and sends the next. *Open*:
-//! commands are due at fixed times, whatever the server does; each is sent by the first connection
-//! that has room, and its latency counts from when it was due, so that a server that stalls is
-//! charged for everyone who would have been waiting (no "coordinated omission").
+//! *Closed*: each connection sends a batch, waits for all of its replies, and sends the next.
+//! *Open*: commands are due at fixed times, whatever the server does; the first connection with
+//! room sends each one, and its latency counts from the time when it was due, so a stall of the
+//! server counts for every command that would have waited (no "coordinated omission").
 //!
-//! A *probe* is one more connection that puts and deletes, one command at a time, in a tube of its
-//! own; its latencies are kept apart. It runs in the same loop, which looks after it before anything
-//! else, so that it never waits for the rest of the load to get off the processor.
+//! A *probe* is an additional connection that puts and deletes, one command at a time, in a tube of
+//! its own; its latencies are counted separately. It runs in the same loop, which serves it first,
+//! so that the rest of the load never delays it.
 //!
-//! One system call sends a batch, one reads it, and nothing is allocated a command.
+//! One system call sends a batch, one reads it, and no command allocates.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -25,9 +25,9 @@ use crate::share::{Budget, Tubes};
 use crate::tally::{Outcome, Tally};
 use crate::worker::Worker;
 
-/// A server that says nothing for so long is taken for dead.
+/// A server without a reply for this long counts as dead.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
-/// How often a terminal is told how far it is.
+/// How often the progress is shown on a terminal.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// The worker that is the probe, if there is one.
 const PROBE: usize = 0;
@@ -51,7 +51,7 @@ pub(crate) struct Load {
     /// Time zero of its clock.
     begin: Instant,
     is_started: bool,
-    /// Workers that are not done, the probe apart.
+    /// Workers that are not done, without the probe.
     active: usize,
     finished_at: Option<u64>,
     heard_at: Instant,
@@ -101,7 +101,7 @@ impl Load {
         self.finish()
     }
 
-    /// Begin: send the first commands.
+    /// Send the first commands.
     pub(crate) fn start(&mut self) -> io::Result<()> {
         self.begin = now();
         (self.heard_at, self.told_at) = (self.begin, self.begin);
@@ -127,7 +127,7 @@ impl Load {
         })
     }
 
-    /// Go on until everything is done.
+    /// Continue until everything is done.
     pub(crate) fn finish(mut self) -> io::Result<Outcome> {
         let cpu = own_cpu();
         loop {
@@ -154,7 +154,7 @@ impl Load {
         })
     }
 
-    /// When the workers are done the probe goes on for a while, and finishes what it is at: that
+    /// When the workers are done the probe continues for a while, and finishes its command: that
     /// may be the longest wait of all.
     fn note_end(&mut self) {
         let is_over = self.active == 0 && !self.has_arrivals();
@@ -165,7 +165,7 @@ impl Load {
         }
     }
 
-    /// Whether every worker has its replies, the probe apart.
+    /// True if every worker has its replies, without the probe.
     fn is_answered(&self) -> bool {
         let mut workers = self.workers.iter();
         workers.all(|worker| worker.is_probe || worker.is_answered())
@@ -182,14 +182,14 @@ impl Load {
     /// One more connection.
     fn arrive(&mut self, is_probe: bool) -> io::Result<()> {
         let index = self.workers.len();
-        let tubes = match is_probe {
-            true => Tubes::all("probe", 1),
-            false if self.plan.shares_tubes => Tubes::all(self.plan.tube_prefix, self.plan.tubes),
-            false => {
-                let number = index - usize::from(self.plan.probe);
-                let (prefix, connections) = (self.plan.tube_prefix, self.plan.shape.connections);
-                Tubes::share(prefix, self.plan.tubes, number, connections)
-            }
+        let prefix = self.plan.tube_prefix;
+        let tubes = if is_probe {
+            Tubes::all("probe", 1)
+        } else if self.plan.shares_tubes {
+            Tubes::all(prefix, self.plan.tubes)
+        } else {
+            let number = index - usize::from(self.plan.probe);
+            Tubes::share(prefix, self.plan.tubes, number, self.plan.shape.connections)
         };
         let connection = self.connect(index)?;
         self.workers.push(Worker {
@@ -212,7 +212,7 @@ impl Load {
         worker.send_setup(at)
     }
 
-    /// A herd comes a few at a time, so that the loop's turns stay short.
+    /// A herd arrives a few at a time, so that the turns of the loop stay short.
     fn come(&mut self) -> io::Result<()> {
         for _ in 0..ARRIVALS_A_TURN {
             if self.has_arrivals() {
@@ -228,7 +228,7 @@ impl Load {
         self.plan.herd && here < self.plan.shape.connections
     }
 
-    /// Wait for something to happen, at most so long, and see to it.
+    /// Wait at most `wait` for events, and handle them.
     fn turn(&mut self, wait: Duration) -> io::Result<()> {
         check()?;
         let mut events = std::mem::replace(&mut self.events, Events::with_capacity(0));
@@ -256,22 +256,23 @@ impl Load {
         if self.workers.iter().all(Worker::is_answered) {
             self.heard_at = before;
         }
-        match self.heard_at.elapsed() > SILENCE_MAX {
-            true => Err(io::Error::other(format!(
+        if self.heard_at.elapsed() > SILENCE_MAX {
+            Err(io::Error::other(format!(
                 "{} has said nothing for {} s",
                 self.plan.address,
                 SILENCE_MAX.as_secs()
-            ))),
-            false => Ok(()),
+            )))
+        } else {
+            Ok(())
         }
     }
 
-    /// The probe goes first: what the rest of the load keeps this program busy with is no wait of
-    /// its own.
+    /// The probe goes first: the work of this program for the rest of the load must not delay it.
     fn look_after_probe(&mut self) -> io::Result<()> {
-        match self.plan.probe {
-            true => self.serve(PROBE),
-            false => Ok(()),
+        if self.plan.probe {
+            self.serve(PROBE)
+        } else {
+            Ok(())
         }
     }
 
@@ -294,7 +295,7 @@ impl Load {
             if filled < self.buffer.len() {
                 break;
             }
-            // Long replies may go on for as long as the server sends.
+            // Long replies may continue as long as the server sends.
             if !self.workers[index].is_probe {
                 self.look_after_probe()?;
             }
@@ -302,12 +303,13 @@ impl Load {
         Ok(())
     }
 
-    /// Take in what one read has brought.
+    /// Handle the bytes of one read.
     fn take(&mut self, index: usize, filled: usize, at: u64) -> io::Result<()> {
         let worker = &mut self.workers[index];
-        let script = match worker.is_probe {
-            true => &self.probe_script,
-            false => &self.script,
+        let script = if worker.is_probe {
+            &self.probe_script
+        } else {
+            &self.script
         };
         worker.take(&self.buffer[..filled], script, &mut self.tally, at)
     }
@@ -343,14 +345,14 @@ impl Load {
         Ok(())
     }
 
-    /// One of a herd leaves, and connects again.
+    /// A client of a herd disconnects, and connects again.
     fn come_again(&mut self, index: usize) -> io::Result<()> {
         self.workers[index].connection = self.connect(index)?;
         self.workers[index].state.rounds = 0;
         self.begin_setup(index)
     }
 
-    /// Send what is due in an open loop; how long the loop may wait then.
+    /// Send what is due in an open loop; returns how long the loop may wait then.
     fn dispatch(&mut self) -> io::Result<Duration> {
         let is_over = self.active == 0 && self.finished_at.is_none() && self.is_answered();
         if self.has_arrivals() || is_over {
@@ -362,7 +364,8 @@ impl Load {
         let at = nanos(self.begin.elapsed());
         while pace.due() <= at {
             let Some(index) = pace.take() else {
-                // Nobody has room: only a reply can help. If all are done, nothing is to come.
+                // No connection has room: only a reply can help. If all are done, nothing will
+                // come.
                 let is_waiting = self.active > 0 || self.finished_at.is_some();
                 return Ok(PROGRESS_INTERVAL * u32::from(is_waiting));
             };
@@ -376,7 +379,7 @@ impl Load {
         Ok(PROGRESS_INTERVAL.min(pace.wait(at)))
     }
 
-    /// Tell a terminal how far it is.
+    /// Show the progress on a terminal.
     fn tell(&mut self) -> io::Result<()> {
         let since = self.told_at.elapsed();
         if !self.plan.progress || since < PROGRESS_INTERVAL || !io::stderr().is_terminal() {

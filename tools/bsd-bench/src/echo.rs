@@ -1,13 +1,13 @@
-//! `bsd-bench echo`: a server that parses and answers, and does nothing: what sockets and a loop
-//! cost, and so how fast any server of this protocol could be under the same load.
+//! `bsd-bench echo`: a server that parses and answers, and does nothing else: the cost of sockets
+//! and a loop, and so a limit for any server of this protocol under the same load.
 //!
-//! It is honest about the work that nobody can avoid: it reads every byte, finds the end of every
-//! line and body, and answers each command with a reply of the right kind and size (a reserve with a
-//! body as large as the last that this connection put). It keeps no job. With a log it also does
-//! what no durable server can avoid: in each turn of its loop in which something came that has to
-//! last (anything but a reserve or a touch, say), one write of all that came, and one sync, before
-//! the replies leave. The log is a file of zeros written over in a circle, which is the cheapest
-//! there is.
+//! It does the work that no server can avoid: it reads every byte, finds the end of every line and
+//! body, and answers each command with a reply of the right kind and size (a reserve with a body as
+//! large as the last one that this connection put). It keeps no job. With a log it also does what
+//! no durable server can avoid: in each turn of its loop in which a durable command came (anything
+//! except a reserve or a touch, for example), one write of everything that came, and one sync,
+//! before the replies are sent. The log is a file of zeros that is overwritten in a circle, which
+//! is the cheapest way.
 
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -32,16 +32,16 @@ pub(crate) struct Args {
     /// Listen on PORT
     #[arg(short = 'p', value_name = "PORT", default_value_t = 11300)]
     port: u16,
-    /// Write and sync what comes to a file in DIR, once a turn, before the replies leave
+    /// Write and sync the commands to a file in DIR, once a turn, before the replies are sent
     #[arg(short = 'b', value_name = "DIR")]
     dir: Option<PathBuf>,
-    /// Nothing; there is one way to sync
+    /// No effect; there is one way to sync
     #[arg(short = 'f', value_name = "MS", requires = "dir")]
     _interval: Option<u32>,
 }
 
 const LISTENER: Token = Token(usize::MAX);
-/// Bytes of the file that is written over.
+/// Bytes of the file that is overwritten.
 const LOG_SIZE: u64 = 64 << 20;
 
 /// Serve until told to stop.
@@ -52,12 +52,12 @@ pub(crate) fn run(args: &Args) -> io::Result<()> {
     Echo::listen(address, log)?.run()
 }
 
-/// Where all that comes is written, and synced.
+/// The file to which all commands are written, and synced.
 #[derive(Debug)]
 pub(crate) struct Log {
     file: Arc<dyn File>,
     at: u64,
-    /// What came in this turn.
+    /// The commands of this turn.
     turn: Vec<u8>,
 }
 
@@ -74,7 +74,7 @@ impl Log {
         Ok(Log { file, at: 0, turn })
     }
 
-    /// Make durable what came in this turn, if any of it `has_to_last`.
+    /// Make the commands of this turn durable, if any of them `has_to_last`.
     fn commit(&mut self, has_to_last: bool) -> io::Result<()> {
         if !has_to_last {
             self.turn.clear();
@@ -90,11 +90,11 @@ impl Log {
     }
 }
 
-/// What lies in the middle of a command when a read ends.
+/// The state between two reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Parse {
     Line,
-    /// So many bytes of a body and its end are still to come.
+    /// This many bytes of a body and its end are still to come.
     Body(usize),
 }
 
@@ -108,13 +108,13 @@ struct Session {
     output: Vec<u8>,
 }
 
-/// What all connections share: the next id, how many jobs there would be, and bytes for bodies.
+/// State shared by all connections: the next id, the number of jobs, and bytes for bodies.
 #[derive(Debug, Default)]
 struct Shared {
     id: u64,
     ready: u64,
     body: Vec<u8>,
-    /// A command came in this turn that changes what a restart brings back.
+    /// A durable command came in this turn.
     has_to_last: bool,
 }
 
@@ -128,7 +128,7 @@ impl Session {
         }
     }
 
-    /// Answer every command in `bytes`, the first of which may have begun before.
+    /// Answer every command in `bytes`, the first of which may have begun earlier.
     fn take(&mut self, mut bytes: &[u8], shared: &mut Shared) {
         if !self.leftover.is_empty() {
             let Some(end) = memchr::memchr(b'\n', bytes) else {
@@ -315,7 +315,7 @@ impl Echo {
     }
 
     fn serve(&mut self, index: usize) {
-        // A client that went wrong is a client that is gone.
+        // A client with an error is disconnected.
         if self.exchange(index).is_err() && self.clients[index].take().is_some() {
             self.free.push(index);
         }
@@ -352,7 +352,7 @@ impl Echo {
         Ok(())
     }
 
-    /// Sync, then let the replies of this turn go.
+    /// Sync, then send the replies of this turn.
     fn release(&mut self) -> io::Result<()> {
         if let Some(log) = &mut self.log {
             log.commit(std::mem::take(&mut self.shared.has_to_last))?;

@@ -1,12 +1,12 @@
-//! How long things took: an HDR histogram, and the quantiles that are reported of it.
+//! Latencies: an HDR histogram, and the quantiles that are reported.
 
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// Times are kept to within one part in 128 …
+/// Times are precise to one part in 128 …
 const DIGITS: u8 = 2;
-/// … up to an hour; what took longer counts as an hour.
+/// … up to an hour; longer times count as an hour.
 const MAX_NS: u64 = 3_600_000_000_000;
 
 /// The quantiles that are reported, and their names.
@@ -29,7 +29,7 @@ impl Latency {
         Latency(histogram.expect("the bounds are in order"))
     }
 
-    /// `count` times the same.
+    /// Record `nanos` `count` times.
     pub(crate) fn record(&mut self, nanos: u64, count: u64) {
         self.0.saturating_record_n(nanos.max(1), count);
     }
@@ -42,7 +42,7 @@ impl Latency {
         self.0.len()
     }
 
-    /// The time that a `fraction` of all did not exceed; 0 when there are none.
+    /// The time that this `fraction` did not exceed; 0 if there are none.
     pub(crate) fn quantile(&self, fraction: f64) -> Duration {
         Duration::from_nanos(self.0.value_at_quantile(fraction))
     }
@@ -56,7 +56,7 @@ impl Latency {
         if self.count() == 0 {
             return Vec::new();
         }
-        // A tenth of what is left at each step, as far as there are values.
+        // At each step a tenth of the rest, as far as there are values.
         let steps = (self.count() as f64).log10() * 8.0;
         let fractions = (0..=steps as u32).map(|step| 1.0 - 10f64.powf(-f64::from(step) / 8.0));
         let point = |fraction| (fraction, self.quantile(fraction).as_secs_f64() * 1e6);

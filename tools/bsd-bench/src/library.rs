@@ -1,8 +1,8 @@
-//! `bsd-bench library`: threads that put into a queue of their own process, beside the server under
-//! the same loads, in the same run.
+//! `bsd-bench library`: threads that put into a queue of their own process, compared with the
+//! server under the same loads, in the same run.
 //!
-//! Both are durable, put by put. What the library saves is the sockets; what it pays is the hand-over
-//! to the engine's thread and back, which wakes a thread a put.
+//! Both are durable, put by put. The library saves the sockets; it pays for the hand-over to the
+//! engine's thread and back, which wakes a thread per put.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// Bytes in the bodies
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..))]
     body: u16,
-    /// How often everything is measured; the median counts
+    /// How many rounds are measured; the median counts
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// How long each load lasts
@@ -72,14 +72,15 @@ pub(crate) fn run(args: &Args) -> io::Result<()> {
         let batched = library(args, args.batch_threads, args.batch)?;
         batches.library.push(batched);
     }
-    match args.json {
-        true => println!("{}", to_json(args, &single, &batches)),
-        false => print(args, &single, &batches),
+    if args.json {
+        println!("{}", to_json(args, &single, &batches))
+    } else {
+        print(args, &single, &batches)
     }
     Ok(())
 }
 
-/// What the server does with as many connections as there are threads.
+/// The rate of the server with as many connections as there are threads.
 fn server(args: &Args, pipeline: usize) -> io::Result<f64> {
     let kind = Kind {
         program: Program::Bsd,
@@ -98,7 +99,7 @@ fn server(args: &Args, pipeline: usize) -> io::Result<f64> {
     Ok(plan.run()?.rate())
 }
 
-/// What so many threads put that each put so many jobs at a time.
+/// The rate of this many threads that each put this many jobs at a time.
 fn library(args: &Args, threads: u16, batch: u16) -> io::Result<f64> {
     let dir = args.programs.directory()?;
     let queue = Queue::open(dir.path()).map_err(io::Error::other)?;

@@ -1,4 +1,4 @@
-//! `bsd-bench load`: a load on a server that is running, and what it showed.
+//! `bsd-bench load`: a load on a running server, and its results.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -19,32 +19,32 @@ pub(crate) struct Args {
     /// Where the server listens
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:11300")]
     addr: String,
-    /// Connections, and commands that each has under way at a time
+    /// Connections, and commands that each has in progress at a time
     #[arg(long, value_name = "NxD", default_value = "50x1")]
     shape: Shape,
-    /// What each connection does over and over
+    /// What each connection does repeatedly
     #[arg(long, value_enum, default_value_t = Workload::Cycle)]
     workload: Workload,
-    /// Stop after so many jobs, of a mix: commands [default: go by time]
+    /// Stop after N jobs, or commands of a mix [default: stop by time]
     #[arg(long, value_name = "N", value_parser = parse_count, conflicts_with = "seconds")]
     jobs: Option<u64>,
-    /// Stop after so many seconds
+    /// Stop after this many seconds
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "3")]
     seconds: Duration,
     /// Bytes in the bodies: a size, a range (100..4k), or sizes with weights (100:90,64k:10)
     #[arg(long, value_name = "SIZES", default_value = "100")]
     body: BodySizes,
-    /// Open loop: so many commands a second, whatever the server does; latencies count from when
-    /// a command was due
+    /// Open loop: this many commands per second, whatever the server does; latencies count from the
+    /// time when a command was due
     #[arg(long, value_name = "R", value_parser = parse_rate)]
     rate: Option<f64>,
-    /// Spread over so many tubes [default: the tube "default"]
+    /// Use this many tubes [default: the tube "default"]
     #[arg(long, value_name = "N", default_value_t = 0)]
     tubes: usize,
     /// Pick priorities from 0 to N - 1
     #[arg(long, value_name = "N", value_parser = parse_count, default_value = "1")]
     priorities: u64,
-    /// Delay puts by so many seconds (of a mix: those that are delayed)
+    /// Delay puts by this many seconds (in a mix: the delayed ones)
     #[arg(long, value_name = "S", default_value_t = 0)]
     delay: u64,
     /// The server's process, for its processor time and memory
@@ -97,9 +97,10 @@ pub(crate) fn run(args: &Args) -> io::Result<()> {
     let outcome = plan.run()?;
     let after = args.pid.map(usage).transpose()?;
     let server = before.zip(after);
-    match args.json {
-        true => println!("{}", to_json(&outcome, server)),
-        false => print_text(&outcome, server),
+    if args.json {
+        println!("{}", to_json(&outcome, server))
+    } else {
+        print_text(&outcome, server)
     }
     Ok(())
 }
@@ -134,7 +135,7 @@ fn print_text(outcome: &Outcome, server: Option<(Usage, Usage)>) {
     }
 }
 
-/// What is to be said when the load was not faster than the server.
+/// The warning that the load was not faster than the server.
 pub(crate) fn bottleneck(outcome: &Outcome) -> String {
     format!(
         "bsd-bench was busy for {:.0} % of the time: the server may be faster than this shows",

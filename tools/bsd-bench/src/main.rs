@@ -1,5 +1,5 @@
-//! `bsd-bench`: what a server that speaks beanstalkd's protocol does in a second, how long one
-//! command takes, what it costs, and how long one client can be held up by another.
+//! `bsd-bench`: how many commands per second a server of beanstalkd's protocol runs, how long one
+//! command takes, what it costs, and how long one client can delay another.
 //!
 //! | where | what |
 //! |---|---|
@@ -18,7 +18,7 @@
 //! | `latency`, `report`, `plot` | histograms; tables; pictures |
 //! | `options`, `random` | values of flags; numbers that come again |
 //!
-//! Only ratios of one run mean anything: the rates of two machines, or of two days, do not compare.
+//! Compare only ratios of one run: the rates of two machines, or of two days, are not comparable.
 
 mod compare;
 mod connection;
@@ -63,21 +63,21 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Put a load on a server that is running
+    /// Put a load on a running server
     Load(load::Args),
     /// Start several servers in turn, load each, and compare
     Compare(compare::Args),
-    /// How long one client waits while the server does one heavy thing
+    /// How long one client waits while the server does one heavy task
     Stall(stall::Args),
-    /// How long a server that was killed takes to serve again
+    /// How long a killed server takes to serve again
     Restart(restart::Args),
     /// Resident memory for each ready job and each idle connection
     Memory(memory::Args),
     /// Cost of each command as jobs, tubes and connections grow
     Scale(scale::Args),
-    /// Threads that put into a queue in their own process, beside the server
+    /// Threads that put into a queue in their own process, compared with the server
     Library(library::Args),
-    /// A server that parses and answers, and does nothing
+    /// A server that parses and answers, and does nothing else
     Echo(echo::Args),
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct Args {
     programs: Programs,
 }
 
-/// A row: what it is a cost of, and the bytes of each server.
+/// A row: the item, and the bytes of each server.
 type Row = (String, Vec<f64>);
 
 /// Measure all, and print.
@@ -61,9 +61,10 @@ pub(crate) fn run(args: &Args) -> io::Result<()> {
         let costs = args.servers.iter().map(cost).collect::<io::Result<_>>()?;
         rows.push(("idle connection".into(), costs));
     }
-    match args.json {
-        true => println!("{}", to_json(args, &rows)),
-        false => print(args, &rows),
+    if args.json {
+        println!("{}", to_json(args, &rows))
+    } else {
+        print(args, &rows)
     }
     Ok(())
 }
@@ -95,7 +96,7 @@ fn growth(server: &Running, before: u64) -> io::Result<f64> {
     Ok(usage(server.pid())?.resident as f64 - before as f64)
 }
 
-/// Connections that have done something, and do nothing any more.
+/// Connections that were used once, and are idle now.
 pub(crate) fn idle_connections(address: SocketAddr, count: usize) -> io::Result<Vec<Control>> {
     let connect = |_| {
         check()?;

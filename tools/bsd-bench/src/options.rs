@@ -1,4 +1,4 @@
-//! The values of flags, and what they mean.
+//! The values of flags, and their meaning.
 
 use std::fmt;
 use std::str::FromStr;
@@ -66,15 +66,15 @@ fn parse_scaled(text: &str, unit: u64) -> Result<u64, String> {
     let number: Option<u64> = digits.parse().ok();
     number
         .and_then(|number| number.checked_mul(unit.pow(power)))
-        .ok_or_else(|| format!("'{text}' is not a number with k, m or g behind it"))
+        .ok_or_else(|| format!("'{text}' is not a number, optionally followed by k, m or g"))
 }
 
-/// How large the bodies are: `100`, `100..4k` (each size as likely as any other), or
-/// `100:90,4k:9,64k:1` (sizes and their weights).
+/// The sizes of bodies: `100`, `100..4k` (each size equally likely), or `100:90,4k:9,64k:1` (sizes
+/// and their weights).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BodySizes(Vec<Class>);
 
-/// Sizes that are as likely as each other.
+/// Sizes that are equally likely.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Class {
     min: u64,
@@ -83,7 +83,7 @@ struct Class {
     weight_upto: u64,
 }
 
-/// Larger bodies no server of the protocol takes.
+/// No server of the protocol accepts larger bodies.
 const BODY_SIZE_MAX: u64 = 1 << 30;
 
 impl BodySizes {
@@ -108,7 +108,7 @@ impl BodySizes {
         (class.min + random.below(class.max - class.min + 1)) as usize
     }
 
-    /// What the sizes come to on average.
+    /// The average size.
     pub(crate) fn mean(&self) -> f64 {
         let (mut sum, mut before) = (0.0, 0);
         for class in &self.0 {

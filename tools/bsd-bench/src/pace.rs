@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// Commands are due at fixed times from the beginning on, whatever became of those before.
+/// Commands are due at fixed times from the start, whatever happened to earlier ones.
 #[derive(Debug)]
 pub(crate) struct Pace {
     interval_ns: f64,
@@ -15,11 +15,11 @@ pub(crate) struct Pace {
     pub(crate) spun: Duration,
 }
 
-/// Nearer than this a moment is waited for awake: `epoll` wakes to a millisecond at best.
+/// For less than this time it waits actively: `epoll` is precise to a millisecond at best.
 const AWAKE: Duration = Duration::from_millis(2);
 
 impl Pace {
-    /// `rate` commands a second, over connections with numbers below `connections`.
+    /// `rate` commands per second, over connections with numbers below `connections`.
     pub(crate) fn new(rate: f64, connections: usize) -> Pace {
         Pace {
             interval_ns: 1e9 / rate,
@@ -30,36 +30,37 @@ impl Pace {
         }
     }
 
-    /// When the next command is due, in nanoseconds from the beginning.
+    /// When the next command is due, in nanoseconds from the start.
     pub(crate) fn due(&self) -> u64 {
         (self.issued as f64 * self.interval_ns) as u64
     }
 
-    /// That command is on its way.
+    /// Note that this command was sent.
     pub(crate) fn issue(&mut self) {
         self.issued += 1;
     }
 
-    /// A connection can send.
+    /// Note that a connection can send.
     pub(crate) fn list(&mut self, index: usize) {
         if !std::mem::replace(&mut self.is_ready[index], true) {
             self.ready.push_back(index);
         }
     }
 
-    /// The connection that is to send the next command, if any can. It has to be listed again.
+    /// The connection that sends the next command, if any can. It must be listed again afterwards.
     pub(crate) fn take(&mut self) -> Option<usize> {
         let index = self.ready.pop_front()?;
         self.is_ready[index] = false;
         Some(index)
     }
 
-    /// How long the loop may sleep when nothing is due before [`Pace::due`].
+    /// How long the loop may sleep if nothing is due before [`Pace::due`].
     pub(crate) fn wait(&self, at: u64) -> Duration {
         let left = Duration::from_nanos(self.due().saturating_sub(at));
-        match left < AWAKE {
-            true => Duration::ZERO,
-            false => left - AWAKE / 2,
+        if left < AWAKE {
+            Duration::ZERO
+        } else {
+            left - AWAKE / 2
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a load is to be.
+//! The parameters of a load.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,21 +9,21 @@ use crate::options::{BodySizes, Shape};
 use crate::script::{Script, Workload};
 use crate::tally::Outcome;
 
-/// What a load is to be.
+/// The parameters of a load.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) address: SocketAddr,
     pub(crate) shape: Shape,
     pub(crate) workload: Workload,
-    /// Stop after so many jobs (of a mix: commands).
+    /// Stop after this many jobs (in a mix: commands).
     pub(crate) jobs: Option<u64>,
-    /// Stop after so long.
+    /// Stop after this time.
     pub(crate) time: Option<Duration>,
     pub(crate) bodies: BodySizes,
     pub(crate) tubes: usize,
-    /// What the names of the tubes begin with.
+    /// The prefix of the tubes' names.
     pub(crate) tube_prefix: &'static str,
-    /// Each connection has all of the tubes, not only its share.
+    /// Each connection uses all of the tubes, not only its share.
     pub(crate) shares_tubes: bool,
     pub(crate) priorities: u64,
     pub(crate) delay: u64,
@@ -31,17 +31,17 @@ pub(crate) struct Plan {
     pub(crate) kick: Option<u64>,
     /// Puts may be refused, the probe's too.
     pub(crate) may_be_refused: bool,
-    /// Each connection sends one round and never reads what comes of it.
+    /// Each connection sends one round and never reads the replies.
     pub(crate) is_deaf: bool,
-    /// Open loop: commands a second.
+    /// Open loop: commands per second.
     pub(crate) rate: Option<f64>,
-    /// One more connection measures what another client feels …
+    /// An additional connection measures the latency for another client …
     pub(crate) probe: bool,
-    /// … and goes on for so long after the rest.
+    /// … and continues for this long after the rest.
     pub(crate) linger: Duration,
     /// Connections come while the load runs, do one round, and come again.
     pub(crate) herd: bool,
-    /// Tell a terminal how far it is.
+    /// Show the progress on a terminal.
     pub(crate) progress: bool,
 }
 
@@ -70,19 +70,19 @@ impl Plan {
         }
     }
 
-    /// Run it from beginning to end.
+    /// Run it from start to end.
     pub(crate) fn run(&self) -> io::Result<Outcome> {
         Load::new(self)?.run()
     }
 
-    /// What its probe sends.
+    /// The script of its probe.
     pub(crate) fn probe_script(&self) -> Script {
         let mut script = Script::new(Workload::Probe, 1, BodySizes::fixed(100));
         script.may_be_refused = self.may_be_refused;
         script
     }
 
-    /// What its connections send.
+    /// The script of its connections.
     pub(crate) fn script(&self) -> Script {
         let mut script = Script::new(self.workload, self.shape.pipeline, self.bodies.clone());
         script.priorities = self.priorities;

@@ -1,5 +1,5 @@
-//! The picture of a comparison, as SVG: for each load, bars of what a second brings and curves of
-//! how long a command takes.
+//! The picture of a comparison, as SVG: for each load, bars of the rates and curves of the
+//! latencies.
 
 use std::fmt::Write;
 use std::io;
@@ -30,7 +30,7 @@ struct Area {
     height: f64,
 }
 
-/// What is being drawn. Writing to a string cannot fail.
+/// The drawing so far. Writing to a string cannot fail.
 #[derive(Debug, Default)]
 struct Svg(String);
 
@@ -69,7 +69,7 @@ impl Svg {
     }
 }
 
-/// The whole picture: a row a load.
+/// The whole picture: a row per load.
 pub(crate) fn comparison(results: &Results) -> String {
     let mut svg = Svg::default();
     let bars_height = BAR_HEIGHT * results.servers.len() as f64;
@@ -124,7 +124,7 @@ fn draw_bars(svg: &mut Svg, results: &Results, row: usize, x: f64, mut y: f64) {
     }
 }
 
-/// Both axes are logarithmic: across, the share that took longer; up, the time.
+/// Both axes are logarithmic: horizontally the share that took longer, vertically the time.
 fn draw_curves(svg: &mut Svg, results: &Results, row: usize, area: Area) {
     let curves: Vec<_> = results.cells[row]
         .iter()
@@ -140,7 +140,7 @@ fn draw_curves(svg: &mut Svg, results: &Results, row: usize, area: Area) {
     }
 }
 
-/// Where a value lies in a diagram of curves.
+/// The position of a value in a diagram of curves.
 #[derive(Debug, Clone, Copy)]
 struct Scale {
     area: Area,
@@ -203,7 +203,7 @@ impl Scale {
     }
 }
 
-/// Write a picture to a file, replacing what is there.
+/// Write a picture to a file, and replace an existing one.
 pub(crate) fn write(path: &Path, svg: &str) -> io::Result<()> {
     let named = |error: io::Error| {
         io::Error::new(
@@ -211,9 +211,10 @@ pub(crate) fn write(path: &Path, svg: &str) -> io::Result<()> {
             format!("cannot write {}: {error}", path.display()),
         )
     };
-    let mode = match path.exists() {
-        true => OpenMode::ReadWrite,
-        false => OpenMode::CreateNew,
+    let mode = if path.exists() {
+        OpenMode::ReadWrite
+    } else {
+        OpenMode::CreateNew
     };
     let file = RealFs.open(path, mode).map_err(named)?;
     file.set_size(0).map_err(named)?;

@@ -1,5 +1,4 @@
-//! What this process and those that it measures use: time, processor, memory; and being told to
-//! stop.
+//! The resources of this process and of measured ones: time, processor, memory; and interrupts.
 
 use std::io;
 use std::path::Path;
@@ -27,8 +26,8 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// From now on the first SIGINT or SIGTERM is noticed by [`check`], so that the servers started
-/// here are ended and their directories removed; the second ends the process.
+/// From now on [`check`] notices the first SIGINT or SIGTERM, so that the servers started here are
+/// ended and their directories removed; the second one ends the process.
 pub(crate) fn catch_interrupts() -> io::Result<()> {
     let flag = INTERRUPTED.get_or_init(Arc::default);
     for signal in [SIGINT, SIGTERM] {
@@ -39,7 +38,7 @@ pub(crate) fn catch_interrupts() -> io::Result<()> {
 }
 
 /// # Errors
-/// Someone wants this program to stop.
+/// Returns an error after an interrupt.
 pub(crate) fn check() -> io::Result<()> {
     match INTERRUPTED.get() {
         Some(flag) if flag.load(Ordering::Relaxed) => Err(io::Error::other("interrupted")),
@@ -65,7 +64,7 @@ pub(crate) fn own_cpu() -> Duration {
     Duration::from_micros(user + system)
 }
 
-/// What another process has used.
+/// The resources that another process has used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Usage {
     /// Processor time of all its threads, to a hundredth of a second.
@@ -74,7 +73,7 @@ pub(crate) struct Usage {
     pub(crate) resident: u64,
 }
 
-/// What the process `pid` has used so far.
+/// The resources that the process `pid` has used so far.
 pub(crate) fn usage(pid: u32) -> io::Result<Usage> {
     let read = |name: &str| {
         std::fs::read_to_string(format!("/proc/{pid}/{name}")).map_err(|error| {
@@ -92,7 +91,7 @@ pub(crate) fn usage(pid: u32) -> io::Result<Usage> {
     })
 }
 
-/// The 14th and 15th field; the second, a name in brackets, may hold anything.
+/// The 14th and 15th field; the second, a name in brackets, may contain anything.
 fn cpu(stat: &str) -> Option<Duration> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);
@@ -116,12 +115,12 @@ pub(crate) fn bytes_read(pid: u32) -> io::Result<u64> {
     count.ok_or_else(|| io::Error::other(format!("/proc/{pid}/io is not as proc(5) says")))
 }
 
-/// Stop a process where it is, as a virtual machine that is paused.
+/// Suspend a process, like a paused virtual machine.
 pub(crate) fn suspend(pid: u32) -> io::Result<()> {
     signal(pid, Signal::STOP)
 }
 
-/// Let a process go on that was suspended.
+/// Continue a suspended process.
 pub(crate) fn resume(pid: u32) -> io::Result<()> {
     signal(pid, Signal::CONT)
 }
@@ -132,12 +131,12 @@ fn signal(pid: u32, signal: Signal) -> io::Result<()> {
     Ok(rustix::process::kill_process(pid, signal)?)
 }
 
-/// Whether what is written to `dir` goes to memory, where a sync costs nothing.
+/// True if `dir` is in memory, where a sync costs nothing.
 pub(crate) fn is_in_memory(dir: &Path) -> io::Result<bool> {
     Ok(rustix::fs::statfs(dir)?.f_type as i64 == TMPFS_MAGIC)
 }
 
-/// Which processors processes run on: this one on the last, those that it starts on the others.
+/// The processors for processes: this one uses the last, those that it starts use the others.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cores(usize);
 
@@ -148,7 +147,7 @@ impl Cores {
         (count > 1).then_some(Cores(count))
     }
 
-    /// The command line that keeps what is started to the other processors (`taskset(1)`).
+    /// The command line that restricts a program to the other processors (`taskset(1)`).
     pub(crate) fn keep_others(self, command: Command) -> Command {
         let mut pinned = Command::new("taskset");
         pinned.args(["--cpu-list", &format!("0-{}", self.0 - 2)]);
@@ -156,16 +155,17 @@ impl Cores {
         pinned
     }
 
-    /// Keep this process to the last processor.
+    /// Restrict this process to the last processor.
     pub(crate) fn keep_this(self) -> io::Result<()> {
         let (core, pid) = ((self.0 - 1).to_string(), std::process::id().to_string());
         let arguments = ["--cpu-list", "--pid", &core, &pid];
         let output = Command::new("taskset").args(arguments).output()?;
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(io::Error::other(
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(io::Error::other(
                 "taskset cannot keep this process to one processor",
-            )),
+            ))
         }
     }
 }

@@ -1,7 +1,7 @@
-//! Numbers that look random and come again from the same seed: SplitMix64 (Steele, Lea, Flood:
-//! "Fast splittable pseudorandom number generators", 2014).
+//! Pseudo-random numbers from a seed: SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom
+//! number generators", 2014).
 
-/// A few nanoseconds a number; good enough for sizes and choices, not for secrets.
+/// A few nanoseconds per number; good enough for sizes and choices, not for secrets.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 

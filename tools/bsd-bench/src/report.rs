@@ -1,12 +1,12 @@
-//! What is printed: tables that read as text and as Markdown, numbers with units, medians.
+//! Output: tables that read as text and as Markdown, numbers with units, medians.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Stands where there is no number.
+/// Printed in place of a missing number.
 pub(crate) const NONE: &str = "—";
 
-/// A table: a head, and rows as long as it. All columns but the first are numbers.
+/// A table: a head, and rows of the same length. All columns except the first are numbers.
 #[derive(Debug)]
 pub(crate) struct Table(Vec<Vec<String>>);
 
@@ -68,7 +68,7 @@ pub(crate) fn count(number: f64) -> String {
     }
 }
 
-/// A number that somebody chose: `20 k`, `1 M`, and as it is where that would not be exact.
+/// A parameter: `20 k`, `1 M`, and unchanged if that would not be exact.
 pub(crate) fn chosen(number: u64) -> String {
     match number {
         0 => "0".into(),
@@ -101,9 +101,10 @@ pub(crate) fn bytes(count: f64) -> String {
 
 /// A ratio: `1.53×`, `112×`.
 pub(crate) fn ratio(number: f64) -> String {
-    match number.is_finite() {
-        true => format!("{}×", digits(number)),
-        false => NONE.into(),
+    if number.is_finite() {
+        format!("{}×", digits(number))
+    } else {
+        NONE.into()
     }
 }
 
@@ -115,7 +116,7 @@ fn digits(number: f64) -> String {
     }
 }
 
-/// The one in the middle; of an even number, the mean of the two in the middle.
+/// The middle number; for an even count, the mean of the two in the middle.
 pub(crate) fn median(numbers: &[f64]) -> f64 {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);

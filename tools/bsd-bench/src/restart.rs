@@ -1,5 +1,5 @@
-//! `bsd-bench restart`: how long a server that was killed takes to serve again, and how long it
-//! takes merely to read as many bytes of the same files as the server has read.
+//! `bsd-bench restart`: how long a killed server takes to serve again, and how long it takes only
+//! to read as many bytes of the same files as the server has read.
 
 use std::io;
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     programs: Programs,
 }
 
-/// What was measured of one server.
+/// The measurements of one server.
 #[derive(Debug)]
 struct Row {
     kind: Kind,
@@ -66,9 +66,10 @@ pub(crate) fn run(args: &Args) -> io::Result<()> {
     let rows: Vec<Row> = kinds
         .map(|kind| measure(args, *kind))
         .collect::<Result<_, _>>()?;
-    match args.json {
-        true => println!("{}", rows.iter().map(to_json).collect::<Value>()),
-        false => print(args, &rows),
+    if args.json {
+        println!("{}", rows.iter().map(to_json).collect::<Value>())
+    } else {
+        print(args, &rows)
     }
     Ok(())
 }
@@ -102,7 +103,7 @@ fn measure(args: &Args, kind: Kind) -> io::Result<Row> {
     })
 }
 
-/// What `cat` does, with `wanted` bytes of the server's files.
+/// Read `wanted` bytes of the server's files, like `cat`.
 fn read_files(server: &Running, wanted: u64) -> io::Result<Duration> {
     let files = server.files()?;
     let mut buffer = vec![0; 1 << 20];
@@ -122,8 +123,8 @@ fn read_files(server: &Running, wanted: u64) -> io::Result<Duration> {
     Ok(begin.elapsed())
 }
 
-/// Take the server's files out of the system's cache, if that was asked for. Only what is on the
-/// disk can leave it: sync first.
+/// Remove the server's files from the system's cache, if requested. Only what is on the disk can be
+/// removed: sync first.
 fn evict(args: &Args, server: &Running) -> io::Result<()> {
     for path in server.files()?.iter().filter(|_| args.cold) {
         let file = std::fs::OpenOptions::new().read(true).open(path)?;

@@ -1,10 +1,8 @@
-//! `bsd-bench scale`: what each command costs as the queue grows, as tubes grow, as connections
-//! grow.
+//! `bsd-bench scale`: the cost of each command as the queue, the tubes or the connections grow.
 //!
-//! One connection sends batches of a hundred commands of one kind; a command's cost is the time of a
-//! batch divided by a hundred, so that it is the server's work that is seen and not the way there
-//! and back. Priorities are picked at random: any job may be the next, so memory is visited in
-//! no order.
+//! One connection sends batches of a hundred commands of one kind; a command's cost is a hundredth
+//! of the time of a batch, so that it shows the server's work and not the round trip. Priorities
+//! are random: any job may be the next, so memory is accessed in random order.
 
 use std::fmt;
 use std::io;
@@ -22,7 +20,7 @@ use crate::servers::{Kind, Programs, Running};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Ready jobs, ever more; 100m needs some ten gigabytes of memory and disk
+    /// Ready jobs, in growing numbers; 100m needs some ten gigabytes of memory and disk
     #[arg(
         long,
         value_name = "N,…",
@@ -49,7 +47,7 @@ pub(crate) struct Args {
         default_value = "0,1k,10k"
     )]
     connections: Vec<u64>,
-    /// What is to grow
+    /// What grows
     #[arg(
         long,
         value_enum,
@@ -106,7 +104,7 @@ const OPS: [(Op, &str); 3] = [
     (Op::Delete, "delete"),
 ];
 
-/// A batch is of one kind of command, a hundred of them.
+/// A batch has a hundred commands of one kind.
 const BATCHES: Shape = Shape {
     connections: 1,
     pipeline: 100,
@@ -129,9 +127,10 @@ pub(crate) fn run(args: &Args) -> io::Result<()> {
         let measure = |kind: &Kind| measure(args, axis, sizes, *kind);
         let columns: Vec<Vec<Costs>> =
             args.servers.iter().map(measure).collect::<Result<_, _>>()?;
-        match args.json {
-            true => json.extend(to_json(args, axis, sizes, &columns)),
-            false => println!("{}", table(args, axis, sizes, &columns)),
+        if args.json {
+            json.extend(to_json(args, axis, sizes, &columns))
+        } else {
+            println!("{}", table(args, axis, sizes, &columns))
         }
     }
     if args.json {
@@ -200,7 +199,7 @@ fn cost(args: &Args, server: &Running) -> io::Result<Costs> {
     }))
 }
 
-/// Each cost, and how it stands to that at the first size.
+/// Each cost, and its ratio to that at the first size.
 fn table(args: &Args, axis: Axis, sizes: &[u64], columns: &[Vec<Costs>]) -> Table {
     let head = args.servers.iter().map(Kind::to_string);
     let mut table = Table::new(std::iter::once(axis.to_string()).chain(head));

@@ -1,8 +1,8 @@
-//! What a connection sends, and what it makes of the replies: workloads, without sockets or clock.
+//! What a connection sends, and how it handles the replies: workloads, without sockets or clock.
 //!
-//! A workload goes round by round: as many puts as the pipeline is deep, then as many reserves, then
-//! as many deletes. A closed loop sends one such phase at a time and waits for all of its replies;
-//! an open loop sends command by command, whenever one is due.
+//! A workload has rounds: as many puts as the pipeline is deep, then as many reserves, then as many
+//! deletes. A closed loop sends one such phase at a time and waits for all of its replies; an open
+//! loop sends command by command, whenever one is due.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,19 +14,19 @@ use crate::random::Random;
 use crate::share::{Budget, Tubes};
 use crate::wire::{Reply, push_line, push_number};
 
-/// What each connection does over and over.
+/// What each connection does repeatedly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Workload {
     /// put, reserve, delete
     Cycle,
     /// put, and leave the jobs there
     Put,
-    /// reserve and delete what is there, until nothing is
+    /// reserve and delete jobs until there are none
     Drain,
-    /// Of 100 commands 33 reserve, 26 put (2 with a delay), 26 delete, 7 touch, 4 release (1 with a
-    /// delay), 3 bury and 1 kick, in random order
+    /// Out of 100 commands 33 reserve, 26 put (2 with a delay), 26 delete, 7 touch, 4 release (1
+    /// with a delay), 3 bury and 1 kick, in random order
     Mix,
-    /// Reserve and bury what is there, until nothing is.
+    /// Reserve and bury jobs until there are none.
     #[value(skip)]
     Bury,
     /// One kick.
@@ -35,7 +35,7 @@ pub(crate) enum Workload {
     /// Use and pause one tube after another, each new and never used again.
     #[value(skip)]
     Pause,
-    /// Ask for a job, and do not wait for one.
+    /// Ask for a job without waiting.
     #[value(skip)]
     Poll,
     /// Look at the first ready job.
@@ -67,7 +67,7 @@ pub(crate) enum Op {
 }
 
 impl Op {
-    /// How many there are.
+    /// The number of operations.
     pub(crate) const COUNT: usize = Op::ListTubes as usize + 1;
 }
 
@@ -76,11 +76,11 @@ impl Op {
 pub(crate) struct Script {
     pub(crate) workload: Workload,
     pub(crate) pipeline: usize,
-    /// Priorities are picked from 0 to one less.
+    /// Priorities are picked from 0 to this minus 1.
     pub(crate) priorities: u64,
-    /// Seconds by which puts are delayed; those that a mix delays, by at least one.
+    /// Seconds by which puts are delayed; in a mix, the delay of delayed ones, at least 1.
     pub(crate) delay: u64,
-    /// Jobs that one kick is to kick.
+    /// Jobs that one kick should kick.
     pub(crate) kick: u64,
     /// A put may find the server without room.
     pub(crate) may_be_refused: bool,
@@ -95,12 +95,12 @@ const TTR: u64 = 3600;
 /// Seconds for which a tube is paused: as long as the protocol allows.
 const PAUSE: u64 = 4_294_967_295;
 
-/// Jobs that one kick of a mix is to kick: as many as were buried since the last, mostly.
+/// Jobs that one kick of a mix should kick: usually as many as were buried since the last.
 const MIX_KICK: u64 = 3;
 
 impl Script {
     pub(crate) fn new(workload: Workload, pipeline: usize, sizes: BodySizes) -> Script {
-        // Printable, and not to be compressed away by a file system.
+        // Printable, and not compressible by a file system.
         let mut random = Random::new(0);
         let byte = |_| b' ' + random.below(95) as u8;
         let block = (0..sizes.max()).map(byte).collect();
@@ -137,7 +137,7 @@ impl Script {
         }
     }
 
-    /// Whether it ends when there is nothing to reserve.
+    /// True if it ends when there is nothing to reserve.
     pub(crate) fn is_draining(&self) -> bool {
         matches!(self.workload, Workload::Drain | Workload::Bury)
     }
@@ -156,7 +156,7 @@ impl Script {
 enum Phase {
     /// Nothing: the round is over.
     Idle,
-    /// Going on to the next of several tubes.
+    /// Continue with the next of several tubes.
     Use,
     Put,
     Reserve,
@@ -166,23 +166,23 @@ enum Phase {
     Any,
 }
 
-/// Where one connection is in its script.
+/// The progress of one connection in its script.
 #[derive(Debug)]
 pub(crate) struct State {
     tubes: Tubes,
     random: Random,
-    /// The number of the next new tube; no other connection gets there.
+    /// The number of the next new tube; unique to this connection.
     new_tube: u64,
     phase: Phase,
     /// Jobs of this round.
     round: usize,
-    /// Commands that this phase still has to send.
+    /// Commands of this phase that are not sent yet.
     left: usize,
-    /// Jobs that are to be finished.
+    /// Jobs to finish.
     ids: VecDeque<u64>,
-    /// Replies that will each bring an id.
+    /// Outstanding replies with an id.
     awaited_ids: usize,
-    /// The server had nothing to hand out.
+    /// The server had no job to hand out.
     is_drained: bool,
     /// Rounds begun.
     pub(crate) rounds: u64,
@@ -211,7 +211,8 @@ impl State {
         &self.tubes
     }
 
-    /// Append the next command to `out`. `None`: not before more replies have come, or never.
+    /// Append the next command to `out`. `None`: more replies must come first, or there are no more
+    /// commands.
     pub(crate) fn next(
         &mut self,
         script: &Script,
@@ -264,7 +265,7 @@ impl State {
         !self.is_done
     }
 
-    /// Whether a batch of a closed loop ends here.
+    /// True if a batch of a closed loop ends here.
     pub(crate) fn is_phase_over(&self) -> bool {
         match self.phase {
             Phase::Use => false,
@@ -273,12 +274,12 @@ impl State {
         }
     }
 
-    /// Whether nothing of this round is left to be sent.
+    /// True if everything of this round was sent.
     pub(crate) fn is_round_over(&self) -> bool {
         match self.phase {
             Phase::Idle => true,
             Phase::Finish => self.ids.is_empty() && self.awaited_ids == 0,
-            // There was nothing to reserve, so that nothing is to be finished.
+            // There was nothing to reserve, so there is nothing to finish.
             Phase::Reserve => self.left == 0 && self.ids.is_empty() && self.awaited_ids == 0,
             _ => false,
         }
@@ -302,17 +303,16 @@ impl State {
         }
     }
 
-    /// Two commands make one pause: the tube is used first, or it would not be there.
+    /// Two commands for one pause: the tube is used first, or it would not exist.
     fn pause(&mut self, out: &mut Vec<u8>) -> Op {
         let is_used = self.left.is_multiple_of(2);
         out.extend_from_slice(if is_used { b"pause-tube p" } else { b"use p" });
         push_number(self.new_tube, out);
-        match is_used {
-            true => {
-                self.new_tube += 1;
-                push(Op::Pause, b"", &[PAUSE], out)
-            }
-            false => push(Op::Use, b"", &[], out),
+        if is_used {
+            self.new_tube += 1;
+            push(Op::Pause, b"", &[PAUSE], out)
+        } else {
+            push(Op::Use, b"", &[], out)
         }
     }
 
@@ -323,7 +323,7 @@ impl State {
     }
 
     fn reserve(&mut self, script: &Script, out: &mut Vec<u8>) -> Op {
-        // In a cycle a job is there: this connection has put it.
+        // In a cycle there is a job: this connection has put it.
         let line = match script.workload {
             Workload::Cycle => &b"reserve\r\n"[..],
             _ => b"reserve-with-timeout 0\r\n",
@@ -333,8 +333,8 @@ impl State {
         Op::Reserve
     }
 
-    /// The weights make as many jobs ready as are reserved, and as many leave as come, so that a
-    /// mix neither grows nor runs dry.
+    /// The weights balance ready and reserved jobs, and puts and deletes, so that a mix neither
+    /// grows nor runs dry.
     fn any(&mut self, script: &Script, out: &mut Vec<u8>) -> Op {
         let choice = match self.ids.len() {
             0 => self.random.below(60),
@@ -366,7 +366,7 @@ impl State {
         }
     }
 
-    /// Take in the reply to a command.
+    /// Handle the reply to a command.
     pub(crate) fn take(&mut self, script: &Script, op: Op, reply: Reply) -> io::Result<()> {
         match (op, reply) {
             (Op::Put, Reply::Inserted(id)) if script.workload == Workload::Probe => {

@@ -1,5 +1,4 @@
-//! The servers that are measured: starting them, each in an empty directory, and ending them,
-//! whatever happens.
+//! The measured servers: each is started in an empty directory, and ended in any case.
 
 use std::fmt;
 use std::io;
@@ -19,7 +18,7 @@ use crate::process::{Cores, check, is_in_memory, now};
 /// How long a server may take to start.
 const START_MAX: Duration = Duration::from_secs(300);
 
-/// A program, and how it keeps its jobs.
+/// A program, and its policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) program: Program,
@@ -34,14 +33,14 @@ pub(crate) enum Program {
     Echo,
 }
 
-/// When what was acknowledged is on the disk.
+/// When acknowledged jobs are on the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Policy {
     /// There is no log.
     Memory,
-    /// At most so many milliseconds later; 0: before.
+    /// At most this many milliseconds later; 0: before.
     Interval(u32),
-    /// When the system likes.
+    /// When the system decides.
     Never,
 }
 
@@ -104,17 +103,17 @@ fn unknown(text: &str) -> String {
     )
 }
 
-/// Where the programs are, and where they may write.
+/// The paths of the programs, and where they may write.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Programs {
     /// The program to compare with
     #[arg(long, value_name = "PATH", default_value = "beanstalkd")]
     beanstalkd: PathBuf,
-    /// The program to be compared [default: bsd-server, beside this program]
+    /// The program to compare [default: bsd-server, in the directory of this program]
     #[arg(long, value_name = "PATH")]
     bsd: Option<PathBuf>,
-    /// Where the logs are written, in directories of their own that are removed again: use the
-    /// disk that matters
+    /// Where the logs are written, in directories of their own that are removed afterwards: use the
+    /// disk to be measured
     #[arg(long, default_value = ".")]
     dir: PathBuf,
     /// Keep this program on the last processor and the servers on the others (needs taskset)
@@ -130,7 +129,7 @@ impl Programs {
         dir.clone_into(&mut self.dir);
     }
 
-    /// Do not show what beanstalkd says on standard error.
+    /// Do not show beanstalkd's standard error.
     pub(crate) fn silence_beanstalkd(&mut self) {
         self.is_beanstalkd_silent = true;
     }
@@ -140,12 +139,12 @@ impl Programs {
         DataDir::create(&self.dir)
     }
 
-    /// A disk of `size` bytes that soon is full, where a file system may be mounted.
+    /// A disk of `size` bytes that fills up soon, if a file system may be mounted.
     pub(crate) fn small_disk(&self, size: u64) -> io::Result<SmallDisk> {
         SmallDisk::mount(&self.dir, size)
     }
 
-    /// Once, before anything is measured.
+    /// Called once before the measurements.
     pub(crate) fn prepare(&self) -> io::Result<()> {
         bsd::rlimit::raise_descriptor_limit();
         if is_in_memory(&self.dir)? {
@@ -222,7 +221,7 @@ impl DataDir {
 impl Drop for DataDir {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            eprintln!("bsd-bench: {} is left behind: {error}", self.0.display());
+            eprintln!("bsd-bench: cannot remove {}: {error}", self.0.display());
         }
     }
 }
@@ -240,12 +239,11 @@ impl SmallDisk {
         let output = output.map_err(|error| {
             io::Error::new(error.kind(), format!("mount cannot be run: {error}"))
         })?;
-        match output.status.success() {
-            true => Ok(SmallDisk(dir)),
-            false => {
-                let message = String::from_utf8_lossy(&output.stderr);
-                Err(io::Error::other(message.trim().to_owned()))
-            }
+        if output.status.success() {
+            Ok(SmallDisk(dir))
+        } else {
+            let message = String::from_utf8_lossy(&output.stderr);
+            Err(io::Error::other(message.trim().to_owned()))
         }
     }
 
@@ -269,7 +267,7 @@ impl Drop for SmallDisk {
 /// A server that was started here, and is ended when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Running {
-    /// Before the directory, so that it is dropped first.
+    /// Declared before the directory, so that it is dropped first.
     child: Ended,
     command: Command,
     pub(crate) address: SocketAddr,
@@ -282,7 +280,7 @@ struct Ended(Child);
 
 impl Ended {
     fn kill(&mut self) {
-        // It may have ended by itself; then there is nothing to end.
+        // It may have ended already; then there is nothing to do.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -295,7 +293,7 @@ impl Drop for Ended {
 }
 
 impl Running {
-    /// Start a server in an empty directory, with more `flags`, and wait until it serves.
+    /// Start a server in an empty directory, with additional `flags`, and wait until it serves.
     pub(crate) fn start(kind: Kind, programs: &Programs, flags: &[String]) -> io::Result<Running> {
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
         let dir = DataDir::create(&programs.dir)?;
@@ -323,8 +321,8 @@ impl Running {
         self.child.0.id()
     }
 
-    /// Kill it (`kill -9`), start it again on what it has left, and measure how long it takes to
-    /// answer the first command.
+    /// Kill it (`kill -9`), start it again on its files, and measure the time until it answers the
+    /// first command.
     pub(crate) fn restart_after_kill(&mut self) -> io::Result<Duration> {
         self.kill();
         let begin = now();

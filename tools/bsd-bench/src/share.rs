@@ -1,15 +1,15 @@
-//! What one connection gets of the whole: its part of the work, and its tubes.
+//! The share of one connection: its part of the work, and its tubes.
 
 use std::io::{self, Write};
 
 use crate::script::Op;
 use crate::wire::push_number;
 
-/// How much is still to be done: rounds of a job each, or commands of a mix.
+/// The remaining work: rounds of a job each, or commands of a mix.
 #[derive(Debug)]
 pub(crate) struct Budget {
     pub(crate) left: u64,
-    /// When it is over, on the load's clock.
+    /// When it ends, on the load's clock.
     pub(crate) end: u64,
 }
 
@@ -25,7 +25,7 @@ impl Budget {
     }
 }
 
-/// The tubes of one connection: some of those that there are, in turn.
+/// The tubes of one connection: some of all, in turn.
 #[derive(Debug)]
 pub(crate) struct Tubes {
     prefix: &'static str,
@@ -40,7 +40,7 @@ impl Tubes {
     }
 
     /// Connection `index` of `connections` gets its share of `count` tubes, or shares one if there
-    /// are too few. None at all: the tube that everyone has.
+    /// are too few. With no tubes: the default tube.
     pub(crate) fn share(
         prefix: &'static str,
         count: usize,
@@ -59,8 +59,8 @@ impl Tubes {
         self.all.len() > 1
     }
 
-    /// Watch them all and use the first; one command a call of `sent`, and at least one, so that
-    /// its reply shows that the connection stands.
+    /// Watch them all and use the first; one command per call of `sent`, and at least one, so that
+    /// its reply shows that the connection works.
     pub(crate) fn push_setup(&self, out: &mut Vec<u8>, mut sent: impl FnMut(Op)) -> io::Result<()> {
         if self.all.is_empty() {
             out.extend_from_slice(b"use default\r\n");

@@ -1,9 +1,8 @@
-//! `bsd-bench stall`: how long one client has to wait while the server does one heavy thing for
-//! others.
+//! `bsd-bench stall`: how long one client waits while the server does one heavy task for others.
 //!
-//! A probe puts and deletes in a tube of its own, one command at a time, while the heavy thing
-//! happens; its longest wait is what counts. The servers take turns in each round. `echo`, which has
-//! no jobs to do heavy things to, shows what machine, sockets and this program contribute.
+//! A probe puts and deletes in a tube of its own, one command at a time, during the heavy task; its
+//! longest wait counts. The servers take turns in each round. `echo`, which has no jobs, shows the
+//! part of the machine, the sockets and this program.
 
 use std::io;
 use std::time::Duration;
@@ -24,7 +23,7 @@ use crate::servers::{Kind, Program, Programs, Running, SmallDisk};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The heavy things
+    /// The heavy tasks
     #[arg(
         long,
         value_enum,
@@ -41,20 +40,20 @@ pub(crate) struct Args {
         default_value = "beanstalkd,beanstalkd-f50,bsd-memory,bsd-f0,echo"
     )]
     servers: Vec<Kind>,
-    /// Jobs that are kicked or fall due, and tubes of "pauses"; twice as many are put where the
-    /// table grows, a fifth lies there where a log is compacted, a tenth in "many-files"
+    /// Jobs that are kicked or fall due, and tubes of "pauses"; "grow" puts twice as many,
+    /// "compact" begins with a fifth of them, "many-files" with a tenth
     #[arg(long, value_name = "N", value_parser = parse_count, default_value = "500k")]
     jobs: u64,
-    /// Clients of the herd, each of which comes four times; a fifth of them in "unread"
+    /// Clients of the herd, each of which connects four times; "unread" has a fifth of them
     #[arg(long, value_name = "N", default_value_t = 5000)]
     herd: usize,
-    /// Tubes of "tubes", "watches" and "list-tubes"; a tenth of them of "due-tubes"
+    /// Tubes of "tubes", "watches" and "list-tubes"; "due-tubes" has a tenth of them
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     tubes: usize,
-    /// How long what has no end of its own lasts
+    /// How long tasks without an end of their own last
     #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "5")]
     seconds: Duration,
-    /// How often everything is done; the median counts
+    /// How many rounds are measured; the median counts
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
     /// Print JSON
@@ -64,12 +63,12 @@ pub(crate) struct Args {
     programs: Programs,
 }
 
-/// One heavy thing.
+/// One heavy task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Case {
-    /// Nothing but the probe: what the machine itself does to it
+    /// Only the probe: the effect of the machine itself
     Idle,
-    /// A steady load of puts, reserves and deletes: what the others are to be held against
+    /// A steady load of puts, reserves and deletes, as a reference for the others
     Busy,
     /// One kick of many buried jobs
     Kick,
@@ -77,33 +76,33 @@ enum Case {
     Due,
     /// The same, spread over many tubes
     DueTubes,
-    /// Very many jobs are put
+    /// Very many puts
     Grow,
-    /// Jobs come and go in no order among many that stay, so that the log is compacted
+    /// Jobs come and go in random order among many that stay, so that the log is compacted
     Compact,
-    /// The log goes on in a new file every megabyte
+    /// The log continues in a new file every megabyte
     Rotate,
     /// The same as "compact" with hundreds of small files
     ManyFiles,
-    /// Puts are refused: by a full disk, a small tmpfs that is mounted below --dir, or where none
-    /// may be mounted by --max-memory, which only bsd has
+    /// Puts are refused: by a full disk (a small tmpfs that is mounted below --dir), or, if none
+    /// may be mounted, by --max-memory, which only bsd has
     Refused,
     /// Thousands of clients connect, do one round, and connect again
     Herd,
-    /// Clients ask for much, and never read it
+    /// Clients request much, and never read it
     Unread,
     /// A steady load while thousands of tubes hold jobs
     Tubes,
-    /// Very many tubes are paused for as long as can be, each used only for that
+    /// Very many tubes are paused for as long as possible, each used only for that
     Pauses,
-    /// Clients watch thousands of empty tubes, ask for jobs, leave, and come again
+    /// Clients watch thousands of empty tubes, ask for jobs, disconnect, and connect again
     Watches,
-    /// Clients list thousands of tubes with long names over and over
+    /// Clients list thousands of tubes with long names repeatedly
     ListTubes,
 }
 
 impl Case {
-    /// Whether the server can do it at all.
+    /// True if the server supports it.
     fn is_for(self, kind: Kind, refusal: Refusal) -> bool {
         match self {
             Case::Compact | Case::Rotate | Case::ManyFiles => kind.is_durable() && !kind.is_echo(),
@@ -134,22 +133,22 @@ impl Case {
 }
 
 /// Connections and pipelined commands of a steady load: enough to keep a server busy, few enough
-/// that waiting for one's turn is short.
+/// for a short wait.
 const STEADY: Shape = Shape {
     connections: 4,
     pipeline: 16,
 };
-/// How long the probe goes on once the rest is done.
+/// How long the probe continues after the rest is done.
 const LINGER: Duration = Duration::from_secs(1);
-/// Jobs that are put to find out how long the rest will take.
+/// Jobs that are put to estimate the time for the rest.
 const SAMPLE: u64 = 10_000;
-/// Around the moment at which many jobs fall due, a server is suspended for so much longer.
+/// A server is suspended for this much longer around the moment at which many jobs fall due.
 const DUE_MARGIN: Duration = Duration::from_millis(300);
-/// Bytes of the disk that is full, or of the memory.
+/// Bytes of the full disk, or of the memory.
 const REFUSED_SIZE: u64 = 64 << 20;
-/// Jobs of 1 KB that are put there, twice as many as there is room for.
+/// Jobs of 1 KB that are put there: twice as many as fit.
 const REFUSED_JOBS: u64 = 2 * (REFUSED_SIZE >> 10);
-/// Clients of "pauses", and tubes that each pauses together: so many that syncs do not make it last.
+/// Clients of "pauses", and tubes that each pauses together: so many that syncs do not dominate.
 const PAUSES: Shape = Shape {
     connections: 4,
     pipeline: 64,
@@ -164,13 +163,13 @@ const LISTS: Shape = Shape {
     connections: 8,
     pipeline: 1,
 };
-/// Looks at a large job that a client of "unread" asks for.
+/// Peeks at a large job that a client of "unread" requests.
 const UNREAD_LOOKS: usize = 64;
-/// What tubes with long names begin with: a name may have 200 bytes.
+/// The prefix of tubes with long names: a name may have 200 bytes.
 const LONG_PREFIX: &str = "tube-with-a-name-as-long-as-programs-make-them-that-put-\
                            all-they-know-into-it-service-region-customer-kind-of-job-\
                            priority-version-of-the-format-and-a-number-";
-/// Any job may be next: priorities are picked from so many.
+/// Any job may be next: priorities are picked from this many.
 const PRIORITIES: u64 = 1 << 20;
 
 /// What refuses the puts of "refused".
@@ -183,7 +182,7 @@ enum Refusal {
 }
 
 impl Refusal {
-    /// A full disk, where a small one may be mounted.
+    /// A full disk, if a small one may be mounted.
     fn find(programs: &Programs) -> Refusal {
         match programs.small_disk(REFUSED_SIZE) {
             Ok(_) => Refusal::Disk,
@@ -209,15 +208,16 @@ impl Refusal {
     }
 }
 
-/// What the probe felt, for each case and server, in each round.
+/// The latencies of the probe, for each case and server, in each round.
 type Felt = Vec<Vec<Vec<Latency>>>;
 
 /// Measure all, and print.
 pub(crate) fn run(args: &Args) -> io::Result<()> {
     args.programs.prepare()?;
-    let refusal = match args.cases.contains(&Case::Refused) {
-        true => Refusal::find(&args.programs),
-        false => Refusal::Memory,
+    let refusal = if args.cases.contains(&Case::Refused) {
+        Refusal::find(&args.programs)
+    } else {
+        Refusal::Memory
     };
     let mut felt: Felt = vec![vec![Vec::new(); args.servers.len()]; args.cases.len()];
     for round in 0..args.rounds {
@@ -234,7 +234,7 @@ pub(crate) fn run(args: &Args) -> io::Result<()> {
                 );
                 match Trial::new(args, *case, *kind, refusal)?.run() {
                     Ok(latency) => cell.push(latency),
-                    // The other servers are measured all the same.
+                    // The other servers are measured anyway.
                     Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                         eprintln!("{kind}: {error}");
                     }
@@ -243,9 +243,10 @@ pub(crate) fn run(args: &Args) -> io::Result<()> {
             }
         }
     }
-    match args.json {
-        true => println!("{}", to_json(args, refusal, &felt)),
-        false => print(args, refusal, &felt),
+    if args.json {
+        println!("{}", to_json(args, refusal, &felt))
+    } else {
+        print(args, refusal, &felt)
     }
     Ok(())
 }
@@ -255,9 +256,12 @@ fn print(args: &Args, refusal: Refusal, felt: &Felt) {
         let head = args.servers.iter().map(Kind::to_string);
         let mut table = Table::new(std::iter::once("meanwhile".to_owned()).chain(head));
         for (case, row) in args.cases.iter().zip(felt) {
-            let cell = |cell: &Vec<Latency>| match cell.is_empty() {
-                true => NONE.into(),
-                false => time(median_time(&cell.iter().map(show).collect::<Vec<_>>())),
+            let cell = |cell: &Vec<Latency>| {
+                if cell.is_empty() {
+                    NONE.into()
+                } else {
+                    time(median_time(&cell.iter().map(show).collect::<Vec<_>>()))
+                }
             };
             table.push(std::iter::once(case.name()).chain(row.iter().map(cell)));
         }
@@ -299,7 +303,7 @@ struct Trial<'a> {
     args: &'a Args,
     case: Case,
     kind: Kind,
-    /// Before its disk, so that it is dropped first.
+    /// Declared before its disk, so that it is dropped first.
     server: Running,
     _disk: Option<SmallDisk>,
 }
@@ -315,7 +319,7 @@ impl Trial<'_> {
         if let Some(disk) = &disk {
             programs.write_to(disk.path());
         }
-        // It says a line about each put that it refuses, and each client that leaves like that.
+        // It logs a line for each put that it refuses, and each client that disconnects like that.
         if matches!(case, Case::Refused | Case::Unread) {
             programs.silence_beanstalkd();
         }
@@ -378,7 +382,7 @@ impl Trial<'_> {
         self.plan(shape, Workload::Put)
     }
 
-    /// Puts, reserves and deletes, for as long as was asked for.
+    /// Puts, reserves and deletes, for the requested time.
     fn steady(&self) -> Plan {
         Plan {
             time: Some(self.args.seconds),
@@ -391,7 +395,7 @@ impl Trial<'_> {
         Plan { shape, ..plan }.run().map(drop)
     }
 
-    /// What the probe feels of a load.
+    /// The latencies of the probe under a load.
     fn probe(&self, load: Plan) -> io::Result<Latency> {
         let linger = load.linger.max(LINGER);
         let plan = Plan {
@@ -416,7 +420,7 @@ impl Trial<'_> {
         })
     }
 
-    /// The server is suspended while the jobs fall due, as a machine that sleeps: when it goes on
+    /// The server is suspended while the jobs fall due, like a sleeping machine: when it continues,
     /// all of them are due at once, however long it took to put them.
     fn due(&self, tubes: usize) -> io::Result<Latency> {
         let sample = Plan {
@@ -559,7 +563,7 @@ impl Trial<'_> {
         })
     }
 
-    /// A job into each of the tubes, or nearly.
+    /// Put about one job into each of the tubes.
     fn fill_tubes(&self, tube_prefix: &'static str) -> io::Result<()> {
         self.fill(Plan {
             jobs: Some(self.args.tubes as u64),

@@ -1,4 +1,4 @@
-//! What a load counts while it runs, and what it has shown in the end.
+//! What a load counts while it runs, and its result.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use crate::connection::Pending;
 use crate::latency::Latency;
 use crate::script::Op;
 
-/// A load that is busy for so much of its time may be slower than the server.
+/// A load that is busy for this share of its time may be slower than the server.
 const BUSY_MAX: f64 = 0.95;
 
-/// How often a command was answered, and how long the batches took that ended with it.
+/// How often a command was answered, and the time of the batches that ended with it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Total {
     pub(crate) count: u64,
@@ -17,13 +17,13 @@ pub(crate) struct Total {
 }
 
 impl Total {
-    /// Time for each command, when a single connection sent them in batches of one kind.
+    /// The time per command, if a single connection sent them in batches of one kind.
     pub(crate) fn each(self) -> Duration {
         Duration::from_nanos(self.nanos / self.count.max(1))
     }
 }
 
-/// What a load has shown.
+/// The result of a load.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) commands: u64,
@@ -31,12 +31,12 @@ pub(crate) struct Outcome {
     pub(crate) latency: Latency,
     pub(crate) probe: Latency,
     pub(crate) totals: [Total; Op::COUNT],
-    /// How much of the time this program was busy, 0 to 1.
+    /// The share of time in which this program was busy, 0 to 1.
     pub(crate) busy: f64,
 }
 
 impl Outcome {
-    /// Commands a second.
+    /// Commands per second.
     pub(crate) fn rate(&self) -> f64 {
         self.commands as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
@@ -45,7 +45,7 @@ impl Outcome {
         self.totals[op as usize]
     }
 
-    /// Whether the load may have been slower than the server.
+    /// True if the load may have been slower than the server.
     pub(crate) fn is_bottleneck(&self) -> bool {
         self.busy >= BUSY_MAX
     }
@@ -54,7 +54,7 @@ impl Outcome {
 /// Everything that is counted.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    /// Answered, the probe's apart.
+    /// Answered commands, without the probe's.
     pub(crate) commands: u64,
     pub(crate) latency: Latency,
     pub(crate) probe: Latency,

@@ -1,9 +1,9 @@
-//! The protocol as a client sees it: writing commands and telling replies apart, without copying
-//! or allocating.
+//! The protocol from a client's side: writing commands and recognising replies, without copying or
+//! allocating.
 
 use std::io;
 
-/// A line of a reply longer than this is none.
+/// A longer first line is no valid reply.
 pub(crate) const LINE_SIZE_MAX: usize = 1024;
 
 /// The replies that a load can get.
@@ -23,12 +23,12 @@ pub(crate) enum Reply {
     Paused,
     /// The bytes of the list that follows.
     Listed(usize),
-    /// A put that the server has no room for.
+    /// The server has no room for this put.
     OutOfMemory,
 }
 
 impl Reply {
-    /// Bytes that follow the line: a body or a list, and its end.
+    /// Bytes after the line: a body or a list, and its end.
     pub(crate) fn tail_size(self) -> usize {
         match self {
             Reply::Reserved(_, size) | Reply::Listed(size) => size + 2,
@@ -40,12 +40,13 @@ impl Reply {
 /// The first line in `input`, as a reply, and its size in bytes; `None` while it is incomplete.
 ///
 /// # Errors
-/// It is nothing that a load knows.
+/// If a load does not know it.
 pub(crate) fn parse_reply(input: &[u8]) -> io::Result<Option<(Reply, usize)>> {
     let Some(end) = memchr::memchr(b'\n', input) else {
-        return match input.len() > LINE_SIZE_MAX {
-            true => Err(unexpected(&input[..LINE_SIZE_MAX])),
-            false => Ok(None),
+        return if input.len() > LINE_SIZE_MAX {
+            Err(unexpected(&input[..LINE_SIZE_MAX]))
+        } else {
+            Ok(None)
         };
     };
     let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
@@ -85,7 +86,7 @@ fn parse_line(line: &[u8]) -> Option<Reply> {
     }
 }
 
-/// The number at the beginning of `text`, 0 if there is none, and what follows it.
+/// The number at the start of `text`, 0 if there is none, and the rest.
 pub(crate) fn parse_number(text: &[u8]) -> (u64, &[u8]) {
     let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let number = text[..digits].iter().fold(0u64, |sum, byte| {
@@ -109,7 +110,7 @@ pub(crate) fn push_number(mut number: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// Append a word and numbers behind it, and end the line.
+/// Append a word and then numbers, and end the line.
 pub(crate) fn push_line(word: &[u8], numbers: &[u64], out: &mut Vec<u8>) {
     out.extend_from_slice(word);
     for number in numbers {

@@ -1,4 +1,4 @@
-//! One worker of a load: a connection, and where it is in its script.
+//! One worker of a load: a connection, and its progress in its script.
 
 use std::io;
 
@@ -11,17 +11,17 @@ use crate::tally::{Run, Tally};
 pub(crate) struct Worker {
     pub(crate) connection: Connection,
     pub(crate) state: State,
-    /// It measures what another client feels; it is no part of the load.
+    /// It measures the latency for another client; it is not part of the load.
     pub(crate) is_probe: bool,
 }
 
 impl Worker {
-    /// Whether nothing it has sent is still to be answered.
+    /// True if everything that it has sent was answered.
     pub(crate) fn is_answered(&self) -> bool {
         self.connection.pending.is_empty()
     }
 
-    /// What it was sent is all: its replies will not be read.
+    /// It sends no more, and its replies will not be read.
     pub(crate) fn hear_no_more(&mut self) {
         self.connection.pending.clear();
         self.state.is_done = true;
@@ -37,7 +37,7 @@ impl Worker {
         self.connection.flush()
     }
 
-    /// Send what comes next in a closed loop.
+    /// Send the next batch of a closed loop.
     pub(crate) fn send_batch(
         &mut self,
         script: &Script,
@@ -56,8 +56,8 @@ impl Worker {
         self.connection.flush()
     }
 
-    /// Send the one command of an open loop that was `due`, if there is room for it and something
-    /// to send.
+    /// Send the command of an open loop that was `due`, if there is room for it and a command to
+    /// send.
     pub(crate) fn send_one(
         &mut self,
         script: &Script,
@@ -79,7 +79,7 @@ impl Worker {
         Ok(true)
     }
 
-    /// Take in what one read has brought.
+    /// Handle the bytes of one read.
     pub(crate) fn take(
         &mut self,
         bytes: &[u8],

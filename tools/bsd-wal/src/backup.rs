@@ -40,7 +40,7 @@ pub(crate) struct BackupArgs {
     /// The data directory; a server may be running on it
     dir: PathBuf,
     /// The directory of the backup: a new one, or an earlier backup of the same log, which is
-    /// brought up to date
+    /// updated
     #[arg(long, value_name = "NEW")]
     output: PathBuf,
     /// Print one JSON object
@@ -69,7 +69,7 @@ pub(crate) fn run(args: &BackupArgs, out: &mut dyn Write) -> Result<u8, Failure>
     Ok(EXIT_OK)
 }
 
-/// Name what is no part of a backup.
+/// Report files that are not part of a backup.
 pub(crate) fn name_strangers(backup: &Path, strangers: &[String]) {
     for name in strangers {
         note(format_args!(
@@ -79,7 +79,7 @@ pub(crate) fn name_strangers(backup: &Path, strangers: &[String]) {
     }
 }
 
-/// A backup that was taken.
+/// A finished backup.
 #[derive(Serialize)]
 struct Done {
     source: String,
@@ -90,7 +90,7 @@ struct Done {
     bytes: u64,
     copied_files: u64,
     copied_bytes: u64,
-    /// Files that were there, had gone bad, and were copied again.
+    /// Files that existed, had gone bad, and were copied again.
     healed: Vec<String>,
     removed_files: u64,
     strangers: Vec<String>,

@@ -1,4 +1,4 @@
-//! `bsd-wal compact`: a log that no server uses, without what is dead in it.
+//! `bsd-wal compact`: removes the garbage of a log that no server uses.
 
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -61,16 +61,16 @@ struct Done {
     files_after: u64,
     bytes_after: u64,
     freed_bytes: u64,
-    /// Files for which there was no room, or that could not be read.
+    /// Files that could not be rewritten for lack of room, or that could not be read.
     left_alone: u64,
     torn: Option<Torn>,
 }
 
-/// What a crash had interrupted at the end of the log.
+/// The write that a crash interrupted at the end of the log.
 #[derive(Serialize)]
 struct Torn {
     size: u64,
-    /// The file that it was saved in.
+    /// The file in which it was saved.
     saved: Option<String>,
 }
 
@@ -93,7 +93,9 @@ impl Done {
 impl Report for Done {
     fn words(&self, out: &mut dyn Write) -> io::Result<()> {
         if let Some(Torn { size, saved }) = &self.torn {
-            let place = saved.as_deref().unwrap_or("nowhere, for want of room");
+            let place = saved
+                .as_deref()
+                .unwrap_or("nowhere, because there was no room");
             writeln!(
                 out,
                 "the log ended in a torn tail of {size} bytes, never acknowledged: saved as {place}"

@@ -1,6 +1,6 @@
-//! `bsd-wal dump`: the jobs of a log, or the log itself, a line each.
+//! `bsd-wal dump`: the jobs of a log, or the log itself, one per line.
 //!
-//! Nothing is collected but the index of jobs; `--records` does without that, too.
+//! Only the index of jobs is kept in memory; `--records` does not need that either.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, IsTerminal, Write};
@@ -18,7 +18,7 @@ use crate::human::{Meter, complain, count, note, parse_age, timestamp};
 use crate::repair::refuse_inside;
 use crate::{EXIT_CANNOT, EXIT_DAMAGED, EXIT_OK, Failure, Shown, exit_code, inspect, json, open};
 
-/// So many bytes of a body are shown to people.
+/// At most this many bytes of a body are shown as text.
 const BODY_SHOWN: usize = 60;
 
 const AFTER_HELP: &str = concat!(
@@ -65,11 +65,11 @@ pub(crate) struct DumpArgs {
     /// Only this job; may be repeated
     #[arg(long, value_name = "ID")]
     job: Vec<u64>,
-    /// Only jobs that were put so long ago: seconds, or a number with m, h or d
+    /// Only jobs put at least this long ago: seconds, or a number with m, h or d
     #[arg(long, value_name = "AGE", value_parser = parse_age)]
     min_age: Option<u64>,
-    /// Write each body to a file in OUTDIR that is called as its job, in place of printing it; no
-    /// file may be there yet
+    /// Write each body to a file in OUTDIR named after its job, instead of printing it; existing
+    /// files are never overwritten
     #[arg(long, value_name = "OUTDIR", conflicts_with = "json")]
     bodies: Option<PathBuf>,
 }
@@ -89,11 +89,11 @@ pub(crate) fn run(args: &DumpArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     }
 }
 
-/// Which jobs are wanted.
+/// The selected jobs.
 struct Filter<'a> {
     args: &'a DumpArgs,
     ids: BTreeSet<u64>,
-    /// Put no later than this.
+    /// Put at this time or earlier.
     created_max: u64,
 }
 
@@ -117,7 +117,7 @@ impl Filter<'_> {
         }
     }
 
-    /// All jobs are.
+    /// True if all jobs are selected.
     fn is_everything(&self) -> bool {
         let DumpArgs {
             tube,
@@ -145,7 +145,7 @@ impl Filter<'_> {
             && (state.is_empty() || state.iter().any(is_state))
     }
 
-    /// Hand each job that is wanted to `visit`, in the order of their ids.
+    /// Pass each selected job to `visit`, in the order of their ids.
     fn read(
         &self,
         inspection: &Inspection,
@@ -169,8 +169,8 @@ impl Filter<'_> {
         Ok(tally)
     }
 
-    /// Name the jobs and tubes that are asked for and are not there; how many those are. As for a
-    /// server, a tube is there when it has a job, or is paused.
+    /// Name the requested jobs and tubes that do not exist; returns how many. As for a server, a
+    /// tube exists if it has a job, or is paused.
     fn name_absent(&self, inspection: &Inspection) -> u64 {
         let dir = inspection.dir.display();
         let has_job = |id: &&u64| inspection.has_job(JobId(**id));
@@ -198,13 +198,13 @@ impl Filter<'_> {
     }
 }
 
-/// What became of the jobs that are wanted.
+/// The result for the selected jobs.
 #[derive(Default)]
 struct Tally {
     jobs: u64,
-    /// The log was read, and the disk does not give these again.
+    /// The log was read, but the disk no longer returns these.
     unreadable: u64,
-    /// Jobs and tubes that were asked for by name and are not there.
+    /// Jobs and tubes that were requested by name and do not exist.
     absent: u64,
 }
 
@@ -218,7 +218,7 @@ impl Tally {
     }
 }
 
-/// The jobs that are wanted.
+/// Print the selected jobs.
 fn jobs(args: &DumpArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let inspection = inspect(args.dir(), args.shown.access())?;
     let filter = Filter::new(args);
@@ -241,7 +241,7 @@ fn jobs(args: &DumpArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     Ok(tally.exit_code(&inspection))
 }
 
-/// The bodies of the jobs that are wanted, as files.
+/// Write the bodies of the selected jobs as files.
 fn bodies(args: &DumpArgs, dir: &Path, out: &mut dyn Write) -> Result<u8, Failure> {
     // A file in it would be inside, too.
     refuse_inside(args.dir(), &dir.join("1"))?;
@@ -276,14 +276,14 @@ fn describe_job(job: &JobRecord) -> String {
     )
 }
 
-/// Nothing in a body reaches a terminal as it is.
+/// Control characters of a body are never printed to a terminal.
 pub(crate) fn show_body(body: &[u8]) -> String {
     let shown = &body[..body.len().min(BODY_SHOWN)];
     let more = if body.len() > shown.len() { "…" } else { "" };
     format!("{} bytes \"{}\"{more}", body.len(), shown.escape_ascii())
 }
 
-/// All records in the order of history, or those of the jobs that are wanted.
+/// Print all records in the order of history, or those of the selected jobs.
 fn records(args: &DumpArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let filter = Filter::new(args);
     let mut unseen = filter.ids.clone();
@@ -291,17 +291,16 @@ fn records(args: &DumpArgs, out: &mut dyn Write) -> Result<u8, Failure> {
         Some(id) => filter.wants_id(id),
         None => filter.is_everything(),
     };
-    // On a terminal the lines themselves show how far it is.
+    // On a terminal the lines themselves show the progress.
     let mut meter = (!io::stdout().is_terminal()).then(|| Meter::start("reading"));
     let mut outcome = Ok(());
     let mut visit = |place: RecordPlace<'_>, record: &Record<'_>| {
         if is_wanted(record) {
             record.job().map(|id| unseen.remove(&id.0));
-            outcome = match args.json {
-                true => json::print_record(&place, record, out),
-                false => {
-                    writeln!(out, "{}", describe_record(&place, record)).map_err(Failure::from)
-                }
+            outcome = if args.json {
+                json::print_record(&place, record, out)
+            } else {
+                writeln!(out, "{}", describe_record(&place, record)).map_err(Failure::from)
             };
         }
         outcome.is_ok()

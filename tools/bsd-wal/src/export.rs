@@ -1,4 +1,4 @@
-//! `bsd-wal export`: a log of bsd's as a directory that beanstalkd starts on.
+//! `bsd-wal export`: a log of bsd as a directory on which beanstalkd starts.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ Examples:
 pub(crate) struct ExportArgs {
     #[command(flatten)]
     pub(crate) source: Source,
-    /// The directory to be made; it must be empty or not exist
+    /// The directory to create; it must be empty or not exist
     #[arg(long, value_name = "NEW")]
     output: PathBuf,
     /// Print one JSON object
@@ -111,7 +111,7 @@ impl Report for Done {
         for id in &self.too_large {
             writeln!(
                 out,
-                "left out: job {id} is larger than beanstalkd can be told to take"
+                "left out: job {id} is larger than beanstalkd can accept"
             )?;
         }
         for Unreadable { job, why } in &self.unreadable {
@@ -138,11 +138,12 @@ impl Report for Done {
     }
 }
 
-/// At a start beanstalkd drops jobs that are larger than its `-z`, and counts two bytes more than at
-/// a put.
+/// At a start beanstalkd drops jobs that are larger than its `-z`, and counts two bytes more than
+/// at a put.
 fn size_flag(exported: &Exported) -> String {
-    match exported.body_size_max > BODY_SIZE_DEFAULT {
-        true => format!(" -z {}", exported.body_size_max + 2),
-        false => String::new(),
+    if exported.body_size_max > BODY_SIZE_DEFAULT {
+        format!(" -z {}", exported.body_size_max + 2)
+    } else {
+        String::new()
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct HistoryArgs {
     pub(crate) shown: Shown,
     /// The id of the job
     job: u64,
-    /// Print JSON Lines: an object for each record, and one that says what became of the job
+    /// Print JSON Lines: an object for each record, and one with the outcome of the job
     #[arg(long)]
     json: bool,
 }
@@ -43,9 +43,10 @@ pub(crate) fn run(args: &HistoryArgs, out: &mut dyn Write) -> Result<u8, Failure
     drop(meter);
     for entry in &history.entries {
         let words = tell(&entry.event);
-        match args.json {
-            true => json::print_history(entry, &words, out)?,
-            false => writeln!(out, "{}: {words} ({})", when(entry), place(entry))?,
+        if args.json {
+            json::print_history(entry, &words, out)?
+        } else {
+            writeln!(out, "{}: {words} ({})", when(entry), place(entry))?
         }
     }
     let end = tell_end(&history, job);
@@ -92,7 +93,7 @@ fn when(entry: &HistoryEntry) -> String {
     }
 }
 
-/// What became of the job, where its records do not say it.
+/// The outcome of the job, if its records do not tell it.
 fn tell_end(history: &History, job: JobId) -> Option<String> {
     let words = match history.fate {
         Fate::There | Fate::Deleted => return None,
@@ -157,13 +158,14 @@ fn tell_change(before: Option<&State>, state: &State) -> String {
         JobState::Delayed => format!("delayed by {} s{}", state.delay, due(state)),
         JobState::Buried => "buried".to_owned(),
     };
-    match told.is_empty() {
-        true => format!("now {now}{pri}"),
-        false => format!("{}; now {now}{pri}", told.join(", ")),
+    if told.is_empty() {
+        format!("now {now}{pri}")
+    } else {
+        format!("{}; now {now}{pri}", told.join(", "))
     }
 }
 
-/// What the counters say has happened since.
+/// What has happened since, according to the counters.
 fn tell_counts(was: Counters, state: &State) -> Vec<String> {
     let now = state.counters;
     let with_delay = match state.state {

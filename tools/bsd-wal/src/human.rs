@@ -1,7 +1,6 @@
-//! Sizes, times and names as people read them, and what a terminal is shown beside the output.
+//! Sizes, times and names for people, and what is shown on a terminal in addition to the output.
 //!
-//! Nothing here reaches a pipe or a file but plain text: colours, block characters and meters are
-//! for terminals.
+//! A pipe or a file gets only plain text: colours, block characters and meters are for terminals.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -34,7 +33,7 @@ impl fmt::Display for Size {
 pub(crate) struct Age(pub(crate) u64);
 
 impl Age {
-    /// From a wall time in nanoseconds to a later one.
+    /// The time between two wall times in nanoseconds.
     pub(crate) fn between(from_wall_ns: u64, to_wall_ns: u64) -> Age {
         Age(to_wall_ns.saturating_sub(from_wall_ns) / SECOND_NS as u64)
     }
@@ -51,7 +50,7 @@ impl fmt::Display for Age {
     }
 }
 
-/// A span of time as it is typed, in seconds: `90`, `5m`, `2h`, `3d`.
+/// A time span as typed, in seconds: `90`, `5m`, `2h`, `3d`.
 pub(crate) fn parse_age(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
@@ -69,7 +68,7 @@ pub(crate) fn parse_age(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "the number is too large".to_owned())
 }
 
-/// A wall time in nanoseconds since 1970, as RFC 3339 has it, in UTC.
+/// A wall time in nanoseconds since 1970, in RFC 3339 format, in UTC.
 pub(crate) fn timestamp(wall_ns: u64) -> String {
     // 64 bits of nanoseconds end in 2554, long before what the type can show.
     let time = jiff::Timestamp::from_nanosecond(i128::from(wall_ns));
@@ -100,12 +99,12 @@ pub(crate) struct Look {
     pub(crate) width: usize,
 }
 
-/// The width of what is no terminal, or does not tell.
+/// The width for output that is no terminal, or does not tell its width.
 const WIDTH: usize = 80;
 
 impl Look {
-    /// Colours on a terminal that has them, unless `NO_COLOR` is set to something
-    /// (<https://no-color.org>); block characters where the locale says UTF-8.
+    /// Colours on a terminal that has them, unless `NO_COLOR` is set and not empty
+    /// (<https://no-color.org>); block characters if the locale uses UTF-8.
     pub(crate) fn of_stdout() -> Look {
         let is_terminal = io::stdout().is_terminal();
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
@@ -127,7 +126,7 @@ impl Look {
         }
     }
 
-    /// Text without anything.
+    /// Plain text.
     #[cfg(test)]
     pub(crate) const PLAIN: Look = Look {
         colour: false,
@@ -135,25 +134,26 @@ impl Look {
         width: WIDTH,
     };
 
-    /// What is as it should be.
+    /// Mark something good.
     pub(crate) fn good(self, text: impl fmt::Display) -> String {
         self.paint(AnsiColor::Green.on_default(), text)
     }
 
-    /// What is damaged or lost.
+    /// Mark something damaged or lost.
     pub(crate) fn bad(self, text: impl fmt::Display) -> String {
         self.paint(AnsiColor::Red.on_default().bold(), text)
     }
 
     fn paint(self, style: Style, text: impl fmt::Display) -> String {
-        match self.colour {
-            true => format!("{style}{text}{style:#}"),
-            false => text.to_string(),
+        if self.colour {
+            format!("{style}{text}{style:#}")
+        } else {
+            text.to_string()
         }
     }
 }
 
-/// `--quiet` was said: no meter and no note is shown. One process runs one command.
+/// `--quiet` was given: no meters and no notes. One process runs one command.
 static IS_QUIET: AtomicBool = AtomicBool::new(false);
 
 /// Show no meters and no notes from now on.
@@ -161,26 +161,26 @@ pub(crate) fn be_quiet() {
     IS_QUIET.store(true, Ordering::Relaxed);
 }
 
-/// Say something that is no error, beside the output.
+/// Print a note that is no error, separate from the output.
 pub(crate) fn note(what: impl fmt::Display) {
     if !IS_QUIET.load(Ordering::Relaxed) {
         complain(what);
     }
 }
 
-/// Say why something could not be done.
+/// Print why something failed.
 pub(crate) fn complain(what: impl fmt::Display) {
-    // Nobody is left to tell where that cannot be written.
+    // If that cannot be written, there is no one to report it to.
     let _ = writeln!(io::stderr(), "bsd-wal: {what}");
 }
 
-/// Shows how far a long task is: on a terminal, from the first second on.
+/// Shows the progress of a long task: on a terminal, after the first second.
 pub(crate) struct Meter {
     doing: &'static str,
-    /// What is counted; `None`: bytes.
+    /// The unit of counting; `None`: bytes.
     noun: Option<&'static str>,
     clock: Clock,
-    /// When to show next; `None`: nobody looks.
+    /// When to show next; `None`: never.
     next_ns: Option<i64>,
     is_shown: bool,
 }
@@ -189,12 +189,12 @@ pub(crate) struct Meter {
 const BAR: u64 = 24;
 
 impl Meter {
-    /// Of a task that is measured in bytes.
+    /// For a task measured in bytes.
     pub(crate) fn start(doing: &'static str) -> Meter {
         Meter::new(doing, None)
     }
 
-    /// Of a task that is measured in things.
+    /// For a task measured in items.
     pub(crate) fn counting(doing: &'static str, noun: &'static str) -> Meter {
         Meter::new(doing, Some(noun))
     }
@@ -210,7 +210,7 @@ impl Meter {
         }
     }
 
-    /// So much of all is done.
+    /// Show that `done` of `all` is done.
     pub(crate) fn show(&mut self, done: u64, all: u64) {
         let Some(next_ns) = self.next_ns else { return };
         let now = self.clock.now().mono.0;
@@ -222,7 +222,7 @@ impl Meter {
         eprint!("\r{}\x1b[K", self.line(done.min(all), all, now as u64));
     }
 
-    /// One line, at most 80 characters for anything that fits into a computer.
+    /// One line, at most 80 characters for realistic numbers.
     fn line(&self, done: u64, all: u64, elapsed_ns: u64) -> String {
         let filled = (done * BAR).checked_div(all).unwrap_or(BAR) as usize;
         let bar = format!("{:<width$}", "#".repeat(filled), width = BAR as usize);

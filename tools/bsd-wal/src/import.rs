@@ -1,4 +1,4 @@
-//! `bsd-wal import`: beanstalkd's log as a log of bsd's, in a new directory.
+//! `bsd-wal import`: beanstalkd's log as a log of bsd, in a new directory.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ pub(crate) struct ImportArgs {
     /// The directory that beanstalkd's -b names; no beanstalkd may be running on it
     #[arg(value_name = "BEANSTALKD_DIR")]
     dir: PathBuf,
-    /// The directory to be made; it must be empty or not exist
+    /// The directory to create; it must be empty or not exist
     #[arg(long, value_name = "NEW")]
     output: PathBuf,
     /// Print one JSON object
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &ImportArgs, out: &mut dyn Write) -> Result<u8, Failure>
     drop(meter);
     if !old.is_locked {
         note(format_args!(
-            "whether {} is in use cannot be told: it cannot be locked, or its lock file cannot be \
+            "cannot tell whether {} is in use: it cannot be locked, or its lock file cannot be \
              read; if a beanstalkd is running on it, import again when it has stopped",
             dir.display()
         ));
@@ -70,7 +70,7 @@ pub(crate) fn run(args: &ImportArgs, out: &mut dyn Write) -> Result<u8, Failure>
     Ok(if is_all { EXIT_OK } else { EXIT_DAMAGED })
 }
 
-/// beanstalkd's log, imported.
+/// An imported log of beanstalkd.
 #[derive(Serialize)]
 struct Done {
     source: String,
@@ -80,7 +80,7 @@ struct Done {
     jobs: u64,
     next_id: u64,
     damages: Vec<Damage>,
-    /// What a crash of beanstalkd's has interrupted, and what else is worth saying.
+    /// What a crash of beanstalkd has interrupted, and other remarks.
     notes: Vec<String>,
     unreadable: Vec<Unreadable>,
 }
@@ -92,7 +92,7 @@ struct Damage {
     offset: Option<u64>,
     size: Option<u64>,
     what: String,
-    /// Jobs that it hit, as far as can be known.
+    /// The affected jobs, as far as they are known.
     hit: Vec<u64>,
     #[serde(skip)]
     words: String,

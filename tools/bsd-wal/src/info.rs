@@ -1,4 +1,4 @@
-//! `bsd-wal info`: what a log holds, in one screen.
+//! `bsd-wal info`: the content of a log on one screen.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -23,9 +23,9 @@ Examples:
     exit_codes!()
 );
 
-/// So many of the oldest files that hold live jobs are looked into.
+/// At most this many of the oldest files with live jobs are examined.
 const PINNED_FILES: usize = 3;
-/// So many of the jobs in each are named.
+/// At most this many of the jobs in each are named.
 const PINNING_JOBS: usize = 8;
 
 #[derive(Args)]
@@ -41,14 +41,15 @@ pub(crate) struct InfoArgs {
 pub(crate) fn run(args: &InfoArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let inspection = inspect(&args.shown.source.dir, args.shown.access())?;
     let info = Info::new(&inspection)?;
-    match args.json {
-        true => json::print(&info, out)?,
-        false => print(&info, &inspection, out)?,
+    if args.json {
+        json::print(&info, out)?
+    } else {
+        print(&info, &inspection, out)?
     }
     Ok(exit_code(&inspection))
 }
 
-/// All that is said.
+/// The complete report.
 #[derive(Serialize)]
 struct Info<'a> {
     dir: String,
@@ -61,7 +62,7 @@ struct Info<'a> {
     live_bytes: u64,
     dead_bytes: u64,
     reserved_bytes: u64,
-    /// The oldest files that hold anything alive, and the first jobs that do.
+    /// The oldest files with live records, and their first jobs.
     pinned: Vec<Pinned>,
     next_id: u64,
     end: End,
@@ -203,7 +204,7 @@ impl From<Pin> for Pinned {
     }
 }
 
-/// Ids are given out in sequence: the oldest job is the one with the smallest.
+/// Ids are given out in sequence: the oldest job has the smallest id.
 fn oldest(inspection: &Inspection) -> Result<Option<Oldest>, Failure> {
     let Some(summary) = inspection.jobs().next() else {
         return Ok(None);

@@ -1,11 +1,11 @@
-//! Jobs and records as JSON objects, one a line; and jobs back from them.
+//! Jobs and records as JSON objects, one per line; and parsing jobs from them.
 //!
-//! Numbers are exact. Times are RFC 3339 in UTC, to the nanosecond. Bytes that are UTF-8 are text in
-//! `body`; all others are in `body_base64`.
+//! Numbers are exact. Times are RFC 3339 in UTC, to the nanosecond. A body in UTF-8 is text in
+//! `body`; any other body is in `body_base64`.
 //!
-//! A dump is what [`Line`] says: an object for each job, in the order of their ids; then one
-//! `{"pause":…}` for each paused tube; then `{"end":…}` with the number of jobs and the next id, by
-//! which one that was cut short is told.
+//! The format of a dump is [`Line`]: an object for each job, in the order of their ids; then one
+//! `{"pause":…}` for each paused tube; then `{"end":…}` with the number of jobs and the next id, so
+//! that a truncated dump is noticed.
 
 use std::io::Write;
 
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::Failure;
 use crate::human::{parse_timestamp, timestamp};
 
-/// Bytes, as text where they are.
+/// Bytes, as text if they are UTF-8.
 #[derive(Serialize)]
 enum Body<'a> {
     #[serde(rename = "body")]
@@ -84,7 +84,7 @@ struct Job<'a> {
     body: Body<'a>,
 }
 
-/// One line for a job, which has this place among all that are buried.
+/// One line for a job, with its place among all buried jobs.
 pub(crate) fn print_job(
     job: &JobRecord,
     buried_order: Option<u64>,
@@ -131,7 +131,7 @@ struct Pause {
     duration: u32,
 }
 
-/// What a dump ends with.
+/// The end of a dump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct End {
@@ -148,10 +148,10 @@ enum LastLine {
     End(End),
 }
 
-/// What a line of a dump says.
+/// A parsed line of a dump.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line {
-    /// A job, and its place among all that are buried.
+    /// A job, and its place among all buried jobs.
     Job(Box<JobRecord>, Option<u64>),
     Pause {
         tube: String,
@@ -161,7 +161,7 @@ pub(crate) enum Line {
     End(End),
 }
 
-/// A line as it is written: which fields belong together is seen afterwards.
+/// A line as written; which fields belong together is checked afterwards.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawLine {
@@ -190,7 +190,7 @@ struct RawLine {
     end: Option<End>,
 }
 
-/// Understand a line of a dump.
+/// Parse a line of a dump.
 ///
 /// # Errors
 /// What is wrong with it, in words.
@@ -273,7 +273,7 @@ fn body(text: Option<String>, base64: Option<String>) -> Result<Vec<u8>, String>
     }
 }
 
-/// What is wrong and where in the line: that it is line 1 of what was parsed is of no interest.
+/// The error and its position in the line, without the parser's own line number, which is always 1.
 fn describe(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let what = text.split(" at line ").next().unwrap_or_default();
@@ -293,7 +293,7 @@ struct HistoryLine<'a> {
     /// It happened at this time or earlier.
     before: Option<String>,
     event: &'static str,
-    /// As people read it.
+    /// The description for people.
     words: &'a str,
     #[serde(flatten)]
     put: Option<PutPart<'a>>,
@@ -330,7 +330,7 @@ impl From<State> for StatePart {
     }
 }
 
-/// One line for a record in the history of a job, which is told in these words.
+/// One line for a record in the history of a job, with its description.
 pub(crate) fn print_history(
     entry: &HistoryEntry,
     words: &str,
@@ -369,16 +369,16 @@ pub(crate) fn print_history(
     print(&line, out)
 }
 
-/// What became of a job.
+/// The outcome of a job.
 #[derive(Serialize)]
 struct HistoryEnd<'a> {
     fate: &'static str,
-    /// As people read it; `null`: the records say it.
+    /// The description for people; `null` if the records tell it.
     words: Option<&'a str>,
     next_id: u64,
 }
 
-/// The last line of a history, whose end is told in these words.
+/// The last line of a history, with the description of the outcome.
 pub(crate) fn print_history_end(
     history: &History,
     words: Option<&str>,
@@ -430,7 +430,7 @@ enum What<'a> {
     },
     Update {
         id: u64,
-        /// Of the kick of several jobs that it belongs to.
+        /// The number of the kick of several jobs that it belongs to.
         #[serde(skip_serializing_if = "Option::is_none")]
         kick: Option<u16>,
         state: &'a str,
@@ -490,7 +490,7 @@ fn files(entries: &Entries<'_>) -> Vec<File> {
     entries.to_vec().into_iter().map(File::from).collect()
 }
 
-/// A wall time of which 0 stands for none.
+/// A wall time; 0 stands for none.
 fn time(wall_ns: u64) -> Option<String> {
     (wall_ns != 0).then(|| timestamp(wall_ns))
 }

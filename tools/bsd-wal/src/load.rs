@@ -1,4 +1,4 @@
-//! `bsd-wal load`: a directory made of what `bsd-wal dump --json` printed.
+//! `bsd-wal load`: a data directory from the output of `bsd-wal dump --json`.
 
 use std::fs::OpenOptions;
 use std::io::{self, BufRead, BufReader, Write};
@@ -38,12 +38,12 @@ Examples:
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct LoadArgs {
-    /// What `bsd-wal dump --json` printed; - for the standard input
+    /// The output of `bsd-wal dump --json`; - for the standard input
     file: PathBuf,
-    /// The directory to be made; it must be empty or not exist
+    /// The directory to create; it must be empty or not exist
     #[arg(long, value_name = "NEW")]
     output: PathBuf,
-    /// Take a dump from which lines were cut
+    /// Accept a dump from which lines were removed
     #[arg(long)]
     partial: bool,
     /// Print one JSON object
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &LoadArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     Ok(EXIT_OK)
 }
 
-/// A dump that was loaded.
+/// A loaded dump.
 #[derive(Serialize)]
 struct Done {
     output: String,
@@ -115,13 +115,15 @@ impl LoadArgs {
         match wrong {
             LoadError::Open(error) => Failure::Open(error),
             LoadError::Refused(why) => {
-                let todo = match why.contains("--partial") {
-                    true => "",
-                    false => ": mend the line and run the command again",
+                let todo = if why.contains("--partial") {
+                    ""
+                } else {
+                    ": correct the line and run the command again"
                 };
-                let file = match self.file == Path::new("-") {
-                    true => "the standard input".to_owned(),
-                    false => self.file.display().to_string(),
+                let file = if self.file == Path::new("-") {
+                    "the standard input".to_owned()
+                } else {
+                    self.file.display().to_string()
                 };
                 Failure::Refused(format!(
                     "line {number} of {file}: {why}; nothing was loaded{todo}"
@@ -131,8 +133,8 @@ impl LoadArgs {
     }
 }
 
-/// The input, and its size where it has one. A pipe has none, and cannot be read at an offset as the
-/// log's files are.
+/// The input, and its size if it has one. A pipe has none, and cannot be read at an offset like the
+/// log's files.
 fn open(path: &Path) -> Result<(Box<dyn BufRead>, Option<u64>), Failure> {
     if path == Path::new("-") {
         return Ok((Box::new(io::stdin().lock()), None));
@@ -197,15 +199,16 @@ impl Loading {
         }
     }
 
-    /// The input is over.
+    /// Check the end of the input.
     fn end(&self) -> Result<(), LoadError> {
-        match self.is_ended || self.is_partial {
-            true => Ok(()),
-            false => Err(LoadError::Refused(
+        if self.is_ended || self.is_partial {
+            Ok(())
+        } else {
+            Err(LoadError::Refused(
                 "the input ends without the end of a dump, {\"end\":…}: it may have been cut; \
                  --partial takes it all the same"
                     .to_owned(),
-            )),
+            ))
         }
     }
 }

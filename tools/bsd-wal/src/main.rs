@@ -1,9 +1,9 @@
-//! `bsd-wal`: what is in a log, is it sound, and what can be saved of it.
+//! `bsd-wal`: shows what is in a log, checks it, and saves what can be saved.
 //!
 //! A thin shell over `bsd::storage::inspect`: it parses the command line, prints, and chooses the
-//! exit code. Whatever it looks at is opened for reading only, but by `compact`.
+//! exit code. It opens the log for reading only, except for `compact`.
 
-/// What the exit codes mean, for the end of each command's help.
+/// The exit codes, for the end of each command's help.
 macro_rules! exit_codes {
     () => {
         "\
@@ -52,7 +52,7 @@ use crate::human::{Meter, complain, note};
 
 /// Nothing is wrong.
 const EXIT_OK: u8 = 0;
-/// Acknowledged data is damaged; the command has done what can be done.
+/// Acknowledged data is damaged; the command has done what is possible.
 const EXIT_DAMAGED: u8 = 1;
 /// The command could not do its work.
 const EXIT_CANNOT: u8 = 2;
@@ -89,34 +89,34 @@ Examples:
 struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// Print errors only: the exit code says the rest
+    /// Print errors only: the exit code tells the rest
     #[arg(short, long, global = true)]
     quiet: bool,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Read every byte of a log and report all damage, and what it means for jobs
+    /// Read every byte of a log and report all damage, and its meaning for jobs
     Verify(verify::VerifyArgs),
     /// Show what a log holds: jobs by tube and state, bytes, segments
     Info(info::InfoArgs),
     /// List the jobs of a log, or its records
     Dump(dump::DumpArgs),
-    /// Tell the life of one job, as far as the log holds it
+    /// Show the life of one job, as far as the log holds it
     History(history::HistoryArgs),
     /// Write everything that survives into a new directory
     Repair(repair::RepairArgs),
-    /// Make a directory of what `dump --json` printed
+    /// Make a data directory from the output of `dump --json`
     Load(load::LoadArgs),
-    /// Rewrite a log that no server uses, so that only what is alive is left
+    /// Rewrite a log that no server uses, so that only live records are left
     Compact(compact::CompactArgs),
-    /// Copy a log that a server may be using, or bring such a copy up to date
+    /// Copy a log that a server may be using, or update such a copy
     Backup(backup::BackupArgs),
     /// Make a data directory from a backup
     Restore(restore::RestoreArgs),
-    /// Make a log from beanstalkd's
+    /// Make a log from beanstalkd's log
     Import(import::ImportArgs),
-    /// Write a log as files that beanstalkd starts on
+    /// Write a log as files on which beanstalkd starts
     Export(export::ExportArgs),
     /// Write manual pages and shell completions
     #[cfg(feature = "man")]
@@ -135,18 +135,19 @@ struct Source {
 struct Shown {
     #[command(flatten)]
     source: Source,
-    /// Read what is there at one instant, up to the last write, and keep nobody out: a server may be
-    /// using the directory, or be started meanwhile
+    /// Read the state at one instant, up to the last write, without a lock: a server may be using
+    /// the directory, or may start meanwhile
     #[arg(long)]
     live: bool,
 }
 
 impl Shown {
-    /// What only shows what there is takes a directory in use, too.
+    /// Commands that only show something accept a directory in use, too.
     fn access(&self) -> Access {
-        match self.live {
-            true => Access::Live,
-            false => Access::Either,
+        if self.live {
+            Access::Live
+        } else {
+            Access::Either
         }
     }
 }
@@ -154,7 +155,7 @@ impl Shown {
 /// Why a command could not do its work.
 enum Failure {
     Open(OpenError),
-    /// The output cannot be written; nobody listens where the pipe is closed.
+    /// The output cannot be written; for a closed pipe that is no error.
     Output(io::Error),
     Refused(String),
 }
@@ -175,7 +176,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Nobody is left to tell if the terminal is gone.
+            // If the terminal is gone, there is no one to report it to.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() {
                 EXIT_USAGE
@@ -184,14 +185,15 @@ fn main() -> ExitCode {
             });
         }
     };
-    let mut out: Box<dyn Write> = match cli.quiet {
-        true => Box::new(io::sink()),
-        false => Box::new(io::BufWriter::new(io::stdout().lock())),
+    let mut out: Box<dyn Write> = if cli.quiet {
+        Box::new(io::sink())
+    } else {
+        Box::new(io::BufWriter::new(io::stdout().lock()))
     };
     if cli.quiet {
         human::be_quiet();
     }
-    // A log in use, and one that is written, are held open whole.
+    // A log in use, and one that is being written, have all files open.
     bsd::rlimit::raise_descriptor_limit();
     let done = run(&cli.command, &mut out).and_then(|code| Ok(out.flush().map(|()| code)?));
     ExitCode::from(done.unwrap_or_else(|failure| report(&failure, cli.command.log())))
@@ -233,7 +235,7 @@ impl Command {
 fn report(failure: &Failure, log: Option<&Path>) -> u8 {
     match failure {
         Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-            // Ends the process; an error where the system does not let it.
+            // Ends the process; returns an error if the system does not allow it.
             let _ = signal_hook::low_level::emulate_default_handler(SIGPIPE);
         }
         Failure::Output(error) => complain(format_args!(
@@ -256,7 +258,7 @@ fn report(failure: &Failure, log: Option<&Path>) -> u8 {
     EXIT_CANNOT
 }
 
-/// Open a log or a backup, which is read for that, showing on a terminal how far it is.
+/// Open a log or a backup, which reads a backup, and show the progress on a terminal.
 fn open(dir: &Path, access: Access) -> Result<Opened, Failure> {
     let mut meter = Meter::start("checking");
     let opened = Opened::new(Arc::new(RealFs), dir, access, &mut |done, total| {
@@ -273,7 +275,7 @@ fn open(dir: &Path, access: Access) -> Result<Opened, Failure> {
             "{show} is in use, and was read as it was at one instant, as with --live"
         )),
         (false, _) if !opened.is_locked => note(format_args!(
-            "whether {show} is in use cannot be told: it cannot be locked, or its lock file cannot be \
+            "cannot tell whether {show} is in use: it cannot be locked, or its lock file cannot be \
              read; if a server is running on it, what follows is not to be relied on"
         )),
         _ => {}
@@ -281,14 +283,14 @@ fn open(dir: &Path, access: Access) -> Result<Opened, Failure> {
     Ok(opened)
 }
 
-/// Read a log, showing on a terminal how far it is.
+/// Read a log, and show the progress on a terminal.
 fn inspect(dir: &Path, access: Access) -> Result<Inspection, Failure> {
     let opened = open(dir, access)?;
     let mut meter = Meter::start("reading");
     Ok(opened.inspect(&mut |done, total| meter.show(done, total))?)
 }
 
-/// The exit code for a log, after a word to those who only look at what a command prints.
+/// The exit code for a log, after a note to those who only read the output of a command.
 fn exit_code(inspection: &Inspection) -> u8 {
     if inspection.is_intact() {
         return EXIT_OK;

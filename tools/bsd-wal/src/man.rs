@@ -1,5 +1,5 @@
 //! `bsd-wal man`: manual pages and shell completions of both programs, from the definitions of
-//! their command lines. Not in the programs that people run: see the feature `man`.
+//! their command lines. Not in the released programs: see the feature `man`.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -15,15 +15,15 @@ use crate::{Cli, EXIT_OK, Failure};
 
 #[derive(Args)]
 pub(crate) struct ManArgs {
-    /// Where to write them: man1/, man8/, bash/, zsh/ and fish/ are made there
+    /// Where to write them: man1/, man8/, bash/, zsh/ and fish/ are created there
     out_dir: PathBuf,
 }
 
-/// The sections of the manual for what administrators run, and for what everybody does.
+/// The sections of the manual: programs for administrators, and programs for everyone.
 const DAEMONS: &str = "8";
 const COMMANDS: &str = "1";
 
-/// Write all pages and completions, over those that are there, and print their names.
+/// Write all pages and completions, replace existing ones, and print their names.
 pub(crate) fn run(args: &ManArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     for (command, section) in [
         (bsd::config::command(), DAEMONS),
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &ManArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     Ok(EXIT_OK)
 }
 
-/// A page for the program, and one for each of its commands that is not hidden.
+/// A page for the program, and one for each of its visible commands.
 fn pages(program: &clap::Command, section: &str) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
     let mut program = program.clone().disable_help_subcommand(true);
     program.build();
@@ -75,7 +75,7 @@ fn page(command: clap::Command, section: &str) -> io::Result<(PathBuf, Vec<u8>)>
     Ok((name, page))
 }
 
-/// What stands below the options in the help: a section for each paragraph that has a title.
+/// The text below the options in the help: a section for each paragraph that has a title.
 fn write_notes(notes: &str, page: &mut Vec<u8>) -> io::Result<()> {
     for paragraph in notes.split("\n\n") {
         let titled = paragraph
@@ -88,7 +88,7 @@ fn write_notes(notes: &str, page: &mut Vec<u8>) -> io::Result<()> {
         };
         writeln!(page, ".SH \"{heading}\"\n.nf")?;
         for line in text.lines() {
-            // A line that begins with a dot or an apostrophe would be a request.
+            // A line that begins with a dot or an apostrophe would be a macro call.
             let line = line.replace('\\', "\\e").replace('-', "\\-");
             writeln!(page, "\\&{line}")?;
         }
@@ -119,7 +119,7 @@ fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
         _ => {}
     }
     write_all_at(&*RealFs.open(path, OpenMode::CreateNew)?, bytes, 0)?;
-    // Unlike the files of a log, these are for everybody to read.
+    // Unlike the files of a log, these are readable by everyone.
     rustix::fs::chmod(path, Mode::from_raw_mode(0o644))?;
     Ok(())
 }

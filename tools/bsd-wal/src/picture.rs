@@ -1,4 +1,4 @@
-//! The log as a picture: a line a file, and where there are many, a line for several.
+//! A picture of the log: one line per file, or one for several files if there are many.
 //!
 //! ```text
 //! ################################  full, as dense as its live records are
@@ -13,18 +13,18 @@ use bsd::storage::inspect::{Cell, Inspection, Strip};
 
 use crate::human::{Look, Size};
 
-/// Lines at most, but for the missing files.
+/// The most lines, without the missing files.
 const LINES_MAX: usize = 40;
-/// Characters of a line that are no cells: the name of a file, numbers, borders.
-const BESIDE: usize = 52;
-/// Cells of a line, however narrow the terminal is.
+/// Characters of a line in addition to the cells: the name of a file, numbers, borders.
+const NON_CELLS: usize = 52;
+/// The least cells of a line, however narrow the terminal is.
 const CELLS_MIN: usize = 12;
-/// So many missing files are named.
+/// At most this many missing files are named.
 const MISSING_MAX: usize = 10;
 
 /// Draw the log, as wide as the terminal.
 pub(crate) fn draw(inspection: &Inspection, look: Look, out: &mut dyn Write) -> io::Result<()> {
-    let cells = look.width.saturating_sub(BESIDE).max(CELLS_MIN);
+    let cells = look.width.saturating_sub(NON_CELLS).max(CELLS_MIN);
     let strips = inspection.picture(LINES_MAX, cells);
     let ink = Ink::new(look);
     writeln!(out, "{}", ink.legend())?;
@@ -78,15 +78,16 @@ fn numbers(inspection: &Inspection, strip: &Strip, look: Look) -> String {
         percent(live, total.used)
     );
     let damaged = segments.iter().any(|segment| !segment.damaged.is_empty());
-    match damaged {
-        true => look.bad(format!("{:>9} DAMAGED", Size(total.size).to_string())),
-        false => held,
+    if damaged {
+        look.bad(format!("{:>9} DAMAGED", Size(total.size).to_string()))
+    } else {
+        held
     }
 }
 
-/// The characters that cells are drawn with.
+/// The characters for cells.
 struct Ink {
-    /// By how much is alive: none, up to a quarter, half, three quarters, all.
+    /// By the live share: none, up to a quarter, half, three quarters, all.
     shades: [char; 5],
     free: char,
     damaged: char,
@@ -94,17 +95,18 @@ struct Ink {
 
 impl Ink {
     fn new(look: Look) -> Ink {
-        match look.unicode {
-            true => Ink {
+        if look.unicode {
+            Ink {
                 shades: ['·', '░', '▒', '▓', '█'],
                 free: ' ',
                 damaged: '✗',
-            },
-            false => Ink {
+            }
+        } else {
+            Ink {
                 shades: ['.', '-', '+', '*', '#'],
                 free: ' ',
                 damaged: 'X',
-            },
+            }
         }
     }
 
@@ -124,7 +126,7 @@ impl Ink {
         if cell.used * 2 < cell.size.max(1) {
             return self.free.to_string();
         }
-        // A frame's own bytes are nobody's: all but them is all.
+        // A frame's own bytes belong to no job: a cell is full when all other bytes are live.
         let quarters = (cell.live * 4).div_ceil(cell.used.max(1)).min(4);
         self.shades[quarters as usize].to_string()
     }

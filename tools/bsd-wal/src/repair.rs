@@ -34,7 +34,7 @@ Examples:
 pub(crate) struct RepairArgs {
     #[command(flatten)]
     pub(crate) source: Source,
-    /// The directory to be made; it must be empty or not exist
+    /// The directory to create; it must be empty or not exist
     #[arg(long, value_name = "NEW")]
     output: PathBuf,
     /// Write what was lost, what is back in an older state and what will run again to FILE, as
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &RepairArgs, out: &mut dyn Write) -> Result<u8, Failure>
         json,
     } = args;
     refuse_inside(dir, output)?;
-    // A report that cannot be written is better known before hours of work than after.
+    // It is better to notice before hours of work than afterwards that a report cannot be written.
     let report = report
         .as_ref()
         .map(|path| ReportFile::create(path, dir))
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &RepairArgs, out: &mut dyn Write) -> Result<u8, Failure>
             return Err(failure);
         }
     };
-    // The report is written even where nobody reads the output.
+    // The report is written even if the output is closed.
     if let Some(report) = report {
         report.write(&done)?;
     }
@@ -86,13 +86,13 @@ pub(crate) fn repair(old: &Inspection, output: &Path) -> Result<Repaired, Failur
     Ok(Repaired::new(old, &repaired, output))
 }
 
-/// What was repaired: also what `--report` writes.
+/// The result of a repair, which `--report` writes, too.
 #[derive(Serialize)]
 pub(crate) struct Repaired {
     source: String,
     output: String,
     intact: bool,
-    /// Jobs that the source still has, and of them those in the new log.
+    /// Jobs that the source still has, and how many of them are in the new log.
     jobs_found: usize,
     jobs_written: u64,
     next_id: u64,
@@ -119,9 +119,10 @@ impl Repaired {
     }
 
     pub(crate) fn exit_code(&self) -> u8 {
-        match self.intact && self.unreadable.is_empty() {
-            true => EXIT_OK,
-            false => EXIT_DAMAGED,
+        if self.intact && self.unreadable.is_empty() {
+            EXIT_OK
+        } else {
+            EXIT_DAMAGED
         }
     }
 }
@@ -182,7 +183,7 @@ impl Report for Repaired {
     }
 }
 
-/// A report that is going to be written.
+/// A report that will be written.
 struct ReportFile {
     path: PathBuf,
     file: Arc<dyn File>,
@@ -244,7 +245,7 @@ fn parent(path: &Path) -> &Path {
     }
 }
 
-/// What is made inside the source would change it.
+/// Creating something inside the source would change it.
 pub(crate) fn refuse_inside(dir: &Path, output: &Path) -> Result<(), Failure> {
     let parent = output.ancestors().skip(1).find_map(|parent| {
         let parent = if parent.as_os_str().is_empty() {

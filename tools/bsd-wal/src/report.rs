@@ -1,6 +1,6 @@
-//! What is known of a log, and what was done with it, as one JSON object.
+//! The facts about a log, or the result of a command, as one JSON object.
 //!
-//! Numbers are exact, bytes are bytes, times are RFC 3339, ranges of ids are pairs that include
+//! Numbers are exact, sizes are in bytes, times are RFC 3339, ranges of ids are pairs that include
 //! both ends.
 
 use std::io::{self, Write};
@@ -14,19 +14,20 @@ use serde::Serialize;
 use crate::human::{count, timestamp};
 use crate::{Failure, json};
 
-/// What a command has done: one set of facts, for people and for programs.
+/// The result of a command: one set of facts, for people and for programs.
 pub(crate) trait Report: Serialize {
-    /// As people read it.
+    /// The form for people.
     fn words(&self, out: &mut dyn Write) -> io::Result<()>;
 
-    /// As it was asked for.
+    /// The requested form.
     fn tell(&self, json: bool, out: &mut dyn Write) -> Result<(), Failure>
     where
         Self: Sized,
     {
-        match json {
-            true => json::print(self, out),
-            false => Ok(self.words(out)?),
+        if json {
+            json::print(self, out)
+        } else {
+            Ok(self.words(out)?)
         }
     }
 }
@@ -49,14 +50,14 @@ pub(crate) fn unreadable(jobs: &[(JobId, String)]) -> Vec<Unreadable> {
 /// Damage, and what it means for jobs.
 #[derive(Serialize)]
 pub(crate) struct Damage {
-    /// All of it, as people read it.
+    /// All of it, in words.
     #[serde(skip)]
     pub(crate) words: String,
     file: String,
     offset: Option<u64>,
     size: Option<u64>,
     what: String,
-    /// Jobs that the damaged bytes were about, as far as they say so.
+    /// Jobs of the damaged bytes, as far as the bytes name them.
     hit: Vec<u64>,
     missing: Vec<[u64; 2]>,
     perhaps_missing: Vec<[u64; 2]>,
@@ -98,18 +99,18 @@ pub(crate) fn damages(inspection: &Inspection) -> Vec<Damage> {
     inspection.losses.iter().map(Damage::from).collect()
 }
 
-/// How many jobs all damage together has hit, as far as can be known.
+/// How many jobs all damage together has affected, as far as that is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub(crate) struct Totals {
-    /// Gone for certain.
+    /// Lost for certain.
     pub(crate) missing: u64,
-    /// Gone, unless they had been deleted before.
+    /// Lost, unless they had been deleted before.
     pub(crate) perhaps_missing: u64,
-    /// There, in an older state.
+    /// Present, in an older state.
     pub(crate) older: u64,
-    /// Deleted and back.
+    /// Deleted, and back.
     pub(crate) again: u64,
-    /// Whatever was put with this id or a greater one is gone, too.
+    /// All jobs put with this id or a greater one are lost, too.
     pub(crate) missing_from: Option<u64>,
 }
 
@@ -128,7 +129,7 @@ impl Totals {
         totals
     }
 
-    /// What is known, what may be, and what nobody can count: one phrase each.
+    /// What is certain, what is possible, and what cannot be counted: one phrase each.
     pub(crate) fn phrases(&self) -> Vec<String> {
         let Totals {
             missing,
@@ -168,7 +169,7 @@ impl From<&TornTail> for Torn {
     }
 }
 
-/// See [`inspect::Live`]: positions, as `dump --records` has them.
+/// See [`inspect::Live`]: positions in the form of `dump --records`.
 #[derive(Serialize)]
 struct Live {
     end: String,
@@ -230,23 +231,23 @@ impl From<&SegmentReport> for Segment {
     }
 }
 
-/// A file beside the log.
+/// A file that is not part of the log's history.
 #[derive(Serialize)]
-pub(crate) struct Beside {
+pub(crate) struct ExtraFile {
     file: String,
     what: &'static str,
 }
 
-impl From<&Leftover> for Beside {
-    fn from(leftover: &Leftover) -> Beside {
-        Beside {
+impl From<&Leftover> for ExtraFile {
+    fn from(leftover: &Leftover) -> ExtraFile {
+        ExtraFile {
             file: leftover.name.clone(),
             what: leftover.what,
         }
     }
 }
 
-/// Of a backup: when it was taken, and how far the log was then; `null`: its list is damaged.
+/// For a backup: when it was taken, and where the log ended then; `null`: its list is damaged.
 #[derive(Serialize)]
 struct Backup {
     taken: Option<String>,
@@ -263,14 +264,14 @@ impl Backup {
     }
 }
 
-/// All that `verify` says.
+/// The complete result of `verify`.
 #[derive(Serialize)]
 pub(crate) struct Verdict {
     dir: String,
     intact: bool,
     /// `null`: this is no backup.
     backup: Option<Backup>,
-    /// Nobody else can have changed the log meanwhile.
+    /// True if nothing else can have changed the log meanwhile.
     locked: bool,
     /// How far a log in use was read; `null`: to its end.
     live: Option<Live>,
@@ -281,7 +282,7 @@ pub(crate) struct Verdict {
     damages: Vec<Damage>,
     torn: Option<Torn>,
     segments: Vec<Segment>,
-    beside: Vec<Beside>,
+    beside: Vec<ExtraFile>,
     strangers: Vec<String>,
 }
 
@@ -300,7 +301,7 @@ impl From<&Inspection> for Verdict {
             damages: damages(inspection),
             torn: inspection.torn.as_ref().map(Torn::from),
             segments: inspection.segments.iter().map(Segment::from).collect(),
-            beside: inspection.leftovers.iter().map(Beside::from).collect(),
+            beside: inspection.leftovers.iter().map(ExtraFile::from).collect(),
             strangers: inspection.strangers.clone(),
         }
     }

@@ -39,10 +39,10 @@ Examples:
 pub(crate) struct RestoreArgs {
     /// The directory that `bsd-wal backup` wrote
     backup: PathBuf,
-    /// The data directory to be made; it must be empty or not exist
+    /// The data directory to create; it must be empty or not exist
     #[arg(long, value_name = "NEW")]
     output: PathBuf,
-    /// Of a damaged backup save what can be, as `repair` does: a log of its own
+    /// Save what is possible from a damaged backup, as `repair` does: a log of its own
     #[arg(long)]
     partial: bool,
     /// Print one JSON object
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &RestoreArgs, out: &mut dyn Write) -> Result<u8, Failure
     Ok(EXIT_OK)
 }
 
-/// A backup that was restored whole.
+/// A completely restored backup.
 #[derive(Serialize)]
 struct Done {
     source: String,

@@ -36,15 +36,17 @@ pub(crate) struct VerifyArgs {
 }
 
 pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<u8, Failure> {
-    // A verdict on a directory is one on all of it: that in use is judged only when asked to.
-    let access = match args.shown.live {
-        true => Access::Live,
-        false => Access::Shared,
+    // A verdict covers the whole directory: one in use is judged only on request.
+    let access = if args.shown.live {
+        Access::Live
+    } else {
+        Access::Shared
     };
     let inspection = inspect(&args.shown.source.dir, access)?;
-    match args.json {
-        true => json::print(&Verdict::from(&inspection), out)?,
-        false => print(&inspection, out)?,
+    if args.json {
+        json::print(&Verdict::from(&inspection), out)?
+    } else {
+        print(&inspection, out)?
     }
     Ok(if inspection.is_intact() {
         EXIT_OK
@@ -69,9 +71,10 @@ fn print(inspection: &Inspection, out: &mut dyn Write) -> Result<(), Failure> {
 
 fn describe(segment: &SegmentReport, look: Look) -> String {
     let entry = &segment.entry;
-    let covers = match entry.first == entry.last {
-        true => format!("segment {}", entry.first),
-        false => format!("segments {} to {}", entry.first, entry.last),
+    let covers = if entry.first == entry.last {
+        format!("segment {}", entry.first)
+    } else {
+        format!("segments {} to {}", entry.first, entry.last)
     };
     let rewritten = match entry.generation {
         0 => String::new(),
@@ -114,7 +117,7 @@ fn print_other_files(inspection: &Inspection, out: &mut dyn Write) -> Result<(),
     for leftover in &inspection.leftovers {
         writeln!(
             out,
-            "beside the log: {}: {}",
+            "other file: {}: {}",
             leftover.name.escape_debug(),
             leftover.what
         )?;
@@ -122,7 +125,7 @@ fn print_other_files(inspection: &Inspection, out: &mut dyn Write) -> Result<(),
     for stranger in &inspection.strangers {
         writeln!(
             out,
-            "beside the log: {}: not of this log",
+            "other file: {}: not of this log",
             stranger.escape_debug()
         )?;
     }
@@ -167,15 +170,16 @@ fn print_verdict(inspection: &Inspection, look: Look, out: &mut dyn Write) -> Re
         look.bad("damaged"),
         count(inspection.losses.len() as u64, "place"),
         Totals::of(inspection).phrases().join(", "),
-        match inspection.is_backup {
-            true => format!(
+        if inspection.is_backup {
+            format!(
                 "it cannot be restored as it is; take the backup again, or get back what can be got \
                  back with\n  bsd-wal restore {dir} --partial --output NEW"
-            ),
-            false => format!(
+            )
+        } else {
+            format!(
                 "a server does not start on it; keep it as it is, and get back what can be got back \
                  with\n  bsd-wal repair {dir} --output NEW"
-            ),
+            )
         }
     )?;
     Ok(())

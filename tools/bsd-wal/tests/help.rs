@@ -59,7 +59,7 @@ fn commands() -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// The exit codes that a text lists, a line each: the help, or the table of `docs/bsd-wal.md`.
+/// The exit codes that a text lists, one per line: the help, or the table of `docs/bsd-wal.md`.
 fn exit_codes(text: &str) -> Vec<String> {
     let rows = text.lines().map(|line| line.trim_matches(['|', ' ']));
     let words = rows.map(|row| row.replace('|', " ").replace('`', ""));
@@ -90,7 +90,7 @@ fn the_examples_of_the_help_work() {
     for command in commands() {
         let dir = TempDir::new().unwrap();
         write_log(&dir.path().join("bsd-data"));
-        // What the commands make directories of.
+        // The commands that create directories.
         let made: &[&[&str]] = match &*command {
             "restore" => &[&["backup", "bsd-data", "--output", "bsd-backup"]],
             "import" => &[&["export", "bsd-data", "--output", "binlogs"]],

@@ -290,14 +290,15 @@ impl<'a> Target<'a> {
                 log.is_some_and(|log| log != snapshot.log)
             }),
         };
-        match is_other {
-            true => Err(OpenError::Foreign {
+        if is_other {
+            Err(OpenError::Foreign {
                 path: self.dir.to_owned(),
                 what: "it holds a backup of another log, which is left as it is; give another \
                        directory"
                     .to_owned(),
-            }),
-            false => Ok(()),
+            })
+        } else {
+            Ok(())
         }
     }
 

@@ -336,12 +336,13 @@ impl Compaction {
     /// Make the new file durable under its name, ready for the switch.
     fn finish(mut self) -> Copied {
         let inputs = self.inputs.iter().map(|input| input.handle).collect();
-        let output = match self.moved.is_empty() {
-            true => None,
-            false => match self.output.name(&*self.fs, &self.dir) {
+        let output = if self.moved.is_empty() {
+            None
+        } else {
+            match self.output.name(&*self.fs, &self.dir) {
                 Ok(entry) => Some((entry, self.output.spare.file.clone())),
                 Err(error) => return Err((error, self.output.spare)),
-            },
+            }
         };
         Ok(Outcome {
             inputs,

@@ -77,7 +77,7 @@ fn an_open_loop_sends_every_command_and_none_before_it_is_due() {
 }
 
 /// The first command is answered when the last has long been due; nothing else could be sent
-/// meanwhile. Each of them has waited since it was due.
+/// meanwhile. Each of them has waited since its due time.
 #[test]
 fn an_open_loop_charges_a_stall_to_all_that_were_due_meanwhile() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

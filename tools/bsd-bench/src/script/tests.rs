@@ -35,7 +35,7 @@ fn batch(state: &mut State, script: &Script, budget: &mut Budget, id: &mut u64) 
             Op::Watch => Reply::Watching,
             Op::Pause => Reply::Paused,
             Op::ListTubes => Reply::Listed(3),
-            Op::Peek => unreachable!("nobody waits for what a peek shows"),
+            Op::Peek => unreachable!("no client waits for the reply to a peek"),
         };
         state.take(script, *op, reply).unwrap();
     }
