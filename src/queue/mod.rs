@@ -34,9 +34,9 @@ mod job;
 mod listing;
 #[cfg(test)]
 mod model;
-mod order;
 #[cfg(test)]
-mod random;
+mod model_runs;
+mod order;
 mod slab;
 mod stats;
 #[cfg(test)]

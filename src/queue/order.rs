@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn an_order_agrees_with_the_standard_librarys_whatever_is_done_to_it() {
-        for seed in 1..=24 * super::super::random::scale() {
+        for seed in 1..=24 * super::super::model_runs::scale() {
             let mut pair = Pair::new(seed);
             let (turn, grow) = (100 << (seed % 7), pair.below(5));
             for step in 0..12_000 {

@@ -1,5 +1,5 @@
-//! What the server is handed at its start and what it makes of it: sockets and a notify socket of a
-//! service manager, a user to become, a directory that may not be usable, a bound of memory.
+//! How the server handles its environment at the start: sockets and a notify socket of a service
+//! manager, a user to become, a directory that may not be usable, a limit of memory.
 
 use std::fs;
 use std::net::TcpListener;
@@ -55,7 +55,7 @@ fn sockets_that_a_service_manager_opened_are_used_in_place_of_its_own() {
     let launch = handing_on(launch, HAND_ON_TWO);
     let server = launch.spawn_with(stdio(tcp), stdio(unix));
 
-    // The sockets are there before the server is: nobody has to try twice.
+    // The sockets exist before the server does: no client has to try twice.
     let mut over_tcp = Wire::connect(address).unwrap();
     let mut over_unix = Wire::connect_unix(&path).unwrap();
     let id = over_tcp.put(b"activated");
@@ -246,7 +246,7 @@ fn a_server_that_cannot_start_never_says_that_it_is_ready() {
     assert!(manager.has_heard_nothing());
 }
 
-/// The user and group ids of `nobody`, where this process may become it.
+/// The user and group ids of `nobody`, if this process may become it.
 fn nobody() -> Option<(u32, u32)> {
     if !rustix::process::geteuid().is_root() {
         skip("only root can become another user");
@@ -294,7 +294,7 @@ fn it_becomes_the_user_that_owns_its_directory() {
     assert_eq!(found, format!("FOUND {id} 8\r\nnobody's"));
 }
 
-/// Started by somebody who is that user already, and in groups that are not the user's.
+/// Started by that user already, with groups that are not the user's.
 #[test]
 fn f16_it_leaves_the_groups_of_others_also_when_it_is_that_user_already() {
     let (Some(launch), Some((user, group))) = (Launch::bsd_alone(), nobody()) else {
@@ -346,7 +346,7 @@ fn f17_its_unix_socket_is_the_users_and_goes_at_a_clean_stop() {
     assert!(exit.complaints().is_empty(), "{exit:?}");
     assert!(!socket.exists());
 
-    // Somebody else's is not its to remove.
+    // It must not remove a socket of another owner.
     let server = launch.arg("-l").arg(&address).start();
     fs::remove_file(&socket).unwrap();
     let _other = UnixListener::bind(&socket).unwrap();
@@ -354,7 +354,7 @@ fn f17_its_unix_socket_is_the_users_and_goes_at_a_clean_stop() {
     assert!(socket.exists());
 }
 
-/// In a directory that is not the user's to write the file has to stay, and that is told.
+/// In a directory that the user cannot write the file has to stay, and that is reported.
 #[test]
 fn f17_a_unix_socket_that_cannot_be_removed_is_told_and_replaced_by_the_next_start() {
     let dir = open_dir();
@@ -486,8 +486,8 @@ fn a_file_in_place_of_the_directory_stops_the_start_and_is_left_alone() {
     }
 }
 
-/// Runs the server where `dir` is a file system of its own that cannot be written to; nobody else
-/// sees it, and it goes with the server.
+/// Runs the server with `dir` as a read-only file system of its own; it is invisible to others, and
+/// ends with the server.
 fn on_read_only(launch: Launch, dir: &Path) -> Option<Launch> {
     const MOUNT: &str = "mount -t tmpfs -o ro tmpfs \"$0\"";
     let may = program("unshare").is_some_and(|unshare| {

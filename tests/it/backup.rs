@@ -1,5 +1,5 @@
-//! `bsd-wal backup`, `restore`, `verify --live` and `compact` beside a real server: under the load of
-//! ten clients, while segments are begun and compacted all the time.
+//! `bsd-wal backup`, `restore`, `verify --live` and `compact` with a real server: under the load of
+//! ten clients, while segments are created and compacted all the time.
 //!
 //! Each client keeps its own history. What a backup restores has to be, for every client, the state
 //! after some first part of that history, which has everything that the client had been answered
@@ -42,7 +42,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// What a client changed, of its job with this number.
+/// A change that a client made to its job with this number.
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Put(u64),
@@ -62,11 +62,11 @@ fn apply(jobs: &mut Jobs, change: Change) {
     };
 }
 
-/// What one client has asked for, in order.
+/// The commands of one client, in order.
 #[derive(Debug, Default)]
 struct Ledger {
     changes: Vec<Change>,
-    /// So many of them have been answered.
+    /// This many of them have been answered.
     answered: usize,
 }
 
@@ -86,7 +86,7 @@ fn parse(body: &[u8]) -> (usize, u64) {
     (word().parse().unwrap(), word().parse().unwrap())
 }
 
-/// A client that puts, buries, kicks and deletes until it is told to stop.
+/// A client that puts, buries, kicks and deletes until it is stopped.
 struct Client {
     number: usize,
     wire: Wire,
@@ -103,14 +103,15 @@ impl Client {
         self.wire.send(format!("use tube-{}\r\n", self.number));
         self.wire.reply();
         while !stop.load(Ordering::Relaxed) {
-            match self.jobs.len() < KEPT {
-                true => self.put(),
-                false => self.change(),
+            if self.jobs.len() < KEPT {
+                self.put()
+            } else {
+                self.change()
             }
         }
     }
 
-    /// Write down what is going to be asked, then ask.
+    /// Record the commands, then send them.
     fn send(&mut self, changes: &[Change], bytes: &[u8]) {
         self.ledger
             .lock()
@@ -244,7 +245,7 @@ fn jobs_in(dir: &Path) -> Vec<Jobs> {
     jobs
 }
 
-/// `found` is what `changes` come to somewhere behind the first `least` of them.
+/// `found` is the result of a prefix of `changes`, at least the first `least` of them.
 fn assert_prefix(changes: &[Change], least: usize, found: &Jobs) {
     let mut jobs = Jobs::new();
     for change in &changes[..least] {

@@ -1,5 +1,5 @@
-//! The log stays in proportion to what lives in it, whatever is done to the jobs: at most twice
-//! the live bytes and three segments more (D9, P9).
+//! The log stays in proportion to its live jobs, whatever happens to the jobs: at most twice the
+//! live bytes and three segments more (D9, P9).
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::harness::{Launch, Server, volume, wait_until};
 use crate::wire::{Wire, job_of, put_command};
 
 const SEGMENT_SIZE: u64 = 1 << 20;
-/// What a job may take beside its body: its record's head, its tube's name, its latest update.
+/// Bytes of a job in addition to its body: its record's head, its tube's name, its latest update.
 const JOB_OVERHEAD: u64 = 256;
 const IN_ONE_PACKET: u64 = 200;
 

@@ -1,8 +1,8 @@
 //! Real client libraries do all that they can against beanstalkd and against the server under
 //! test, with the same outcome.
 //!
-//! Each script of `tests/clients` takes a host and a port and prints a transcript: what the
-//! library returned or raised, without what differs from run to run. The two transcripts are
+//! Each script of `tests/clients` takes a host and a port and prints a transcript: the results and
+//! errors of the library, without parts that differ from run to run. The two transcripts are
 //! compared. `.ci/run` installs the libraries.
 
 use std::io::Read;

@@ -1,5 +1,5 @@
-//! What this version does with the directory of a later one: a made-up format version 2, in the header
-//! of a segment and in a frame. What it does with its own is in `golden`.
+//! How this version handles the directory of a later one: an invented format version 2, in the
+//! header of a segment and in a frame. `golden` tests its own directories.
 
 use std::fs;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn header_of_version_2() -> Vec<u8> {
     bytes
 }
 
-/// As a later version goes on in a segment of this one: a frame of a kind that is unknown here.
+/// A later version has continued in a segment of this one: a frame of an unknown kind.
 fn frame_of_version_2() -> Vec<u8> {
     let mut bytes = golden();
     let header = SegmentHeader::decode(&bytes).expect("a segment");

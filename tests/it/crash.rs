@@ -6,7 +6,7 @@
 //!
 //! * every job whose put was acknowledged, and whose delete was never sent, is there with its
 //!   body, its state and its priority as the last acknowledged command left them;
-//! * what was sent but not acknowledged has happened or not, nothing in between;
+//! * a command that was sent but not acknowledged has happened or not, nothing in between;
 //! * no job whose delete was acknowledged is back, no job exists twice or came from nowhere;
 //! * no id was issued twice.
 
@@ -23,13 +23,13 @@ use crate::wire::{Wire, inserted, job_of, put_command};
 
 /// Each on a connection and a thread of its own, so that many commands share a sync.
 const CLIENTS: usize = 50;
-/// Past this many jobs a connection only takes away, unless it is told otherwise.
+/// With more jobs than this a connection only removes jobs, unless another limit is given.
 const JOBS_A_CONNECTION: usize = 60;
 /// So long that no delayed job falls due in the test.
 const DELAY: u32 = 1_000_000;
 const SEGMENT_SIZE: &str = "1048576";
 
-/// What a restart may show of a job. A reserved job is ready again, so that is no state here.
+/// The possible states of a job after a restart. A reserved job is ready again, so that is not one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Durable {
     state: &'static str,
@@ -40,7 +40,7 @@ struct Durable {
 struct Job {
     body: Vec<u8>,
     now: Durable,
-    /// What the command in flight at the kill makes of it; `None` is gone.
+    /// Its state after the command in flight at the kill; the inner `None` means deleted.
     pending: Option<Option<Durable>>,
 }
 
@@ -55,7 +55,7 @@ struct Client {
     ids: Vec<u64>,
     bodies: u64,
     jobs_max: usize,
-    /// A put may be answered `OUT_OF_MEMORY`: so many were.
+    /// The number of puts that may be answered `OUT_OF_MEMORY`.
     refused: Option<u64>,
 }
 
@@ -262,7 +262,7 @@ pub(crate) struct Oracle {
 }
 
 impl Oracle {
-    /// Of so many clients that have done nothing yet.
+    /// An oracle of this many new clients.
     pub(crate) fn new(clients: usize, seed: u64, is_strict: bool) -> Oracle {
         let clients = (0..clients)
             .map(|number| Client::new(number, seed))
@@ -275,7 +275,7 @@ impl Oracle {
         }
     }
 
-    /// Where the disk may be full of jobs, of which each client has so many at most.
+    /// For a disk that may be full of jobs; each client has at most `jobs_max` of them.
     pub(crate) fn on_small_disk(mut self, jobs_max: usize) -> Oracle {
         for client in &mut self.clients {
             (client.jobs_max, client.refused) = (jobs_max, Some(0));
@@ -333,7 +333,7 @@ impl Oracle {
         }
     }
 
-    /// What the restarted server has, against what it promised.
+    /// Compares the restarted server with what was promised.
     pub(crate) fn check(&mut self, server: &Server, id_before: u64) {
         let mut wire = server.connect();
         self.check_known(&mut wire);

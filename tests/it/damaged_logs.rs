@@ -1,6 +1,6 @@
-//! What seldom happens to a log: records that contradict each other, a list of files that is lost
-//! in the middle of a compaction, bytes that the disk does not give where nothing is written yet,
-//! a new log for which there is no room. The start refuses it or goes on; the tools tell of it.
+//! Rare states of a log: records that contradict each other, a list of files that is lost in the
+//! middle of a compaction, bytes that the disk does not return where nothing is written yet, a new
+//! log without room. The start refuses the log or continues; the tools report it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -196,7 +196,7 @@ fn what_a_load_refuses_or_cannot_write_it_says_in_words() {
     assert!(full.to_string().contains("the disk is full"), "{full}");
 }
 
-/// The file in which a log goes on.
+/// The file in which a log continues.
 fn newest(disk: &SimFs) -> String {
     let names = disk.names(DIR).unwrap().into_iter();
     let first_written = |name: &String| parse_file_name(name).is_some_and(|(_, made)| made == 0);
@@ -286,8 +286,8 @@ fn bytes_that_the_disk_does_not_give_where_nothing_is_written_yet_are_told_of() 
     assert!(JobQueue::open_with(&options(&disk, DIR)).is_err());
 }
 
-/// Zeros are read in their place, and a body of zeros has its checksum all the same: that it is
-/// there today does not mean that it is on the disk.
+/// Zeros are read in their place, and a body of zeros has a right checksum: that it reads well
+/// today does not mean that it is on the disk.
 #[test]
 fn bytes_that_the_disk_does_not_give_are_told_of_where_zeros_would_fit() {
     let disk = SimFs::new(1);
@@ -439,7 +439,7 @@ fn a_reserved_job_is_written_as_a_ready_one() {
     );
 }
 
-/// What is told while `work` goes on.
+/// The progress that is reported during `work`.
 fn told(work: impl FnOnce(&mut dyn FnMut(u64, u64))) -> Vec<(u64, u64)> {
     let mut told = Vec::new();
     work(&mut |done, total| told.push((done, total)));

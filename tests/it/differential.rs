@@ -1,5 +1,5 @@
 //! The same commands to beanstalkd and to the server under test: the same replies, byte for byte
-//! but for what [`crate::normalise`] lists.
+//! except for what [`crate::normalise`] lists.
 //!
 //! The scripts are in [`crate::scripts`], random commands in [`crate::random`]. Left out on
 //! purpose, because bsd means to differ: a line whose CR LF straddles byte 224, a lone CR in a
@@ -7,9 +7,9 @@
 
 use tempfile::TempDir;
 
+use crate::generator::Generator;
 use crate::harness::{Launch, Random, volume};
 use crate::pair::Pair;
-use crate::random::Generator;
 use crate::wire::Wire;
 
 const JOB_SIZE_MAX: usize = 1000;

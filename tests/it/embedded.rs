@@ -41,7 +41,7 @@ fn the_example_of_jobs_beside_a_database_mails_each_order_once() {
     assert_eq!(mails, ["book", "lamp", "chair"].map(of));
 }
 
-/// What callers were told, and what they had asked for when they were told nothing more.
+/// The replies that callers got, and the requests that were still open.
 #[derive(Debug, Default)]
 struct Told {
     put: BTreeSet<JobId>,
@@ -118,8 +118,8 @@ fn a_power_cut_under_threads_loses_nothing_that_any_of_them_was_told() {
     }
 }
 
-/// The process that the next test kills: a pool of workers that says what it was told, a line each,
-/// before it goes on. In a run of all tests it does nothing.
+/// The process that the next test kills: a pool of workers that prints each reply on a line before
+/// it continues. In a run of all tests it does nothing.
 #[test]
 fn a_worker_pool_process() {
     let Some(dir) = std::env::var_os("BSD_POOL_DIR") else {
@@ -153,7 +153,7 @@ fn say_put(producer: &Session) -> Result<(), JobError> {
     Ok(())
 }
 
-/// Read what the pool says, and kill it after so many lines. Its last line may be cut off.
+/// Read what the pool prints, and kill it after `lines` lines. Its last line may be cut off.
 fn kill_after(dir: &Path, lines: usize) -> Told {
     let mut pool = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "embedded::a_worker_pool_process", "--nocapture"])
@@ -228,7 +228,7 @@ fn a_handle_goes_to_any_thread() {
     assert_eq!(ids.len(), 4);
 }
 
-/// What the library needs without the server, this package included: crates of the build.
+/// The crates that the library needs without the server, including this package.
 #[test]
 fn without_default_features_the_library_is_made_of_few_crates() {
     let output = Command::new(env!("CARGO"))

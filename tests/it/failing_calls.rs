@@ -145,9 +145,10 @@ impl Run {
             Wire::connect_unix(&socket).is_ok() || !server.is_running()
         });
         let clients = work_together(&socket);
-        let exit = match server.is_running() {
-            true => server.stop(),
-            false => server.wait(),
+        let exit = if server.is_running() {
+            server.stop()
+        } else {
+            server.wait()
         };
         if exit.stderr.contains("Address already in use") {
             // Clients come by the unix socket; that the port is taken is an accident.
@@ -178,9 +179,9 @@ impl Run {
         })
     }
 
-    /// The first failure that the log cannot do without. Zeros ahead of the log and the copies of
-    /// compaction are made on threads of their own, and nothing depends on them yet. Space behind
-    /// the end of a file that was rewritten is given back by the next start, if not at once.
+    /// The first failure of a call that the log cannot do without. Zeros ahead of the log and the
+    /// copies of compaction are written on separate threads, and nothing depends on them yet. Space
+    /// after the end of a rewritten file is given back by the next start, if not at once.
     fn first_fatal(&self) -> Option<&Call> {
         let is_cut_of_copy = |call: &Call| {
             let path = call.path().to_string_lossy();
@@ -217,7 +218,7 @@ impl Run {
         } else {
             assert_eq!(self.exit.code, CANNOT_START, "after {}", self.failure());
         }
-        // What a thread beside the loop has found, the loop knows a little later.
+        // The loop learns a little later what a thread has found.
         if failure.thread == self.trace.main {
             let is_late = |call: &&Call| call.begin > failure.end && call.is_reply();
             let late = calls.iter().find(is_late);
@@ -244,8 +245,8 @@ impl Run {
     }
 }
 
-/// Let the first of these calls fail, then in another run the second, until a run has not so many.
-/// A call's number is counted in each thread.
+/// Let the first of these calls fail, then in another run the second, until a run has fewer calls.
+/// Calls are counted separately in each thread.
 fn fail_each(call: &str, at_least: usize) {
     for nth in 1..300 {
         let Some(run) = Run::with(&format!("{call}:error=EIO:when={nth}")) else {
@@ -298,8 +299,8 @@ fn a_write_that_a_signal_interrupts_is_made_again() {
     run.check_restart();
 }
 
-/// D31: space that was reserved may turn out not to be there. Whether the server goes on or ends,
-/// nothing that it has acknowledged is lost.
+/// D31: reserved space may turn out to be missing. Whether the server continues or ends, nothing
+/// that it has acknowledged is lost.
 #[test]
 fn wherever_the_disk_turns_out_to_be_full_what_was_acknowledged_stays() {
     for (call, least) in [("pwrite64", LEAST_WRITES), ("fallocate", LEAST_ALLOCATIONS)] {
@@ -318,8 +319,8 @@ fn wherever_the_disk_turns_out_to_be_full_what_was_acknowledged_stays() {
     }
 }
 
-/// P5 on the thread that syncs beside the loop. There, with an interval, the third sync is made
-/// after some acknowledgements and before others.
+/// P5 on the sync thread. There, with an interval, the third sync is made after some
+/// acknowledgements and before others.
 #[test]
 fn when_a_sync_beside_the_loop_fails_the_loop_ends() {
     let dir = TempDir::new().unwrap();
@@ -353,7 +354,7 @@ fn when_a_sync_beside_the_loop_fails_the_loop_ends() {
     );
 }
 
-/// The loop sees to it in the first turn that begins after the thread has told it.
+/// The loop handles it in the first turn that begins after the thread has reported it.
 fn assert_nothing_follows_failed_sync(trace: &Trace) {
     let failed = trace.first("a sync that failed", |call| call.was_injected);
     assert_ne!(failed.thread, trace.main);
@@ -376,8 +377,8 @@ fn assert_nothing_follows_failed_sync(trace: &Trace) {
     assert_eq!(syncs, 0, "nothing is synced after a failure");
 }
 
-/// The name of a new segment is there, although not for certain: a start would go on in it. So the
-/// old one must not be gone on with, as it may be where there was no room for a new one.
+/// The name of a new segment exists, although it may not be durable: a start would continue in it.
+/// So the old one must not be used any more, unlike after a lack of room for a new one.
 #[test]
 fn a_segment_that_has_its_name_is_not_given_up_for_want_of_room() {
     let dir = TempDir::new().unwrap();

@@ -626,7 +626,7 @@ fn garbage_is_answered_and_the_server_goes_on() {
         let garbage: Vec<u8> = (0..5000).map(|_| random.next() as u8).collect();
         wire.send(&garbage);
         wire.shut_down_sending();
-        // Whether it is closed or reset is all the same; that it ends matters.
+        // It may be closed or reset, but it must end.
         let _ = wire.try_rest();
     }
     assert!(server.is_running());

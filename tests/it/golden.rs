@@ -1,18 +1,18 @@
 //! Data directories written by earlier versions: each version from here on must read them.
 //!
-//! `tests/golden/v1/CASE` is a directory as bsd left it on the disk, but for its lock. Its files are
-//! never edited: what a server may find on a user's disk does not change any more. A case is added
-//! by writing its story below and running, once,
+//! `tests/golden/v1/CASE` is a directory as bsd left it on the disk, without its lock. Its files
+//! are never edited: the directories of users do not change any more either. A case is added by
+//! writing its story below and running, once,
 //!
 //! ```text
 //! BSD_MAKE_GOLDEN=1 cargo test --test it golden
 //! ```
 //!
-//! which makes the directories that do not exist yet, on a simulated disk, with a fixed log id and
-//! fixed times: made again, they come out the same, byte for byte, as long as the code that writes
-//! has not changed. For the clean stop a test demands that. Should it fail, the format or the order
-//! of writes has changed: when that was meant, add a case with the new bytes beside the old one, and
-//! demand it of that one instead.
+//! which creates the missing directories, on a simulated disk, with a fixed log id and fixed times.
+//! They come out the same, byte for byte, as long as the writing code has not changed. A test
+//! requires that for the clean stop. If it fails, the format or the order of writes has changed: if
+//! that was intended, add a case with the new bytes next to the old one, and require it of that one
+//! instead.
 
 #![allow(clippy::unwrap_used)] // all of this is a test
 
@@ -186,7 +186,7 @@ fn killed() -> SimFs {
         .crash_image(Crash::KeepAll)
 }
 
-/// Of the last frame, a put of job 7 that nobody was told of, the beginning has arrived.
+/// The beginning of the last frame, an unacknowledged put of job 7, has arrived.
 fn torn_tail() -> SimFs {
     let mut session = Session::with_a_bit_of_everything();
     let before = end_of_content(&session.fs, SEGMENT_1);
@@ -258,7 +258,7 @@ fn kick_under_way() -> SimFs {
     session.fs.crash_image(Crash::KeepAll)
 }
 
-/// A backup of a log that had been stopped cleanly, and what is restored from it.
+/// A backup of a cleanly stopped log, and the directory restored from it.
 fn restored() -> SimFs {
     let fs = clean_stop();
     let door: Arc<dyn Fs> = Arc::new(fs.clone());
@@ -305,7 +305,7 @@ fn files(case: &str) -> Vec<(String, Vec<u8>)> {
     files
 }
 
-/// The files of a simulated directory, but for the lock.
+/// The files of a simulated directory, without the lock.
 fn simulated_files(fs: &SimFs) -> Vec<(String, Vec<u8>)> {
     let names = fs
         .names(DIR)
@@ -369,7 +369,7 @@ impl ReplySink for Body {
     }
 }
 
-/// What [`Session::with_a_bit_of_everything`] comes back as.
+/// The jobs of [`Session::with_a_bit_of_everything`] after a restart.
 const A_BIT_OF_EVERYTHING: [&str; 5] = [
     "1 default ready 10 ready",
     "2 default delayed 20 delayed",
@@ -464,7 +464,7 @@ fn golden_torn_tail_is_cut_and_saved_and_the_log_goes_on_behind_it() {
         names.iter().any(|name| name == "segment-0000000002.00000"),
         "{names:?}"
     );
-    // And what is put from now on comes back, too.
+    // New puts survive a restart, too.
     session.put(1, 0, b"afterwards");
     let (fs, now) = (session.fs.clone(), session.now);
     session.engine.close(now).unwrap();
@@ -529,7 +529,7 @@ fn decoded(files: Vec<(String, Vec<u8>)>) -> impl Iterator<Item = (SegmentHeader
     files.into_iter().filter(is_segment).map(decoded)
 }
 
-/// What a later version has to read is what this one writes: all of it.
+/// A later version has to read everything that this one writes.
 #[test]
 fn golden_directories_hold_every_kind_of_frame_and_of_record() {
     let mut kinds = BTreeSet::new();

@@ -1,9 +1,9 @@
 //! Servers as child processes: started on a free loopback port, waited for, signalled, and ended
 //! by process id when the test lets go of them.
 //!
-//! Nothing here sleeps in place of knowing: a server is up when it answers `stats` with its own
-//! process id, and down when the kernel has handed over its exit status. What is polled is bounded
-//! by [`PATIENCE`].
+//! Nothing here sleeps instead of checking: a server is up when it answers `stats` with its own
+//! process id, and down when the kernel has returned its exit status. Polling is limited by
+//! [`PATIENCE`].
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
@@ -64,8 +64,9 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// The `bsd-wal` to test: `cargo test` and `cargo build` put it beside the directory of this test's
-/// program, `cargo test --test it` does not. One that is older than its sources fails the test.
+/// The `bsd-wal` to test: `cargo test` and `cargo build` put it next to the directory of this
+/// test's program, `cargo test --test it` does not. One that is older than its sources fails the
+/// test.
 pub(crate) fn bsd_wal() -> &'static Path {
     static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
         let test = std::env::current_exe().unwrap();
@@ -179,7 +180,7 @@ impl Launch {
         self.program.file_name() == Some(OsStr::new("beanstalkd"))
     }
 
-    /// Without a log, which is what beanstalkd does unless told otherwise.
+    /// Without a log, which is beanstalkd's default.
     pub(crate) fn memory(self) -> Launch {
         if self.is_beanstalkd() {
             self
@@ -282,8 +283,8 @@ impl Launch {
     }
 }
 
-/// A port that nobody listens on now. Another process may take it before the server does: then the
-/// server says so and [`Launch::start`] takes the next one.
+/// An unused port. Another process may take it before the server does: then the server reports that
+/// and [`Launch::start`] takes the next one.
 fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     listener.local_addr().unwrap().port()
@@ -327,7 +328,7 @@ impl Server {
         self.status("VmRSS:") * 1024
     }
 
-    /// The number of this name in what the kernel tells of the process.
+    /// The number of this name in the kernel's status of the process.
     pub(crate) fn status(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with(name)).unwrap();
@@ -366,7 +367,7 @@ impl Server {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// What it has written to standard error so far.
+    /// Its standard error so far.
     pub(crate) fn stderr(&self) -> String {
         let mut text = Vec::new();
         self.stderr

@@ -1,6 +1,6 @@
-//! What the library tells of a log on which it only looks: where live bytes lie, the life of a job,
-//! what is surely and what is perhaps missing. The programs print it; what they print is tested with
-//! them.
+//! What the library reports about a log that it only reads: where live bytes lie, the life of a
+//! job, what is certainly and what is perhaps missing. The programs print it; their own tests check
+//! the output.
 
 use std::ops::Range;
 use std::path::Path;
@@ -25,7 +25,7 @@ fn a_picture_shows_what_is_alive_and_pins_every_live_job() {
         let picture = found.picture(strips, cells);
         let painted = picture.iter().map(|strip| strip.total().live);
         let painted: u64 = painted.sum();
-        // What is alive besides the records of jobs is little.
+        // Little is alive besides the records of jobs.
         assert!(
             painted <= live && painted > live - live / 50,
             "{painted} of {live}"
@@ -40,7 +40,7 @@ fn a_picture_shows_what_is_alive_and_pins_every_live_job() {
     assert!(pinned >= found.job_count() as u64, "{pinned} of them");
 }
 
-/// What `history` says that a job was when it was put, and when that was.
+/// The state and time of a job's put, according to `history`.
 fn as_put(disk: &SimFs, job: JobId) -> (State, u64) {
     let fs = Arc::new(disk.clone());
     let entry = history(fs, Path::new(DIR), job, &mut |_, _| ())
@@ -100,7 +100,7 @@ fn puts(disk: &SimFs) -> Vec<Put> {
     puts
 }
 
-/// What is told of a put of which nothing is left, in a file whose header is damaged, too.
+/// The report about a put that is completely lost, also in a file whose header is damaged.
 fn told_of(disk: &SimFs, (file, record, _): &Put) -> Loss {
     let disk = copy(disk);
     let path = Path::new(DIR).join(file);
@@ -116,8 +116,8 @@ fn told_of(disk: &SimFs, (file, record, _): &Put) -> Loss {
     found.losses.iter().find(holds_it).unwrap().clone()
 }
 
-/// The name tells: what compaction wrote has left out jobs that were deleted, and who is missing
-/// between two others may have been one of them.
+/// The name tells: compaction has left out deleted jobs, and a job missing between two others may
+/// have been one of them.
 #[test]
 fn a_put_is_surely_missing_from_a_file_without_a_header_unless_compaction_wrote_it() {
     let disk = SimFs::new(1);

@@ -1,9 +1,8 @@
 //! Whether replies left in the right order: none before all that it depends on was durable.
 //!
-//! A [`Ledger`] is a trace of system calls sorted by what matters to that. Which write a reply
-//! depends on is told by marks in the bodies of jobs for puts and reserves, and for everything else
-//! by the turn of the loop in which the request was read. How the log looks inside is not known
-//! here.
+//! A [`Ledger`] is a trace of system calls sorted for this purpose. Marks in the bodies of jobs
+//! show which write the reply of a put or reserve depends on; for other commands, the turn of the
+//! loop in which the request was read shows it. The inner format of the log is not used here.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,7 +10,7 @@ use std::path::Path;
 
 use crate::strace::{Call, Trace};
 
-/// Everything that the order of replies and syncs can be told from.
+/// All calls that determine the order of replies and syncs.
 pub(crate) const CALLS: &str = "pwrite64,fdatasync,fsync,fallocate,ftruncate,/^rename,close,\
                      recvfrom,read,sendto,sendmsg,write,writev,/^epoll_p?wait$";
 /// Replies after which a client relies on something that is in the log.
@@ -49,7 +48,7 @@ pub(crate) fn is_of_segment(call: &Call) -> bool {
     call.path().to_string_lossy().contains("/segment-")
 }
 
-/// What is done for a compaction is not depended on before its switch, which is in the log.
+/// Nothing depends on the files of a compaction before its switch, which is in the log.
 pub(crate) fn is_of_compaction(call: &Call) -> bool {
     call.args.contains("/compaction")
 }
@@ -62,7 +61,7 @@ fn acknowledges(reply: &str) -> bool {
     ACKNOWLEDGEMENTS.iter().any(|word| reply.contains(word))
 }
 
-/// What a sync makes durable: one use of a descriptor, or the names in the data directory.
+/// The target of a sync: one use of a descriptor, or the names in the data directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Target {
     Descriptor { number: u32, uses: usize },
@@ -87,7 +86,7 @@ impl fmt::Debug for Event {
 /// A trace, sorted by what matters to the order of acknowledgements.
 #[derive(Debug, Default)]
 struct Ledger {
-    /// What the loop wrote to the log, and the files that it named. What failed is not there.
+    /// The loop's writes to the log, and the files that it named, without failed calls.
     writes: Vec<Event>,
     syncs: Vec<Event>,
     requests: Vec<Event>,

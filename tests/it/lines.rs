@@ -1,5 +1,5 @@
-//! What the server says on standard error, and what becomes of it when nobody can be told: a pipe
-//! that is closed or not read, a device that is full.
+//! The lines of the server on standard error, when they cannot be written: a pipe that is closed or
+//! not read, a device that is full.
 
 use std::fs::File;
 use std::io::{PipeReader, Read};
@@ -13,7 +13,7 @@ use crate::harness::{Launch, Server, wait_until};
 use crate::wire::put_command;
 
 const CANNOT_START: Option<i32> = Some(1);
-/// What `ulimit -f 1` allows, bytes.
+/// The limit of `ulimit -f 1`, bytes.
 const FILE_SIZE_MAX: usize = 512;
 
 /// Lines for every request.
@@ -21,14 +21,14 @@ fn talkative() -> Option<Launch> {
     Launch::bsd_alone().map(|launch| launch.memory().arg("-VVV"))
 }
 
-/// A pipe that takes one page and nothing more until somebody reads.
+/// A pipe that takes one page and no more until it is read.
 fn narrow_pipe() -> (PipeReader, Stdio) {
     let (reader, writer) = std::io::pipe().unwrap();
     fcntl_setpipe_size(&writer, 4096).unwrap();
     (reader, writer.into())
 }
 
-/// Have something said many times over, and see that the server goes on.
+/// Make the server log many lines, and check that it continues.
 fn make_it_talk(server: &Server) {
     let mut wire = server.connect();
     for _ in 0..20 {
@@ -88,7 +88,7 @@ fn f11_after_a_line_that_was_cut_off_the_next_one_begins_on_a_line_of_its_own() 
     assert!(said.lines().all(is_one), "{said}");
 }
 
-/// It holds up neither clients nor the stop; when it is read again, what is missing is told.
+/// It delays neither clients nor the stop; when it is read again, the missing lines are reported.
 #[test]
 fn f11_a_pipe_that_nobody_reads_holds_up_neither_clients_nor_the_stop() {
     let Some(launch) = talkative() else {
@@ -113,7 +113,7 @@ fn f11_a_pipe_that_nobody_reads_holds_up_neither_clients_nor_the_stop() {
     server.kill();
 }
 
-/// Whatever ends it: its last lines are tried, and not for ever.
+/// Whatever ends it: it tries to write its last lines, but not forever.
 #[test]
 fn f11_a_start_that_fails_ends_with_its_code_also_when_nobody_is_told() {
     let dir = TempDir::new().unwrap();

@@ -46,7 +46,7 @@ fn f25_memory_comes_back_when_those_who_never_read_have_left() {
 #[test]
 fn f25_memory_comes_back_when_those_who_watched_much_have_left() {
     let Some(server) = start(None) else { return };
-    // Tables that stay once they have been used are 3 MiB, whoever comes: little beside these jobs.
+    // Tables that stay once they have been used are 3 MiB: little compared with these jobs.
     let mut wire = server.connect();
     for _ in 0..300 {
         wire.put(&[b'x'; 65_000]);
@@ -61,7 +61,8 @@ fn f25_memory_comes_back_when_those_who_watched_much_have_left() {
     });
 }
 
-/// Watch so many tubes of a client's own; returns how often each reply came, its number apart.
+/// Watch `count` tubes that only this client uses; returns how often each reply came, without its
+/// number.
 fn watch(client: &mut Wire, index: usize, count: usize) -> HashMap<String, usize> {
     let mut replies = HashMap::new();
     let all: Vec<usize> = (0..count).collect();

@@ -1,7 +1,7 @@
 //! What may differ between the replies of two servers that behave the same, and nothing else.
 //!
 //! * Ids of jobs become their order of appearance (`#1`, `#2` …), a map for each server.
-//! * In `stats`, what names the process or the machine, and what tells of the log's files, is
+//! * In `stats`, values that identify the process or the machine, or describe the log's files, are
 //!   masked; new numeric keys may follow the last known one.
 //! * Ages and times left may differ by one second.
 //! * beanstalkd 1.12 does not quote what 1.13 quotes: quotes around a few values are taken off

@@ -1,15 +1,15 @@
-//! Two servers, beanstalkd and the one under test, that are told the same and must answer the
+//! Two servers, beanstalkd and the one under test, that get the same commands and must reply the
 //! same.
 //!
-//! What is sent is written as text with a few forms:
+//! Commands are written as text with a few forms:
 //!
 //! * `\r`, `\n`, `\t`, `\\`, `\xNN` are bytes;
-//! * `{3}` is the id of the third job that appeared on that server (a number that is no job's id
-//!   if so many did not);
+//! * `{3}` is the id of the third job that appeared on that server (an unused number if there were
+//!   not that many);
 //! * `{x*200}` is `x` two hundred times.
 //!
-//! Commands go one at a time: each connection's reply is read from both servers before the next
-//! command is sent, so both see the same order whatever their speed.
+//! Commands are sent one at a time: each connection's reply is read from both servers before the
+//! next command is sent, so both see the same order whatever their speed.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -46,7 +46,7 @@ impl Pair {
         Pair::start_with(flags, Launch::bsd().memory())
     }
 
-    /// Start beanstalkd without a log beside the given server under test.
+    /// Start beanstalkd without a log, and the given server under test.
     pub(crate) fn start_with(flags: &[&str], tested: Launch) -> Option<Pair> {
         let reference = Launch::beanstalkd()?;
         let with_flags = |launch: Launch| flags.iter().fold(launch, Launch::arg);
@@ -83,11 +83,11 @@ impl Pair {
         }
     }
 
-    /// Send a line that is answered later, and go on when both servers have seen it.
+    /// Send a line that is answered later, and continue when both servers have received it.
     pub(crate) fn block(&mut self, name: &str, text: &str) {
         self.send(name, &format!("{text}\\r\\n"));
-        // On loopback what was sent first is there first, so the answer to a later command of
-        // another connection says that the earlier one was run. No counter moves by this.
+        // On loopback, data that is sent first arrives first, so the reply to a later command of
+        // another connection shows that the earlier one was run. No counter changes.
         self.ask(BARRIER, "no-such-command");
     }
 

@@ -1,4 +1,4 @@
-//! What a stop, clean or not, and the next start leave as it was.
+//! What stays the same after a stop, clean or not, and the next start.
 
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -79,7 +79,7 @@ fn end(server: Server, is_clean: bool) {
     }
 }
 
-/// What clients see of jobs and tubes, without what the clock or the log's files change.
+/// The visible state of jobs and tubes, without values that depend on the clock or the log's files.
 fn visible(server: &Server, ids: &[u64]) -> String {
     let mut wire = server.connect();
     let jobs: String = ids

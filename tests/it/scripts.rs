@@ -1,5 +1,5 @@
-//! Every command and every error of the protocol, as scripts for [`run_script`]: what is sent, in
-//! its order; the replies are beanstalkd's.
+//! Every command and every error of the protocol, as scripts for [`run_script`]: the commands in
+//! order; the replies are beanstalkd's.
 
 use crate::differential::run_script;
 use crate::harness::Launch;

@@ -28,9 +28,10 @@ const CLIENTS: usize = 20;
 const JOBS_A_CLIENT: usize = 400;
 const SEGMENT_SIZE: u64 = 1 << 20;
 const DISK_SIZE: &str = "48m";
-/// Both limits of open files: the hostile clients use up what is left.
+/// Both limits of open files: the hostile clients use up the rest.
 const DESCRIPTORS: &str = "--nofile=256:256";
-/// What the server keeps free of connections: the log, the listeners and the standard streams.
+/// Descriptors that the server keeps free of connections: for the log, the listeners and the
+/// standard streams.
 const DESCRIPTORS_AT_REST: u64 = 64;
 const CROWD: usize = 300;
 /// A backup is taken every minute, and in short runs ten times.
@@ -38,7 +39,7 @@ const BACKUP_EVERY_MAX: Duration = Duration::from_secs(60);
 /// How often a life is looked at.
 const LOOKS: u32 = 20;
 
-/// What happened, for people to read.
+/// Figures for people to read.
 #[derive(Debug, Default)]
 struct Figures {
     hostile_connections: AtomicU64,
@@ -65,7 +66,7 @@ impl Look {
     }
 }
 
-/// What the files of a directory occupy. They come and go while this looks.
+/// The space of the files in a directory, which come and go meanwhile.
 fn size_of(dir: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let entries = fs::read_dir(dir).unwrap().filter_map(Result::ok);
@@ -135,8 +136,8 @@ impl Soak {
         });
     }
 
-    /// Take all the room there is for the middle of a life. What the log gives back then is its own
-    /// to take again: where another process is quicker, see docs/limits.md.
+    /// Take all the room there is during the middle of a life. The log may take again what it gives
+    /// back then: if another process is quicker, see docs/limits.md.
     fn fill_disk_until(&self, over: &AtomicBool) {
         let started = Instant::now();
         let path = self.disk.path().join("somebody-elses");
@@ -209,8 +210,8 @@ fn connections(address: SocketAddr) -> u64 {
     line.and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
-/// Does some harm, none of it to jobs of others, and returns how many connections it made. An error
-/// is the server's refusal or end.
+/// Does some harm, but not to jobs of others, and returns how many connections it made. An error is
+/// the server's refusal or end.
 type Hostile = fn(SocketAddr, &mut Random, &AtomicBool) -> std::io::Result<u64>;
 
 const HOSTILE: [Hostile; 6] = [
@@ -259,7 +260,7 @@ fn send_garbage(address: SocketAddr, random: &mut Random, _: &AtomicBool) -> std
     Ok(1)
 }
 
-/// Of a put, which therefore is none.
+/// Stop in the middle of a put, which therefore does not count.
 fn leave_in_the_middle(
     address: SocketAddr,
     random: &mut Random,
@@ -350,7 +351,7 @@ fn good_and_hostile_clients_full_disks_and_kills_lose_nothing_and_nothing_grows(
     soak.finish(&mut oracle, server, before, &looks);
 }
 
-/// Nobody is killed in it. Looks at the server, one after the other.
+/// No server is killed in it. Checks the server, one thing after the other.
 fn last_life(soak: &Soak, oracle: &mut Oracle, server: &Server, length: Duration) -> Vec<Look> {
     let mut looks = Vec::new();
     soak.live(oracle, server.address(), false, || {

@@ -94,7 +94,7 @@ fn f01_f02_whatever_fills_a_real_disk_can_be_deleted_in_any_order() {
     }
 }
 
-/// Such a copy leaves out what is nothing but zeros, and that is the space set aside.
+/// Such a copy leaves out zeros, and so the space set aside.
 #[test]
 fn f08_a_copy_without_its_space_set_aside_starts_on_a_full_disk() {
     let (Some(disk), Some(launch)) = (SmallDisk::mount("16m"), Launch::bsd_alone()) else {
@@ -106,9 +106,10 @@ fn f08_a_copy_without_its_space_set_aside_starts_on_a_full_disk() {
         let mut wire = server.connect();
         let ids: Vec<u64> = (0..40).map(|_| wire.put(&[b'x'; 10_000])).collect();
         drop(wire);
-        match is_killed {
-            true => server.kill(),
-            false => assert_eq!(server.stop().code, Some(0)),
+        if is_killed {
+            server.kill()
+        } else {
+            assert_eq!(server.stop().code, Some(0))
         }
         let copied = Command::new("cp")
             .args(["-r", "--sparse=always"])

@@ -1,10 +1,10 @@
 //! The server under `strace`: system calls that are delayed or made to fail, and the list of those
 //! that were made, in order.
 //!
-//! strace runs beside the server (`-D`), not in front of it: the process that the harness started,
-//! signals and waits for is the server itself. A call is told by the lines of the trace at which it
-//! began and ended. Their order is that of causes: a thread that was told of the end of another
-//! one's call makes its next call on a later line.
+//! strace runs next to the server (`-D`), not in front of it: the process that the harness started,
+//! signals and waits for is the server itself. A call is identified by the lines of the trace at
+//! which it began and ended. Their order is causal: a thread that learned of the end of another
+//! thread's call makes its next call on a later line.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::harness::{Launch, skip, wait_until};
 
-/// So many bytes of each buffer are shown: all that fits into a small segment.
+/// This many bytes of each buffer are shown: as many as fit into a small segment.
 const SHOWN_SIZE: &str = "65536";
 
 /// True where strace is installed and may trace; otherwise the reason is printed.
@@ -106,7 +106,7 @@ pub(crate) struct Call {
 }
 
 impl fmt::Debug for Call {
-    /// Without the length of what was written.
+    /// Without the length of the written data.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Call {
             thread,
@@ -138,7 +138,7 @@ impl Call {
         digits.parse().ok()
     }
 
-    /// What that descriptor stood for when the call was made.
+    /// The file of the descriptor when the call was made.
     pub(crate) fn path(&self) -> &Path {
         let inside = self.args.split_once('<').map_or("", |(_, rest)| rest);
         Path::new(inside.split_once('>').map_or("", |(path, _)| path))

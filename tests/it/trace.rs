@@ -1,9 +1,9 @@
-//! What the server asks of the system, and in which order.
+//! The system calls of the server, and their order.
 //!
-//! The promises about time cannot be seen from a socket: that a reply left *after* the sync that it
-//! depends on, that a sync comes although nobody asks for anything more, that many commands share
-//! one. Here the server runs under strace, and the trace is held against the rules. No test
-//! measures time: what is slow is made so by strace.
+//! A client cannot see the promises about time: that a reply was sent *after* the sync that it
+//! depends on, that a sync comes without another request, that many commands share one. Here the
+//! server runs under strace, and the trace is checked against the rules. No test measures time:
+//! strace makes calls slow.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -89,7 +89,7 @@ fn no_acknowledgement_leaves_before_the_sync_that_covers_it() {
     run_mixed_load(&Tracer::of(CALLS));
 }
 
-/// P1 where syncs are left to a thread of their own, while the loop goes on.
+/// P1 if syncs are left to a thread, while the loop continues.
 #[test]
 fn on_a_slow_disk_too_no_acknowledgement_leaves_before_the_sync_that_covers_it() {
     let tracer = Tracer::of(CALLS).inject("fdatasync:delay_enter=5000");
@@ -204,7 +204,7 @@ fn without_syncing_no_sync_is_made_on_the_way_of_a_command() {
     assert!(syncs.is_empty(), "{syncs:#?}");
 }
 
-/// Where the loop never waits for the disk, each segment that it leaves is synced all the same.
+/// If the loop never waits for the disk, each segment that it leaves is still synced.
 #[test]
 fn under_the_weaker_policies_a_thread_syncs_each_segment_that_is_full() {
     for policy in [&["-F"][..], &["-f", "600000"]] {
@@ -359,7 +359,7 @@ fn d25_it_listens_when_the_log_has_been_replayed_and_says_ready_after_that() {
 #[test]
 fn every_directory_that_is_made_is_durable_before_anything_is_acknowledged() {
     let dir = TempDir::new().unwrap();
-    // Those above it may have been made a moment ago, by somebody who did not sync them.
+    // Another program may have just created those above it, without a sync.
     std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
     let Some(launch) = traceable(&dir.path().join("a/b/c"), SEGMENT_SIZE) else {
         return;

@@ -1,5 +1,5 @@
 //! `bsd-wal`: whether it and the server's start agree on what is damaged, whether it accounts for
-//! every job that damage touches, and whether what it saves is all that can be saved.
+//! every job that damage affects, and whether it saves everything that can be saved.
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
@@ -118,7 +118,7 @@ fn server_starts(disk: &SimFs) -> bool {
     }
 }
 
-/// Look at a damaged disk and hold everything that is said of it against what was there.
+/// Inspect a damaged disk and compare the whole report with what was there.
 pub(crate) fn check(
     sound: &BTreeMap<JobId, JobRecord>,
     next_id: JobId,
@@ -134,7 +134,7 @@ pub(crate) fn check(
         found.losses
     );
     let left = jobs(&found);
-    // What was cut off behind the last frame leaves no trace, here as for a server.
+    // Bytes cut off after the last frame leave no trace, here as for a server.
     let next_id = if found.is_intact() {
         found.next_id
     } else {
@@ -181,7 +181,7 @@ pub(crate) fn check(
     found
 }
 
-/// Every job that is not as it was is named, unless there are bytes of which nothing is known.
+/// Every changed job is named, unless there are unaccounted bytes.
 fn account_for_every_job(
     sound: &BTreeMap<JobId, JobRecord>,
     left: &BTreeMap<JobId, JobRecord>,

@@ -1,4 +1,5 @@
-//! Backups that a disk has changed: they heal, they are told of, and what is left in them is saved.
+//! Backups that a disk has changed: they heal, the change is reported, and what is left in them is
+//! saved.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -171,7 +172,7 @@ fn f39_commands_that_read_take_a_backup_as_the_log_that_it_is_of() {
                 .collect();
             let (code, said) = wal(&args);
             assert_eq!(code, OK, "{args:?}: {said}");
-            // How the log was ended, and what is set aside, a backup does not tell.
+            // A backup does not tell how the log was ended, and what is set aside.
             let lines = said
                 .lines()
                 .filter(|line| line.contains("put ") || line.contains("tube"));
@@ -198,11 +199,11 @@ fn f39_commands_that_read_take_a_backup_as_the_log_that_it_is_of() {
     assert!(code == CANNOT && said.contains("is no backup"), "{said}");
 }
 
-/// What becomes of the bytes of a file; `None`: it is gone.
+/// The change of a file's bytes; `None` if it is gone.
 type Fault = fn(&[u8]) -> Option<Vec<u8>>;
 
 /// Whatever has happened to a backup: `verify` calls it damaged exactly when `restore` refuses it,
-/// and `restore --partial` gives all jobs that it does not call lost.
+/// and `restore --partial` restores all jobs that it does not call lost.
 #[test]
 fn f39_whatever_is_wrong_with_a_backup_verify_says_so_and_the_rest_is_saved() {
     let dir = TempDir::new().unwrap();
@@ -289,7 +290,7 @@ fn f42_a_stray_file_is_named_and_stops_neither_a_backup_nor_its_restore() {
     assert_eq!(fs::read(to.join("letter")).unwrap(), b"dear");
     let (_, said) = wal(&["verify", text(&to)]);
     assert!(said.contains("other file: letter"), "{said}");
-    // Somebody's home directory does not become a backup all the same.
+    // Another directory, such as a home directory, still does not become a backup.
     fs::create_dir(&home).unwrap();
     fs::write(home.join("letter"), "dear").unwrap();
     let (code, said) = wal(&["backup", text(&log), "--output", text(&home)]);

@@ -1,10 +1,11 @@
 //! Every bit of a log of several segments, flipped in turn, and every length that its files can be
 //! cut to: the verdict is exactly the one that the layout of the log foretells.
 //!
-//! What is expected is worked out here, from where frames and records lie in the sound log: a fold
-//! of the records without those that the damage takes. The log is looked at on a disk that gives
-//! one bit, or one length, otherwise than it is, and that takes no write: so half a million verdicts
-//! fit into an ordinary run. One in so many is also held against the server's start and repaired.
+//! The expected report is computed here, from the places of frames and records in the sound log:
+//! the result of the records without those that the damage hits. The log is read on a disk that
+//! returns one bit, or one length, differently, and that accepts no write: so half a million
+//! verdicts fit into an ordinary run. A sample of them is also compared with the server's start and
+//! repaired.
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
@@ -76,7 +77,7 @@ fn newest(disk: &SimFs) -> String {
     format!("{DIR}/{}", segments(disk).pop().unwrap())
 }
 
-/// Write about so many bytes: jobs of several tubes in all states, and pauses.
+/// Write about `bytes` bytes: jobs of several tubes in all states, and pauses.
 fn work(queue: &mut JobQueue, random: &mut Random, bytes: u64) {
     queue.watch("work").unwrap();
     let mut written = 0;
@@ -115,17 +116,17 @@ fn work(queue: &mut JobQueue, random: &mut Random, bytes: u64) {
     }
 }
 
-/// So many frames are the marker at the end of a log.
+/// The number of frames in the marker at the end of a log.
 const MARKER: usize = 2;
 
-/// What a flipped bit, or a shorter file, does to a disk.
+/// The damage to a disk: a flipped bit, or a shorter file.
 #[derive(Debug, Clone, Copy)]
 enum Change {
     Bit { file: usize, bit: u64 },
     Cut { file: usize, size: u64 },
 }
 
-/// The files of the log, but for one change. Nothing can be written.
+/// The files of the log, with one change. Nothing can be written.
 #[derive(Debug)]
 struct Image {
     files: Arc<Vec<(String, Vec<u8>)>>,
@@ -193,13 +194,13 @@ impl ReadFs for Image {
     }
 }
 
-/// A record, as far as it matters for what is left of jobs.
+/// A record, as far as it matters for the remaining jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
     Put(JobId, JobState),
     Update(JobId, JobState),
     Delete(JobId),
-    /// Pauses, kicks, and what the log says of its own files.
+    /// Pauses, kicks, and records about the log's own files.
     Other,
 }
 
@@ -270,7 +271,7 @@ fn tell(record: &Record<'_>) -> Told {
 /// The state of each job, and where that is recorded.
 type Left = BTreeMap<JobId, (JobState, (usize, u64))>;
 
-/// What records, each with the number of its file, make of jobs.
+/// The jobs that result from records, each with the number of its file.
 fn fold<'a>(records: impl Iterator<Item = (usize, &'a Laid)>) -> Left {
     let mut left = Left::new();
     for (file, record) in records {
@@ -287,7 +288,7 @@ fn fold<'a>(records: impl Iterator<Item = (usize, &'a Laid)>) -> Left {
     left
 }
 
-/// What is to be said of a damaged log.
+/// The expected report about a damaged log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Verdict {
     /// File, offset and bytes of each damage; none: the log is intact.
@@ -328,7 +329,7 @@ impl Sound {
             .collect();
         let files = names.into_iter().zip(&segments).map(|(name, segment)| {
             let mut bytes = disk.read(Path::new(DIR).join(&name)).unwrap();
-            // Of the zeros that were written ahead some are enough.
+            // Some of the zeros that were written ahead are enough.
             bytes.truncate(segment.end() as usize + 4096);
             (name, bytes)
         });
@@ -357,7 +358,7 @@ impl Sound {
         file + 1 == self.segments.len()
     }
 
-    /// What is left without these records, and what that means.
+    /// The jobs without these records, and what that means.
     fn without(&self, is_lost: impl Fn(usize, &Laid) -> bool) -> Verdict {
         let left = fold(records(&self.segments).filter(|(file, record)| !is_lost(*file, record)));
         let sound = &self.left;
@@ -375,9 +376,9 @@ impl Sound {
         }
     }
 
-    /// The bytes of a file, all that are part of one thing together, and what is said when one of
-    /// them is damaged: the verdict, and how many bytes may be said to be unknown. But for the marker
-    /// of the clean stop, at the end of the log.
+    /// The parts of a file: the bytes of each, the verdict if one of them is damaged, and how many
+    /// bytes may then be unaccounted for. Without the marker of the clean stop, at the end of the
+    /// log.
     fn parts(&self, file: usize) -> Vec<(Range<u64>, Verdict, u64)> {
         let segment = &self.segments[file];
         let header = 0..segment_header::SIZE as u64;
@@ -433,7 +434,7 @@ impl Sound {
         }
     }
 
-    /// What is said when a file is cut so short.
+    /// The expected report for a file that is cut to this size.
     fn cut(&self, file: usize, size: u64) -> Verdict {
         let segment = &self.segments[file];
         let first = segment_header::SIZE as u64;
@@ -444,7 +445,7 @@ impl Sound {
         let end = whole.last().map_or(first, |frame| frame.bytes.end);
         let is_cut = |other: usize, record: &Laid| other == file && record.bytes.end > size;
         if self.is_newest(file) && end > first {
-            // Whatever attests more lies behind it, and has gone with it.
+            // Everything that attests more lies after it, and is cut, too.
             let bytes = &self.files[file].1[end as usize..size as usize];
             let used = bytes.iter().rposition(|byte| *byte != 0);
             let is_behind = |other: usize, record: &Laid| other == file && record.bytes.end > end;
@@ -453,9 +454,10 @@ impl Sound {
                 ..self.without(is_behind)
             };
         }
-        let size_known = match self.is_newest(file) {
-            true => size.max(first),
-            false => segment.end(),
+        let size_known = if self.is_newest(file) {
+            size.max(first)
+        } else {
+            segment.end()
         };
         let mut verdict = self.damaged(file, end..size_known, &is_cut);
         if size < first {
@@ -472,7 +474,7 @@ impl Sound {
         }
     }
 
-    /// What is said of the log.
+    /// The actual report about the log.
     fn found(&self, change: Change) -> (Verdict, Inspection) {
         let image = Arc::new(self.image(change));
         let found = Inspection::read(image, Path::new(DIR), &mut |_, _| ())
@@ -498,7 +500,7 @@ impl Sound {
         (verdict, found)
     }
 
-    /// Repair one in so many.
+    /// Repair a sample of them.
     fn repair_some(&self, changes: &[Change]) {
         let some = changes.iter().filter(|change| match change {
             Change::Bit { bit, .. } => bit.is_multiple_of(volume("BSD_WAL_BITS", 4001)),
@@ -535,7 +537,8 @@ fn each(changes: &[Change], look: impl Fn(Change) + Sync) {
     });
 }
 
-/// The verdict is the one expected, and there is nothing more to say; so many bytes may be unknown.
+/// The verdict is as expected, and there is nothing more to report; at most this many bytes may be
+/// unaccounted for.
 fn assert_is(
     found: &Inspection,
     verdict: &Verdict,
@@ -582,8 +585,7 @@ fn every_bit_of_a_log_of_several_segments_flipped_gives_the_verdict_that_its_pla
     }
 }
 
-/// Which jobs are missing is known where a put lies before the cut and another one behind it; here
-/// it is checked what is left.
+/// Missing jobs are known only with a put before and a put after the cut; this checks what is left.
 #[test]
 fn a_log_of_several_segments_cut_at_any_length_gives_the_verdict_that_its_place_foretells() {
     let sound = Sound::new();

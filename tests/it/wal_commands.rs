@@ -411,7 +411,7 @@ fn a_log_of_more_files_than_may_be_open_is_looked_at_repaired_and_exported() {
     ] {
         limited("-n 80", args);
     }
-    // What writes a log, and what holds one still that is in use, has all its files open.
+    // A command that writes a log, or reads one in use, has all its files open.
     for args in [
         "verify log --live",
         "backup log --output backup",

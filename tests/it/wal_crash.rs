@@ -1,6 +1,6 @@
-//! `repair` and `load`, crashed at every operation on the disk: the source stays as it was, no
-//! directory that is not whole has the name that was asked for, and running again succeeds. All that
-//! make a directory, when an operation fails: nothing is left beside it.
+//! `repair` and `load`, crashed at every operation on the disk: the source is unchanged, no
+//! incomplete directory has the requested name, and running again succeeds. All commands that make
+//! a directory, when an operation fails: nothing is left next to it.
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
@@ -170,7 +170,7 @@ fn a_load_that_crashes_anywhere_leaves_nothing_half_done_and_can_be_run_again() 
     });
 }
 
-/// What makes a directory.
+/// A command that makes a directory.
 type Work = Box<dyn Fn(&SimFs) -> Result<(), OpenError>>;
 
 /// All that make [`NEW`], each with the disk that it does so on.

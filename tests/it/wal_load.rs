@@ -1,5 +1,5 @@
-//! `bsd-wal dump --json` and `bsd-wal load`: what goes out comes back, and what is wrong on the way
-//! is named.
+//! `bsd-wal dump --json` and `bsd-wal load`: a dump is loaded unchanged, and errors in between are
+//! named.
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
@@ -68,9 +68,10 @@ fn random_log(dir: &Path, random: &mut Random) {
         }
         queue.tick().unwrap();
     }
-    match random.one_in(2) {
-        true => queue.close().unwrap(),
-        false => drop(queue),
+    if random.one_in(2) {
+        queue.close().unwrap()
+    } else {
+        drop(queue)
     }
 }
 
@@ -242,7 +243,7 @@ fn behind_the_largest_id_nothing_can_be_put_and_the_rest_goes_on() {
     queue.delete(largest).unwrap();
     queue.close().unwrap();
     assert_eq!(wal(&["verify", text(&new)]).0, OK);
-    // Nor does the id come back when the job is gone.
+    // The id is not given out again either when the job is gone.
     let refused = put(&mut JobQueue::open(&new).unwrap());
     assert!(matches!(refused, Err(JobError::OutOfSpace)), "{refused:?}");
 }

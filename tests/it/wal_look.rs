@@ -32,7 +32,7 @@ fn picture(command: &str, dir: &Path) -> Vec<String> {
     let (_, said) = wal(&[command, text(dir)]);
     let lines: Vec<&str> = said.lines().collect();
     let begin = lines.iter().rposition(|line| line.is_empty()).unwrap();
-    // What goes to the standard error comes behind it here.
+    // The standard error follows the standard output here.
     let lines = lines[begin + 1..]
         .iter()
         .filter(|line| !line.starts_with("bsd-wal:"));
@@ -112,7 +112,7 @@ fn a_pipe_gets_plain_text() {
     }
 }
 
-/// What `verify` says on a terminal.
+/// The output of `verify` on a terminal.
 fn on_a_terminal(dir: &Path, variables: &[(&str, &str)]) -> String {
     let command = format!("{} verify {}", bsd_wal().display(), text(dir));
     let mut script = Command::new("script");

@@ -1,4 +1,4 @@
-//! What a person, or a program, expects of a tool: what it says is so, in words and in JSON.
+//! The output of `bsd-wal`: it is correct, in words and in JSON.
 
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
@@ -98,7 +98,7 @@ fn forged(dir: &Path) {
     spoil(&places);
 }
 
-/// What the JSON of a report must say of the damage, from what the library says.
+/// The JSON that a report must contain about the damage, from the library's report.
 fn expected_damages(dir: &Path) -> Vec<Value> {
     let inspection = Inspection::read(Arc::new(RealFs), dir, &mut |_, _| ()).unwrap();
     let ranges = |ranges: &[std::ops::RangeInclusive<u64>]| -> Vec<[u64; 2]> {

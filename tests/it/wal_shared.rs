@@ -1,4 +1,4 @@
-//! Who may use a directory at the same time: one that writes, or any number that read.
+//! Who may use a directory at the same time: one writer, or any number of readers.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -9,7 +9,7 @@ use crate::harness::{Launch, bsd_wal, wait_until, wal};
 use crate::wal::{CANNOT, OK, snapshot, text};
 use crate::wal_look::segments;
 
-/// A `bsd-wal dump` whose output nobody reads: it stays in the middle of its work.
+/// A `bsd-wal dump` whose output is not read: it stays in the middle of its work.
 struct Reader(Child);
 
 impl Reader {

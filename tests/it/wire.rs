@@ -23,7 +23,7 @@ enum Stream {
 #[derive(Debug)]
 pub(crate) struct Wire {
     stream: Stream,
-    /// What has arrived; before `start` it has been handed out.
+    /// The bytes that have arrived; those before `start` have been returned.
     input: Vec<u8>,
     start: usize,
 }

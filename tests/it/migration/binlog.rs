@@ -16,7 +16,7 @@ pub(crate) enum Version {
     V7,
 }
 
-/// What a record says of a job.
+/// A job in a record.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) id: u64,

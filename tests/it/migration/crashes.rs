@@ -1,5 +1,5 @@
-//! A crash at every file operation: beanstalkd's files are as they were, there is nothing or all of
-//! what was to be made, and the same command, given again, succeeds.
+//! A crash at every file operation: beanstalkd's files are unchanged, the result is missing or
+//! complete, and the same command, repeated, succeeds.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::*;
 const OUT: &str = "/exported";
 const V7: Version = Version::V7;
 
-/// Two files with jobs in all states, of which the first two ids and the last are gone.
+/// Two files with jobs in all states; the first two ids and the last are deleted.
 fn files() -> Vec<Vec<u8>> {
     let old = [3, 4, 5, 6].map(|id| job(id, format!("body of {id}").as_bytes()).tube("mail"));
     let late = Job {
@@ -95,7 +95,7 @@ fn export(disk: &SimFs) -> Result<(), OpenError> {
     export::write(&old, &fs, Path::new(OUT), WALL_NS, &mut |_, _| ()).map(drop)
 }
 
-/// What an import of the exported files gives, with the burial that beanstalkd adds at its start.
+/// The import of the exported files, with the burial that beanstalkd adds at its start.
 fn exported(disk: &SimFs) -> Jobs {
     let fs: Arc<dyn Fs> = Arc::new(disk.clone());
     let old = Binlogs::read(fs.clone(), Path::new(OUT), &mut |_, _| ()).unwrap();
@@ -161,7 +161,7 @@ fn serve(disk: &SimFs, import: bool) -> Result<(), OpenError> {
     queue.close().map_err(OpenError::from)
 }
 
-/// beanstalkd's files, each of which must be in one place only.
+/// beanstalkd's files, each of which must be in exactly one place.
 fn everywhere(disk: &SimFs) -> BTreeMap<String, Vec<u8>> {
     let mut all = BTreeMap::new();
     for dir in ["", "/beanstalkd-import", "/beanstalkd-binlogs"] {
@@ -266,7 +266,7 @@ fn what_beanstalkd_wrote_between_two_starts_is_not_lost() {
         if left == 0 {
             continue;
         }
-        // beanstalkd takes the number behind the last one that it finds.
+        // beanstalkd takes the number after the last one that it finds.
         let new = V7.file(&[V7.put(&job(9, b"newer"))]);
         disk.write(format!("{OLD}/binlog.{}", left + 1), &new)
             .unwrap();

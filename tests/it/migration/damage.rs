@@ -14,7 +14,7 @@ use crate::harness::{Random, volume, wal};
 const V7: Version = Version::V7;
 const SECTOR: usize = 512;
 
-/// What each of these records was about: its place in the file, and the job.
+/// The place in the file of each of these records, and its job.
 fn layout(records: &[(u64, Vec<u8>)]) -> Vec<(std::ops::Range<usize>, u64)> {
     let mut at = 4;
     records
@@ -89,7 +89,7 @@ fn a_delete_that_reached_the_disk_deletes_wherever_it_lies() {
         };
         let (file, _) = aligned(V7, &old, &V7.delete(&deleted), shift);
         let import = import_from(&disk(&[file]));
-        // Where the counters lie in a sector that may not have been written, nobody can tell.
+        // If the counters lie in a sector that may not have been written, their values are unknown.
         let is_doubtful = (4 + 57..4 + 76).contains(&shift);
         match import.jobs.ids()[..] {
             [99] => assert!(import.notes.is_empty(), "{shift}"),
@@ -196,12 +196,11 @@ fn history(version: Version) -> (Vec<(u64, Vec<u8>)>, Vec<u8>) {
     (records, file)
 }
 
-/// What is wrong with an import of a history of which something was damaged that is part of the
-/// records of `hit`; `None`: all is as it has to be.
+/// The fault of an import after damage to the records of the jobs `hit`; `None` if it is correct.
 fn fault(import: &Import, sound: &Jobs, hit: Option<u64>) -> Option<String> {
     let others = |jobs: &Jobs| -> BTreeMap<_, _> {
         let all = jobs.jobs.clone().into_iter();
-        // What the damaged record is now about is its own affair.
+        // The damaged record itself may be about anything now.
         all.filter(|(id, _)| Some(id.0) != hit && (1..=4).contains(&id.0))
             .collect()
     };
@@ -209,7 +208,7 @@ fn fault(import: &Import, sound: &Jobs, hit: Option<u64>) -> Option<String> {
     if import.damages.is_empty() && found != expected {
         return Some(format!("unnoticed: {found:#?}\ninstead of {expected:#?}"));
     }
-    // What was reported may have put one of the jobs in the place of another.
+    // The reported damage may have put one of the jobs in the place of another.
     let bodies = [1, 2, 3, 4].map(|id| format!("body of {id}").into_bytes());
     let strange = found.values().find(|job| !bodies.contains(&job.body));
     if let Some(job) = strange {
@@ -297,9 +296,10 @@ fn random_bytes_are_reported_and_never_more() {
     let mut random = Random::from_env("BSD_MIGRATION_SEED");
     let (_, file) = history(V7);
     for round in 0..volume("BSD_MIGRATION_GARBAGE", 300) {
-        let mut bytes = match random.one_in(2) {
-            true => file.clone(),
-            false => vec![0; 4 + random.below(3000) as usize],
+        let mut bytes = if random.one_in(2) {
+            file.clone()
+        } else {
+            vec![0; 4 + random.below(3000) as usize]
         };
         bytes[0] = if random.one_in(2) { 5 } else { 7 };
         let used = bytes.len().min(1200);

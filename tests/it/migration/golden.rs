@@ -1,4 +1,4 @@
-//! Directories of beanstalkd's that every version from here on must import, and what is in them.
+//! Directories of beanstalkd that every version from now on must import, and their content.
 //!
 //! `tests/golden/beanstalkd-v5` was written by the encoder of these tests, as beanstalkd 1.4 does;
 //! that it is right, beanstalkd tells, which still reads it. `tests/golden/beanstalkd-v7` and
@@ -111,7 +111,7 @@ fn in_2009(job: Job) -> Job {
     }
 }
 
-/// Files 4 and 5 of a history of which the first ones are gone.
+/// Files 4 and 5 of a history whose first files are gone.
 fn version_5() -> Vec<Vec<u8>> {
     let v5 = Version::V5;
     let names = ["default", "mail", "$(a)+b/c;d.e_f"];
@@ -171,7 +171,8 @@ fn a_directory_of_version_7_whose_jobs_were_moved_is_imported_as_beanstalkd_read
     check("beanstalkd-v7-moved");
 }
 
-/// Jobs in all states, and so many that come and go: with many, beanstalkd moves the others.
+/// Jobs in all states, and `passing` jobs that come and go: if there are many, beanstalkd moves the
+/// others.
 fn write_version_7(launch: Launch, dir: &Path, passing: usize) {
     fs::create_dir_all(dir).unwrap();
     let launch = launch.dir(dir).arg("-s").arg("4096");

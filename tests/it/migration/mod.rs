@@ -83,7 +83,7 @@ fn jobs(fs: Arc<dyn Fs>, dir: &Path) -> Jobs {
     }
 }
 
-/// What a log of bsd's holds.
+/// The content of a log of bsd.
 #[derive(Debug, PartialEq, Eq)]
 struct Jobs {
     jobs: BTreeMap<JobId, JobRecord>,
@@ -102,14 +102,14 @@ impl Jobs {
     }
 }
 
-/// What was damaged, what else was said, and the jobs that were imported.
+/// The damage, the other remarks, and the imported jobs.
 struct Import {
     damages: Vec<String>,
     notes: Vec<String>,
     jobs: Jobs,
 }
 
-/// Import the files of a disk, which must be possible and change none of them.
+/// Import the files of a disk, which must succeed and change none of them.
 fn import_from(disk: &SimFs) -> Import {
     let before = originals(disk, OLD);
     let old = read(disk).unwrap();

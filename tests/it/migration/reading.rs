@@ -1,4 +1,4 @@
-//! What each kind of record becomes, and what is refused.
+//! How each kind of record is imported, and what is refused.
 
 use std::path::Path;
 use std::sync::Arc;

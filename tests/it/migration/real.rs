@@ -12,16 +12,16 @@ use crate::harness::{Launch, Random, Server, complaints, volume, wait_until, wal
 use crate::wire::{Wire, inserted, job_of};
 
 const TUBES: usize = 50;
-/// So many commands are sent before the replies are read.
+/// This many commands are sent before the replies are read.
 const BATCH: usize = 50;
 /// Seconds; no test lasts so long.
 const LONG: u64 = 1_000_000;
-/// What `stats-job` says that does not change while time passes.
+/// The values of `stats-job` that do not change while time passes.
 const KEYS: [&str; 10] = [
     "tube", "state", "pri", "delay", "ttr", "reserves", "timeouts", "releases", "buries", "kicks",
 ];
 
-/// What a server says of a job, and its body.
+/// The values of a job in a server, and its body.
 pub(crate) type Snapshot = BTreeMap<u64, BTreeMap<String, String>>;
 
 /// Ask a server for all of these jobs; one that is not there is missing from the answer.
@@ -114,9 +114,10 @@ fn put(wire: &mut Wire, random: &mut Random, mut count: u64, filled: &mut Filled
         count -= batch;
         let mut bytes = Vec::new();
         for _ in 0..batch {
-            let size = match random.one_in(100) {
-                true => 65_533 + random.below(3),
-                false => random.below(300),
+            let size = if random.one_in(100) {
+                65_533 + random.below(3)
+            } else {
+                random.below(300)
             };
             let delay = if random.one_in(5) { LONG } else { 0 };
             let (pri, ttr) = (random.below(3000), LONG + random.below(9));

@@ -1,4 +1,4 @@
-//! How large the log grows, and how often bytes are copied, whatever clients do.
+//! The size of the log, and how often bytes are copied, whatever clients do.
 
 use bsd::engine::{Engine, ReplySink};
 use bsd::protocol::{Command, Reply, Request};
@@ -57,7 +57,7 @@ fn d9_endless_bury_and_kick_on_a_fixed_set_keeps_the_log_bounded() {
     assert!(log.segments().1.0 > 15, "the log went round");
 }
 
-/// D9: nor do reservations that are given back at once, or run out.
+/// D9: the same for reservations that are given back at once, or run out.
 #[test]
 fn d9_endless_release_and_timeout_on_a_fixed_set_keeps_the_log_bounded() {
     let mut driver = begin();
@@ -216,7 +216,8 @@ fn killed(mut driver: Driver) -> Driver {
     opened.unwrap_or_else(|stop| panic!("{stop}"))
 }
 
-/// D18: ids go on when all jobs are gone, their records compacted away, and the server restarted.
+/// D18: ids continue after all jobs are gone, their records compacted away, and the server
+/// restarted.
 #[test]
 fn d18_ids_go_on_after_all_jobs_are_deleted() {
     let mut driver = begin();
@@ -233,7 +234,7 @@ fn d18_ids_go_on_after_all_jobs_are_deleted() {
     assert_eq!(driver.history.now().issued, issued + 1);
 }
 
-/// D18: nor does it take a put, or a job, for the newest segment to know which ids were used.
+/// D18: the newest segment knows the used ids even without a put or a job in it.
 #[test]
 fn d18_ids_go_on_when_nothing_in_the_log_tells_of_the_last_job_any_more() {
     let mut driver = begin();
@@ -272,8 +273,8 @@ fn a_clean_stop_is_told_from_a_crash_also_after_an_idle_spell() {
     assert!(!killed(driver).engine().recovery().clean_stop);
 }
 
-/// D17: a burial is in one segment, the kick after it in one that is dropped, and the next burial in
-/// a third: the job is behind those that were buried meanwhile.
+/// D17: a burial is in one segment, the kick after it in one that is dropped, and the next burial
+/// in a third: the job comes after those that were buried meanwhile.
 #[test]
 fn d17_the_order_of_buried_jobs_outlives_the_compaction_of_a_kick_between_two_burials() {
     let mut driver = begin();

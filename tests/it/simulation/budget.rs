@@ -14,7 +14,7 @@ use bsd::types::{ClientId, JobId, Now, Position};
 use super::driver::{MS_NS, Setup, after_restart, beginning, disk_bytes, options};
 use super::workload::Random;
 
-/// What a job counts for: its put, and one update.
+/// Bytes counted for a job: its put, and one update.
 const JOB_SIZE: u64 = 40 + 7 + 52;
 
 /// An engine on a small disk, and which jobs it must have.
@@ -27,7 +27,7 @@ struct Queue {
     /// The sizes of the bodies.
     jobs: BTreeMap<u64, usize>,
     commands: u64,
-    /// Commands a turn; 0: one, and then whatever there is to do.
+    /// Commands per turn; 0: one, and then all other work.
     pace: u64,
 }
 
@@ -146,17 +146,16 @@ impl Queue {
 
     /// A clean stop, or a kill, and a start.
     fn restart(&mut self, is_clean: bool) {
-        // What was answered is durable.
+        // Everything that was answered is durable.
         self.turn();
         let now = self.now;
         let engine = self.engine.take().expect("the engine is open");
-        match is_clean {
-            true => engine.close(now).expect("a sound disk"),
-            false => {
-                drop(engine);
-                let quota = self.fs.crash_image(Crash::KeepAll);
-                self.fs = quota;
-            }
+        if is_clean {
+            engine.close(now).expect("a sound disk")
+        } else {
+            drop(engine);
+            let quota = self.fs.crash_image(Crash::KeepAll);
+            self.fs = quota;
         }
         self.now = after_restart(now);
         let options = Queue::options(&self.fs, self.setup);
@@ -200,7 +199,7 @@ impl Queue {
                 if self.put(pri, size) {
                     continue;
                 }
-                // There may be more when what is dead has been cleared away.
+                // There may be more after the garbage has been removed.
                 self.pass(100);
                 if !self.put(pri, size) {
                     break;
@@ -272,7 +271,7 @@ const ORDERS: [Order; 5] = [
     Order::ByPriority,
 ];
 
-/// Delete all but `keep` jobs, one of so many in a restart.
+/// Delete all but `keep` jobs, restarting from time to time.
 fn empty(queue: &mut Queue, random: &mut Random, order: Order, keep: usize, restart_in: usize) {
     let mut ids: Vec<u64> = queue.jobs.keys().copied().collect();
     match order {
@@ -429,7 +428,7 @@ fn f03_a_refused_put_asks_the_disk_for_nothing_until_a_tenth_of_a_second_has_pas
     assert!((1..=12).contains(&asked), "{asked} operations");
 }
 
-/// The list of files must not outgrow a segment, nor segments be made that hold nothing else.
+/// The list of files must not outgrow a segment, and segments must not be created only for it.
 #[test]
 fn f04_very_many_files_make_segments_larger_and_no_spare_adds_nothing() {
     let mut queue = queue((1 << 30, 64 << 10));
@@ -517,7 +516,7 @@ fn f07_tiny_jobs_deleted_evenly_stay_within_the_bound() {
     }
 }
 
-/// What is counted while a log is used is what a start counts.
+/// The counts of a log in use are those that a start computes.
 #[test]
 fn f26_t10_the_sums_of_what_is_alive_are_those_that_a_start_counts() {
     for seed in 0..12 {

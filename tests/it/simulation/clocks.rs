@@ -1,5 +1,5 @@
-//! Clocks that jump while nobody runs: what is left of a delay or pause is never more than it was,
-//! and never less than nothing.
+//! Clocks that jump while the server is down: the rest of a delay or pause never grows, and is
+//! never negative.
 
 use bsd::storage::disk::sim::Crash;
 use bsd::storage::{SimFs, SyncPolicy};
@@ -40,8 +40,8 @@ fn before() -> Driver {
     driver
 }
 
-/// The engine as it comes up when the wall clock has jumped by so many seconds; what is left, in
-/// seconds, of the delays of jobs 1 and 2 and of the pause.
+/// The engine after the wall clock has jumped by `seconds`; returns what is left, in seconds, of
+/// the delays of jobs 1 and 2 and of the pause.
 fn left_after_jump(driver: &Driver, seconds: i64) -> (i64, i64, i64) {
     let image = driver.fs.crash_image(Crash::KeepAll);
     let wall_ns = driver

@@ -10,7 +10,7 @@ use super::driver::{Driver, Step, after_restart, beginning, options, path};
 use super::oracle::{History, State};
 use super::workload::tour;
 
-/// What a run that a crash ended must have left on the disk.
+/// What must be on the disk after a run that a crash ended.
 pub(super) struct Wreck {
     fs: SimFs,
     history: History,
@@ -61,7 +61,7 @@ impl Wreck {
         let image = self.fs.crash_image(how);
         let opened = Driver::open(&image, sync, self.now, &self.history, least);
         let driver = opened.unwrap_or_else(|stop| panic!("after {how:?}: {stop}"));
-        // What was recovered is durable: a power cut right now changes nothing.
+        // The recovered state is durable: a power cut right now changes nothing.
         let cut = image.crash_image(Crash::DropUnsynced);
         let again = Driver::open(&cut, sync, self.now, &driver.history, 0);
         again.unwrap_or_else(|stop| panic!("after {how:?} and a power cut: {stop}"));
@@ -107,7 +107,8 @@ impl Wreck {
     }
 }
 
-/// Power cuts that lose all, some, or nothing of what was not synced, and the death of the process.
+/// Power cuts that lose all, some, or nothing of the un-synced changes, and the death of the
+/// process.
 fn ways(random: u64) -> Vec<Crash> {
     let random = (0..random).map(|seed| Crash::Random { seed });
     [Crash::DropUnsynced, Crash::KeepAll]
@@ -158,8 +159,8 @@ fn a_crash_inside_the_recovery_from_a_crash_costs_nothing_acknowledged() {
     println!("{crashes} recoveries that were crashed in turn");
 }
 
-/// A killed process leaves what the disk does not have yet. The next one goes on with it, and what
-/// that one acknowledges is durable with all that it stands on.
+/// A killed process leaves changes that are not on the disk yet. The next process continues from
+/// them, and what it acknowledges is durable together with them.
 #[test]
 fn what_is_acknowledged_after_a_kill_at_any_operation_survives_a_power_cut() {
     let steps = tour();
@@ -188,7 +189,7 @@ fn what_is_acknowledged_after_a_kill_at_any_operation_survives_a_power_cut() {
     }
 }
 
-/// A frame is cut off at every length: the disk kept the first part of what was being written.
+/// A frame is cut off at every length: the disk kept the first part of the write.
 #[test]
 fn d11_d12_a_frame_torn_at_every_byte_is_dropped_whole() {
     let put = |size| Step::Put {
@@ -235,7 +236,7 @@ fn d11_d12_a_frame_torn_at_every_byte_is_dropped_whole() {
 #[test]
 fn d28_a_data_directory_made_with_its_parents_survives_a_power_cut() {
     let fs = SimFs::new(1);
-    // As by whoever mounts disks and makes directories, who does not sync them.
+    // As after another program that mounts disks and makes directories without syncing them.
     fs.create_dir_all(std::path::Path::new("/var/lib/bsd"))
         .expect("room");
     let dir = Some("/var/lib/bsd/queue".into());

@@ -1,7 +1,7 @@
 //! Bits that rot, and files that are missing, swapped, cut, foreign, or back from the dead.
 //!
-//! What was acknowledged and is damaged stops the start, with the file, the place and the job; and
-//! nothing on the disk is changed by that.
+//! Damage to acknowledged data stops the start, with the file, the place and the job; and nothing
+//! on the disk is changed.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -78,7 +78,7 @@ fn contents(fs: &SimFs) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// Where the frames of a file end; behind it are zeros set aside.
+/// Where the frames of a file end; zeros set aside follow.
 fn end(bytes: &[u8]) -> usize {
     bytes
         .iter()
@@ -144,7 +144,7 @@ fn bodies(driver: &Driver, bytes: &[u8]) -> Vec<(Range<usize>, JobId)> {
     bodies
 }
 
-/// D14: a flipped bit anywhere in what was acknowledged is found, and named.
+/// D14: a flipped bit anywhere in acknowledged data is found, and named.
 #[test]
 fn d14_a_bit_flipped_anywhere_in_the_log_stops_the_start_and_is_named() {
     let driver = log();
@@ -179,7 +179,7 @@ fn d14_a_bit_flipped_anywhere_in_the_log_stops_the_start_and_is_named() {
     }
 }
 
-/// The marker and what is behind it: nothing acknowledged is there.
+/// The marker and the bytes after it hold nothing acknowledged.
 #[test]
 fn a_bit_flipped_behind_all_that_was_acknowledged_costs_nothing() {
     let driver = log();
@@ -243,8 +243,8 @@ fn a_sealed_segment_cut_at_any_length_stops_the_start_and_is_named() {
     }
 }
 
-/// Whatever attests the end of the open segment lies behind it and goes with it: a cut looks like
-/// a crash, but for the list at its start.
+/// Everything that attests the end of the open segment lies after it and is cut, too: except for
+/// the list at its start, a cut looks like a crash.
 #[test]
 fn the_open_segment_cut_at_any_length_is_damaged_or_ends_there() {
     let driver = log();
@@ -295,7 +295,7 @@ fn segments_that_were_swapped_stop_the_start() {
     }
 }
 
-/// The log does not need it, so it is nobody's loss; and it is not ours to remove.
+/// The log does not need it, so nothing is lost; and bsd must not remove it.
 #[test]
 fn a_segment_duplicated_under_another_number_is_named_and_left_alone() {
     let driver = log();
@@ -313,7 +313,7 @@ fn a_segment_duplicated_under_another_number_is_named_and_left_alone() {
     }
 }
 
-/// The same under the number that the log would go on with: another is taken.
+/// The same under the number that the log would use next: another number is taken.
 #[test]
 fn a_strangers_segment_under_the_next_number_is_never_overwritten() {
     let driver = log();
@@ -354,7 +354,7 @@ fn a_removed_segment_that_comes_back_changes_nothing() {
     driver.assert_goes_on_working();
 }
 
-/// D32: what interrupted work leaves behind is recognised and cleared, or used.
+/// D32: leftovers of interrupted work are recognised and removed, or used.
 #[test]
 fn d32_leftovers_of_interrupted_work_are_cleared_and_strangers_left_alone() {
     let driver = log();
@@ -383,7 +383,7 @@ fn d32_leftovers_of_interrupted_work_are_cleared_and_strangers_left_alone() {
     driver.assert_goes_on_working();
 }
 
-/// Space set aside by an earlier start may hold anything. What is behind a log's end is zeros.
+/// Space set aside by an earlier start may hold anything. After a log's end there are zeros.
 #[test]
 fn a_spare_that_holds_garbage_does_not_make_every_end_a_torn_one() {
     let driver = log();
@@ -424,7 +424,7 @@ fn header(log: u8, segment: u32) -> SegmentHeader {
     }
 }
 
-/// D19: a file of another version is not touched, whatever it holds.
+/// D19: a file of another version is not touched, whatever its content.
 #[test]
 fn d19_a_segment_of_a_newer_version_is_refused_and_left_alone() {
     let driver = log();
@@ -455,8 +455,8 @@ fn crc32(bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// Stale bytes behind the end of the log: a frame of another log, segment or generation, or of
-/// another place in this file, is no evidence of anything. One of this very place is.
+/// Stale bytes after the end of the log: a frame of another log, segment or generation, or of
+/// another place in this file, is no evidence of anything. One for exactly this place is.
 #[test]
 fn a_frame_behind_the_end_is_evidence_only_if_it_belongs_there() {
     let driver = log();
@@ -672,7 +672,7 @@ pub(super) fn f35_a_file_with_a_rotten_delete_that_is_needed_is_left_alone() {
     let at = deletes(&fs, &path(&name))[0];
     fs.flip_bit(path(&name), 8 * u64::from(at) + 40)
         .expect("a bit");
-    // All that was put beside the delete: the file is garbage, but for the delete itself.
+    // All puts in the file with the delete: the file is garbage, except for the delete itself.
     let beside = std::iter::repeat_n([Step::Delete { nth: 24 }, TURN], 35).flatten();
     let steps: Vec<Step> = beside.chain(std::iter::repeat_n(TURN, 100)).collect();
     driver.run(&steps).unwrap_or_else(|stop| panic!("{stop}"));
@@ -691,7 +691,7 @@ pub(super) fn f35_a_file_with_a_rotten_delete_that_is_needed_is_left_alone() {
 }
 
 /// Whatever rots under a running server, and however much is compacted then: the next start either
-/// tells of damage, or has every job that is alive, as it was, and none that was deleted.
+/// reports damage, or has every live job unchanged, and no deleted one.
 #[test]
 pub(super) fn f35_whatever_rots_under_a_running_server_is_told_of_or_was_dead() {
     let begun = log();
@@ -704,7 +704,7 @@ pub(super) fn f35_whatever_rots_under_a_running_server_is_told_of_or_was_dead() 
         let names = segments(&fs);
         let name = path(&names[random.below(names.len() as u64 - 1) as usize]);
         let size = end(&fs.read(&name).expect("a segment"));
-        // Deletes are small, and what is lost with one is another job's death.
+        // Deletes are small, and a lost delete affects another job.
         let deletes = deletes(&fs, &name);
         let bit = match random.below(2) {
             0 if !deletes.is_empty() => {

@@ -50,7 +50,7 @@ fn set(bytes: &mut [u8], at: usize, value: u32) {
 }
 
 /// The segment with the field at `at` of its first put record set to `value`, and every checksum
-/// over it made to hold again: what somebody who knows the format can write.
+/// over it corrected: what an attacker who knows the format can write.
 fn crafted(bytes: &[u8], frame: usize, at: usize, value: u32) -> Vec<u8> {
     let seed = seed(
         &SegmentHeader::decode(bytes)
@@ -126,8 +126,8 @@ impl ReplySink for Nobody {
     fn reply(&mut self, _: ClientId, _: Position, _: Reply<'_>) {}
 }
 
-/// How long two thousand rounds of put, reserve and delete take beside so many tubes with a job
-/// each.
+/// The time of two thousand rounds of put, reserve and delete, with `tubes` other tubes with one
+/// job each.
 fn cost_beside(tubes: usize) -> Duration {
     let mut engine = Engine::open(&Options::default(), beginning()).expect("memory alone");
     let client = engine.connect();
@@ -175,7 +175,7 @@ fn d27_a_command_costs_the_same_beside_twenty_thousand_tubes() {
     );
 }
 
-/// Run the tour on this disk, then mend it: nothing acknowledged is lost.
+/// Run the tour on this disk, then repair the disk: nothing acknowledged is lost.
 fn survive(fs: &SimFs, mend: impl Fn(&SimFs)) {
     let mut driver = match Driver::begin(fs, SyncPolicy::Always) {
         Ok(driver) => driver,
@@ -205,7 +205,7 @@ fn survive(fs: &SimFs, mend: impl Fn(&SimFs)) {
     }
 }
 
-/// B12: the disk has room for so many bytes and not one more, wherever that is.
+/// B12: the disk has room for a certain number of bytes, for every number.
 #[test]
 fn b12_a_disk_that_is_full_at_any_byte_costs_nothing_acknowledged() {
     let step = 4099 / super::seeds::number("BSD_TEST_SCALE").unwrap_or(1).max(1) as usize;

@@ -79,7 +79,7 @@ fn assert_numbered(rows: &[(u32, Vec<String>)], least: u32) {
     assert!(numbers.iter().copied().eq(1..=numbers.len() as u32));
 }
 
-/// What stands between backquotes in the last cell.
+/// The texts between backquotes in the last cell.
 fn named(cells: &[String]) -> Vec<&str> {
     cells[cells.len() - 1]
         .split('`')

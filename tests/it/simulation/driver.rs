@@ -1,8 +1,8 @@
 //! Runs commands on an engine over a simulated disk, on virtual time, and writes down what must
 //! survive.
 //!
-//! A turn is what the server's loop does: commands, `tick`, `commit`. Nothing here looks into the
-//! log but for the positions up to which it says that it is durable.
+//! A turn is the same as in the server's loop: commands, `tick`, `commit`. Nothing here looks into
+//! the log, except for the positions up to which it is durable.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -95,8 +95,8 @@ impl ReplySink for Answers {
     }
 }
 
-/// What a client asks, by what the driver knows: jobs are chosen by number among those that the
-/// command can be about, and nothing happens when there is none.
+/// A request of a client, as far as the driver knows: jobs are chosen by number among those that
+/// the command can be about, and nothing happens if there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     Put {
@@ -149,7 +149,7 @@ pub(super) enum Step {
     Disconnect {
         worker: usize,
     },
-    /// The end of a turn; then so many milliseconds pass.
+    /// The end of a turn; then this many milliseconds pass.
     Turn {
         ms: u32,
     },
@@ -196,18 +196,18 @@ pub(super) struct Driver {
     setup: Setup,
     /// `None` after it was closed, and could not be opened again.
     engine: Option<Engine>,
-    /// What is sure to survive while there is no engine to ask.
+    /// The state that must survive while there is no engine to ask.
     least: usize,
     /// Uses a tube to put into it, to kick in it, and to look.
     boss: ClientId,
     workers: Vec<ClientId>,
-    /// Who has reserved what, until when.
+    /// Which client has reserved which job, until when.
     reserved: BTreeMap<u64, (usize, Time)>,
     /// Commands answered `OUT_OF_MEMORY`.
     pub(super) refused: u64,
     /// The disk may fail: bodies may turn out unreadable, and their jobs are buried then.
     pub(super) is_faulty: bool,
-    /// Somebody may yet ask for states older than what is durable.
+    /// States older than the durable one may still be needed.
     pub(super) keeps_all: bool,
     /// Everything that was ever answered, for comparing runs.
     pub(super) answers: Vec<Answer>,
@@ -221,7 +221,7 @@ pub(super) fn beginning() -> Now {
     }
 }
 
-/// The clocks after a crash or stop at `now`: the monotonic one has begun anew.
+/// The clocks after a crash or stop at `now`: the monotonic one starts again.
 pub(super) fn after_restart(now: Now) -> Now {
     Now {
         mono: Time(3),
@@ -231,8 +231,8 @@ pub(super) fn after_restart(now: Now) -> Now {
 
 /// Opening, running, stopping.
 impl Driver {
-    /// Open an engine that must come to a state of `history` that is not older than `least`; the
-    /// history goes on from there.
+    /// Open an engine that must recover a state of `history` not older than `least`; the history
+    /// continues from there.
     ///
     /// # Panics
     /// When it comes to another state: with the differences.
@@ -256,7 +256,7 @@ impl Driver {
         let mut state = history.state(index).clone();
         for (id, job) in &mut state.jobs {
             job.counters = seen.jobs[id].counters;
-            // Due is due, whatever the wall clock says later.
+            // A due job stays due, whatever the wall clock says later.
             job.placed = job.placed_at(now.wall_ns);
         }
         driver.history = History::new(state);
@@ -292,7 +292,7 @@ impl Driver {
             let worker = driver.connect_worker();
             driver.workers.push(worker);
         }
-        // What fell due meanwhile; nothing of it is logged.
+        // Jobs that fell due meanwhile; the log has no record of it.
         let mut answers = Answers::default();
         while driver
             .engine()
@@ -317,7 +317,7 @@ impl Driver {
         }
     }
 
-    /// An engine alone, whatever it comes up with, after it has done what is due.
+    /// Only an engine, in whatever state it recovers, after it has handled what is due.
     pub(super) fn engine_at(fs: &SimFs, now: Now) -> Result<Engine, Stop> {
         let mut engine = Engine::open(&options(fs, SyncPolicy::Always), now)?;
         engine.tick(now, &mut Answers::default())?;
@@ -350,7 +350,7 @@ impl Driver {
 
     /// The first state that a power cut may leave.
     pub(super) fn least_durable(&self) -> usize {
-        // What was acknowledged counts, not what the log believes of itself.
+        // What was acknowledged counts, independent of what the log reports about itself.
         if self.setup.sync == SyncPolicy::Always {
             return self.least_acknowledged();
         }
@@ -413,7 +413,7 @@ impl Driver {
 
 /// Turns, and time.
 impl Driver {
-    /// End the turn, let time pass, and let happen what is due then.
+    /// End the turn, let time pass, and handle what is due then.
     pub(super) fn turn(&mut self, ms: u32) -> Result<(), Stop> {
         self.settle()?;
         self.pass(i64::from(ms) * MS_NS);
@@ -569,9 +569,10 @@ impl Driver {
         };
         let job = &self.history.now().jobs[&id];
         let set_aside = job.placed_at(self.now.wall_ns) != Placed::Ready;
-        let effects = match set_aside {
-            true => vec![Effect::Ready(id, self.counters(id))],
-            false => Vec::new(),
+        let effects = if set_aside {
+            vec![Effect::Ready(id, self.counters(id))]
+        } else {
+            Vec::new()
         };
         let client = self.workers[worker];
         match self.change(client, Command::ReserveJob(JobId(id)), &effects)? {
@@ -762,7 +763,7 @@ impl Driver {
     }
 }
 
-/// What commands go through.
+/// The path of commands.
 impl Driver {
     /// Run a command that, if it is not refused, has these effects, the first of them if it says
     /// how many.
@@ -774,7 +775,7 @@ impl Driver {
     ) -> Result<Answer, Stop> {
         let reply = self.ask(client, command).filter(|_| !self.fs.is_crashed());
         let Some((after, answer)) = reply else {
-            // Nobody was told: what was asked for may or may not be in the log.
+            // There was no reply: the command may or may not be in the log.
             let never = Position::from_bits(u64::MAX);
             self.history.push(effects, never);
             let now = self.now;

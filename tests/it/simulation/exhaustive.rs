@@ -1,14 +1,14 @@
 //! Every short sequence of commands, a crash after every file operation of it, every way in which
 //! that crash can turn out.
 //!
-//! From each of three logs (a new one; one whose segment is nearly full, so that a put goes on in
-//! the next; one that is half garbage, so that a delete sets off compaction) every sequence of up
-//! to `BSD_EXHAUSTIVE_LENGTH` commands is run. The disk crashes behind every operation that changed
-//! something during the last command: what comes before it is the end of a shorter sequence. Of
-//! what was not synced then every subset is kept, where there are at most so many units as
-//! [`UNITS_MAX`] says, in the finest units for which that holds; beyond that, samples. The recovery
-//! from each must come to a state that the oracle allows. Every few, the power fails inside that
-//! recovery too, and every few more the recovered queue goes on working to the end.
+//! From each of three logs (a new one; one whose segment is nearly full, so that a put continues in
+//! the next; one that is half garbage, so that a delete starts compaction) every sequence of up to
+//! `BSD_EXHAUSTIVE_LENGTH` commands is run. The disk crashes after every operation that changed
+//! something during the last command: earlier crashes belong to shorter sequences. Every subset of
+//! the un-synced units is then kept, if there are at most [`UNITS_MAX`], in the finest units for
+//! which that holds; otherwise samples. The recovery from each must reach a state that the oracle
+//! allows. Regularly the power also fails inside that recovery, and regularly the recovered queue
+//! continues to the end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -21,14 +21,14 @@ use super::driver::{Driver, Step, after_restart, beginning, options};
 use super::oracle::{History, State};
 use super::seeds::number;
 
-/// Of the un-synced units every subset is tried where they are at most so many: by the length of
-/// the sequence, so that the longest ones, which are most of all, cost about as much as the rest.
+/// Every subset of the un-synced units is tried if there are at most this many, by the length of
+/// the sequence: the longest sequences, which are the most, then cost about as much as the rest.
 const UNITS_MAX: [usize; 5] = [10, 10, 10, 5, 5];
 /// Ways of crashing that are sampled where there are more.
 const SAMPLES: u64 = 12;
-/// One recovery in so many is crashed too …
+/// One in this many recoveries is crashed too …
 const NESTED_EVERY: u64 = 3;
-/// … and one in so many goes on working.
+/// … and one in this many continues to work.
 const WORKS_EVERY: u64 = 24;
 const SYNC: SyncPolicy = SyncPolicy::Always;
 
@@ -42,8 +42,8 @@ const fn put(tube: usize, delay: u32, size: usize) -> Step {
     }
 }
 
-/// The commands, each with the name that the report of a failure calls it by. They share a turn
-/// but for those that end one.
+/// The commands, with their names in failure reports. They share a turn, except for those that end
+/// one.
 const COMMANDS: [(&str, Step); 12] = [
     ("put", put(0, 0, 30)),
     ("put-large", put(1, 0, 7000)),
@@ -91,7 +91,7 @@ impl Base {
         }
     }
 
-    /// What these steps and a clean stop leave.
+    /// The disk after these steps and a clean stop.
     fn after(name: &'static str, steps: &[Step]) -> Base {
         let new = Base::new_log();
         let mut driver = new.open(&new.fs).unwrap_or_else(|stop| panic!("{stop}"));
@@ -180,7 +180,7 @@ struct Explorer {
     counts: Counts,
 }
 
-/// What was done so far.
+/// The counts so far.
 #[derive(Default)]
 struct Counts {
     sequences: u64,
@@ -212,7 +212,7 @@ impl Explorer {
         }
     }
 
-    /// Crash behind each operation of the last command that changed the disk.
+    /// Crash after each operation of the last command that changed the disk.
     fn crash_in(&mut self, commands: &[usize]) {
         let name = format!("{}:{}", self.base.name, name(commands));
         let explored = catch_unwind(AssertUnwindSafe(|| {
@@ -262,7 +262,7 @@ impl Counts {
             let opened = Driver::open(&image, SYNC, now, history, least);
             let driver = opened.unwrap_or_else(|stop| panic!("after {how:?}: {stop}"));
             if image.unsynced_units(Granularity::Write) > 0 {
-                // What was recovered is durable: a power cut right now changes nothing.
+                // The recovered state is durable: a power cut right now changes nothing.
                 let cut = image.crash_image(Crash::DropUnsynced);
                 self.crashes += 1;
                 Driver::open(&cut, SYNC, now, &driver.history, 0)
@@ -328,7 +328,7 @@ fn changes(kind: OpKind) -> bool {
     )
 }
 
-/// All that a crash may do with what is not synced, each once.
+/// Everything that a crash may do with un-synced changes, each once.
 fn ways(fs: &SimFs, units_max: usize) -> Vec<Crash> {
     let mut ways = vec![Crash::KeepAll];
     if fs.unsynced_units(Granularity::Write) == 0 {

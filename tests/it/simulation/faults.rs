@@ -1,8 +1,8 @@
 //! The n-th file operation of every kind fails, once and from then on.
 //!
-//! The engine may say that the log has failed: then nothing is acknowledged after that, and a start
-//! on a mended disk has all that was acknowledged before. Or it answers `OUT_OF_MEMORY`, or does
-//! without what failed, and goes on. Never is a job lost or invented.
+//! The engine may report that the log has failed: then nothing is acknowledged after that, and a
+//! start on a repaired disk has everything acknowledged before. Or it replies `OUT_OF_MEMORY`, or
+//! does without the failed call, and continues. A job is never lost or invented.
 
 use bsd::storage::disk::sim::{Crash, Effect, Errno, Fault, OpKind};
 use bsd::storage::{SimFs, SyncPolicy};
@@ -19,8 +19,8 @@ const PUT: Step = Step::Put {
     size: 60,
 };
 
-/// Run the tour on a disk with this fault, see that the failure is handled, mend the disk, and
-/// recover. `false`: the fault did not come about.
+/// Run the tour on a disk with this fault, check that the failure is handled, repair the disk, and
+/// recover. `false`: the fault did not strike.
 fn survive(fault: Fault) -> bool {
     let fs = SimFs::new(1);
     fs.inject(fault);
@@ -147,7 +147,7 @@ fn short_and_interrupted_reads_and_writes_change_nothing() {
     }
 }
 
-/// An unreadable body takes its own job out, not the server, and nobody is given other bytes.
+/// An unreadable body removes its own job, not the server, and no client gets other bytes.
 #[test]
 fn a_body_that_cannot_be_read_takes_only_its_own_job_out() {
     let fs = SimFs::new(1);
@@ -180,7 +180,8 @@ fn a_body_that_cannot_be_read_takes_only_its_own_job_out() {
         .unwrap_or_else(|stop| panic!("{stop}"));
 }
 
-/// The body is read twice, before the job is taken and to send it: the client is told of either.
+/// The body is read twice, before the job is taken and to send it: the client learns of either
+/// failure.
 #[test]
 fn a_job_that_cannot_be_read_when_it_is_asked_for_by_its_id_is_buried_and_the_client_told() {
     for nth in [1, 2] {
@@ -201,8 +202,8 @@ fn a_job_that_cannot_be_read_when_it_is_asked_for_by_its_id_is_buried_and_the_cl
     }
 }
 
-/// A segment that got its name, and perhaps not for good, is not one that was never begun: were the
-/// log to go on in the one before, the next start would not look for what is there.
+/// A segment whose name may not be durable is not the same as one that was never created: if the
+/// log continued in the one before, the next start would not look for what is there.
 #[test]
 fn d31_no_space_when_a_new_segment_is_named_ends_the_log_before_more_is_acknowledged() {
     for kind in [OpKind::Rename, OpKind::SyncDir, OpKind::Sync] {
@@ -236,8 +237,8 @@ fn d31_no_space_when_a_new_segment_is_named_ends_the_log_before_more_is_acknowle
     }
 }
 
-/// What the last frame of a clean stop says is known from elsewhere, and still it must be on the
-/// platter before anything stands behind it: there, its place would be a hole in the log.
+/// The content of a clean stop's last frame is known otherwise, and still the frame must be on the
+/// platter before anything follows it: its place would be a hole in the log.
 #[test]
 fn a_clean_stop_whose_sync_failed_costs_nothing_that_comes_after_the_next_start() {
     for sync in [
@@ -296,8 +297,8 @@ fn stopped_without_a_sync(sync: SyncPolicy, size: usize) -> Driver {
     driver
 }
 
-/// Storage that copies on write and is full has no room even for what is there already. What could
-/// not be written again is not shown to anybody: the next power cut might take it.
+/// Full copy-on-write storage has no room even to overwrite existing bytes. State that could not be
+/// written again is not shown to any client: the next power cut might lose it.
 #[test]
 fn a_start_that_has_no_room_to_make_sure_of_the_end_of_the_log_is_none() {
     let sync = SyncPolicy::Always;
@@ -316,8 +317,8 @@ fn a_start_that_has_no_room_to_make_sure_of_the_end_of_the_log_is_none() {
     recover_from(&started, &fs.crash_image(Crash::DropUnsynced));
 }
 
-/// After a failed sync the log that is read may say what the platter does not: that a compaction
-/// took effect, say, whose inputs a start removes. A crash inside that start finds one or the other.
+/// After a failed sync, a log may read differently from the platter: for example, that a compaction
+/// took effect, whose inputs a start removes. A crash inside that start finds one or the other.
 #[test]
 fn a_crash_inside_the_start_after_a_failed_sync_costs_nothing_acknowledged() {
     let sync = SyncPolicy::Always;

@@ -1,5 +1,5 @@
-//! A full disk is not a failure: puts are refused, everything else goes on, and puts work again by
-//! themselves when there is room.
+//! A full disk is not a failure: puts are refused, everything else continues, and puts work again
+//! by themselves when there is room.
 
 use bsd::storage::disk::sim::Crash;
 use bsd::storage::{SimFs, SyncPolicy};
@@ -217,7 +217,7 @@ fn d22_a_torn_tail_does_not_keep_it_from_starting_on_a_full_disk() {
     });
 }
 
-/// D23: a put that is refused leaves nothing behind.
+/// D23: a refused put leaves nothing behind.
 #[test]
 fn d23_puts_that_are_refused_cost_no_memory_and_no_space() {
     let mut driver = full(1111 << 10, 700);
@@ -232,7 +232,7 @@ fn d23_puts_that_are_refused_cost_no_memory_and_no_space() {
     );
 }
 
-/// The room on the disk comes back without a delete: somebody else made it.
+/// The disk gets room again without a delete, from another program.
 #[test]
 fn when_the_disk_has_room_again_puts_work_again_by_themselves() {
     let mut driver = full(1111 << 10, 700);
@@ -242,8 +242,8 @@ fn when_the_disk_has_room_again_puts_work_again_by_themselves() {
     run_unrefused(&mut driver, &[put(700), TURN]);
 }
 
-/// Storage that copies on write: what was set aside is no room for overwriting it. Every write may
-/// find the disk full, and the log may fail, but only when there was nothing left to give up.
+/// Copy-on-write storage: the space set aside is no room for overwriting it. Every write may find
+/// the disk full, and the log may fail, but only when there was nothing left to give up.
 #[test]
 fn d31_on_copy_on_write_storage_that_is_full_nothing_acknowledged_is_lost() {
     for (quota_kib, size) in DISKS {

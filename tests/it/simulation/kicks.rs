@@ -111,7 +111,7 @@ fn ways(seed: u64) -> [Crash; 4] {
 #[test]
 fn a_kick_of_many_jobs_is_whole_after_a_crash_at_any_operation() {
     let disk = with_delayed_jobs();
-    // Not all of them: a kick that goes on after a crash must know when to stop.
+    // Not all of them: a kick that continues after a crash must know when to stop.
     let bound = JOBS as u32 - 100;
     let mut outcomes = [0; 2];
     for operation in 1.. {
@@ -160,7 +160,7 @@ fn a_crash_while_a_kick_is_finished_changes_nothing() {
             for how in ways(nested) {
                 println!("operation {operation}, then {nested}, {how:?}");
                 let found = ready(&image.crash_image(how));
-                // What the first crash left was not synced: the second may take all of it.
+                // What the first crash left was not synced: the second may lose all of it.
                 let is_whole = found == 0 || found == u64::from(bound);
                 assert!(is_whole && (expected > 0 || found == 0), "{found}");
             }
@@ -242,7 +242,7 @@ fn kick_when_some_were_due(fs: &SimFs) -> Result<(), StoreError> {
 #[test]
 fn a_kick_that_is_finished_after_a_crash_takes_no_job_that_had_fallen_due_before() {
     let mut whole = 0;
-    // Behind all that is put.
+    // After all puts.
     for operation in 2 * LAST_JOB.. {
         let fs = SimFs::new(operation);
         fs.crash_at(operation);
@@ -309,7 +309,7 @@ fn kicked(engine: &Engine, max: u64) -> Vec<u64> {
     (1..=max).filter(was_kicked).collect()
 }
 
-/// What is left to a kick is taken away by others; then jobs come that it has nothing to do with.
+/// Other clients take the remaining jobs of a kick; then jobs come that do not belong to it.
 fn kick_that_ends_early(fs: &SimFs) -> Option<()> {
     let mut last = Last::default();
     let bodies = std::iter::repeat_n(&b"x"[..], LAST_JOB as usize);
@@ -364,7 +364,7 @@ fn a_kick_that_found_fewer_jobs_than_it_began_with_is_over_also_after_a_crash() 
     assert!(later > 0, "no crash came so late");
 }
 
-/// The first jobs of the tube, whose bodies rot before a kick hands them to a worker who waits.
+/// The first jobs of the tube, whose bodies rot before a kick hands them to a waiting worker.
 const ROTTEN: u64 = 3;
 
 fn body(job: u64) -> Vec<u8> {
@@ -384,7 +384,7 @@ fn flip(fs: &SimFs) {
     }
 }
 
-/// A disk with delayed jobs, behind which the log is filled up by so many bytes.
+/// A disk with delayed jobs, after which this many bytes fill up the log.
 fn with_bodies(filling: usize) -> SimFs {
     let fs = SimFs::new(1);
     let mut bodies: Vec<Vec<u8>> = (1..=LAST_JOB).map(body).collect();
@@ -427,7 +427,8 @@ fn kick_of_rotten_jobs(fs: &SimFs, is_rotten: &mut bool) -> Option<()> {
 fn a_job_that_is_buried_in_the_midst_of_a_kick_is_not_counted_as_kicked_by_the_recovery() {
     let expected: Vec<u64> = (1..=KICKED).collect();
     let mut whole = 0;
-    // One of them has the log go on in another segment before the first slice of the kick is over.
+    // One of them makes the log continue in another segment before the first slice of the kick is
+    // over.
     for filling in (0..60_000).step_by(10_000) {
         let disk = with_bodies(filling);
         for operation in 1.. {
@@ -500,7 +501,7 @@ fn after_ten_seconds_and(ns: i64) -> Now {
 }
 
 /// The first job falls due after ten seconds, the others a nanosecond later. Some are kicked at
-/// `at`, after a turn of the loop at `ticked`; the crash comes behind the first slice of the kick.
+/// `at`, after a turn of the loop at `ticked`; the crash comes after the first slice of the kick.
 fn kicked_to_the_nanosecond(ticked: Now, at: Now) -> Vec<u64> {
     let fs = SimFs::new(1);
     let mut engine = Engine::open(&small(&fs), beginning()).expect("a sound disk");
@@ -541,7 +542,7 @@ fn t7_a_kick_that_is_finished_after_a_crash_knows_to_the_nanosecond_what_had_fal
     }
 }
 
-/// What was deleted gives room when it is compacted, which takes turns of the loop: the kick waits.
+/// Deletes give room after compaction, which takes turns of the loop: the kick waits.
 #[test]
 fn f9_on_a_full_disk_a_kick_waits_for_the_room_that_compaction_makes() {
     let fs = SimFs::new(1);
@@ -596,7 +597,7 @@ fn f9_on_a_full_disk_a_kick_waits_for_the_room_that_compaction_makes() {
     assert_eq!(under_way, Some(0));
 }
 
-/// A kick of which no more is logged, not even that it is over.
+/// A kick without further records, not even of its end.
 #[test]
 fn f38_updates_of_others_are_not_counted_for_a_kick_that_was_left_open() {
     let disk = with_delayed_jobs();
@@ -618,10 +619,10 @@ fn f38_updates_of_others_are_not_counted_for_a_kick_that_was_left_open() {
     assert_eq!(left(&engine), before);
 }
 
-/// What a job is like, but for its body: its state, priority, and how often it was kicked.
+/// A job without its body: its state, priority, and how often it was kicked.
 type Look = Vec<(u64, JobState, u32, u32)>;
 
-/// What the tools say of all jobs in `dir`.
+/// The state of all jobs in `dir` according to the tools.
 fn told(fs: &SimFs, dir: &str) -> Look {
     let door: Arc<dyn Fs> = Arc::new(fs.clone());
     let log = Inspection::read(door, dir.as_ref(), &mut |_, _| ()).expect("it can be read");
@@ -637,7 +638,7 @@ fn told(fs: &SimFs, dir: &str) -> Look {
     log.jobs().map(look).collect()
 }
 
-/// What a server finds that starts on it.
+/// The state that a starting server finds.
 fn found(fs: &SimFs, last: u64) -> Look {
     let engine = Engine::open(&small(fs), after_restart(beginning())).expect("it starts");
     let job = |id| {
@@ -647,8 +648,8 @@ fn found(fs: &SimFs, last: u64) -> Look {
     (1..=last).filter_map(job).collect()
 }
 
-/// A disk whose server was killed in the midst of a kick of all but a few of so many jobs, after so
-/// many turns.
+/// A disk whose server was killed during a kick of all but a few of `jobs` jobs, after `turns`
+/// turns.
 fn killed_inside_a_kick(jobs: u32, is_of_buried: bool, turns: u32) -> SimFs {
     let fs = SimFs::new(1);
     let mut last = Last::default();
@@ -669,9 +670,10 @@ fn killed_inside_a_kick(jobs: u32, is_of_buried: bool, turns: u32) -> SimFs {
         let id = JobId(u64::from(job) + 1);
         if is_released || is_of_buried {
             run(&mut engine, client, Command::ReserveJob(id), &mut last);
-            let set_aside = match is_of_buried {
-                true => Command::Bury { id, pri },
-                false => Command::Release { id, pri, delay },
+            let set_aside = if is_of_buried {
+                Command::Bury { id, pri }
+            } else {
+                Command::Release { id, pri, delay }
             };
             run(&mut engine, client, set_aside, &mut last);
         }

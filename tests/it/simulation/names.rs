@@ -1,5 +1,5 @@
-//! What a log needs of names and descriptors: few files are open however many there are, nothing is
-//! made over a name that something has, and a directory that could not be synced ends the log.
+//! Names and descriptors: few files are open however many there are, nothing is overwritten because
+//! of its name, and a directory that could not be synced ends the log.
 
 use std::sync::Arc;
 
@@ -50,7 +50,7 @@ fn f12_a_log_of_any_number_of_segments_is_written_read_and_compacted_with_few_de
     }
     assert!(segments(&fs).len() > 100, "{}", segments(&fs).len());
     assert_eq!(driver.refused, 0);
-    // A start, too; whoever opens it looks at every job.
+    // A start, too; opening it examines every job.
     let mut driver = restart(driver);
     for _ in 0..760 {
         run(&mut driver, &[Step::Delete { nth: 1 << 20 }, TURN]);

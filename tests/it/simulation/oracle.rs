@@ -1,13 +1,13 @@
 //! What must be there after a crash: a map, and the history of its changes.
 //!
-//! A [`State`] is everything that a restart must bring back. It is changed by [`Effect`]s and by
-//! nothing else; a [`History`] is the list of states, each with the position that the reply which
-//! told of it waits for. After a crash the engine must be in one of these states, and not in one
-//! older than the last that was acknowledged: the fold of a prefix, with no hole in it.
+//! A [`State`] is everything that a restart must restore. Only [`Effect`]s change it; a [`History`]
+//! is the list of states, each with the position that its reply waits for. After a crash the engine
+//! must be in one of these states, and not in one older than the last acknowledged one: the result
+//! of a prefix, with no gap in it.
 //!
-//! This is not a second engine: it knows no heaps, no files and no timers, and it is told what
-//! clients did, not what the engine made of it. What may lag behind (counts of reserves and
-//! timeouts, which no reply waits for) has a least and a greatest value.
+//! This is not a second engine: it knows no heaps, no files and no timers, and it sees what clients
+//! did, not what the engine made of it. Values that may lag behind (counts of reserves and
+//! timeouts, which no reply waits for) have a least and a greatest value.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,7 +21,7 @@ pub(super) enum Placed {
     Ready,
     /// Until this wall time.
     Delayed(u64),
-    /// Behind those with a smaller number.
+    /// After those with a smaller number.
     Buried(u64),
 }
 
@@ -40,7 +40,7 @@ pub(super) struct Job {
 }
 
 impl Job {
-    /// The state at a wall time: what is due is ready.
+    /// The state at a wall time: due jobs are ready.
     pub(super) fn placed_at(&self, wall_ns: u64) -> Placed {
         match self.placed {
             Placed::Delayed(until) if until <= wall_ns => Placed::Ready,
@@ -160,7 +160,7 @@ pub(super) struct History {
 }
 
 impl History {
-    /// A history that begins with what is durable.
+    /// A history that begins with the durable state.
     pub(super) fn new(state: State) -> History {
         let happened = state.jobs.iter();
         let happened =
@@ -193,14 +193,14 @@ impl History {
             .unwrap_or(0)
     }
 
-    /// A restart has come to the state that `after` begins with; what was before is still asked for.
+    /// A restart has recovered the state that `after` begins with; earlier states are still needed.
     pub(super) fn outlive_restart(&mut self, after: History) {
         let last = self.states[self.last()].0;
         self.states.push((last, after.now().clone()));
         self.happened.extend(after.happened);
     }
 
-    /// Drop the states before `index`: nobody will ask for them.
+    /// Drop the states before `index`: they are no longer needed.
     pub(super) fn forget_before(&mut self, index: usize) {
         self.states.drain(..index);
     }
@@ -271,7 +271,7 @@ pub(super) struct SeenJob {
     pub(super) counters: Counters,
 }
 
-/// What an engine shows of its durable state.
+/// The durable state that an engine shows.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
     pub(super) wall_ns: u64,

@@ -46,7 +46,7 @@ fn go_idle(driver: &mut Driver) {
     run(driver, &[Step::Turn { ms: 150 }; 4]);
 }
 
-/// What is on the disk when the server is gone: after a clean stop, or killed.
+/// The disk after the server is gone: after a clean stop, or killed.
 fn ended(driver: &mut Driver, is_clean: bool) -> SimFs {
     if is_clean {
         driver.stop().unwrap_or_else(|stop| panic!("{stop}"));
@@ -126,8 +126,8 @@ fn f32_it_is_the_same_wherever_in_its_page_the_log_ends() {
     }
 }
 
-/// F33: the operating system decides when to write, and yet what was there before an idle spell is
-/// known to have been there.
+/// F33: the operating system decides when to write, and yet everything before an idle time is known
+/// to have been there.
 #[test]
 fn f33_without_syncs_too_an_idle_log_is_durable_and_damage_to_it_is_not_called_a_crash() {
     let mut driver = begin(SyncPolicy::Never);
@@ -346,7 +346,7 @@ fn faults(sound: &Sound) -> Vec<Fault> {
     faults
 }
 
-/// What is found after a fault is what is intact, and what is said of the rest is true.
+/// Everything intact is found after a fault, and the report about the rest is true.
 fn is_kept(sound: &Sound, fault: &Fault) {
     let fs = fault.happen(sound);
     let opened = Engine::open(
@@ -508,7 +508,7 @@ fn f29_it_is_the_same_where_a_crash_has_left_files_that_the_log_does_not_list() 
     assert!(tried > 1, "{tried} such logs");
 }
 
-/// What `repair` writes is what was found.
+/// `repair` writes what was found.
 #[test]
 fn f29_a_repaired_log_has_every_job_that_is_intact() {
     let mut driver = begin(SyncPolicy::Always);
@@ -532,7 +532,7 @@ fn f29_a_repaired_log_has_every_job_that_is_intact() {
     }
 }
 
-// What a directory holds.
+// The content of a directory.
 
 /// The server does not start, and nothing is changed by that.
 fn refused(fs: &SimFs) -> OpenError {
@@ -694,7 +694,7 @@ fn f36_a_backup_of_a_log_whose_newest_segment_has_no_sound_header_is_refused() {
     );
 }
 
-/// What a start saved of a torn tail may not have reached the disk, but for its size.
+/// A torn tail that a start saved may not have reached the disk, except for its size.
 #[test]
 fn f36_a_saved_tail_is_known_by_its_bytes_and_not_by_its_size() {
     let mut driver = begin(SyncPolicy::Always);
@@ -714,7 +714,7 @@ fn f36_a_saved_tail_is_known_by_its_bytes_and_not_by_its_size() {
     assert!(fs.read(path(&saved)).expect("a file") == [7; 900]);
 }
 
-/// A log that ends in a torn tail, and two segments behind it that nothing acknowledged.
+/// A log that ends in a torn tail, and two unacknowledged segments after it.
 fn with_segments_behind_a_torn_tail() -> (Driver, SimFs) {
     let mut driver = begin(SyncPolicy::Always);
     run(&mut driver, &[put(100), Step::Turn { ms: 0 }]);
@@ -757,8 +757,9 @@ fn with_segments_behind_a_torn_tail() -> (Driver, SimFs) {
     (driver, fs)
 }
 
-/// T8: two segments behind a torn tail are set aside one after the other, each for good before the
-/// next: a crash in between must not leave the older one's name gone and the newer one's there.
+/// T8: two segments after a torn tail are set aside one after the other, each durably before the
+/// next: after a crash in between, the older name must not be gone while the newer one is still
+/// there.
 #[test]
 pub(super) fn t08_segments_behind_a_torn_tail_are_set_aside_one_at_a_time() {
     let (driver, fs) = with_segments_behind_a_torn_tail();
@@ -780,8 +781,8 @@ pub(super) fn t08_segments_behind_a_torn_tail_are_set_aside_one_at_a_time() {
     );
 }
 
-/// One whose header is damaged is not understood, whatever frames are in it: it is left alone, and
-/// the other is set aside.
+/// If its header is damaged, its content is unknown, whatever frames are in it: it is left alone,
+/// and the other is set aside.
 #[test]
 pub(super) fn t08_a_segment_with_a_damaged_header_behind_a_torn_tail_keeps_its_name_and_bytes() {
     for (damaged, other) in [(2, 3), (3, 2)] {

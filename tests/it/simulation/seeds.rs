@@ -26,9 +26,9 @@ const COMMANDS_MAX: usize = LIVES * 1024;
 struct Life {
     fs: SimFs,
     history: History,
-    /// What it has at least, as it is.
+    /// The oldest state that it may have now.
     least: usize,
-    /// What it has at least after a power cut.
+    /// The oldest state that it may have after a power cut.
     least_durable: usize,
     now: Now,
 }
@@ -44,16 +44,17 @@ impl Life {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 struct Outcome {
-    /// What its clients were answered.
+    /// The replies to its clients.
     answers: Vec<Answer>,
     /// Commands that were run.
     commands: usize,
     crashes: u64,
 }
 
-/// One run: some lives, each ended by a crash. After so many commands the clients ask no more.
+/// One run: some lives, each ended by a crash. After `commands_max` commands the clients send no
+/// more.
 fn run(seed: u64, commands_max: usize) -> Outcome {
     let mut random = Random::new(seed);
     let sync = match random.below(4) {
@@ -109,7 +110,7 @@ fn run(seed: u64, commands_max: usize) -> Outcome {
                 if let Err(stop) = &stop {
                     println!("{stop}");
                 }
-                // Where every write needs new room the disk may be too full to go on.
+                // If every write needs new room, the disk may be too full to continue.
                 if !life.fs.is_crashed() && !copies_on_write && !fails {
                     stop.unwrap_or_else(|stop| panic!("without any fault: {stop}"));
                 }
@@ -206,9 +207,10 @@ fn shrink(fails_with: usize, fails: &dyn Fn(usize) -> bool) -> usize {
     }
     while fail - passes > 1 {
         let middle = passes + (fail - passes) / 2;
-        match fails(middle) {
-            true => fail = middle,
-            false => passes = middle,
+        if fails(middle) {
+            fail = middle
+        } else {
+            passes = middle
         }
     }
     fail

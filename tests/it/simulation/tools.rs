@@ -78,7 +78,7 @@ fn squeeze(fs: &SimFs, now: Now) -> Result<Compacted, OpenError> {
     compact(&door(fs), Path::new(DIR), now, &|_, _| ())
 }
 
-/// A disk on which what was restored is the server's directory.
+/// A disk on which the restored directory is the server's directory.
 fn restored(fs: &SimFs) -> SimFs {
     let disk = SimFs::new(1);
     for (name, bytes) in files(fs, RESTORED) {
@@ -87,7 +87,7 @@ fn restored(fs: &SimFs) -> SimFs {
     disk
 }
 
-/// A server starts on what is in `fs`, and comes to a state of `history` from `least` on.
+/// A server starts on `fs`, and recovers a state of `history` from `least` on.
 fn starts(fs: &SimFs, now: Now, history: &History, least: usize) {
     Driver::open(fs, SyncPolicy::Always, now, history, least)
         .unwrap_or_else(|stop| panic!("{stop}"));
@@ -290,8 +290,8 @@ impl File for SharedFile<dyn File> {
     }
 }
 
-/// One server's life, clean stops and starts included; backups are taken into the same directory all along, each of which is
-/// restored, and the log is verified in between.
+/// One server's life, with clean stops and starts; backups are taken into the same directory all
+/// the time, each is restored, and the log is verified in between.
 fn back_up_all_along(sync: SyncPolicy, steps: Vec<Step>, pace: usize) {
     let disk = SimFs::new(1);
     let driver = opened(&disk, sync);
@@ -406,8 +406,8 @@ fn random_ways(nth: u64) -> impl Iterator<Item = Crash> {
 /// A tool at work on a disk.
 type Work<'a> = &'a dyn Fn(&SimFs) -> Result<(), OpenError>;
 
-/// What a crash at each operation of `work`, done on a copy of `fs`, may leave: handed to `check`.
-/// How many operations there were.
+/// Pass what a crash at each operation of `work` may leave, done on a copy of `fs`, to `check`.
+/// Returns the number of operations.
 fn crash_everywhere(fs: &SimFs, work: Work<'_>, check: &dyn Fn(SimFs)) -> u64 {
     for nth in 0.. {
         let disk = copy(fs);
@@ -508,7 +508,7 @@ fn a_restore_that_a_crash_ends_is_nothing_or_whole_and_the_backup_is_as_it_was()
     });
 }
 
-/// The second one is told so, and the first one does not notice it.
+/// The second one gets an error, and the first one does not notice it.
 #[test]
 fn two_restores_to_one_place_at_a_time_do_not_meet() {
     let driver = killed(&life());
@@ -539,7 +539,7 @@ fn an_offline_compaction_that_a_crash_ends_changes_no_job_and_can_be_run_again()
     assert!(operations > 40, "{operations}");
 }
 
-/// Torn tails, segments half begun: what a start mends is mended.
+/// Torn tails, unfinished segments: everything that a start repairs is repaired.
 #[test]
 fn an_offline_compaction_of_what_any_crash_leaves_changes_no_job() {
     let steps = tour();
@@ -563,7 +563,7 @@ fn an_offline_compaction_of_what_any_crash_leaves_changes_no_job() {
     }
 }
 
-/// What fails is said, nothing is half done, and the same call works when the disk does.
+/// A failure is reported, nothing is left half-done, and the same call works once the disk does.
 #[test]
 fn every_operation_fails_once_in_backup_restore_and_compaction() {
     let driver = killed(&life());
@@ -600,7 +600,7 @@ fn every_operation_fails_once_in_backup_restore_and_compaction() {
     }
 }
 
-// What they come to.
+// Their results.
 
 #[test]
 fn a_second_backup_copies_only_what_has_changed_and_removes_what_is_not_needed() {
@@ -642,7 +642,7 @@ fn an_offline_compaction_leaves_what_is_alive_and_a_second_one_finds_nothing_to_
             .iter()
             .any(|name| name.starts_with("spare") || name == "compaction")
     );
-    // What is alive, and the segment in which the log goes on.
+    // The live records, and the segment in which the log continues.
     let dead = first.bytes_after - alive;
     assert!(
         dead <= (64 << 10) + (8 << 10),
@@ -715,7 +715,8 @@ fn a_file_of_the_same_name_and_size_with_other_content_is_copied_again() {
     starts(&restored(&one.fs), other.now, &other.history, 0);
 }
 
-/// A live check of a directory that is not in use says what an ordinary one says, whatever is wrong.
+/// A live check of a directory that is not in use reports the same as an ordinary one, whatever is
+/// wrong.
 #[test]
 fn a_live_check_finds_what_an_ordinary_one_finds() {
     let driver = killed(&life());

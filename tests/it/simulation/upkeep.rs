@@ -1,5 +1,5 @@
-//! What is done beside the commands: pauses that are over, counters that no reply waits for, and
-//! what a reserve of a client has to look through that watches very many tubes.
+//! Work other than commands: ended pauses, counters that no reply waits for, and the search for a
+//! client that watches very many tubes.
 
 use bsd::engine::{Engine, Options, ReplySink};
 use bsd::protocol::{Command, Op, Reply, Request};
@@ -57,7 +57,7 @@ impl Life {
         Life::open(&image, after_restart(self.now))
     }
 
-    /// What the client is told.
+    /// The reply to the client.
     fn ask(&mut self, command: Command<'_>) -> &str {
         self.ask_as(self.client, command)
     }
@@ -69,7 +69,7 @@ impl Life {
         &self.last.0
     }
 
-    /// So many milliseconds later, a turn.
+    /// A turn, this many milliseconds later.
     fn turn(&mut self, ms: u32) {
         let ns = i64::from(ms) * 1_000_000;
         self.now.mono.0 += ns;
@@ -129,7 +129,7 @@ fn tube(number: u32) -> String {
 
 const FOR_EVER: u32 = u32::MAX;
 
-/// Pauses so many tubes for ever, each of which vanishes when the next one is used.
+/// Pauses this many tubes forever, each of which vanishes when the next one is used.
 fn pause_and_leave(life: &mut Life, count: u32) {
     for number in 0..count {
         let tube = tube(number);
@@ -190,7 +190,7 @@ fn f20_tubes_that_vanished_while_they_were_paused_leave_nothing() {
 fn f20_the_end_of_a_pause_is_kept_as_long_as_a_restart_could_bring_the_pause_back() {
     let mut life = Life::begin();
     pause_and_leave(&mut life, 500);
-    // So many that compaction comes by again and again, at each stage of it a crash.
+    // So many that compaction happens repeatedly, with a crash at each stage of it.
     for round in 0..200 {
         assert!(life.put(&[7; 900]));
         assert!(life.reserve().starts_with("Reserved"));
@@ -298,8 +298,8 @@ fn f21_a_reserve_that_has_much_to_look_through_is_answered_in_a_later_turn() {
     assert!(life.last.0.starts_with("Reserved"), "{}", life.last.0);
 }
 
-/// Whoever comes with a long list pays for those of clients that have left: however many come in a
-/// turn, what is left of the lists does not grow.
+/// A client with a long list pays for the lists of clients that have left: however many come in a
+/// turn, the remaining lists do not grow.
 #[test]
 fn f21_watch_lists_of_clients_that_come_and_go_do_not_pile_up() {
     const LIST_LEN: usize = 1_000;

@@ -1,4 +1,4 @@
-//! What the clients of a simulated run do: a script that goes everywhere, and seeded chance.
+//! The clients of a simulated run: a script that covers everything, and seeded chance.
 
 use super::driver::{Step, TUBES, WORKERS};
 
@@ -28,7 +28,7 @@ impl Random {
     }
 }
 
-/// What a random workload leans to.
+/// The tendencies of a random workload.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mood {
     /// The largest body, bytes.
@@ -62,11 +62,12 @@ pub(super) fn random_steps(random: &mut Random, mood: Mood, count: usize) -> Vec
         left -= 1;
         if left == 0 {
             left = 1 + random.below(mood.turn);
-            steps.push(match mood.restarts && random.percent(2) {
-                true => Step::Restart,
-                false => Step::Turn {
+            steps.push(if mood.restarts && random.percent(2) {
+                Step::Restart
+            } else {
+                Step::Turn {
                     ms: [0, 0, 1, 30, 120, 700, 2500][random.below(7)],
-                },
+                }
             });
         }
         steps.push(random_step(random, mood));
@@ -89,9 +90,10 @@ fn random_step(random: &mut Random, mood: Mood) -> Step {
         };
     }
     if random.percent(mood.delete) {
-        return match random.percent(50) {
-            true => Step::Delete { nth },
-            false => Step::DeleteReserved { nth },
+        return if random.percent(50) {
+            Step::Delete { nth }
+        } else {
+            Step::DeleteReserved { nth }
         };
     }
     match random.below(32) {
