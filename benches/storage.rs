@@ -1,9 +1,9 @@
 //! What the parts of the log cost: encoding a frame, scanning frames back, starting on a log that a
 //! kill has left, and compaction.
 //!
-//! Files lie in a temporary directory and nothing is synced, so that it is the code that is measured
-//! and not the disk. Only ratios of one run count: a scan against its bytes, a start against its
-//! jobs.
+//! Files lie in a temporary directory and nothing is synced, so that it is the code that is
+//! measured and not the disk. Only ratios of one run count: a scan against its bytes, a start
+//! against its jobs.
 #![allow(missing_docs)] // criterion's macros make public functions
 
 use std::hint::black_box;

@@ -1,10 +1,10 @@
 //! Jobs beside a database that knows nothing of them: an outbox.
 //!
 //! An order and the mail about it belong together, but a database and a queue do not commit
-//! together. So the transaction that writes the order also writes a row that says which job is to be
-//! put: the outbox. Afterwards, and at every start, what is in the outbox is put, and the row goes
-//! when the put is durable. A crash in between puts a job twice, never not at all; the worker makes
-//! nothing of the second one, because the row of the order says that it is done.
+//! together. So the transaction that writes the order also writes a row that says which job is to
+//! be put: the outbox. Afterwards, and at every start, what is in the outbox is put, and the row
+//! goes when the put is durable. A crash in between puts a job twice, never not at all; the worker
+//! makes nothing of the second one, because the row of the order says that it is done.
 //!
 //! The database here is a file of lines, appended to and synced: whatever has transactions will do.
 

@@ -146,8 +146,8 @@ pub struct JobView<'a> {
 
 /// Start, ids and counts.
 impl Queue {
-    /// An empty queue, ready for replay. [`Queue::finish_replay`] comes next, after the log's changes
-    /// if there is a log.
+    /// An empty queue, ready for replay. [`Queue::finish_replay`] comes next, after the log's
+    /// changes if there is a log.
     #[must_use]
     pub fn new() -> Queue {
         let mut tubes = Tubes::new();

@@ -8,7 +8,7 @@
 //! | `log` | the open log: append, commit, sync, rotate, compact, and the space for all that |
 //! | `recover` | from what was read to an open log; the only step of a start that writes |
 //! | `inspect` | reports on a log: damage, losses, the history of a job; and a repair |
-//! | `convert` | other data to logs, and back: dumps, backups, beanstalkd's files; offline compaction |
+//! | `convert` | logs from other data, and back: dumps, backups, beanstalkd; compaction offline |
 //!
 //! Each room knows only the rooms above it: `disk`, `format`, `read` and the open `log` do not know
 //! how a start, a report or a copy uses them. `storage-format.md` describes the format and the

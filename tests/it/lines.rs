@@ -54,8 +54,8 @@ fn f11_standard_error_that_is_closed_or_full_ends_nothing() {
     }
 }
 
-/// A disk that was full took the beginning of a line: a file that may have 512 bytes (`ulimit -f`), and
-/// later as many as it likes.
+/// A disk that was full took the beginning of a line: a file that may have 512 bytes (`ulimit -f`),
+/// and later as many as it likes.
 #[test]
 fn f11_after_a_line_that_was_cut_off_the_next_one_begins_on_a_line_of_its_own() {
     let Some(launch) = talkative() else {

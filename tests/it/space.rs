@@ -1,5 +1,5 @@
-//! Full disks of the real kind: what `simulation::budget` shows of many, shown of a real server on a
-//! real file system.
+//! Full disks of the real kind: what `simulation::budget` shows of many, shown of a real server on
+//! a real file system.
 
 use std::fs;
 use std::io::Write as _;

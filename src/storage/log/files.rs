@@ -351,8 +351,8 @@ impl<F: ?Sized> Files<F> {
         self.get(*handle).covers(segment).then_some(*handle)
     }
 
-    /// Whether a listed file begins with `segment` or holds it. The two differ only in a forged list,
-    /// where a file may end before it begins.
+    /// Whether a listed file begins with `segment` or holds it. The two differ only in a forged
+    /// list, where a file may end before it begins.
     pub(crate) fn is_taken(&self, segment: SegmentId) -> bool {
         self.order.contains_key(&segment) || self.covering(segment).is_some()
     }

@@ -19,7 +19,7 @@ use crate::storage::log::spares::{SEGMENT_SIZE_MIN, Spare};
 use crate::storage::log::sync::SyncPolicy;
 use crate::storage::log::{Log, Purpose};
 
-/// Zeros are written over the next segment when the rest of this one is smaller than its size
+/// Zeros are written over the next segment once the used part of this one has reached its capacity
 /// divided by this.
 const ZEROS_FROM: u32 = 8;
 /// The log is examined again when it has grown or shrunk by a segment divided by this. The file

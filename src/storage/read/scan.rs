@@ -381,7 +381,7 @@ pub const END_RULES: &[EndRule] = &[
         garbage: Some(false),
         end: End::Clean,
         story: "the log ends in the zeros written ahead of it: a clean stop, a kill, or a crash \
-                before anything of the next frame reached the disk; the log goes on here",
+                before anything of the next frame reached the disk; the log continues here",
     },
     EndRule {
         complete: Some(false),
@@ -389,7 +389,7 @@ pub const END_RULES: &[EndRule] = &[
         garbage: Some(true),
         end: End::Torn,
         story: "a crash interrupted the write of a frame that was never acknowledged: its bytes \
-                are saved aside and dropped, and the log goes on in a new segment",
+                are saved aside and dropped, and the log continues in a new segment",
     },
 ];
 

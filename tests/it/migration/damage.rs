@@ -1,7 +1,8 @@
 //! Files that are cut, flipped, missing or torn.
 //!
 //! beanstalkd's records have no checksums. So what can be demanded is: never a panic; never a job
-//! with a body that is not whole; what a damage did not touch is as it was, or a damage is reported.
+//! with a body that is not whole; what a damage did not touch is as it was, or a damage is
+//! reported.
 
 use std::collections::BTreeMap;
 

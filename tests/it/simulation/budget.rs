@@ -1,5 +1,5 @@
-//! Disks of every size, filled and emptied: no delete is ever refused, puts come back by themselves,
-//! and the log stays within its bound.
+//! Disks of every size, filled and emptied: no delete is ever refused, puts come back by
+//! themselves, and the log stays within its bound.
 //!
 //! `BSD_BUDGET_RUNS` says how many random runs there are, `BSD_BUDGET_SEED` repeats one of them.
 

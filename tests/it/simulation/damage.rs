@@ -598,8 +598,8 @@ fn writes_that_were_lost_or_misdirected_are_found_when_later_ones_tell_of_them()
     }
 }
 
-/// A server on a copy of the log in which a body has rotted, which was found when it was asked for; the
-/// disk, the segment and the job.
+/// A server on a copy of the log in which a body has rotted, which was found when it was asked for;
+/// the disk, the segment and the job.
 fn with_a_body_that_rots() -> (Driver, SimFs, String, JobId) {
     let mut driver = log();
     let fs = copy(&driver);

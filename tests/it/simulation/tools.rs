@@ -357,9 +357,9 @@ fn backups_of_random_servers() {
 
 // Crashes.
 
-/// A server can be in the middle of anything when its files are listed, and so can one that has been
-/// killed, or lost its power, in the middle of it: also between the name of a new segment and the
-/// seal of the one before.
+/// A server can be in the middle of anything when its files are listed, and so can one that has
+/// been killed, or lost its power, in the middle of it: also between the name of a new segment and
+/// the seal of the one before.
 #[test]
 fn a_backup_in_the_middle_of_any_operation_is_one_that_a_server_starts_on() {
     let steps = tour();

@@ -41,7 +41,8 @@ pub struct Restored {
 /// # Errors
 /// * [`OpenError::Foreign`]: `backup` is no complete backup, or differs from its manifest; or `dir`
 ///   is not empty.
-/// * [`OpenError::InUse`]: a backup is being taken into `backup`, or another restore is making `dir`.
+/// * [`OpenError::InUse`]: a backup is being taken into `backup`, or another restore is making
+///   `dir`.
 /// * [`OpenError::Io`]: a disk operation failed.
 pub fn restore(
     fs: &Arc<dyn Fs>,
