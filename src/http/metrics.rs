@@ -35,6 +35,7 @@ pub(super) async fn metrics(state: &State, headers: &HeaderMap) -> Result<Answer
         first: Some(first.text),
         snapshot,
         format,
+        part_size: PART_SIZE,
         family: 0,
         tube: 0,
         _permit: permit,
@@ -48,6 +49,7 @@ struct Parts {
     first: Option<String>,
     snapshot: Arc<Snapshot>,
     format: Format,
+    part_size: usize,
     /// Of tubes: the next one to be written, and the next tube in it.
     family: usize,
     tube: usize,
@@ -62,7 +64,7 @@ impl Iterator for Parts {
             return Some(first.into());
         }
         let mut page = Page::new(self.format);
-        while self.family <= FAMILIES.len() && page.text.len() < PART_SIZE {
+        while self.family <= FAMILIES.len() && page.text.len() < self.part_size {
             match FAMILIES.get(self.family) {
                 Some(family) => self.go_on(family, &mut page),
                 None => {
@@ -76,16 +78,18 @@ impl Iterator for Parts {
 }
 
 impl Parts {
+    /// Write of this family what the part has room for, at least one line: who comes back to it has
+    /// been there.
     fn go_on(&mut self, family: &Family, page: &mut Page) {
         if self.tube == 0 {
             page.family(family.name, family.kind, family.help);
         }
         for (name, tube) in self.snapshot.tubes_from(self.tube) {
-            if page.text.len() >= PART_SIZE {
-                return;
-            }
             (family.write)(page, name, tube);
             self.tube += 1;
+            if page.text.len() >= self.part_size {
+                return;
+            }
         }
         if self.snapshot.rest_count > 0 {
             (family.write)(page, OTHERS, &self.snapshot.rest);
@@ -488,3 +492,37 @@ const COMMANDS: [(&str, Op); Op::COUNT] = [
     ("pause-tube", Op::PauseTube),
     ("quit", Op::Quit),
 ];
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::engine::{Engine, Options};
+
+    #[test]
+    fn a_page_is_the_same_in_parts_of_any_size() {
+        let now = Clock::start().now();
+        let figures = Engine::open(&Options::default(), now).unwrap().figures(now);
+        let snapshot = Arc::new(Snapshot::sample(figures, now, &["a", "some-tube", "b"], 2));
+        let whole = |part_size| {
+            let parts = Parts {
+                first: None,
+                snapshot: snapshot.clone(),
+                format: Format::OpenMetrics,
+                part_size,
+                family: 0,
+                tube: 0,
+                _permit: Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap(),
+            };
+            let text: Vec<u8> = parts.take(10_000).flatten().collect();
+            String::from_utf8(text).unwrap()
+        };
+        let page = whole(usize::MAX);
+        assert!(page.ends_with("# EOF\n") && page.contains("\"other tubes\""));
+        for part_size in 1..page.len() + 2 {
+            assert_eq!(whole(part_size), page, "in parts of {part_size}");
+        }
+    }
+}

@@ -148,14 +148,8 @@ impl Survey {
     fn begin(&mut self, slice: &Slice<'_>) -> Snapshot {
         let engine = slice.engine();
         self.list = engine.queue().tube_list();
-        Snapshot {
-            figures: engine.figures(slice.now()),
-            now: slice.now(),
-            names: String::new(),
-            tubes: Vec::with_capacity(self.tubes_max.min(self.list.len())),
-            rest: TubeFigures::default(),
-            rest_count: 0,
-        }
+        let room = self.tubes_max.min(self.list.len());
+        Snapshot::new(engine.figures(slice.now()), slice.now(), room)
     }
 }
 
@@ -192,6 +186,28 @@ impl Work for Survey {
 }
 
 impl Snapshot {
+    /// One without tubes, with room for so many.
+    fn new(figures: Figures, now: Now, room: usize) -> Snapshot {
+        Snapshot {
+            figures,
+            now,
+            names: String::new(),
+            tubes: Vec::with_capacity(room),
+            rest: TubeFigures::default(),
+            rest_count: 0,
+        }
+    }
+
+    /// One with these tubes, all of them empty.
+    #[cfg(test)]
+    pub(super) fn sample(figures: Figures, now: Now, names: &[&str], tubes_max: usize) -> Snapshot {
+        let mut snapshot = Snapshot::new(figures, now, names.len());
+        for name in names {
+            snapshot.add(name, TubeFigures::default(), tubes_max);
+        }
+        snapshot
+    }
+
     fn add(&mut self, name: &str, mut tube: TubeFigures, tubes_max: usize) {
         if self.tubes.len() < tubes_max {
             (tube.name_begin, tube.name_len) = (self.names.len() as u32, name.len() as u32);
