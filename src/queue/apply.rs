@@ -8,8 +8,8 @@
 use std::fmt;
 
 use super::Queue;
+use super::handle::JobHandle;
 use super::job::Job;
-use super::slab::Handle;
 use super::tube::Pause;
 use crate::types::{Change, Counters, JobId, JobState, Place, SECOND_NS, Time};
 
@@ -201,7 +201,7 @@ impl Queue {
     }
 
     /// A job that may be reserved is so no more.
-    fn note_hold(&self, handle: Handle<Job>, now: Time) {
+    fn note_hold(&self, handle: JobHandle, now: Time) {
         let job = &self.jobs[handle];
         if job.state == JobState::Reserved {
             let left = self.jobs.deadline(handle).since(now);
@@ -209,7 +209,7 @@ impl Queue {
         }
     }
 
-    fn set_durable(&mut self, handle: Handle<Job>, new: Durable) {
+    fn set_durable(&mut self, handle: JobHandle, new: Durable) {
         let job = &mut self.jobs[handle];
         job.pri = new.pri;
         job.delay = new.delay;
@@ -269,7 +269,7 @@ impl Queue {
 
     /// Takes a job out of the collection of its state. [`Queue::reindex_or_remove`] must follow for
     /// its tube.
-    pub(super) fn detach(&mut self, job: Handle<Job>) {
+    pub(super) fn detach(&mut self, job: JobHandle) {
         let Job {
             tube, state, pri, ..
         } = self.jobs[job];
@@ -286,7 +286,7 @@ impl Queue {
 
     /// Puts a job that is in no collection into the one of `state`. [`Queue::reindex_or_remove`]
     /// must follow for its tube.
-    pub(super) fn attach(&mut self, job: Handle<Job>, state: JobState) {
+    pub(super) fn attach(&mut self, job: JobHandle, state: JobState) {
         self.jobs[job].state = state;
         let Job { tube, pri, .. } = self.jobs[job];
         let holder = &mut self.tubes[tube];
@@ -373,7 +373,7 @@ impl Queue {
     }
 
     /// The record at `place` has the complete durable state of the job; returns the previous one.
-    fn record_update(&mut self, job: Handle<Job>, place: Place) -> Option<Place> {
+    fn record_update(&mut self, job: JobHandle, place: Place) -> Option<Place> {
         self.jobs.clear_dirty(job);
         let extra = self.jobs.extra_mut(job);
         let before = std::mem::replace(&mut extra.update_place, place);

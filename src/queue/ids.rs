@@ -10,8 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::job::Job;
-use super::slab::Handle;
+use super::handle::JobHandle;
 use crate::types::JobId;
 
 const PAGE_BITS: u32 = 6;
@@ -30,7 +29,7 @@ const PAGES_A_TIME: usize = 2;
 const LONE_SIZE: usize = 26;
 
 struct Page {
-    handles: [Option<Handle<Job>>; PAGE_LEN],
+    handles: [Option<JobHandle>; PAGE_LEN],
     used: u32,
 }
 
@@ -69,7 +68,7 @@ pub(super) struct IdTable {
     /// The pages with fewer than [`SPARSE_LEN`] ids.
     sparse: BTreeSet<u64>,
     /// The ids that are in no page.
-    lone: BTreeMap<JobId, Handle<Job>>,
+    lone: BTreeMap<JobId, JobHandle>,
     /// The page and the block that became empty last: a queue that is often empty would otherwise
     /// allocate them for every job.
     spare_page: Option<Box<Page>>,
@@ -90,7 +89,7 @@ impl IdTable {
     }
 
     /// The job with this id.
-    pub(super) fn get(&self, id: JobId) -> Option<Handle<Job>> {
+    pub(super) fn get(&self, id: JobId) -> Option<JobHandle> {
         self.get_paged(id).or_else(|| {
             if self.lone.is_empty() {
                 None
@@ -100,7 +99,7 @@ impl IdTable {
         })
     }
 
-    fn get_paged(&self, id: JobId) -> Option<Handle<Job>> {
+    fn get_paged(&self, id: JobId) -> Option<JobHandle> {
         let path = Path::of(id);
         self.blocks.get(&path.block)?.pages[path.page]
             .as_ref()?
@@ -111,7 +110,7 @@ impl IdTable {
     ///
     /// # Panics
     /// If the id is taken: one of the two jobs would be lost.
-    pub(super) fn insert(&mut self, id: JobId, job: Handle<Job>) {
+    pub(super) fn insert(&mut self, id: JobId, job: JobHandle) {
         assert!(!self.lone.contains_key(&id), "job {id} exists twice");
         let path = Path::of(id);
         let new_block = || self.spare_block.take().unwrap_or_else(Block::new);
@@ -140,7 +139,7 @@ impl IdTable {
         }
     }
 
-    fn remove_paged(&mut self, id: JobId) -> Option<Handle<Job>> {
+    fn remove_paged(&mut self, id: JobId) -> Option<JobHandle> {
         let path = Path::of(id);
         let block = self.blocks.get_mut(&path.block)?;
         let page = block.pages[path.page].as_mut()?;
@@ -228,8 +227,8 @@ impl Block {
 mod tests {
     use super::*;
 
-    fn handle(index: u64) -> Handle<Job> {
-        Handle::from_index(index as u32).unwrap()
+    fn handle(index: u64) -> JobHandle {
+        JobHandle::from_index(index as u32).unwrap()
     }
 
     #[test]

@@ -12,10 +12,9 @@
 use std::cmp::Ordering;
 use std::hint::black_box;
 
-use super::client::Client;
+use super::handle::{ClientHandle, JobExtraHandle, JobHandle, OfJob, OfJobExtra, TubeHandle};
 use super::ids::IdTable;
-use super::slab::{Handle, Slab};
-use super::tube::Tube;
+use super::slab::Slab;
 use crate::types::{Counters, JobId, JobState, Place, Time};
 
 /// The part that every job has. Packed, its size is a multiple of 4 bytes and not of 8.
@@ -32,14 +31,14 @@ pub(super) struct Job {
     pub(super) ttr: u32,
     /// Bytes.
     pub(super) body_size: u32,
-    pub(super) tube: Handle<Tube>,
-    extra: Option<Handle<JobExtra>>,
+    pub(super) tube: TubeHandle,
+    extra: Option<JobExtraHandle>,
     pub(super) state: JobState,
     dirty: bool,
 }
 
 impl Job {
-    pub(super) fn new(id: JobId, tube: Handle<Tube>, place: Place) -> Job {
+    pub(super) fn new(id: JobId, tube: TubeHandle, place: Place) -> Job {
         Job {
             id,
             created: Time::default(),
@@ -75,9 +74,9 @@ pub(super) struct JobExtra {
     pub(super) counters: Counters,
     /// The last record of the job's state.
     pub(super) update_place: Place,
-    pub(super) reserver: Option<Handle<Client>>,
-    previous: Option<Handle<Job>>,
-    next: Option<Handle<Job>>,
+    pub(super) reserver: Option<ClientHandle>,
+    previous: Option<JobHandle>,
+    next: Option<JobHandle>,
 }
 
 /// The values of a job without a `JobExtra`.
@@ -149,8 +148,8 @@ pub(super) type DueKey = (Time, JobId);
 
 /// All jobs.
 pub(super) struct Jobs {
-    slab: Slab<Job>,
-    extras: Slab<JobExtra>,
+    slab: Slab<OfJob, Job>,
+    extras: Slab<OfJobExtra, JobExtra>,
     ids: IdTable,
     dirty: List,
 }
@@ -165,17 +164,17 @@ impl Jobs {
         }
     }
 
-    pub(super) fn find(&self, id: JobId) -> Option<Handle<Job>> {
+    pub(super) fn find(&self, id: JobId) -> Option<JobHandle> {
         self.ids.get(id)
     }
 
     /// The job with an id that was found in one of the orders.
-    pub(super) fn expect(&self, id: JobId) -> Handle<Job> {
+    pub(super) fn expect(&self, id: JobId) -> JobHandle {
         let job = self.find(id);
         job.unwrap_or_else(|| panic!("job {id} is in an order, and gone"))
     }
 
-    pub(super) fn insert(&mut self, job: Job) -> Handle<Job> {
+    pub(super) fn insert(&mut self, job: Job) -> JobHandle {
         let id = job.id;
         let handle = self.slab.insert(job);
         self.ids.insert(id, handle);
@@ -183,7 +182,7 @@ impl Jobs {
     }
 
     /// Removes a job that is in no order and not buried.
-    pub(super) fn remove(&mut self, handle: Handle<Job>) -> Job {
+    pub(super) fn remove(&mut self, handle: JobHandle) -> Job {
         self.clear_dirty(handle);
         let job = self.slab.remove(handle);
         self.ids.remove(job.id);
@@ -194,20 +193,20 @@ impl Jobs {
     }
 
     /// Reads a job from its first byte to its last, only to bring it into the cache.
-    pub(super) fn read(&self, handle: Handle<Job>) {
+    pub(super) fn read(&self, handle: JobHandle) {
         let job = &self.slab[handle];
         black_box((job.id, job.state));
     }
 
     /// The job's extra part, or its default.
-    pub(super) fn extra(&self, handle: Handle<Job>) -> &JobExtra {
+    pub(super) fn extra(&self, handle: JobHandle) -> &JobExtra {
         self.slab[handle]
             .extra
             .map_or(&UNTOUCHED, |extra| &self.extras[extra])
     }
 
     /// The job's extra part, which is created if necessary.
-    pub(super) fn extra_mut(&mut self, handle: Handle<Job>) -> &mut JobExtra {
+    pub(super) fn extra_mut(&mut self, handle: JobHandle) -> &mut JobExtra {
         let job = &mut self.slab[handle];
         let extra = match job.extra {
             Some(extra) => extra,
@@ -225,7 +224,7 @@ impl Jobs {
     }
 
     /// Frees the extra part of a ready job if all its values are the default.
-    pub(super) fn trim(&mut self, handle: Handle<Job>) {
+    pub(super) fn trim(&mut self, handle: JobHandle) {
         let job = &mut self.slab[handle];
         let Some(extra) = job.extra else { return };
         let known = &self.extras[extra];
@@ -237,19 +236,19 @@ impl Jobs {
     }
 
     /// When a delayed job falls due, or when a reservation runs out.
-    pub(super) fn deadline(&self, handle: Handle<Job>) -> Time {
+    pub(super) fn deadline(&self, handle: JobHandle) -> Time {
         let job = &self.slab[handle];
         let extra = job.extra.map(|extra| self.extras[extra].deadline);
         extra.unwrap_or_else(|| job.put_deadline())
     }
 
     /// The key of a delayed or reserved job.
-    pub(super) fn due_key(&self, handle: Handle<Job>) -> DueKey {
+    pub(super) fn due_key(&self, handle: JobHandle) -> DueKey {
         (self.deadline(handle), self.slab[handle].id)
     }
 
     /// Notes that the job's counters have changed and no record has them yet.
-    pub(super) fn mark_dirty(&mut self, handle: Handle<Job>) {
+    pub(super) fn mark_dirty(&mut self, handle: JobHandle) {
         if !std::mem::replace(&mut self.slab[handle].dirty, true) {
             let mut dirty = self.dirty;
             dirty.push_back(self, handle);
@@ -258,7 +257,7 @@ impl Jobs {
     }
 
     /// Notes that a record has the job's counters.
-    pub(super) fn clear_dirty(&mut self, handle: Handle<Job>) {
+    pub(super) fn clear_dirty(&mut self, handle: JobHandle) {
         if std::mem::replace(&mut self.slab[handle].dirty, false) {
             let mut dirty = self.dirty;
             dirty.unlink(self, handle);
@@ -266,7 +265,7 @@ impl Jobs {
         }
     }
 
-    pub(super) fn first_dirty(&self) -> Option<Handle<Job>> {
+    pub(super) fn first_dirty(&self) -> Option<JobHandle> {
         self.dirty.first()
     }
 
@@ -275,28 +274,28 @@ impl Jobs {
     }
 
     /// The job that was buried next after one that is buried, in the same tube.
-    pub(super) fn buried_behind(&self, job: Handle<Job>) -> Option<Handle<Job>> {
+    pub(super) fn buried_behind(&self, job: JobHandle) -> Option<JobHandle> {
         self.extra(job).next
     }
 
     /// The memory of jobs, their extra parts and the table of ids, in bytes; without the orders.
     pub(super) fn memory(&self) -> usize {
-        self.slab.len() * Slab::<Job>::entry_size()
-            + self.extras.len() * Slab::<JobExtra>::entry_size()
+        self.slab.len() * Slab::<OfJob, Job>::entry_size()
+            + self.extras.len() * Slab::<OfJobExtra, JobExtra>::entry_size()
             + self.ids.memory()
     }
 }
 
-impl std::ops::Index<Handle<Job>> for Jobs {
+impl std::ops::Index<JobHandle> for Jobs {
     type Output = Job;
 
-    fn index(&self, handle: Handle<Job>) -> &Job {
+    fn index(&self, handle: JobHandle) -> &Job {
         &self.slab[handle]
     }
 }
 
-impl std::ops::IndexMut<Handle<Job>> for Jobs {
-    fn index_mut(&mut self, handle: Handle<Job>) -> &mut Job {
+impl std::ops::IndexMut<JobHandle> for Jobs {
+    fn index_mut(&mut self, handle: JobHandle) -> &mut Job {
         &mut self.slab[handle]
     }
 }
@@ -304,8 +303,8 @@ impl std::ops::IndexMut<Handle<Job>> for Jobs {
 /// Jobs in the order in which they were added, linked through their extra parts.
 #[derive(Clone, Copy)]
 pub(super) struct List {
-    first: Option<Handle<Job>>,
-    last: Option<Handle<Job>>,
+    first: Option<JobHandle>,
+    last: Option<JobHandle>,
     len: u64,
 }
 
@@ -318,7 +317,7 @@ impl List {
         }
     }
 
-    pub(super) fn first(&self) -> Option<Handle<Job>> {
+    pub(super) fn first(&self) -> Option<JobHandle> {
         self.first
     }
 
@@ -326,7 +325,7 @@ impl List {
         self.len
     }
 
-    pub(super) fn push_back(&mut self, jobs: &mut Jobs, job: Handle<Job>) {
+    pub(super) fn push_back(&mut self, jobs: &mut Jobs, job: JobHandle) {
         let extra = jobs.extra_mut(job);
         extra.previous = self.last;
         extra.next = None;
@@ -339,7 +338,7 @@ impl List {
     }
 
     /// Removes a job that is in this list.
-    pub(super) fn unlink(&mut self, jobs: &mut Jobs, job: Handle<Job>) {
+    pub(super) fn unlink(&mut self, jobs: &mut Jobs, job: JobHandle) {
         let extra = jobs.extra_mut(job);
         let (previous, next) = (extra.previous.take(), extra.next.take());
         match previous {
@@ -358,9 +357,9 @@ impl List {
 mod tests {
     use super::*;
 
-    fn jobs(count: u64) -> (Jobs, Vec<Handle<Job>>) {
+    fn jobs(count: u64) -> (Jobs, Vec<JobHandle>) {
         let mut jobs = Jobs::new();
-        let tube = Handle::from_index(0).unwrap();
+        let tube = TubeHandle::from_index(0).unwrap();
         let add = |id| jobs.insert(Job::new(JobId(id), tube, Place::NONE));
         let handles = (1..=count).map(add).collect();
         (jobs, handles)
@@ -370,8 +369,8 @@ mod tests {
     #[test]
     fn f27_what_a_job_costs_in_each_state() {
         let (jobs, _) = jobs(100_000);
-        let job = Slab::<Job>::entry_size() + jobs.ids.memory().div_ceil(100_000);
-        let extra = Slab::<JobExtra>::entry_size();
+        let job = Slab::<OfJob, Job>::entry_size() + jobs.ids.memory().div_ceil(100_000);
+        let extra = Slab::<OfJobExtra, JobExtra>::entry_size();
         let (ready, due) = (size_of::<ReadyKey>(), size_of::<DueKey>());
         for (state, size, size_max) in [
             ("ready, untouched", job + ready, 72),
@@ -386,7 +385,7 @@ mod tests {
 
     #[test]
     fn a_job_in_the_slab_is_no_larger_than_the_job() {
-        assert_eq!(Slab::<Job>::entry_size(), size_of::<Job>());
+        assert_eq!(Slab::<OfJob, Job>::entry_size(), size_of::<Job>());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! anything may happen to any of them.
 
 use super::Queue;
+use super::handle::JobHandle;
 use super::job::ReadyKey;
 use crate::types::{JobId, JobState, Time};
 
@@ -61,7 +62,7 @@ impl Queue {
         })
     }
 
-    fn of_buried(&self, job: super::slab::Handle<super::job::Job>) -> Mark {
+    fn of_buried(&self, job: JobHandle) -> Mark {
         let id = self.jobs[job].id;
         Mark { key: 0, id }
     }

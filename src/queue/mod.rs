@@ -23,12 +23,16 @@
 //!
 //! # Where things are
 //!
-//! `apply` changes · `job` the state of a job · `tube` tubes, pauses, `list-tubes` · `client`
-//! sessions, reservations, waiting · `wide` clients that watch many tubes · `timer` timed events ·
-//! `order`, `tree`, `slab`, `ids` the data structures · `stats` counts · `listing` jobs page by page.
+//! What is kept: `job` jobs · `tube`, `tube_list` tubes · `client` sessions · `handle` what stands
+//! for them · `order`, `tree`, `slab`, `ids` the data structures. None of these knows the queue.
+//!
+//! What happens: `apply` changes · `sessions` who uses and watches what · `reservations` · `waiting`
+//! and `wide` who gets the next job · `tubes` tubes and their pauses · `timer` timed events ·
+//! `listing` jobs page by page · `stats` counts.
 
 mod apply;
 mod client;
+mod handle;
 mod ids;
 mod job;
 mod listing;
@@ -37,6 +41,8 @@ mod model;
 #[cfg(test)]
 mod model_runs;
 mod order;
+mod reservations;
+mod sessions;
 mod slab;
 mod stats;
 #[cfg(test)]
@@ -44,6 +50,9 @@ mod tests;
 mod timer;
 mod tree;
 mod tube;
+mod tube_list;
+mod tubes;
+mod waiting;
 mod wide;
 
 use std::cell::Cell;
@@ -53,13 +62,16 @@ pub use self::apply::{Applied, ApplyError, RecordDims};
 pub use self::client::WaitEnd;
 pub use self::listing::{Lost, Mark};
 pub use self::stats::{QueueStats, TubeStats};
-pub use self::tube::{DEFAULT_TUBE, LapsedPause, TubeList, TubeRef};
+pub use self::tube::DEFAULT_TUBE;
+pub use self::tube_list::TubeList;
+pub use self::tubes::{LapsedPause, TubeRef};
 
 use self::client::Client;
+use self::handle::{ClientHandle, OfClient, TubeHandle};
 use self::job::{DueKey, Jobs, ReadyKey};
 use self::order::Order;
-use self::slab::{Handle, Slab};
-use self::tube::{Tube, Tubes};
+use self::slab::Slab;
+use self::tube::Tubes;
 use crate::histogram::{Histogram, LONG, Reading};
 use crate::types::{Change, ClientId, Counters, JobCounts, JobId, JobState, Place, Time};
 
@@ -67,20 +79,20 @@ use crate::types::{Change, ClientId, Counters, JobCounts, JobId, JobState, Place
 pub struct Queue {
     jobs: Jobs,
     tubes: Tubes,
-    default_tube: Handle<Tube>,
-    clients: Slab<Client>,
+    default_tube: TubeHandle,
+    clients: Slab<OfClient, Client>,
     /// Disconnected clients whose jobs have not been released yet.
-    ghosts: VecDeque<Handle<Client>>,
+    ghosts: VecDeque<ClientHandle>,
     is_ghosts_turn: bool,
     /// Tubes in the order of their next events.
-    tube_timers: Order<(Time, Handle<Tube>)>,
+    tube_timers: Order<(Time, TubeHandle)>,
     /// Clients in the order of their next events.
-    client_timers: Order<(Time, Handle<Client>)>,
+    client_timers: Order<(Time, ClientHandle)>,
     /// Tubes that have both a ready job and a waiting client and are not paused, ordered by the
     /// job.
-    matches: Order<(ReadyKey, Handle<Tube>)>,
+    matches: Order<(ReadyKey, TubeHandle)>,
     /// Tubes, paused or not, that wide clients watch and that have a ready job, ordered by the job.
-    stocked: BTreeSet<(ReadyKey, Handle<Tube>)>,
+    stocked: BTreeSet<(ReadyKey, TubeHandle)>,
     /// Waiting wide clients, by their tickets.
     wide_waiters: BTreeMap<u64, ClientId>,
     /// The tickets of waiting wide clients whose search is not finished; also tickets of clients
@@ -279,7 +291,7 @@ impl Queue {
     }
 
     fn sessions_memory(&self) -> usize {
-        self.clients.len() * Slab::<Client>::entry_size() + self.watches * WATCH_SIZE
+        self.clients.len() * Slab::<OfClient, Client>::entry_size() + self.watches * WATCH_SIZE
     }
 }
 

@@ -1,92 +1,20 @@
-//! A slab: values with small typed handles, in chunks that never move.
+//! A slab: values with handles, in chunks that never move.
 //!
 //! Growing allocates one chunk and touches nothing else, so no insertion ever waits for a copy of
 //! everything. A chunk is freed with its last value (one is kept, so that a queue that varies
 //! around a boundary does not allocate all the time). Handles are reused. This is not a map: the
 //! caller must not use a handle after its value is removed.
 
-use std::cmp::Ordering;
-use std::fmt;
 use std::marker::PhantomData;
-use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
+
+use super::handle::Handle;
 
 const CHUNK_BITS: u32 = 10;
 const CHUNK_LEN: usize = 1 << CHUNK_BITS;
 
 /// The end of a chunk's list of vacant entries.
 const END: u32 = u32::MAX;
-
-/// The handle of a `T` in a [`Slab<T>`]: four bytes, also as an `Option`.
-pub(super) struct Handle<T> {
-    index_plus_one: NonZeroU32,
-    of: PhantomData<fn() -> T>,
-}
-
-impl<T> Handle<T> {
-    /// The greatest handle.
-    pub(super) const LAST: Handle<T> = Handle {
-        index_plus_one: NonZeroU32::MAX,
-        of: PhantomData,
-    };
-
-    /// The handle of entry `index`; `None` for the one index that no slab reaches.
-    pub(super) fn from_index(index: u32) -> Option<Handle<T>> {
-        let index_plus_one = NonZeroU32::new(index.wrapping_add(1))?;
-        Some(Handle {
-            index_plus_one,
-            of: PhantomData,
-        })
-    }
-
-    /// The number of the entry, from 0.
-    pub(super) fn index(self) -> u32 {
-        self.index_plus_one.get() - 1
-    }
-
-    fn chunk(self) -> usize {
-        (self.index() >> CHUNK_BITS) as usize
-    }
-
-    fn offset(self) -> usize {
-        self.index() as usize & (CHUNK_LEN - 1)
-    }
-}
-
-// Written by hand: derived, they would require the same traits of `T`.
-impl<T> Clone for Handle<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Handle<T> {}
-
-impl<T> PartialEq for Handle<T> {
-    fn eq(&self, other: &Self) -> bool {
-        self.index_plus_one == other.index_plus_one
-    }
-}
-
-impl<T> Eq for Handle<T> {}
-
-impl<T> PartialOrd for Handle<T> {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl<T> Ord for Handle<T> {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.index_plus_one.cmp(&other.index_plus_one)
-    }
-}
-
-impl<T> fmt::Debug for Handle<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "#{}", self.index())
-    }
-}
 
 /// As large as `T` if `T` has a niche, which the handles and states in jobs provide.
 enum SlabEntry<T> {
@@ -128,8 +56,8 @@ impl<T> Chunk<T> {
     }
 }
 
-/// Values at handles.
-pub(super) struct Slab<T> {
+/// Values of type `T` at handles of kind `K`.
+pub(super) struct Slab<K, T> {
     chunks: Vec<Chunk<T>>,
     /// The chunks with vacant entries. Insertion uses the last one, so only that one can become
     /// full.
@@ -137,16 +65,26 @@ pub(super) struct Slab<T> {
     /// The memory of the chunk that became empty last.
     spare: Vec<SlabEntry<T>>,
     len: usize,
+    of: PhantomData<fn() -> K>,
 }
 
-impl<T> Slab<T> {
+fn chunk<K>(handle: Handle<K>) -> usize {
+    (handle.index() >> CHUNK_BITS) as usize
+}
+
+fn offset<K>(handle: Handle<K>) -> usize {
+    handle.index() as usize & (CHUNK_LEN - 1)
+}
+
+impl<K, T> Slab<K, T> {
     /// A slab without values, which uses no memory.
-    pub(super) fn new() -> Slab<T> {
+    pub(super) fn new() -> Slab<K, T> {
         Slab {
             chunks: Vec::new(),
             open: Vec::new(),
             spare: Vec::new(),
             len: 0,
+            of: PhantomData,
         }
     }
 
@@ -164,7 +102,7 @@ impl<T> Slab<T> {
     ///
     /// # Panics
     /// After 2^32 − 1 values: memory is exhausted long before.
-    pub(super) fn insert(&mut self, value: T) -> Handle<T> {
+    pub(super) fn insert(&mut self, value: T) -> Handle<K> {
         let number = self.open_chunk();
         let chunk = &mut self.chunks[number as usize];
         let offset = chunk.insert(value);
@@ -177,12 +115,13 @@ impl<T> Slab<T> {
     }
 
     /// Removes the value; a later `insert` may return the same handle.
-    pub(super) fn remove(&mut self, handle: Handle<T>) -> T {
-        let chunk = &mut self.chunks[handle.chunk()];
+    pub(super) fn remove(&mut self, handle: Handle<K>) -> T {
+        let number = chunk(handle);
+        let chunk = &mut self.chunks[number];
         if chunk.live == CHUNK_LEN {
-            self.open.push(handle.chunk() as u32);
+            self.open.push(number as u32);
         }
-        let value = chunk.remove(handle.offset());
+        let value = chunk.remove(offset(handle));
         if chunk.live == 0 {
             chunk.vacant = END;
             chunk.entries.clear();
@@ -193,12 +132,12 @@ impl<T> Slab<T> {
     }
 
     /// The value, if the handle has one.
-    pub(super) fn get(&self, handle: Handle<T>) -> Option<&T> {
+    pub(super) fn get(&self, handle: Handle<K>) -> Option<&T> {
         match self
             .chunks
-            .get(handle.chunk())?
+            .get(chunk(handle))?
             .entries
-            .get(handle.offset())?
+            .get(offset(handle))?
         {
             SlabEntry::Occupied(value) => Some(value),
             SlabEntry::Vacant(_) => None,
@@ -235,20 +174,20 @@ impl<T> Slab<T> {
     }
 }
 
-impl<T> Index<Handle<T>> for Slab<T> {
+impl<K, T> Index<Handle<K>> for Slab<K, T> {
     type Output = T;
 
-    fn index(&self, handle: Handle<T>) -> &T {
-        match &self.chunks[handle.chunk()].entries[handle.offset()] {
+    fn index(&self, handle: Handle<K>) -> &T {
+        match &self.chunks[chunk(handle)].entries[offset(handle)] {
             SlabEntry::Occupied(value) => value,
             SlabEntry::Vacant(_) => panic!("nothing lives at {handle:?}"),
         }
     }
 }
 
-impl<T> IndexMut<Handle<T>> for Slab<T> {
-    fn index_mut(&mut self, handle: Handle<T>) -> &mut T {
-        match &mut self.chunks[handle.chunk()].entries[handle.offset()] {
+impl<K, T> IndexMut<Handle<K>> for Slab<K, T> {
+    fn index_mut(&mut self, handle: Handle<K>) -> &mut T {
+        match &mut self.chunks[chunk(handle)].entries[offset(handle)] {
             SlabEntry::Occupied(value) => value,
             SlabEntry::Vacant(_) => panic!("nothing lives at {handle:?}"),
         }
@@ -258,6 +197,8 @@ impl<T> IndexMut<Handle<T>> for Slab<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    type Slab<T> = super::Slab<T, T>;
 
     #[test]
     fn a_value_stays_where_it_is_while_the_slab_grows() {

@@ -8,9 +8,8 @@
 //! Only two orders are needed: tubes by next event, and clients by next event.
 
 use super::Queue;
-use super::client::{Client, WaitEnd};
-use super::slab::Handle;
-use super::tube::Tube;
+use super::client::WaitEnd;
+use super::handle::{ClientHandle, JobHandle, TubeHandle};
 use crate::types::{ClientId, JobState, Time};
 
 /// Examining this many tubes takes about as long as any other event.
@@ -18,8 +17,8 @@ const VISITS_PER_ITEM: usize = 4;
 
 /// An event that is due.
 enum Due {
-    Tube(Handle<Tube>),
-    Client(Handle<Client>),
+    Tube(TubeHandle),
+    Client(ClientHandle),
 }
 
 impl Queue {
@@ -103,7 +102,7 @@ impl Queue {
     }
 
     /// Makes the tube's first delayed job ready or ends its pause, whichever was due first.
-    fn tick_tube(&mut self, tube: Handle<Tube>, now: Time) {
+    fn tick_tube(&mut self, tube: TubeHandle, now: Time) {
         let pause = self.tubes[tube].pause.as_ref().map(|pause| pause.until);
         match self.tubes[tube].delayed.first() {
             Some((deadline, job)) if pause.is_none_or(|until| deadline < until) => {
@@ -117,7 +116,7 @@ impl Queue {
     }
 
     /// Makes a job ready with its priority, without a record.
-    pub(super) fn return_to_ready(&mut self, job: Handle<super::job::Job>, now: Time) {
+    pub(super) fn return_to_ready(&mut self, job: JobHandle, now: Time) {
         self.detach(job);
         self.attach(job, JobState::Ready);
         self.reindex_or_remove(self.jobs[job].tube, now);

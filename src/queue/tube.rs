@@ -1,28 +1,21 @@
-//! The tubes: each has its ready and delayed jobs in order, its buried jobs in a list, and the
-//! clients that wait for it in a queue.
+//! A tube, and the table of all tubes.
 //!
-//! A tube exists while it has a job, a client uses or watches it, or it is pinned.
-//! [`Queue::reindex_or_remove`] is called after every change that may end that, and after every
-//! change of its jobs, waiters or pause. It keeps two orders of tubes up to date: by next event,
-//! and the order of tubes that have both a ready job and a waiting client.
+//! A tube has its ready and delayed jobs in order, its buried jobs in a list, and the clients that
+//! wait for it in a queue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
-use super::Queue;
+use super::handle::{OfTube, TubeHandle};
 use super::job::{DueKey, List, ReadyKey};
 use super::order::Order;
-use super::slab::{Handle, Slab};
-use super::stats::TubeStats;
-use super::wide::WidelyWatched;
-use crate::types::{ClientId, JobCounts, JobId, Place, Time};
+use super::slab::Slab;
+use super::tube_list::{Listed, TubeList};
+use crate::types::{ClientId, JobCounts, Place, Time};
 
 /// The tube that every client uses and watches at first; it always exists.
 pub const DEFAULT_TUBE: &str = "default";
-
-/// The oldest ready job of a tube is looked for in this many priorities, the most urgent ones.
-const PRIORITIES_MAX: usize = 8;
 
 /// 128 KiB, of which only the used part becomes resident.
 const RECENT_LEN: usize = 1 << 15;
@@ -32,7 +25,7 @@ pub(super) struct Tube {
     pub(super) name: Arc<str>,
     hash: u64,
     /// The next tube whose name has the same hash.
-    same_hash: Option<Handle<Tube>>,
+    same_hash: Option<TubeHandle>,
     pub(super) ready: Order<ReadyKey>,
     pub(super) delayed: Order<DueKey>,
     pub(super) buried: List,
@@ -42,7 +35,7 @@ pub(super) struct Tube {
     pub(super) pauses: u64,
     pub(super) using: u32,
     pub(super) watching: u32,
-    pins: u32,
+    pub(super) pins: u32,
     /// It has no jobs, and is counted in [`Tubes::vacant_memory`].
     is_vacant: bool,
     /// Waiting clients by the tickets that they drew when they began to wait.
@@ -53,9 +46,20 @@ pub(super) struct Tube {
     /// Its index in the list of tubes.
     listed_at: usize,
     /// Its entry in the order of tubes by next event.
-    timer: Option<(Time, Handle<Tube>)>,
+    pub(super) timer: Option<(Time, TubeHandle)>,
     /// Its entry in the order of tubes with both a ready job and a waiter.
-    matched: Option<(ReadyKey, Handle<Tube>)>,
+    pub(super) matched: Option<(ReadyKey, TubeHandle)>,
+}
+
+/// The additional state of a tube that wide clients watch.
+pub(super) struct WidelyWatched {
+    pub(super) watching: u32,
+    /// Its entry among the stocked tubes.
+    pub(super) stocked: Option<(ReadyKey, TubeHandle)>,
+    /// No wide client with a ticket up to this one waits for this tube.
+    pub(super) checked: u64,
+    /// The wide client that has waited longest for this tube, if it still waits.
+    pub(super) waiter: Option<(u64, ClientId)>,
 }
 
 /// A pause that has not ended.
@@ -105,7 +109,7 @@ impl Tube {
         (self.total_jobs, self.deletes, self.pauses) = (0, 0, 0);
     }
 
-    fn is_needed(&self) -> bool {
+    pub(super) fn is_needed(&self) -> bool {
         self.counts.total() > 0
             || self.using > 0
             || self.watching > 0
@@ -114,14 +118,14 @@ impl Tube {
     }
 
     /// The time of the next timed event: a delayed job falls due, or the pause ends.
-    fn due(&self) -> Option<Time> {
+    pub(super) fn due(&self) -> Option<Time> {
         let delayed = self.delayed.first().map(|(deadline, _)| deadline);
         let pause = self.pause.as_ref().map(|pause| pause.until);
         delayed.into_iter().chain(pause).min()
     }
 
     /// The key of the job that the longest-waiting client would get.
-    fn match_key(&self) -> Option<ReadyKey> {
+    pub(super) fn match_key(&self) -> Option<ReadyKey> {
         let is_wide = self.wide.as_ref().is_some_and(|wide| wide.waiter.is_some());
         if self.pause.is_some() || (self.waiters.is_empty() && !is_wide) {
             return None;
@@ -132,15 +136,15 @@ impl Tube {
 
 /// All tubes, by handle, by name and in the order that clients see.
 pub(super) struct Tubes {
-    slab: Slab<Tube>,
+    slab: Slab<OfTube, Tube>,
     /// By the hash of the name: a search compares numbers, and nothing is ever rehashed. Tubes with
     /// the same 64-bit hash form a list.
-    names: BTreeMap<u64, Handle<Tube>>,
+    names: BTreeMap<u64, TubeHandle>,
     /// For each of the [`RECENT_LEN`] remainders of a hash, the tube used last, with some more bits
     /// of its hash. It saves the search when there are many tubes and each is used repeatedly;
     /// entries may be stale.
-    recent: Vec<Option<(Handle<Tube>, u32)>>,
-    list: TubeList,
+    recent: Vec<Option<(TubeHandle, u32)>>,
+    pub(super) list: TubeList,
     /// The number of tubes without jobs, and the bytes of their names.
     vacant: usize,
     vacant_name_bytes: usize,
@@ -158,25 +162,25 @@ impl Tubes {
         }
     }
 
-    pub(super) fn find(&self, name: &str) -> Option<Handle<Tube>> {
+    pub(super) fn find(&self, name: &str) -> Option<TubeHandle> {
         self.find_hashed(name, hash(name))
     }
 
-    fn find_hashed(&self, name: &str, hash: u64) -> Option<Handle<Tube>> {
-        let is_it = |tube: &Handle<Tube>| self.slab.get(*tube).is_some_and(|t| &*t.name == name);
+    fn find_hashed(&self, name: &str, hash: u64) -> Option<TubeHandle> {
+        let is_it = |tube: &TubeHandle| self.slab.get(*tube).is_some_and(|t| &*t.name == name);
         let recent = self.recent[recent_index(hash)].filter(|(_, bits)| *bits == more_bits(hash));
         let recent = recent.map(|(tube, _)| tube).filter(is_it);
         recent.or_else(|| self.search(name, hash))
     }
 
-    fn search(&self, name: &str, hash: u64) -> Option<Handle<Tube>> {
+    fn search(&self, name: &str, hash: u64) -> Option<TubeHandle> {
         let first = self.names.get(&hash).copied();
         let mut same_hash = std::iter::successors(first, |tube| self.slab[*tube].same_hash);
         same_hash.find(|tube| &*self.slab[*tube].name == name)
     }
 
     /// The tube of this name, created if necessary.
-    pub(super) fn find_or_create(&mut self, name: &str) -> Handle<Tube> {
+    pub(super) fn find_or_create(&mut self, name: &str) -> TubeHandle {
         let hash = hash(name);
         let tube = self
             .find_hashed(name, hash)
@@ -186,13 +190,13 @@ impl Tubes {
     }
 
     /// Creates a tube that always exists.
-    pub(super) fn create_pinned(&mut self, name: &str) -> Handle<Tube> {
+    pub(super) fn create_pinned(&mut self, name: &str) -> TubeHandle {
         let tube = self.create(name, hash(name));
         self[tube].pins += 1;
         tube
     }
 
-    fn create(&mut self, name: &str, hash: u64) -> Handle<Tube> {
+    fn create(&mut self, name: &str, hash: u64) -> TubeHandle {
         let name = Arc::<str>::from(name);
         let tube = Tube::new(name.clone(), hash, self.list.len());
         self.vacant += 1;
@@ -203,7 +207,7 @@ impl Tubes {
         tube
     }
 
-    fn remove(&mut self, handle: Handle<Tube>) -> Tube {
+    pub(super) fn remove(&mut self, handle: TubeHandle) -> Tube {
         let tube = self.slab.remove(handle);
         if tube.is_vacant {
             self.vacant -= 1;
@@ -216,7 +220,7 @@ impl Tubes {
         tube
     }
 
-    fn forget_name(&mut self, handle: Handle<Tube>, gone: &Tube) {
+    fn forget_name(&mut self, handle: TubeHandle, gone: &Tube) {
         let first = self.names.get(&gone.hash).copied();
         if first != Some(handle) {
             let mut same_hash = std::iter::successors(first, |tube| self.slab[*tube].same_hash);
@@ -236,12 +240,12 @@ impl Tubes {
         self.list.len()
     }
 
-    pub(super) fn handles(&self) -> impl Iterator<Item = Handle<Tube>> {
+    pub(super) fn handles(&self) -> impl Iterator<Item = TubeHandle> {
         self.list.listed().map(|(tube, _)| *tube)
     }
 
     /// Updates the count of tubes without jobs for one tube.
-    fn recount(&mut self, handle: Handle<Tube>) {
+    pub(super) fn recount(&mut self, handle: TubeHandle) {
         let tube = &mut self.slab[handle];
         let is_vacant = tube.counts.total() == 0;
         if is_vacant == tube.is_vacant {
@@ -272,94 +276,11 @@ impl Tubes {
 /// An upper bound for the bytes of a tube without its name and its jobs: its entries in indexes,
 /// and its state for waiting clients, the first of which takes a node of a tree.
 const TUBE_SIZE: usize = {
-    let index = size_of::<u64>() + size_of::<Handle<Tube>>();
+    let index = size_of::<u64>() + size_of::<TubeHandle>();
     let name = 2 * size_of::<usize>() + size_of::<Listed>();
     let waiters = 12 * size_of::<(u64, ClientId)>();
-    Slab::<Tube>::entry_size() + 2 * index + name + waiters
+    Slab::<OfTube, Tube>::entry_size() + 2 * index + name + waiters
 };
-
-/// A tube and its name.
-type Listed = (Handle<Tube>, Arc<str>);
-
-/// At most this many tubes are copied when a tube is created or removed while a list is held.
-const LISTED_LEN: usize = 256;
-
-/// The tubes at one moment, in the order of `list-tubes`: the order of creation, except that the
-/// last one takes the place of a removed one. Taking a list is cheap, and it does not change when
-/// tubes come and go; so a long list can be written in slices.
-#[derive(Debug, Clone, Default)]
-pub struct TubeList {
-    /// All full except the last. They are shared; a change copies the part that it changes.
-    parts: Vec<Arc<Vec<Listed>>>,
-    len: usize,
-    name_bytes: usize,
-}
-
-impl TubeList {
-    /// The number of tubes.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Always false: `default` always exists.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// Bytes of all names together.
-    #[must_use]
-    pub fn name_bytes(&self) -> usize {
-        self.name_bytes
-    }
-
-    /// The names from index `index` on, in constant time for the first.
-    pub fn names_from(&self, index: usize) -> impl Iterator<Item = &str> {
-        let parts = self.parts.get(index / LISTED_LEN..).unwrap_or_default();
-        let names = parts.iter().flat_map(|part| part.iter());
-        names.skip(index % LISTED_LEN).map(|(_, name)| &**name)
-    }
-
-    fn listed(&self) -> impl Iterator<Item = &Listed> {
-        self.parts.iter().flat_map(|part| part.iter())
-    }
-
-    fn push(&mut self, tube: Handle<Tube>, name: Arc<str>) {
-        self.name_bytes += name.len();
-        if self.len.is_multiple_of(LISTED_LEN) {
-            self.parts.push(Arc::default());
-        }
-        self.len += 1;
-        if let Some(last) = self.parts.last_mut() {
-            Arc::make_mut(last).push((tube, name));
-        }
-    }
-
-    /// Removes the tube at this index. If another tube was last, it moves to this index and is
-    /// returned.
-    fn swap_remove(&mut self, index: usize) -> Option<Handle<Tube>> {
-        let (tube, name) = self.pop()?;
-        if index == self.len {
-            self.name_bytes -= name.len();
-            return None;
-        }
-        let part = Arc::make_mut(&mut self.parts[index / LISTED_LEN]);
-        let (_, gone) = std::mem::replace(&mut part[index % LISTED_LEN], (tube, name));
-        self.name_bytes -= gone.len();
-        Some(tube)
-    }
-
-    fn pop(&mut self) -> Option<Listed> {
-        let last = Arc::make_mut(self.parts.last_mut()?);
-        let listed = last.pop()?;
-        if last.is_empty() {
-            self.parts.pop();
-        }
-        self.len -= 1;
-        Some(listed)
-    }
-}
 
 fn recent_index(hash: u64) -> usize {
     hash as usize % RECENT_LEN
@@ -377,295 +298,23 @@ fn hash(name: &str) -> u64 {
     hasher.finish()
 }
 
-impl std::ops::Index<Handle<Tube>> for Tubes {
+impl std::ops::Index<TubeHandle> for Tubes {
     type Output = Tube;
 
-    fn index(&self, tube: Handle<Tube>) -> &Tube {
+    fn index(&self, tube: TubeHandle) -> &Tube {
         &self.slab[tube]
     }
 }
 
-impl std::ops::IndexMut<Handle<Tube>> for Tubes {
-    fn index_mut(&mut self, tube: Handle<Tube>) -> &mut Tube {
+impl std::ops::IndexMut<TubeHandle> for Tubes {
+    fn index_mut(&mut self, tube: TubeHandle) -> &mut Tube {
         &mut self.slab[tube]
-    }
-}
-
-/// A pin: the tube cannot vanish before [`Queue::unpin`] gets this back. Long work on a tube is
-/// done in slices, while clients come and go.
-#[derive(Debug)]
-#[must_use = "a pin that is dropped keeps its tube for ever"]
-pub struct TubeRef(Handle<Tube>);
-
-/// A pause that is over. Its record is garbage.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LapsedPause {
-    /// The tube's name; the tube may be gone.
-    pub tube: Arc<str>,
-    /// The record of the pause.
-    pub place: Place,
-    /// The tube vanished before the pause ended: unless a `Change::Pause` with a duration of 0 is
-    /// logged, a restart would restore the pause.
-    pub early: bool,
-}
-
-/// Queries of clients about tubes.
-impl Queue {
-    /// The names of all tubes, in the order of `list-tubes`.
-    pub fn tube_names(&self) -> impl Iterator<Item = &str> {
-        self.tubes.list.names_from(0)
-    }
-
-    /// All tubes at this moment. While the list is held, creating or removing a tube costs some
-    /// more microseconds and kilobytes.
-    #[must_use]
-    pub fn tube_list(&self) -> TubeList {
-        self.tubes.list.clone()
-    }
-
-    /// True if a tube of this name exists.
-    #[must_use]
-    pub fn tube_exists(&self, name: &str) -> bool {
-        self.tubes.find(name).is_some()
-    }
-
-    /// The values of `stats-tube`; `None` if the tube does not exist.
-    #[must_use]
-    pub fn tube_stats(&self, name: &str, now: Time) -> Option<TubeStats> {
-        let tube = self.tubes.find(name)?;
-        let waiting = self.tubes[tube].waiters.len() + self.count_wide_waiters(tube);
-        let tube = &self.tubes[tube];
-        let pause = tube.pause.as_ref().filter(|pause| pause.until > now);
-        Some(TubeStats {
-            jobs: tube.counts,
-            using: tube.using,
-            watching: tube.watching,
-            waiting: waiting as u64,
-            total_jobs: tube.total_jobs,
-            deletes: tube.deletes,
-            pauses: tube.pauses,
-            pause: pause.map_or(0, |pause| pause.duration),
-            pause_left_ns: pause.map_or(0, |pause| pause.until.since(now)),
-        })
-    }
-
-    /// The oldest ready job of a tube, of those with the eight most urgent priorities; `None` without
-    /// one.
-    #[must_use]
-    pub fn oldest_ready(&self, name: &str) -> Option<JobId> {
-        let ready = &self.tubes[self.tubes.find(name)?].ready;
-        // Of one priority the oldest comes first.
-        let next = |key: &ReadyKey| ready.after(&ReadyKey::last_of(key.pri()));
-        let firsts = std::iter::successors(ready.first(), next).take(PRIORITIES_MAX);
-        firsts.map(ReadyKey::id).min()
-    }
-
-    /// The job that `peek-ready` shows: the first ready one of the tube that `client` uses.
-    #[must_use]
-    pub fn peek_ready(&self, client: ClientId) -> Option<JobId> {
-        self.tubes[self.used(client)]
-            .ready
-            .first()
-            .map(ReadyKey::id)
-    }
-
-    /// The job that `peek-delayed` shows: the one that falls due first.
-    #[must_use]
-    pub fn peek_delayed(&self, client: ClientId) -> Option<JobId> {
-        self.tubes[self.used(client)]
-            .delayed
-            .first()
-            .map(|(_, id)| id)
-    }
-
-    /// The job that `peek-buried` shows: the one buried first.
-    #[must_use]
-    pub fn peek_buried(&self, client: ClientId) -> Option<JobId> {
-        self.tubes[self.used(client)]
-            .buried
-            .first()
-            .map(|job| self.jobs[job].id)
-    }
-
-    /// Pins the tube that `client` uses now, until [`Queue::unpin`].
-    pub fn pin_used_tube(&mut self, client: ClientId) -> TubeRef {
-        let tube = self.used(client);
-        self.tubes[tube].pins += 1;
-        TubeRef(tube)
-    }
-
-    /// Like [`Queue::pin_used_tube`], for the tube with this name, which is created if necessary.
-    pub fn pin_tube(&mut self, name: &str) -> TubeRef {
-        let tube = self.tubes.find_or_create(name);
-        self.tubes[tube].pins += 1;
-        TubeRef(tube)
-    }
-
-    /// The name of the tube.
-    #[must_use]
-    pub fn pinned_name(&self, tube: &TubeRef) -> &str {
-        &self.tubes[tube.0].name
-    }
-
-    /// Gives a pin back; the tube may vanish.
-    pub fn unpin(&mut self, pin: TubeRef, now: Time) {
-        self.tubes[pin.0].pins -= 1;
-        self.reindex_or_remove(pin.0, now);
-    }
-
-    /// The job buried first: the next one that `kick` takes.
-    #[must_use]
-    pub fn first_buried(&self, tube: &TubeRef) -> Option<JobId> {
-        self.tubes[tube.0]
-            .buried
-            .first()
-            .map(|job| self.jobs[job].id)
-    }
-
-    /// The delayed job that falls due first: the next one that `kick` takes if nothing is buried.
-    #[must_use]
-    pub fn first_delayed(&self, tube: &TubeRef) -> Option<JobId> {
-        self.tubes[tube.0].delayed.first().map(|(_, id)| id)
-    }
-
-    /// The number of the tube's jobs in each state.
-    #[must_use]
-    pub fn tube_counts(&self, tube: &TubeRef) -> JobCounts {
-        self.tubes[tube.0].counts
-    }
-
-    /// The next pause that is over and whose record has not been handled. Take them after each
-    /// command and each tick, before a new pause of the same tube is logged.
-    pub fn take_lapsed_pause(&mut self) -> Option<LapsedPause> {
-        let mut lapsed = self.lapsed.pop_front()?;
-        let paused_again = |tube| self.tubes[tube].pause.is_some();
-        lapsed.early &= !self.tubes.find(&lapsed.tube).is_some_and(paused_again);
-        Some(lapsed)
-    }
-}
-
-/// Upkeep.
-impl Queue {
-    /// Returns a lapsed pause that could not be handled: it will be the next one taken.
-    pub fn put_back_lapsed_pause(&mut self, lapsed: LapsedPause) {
-        self.lapsed.push_front(lapsed);
-    }
-
-    /// Call it after every change to a tube: updates the orders of tubes, or removes the tube.
-    pub(super) fn reindex_or_remove(&mut self, tube: Handle<Tube>, now: Time) {
-        let needed = self.tubes[tube].is_needed();
-        self.tubes.recount(tube);
-        if !needed {
-            self.end_pause(tube, now);
-        }
-        self.reindex(tube);
-        if !needed {
-            assert!(
-                self.tubes[tube].waiters.is_empty(),
-                "a tube vanishes under its waiters"
-            );
-            self.tubes.remove(tube);
-        }
-    }
-
-    /// Updates the orders of tubes for one tube.
-    pub(super) fn reindex(&mut self, handle: Handle<Tube>) {
-        if self.tubes[handle].wide.is_some() {
-            self.reindex_widely(handle);
-        }
-        let tube = &mut self.tubes[handle];
-        let due = tube.due().map(|due| (due, handle));
-        self.tube_timers.replace(&mut tube.timer, due);
-        let best = tube.match_key().map(|best| (best, handle));
-        self.matches.replace(&mut tube.matched, best);
-    }
-
-    /// Ends the tube's pause, if it has one.
-    pub(super) fn end_pause(&mut self, tube: Handle<Tube>, now: Time) {
-        let Some(pause) = self.tubes[tube].pause.take() else {
-            return;
-        };
-        if !pause.place.is_none() {
-            let name = self.tubes[tube].name.clone();
-            let early = pause.until > now;
-            self.lapsed.push_back(LapsedPause {
-                tube: name,
-                place: pause.place,
-                early,
-            });
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{Fixture, at};
     use super::*;
-
-    #[test]
-    fn a_tube_lives_while_a_job_a_user_a_watcher_or_a_pin_needs_it() {
-        let mut f = Fixture::new();
-        let client = f.queue.connect();
-        f.queue.use_tube(client, "a", at(0));
-        let job = f.put(client, 5, 0);
-        f.queue.watch(client, "a");
-        f.queue.use_tube(client, "default", at(0));
-        f.delete(job);
-        assert!(f.queue.tube_exists("a"), "watched");
-        f.queue.ignore(client, "a", at(0));
-        assert!(!f.queue.tube_exists("a"));
-
-        f.queue.use_tube(client, "a", at(0));
-        let pin = f.queue.pin_used_tube(client);
-        f.queue.use_tube(client, "default", at(0));
-        assert!(f.queue.tube_exists("a"), "pinned");
-        f.queue.unpin(pin, at(0));
-        assert!(!f.queue.tube_exists("a"));
-    }
-
-    #[test]
-    fn the_oldest_ready_job_is_found_behind_more_urgent_ones() {
-        let mut f = Fixture::new();
-        let client = f.queue.connect();
-        assert_eq!(f.queue.oldest_ready("default"), None);
-        assert_eq!(f.queue.oldest_ready("no such tube"), None);
-        let mut ids = Vec::new();
-        for nth in 0..1000 {
-            // Older ones are less urgent.
-            ids.push(f.put(client, 7 - nth / 200, 0));
-        }
-        for id in ids {
-            assert_eq!(f.queue.oldest_ready("default"), Some(id));
-            f.delete(id);
-        }
-        assert_eq!(f.queue.oldest_ready("default"), None);
-    }
-
-    #[test]
-    fn default_always_exists() {
-        let mut f = Fixture::new();
-        let client = f.queue.connect();
-        f.queue.use_tube(client, "a", at(0));
-        f.queue.watch(client, "a");
-        f.queue.ignore(client, "default", at(0));
-        assert_eq!(f.queue.tube_names().collect::<Vec<_>>(), ["default", "a"]);
-    }
-
-    #[test]
-    fn the_last_tube_of_the_list_takes_the_place_of_one_that_vanishes() {
-        let mut f = Fixture::new();
-        let client = f.queue.connect();
-        for name in ["a", "b", "c", "d"] {
-            f.queue.watch(client, name);
-        }
-        f.queue.ignore(client, "b", at(0));
-        assert_eq!(
-            f.queue.tube_names().collect::<Vec<_>>(),
-            ["default", "a", "d", "c"]
-        );
-        f.queue.ignore(client, "default", at(0));
-        assert_eq!(f.queue.watched(client).collect::<Vec<_>>(), ["c", "a", "d"]);
-    }
 
     #[test]
     fn many_tubes_are_all_found_by_name() {
@@ -736,51 +385,5 @@ mod tests {
             }
             assert!(tubes.names.is_empty());
         }
-    }
-
-    #[test]
-    fn a_pause_that_outlives_its_tube_is_reported_as_early() {
-        let mut f = Fixture::new();
-        let client = f.queue.connect();
-        f.queue.watch(client, "a");
-        let place = f.pause("a", 10, at(0));
-        f.queue.ignore(client, "a", at(3));
-        let lapsed = LapsedPause {
-            tube: Arc::from("a"),
-            place,
-            early: true,
-        };
-        assert_eq!(f.queue.take_lapsed_pause(), Some(lapsed));
-        assert_eq!(f.queue.take_lapsed_pause(), None);
-    }
-
-    #[test]
-    fn an_early_lapse_is_not_to_be_undone_once_the_tube_is_paused_again() {
-        let mut f = Fixture::new();
-        let client = f.queue.connect();
-        f.queue.watch(client, "a");
-        f.pause("a", 10, at(0));
-        f.queue.ignore(client, "a", at(3));
-        f.queue.watch(client, "a");
-        f.pause("a", 10, at(4));
-        assert!(
-            f.queue
-                .take_lapsed_pause()
-                .is_some_and(|lapsed| !lapsed.early)
-        );
-    }
-
-    #[test]
-    fn a_paused_tube_says_how_long_it_was_paused_for_and_what_is_left() {
-        let mut f = Fixture::new();
-        f.pause("default", 10, at(0));
-        let stats = f.queue.tube_stats("default", at(4)).unwrap();
-        assert_eq!(
-            (stats.pause, stats.pause_left_ns, stats.pauses),
-            (10, 6_000_000_000, 1)
-        );
-        let stats = f.queue.tube_stats("default", at(10)).unwrap();
-        assert_eq!((stats.pause, stats.pause_left_ns, stats.pauses), (0, 0, 1));
-        assert_eq!(f.queue.tube_stats("a", at(0)), None);
     }
 }

@@ -17,14 +17,13 @@
 //!   ready; the search itself reaches all others. So no job is missed that was there all the time,
 //!   and no better job is passed over.
 
-use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use super::Queue;
-use super::client::Client;
+use super::client::{Client, Searched, Wide};
+use super::handle::{ClientHandle, Handle, TubeHandle};
 use super::job::ReadyKey;
-use super::slab::Handle;
-use super::tube::Tube;
+use super::tube::{Tube, WidelyWatched};
 use crate::types::{ClientId, JobId, Time};
 
 /// A client that watches more tubes than this is wide. Joining this many queues and leaving them
@@ -32,32 +31,6 @@ use crate::types::{ClientId, JobId, Time};
 pub(super) const WIDE_LEN: usize = 256;
 /// A wide client's search of at most this many tubes is done at once: it takes some 200 µs.
 pub(super) const SEARCH_LEN: usize = 2048;
-
-/// The additional state of a wide client.
-pub(super) struct Wide {
-    /// The index on the watch list of each tube.
-    pub(super) places: BTreeMap<Handle<Tube>, u32>,
-}
-
-/// The additional state of a tube that wide clients watch.
-pub(super) struct WidelyWatched {
-    watching: u32,
-    /// Its entry among the stocked tubes.
-    stocked: Option<(ReadyKey, Handle<Tube>)>,
-    /// No wide client with a ticket up to this one waits for this tube.
-    checked: u64,
-    /// The wide client that has waited longest for this tube, if it still waits.
-    pub(super) waiter: Option<(u64, ClientId)>,
-}
-
-/// How far the search for a waiting client has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Searched {
-    Nothing,
-    /// All jobs up to this one; no two tubes have a job with the same key.
-    UpTo(ReadyKey),
-    All,
-}
 
 /// Finding a job at once.
 impl Queue {
@@ -90,7 +63,7 @@ impl Queue {
         match &client.wide {
             Some(wide) if self.stocked.len() < client.watched.len() => {
                 let mut visits = 0;
-                let is_it = |(_, tube): &&(ReadyKey, Handle<Tube>)| {
+                let is_it = |(_, tube): &&(ReadyKey, TubeHandle)| {
                     visits += 1;
                     wide.places.contains_key(tube) && is_open(&tubes[*tube])
                 };
@@ -113,7 +86,7 @@ impl Queue {
 impl Queue {
     /// Where the search of a new wait begins. A client that waits without a search has already been
     /// told that there is no job.
-    pub(super) fn searched_already(&self, client: Handle<Client>) -> Searched {
+    pub(super) fn searched_already(&self, client: ClientHandle) -> Searched {
         if self.takes_long(ClientId(client.index())) {
             Searched::Nothing
         } else {
@@ -193,7 +166,7 @@ const STEP_LEN: usize = 4;
 /// Upkeep.
 impl Queue {
     /// Makes the client wide, because it watches many tubes now.
-    pub(super) fn widen(&mut self, client: Handle<Client>) {
+    pub(super) fn widen(&mut self, client: ClientHandle) {
         let watched = &self.clients[client].watched;
         self.visit(watched.len());
         let places = (0..).zip(watched).map(|(at, tube)| (*tube, at)).collect();
@@ -204,7 +177,7 @@ impl Queue {
     }
 
     /// Makes the client a normal one again.
-    pub(super) fn narrow(&mut self, client: Handle<Client>) {
+    pub(super) fn narrow(&mut self, client: ClientHandle) {
         self.visit(self.clients[client].watched.len());
         self.clients[client].wide = None;
         for at in 0..self.clients[client].watched.len() {
@@ -215,7 +188,7 @@ impl Queue {
     }
 
     /// Notes that one more wide client watches the tube.
-    pub(super) fn watch_widely(&mut self, tube: Handle<Tube>) {
+    pub(super) fn watch_widely(&mut self, tube: TubeHandle) {
         let wide = self.tubes[tube].wide.get_or_insert_with(|| {
             Box::new(WidelyWatched {
                 watching: 0,
@@ -229,7 +202,7 @@ impl Queue {
     }
 
     /// Notes that one wide client fewer watches the tube. [`Queue::reindex_or_remove`] must follow.
-    pub(super) fn unwatch_widely(&mut self, tube: Handle<Tube>) {
+    pub(super) fn unwatch_widely(&mut self, tube: TubeHandle) {
         let Some(wide) = &mut self.tubes[tube].wide else {
             unreachable!("a tube is watched widely by fewer than none")
         };
@@ -249,7 +222,7 @@ impl Queue {
     }
 
     /// The number of wide clients that wait for the tube.
-    pub(super) fn count_wide_waiters(&self, tube: Handle<Tube>) -> usize {
+    pub(super) fn count_wide_waiters(&self, tube: TubeHandle) -> usize {
         if self.tubes[tube].wide.is_none() {
             return 0;
         }
@@ -260,7 +233,7 @@ impl Queue {
     }
 
     /// Updates the state of a tube that wide clients watch.
-    pub(super) fn reindex_widely(&mut self, handle: Handle<Tube>) {
+    pub(super) fn reindex_widely(&mut self, handle: TubeHandle) {
         let tube = &mut self.tubes[handle];
         let (first, is_paused) = (tube.ready.first(), tube.pause.is_some());
         let Some(wide) = &mut tube.wide else { return };
@@ -276,7 +249,7 @@ impl Queue {
         }
     }
 
-    fn find_wide_waiter(&mut self, handle: Handle<Tube>, key: ReadyKey) {
+    fn find_wide_waiter(&mut self, handle: TubeHandle, key: ReadyKey) {
         let Some(wide) = &self.tubes[handle].wide else {
             return;
         };
