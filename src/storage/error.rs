@@ -4,10 +4,9 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::io::Errno;
-
-use crate::storage::disk::Holder;
-use crate::storage::read::scan::Damage;
+use crate::storage::disk::errno::hint;
+use crate::storage::disk::{Holder, LockError};
+use crate::types::JobId;
 
 /// A write, sync or read that the log cannot do without has failed. Nothing may be acknowledged
 /// after it: only the next start, which reads the disk, knows what is there.
@@ -74,6 +73,17 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// `dir` could not be locked.
+    pub(crate) fn lock(dir: &Path, error: LockError) -> OpenError {
+        match error {
+            LockError::Held { holder } => OpenError::InUse {
+                dir: dir.to_owned(),
+                holder,
+            },
+            LockError::Io(error) => OpenError::io("lock", dir, &error),
+        }
+    }
+
     pub(crate) fn io(doing: &'static str, path: &Path, cause: &io::Error) -> OpenError {
         let mut error = StoreError::new(doing, path, cause);
         if let Some(hint) = hint(cause) {
@@ -134,42 +144,57 @@ impl From<StoreError> for OpenError {
     }
 }
 
-/// What to do about a system error, if its kind tells enough.
-fn hint(error: &io::Error) -> Option<&'static str> {
-    match error.kind() {
-        io::ErrorKind::NotFound => Some("check the path"),
-        io::ErrorKind::NotADirectory => Some("give a directory"),
-        io::ErrorKind::PermissionDenied => {
-            Some("run it as the user that it belongs to, or change who may use it")
+/// Damage to acknowledged data, in words for the person who has to act on it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Damage {
+    /// The file.
+    pub file: String,
+    /// Offset and length in it, bytes, if known.
+    pub range: Option<(u64, u64)>,
+    /// What is wrong.
+    pub what: String,
+    /// The affected jobs, as far as they are known.
+    pub jobs: Vec<JobId>,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.file)?;
+        if let Some((offset, size)) = self.range {
+            write!(f, " at byte {offset} ({size} bytes)")?;
         }
-        io::ErrorKind::ReadOnlyFilesystem => {
-            Some("it is mounted for reading only: mount it for writing, or use another place")
+        write!(f, ": {}", self.what)?;
+        match &self.jobs[..] {
+            [] => Ok(()),
+            [job] => write!(f, "; it hits job {job}"),
+            [first, rest @ ..] => {
+                write!(f, "; it hits jobs {first}")?;
+                rest.iter().try_for_each(|job| write!(f, ", {job}"))
+            }
         }
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            Some("free space, or use another disk")
-        }
-        _ if wants_descriptor(error) => Some("raise the limit of open files (ulimit -n)"),
-        _ if Errno::from_io_error(error) == Some(Errno::IO) => {
-            Some("the disk failed: see the system's log, and copy what can be read")
-        }
-        _ => None,
     }
 }
 
-/// True if the error means that there is no room: on the file system, in a quota, or among the
-/// files that may be open.
-pub(crate) fn is_full(error: &io::Error) -> bool {
-    let is_space = matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
-    );
-    is_space || wants_descriptor(error)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// True if the error means that the process, or the system, has reached its limit of open files.
-pub(crate) fn wants_descriptor(error: &io::Error) -> bool {
-    matches!(
-        Errno::from_io_error(error),
-        Some(Errno::MFILE | Errno::NFILE)
-    )
+    #[test]
+    fn damage_is_reported_in_a_sentence() {
+        let mut damage = Damage {
+            file: "segment-0000000003.00000".into(),
+            range: Some((64, 100)),
+            what: "the frame ends early".into(),
+            jobs: vec![JobId(7)],
+        };
+        assert_eq!(
+            damage.to_string(),
+            "segment-0000000003.00000 at byte 64 (100 bytes): the frame ends early; it hits job 7"
+        );
+        damage.jobs.push(JobId(9));
+        assert!(damage.to_string().ends_with("it hits jobs 7, 9"));
+        (damage.jobs, damage.range) = (Vec::new(), None);
+        let short = "segment-0000000003.00000: the frame ends early";
+        assert_eq!(damage.to_string(), short);
+    }
 }

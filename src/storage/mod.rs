@@ -27,7 +27,7 @@ mod recover;
 pub use disk::RealFs;
 #[cfg(any(test, fuzzing, feature = "sim"))]
 pub use disk::sim::SimFs;
-pub use error::{OpenError, StoreError};
+pub use error::{Damage, OpenError, StoreError};
 pub use log::compaction::{Index, Subject};
 pub use log::files::Files;
 pub use log::kicks::{KICKS_MAX, KickUnderWay, Kicked, NO_KICK};

@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use bsd::storage::Damage;
 use bsd::storage::convert::backup;
 use bsd::storage::convert::beanstalkd::export;
 use bsd::storage::convert::build::Build;
@@ -14,7 +15,6 @@ use bsd::storage::disk::Fs;
 use bsd::storage::disk::sim::{Crash, Fault, OpKind};
 use bsd::storage::format::{Record, parse_file_name, segment_header};
 use bsd::storage::inspect::{Inspection, Loss, PauseRecord, read_records, repair};
-use bsd::storage::read::scan::Damage;
 use bsd::storage::{RealFs, SimFs};
 use bsd::types::{Counters, JobId, JobState};
 use bsd::{JobQueue, OpenError, PutOptions};

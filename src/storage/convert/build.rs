@@ -283,7 +283,8 @@ fn lock_if_ours(
 }
 
 fn lock(fs: &dyn Fs, dir: &Path) -> Result<Box<dyn DirLock>, OpenError> {
-    fs.lock_dir(dir).map_err(|error| error.at(dir))
+    fs.lock_dir(dir)
+        .map_err(|error| OpenError::lock(dir, error))
 }
 
 /// A new log has nothing to replay.

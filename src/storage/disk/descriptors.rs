@@ -18,10 +18,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
+use crate::storage::disk::errno::wants_descriptor;
 use crate::storage::disk::{
     Dir, DirEntry, DirLock, File, Fs, LockError, OpenMode, ReadFile, ReadFs,
 };
-use crate::storage::error::wants_descriptor;
 
 /// At most this many files stay open without being in use.
 const OPEN_MAX: usize = 32;

@@ -17,6 +17,7 @@
 //! | `sim` | what may a crash leave of a disk? |
 
 pub(in crate::storage) mod descriptors;
+pub(in crate::storage) mod errno;
 pub(in crate::storage) mod lock;
 #[cfg(any(test, fuzzing, feature = "sim"))]
 pub mod sim;
@@ -30,8 +31,6 @@ use std::sync::Arc;
 
 use rustix::fs::{CWD, FallocateFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
-
-use crate::storage::error::OpenError;
 
 /// How a file is opened for reading and writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,19 +62,6 @@ pub enum LockError {
     },
     /// The directory or its lock file could not be opened or locked.
     Io(io::Error),
-}
-
-impl LockError {
-    /// The error for the caller who wanted `dir`.
-    pub(in crate::storage) fn at(self, dir: &Path) -> OpenError {
-        match self {
-            LockError::Held { holder } => OpenError::InUse {
-                dir: dir.to_owned(),
-                holder,
-            },
-            LockError::Io(error) => OpenError::io("lock", dir, &error),
-        }
-    }
 }
 
 /// A process that holds a data directory.

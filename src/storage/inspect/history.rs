@@ -10,10 +10,10 @@ use std::sync::Arc;
 
 use super::{Access, Inspection, Loss, Opened, Progress, RecordPlace};
 use crate::storage::disk::Fs;
+use crate::storage::error::Damage;
 use crate::storage::error::OpenError;
 use crate::storage::format::Record;
 use crate::storage::log::kicks::Kicks;
-use crate::storage::read::scan::Damage;
 use crate::types::{Counters, JobId, JobState, Position, SECOND_NS};
 
 /// The state of a job at one point in its life.

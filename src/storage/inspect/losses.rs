@@ -23,8 +23,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 use super::index::JobIndex;
+use crate::storage::error::Damage;
 use crate::storage::format::{JobEvent, Record, put};
-use crate::storage::read::scan::Damage;
 use crate::types::{JobId, Place};
 
 /// Damage to acknowledged data, and what it means for jobs, as far as it can be known.

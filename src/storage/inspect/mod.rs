@@ -39,11 +39,11 @@ pub(super) use self::index::JobIndex;
 use self::losses::Losses;
 use crate::storage::convert::backup::Manifest;
 use crate::storage::disk::{DirLock, ReadFile, ReadFs};
+use crate::storage::error::Damage;
 use crate::storage::error::OpenError;
 use crate::storage::format::{JobEvent, LogId, Record};
 use crate::storage::log::files::Files;
 use crate::storage::log::kicks::Kicks;
-use crate::storage::read::scan::Damage;
 use crate::storage::read::{Found, Sink, Source, Survey, walk};
 use crate::types::{JobId, JobState, Place, Position};
 

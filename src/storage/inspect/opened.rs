@@ -7,9 +7,9 @@ use super::losses::Loss;
 use super::{Inspection, Live, Pass, Progress, RecordPlace, survey};
 use crate::storage::convert::backup::{Fault, Manifest, View, is_backup};
 use crate::storage::disk::{DirLock, ReadFs};
+use crate::storage::error::Damage;
 use crate::storage::error::OpenError;
 use crate::storage::format::Record;
-use crate::storage::read::scan::Damage;
 use crate::storage::read::{Snapshot, Source, walk};
 
 /// Who else may use a directory while it is read.

@@ -1,4 +1,4 @@
-//! The open log: append, commit, sync, read back. (`budget` and `rotate` hold the rest of it.)
+//! The open log: append, commit, sync, read back. (`room` and `rotate` hold the rest of it.)
 //!
 //! Records go into a frame in memory; a commit writes the frame and makes it durable as the policy
 //! says. One frame, one write and one sync for all commands of a loop turn.
@@ -15,7 +15,7 @@
 //! |---|---|
 //! | here | what does an append, a commit, a read of a body do? |
 //! | `files` | which files are there, and how much of each is alive? |
-//! | `budget` | how much must stay free after a record, and where does it come from? |
+//! | `room`, `budget` | how much must stay free after a record, and where does it come from? |
 //! | `rotate` | how does the log continue in a new segment? |
 //! | `marker` | how does an idle or stopped log say what was durable? |
 //! | `sync` | when does what was written become durable? |
@@ -26,13 +26,14 @@
 //! | `kicks` | which kicks would a crash leave half-done? |
 //! | `cache` | which frames were written last? |
 
-pub(in crate::storage) mod budget;
+mod budget;
 pub(in crate::storage) mod cache;
 pub(in crate::storage) mod compaction;
 pub(in crate::storage) mod files;
 pub(in crate::storage) mod kicks;
 mod maintain;
 mod marker;
+mod room;
 pub(in crate::storage) mod rotate;
 pub(in crate::storage) mod spares;
 mod switch;
@@ -43,8 +44,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::clock::Clock;
+use crate::storage::disk::errno::{is_full, wants_descriptor};
 use crate::storage::disk::{DirLock, Fs, read_exact_at, write_all_at};
-use crate::storage::error::{OpenError, StoreError, is_full, wants_descriptor};
+use crate::storage::error::{OpenError, StoreError};
 use crate::storage::format::{FrameBuilder, FrameKind, LogId, Record, put_size};
 use crate::storage::log::budget::Budget;
 use crate::storage::log::cache::FrameCache;

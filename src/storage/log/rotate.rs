@@ -8,8 +8,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::storage::disk::errno::is_full;
 use crate::storage::disk::{File, Fs, write_all_at};
-use crate::storage::error::{StoreError, is_full};
+use crate::storage::error::StoreError;
 use crate::storage::format::{
     EMPTY_FRAME_SIZE, Entries, Entry, FRAME_OVERHEAD_MAX, FrameBuilder, FrameKind, Identity,
     Record, SegmentHeader, segment_header,

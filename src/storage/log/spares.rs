@@ -12,8 +12,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::storage::disk::errno::is_full;
 use crate::storage::disk::{File, Fs, OpenMode, read_exact_at};
-use crate::storage::error::{StoreError, is_full};
+use crate::storage::error::StoreError;
 use crate::storage::format::names::{SPARE_NUMBER_END, parse_spare_name, spare_name};
 use crate::storage::log::zeros::Zeros;
 

@@ -4,7 +4,8 @@
 //! slices, and then the old files are removed. If the copy failed, or a live record is damaged, the
 //! log is unchanged. See `compaction::rewrite` for what a crash leaves.
 
-use crate::storage::error::{StoreError, is_full};
+use crate::storage::disk::errno::is_full;
+use crate::storage::error::StoreError;
 use crate::storage::format::{Entries, Entry, Record, file_name};
 use crate::storage::log::compaction::{
     CompactionError, Copied, DamagedInput, Index, Moved, Outcome, Stage, Subject,

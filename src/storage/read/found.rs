@@ -5,8 +5,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::scan::{Damage, Reader};
+use super::scan::Reader;
 use crate::storage::disk::{DirEntry, ReadFile, ReadFs, read_exact_at};
+use crate::storage::error::Damage;
 use crate::storage::error::OpenError;
 use crate::storage::format::names::{
     COMPACTION_NAME, IMPORTED_PREFIX, LOCK_NAME, Taken, parse_cut_name, parse_file_name,

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use super::found::Segment;
 use super::salvage::{Piece, salvage};
-use super::scan::{Damage, Lookahead, Step};
+use super::scan::{Lookahead, Step};
+use crate::storage::error::Damage;
 use crate::storage::error::OpenError;
 use crate::storage::format::{
     Entries, Entry, FrameFault, FrameKind, Record, file_name, segment_header,

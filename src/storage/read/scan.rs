@@ -12,7 +12,7 @@ use crate::storage::format::{
     FRAME_ALIGN, FRAME_MAGIC, FrameFault, FrameHeader, FrameKind, Record, RecordCheck, Seed,
     check_frame, frame_header, newer, put, records,
 };
-use crate::types::{JobId, Position};
+use crate::types::Position;
 
 /// Bytes requested from the file at once. Frames begin at the same multiples in every chunk.
 const CHUNK: usize = 1 << 20;
@@ -405,37 +405,6 @@ pub fn verdict(facts: EndFacts) -> End {
     match (rules.next(), rules.next()) {
         (Some(rule), None) => rule.end,
         _ => unreachable!("a test walks all facts: each meets one rule"),
-    }
-}
-
-/// Damage to acknowledged data, in words for the person who has to act on it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Damage {
-    /// The file.
-    pub file: String,
-    /// Offset and length in it, bytes, if known.
-    pub range: Option<(u64, u64)>,
-    /// What is wrong.
-    pub what: String,
-    /// The affected jobs, as far as they are known.
-    pub jobs: Vec<JobId>,
-}
-
-impl std::fmt::Display for Damage {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.file)?;
-        if let Some((offset, size)) = self.range {
-            write!(f, " at byte {offset} ({size} bytes)")?;
-        }
-        write!(f, ": {}", self.what)?;
-        match &self.jobs[..] {
-            [] => Ok(()),
-            [job] => write!(f, "; it hits job {job}"),
-            [first, rest @ ..] => {
-                write!(f, "; it hits jobs {first}")?;
-                rest.iter().try_for_each(|job| write!(f, ", {job}"))
-            }
-        }
     }
 }
 

@@ -107,7 +107,7 @@ impl Source {
     ) -> Result<Option<Box<dyn DirLock>>, OpenError> {
         match self.fs.share_dir(dir) {
             Err(LockError::Io(_)) => Ok(None),
-            lock => lock.map(Some).map_err(|error| error.at(dir)),
+            lock => lock.map(Some).map_err(|error| OpenError::lock(dir, error)),
         }
     }
 }

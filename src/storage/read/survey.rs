@@ -10,9 +10,10 @@ use std::path::Path;
 
 use super::found::{Found, Key, Segment, key_of};
 use super::newest::Ending;
-use super::scan::{Damage, Lookahead, Reader};
+use super::scan::{Lookahead, Reader};
 use super::source::Source;
 use crate::storage::disk::{ReadFile, ReadFs, read_exact_at};
+use crate::storage::error::Damage;
 use crate::storage::error::OpenError;
 use crate::storage::format::names::{Taken, parse_file_name};
 use crate::storage::format::{Entry, FRAME_ALIGN, Identity, LogId, SegmentHeader, segment_header};

@@ -8,10 +8,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::salvage::{Piece, salvage};
-use super::scan::{Damage, End, EndFacts, Lookahead, Reader, Step, describe, verdict};
+use super::scan::{End, EndFacts, Lookahead, Reader, Step, describe, verdict};
 use super::source::{Hole, Source};
 use super::survey::{Slot, Survey};
 use crate::storage::disk::ReadFile;
+use crate::storage::error::Damage;
 use crate::storage::error::OpenError;
 use crate::storage::format::{
     Entry, FrameFault, FrameKind, JobEvent, Record, Seed, delete, newer, segment_header,

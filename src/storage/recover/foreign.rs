@@ -41,7 +41,8 @@ pub(super) fn refuse_foreign(
         return Ok(());
     }
     if names.iter().any(|entry| entry.name == LOCK_NAME) {
-        fs.share_dir(dir).map_err(|error| error.at(dir))?;
+        fs.share_dir(dir)
+            .map_err(|error| OpenError::lock(dir, error))?;
     }
     let show = dir.display();
     Err(OpenError::Foreign {

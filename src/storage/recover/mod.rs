@@ -31,33 +31,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 use self::foreign::{refuse_foreign, refuse_unknown};
+pub use self::replay::{Progress, Replay};
+
 use self::replay::Replaying;
 use crate::storage::disk::descriptors::Descriptors;
-use crate::storage::disk::{DirLock, Fs, OpenMode, ReadFile};
+use crate::storage::disk::{DirLock, Fs, OpenMode};
 use crate::storage::error::OpenError;
-use crate::storage::format::{EPOCH_MIN, Entry, FrameKind, Identity, LogId, Record};
+use crate::storage::format::{EPOCH_MIN, Entry, FrameKind, Identity, LogId};
 use crate::storage::log::files::Files;
 use crate::storage::log::kicks::Kicks;
 use crate::storage::log::rotate::{NewSegment, NotBegun, first_segment_size};
 use crate::storage::log::spares::{SEGMENT_SIZE_MIN, Spares};
 use crate::storage::log::{Active, Log, LogOptions, Resumed};
 use crate::storage::read::{Found, Source, Survey, walk};
-use crate::types::{JobId, Now, Place, Position, SegmentId};
-
-/// Reports the progress of a replay from time to time: bytes done, bytes in all.
-pub type Progress<'a> = &'a dyn Fn(u64, u64);
-
-/// Applies the records of a log as it is opened, and tells its files which of them are alive.
-pub trait Replay {
-    /// The next record in the order of history. `Err` says why it cannot follow the records before
-    /// it.
-    fn replay(
-        &mut self,
-        files: &mut Files<dyn ReadFile>,
-        place: Place,
-        record: &Record<'_>,
-    ) -> Result<(), String>;
-}
+use crate::types::{JobId, Now, Position, SegmentId};
 
 /// How an opened log had ended, and what else was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -114,7 +101,9 @@ impl Log {
         refuse_foreign(&*fs, &dir, &names)?;
         let lock = match held {
             Some(lock) => lock,
-            None => fs.lock_dir(&dir).map_err(|error| error.at(&dir))?,
+            None => fs
+                .lock_dir(&dir)
+                .map_err(|error| OpenError::lock(&dir, error))?,
         };
         // Listed again, now that only this process can change it.
         let source = Source::strict(fs.clone());

@@ -1,13 +1,27 @@
 //! How a start applies the records of a log.
 
-use super::{Progress, Replay};
 use crate::storage::disk::ReadFile;
+use crate::storage::error::Damage;
 use crate::storage::format::{JobEvent, Record};
 use crate::storage::log::files::Files;
 use crate::storage::log::kicks::Kicks;
 use crate::storage::read::Sink;
-use crate::storage::read::scan::Damage;
 use crate::types::{JobId, Place};
+
+/// Reports the progress of a replay from time to time: bytes done, bytes in all.
+pub type Progress<'a> = &'a dyn Fn(u64, u64);
+
+/// Applies the records of a log as it is opened, and tells its files which of them are alive.
+pub trait Replay {
+    /// The next record in the order of history. `Err` says why it cannot follow the records before
+    /// it.
+    fn replay(
+        &mut self,
+        files: &mut Files<dyn ReadFile>,
+        place: Place,
+        record: &Record<'_>,
+    ) -> Result<(), String>;
+}
 
 /// At most this many jobs are named for a lost frame: enough to see what happened.
 const JOBS_NAMED_MAX: usize = 16;

@@ -6,8 +6,9 @@ use std::io;
 use std::path::PathBuf;
 
 use super::{Beginning, Opening, Recovery};
+use crate::storage::disk::errno::is_full;
 use crate::storage::disk::{File, OpenMode, ReadFile, read_exact_at, write_all_at};
-use crate::storage::error::{OpenError, StoreError, is_full};
+use crate::storage::error::{OpenError, StoreError};
 use crate::storage::format::names::{aside_name, cut_name};
 use crate::storage::format::{EMPTY_FRAME_SIZE, FrameBuilder, FrameKind, entry};
 use crate::storage::log::Resumed;

@@ -8,13 +8,14 @@ use std::ops::Range;
 use std::path::Path;
 
 use bsd::engine::Engine;
+use bsd::storage::Damage;
 use bsd::storage::disk::ReadFs;
 use bsd::storage::disk::sim::{Crash, OpKind};
 use bsd::storage::format::{
     FrameBuilder, FrameKind, Identity, LogId, Record, SegmentHeader, file_name, parse_file_name,
     segment_header,
 };
-use bsd::storage::read::scan::{self, Damage, Reader};
+use bsd::storage::read::scan::{self, Reader};
 use bsd::storage::{OpenError, SimFs, SyncPolicy};
 use bsd::types::{JobId, Position, SegmentId};
 

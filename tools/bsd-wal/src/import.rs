@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bsd::clock::Clock;
+use bsd::storage;
 use bsd::storage::convert::beanstalkd::{Binlogs, import};
-use bsd::storage::read::scan;
 use bsd::storage::{RealFs, SEGMENT_SIZE_DEFAULT};
 use clap::Args;
 use serde::Serialize;
@@ -98,8 +98,8 @@ struct Damage {
     words: String,
 }
 
-impl From<&scan::Damage> for Damage {
-    fn from(damage: &scan::Damage) -> Damage {
+impl From<&storage::Damage> for Damage {
+    fn from(damage: &storage::Damage) -> Damage {
         Damage {
             file: damage.file.clone(),
             offset: damage.range.map(|(offset, _)| offset),

@@ -39,11 +39,12 @@ use std::sync::Arc;
 use crate::storage::disk::{
     DirEntry, DirLock, File, Fs, OpenMode, ReadFile, ReadFs, read_exact_at, write_all_at,
 };
+use crate::storage::error::Damage;
 use crate::storage::error::OpenError;
 use crate::storage::format::names::{BACKUP_MANIFEST, LOCK_NAME};
 use crate::storage::format::{LogId, SegmentHeader, segment_header};
 use crate::storage::inspect::{Inspection, Progress};
-use crate::storage::read::scan::{Damage, Reader, Step, describe};
+use crate::storage::read::scan::{Reader, Step, describe};
 use crate::storage::read::{HeldFile, Snapshot};
 use crate::types::{Now, Position};
 
@@ -232,7 +233,8 @@ fn wrong_checksum(found: u32, expected: u32) -> String {
 
 /// Keep others from taking a backup into the directory, or removing parts of it, meanwhile.
 fn lock(fs: &dyn Fs, dir: &Path) -> Result<Box<dyn DirLock>, OpenError> {
-    fs.lock_dir(dir).map_err(|error| error.at(dir))
+    fs.lock_dir(dir)
+        .map_err(|error| OpenError::lock(dir, error))
 }
 
 /// The directory that receives the backup.

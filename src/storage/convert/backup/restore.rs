@@ -112,7 +112,7 @@ fn share(fs: &dyn ReadFs, dir: &Path) -> Result<Option<Box<dyn DirLock>>, OpenEr
     match fs.share_dir(dir) {
         // It cannot be locked here, so nothing else can take a backup into it either.
         Err(LockError::Io(_)) => Ok(None),
-        lock => lock.map(Some).map_err(|error| error.at(dir)),
+        lock => lock.map(Some).map_err(|error| OpenError::lock(dir, error)),
     }
 }
 

@@ -13,10 +13,10 @@ use super::jobs::{Jobs, Known, Taken};
 use super::walk::{Record, Sink, Walked, walk};
 use super::{binlog_name, parse_binlog_name};
 use crate::storage::disk::{DirEntry, DirLock, Fs, LockError, ReadFile, read_exact_at};
+use crate::storage::error::Damage;
 use crate::storage::error::OpenError;
 use crate::storage::format::parse_file_name;
 use crate::storage::inspect::Progress;
-use crate::storage::read::scan::Damage;
 use crate::types::JobId;
 
 /// beanstalkd's log, read from end to end.
@@ -213,7 +213,7 @@ fn not_beanstalkds(dir: &Path, names: &[DirEntry]) -> OpenError {
 fn lock(fs: &dyn Fs, dir: &Path) -> Result<Option<Box<dyn DirLock>>, OpenError> {
     match fs.share_dir(dir) {
         Err(LockError::Io(_)) => Ok(None),
-        lock => lock.map(Some).map_err(|error| error.at(dir)),
+        lock => lock.map(Some).map_err(|error| OpenError::lock(dir, error)),
     }
 }
 

@@ -59,7 +59,9 @@ pub(crate) fn take_over(
     progress: Progress<'_>,
 ) -> Result<(Box<dyn DirLock>, Option<TakenOver>), OpenError> {
     make_data_dir(&**fs, dir)?;
-    let lock = fs.lock_dir(dir).map_err(|error| error.at(dir))?;
+    let lock = fs
+        .lock_dir(dir)
+        .map_err(|error| OpenError::lock(dir, error))?;
     let place = Place {
         fs,
         dir,

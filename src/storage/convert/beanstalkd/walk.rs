@@ -14,7 +14,7 @@ use super::binlog::{
     BODY_END, HEAD_SIZE_MAX, Job, State, VERSION_SIZE, Version, body_size, decode_name, job,
 };
 use crate::storage::disk::{ReadFile, read_exact_at};
-use crate::storage::read::scan::Damage;
+use crate::storage::error::Damage;
 
 /// Bytes read in one call.
 const CHUNK: usize = 1 << 20;

@@ -2,7 +2,7 @@
 //!
 //! Nothing here knows the log: a plan is made from numbers, and the copying is told which records
 //! are alive. `maintain` decides when a plan is made, `switch` applies a finished copy, and
-//! `budget` keeps the room for it.
+//! `room` keeps the room for it.
 //!
 //! | file | question |
 //! |---|---|

@@ -9,6 +9,7 @@ use crate::storage::format::samples::{
     FRAMES_BEGIN, Random, Segment, frame, identity, one_of_each, position, put,
 };
 use crate::storage::format::{FrameKind, Identity, any_bytes::MemoryFile};
+use crate::types::JobId;
 
 fn reader(bytes: &[u8]) -> Reader {
     let file = MemoryFile::holding(bytes.to_vec());
@@ -418,26 +419,6 @@ fn a_file_larger_than_positions_reach_has_an_end() {
         reader.look_ahead().unwrap_err().kind(),
         io::ErrorKind::UnexpectedEof
     );
-}
-
-#[test]
-fn damage_is_reported_in_a_sentence() {
-    let mut damage = Damage {
-        file: "segment-0000000003.00000".into(),
-        range: Some((64, 100)),
-        what: describe(FrameFault::Trailer),
-        jobs: vec![JobId(7)],
-    };
-    assert_eq!(
-        damage.to_string(),
-        "segment-0000000003.00000 at byte 64 (100 bytes): the checksum at the end of the frame \
-         does not hold; it hits job 7"
-    );
-    damage.jobs.push(JobId(9));
-    assert!(damage.to_string().ends_with("it hits jobs 7, 9"));
-    (damage.jobs, damage.range) = (Vec::new(), None);
-    let short = "segment-0000000003.00000: the checksum at the end of the frame does not hold";
-    assert_eq!(damage.to_string(), short);
 }
 
 /// A file of zeros after its first bytes.

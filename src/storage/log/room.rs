@@ -1,0 +1,461 @@
+//! Room: how much must stay free after a record, where it comes from, and when it is given back.
+//!
+//! Invariants, after every operation:
+//! 1. for every job there is room for its delete, and for one update if it has none yet;
+//! 2. for every file that compaction may choose there is room to rewrite it, set aside;
+//! 3. beyond that, at most part of a segment is set aside.
+//!
+//! How they are kept:
+//! * Room is the rest of the open segment, the spares ([`Log::aside`]), and garbage in sealed
+//!   files, which compaction turns into room on request ([`Log::make_way`]). An *allowance*, a
+//!   sixteenth of the log, is always set aside: this many bytes can be written before compaction
+//!   has to free anything.
+//! * A put must leave all of it: 64 bytes per job for a delete in a frame of its own, 56 for an
+//!   update in a frame with others. Updates leave what deletes need. Deletes may use everything
+//!   except the reserve for compaction's own records.
+//! * A delete makes more bytes garbage than it writes, so deletes always finish: the bytes they use
+//!   come back when the files that they emptied are rewritten. The same holds for an update that
+//!   replaces an update.
+//! * Room for compaction is a separate spare, as large as the live bytes of any file, including the
+//!   open one. A put that would make it too small is refused. It has no other use, and it is set
+//!   aside again before a compaction releases what it has freed.
+//! * A put is refused before anything is written. After the disk was full, it is asked again only
+//!   when something was freed, or after a tenth of a second.
+//! * The segment size grows with the log, so that the list of files stays short for every `-s`.
+
+use crate::storage::error::StoreError;
+use crate::storage::format::{
+    EMPTY_FRAME_SIZE, FRAME_OVERHEAD_MAX, entry, frame_size, manifest, segment_header,
+};
+use crate::storage::log::compaction::plan::{BLOCK, blocks, room_for};
+use crate::storage::log::spares::{SEGMENT_SIZE_MIN, Spare};
+use crate::storage::log::{Log, Purpose};
+
+/// Bytes that a delete needs in a frame of its own.
+const DELETE_SIZE: u64 = 64;
+/// Bytes that an update needs in a frame with others. Compaction brings updates together in large
+/// frames.
+const UPDATE_SIZE: u64 = 56;
+/// The allowance is the size of the log divided by this …
+const ALLOWANCE_DIVISOR: u64 = 16;
+/// … plus this many bytes, or plus half a segment if that is less.
+const ALLOWANCE_MIN: u64 = 2 * SEGMENT_SIZE_MIN as u64;
+/// Bytes that deletes leave for the records of compaction, which frees room.
+const SWITCHES_SIZE: u64 = 4 << 10;
+/// Bytes of a spare for a log that has almost nothing left.
+const LAST_RESORT_SIZE: u32 = 16 << 10;
+
+/// A segment is at most this many times as large as the one before it.
+const GROWTH: u32 = 4;
+/// Segments are made so large that about this many of them hold the log.
+const FILES_AIM: u64 = 512;
+/// … and at least this many times as large as the list of files that each of them contains.
+const LISTS_A_SEGMENT: u64 = 8;
+
+impl Log {
+    /// Bytes left in the open segment, without the frame being built and the seal.
+    pub(crate) fn left(&self) -> u64 {
+        let end = u64::from(self.files.get(self.active.handle).entry.end);
+        let used = end + self.frame.size() + EMPTY_FRAME_SIZE as u64;
+        u64::from(self.active.capacity).saturating_sub(used)
+    }
+
+    pub(in crate::storage) fn fits(&self, size: u64) -> bool {
+        size + FRAME_OVERHEAD_MAX as u64 <= self.left()
+    }
+
+    /// Bytes for records that a spare of `size` bytes has once it is a segment.
+    fn usable(&self, size: u32) -> u64 {
+        u64::from(size).saturating_sub(self.segment_cost())
+    }
+
+    /// Bytes that a segment uses for itself.
+    pub(in crate::storage) fn segment_cost(&self) -> u64 {
+        let manifest = (manifest::SIZE + (self.files.len() + 1) * entry::SIZE) as u64;
+        segment_header::SIZE as u64
+            + frame_size(manifest)
+            + (EMPTY_FRAME_SIZE + FRAME_OVERHEAD_MAX) as u64
+    }
+
+    /// The size that segments should have: the size asked for, or more when the log has very many.
+    pub(crate) fn segment_size_aim(&self) -> u32 {
+        let grown =
+            (self.files.sealed().size / FILES_AIM).max(self.segment_cost() * LISTS_A_SEGMENT);
+        let grown = u32::try_from(grown).unwrap_or(u32::MAX).min(1 << 30);
+        self.options.segment_size.max(grown)
+    }
+
+    /// The size of the next segment: a small log grows in small steps.
+    pub(crate) fn next_size(&self) -> u32 {
+        let grown = self
+            .active
+            .capacity
+            .saturating_mul(GROWTH)
+            .max(SEGMENT_SIZE_MIN);
+        let lists = u32::try_from(self.segment_cost() * LISTS_A_SEGMENT).unwrap_or(u32::MAX);
+        self.segment_size_aim().min(grown.max(lists))
+    }
+
+    /// Bytes set aside for records: in the open segment, and in segments to come.
+    pub(crate) fn aside(&self) -> u64 {
+        let cost = self.segment_cost() * self.spares.len() as u64;
+        self.left() + self.spares.bytes().saturating_sub(cost)
+    }
+
+    /// Bytes that compaction can turn into room.
+    pub(crate) fn reclaimable(&self) -> u64 {
+        let sealed = self.files.sealed();
+        let garbage = sealed.garbage.saturating_sub(self.failed_garbage());
+        // On average half a block of a file cannot be given back.
+        garbage.saturating_sub(sealed.files * BLOCK / 2)
+    }
+
+    /// Bytes that can be written before compaction has to free anything.
+    pub(crate) fn allowance(&self) -> u64 {
+        let segment = self.segment_size_aim().min(self.active.capacity);
+        let least = ALLOWANCE_MIN.min(u64::from(segment.max(SEGMENT_SIZE_MIN)) / 2);
+        least + self.files.sealed().size / ALLOWANCE_DIVISOR
+    }
+
+    /// Bytes that must stay set aside after a record of this purpose.
+    pub(in crate::storage) fn floor(&self, purpose: Purpose) -> u64 {
+        match purpose {
+            Purpose::Put => self.allowance(),
+            Purpose::Update | Purpose::Counters => self.allowance() / 2,
+            Purpose::Delete => SWITCHES_SIZE,
+            Purpose::Switch => 0,
+        }
+    }
+
+    /// Bytes that must be available after a record of this purpose, set aside or reclaimable.
+    fn demand(&self, purpose: Purpose) -> u64 {
+        let deletes = self.files.live_jobs * DELETE_SIZE;
+        match purpose {
+            Purpose::Put => {
+                let without_update =
+                    (self.files.live_jobs + 1).saturating_sub(self.files.live_updates);
+                deletes + DELETE_SIZE + without_update * UPDATE_SIZE + self.allowance()
+            }
+            Purpose::Update | Purpose::Counters => deletes,
+            Purpose::Delete | Purpose::Switch => self.floor(purpose),
+        }
+    }
+
+    /// Bytes that are missing for a record of `need` bytes, frame included.
+    pub(crate) fn missing(&self, need: u64, purpose: Purpose) -> u64 {
+        let (aside, floor) = (self.aside(), self.floor(purpose));
+        let set_aside = (need + floor).saturating_sub(aside);
+        let demand = self.demand(purpose);
+        let in_all = (need + demand).saturating_sub(aside + self.reclaimable());
+        set_aside.max(in_all)
+    }
+
+    /// Bytes to set aside for the next put.
+    pub(crate) fn aside_aim(&self) -> u64 {
+        let demand = self.demand(Purpose::Put);
+        demand
+            .saturating_sub(self.reclaimable())
+            .max(self.floor(Purpose::Put))
+    }
+
+    /// True if the disk is full: otherwise more would be set aside.
+    pub(crate) fn is_short(&self) -> bool {
+        self.budget.shortage.is_on() || self.aside() < self.aside_aim()
+    }
+
+    /// True if compaction has to make way before the next record of this purpose.
+    pub fn is_pressed(&self, purpose: Purpose) -> bool {
+        let margin = u64::from(LAST_RESORT_SIZE).min(u64::from(self.active.capacity) / 8);
+        self.aside() < self.floor(purpose) + margin
+    }
+
+    /// Make sure that a record of `size` bytes has room and that enough is left after it. Returns
+    /// whether that is so.
+    pub(in crate::storage) fn make_room(
+        &mut self,
+        size: u64,
+        purpose: Purpose,
+        wall_ns: u64,
+    ) -> Result<bool, StoreError> {
+        self.budget.now_ns = wall_ns;
+        let need = size + FRAME_OVERHEAD_MAX as u64;
+        let has_room = self.find_room(need, purpose)?;
+        match purpose {
+            Purpose::Put | Purpose::Update if !has_room => self.note_refused(need, purpose),
+            Purpose::Put => self.note_room(),
+            _ => {}
+        }
+        Ok(has_room)
+    }
+
+    pub(in crate::storage) fn find_room(
+        &mut self,
+        need: u64,
+        purpose: Purpose,
+    ) -> Result<bool, StoreError> {
+        if purpose == Purpose::Put && !self.keep_room_to_compact(need)? {
+            return Ok(false);
+        }
+        loop {
+            let fits = need <= self.left() || self.spares.sizes().any(|it| need <= self.usable(it));
+            if fits && self.missing(need, purpose) == 0 {
+                return Ok(true);
+            }
+            let size_min =
+                (need + self.segment_cost()).max(u64::from(self.spare_size_min(purpose)));
+            let Ok(size_min) = u32::try_from(size_min) else {
+                return Ok(false);
+            };
+            let size = self.next_size().max(size_min);
+            match self.reserve(size, size_min)? {
+                Some(spare) => self.spares.add(spare),
+                None => {
+                    // A spare that does not help is not kept.
+                    if purpose == Purpose::Put {
+                        self.give_back()?;
+                    }
+                    return Ok(false);
+                }
+            }
+        }
+    }
+
+    /// The smallest size of a spare for a segment: more than its list of files takes.
+    fn spare_size_min(&self, purpose: Purpose) -> u32 {
+        let least = match purpose {
+            Purpose::Delete | Purpose::Switch => LAST_RESORT_SIZE,
+            _ => SEGMENT_SIZE_MIN,
+        };
+        let lists = u32::try_from(self.segment_cost() * 2).unwrap_or(u32::MAX);
+        least.max(lists)
+    }
+
+    /// Set space aside. `None` if the disk is full, or was a moment ago.
+    pub(crate) fn reserve(
+        &mut self,
+        size: u32,
+        size_min: u32,
+    ) -> Result<Option<Spare>, StoreError> {
+        if self.budget.is_known_full(size_min) {
+            return Ok(None);
+        }
+        let spare = self
+            .spares
+            .reserve(size, size_min)
+            .map_err(|error| self.fail(error))?;
+        if spare.is_none() {
+            self.budget.full = Some((self.budget.now_ns, size_min));
+        }
+        Ok(spare)
+    }
+
+    /// Set aside again the space that commands have used, if the disk has it.
+    pub(crate) fn set_aside(&mut self) -> Result<(), StoreError> {
+        while self.aside() < self.aside_aim() {
+            let size_min = self.spare_size_min(if self.is_pressed(Purpose::Delete) {
+                Purpose::Delete
+            } else {
+                Purpose::Put
+            });
+            match self.reserve(self.next_size().max(size_min), size_min)? {
+                Some(spare) => self.spares.add(spare),
+                None => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Give back what is set aside beyond need: for a large job, for larger segments, or for jobs
+    /// that are gone.
+    pub(crate) fn give_back(&mut self) -> Result<(), StoreError> {
+        let next = self.next_size();
+        while let Some(size) = self.spares.sizes().last() {
+            let is_only = self.spares.len() == 1;
+            let surplus = self.aside().saturating_sub(self.aside_aim());
+            if surplus >= self.usable(size) && (size > next || !is_only) {
+                if let Some(spare) = self.spares.take_last() {
+                    self.spares.discard(spare);
+                }
+                continue;
+            }
+            let needed = u64::from(size).saturating_sub(surplus);
+            let needed = u32::try_from(blocks(needed)).unwrap_or(size).max(next);
+            if needed < size {
+                self.spares
+                    .cut_last(needed)
+                    .map_err(|error| self.fail(error))?;
+            }
+            break;
+        }
+        self.spares
+            .cut_compaction(self.work_size_aim())
+            .map_err(|error| self.fail(error))?;
+        self.cut_open_segment()
+    }
+
+    /// Cut the open segment of a log that had larger segments.
+    fn cut_open_segment(&mut self) -> Result<(), StoreError> {
+        let aim = self.segment_size_aim();
+        let file = self.files.get(self.active.handle);
+        let used = u64::from(file.entry.end) + self.frame.size() + BLOCK;
+        let size = blocks(used.max(aim.into()));
+        let surplus = u64::from(self.active.capacity).saturating_sub(size);
+        if surplus < u64::from(aim) || self.aside() < self.aside_aim() + surplus {
+            return Ok(());
+        }
+        let (file, path) = (file.file.clone(), self.dir.join(file.entry.file_name()));
+        if let Err(error) = file.set_size(size) {
+            return Err(self.fail(StoreError::new("cut", &path, &error)));
+        }
+        self.active.capacity = size as u32;
+        Ok(())
+    }
+
+    /// The room that compaction needs if `more` bytes of the open segment may become live: the live
+    /// bytes of any file.
+    fn work_size_min(&self, more: u64) -> u32 {
+        let open = self.files.get(self.active.handle).live() + more;
+        // A job larger than a segment is alone in its own, which is never rewritten.
+        let is_plain = open <= u64::from(self.segment_size_aim());
+        let most = self.budget.most_alive.max(if is_plain { open } else { 0 });
+        room_for(most)
+    }
+
+    /// The room that compaction should have: enough to rewrite any segment that is worth it.
+    fn work_size_aim(&self) -> u32 {
+        let segment = self.segment_size_aim().min(self.active.capacity);
+        (segment - segment / 4).max(self.work_size_min(0))
+    }
+
+    /// Keep enough room for a compaction even when `more` bytes of the open segment are live.
+    /// Returns whether there is enough. This comes before all other reservations: without it no
+    /// space can ever be freed.
+    pub(crate) fn keep_room_to_compact(&mut self, more: u64) -> Result<bool, StoreError> {
+        if self.files.len() == 1 && more + self.frame.size() <= self.left() {
+            return Ok(true);
+        }
+        let needed = self.work_size_min(more);
+        let has = match &self.spares.compaction {
+            Some(spare) => spare.size,
+            None if self.is_compacting() => self.budget.work_size,
+            None => 0,
+        };
+        if has >= needed {
+            return Ok(true);
+        }
+        // In steps, not for each put.
+        let ample = needed.saturating_add(needed / 8).max(self.work_size_aim());
+        self.widen_room_to_compact(ample, needed)
+    }
+
+    /// Widen the room for compaction to the size it should have, if the disk has it.
+    pub(crate) fn widen_for_next_segment(&mut self) -> Result<(), StoreError> {
+        let aim = self.work_size_aim();
+        match &self.spares.compaction {
+            Some(spare) if spare.size < aim => self.widen_room_to_compact(aim, aim).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// Widen the room for compaction to `size` bytes; to at least `size_min` if the disk has less
+    /// than that; or to as much as there is. Returns whether `size_min` was reached.
+    pub(crate) fn widen_room_to_compact(
+        &mut self,
+        size: u32,
+        size_min: u32,
+    ) -> Result<bool, StoreError> {
+        let has = self
+            .spares
+            .compaction
+            .as_ref()
+            .map_or(0, |spare| spare.size);
+        if self.budget.is_known_full(size_min - has.min(size_min)) {
+            return Ok(false);
+        }
+        if has == 0 {
+            let mut reserved = self.reserve(size, size_min)?;
+            if reserved.is_none() && !self.is_compacting() {
+                self.budget.full = None;
+                reserved = self.reserve(size_min, LAST_RESORT_SIZE.min(size_min))?;
+            }
+            self.spares.compaction = reserved;
+        } else {
+            self.spares
+                .grow_compaction(size, size_min)
+                .map_err(|error| self.fail(error))?;
+        }
+        let has = self
+            .spares
+            .compaction
+            .as_ref()
+            .map_or(0, |spare| spare.size);
+        if has < size_min {
+            self.budget.full = Some((self.budget.now_ns, size_min - has));
+        }
+        Ok(has >= size_min)
+    }
+
+    fn note_refused(&mut self, need: u64, purpose: Purpose) {
+        let missing = self.missing(need, purpose).max(1);
+        if !self.budget.shortage.is_on() {
+            self.maintenance.look_again();
+        }
+        if self
+            .budget
+            .shortage
+            .note_refused(missing, self.budget.now_ns)
+        {
+            tracing::warn!(
+                "the disk of {} is full: puts are refused until {missing} bytes are free; delete \
+                 jobs, or make room on that disk",
+                self.dir.display()
+            );
+        }
+    }
+
+    fn note_room(&mut self) {
+        if self.budget.shortage.is_on() && self.budget.shortage.note_room(self.budget.now_ns) {
+            tracing::warn!("the disk of {} has room again", self.dir.display());
+        }
+    }
+
+    /// Check that the sums equal a new count, and that the room for compaction suffices for every
+    /// file that compaction may choose, where the log says that it does.
+    ///
+    /// # Panics
+    /// If they do not.
+    #[cfg(debug_assertions)]
+    #[doc(hidden)]
+    pub fn assert_accounts(&self) {
+        assert_eq!(
+            self.files.sealed(),
+            self.files.recount(),
+            "the sums are not true"
+        );
+        assert!(
+            self.files.live_updates <= self.files.live_jobs,
+            "more updates than jobs"
+        );
+        let capacity = u64::from(self.active.capacity);
+        assert!(self.left() <= capacity, "more is left than there was");
+    }
+
+    /// Live bytes of each file, without deletes that stand for another file, and those deletes: the
+    /// same numbers that a start counts.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn accounts(&self) -> Vec<(String, u64)> {
+        let account = |handle| {
+            let file = self.files.get(handle);
+            (file.entry.file_name(), file.live())
+        };
+        self.files.in_order().map(account).collect()
+    }
+
+    /// If puts are refused because the disk is full: the bytes that were missing for the last one.
+    #[must_use]
+    pub fn missing_on_disk(&self) -> Option<u64> {
+        let shortage = &self.budget.shortage;
+        shortage.is_on().then(|| shortage.missing())
+    }
+}
