@@ -73,7 +73,8 @@ pub(crate) fn bsd_wal() -> &'static Path {
         let program = test.ancestors().nth(2).unwrap().join("bsd-wal");
         let built = program.metadata().and_then(|it| it.modified());
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let changed = ["src", "tools/bsd-wal/src"].map(|dir| last_change(&root.join(dir)));
+        let changed = ["src", "tools/bsd-tools/src", "tools/bsd-wal/src"]
+            .map(|dir| last_change(&root.join(dir)));
         assert!(
             built.is_ok_and(|built| changed.iter().all(|changed| *changed <= built)),
             "{} is missing, or older than its sources; build it: `cargo build`, with --release if \

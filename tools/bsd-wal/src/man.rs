@@ -1,15 +1,11 @@
-//! `bsd-wal man`: manual pages and shell completions of both programs, from the definitions of
-//! their command lines. Not in the released programs: see the feature `man`.
+//! `bsd-wal man`: manual pages and shell completions of `bsd-server` and `bsd-wal`. Not in the
+//! released programs: see the feature `man`.
 
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::io::Write;
+use std::path::PathBuf;
 
-use bsd::storage::RealFs;
-use bsd::storage::disk::{Fs, OpenMode, write_all_at};
-use clap::builder::Resettable;
+use bsd_tools::man;
 use clap::{Args, CommandFactory};
-use clap_complete::Shell;
-use rustix::fs::Mode;
 
 use crate::{Cli, EXIT_OK, Failure};
 
@@ -19,107 +15,15 @@ pub(crate) struct ManArgs {
     out_dir: PathBuf,
 }
 
-/// The sections of the manual: programs for administrators, and programs for everyone.
-const DAEMONS: &str = "8";
-const COMMANDS: &str = "1";
-
 /// Write all pages and completions, replace existing ones, and print their names.
 pub(crate) fn run(args: &ManArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     for (command, section) in [
-        (bsd::config::command(), DAEMONS),
-        (Cli::command(), COMMANDS),
+        (bsd::config::command(), man::DAEMONS),
+        (Cli::command(), man::COMMANDS),
     ] {
-        for (name, bytes) in pages(&command, section)?
-            .into_iter()
-            .chain(completions(&command))
-        {
-            let path = args.out_dir.join(name);
-            write_file(&path, &bytes).map_err(|error| {
-                Failure::Refused(format!("cannot write {}: {error}", path.display()))
-            })?;
+        for path in man::write(&command, section, &args.out_dir).map_err(Failure::Refused)? {
             writeln!(out, "{}", path.display())?;
         }
     }
     Ok(EXIT_OK)
-}
-
-/// A page for the program, and one for each of its visible commands.
-fn pages(program: &clap::Command, section: &str) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
-    let mut program = program.clone().disable_help_subcommand(true);
-    program.build();
-    let name = program.get_name().to_owned();
-    let commands = program.get_subcommands().filter(|it| !it.is_hide_set());
-    let commands: Vec<clap::Command> = commands
-        .map(|command| {
-            // A page's name is one word.
-            let page = format!("{name}-{}", command.get_name());
-            let usage = format!("{name} {}", command.get_name());
-            command.clone().name(page).bin_name(usage)
-        })
-        .collect();
-    [program]
-        .into_iter()
-        .chain(commands)
-        .map(|command| page(command, section))
-        .collect()
-}
-
-fn page(command: clap::Command, section: &str) -> io::Result<(PathBuf, Vec<u8>)> {
-    let notes = command.get_after_help().map(ToString::to_string);
-    // They would get the heading EXTRA.
-    let man = clap_mangen::Man::new(command.after_help(Resettable::Reset)).section(section);
-    let mut page = Vec::new();
-    man.render(&mut page)?;
-    write_notes(&notes.unwrap_or_default(), &mut page)?;
-    let name = Path::new(&format!("man{section}")).join(man.get_filename());
-    Ok((name, page))
-}
-
-/// The text below the options in the help: a section for each paragraph that has a title.
-fn write_notes(notes: &str, page: &mut Vec<u8>) -> io::Result<()> {
-    for paragraph in notes.split("\n\n") {
-        let titled = paragraph
-            .split_once(":\n")
-            .filter(|(title, _)| !title.contains('\n'));
-        let (heading, text) = match titled {
-            Some(("Exit codes", text)) => ("EXIT STATUS".to_owned(), text),
-            Some((title, text)) => (title.to_uppercase(), text),
-            None => ("NOTES".to_owned(), paragraph),
-        };
-        writeln!(page, ".SH \"{heading}\"\n.nf")?;
-        for line in text.lines() {
-            // A line that begins with a dot or an apostrophe would be a macro call.
-            let line = line.replace('\\', "\\e").replace('-', "\\-");
-            writeln!(page, "\\&{line}")?;
-        }
-        writeln!(page, ".fi")?;
-    }
-    Ok(())
-}
-
-fn completions(program: &clap::Command) -> Vec<(PathBuf, Vec<u8>)> {
-    let name = program.get_name().to_owned();
-    let shells = [
-        (Shell::Bash, format!("bash/{name}")),
-        (Shell::Zsh, format!("zsh/_{name}")),
-        (Shell::Fish, format!("fish/{name}.fish")),
-    ];
-    let generate = |(shell, path)| {
-        let mut script = Vec::new();
-        clap_complete::generate(shell, &mut program.clone(), &name, &mut script);
-        (PathBuf::from(path), script)
-    };
-    shells.into_iter().map(generate).collect()
-}
-
-fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    RealFs.create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
-    match RealFs.remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    write_all_at(&*RealFs.open(path, OpenMode::CreateNew)?, bytes, 0)?;
-    // Unlike the files of a log, these are readable by everyone.
-    rustix::fs::chmod(path, Mode::from_raw_mode(0o644))?;
-    Ok(())
 }
