@@ -64,26 +64,34 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// The `bsd-wal` to test: `cargo test` and `cargo build` put it next to the directory of this
-/// test's program, `cargo test --test it` does not. One that is older than its sources fails the
-/// test.
+/// The `bsd-wal` to test.
 pub(crate) fn bsd_wal() -> &'static Path {
-    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| {
-        let test = std::env::current_exe().unwrap();
-        let program = test.ancestors().nth(2).unwrap().join("bsd-wal");
-        let built = program.metadata().and_then(|it| it.modified());
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let changed = ["src", "tools/bsd-tools/src", "tools/bsd-wal/src"]
-            .map(|dir| last_change(&root.join(dir)));
-        assert!(
-            built.is_ok_and(|built| changed.iter().all(|changed| *changed <= built)),
-            "{} is missing, or older than its sources; build it: `cargo build`, with --release if \
-             the test is run so",
-            program.display()
-        );
-        program
-    });
+    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| tool("bsd-wal"));
     &PROGRAM
+}
+
+/// The `bsd-ctl` to test.
+pub(crate) fn bsd_ctl() -> &'static Path {
+    static PROGRAM: LazyLock<PathBuf> = LazyLock::new(|| tool("bsd-ctl"));
+    &PROGRAM
+}
+
+/// A tool of `tools/`: `cargo test` and `cargo build` put it next to the directory of this test's
+/// program, `cargo test --test it` does not. One that is older than its sources fails the test.
+fn tool(name: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let program = test.ancestors().nth(2).unwrap().join(name);
+    let built = program.metadata().and_then(|it| it.modified());
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let own = format!("tools/{name}/src");
+    let changed = ["src", "tools/bsd-tools/src", &own].map(|dir| last_change(&root.join(dir)));
+    assert!(
+        built.is_ok_and(|built| changed.iter().all(|changed| *changed <= built)),
+        "{} is missing, or older than its sources; build it: `cargo build`, with --release if the \
+         test is run so",
+        program.display()
+    );
+    program
 }
 
 /// When a source below `dir` was changed last, those that only the server is made of apart.

@@ -117,6 +117,12 @@ impl Look {
         width: WIDTH,
     };
 
+    /// True if colours are shown.
+    #[must_use]
+    pub fn has_colour(self) -> bool {
+        self.colour
+    }
+
     /// Mark something good.
     pub fn good(self, text: impl fmt::Display) -> String {
         self.paint(AnsiColor::Green.on_default(), text)

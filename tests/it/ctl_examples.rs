@@ -1,0 +1,148 @@
+//! The examples of the help and of the page of `bsd-ctl` work, and both say the same of exit codes.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+use crate::ctl::{OK, done, json_of, said, servers};
+use crate::harness::{Launch, Server, bsd_ctl};
+
+/// The names of all commands.
+fn commands() -> Vec<String> {
+    let output = Command::new(bsd_ctl()).arg("--help").output().unwrap();
+    let (_, help) = said(&output);
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let names = commands
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next());
+    names
+        .filter(|name| *name != "help")
+        .map(str::to_owned)
+        .collect()
+}
+
+fn help(command: &str) -> String {
+    let output = Command::new(bsd_ctl())
+        .args([command, "--help"])
+        .output()
+        .unwrap();
+    let (code, help) = said(&output);
+    assert_eq!(code, OK, "{help}");
+    help
+}
+
+fn page() -> String {
+    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/bsd-ctl.md")).unwrap()
+}
+
+/// Jobs for one example: three in `mail` that are ready, then one buried and one delayed. The id of
+/// the first one.
+fn stage(server: &Server) -> u64 {
+    let put = |line: &str| json_of(server, line)["id"].as_u64().unwrap();
+    let first = put("put mail one");
+    put("put mail two");
+    put("put mail three");
+    let buried = put("put mail four");
+    put("put mail later --delay 1h");
+    done(server, &format!("bury {buried}"));
+    first
+}
+
+/// Run a line of a shell as people would, with this server for the default one.
+fn shell(server: &Server, dir: &Path, line: &str) -> (Option<i32>, String) {
+    let bin = bsd_ctl().parent().unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let address = server.address().to_string();
+    let line = line.replace("127.0.0.1:11300", &address);
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", &line])
+        .current_dir(dir)
+        .env("PATH", path);
+    command.env("BSD_CTL_ADDRESS", address).stdin(Stdio::null());
+    said(&command.output().unwrap())
+}
+
+#[test]
+fn the_examples_of_the_help_work_with_both_servers() {
+    for server in servers() {
+        for name in commands().iter().map(String::as_str).chain([""]) {
+            let dir = TempDir::new().unwrap();
+            std::fs::write(dir.path().join("body"), "body").unwrap();
+            let text = help(if name.is_empty() { "--help" } else { name });
+            let examples = text.lines().skip_while(|line| *line != "Examples:").skip(1);
+            let examples: Vec<&str> = examples.take_while(|line| !line.is_empty()).collect();
+            assert!(!examples.is_empty(), "{name} has no examples");
+            for example in examples {
+                // Each on jobs of its own, whose ids the example could not know.
+                let first = stage(&server);
+                let example = with_ids(example.trim(), first);
+                let (code, said) = shell(&server, dir.path(), &example);
+                assert_eq!(code, OK, "{example}: {said}");
+            }
+        }
+    }
+}
+
+/// The example, with jobs that are there for those called 1 to 3. Only delayed or buried jobs can be
+/// kicked.
+fn with_ids(example: &str, first: u64) -> String {
+    let words: Vec<&str> = example.split(' ').collect();
+    let is_about_jobs = ["job", "kick-job", "delete", "bury", "release"].contains(&words[1]);
+    let word = |(at, word): (usize, &&str)| match word.parse::<u64>() {
+        Ok(id) if is_about_jobs && at >= 2 && !words[at - 1].starts_with("--pri") => match words[1]
+        {
+            "kick-job" => first + 2 + id.saturating_sub(1).max(1),
+            _ => first - 1 + id,
+        }
+        .to_string(),
+        _ => (*word).to_owned(),
+    };
+    let words: Vec<String> = words.iter().enumerate().map(word).collect();
+    words.join(" ")
+}
+
+#[test]
+fn the_page_and_the_help_of_every_command_say_the_same_of_exit_codes() {
+    let rows = |text: &str| -> Vec<String> {
+        let text = text.replace("\n     ", " ").replace(['|', '`'], " ");
+        let rows = text
+            .lines()
+            .map(|row| row.split_whitespace().collect::<Vec<_>>().join(" "));
+        rows.filter(|row| row.starts_with(|letter: char| letter.is_ascii_digit()))
+            .collect()
+    };
+    let page = page();
+    let (_, table) = page.split_once("| exit code of `bsd-ctl` |").unwrap();
+    let table = rows(table.split("\n\n").next().unwrap());
+    assert_eq!(table.len(), 4, "{table:?}");
+    for name in commands().iter().map(String::as_str).chain(["--help"]) {
+        let text = help(name);
+        let (_, codes) = text.split_once("Exit codes:\n").expect(name);
+        assert_eq!(rows(codes.split("\n\n").next().unwrap()), table, "{name}");
+        assert!(
+            page.contains(&format!("`{name}")) || name == "--help",
+            "{name} is not in the page"
+        );
+    }
+}
+
+/// A block of the page begins with `$`: each line with one is run, and what follows is what it says.
+#[test]
+fn what_the_page_shows_is_what_is_said() {
+    let server = Launch::bsd().memory().start();
+    let dir = TempDir::new().unwrap();
+    let page = page();
+    let blocks = page.split("```\n").skip(1).step_by(2);
+    let mut found = 0;
+    for block in blocks.filter(|block| block.starts_with("$ ")) {
+        for part in block.trim_end().split("$ ").skip(1) {
+            let (line, expected) = part.split_once('\n').unwrap_or((part, ""));
+            let (_, said) = shell(&server, dir.path(), line);
+            assert_eq!(said.trim_end(), expected.trim_end(), "{line}");
+            found += 1;
+        }
+    }
+    assert!(found > 8, "only {found} commands were found");
+}

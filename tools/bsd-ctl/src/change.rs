@@ -1,0 +1,270 @@
+//! `bsd-ctl kick`, `kick-job`, `delete`, `bury` and `release`: what changes single jobs, or the next
+//! ones of a tube.
+
+use bsd_tools::client::{Client, Reply};
+use bsd_tools::human::count;
+use clap::Args;
+use serde_json::json;
+
+use crate::confirm::confirm;
+use crate::put::parse_seconds;
+use crate::{Context, EXIT_NOT_DONE, EXIT_OK, Failure, complain, job, names};
+
+const KICK_HELP: &str = concat!(
+    "\
+The protocol chooses: if jobs of the tube are buried, buried ones are kicked and no others; if none
+are, delayed ones. --all kicks as many as there are of these now.
+
+Examples:
+  bsd-ctl kick mail 10
+  bsd-ctl kick mail --all
+
+",
+    exit_codes!()
+);
+
+#[derive(Args)]
+#[command(after_help = KICK_HELP)]
+pub(crate) struct KickArgs {
+    /// The tube
+    #[arg(value_parser = names::parse_tube)]
+    tube: String,
+    /// At most so many
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    count: Option<u32>,
+    /// All of them
+    #[arg(long)]
+    all: bool,
+}
+
+pub(crate) fn run_kick(args: &KickArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
+    let mut client = context.connect()?;
+    let tube = &args.tube;
+    let found = client.tube(tube)?.ok_or_else(|| names::no_tube(tube))?;
+    let bound = match (args.count, found.number("current-jobs-buried")) {
+        (Some(bound), _) => u64::from(bound),
+        (None, 0) => found.number("current-jobs-delayed"),
+        (None, buried) => buried,
+    };
+    let kicked = kick(&mut client, tube, bound)?;
+    let jobs = count(kicked, "job");
+    context.tell(
+        json!({"tube": tube, "kicked": kicked}),
+        format_args!("{jobs} of {tube} kicked"),
+    )?;
+    Ok(if kicked > 0 { EXIT_OK } else { EXIT_NOT_DONE })
+}
+
+fn kick(client: &mut Client, tube: &str, bound: u64) -> Result<u64, Failure> {
+    if bound == 0 {
+        return Ok(0);
+    }
+    job::choose(client, tube)?;
+    let command = format!("kick {bound}");
+    let reply = client.ask(&command)?;
+    let kicked = reply.number_after("KICKED");
+    Ok(kicked.ok_or_else(|| client.unexpected(&command, &reply.line))?)
+}
+
+const KICK_JOB_HELP: &str = concat!(
+    "\
+Examples:
+  bsd-ctl kick-job 1
+  bsd-ctl kick-job 2 3
+
+",
+    exit_codes!()
+);
+
+#[derive(Args)]
+#[command(after_help = KICK_JOB_HELP)]
+pub(crate) struct KickJobArgs {
+    /// The jobs
+    #[arg(required = true)]
+    ids: Vec<u64>,
+}
+
+pub(crate) fn run_kick_job(args: &KickJobArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
+    let each = Each {
+        command: "kick-job",
+        done: "KICKED",
+        key: "kicked",
+        refused: "it is neither buried nor delayed, or there is no such job",
+    };
+    each.run(&args.ids, context)
+}
+
+const DELETE_HELP: &str = concat!(
+    "\
+Asks before it deletes more than one job. A job that a client has reserved is not deleted: only that
+client may.
+
+Examples:
+  bsd-ctl delete 1
+  bsd-ctl delete --yes 2 3
+
+",
+    exit_codes!()
+);
+
+#[derive(Args)]
+#[command(after_help = DELETE_HELP)]
+pub(crate) struct DeleteArgs {
+    /// The jobs
+    #[arg(required = true)]
+    ids: Vec<u64>,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+pub(crate) fn run_delete(args: &DeleteArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
+    let jobs = args.ids.len() as u64;
+    confirm(&format!("delete {}", count(jobs, "job")), jobs, args.yes)?;
+    let each = Each {
+        command: "delete",
+        done: "DELETED",
+        key: "deleted",
+        refused: "a client has reserved it, or there is no such job",
+    };
+    each.run(&args.ids, context)
+}
+
+/// A command for each of several jobs.
+struct Each {
+    command: &'static str,
+    /// What it is answered with if it was done.
+    done: &'static str,
+    /// The word for that.
+    key: &'static str,
+    /// What `NOT_FOUND` means.
+    refused: &'static str,
+}
+
+impl Each {
+    fn run(&self, ids: &[u64], context: &mut Context<'_>) -> Result<u8, Failure> {
+        let mut client = context.connect()?;
+        let mut missed = 0;
+        for id in ids {
+            let command = format!("{} {id}", self.command);
+            let reply = client.ask(&command)?;
+            let is_done = reply.line == self.done;
+            if !is_done && reply.line != "NOT_FOUND" {
+                return Err(client.unexpected(&command, &reply.line).into());
+            }
+            missed += u64::from(!is_done);
+            match (is_done, context.global.json) {
+                (false, false) => {
+                    let Each { key, refused, .. } = self;
+                    complain(format_args!(
+                        "job {id} was not {key}: {refused}; see `bsd-ctl job {id}`"
+                    ));
+                }
+                _ => context.tell(
+                    json!({"id": id, self.key: is_done}),
+                    format_args!("job {id} was {}", self.key),
+                )?,
+            }
+        }
+        Ok(if missed == 0 { EXIT_OK } else { EXIT_NOT_DONE })
+    }
+}
+
+const BURY_HELP: &str = concat!(
+    "\
+The protocol lets only a client bury a job that has reserved it. So this reserves the job first
+(reserve-job, beanstalkd 1.12 or later): its count of reserves grows by one. A job that another
+client has reserved cannot be buried. If the connection breaks in between, the job is ready.
+
+Examples:
+  bsd-ctl bury 1
+  bsd-ctl bury 2 --pri 10
+
+",
+    exit_codes!()
+);
+
+#[derive(Args)]
+#[command(after_help = BURY_HELP)]
+pub(crate) struct BuryArgs {
+    /// The job
+    id: u64,
+    /// Its new priority [default: the one that it has]
+    #[arg(long)]
+    pri: Option<u32>,
+}
+
+pub(crate) fn run_bury(args: &BuryArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
+    let id = args.id;
+    let give_back = |pri| format!("bury {id} {pri}");
+    take_and_give_back(id, args.pri, give_back, "BURIED", context)?;
+    context.tell(
+        json!({"id": id, "buried": true}),
+        format_args!("job {id} was buried"),
+    )?;
+    Ok(EXIT_OK)
+}
+
+const RELEASE_HELP: &str = concat!(
+    "\
+The protocol lets only a client release a job that has reserved it. So this reserves the job first
+(reserve-job, beanstalkd 1.12 or later): its count of reserves grows by one. A job that another
+client has reserved cannot be released. If the connection breaks in between, the job is ready, with
+the priority that it had. DELAY is seconds, or has a unit: 90, 5m, 2h, 3d.
+
+Examples:
+  bsd-ctl release 1
+  bsd-ctl release 2 --pri 0 --delay 5m
+
+",
+    exit_codes!()
+);
+
+#[derive(Args)]
+#[command(after_help = RELEASE_HELP)]
+pub(crate) struct ReleaseArgs {
+    /// The job
+    id: u64,
+    /// Its new priority [default: the one that it has]
+    #[arg(long)]
+    pri: Option<u32>,
+    /// How long until it is ready
+    #[arg(long, default_value = "0", value_parser = parse_seconds)]
+    delay: u32,
+}
+
+pub(crate) fn run_release(args: &ReleaseArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
+    let (id, delay) = (args.id, args.delay);
+    let give_back = |pri| format!("release {id} {pri} {delay}");
+    take_and_give_back(id, args.pri, give_back, "RELEASED", context)?;
+    context.tell(
+        json!({"id": id, "released": true}),
+        format_args!("job {id} was released"),
+    )?;
+    Ok(EXIT_OK)
+}
+
+/// Reserve a job and give it back at once: both commands leave together, so that hardly anything
+/// comes between them.
+fn take_and_give_back(
+    id: u64,
+    pri: Option<u32>,
+    give_back: impl FnOnce(u64) -> String,
+    done: &str,
+    context: &Context<'_>,
+) -> Result<(), Failure> {
+    let mut client = context.connect()?;
+    let found = client.job(id)?.ok_or_else(|| job::no_job(id))?;
+    let give_back = give_back(pri.map_or(found.number("pri"), u64::from));
+    client.send(format!("reserve-job {id}\r\n{give_back}\r\n").as_bytes())?;
+    let taken: Reply = client.reply()?;
+    let given = client.reply()?;
+    match (taken.number_after("RESERVED"), &*taken.line) {
+        (Some(_), _) if given.line == done => Ok(()),
+        (Some(_), _) => Err(client.unexpected(&give_back, &given.line).into()),
+        (None, "NOT_FOUND") => Err(Failure::NotDone(format!(
+            "job {id} was left as it is: a client has reserved it; try again when it is done with it"
+        ))),
+        (None, line) => Err(client.unexpected("reserve-job", line).into()),
+    }
+}

@@ -1,0 +1,179 @@
+//! `bsd-ctl clear`: deletes what is in a tube, job by job, as any client of the protocol must.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bsd_tools::client::{Client, Reply};
+use bsd_tools::human::{Meter, count};
+use clap::Args;
+use serde_json::json;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::confirm::confirm;
+use crate::job::{State, choose};
+use crate::{Context, EXIT_OK, Failure, names};
+
+const AFTER_HELP: &str = concat!(
+    "\
+Counts the jobs, asks before it deletes more than one, and deletes no more than it has counted. Jobs
+that clients have reserved stay. Each job costs the server two commands. Ctrl-C stops between two
+jobs and says how many were deleted; run it again to go on.
+
+Examples:
+  bsd-ctl clear mail --state buried --yes
+  bsd-ctl clear mail --state ready --state delayed --yes
+
+",
+    exit_codes!()
+);
+
+#[derive(Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct ClearArgs {
+    /// The tube
+    #[arg(value_parser = names::parse_tube)]
+    tube: String,
+    /// Which of its jobs; may be given several times
+    #[arg(long = "state", value_name = "STATE", value_enum, required = true)]
+    states: Vec<State>,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+pub(crate) fn run(args: &ClearArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
+    let mut client = context.connect()?;
+    let tube = &args.tube;
+    let found = client.tube(tube)?.ok_or_else(|| names::no_tube(tube))?;
+    let mut states = args.states.clone();
+    states.sort_by_key(|state| state.word());
+    states.dedup();
+    let counted = states.into_iter().map(|state| {
+        let key = format!("current-jobs-{}", state.word());
+        (state, found.number(&key))
+    });
+    let counted: Vec<(State, u64)> = counted.filter(|(_, jobs)| *jobs > 0).collect();
+    let all: u64 = counted.iter().map(|(_, jobs)| jobs).sum();
+    if all == 0 {
+        return Err(Failure::NotDone(format!(
+            "tube \"{tube}\" has no such jobs; `bsd-ctl tube {tube}` shows what it has"
+        )));
+    }
+    let parts = counted
+        .iter()
+        .map(|(state, jobs)| format!("{jobs} {}", state.word()));
+    let parts = parts.collect::<Vec<_>>().join(" and ");
+    let noun = if all == 1 { "job" } else { "jobs" };
+    confirm(
+        &format!("delete {parts} {noun} of tube {tube}"),
+        all,
+        args.yes,
+    )?;
+    // Nobody should keep a connection open while a person thinks: the first one may have timed out.
+    let mut clearing = Clearing::begin(context.connect()?, all)?;
+    choose(&mut clearing.client, tube)?;
+    let done = clearing.clear_all(&counted);
+    drop(clearing.meter);
+    let (deleted, missed) = (clearing.deleted, clearing.missed);
+    let json = json!({"tube": tube, "deleted": deleted, "counted": all});
+    context.tell(
+        json,
+        format_args!("{} of {tube} deleted", count(deleted, "job")),
+    )?;
+    done?;
+    if clearing.stop.load(Ordering::Relaxed) {
+        return Err(Failure::NotDone(format!(
+            "stopped: {} of the {all} that were counted are left, or have gone by themselves; run \
+             the command again to go on",
+            all - deleted
+        )));
+    }
+    match missed {
+        0 => Ok(EXIT_OK),
+        missed => Err(Failure::NotDone(format!(
+            "{} went to somebody else in the meantime; run the command again if some are left",
+            count(missed, "job")
+        ))),
+    }
+}
+
+/// Deleting under way.
+struct Clearing {
+    client: Client,
+    stop: Arc<AtomicBool>,
+    meter: Meter,
+    all: u64,
+    deleted: u64,
+    /// Reserved or deleted by others between our look and our delete.
+    missed: u64,
+}
+
+impl Clearing {
+    fn begin(client: Client, all: u64) -> Result<Clearing, Failure> {
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            let set = signal_hook::flag::register(signal, Arc::clone(&stop));
+            set.map_err(|error: io::Error| {
+                Failure::Input(format!(
+                    "signals cannot be caught: {error}; nothing was deleted"
+                ))
+            })?;
+        }
+        Ok(Clearing {
+            client,
+            stop,
+            meter: Meter::counting("deleting", "jobs"),
+            all,
+            deleted: 0,
+            missed: 0,
+        })
+    }
+
+    fn clear_all(&mut self, counted: &[(State, u64)]) -> Result<(), Failure> {
+        for (state, jobs) in counted {
+            self.clear(*state, *jobs)?;
+        }
+        Ok(())
+    }
+
+    /// Delete up to `jobs` in this state. A delete and the look for the next job leave together.
+    fn clear(&mut self, state: State, jobs: u64) -> Result<(), Failure> {
+        let peek = format!("peek-{}", state.word());
+        let mut found = self.client.ask(&peek)?;
+        for left in (0..jobs).rev() {
+            let Some(id) = self.id(&peek, &found)? else {
+                return Ok(());
+            };
+            if self.stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let next = if left > 0 {
+                format!("{peek}\r\n")
+            } else {
+                String::new()
+            };
+            self.client
+                .send(format!("delete {id}\r\n{next}").as_bytes())?;
+            let reply = self.client.reply()?;
+            match &*reply.line {
+                "DELETED" => self.deleted += 1,
+                "NOT_FOUND" => self.missed += 1,
+                line => return Err(self.client.unexpected("delete", line).into()),
+            }
+            self.meter.show(self.deleted, self.all);
+            if left > 0 {
+                found = self.client.reply()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn id(&self, peek: &str, reply: &Reply) -> Result<Option<u64>, Failure> {
+        match (reply.number_after("FOUND"), &*reply.line) {
+            (Some(id), _) => Ok(Some(id)),
+            (None, "NOT_FOUND") => Ok(None),
+            (None, line) => Err(self.client.unexpected(peek, line).into()),
+        }
+    }
+}

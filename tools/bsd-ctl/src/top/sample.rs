@@ -1,0 +1,68 @@
+//! What the server says in one round.
+
+use std::time::Duration;
+
+use bsd::clock::Clock;
+use bsd::types::SECOND_NS;
+use bsd_tools::address::Address;
+use bsd_tools::client::{Client, ClientError};
+use bsd_tools::yaml::Dictionary;
+
+use super::TUBES_MAX;
+use crate::{Global, names};
+
+/// One round.
+#[derive(Debug)]
+pub(super) struct Sample {
+    pub(super) address: Address,
+    /// When it was taken, seconds on the sampler's clock.
+    pub(super) at: f64,
+    pub(super) stats: Dictionary,
+    /// In the order of their names.
+    pub(super) tubes: Vec<Dictionary>,
+    /// Tubes of the pattern that were not asked for.
+    pub(super) left_out: usize,
+}
+
+/// Takes samples over one connection, which it makes anew after an error.
+#[derive(Debug)]
+pub(super) struct Sampler {
+    address: Address,
+    timeout: Duration,
+    pattern: Option<String>,
+    clock: Clock,
+    client: Option<Client>,
+}
+
+impl Sampler {
+    pub(super) fn new(global: &Global, pattern: Option<String>) -> Sampler {
+        Sampler {
+            address: global.address.clone(),
+            timeout: global.timeout,
+            pattern,
+            clock: Clock::start(),
+            client: None,
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Result<Sample, ClientError> {
+        let mut client = match self.client.take() {
+            Some(client) => client,
+            None => Client::connect(&self.address, self.timeout)?,
+        };
+        let stats = client.stats()?;
+        let at = self.clock.now().mono.0 as f64 / SECOND_NS as f64;
+        let mut names = names::matching(&mut client, self.pattern.as_deref())?;
+        let left_out = names.len().saturating_sub(TUBES_MAX);
+        names.truncate(TUBES_MAX);
+        let tubes = client.tubes(&names)?;
+        self.client = Some(client);
+        Ok(Sample {
+            address: self.address.clone(),
+            at,
+            stats,
+            tubes,
+            left_out,
+        })
+    }
+}

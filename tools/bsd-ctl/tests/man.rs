@@ -1,0 +1,43 @@
+//! The manual pages and completions that are made from the command line's definition.
+#![cfg(feature = "man")]
+#![allow(clippy::unwrap_used, reason = "a test's unwrap is a check")]
+
+use std::process::Command;
+
+use tempfile::TempDir;
+
+#[test]
+fn manual_pages_and_completions_are_there_for_every_command() {
+    let dir = TempDir::new().unwrap();
+    let run = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_bsd-ctl"))
+            .args(args)
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    run(&["man", dir.path().to_str().unwrap()]);
+    let help = run(&["--help"]);
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let commands = commands.take_while(|line| !line.is_empty());
+    let names = commands.filter_map(|line| line.split_whitespace().next());
+    let mut pages = vec!["bsd-ctl.1".to_owned()];
+    pages.extend(
+        names
+            .filter(|name| *name != "help")
+            .map(|name| format!("bsd-ctl-{name}.1")),
+    );
+    assert!(
+        pages.len() > 10 && !pages.contains(&"bsd-ctl-man.1".to_owned()),
+        "{pages:?}"
+    );
+    for page in pages {
+        let page = std::fs::read_to_string(dir.path().join("man1").join(page)).unwrap();
+        assert!(page.contains(".SH \"EXIT STATUS\""), "{page}");
+    }
+    for script in ["bash/bsd-ctl", "zsh/_bsd-ctl", "fish/bsd-ctl.fish"] {
+        let script = std::fs::read_to_string(dir.path().join(script)).unwrap();
+        assert!(script.contains("unpause"), "{script}");
+    }
+}
