@@ -22,7 +22,7 @@ losing. The source is only read. Interrupted, the command can simply be run agai
 
 Examples:
   bsd-wal repair bsd-data --output bsd-data-repaired
-  bsd-wal repair bsd-data --output bsd-data-repaired --report losses.json
+  bsd-wal repair bsd-data --output bsd-data-saved --report losses.json
   bsd-wal repair bsd-data --output bsd-data-again --json
 
 ",
