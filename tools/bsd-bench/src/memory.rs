@@ -3,9 +3,10 @@
 use std::io;
 use std::net::SocketAddr;
 
+use bsd_tools::client::Client;
 use serde_json::{Value, json};
 
-use crate::control::Control;
+use crate::control;
 use crate::options::{BodySizes, Shape, parse_count};
 use crate::plan::Plan;
 use crate::process::{check, usage};
@@ -97,12 +98,12 @@ fn growth(server: &Running, before: u64) -> io::Result<f64> {
 }
 
 /// Connections that were used once, and are idle now.
-pub(crate) fn idle_connections(address: SocketAddr, count: usize) -> io::Result<Vec<Control>> {
+pub(crate) fn idle_connections(address: SocketAddr, count: usize) -> io::Result<Vec<Client>> {
     let connect = |_| {
         check()?;
-        let mut control = Control::connect(address)?;
-        control.ask("use default")?;
-        Ok(control)
+        let mut client = control::connect(address)?;
+        client.ask("use default")?;
+        Ok(client)
     };
     (0..count).map(connect).collect()
 }

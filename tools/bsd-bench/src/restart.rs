@@ -9,7 +9,7 @@ use bsd::storage::disk::ReadFs;
 use rustix::fs::{Advice, fadvise};
 use serde_json::{Value, json};
 
-use crate::control::Control;
+use crate::control;
 use crate::options::{BodySizes, Shape, parse_count};
 use crate::plan::Plan;
 use crate::process::{bytes_read, now};
@@ -93,13 +93,13 @@ fn measure(args: &Args, kind: Kind) -> io::Result<Row> {
         evict(args, &server)?;
         reading.push(read_files(&server, read)?);
     }
-    let stats = Control::connect(server.address)?.stats()?;
+    let stats = control::connect(server.address)?.stats()?;
     Ok(Row {
         kind,
         serving: median_time(&serving),
         reading: median_time(&reading),
         read,
-        found: stats.get("current-jobs-ready").copied().unwrap_or_default(),
+        found: stats.number("current-jobs-ready"),
     })
 }
 

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use bsd::storage::RealFs;
 use bsd::storage::disk::ReadFs;
+use bsd_tools::client::Client;
 
-use crate::control::Control;
+use crate::control;
 use crate::process::{Cores, check, is_in_memory, now};
 
 /// How long a server may take to start.
@@ -349,9 +350,8 @@ impl Running {
         let deadline = now() + START_MAX;
         loop {
             check()?;
-            let answer =
-                Control::connect(self.address).and_then(|mut control| control.ask("use default"));
-            if answer.is_ok() {
+            let answers = |mut client: Client| client.ask("use default").is_ok();
+            if control::connect(self.address).is_ok_and(answers) {
                 return Ok(now());
             }
             if let Some(status) = self.child.0.try_wait()? {

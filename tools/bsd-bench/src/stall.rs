@@ -7,10 +7,11 @@
 use std::io;
 use std::time::Duration;
 
+use bsd_tools::yaml::Value as Stat;
 use clap::ValueEnum;
 use serde_json::{Value, json};
 
-use crate::control::Control;
+use crate::control;
 use crate::driver::Load;
 use crate::latency::Latency;
 use crate::load::{parse_seconds, quantiles_to_json};
@@ -504,7 +505,7 @@ impl Trial<'_> {
             ..load.clone()
         })?;
         let put = format!("put 0 0 60 1000\r\n{}", "x".repeat(1000));
-        let reply = Control::connect(self.server.address)?.ask(&put)?;
+        let reply = control::connect(self.server.address)?.ask(&put)?.line;
         if reply != "OUT_OF_MEMORY" {
             let message = format!("{}: {REFUSED_JOBS} jobs leave room: {reply}", self.kind);
             return Err(io::Error::other(message));
@@ -533,9 +534,13 @@ impl Trial<'_> {
     }
 
     fn stat(&self, key: &str) -> io::Result<u64> {
-        let stats = Control::connect(self.server.address)?.stats()?;
-        let value = stats.get(key).copied();
-        value.ok_or_else(|| io::Error::other(format!("the server's stats have no {key}")))
+        let stats = control::connect(self.server.address)?.stats()?;
+        match stats.get(key) {
+            Some(Stat::Number(value)) => Ok(*value),
+            _ => Err(io::Error::other(format!(
+                "the server's stats have no {key}"
+            ))),
+        }
     }
 
     fn herd(&self) -> io::Result<Latency> {

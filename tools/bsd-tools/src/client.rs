@@ -65,6 +65,13 @@ impl fmt::Display for ClientError {
 
 impl std::error::Error for ClientError {}
 
+/// Its message stays.
+impl From<ClientError> for io::Error {
+    fn from(error: ClientError) -> io::Error {
+        io::Error::other(error)
+    }
+}
+
 /// A time-out of a socket is told as "would block" or "in progress".
 fn reason(error: &io::Error) -> String {
     match error.kind() {
