@@ -424,7 +424,7 @@ impl Log {
     ///
     /// # Panics
     /// If they do not.
-    #[cfg(debug_assertions)]
+    #[cfg(any(debug_assertions, feature = "sim"))]
     #[doc(hidden)]
     pub fn assert_accounts(&self) {
         assert_eq!(
