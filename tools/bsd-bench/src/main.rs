@@ -6,6 +6,7 @@
 //! | `load` | a load on a server that runs |
 //! | `compare` | several servers side by side under the same loads |
 //! | `stall` | the longest wait of one client while the server does one heavy thing |
+//! | `http`, `site` | what looking at a server over HTTP costs its clients; its pages as a client asks for them |
 //! | `library` | threads that put into a queue in their own process, beside the server |
 //! | `restart`, `memory`, `scale` | time to serve again; bytes a job; cost as the queue grows |
 //! | `echo` | a server that does nothing: how fast any server could be |
@@ -25,6 +26,7 @@ mod connection;
 mod control;
 mod driver;
 mod echo;
+mod http;
 mod latency;
 mod library;
 mod load;
@@ -41,6 +43,7 @@ mod scale;
 mod script;
 mod servers;
 mod share;
+mod site;
 mod stall;
 mod tally;
 mod wire;
@@ -77,6 +80,8 @@ enum Command {
     Scale(scale::Args),
     /// Threads that put into a queue in their own process, compared with the server
     Library(library::Args),
+    /// What looking at a server over HTTP costs its clients, and how long the looks take
+    Http(http::Args),
     /// A server that parses and answers, and does nothing else
     Echo(echo::Args),
 }
@@ -91,6 +96,7 @@ fn main() -> ExitCode {
         Command::Memory(args) => memory::run(&args),
         Command::Scale(args) => scale::run(&args),
         Command::Library(args) => library::run(&args),
+        Command::Http(args) => http::run(&args),
         Command::Echo(args) => echo::run(&args),
     });
     match done {

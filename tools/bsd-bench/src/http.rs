@@ -1,0 +1,345 @@
+//! `bsd-bench http`: what looking at a server over HTTP costs its clients, and how long the looks
+//! take.
+//!
+//! | part | what is measured |
+//! |---|---|
+//! | `watched` | puts at 50 × 1, durable: without HTTP, with it, and with a scrape a second, an open console and a search through all jobs |
+//! | `scrape` | `/metrics` with very many tubes, and what it takes of a turn of the loop |
+//! | `clear` | the longest wait of another client while a tube is cleared |
+//! | `pages` | every page and every look of the API with very many jobs and tubes, and the memory that they take |
+
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde_json::json;
+
+use crate::driver::Load;
+use crate::latency::Latency;
+use crate::load::parse_seconds;
+use crate::options::{Shape, parse_count};
+use crate::plan::Plan;
+use crate::process::usage;
+use crate::report::{Table, bytes, chosen, count, median, median_time, range, ratio, time};
+use crate::script::Workload;
+use crate::servers::{Kind, Policy, Program, Programs, Running};
+use crate::site::{Site, Watchers};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What is measured
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "watched,scrape,clear,pages"
+    )]
+    parts: Vec<Part>,
+    /// Jobs that are there: that a search goes through, and that are cleared
+    #[arg(long, value_name = "N", value_parser = parse_count, default_value = "1m")]
+    jobs: u64,
+    /// Jobs that are there while pages are asked for
+    #[arg(long, value_name = "N", value_parser = parse_count, default_value = "10m")]
+    page_jobs: u64,
+    /// Tubes that are there while pages are asked for, and in a scrape
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    tubes: usize,
+    /// How many rounds are measured; the median counts
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: u32,
+    /// How long each load lasts
+    #[arg(long, value_name = "S", value_parser = parse_seconds, default_value = "3")]
+    seconds: Duration,
+    #[command(flatten)]
+    programs: Programs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// The cost of being looked at
+    Watched,
+    /// A scrape with very many tubes
+    Scrape,
+    /// A tube is cleared
+    Clear,
+    /// Every page and every look of the API
+    Pages,
+}
+
+/// The load beside which somebody looks.
+const PUTS: Shape = Shape {
+    connections: 50,
+    pipeline: 1,
+};
+/// How the jobs that are there were put: so many at a time that it does not take long.
+const FILL: Shape = Shape {
+    connections: 4,
+    pipeline: 256,
+};
+/// The shape of a load of which only the probe counts.
+const NONE: Shape = Shape {
+    connections: 0,
+    pipeline: 1,
+};
+const DURABLE: Kind = Kind {
+    program: Program::Bsd,
+    policy: Policy::Interval(0),
+};
+/// A body that no job has.
+const NOWHERE: &str = "a text that no body has";
+
+/// Measure all, and print.
+pub(crate) fn run(args: &Args) -> io::Result<()> {
+    args.programs.prepare()?;
+    for part in &args.parts {
+        match part {
+            Part::Watched => watched(args)?,
+            Part::Scrape => scrape(args)?,
+            Part::Clear => clear(args)?,
+            Part::Pages => pages(args)?,
+        }
+    }
+    Ok(())
+}
+
+/// A server with HTTP, and its site.
+fn start(args: &Args) -> io::Result<(Running, Site)> {
+    let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+    let flags = ["--http".to_owned(), address.to_string()];
+    let tubes = ["--http-tubes-max".to_owned(), args.tubes.to_string()];
+    let server = Running::start(DURABLE, &args.programs, &[flags, tubes].concat())?;
+    Ok((server, Site::new(address)))
+}
+
+/// Put so many jobs, spread over so many tubes; into "default" where there are none.
+fn fill(server: &Running, jobs: u64, tubes: usize) -> io::Result<()> {
+    eprintln!("{} jobs are put", chosen(jobs));
+    let plan = Plan {
+        jobs: Some(jobs),
+        tubes,
+        priorities: 1000,
+        ..Plan::new(server.address, FILL, Workload::Put)
+    };
+    plan.run().map(drop)
+}
+
+fn watched(args: &Args) -> io::Result<()> {
+    let off = ["--http".to_owned(), "off".to_owned()];
+    let off = Running::start(DURABLE, &args.programs, &off)?;
+    let (on, site) = start(args)?;
+    fill(&off, args.jobs, 0)?;
+    fill(&on, args.jobs, 0)?;
+    let mut felt = [const { Vec::<(f64, Latency)>::new() }; 3];
+    let mut seen = [0; 3];
+    for round in 0..args.rounds {
+        eprintln!("round {} of {}", round + 1, args.rounds);
+        felt[0].push(puts(args, &off)?);
+        felt[1].push(puts(args, &on)?);
+        let watchers = Watchers::start(
+            &site,
+            &json!({"filter": {"tubes": ["default"], "body": NOWHERE}}),
+        );
+        felt[2].push(puts(args, &on)?);
+        let of_round = watchers.seen.clone();
+        drop(watchers);
+        let counts = of_round.iter().map(|count| count.load(Ordering::Relaxed));
+        seen.iter_mut()
+            .zip(counts)
+            .for_each(|(sum, count)| *sum += count);
+    }
+    println!(
+        "Puts at {PUTS}, durable, with {} jobs there, median of {} rounds\n",
+        chosen(args.jobs),
+        args.rounds
+    );
+    let mut table = Table::new(["HTTP", "puts/s", "÷ off", "p50", "p99", "p99.9"]);
+    for (name, rounds) in ["off", "on", "watched"].into_iter().zip(&felt) {
+        let rates: Vec<f64> = rounds.iter().map(|(rate, _)| *rate).collect();
+        let pairs = rates.iter().zip(&felt[0]);
+        let ratios: Vec<f64> = pairs.map(|(rate, (off, _))| rate / off).collect();
+        let (low, high) = range(&ratios);
+        let quantile = |at| {
+            let times: Vec<_> = rounds
+                .iter()
+                .map(|(_, latency)| latency.quantile(at))
+                .collect();
+            time(median_time(&times))
+        };
+        let of_off = format!("{} ({low:.2}–{high:.2})", ratio(median(&ratios)));
+        table.push([
+            name.to_owned(),
+            count(median(&rates)),
+            of_off,
+            quantile(0.5),
+            quantile(0.99),
+            quantile(0.999),
+        ]);
+    }
+    println!("{table}");
+    let [scrapes, events, searches] = seen;
+    println!(
+        "Watched by {scrapes} scrapes, {events} events of a console, and {searches} searches.\n"
+    );
+    Ok(())
+}
+
+fn puts(args: &Args, server: &Running) -> io::Result<(f64, Latency)> {
+    let plan = Plan {
+        time: Some(args.seconds),
+        tubes: 1,
+        ..Plan::new(server.address, PUTS, Workload::Put)
+    };
+    let outcome = plan.run()?;
+    Ok((outcome.rate(), outcome.latency))
+}
+
+/// Turns of the loop that HTTP has had a part of, and those of which it had more than a
+/// millisecond.
+fn turns(site: &Site) -> io::Result<(f64, f64)> {
+    let all = site.metric("bsd_loop_calls_seconds_count")?;
+    let short = site.metric("bsd_loop_calls_seconds_bucket{le=\"0.001\"}")?;
+    Ok((all, all - short))
+}
+
+fn scrape(args: &Args) -> io::Result<()> {
+    let (server, site) = start(args)?;
+    fill(&server, args.tubes as u64 * 10, args.tubes)?;
+    let (all_before, long_before) = turns(&site)?;
+    let plan = Plan {
+        time: Some(args.seconds * args.rounds),
+        probe: true,
+        ..Plan::new(server.address, NONE, Workload::Cycle)
+    };
+    let load = std::thread::spawn(move || plan.run());
+    let (mut times, mut size) = (Vec::new(), 0);
+    while !load.is_finished() {
+        crate::process::sleep_until(crate::process::now() + Duration::from_millis(1100))?;
+        let (page, took) = site.get("/metrics")?;
+        times.push(took);
+        size = page.len();
+    }
+    let outcome = load
+        .join()
+        .map_err(|_| io::Error::other("the load panicked"))??;
+    let (all, long) = turns(&site)?;
+    let longest = times.iter().max().copied().unwrap_or_default();
+    println!(
+        "A scrape with {} tubes, {}: {} in the middle, {} at most, of {}.\n\
+         {} turns of the loop had a part of it, {} of them more than 1 ms. Another client waited {} \
+         at most.\n",
+        args.tubes,
+        bytes(size as f64),
+        time(median_time(&times)),
+        time(longest),
+        times.len(),
+        all - all_before,
+        long - long_before,
+        time(outcome.probe.max()),
+    );
+    Ok(())
+}
+
+fn clear(args: &Args) -> io::Result<()> {
+    let (mut waits, mut times) = (Vec::new(), Vec::new());
+    for round in 0..args.rounds.min(3) {
+        eprintln!("round {}", round + 1);
+        let (server, site) = start(args)?;
+        fill(&server, args.jobs, 1)?;
+        let is_over = AtomicBool::new(false);
+        let begin = crate::process::now();
+        let path = "/api/v1/tubes/t0/clear";
+        let (task, wait) = std::thread::scope(|scope| {
+            let task = scope.spawn(|| site.run_task(path, &json!({"states": ["ready"]}), &is_over));
+            let plan = Plan {
+                time: Some(args.seconds),
+                probe: true,
+                ..Plan::new(server.address, NONE, Workload::Cycle)
+            };
+            let mut wait = Duration::ZERO;
+            while !task.is_finished() {
+                wait = wait.max(Load::new(&plan)?.run()?.probe.max());
+            }
+            let task = task
+                .join()
+                .map_err(|_| io::Error::other("the task panicked"))?;
+            io::Result::Ok((task?, wait))
+        })?;
+        waits.push(wait);
+        times.push(crate::process::now() - begin);
+        eprintln!("{}", task.0);
+    }
+    println!(
+        "A tube of {} jobs is cleared in {}; another client waits {} at most (medians).\n",
+        chosen(args.jobs),
+        time(median_time(&times)),
+        time(median_time(&waits))
+    );
+    Ok(())
+}
+
+/// What is asked for; each is to come within 200 ms.
+const PAGES: &[&str] = &[
+    "/",
+    "/tubes",
+    "/tubes?sort=ready&contains=t1",
+    "/tubes/t7",
+    "/tubes/t7?state=delayed",
+    "/jobs/777777",
+    "/durability",
+    "/tasks",
+    "/clients",
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/api/v1/server",
+    "/api/v1/tubes?limit=250",
+    "/api/v1/tubes?contains=99&limit=250",
+    "/api/v1/tubes/t7",
+    "/api/v1/tubes/t7/jobs?limit=250",
+    "/api/v1/jobs/777777",
+    "/api/v1/tasks",
+    "/api/v1/clients",
+    "/api/v1/openapi.json",
+];
+
+fn pages(args: &Args) -> io::Result<()> {
+    let (server, site) = start(args)?;
+    fill(&server, args.page_jobs, args.tubes)?;
+    let before = usage(server.pid())?.resident;
+    let mut table = Table::new(["path", "median", "longest", "size"]);
+    for path in PAGES {
+        let (mut times, mut size) = (Vec::new(), 0);
+        for _ in 0..args.rounds {
+            // A page that is not there yet, or not in this build, is not measured.
+            let Ok((page, took)) = site.get(path) else {
+                break;
+            };
+            size = page.len();
+            times.push(took);
+        }
+        if let Some(longest) = times.iter().max() {
+            table.push([
+                (*path).to_owned(),
+                time(median_time(&times)),
+                time(*longest),
+                bytes(size as f64),
+            ]);
+        } else {
+            table.push([*path, "refused", "", ""]);
+        }
+    }
+    let after = usage(server.pid())?.resident;
+    println!(
+        "{} jobs in {} tubes\n\n{table}",
+        chosen(args.page_jobs),
+        args.tubes
+    );
+    let more = after.saturating_sub(before);
+    println!(
+        "Asking for all of this took {} of memory more.",
+        bytes(more as f64)
+    );
+    Ok(())
+}
