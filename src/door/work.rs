@@ -11,10 +11,10 @@ use std::task::{Context, Poll};
 
 use super::call::{Answer, Asked, Call, JobError, Note, Order};
 use super::handover::{Giver, Taker, slot};
-use super::seats::Seats;
+use super::seats::{Replies, Seats};
 use super::session::{Sending, Session};
-use crate::engine::{Engine, ReplySink};
-use crate::types::{ClientId, Now, Time};
+use crate::engine::{Alteration, Altered, Engine, ReplySink};
+use crate::types::{ClientId, JobId, Now, Time};
 
 /// Something that is done in steps, on the engine's thread.
 pub trait Work: Send + 'static {
@@ -86,6 +86,19 @@ impl Slice<'_> {
         } = self;
         let (_, outcome) = seats.run(*client, order, engine, *now, *others);
         outcome
+    }
+}
+
+impl Slice<'_> {
+    /// Change a job that no client has reserved, beyond what orders can. It is done when this
+    /// returns, and is durable, as the policy says, when the task is over.
+    ///
+    /// # Errors
+    /// [`JobError::Store`]: the disk failed, now or earlier.
+    pub fn alter(&mut self, id: JobId, alteration: Alteration<'_>) -> Result<Altered, JobError> {
+        let mut replies = Replies::new(self.seats, self.others);
+        let altered = self.engine.alter(id, alteration, self.now, &mut replies);
+        altered.map_err(JobError::Store)
     }
 }
 

@@ -2,9 +2,8 @@
 
 use super::{Engine, Flow, ReplySink};
 use crate::protocol::{Command, Op, Refusal, Reply, Request};
-use crate::queue::RecordDims;
 use crate::storage::{AppendError, BodyError, NO_KICK, Purpose, StoreError};
-use crate::types::{Change, ClientId, JobId, JobState, Now, Time};
+use crate::types::{Change, ClientId, JobId, JobState, Now, Place, Time};
 
 /// How a change that needs room in the log went.
 pub(super) enum Logged {
@@ -107,6 +106,17 @@ impl Engine {
         now: Now,
     ) -> Result<Logged, StoreError> {
         self.make_way(purpose, now)?;
+        self.log_update(change, kick, purpose, now)
+    }
+
+    /// The same, without making way.
+    pub(super) fn log_update(
+        &mut self,
+        change: &Change<'_>,
+        kick: u16,
+        purpose: Purpose,
+        now: Now,
+    ) -> Result<Logged, StoreError> {
         let place = match self.store.append_update(change, kick, purpose, now) {
             Ok(place) => place,
             Err(AppendError::Full) => return Ok(Logged::Full),
@@ -123,6 +133,51 @@ impl Engine {
         self.store.keep_update(place);
         if let Some(freed) = applied.update_freed {
             self.store.free_update(freed);
+        }
+        Ok(Logged::Done)
+    }
+
+    /// Log and apply the put of a new job.
+    pub(super) fn log_put(
+        &mut self,
+        put: &Change<'_>,
+        tube: &str,
+        body: &[u8],
+        now: Now,
+    ) -> Result<Logged, StoreError> {
+        let place = match self.store.append(put, body, Purpose::Put, now) {
+            Ok(place) => place,
+            Err(AppendError::Full) => return Ok(Logged::Full),
+            Err(AppendError::Failed(error)) => return Err(error),
+        };
+        if let Err(error) = self.queue.apply(put, place, now.mono) {
+            unreachable!("a new job is refused: {error}");
+        }
+        self.store.keep_put(place, tube.len(), body.len());
+        Ok(Logged::Done)
+    }
+
+    /// Log and apply the delete of a job that exists.
+    pub(super) fn log_delete(&mut self, id: JobId, now: Now) -> Result<Logged, StoreError> {
+        let Some(job) = self.queue.job(id) else {
+            unreachable!("job {id} is deleted and does not exist")
+        };
+        match self.store.append_delete(&job, now) {
+            Ok(_) => {}
+            Err(AppendError::Full) => return Ok(Logged::Full),
+            Err(AppendError::Failed(error)) => return Err(error),
+        }
+        let delete = Change::Delete { id };
+        let applied = match self.queue.apply(&delete, Place::NONE, now.mono) {
+            Ok(applied) => applied,
+            Err(error) => unreachable!("a job that exists cannot be deleted: {error}"),
+        };
+        if let Some((place, dims)) = applied.put_freed {
+            let (tube_size, body_size) = (dims.tube_len as usize, dims.body_size as usize);
+            self.store.free_put(place, tube_size, body_size);
+        }
+        if let Some(place) = applied.update_freed {
+            self.store.free_update(place);
         }
         Ok(Logged::Done)
     }
@@ -170,7 +225,12 @@ impl Engine {
     }
 
     /// A body could not be read: the job is buried where that is because the body is lost.
-    fn not_read(&mut self, id: JobId, error: &BodyError, now: Now) -> Result<Handed, StoreError> {
+    pub(super) fn not_read(
+        &mut self,
+        id: JobId,
+        error: &BodyError,
+        now: Now,
+    ) -> Result<Handed, StoreError> {
         if let BodyError::NoDescriptor { .. } = error {
             tracing::debug!("job {id}: {error}");
             return Ok(Handed::NotNow);
@@ -206,7 +266,7 @@ impl Engine {
 }
 
 /// What came of handing out a job.
-enum Handed {
+pub(super) enum Handed {
     Out,
     /// Its body is lost and it has been buried; the client has got nothing.
     Lost,
@@ -227,7 +287,7 @@ impl Handed {
 
 impl Engine {
     /// Whether the bound of memory leaves room for a body; where that changes, it is said.
-    fn has_memory_for(&mut self, size: u64, now: Now) -> bool {
+    pub(super) fn has_memory_for(&mut self, size: u64, now: Now) -> bool {
         let left = self.memory_left();
         if left >= size {
             if self.memory_shortage.is_on() && self.memory_shortage.note_room(now.wall_ns) {
@@ -255,7 +315,7 @@ const TAKEN_APART_A_WATCH: usize = 2;
 impl Engine {
     /// Whether the bound of what clients take leaves room for one tube, watch or pause more, of a
     /// client that watches so many tubes; where that changes, it is said.
-    fn has_room_for_client(&mut self, watched: usize, now: Now) -> bool {
+    pub(super) fn has_room_for_client(&mut self, watched: usize, now: Now) -> bool {
         let Some(all) = self.clients_memory_max else {
             return true;
         };
@@ -374,16 +434,10 @@ impl Turn<'_> {
             created: self.now.mono,
             body_size: body.len() as u32,
         };
-        let place = match engine.store.append(&change, body, Purpose::Put, self.now) {
-            Ok(place) => place,
-            Err(AppendError::Full) => return self.reply(Reply::OutOfMemory),
-            Err(AppendError::Failed(error)) => return Err(error),
-        };
-        if let Err(error) = engine.queue.apply(&change, place, self.now.mono) {
-            unreachable!("a new job is refused: {error}");
+        match engine.log_put(&change, &tube, body, self.now)? {
+            Logged::Done => self.reply_and_serve(Reply::Inserted(id)),
+            Logged::Full => self.reply(Reply::OutOfMemory),
         }
-        engine.store.keep_put(place, tube.len(), body.len());
-        self.reply_and_serve(Reply::Inserted(id))
     }
 
     fn reserve(&mut self, timeout: Option<u32>, op: Op) -> Result<Flow, StoreError> {
@@ -447,38 +501,10 @@ impl Turn<'_> {
             return self.reply(Reply::NotFound);
         }
         engine.make_way(Purpose::Delete, self.now)?;
-        let Some(job) = engine.queue.job(id) else {
-            return self.reply(Reply::NotFound);
-        };
-        match engine.store.append_delete(&job, self.now) {
-            Ok(_) => {}
-            Err(AppendError::Full) => return self.reply(Reply::OutOfMemory),
-            Err(AppendError::Failed(error)) => return Err(error),
+        match engine.log_delete(id, self.now)? {
+            Logged::Done => self.reply(Reply::Deleted),
+            Logged::Full => self.reply(Reply::OutOfMemory),
         }
-        let delete = Change::Delete { id };
-        let applied = match engine
-            .queue
-            .apply(&delete, crate::types::Place::NONE, self.now.mono)
-        {
-            Ok(applied) => applied,
-            Err(error) => unreachable!("a job that exists cannot be deleted: {error}"),
-        };
-        if let Some((
-            place,
-            RecordDims {
-                tube_len,
-                body_size,
-            },
-        )) = applied.put_freed
-        {
-            engine
-                .store
-                .free_put(place, tube_len as usize, body_size as usize);
-        }
-        if let Some(place) = applied.update_freed {
-            engine.store.free_update(place);
-        }
-        self.reply(Reply::Deleted)
     }
 
     fn release(&mut self, id: JobId, pri: u32, delay: u32) -> Result<Flow, StoreError> {

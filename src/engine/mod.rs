@@ -12,6 +12,7 @@
 //! | where | what |
 //! |---|---|
 //! | `commands` | what each command does |
+//! | `alter` | what may be changed of a job beside the commands |
 //! | `store` | where bodies and changes are kept: the log, or memory alone |
 //! | `replay` | from the records of a log to a queue |
 //! | `upkeep` | what is done beside the commands: timers, counters, markers |
@@ -19,6 +20,7 @@
 //! | `report` | the documents of `stats` |
 //! | `figures` | what monitoring wants to know |
 
+mod alter;
 mod commands;
 mod figures;
 mod kick;
@@ -46,6 +48,7 @@ use crate::storage::format::LogId;
 use crate::storage::{Log, LogOptions, OpenError, RealFs, Recovery, StoreError, SyncPolicy, Waker};
 use crate::types::{ClientId, JobId, Now, Position, Time};
 
+pub use self::alter::{Alteration, Altered};
 pub use self::figures::{Figures, LogFigures};
 pub use self::report::TubeDocument;
 

@@ -1,7 +1,7 @@
 //! Where bodies are kept and changes are recorded: the log, or memory alone.
 
 use crate::storage::format::{Record, put_size};
-use crate::storage::{AppendError, BodyError, Log, NO_KICK, Purpose};
+use crate::storage::{AppendError, BodyError, Log, NO_KICK, Purpose, StoreError};
 use crate::types::{Change, JobId, JobState, Now, Place, SegmentId};
 
 use crate::queue::JobView;
@@ -76,6 +76,32 @@ impl Store {
             }
             Store::Memory(_) => Ok(Place::NONE),
         }
+    }
+
+    /// Have the records of these changes, and a delete, stay in one frame, until [`Store::part`].
+    pub(super) fn join(
+        &mut self,
+        changes: &[Change<'_>],
+        body: &[u8],
+        now: Now,
+    ) -> Result<(), AppendError> {
+        let Store::Log(log) = self else {
+            return Ok(());
+        };
+        let delete = Record::Delete {
+            id: JobId(0),
+            put_segment: SegmentId(0),
+        };
+        let of_changes = changes
+            .iter()
+            .map(|change| record(change, body, now).size());
+        let size = of_changes.sum::<usize>() + delete.size();
+        log.join(size as u64, now.wall_ns)
+    }
+
+    /// What comes now may be in another frame.
+    pub(super) fn part(&mut self) -> Result<(), StoreError> {
+        self.log().map_or(Ok(()), Log::part)
     }
 
     /// The log; `None` without one.

@@ -387,6 +387,26 @@ impl Queue {
         })
     }
 
+    /// The change that gives a job another priority and leaves it in its state; `None` if it does
+    /// not exist or is reserved.
+    #[must_use]
+    pub fn decide_priority(&self, id: JobId, pri: u32) -> Option<Change<'static>> {
+        self.job(id).filter(|job| job.state != JobState::Reserved)?;
+        self.decide(id, |job| job.pri = pri)
+    }
+
+    /// The change that makes a job delayed for so many seconds from `now`; `None` if it does not
+    /// exist or is reserved.
+    #[must_use]
+    pub fn decide_delay(&self, id: JobId, delay: u32, now: Time) -> Option<Change<'static>> {
+        self.job(id).filter(|job| job.state != JobState::Reserved)?;
+        self.decide(id, |job| {
+            job.state = JobState::Delayed;
+            job.delay = delay;
+            job.deadline = Some(now.plus_seconds(delay));
+        })
+    }
+
     /// The update with the state of a job after `edit`.
     fn decide(&self, id: JobId, edit: impl FnOnce(&mut JobView<'_>)) -> Option<Change<'static>> {
         let mut job = self.job(id)?;

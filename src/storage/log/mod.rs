@@ -196,6 +196,8 @@ pub struct Log {
     pub(crate) kicks: Kicks,
     /// Records appended by this process.
     pub(crate) records_written: u64,
+    /// The records that come now stay in one frame: [`Log::join`].
+    is_joined: bool,
     /// Held as long as the log is open.
     _lock: Option<Box<dyn DirLock>>,
 }
@@ -258,6 +260,7 @@ impl Log {
             failed: None,
             kicks: resumed.kicks,
             records_written: 0,
+            is_joined: false,
             options,
             _lock: Some(resumed.lock),
         })
@@ -276,6 +279,10 @@ impl Log {
         if !self.make_room(size, purpose, wall_ns)? {
             return Err(AppendError::Full);
         }
+        assert!(
+            !self.is_joined || self.fits(size),
+            "records that stay together have room for all of them"
+        );
         if !self.fits(size) && !self.rotate(size, wall_ns)? {
             return Err(AppendError::Full);
         }
@@ -297,10 +304,37 @@ impl Log {
             file: self.active.handle,
             offset,
         };
-        if self.frame.size() >= FRAME_SIZE_MAX {
+        if self.frame.size() >= FRAME_SIZE_MAX && !self.is_joined {
             self.write_frame()?;
         }
         Ok(place)
+    }
+
+    /// From now on until [`Log::part`] records go into one frame, so that a crash leaves all of
+    /// them or none: `size` bytes of records at most. Needs as much room as a put of that size.
+    ///
+    /// # Errors
+    /// As of an append; then nothing is joined.
+    pub fn join(&mut self, size: u64, wall_ns: u64) -> Result<(), AppendError> {
+        self.check()?;
+        let has_room = self.make_room(size, Purpose::Put, wall_ns)?;
+        if !has_room || !self.fits(size) && !self.rotate(size, wall_ns)? {
+            return Err(AppendError::Full);
+        }
+        self.is_joined = true;
+        Ok(())
+    }
+
+    /// The records that come now may be in another frame.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub fn part(&mut self) -> Result<(), StoreError> {
+        self.is_joined = false;
+        if self.frame.size() >= FRAME_SIZE_MAX {
+            self.write_frame()?;
+        }
+        Ok(())
     }
 
     /// Write the appended records and make them durable as the policy says. Does nothing if no
