@@ -106,6 +106,18 @@ fn json_as(status: StatusCode, kind: &'static str, value: &Value) -> Answer {
     page(status, kind, Content::Whole(Some(text.into())))
 }
 
+/// What an answer is about, for the audit line: what does not stand in the path of the request.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Said(pub(super) String);
+
+impl Said {
+    /// The answer, of which this is to be said.
+    pub(super) fn with(self, mut answer: Answer) -> Answer {
+        answer.extensions_mut().insert(self);
+        answer
+    }
+}
+
 /// Why a request was not served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Problem {
@@ -143,7 +155,7 @@ impl Problem {
             StatusCode::UNAUTHORIZED => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
-            StatusCode::SERVICE_UNAVAILABLE => {
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
                 headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
             }
             _ => {}

@@ -16,7 +16,7 @@
 //! | `service` | from a request to an answer |
 //! | `answer` | what does an answer look like? |
 //! | `health` | is the server alive, and ready for work? |
-//! | `api` | what is there, in JSON? |
+//! | `api` | what is there, in JSON, and what can be changed? |
 //! | `query` | what stands behind the `?`? |
 //! | `openapi` | how is all this described? |
 //! | `snapshot` | what is asked of the engine for a scrape? |
@@ -56,6 +56,7 @@ use tokio::sync::{Notify, Semaphore};
 use tracing::{error, info, warn};
 
 use self::answer::Problem;
+use self::api::register::Register;
 pub use self::connections::CONNECTIONS_MAX;
 pub use self::flags::HttpArgs;
 use self::guard::Access;
@@ -195,6 +196,7 @@ struct State {
     snapshots: Snapshots,
     /// Scrapes that are being answered.
     scrapes: Arc<Semaphore>,
+    tasks: Register,
 }
 
 impl State {
@@ -233,6 +235,7 @@ impl Http {
             door: OnceLock::new(),
             snapshots: Snapshots::default(),
             scrapes: Arc::new(Semaphore::new(SCRAPES_MAX)),
+            tasks: Register::new("task", "tasks"),
         });
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()

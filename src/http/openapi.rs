@@ -3,6 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::api::jobs::Deed;
+use super::api::look::LISTED;
 use super::routes::{Kind, Parameter, ROUTES, Role, Route, Shape};
 
 /// The document.
@@ -45,7 +47,7 @@ fn operation(route: &Route) -> Value {
         }),
     };
     let mut responses = json!({
-        "200": {"description": "It is so.", "content": content},
+        route.status.as_str(): {"description": "It is so.", "content": content},
         "default": {
             "description": "Why not.",
             "content": {"application/problem+json": {"schema": reference("Problem")}},
@@ -65,14 +67,19 @@ fn operation(route: &Route) -> Value {
         Role::Read => ("read", json!([{"token": []}])),
         Role::Admin => ("admin", json!([{"token": []}])),
     };
-    json!({
+    let mut operation = json!({
         "operationId": route.id,
         "summary": route.summary,
         "parameters": parameters,
         "responses": responses,
         "security": security,
         "x-role": role,
-    })
+    });
+    if let Some(name) = route.takes {
+        let content = json!({"application/json": {"schema": reference(name)}});
+        operation["requestBody"] = json!({"required": name != "Nothing", "content": content});
+    }
+    operation
 }
 
 fn parameter(parameter: &Parameter) -> Value {
@@ -148,7 +155,9 @@ fn schemas() -> Value {
     let mut health = object(&[("status", text()), ("reasons", list(text()))]);
     health["required"] = json!(["status"]);
     let counts = ["urgent", "ready", "reserved", "delayed", "buried"];
-    json!({
+    let mut all = requests();
+    all.extend(tasks());
+    let looks = json!({
         "Health": health,
         "Problem": object(&[
             ("type", text()),
@@ -178,7 +187,131 @@ fn schemas() -> Value {
         ]),
         "Job": job(),
         "Body": object(&[("encoding", one_of(&["text", "base64"])), ("data", text())]),
-    })
+        "Changed": object(&[("id", count())]),
+        "Paused": object(&[("tubes", count())]),
+    });
+    if let Value::Object(looks) = looks {
+        all.extend(looks);
+    }
+    Value::Object(all)
+}
+
+/// An object of which the first fields are there, and the others may be.
+fn open_object(needed: &[(&str, Value)], others: &[(&str, Value)]) -> Value {
+    let names: Vec<_> = needed.iter().map(|(name, _)| *name).collect();
+    let mut object = object(&[needed, others].concat());
+    object["required"] = json!(names);
+    object
+}
+
+/// What may be sent.
+fn requests() -> Map<String, Value> {
+    let dry_run = ("dry_run", flag());
+    let rate = ("rate", or_null(count()));
+    let states = list(one_of(LISTED));
+    let all = [
+        ("Nothing", object(&[])),
+        (
+            "NewJob",
+            open_object(
+                &[("body", reference("Bytes"))],
+                &[("priority", count()), ("delay", count()), ("ttr", count())],
+            ),
+        ),
+        ("Delay", object(&[("delay", count())])),
+        ("Priority", object(&[("priority", count())])),
+        ("Move", open_object(&[("to", text())], &[("kick", flag())])),
+        ("Pause", object(&[("seconds", count())])),
+        (
+            "PauseMany",
+            object(&[("tube", text()), ("seconds", count())]),
+        ),
+        (
+            "Clear",
+            open_object(&[("states", states)], std::slice::from_ref(&dry_run)),
+        ),
+        (
+            "Redrive",
+            open_object(&[], &[("to", text()), rate.clone(), dry_run.clone()]),
+        ),
+        (
+            "NewTask",
+            open_object(
+                &[
+                    ("action", one_of(Deed::WORDS)),
+                    ("filter", reference("Filter")),
+                ],
+                &[&of_deed()[..], &[rate, dry_run]].concat(),
+            ),
+        ),
+        ("Filter", filter()),
+        (
+            "Bytes",
+            open_object(
+                &[("data", text())],
+                &[("encoding", one_of(&["text", "base64"]))],
+            ),
+        ),
+    ];
+    all.map(|(name, schema)| (name.to_owned(), schema))
+        .into_iter()
+        .collect()
+}
+
+/// What some actions need beside their names.
+fn of_deed() -> [(&'static str, Value); 4] {
+    [
+        ("delay", count()),
+        ("priority", count()),
+        ("to", text()),
+        ("kick", flag()),
+    ]
+}
+
+fn filter() -> Value {
+    open_object(
+        &[("tube", text())],
+        &[
+            ("states", list(one_of(LISTED))),
+            ("id_min", count()),
+            ("id_max", count()),
+            ("priority_min", count()),
+            ("priority_max", count()),
+            ("age_min_seconds", count()),
+            ("age_max_seconds", count()),
+            ("contains", reference("Bytes")),
+        ],
+    )
+}
+
+/// Long work, as it is told of.
+fn tasks() -> Map<String, Value> {
+    let states = ["counting", "running", "done", "cancelled", "failed"];
+    let progress = [
+        ("id", count()),
+        ("state", one_of(&states)),
+        ("reason", or_null(text())),
+        ("took_seconds", time()),
+        ("looked_at", count()),
+        ("unread", count()),
+        ("matched", count()),
+        ("changed", count()),
+        ("skipped", count()),
+        ("filter", reference("Filter")),
+    ];
+    let of_task = [
+        ("action", one_of(Deed::WORDS)),
+        ("dry_run", flag()),
+        ("rate", or_null(count())),
+    ];
+    let task = open_object(&[&progress[..], &of_task].concat(), &of_deed());
+    let all = [
+        ("Task", task),
+        ("Tasks", object(&[("tasks", list(reference("Task")))])),
+    ];
+    all.map(|(name, schema)| (name.to_owned(), schema))
+        .into_iter()
+        .collect()
 }
 
 fn server() -> Value {

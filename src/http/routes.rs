@@ -1,9 +1,10 @@
 //! What can be asked for: one table, which says who may ask and what is done. Routing, roles and the
 //! description of the API are made from it.
 
-use hyper::Method;
+use hyper::{Method, StatusCode};
 
-use super::api::{LIMIT_MAX, LISTED};
+use super::api::LIMIT_MAX;
+use super::api::look::LISTED;
 
 /// What somebody may do. A greater role may do all that a lesser one may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,6 +29,18 @@ pub(super) enum Action {
     Tube,
     Job,
     Jobs,
+    Put,
+    Delete,
+    /// What the last part of the path says, of one job.
+    Change,
+    Pause,
+    PauseMany,
+    Tasks,
+    Task,
+    StartTask,
+    CancelTask,
+    Clear,
+    Redrive,
 }
 
 /// What is answered.
@@ -95,26 +108,65 @@ pub(super) struct Route {
     pub(super) id: &'static str,
     pub(super) summary: &'static str,
     pub(super) parameters: &'static [Parameter],
+    /// The schema of the body that is sent, if one is.
+    pub(super) takes: Option<&'static str>,
     pub(super) shape: Shape,
+    /// The status of an answer that is no problem.
+    pub(super) status: StatusCode,
 }
 
-/// A route on which nothing is changed.
-const fn look(path: &'static str, role: Role, action: Action, shape: Shape) -> Route {
+const fn route(
+    method: Method,
+    path: &'static str,
+    role: Role,
+    action: Action,
+    shape: Shape,
+) -> Route {
     Route {
-        method: Method::GET,
+        method,
         path,
         role,
         action,
         id: "",
         summary: "",
         parameters: &[],
+        takes: None,
         shape,
+        status: StatusCode::OK,
     }
+}
+
+/// A route on which nothing is changed.
+const fn look(path: &'static str, role: Role, action: Action, shape: Shape) -> Route {
+    route(Method::GET, path, role, action, shape)
+}
+
+/// A route on which something is changed, as the body that is sent says.
+const fn change(
+    path: &'static str,
+    action: Action,
+    takes: &'static str,
+    answer: &'static str,
+) -> Route {
+    let mut route = route(Method::POST, path, Role::Admin, action, Shape::Json(answer));
+    route.takes = Some(takes);
+    route
+}
+
+/// A route on which something is deleted or ended.
+const fn delete(path: &'static str, action: Action, answer: &'static str) -> Route {
+    let shape = Shape::Json(answer);
+    route(Method::DELETE, path, Role::Admin, action, shape)
 }
 
 impl Route {
     const fn named(mut self, id: &'static str, summary: &'static str) -> Route {
         (self.id, self.summary) = (id, summary);
+        self
+    }
+
+    const fn answering(mut self, status: StatusCode) -> Route {
+        self.status = status;
         self
     }
 
@@ -210,6 +262,96 @@ pub(super) const ROUTES: &[Route] = &[
         Shape::Json("Job"),
     )
     .named("job", "One job, with its body up to 64 KiB"),
+    change(
+        "/api/v1/tubes/{tube}/jobs",
+        Action::Put,
+        "NewJob",
+        "Changed",
+    )
+    .named("put", "Put a job")
+    .answering(StatusCode::CREATED),
+    delete("/api/v1/jobs/{id}", Action::Delete, "Changed").named("delete", "Delete a job"),
+    change(
+        "/api/v1/jobs/{id}/kick",
+        Action::Change,
+        "Nothing",
+        "Changed",
+    )
+    .named("kick", "Make a buried or delayed job ready"),
+    change(
+        "/api/v1/jobs/{id}/bury",
+        Action::Change,
+        "Nothing",
+        "Changed",
+    )
+    .named("bury", "Bury a ready or delayed job"),
+    change(
+        "/api/v1/jobs/{id}/delay",
+        Action::Change,
+        "Delay",
+        "Changed",
+    )
+    .named("delay", "Delay a job, counted from now"),
+    change(
+        "/api/v1/jobs/{id}/priority",
+        Action::Change,
+        "Priority",
+        "Changed",
+    )
+    .named("priority", "Change the priority of a job"),
+    change("/api/v1/jobs/{id}/move", Action::Change, "Move", "Changed")
+        .named("move", "Move a job into another tube, under a new id"),
+    change(
+        "/api/v1/tubes/{tube}/pause",
+        Action::Pause,
+        "Pause",
+        "Paused",
+    )
+    .named("pause", "Hand out no job of a tube for some time"),
+    change("/api/v1/pause", Action::PauseMany, "PauseMany", "Paused")
+        .named("pauseMany", "Pause every tube whose name matches"),
+    change("/api/v1/tubes/{tube}/clear", Action::Clear, "Clear", "Task")
+        .named(
+            "clear",
+            "Delete all jobs of a tube that are in some states, as a task",
+        )
+        .answering(StatusCode::ACCEPTED),
+    change(
+        "/api/v1/tubes/{tube}/redrive",
+        Action::Redrive,
+        "Redrive",
+        "Task",
+    )
+    .named(
+        "redrive",
+        "Make the buried jobs of a tube ready, there or in another tube, as a task",
+    )
+    .answering(StatusCode::ACCEPTED),
+    look(
+        "/api/v1/tasks",
+        Role::Read,
+        Action::Tasks,
+        Shape::Json("Tasks"),
+    )
+    .named(
+        "tasks",
+        "Tasks that are under way, and the last that are over",
+    ),
+    change("/api/v1/tasks", Action::StartTask, "NewTask", "Task")
+        .named(
+            "startTask",
+            "Change all jobs that a filter matches, as a task",
+        )
+        .answering(StatusCode::ACCEPTED),
+    look(
+        "/api/v1/tasks/{task}",
+        Role::Read,
+        Action::Task,
+        Shape::Json("Task"),
+    )
+    .named("task", "One task"),
+    delete("/api/v1/tasks/{task}", Action::CancelTask, "Task")
+        .named("cancelTask", "End a task; what it has done stays"),
 ];
 
 /// What a path and a method lead to.
@@ -244,6 +386,13 @@ impl Route {
         let mut pairs = self.path.split('/').zip(path.split('/'));
         let found = pairs.find(|(wanted, _)| wanted.starts_with('{'));
         found.map(|(_, segment)| segment)
+    }
+}
+
+impl Route {
+    /// The last segment of its path.
+    pub(super) fn last(&self) -> &'static str {
+        self.path.rsplit('/').next().unwrap_or_default()
     }
 }
 

@@ -7,11 +7,13 @@ use hyper::{Request, StatusCode};
 use tokio::time::timeout;
 use tracing::info;
 
-use super::answer::{Answer, Problem, json};
+use super::answer::{Answer, Problem, Said, json};
+use super::api::fields::Fields;
+use super::api::{jobs, look, tasks};
 use super::connections::REQUEST_TIME;
 use super::query::{Query, decode};
 use super::routes::{Action, Found, Role, Route, find};
-use super::{State, api, health, metrics, openapi};
+use super::{State, health, metrics, openapi};
 
 /// The target of the lines that say who changed what.
 pub(super) const AUDIT: &str = "bsd::audit";
@@ -40,11 +42,16 @@ async fn serve(
         .then(|| format!("{} {}", request.method(), request.uri().path()));
     let answered = act(route, request, state).await;
     if let Some(line) = line {
-        let status = match &answered {
-            Ok(answer) => answer.status(),
-            Err(problem) => problem.status,
+        let (status, said) = match &answered {
+            Ok(answer) => (answer.status(), answer.extensions().get::<Said>()),
+            Err(problem) => (problem.status, None),
         };
-        info!(target: AUDIT, "audit: {peer}, {asker}: {line}: {}", status.as_u16());
+        let said = said
+            .map(|said| said.0.trim())
+            .filter(|said| !said.is_empty());
+        let (status, said) = (status.as_u16(), said.map(|said| format!(": {said}")));
+        let said = said.unwrap_or_default();
+        info!(target: AUDIT, "audit: {peer}, {asker}: {line}: {status}{said}");
     }
     answered
 }
@@ -68,18 +75,34 @@ async fn act(
     request: Request<Incoming>,
     state: &State,
 ) -> Result<Answer, Problem> {
-    let query = Query::parse(request.uri().query(), route.parameters)?;
-    let path = request.uri().path();
+    let (head, body) = request.into_parts();
+    let query = Query::parse(head.uri.query(), route.parameters)?;
+    let path = head.uri.path();
     let captured = decode(route.captured(path).unwrap_or_default())?;
+    let fields = match route.takes {
+        Some(_) => Fields::read(&head.headers, body).await?,
+        None => Fields::default(),
+    };
     match route.action {
         Action::Health => Ok(health::health(state)),
         Action::Readiness => Ok(health::readiness(state).await),
-        Action::Metrics => metrics::metrics(state, request.headers()).await,
+        Action::Metrics => metrics::metrics(state, &head.headers).await,
         Action::Description => Ok(json(StatusCode::OK, &openapi::document())),
-        Action::Server => api::server(state).await,
-        Action::Tubes => api::tubes(state, &query).await,
-        Action::Tube => api::tube(state, captured).await,
-        Action::Jobs => api::jobs(state, captured, &query).await,
-        Action::Job => api::job(state, &captured).await,
+        Action::Server => look::server(state).await,
+        Action::Tubes => look::tubes(state, &query).await,
+        Action::Tube => look::tube(state, captured).await,
+        Action::Jobs => look::jobs(state, captured, &query).await,
+        Action::Job => look::job(state, &captured).await,
+        Action::Put => jobs::put(state, captured, &fields).await,
+        Action::Delete => jobs::change(state, &captured, "delete", &fields).await,
+        Action::Change => jobs::change(state, &captured, route.last(), &fields).await,
+        Action::Pause => jobs::pause(state, captured, &fields).await,
+        Action::PauseMany => jobs::pause_many(state, &fields).await,
+        Action::Tasks => Ok(state.tasks.list()),
+        Action::Task => state.tasks.show(&captured),
+        Action::StartTask => tasks::start(state, &fields),
+        Action::CancelTask => state.tasks.cancel(&captured),
+        Action::Clear => tasks::clear(state, captured, &fields),
+        Action::Redrive => tasks::redrive(state, captured, &fields),
     }
 }

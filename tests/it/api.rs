@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::harness::Launch;
-use crate::http::Site;
+use crate::http::{Answer, Site};
 use crate::wire::put_command;
 
 fn start() -> Site {
@@ -69,18 +69,46 @@ fn object_faults(value: &Value, schema: &Value, document: &Value, at: &str) -> V
 }
 
 /// The description, and what it says of GET of a path.
-struct Description(Value);
+pub(crate) struct Description(Value);
 
 impl Description {
-    fn of(site: &Site) -> Description {
+    pub(crate) fn of(site: &Site) -> Description {
         Description(site.get("/api/v1/openapi.json").json())
     }
 
     /// Ask, and hold the answer to the description.
     fn get(&self, site: &Site, pattern: &str, path: &str, status: u16) -> Value {
-        let answer = site.get(path);
+        self.hold(&site.get(path), ("get", pattern), path, status)
+    }
+
+    /// Send a change, and hold it and the answer to the description.
+    pub(crate) fn send(
+        &self,
+        site: &Site,
+        (method, pattern): (&str, &str),
+        path: &str,
+        body: &Value,
+        status: u16,
+    ) -> Value {
+        let operation = &self.0["paths"][pattern][method];
+        let taken = &operation["requestBody"]["content"]["application/json"]["schema"];
+        if taken.is_object() && status < 300 {
+            let faults = faults(body, taken, &self.0, path);
+            assert!(faults.is_empty(), "{faults:#?}");
+        }
+        let answer = site.change(method, path, body);
+        self.hold(&answer, (method, pattern), path, status)
+    }
+
+    fn hold(
+        &self,
+        answer: &Answer,
+        (method, pattern): (&str, &str),
+        path: &str,
+        status: u16,
+    ) -> Value {
         assert_eq!(answer.status, status, "{path}: {answer:?}");
-        let responses = &self.0["paths"][pattern]["get"]["responses"];
+        let responses = &self.0["paths"][pattern][method]["responses"];
         let described = match &responses[status.to_string()] {
             Value::Null => &responses["default"],
             described => described,
@@ -89,7 +117,7 @@ impl Description {
         let schema = &described["content"][kind]["schema"];
         assert!(
             schema.is_object(),
-            "{path}: {status} {kind} is not described"
+            "{method} {path}: {status} {kind} is not described"
         );
         let value = answer.json();
         let faults = faults(&value, schema, &self.0, path);

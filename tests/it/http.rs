@@ -102,6 +102,16 @@ impl Site {
         self.send(&format!("GET {path}"), &[], b"")
     }
 
+    /// Ask for a change, with a body in JSON.
+    pub(crate) fn change(&self, method: &str, path: &str, body: &Value) -> Answer {
+        let line = format!("{} {path}", method.to_uppercase());
+        let body = match body {
+            Value::Null => String::new(),
+            body => body.to_string(),
+        };
+        self.send(&line, &["Content-Type: application/json"], body.as_bytes())
+    }
+
     /// Send these bytes, and read until the server closes.
     fn raw(&self, request: &[u8]) -> Answer {
         let mut stream = self.connect();
@@ -368,6 +378,7 @@ fn routes(site: &Site) -> Vec<(String, String, Role)> {
     for (path, methods) in document["paths"].as_object().unwrap() {
         for (method, operation) in methods.as_object().unwrap() {
             let path = path.replace("{tube}", "default").replace("{id}", "1");
+            let path = path.replace("{task}", "1");
             let role = match operation["x-role"].as_str().unwrap() {
                 "anyone" => Role::Anyone,
                 "read" => Role::Read,

@@ -60,6 +60,8 @@ mod scripts;
 mod simulation;
 mod soak;
 mod space;
+#[cfg(feature = "http")]
+mod steering;
 mod strace;
 mod trace;
 mod wal;

@@ -1,4 +1,4 @@
-//! `/api/v1`, the part that looks: the server, tubes, one tube, one job. Each asks the engine with
+//! The part that looks: the server, tubes, one tube, one job. Each asks the engine with
 //! one piece of work, which comes in slices where it may take long.
 
 use std::collections::BTreeMap;
@@ -6,32 +6,31 @@ use std::collections::BTreeMap;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-use super::State;
-use super::answer::{Answer, Problem, json};
-use super::exposition::seconds;
-use super::query::Query;
-use super::snapshot::{LOOK_AFTER, TubeFigures};
+use super::{LIMIT_MAX, bad, gone, job_id, not_found, of_error, run, tube_name};
 use crate::door::{Answer as Reply, JobError, Order, Slice, Step, Work};
 use crate::engine::{Figures, LogFigures, PROTOCOL_VERSION};
+use crate::http::State;
+use crate::http::answer::{Answer, Problem, json};
+use crate::http::exposition::seconds;
+use crate::http::query::Query;
+use crate::http::snapshot::{LOOK_AFTER, TubeFigures};
 use crate::queue::{JobView, Lost, Mark, TubeList};
-use crate::types::{JobCounts, JobId, JobState, Now, is_tube_name};
+use crate::types::{JobCounts, JobId, JobState, Now};
 
 /// Tubes of a page, unless it is said how many.
 const LIMIT_DEFAULT: usize = 100;
-/// The most that a page may have.
-pub(super) const LIMIT_MAX: usize = 250;
 /// A larger body is left out.
 const BODY_SIZE_MAX: u32 = 64 << 10;
 
 /// `GET /api/v1/server`
-pub(super) async fn server(state: &State) -> Result<Answer, Problem> {
+pub(in crate::http) async fn server(state: &State) -> Result<Answer, Problem> {
     let look = run(state, Look(None)).await?;
     let figures = look.0.ok_or_else(gone)?;
     Ok(json(StatusCode::OK, &server_value(&figures)))
 }
 
 /// `GET /api/v1/tubes`
-pub(super) async fn tubes(state: &State, query: &Query) -> Result<Answer, Problem> {
+pub(in crate::http) async fn tubes(state: &State, query: &Query) -> Result<Answer, Problem> {
     let limit = query.number("limit", 1, LIMIT_MAX as u64)?;
     let listing = Listing {
         after: query.text("after").unwrap_or_default().to_owned(),
@@ -53,10 +52,8 @@ pub(super) async fn tubes(state: &State, query: &Query) -> Result<Answer, Proble
 }
 
 /// `GET /api/v1/tubes/{tube}`
-pub(super) async fn tube(state: &State, name: String) -> Result<Answer, Problem> {
-    if !is_tube_name(name.as_bytes()) {
-        return Err(bad(JobError::BadTubeName(name).to_string()));
-    }
+pub(in crate::http) async fn tube(state: &State, name: String) -> Result<Answer, Problem> {
+    let name = tube_name(name)?;
     let look = run(state, LookAtTube { name, found: None }).await?;
     match look.found {
         Some(tube) => Ok(json(StatusCode::OK, &tube_value(&look.name, &tube))),
@@ -65,7 +62,11 @@ pub(super) async fn tube(state: &State, name: String) -> Result<Answer, Problem>
 }
 
 /// `GET /api/v1/tubes/{tube}/jobs`
-pub(super) async fn jobs(state: &State, tube: String, query: &Query) -> Result<Answer, Problem> {
+pub(in crate::http) async fn jobs(
+    state: &State,
+    tube: String,
+    query: &Query,
+) -> Result<Answer, Problem> {
     let limit = query.number("limit", 1, LIMIT_MAX as u64)?;
     let listing = JobListing {
         tube,
@@ -89,7 +90,7 @@ pub(super) async fn jobs(state: &State, tube: String, query: &Query) -> Result<A
 }
 
 /// The states in which the jobs of a tube have an order.
-pub(super) const LISTED: &[&str] = &["ready", "delayed", "buried"];
+pub(in crate::http) const LISTED: &[&str] = &["ready", "delayed", "buried"];
 
 fn listed_state(word: Option<&str>) -> Result<JobState, Problem> {
     let states = [JobState::Ready, JobState::Delayed, JobState::Buried];
@@ -109,47 +110,14 @@ fn parse_mark(text: &str) -> Result<Mark, Problem> {
 }
 
 /// `GET /api/v1/jobs/{id}`
-pub(super) async fn job(state: &State, id: &str) -> Result<Answer, Problem> {
-    let id = id.parse().map(JobId);
-    let id = id.map_err(|_| bad("a job's id is a number"))?;
+pub(in crate::http) async fn job(state: &State, id: &str) -> Result<Answer, Problem> {
+    let id = job_id(id)?;
     let look = run(state, LookAtJob { id, found: None }).await?;
     match look.found {
         Some(Ok(value)) => Ok(json(StatusCode::OK, &value)),
         Some(Err(error)) => Err(of_error(&error)),
         None => Err(not_found("there is no such job")),
     }
-}
-
-/// Have work done, and wait for it.
-async fn run<W: Work>(state: &State, work: W) -> Result<W, Problem> {
-    state
-        .door()?
-        .start(work)
-        .await
-        .map_err(|error| of_error(&error))
-}
-
-fn of_error(error: &JobError) -> Problem {
-    let status = match error {
-        JobError::NotFound => StatusCode::NOT_FOUND,
-        JobError::BadTubeName(_) => StatusCode::BAD_REQUEST,
-        JobError::Damaged => StatusCode::INTERNAL_SERVER_ERROR,
-        _ => StatusCode::SERVICE_UNAVAILABLE,
-    };
-    Problem::new(status, error.to_string())
-}
-
-fn bad(detail: impl Into<String>) -> Problem {
-    Problem::new(StatusCode::BAD_REQUEST, detail)
-}
-
-fn not_found(detail: &str) -> Problem {
-    Problem::new(StatusCode::NOT_FOUND, detail)
-}
-
-/// Work that was done has an answer, unless it was cut off.
-fn gone() -> Problem {
-    Problem::unavailable("the server is stopping")
 }
 
 struct Look(Option<Figures>);
@@ -344,7 +312,7 @@ fn tube_value(name: &str, tube: &TubeFigures) -> Value {
     })
 }
 
-fn job_value(job: &JobView<'_>, now: Now) -> Value {
+pub(super) fn job_value(job: &JobView<'_>, now: Now) -> Value {
     let left = job
         .deadline
         .map(|deadline| seconds(deadline.since(now.mono).max(0)));
@@ -368,7 +336,7 @@ fn job_value(job: &JobView<'_>, now: Now) -> Value {
 }
 
 /// As text, if it is one.
-fn body_value(body: &[u8]) -> Value {
+pub(super) fn body_value(body: &[u8]) -> Value {
     use base64::Engine as _;
     match std::str::from_utf8(body) {
         Ok(text) => json!({"encoding": "text", "data": text}),

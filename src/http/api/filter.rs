@@ -1,0 +1,266 @@
+//! Which jobs are meant: by tube, state, id, priority, age, and what stands in the body.
+
+use std::fmt;
+
+use memchr::memmem::Finder;
+use serde_json::{Value, json};
+
+use super::bad;
+use super::fields::{Fields, needed};
+use super::look::body_value;
+use crate::http::answer::Problem;
+use crate::queue::JobView;
+use crate::types::{JobState, Now, SECOND_NS, TUBE_NAME_MAX, is_tube_name_byte};
+
+/// Bytes that may be looked for in a body.
+const CONTAINS_SIZE_MAX: usize = 1024;
+/// The states in which jobs can be meant, in the order in which they are gone through.
+pub(super) const STATES: [JobState; 3] = [JobState::Ready, JobState::Delayed, JobState::Buried];
+
+/// A tube's name, in which `*` stands for any text and `?` for any one character.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::http) struct Pattern(Box<str>);
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Pattern {
+    pub(in crate::http) fn parse(text: &str) -> Result<Pattern, Problem> {
+        let is_right = |byte: u8| is_tube_name_byte(byte) || byte == b'*' || byte == b'?';
+        match (1..=TUBE_NAME_MAX).contains(&text.len()) && text.bytes().all(is_right) {
+            true => Ok(Pattern(text.into())),
+            false => Err(bad(format!(
+                "{text:?} matches no tube: 1 to {TUBE_NAME_MAX} of the letters, digits and \
+                 -+/;.$_(), with * for any text and ? for any one character"
+            ))),
+        }
+    }
+
+    /// The name, if there is only one that matches.
+    pub(super) fn name(&self) -> Option<&str> {
+        (!self.0.contains(['*', '?'])).then_some(&*self.0)
+    }
+
+    /// Takes no longer than the product of the lengths.
+    pub(in crate::http) fn matches(&self, name: &str) -> bool {
+        let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
+        let (mut at, mut of_name) = (0, 0);
+        // Where the last star was, and what it stood for so far.
+        let mut star: Option<(usize, usize)> = None;
+        while of_name < name.len() {
+            if pattern.get(at) == Some(&b'*') {
+                star = Some((at, of_name));
+                at += 1;
+            } else if pattern
+                .get(at)
+                .is_some_and(|it| *it == b'?' || *it == name[of_name])
+            {
+                (at, of_name) = (at + 1, of_name + 1);
+            } else if let Some((of_star, upto)) = star {
+                star = Some((of_star, upto + 1));
+                (at, of_name) = (of_star + 1, upto + 1);
+            } else {
+                return false;
+            }
+        }
+        pattern[at..].iter().all(|it| *it == b'*')
+    }
+}
+
+/// A range, both ends of it included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Range {
+    min: u64,
+    max: u64,
+}
+
+impl Range {
+    fn parse(fields: &Fields, min: &str, max: &str) -> Result<Range, Problem> {
+        Ok(Range {
+            min: fields.number(min, 0, u64::MAX)?.unwrap_or(0),
+            max: fields.number(max, 0, u64::MAX)?.unwrap_or(u64::MAX),
+        })
+    }
+
+    fn has(self, value: u64) -> bool {
+        (self.min..=self.max).contains(&value)
+    }
+}
+
+/// Which jobs are meant.
+#[derive(Debug, Clone)]
+pub(in crate::http) struct Filter {
+    pub(super) tube: Pattern,
+    /// Some of [`STATES`], in their order.
+    pub(super) states: Vec<JobState>,
+    ids: Range,
+    priorities: Range,
+    /// Seconds.
+    ages: Range,
+    contains: Option<Finder<'static>>,
+    /// As it was sent, without what was not said.
+    value: Value,
+}
+
+impl Filter {
+    /// The names of its fields.
+    pub(super) const FIELDS: &[&str] = &[
+        "tube",
+        "states",
+        "id_min",
+        "id_max",
+        "priority_min",
+        "priority_max",
+        "age_min_seconds",
+        "age_max_seconds",
+        "contains",
+    ];
+
+    /// The tube is never left out: to mean all of them, say `*`.
+    pub(in crate::http) fn parse(fields: &Fields) -> Result<Filter, Problem> {
+        fields.only(Filter::FIELDS)?;
+        let tube = Pattern::parse(needed("tube", fields.text("tube")?)?)?;
+        let states = match fields.texts("states")? {
+            None => STATES.to_vec(),
+            Some(words) => parse_states(&words)?,
+        };
+        let contains = fields.bytes("contains")?;
+        if contains
+            .as_ref()
+            .is_some_and(|it| it.is_empty() || it.len() > CONTAINS_SIZE_MAX)
+        {
+            return Err(bad(format!("contains has 1 to {CONTAINS_SIZE_MAX} bytes")));
+        }
+        let ids = Range::parse(fields, "id_min", "id_max")?;
+        let priorities = Range::parse(fields, "priority_min", "priority_max")?;
+        let ages = Range::parse(fields, "age_min_seconds", "age_max_seconds")?;
+        let words: Vec<_> = states.iter().map(|state| state.word()).collect();
+        let mut value = json!({"tube": tube.to_string(), "states": words});
+        for (range, name, unit) in [(ids, "id", ""), (priorities, "priority", "")]
+            .into_iter()
+            .chain([(ages, "age", "_seconds")])
+        {
+            if range.min > 0 {
+                value[format!("{name}_min{unit}")] = range.min.into();
+            }
+            if range.max < u64::MAX {
+                value[format!("{name}_max{unit}")] = range.max.into();
+            }
+        }
+        if let Some(contains) = &contains {
+            value["contains"] = body_value(contains);
+        }
+        Ok(Filter {
+            tube,
+            states,
+            ids,
+            priorities,
+            ages,
+            contains: contains.map(|it| Finder::new(&it).into_owned()),
+            value,
+        })
+    }
+
+    /// All jobs of a tube in these states.
+    pub(super) fn of_tube(tube: &str, states: Vec<JobState>) -> Result<Filter, Problem> {
+        let words: Vec<_> = states.iter().map(|state| state.word()).collect();
+        let text = json!({"tube": tube, "states": words}).to_string();
+        Filter::parse(&Fields::parse(text.as_bytes())?)
+    }
+
+    /// As it was sent.
+    pub(super) fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// Whether a job may be meant, as far as that can be said without its body.
+    pub(super) fn matches(&self, job: &JobView<'_>, now: Now) -> bool {
+        let age_ns = now.mono.since(job.created).max(0);
+        self.ids.has(job.id.0)
+            && self.priorities.has(job.pri.into())
+            && self.ages.has((age_ns / SECOND_NS) as u64)
+    }
+
+    /// The body has to be looked at too.
+    pub(super) fn needs_body(&self) -> bool {
+        self.contains.is_some()
+    }
+
+    /// Whether what is looked for stands in a body.
+    pub(super) fn matches_body(&self, body: &[u8]) -> bool {
+        let contains = self.contains.as_ref();
+        contains.is_none_or(|it| it.find(body).is_some())
+    }
+}
+
+/// The states that these words name, in the order in which they are gone through.
+pub(super) fn parse_states(words: &[&str]) -> Result<Vec<JobState>, Problem> {
+    let is_known = |word: &&str| STATES.iter().any(|state| state.word() == *word);
+    if words.is_empty() || !words.iter().all(is_known) {
+        let known = STATES.map(JobState::word);
+        return Err(bad(format!("states is a list of some of {known:?}")));
+    }
+    let mut states = STATES.to_vec();
+    states.retain(|state| words.contains(&state.word()));
+    Ok(states)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_is_any_text_and_a_question_mark_any_character() {
+        for (pattern, name, is_match) in [
+            ("a", "a", true),
+            ("a", "ab", false),
+            ("a", "b", false),
+            ("*", "x", true),
+            ("**", "x", true),
+            ("a*", "a", true),
+            ("*a", "bba", true),
+            ("*a", "bab", false),
+            ("a*b*c", "axxbyyc", true),
+            ("a*b*c", "axxbyy", false),
+            ("?", "x", true),
+            ("?", "xy", false),
+            ("a?c", "abc", true),
+            ("*?", "x", true),
+            ("a/*/b", "a/x/y/b", true),
+        ] {
+            let found = Pattern::parse(pattern).unwrap().matches(name);
+            assert_eq!(found, is_match, "{pattern} {name}");
+        }
+        assert!(Pattern::parse("").is_err() && Pattern::parse("a b").is_err());
+        assert_eq!(Pattern::parse("a/b").unwrap().name(), Some("a/b"));
+        assert_eq!(Pattern::parse("a?").unwrap().name(), None);
+    }
+
+    #[test]
+    fn what_was_said_is_said_again() {
+        for text in [
+            r#"{"states":["ready","buried"],"tube":"*"}"#,
+            r#"{"age_min_seconds":5,"id_max":9,"priority_min":1,"states":["delayed"],"tube":"t"}"#,
+            r#"{"contains":{"data":"x","encoding":"text"},"states":["ready"],"tube":"t"}"#,
+        ] {
+            let fields = Fields::parse(text.as_bytes()).unwrap();
+            let filter = Filter::parse(&fields).unwrap();
+            let again: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(*filter.value(), again);
+        }
+        for wrong in [
+            r#"{}"#,
+            r#"{"tube":"t","states":[]}"#,
+            r#"{"tube":"t","states":["reserved"]}"#,
+            r#"{"tube":"t","contains":{"data":""}}"#,
+            r#"{"tube":"t","id_min":-1}"#,
+            r#"{"tube":"t","state":"ready"}"#,
+        ] {
+            let fields = Fields::parse(wrong.as_bytes()).unwrap();
+            assert!(Filter::parse(&fields).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! `/api/v1`: looking at a server and steering it, in JSON.
+//!
+//! | file | question |
+//! |---|---|
+//! | `look` | what is there: the server, tubes, jobs? |
+//! | `fields` | what stands in the body of a request? |
+//! | `jobs` | what is changed of one job, or of tubes? |
+//! | `filter` | which jobs are meant? |
+//! | `scan` | which is the next of them? |
+//! | `register` | what long work is there, how far is it, who may end it? |
+//! | `tasks` | the same change, of all jobs that a filter matches |
+//!
+//! Whatever changes a job goes the way of a client's command, through the door: decided, logged,
+//! applied, durable as the policy says, then answered. A job that a client has reserved is the
+//! client's, and nothing here touches it.
+
+pub(super) mod fields;
+pub(super) mod filter;
+pub(super) mod jobs;
+pub(super) mod look;
+pub(super) mod register;
+mod scan;
+pub(super) mod tasks;
+
+use hyper::StatusCode;
+
+use super::State;
+use super::answer::Problem;
+use crate::door::{JobError, Work};
+use crate::types::{JobId, is_tube_name};
+
+/// The most that a page may have.
+pub(super) const LIMIT_MAX: usize = 250;
+
+/// Have work done, and wait for it.
+async fn run<W: Work>(state: &State, work: W) -> Result<W, Problem> {
+    state
+        .door()?
+        .start(work)
+        .await
+        .map_err(|error| of_error(&error))
+}
+
+fn of_error(error: &JobError) -> Problem {
+    let status = match error {
+        JobError::NotFound => StatusCode::NOT_FOUND,
+        JobError::BadTubeName(_) => StatusCode::BAD_REQUEST,
+        JobError::TooBig { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        JobError::Damaged => StatusCode::INTERNAL_SERVER_ERROR,
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    Problem::new(status, error.to_string())
+}
+
+fn bad(detail: impl Into<String>) -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, detail)
+}
+
+fn not_found(detail: &str) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, detail)
+}
+
+/// Work that was done has an answer, unless it was cut off.
+fn gone() -> Problem {
+    Problem::unavailable("the server is stopping")
+}
+
+/// The id in a path.
+pub(super) fn job_id(text: &str) -> Result<JobId, Problem> {
+    let id = text.parse().map(JobId);
+    id.map_err(|_| bad("a job's id is a number"))
+}
+
+/// A tube's name, wherever it stands.
+fn tube_name(name: String) -> Result<String, Problem> {
+    match is_tube_name(name.as_bytes()) {
+        true => Ok(name),
+        false => Err(bad(JobError::BadTubeName(name).to_string())),
+    }
+}

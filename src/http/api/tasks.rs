@@ -1,0 +1,304 @@
+//! The same change, of all jobs that a filter matches. First they are counted, then changed: no
+//! more than were counted, and none that was put later.
+//!
+//! Nothing of this is whole: a crash, or who cancels it, leaves the first of the changes done and
+//! the others not.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use serde_json::{Value, json};
+
+use super::fields::{Fields, needed};
+use super::filter::{Filter, parse_states};
+use super::jobs::{Deed, Done};
+use super::register::{End, Progress, Told};
+use super::scan::{Looked, Scan};
+use super::{bad, tube_name};
+use crate::door::{JobError, Slice, Step, Work};
+use crate::http::State;
+use crate::http::answer::{Answer, Problem};
+use crate::types::{JobId, JobState, SECOND_NS, Time};
+
+/// Jobs a second that may be asked for as the rate of a task.
+pub(in crate::http) const RATE_MAX: u64 = 1_000_000;
+/// After so many looks the slice is looked at.
+const LOOKS: u32 = 8;
+/// Bytes that are read and logged in a turn of the loop, of one task; one job may have more.
+const COST_MAX: usize = 256 << 10;
+/// A task that waits looks so often whether it is still wanted.
+const LOOK_AGAIN_NS: i64 = SECOND_NS / 4;
+
+/// What was asked for.
+#[derive(Debug)]
+struct Plan {
+    deed: Deed,
+    filter: Filter,
+    dry_run: bool,
+    /// Jobs a second.
+    rate: Option<u64>,
+}
+
+impl Plan {
+    fn parse(fields: &Fields) -> Result<Plan, Problem> {
+        let word = needed("action", fields.text("action")?)?;
+        let mut known = vec!["action", "filter", "dry_run", "rate"];
+        known.extend(Deed::fields(word));
+        fields.only(&known)?;
+        Ok(Plan {
+            deed: Deed::parse(word, fields)?,
+            filter: Filter::parse(&needed("filter", fields.object("filter")?)?)?,
+            dry_run: fields.flag("dry_run")?,
+            rate: fields.number("rate", 1, RATE_MAX)?,
+        })
+    }
+
+    /// The states of jobs that are meant, and to which this can be done.
+    fn states(&self) -> Result<Vec<JobState>, Problem> {
+        let can = |state: &JobState| match self.deed {
+            Deed::Delete | Deed::Priority(_) | Deed::Move { .. } => true,
+            Deed::Kick => *state != JobState::Ready,
+            Deed::Bury => *state != JobState::Buried,
+            Deed::Delay(_) => *state != JobState::Delayed,
+        };
+        let meant = self.filter.states.iter().copied();
+        let states: Vec<_> = meant.filter(can).collect();
+        match states.is_empty() {
+            false => Ok(states),
+            true => Err(bad(format!(
+                "jobs in these states cannot be changed by {:?}",
+                self.deed.word()
+            ))),
+        }
+    }
+
+    fn value(&self) -> Value {
+        let mut value = json!({
+            "action": self.deed.word(),
+            "filter": self.filter.value(),
+            "dry_run": self.dry_run,
+            "rate": self.rate,
+        });
+        match &self.deed {
+            Deed::Delay(seconds) => value["delay"] = json!(seconds),
+            Deed::Priority(pri) => value["priority"] = json!(pri),
+            Deed::Move { to, kick } => (value["to"], value["kick"]) = (json!(to), json!(kick)),
+            Deed::Delete | Deed::Kick | Deed::Bury => {}
+        }
+        value
+    }
+}
+
+/// `POST /api/v1/tasks`
+pub(in crate::http) fn start(state: &State, fields: &Fields) -> Result<Answer, Problem> {
+    begin(state, Plan::parse(fields)?)
+}
+
+/// `POST /api/v1/tubes/{tube}/clear`
+pub(in crate::http) fn clear(
+    state: &State,
+    tube: String,
+    fields: &Fields,
+) -> Result<Answer, Problem> {
+    fields.only(&["states", "dry_run"])?;
+    let tube = tube_name(tube)?;
+    // What is deleted is gone: so it is said which jobs, and not left to a default.
+    let words = needed("states", fields.texts("states")?)?;
+    let states = parse_states(&words)?;
+    let plan = Plan {
+        deed: Deed::Delete,
+        filter: Filter::of_tube(&tube, states)?,
+        dry_run: fields.flag("dry_run")?,
+        rate: None,
+    };
+    begin(state, plan)
+}
+
+/// `POST /api/v1/tubes/{tube}/redrive`
+pub(in crate::http) fn redrive(
+    state: &State,
+    tube: String,
+    fields: &Fields,
+) -> Result<Answer, Problem> {
+    fields.only(&["to", "rate", "dry_run"])?;
+    let tube = tube_name(tube)?;
+    let deed = match fields.text("to")? {
+        Some(to) if to != tube => Deed::Move {
+            to: tube_name(to.to_owned())?.into(),
+            kick: true,
+        },
+        _ => Deed::Kick,
+    };
+    let plan = Plan {
+        deed,
+        filter: Filter::of_tube(&tube, vec![JobState::Buried])?,
+        dry_run: fields.flag("dry_run")?,
+        rate: fields.number("rate", 1, RATE_MAX)?,
+    };
+    begin(state, plan)
+}
+
+fn begin(state: &State, plan: Plan) -> Result<Answer, Problem> {
+    let not_in = match &plan.deed {
+        Deed::Move { to, .. } if plan.filter.tube.name() == Some(&**to) => {
+            return Err(bad(format!("the jobs of {to:?} are in that tube already")));
+        }
+        Deed::Move { to, .. } => Some(to.clone()),
+        _ => None,
+    };
+    let states = plan.states()?;
+    let asked = plan.value();
+    let scan = Scan::new(plan.filter.clone(), states, not_in);
+    state.tasks.start(state, asked, |progress| Drive {
+        plan,
+        scan: Some(scan),
+        begun: None,
+        matched: 0,
+        changed: 0,
+        skipped: 0,
+        error: None,
+        is_cancelled: false,
+        progress,
+    })
+}
+
+/// A task under way.
+struct Drive {
+    plan: Plan,
+    /// `None`: it is over.
+    scan: Option<Scan>,
+    /// When it had counted.
+    begun: Option<Time>,
+    matched: u64,
+    changed: u64,
+    skipped: u64,
+    error: Option<JobError>,
+    is_cancelled: bool,
+    progress: Arc<Progress>,
+}
+
+impl Work for Drive {
+    fn step(&mut self, slice: &mut Slice<'_>) -> Step {
+        let step = self.go_on(slice);
+        self.tell();
+        step
+    }
+}
+
+impl Told for Drive {
+    fn end(self) -> End {
+        End {
+            error: self.error,
+            is_cancelled: self.is_cancelled,
+            found: None,
+        }
+    }
+}
+
+impl Drive {
+    fn go_on(&mut self, slice: &mut Slice<'_>) -> Step {
+        let Some(mut scan) = self.scan.take() else {
+            return Step::Done;
+        };
+        if self.progress.is_cancelled() {
+            self.is_cancelled = true;
+            return Step::Done;
+        }
+        let mut cost = 0;
+        for looks in 1.. {
+            if let Some(until) = self.not_before(slice) {
+                self.scan = Some(scan);
+                return Step::NotBefore(until);
+            }
+            match scan.look(slice) {
+                Looked::Passed => {}
+                Looked::Match(id) => cost += self.meet(id, slice),
+                Looked::End if self.begun.is_none() && self.may_act() => {
+                    self.begun = Some(slice.now().mono);
+                    scan = scan.again();
+                }
+                Looked::End => return self.end_of(&scan),
+                Looked::Failed(error) => self.error = Some(error),
+            }
+            if self.error.is_some() || self.is_all() {
+                return self.end_of(&scan);
+            }
+            cost += scan.take_cost();
+            if cost >= COST_MAX {
+                // Not again in this turn.
+                self.scan = Some(scan);
+                return Step::NotBefore(Time(slice.now().mono.0 + 1));
+            }
+            if looks % LOOKS == 0 && slice.is_over() {
+                break;
+            }
+        }
+        self.scan = Some(scan);
+        Step::More
+    }
+
+    fn end_of(&mut self, scan: &Scan) -> Step {
+        self.tell_of(scan);
+        Step::Done
+    }
+
+    /// There is something to change.
+    fn may_act(&self) -> bool {
+        !self.plan.dry_run && self.matched > 0
+    }
+
+    /// As many were changed as were counted.
+    fn is_all(&self) -> bool {
+        self.begun.is_some() && self.changed + self.skipped >= self.matched
+    }
+
+    /// When the next job may be changed, if not now.
+    fn not_before(&self, slice: &Slice<'_>) -> Option<Time> {
+        let (rate, begun) = (self.plan.rate?, self.begun?);
+        let now = slice.now().mono;
+        let nth = i128::from(self.changed + self.skipped);
+        let after_ns = nth * i128::from(SECOND_NS) / i128::from(rate);
+        let after_ns = i64::try_from(after_ns).unwrap_or(i64::MAX);
+        let due = begun.0.saturating_add(after_ns);
+        (due > now.0).then(|| Time(due.min(now.0.saturating_add(LOOK_AGAIN_NS))))
+    }
+
+    /// Count a job, or change it; says how many bytes that took.
+    fn meet(&mut self, id: JobId, slice: &mut Slice<'_>) -> usize {
+        if self.begun.is_none() {
+            self.matched += 1;
+            return 0;
+        }
+        let job = slice.engine().queue().job(id);
+        let body_size = job.map_or(0, |job| job.body_size as usize);
+        match self.plan.deed.run(id, slice) {
+            Done::Changed(_) => self.changed += 1,
+            // Perhaps it was this task that made it so.
+            Done::Same => {}
+            Done::NotFound | Done::Reserved | Done::Refused(JobError::Damaged) => self.skipped += 1,
+            Done::Refused(error) => self.error = Some(error),
+        }
+        match self.plan.deed {
+            Deed::Move { .. } => body_size,
+            _ => 0,
+        }
+    }
+
+    fn tell(&self) {
+        let progress = &self.progress;
+        progress
+            .is_acting
+            .store(self.begun.is_some(), Ordering::Relaxed);
+        Progress::set(&progress.matched, self.matched);
+        Progress::set(&progress.changed, self.changed);
+        Progress::set(&progress.skipped, self.skipped);
+        if let Some(scan) = &self.scan {
+            self.tell_of(scan);
+        }
+    }
+
+    fn tell_of(&self, scan: &Scan) {
+        Progress::set(&self.progress.looked_at, scan.looked_at());
+        Progress::set(&self.progress.unread, scan.unread());
+    }
+}

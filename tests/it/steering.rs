@@ -1,0 +1,523 @@
+//! `/api/v1`, the part that changes: what it has done is what the protocol shows, before and after a
+//! restart; what it must not do it does not; and what a crash leaves is as documented.
+
+use serde_json::{Value, json};
+
+use crate::api::Description;
+use crate::harness::{Launch, wait_until};
+use crate::http::Site;
+use crate::wire::{Wire, inserted, put_command};
+
+const JOB: &str = "/api/v1/jobs/{id}";
+
+fn memory() -> Site {
+    Site::start(Launch::bsd().memory())
+}
+
+/// A change of one job, held to the description.
+fn change(site: &Site, id: u64, word: &str, body: Value, status: u16) -> Value {
+    let described = Description::of(site);
+    let pattern = format!("{JOB}/{word}");
+    let path = format!("/api/v1/jobs/{id}/{word}");
+    described.send(site, ("post", &pattern), &path, &body, status)
+}
+
+fn job(site: &Site, id: u64) -> Value {
+    site.get(&format!("/api/v1/jobs/{id}")).json()
+}
+
+/// Begin a task, and wait until it is over.
+fn task(site: &Site, pattern: &str, path: &str, body: Value) -> Value {
+    let described = Description::of(site);
+    let begun = described.send(site, ("post", pattern), path, &body, 202);
+    over(site, begun["id"].as_u64().unwrap())
+}
+
+fn over(site: &Site, id: u64) -> Value {
+    let path = format!("/api/v1/tasks/{id}");
+    let is_over =
+        || !["counting", "running"].contains(&site.get(&path).json()["state"].as_str().unwrap());
+    wait_until("the task is over", is_over);
+    site.get(&path).json()
+}
+
+fn tasks(site: &Site, body: Value) -> Value {
+    task(site, "/api/v1/tasks", "/api/v1/tasks", body)
+}
+
+#[test]
+fn a_job_is_put_and_changed_and_deleted_as_by_a_client() {
+    let dir = tempfile::TempDir::new().unwrap();
+    for launch in [Launch::bsd().memory(), Launch::bsd().dir(dir.path())] {
+        let site = Site::start(launch);
+        let described = Description::of(&site);
+        let mut wire = site.server.connect();
+        let put = |body: Value, status| {
+            let path = "/api/v1/tubes/a%2Fb/jobs";
+            let pattern = "/api/v1/tubes/{tube}/jobs";
+            described.send(&site, ("post", pattern), path, &body, status)
+        };
+        let body = json!({"encoding": "base64", "data": "/wA="});
+        let id = put(json!({"body": body, "priority": 7, "ttr": 9}), 201)["id"]
+            .as_u64()
+            .unwrap();
+        let shown = job(&site, id);
+        assert_eq!(
+            (&shown["tube"], &shown["state"]),
+            (&json!("a/b"), &json!("ready"))
+        );
+        assert_eq!((&shown["priority"], &shown["ttr"]), (&json!(7), &json!(9)));
+        assert_eq!(shown["body"]["data"], "/wA=");
+        put(json!({"priority": 1}), 400);
+        put(json!({"body": {"data": "x"}, "pri": 1}), 400);
+        put(json!({"body": {"data": "x".repeat(65536)}}), 413);
+
+        change(&site, id, "priority", json!({"priority": 3}), 200);
+        assert_eq!(job(&site, id)["priority"], 3);
+        change(&site, id, "delay", json!({"delay": 100}), 200);
+        change(&site, id, "priority", json!({"priority": 4}), 200);
+        let shown = job(&site, id);
+        assert_eq!(
+            (&shown["state"], &shown["priority"]),
+            (&json!("delayed"), &json!(4))
+        );
+        assert!(shown["time_left_seconds"].as_f64().unwrap() > 50.0);
+        change(&site, id, "kick", json!({}), 200);
+        change(&site, id, "bury", json!({}), 200);
+        assert_eq!(job(&site, id)["state"], "buried");
+        change(&site, id, "kick", json!({}), 200);
+        assert_eq!(wire.stat(&format!("stats-job {id}"), "state"), "ready");
+
+        wire.ask("watch a/b");
+        assert_eq!(wire.reserve(), id);
+        for (word, body) in [
+            ("priority", json!({"priority": 1})),
+            ("bury", json!({})),
+            ("delay", json!({"delay": 1})),
+            ("kick", json!({})),
+            ("move", json!({"to": "c"})),
+        ] {
+            change(&site, id, word, body.clone(), 409);
+            change(&site, 999, word, body, 404);
+        }
+        let path = format!("/api/v1/jobs/{id}");
+        described.send(&site, ("delete", JOB), &path, &Value::Null, 409);
+        assert_eq!(wire.ask(&format!("release {id} 1 0")), "RELEASED");
+        described.send(&site, ("delete", JOB), &path, &Value::Null, 200);
+        described.send(&site, ("delete", JOB), &path, &Value::Null, 404);
+        assert_eq!(wire.ask(&format!("peek {id}")), "NOT_FOUND");
+    }
+}
+
+#[test]
+fn a_moved_job_is_the_same_but_for_its_tube_and_id_also_after_a_restart() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let launch = Launch::bsd().dir(dir.path());
+    let site = Site::start(launch.clone());
+    let mut wire = site.server.connect();
+    wire.ask("use from");
+    for delay in [0, 0, 1000] {
+        wire.send(put_command(5, delay, b"body"));
+        wire.text();
+    }
+    wire.ask("watch from");
+    let buried = wire.reserve();
+    assert_eq!(wire.ask(&format!("bury {buried} 9")), "BURIED");
+    let kept = |job: &Value| {
+        let names = [
+            "state", "priority", "delay", "ttr", "reserves", "buries", "body",
+        ];
+        names.map(|name| job[name].clone())
+    };
+    let mut moved = Vec::new();
+    for id in 1..=3 {
+        let before = job(&site, id);
+        let now = change(&site, id, "move", json!({"to": "to"}), 200)["id"]
+            .as_u64()
+            .unwrap();
+        let after = job(&site, now);
+        assert_eq!(kept(&before), kept(&after));
+        assert!(after["age_seconds"].as_f64() >= before["age_seconds"].as_f64());
+        assert_eq!(
+            (
+                &after["tube"],
+                site.get(&format!("/api/v1/jobs/{id}")).status
+            ),
+            (&json!("to"), 404)
+        );
+        moved.push((now, after));
+    }
+    assert_eq!(
+        change(&site, moved[1].0, "move", json!({"to": "to"}), 200)["id"],
+        moved[1].0
+    );
+    let (id, _) = moved.remove(0);
+    let kicked = change(&site, id, "move", json!({"to": "third", "kick": true}), 200);
+    let kicked = job(&site, kicked["id"].as_u64().unwrap());
+    assert_eq!(
+        (&kicked["state"], &kicked["kicks"]),
+        (&json!("ready"), &json!(1))
+    );
+    site.server.kill();
+    let site = Site::start(launch);
+    for (id, before) in moved {
+        assert_eq!(kept(&job(&site, id)), kept(&before));
+    }
+    let counts = site.get("/api/v1/server").json();
+    assert_eq!(
+        (&counts["jobs"]["ready"], &counts["jobs"]["delayed"]),
+        (&json!(2), &json!(1))
+    );
+}
+
+#[test]
+fn whoever_waits_for_a_job_gets_one_that_is_moved() {
+    let site = memory();
+    let mut wire = site.server.connect();
+    wire.ask("use from");
+    wire.put(b"body");
+    let mut worker = site.server.connect();
+    worker.ask("watch to");
+    worker.send("reserve\r\n");
+    let now = change(&site, 1, "move", json!({"to": "to"}), 200)["id"].clone();
+    assert_eq!(worker.text(), format!("RESERVED {now} 4\r\nbody"));
+}
+
+#[test]
+fn tubes_are_paused_one_by_one_and_by_pattern() {
+    let site = memory();
+    let described = Description::of(&site);
+    let mut wire = site.server.connect();
+    for tube in ["mail/a", "mail/b", "other"] {
+        wire.ask(&format!("watch {tube}"));
+    }
+    let one = ("post", "/api/v1/tubes/{tube}/pause");
+    let many = ("post", "/api/v1/pause");
+    let seconds = json!({"seconds": 100});
+    described.send(&site, one, "/api/v1/tubes/other/pause", &seconds, 200);
+    described.send(&site, one, "/api/v1/tubes/none/pause", &seconds, 404);
+    let body = json!({"tube": "mail/*", "seconds": 50});
+    let paused = described.send(&site, many, "/api/v1/pause", &body, 200);
+    assert_eq!(paused["tubes"], 2);
+    let of = |wire: &mut Wire, tube: &str| wire.stat(&format!("stats-tube {tube}"), "pause");
+    for (tube, pause) in [
+        ("mail/a", "50"),
+        ("mail/b", "50"),
+        ("other", "100"),
+        ("default", "0"),
+    ] {
+        assert_eq!(of(&mut wire, tube), pause, "{tube}");
+    }
+    let body = json!({"tube": "*", "seconds": 0});
+    assert_eq!(
+        described.send(&site, many, "/api/v1/pause", &body, 200)["tubes"],
+        4
+    );
+    assert_eq!(of(&mut wire, "mail/a"), "0");
+}
+
+/// Jobs of two tubes, in all states in which one can be: ready, delayed and buried.
+fn fill(wire: &mut Wire, tube: &str, of_each: u64) {
+    wire.ask(&format!("use {tube}"));
+    wire.ask(&format!("watch {tube}"));
+    wire.ask("ignore default");
+    for nth in 0..of_each {
+        let pri = 100 + nth as u32 % 7;
+        wire.send(put_command(1, 0, format!("{tube} buried {nth}").as_bytes()));
+        inserted(&wire.text()).unwrap();
+        let id = wire.reserve();
+        assert_eq!(wire.ask(&format!("bury {id} {pri}")), "BURIED");
+    }
+    for nth in 0..of_each {
+        let pri = 100 + nth as u32 % 7;
+        wire.send(put_command(
+            pri,
+            0,
+            format!("{tube} ready {nth}").as_bytes(),
+        ));
+        inserted(&wire.text()).unwrap();
+        wire.send(put_command(
+            pri,
+            1000,
+            format!("{tube} delayed {nth}").as_bytes(),
+        ));
+        inserted(&wire.text()).unwrap();
+    }
+    wire.ask("watch default");
+    wire.ask(&format!("ignore {tube}"));
+}
+
+fn counts(site: &Site, tube: &str) -> [u64; 3] {
+    let found = site.get(&format!("/api/v1/tubes/{tube}")).json();
+    let of = |state: &str| found["jobs"][state].as_u64().unwrap_or(0);
+    [of("ready"), of("delayed"), of("buried")]
+}
+
+#[test]
+fn a_task_counts_first_and_changes_what_it_has_counted_and_nothing_else() {
+    let site = memory();
+    let mut wire = site.server.connect();
+    fill(&mut wire, "a", 40);
+    fill(&mut wire, "b", 40);
+    let all = |tube: &str| json!({"tube": tube});
+    let dry = tasks(
+        &site,
+        json!({"action": "delete", "filter": all("a"), "dry_run": true}),
+    );
+    assert_eq!(
+        (&dry["state"], &dry["matched"], &dry["changed"]),
+        (&json!("done"), &json!(120), &json!(0))
+    );
+    assert_eq!(counts(&site, "a"), [40, 40, 40]);
+    let wanted = json!({"tube": "a", "contains": {"data": "ready 1"}});
+    let found = tasks(&site, json!({"action": "bury", "filter": wanted}));
+    assert_eq!(
+        (&found["matched"], &found["changed"]),
+        (&json!(11), &json!(11))
+    );
+    assert_eq!(counts(&site, "a"), [29, 40, 51]);
+    let found = tasks(&site, json!({"action": "kick", "filter": all("a")}));
+    assert_eq!(found["changed"], 91);
+    assert_eq!(counts(&site, "a"), [120, 0, 0]);
+    let wanted = json!({"tube": "a", "priority_min": 101, "priority_max": 102});
+    let found = tasks(
+        &site,
+        json!({"action": "priority", "priority": 5000, "filter": wanted}),
+    );
+    let changed = found["changed"].as_u64().unwrap();
+    assert_eq!((&found["matched"], changed), (&json!(changed), 36));
+    let wanted = json!({"tube": "?", "priority_min": 5000, "states": ["ready"]});
+    let found = tasks(
+        &site,
+        json!({"action": "delay", "delay": 77, "filter": wanted}),
+    );
+    assert_eq!(found["changed"], changed);
+    assert_eq!(counts(&site, "a"), [120 - changed, changed, 0]);
+    let found = tasks(
+        &site,
+        json!({"action": "move", "to": "c", "filter": all("*")}),
+    );
+    assert_eq!(found["changed"], 240);
+    assert_eq!(counts(&site, "c"), [120 - changed + 40, changed + 40, 40]);
+    let found = tasks(
+        &site,
+        json!({"action": "delete", "filter": {"tube": "c", "id_max": 1000}}),
+    );
+    assert_eq!(
+        (&found["state"], &found["changed"]),
+        (&json!("done"), &json!(240))
+    );
+    assert_eq!(wire.stat("stats", "current-jobs-ready"), "0");
+}
+
+#[test]
+fn jobs_that_are_reserved_or_come_later_are_left_alone() {
+    let site = memory();
+    let mut wire = site.server.connect();
+    for _ in 0..3 {
+        wire.put(b"x");
+    }
+    let mut worker = site.server.connect();
+    let reserved = worker.reserve();
+    let body = json!({"states": ["ready", "delayed", "buried"]});
+    let found = task(
+        &site,
+        "/api/v1/tubes/{tube}/clear",
+        "/api/v1/tubes/default/clear",
+        body,
+    );
+    assert_eq!(
+        (&found["matched"], &found["changed"]),
+        (&json!(2), &json!(2))
+    );
+    assert_eq!(worker.ask(&format!("delete {reserved}")), "DELETED");
+    let described = Description::of(&site);
+    let clear = ("post", "/api/v1/tubes/{tube}/clear");
+    described.send(&site, clear, "/api/v1/tubes/default/clear", &json!({}), 400);
+}
+
+#[test]
+fn buried_jobs_are_redriven_at_a_rate_and_the_task_can_be_cancelled() {
+    let site = memory();
+    let mut wire = site.server.connect();
+    fill(&mut wire, "dead", 30);
+    let (pattern, path) = ("/api/v1/tubes/{tube}/redrive", "/api/v1/tubes/dead/redrive");
+    let found = task(&site, pattern, path, json!({"rate": 1000, "to": "live"}));
+    assert_eq!(found["changed"], 30);
+    assert!(found["took_seconds"].as_f64().unwrap() >= 0.029);
+    assert_eq!(
+        (counts(&site, "dead"), counts(&site, "live")),
+        ([30, 30, 0], [30, 0, 0])
+    );
+    fill(&mut wire, "dead", 30);
+    let described = Description::of(&site);
+    let begun = described.send(&site, ("post", pattern), path, &json!({"rate": 1}), 202);
+    let id = begun["id"].as_u64().unwrap();
+    let one = format!("/api/v1/tasks/{id}");
+    wait_until("it has begun", || site.get(&one).json()["changed"] == 1);
+    described.send(
+        &site,
+        ("delete", "/api/v1/tasks/{task}"),
+        &one,
+        &Value::Null,
+        200,
+    );
+    let found = over(&site, id);
+    assert_eq!(found["state"], "cancelled");
+    assert!(found["changed"].as_u64().unwrap() < 30);
+    let listed = site.get("/api/v1/tasks").json();
+    assert_eq!(listed["tasks"][0]["id"], id);
+}
+
+#[test]
+fn so_many_tasks_and_no_more_run_at_a_time() {
+    let site = memory();
+    let mut wire = site.server.connect();
+    fill(&mut wire, "dead", 30);
+    let described = Description::of(&site);
+    let redrive = ("post", "/api/v1/tubes/{tube}/redrive");
+    let path = "/api/v1/tubes/dead/redrive";
+    let slow = json!({"rate": 1});
+    for _ in 0..8 {
+        described.send(&site, redrive, path, &slow, 202);
+    }
+    described.send(&site, redrive, path, &slow, 429);
+    let cancel = ("delete", "/api/v1/tasks/{task}");
+    described.send(&site, cancel, "/api/v1/tasks/1", &Value::Null, 200);
+    over(&site, 1);
+    described.send(&site, redrive, path, &slow, 202);
+    described.send(&site, cancel, "/api/v1/tasks/99", &Value::Null, 404);
+}
+
+#[test]
+fn a_change_comes_from_this_server_in_json_and_within_bounds() {
+    let site = memory();
+    site.server.connect().put(b"x");
+    let kick = "POST /api/v1/jobs/1/bury";
+    let json = "Content-Type: application/json";
+    let large = format!("{{\"x\":\"{}\"}}", "x".repeat(2 << 20));
+    for (fields, body, status) in [
+        (&[][..], &b""[..], 415),
+        (&["Content-Type: text/plain"], b"{}", 415),
+        (
+            &["Content-Type: application/x-www-form-urlencoded"],
+            b"a=b",
+            415,
+        ),
+        (&[json, "Origin: http://evil.example"], b"{}", 403),
+        (&[json, "Sec-Fetch-Site: cross-site"], b"{}", 403),
+        (&[json], b"{", 400),
+        (&[json], b"[]", 400),
+        (&[json], b"{\"to\":1}", 400),
+        (&[json], large.as_bytes(), 413),
+        (
+            &["Content-Type: application/json; charset=utf-8"],
+            b"{}",
+            200,
+        ),
+    ] {
+        let answer = site.send(kick, fields, body);
+        assert_eq!(answer.status, status, "{fields:?}: {}", answer.head);
+        let state = if status == 200 { "buried" } else { "ready" };
+        assert_eq!(job(&site, 1)["state"], state, "{fields:?}");
+    }
+    let delete = "DELETE /api/v1/jobs/1";
+    assert_eq!(
+        site.send(delete, &["Origin: http://evil.example"], b"")
+            .status,
+        403
+    );
+    assert_eq!(site.send(delete, &[], b"").status, 200);
+}
+
+#[test]
+fn every_change_has_a_line_that_says_who_and_what() {
+    let site = memory();
+    site.server.connect().put(b"x");
+    change(&site, 1, "move", json!({"to": "there"}), 200);
+    change(&site, 1, "kick", json!({}), 404);
+    tasks(
+        &site,
+        json!({"action": "delete", "filter": {"tube": "there"}}),
+    );
+    site.get("/api/v1/server");
+    for wanted in [
+        "anybody here: POST /api/v1/jobs/1/move: 200: to there, as job 2",
+        "anybody here: POST /api/v1/jobs/1/kick: 404",
+        "anybody here: POST /api/v1/tasks: 202: task 1: {\"action\":\"delete\"",
+    ] {
+        wait_until(wanted, || site.server.stderr().contains(wanted));
+    }
+    assert_eq!(site.server.stderr().matches("audit: ").count(), 3);
+}
+
+/// The numbers that the bodies of a tube are, in the order of their turn.
+fn numbers(wire: &mut Wire, tube: &str) -> Vec<u64> {
+    wire.ask(&format!("watch {tube}"));
+    wire.ask("ignore default");
+    let mut found = Vec::new();
+    loop {
+        wire.send("reserve-with-timeout 0\r\n");
+        let reply = wire.reply();
+        let Some((_, body)) = crate::wire::job_of(&reply) else {
+            break;
+        };
+        found.push(std::str::from_utf8(body).unwrap().parse().unwrap());
+    }
+    wire.ask("watch default");
+    wire.ask(&format!("ignore {tube}"));
+    found
+}
+
+/// A crash in the middle leaves the first of the changes done: of a clear the last of the jobs, of
+/// a move each job in the one tube or in the other.
+#[test]
+fn a_crash_in_the_middle_of_a_task_leaves_the_first_of_its_changes() {
+    const JOBS: u64 = 10_000;
+    for action in ["delete", "move"] {
+        let dir = tempfile::TempDir::new().unwrap();
+        let launch = Launch::bsd().dir(dir.path());
+        let site = Site::start(launch.clone());
+        let mut wire = site.server.connect();
+        wire.ask("use from");
+        let puts: Vec<u8> = (0..JOBS)
+            .flat_map(|nth| put_command(5, 0, format!("{nth}").as_bytes()))
+            .collect();
+        wire.send(puts);
+        for _ in 0..JOBS {
+            inserted(&wire.text()).unwrap();
+        }
+        let mut body = json!({"action": action, "rate": 10_000, "filter": {"tube": "from"}});
+        if action == "move" {
+            body["to"] = json!("to");
+        }
+        let begun = site.change("post", "/api/v1/tasks", &body);
+        assert_eq!(begun.status, 202, "{begun:?}");
+        wait_until("some are changed", || {
+            site.get("/api/v1/tasks/1").json()["changed"]
+                .as_u64()
+                .unwrap()
+                > JOBS / 20
+        });
+        site.server.kill();
+        let site = Site::start(launch);
+        let mut wire = site.server.connect();
+        let (left, moved) = (numbers(&mut wire, "from"), numbers(&mut wire, "to"));
+        let first = JOBS - left.len() as u64;
+        assert!(
+            (1..JOBS).contains(&first),
+            "it was killed in the middle: {first}"
+        );
+        assert!(
+            left.iter().copied().eq(first..JOBS),
+            "{action}: what is left is the rest"
+        );
+        match action {
+            "move" => assert!(
+                moved.iter().copied().eq(0..first),
+                "nothing is lost or there twice"
+            ),
+            _ => assert!(moved.is_empty()),
+        }
+    }
+}
