@@ -252,3 +252,160 @@ fn update_of_copy(job: &JobView<'_>, copy: JobId) -> Change<'static> {
         counters: job.counters,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::engine::Options;
+    use crate::protocol::{Command, Reply, Request};
+    use crate::storage::SimFs;
+    use crate::storage::disk::sim::Crash;
+    use crate::types::{ClientId, Position, Time};
+
+    const NOW: Now = Now {
+        mono: Time(0),
+        wall_ns: 1_800_000_000_000_000_000,
+    };
+    /// Some of them do not fit into what is left of a segment, and one is a frame of its own.
+    const SIZES: [usize; 12] = [
+        10, 20_000, 30_000, 5, 40_000, 9_000, 50_000, 1_200_000, 0, 60_000, 33_000, 1,
+    ];
+
+    struct Nowhere;
+
+    impl ReplySink for Nowhere {
+        fn reply(&mut self, _: ClientId, _: Position, _: Reply<'_>) {}
+    }
+
+    fn open(fs: &SimFs) -> Result<Engine, crate::OpenError> {
+        let options = Options {
+            dir: Some("/log".into()),
+            segment_size: 64 << 10,
+            job_size_max: 2 << 20,
+            fs: Arc::new(fs.clone()),
+            ..Options::default()
+        };
+        Engine::open(&options, NOW)
+    }
+
+    /// A disk with a ready or buried job of each of the sizes, with ids from 1 on.
+    fn filled() -> SimFs {
+        let fs = SimFs::new(1);
+        let mut engine = open(&fs).unwrap();
+        let client = engine.connect();
+        for (id, size) in (1..).map(JobId).zip(SIZES) {
+            let put = Command::Put {
+                pri: 1,
+                delay: 0,
+                ttr: 1,
+                body: &vec![b'x'; size],
+            };
+            engine.run(client, Request::Command(put), NOW, &mut Nowhere);
+            if id.0 % 2 == 0 {
+                let done = engine.alter(id, Alteration::Bury, NOW, &mut Nowhere);
+                assert_eq!(done.unwrap(), Altered::Done(id));
+            }
+            engine.commit(NOW).unwrap();
+        }
+        fs
+    }
+
+    /// Move all of them, three at a commit.
+    fn move_all(fs: &SimFs) -> Result<(), String> {
+        let mut engine = open(fs).map_err(|error| error.to_string())?;
+        let to = Alteration::Move {
+            tube: "to",
+            kick: false,
+        };
+        for id in (1..=SIZES.len() as u64).map(JobId) {
+            let done = engine.alter(id, to, NOW, &mut Nowhere);
+            let done = done.map_err(|error| error.to_string())?;
+            if fs.is_crashed() {
+                return Err("it has crashed".into());
+            }
+            assert!(
+                matches!(done, Altered::Done(now) if now > id),
+                "{id}: {done:?}"
+            );
+            if id.0 % 3 == 0 {
+                engine
+                    .tick(NOW, &mut Nowhere)
+                    .map_err(|error| error.to_string())?;
+                engine.commit(NOW).map_err(|error| error.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Of each size how many jobs there are, and whether they are buried.
+    fn jobs(fs: &SimFs) -> BTreeMap<u32, Vec<JobState>> {
+        let engine = open(fs).unwrap_or_else(|error| panic!("{error}"));
+        let ids = (1..engine.queue().next_id().0).map(JobId);
+        let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for job in ids.filter_map(|id| engine.queue().job(id)) {
+            found.entry(job.body_size).or_default().push(job.state);
+        }
+        found
+    }
+
+    #[test]
+    fn a_crash_in_a_move_leaves_the_job_once_and_in_its_state() {
+        let disk = filled();
+        let wanted = jobs(&disk.crash_image(Crash::KeepAll));
+        assert_eq!(wanted.len(), SIZES.len());
+        for at in 0.. {
+            let fs = disk.crash_image(Crash::KeepAll);
+            fs.crash_at(at);
+            let moved = move_all(&fs);
+            for how in [
+                Crash::KeepAll,
+                Crash::DropUnsynced,
+                Crash::Random { seed: at },
+            ] {
+                assert_eq!(
+                    jobs(&fs.crash_image(how)),
+                    wanted,
+                    "operation {at}, {how:?}"
+                );
+            }
+            if !fs.is_crashed() {
+                moved.unwrap();
+                assert!(at > 40, "only {at} operations");
+                break;
+            }
+        }
+    }
+
+    #[test]
+    fn a_full_disk_moves_nothing_and_loses_nothing() {
+        let fs = filled();
+        let wanted = jobs(&fs.crash_image(Crash::KeepAll));
+        let mut refused = 0;
+        for room in (0..3_000_000).step_by(100_000) {
+            let image = fs.crash_image(Crash::KeepAll);
+            image.set_quota(Some(image.used() + room));
+            let Ok(mut engine) = open(&image) else {
+                continue;
+            };
+            let to = Alteration::Move {
+                tube: "to",
+                kick: false,
+            };
+            for id in (1..=SIZES.len() as u64).map(JobId) {
+                let done = engine.alter(id, to, NOW, &mut Nowhere).unwrap();
+                refused += u32::from(done == Altered::NoRoom);
+                assert!(
+                    matches!(done, Altered::NoRoom | Altered::Done(_)),
+                    "{done:?}"
+                );
+                engine.commit(NOW).unwrap();
+            }
+            drop(engine);
+            assert_eq!(jobs(&image.crash_image(Crash::KeepAll)), wanted, "{room}");
+        }
+        assert!(refused > 0);
+    }
+}
