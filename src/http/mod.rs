@@ -197,6 +197,7 @@ struct State {
     /// Scrapes that are being answered.
     scrapes: Arc<Semaphore>,
     tasks: Register,
+    searches: Register,
 }
 
 impl State {
@@ -235,7 +236,8 @@ impl Http {
             door: OnceLock::new(),
             snapshots: Snapshots::default(),
             scrapes: Arc::new(Semaphore::new(SCRAPES_MAX)),
-            tasks: Register::new("task", "tasks"),
+            tasks: Register::of_tasks(),
+            searches: Register::of_searches(),
         });
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()

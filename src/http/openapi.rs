@@ -244,6 +244,13 @@ fn requests() -> Map<String, Value> {
                 &[&of_deed()[..], &[rate, dry_run]].concat(),
             ),
         ),
+        (
+            "NewSearch",
+            open_object(
+                &[("filter", reference("Filter"))],
+                &[("limit", count()), ("after", or_null(text()))],
+            ),
+        ),
         ("Filter", filter()),
         (
             "Bytes",
@@ -295,17 +302,25 @@ fn tasks() -> Map<String, Value> {
         ("looked_at", count()),
         ("unread", count()),
         ("matched", count()),
-        ("changed", count()),
-        ("skipped", count()),
         ("filter", reference("Filter")),
     ];
     let of_task = [
+        ("changed", count()),
+        ("skipped", count()),
         ("action", one_of(Deed::WORDS)),
         ("dry_run", flag()),
         ("rate", or_null(count())),
     ];
     let task = open_object(&[&progress[..], &of_task].concat(), &of_deed());
+    let of_search = [("limit", count()), ("after", or_null(text()))];
+    let found = [("jobs", list(reference("Job"))), ("next", or_null(text()))];
+    let search = open_object(&[&progress[..], &of_search].concat(), &found);
     let all = [
+        ("Search", search),
+        (
+            "Searches",
+            object(&[("searches", list(reference("Search")))]),
+        ),
         ("Task", task),
         ("Tasks", object(&[("tasks", list(reference("Task")))])),
     ];

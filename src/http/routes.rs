@@ -39,6 +39,10 @@ pub(super) enum Action {
     Task,
     StartTask,
     CancelTask,
+    Search,
+    Searches,
+    Found,
+    CancelSearch,
     Clear,
     Redrive,
 }
@@ -160,6 +164,12 @@ const fn delete(path: &'static str, action: Action, answer: &'static str) -> Rou
 }
 
 impl Route {
+    /// It changes nothing that lasts: whoever may look may do it.
+    const fn lasting_nothing(mut self) -> Route {
+        self.role = Role::Read;
+        self
+    }
+
     const fn named(mut self, id: &'static str, summary: &'static str) -> Route {
         (self.id, self.summary) = (id, summary);
         self
@@ -352,6 +362,30 @@ pub(super) const ROUTES: &[Route] = &[
     .named("task", "One task"),
     delete("/api/v1/tasks/{task}", Action::CancelTask, "Task")
         .named("cancelTask", "End a task; what it has done stays"),
+    change("/api/v1/search", Action::Search, "NewSearch", "Search")
+        .named("search", "Look for jobs")
+        .answering(StatusCode::ACCEPTED)
+        .lasting_nothing(),
+    look(
+        "/api/v1/search",
+        Role::Read,
+        Action::Searches,
+        Shape::Json("Searches"),
+    )
+    .named(
+        "searches",
+        "Searches that are under way, and the last that are over",
+    ),
+    look(
+        "/api/v1/search/{search}",
+        Role::Read,
+        Action::Found,
+        Shape::Json("Search"),
+    )
+    .named("found", "One search, and what it has found"),
+    delete("/api/v1/search/{search}", Action::CancelSearch, "Search")
+        .named("cancelSearch", "End a search")
+        .lasting_nothing(),
 ];
 
 /// What a path and a method lead to.
@@ -430,7 +464,7 @@ mod tests {
     #[test]
     fn what_changes_nothing_is_read_and_what_does_needs_an_admin() {
         for route in ROUTES {
-            let looks = route.method == Method::GET;
+            let looks = route.method == Method::GET || route.path.starts_with("/api/v1/search");
             assert_eq!(looks, route.role < Role::Admin, "{}", route.path);
         }
     }

@@ -9,7 +9,7 @@ use tracing::info;
 
 use super::answer::{Answer, Problem, Said, json};
 use super::api::fields::Fields;
-use super::api::{jobs, look, tasks};
+use super::api::{jobs, look, search, tasks};
 use super::connections::REQUEST_TIME;
 use super::query::{Query, decode};
 use super::routes::{Action, Found, Role, Route, find};
@@ -102,6 +102,10 @@ async fn act(
         Action::Task => state.tasks.show(&captured),
         Action::StartTask => tasks::start(state, &fields),
         Action::CancelTask => state.tasks.cancel(&captured),
+        Action::Search => search::start(state, &fields),
+        Action::Searches => Ok(state.searches.list()),
+        Action::Found => state.searches.show(&captured),
+        Action::CancelSearch => state.searches.cancel(&captured),
         Action::Clear => tasks::clear(state, captured, &fields),
         Action::Redrive => tasks::redrive(state, captured, &fields),
     }

@@ -389,6 +389,120 @@ fn so_many_tasks_and_no_more_run_at_a_time() {
     described.send(&site, cancel, "/api/v1/tasks/99", &Value::Null, 404);
 }
 
+/// All that a search finds, page by page, as pairs of tube and id.
+fn search(site: &Site, filter: &Value, limit: usize) -> Vec<(String, u64)> {
+    let described = Description::of(site);
+    let mut found = Vec::new();
+    let mut after = Value::Null;
+    loop {
+        let body = json!({"filter": filter, "limit": limit, "after": after});
+        let path = "/api/v1/search";
+        let begun = described.send(site, ("post", path), path, &body, 202);
+        let one = format!("/api/v1/search/{}", begun["id"]);
+        wait_until("the search is over", || {
+            site.get(&one).json()["jobs"].is_array()
+        });
+        let pattern = ("get", "/api/v1/search/{search}");
+        let over = described.send(site, pattern, &one, &Value::Null, 200);
+        assert_eq!(
+            (&over["state"], &over["reason"]),
+            (&json!("done"), &Value::Null)
+        );
+        let jobs = over["jobs"].as_array().unwrap();
+        assert_eq!(over["matched"], jobs.len());
+        let of_job = |job: &Value| {
+            let tube = job["tube"].as_str().unwrap().to_owned();
+            (tube, job["id"].as_u64().unwrap())
+        };
+        found.extend(jobs.iter().map(of_job));
+        after = over["next"].clone();
+        if after.is_null() {
+            return found;
+        }
+    }
+}
+
+#[test]
+fn a_search_finds_what_matches_page_by_page_and_nothing_else() {
+    let dir = tempfile::TempDir::new().unwrap();
+    for launch in [Launch::bsd().memory(), Launch::bsd().dir(dir.path())] {
+        let site = Site::start(launch);
+        let mut wire = site.server.connect();
+        fill(&mut wire, "a", 30);
+        fill(&mut wire, "b.c", 30);
+        for limit in [1, 7, 250] {
+            let all = search(&site, &json!({"tube": "*"}), limit);
+            let mut once = all.clone();
+            once.sort();
+            once.dedup();
+            assert_eq!((all.len(), once.len()), (180, 180), "{limit}");
+            assert!(
+                all.is_sorted_by_key(|(tube, _)| tube.clone()),
+                "tubes by name"
+            );
+            let filter = json!({"tube": "b.?", "states": ["buried", "delayed"],
+                "contains": {"data": "ed 2"}});
+            assert_eq!(search(&site, &filter, limit).len(), 22, "{limit}");
+        }
+        let bytes = json!({"encoding": "base64", "data": "IHJlYWR5IDU="});
+        let found = search(&site, &json!({"tube": "a", "contains": bytes}), 5);
+        let shown = job(&site, found[0].1);
+        assert_eq!(
+            (found.len(), &shown["body"]["data"]),
+            (1, &json!("a ready 5"))
+        );
+        assert_eq!(search(&site, &json!({"tube": "none"}), 5), []);
+        let old = json!({"tube": "*", "age_min_seconds": 10_000});
+        assert_eq!(search(&site, &old, 5), []);
+        for body in [
+            json!({"filter": {"tube": "a"}, "limit": 251}),
+            json!({"filter": {"tube": "a"}, "after": "x"}),
+            json!({"filter": {}}),
+            json!({"tube": "a"}),
+        ] {
+            assert_eq!(
+                site.change("post", "/api/v1/search", &body).status,
+                400,
+                "{body}"
+            );
+        }
+    }
+}
+
+/// Between two pages the job at which the first ended is deleted.
+#[test]
+fn a_search_goes_on_behind_a_job_that_is_gone() {
+    let site = memory();
+    let mut wire = site.server.connect();
+    for _ in 0..4 {
+        wire.put(b"x");
+    }
+    let described = Description::of(&site);
+    let path = "/api/v1/search";
+    let find = |id: u64, after: &Value| {
+        let body = json!({"filter": {"tube": "default"}, "limit": 2, "after": after});
+        described.send(&site, ("post", path), path, &body, 202);
+        let one = format!("/api/v1/search/{id}");
+        wait_until("the search is over", || {
+            site.get(&one).json()["jobs"].is_array()
+        });
+        site.get(&one).json()
+    };
+    let first = find(1, &Value::Null);
+    assert_eq!(first["jobs"][1]["id"], 2);
+    wire.ask("delete 2");
+    let second = find(2, &first["next"]);
+    assert_eq!(
+        (&second["jobs"][0]["id"], &second["jobs"][1]["id"]),
+        (&json!(3), &json!(4))
+    );
+    let listed = described.send(&site, ("get", path), path, &Value::Null, 200);
+    assert_eq!(listed["searches"].as_array().unwrap().len(), 2);
+    let one = ("delete", "/api/v1/search/{search}");
+    described.send(&site, one, "/api/v1/search/2", &Value::Null, 200);
+    described.send(&site, one, "/api/v1/search/3", &Value::Null, 404);
+}
+
 #[test]
 fn a_change_comes_from_this_server_in_json_and_within_bounds() {
     let site = memory();

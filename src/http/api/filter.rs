@@ -172,7 +172,7 @@ impl Filter {
     }
 
     /// As it was sent.
-    pub(super) fn value(&self) -> &Value {
+    pub(in crate::http) fn value(&self) -> &Value {
         &self.value
     }
 

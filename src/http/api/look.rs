@@ -18,7 +18,7 @@ use crate::queue::{JobView, Lost, Mark, TubeList};
 use crate::types::{JobCounts, JobId, JobState, Now};
 
 /// Tubes of a page, unless it is said how many.
-const LIMIT_DEFAULT: usize = 100;
+pub(super) const LIMIT_DEFAULT: usize = 100;
 /// A larger body is left out.
 const BODY_SIZE_MAX: u32 = 64 << 10;
 

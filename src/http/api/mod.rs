@@ -8,6 +8,7 @@
 //! | `filter` | which jobs are meant? |
 //! | `scan` | which is the next of them? |
 //! | `register` | what long work is there, how far is it, who may end it? |
+//! | `search` | which jobs match a filter? |
 //! | `tasks` | the same change, of all jobs that a filter matches |
 //!
 //! Whatever changes a job goes the way of a client's command, through the door: decided, logged,
@@ -20,6 +21,7 @@ pub(super) mod jobs;
 pub(super) mod look;
 pub(super) mod register;
 mod scan;
+pub(super) mod search;
 pub(super) mod tasks;
 
 use hyper::StatusCode;

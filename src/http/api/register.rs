@@ -68,6 +68,8 @@ pub(super) struct Entry {
     id: u64,
     /// What was asked for.
     asked: Value,
+    /// It changes jobs, and does not only look for some.
+    changes: bool,
     begun: Instant,
     progress: Arc<Progress>,
     end: OnceLock<(Instant, End)>,
@@ -105,10 +107,12 @@ impl Entry {
             ("looked_at", json!(number(&progress.looked_at))),
             ("unread", json!(number(&progress.unread))),
             ("matched", json!(number(&progress.matched))),
-            ("changed", json!(number(&progress.changed))),
-            ("skipped", json!(number(&progress.skipped))),
         ] {
             value[name] = of_progress;
+        }
+        if self.changes {
+            value["changed"] = json!(number(&progress.changed));
+            value["skipped"] = json!(number(&progress.skipped));
         }
         value
     }
@@ -120,6 +124,7 @@ pub(in crate::http) struct Register {
     /// What one is called, and where they are.
     name: &'static str,
     list: &'static str,
+    changes: bool,
     entries: Mutex<Entries>,
 }
 
@@ -149,10 +154,21 @@ impl Entries {
 }
 
 impl Register {
-    pub(in crate::http) fn new(name: &'static str, list: &'static str) -> Register {
+    /// Of work that changes jobs.
+    pub(in crate::http) fn of_tasks() -> Register {
+        Register::new("task", "tasks", true)
+    }
+
+    /// Of work that looks for some.
+    pub(in crate::http) fn of_searches() -> Register {
+        Register::new("search", "searches", false)
+    }
+
+    fn new(name: &'static str, list: &'static str, changes: bool) -> Register {
         Register {
             name,
             list,
+            changes,
             entries: Mutex::default(),
         }
     }
@@ -206,6 +222,7 @@ impl Register {
         let entry = Arc::new(Entry {
             id,
             asked,
+            changes: self.changes,
             begun: Instant::now(),
             progress,
             end: OnceLock::new(),
@@ -240,8 +257,10 @@ impl Register {
         let entry = self.find(id)?;
         let mut value = entry.value();
         let end = entry.end.get();
-        if let Some(found) = end.and_then(|(_, end)| end.found.as_ref()) {
-            value["found"] = found.clone();
+        if let Some(Value::Object(found)) = end.and_then(|(_, end)| end.found.as_ref()) {
+            for (name, part) in found {
+                value[name] = part.clone();
+            }
         }
         Ok(json(StatusCode::OK, &value))
     }

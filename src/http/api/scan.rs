@@ -8,7 +8,9 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use super::filter::Filter;
+use super::{bad, tube_name};
 use crate::door::{Answer as Reply, JobError, Order, Slice};
+use crate::http::answer::Problem;
 use crate::http::snapshot::LOOK_AFTER;
 use crate::queue::{Lost, Mark, Queue, TubeList};
 use crate::types::{JobId, JobState};
@@ -20,6 +22,10 @@ const MARKS_KEPT: usize = 32;
 const BODY_SIZE_MAX: u32 = 1 << 20;
 /// What one look without a body counts for.
 const LOOK_COST: usize = 64;
+/// After so many looks the slice is looked at.
+pub(super) const LOOKS: u32 = 8;
+/// Bytes that are read and logged in a turn of the loop, of one piece of work; one job may have more.
+pub(super) const COST_MAX: usize = 256 << 10;
 
 /// What came of a look.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,6 +49,34 @@ struct At {
     mark: Option<Mark>,
 }
 
+impl At {
+    /// `STATE.KEY.ID.TUBE`; where no job was looked at yet, with dashes.
+    fn text(&self, states: &[JobState]) -> String {
+        let (state, tube) = (states[self.nth].word(), &self.tube);
+        match self.mark {
+            Some(Mark { key, id }) => format!("{state}.{key}.{id}.{tube}"),
+            None => format!("{state}.-.-.{tube}"),
+        }
+    }
+
+    fn parse(text: &str, states: &[JobState]) -> Option<At> {
+        let mut parts = text.splitn(4, '.');
+        let word = parts.next()?;
+        let mark = match (parts.next()?, parts.next()?) {
+            ("-", "-") => None,
+            (key, id) => Some(Mark {
+                key: key.parse().ok()?,
+                id: JobId(id.parse().ok()?),
+            }),
+        };
+        Some(At {
+            nth: states.iter().position(|state| state.word() == word)?,
+            mark,
+            tube: tube_name(parts.next()?.to_owned()).ok()?.into(),
+        })
+    }
+}
+
 /// A scan under way.
 #[derive(Debug)]
 pub(super) struct Scan {
@@ -57,6 +91,8 @@ pub(super) struct Scan {
     /// The tubes to come.
     tubes: BTreeSet<Box<str>>,
     at: Option<At>,
+    /// Where it is to begin.
+    resume: Option<At>,
     recent: VecDeque<Mark>,
     /// Bytes since they were asked for.
     cost: usize,
@@ -75,6 +111,7 @@ impl Scan {
             list: None,
             tubes: BTreeSet::new(),
             at: None,
+            resume: None,
             recent: VecDeque::new(),
             cost: 0,
             looked_at: 0,
@@ -89,6 +126,19 @@ impl Scan {
         scan.ids_below = first;
         scan.unread = self.unread;
         scan
+    }
+
+    /// The same scan, from where another one had got to: `after` is what [`Scan::mark`] gave. If the
+    /// job that stands there was buried and is so no more, it begins with the first buried one.
+    pub(super) fn behind(mut self, after: &str) -> Result<Scan, Problem> {
+        let at = At::parse(after, &self.states);
+        self.resume = Some(at.ok_or_else(|| bad("after is what `next` of the search before was"))?);
+        Ok(self)
+    }
+
+    /// Where it is; `None` before the first tube and behind the last.
+    pub(super) fn mark(&self) -> Option<String> {
+        self.at.as_ref().map(|at| at.text(&self.states))
     }
 
     /// Jobs looked at so far.
@@ -115,6 +165,9 @@ impl Scan {
         if !self.is_listed() {
             self.list_some();
             return Looked::Passed;
+        }
+        if let Some(resume) = self.resume.take() {
+            self.skip_to(resume);
         }
         let Some(at) = &self.at else {
             return self.next_tube();
@@ -162,6 +215,12 @@ impl Scan {
         if *next >= list.len() {
             self.list = Some((TubeList::default(), 0));
         }
+    }
+
+    /// Leave out the tubes that were gone through before.
+    fn skip_to(&mut self, resume: At) {
+        self.tubes = self.tubes.split_off(&*resume.tube);
+        self.at = self.tubes.remove(&resume.tube).then_some(resume);
     }
 
     fn next_tube(&mut self) -> Looked {
@@ -233,6 +292,31 @@ impl Scan {
                 self.unread += 1;
                 Looked::Passed
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_read_as_it_was_written() {
+        let states = [JobState::Ready, JobState::Buried];
+        for (text, is_right) in [
+            ("ready.5.7.a.b", true),
+            ("buried.0.7.t", true),
+            ("ready.-.-.t", true),
+            ("ready.-5.7.t", true),
+            ("delayed.5.7.t", false),
+            ("ready.5.7.", false),
+            ("ready.5.7", false),
+            ("ready.5.-.t", false),
+            ("", false),
+        ] {
+            let at = At::parse(text, &states);
+            assert_eq!(at.is_some(), is_right, "{text}");
+            assert!(at.is_none_or(|at| at.text(&states) == text), "{text}");
         }
     }
 }

@@ -13,7 +13,7 @@ use super::fields::{Fields, needed};
 use super::filter::{Filter, parse_states};
 use super::jobs::{Deed, Done};
 use super::register::{End, Progress, Told};
-use super::scan::{Looked, Scan};
+use super::scan::{COST_MAX, LOOKS, Looked, Scan};
 use super::{bad, tube_name};
 use crate::door::{JobError, Slice, Step, Work};
 use crate::http::State;
@@ -22,10 +22,6 @@ use crate::types::{JobId, JobState, SECOND_NS, Time};
 
 /// Jobs a second that may be asked for as the rate of a task.
 pub(in crate::http) const RATE_MAX: u64 = 1_000_000;
-/// After so many looks the slice is looked at.
-const LOOKS: u32 = 8;
-/// Bytes that are read and logged in a turn of the loop, of one task; one job may have more.
-const COST_MAX: usize = 256 << 10;
 /// A task that waits looks so often whether it is still wanted.
 const LOOK_AGAIN_NS: i64 = SECOND_NS / 4;
 
