@@ -17,7 +17,8 @@
 //! and the same bytes are the same case.
 //!
 //! The properties of one connection's bytes and of one segment are next to the code that they
-//! check: see [`crate::protocol::any_bytes`] and [`crate::storage::format::any_bytes`].
+//! check: see [`crate::protocol::any_bytes`] and [`crate::storage::format::any_bytes`]; those of one
+//! request are in `http`.
 
 mod binlogs;
 mod directory;

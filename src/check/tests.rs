@@ -23,7 +23,7 @@ struct Target {
     runs: u64,
 }
 
-const TARGETS: [Target; 6] = [
+const TARGETS: &[Target] = &[
     Target {
         name: "protocol",
         check: protocol_check::any_bytes,
@@ -59,6 +59,13 @@ const TARGETS: [Target; 6] = [
         check: any_life,
         size_max: 300,
         runs: 1000,
+    },
+    #[cfg(feature = "http")]
+    Target {
+        name: "request",
+        check: crate::http::any_request::any_request,
+        size_max: 200,
+        runs: 2000,
     },
 ];
 
@@ -190,3 +197,5 @@ macro_rules! runs {
 }
 
 runs!(protocol segment directory import load commands);
+#[cfg(feature = "http")]
+runs!(request);

@@ -19,6 +19,7 @@
 //! | `api` | what is there, in JSON, and what can be changed? |
 //! | `query` | what stands behind the `?`? |
 //! | `openapi` | how is all this described? |
+//! | `any_request` | what must hold for any request? |
 //! | `snapshot` | what is asked of the engine for a scrape? |
 //! | `metrics`, `exposition` | which metrics are there, and how are they written down? |
 //!
@@ -28,6 +29,8 @@
 //! * Whoever is let in without a token is on this machine.
 
 mod answer;
+#[cfg(any(test, fuzzing))]
+pub mod any_request;
 mod api;
 mod connections;
 mod exposition;

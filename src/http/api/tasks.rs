@@ -85,6 +85,20 @@ impl Plan {
     }
 }
 
+/// What is understood of a task is said again in the same words.
+#[cfg(any(test, fuzzing))]
+pub(in crate::http) fn any_plan(fields: &Fields) {
+    let Ok(plan) = Plan::parse(fields) else {
+        return;
+    };
+    let value = plan.value();
+    let again = Fields::parse(value.to_string().as_bytes()).and_then(|it| Plan::parse(&it));
+    let again = again.unwrap_or_else(|problem| panic!("{value}: {problem:?}"));
+    assert_eq!(again.value(), value);
+    // It may be that nothing can be meant.
+    let _ = plan.states();
+}
+
 /// `POST /api/v1/tasks`
 pub(in crate::http) fn start(state: &State, fields: &Fields) -> Result<Answer, Problem> {
     begin(state, Plan::parse(fields)?)
