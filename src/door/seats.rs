@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, VecDeque};
 use super::call::{Answer, Call, JobError, Order, Outcome, size_of_outcome};
 use super::handover::{Giver, Load};
 use super::work::Running;
-use crate::engine::{Engine, Flow, ReplySink, TubeDocument};
+use crate::engine::{Engine, Flow, Link, ReplySink, TubeDocument};
 use crate::protocol::{Command, Op, Reply, Request};
 use crate::queue::DEFAULT_TUBE;
 use crate::types::{ClientId, JobId, Now, Position, Time};
@@ -478,6 +478,13 @@ impl<'a, S: ReplySink + ?Sized> Replies<'a, S> {
 }
 
 impl<S: ReplySink + ?Sized> ReplySink for Replies<'_, S> {
+    fn link(&self, client: ClientId) -> Option<Link> {
+        match self.seats.has(client) {
+            true => None,
+            false => self.others.link(client),
+        }
+    }
+
     fn reply(&mut self, client: ClientId, after: Position, reply: Reply<'_>) {
         match self.seats.has(client) {
             true => self.seats.reply(client, after, reply),

@@ -13,7 +13,7 @@ use super::call::{Answer, Asked, Call, JobError, Note, Order};
 use super::handover::{Giver, Taker, slot};
 use super::seats::{Replies, Seats};
 use super::session::{Sending, Session};
-use crate::engine::{Alteration, Altered, Engine, ReplySink};
+use crate::engine::{Alteration, Altered, Engine, Link, ReplySink};
 use crate::types::{ClientId, JobId, Now, Time};
 
 /// Something that is done in steps, on the engine's thread.
@@ -68,6 +68,15 @@ impl Slice<'_> {
     /// True when the step is to end.
     pub fn is_over(&mut self) -> bool {
         (self.is_over)()
+    }
+
+    /// The connection of a client; `None` for sessions of this door.
+    #[must_use]
+    pub fn link(&self, client: ClientId) -> Option<Link> {
+        if self.seats.has(client) {
+            return None;
+        }
+        self.others.link(client)
     }
 
     /// Run one order, in a session that is the work's own. It is done when this returns, and is

@@ -135,8 +135,22 @@ pub enum Flow {
     Close,
 }
 
+/// What is known of the connection of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link {
+    /// The other end; `None`: a process of this machine.
+    pub peer: Option<std::net::SocketAddr>,
+    /// Bytes of replies that the client has not taken.
+    pub unread: usize,
+}
+
 /// Where replies go.
 pub trait ReplySink {
+    /// The connection of a client, if it has one.
+    fn link(&self, _: ClientId) -> Option<Link> {
+        None
+    }
+
     /// A reply for `client`, in order. It must not leave the process before
     /// [`Engine::acknowledged`] is at or past `after`. If the client was blocked it is no more.
     fn reply(&mut self, client: ClientId, after: Position, reply: Reply<'_>);

@@ -187,6 +187,11 @@ fn schemas() -> Value {
         ]),
         "Job": job(),
         "Body": object(&[("encoding", one_of(&["text", "base64"])), ("data", text())]),
+        "Clients": object(&[
+            ("clients", list(reference("Client"))),
+            ("next", or_null(text())),
+        ]),
+        "Client": client(),
         "Changed": object(&[("id", count())]),
         "Paused": object(&[("tubes", count())]),
     });
@@ -381,6 +386,26 @@ fn tube() -> Value {
         ("pause_left_seconds", time()),
         ("oldest_ready_age_seconds", time()),
     ])
+}
+
+fn client() -> Value {
+    open_object(
+        &[
+            ("id", count()),
+            ("address", or_null(text())),
+            ("unread_bytes", count()),
+            ("uses", text()),
+            ("watched_tubes", count()),
+            ("has_reserved", flag()),
+            ("waits", flag()),
+            ("producer", flag()),
+            ("worker", flag()),
+        ],
+        &[
+            ("watches", list(text())),
+            ("reserved", list(reference("Job"))),
+        ],
+    )
 }
 
 fn job() -> Value {

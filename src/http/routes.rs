@@ -29,6 +29,8 @@ pub(super) enum Action {
     Tube,
     Job,
     Jobs,
+    Clients,
+    Client,
     Put,
     Delete,
     /// What the last part of the path says, of one job.
@@ -272,6 +274,37 @@ pub(super) const ROUTES: &[Route] = &[
         Shape::Json("Job"),
     )
     .named("job", "One job, with its body up to 64 KiB"),
+    look(
+        "/api/v1/clients",
+        Role::Read,
+        Action::Clients,
+        Shape::Json("Clients"),
+    )
+    .named("clients", "Clients that are connected, by their ids")
+    .taking(&[
+        Parameter::number(
+            "after",
+            "Only clients behind this one: `next` of the page before",
+            0,
+            u32::MAX as u64,
+        ),
+        Parameter::number(
+            "limit",
+            "The most clients of a page [100]",
+            1,
+            LIMIT_MAX as u64,
+        ),
+    ]),
+    look(
+        "/api/v1/clients/{client}",
+        Role::Read,
+        Action::Client,
+        Shape::Json("Client"),
+    )
+    .named(
+        "client",
+        "One client, with the tubes that it watches and the jobs that it has reserved, 250 of each",
+    ),
     change(
         "/api/v1/tubes/{tube}/jobs",
         Action::Put,

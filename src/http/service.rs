@@ -9,7 +9,7 @@ use tracing::info;
 
 use super::answer::{Answer, Problem, Said, json};
 use super::api::fields::Fields;
-use super::api::{jobs, look, search, tasks};
+use super::api::{clients, jobs, look, search, tasks};
 use super::connections::REQUEST_TIME;
 use super::query::{Query, decode};
 use super::routes::{Action, Found, Role, Route, find};
@@ -93,6 +93,8 @@ async fn act(
         Action::Tube => look::tube(state, captured).await,
         Action::Jobs => look::jobs(state, captured, &query).await,
         Action::Job => look::job(state, &captured).await,
+        Action::Clients => clients::clients(state, &query).await,
+        Action::Client => clients::client(state, &captured).await,
         Action::Put => jobs::put(state, captured, &fields).await,
         Action::Delete => jobs::change(state, &captured, "delete", &fields).await,
         Action::Change => jobs::change(state, &captured, route.last(), &fields).await,

@@ -2,9 +2,9 @@
 //! anything may happen to any of them.
 
 use super::Queue;
-use super::handle::JobHandle;
+use super::handle::{ClientHandle, JobHandle};
 use super::job::ReadyKey;
-use crate::types::{JobId, JobState, Time};
+use crate::types::{ClientId, JobId, JobState, Time};
 
 /// Where a listing has got to. It means something in the process that made it alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,58 @@ pub struct Mark {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost;
 
+/// The current state of a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClientView<'a> {
+    /// The tube that it uses.
+    pub used: &'a str,
+    /// How many tubes it watches.
+    pub watched: usize,
+    /// The first of the jobs that it has reserved, by when its time is up.
+    pub first_reserved: Option<Mark>,
+    /// It waits for a job.
+    pub is_waiting: bool,
+    /// It has put a job.
+    pub is_producer: bool,
+    /// It has reserved a job, or tried to.
+    pub is_worker: bool,
+}
+
 impl Queue {
+    /// Names of clients are below this.
+    #[must_use]
+    pub fn clients_bound(&self) -> u32 {
+        self.clients.bound()
+    }
+
+    /// The client with this name; `None`: there is none, or it has left.
+    #[must_use]
+    pub fn client_view(&self, id: ClientId) -> Option<ClientView<'_>> {
+        let client = self.clients.get(ClientHandle::from_index(id.0)?)?;
+        if client.is_ghost {
+            return None;
+        }
+        Some(ClientView {
+            used: &self.tubes[client.used].name,
+            watched: client.watched.len(),
+            first_reserved: client.reserved.first().map(of_delayed),
+            is_waiting: client.wait.is_some(),
+            is_producer: client.is_producer,
+            is_worker: client.is_worker,
+        })
+    }
+
+    /// The job that a client has reserved whose time is up next behind `mark`; also where the job of
+    /// the mark is reserved no more.
+    ///
+    /// # Panics
+    /// If the client does not exist.
+    #[must_use]
+    pub fn reserved_behind(&self, id: ClientId, mark: Mark) -> Option<Mark> {
+        let reserved = &self.client(id).reserved;
+        reserved.after(&(Time(mark.key), mark.id)).map(of_delayed)
+    }
+
     /// The job that comes behind `mark` among those of a tube that are in a state, in the order in which
     /// they are handed out or kicked; the first one where there is no mark; `None` behind the last, or
     /// without the tube. Reserved jobs are in no order of their tube: there is never one. Takes some
@@ -112,6 +163,32 @@ mod tests {
         assert_eq!(listed(&f, JobState::Delayed), ids(&delayed));
         assert_eq!(listed(&f, JobState::Reserved), []);
         assert_eq!(f.queue.job_behind("none", JobState::Ready, None), Ok(None));
+    }
+
+    #[test]
+    fn a_client_is_shown_with_what_it_has_reserved_until_it_leaves() {
+        let mut f = Fixture::new();
+        let client = f.queue.connect();
+        let ids: Vec<_> = (0..40).map(|_| f.put(client, 5, 0)).collect();
+        for (nth, id) in (0..).zip(&ids) {
+            f.queue.reserve(client, *id, at(nth));
+        }
+        let view = f.queue.client_view(client).unwrap();
+        assert_eq!(
+            (view.used, view.watched, view.is_waiting),
+            ("default", 1, false)
+        );
+        let mut found = Vec::new();
+        let mut next = view.first_reserved;
+        while let Some(mark) = next {
+            found.push(mark.id);
+            next = f.queue.reserved_behind(client, mark);
+        }
+        assert_eq!(found, ids);
+        assert!(client.0 < f.queue.clients_bound());
+        f.queue.disconnect(client, at(50), 1);
+        assert_eq!(f.queue.client_view(client), None);
+        assert_eq!(f.queue.client_view(ClientId(u32::MAX)), None);
     }
 
     #[test]

@@ -60,7 +60,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use self::apply::{Applied, ApplyError, RecordDims};
 pub use self::client::WaitEnd;
-pub use self::listing::{Lost, Mark};
+pub use self::listing::{ClientView, Lost, Mark};
 pub use self::stats::{QueueStats, TubeStats};
 pub use self::tube::DEFAULT_TUBE;
 pub use self::tube_list::TubeList;

@@ -131,6 +131,11 @@ impl<K, T> Slab<K, T> {
         value
     }
 
+    /// Handles are below this.
+    pub(super) fn bound(&self) -> u32 {
+        (self.chunks.len() as u32) << CHUNK_BITS
+    }
+
     /// The value, if the handle has one.
     pub(super) fn get(&self, handle: Handle<K>) -> Option<&T> {
         match self

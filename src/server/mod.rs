@@ -575,6 +575,7 @@ fn admit(
         return Err(error);
     }
     core.outputs.open(client);
+    core.outputs.name(client, peer);
     if connections.len() <= client.0 as usize {
         connections.resize_with(client.0 as usize + 1, || None);
     }

@@ -12,7 +12,8 @@ use std::io::{self, Write};
 
 use super::bounds::Lying;
 use super::schedule::{Room, Schedule, Stint};
-use crate::engine::{ReplySink, TubeDocument};
+use super::socket::Peer;
+use crate::engine::{Link, ReplySink, TubeDocument};
 use crate::protocol::{self, Reply};
 use crate::types::{ClientId, Position, Time};
 
@@ -148,6 +149,7 @@ struct Output {
     waiting: bool,
     /// When the client last took something of what it could have; `None`: it has taken all.
     stalled: Option<Time>,
+    peer: Peer,
 }
 
 /// What [`Outputs::send`] left.
@@ -246,6 +248,11 @@ impl Outputs {
     /// when.
     pub(super) fn longest_stalled(&self) -> Option<(Time, ClientId)> {
         self.stalled.longest()
+    }
+
+    /// Who is at the other end of a connection.
+    pub(super) fn name(&mut self, client: ClientId, peer: Peer) {
+        self.slot(client).peer = peer;
     }
 
     /// A new connection has this id.
@@ -457,6 +464,16 @@ impl Outputs {
 }
 
 impl ReplySink for Outputs {
+    fn link(&self, client: ClientId) -> Option<Link> {
+        let output = self.slots.get(client.0 as usize);
+        let output = output.filter(|output| output.open)?;
+        let unread = output.buffer.as_ref().map_or(0, |buffer| buffer.ready);
+        Some(Link {
+            peer: output.peer.address(),
+            unread,
+        })
+    }
+
     fn reply(&mut self, client: ClientId, after: Position, reply: Reply<'_>) {
         self.push(client, |buffer| buffer.push(after, &reply));
     }

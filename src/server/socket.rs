@@ -476,12 +476,17 @@ fn refuse_unless_it_listens(socket: &impl AsFd) -> io::Result<()> {
 }
 
 /// Who is at the other end, for the log: an address, or a process of this machine.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Peer(Option<SocketAddr>);
 
 impl Peer {
     /// The end of a pair, or of a Unix socket.
     pub(super) const UNKNOWN: Peer = Peer(None);
+
+    /// The address, if it has one.
+    pub(super) fn address(self) -> Option<SocketAddr> {
+        self.0
+    }
 }
 
 impl fmt::Display for Peer {

@@ -213,6 +213,11 @@ fn every_answer_is_as_described() {
                 410,
             ),
             ("/api/v1/tubes/{tube}/jobs", "/api/v1/tubes/none/jobs", 404),
+            ("/api/v1/clients", "/api/v1/clients", 200),
+            ("/api/v1/clients", "/api/v1/clients?after=0&limit=1", 200),
+            ("/api/v1/clients", "/api/v1/clients?limit=0", 400),
+            ("/api/v1/clients/{client}", "/api/v1/clients/9999", 404),
+            ("/api/v1/clients/{client}", "/api/v1/clients/x", 400),
             ("/api/v1/jobs/{id}", "/api/v1/jobs/1", 200),
             ("/api/v1/jobs/{id}", "/api/v1/jobs/2", 200),
             ("/api/v1/jobs/{id}", "/api/v1/jobs/3", 200),
@@ -386,4 +391,70 @@ fn pages_of_tubes_follow_each_other() {
         .cloned()
         .collect();
     assert_eq!((of_page(&page), &page["next"]), (wanted, &Value::Null));
+}
+
+#[test]
+fn clients_are_listed_with_what_they_use_watch_and_have_reserved() {
+    let site = start();
+    let mut wires: Vec<_> = (0..5).map(|_| site.server.connect()).collect();
+    wires[0].ask("use busy");
+    wires[0].put(b"1");
+    wires[0].put(b"2");
+    wires[1].ask("watch busy");
+    assert_eq!((wires[1].reserve(), wires[1].reserve()), (1, 2));
+    wires[2].ask("watch one");
+    wires[2].send("reserve\r\n");
+    let described = Description::of(&site);
+    let mut found = Vec::new();
+    let mut after = String::new();
+    loop {
+        let path = format!("/api/v1/clients?limit=2{after}");
+        let page = described.get(&site, "/api/v1/clients", &path, 200);
+        found.extend(page["clients"].as_array().unwrap().clone());
+        match page["next"].as_str() {
+            Some(next) => after = format!("&after={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(found.len(), 5, "{found:#?}");
+    let address = |client: &Value| client["address"].as_str().unwrap().to_owned();
+    assert!(
+        found
+            .iter()
+            .all(|client| address(client).starts_with("127.0.0.1:"))
+    );
+    let one = |wanted: &dyn Fn(&Value) -> bool| {
+        let client = found.iter().find(|client| wanted(client)).unwrap();
+        let path = format!("/api/v1/clients/{}", client["id"]);
+        described.get(&site, "/api/v1/clients/{client}", &path, 200)
+    };
+    let worker = one(&|client| client["has_reserved"] == true);
+    let ids: Vec<_> = worker["reserved"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|job| &job["id"])
+        .collect();
+    assert_eq!(ids, [1, 2]);
+    assert_eq!(worker["watches"], serde_json::json!(["default", "busy"]));
+    let producer = one(&|client| client["producer"] == true);
+    assert_eq!(
+        (&producer["uses"], &producer["watched_tubes"]),
+        (&"busy".into(), &1.into())
+    );
+    crate::harness::wait_until("one waits", || {
+        let page = site.get("/api/v1/clients").json();
+        page["clients"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|client| client["waits"] == true)
+    });
+    drop(wires);
+    crate::harness::wait_until("all have left", || {
+        site.get("/api/v1/clients").json()["clients"]
+            .as_array()
+            .unwrap()
+            .is_empty()
+    });
 }

@@ -379,6 +379,7 @@ fn routes(site: &Site) -> Vec<(String, String, Role)> {
         for (method, operation) in methods.as_object().unwrap() {
             let path = path.replace("{tube}", "default").replace("{id}", "1");
             let path = path.replace("{task}", "1").replace("{search}", "1");
+            let path = path.replace("{client}", "1");
             let role = match operation["x-role"].as_str().unwrap() {
                 "anyone" => Role::Anyone,
                 "read" => Role::Read,

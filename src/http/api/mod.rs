@@ -3,6 +3,7 @@
 //! | file | question |
 //! |---|---|
 //! | `look` | what is there: the server, tubes, jobs? |
+//! | `clients` | who is connected? |
 //! | `fields` | what stands in the body of a request? |
 //! | `jobs` | what is changed of one job, or of tubes? |
 //! | `filter` | which jobs are meant? |
@@ -15,6 +16,7 @@
 //! applied, durable as the policy says, then answered. A job that a client has reserved is the
 //! client's, and nothing here touches it.
 
+pub(super) mod clients;
 pub(super) mod fields;
 pub(super) mod filter;
 pub(super) mod jobs;
