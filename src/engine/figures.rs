@@ -6,7 +6,7 @@ use super::store::Store;
 use crate::histogram::Reading;
 use crate::protocol::Op;
 use crate::queue::QueueStats;
-use crate::storage::Log;
+use crate::storage::{Log, SyncPolicy};
 use crate::types::{Now, Position, SECOND_NS};
 
 /// The engine in numbers. Totals are since the process started.
@@ -47,6 +47,8 @@ pub struct Figures {
 /// The log in numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogFigures {
+    /// When a record has to be on stable storage.
+    pub sync: SyncPolicy,
     /// Files.
     pub segments: u64,
     /// The number of the first.
@@ -77,6 +79,25 @@ pub struct LogFigures {
     pub is_compacting: bool,
     /// Bytes that were missing for the put that was refused last, while puts are.
     pub missing: Option<u64>,
+}
+
+/// A file of the log in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentFigures {
+    /// The first segment in it.
+    pub first: u32,
+    /// The last segment in it.
+    pub last: u32,
+    /// How often it was rewritten.
+    pub generation: u32,
+    /// Its bytes, to the end of its last frame.
+    pub size: u64,
+    /// Those of them that compaction would save.
+    pub dead: u64,
+    /// Bytes of damaged records.
+    pub damaged: u64,
+    /// It is the one that is written.
+    pub is_open: bool,
 }
 
 /// What is counted at commits.
@@ -162,6 +183,7 @@ impl Engine {
         let left = log.active.capacity.saturating_sub(open.entry.end);
         let (first, current) = log.segments();
         LogFigures {
+            sync: self.sync,
             segments: log.files().len() as u64,
             first_segment: first.0,
             current_segment: current.0,
@@ -178,5 +200,30 @@ impl Engine {
             is_compacting: log.is_compacting(),
             missing: log.missing_on_disk(),
         }
+    }
+
+    /// The files of the log in their order, the last `count` of them; some 100 ns each.
+    #[must_use]
+    pub fn segments(&self, count: usize) -> Vec<SegmentFigures> {
+        let Some(log) = self.log() else {
+            return Vec::new();
+        };
+        let files = log.files();
+        let handles = files.in_order().rev().take(count);
+        let figures = handles.map(|handle| {
+            let file = files.get(handle);
+            SegmentFigures {
+                first: file.entry.first.0,
+                last: file.entry.last.0,
+                generation: file.entry.generation,
+                size: file.entry.end.into(),
+                dead: file.garbage(),
+                damaged: file.damaged_bytes(),
+                is_open: handle == log.active.handle,
+            }
+        });
+        let mut figures: Vec<_> = figures.collect();
+        figures.reverse();
+        figures
     }
 }

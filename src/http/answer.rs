@@ -4,12 +4,16 @@
 use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use hyper::body::{Body, Bytes, Frame, SizeHint};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
+use tokio::sync::mpsc::Receiver;
+
+use super::connections::Watch;
 
 /// The header fields of every answer, problems of the protocol apart.
 const ALWAYS: [(HeaderName, HeaderValue); 5] = [
@@ -45,6 +49,12 @@ pub(super) enum Content {
     Whole(Option<Bytes>),
     /// Made as it leaves, so that a long page is never there as a whole.
     Parts(Box<dyn Iterator<Item = Bytes> + Send>),
+    /// Made as things happen, until the sender ends it.
+    Events {
+        events: Receiver<Bytes>,
+        /// Of the connection: as long as it takes what it is sent, it is not too slow.
+        watch: Option<Arc<Watch>>,
+    },
 }
 
 impl fmt::Debug for Content {
@@ -52,6 +62,7 @@ impl fmt::Debug for Content {
         match self {
             Content::Whole(bytes) => write!(f, "{} bytes", bytes.as_ref().map_or(0, Bytes::len)),
             Content::Parts(_) => write!(f, "in parts"),
+            Content::Events { .. } => write!(f, "events"),
         }
     }
 }
@@ -62,11 +73,18 @@ impl Body for Content {
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let part = match &mut *self {
             Content::Whole(bytes) => bytes.take(),
             Content::Parts(parts) => parts.next(),
+            Content::Events { events, watch } => {
+                let event = std::task::ready!(events.poll_recv(context));
+                if let Some(watch) = watch {
+                    watch.set_busy(false);
+                }
+                event
+            }
         };
         Poll::Ready(part.map(|part| Ok(Frame::data(part))))
     }
@@ -80,7 +98,16 @@ impl Body for Content {
             Content::Whole(bytes) => {
                 SizeHint::with_exact(bytes.as_ref().map_or(0, |bytes| bytes.len() as u64))
             }
-            Content::Parts(_) => SizeHint::default(),
+            Content::Parts(_) | Content::Events { .. } => SizeHint::default(),
+        }
+    }
+}
+
+impl Content {
+    /// This is the connection that it leaves by.
+    pub(super) fn leaves_by(&mut self, connection: &Arc<Watch>) {
+        if let Content::Events { watch, .. } = self {
+            *watch = Some(connection.clone());
         }
     }
 }

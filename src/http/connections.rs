@@ -152,7 +152,8 @@ async fn converse(stream: TcpStream, peer: SocketAddr, state: Arc<State>, watch:
         let (state, watch) = (state.clone(), watch.clone());
         async move {
             watch.set_busy(true);
-            let answer = service::answer(request, peer, &state).await;
+            let mut answer = service::answer(request, peer, &state).await;
+            answer.body_mut().leaves_by(&watch);
             watch.set_busy(false);
             Ok::<_, std::convert::Infallible>(answer)
         }

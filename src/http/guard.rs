@@ -10,7 +10,7 @@ use hyper::{Method, StatusCode};
 
 use super::answer::Problem;
 use super::routes::{Role, Route};
-use super::tokens::Tokens;
+use super::tokens::{Holder, Tokens};
 
 /// Who is let in.
 #[derive(Debug)]
@@ -25,15 +25,15 @@ pub(super) struct Access {
 pub(super) enum Asker {
     /// No token is needed.
     Local,
-    /// The holder of the token in this line of the file.
-    Token(usize),
+    /// The holder of a token.
+    Token(Holder),
 }
 
 impl std::fmt::Display for Asker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Asker::Local => write!(f, "anybody here"),
-            Asker::Token(line) => write!(f, "the token in line {line}"),
+            Asker::Token(holder) => write!(f, "the token in line {}", holder.line),
         }
     }
 }
@@ -82,7 +82,7 @@ impl Access {
             ));
         };
         match holder.role >= role {
-            true => Ok(Asker::Token(holder.line)),
+            true => Ok(Asker::Token(holder)),
             false => Err(Problem::new(
                 StatusCode::FORBIDDEN,
                 "this needs a token with the role admin",

@@ -20,6 +20,7 @@
 //! | `query` | what stands behind the `?`? |
 //! | `openapi` | how is all this described? |
 //! | `any_request` | what must hold for any request? |
+//! | `console` | what does a browser show? |
 //! | `snapshot` | what is asked of the engine for a scrape? |
 //! | `metrics`, `exposition` | which metrics are there, and how are they written down? |
 //!
@@ -33,6 +34,7 @@ mod answer;
 pub mod any_request;
 mod api;
 mod connections;
+mod console;
 mod exposition;
 mod flags;
 mod guard;
@@ -61,6 +63,7 @@ use tracing::{error, info, warn};
 use self::answer::Problem;
 use self::api::register::Register;
 pub use self::connections::CONNECTIONS_MAX;
+use self::console::Console;
 pub use self::flags::HttpArgs;
 use self::guard::Access;
 use self::snapshot::Snapshots;
@@ -201,6 +204,7 @@ struct State {
     scrapes: Arc<Semaphore>,
     tasks: Register,
     searches: Register,
+    console: Console,
 }
 
 impl State {
@@ -241,6 +245,7 @@ impl Http {
             scrapes: Arc::new(Semaphore::new(SCRAPES_MAX)),
             tasks: Register::of_tasks(),
             searches: Register::of_searches(),
+            console: Console::default(),
         });
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
@@ -249,7 +254,10 @@ impl Http {
         let end = Arc::new(Notify::new());
         let (shared, ended) = (state.clone(), end.clone());
         let serve = move || {
-            let served = runtime.block_on(connections::serve(listener, shared, &ended));
+            let served = runtime.block_on(async {
+                tokio::spawn(console::remember(shared.clone()));
+                connections::serve(listener, shared, &ended).await
+            });
             if let Err(error) = served {
                 error!("HTTP is served no more, the queue goes on: {error}");
             }

@@ -45,6 +45,7 @@ fn operation(route: &Route) -> Value {
             "text/plain": {"schema": {"type": "string"}},
             "application/openmetrics-text": {"schema": {"type": "string"}},
         }),
+        Shape::Page => json!({"text/html": {"schema": {"type": "string"}}}),
     };
     let mut responses = json!({
         route.status.as_str(): {"description": "It is so.", "content": content},

@@ -5,6 +5,7 @@ use hyper::{Method, StatusCode};
 
 use super::api::LIMIT_MAX;
 use super::api::look::LISTED;
+use super::console::{self, Page};
 
 /// What somebody may do. A greater role may do all that a lesser one may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,6 +48,8 @@ pub(super) enum Action {
     CancelSearch,
     Clear,
     Redrive,
+    /// A page of the console.
+    Console(Page),
 }
 
 /// What is answered.
@@ -57,6 +60,8 @@ pub(super) enum Shape {
     /// An object of any kind.
     Any,
     Metrics,
+    /// For a browser, which shows its token by a cookie.
+    Page,
 }
 
 /// What may stand behind the `?`.
@@ -121,7 +126,7 @@ pub(super) struct Route {
     pub(super) status: StatusCode,
 }
 
-const fn route(
+pub(super) const fn route(
     method: Method,
     path: &'static str,
     role: Role,
@@ -143,7 +148,7 @@ const fn route(
 }
 
 /// A route on which nothing is changed.
-const fn look(path: &'static str, role: Role, action: Action, shape: Shape) -> Route {
+pub(super) const fn look(path: &'static str, role: Role, action: Action, shape: Shape) -> Route {
     route(Method::GET, path, role, action, shape)
 }
 
@@ -182,13 +187,13 @@ impl Route {
         self
     }
 
-    const fn taking(mut self, parameters: &'static [Parameter]) -> Route {
+    pub(super) const fn taking(mut self, parameters: &'static [Parameter]) -> Route {
         self.parameters = parameters;
         self
     }
 }
 
-/// All of them.
+/// All of them, the console's apart.
 pub(super) const ROUTES: &[Route] = &[
     look(
         "/healthz",
@@ -436,7 +441,8 @@ pub(super) fn find(method: &Method, path: &str) -> Found {
         Method::HEAD => &Method::GET,
         _ => method,
     };
-    let of_path = || ROUTES.iter().filter(|route| matches(route.path, path));
+    let all = || ROUTES.iter().chain(console::ROUTES);
+    let of_path = || all().filter(|route| matches(route.path, path));
     if let Some(route) = of_path().find(|route| route.method == *method) {
         return Found::Route(route);
     }
@@ -496,7 +502,7 @@ mod tests {
 
     #[test]
     fn what_changes_nothing_is_read_and_what_does_needs_an_admin() {
-        for route in ROUTES {
+        for route in ROUTES.iter().chain(console::ROUTES) {
             let looks = route.method == Method::GET || route.path.starts_with("/api/v1/search");
             assert_eq!(looks, route.role < Role::Admin, "{}", route.path);
         }

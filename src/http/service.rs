@@ -1,6 +1,7 @@
 //! From a request to an answer.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
@@ -13,13 +14,18 @@ use super::api::{clients, jobs, look, search, tasks};
 use super::connections::REQUEST_TIME;
 use super::query::{Query, decode};
 use super::routes::{Action, Found, Role, Route, find};
-use super::{State, health, metrics, openapi};
+use super::{State, console, health, metrics, openapi};
 
 /// The target of the lines that say who changed what.
 pub(super) const AUDIT: &str = "bsd::audit";
 
 /// Answer a request, whatever it is.
-pub(super) async fn answer(request: Request<Incoming>, peer: SocketAddr, state: &State) -> Answer {
+pub(super) async fn answer(
+    request: Request<Incoming>,
+    peer: SocketAddr,
+    state: &Arc<State>,
+) -> Answer {
+    let browser = console::Browser::of(&request);
     let answered = match timeout(REQUEST_TIME, serve(request, peer, state)).await {
         Ok(answered) => answered,
         Err(_) => Err(Problem::unavailable(format!(
@@ -27,13 +33,16 @@ pub(super) async fn answer(request: Request<Incoming>, peer: SocketAddr, state: 
             REQUEST_TIME.as_secs()
         ))),
     };
-    answered.unwrap_or_else(|problem| problem.answer())
+    answered.unwrap_or_else(|problem| match browser {
+        Some(browser) => browser.show(&problem, state),
+        None => problem.answer(),
+    })
 }
 
 async fn serve(
     request: Request<Incoming>,
     peer: SocketAddr,
-    state: &State,
+    state: &Arc<State>,
 ) -> Result<Answer, Problem> {
     state.access.check_host(request.headers())?;
     let route = route(&request)?;
@@ -73,7 +82,7 @@ fn route(request: &Request<Incoming>) -> Result<&'static Route, Problem> {
 async fn act(
     route: &'static Route,
     request: Request<Incoming>,
-    state: &State,
+    state: &Arc<State>,
 ) -> Result<Answer, Problem> {
     let (head, body) = request.into_parts();
     let query = Query::parse(head.uri.query(), route.parameters)?;
@@ -110,5 +119,13 @@ async fn act(
         Action::CancelSearch => state.searches.cancel(&captured),
         Action::Clear => tasks::clear(state, captured, &fields),
         Action::Redrive => tasks::redrive(state, captured, &fields),
+        Action::Console(page) => {
+            let asked = console::Asked {
+                captured,
+                query,
+                headers: head.headers,
+            };
+            console::answer(page, asked, state).await
+        }
     }
 }

@@ -20,6 +20,8 @@ const FRESH: Duration = Duration::from_secs(1);
 const ASK_TIME: Duration = Duration::from_secs(10);
 /// After so many tubes the slice is looked at.
 pub(super) const LOOK_AFTER: usize = 16;
+/// Tubes that are kept one by one, where more do not have lines of their own.
+const KEPT_MAX: usize = 32_768;
 
 /// The server in numbers.
 #[derive(Debug)]
@@ -27,9 +29,11 @@ pub(super) struct Snapshot {
     pub(super) figures: Figures,
     pub(super) now: Now,
     names: String,
-    /// As many as have lines of their own.
+    /// The first of all tubes, in the order of `list-tubes`.
     tubes: Vec<TubeFigures>,
-    /// The others, in one.
+    /// So many of them have lines of their own.
+    own_count: usize,
+    /// Those without lines of their own, in one.
     pub(super) rest: TubeFigures,
     pub(super) rest_count: u64,
 }
@@ -93,7 +97,19 @@ impl TubeFigures {
 impl Snapshot {
     /// The tubes with lines of their own, from the one with this number on, with their names.
     pub(super) fn tubes_from(&self, index: usize) -> impl Iterator<Item = (&str, &TubeFigures)> {
-        let tubes = self.tubes.get(index..).unwrap_or_default();
+        let tubes = self.tubes[..self.own_count].get(index..);
+        self.named(tubes.unwrap_or_default())
+    }
+
+    /// The first 32,768 tubes, or as many as have lines of their own, with their names.
+    pub(super) fn kept_tubes(&self) -> impl Iterator<Item = (&str, &TubeFigures)> {
+        self.named(&self.tubes)
+    }
+
+    fn named<'a>(
+        &'a self,
+        tubes: &'a [TubeFigures],
+    ) -> impl Iterator<Item = (&'a str, &'a TubeFigures)> {
         tubes.iter().map(|tube| {
             let begin = tube.name_begin as usize;
             (&self.names[begin..begin + tube.name_len as usize], tube)
@@ -109,22 +125,39 @@ impl Snapshots {
     /// One that is not older than `FRESH`. Who comes while one is being taken waits for it.
     pub(super) async fn take(&self, state: &State) -> Result<Arc<Snapshot>, Problem> {
         let mut last = self.0.lock().await;
-        if let Some((taken, snapshot)) = &*last
-            && taken.elapsed() < FRESH
-        {
-            return Ok(snapshot.clone());
+        if let Some(snapshot) = fresh(&last) {
+            return Ok(snapshot);
         }
-        let door = state.door()?;
-        let survey = door.start(Survey::new(state.sight.tubes_max));
-        let survey = match timeout(ASK_TIME, survey).await {
-            Ok(survey) => survey.map_err(|error| Problem::unavailable(error.to_string()))?,
-            Err(_) => return Err(Problem::unavailable("the loop does not answer")),
-        };
-        let snapshot = survey.snapshot.map(Arc::new);
-        let snapshot = snapshot.ok_or_else(|| Problem::unavailable("the loop did not begin"))?;
+        let snapshot = survey(state).await?;
         *last = Some((Instant::now(), snapshot.clone()));
         Ok(snapshot)
     }
+
+    /// The same, but nobody else is shown one that was taken for this.
+    pub(super) async fn take_aside(&self, state: &State) -> Result<Arc<Snapshot>, Problem> {
+        let last = fresh(&*self.0.lock().await);
+        match last {
+            Some(snapshot) => Ok(snapshot),
+            None => survey(state).await,
+        }
+    }
+}
+
+fn fresh(last: &Option<(Instant, Arc<Snapshot>)>) -> Option<Arc<Snapshot>> {
+    let last = last.as_ref();
+    let last = last.filter(|(taken, _)| taken.elapsed() < FRESH);
+    last.map(|(_, snapshot)| snapshot.clone())
+}
+
+async fn survey(state: &State) -> Result<Arc<Snapshot>, Problem> {
+    let door = state.door()?;
+    let survey = door.start(Survey::new(state.sight.tubes_max));
+    let survey = match timeout(ASK_TIME, survey).await {
+        Ok(survey) => survey.map_err(|error| Problem::unavailable(error.to_string()))?,
+        Err(_) => return Err(Problem::unavailable("the loop does not answer")),
+    };
+    let snapshot = survey.snapshot.map(Arc::new);
+    snapshot.ok_or_else(|| Problem::unavailable("the loop did not begin"))
 }
 
 /// The work of taking one.
@@ -148,7 +181,7 @@ impl Survey {
     fn begin(&mut self, slice: &Slice<'_>) -> Snapshot {
         let engine = slice.engine();
         self.list = engine.queue().tube_list();
-        let room = self.tubes_max.min(self.list.len());
+        let room = self.tubes_max.max(KEPT_MAX).min(self.list.len());
         Snapshot::new(engine.figures(slice.now()), slice.now(), room)
     }
 }
@@ -193,6 +226,7 @@ impl Snapshot {
             now,
             names: String::new(),
             tubes: Vec::with_capacity(room),
+            own_count: 0,
             rest: TubeFigures::default(),
             rest_count: 0,
         }
@@ -209,13 +243,16 @@ impl Snapshot {
     }
 
     fn add(&mut self, name: &str, mut tube: TubeFigures, tubes_max: usize) {
-        if self.tubes.len() < tubes_max {
-            (tube.name_begin, tube.name_len) = (self.names.len() as u32, name.len() as u32);
-            self.names.push_str(name);
-            self.tubes.push(tube);
+        if self.own_count < tubes_max {
+            self.own_count += 1;
         } else {
             self.rest.add(&tube);
             self.rest_count += 1;
+        }
+        if self.tubes.len() < tubes_max.max(KEPT_MAX) {
+            (tube.name_begin, tube.name_len) = (self.names.len() as u32, name.len() as u32);
+            self.names.push_str(name);
+            self.tubes.push(tube);
         }
     }
 }

@@ -14,14 +14,14 @@ use crate::harness::{Launch, program, skip, wait_for};
 /// The least that a transcript of a working library has.
 const TRANSCRIPT_LINES_MIN: usize = 30;
 
-fn script(name: &str) -> PathBuf {
+pub(crate) fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/clients")
         .join(name)
 }
 
 /// A folder that `.ci/run` fills, below `target` unless a variable names another.
-fn folder(variable: &str, below_target: &str) -> PathBuf {
+pub(crate) fn folder(variable: &str, below_target: &str) -> PathBuf {
     let default = || {
         Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("target")

@@ -120,7 +120,7 @@ impl Site {
         Answer::parse(&rest(&mut stream))
     }
 
-    fn connect(&self) -> TcpStream {
+    pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
@@ -394,7 +394,7 @@ fn routes(site: &Site) -> Vec<(String, String, Role)> {
 }
 
 /// A file of two tokens: `reader` may look, `master` may do everything.
-fn tokens() -> tempfile::NamedTempFile {
+pub(crate) fn tokens() -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().unwrap();
     let lines = "# two\nread:saltsalt:e819096d8f8af340037dbafd01c8067d67227641f09bbaeddbb5ec2fc22f653b\nadmin:peppersalt:1526d76ea124230fc3abeb06e6dca542afe9f447860044bae259daed21030a77\n";
     std::fs::write(file.path(), lines).unwrap();

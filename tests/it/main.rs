@@ -9,7 +9,8 @@
 //! | `BSD_REQUIRE_PEERS` | `1`: a peer that is missing fails its tests instead of skipping them | unset |
 //! | `BSD_SERVER_UNDER_TEST` | the server binary to test in place of the one just built | unset |
 //! | `BSD_VENV` | a Python virtual environment that has greenstalk, prometheus_client and pystalk | `target/venv` |
-//! | `BSD_NODE_MODULES` | a folder of npm packages that has jackd | `target/node/node_modules` |
+//! | `BSD_NODE_MODULES` | a folder of npm packages that has jackd, playwright-core and @axe-core/playwright | `target/node/node_modules` |
+//! | `BSD_SCREENSHOT` | a file that a screenshot of the console is written to | unset |
 //! | `BSD_DIFF_COMMANDS`, `BSD_DIFF_SEED` | random commands compared with beanstalkd; their seed | 10,000; new each run |
 //! | `BSD_KILL_ROUNDS`, `BSD_KILL_SEED` | rounds of load and `kill -9`; their seed | 10; new each run |
 //! | `BSD_LIBRARY_CRASHES`, `BSD_POOL_KILLS` | power cuts on a simulated disk under threads of the library; kills of a pool of workers | 40; 5 |
@@ -30,6 +31,8 @@ mod backup;
 mod bounds;
 mod clients;
 mod compatibility;
+#[cfg(feature = "http")]
+mod console;
 mod crash;
 mod ctl;
 mod ctl_examples;

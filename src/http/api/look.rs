@@ -20,7 +20,7 @@ use crate::types::{JobCounts, JobId, JobState, Now};
 /// Tubes of a page, unless it is said how many.
 pub(super) const LIMIT_DEFAULT: usize = 100;
 /// A larger body is left out.
-const BODY_SIZE_MAX: u32 = 64 << 10;
+pub(in crate::http) const BODY_SIZE_MAX: u32 = 64 << 10;
 
 /// `GET /api/v1/server`
 pub(in crate::http) async fn server(state: &State) -> Result<Answer, Problem> {
@@ -53,10 +53,16 @@ pub(in crate::http) async fn tubes(state: &State, query: &Query) -> Result<Answe
 
 /// `GET /api/v1/tubes/{tube}`
 pub(in crate::http) async fn tube(state: &State, name: String) -> Result<Answer, Problem> {
+    let found = look_at_tube(state, name).await?;
+    Ok(json(StatusCode::OK, &found))
+}
+
+/// One tube, as it is answered.
+pub(in crate::http) async fn look_at_tube(state: &State, name: String) -> Result<Value, Problem> {
     let name = tube_name(name)?;
     let look = run(state, LookAtTube { name, found: None }).await?;
     match look.found {
-        Some(tube) => Ok(json(StatusCode::OK, &tube_value(&look.name, &tube))),
+        Some(tube) => Ok(tube_value(&look.name, &tube)),
         None => Err(not_found("there is no such tube")),
     }
 }
@@ -67,6 +73,16 @@ pub(in crate::http) async fn jobs(
     tube: String,
     query: &Query,
 ) -> Result<Answer, Problem> {
+    let listed = list_jobs(state, tube, query).await?;
+    Ok(json(StatusCode::OK, &listed))
+}
+
+/// Jobs of a tube, as they are answered.
+pub(in crate::http) async fn list_jobs(
+    state: &State,
+    tube: String,
+    query: &Query,
+) -> Result<Value, Problem> {
     let limit = query.number("limit", 1, LIMIT_MAX as u64)?;
     let listing = JobListing {
         tube,
@@ -78,8 +94,8 @@ pub(in crate::http) async fn jobs(
     };
     let listing = run(state, listing).await?;
     match listing.end {
-        Some(End::Last) => Ok(json(StatusCode::OK, &listing.value(false))),
-        Some(End::Full) => Ok(json(StatusCode::OK, &listing.value(true))),
+        Some(End::Last) => Ok(listing.value(false)),
+        Some(End::Full) => Ok(listing.value(true)),
         Some(End::NoTube) => Err(not_found("there is no such tube")),
         Some(End::Lost) => Err(Problem::new(
             StatusCode::GONE,
@@ -297,7 +313,7 @@ fn counts_value(jobs: &JobCounts) -> Value {
     })
 }
 
-fn tube_value(name: &str, tube: &TubeFigures) -> Value {
+pub(in crate::http) fn tube_value(name: &str, tube: &TubeFigures) -> Value {
     json!({
         "name": name,
         "jobs": counts_value(&tube.jobs),
@@ -312,7 +328,7 @@ fn tube_value(name: &str, tube: &TubeFigures) -> Value {
     })
 }
 
-pub(super) fn job_value(job: &JobView<'_>, now: Now) -> Value {
+pub(in crate::http) fn job_value(job: &JobView<'_>, now: Now) -> Value {
     let left = job
         .deadline
         .map(|deadline| seconds(deadline.since(now.mono).max(0)));

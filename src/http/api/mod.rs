@@ -37,7 +37,7 @@ use crate::types::{JobId, is_tube_name};
 pub(super) const LIMIT_MAX: usize = 250;
 
 /// Have work done, and wait for it.
-async fn run<W: Work>(state: &State, work: W) -> Result<W, Problem> {
+pub(super) async fn run<W: Work>(state: &State, work: W) -> Result<W, Problem> {
     state
         .door()?
         .start(work)
@@ -45,7 +45,7 @@ async fn run<W: Work>(state: &State, work: W) -> Result<W, Problem> {
         .map_err(|error| of_error(&error))
 }
 
-fn of_error(error: &JobError) -> Problem {
+pub(super) fn of_error(error: &JobError) -> Problem {
     let status = match error {
         JobError::NotFound => StatusCode::NOT_FOUND,
         JobError::BadTubeName(_) => StatusCode::BAD_REQUEST,

@@ -55,6 +55,12 @@ impl<F: ?Sized> LogFile<F> {
         self.live + self.foreign
     }
 
+    /// Bytes of records that are known to be damaged.
+    pub(crate) fn damaged_bytes(&self) -> u64 {
+        let ranges = self.damaged.iter();
+        ranges.map(|lost| u64::from(lost.end - lost.start)).sum()
+    }
+
     pub(crate) fn covers(&self, segment: SegmentId) -> bool {
         (self.entry.first..=self.entry.last).contains(&segment)
     }

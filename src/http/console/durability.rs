@@ -1,0 +1,278 @@
+//! `/durability`: how safe the jobs are at this moment, and how that was before.
+
+use maud::{Markup, html};
+
+use super::chart::chart;
+use super::history::Span;
+use super::layout::{facts, table};
+use super::live::Live;
+use super::overview::{line, spans};
+use super::{Sight, words};
+use crate::door::{Slice, Step, Work};
+use crate::engine::{Figures, LogFigures, SegmentFigures};
+use crate::histogram::Reading;
+use crate::http::State;
+use crate::http::answer::Problem;
+use crate::http::api;
+use crate::http::snapshot::Snapshot;
+use crate::storage::SyncPolicy;
+
+/// Files of the log that are shown, the last ones: 200 µs of the loop at most.
+const SEGMENTS_MAX: usize = 1000;
+
+struct LookAtSegments(Vec<SegmentFigures>);
+
+impl Work for LookAtSegments {
+    fn step(&mut self, slice: &mut Slice<'_>) -> Step {
+        self.0 = slice.engine().segments(SEGMENTS_MAX);
+        Step::Done
+    }
+}
+
+/// The files of the log, as they are now.
+pub(super) async fn segments(state: &State) -> Result<Vec<SegmentFigures>, Problem> {
+    Ok(api::run(state, LookAtSegments(Vec::new())).await?.0)
+}
+
+/// In one sentence, whether what is acknowledged is safe.
+pub(super) fn verdict(snapshot: &Snapshot, live: &Live) -> Markup {
+    let (mark, sentence) = judge(&snapshot.figures);
+    html! {
+        span class=(format!("mark {mark}")) { (live.text("verdict-mark", mark)) } " "
+        (live.text("verdict", sentence))
+    }
+}
+
+/// A word, and the sentence.
+fn judge(figures: &Figures) -> (&'static str, String) {
+    let Some(log) = &figures.log else {
+        let sentence = "There is no log: every job is gone when the process ends.";
+        return ("memory", sentence.into());
+    };
+    if let Some(missing) = log.missing {
+        let missing = words::bytes(missing);
+        let sentence = format!("The disk is full: puts are refused, {missing} are missing.");
+        return ("full", sentence);
+    }
+    let sentence = match log.sync {
+        SyncPolicy::Always => {
+            "Every job that was acknowledged is on stable storage: a power cut loses none.".into()
+        }
+        SyncPolicy::Interval(ms) => format!(
+            "A power cut loses what was acknowledged in the last {ms} ms; a killed process nothing."
+        ),
+        SyncPolicy::Never => {
+            "A power cut loses what the system has not written; a killed process nothing.".into()
+        }
+    };
+    match log.sync {
+        SyncPolicy::Always => ("durable", sentence),
+        SyncPolicy::Interval(_) | SyncPolicy::Never => ("delayed", sentence),
+    }
+}
+
+fn policy(log: Option<&LogFigures>) -> String {
+    match log.map(|log| log.sync) {
+        None => "--memory: no log".into(),
+        Some(SyncPolicy::Always) => "-f 0: before each reply".into(),
+        Some(SyncPolicy::Interval(ms)) => format!("-f {ms}: within {ms} ms"),
+        Some(SyncPolicy::Never) => "-F: when the system does".into(),
+    }
+}
+
+pub(super) fn content(sight: &Sight<'_>, span: Span, live: &Live) -> Markup {
+    let snapshot = &*sight.snapshot;
+    let figures = &snapshot.figures;
+    let syncs = sight.state.sight.pulse.syncs();
+    html! {
+        p class="lead" { (verdict(snapshot, live)) }
+        (facts(&[
+            ("Sync policy", html! { (policy(figures.log.as_ref())) }),
+            ("Syncs", live.text("syncs", words::count(syncs.counts.iter().sum()))),
+            ("Half of the syncs took", live.text("sync-50", quantile(&syncs, 0.5))),
+            ("99 of 100 took", live.text("sync-99", quantile(&syncs, 0.99))),
+        ]))
+        @if let Some(log) = &figures.log { (of_log(log, live)) }
+        (memory(figures, live))
+        @if figures.log.is_some() { (map(&sight.segments)) }
+        (charts(sight, span, live))
+        @if figures.log.is_some() { (list(&sight.segments)) }
+    }
+}
+
+/// The bound below which so large a part of all times is.
+fn quantile(reading: &Reading, part: f64) -> String {
+    let all: u64 = reading.counts.iter().sum();
+    let wanted = (all as f64 * part).ceil() as u64;
+    let mut seen = 0;
+    for (at, count) in reading.counts.iter().enumerate() {
+        seen += count;
+        if all > 0 && seen >= wanted {
+            return match reading.bounds.get(at) {
+                Some(bound) => format!("≤ {}", words::ns(*bound)),
+                None => format!(
+                    "> {}",
+                    words::ns(reading.bounds.last().copied().unwrap_or(0))
+                ),
+            };
+        }
+    }
+    "–".into()
+}
+
+fn of_log(log: &LogFigures, live: &Live) -> Markup {
+    let bytes = |id: &str, number: u64| live.text(id, words::bytes(number));
+    let count = |id: &str, number: u64| live.text(id, words::count(number));
+    let compacting = if log.is_compacting { "yes" } else { "no" };
+    let full = match log.missing {
+        None => "no".to_owned(),
+        Some(missing) => format!("yes: {} are missing", words::bytes(missing)),
+    };
+    html! {
+        section aria-labelledby="log" {
+            h2 id="log" { "The log" }
+            (facts(&[
+                ("Not yet durable", bytes("unsynced", log.unsynced)),
+                ("Became durable", bytes("synced", log.synced)),
+                ("Live", bytes("live", log.live)),
+                ("Dead", bytes("dead", log.dead)),
+                ("Set aside", bytes("reserved", log.reserved)),
+                ("Files", count("segments", log.segments)),
+                ("Written now", count("current", log.current_segment.into())),
+                ("Turns that wrote", count("writes", log.writes)),
+                ("Records written", count("written", log.records_written)),
+                ("Records copied", count("migrated", log.records_migrated)),
+                ("Compactions", count("compactions", log.compactions)),
+                ("Compacting", live.text("compacting", compacting)),
+                ("Disk full", live.text("full", full)),
+            ]))
+        }
+    }
+}
+
+fn memory(figures: &Figures, live: &Live) -> Markup {
+    let bytes = |id: &str, number: u64| live.text(id, words::bytes(number));
+    let jobs = figures.queue_memory.saturating_sub(figures.clients_memory);
+    let bound = figures.memory_max.map_or("none".to_owned(), words::bytes);
+    let full = match figures.memory_missing {
+        None => "no".to_owned(),
+        Some(missing) => format!("yes: {} are missing", words::bytes(missing)),
+    };
+    html! {
+        section aria-labelledby="memory" {
+            h2 id="memory" { "Memory" }
+            (facts(&[
+                ("Jobs", bytes("memory-jobs", jobs)),
+                ("Clients", bytes("memory-clients", figures.clients_memory)),
+                ("Bodies", bytes("memory-bodies", figures.bodies_memory)),
+                ("Pauses", bytes("memory-pauses", figures.pauses_memory)),
+                ("Bound", html! { (bound) }),
+                ("Reached", live.text("memory-full", full)),
+            ]))
+        }
+    }
+}
+
+/// Each file a bar: how much of it is alive, from below.
+fn map(segments: &[SegmentFigures]) -> Markup {
+    let largest = segments.iter().map(|it| it.size).max().unwrap_or(0).max(1);
+    let width = segments.len().max(24) * 4;
+    let height = |bytes: u64| format!("{:.1}", bytes as f64 / largest as f64 * 40.0);
+    let label = format!(
+        "Files of the log: {}; the list below says the same",
+        segments.len()
+    );
+    html! {
+        section aria-labelledby="map" {
+            h2 id="map" { "Files of the log" }
+            svg class="map" viewBox=(format!("0 0 {width} 40")) preserveAspectRatio="none" role="img"
+                aria-label=(label) {
+                @for (at, it) in segments.iter().enumerate() {
+                    @let (x, live) = (at * 4, it.size - it.dead.min(it.size));
+                    rect class="dead" x=(x) y="0" width="3" height=(height(it.size))
+                        transform="matrix(1 0 0 -1 0 40)" {}
+                    rect class=(if it.damaged > 0 { "damaged" } else { "live" }) x=(x) y="0"
+                        width="3" height=(height(live)) transform="matrix(1 0 0 -1 0 40)" {}
+                }
+            }
+            ul class="legend" {
+                li { span class="key live" {} "live" }
+                li { span class="key dead" {} "dead" }
+                li { span class="key damaged" {} "with damage" }
+            }
+        }
+    }
+}
+
+fn charts(sight: &Sight<'_>, span: Span, live: &Live) -> Markup {
+    let history = sight.state.console.history();
+    let syncs = [
+        line(&history, span, "on the average", |it| it.sync),
+        line(&history, span, "at most", |it| it.sync_max),
+    ];
+    let unsynced = [line(&history, span, "not yet durable", |it| {
+        it.unsynced as f32
+    })];
+    let log = [
+        line(&history, span, "live", |it| it.live as f32 * 1024.0),
+        line(&history, span, "dead", |it| it.dead as f32 * 1024.0),
+    ];
+    let memory = [line(&history, span, "memory", |it| {
+        it.memory as f32 * 1024.0
+    })];
+    let time = |value: f32| words::time(value.into());
+    let bytes = |value: f32| words::bytes(value as u64);
+    html! {
+        (spans("/durability", span, &history))
+        div class="charts" {
+            (chart(live, "sync-time", "Syncs took", span, &syncs, time))
+            (chart(live, "unsynced-bytes", "Not yet durable", span, &unsynced, bytes))
+            (chart(live, "log-bytes", "The log", span, &log, bytes))
+            (chart(live, "memory-bytes", "Memory", span, &memory, bytes))
+        }
+    }
+}
+
+fn list(segments: &[SegmentFigures]) -> Markup {
+    let head = html! {
+        th scope="col" class="number" { "Segments" }
+        @for name in ["Size", "Live", "Dead", "Damaged", "Rewritten"] {
+            th scope="col" class="number" { (name) }
+        }
+    };
+    let rows = html! {
+        @for it in segments.iter().rev() {
+            tr {
+                th scope="row" class="number" {
+                    (it.first) @if it.last != it.first { "–" (it.last) }
+                    @if it.is_open { " " span class="mark" { "written now" } }
+                }
+                td class="number" { (words::bytes(it.size)) }
+                td class="number" { (words::bytes(it.size - it.dead.min(it.size))) }
+                td class="number" { (words::bytes(it.dead)) }
+                td class="number" { (words::bytes(it.damaged)) }
+                td class="number" { (words::count(it.generation.into())) }
+            }
+        }
+    };
+    table("Files of the log, the latest first", &head, &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::histogram::{Histogram, SHORT};
+
+    #[test]
+    fn a_quantile_is_the_bound_of_its_bucket() {
+        let histogram = Histogram::new(SHORT);
+        assert_eq!(quantile(&histogram.read(), 0.5), "–");
+        for _ in 0..99 {
+            histogram.note(20_000);
+        }
+        histogram.note(i64::MAX);
+        assert_eq!(quantile(&histogram.read(), 0.5), "≤ 25 µs");
+        assert_eq!(quantile(&histogram.read(), 0.99), "≤ 25 µs");
+        assert_eq!(quantile(&histogram.read(), 1.0), "> 10 s");
+    }
+}

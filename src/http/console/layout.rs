@@ -1,0 +1,120 @@
+//! What stands around every page: where one is, and where one can go.
+
+use hyper::StatusCode;
+use maud::{DOCTYPE, Markup, html};
+
+use crate::http::answer::{Answer, Content, page};
+
+/// The type of a page.
+pub(super) const HTML: &str = "text/html; charset=utf-8";
+
+/// What the navigation marks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Overview,
+    Tubes,
+    Durability,
+    Elsewhere,
+}
+
+const PLACES: [(Place, &str, &str); 3] = [
+    (Place::Overview, "/", "Overview"),
+    (Place::Tubes, "/tubes", "Tubes"),
+    (Place::Durability, "/durability", "Durability"),
+];
+
+/// A page.
+pub(super) struct Frame {
+    pub(super) place: Place,
+    pub(super) title: String,
+    /// Where what changes is heard of.
+    pub(super) events: Option<String>,
+    pub(super) content: Markup,
+}
+
+impl Frame {
+    /// The page as it is sent.
+    pub(super) fn answer(self, status: StatusCode) -> Answer {
+        let text = self.document().into_string();
+        page(status, HTML, Content::Whole(Some(text.into())))
+    }
+
+    fn document(&self) -> Markup {
+        html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    title { (self.title) " · bsd" }
+                    link rel="icon" href="/static/icon.svg" type="image/svg+xml";
+                    link rel="stylesheet" href="/static/console.css";
+                    script src="/static/console.js" defer {}
+                }
+                body data-events=[&self.events] {
+                    a class="skip" href="#main" { "To the content" }
+                    (self.header())
+                    main id="main" tabindex="-1" {
+                        h1 { (self.title) }
+                        (self.content)
+                    }
+                    footer {
+                        "bsd-server " (env!("CARGO_PKG_VERSION")) " · "
+                        a href="/metrics" { "metrics" } " · "
+                        a href="/api/v1/openapi.json" { "API" }
+                    }
+                }
+            }
+        }
+    }
+
+    fn header(&self) -> Markup {
+        html! {
+            header {
+                a class="brand" href="/" { "bsd" }
+                nav aria-label="Pages" {
+                    ul {
+                        @for (place, path, name) in PLACES {
+                            @let current = (place == self.place).then_some("page");
+                            li { a href=(path) aria-current=[current] { (name) } }
+                        }
+                    }
+                }
+                form class="find" role="search" action="/find" {
+                    label class="hidden" for="find" { "Job id or part of a tube's name" }
+                    input id="find" name="q" type="search" placeholder="Job id or tube"
+                        autocomplete="off" maxlength="200";
+                    button { "Find" }
+                }
+                p id="connection" role="status" {
+                    @if self.events.is_some() { "as of now" }
+                }
+            }
+        }
+    }
+}
+
+/// A table that scrolls by itself where it is wider than the page.
+pub(super) fn table(caption: &str, head: &Markup, rows: &Markup) -> Markup {
+    html! {
+        div class="scroll" role="region" tabindex="0" aria-label=(caption) {
+            table {
+                caption { (caption) }
+                thead { tr { (head) } }
+                tbody { (rows) }
+            }
+        }
+    }
+}
+
+/// Names, and what they stand for.
+pub(super) fn facts(pairs: &[(&str, Markup)]) -> Markup {
+    html! {
+        dl class="facts" {
+            @for (name, value) in pairs {
+                div { dt { (name) } dd { (value) } }
+            }
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! The console: what the server does, for a browser. Pages are written here, whole, and need no
+//! script; with it their numbers stay up to date.
+//!
+//! | file | question |
+//! |---|---|
+//! | here | which pages are there, and who shows which? |
+//! | `layout` | what stands around every page? |
+//! | `live` | which parts of a page change while it is open, and how does a browser hear of it? |
+//! | `history` | how was it before? |
+//! | `chart` | what does a line of numbers look like? |
+//! | `words` | how are numbers said? |
+//! | `assets` | style, script, icon |
+//! | `overview`, `tubes`, `tube`, `job`, `durability` | the pages |
+//!
+//! Invariants:
+//! * A page says nothing that `api` or `metrics` does not: it asks the engine by the same work.
+//! * However many pages are open, the engine is asked for one snapshot a second.
+//! * Names and bodies are text: nothing of them is ever taken for a part of the page.
+
+mod assets;
+mod chart;
+mod durability;
+mod history;
+mod job;
+mod layout;
+mod live;
+mod overview;
+mod tube;
+mod tubes;
+mod words;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hyper::header::{ACCEPT, HeaderMap, HeaderValue, LOCATION};
+use hyper::{Request, StatusCode};
+use maud::{Markup, html};
+use tokio::sync::Semaphore;
+use tokio::time::sleep;
+
+use self::assets::Asset;
+use self::history::History;
+use self::layout::{Frame, Place};
+use self::live::{Live, Subject};
+use super::State;
+use super::answer::{Answer, Content, Problem, page};
+use super::query::Query;
+use super::routes::{Action, Parameter, Role, Route, Shape, look};
+use super::snapshot::Snapshot;
+
+/// How often the state of the server is remembered.
+const REMEMBER_EVERY: Duration = Duration::from_secs(10);
+/// How often it is tried while there is nothing to ask.
+const TRY_EVERY: Duration = Duration::from_millis(500);
+
+/// A page, or what belongs to one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Page {
+    Overview,
+    Tubes,
+    Tube,
+    Job,
+    Durability,
+    Find,
+    Events,
+    Asset(Asset),
+}
+
+/// A route of the console.
+const fn of(path: &'static str, role: Role, page: Page) -> Route {
+    look(path, role, Action::Console(page), Shape::Page)
+}
+
+const SPAN: Parameter = Parameter::word("span", "How far back", history::SPANS);
+
+/// What can be asked for.
+pub(super) const ROUTES: &[Route] = &[
+    of("/", Role::Read, Page::Overview).taking(&[SPAN]),
+    of("/tubes", Role::Read, Page::Tubes).taking(tubes::PARAMETERS),
+    of("/tubes/{tube}", Role::Read, Page::Tube).taking(tube::PARAMETERS),
+    of("/jobs/{id}", Role::Read, Page::Job),
+    of("/durability", Role::Read, Page::Durability).taking(&[SPAN]),
+    of("/find", Role::Read, Page::Find).taking(&[Parameter::text("q", "A job's id, or a name")]),
+    of("/events", Role::Read, Page::Events).taking(live::PARAMETERS),
+    of(
+        "/static/console.css",
+        Role::Anyone,
+        Page::Asset(Asset::Style),
+    ),
+    of(
+        "/static/console.js",
+        Role::Anyone,
+        Page::Asset(Asset::Script),
+    ),
+    of("/static/icon.svg", Role::Anyone, Page::Asset(Asset::Icon)),
+];
+
+/// What the pages share.
+#[derive(Debug)]
+pub(super) struct Console {
+    history: Mutex<History>,
+    /// Open streams of events.
+    streams: Arc<Semaphore>,
+}
+
+impl Default for Console {
+    fn default() -> Console {
+        Console {
+            history: Mutex::default(),
+            streams: Arc::new(Semaphore::new(live::STREAMS_MAX)),
+        }
+    }
+}
+
+impl Console {
+    fn history(&self) -> MutexGuard<'_, History> {
+        // What a panic left behind is a number too few.
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Remember how it is, again and again, as long as it is asked to.
+pub(super) async fn remember(state: Arc<State>) {
+    loop {
+        match state.snapshots.take_aside(&state).await {
+            Ok(snapshot) => {
+                let syncs = state.sight.pulse.syncs();
+                state.console.history().note(&snapshot, &syncs);
+                sleep(REMEMBER_EVERY).await;
+            }
+            // The log is being replayed, or the loop is stuck: that is said elsewhere.
+            Err(_) => sleep(TRY_EVERY).await,
+        }
+    }
+}
+
+/// A request for a page, as far as it is understood.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) captured: String,
+    pub(super) query: Query,
+    pub(super) headers: HeaderMap,
+}
+
+/// Show a page.
+pub(super) async fn answer(
+    wanted: Page,
+    asked: Asked,
+    state: &Arc<State>,
+) -> Result<Answer, Problem> {
+    let query = &asked.query;
+    match wanted {
+        Page::Asset(asset) => Ok(asset.answer(&asked.headers)),
+        Page::Find => Ok(find(query.text("q").unwrap_or_default())),
+        Page::Events => live::events(state, query),
+        Page::Overview => show(state, Subject::overview(query)?).await,
+        Page::Tubes => show(state, Subject::tubes(query)?).await,
+        Page::Durability => show(state, Subject::durability(query)?).await,
+        Page::Tube => tube::page(state, &asked).await,
+        Page::Job => job::page(state, &asked).await,
+    }
+}
+
+/// Show a page that is about the whole server.
+async fn show(state: &Arc<State>, subject: Subject) -> Result<Answer, Problem> {
+    let live = Live::default();
+    let sight = Sight::take(state, &subject).await?;
+    let content = subject.content(&sight, &live);
+    let frame = Frame {
+        place: subject.place(),
+        title: subject.title(),
+        events: Some(subject.events()),
+        content,
+    };
+    Ok(frame.answer(StatusCode::OK))
+}
+
+/// What a page is written from.
+struct Sight<'a> {
+    state: &'a State,
+    snapshot: Arc<Snapshot>,
+    /// Of the page about durability: the files of the log.
+    segments: Vec<crate::engine::SegmentFigures>,
+}
+
+impl Sight<'_> {
+    async fn take<'a>(state: &'a State, subject: &Subject) -> Result<Sight<'a>, Problem> {
+        let snapshot = state.snapshots.take(state).await?;
+        let segments = match subject.place() {
+            Place::Durability => durability::segments(state).await?,
+            _ => Vec::new(),
+        };
+        Ok(Sight {
+            state,
+            snapshot,
+            segments,
+        })
+    }
+}
+
+/// To the job with this id, or to the tubes with this in their names.
+fn find(wanted: &str) -> Answer {
+    let wanted = wanted.trim();
+    let is_id = !wanted.is_empty() && wanted.bytes().all(|byte| byte.is_ascii_digit());
+    match is_id {
+        true => go_to(&format!("/jobs/{wanted}")),
+        false => go_to(&format!("/tubes?contains={}", words::escaped(wanted))),
+    }
+}
+
+/// Send the browser elsewhere.
+fn go_to(path: &str) -> Answer {
+    let mut answer = page(
+        StatusCode::SEE_OTHER,
+        layout::HTML,
+        Content::Whole(Some(String::new().into())),
+    );
+    if let Ok(path) = HeaderValue::from_str(path) {
+        answer.headers_mut().insert(LOCATION, path);
+    }
+    answer
+}
+
+/// Whoever wants to be told in HTML why not.
+pub(super) struct Browser;
+
+impl Browser {
+    /// The one that a request comes from, where it asks for a page.
+    pub(super) fn of<T>(request: &Request<T>) -> Option<Browser> {
+        let path = request.uri().path();
+        let is_api = ["/api/", "/metrics", "/healthz", "/readyz"]
+            .iter()
+            .any(|prefix| path.starts_with(prefix));
+        let accepted = request.headers().get(ACCEPT);
+        let accepted = accepted.and_then(|value| value.to_str().ok());
+        let takes_html = accepted.is_some_and(|accepted| accepted.contains("text/html"));
+        (takes_html && !is_api).then_some(Browser)
+    }
+
+    /// Say why not.
+    pub(super) fn show(&self, problem: &Problem, _: &State) -> Answer {
+        let reason = problem.status.canonical_reason().unwrap_or("Problem");
+        let frame = Frame {
+            place: Place::Elsewhere,
+            title: reason.to_owned(),
+            events: None,
+            content: explanation(problem),
+        };
+        let plain = problem.answer();
+        let mut answer = frame.answer(problem.status);
+        for (name, value) in plain.headers() {
+            let headers = answer.headers_mut();
+            if !headers.contains_key(name) {
+                headers.insert(name, value.clone());
+            }
+        }
+        answer
+    }
+}
+
+fn explanation(problem: &Problem) -> Markup {
+    html! {
+        p class="lead" { (problem.status.as_u16()) ": " (problem.detail) "." }
+        p { a href="/" { "To the overview" } " or " a href="/tubes" { "to the tubes" } "." }
+    }
+}

@@ -1,0 +1,238 @@
+// The console in a real browser: every page, light and dark, narrow and wide, with keys alone and
+// without script. What it shows is what the protocol says, while clients work.
+//
+// Arguments: the address of HTTP, the port of the protocol, the browser, and where a screenshot is
+// written to, if one is wanted. Started by tests/it/console.rs, which has filled the queue.
+"use strict";
+const assert = require("node:assert");
+const net = require("node:net");
+const { chromium } = require("playwright-core");
+const { AxeBuilder } = require("@axe-core/playwright");
+
+const [site, port, browserPath, screenshot] = process.argv.slice(2);
+const base = `http://${site}`;
+const PATIENCE_MS = 60000;
+const SIZES = [
+  { width: 360, height: 740 },
+  { width: 1400, height: 900 },
+];
+
+// One connection that speaks the protocol.
+class Wire {
+  static async open() {
+    const wire = new Wire();
+    wire.said = "";
+    wire.socket = net.connect(Number(port), "127.0.0.1");
+    wire.socket.setEncoding("utf8");
+    wire.socket.on("data", (data) => {
+      wire.said += data;
+      wire.wake?.();
+    });
+    await new Promise((resolve) => wire.socket.once("connect", resolve));
+    return wire;
+  }
+
+  async line() {
+    while (!this.said.includes("\r\n")) {
+      await new Promise((resolve) => (this.wake = resolve));
+    }
+    const end = this.said.indexOf("\r\n");
+    const line = this.said.slice(0, end);
+    this.said = this.said.slice(end + 2);
+    return line;
+  }
+
+  async ask(command) {
+    this.socket.write(`${command}\r\n`);
+    const line = await this.line();
+    if (!line.startsWith("OK ")) {
+      return line;
+    }
+    const size = Number(line.slice(3));
+    while (this.said.length < size + 2) {
+      await new Promise((resolve) => (this.wake = resolve));
+    }
+    const document = this.said.slice(0, size);
+    this.said = this.said.slice(size + 2);
+    return document;
+  }
+
+  async stats(command) {
+    const document = await this.ask(command);
+    return Object.fromEntries(document.split("\n").map((line) => line.split(": ")));
+  }
+}
+
+const number = async (page, id) =>
+  Number((await page.locator(`[id="${id}"]`).textContent()).replaceAll(",", ""));
+
+// A page in which nothing goes wrong unseen.
+async function open(context) {
+  const page = await context.newPage();
+  page.setDefaultTimeout(PATIENCE_MS);
+  page.on("pageerror", (error) => assert.fail(`${page.url()}: ${error}`));
+  page.on("console", (message) => {
+    const isExpected = message.text().includes("404 (Not Found)");
+    assert.ok(isExpected || message.type() !== "error", `${page.url()}: ${message.text()}`);
+  });
+  return page;
+}
+
+async function everyPageIsInOrder(browser, paths) {
+  for (const colorScheme of ["light", "dark"]) {
+    for (const viewport of SIZES) {
+      const context = await browser.newContext({ colorScheme, viewport });
+      const page = await open(context);
+      const where = (path) => `${path}, ${colorScheme}, ${viewport.width}`;
+      for (const [path, status] of paths) {
+        const answer = await page.goto(base + path);
+        assert.equal(answer.status(), status, where(path));
+        const width = await page.evaluate(() => document.documentElement.scrollWidth);
+        assert.ok(width <= viewport.width, `${where(path)}: ${width} wide`);
+        if ((colorScheme === "dark") !== (viewport === SIZES[0])) {
+          continue;
+        }
+        const { violations } = await new AxeBuilder({ page }).analyze();
+        const found = violations.map(({ id, nodes }) => `${id}: ${nodes.map((it) => it.html)}`);
+        assert.deepEqual(found, [], where(path));
+      }
+      await context.close();
+    }
+  }
+}
+
+const focused = (page) =>
+  page.evaluate(() => {
+    const element = document.activeElement;
+    const style = getComputedStyle(element);
+    return {
+      name: element.tagName + (element.textContent || element.id || element.name),
+      isSeen: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 1,
+    };
+  });
+
+async function everythingIsReachedByKeys(browser, paths) {
+  const context = await browser.newContext();
+  const page = await open(context);
+  for (const [path] of paths) {
+    await page.goto(base + path);
+    const wanted = await page.evaluate(
+      () => document.querySelectorAll("a[href], button, input:not([type=hidden]), textarea, select").length,
+    );
+    await page.keyboard.press("Tab");
+    assert.match((await focused(page)).name, /To the content/, path);
+    for (let reached = 1; reached < wanted; reached += 1) {
+      await page.keyboard.press("Tab");
+      const { name, isSeen } = await focused(page);
+      assert.ok(name !== "BODY" && isSeen, `${path}: the focus is lost after ${reached}: ${name}`);
+    }
+  }
+  await page.goto(base);
+  await page.keyboard.press("Tab");
+  await page.keyboard.press("Enter");
+  assert.equal(await page.evaluate(() => document.activeElement.id), "main");
+  await page.locator("nav[aria-label=Pages] a", { hasText: "Tubes" }).focus();
+  await page.keyboard.press("Enter");
+  await page.waitForURL("**/tubes");
+  await context.close();
+}
+
+async function whatIsShownIsWhatTheProtocolSays(browser, wire) {
+  const context = await browser.newContext();
+  const page = await open(context);
+  await page.goto(`${base}/tubes/quiet`);
+  const tube = await wire.stats("stats-tube quiet");
+  for (const state of ["ready", "reserved", "delayed", "buried"]) {
+    assert.equal(await number(page, `jobs-${state}`), Number(tube[`current-jobs-${state}`]), state);
+  }
+  // Clients put all the while: what is shown lies between what was before and what is after.
+  for (let round = 0; round < 5; round += 1) {
+    const before = Number((await wire.stats("stats"))["total-jobs"]);
+    await page.goto(base);
+    await page.waitForFunction(
+      (least) => Number(document.getElementById("put").textContent.replaceAll(",", "")) >= least,
+      before,
+    );
+    const shown = await number(page, "put");
+    const after = Number((await wire.stats("stats"))["total-jobs"]);
+    assert.ok(before <= shown && shown <= after, `${before} <= ${shown} <= ${after}`);
+  }
+  await context.close();
+}
+
+async function anUpdateArrives(browser, wire) {
+  const context = await browser.newContext();
+  const page = await open(context);
+  await page.goto(`${base}/tubes/quiet`);
+  await page.waitForFunction(() => document.getElementById("connection").textContent === "live");
+  const before = await number(page, "jobs-ready");
+  assert.equal(await wire.ask("use quiet"), "USING quiet");
+  assert.match(await wire.ask("put 0 0 60 5\r\nhello"), /^INSERTED/);
+  const wanted = String(before + 1);
+  await page.waitForFunction(
+    (text) => document.getElementById("jobs-ready").textContent === text,
+    wanted,
+  );
+  await context.close();
+}
+
+async function withoutScriptAllIsThere(browser) {
+  const context = await browser.newContext({ javaScriptEnabled: false });
+  const page = await context.newPage();
+  await page.goto(base);
+  await page.click("nav[aria-label=Pages] >> text=Tubes");
+  await page.fill("#contains", "quie");
+  await page.click("text=Filter");
+  await page.click("table >> text=quiet");
+  assert.equal(await page.textContent("h1"), "Tube quiet");
+  await page.fill("#find", "1");
+  await page.click("text=Find");
+  assert.equal(await page.textContent("h1"), "Job 1");
+  assert.equal(await page.textContent("pre.body"), '{\n  "a": [\n    1,\n    "<b>"\n  ]\n}');
+  await context.close();
+}
+
+async function takeScreenshot(browser) {
+  const context = await browser.newContext({ viewport: { width: 1000, height: 700 } });
+  const page = await open(context);
+  await page.goto(base);
+  await page.waitForFunction(() => document.getElementById("connection").textContent === "live");
+  await page.screenshot({ path: screenshot });
+  await context.close();
+}
+
+async function main() {
+  const browser = await chromium.launch({
+    executablePath: browserPath,
+    args: process.getuid() === 0 ? ["--no-sandbox"] : [],
+  });
+  try {
+    const wire = await Wire.open();
+    const paths = [
+      ["/", 200],
+      ["/tubes?sort=-ready", 200],
+      ["/tubes/quiet", 200],
+      ["/tubes/quiet?state=buried", 200],
+      ["/jobs/1", 200],
+      ["/jobs/999999", 404],
+      ["/durability?span=1h", 200],
+    ];
+    if (screenshot) {
+      await takeScreenshot(browser);
+    }
+    await everyPageIsInOrder(browser, paths);
+    await everythingIsReachedByKeys(browser, paths);
+    await withoutScriptAllIsThere(browser);
+    await whatIsShownIsWhatTheProtocolSays(browser, wire);
+    await anUpdateArrives(browser, wire);
+    wire.socket.end();
+  } finally {
+    await browser.close();
+  }
+  console.log("every page is in order");
+}
+
+main().catch((error) => {
+  console.error(error);
+  process.exit(1);
+});

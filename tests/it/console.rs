@@ -1,0 +1,522 @@
+//! The console: what its pages say is what the protocol says, whatever is in names and bodies, and
+//! for those alone who may see it. And in a real browser, which a script of `tests/clients` drives.
+
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::clients::{folder, script};
+use crate::harness::{Launch, program, skip, wait_for, wait_until};
+use crate::http::{Answer, Site, tokens};
+use crate::wire::{Wire, put_command};
+
+const HTML: &str = "Accept: text/html";
+/// A browser has much to do, and may take so many times as long as anything else.
+const BROWSER_PATIENCE: usize = 5;
+
+/// A page, as a browser asks for it.
+struct Page {
+    answer: Answer,
+    text: String,
+}
+
+impl Page {
+    fn of(site: &Site, path: &str) -> Page {
+        Page::with(site, path, &[])
+    }
+
+    fn with(site: &Site, path: &str, fields: &[&str]) -> Page {
+        let fields = [&[HTML], fields].concat();
+        let answer = site.send(&format!("GET {path}"), &fields, b"");
+        let text = String::from_utf8(answer.body.clone()).unwrap();
+        Page { answer, text }
+    }
+
+    fn shown(site: &Site, path: &str) -> Page {
+        let page = Page::of(site, path);
+        assert_eq!(page.answer.status, 200, "{path}: {}", page.text);
+        page
+    }
+
+    /// The text of the part with this id.
+    fn part(&self, id: &str) -> &str {
+        let (_, rest) = self
+            .text
+            .split_once(&format!("id=\"{id}\">"))
+            .unwrap_or_else(|| panic!("no {id} in {}", self.text));
+        rest.split_once('<').unwrap().0
+    }
+
+    /// The text of the part with this id without the commas of its number.
+    fn number(&self, id: &str) -> String {
+        self.part(id).replace(',', "")
+    }
+
+    /// What stands beside a name.
+    fn fact(&self, name: &str) -> &str {
+        let (_, rest) = self
+            .text
+            .split_once(&format!("<dt>{name}</dt><dd>"))
+            .unwrap_or_else(|| panic!("no {name} in {}", self.text));
+        rest.split_once("</dd>").unwrap().0
+    }
+}
+
+fn memory() -> Site {
+    Site::start(Launch::bsd().memory())
+}
+
+/// A job in each state, and some in other tubes.
+fn fill(wire: &mut Wire) {
+    assert_eq!(wire.ask("use quiet"), "USING quiet");
+    assert_eq!(wire.put(b"{\"a\":[1,\"<b>\"]}"), 1);
+    for body in [&b"<script>alert(1)</script>&\"'"[..], b"\x00\xff", b"four"] {
+        wire.put(body);
+    }
+    wire.send(put_command(7, 100, b"later"));
+    wire.text();
+    wire.ask("watch quiet");
+    assert_eq!(wire.reserve(), 1);
+    assert_eq!(wire.reserve(), 2);
+    assert_eq!(wire.ask("bury 2 5"), "BURIED");
+    assert_eq!(wire.ask("release 1 5 0"), "RELEASED");
+    wire.reserve();
+}
+
+#[test]
+fn pages_say_what_the_protocol_says() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let site = Site::start(Launch::bsd().dir(&dir.path().join("log")));
+    let mut wire = site.server.connect();
+    fill(&mut wire);
+    let overview = Page::shown(&site, "/");
+    for (id, key) in [
+        ("jobs-ready", "current-jobs-ready"),
+        ("jobs-reserved", "current-jobs-reserved"),
+        ("jobs-delayed", "current-jobs-delayed"),
+        ("jobs-buried", "current-jobs-buried"),
+        ("urgent", "current-jobs-urgent"),
+        ("clients", "current-connections"),
+        ("producers", "current-producers"),
+        ("workers", "current-workers"),
+        ("waiting", "current-waiting"),
+        ("tubes", "current-tubes"),
+        ("put", "total-jobs"),
+    ] {
+        assert_eq!(overview.number(id), wire.stat("stats", key), "{id}");
+    }
+    assert_eq!(overview.part("verdict-mark"), "durable");
+    let tubes = Page::shown(&site, "/tubes");
+    let tube = Page::shown(&site, "/tubes/quiet");
+    for state in ["ready", "reserved", "delayed", "buried"] {
+        let said = wire.stat("stats-tube quiet", &format!("current-jobs-{state}"));
+        assert_eq!(
+            tubes.number(&format!("tube:quiet:{state}")),
+            said,
+            "{state}"
+        );
+        assert_eq!(tube.number(&format!("jobs-{state}")), said, "{state}");
+    }
+    for (id, key) in [
+        ("puts", "total-jobs"),
+        ("deletes", "cmd-delete"),
+        ("users", "current-using"),
+        ("watchers", "current-watching"),
+        ("pauses", "cmd-pause-tube"),
+    ] {
+        assert_eq!(tube.number(id), wire.stat("stats-tube quiet", key), "{id}");
+    }
+    for id in 1..=5 {
+        let job = Page::shown(&site, &format!("/jobs/{id}"));
+        for (name, key) in [
+            ("Priority", "pri"),
+            ("Reserves", "reserves"),
+            ("Timeouts", "timeouts"),
+            ("Releases", "releases"),
+            ("Buries", "buries"),
+            ("Kicks", "kicks"),
+        ] {
+            let said = wire.stat(&format!("stats-job {id}"), key);
+            assert_eq!(job.fact(name), said, "{name} of {id}");
+        }
+        let state = wire.stat(&format!("stats-job {id}"), "state");
+        assert!(job.fact("State").contains(&format!(">{state}<")), "{id}");
+    }
+    let durability = Page::shown(&site, "/durability");
+    let written = wire.stat("stats", "binlog-records-written");
+    assert_eq!(durability.number("written"), written);
+    assert_eq!(durability.fact("Sync policy"), "-f 0: before each reply");
+}
+
+#[test]
+fn jobs_of_a_state_are_listed_in_their_order_page_by_page() {
+    let site = memory();
+    let mut wire = site.server.connect();
+    for _ in 0..120 {
+        wire.put(b"x");
+    }
+    let first = Page::shown(&site, "/tubes/default");
+    assert!(first.text.contains("href=\"/jobs/100\"") && !first.text.contains("/jobs/101\""));
+    let (_, next) = first.text.split_once("rel=\"next\"").unwrap_or_default();
+    assert!(next.starts_with(">Next<"));
+    let (link, _) = first.text.split_once("\" rel=\"next\"").unwrap();
+    let link = link.rsplit_once("href=\"").unwrap().1.replace("&amp;", "&");
+    let second = Page::shown(&site, link.split_once('#').unwrap().0);
+    assert!(second.text.contains("href=\"/jobs/101\"") && second.text.contains("/jobs/120\""));
+    assert!(!second.text.contains("rel=\"next\""));
+    let none = Page::shown(&site, "/tubes/default?state=buried");
+    assert!(none.text.contains("No job is buried here."));
+}
+
+#[test]
+fn names_and_bodies_are_text_whatever_is_in_them() {
+    let site = memory();
+    let mut wire = site.server.connect();
+    fill(&mut wire);
+    let hostile = Page::shown(&site, "/jobs/2");
+    assert!(!hostile.text.contains("<script>alert"), "{}", hostile.text);
+    assert!(
+        hostile
+            .text
+            .contains("&lt;script&gt;alert(1)&lt;/script&gt;&amp;")
+    );
+    let peeked = Page::shown(&site, "/tubes/quiet?state=buried");
+    assert!(peeked.text.contains("&lt;script&gt;") && !peeked.text.contains("<script>"));
+    let bytes = Page::shown(&site, "/jobs/3");
+    assert!(bytes.text.contains("000000  00 ff"), "{}", bytes.text);
+    let json = Page::shown(&site, "/jobs/1");
+    assert!(
+        json.text.contains("\n    &quot;&lt;b&gt;&quot;\n"),
+        "{}",
+        json.text
+    );
+    let name = "a+/;.$_()-b";
+    wire.ask(&format!("use {name}"));
+    wait_until("the tube is in the snapshot that pages share", || {
+        Page::shown(&site, "/").number("tubes") == wire.stat("stats", "current-tubes")
+    });
+    let tubes = Page::shown(&site, "/tubes");
+    let path = "/tubes/a%2B%2F%3B.%24_%28%29-b";
+    assert!(
+        tubes.text.contains(&format!("href=\"{path}\"")),
+        "{}",
+        tubes.text
+    );
+    assert!(
+        Page::shown(&site, path)
+            .text
+            .contains(&format!("<h1>Tube {name}</h1>"))
+    );
+    for echoed in [
+        "/tubes?contains=%22%3E%3Cb%3E",
+        "/jobs/%3Cb%3E",
+        "/%3Cb%3E",
+        "/tubes/%3Cb%3E",
+    ] {
+        let page = Page::of(&site, echoed);
+        assert!(
+            !page.text.contains("<b>") || echoed.starts_with("/tubes?"),
+            "{echoed}"
+        );
+        assert!(!page.text.contains("\"><b>"), "{echoed}");
+        assert!(page.text.contains("</html>"), "{echoed}");
+    }
+}
+
+#[test]
+fn what_there_is_not_is_a_page_for_browsers_and_a_problem_for_programs() {
+    let site = memory();
+    for path in ["/nothing", "/jobs/7", "/tubes/none"] {
+        let page = Page::of(&site, path);
+        let kind = page.answer.field("content-type");
+        assert_eq!(
+            (page.answer.status, kind),
+            (404, Some("text/html; charset=utf-8")),
+            "{path}"
+        );
+        assert!(page.text.contains("<h1>Not Found</h1>"), "{path}");
+        let kind = site.get(path);
+        assert_eq!(
+            kind.field("content-type"),
+            Some("application/problem+json"),
+            "{path}"
+        );
+    }
+    let api = site.send("GET /api/v1/jobs/7", &[HTML], b"");
+    assert_eq!(api.field("content-type"), Some("application/problem+json"));
+    let other = site.send("POST /tubes", &[HTML], b"");
+    assert_eq!((other.status, other.field("allow")), (405, Some("GET")));
+}
+
+#[test]
+fn browsers_are_told_to_be_careful_and_keep_only_what_is_part_of_the_program() {
+    let site = memory();
+    let page = Page::shown(&site, "/");
+    let policy = page.answer.field("content-security-policy").unwrap();
+    for part in [
+        "default-src 'self'",
+        "frame-ancestors 'none'",
+        "form-action 'self'",
+    ] {
+        assert!(policy.contains(part), "{policy}");
+    }
+    assert!(!policy.contains("unsafe") && !page.text.contains("style=\""));
+    for (field, value) in [
+        ("cache-control", "no-store"),
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+    ] {
+        assert_eq!(page.answer.field(field), Some(value));
+    }
+    for (path, kind) in [
+        ("/static/console.css", "text/css; charset=utf-8"),
+        ("/static/console.js", "text/javascript; charset=utf-8"),
+        ("/static/icon.svg", "image/svg+xml"),
+    ] {
+        let answer = site.get(path);
+        assert_eq!(
+            (answer.status, answer.field("content-type")),
+            (200, Some(kind))
+        );
+        assert_eq!(answer.field("cache-control"), Some("no-cache"), "{path}");
+        let tag = answer.field("etag").unwrap();
+        let again = site.send(
+            &format!("GET {path}"),
+            &[&format!("If-None-Match: {tag}")],
+            b"",
+        );
+        assert_eq!((again.status, again.body.len()), (304, 0), "{path}");
+    }
+}
+
+#[test]
+fn the_one_that_is_looked_for_is_found_by_its_id_or_name() {
+    let site = memory();
+    for (wanted, place) in [
+        ("12", "/jobs/12"),
+        ("%20mail", "/tubes?contains=mail"),
+        ("a%2Fb", "/tubes?contains=a%2Fb"),
+        ("", "/tubes?contains="),
+    ] {
+        let page = Page::of(&site, &format!("/find?q={wanted}"));
+        assert_eq!(
+            (page.answer.status, page.answer.field("location")),
+            (303, Some(place))
+        );
+    }
+}
+
+/// Sorted, filtered and paged here: the engine is asked for one snapshot.
+#[test]
+fn twenty_thousand_tubes_are_listed_a_page_at_a_time() {
+    const TUBES: usize = 20_000;
+    let site = memory();
+    let mut wire = site.server.connect();
+    let mut puts = Vec::new();
+    for nth in 0..TUBES {
+        puts.extend(format!("use tube-{nth:05}\r\n").into_bytes());
+        puts.extend(put_command(0, 0, b"x"));
+        if nth == 12_345 {
+            puts.extend(put_command(0, 0, b"x"));
+        }
+    }
+    for part in puts.chunks(64 << 10) {
+        wire.send(part);
+    }
+    for _ in 0..2 * TUBES + 1 {
+        wire.reply();
+    }
+    // Behind the tube named default.
+    let first = Page::shown(&site, "/tubes");
+    assert!(
+        first.text.contains("20,001 tubes, 1 to 100 here."),
+        "{:.3000}",
+        first.text
+    );
+    assert!(first.text.contains("tube-00098<") && !first.text.contains("tube-00099<"));
+    let last = Page::shown(&site, "/tubes?page=201");
+    assert!(last.text.contains("tube-19999<") && !last.text.contains("tube-19998<"));
+    let past = Page::shown(&site, "/tubes?page=9999");
+    assert!(past.text.contains("No tube."));
+    let most = Page::shown(&site, "/tubes?sort=-ready");
+    assert_eq!(most.number("tube:tube-12345:ready"), "2");
+    let found = Page::shown(&site, "/tubes?contains=-1234");
+    assert!(found.text.contains("10 tubes with"), "{:.3000}", found.text);
+    let metrics = String::from_utf8(site.get("/metrics").body).unwrap();
+    assert!(
+        metrics.contains("bsd_tubes_summed_up 19001\n"),
+        "as many as before"
+    );
+    let page = Page::of(&site, "/tubes?sort=size");
+    assert_eq!(page.answer.status, 400);
+}
+
+/// Read from a stream of events until `wanted` is in it.
+fn read_until(stream: &mut impl Read, wanted: &str) -> String {
+    let (mut said, mut buffer) = (Vec::new(), [0; 4096]);
+    loop {
+        let count = stream.read(&mut buffer).unwrap();
+        assert!(
+            count > 0,
+            "no {wanted} in {}",
+            String::from_utf8_lossy(&said)
+        );
+        said.extend_from_slice(&buffer[..count]);
+        let text = String::from_utf8_lossy(&said);
+        if text.contains(wanted) {
+            return text.into_owned();
+        }
+    }
+}
+
+/// An open stream, as a browser has one.
+fn listen(site: &Site, of: &str) -> std::net::TcpStream {
+    let mut stream = site.connect();
+    let head = format!(
+        "GET /events?of={of} HTTP/1.1\r\nHost: {}\r\n\r\n",
+        site.address
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream
+}
+
+#[test]
+fn what_changes_is_told_and_what_does_not_is_not() {
+    let site = memory();
+    let mut wire = site.server.connect();
+    fill(&mut wire);
+    let mut stream = listen(&site, "tube&name=quiet");
+    let said = read_until(&mut stream, "\n\n");
+    assert!(said.contains("text/event-stream"), "{said}");
+    assert!(
+        said.contains("\"jobs-ready\":\"2\"") && said.contains("\"jobs-buried\":\"1\""),
+        "{said}"
+    );
+    wire.put(b"another");
+    let said = read_until(&mut stream, "\"jobs-ready\":\"3\"");
+    assert!(!said.contains("jobs-buried"), "{said}");
+    assert_eq!(site.get("/events?of=nothing").status, 400);
+}
+
+/// Each open page holds a stream: as many as are allowed, and their places come free.
+#[test]
+fn open_pages_are_bounded_and_end_with_the_server() {
+    let site = memory();
+    let mut streams: Vec<_> = (0..16).map(|_| listen(&site, "overview")).collect();
+    for stream in &mut streams {
+        read_until(stream, "data: ");
+    }
+    assert_eq!(site.get("/events?of=overview").status, 503);
+    assert_eq!(
+        Page::of(&site, "/").answer.status,
+        200,
+        "pages are shown all the same"
+    );
+    streams.pop();
+    wait_until("the place of one that has left is free", || {
+        let mut stream = listen(&site, "overview");
+        let mut said = [0; 12];
+        stream.read_exact(&mut said).unwrap();
+        &said == b"HTTP/1.1 200"
+    });
+    let exit = site.server.stop();
+    assert_eq!(exit.code, Some(0), "{}", exit.stderr);
+    for mut stream in streams {
+        let mut rest = Vec::new();
+        // Cut off or ended, as the system has it.
+        let _ = stream.read_to_end(&mut rest);
+    }
+}
+
+#[test]
+fn pages_are_for_those_who_have_a_token() {
+    let file = tokens();
+    let launch = Launch::bsd().memory();
+    let site = Site::start(launch.arg("--http-tokens").arg(file.path()));
+    for path in [
+        "/",
+        "/tubes",
+        "/tubes/default",
+        "/jobs/1",
+        "/durability",
+        "/events?of=overview",
+        "/find?q=1",
+    ] {
+        for field in [None, Some("Authorization: Bearer nobody")] {
+            let page = Page::with(&site, path, field.as_slice());
+            assert_eq!(page.answer.status, 401, "{path}");
+            assert!(!page.text.contains("jobs-ready"));
+        }
+    }
+    let page = Page::with(&site, "/", &["Authorization: Bearer reader"]);
+    assert_eq!(page.answer.status, 200);
+    assert_eq!(site.get("/static/console.css").status, 200);
+}
+
+/// A client that puts, reserves and deletes until told to end; sometimes there is more to do,
+/// sometimes less.
+fn work(site: &Site, is_over: &AtomicBool) {
+    let mut wire = site.server.connect();
+    wire.ask("use busy");
+    wire.ask("watch busy");
+    let mut waiting = 0;
+    for round in 0_u64.. {
+        let wave = (round as f64 / 2000.0).sin();
+        for _ in 0..=(3.0 + 2.5 * wave) as u64 {
+            wire.put(b"busy");
+            waiting += 1;
+        }
+        for _ in 0..waiting.min(3) {
+            let id = wire.reserve();
+            assert_eq!(wire.ask(&format!("delete {id}")), "DELETED");
+            waiting -= 1;
+        }
+        if is_over.load(Ordering::Relaxed) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_browser_shows_every_page_in_order() {
+    let modules = folder("BSD_NODE_MODULES", "node/node_modules");
+    let has_modules =
+        ["playwright-core", "@axe-core/playwright"].map(|it| modules.join(it).is_dir());
+    let (Some(node), Some(chromium), [true, true]) =
+        (program("node"), program("chromium"), has_modules)
+    else {
+        return skip(&format!(
+            "there is no node, no chromium, or no playwright-core and @axe-core/playwright in {}",
+            modules.display()
+        ));
+    };
+    let dir = tempfile::TempDir::new().unwrap();
+    let site = Site::start(Launch::bsd().dir(&dir.path().join("log")));
+    let mut wire = site.server.connect();
+    fill(&mut wire);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| work(&site, &is_over));
+        let screenshot = std::env::var_os("BSD_SCREENSHOT");
+        if screenshot.is_some() {
+            // Until there is something to be seen.
+            std::thread::sleep(Duration::from_secs(150));
+        }
+        let mut command = Command::new(node);
+        command
+            .env("NODE_PATH", &modules)
+            .arg(script("console.js"))
+            .args([site.address.to_string(), site.server.port().to_string()])
+            .arg(chromium)
+            .args(screenshot)
+            .stdout(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let is_right = (0..BROWSER_PATIENCE).any(|_| wait_for(&mut child).is_some())
+            && child.wait().unwrap().success();
+        // Where it is still running.
+        let _ = child.kill();
+        is_over.store(true, Ordering::Relaxed);
+        assert!(is_right, "{command:?} failed");
+    });
+}
