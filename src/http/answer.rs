@@ -104,6 +104,14 @@ impl Body for Content {
 }
 
 impl Content {
+    /// What an answer in JSON says.
+    pub(super) fn value(&self) -> Value {
+        match self {
+            Content::Whole(Some(bytes)) => serde_json::from_slice(bytes).unwrap_or_default(),
+            _ => Value::Null,
+        }
+    }
+
     /// This is the connection that it leaves by.
     pub(super) fn leaves_by(&mut self, connection: &Arc<Watch>) {
         if let Content::Events { watch, .. } = self {

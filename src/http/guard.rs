@@ -9,7 +9,8 @@ use hyper::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
 use hyper::{Method, StatusCode};
 
 use super::answer::Problem;
-use super::routes::{Role, Route};
+use super::routes::{Role, Route, Shape};
+use super::sessions::Sessions;
 use super::tokens::{Holder, Tokens};
 
 /// Who is let in.
@@ -18,6 +19,8 @@ pub(super) struct Access {
     /// `None`: who can connect may do everything.
     tokens: Option<Tokens>,
     names: Vec<String>,
+    /// Of browsers that have shown a token.
+    pub(super) sessions: Sessions,
 }
 
 /// Who asks, for the audit line.
@@ -38,9 +41,34 @@ impl std::fmt::Display for Asker {
     }
 }
 
+impl Asker {
+    /// What the one who asks may do.
+    pub(super) fn role(self) -> Role {
+        match self {
+            Asker::Local => Role::Admin,
+            Asker::Token(holder) => holder.role,
+        }
+    }
+}
+
 impl Access {
-    pub(super) fn new(tokens: Option<Tokens>, names: Vec<String>) -> Access {
-        Access { tokens, names }
+    /// Of a server on this port.
+    pub(super) fn new(tokens: Option<Tokens>, names: Vec<String>, port: u16) -> Access {
+        Access {
+            tokens,
+            names,
+            sessions: Sessions::new(port),
+        }
+    }
+
+    /// Only holders of tokens are let in.
+    pub(super) fn has_tokens(&self) -> bool {
+        self.tokens.is_some()
+    }
+
+    /// Whose token this is.
+    pub(super) fn holder(&self, token: &str) -> Option<Holder> {
+        self.tokens.as_ref()?.find(token.as_bytes())
     }
 
     /// The request names this server as its host. An address is no name that could be bound anew.
@@ -60,28 +88,34 @@ impl Access {
 
     /// Whoever asks may use this route, from where the request comes.
     pub(super) fn check(&self, route: &Route, headers: &HeaderMap) -> Result<Asker, Problem> {
-        let asker = self.check_role(route.role, headers)?;
+        let asker = self.check_role(route, headers)?;
         if route.method != Method::GET {
             check_origin(headers)?;
         }
         Ok(asker)
     }
 
-    fn check_role(&self, role: Role, headers: &HeaderMap) -> Result<Asker, Problem> {
+    /// A program sends its token each time. A browser has a session, which opens pages alone.
+    fn check_role(&self, route: &Route, headers: &HeaderMap) -> Result<Asker, Problem> {
         let Some(tokens) = &self.tokens else {
             return Ok(Asker::Local);
         };
-        if role == Role::Anyone {
+        if route.role == Role::Anyone {
             return Ok(Asker::Local);
         }
         let found = single(headers, &AUTHORIZATION).and_then(bearer);
-        let Some(holder) = found.and_then(|token| tokens.find(token.as_bytes())) else {
+        let of_session = || match route.shape {
+            Shape::Page => self.sessions.find(headers),
+            _ => None,
+        };
+        let of_token = found.and_then(|token| tokens.find(token.as_bytes()));
+        let Some(holder) = of_token.or_else(of_session) else {
             return Err(Problem::new(
                 StatusCode::UNAUTHORIZED,
                 "this needs a token: send `Authorization: Bearer TOKEN`",
             ));
         };
-        match holder.role >= role {
+        match holder.role >= route.role {
             true => Ok(Asker::Token(holder)),
             false => Err(Problem::new(
                 StatusCode::FORBIDDEN,
@@ -154,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_host_is_an_address_localhost_or_a_name_that_was_given() {
-        let access = Access::new(None, vec!["queue.example".into()]);
+        let access = Access::new(None, vec!["queue.example".into()], 80);
         for (host, is_let_in) in [
             ("127.0.0.1", true),
             ("127.0.0.1:11380", true),

@@ -13,6 +13,7 @@
 //! | `routes` | what can be asked for, and by whom? |
 //! | `guard` | may this request be served? |
 //! | `tokens` | whose token is this? |
+//! | `sessions` | which browser has shown one? |
 //! | `service` | from a request to an answer |
 //! | `answer` | what does an answer look like? |
 //! | `health` | is the server alive, and ready for work? |
@@ -44,6 +45,7 @@ mod openapi;
 mod query;
 mod routes;
 mod service;
+mod sessions;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -154,7 +156,7 @@ impl Setup {
         match TcpListener::bind(&addresses[..]) {
             Ok(listener) => {
                 let address = listener.local_addr().map_err(|error| error.to_string())?;
-                let access = Access::new(tokens, self.names.clone());
+                let access = Access::new(tokens, self.names.clone(), address.port());
                 let bound = Bound {
                     listener,
                     address,
@@ -245,7 +247,7 @@ impl Http {
             scrapes: Arc::new(Semaphore::new(SCRAPES_MAX)),
             tasks: Register::of_tasks(),
             searches: Register::of_searches(),
-            console: Console::default(),
+            console: Console::new()?,
         });
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use tokio::time::timeout;
 use tracing::info;
 
@@ -12,8 +12,9 @@ use super::answer::{Answer, Problem, Said, json};
 use super::api::fields::Fields;
 use super::api::{clients, jobs, look, search, tasks};
 use super::connections::REQUEST_TIME;
+use super::guard::Asker;
 use super::query::{Query, decode};
-use super::routes::{Action, Found, Role, Route, find};
+use super::routes::{Action, Found, Role, Route, Shape, find};
 use super::{State, console, health, metrics, openapi};
 
 /// The target of the lines that say who changed what.
@@ -34,7 +35,7 @@ pub(super) async fn answer(
         ))),
     };
     answered.unwrap_or_else(|problem| match browser {
-        Some(browser) => browser.show(&problem, state),
+        Some(browser) => browser.show(&problem),
         None => problem.answer(),
     })
 }
@@ -47,9 +48,10 @@ async fn serve(
     state.access.check_host(request.headers())?;
     let route = route(&request)?;
     let asker = state.access.check(route, request.headers())?;
-    let line = (route.role == Role::Admin)
+    let is_form = route.shape == Shape::Page && route.method != Method::GET;
+    let line = (route.role == Role::Admin || is_form)
         .then(|| format!("{} {}", request.method(), request.uri().path()));
-    let answered = act(route, request, state).await;
+    let answered = act(route, request, asker, state).await;
     if let Some(line) = line {
         let (status, said) = match &answered {
             Ok(answer) => (answer.status(), answer.extensions().get::<Said>()),
@@ -82,15 +84,16 @@ fn route(request: &Request<Incoming>) -> Result<&'static Route, Problem> {
 async fn act(
     route: &'static Route,
     request: Request<Incoming>,
+    asker: Asker,
     state: &Arc<State>,
 ) -> Result<Answer, Problem> {
     let (head, body) = request.into_parts();
     let query = Query::parse(head.uri.query(), route.parameters)?;
     let path = head.uri.path();
     let captured = decode(route.captured(path).unwrap_or_default())?;
-    let fields = match route.takes {
-        Some(_) => Fields::read(&head.headers, body).await?,
-        None => Fields::default(),
+    let (fields, body) = match route.takes {
+        Some(_) => (Fields::read(&head.headers, body).await?, None),
+        None => (Fields::default(), Some(body)),
     };
     match route.action {
         Action::Health => Ok(health::health(state)),
@@ -121,9 +124,11 @@ async fn act(
         Action::Redrive => tasks::redrive(state, captured, &fields),
         Action::Console(page) => {
             let asked = console::Asked {
+                asker,
                 captured,
                 query,
                 headers: head.headers,
+                body,
             };
             console::answer(page, asked, state).await
         }

@@ -133,7 +133,12 @@ impl Snapshots {
         Ok(snapshot)
     }
 
-    /// The same, but nobody else is shown one that was taken for this.
+    /// Something has changed that somebody wants to see.
+    pub(super) async fn forget(&self) {
+        *self.0.lock().await = None;
+    }
+
+    /// The same as `take`, but nobody else is shown one that was taken for this.
     pub(super) async fn take_aside(&self, state: &State) -> Result<Arc<Snapshot>, Problem> {
         let last = fresh(&*self.0.lock().await);
         match last {

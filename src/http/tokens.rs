@@ -103,7 +103,7 @@ impl Tokens {
 }
 
 /// Looks at every byte, however many differ.
-fn is_same(one: &[u8], other: &[u8]) -> bool {
+pub(super) fn is_same(one: &[u8], other: &[u8]) -> bool {
     let pairs = one.iter().zip(other);
     let difference = pairs.fold(0, |all, (one, other)| {
         std::hint::black_box(all | (one ^ other))

@@ -78,6 +78,9 @@ async function open(context) {
   return page;
 }
 
+// What is folded is looked at, too.
+const openAll = () => document.querySelectorAll("details").forEach((it) => (it.open = true));
+
 async function everyPageIsInOrder(browser, paths) {
   for (const colorScheme of ["light", "dark"]) {
     for (const viewport of SIZES) {
@@ -87,6 +90,7 @@ async function everyPageIsInOrder(browser, paths) {
       for (const [path, status] of paths) {
         const answer = await page.goto(base + path);
         assert.equal(answer.status(), status, where(path));
+        await page.evaluate(openAll);
         const width = await page.evaluate(() => document.documentElement.scrollWidth);
         assert.ok(width <= viewport.width, `${where(path)}: ${width} wide`);
         if ((colorScheme === "dark") !== (viewport === SIZES[0])) {
@@ -116,8 +120,12 @@ async function everythingIsReachedByKeys(browser, paths) {
   const page = await open(context);
   for (const [path] of paths) {
     await page.goto(base + path);
+    await page.evaluate(openAll);
     const wanted = await page.evaluate(
-      () => document.querySelectorAll("a[href], button, input:not([type=hidden]), textarea, select").length,
+      () =>
+        document.querySelectorAll(
+          "a[href], button, input:not([type=hidden]), textarea, select, summary, [tabindex='0']",
+        ).length,
     );
     await page.keyboard.press("Tab");
     assert.match((await focused(page)).name, /To the content/, path);
@@ -192,6 +200,33 @@ async function withoutScriptAllIsThere(browser) {
   await context.close();
 }
 
+async function formsChangeWhatTheySay(browser, wire) {
+  const context = await browser.newContext();
+  const page = await open(context);
+  await page.goto(`${base}/tubes/default`);
+  await page.click("text=Put a job");
+  await page.fill("#body-of", "by hand");
+  await page.click("button:text-is('Put')");
+  const said = await page.textContent(".said");
+  const id = Number(/^Job (\d+) was put into default\.$/.exec(said)[1]);
+  assert.equal((await wire.stats(`stats-job ${id}`)).state, "ready");
+  await page.click("button:text-is('Bury')");
+  await page.waitForSelector("text=was buried");
+  assert.equal((await wire.stats(`stats-job ${id}`)).state, "buried");
+  await page.goto(`${base}/tubes/default?state=buried`);
+  await page.click("text=Change many jobs");
+  await page.selectOption("#action", "delete");
+  await page.click("button:text-is('Count them')");
+  await page.waitForSelector("text=Delete 1 job of default that are buried?");
+  const { violations } = await new AxeBuilder({ page }).analyze();
+  assert.deepEqual(violations.map(({ id }) => id), []);
+  assert.equal((await wire.stats(`stats-job ${id}`)).state, "buried");
+  await page.click("button:text-is('Delete 1 job')");
+  await page.waitForFunction(() => document.getElementById("stage").textContent === "done");
+  assert.equal(await wire.ask(`peek ${id}`), "NOT_FOUND");
+  await context.close();
+}
+
 async function takeScreenshot(browser) {
   const context = await browser.newContext({ viewport: { width: 1000, height: 700 } });
   const page = await open(context);
@@ -215,7 +250,9 @@ async function main() {
       ["/tubes/quiet?state=buried", 200],
       ["/jobs/1", 200],
       ["/jobs/999999", 404],
+      ["/jobs/4/delete", 200],
       ["/durability?span=1h", 200],
+      ["/tasks", 200],
     ];
     if (screenshot) {
       await takeScreenshot(browser);
@@ -225,6 +262,7 @@ async function main() {
     await withoutScriptAllIsThere(browser);
     await whatIsShownIsWhatTheProtocolSays(browser, wire);
     await anUpdateArrives(browser, wire);
+    await formsChangeWhatTheySay(browser, wire);
     wire.socket.end();
   } finally {
     await browser.close();

@@ -22,7 +22,10 @@
     const parts = JSON.parse(event.data);
     for (const [id, text] of Object.entries(parts.texts)) {
       const element = document.getElementById(id);
-      if (element) {
+      if (id === "stage" && element && element.textContent !== text) {
+        // There is something else to decide now.
+        location.reload();
+      } else if (element) {
         element.textContent = text;
       }
     }

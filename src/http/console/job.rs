@@ -9,6 +9,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::layout::{Frame, Place, facts};
+use super::viewer::Viewer;
 use super::{Asked, words};
 use crate::door::{Answer as Reply, JobError, Order, Slice, Step, Work};
 use crate::http::State;
@@ -63,28 +64,110 @@ pub(super) async fn look(state: &State, id: JobId) -> Result<Option<Found>, Prob
 }
 
 pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Problem> {
-    let id = asked.captured.parse().map(JobId);
-    let id = id.map_err(|_| Problem::new(StatusCode::BAD_REQUEST, "a job's id is a number"))?;
-    let Some(found) = look(state, id).await? else {
-        return Err(Problem::new(
-            StatusCode::NOT_FOUND,
-            format!("there is no job {id}: it was deleted, or there never was one"),
-        ));
-    };
+    let (id, found) = find(state, asked).await?;
+    let viewer = Viewer::of(state, asked);
     let content = html! {
         (fields(&found.value))
         section aria-labelledby="body" {
             h2 id="body" { "Body" }
             (body(&found))
         }
+        @if let Some(word) = viewer.admin() { (forms(&found.value, word)) }
     };
     let frame = Frame {
         place: Place::Elsewhere,
         title: format!("Job {id}"),
         events: None,
+        viewer,
         content,
     };
     Ok(frame.answer(StatusCode::OK))
+}
+
+async fn find(state: &State, asked: &Asked) -> Result<(JobId, Found), Problem> {
+    let id = api::job_id(&asked.captured)?;
+    let found = look(state, id).await?.ok_or_else(|| {
+        Problem::new(
+            StatusCode::NOT_FOUND,
+            format!("there is no job {id}: it was deleted, or there never was one"),
+        )
+    })?;
+    Ok((id, found))
+}
+
+/// `/jobs/ID/delete`: whether it is really to be deleted.
+pub(super) async fn ask_to_delete(state: &Arc<State>, asked: &Asked) -> Result<Answer, Problem> {
+    let (id, found) = find(state, asked).await?;
+    let viewer = Viewer::of(state, asked);
+    let tube = found.value["tube"].as_str().unwrap_or_default();
+    let content = html! {
+        p class="lead" { "It is in the tube " (tube) ", and will be gone for good." }
+        (preview(&found))
+        @if let Some(word) = viewer.admin() {
+            form class="bar" method="post" action=(format!("/jobs/{id}/delete")) {
+                input type="hidden" name="form" value=(word);
+                input type="hidden" name="tube" value=(tube);
+                button class="danger" { "Delete 1 job" }
+                " "
+                a href=(format!("/jobs/{id}")) { "No, go back" }
+            }
+        }
+    };
+    let frame = Frame {
+        place: Place::Elsewhere,
+        title: format!("Delete job {id}?"),
+        events: None,
+        viewer,
+        content,
+    };
+    Ok(frame.answer(StatusCode::OK))
+}
+
+/// What can be done with it.
+fn forms(job: &Value, form_word: &str) -> Markup {
+    let (id, state) = (&job["id"], job["state"].as_str().unwrap_or_default());
+    let to = |what: &str| format!("/jobs/{id}/{what}");
+    let hidden = html! { input type="hidden" name="form" value=(form_word); };
+    let number = |name: &str, label: &str, value: u64| {
+        html! {
+            label for=(name) { (label) }
+            input id=(name) name=(name) type="number" min="0" max="4294967295" value=(value) required;
+        }
+    };
+    let offers = [
+        ("kick", "Kick", state != "ready"),
+        ("bury", "Bury", state != "buried"),
+    ];
+    html! {
+        section class="forms" aria-labelledby="forms" {
+            h2 id="forms" { "Change" }
+            @if state == "reserved" {
+                p { "A client has reserved this job: it can be changed when that is over." }
+            } @else {
+                div class="bar" {
+                    @for (what, text, _) in offers.iter().filter(|(_, _, is_offered)| *is_offered) {
+                        form method="post" action=(to(what)) { (hidden) button { (text) } }
+                    }
+                    a href=(to("delete")) { "Delete…" }
+                }
+                form class="bar" method="post" action=(to("delay")) {
+                    (hidden) (number("delay", "Delay, seconds", 60)) button { "Delay" }
+                }
+                form class="bar" method="post" action=(to("priority")) {
+                    (hidden)
+                    (number("priority", "Priority", job["priority"].as_u64().unwrap_or(0)))
+                    button { "Change" }
+                }
+                form class="bar" method="post" action=(to("move")) {
+                    (hidden)
+                    label for="to" { "Into the tube" }
+                    input id="to" name="to" maxlength="200" required autocomplete="off";
+                    label { input type="checkbox" name="kick" value="yes"; " ready there" }
+                    button { "Move" }
+                }
+            }
+        }
+    }
 }
 
 fn fields(job: &Value) -> Markup {

@@ -1,9 +1,12 @@
 //! What stands around every page: where one is, and where one can go.
 
 use hyper::StatusCode;
+use hyper::header::{HeaderValue, REFERRER_POLICY};
 use maud::{DOCTYPE, Markup, html};
 
+use super::viewer::Viewer;
 use crate::http::answer::{Answer, Content, page};
+use crate::http::routes::Role;
 
 /// The type of a page.
 pub(super) const HTML: &str = "text/html; charset=utf-8";
@@ -14,13 +17,15 @@ pub(super) enum Place {
     Overview,
     Tubes,
     Durability,
+    Tasks,
     Elsewhere,
 }
 
-const PLACES: [(Place, &str, &str); 3] = [
+const PLACES: [(Place, &str, &str); 4] = [
     (Place::Overview, "/", "Overview"),
     (Place::Tubes, "/tubes", "Tubes"),
     (Place::Durability, "/durability", "Durability"),
+    (Place::Tasks, "/tasks", "Tasks"),
 ];
 
 /// A page.
@@ -29,6 +34,7 @@ pub(super) struct Frame {
     pub(super) title: String,
     /// Where what changes is heard of.
     pub(super) events: Option<String>,
+    pub(super) viewer: Viewer,
     pub(super) content: Markup,
 }
 
@@ -36,7 +42,11 @@ impl Frame {
     /// The page as it is sent.
     pub(super) fn answer(self, status: StatusCode) -> Answer {
         let text = self.document().into_string();
-        page(status, HTML, Content::Whole(Some(text.into())))
+        let mut answer = page(status, HTML, Content::Whole(Some(text.into())));
+        // Without any referrer a browser says of its forms that they come from nowhere.
+        let policy = HeaderValue::from_static("same-origin");
+        answer.headers_mut().insert(REFERRER_POLICY, policy);
+        answer
     }
 
     fn document(&self) -> Markup {
@@ -57,6 +67,9 @@ impl Frame {
                     (self.header())
                     main id="main" tabindex="-1" {
                         h1 { (self.title) }
+                        @if let Some(said) = &self.viewer.said {
+                            p class="said" role="status" { (said) }
+                        }
                         (self.content)
                     }
                     footer {
@@ -89,6 +102,13 @@ impl Frame {
                 }
                 p id="connection" role="status" {
                     @if self.events.is_some() { "as of now" }
+                }
+                @if self.viewer.role == Role::Read { span class="mark" { "read only" } }
+                @if let Some(word) = self.viewer.form_word.as_ref().filter(|_| self.viewer.has_session) {
+                    form method="post" action="/logout" {
+                        input type="hidden" name="form" value=(word);
+                        button { "Leave" }
+                    }
                 }
             }
         }

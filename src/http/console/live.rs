@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout};
 use super::history::{SPANS, Span};
 use super::layout::Place;
 use super::tubes::Listed;
-use super::{Sight, durability, overview, tube, tubes, words};
+use super::{Sight, durability, overview, tasks, tube, tubes, words};
 use crate::http::State;
 use crate::http::answer::{Answer, Content, Problem, page};
 use crate::http::query::Query;
@@ -40,16 +40,18 @@ pub(super) enum Subject {
     Tubes(Listed),
     Tube(String),
     Durability(Span),
+    Tasks,
+    Task(String),
 }
 
 pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter::word(
         "of",
         "The page",
-        &["overview", "tubes", "tube", "durability"],
+        &["overview", "tubes", "tube", "durability", "tasks", "task"],
     ),
     Parameter::word("span", "How far back", SPANS),
-    Parameter::text("name", "The tube"),
+    Parameter::text("name", "The tube, or the task"),
     tubes::PARAMETERS[0],
     tubes::PARAMETERS[1],
     tubes::PARAMETERS[2],
@@ -69,17 +71,17 @@ impl Subject {
     }
 
     fn parse(query: &Query) -> Result<Subject, Problem> {
+        let name = || query.text("name").unwrap_or_default().to_owned();
         match query.text("of").unwrap_or_default() {
             "overview" => Subject::overview(query),
             "durability" => Subject::durability(query),
             "tubes" => Subject::tubes(query),
-            "tube" => {
-                let name = query.text("name").unwrap_or_default();
-                Ok(Subject::Tube(name.to_owned()))
-            }
+            "tube" => Ok(Subject::Tube(name())),
+            "tasks" => Ok(Subject::Tasks),
+            "task" => Ok(Subject::Task(name())),
             _ => Err(Problem::new(
                 StatusCode::BAD_REQUEST,
-                "of is overview, tubes, tube or durability",
+                "of is overview, tubes, tube, durability, tasks or task",
             )),
         }
     }
@@ -91,6 +93,8 @@ impl Subject {
             Subject::Durability(span) => format!("/events?of=durability&span={}", span.0),
             Subject::Tubes(listed) => format!("/events?of=tubes&{}", listed.query()),
             Subject::Tube(name) => format!("/events?of=tube&name={}", words::escaped(name)),
+            Subject::Tasks => "/events?of=tasks".to_owned(),
+            Subject::Task(id) => format!("/events?of=task&name={}", words::escaped(id)),
         }
     }
 
@@ -99,6 +103,7 @@ impl Subject {
             Subject::Overview(_) => Place::Overview,
             Subject::Tubes(_) | Subject::Tube(_) => Place::Tubes,
             Subject::Durability(_) => Place::Durability,
+            Subject::Tasks | Subject::Task(_) => Place::Tasks,
         }
     }
 
@@ -108,6 +113,8 @@ impl Subject {
             Subject::Tubes(_) => "Tubes".into(),
             Subject::Tube(name) => format!("Tube {name}"),
             Subject::Durability(_) => "Durability".into(),
+            Subject::Tasks => "Tasks".into(),
+            Subject::Task(id) => format!("Task {id}"),
         }
     }
 
@@ -118,6 +125,8 @@ impl Subject {
             Subject::Tubes(listed) => tubes::content(sight, listed, live),
             Subject::Tube(name) => tube::numbers(sight, name, live),
             Subject::Durability(span) => durability::content(sight, *span, live),
+            Subject::Tasks => tasks::content(sight.state, live),
+            Subject::Task(id) => tasks::one(sight.state, id, live),
         }
     }
 }
@@ -215,7 +224,7 @@ async fn tell(
 
 /// What is new; a server that does not answer has nothing to say.
 async fn look(state: &State, subject: &Subject, said: &mut Said) -> Option<Bytes> {
-    let sight = Sight::take(state, subject).await.ok()?;
+    let sight = Sight::take(state).await.ok()?;
     let live = Live::default();
     let _ = subject.content(&sight, &live);
     said.news(live)

@@ -10,30 +10,42 @@
 //! | `chart` | what does a line of numbers look like? |
 //! | `words` | how are numbers said? |
 //! | `assets` | style, script, icon |
-//! | `overview`, `tubes`, `tube`, `job`, `durability` | the pages |
+//! | `overview`, `tubes`, `tube`, `job`, `durability`, `tasks` | the pages |
+//! | `forms` | what do they send, and what is done then? |
+//! | `viewer` | who looks, and what may be offered? |
+//! | `login` | how does a browser show its token? |
 //!
 //! Invariants:
 //! * A page says nothing that `api` or `metrics` does not: it asks the engine by the same work.
 //! * However many pages are open, the engine is asked for one snapshot a second.
+//! * What a page offers and what is let in are two things: `guard` decides by the table below.
 //! * Names and bodies are text: nothing of them is ever taken for a part of the page.
 
 mod assets;
 mod chart;
 mod durability;
+mod forms;
 mod history;
 mod job;
 mod layout;
 mod live;
+mod login;
 mod overview;
+mod tasks;
 mod tube;
 mod tubes;
+mod viewer;
 mod words;
 
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use hyper::body::Incoming;
 use hyper::header::{ACCEPT, HeaderMap, HeaderValue, LOCATION};
-use hyper::{Request, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use maud::{Markup, html};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
@@ -42,10 +54,13 @@ use self::assets::Asset;
 use self::history::History;
 use self::layout::{Frame, Place};
 use self::live::{Live, Subject};
+use self::viewer::Viewer;
 use super::State;
 use super::answer::{Answer, Content, Problem, page};
+use super::guard::Asker;
 use super::query::Query;
-use super::routes::{Action, Parameter, Role, Route, Shape, look};
+use super::routes::{Action, Parameter, Role, Route, Shape, look, route};
+use super::sessions::random_word;
 use super::snapshot::Snapshot;
 
 /// How often the state of the server is remembered.
@@ -60,10 +75,24 @@ pub(super) enum Page {
     Tubes,
     Tube,
     Job,
+    Delete,
     Durability,
+    Tasks,
+    Task,
     Find,
     Events,
+    Login,
     Asset(Asset),
+    // What forms send.
+    Enter,
+    Leave,
+    Put,
+    /// This, of one job.
+    Change(&'static str),
+    Pause,
+    Count,
+    Run,
+    Cancel,
 }
 
 /// A route of the console.
@@ -71,6 +100,12 @@ const fn of(path: &'static str, role: Role, page: Page) -> Route {
     look(path, role, Action::Console(page), Shape::Page)
 }
 
+/// A route that forms are sent to.
+const fn form(path: &'static str, role: Role, page: Page) -> Route {
+    route(Method::POST, path, role, Action::Console(page), Shape::Page)
+}
+
+const SAID: Parameter = Parameter::text("said", "What was done, by its number");
 const SPAN: Parameter = Parameter::word("span", "How far back", history::SPANS);
 
 /// What can be asked for.
@@ -78,10 +113,27 @@ pub(super) const ROUTES: &[Route] = &[
     of("/", Role::Read, Page::Overview).taking(&[SPAN]),
     of("/tubes", Role::Read, Page::Tubes).taking(tubes::PARAMETERS),
     of("/tubes/{tube}", Role::Read, Page::Tube).taking(tube::PARAMETERS),
-    of("/jobs/{id}", Role::Read, Page::Job),
+    form("/tubes/{tube}/put", Role::Admin, Page::Put),
+    form("/tubes/{tube}/pause", Role::Admin, Page::Pause),
+    form("/tubes/{tube}/count", Role::Admin, Page::Count),
+    of("/jobs/{id}", Role::Read, Page::Job).taking(&[SAID]),
+    of("/jobs/{id}/delete", Role::Read, Page::Delete),
+    form("/jobs/{id}/delete", Role::Admin, Page::Change("delete")),
+    form("/jobs/{id}/kick", Role::Admin, Page::Change("kick")),
+    form("/jobs/{id}/bury", Role::Admin, Page::Change("bury")),
+    form("/jobs/{id}/delay", Role::Admin, Page::Change("delay")),
+    form("/jobs/{id}/priority", Role::Admin, Page::Change("priority")),
+    form("/jobs/{id}/move", Role::Admin, Page::Change("move")),
     of("/durability", Role::Read, Page::Durability).taking(&[SPAN]),
+    of("/tasks", Role::Read, Page::Tasks),
+    of("/tasks/{task}", Role::Read, Page::Task).taking(&[SAID]),
+    form("/tasks/{task}/run", Role::Admin, Page::Run),
+    form("/tasks/{task}/cancel", Role::Admin, Page::Cancel),
     of("/find", Role::Read, Page::Find).taking(&[Parameter::text("q", "A job's id, or a name")]),
     of("/events", Role::Read, Page::Events).taking(live::PARAMETERS),
+    of("/login", Role::Anyone, Page::Login).taking(login::PARAMETERS),
+    form("/login", Role::Anyone, Page::Enter),
+    form("/logout", Role::Anyone, Page::Leave),
     of(
         "/static/console.css",
         Role::Anyone,
@@ -101,18 +153,25 @@ pub(super) struct Console {
     history: Mutex<History>,
     /// Open streams of events.
     streams: Arc<Semaphore>,
-}
-
-impl Default for Console {
-    fn default() -> Console {
-        Console {
-            history: Mutex::default(),
-            streams: Arc::new(Semaphore::new(live::STREAMS_MAX)),
-        }
-    }
+    /// What every form sends with it: nobody else can read it.
+    form_word: String,
+    /// What was done, for the page that the browser is sent to then; and the number of the next.
+    said: Mutex<VecDeque<(String, String)>>,
+    told: AtomicU64,
 }
 
 impl Console {
+    /// With a new word for its forms.
+    pub(super) fn new() -> io::Result<Console> {
+        Ok(Console {
+            history: Mutex::default(),
+            streams: Arc::new(Semaphore::new(live::STREAMS_MAX)),
+            form_word: random_word()?,
+            said: Mutex::default(),
+            told: AtomicU64::new(1),
+        })
+    }
+
     fn history(&self) -> MutexGuard<'_, History> {
         // What a panic left behind is a number too few.
         self.history.lock().unwrap_or_else(PoisonError::into_inner)
@@ -137,9 +196,12 @@ pub(super) async fn remember(state: Arc<State>) {
 /// A request for a page, as far as it is understood.
 #[derive(Debug)]
 pub(super) struct Asked {
+    pub(super) asker: Asker,
     pub(super) captured: String,
     pub(super) query: Query,
     pub(super) headers: HeaderMap,
+    /// Of what a form sends.
+    pub(super) body: Option<Incoming>,
 }
 
 /// Show a page.
@@ -153,23 +215,32 @@ pub(super) async fn answer(
         Page::Asset(asset) => Ok(asset.answer(&asked.headers)),
         Page::Find => Ok(find(query.text("q").unwrap_or_default())),
         Page::Events => live::events(state, query),
-        Page::Overview => show(state, Subject::overview(query)?).await,
-        Page::Tubes => show(state, Subject::tubes(query)?).await,
-        Page::Durability => show(state, Subject::durability(query)?).await,
+        Page::Overview => show(state, &asked, Subject::overview(query)?).await,
+        Page::Tubes => show(state, &asked, Subject::tubes(query)?).await,
+        Page::Durability => show(state, &asked, Subject::durability(query)?).await,
+        Page::Tasks => show(state, &asked, Subject::Tasks).await,
+        Page::Task => tasks::page(state, &asked),
         Page::Tube => tube::page(state, &asked).await,
         Page::Job => job::page(state, &asked).await,
+        Page::Delete => job::ask_to_delete(state, &asked).await,
+        Page::Login => Ok(login::page(state, &asked)),
+        form => forms::answer(form, asked, state).await,
     }
 }
 
 /// Show a page that is about the whole server.
-async fn show(state: &Arc<State>, subject: Subject) -> Result<Answer, Problem> {
+async fn show(state: &Arc<State>, asked: &Asked, subject: Subject) -> Result<Answer, Problem> {
     let live = Live::default();
-    let sight = Sight::take(state, &subject).await?;
+    let mut sight = Sight::take(state).await?;
+    if subject.place() == Place::Durability {
+        sight.segments = durability::segments(state).await?;
+    }
     let content = subject.content(&sight, &live);
     let frame = Frame {
         place: subject.place(),
         title: subject.title(),
         events: Some(subject.events()),
+        viewer: Viewer::of(state, asked),
         content,
     };
     Ok(frame.answer(StatusCode::OK))
@@ -179,21 +250,16 @@ async fn show(state: &Arc<State>, subject: Subject) -> Result<Answer, Problem> {
 struct Sight<'a> {
     state: &'a State,
     snapshot: Arc<Snapshot>,
-    /// Of the page about durability: the files of the log.
+    /// The files of the log, as the page about durability was asked for; they do not change in it.
     segments: Vec<crate::engine::SegmentFigures>,
 }
 
 impl Sight<'_> {
-    async fn take<'a>(state: &'a State, subject: &Subject) -> Result<Sight<'a>, Problem> {
-        let snapshot = state.snapshots.take(state).await?;
-        let segments = match subject.place() {
-            Place::Durability => durability::segments(state).await?,
-            _ => Vec::new(),
-        };
+    async fn take(state: &State) -> Result<Sight<'_>, Problem> {
         Ok(Sight {
             state,
-            snapshot,
-            segments,
+            snapshot: state.snapshots.take(state).await?,
+            segments: Vec::new(),
         })
     }
 }
@@ -204,7 +270,7 @@ fn find(wanted: &str) -> Answer {
     let is_id = !wanted.is_empty() && wanted.bytes().all(|byte| byte.is_ascii_digit());
     match is_id {
         true => go_to(&format!("/jobs/{wanted}")),
-        false => go_to(&format!("/tubes?contains={}", words::escaped(wanted))),
+        false => go_to(&format!("/tubes?q={}", words::escaped(wanted))),
     }
 }
 
@@ -222,28 +288,40 @@ fn go_to(path: &str) -> Answer {
 }
 
 /// Whoever wants to be told in HTML why not.
-pub(super) struct Browser;
+pub(super) struct Browser {
+    /// What was asked for, if it can be asked for again.
+    path: Option<String>,
+}
 
 impl Browser {
     /// The one that a request comes from, where it asks for a page.
     pub(super) fn of<T>(request: &Request<T>) -> Option<Browser> {
-        let path = request.uri().path();
+        let uri = request.uri();
         let is_api = ["/api/", "/metrics", "/healthz", "/readyz"]
             .iter()
-            .any(|prefix| path.starts_with(prefix));
+            .any(|prefix| uri.path().starts_with(prefix));
         let accepted = request.headers().get(ACCEPT);
         let accepted = accepted.and_then(|value| value.to_str().ok());
         let takes_html = accepted.is_some_and(|accepted| accepted.contains("text/html"));
-        (takes_html && !is_api).then_some(Browser)
+        let path = uri
+            .path_and_query()
+            .filter(|_| request.method() == Method::GET);
+        (takes_html && !is_api).then(|| Browser {
+            path: path.map(ToString::to_string),
+        })
     }
 
-    /// Say why not.
-    pub(super) fn show(&self, problem: &Problem, _: &State) -> Answer {
+    /// Say why not; ask for a token where that is it.
+    pub(super) fn show(&self, problem: &Problem) -> Answer {
+        if problem.status == StatusCode::UNAUTHORIZED {
+            return login::way(self.path.as_deref().unwrap_or("/"));
+        }
         let reason = problem.status.canonical_reason().unwrap_or("Problem");
         let frame = Frame {
             place: Place::Elsewhere,
             title: reason.to_owned(),
             events: None,
+            viewer: Viewer::nobody(),
             content: explanation(problem),
         };
         let plain = problem.answer();

@@ -9,7 +9,8 @@ use serde_json::Value;
 use super::chart::sparkline;
 use super::layout::{Frame, Place, facts, table};
 use super::live::{Live, Subject};
-use super::{Asked, Sight, job, words};
+use super::viewer::Viewer;
+use super::{Asked, SAID, Sight, job, words};
 use crate::http::State;
 use crate::http::answer::{Answer, Problem};
 use crate::http::api::LIMIT_MAX;
@@ -26,6 +27,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         1,
         LIMIT_MAX as u64,
     ),
+    SAID,
 ];
 
 pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Problem> {
@@ -39,7 +41,8 @@ pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
         None => None,
     };
     let subject = Subject::Tube(name.clone());
-    let sight = Sight::take(state, &subject).await?;
+    let sight = Sight::take(state).await?;
+    let viewer = Viewer::of(state, asked);
     let content = html! {
         (numbers_of(&sight, name, &tube, &Live::default()))
         section aria-labelledby="jobs" {
@@ -49,11 +52,13 @@ pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
             (jobs(wanted, &listed))
             (next(name, wanted, &listed))
         }
+        @if let Some(word) = viewer.admin() { (forms(name, wanted, word)) }
     };
     let frame = Frame {
         place: Place::Tubes,
         title: subject.title(),
         events: Some(subject.events()),
+        viewer,
         content,
     };
     Ok(frame.answer(StatusCode::OK))
@@ -180,6 +185,100 @@ fn next(name: &str, state: &str, listed: &Value) -> Markup {
                     li { a href=(format!("{path}&after={mark}#jobs")) rel="next" { "Next" } }
                 }
             }
+        }
+    }
+}
+
+/// What can be done with the tube and its jobs.
+fn forms(name: &str, state: &str, form_word: &str) -> Markup {
+    let to = |what: &str| format!("/tubes/{}/{what}", words::escaped(name));
+    let hidden = html! { input type="hidden" name="form" value=(form_word); };
+    html! {
+        section class="forms" aria-labelledby="forms" {
+            h2 id="forms" { "Change" }
+            details {
+                summary { "Put a job" }
+                form class="stack" method="post" action=(to("put")) {
+                    (hidden)
+                    label for="body-of" { "Body" }
+                    textarea id="body-of" name="body" rows="6" {}
+                    (numbers_asked("put", &[
+                        ("priority", "Priority", "65536"),
+                        ("delay", "Delay, seconds", "0"),
+                        ("ttr", "Time to run, seconds", "120"),
+                    ]))
+                    button { "Put" }
+                }
+            }
+            details {
+                summary { "Pause the tube" }
+                form class="stack" method="post" action=(to("pause")) {
+                    (hidden)
+                    label for="seconds" { "Seconds; 0 ends a pause" }
+                    input id="seconds" name="seconds" type="number" min="0" max="4294967295"
+                        value="60" required;
+                    button { "Pause" }
+                }
+            }
+            details {
+                summary { "Change many jobs" }
+                (many(&to("count"), state, &hidden))
+            }
+        }
+    }
+}
+
+/// Numbers that may be left out.
+fn numbers_asked(of: &str, numbers: &[(&str, &str, &str)]) -> Markup {
+    html! {
+        @for (name, label, usual) in numbers {
+            @let id = format!("{of}-{name}");
+            label for=(id) { (label) }
+            input id=(id) name=(name) type="number" min="0" max="4294967295" placeholder=(usual);
+        }
+    }
+}
+
+/// The jobs are counted first, and it is asked again. (A field called `action` or `contains` would hide
+/// what scripts know of a form by that name.)
+fn many(to: &str, state: &str, hidden: &Markup) -> Markup {
+    let actions = [
+        ("kick", "Kick: make them ready"),
+        ("delete", "Delete"),
+        ("bury", "Bury"),
+        ("delay", "Delay"),
+        ("priority", "Change the priority"),
+        ("move", "Move to another tube"),
+    ];
+    html! {
+        form class="stack" method="post" action=(to) {
+            (hidden)
+            label for="action" { "What" }
+            select id="action" name="what" {
+                @for (word, text) in actions { option value=(word) { (text) } }
+            }
+            fieldset {
+                legend { "Jobs that are" }
+                @for it in LISTED {
+                    label {
+                        input type="checkbox" name="state" value=(it) checked[*it == state];
+                        " " (it)
+                    }
+                }
+            }
+            label for="contains-of" { "with this in their bodies" }
+            input id="contains-of" name="with" maxlength="1000" autocomplete="off";
+            (numbers_asked("many", &[
+                ("age_min_seconds", "at least so old, seconds", "any"),
+                ("rate", "No more than so many a second", "no bound"),
+                ("delay", "To delay: seconds", ""),
+                ("priority", "To change the priority: to", ""),
+            ]))
+            label for="to-of" { "To move: into the tube" }
+            input id="to-of" name="to" maxlength="200" autocomplete="off";
+            label { input type="checkbox" name="kick" value="yes"; " and make them ready there" }
+            button { "Count them" }
+            small { "Nothing is changed before you have seen how many they are." }
         }
     }
 }

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::chart::sparkline;
 use super::layout::table;
 use super::live::Live;
-use super::{Sight, words};
+use super::{SAID, Sight, words};
 use crate::http::answer::Problem;
 use crate::http::query::Query;
 use crate::http::routes::Parameter;
@@ -49,9 +49,10 @@ const COLUMNS: [(&str, &str); 8] = [
 ];
 
 pub(super) const PARAMETERS: &[Parameter] = &[
-    Parameter::text("contains", "Only tubes with this in their names"),
+    Parameter::text("q", "Only tubes with this in their names"),
     Parameter::word("sort", "The column that is sorted by", SORTS),
     Parameter::number("page", "The page", 1, PAGE_MAX),
+    SAID,
 ];
 
 /// Which tubes are listed.
@@ -72,7 +73,7 @@ impl Listed {
         })?;
         let page = query.number("page", 1, PAGE_MAX)?.unwrap_or(1);
         Ok(Listed {
-            contains: query.text("contains").unwrap_or_default().to_owned(),
+            contains: query.text("q").unwrap_or_default().to_owned(),
             sort,
             page: page as usize,
         })
@@ -85,7 +86,7 @@ impl Listed {
 
     fn with(&self, sort: &str, page: usize) -> String {
         let contains = words::escaped(&self.contains);
-        format!("contains={contains}&sort={sort}&page={page}")
+        format!("q={contains}&sort={sort}&page={page}")
     }
 
     /// By which column, and whether the greatest is first.
@@ -169,7 +170,7 @@ fn filter(listed: &Listed) -> Markup {
     html! {
         form class="bar" action="/tubes" {
             label for="contains" { "Name contains" }
-            input id="contains" name="contains" type="search" value=(listed.contains)
+            input id="contains" name="q" type="search" value=(listed.contains)
                 maxlength="200" autocomplete="off";
             input type="hidden" name="sort" value=(listed.sort);
             button { "Filter" }
