@@ -14,23 +14,28 @@ use super::exposition::{Format, Kind, Page, seconds};
 use super::snapshot::{Snapshot, TubeFigures};
 use crate::engine::LogFigures;
 use crate::protocol::Op;
-use crate::server::{Pulse, cpu_times};
+use crate::server::cpu_times;
 
 /// Bytes of a page that are made at a time, give or take a line.
 const PART_SIZE: usize = 32 << 10;
 /// What tubes without lines of their own are called: no tube can have a space in its name.
 const OTHERS: &str = "other tubes";
 
-/// All metrics.
+/// All metrics; of a loop that is stuck those that it need not be asked for.
 pub(super) async fn metrics(state: &State, headers: &HeaderMap) -> Result<Answer, Problem> {
     let permit = state.scrapes.clone().try_acquire_owned();
     let permit = permit.map_err(|_| Problem::unavailable("too many scrapes are under way"))?;
     let snapshot = state.snapshots.take(state).await?;
     let format = Format::of(headers);
     let mut first = Page::new(format);
+    of_loop(&mut first, state);
+    of_process(&mut first, state);
+    let Some(snapshot) = snapshot else {
+        first.text.push_str(format.end());
+        let content = Content::Parts(Box::new(std::iter::once(first.text.into())));
+        return Ok(page(StatusCode::OK, format.content_type(), content));
+    };
     of_server(&mut first, &snapshot);
-    of_loop(&mut first, &state.sight.pulse);
-    of_process(&mut first, state, &snapshot);
     let parts = Parts {
         first: Some(first.text),
         snapshot,
@@ -213,6 +218,9 @@ fn of_server(page: &mut Page, snapshot: &Snapshot) {
         "Since the start.",
         figures.uptime_seconds,
     );
+    let started = (snapshot.now.wall_ns / 1_000_000_000).saturating_sub(figures.uptime_seconds);
+    let help = "When the process started, since 1970.";
+    page.single("process_start_time_seconds", Gauge, help, started);
     let draining = u8::from(figures.is_draining);
     page.single(
         "bsd_draining",
@@ -415,7 +423,12 @@ fn of_log(page: &mut Page, log: &LogFigures) {
     }
 }
 
-fn of_loop(page: &mut Page, pulse: &Pulse) {
+fn of_loop(page: &mut Page, state: &State) {
+    let pulse = &state.sight.pulse;
+    let late = pulse.beat(state.sight.clock.now().mono).late;
+    let help = "For how long the loop should have turned and has not.";
+    let late = seconds(i64::try_from(late.as_nanos()).unwrap_or(i64::MAX));
+    page.single("bsd_loop_late_seconds", Kind::Gauge, help, late);
     let help = "How long a turn of the loop took, its wait for the disk included.";
     page.histogram("bsd_loop_turn_seconds", help, &pulse.turns());
     let help = "How long calls of other threads took of a turn.";
@@ -424,7 +437,7 @@ fn of_loop(page: &mut Page, pulse: &Pulse) {
     page.histogram("bsd_log_sync_seconds", help, &pulse.syncs());
 }
 
-fn of_process(page: &mut Page, state: &State, snapshot: &Snapshot) {
+fn of_process(page: &mut Page, state: &State) {
     use Kind::{Counter, Gauge};
     let (user_us, system_us) = cpu_times();
     page.family("bsd_cpu_seconds", Counter, "Processor time used.");
@@ -444,10 +457,6 @@ fn of_process(page: &mut Page, state: &State, snapshot: &Snapshot) {
             bytes,
         );
     }
-    let started =
-        (snapshot.now.wall_ns / 1_000_000_000).saturating_sub(snapshot.figures.uptime_seconds);
-    let help = "When the process started, since 1970.";
-    page.single("process_start_time_seconds", Gauge, help, started);
     if let Some(lines) = &state.sight.lines {
         let help = "Lines that standard error did not take.";
         page.single("bsd_lines_dropped", Counter, help, lines.dropped_in_all());

@@ -9,6 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use super::State;
 use super::answer::Problem;
+use super::health::is_stuck;
 use crate::door::{Slice, Step, Work};
 use crate::engine::Figures;
 use crate::queue::{Queue, TubeList};
@@ -16,8 +17,8 @@ use crate::types::{JobCounts, Now, Time};
 
 /// A snapshot is shown for so long.
 const FRESH: Duration = Duration::from_secs(1);
-/// How long the loop may take to give one.
-const ASK_TIME: Duration = Duration::from_secs(10);
+/// How long the loop may take to give one. Prometheus gives up a scrape after 10 seconds.
+const ASK_TIME: Duration = Duration::from_secs(5);
 /// After so many tubes the slice is looked at.
 pub(super) const LOOK_AFTER: usize = 16;
 /// Tubes that are kept one by one, where more do not have lines of their own.
@@ -122,15 +123,23 @@ impl Snapshot {
 pub(super) struct Snapshots(Mutex<Option<(Instant, Arc<Snapshot>)>>);
 
 impl Snapshots {
-    /// One that is not older than `FRESH`. Who comes while one is being taken waits for it.
-    pub(super) async fn take(&self, state: &State) -> Result<Arc<Snapshot>, Problem> {
+    /// One that is not older than `FRESH`; `None` from a loop that is stuck or does not answer. Who
+    /// comes while one is being taken waits for it.
+    pub(super) async fn take(&self, state: &State) -> Result<Option<Arc<Snapshot>>, Problem> {
         let mut last = self.0.lock().await;
         if let Some(snapshot) = fresh(&last) {
-            return Ok(snapshot);
+            return Ok(Some(snapshot));
         }
-        let snapshot = survey(state).await?;
+        let Some(snapshot) = survey(state).await? else {
+            return Ok(None);
+        };
         *last = Some((Instant::now(), snapshot.clone()));
-        Ok(snapshot)
+        Ok(Some(snapshot))
+    }
+
+    /// The same, where nothing can be shown without one.
+    pub(super) async fn demand(&self, state: &State) -> Result<Arc<Snapshot>, Problem> {
+        self.take(state).await?.ok_or_else(silent)
     }
 
     /// Something has changed that somebody wants to see.
@@ -138,12 +147,12 @@ impl Snapshots {
         *self.0.lock().await = None;
     }
 
-    /// The same as `take`, but nobody else is shown one that was taken for this.
+    /// The same as `demand`, but nobody else is shown one that was taken for this.
     pub(super) async fn take_aside(&self, state: &State) -> Result<Arc<Snapshot>, Problem> {
         let last = fresh(&*self.0.lock().await);
         match last {
             Some(snapshot) => Ok(snapshot),
-            None => survey(state).await,
+            None => survey(state).await?.ok_or_else(silent),
         }
     }
 }
@@ -154,15 +163,23 @@ fn fresh(last: &Option<(Instant, Arc<Snapshot>)>) -> Option<Arc<Snapshot>> {
     last.map(|(_, snapshot)| snapshot.clone())
 }
 
-async fn survey(state: &State) -> Result<Arc<Snapshot>, Problem> {
+fn silent() -> Problem {
+    Problem::unavailable("the loop does not answer")
+}
+
+async fn survey(state: &State) -> Result<Option<Arc<Snapshot>>, Problem> {
+    if is_stuck(state) {
+        return Ok(None);
+    }
     let door = state.door()?;
     let survey = door.start(Survey::new(state.sight.tubes_max));
     let survey = match timeout(ASK_TIME, survey).await {
         Ok(survey) => survey.map_err(|error| Problem::unavailable(error.to_string()))?,
-        Err(_) => return Err(Problem::unavailable("the loop does not answer")),
+        Err(_) => return Ok(None),
     };
     let snapshot = survey.snapshot.map(Arc::new);
-    snapshot.ok_or_else(|| Problem::unavailable("the loop did not begin"))
+    let snapshot = snapshot.ok_or_else(|| Problem::unavailable("the loop did not begin"))?;
+    Ok(Some(snapshot))
 }
 
 /// The work of taking one.

@@ -83,12 +83,17 @@ impl Drop for Running {
 }
 
 fn status(http: &Http, path: &str) -> u16 {
+    text(http, path).split(' ').nth(1).unwrap().parse().unwrap()
+}
+
+/// The whole answer.
+fn text(http: &Http, path: &str) -> String {
     let mut stream = TcpStream::connect(http.address()).unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();
     let mut said = String::new();
     stream.read_to_string(&mut said).unwrap();
-    said.split(' ').nth(1).unwrap().parse().unwrap()
+    said
 }
 
 /// Work that does not come to an end before it is told to.
@@ -116,10 +121,24 @@ fn a_stuck_loop_is_not_healthy_and_is_again_when_it_goes_on() {
     has_begun.recv().unwrap();
     running.wait_for("/healthz", 503);
     running.wait_for("/readyz", 503);
+    // It says for how long, and nothing that only the loop knows.
+    let page = text(running.http.as_ref().unwrap(), "/metrics");
+    assert!(late_seconds(&page) > STUCK_AFTER.as_secs_f64(), "{page}");
+    assert!(!page.contains("bsd_jobs"), "{page}");
     let_end.send(()).unwrap();
     stuck.join().unwrap().unwrap();
     running.wait_for("/healthz", 200);
     running.wait_for("/readyz", 200);
+    let page = text(running.http.as_ref().unwrap(), "/metrics");
+    assert!(page.contains("\nbsd_jobs{"), "{page}");
+}
+
+/// How late the loop is, as a page of metrics says.
+fn late_seconds(page: &str) -> f64 {
+    let value = page
+        .lines()
+        .find_map(|line| line.strip_prefix("bsd_loop_late_seconds "));
+    value.unwrap().parse().unwrap()
 }
 
 #[test]

@@ -258,7 +258,7 @@ impl Sight<'_> {
     async fn take(state: &State) -> Result<Sight<'_>, Problem> {
         Ok(Sight {
             state,
-            snapshot: state.snapshots.take(state).await?,
+            snapshot: state.snapshots.demand(state).await?,
             segments: Vec::new(),
         })
     }
