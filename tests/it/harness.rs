@@ -294,7 +294,7 @@ impl Launch {
 
 /// An unused port. Another process may take it before the server does: then the server reports that
 /// and [`Launch::start`] takes the next one.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     listener.local_addr().unwrap().port()
 }

@@ -87,15 +87,7 @@ impl Site {
 
     /// A request with this beginning, fields and all, of which `Host` and `Connection` are added.
     pub(crate) fn send(&self, line: &str, fields: &[&str], body: &[u8]) -> Answer {
-        let mut request = format!("{line} HTTP/1.1\r\nHost: {}\r\n", self.address);
-        for field in fields.iter().chain(&["Connection: close"]) {
-            request.push_str(&format!("{field}\r\n"));
-        }
-        if !body.is_empty() {
-            request.push_str(&format!("Content-Length: {}\r\n", body.len()));
-        }
-        request.push_str("\r\n");
-        self.raw(&[request.as_bytes(), body].concat())
+        send(self.address, line, fields, body)
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {
@@ -114,21 +106,43 @@ impl Site {
 
     /// Send these bytes, and read until the server closes.
     fn raw(&self, request: &[u8]) -> Answer {
-        let mut stream = self.connect();
-        // It may have been refused before its end.
-        let _ = stream.write_all(request);
-        Answer::parse(&rest(&mut stream))
+        raw(self.address, request)
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream
+        connect(self.address)
     }
 
     fn is_healthy(&self) -> bool {
         self.get("/healthz").status == 200
     }
+}
+
+/// A request to any server, with this beginning, fields and all, of which `Host` and `Connection`
+/// are added.
+pub(crate) fn send(address: SocketAddr, line: &str, fields: &[&str], body: &[u8]) -> Answer {
+    let mut request = format!("{line} HTTP/1.1\r\nHost: {address}\r\n");
+    for field in fields.iter().chain(&["Connection: close"]) {
+        request.push_str(&format!("{field}\r\n"));
+    }
+    if !body.is_empty() {
+        request.push_str(&format!("Content-Length: {}\r\n", body.len()));
+    }
+    request.push_str("\r\n");
+    raw(address, &[request.as_bytes(), body].concat())
+}
+
+fn raw(address: SocketAddr, request: &[u8]) -> Answer {
+    let mut stream = connect(address);
+    // It may have been refused before its end.
+    let _ = stream.write_all(request);
+    Answer::parse(&rest(&mut stream))
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
 }
 
 fn rest(stream: &mut TcpStream) -> Vec<u8> {

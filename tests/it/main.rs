@@ -33,6 +33,8 @@ mod clients;
 mod compatibility;
 #[cfg(feature = "http")]
 mod console;
+#[cfg(feature = "http")]
+mod contrib;
 mod crash;
 mod ctl;
 mod ctl_examples;
@@ -58,6 +60,8 @@ mod migration;
 mod normalise;
 mod pages;
 mod pair;
+#[cfg(feature = "http")]
+mod prometheus;
 mod restart;
 mod scripts;
 mod simulation;

@@ -1,0 +1,382 @@
+//! The alert rules and the dashboard of `contrib`: they are valid, they name what the server
+//! exports, and each alert fires in a real Prometheus when what it is about happens to a real server.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::faults::{SmallDisk, fill};
+use crate::harness::{Launch, bsd_wal, program, skip, wait_until};
+use crate::http::Site;
+use crate::prometheus::Prometheus;
+use crate::strace::{Tracer, is_permitted};
+use crate::wire::put_command;
+
+const RULES: &str = "contrib/prometheus/bsd.rules.yml";
+const UNIT_TESTS: &str = "contrib/prometheus/bsd.test.yml";
+const DASHBOARD: &str = "contrib/grafana/bsd.json";
+
+fn text(path: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+}
+
+/// What follows this on lines that begin with it, blanks apart.
+fn values<'a>(text: &'a str, begin: &'a str) -> impl Iterator<Item = &'a str> {
+    let lines = text.lines().map(str::trim);
+    lines.filter_map(move |line| line.strip_prefix(begin))
+}
+
+fn alerts() -> Vec<String> {
+    let rules = text(RULES);
+    let found: Vec<String> = values(&rules, "- alert: ").map(str::to_owned).collect();
+    assert!(found.len() >= 9, "{found:?}");
+    found
+}
+
+fn promtool(args: &[&str]) {
+    let Some(promtool) = program("promtool") else {
+        return skip("promtool is not installed");
+    };
+    let output = Command::new(promtool)
+        .args(args)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{args:?}: {output:?}");
+}
+
+#[test]
+fn the_rules_are_valid_and_each_fires_and_does_not_fire_in_its_unit_tests() {
+    promtool(&["check", "rules", RULES]);
+    promtool(&["test", "rules", UNIT_TESTS]);
+    let tests = text(UNIT_TESTS);
+    let page = text("docs/admin.md");
+    for alert in alerts() {
+        let cases = tests.split("- alertname: ").skip(1);
+        let cases: Vec<&str> = cases
+            .filter(|case| case.lines().next() == Some(&alert))
+            .collect();
+        let silent = cases.iter().filter(|case| case.contains("exp_alerts: []"));
+        assert_eq!((cases.len(), silent.count()), (2, 1), "{alert}");
+        let row = format!("| `{alert}` |");
+        assert!(page.contains(&row), "{alert} is not in docs/admin.md");
+    }
+}
+
+/// The expressions of all panels, with the variables of the dashboard filled in.
+fn expressions() -> Vec<String> {
+    fn collect(value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(object) => {
+                if let Some(Value::String(expression)) = object.get("expr") {
+                    let expression = expression.replace("$__rate_interval", "1m");
+                    found.push(expression.replace("$instance", ".*").replace("$tube", ".*"));
+                }
+                object.values().for_each(|value| collect(value, found));
+            }
+            Value::Array(values) => values.iter().for_each(|value| collect(value, found)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    collect(&serde_json::from_str(&text(DASHBOARD)).unwrap(), &mut found);
+    assert!(found.len() > 30, "{found:?}");
+    found
+}
+
+#[test]
+fn the_expressions_of_the_dashboard_are_valid() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("rules.json");
+    let rule = |(nth, expression): (usize, String)| {
+        assert!(!expression.contains('$'), "{expression}");
+        serde_json::json!({"record": format!("panel_{nth}"), "expr": expression})
+    };
+    let rules: Vec<Value> = expressions().into_iter().enumerate().map(rule).collect();
+    let rules = serde_json::json!({"groups": [{"name": "dashboard", "rules": rules}]});
+    fs::write(&file, rules.to_string()).unwrap();
+    promtool(&["check", "rules", file.to_str().unwrap()]);
+}
+
+/// The metrics of a text, each with what stands there.
+fn metrics_in(text: &str) -> BTreeSet<String> {
+    let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+    let words = text.split(|letter| !is_part(letter));
+    words
+        .filter(|word| word.starts_with("bsd_") || word.starts_with("process_"))
+        .map(str::to_owned)
+        .collect()
+}
+
+#[test]
+fn rules_and_dashboard_name_only_what_the_server_exports() {
+    let dir = TempDir::new().unwrap();
+    let site = Site::start(Launch::bsd().dir(&dir.path().join("log")));
+    let page = String::from_utf8(site.get("/metrics").body).unwrap();
+    let samples = page.lines().filter(|line| !line.starts_with('#'));
+    let exported: BTreeSet<String> = samples.flat_map(metrics_in).collect();
+    let rules = text(RULES);
+    let of_rules = values(&rules, "expr: ").map(str::to_owned);
+    for expression in expressions().into_iter().chain(of_rules) {
+        let names = metrics_in(&expression);
+        assert!(
+            names.iter().all(|name| exported.contains(name)),
+            "{expression}"
+        );
+        assert!(!names.is_empty() || expression.starts_with("up{"));
+    }
+}
+
+/// A server, and the alert that is to fire for it.
+struct Case {
+    site: Site,
+    alert: Option<&'static str>,
+    /// What must outlive it.
+    _with: Vec<Box<dyn std::any::Any>>,
+}
+
+impl Case {
+    fn of(launch: Launch, alert: Option<&'static str>) -> Case {
+        Case {
+            site: Site::start(launch),
+            alert,
+            _with: Vec::new(),
+        }
+    }
+
+    fn with(mut self, what: impl std::any::Any) -> Case {
+        self._with.push(Box::new(what));
+        self
+    }
+}
+
+/// The alerts without the time for which they must hold, and with a minute that is short.
+fn at_once() -> String {
+    let rules = text(RULES);
+    let lines = rules
+        .lines()
+        .map(|line| match line.trim().starts_with("for: ") {
+            true => "        for: 0s",
+            false => line,
+        });
+    let rules: String = lines.map(|line| format!("{line}\n")).collect();
+    assert!(rules.contains("[1m]"));
+    rules.replace("[1m]", "[5s]")
+}
+
+fn prometheus(cases: &[Case]) -> Option<Prometheus> {
+    let targets: Vec<SocketAddr> = cases.iter().map(|case| case.site.address).collect();
+    let prometheus = Prometheus::start(&targets, &at_once())?;
+    for target in targets {
+        wait_until("every server was scraped", || {
+            prometheus.scrape_error(target).is_some()
+        });
+    }
+    Some(prometheus)
+}
+
+/// The alerts that are to fire, each with the server that it is about, in order.
+fn expected(cases: &[Case]) -> Vec<(String, String)> {
+    let of_case = |case: &Case| {
+        let alert = case.alert?;
+        Some((alert.to_owned(), case.site.address.to_string()))
+    };
+    let mut expected: Vec<(String, String)> = cases.iter().filter_map(of_case).collect();
+    expected.sort();
+    expected
+}
+
+/// Wait until these alerts fire, and no others do.
+fn assert_fires(prometheus: &Prometheus, cases: &[Case]) {
+    let expected = expected(cases);
+    wait_until(&format!("{expected:?} fire, and nothing else"), || {
+        prometheus.firing() == expected
+    });
+}
+
+fn memory() -> Launch {
+    Launch::bsd().memory()
+}
+
+/// A server with a job that was put an hour ago.
+fn with_an_old_job() -> Case {
+    let dir = TempDir::new().unwrap();
+    let (log, old) = (dir.path().join("log"), dir.path().join("old"));
+    let server = Launch::bsd().dir(&log).start();
+    server.connect().put(b"body");
+    assert_eq!(server.stop().code, Some(0));
+    let wal = |args: &[&Path], input: Stdio| {
+        let mut command = Command::new(bsd_wal());
+        let output = command.args(args).stdin(input).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let dump = wal(&["dump".as_ref(), &log, "--json".as_ref()], Stdio::null());
+    let (before, rest) = dump.split_once("\"created\":\"").unwrap();
+    let (_, after) = rest.split_once('"').unwrap();
+    let file = dir.path().join("jobs");
+    let dump = format!("{before}\"created\":\"2026-01-31T12:00:00Z\"{after}");
+    fs::write(&file, dump).unwrap();
+    wal(
+        &["load".as_ref(), &file, "--output".as_ref(), &old],
+        Stdio::null(),
+    );
+    Case::of(Launch::bsd().dir(&old), Some("BsdJobWaitsLong")).with(dir)
+}
+
+fn drained() -> Case {
+    let case = Case::of(memory(), Some("BsdDrainsLong"));
+    case.site.server.signal(Signal::USR1);
+    case
+}
+
+fn full_of_memory() -> Case {
+    let launch = memory().arg("--max-memory").arg("1m");
+    let case = Case::of(launch, Some("BsdMemoryFull"));
+    fill(&mut case.site.server.connect(), 10_000);
+    case
+}
+
+/// Some of everything.
+fn busy() -> Case {
+    let dir = TempDir::new().unwrap();
+    let case = Case::of(Launch::bsd().dir(&dir.path().join("log")), None);
+    let mut wire = case.site.server.connect();
+    for _ in 0..5 {
+        wire.put(b"body");
+    }
+    let id = wire.reserve();
+    assert_eq!(wire.ask(&format!("delete {id}")), "DELETED");
+    case.with(dir).with(wire)
+}
+
+#[test]
+fn alerts_fire_for_what_happens_to_the_queue_and_every_panel_shows_something() {
+    let cases = [
+        busy(),
+        with_an_old_job(),
+        drained(),
+        full_of_memory(),
+        Case::of(memory(), Some("BsdBuriedGrows")),
+    ];
+    let Some(prometheus) = prometheus(&cases) else {
+        return;
+    };
+    let healthy = cases[0].site.address;
+    assert_eq!(prometheus.scrape_error(healthy).as_deref(), Some(""));
+    // Only OpenMetrics has information as a type of its own.
+    wait_until("it is known what the metrics are", || {
+        prometheus.get("/api/v1/metadata?metric=bsd")["bsd"][0]["type"] == "info"
+    });
+    bury(&cases[4], 20);
+    assert_fires(&prometheus, &cases);
+    for expression in expressions() {
+        wait_until(&format!("{expression} has a value"), || {
+            !prometheus.query(&expression).is_empty()
+        });
+    }
+}
+
+fn bury(case: &Case, count: usize) {
+    let mut wire = case.site.server.connect();
+    for _ in 0..count {
+        wire.put(b"body");
+        let id = wire.reserve();
+        assert_eq!(wire.ask(&format!("bury {id} 0")), "BURIED");
+    }
+}
+
+#[test]
+fn an_alert_fires_for_a_server_that_has_gone() {
+    let cases = [
+        Case::of(memory(), None),
+        Case::of(memory(), Some("BsdDown")),
+    ];
+    let Some(prometheus) = prometheus(&cases) else {
+        return;
+    };
+    assert_fires_nothing(&prometheus);
+    cases[1].site.server.signal(Signal::KILL);
+    assert_fires(&prometheus, &cases);
+}
+
+fn assert_fires_nothing(prometheus: &Prometheus) {
+    wait_until("nothing fires", || prometheus.firing().is_empty());
+}
+
+/// A process that is stopped altogether cannot say so.
+#[test]
+fn an_alert_fires_for_a_server_that_is_stopped_and_goes_away_when_it_goes_on() {
+    let cases = [Case::of(memory(), Some("BsdDown"))];
+    let Some(prometheus) = prometheus(&cases) else {
+        return;
+    };
+    cases[0].site.server.signal(Signal::STOP);
+    assert_fires(&prometheus, &cases);
+    cases[0].site.server.signal(Signal::CONT);
+    assert_fires_nothing(&prometheus);
+}
+
+#[test]
+fn an_alert_fires_for_a_full_disk_and_goes_away_when_there_is_room() {
+    let (Some(disk), Some(launch)) = (SmallDisk::mount("8m"), Launch::bsd_alone()) else {
+        return;
+    };
+    let launch = launch.dir(&disk.path().join("log")).arg("-s").arg("256k");
+    let cases = [Case::of(launch, Some("BsdDiskFull"))];
+    let Some(prometheus) = prometheus(&cases) else {
+        return;
+    };
+    let mut wire = cases[0].site.server.connect();
+    let ids = fill(&mut wire, 20_000);
+    assert_fires(&prometheus, &cases);
+    crate::faults::delete_all(&mut wire, &ids);
+    wait_until("nothing fires", || {
+        wire.try_put(b"x");
+        prometheus.firing().is_empty()
+    });
+}
+
+/// The disk answers late, or not at all: beside the loop, and in it.
+#[test]
+fn alerts_fire_for_a_disk_that_is_slow_or_does_not_answer() {
+    let Some(launch) = Launch::bsd_alone().filter(|_| is_permitted()) else {
+        return;
+    };
+    let traced = |policy: &str, inject: &str, alert| {
+        let dir = TempDir::new().unwrap();
+        let tracer = Tracer::of("fdatasync").inject(inject);
+        let launch = launch.clone().dir(&dir.path().join("log"));
+        let case = Case::of(tracer.wrap(launch.arg("-f").arg(policy)), Some(alert));
+        case.with(tracer).with(dir)
+    };
+    let cases = [
+        traced("1", "fdatasync:delay_enter=600000", "BsdSyncSlow"),
+        traced("1", "fdatasync:delay_enter=15000000:when=5+", "BsdSyncLags"),
+        traced(
+            "0",
+            "fdatasync:delay_enter=15000000:when=5+",
+            "BsdLoopStuck",
+        ),
+    ];
+    let Some(prometheus) = prometheus(&cases) else {
+        return;
+    };
+    let mut wires: Vec<_> = cases.iter().map(|it| it.site.server.connect()).collect();
+    // An answer comes late, but it comes: not all of them fire at the same time.
+    let mut fired = BTreeSet::new();
+    wait_until("each of them has fired", || {
+        for wire in &mut wires {
+            // Of the replies none is waited for.
+            let _ = wire.try_send(&put_command(0, 0, b"x"));
+        }
+        fired.extend(prometheus.firing());
+        expected(&cases).iter().all(|alert| fired.contains(alert))
+    });
+}
