@@ -598,7 +598,7 @@ impl<F: ?Sized> Files<F> {
     }
 
     /// Compute the sums from all files.
-    #[cfg(debug_assertions)]
+    #[cfg(any(debug_assertions, feature = "sim"))]
     pub(crate) fn recount(&self) -> Sealed {
         let mut sealed = Sealed::default();
         for handle in self.in_order().filter(|handle| self.open != Some(*handle)) {
