@@ -1,8 +1,8 @@
-//! Who may connect: accepting within a bound, refusing early, and living through a shortage of
-//! file descriptors.
+//! Who may connect: accept within a bound, refuse early, and survive a shortage of file
+//! descriptors.
 //!
-//! A refused client sees its connection closed at once, rather than waiting in a queue that
-//! nobody serves; those that are connected notice nothing.
+//! A refused client sees its connection closed at once, instead of waiting in a queue that is not
+//! served. Clients that are connected are not affected.
 
 use std::fs::File;
 use std::io;
@@ -16,9 +16,9 @@ use super::schedule::Stint;
 use super::socket::{Listener, Peer, Stream};
 use crate::types::{SECOND_NS, Time};
 
-/// Connections taken or refused in one turn of the loop.
+/// Connections accepted or refused in one turn of the loop.
 const PER_TURN_MAX: usize = 128;
-/// The clock is looked at each time that so many have been.
+/// The clock is read each time this many have been handled.
 const LOOK_AFTER: usize = 8;
 /// How long the listeners rest when the system cannot give a connection at all.
 const REST_NS: i64 = SECOND_NS / 10;
@@ -33,11 +33,12 @@ const FIRST_TOKEN: usize = usize::MAX - 2;
 pub(super) struct Acceptor {
     listeners: Vec<Listening>,
     connections_max: usize,
-    /// A descriptor to give up when none is left, so that a connection can be taken and refused.
+    /// A descriptor to give up when none is left, so that a connection can be accepted and refused.
     spare: Option<OwnedFd>,
     resting_until: Option<Time>,
     refusals: Refusals,
-    /// The listener that is looked at first in the next turn: no flood at one keeps another waiting.
+    /// The listener that is checked first in the next turn, so that many connections at one
+    /// listener do not keep another waiting.
     first: usize,
 }
 
@@ -48,12 +49,12 @@ struct Listening {
     ready: bool,
 }
 
-/// What came of one look at a listener.
+/// The result of one look at a listener.
 enum Outcome {
     Accepted(Stream, Peer),
     Refused,
     NobodyWaits,
-    /// The system is short of something; try again later.
+    /// The system lacks a resource; try again later.
     Shortage(io::Error),
 }
 
@@ -88,7 +89,7 @@ impl Acceptor {
         })
     }
 
-    /// Take note of an event; false when the token is not that of a listener.
+    /// Record an event; false when the token is not that of a listener.
     pub(super) fn on_event(&mut self, token: Token) -> bool {
         let index = FIRST_TOKEN.checked_sub(token.0);
         let listening = index.and_then(|index| self.listeners.get_mut(index));
@@ -104,7 +105,7 @@ impl Acceptor {
         ready.then(|| self.resting_until.unwrap_or(now))
     }
 
-    /// Hand the connections that wait to `admit`, of which `open` are there already.
+    /// Pass the waiting connections to `admit`; `open` connections exist already.
     pub(super) fn accept(
         &mut self,
         mut open: usize,
@@ -154,8 +155,8 @@ impl Acceptor {
         }
     }
 
-    /// Without a descriptor a connection cannot even be closed: it would stay at the head of the
-    /// queue, and wake the loop for ever.
+    /// Without a free descriptor a connection cannot even be closed: it would stay at the head of
+    /// the queue and wake the loop again and again.
     fn refuse_with_spare(&mut self, index: usize, error: io::Error) -> Outcome {
         if self.spare.take().is_none() {
             self.spare = spare_descriptor();
@@ -164,7 +165,7 @@ impl Acceptor {
         let accepted = self.listeners[index].listener.accept();
         let outcome = match &accepted {
             Ok(_) => Outcome::Refused,
-            // The kernel looks for a free descriptor before it looks for a connection.
+            // The kernel looks for a free descriptor first, and then for a connection.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Outcome::NobodyWaits,
             Err(_) => Outcome::Shortage(error),
         };
@@ -173,7 +174,7 @@ impl Acceptor {
         outcome
     }
 
-    /// Look at no listener for a while.
+    /// Ignore all listeners for a while.
     pub(super) fn rest(&mut self, error: &io::Error, now: Time) {
         if self.refusals.may_warn(now) {
             warn!("cannot accept connections for now: {error}");
@@ -198,13 +199,13 @@ fn is_out_of_descriptors(error: &io::Error) -> bool {
         .any(|errno| code == Some(errno.raw_os_error()))
 }
 
-/// Any descriptor will do; it is only there to be closed.
+/// Any descriptor works: its only purpose is to be closed.
 #[allow(clippy::disallowed_methods)] // no file of the log
 fn spare_descriptor() -> Option<OwnedFd> {
     File::open("/dev/null").ok().map(OwnedFd::from)
 }
 
-/// Refused connections, told once in a while.
+/// Refused connections, reported from time to time.
 #[derive(Debug, Default)]
 struct Refusals {
     count: u64,
@@ -254,7 +255,7 @@ mod tests {
         (acceptor, address, poll)
     }
 
-    /// Accept until nobody waits.
+    /// Accept until no connection waits.
     fn accept_all(acceptor: &mut Acceptor, open: usize) -> Vec<Stream> {
         let mut streams = Vec::new();
         while acceptor.next_deadline(NOW).is_some() {
@@ -321,7 +322,7 @@ mod tests {
         let _clients: Vec<_> = (0..4 * LOOK_AFTER)
             .map(|_| TcpStream::connect(address).unwrap())
             .collect();
-        // Each look at the clock finds that much time has passed.
+        // Each reading of the clock finds that this much time has passed.
         let time = std::cell::Cell::new(0);
         let clock = || Time(time.replace(time.get() + SECOND_NS));
         let mut count = 0;

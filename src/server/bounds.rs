@@ -1,5 +1,5 @@
-//! What clients may make the server hold, besides jobs; and the rule by which somebody has to give
-//! way when it is more: who has let it lie for longest.
+//! Bounds on what the server holds for clients, besides jobs. When a bound is exceeded, the client
+//! whose data has not moved for the longest time must give way.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,27 +11,29 @@ use crate::types::{ClientId, Time};
 pub struct Bounds {
     /// Connections at a time.
     pub connections_max: usize,
-    /// Bytes of replies that clients have not taken, all clients together. Past it, those who have
-    /// taken nothing for longest are closed. One reply may go beyond it, and what a turn brings.
+    /// Bytes of replies that clients have not taken, all clients together. Beyond it, the clients
+    /// that have taken nothing for the longest time are closed. One reply, and what a turn brings,
+    /// may exceed it.
     pub output_max: usize,
-    /// Bytes of requests that are incomplete or may not run yet, all clients together. Past it, the
-    /// bodies that have not grown for longest are refused. One body may go beyond it.
+    /// Bytes of requests that are incomplete or may not run yet, all clients together. Beyond it,
+    /// the bodies that have not grown for the longest time are refused. One body may exceed it.
     pub input_max: usize,
-    /// Bytes of watch lists, tubes without jobs and pauses: a part of what the engine may take.
+    /// Bytes of watch lists, tubes without jobs, and pauses: a part of the engine's memory.
     pub clients_max: u64,
-    /// A client that takes nothing of what it could have for so long is closed; `None`: never.
+    /// A client that takes none of its available replies for this long is closed; `None`: never.
     pub idle_output: Option<Duration>,
 }
 
-/// Without a bound on memory, replies and requests that lie about are bounded all the same.
+/// The bound on held replies and requests if there is no bound on memory.
 const DEFAULT_MAX: u64 = 256 << 20;
-/// However little memory there is.
+/// The smallest bound, however little memory there is.
 const LEAST_MAX: u64 = 64 << 10;
-/// The part of all memory that replies may take, and as much requests, and watch lists.
+/// Replies, requests and watch lists may each take all memory divided by this.
 const PART: u64 = 8;
 
 impl Bounds {
-    /// Bounds within `memory_max` bytes for the whole server, and what of it is left to the engine.
+    /// Bounds within `memory_max` bytes for the whole server, and the part that is left to the
+    /// engine.
     #[must_use]
     pub fn within(memory_max: Option<u64>) -> (Bounds, Option<u64>) {
         let part = memory_max.map_or(DEFAULT_MAX, |all| {
@@ -48,12 +50,12 @@ impl Bounds {
     }
 }
 
-/// Clients by when something of theirs last moved, of those of whom something lies about.
+/// Clients for which something is held, ordered by when it last moved.
 #[derive(Debug, Default)]
 pub(super) struct Lying(BTreeSet<(Time, ClientId)>);
 
 impl Lying {
-    /// Bring the order up to date with one client: what it is there as, and what it shall be.
+    /// Update the order for one client: `entry` is its current place, `since` the new one.
     pub(super) fn replace(
         &mut self,
         client: ClientId,
@@ -71,7 +73,7 @@ impl Lying {
         }
     }
 
-    /// Of whom something has lain for longest, and since when.
+    /// The client whose data has not moved for the longest time, and since when.
     pub(super) fn longest(&self) -> Option<(Time, ClientId)> {
         self.0.first().copied()
     }

@@ -1,8 +1,8 @@
-//! One client's side of the conversation: its socket, and the requests that it has begun.
+//! One client's side of a connection: its socket, and the requests that it has begun.
 //!
-//! A connection owns heap memory only while something is incomplete: the beginning of a request
-//! (in the decoder), or input that arrived but may not run yet (the backlog). What the client is
-//! still to be told is kept in `output`.
+//! A connection owns heap memory only while something is incomplete: the beginning of a request (in
+//! the decoder), or input that arrived but may not run yet (the backlog). Replies to the client are
+//! kept in `output`.
 
 use std::io::{self, Read};
 
@@ -13,9 +13,9 @@ use crate::types::Time;
 /// What [`Connection::read`] brought.
 #[derive(Debug)]
 pub(super) enum Input {
-    /// So many bytes are in the buffer.
+    /// This many bytes are in the buffer.
     Bytes(usize),
-    /// So many bytes have been added to the body that the decoder waits for.
+    /// This many bytes have been added to the body that the decoder waits for.
     Body(usize),
     /// Nothing has arrived; there will be an event.
     Nothing,
@@ -30,8 +30,8 @@ pub(super) struct Connection {
     pub(super) peer: Peer,
     pub(super) decoder: Decoder,
     backlog: Backlog,
-    /// Why the connection is to be closed once the client has been told everything; nothing is
-    /// read or run any more.
+    /// Why the connection is to be closed after all replies have been sent; nothing more is read or
+    /// run.
     pub(super) ending: Option<&'static str>,
     /// The socket may hold bytes; the next event comes only after a read has emptied it.
     pub(super) readable: bool,
@@ -45,7 +45,7 @@ pub(super) struct Connection {
     pub(super) leaving: bool,
     /// The part of [`Connection::held`] that the sum over all connections includes.
     pub(super) counted: usize,
-    /// When that was last brought up to date, while there is some.
+    /// When that was last updated; `None` while nothing is held.
     pub(super) held_since: Option<Time>,
 }
 
@@ -73,7 +73,7 @@ impl Connection {
         self.ending.is_none() && (self.readable || !self.backlog.is_empty())
     }
 
-    /// Read once: into `buffer`, or where a long body is kept that still needs at least as much.
+    /// Read once: into `buffer`, or directly into a long body that still needs at least as much.
     ///
     /// # Errors
     /// The connection is broken.
@@ -87,7 +87,8 @@ impl Connection {
         match read {
             Ok(0) => Ok(Input::End),
             Ok(count) => {
-                // The end of the input comes as one more event, unless it has come already.
+                // The end of the input comes as one more event, unless it has been reported
+                // already.
                 self.readable =
                     count == room || self.half_closed || !self.stream.short_read_empties();
                 Ok(match is_body {
@@ -110,7 +111,7 @@ impl Connection {
         (!self.backlog.is_empty()).then(|| std::mem::take(&mut self.backlog))
     }
 
-    /// Keep what is left of a backlog, of which `taken` bytes more have run.
+    /// Keep the rest of a backlog of which `taken` more bytes have run.
     pub(super) fn keep_backlog(&mut self, mut backlog: Backlog, taken: usize) {
         backlog.start += taken;
         if !backlog.is_empty() {
@@ -130,7 +131,7 @@ impl Connection {
         };
     }
 
-    /// Let go of all input: the connection is to be closed.
+    /// Discard all input: the connection is to be closed.
     pub(super) fn drop_input(&mut self) {
         self.backlog = Backlog::default();
         self.decoder = Decoder::default();

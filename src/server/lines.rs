@@ -1,12 +1,12 @@
-//! What the server says on standard error, written by a thread of its own.
+//! What the server writes to standard error, written by a separate thread.
 //!
-//! Standard error may be a pipe that nobody reads, a file on a full disk, or gone. None of that is
-//! a reason to hold up a client, to stop, or to panic: lines wait in a buffer of bounded size, and
-//! what does not fit or cannot be written is dropped and counted. When writing works again the
-//! count is said.
+//! Standard error may be a pipe that no process reads, a file on a full disk, or closed. None of
+//! that may delay a client, stop the server or cause a panic: lines wait in a buffer of bounded
+//! size, and lines that do not fit or cannot be written are dropped and counted. When writing works
+//! again, the count is reported.
 //!
-//! It is not `tracing-appender`'s writer, which bounds lines rather than bytes, forgets what it
-//! failed to write, and never says that something is missing.
+//! `tracing-appender`'s writer is not used: it bounds lines instead of bytes, forgets what it
+//! failed to write, and never reports that lines are missing.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,19 +17,20 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-/// Bytes of lines that may wait to be written; as many again may be about to be.
+/// Bytes of lines that may wait to be written; the same number of bytes may be in the middle of
+/// being written.
 const WAITING_MAX: usize = 256 << 10;
-/// How long nothing is tried after a failure, so that a full disk is not asked for every line.
+/// How long no write is tried after a failure, so that a full disk is not tried for every line.
 const REST: Duration = Duration::from_millis(100);
 
-/// Lines on their way to a descriptor. Copies of it lead to the same place.
+/// Lines on their way to a descriptor. Clones of it write to the same descriptor.
 #[derive(Debug, Clone)]
 pub struct Lines(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
     state: Mutex<State>,
-    /// Lines came, or were written or dropped.
+    /// Lines arrived, or were written or dropped.
     changed: Condvar,
     writer: OnceLock<ThreadId>,
 }
@@ -37,17 +38,17 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     waiting: Vec<u8>,
-    /// Lines that were not written, and of which nothing was said yet.
+    /// Lines that were not written and have not been reported yet.
     dropped: u64,
-    /// All that ever were not written.
+    /// All lines that were not written since the start.
     dropped_in_all: u64,
     is_writing: bool,
 }
 
 impl Lines {
-    /// Write to `output` from now on. Once lines were dropped and writing works again, `say` is
-    /// called with their number, on the thread that writes; what it writes here is never dropped
-    /// for want of room.
+    /// Write to `output` from now on. When lines were dropped and writing works again, `say` is
+    /// called with their number, on the writing thread; what `say` writes here is never dropped for
+    /// lack of room.
     ///
     /// # Errors
     /// No thread can be started.
@@ -63,20 +64,20 @@ impl Lines {
         Ok(lines)
     }
 
-    /// How many lines were not written so far.
+    /// How many lines have not been written so far.
     #[must_use]
     pub fn dropped_in_all(&self) -> u64 {
         self.0.lock().dropped_in_all
     }
 
-    /// Wait until all that has been said is written or dropped, but no longer than `patience`.
+    /// Wait until all lines so far are written or dropped, but no longer than `patience`.
     pub fn drain(&self, patience: Duration) {
         let is_busy = |state: &mut State| state.is_writing || !state.waiting.is_empty();
         let waited = self
             .0
             .changed
             .wait_timeout_while(self.0.lock(), patience, is_busy);
-        // However it ended: what is left then is lost with the process.
+        // Whatever the result: lines that are left then are lost when the process ends.
         drop(waited);
     }
 }
@@ -94,7 +95,7 @@ impl io::Write for Lines {
 }
 
 impl Shared {
-    /// The state stays right through a panic: each change of it is one step.
+    /// The state stays correct through a panic: each change of it is one step.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -115,7 +116,7 @@ impl Shared {
         self.writer.get_or_init(|| thread::current().id());
         let mut batch = Vec::new();
         let mut is_inside_line = false;
-        // Dropped lines that the next batch tells of.
+        // Dropped lines that the next batch reports.
         let mut said = 0;
         loop {
             self.next_batch(&mut batch);
@@ -169,7 +170,7 @@ fn count_lines(bytes: &[u8]) -> u64 {
     memchr::memchr_iter(b'\n', bytes).count() as u64
 }
 
-/// Write as much as the descriptor takes, however long that takes; how much it took.
+/// Write as much as the descriptor takes, however long that takes; returns how much it took.
 fn write_all(output: BorrowedFd<'_>, bytes: &[u8]) -> usize {
     let mut written = 0;
     while written < bytes.len() {
@@ -178,7 +179,7 @@ fn write_all(output: BorrowedFd<'_>, bytes: &[u8]) -> usize {
             Ok(count) => written += count,
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => {
-                // Somebody made it non-blocking: a terminal is shared with other programs.
+                // Another program made it non-blocking: a terminal is shared.
                 let mut waited_for = [PollFd::new(&output, PollFlags::OUT)];
                 match poll(&mut waited_for, None) {
                     Ok(_) | Err(Errno::INTR) => {}

@@ -7,24 +7,25 @@
 //! poll → accept → read, decode, run → calls of threads → tick → commit (one write, one sync) → send
 //! ```
 //!
-//! Where the commit will wait for the disk, the sockets are looked at once more before it: a look
-//! is a hundred times shorter than a sync, and what has come meanwhile shares this one.
+//! If the commit will wait for the disk, the loop looks at the sockets once more before it: such a
+//! look is a hundred times shorter than a sync, and the requests that have arrived meanwhile share
+//! this sync.
 //!
 //! Invariants:
 //! * A reply leaves only when the log has caught up with it (see `output`).
-//! * A turn's work is bounded for each connection and in all; what is left over is listed and goes
-//!   on in the next turn, after all who come anew. No turn looks at connections that have nothing
-//!   to do.
-//! * Sockets are registered once, edge-triggered: a connection is listed until a read has
-//!   emptied it. There is no system call a command besides read and write.
-//! * Other threads call the engine through a [`Door`]; of a turn they have a slice of `DOOR_SLICE_NS`,
-//!   after the clients.
+//! * A turn's work is bounded for each connection and in total. Clients with work left over are
+//!   listed and continue in the next turn, after all newly listed clients. No turn looks at
+//!   connections that have nothing to do.
+//! * Sockets are registered once, edge-triggered: a connection is listed until a read has emptied
+//!   it. There is no system call for each command besides read and write.
+//! * Other threads call the engine through a [`Door`]. They get a slice of `DOOR_SLICE_NS` of a
+//!   turn, after the clients.
 //! * After a [`StoreError`] nothing more is sent.
 //!
-//! The parts: `accept` (who may connect), `bounds` (what clients may make the server hold),
+//! The parts: `accept` (who may connect), `bounds` (what the server may hold for clients),
 //! `connection` (input), `output` (replies), `schedule` (who is served next), `socket` (addresses
-//! and streams), `reactor` (what wakes the loop), `process` (limits, user, systemd), `pulse` (what the
-//! loop shows of itself), `lines` (what is said on standard error).
+//! and streams), `reactor` (what wakes the loop), `process` (limits, user, systemd), `pulse` (what
+//! the loop shows of itself), `lines` (what is written to standard error).
 
 mod accept;
 mod bounds;
@@ -68,42 +69,42 @@ use crate::protocol::{Command, Limits, Request};
 use crate::storage::StoreError;
 use crate::types::{ClientId, Now, Position, Time};
 
-/// The target of lines about single connections, of which there may be very many.
+/// The target of log lines about single connections, of which there may be very many.
 pub const CONNECTIONS: &str = "bsd::connections";
 
 /// Bytes read from one connection at a time, into a buffer that all share.
 const READ_SIZE: usize = 64 << 10;
-/// Requests run for one connection before it is the next one's turn.
+/// Requests run for one connection before the next connection is served.
 const REQUESTS_PER_CONNECTION: usize = 512;
-/// Requests run in one turn of the loop, give or take those of one connection: it bounds how long
-/// a reply, a timer or a new connection waits for the requests of others.
+/// Requests run in one turn of the loop, more or less by those of one connection. It bounds how
+/// long a reply, a timer or a new connection waits for the requests of others.
 const REQUESTS_PER_TURN: usize = 4096;
-/// So many tubes that a request looked at count as one request more (see [`Engine::take_visits`]).
+/// Number of tubes examined that counts as one more request (see [`Engine::take_visits`]).
 const VISITS_PER_REQUEST: usize = 4;
-/// Bytes read in one turn of the loop, give or take one read.
+/// Bytes read in one turn of the loop, more or less by one read.
 const BYTES_PER_TURN: usize = 2 << 20;
-/// What a connection may cost before it is the next one's turn, give or take one request: bytes of
-/// its replies, and `REQUEST_COST` a request. Who cost as much, with the bytes that it sent, is
-/// served behind those who cost less.
+/// What a connection may cost before the next one is served, more or less by one request: the bytes
+/// of its replies, and `REQUEST_COST` for each request. A connection that cost this much, including
+/// the bytes that it sent, is served after those that cost less.
 const SHARE: usize = 32 << 10;
 const REQUEST_COST: usize = SHARE / REQUESTS_PER_CONNECTION;
-/// Where many come anew in one turn, each has its part of the turn, but no less than this, in
-/// requests and in bytes of replies; what it wants besides is left over.
+/// If many connections are newly listed in one turn, each gets its part of the turn, but at least
+/// this many requests and this many bytes of replies. The rest of its work is left over.
 const LEAST_REQUESTS: usize = 16;
 const LEAST_SHARE: usize = 2 << 10;
-/// A read takes about as long as so many small requests.
+/// A read takes about as long as this number of small requests.
 const READ_COST: usize = 8;
-/// Bytes read at a time while a good part of what may be held for input is.
+/// Bytes read at a time when more than half of the bound on held input is in use.
 const SMALL_READ_SIZE: usize = 2 << 10;
-/// Connections that are closed in one turn, and what one with unsent replies counts: the kernel
-/// has as much to free.
+/// Connections closed in one turn, and how many a connection with unsent replies counts as: the
+/// kernel has that much more to free.
 const CLOSES_PER_TURN: usize = 64;
 const UNSENT_CLOSE_COST: usize = 8;
 
-/// How long calls of other threads may take of a turn, nanoseconds, give or take one call.
+/// How long calls of other threads may take in a turn, in nanoseconds, more or less by one call.
 const DOOR_SLICE_NS: i64 = 200_000;
 
-/// Why a server stopped although nobody asked it to.
+/// Why a server stopped although it was not asked to.
 #[derive(Debug)]
 pub enum RunError {
     /// The disk failed: nothing was acknowledged after that.
@@ -141,7 +142,7 @@ pub struct Server {
     runnable: Schedule,
     /// Connections that are to be closed, each once.
     leaving: VecDeque<ClientId>,
-    /// How many may still be closed in this turn.
+    /// How many more connections may be closed in this turn.
     closes_left: usize,
     read_buffer: Box<[u8]>,
     manager: ServiceManager,
@@ -150,8 +151,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serve `engine` on `listeners`, within `bounds`. `clock` is the one that the engine was opened
-    /// with.
+    /// Serve `engine` on `listeners`, within `bounds`. `clock` is the clock that the engine was
+    /// opened with.
     ///
     /// # Errors
     /// A listener cannot be watched.
@@ -181,33 +182,33 @@ impl Server {
         })
     }
 
-    /// The way to this engine for other threads. Calls are run once the server runs, and told that
-    /// it is over when it ends.
+    /// How other threads reach this engine. Calls are run once the server runs; when the server
+    /// ends, the callers are told.
     #[must_use]
     pub fn door(&self) -> Door {
         self.door.clone()
     }
 
-    /// From [`Server::run`] on, tell this manager that the server is ready, alive, stopping.
+    /// From [`Server::run`] on, tell this manager when the server is ready, alive and stopping.
     #[must_use]
     pub fn managed_by(mut self, manager: ServiceManager) -> Server {
         self.manager = manager;
         self
     }
 
-    /// Show there how the loop does.
+    /// Report the state of the loop there.
     #[must_use]
     pub fn showing(mut self, pulse: Arc<Pulse>) -> Server {
         self.pulse = pulse;
         self
     }
 
-    /// Serve until a signal or a [`Stopper`] says stop; then stop cleanly: everything is written
-    /// and synced, the replies that are due are sent as far as the sockets take them at once, and
-    /// all connections are closed.
+    /// Serve until a signal or a [`Stopper`] requests a stop. Then stop cleanly: everything is
+    /// written and synced, the remaining replies are sent as far as the sockets take them at once,
+    /// and all connections are closed.
     ///
     /// # Errors
-    /// The disk failed, or the loop cannot go on. Replies that were not sent by then are not.
+    /// The disk failed, or the loop cannot continue. Replies not sent by then are lost.
     pub fn run(mut self) -> Result<(), RunError> {
         let mut events = reactor::events();
         self.manager.notify_ready();
@@ -222,7 +223,7 @@ impl Server {
         Ok(self.stop()?)
     }
 
-    /// Close the log; then every reply is due.
+    /// Close the log; then every reply may leave.
     fn stop(self) -> Result<(), StoreError> {
         let Server {
             acceptor,
@@ -250,7 +251,7 @@ impl Server {
                 None => outputs.begin_turn(now),
                 Some(client) => {
                     if let Some(connection) = slot(&mut connections, client) {
-                        // A client that does not take its replies now has had its chance.
+                        // A client that does not take its replies now does not get them.
                         let _ = outputs.send(client, &mut connection.stream);
                     }
                 }
@@ -288,8 +289,8 @@ impl Server {
         self.depart();
     }
 
-    /// Serve those too whose requests came while others were served, if there is a sync to share;
-    /// true when the server is to stop.
+    /// If there is a sync to share, also serve clients whose requests arrived while others were
+    /// served; true when the server is to stop.
     fn look_again(&mut self, events: &mut Events) -> Result<bool, RunError> {
         if self.connection_count < 2 || !self.core.engine.will_wait() || self.core.is_turn_full() {
             return Ok(false);
@@ -302,8 +303,8 @@ impl Server {
         Ok(stop)
     }
 
-    /// How long nothing has to be done without an event. Only the clock is read anew: a turn may
-    /// have taken as long as a sync.
+    /// Maximum time the loop may sleep. Only the clock is read again: a turn may have taken as long
+    /// as a sync.
     fn timeout(&self) -> Option<Duration> {
         let may_go_on = !self.runnable.is_empty() && !self.core.outputs.is_over();
         if may_go_on || !self.leaving.is_empty() || self.core.outputs.has_dirty() {
@@ -324,7 +325,7 @@ impl Server {
         Some(until(deadline?, now.mono))
     }
 
-    /// Note down what the events say; true when the server is to stop.
+    /// Record what the events say; true when the server is to stop.
     fn take_events(&mut self, events: &Events) -> bool {
         let mut wished = false;
         for event in events {
@@ -364,7 +365,7 @@ impl Server {
             self.core.half_close(client);
         }
         let is_broken = event.is_write_closed() || event.is_error();
-        // What arrived before the end still runs, as long as nobody waits to be told something.
+        // What arrived before the end still runs, as long as no reply is outstanding.
         if is_broken
             && (self.core.outputs.is_blocked(client) || !self.core.outputs.is_empty(client))
         {
@@ -393,7 +394,7 @@ impl Server {
         );
     }
 
-    /// Serve those that are listed, each once, as far as this turn's bounds go.
+    /// Serve the listed connections, each once, within this turn's bounds.
     fn serve(&mut self) {
         self.core.share_out(self.runnable.anew());
         while !self.core.outputs.is_over()
@@ -425,7 +426,7 @@ impl Server {
         self.close_if_ended(client);
     }
 
-    /// List a connection if it has something to run and may.
+    /// List a connection if it has something to run and may run it.
     fn queue(&mut self, client: ClientId) {
         let Some(connection) = slot(&mut self.connections, client) else {
             return;
@@ -439,7 +440,7 @@ impl Server {
         }
     }
 
-    /// Go on with those that waited for a reply and have it.
+    /// Continue with clients that waited for a reply and now have it.
     fn resume(&mut self) {
         while let Some(client) = self.core.outputs.next_unblocked() {
             self.queue(client);
@@ -481,9 +482,9 @@ impl Server {
         self.end(client, "the connection is broken");
     }
 
-    /// Close a connection, whatever is left to be told. What a client leaves is there for those who
-    /// come after it; but closing takes its time, and thousands may leave at once: past this turn's
-    /// bound it is listed.
+    /// Close a connection, even if replies are unsent. This happens at once if it can: clients that
+    /// come later are to find the jobs that this one leaves. But closing takes time, and thousands
+    /// may leave at once; beyond this turn's bound a connection is listed.
     fn end(&mut self, client: ClientId, reason: &'static str) {
         if let Some(connection) = slot(&mut self.connections, client)
             && !std::mem::replace(&mut connection.leaving, true)
@@ -494,8 +495,8 @@ impl Server {
         }
     }
 
-    /// Have those give way who take nothing for too long, or of whose unfinished requests and
-    /// unread replies too much lies about.
+    /// Close clients that have taken nothing for too long. If unfinished requests or unread replies
+    /// take too much memory, choose clients that must give way.
     fn make_way(&mut self) {
         while let Some((client, reason)) = self.core.next_to_close() {
             self.core.outputs.discard(client);
@@ -516,7 +517,7 @@ impl Server {
         }
     }
 
-    /// Close those that are listed, as far as this turn's bounds go.
+    /// Close the listed connections, within this turn's bounds.
     fn depart(&mut self) {
         while self.closes_left > 0
             && let Some(client) = self.leaving.pop_front()
@@ -536,7 +537,7 @@ impl Server {
         debug!(target: CONNECTIONS, client = client.0, peer = %connection.peer, "closed: {reason}");
         self.core.forget(client, &mut connection);
         self.connection_count -= 1;
-        // Closing the descriptor, which nothing else refers to, ends its registration.
+        // Closing the descriptor ends its registration: nothing else refers to it.
     }
 }
 
@@ -588,32 +589,33 @@ fn until(deadline: Time, now: Time) -> Duration {
     Duration::from_nanos(u64::try_from(deadline.since(now)).unwrap_or(0))
 }
 
-/// The engine and what its replies and limits go by: all of the server that requests need.
+/// The engine, and what its replies and limits depend on: all of the server that requests need.
 struct Core {
     engine: Engine,
     outputs: Outputs,
-    /// Where calls of other threads come in. No reply but passes it.
+    /// Takes in the calls of other threads. Every reply passes through it.
     desk: Desk,
-    /// What the clock showed when the turn began.
+    /// The time at which the turn began.
     now: Now,
     /// Bytes of memory held for input that is incomplete or may not run yet.
     input_held: usize,
-    /// Clients by when that last changed for them.
+    /// Clients ordered by when the bytes held for them last changed.
     holders: Lying,
     bounds: Bounds,
     requests_left: usize,
     bytes_left: usize,
-    /// What each of those who come anew in this turn may take at once.
+    /// What each newly listed client may take at once in this turn.
     anew: Share,
-    /// When a sync began beside the loop, and up to where.
+    /// When a sync began in the background, and up to which position.
     syncing: Option<(Time, Position)>,
 }
 
-/// What a connection may take before it is the next one's turn.
+/// What a connection may take before the next one is served.
 #[derive(Debug, Clone, Copy)]
 struct Share {
     requests: usize,
-    /// Of replies; of these and of what was sent, where a request costs `REQUEST_COST`.
+    /// Bytes of replies. Also the bound on the whole cost: replies, the bytes that were sent, and
+    /// `REQUEST_COST` for each request.
     bytes: usize,
 }
 
@@ -623,7 +625,7 @@ impl Share {
         bytes: SHARE,
     };
 
-    /// What each of so many may have who come together.
+    /// The share of each of `count` clients that come together.
     fn among(count: usize) -> Share {
         let count = count.max(1);
         Share {
@@ -661,12 +663,12 @@ impl Core {
         self.requests_left == 0 || self.bytes_left == 0 || self.outputs.is_full()
     }
 
-    /// So many come anew in this turn.
+    /// This many clients are newly listed in this turn.
     fn share_out(&mut self, count: usize) {
         self.anew = Share::among(count);
     }
 
-    /// Who may still be served in this turn.
+    /// Which clients may still be served in this turn.
     fn room(&self) -> Room {
         if self.is_turn_full() {
             Room::None
@@ -677,7 +679,7 @@ impl Core {
         }
     }
 
-    /// Run what the connection has begun, or else what one read brings.
+    /// Run what the connection has begun; if there is nothing, what one read brings.
     fn serve(
         &mut self,
         client: ClientId,
@@ -715,11 +717,12 @@ impl Core {
         }
     }
 
-    /// Run the requests that are complete with `input` until it ends, or the connection has had its
-    /// share, or it may not go on. Returns how many bytes were taken.
+    /// Run the requests that are complete with `input` until the input ends, or the connection has
+    /// had its share, or it may not continue. Returns how many bytes were taken.
     ///
-    /// Who comes anew and looks at a large body is put off, to be served among those who are left
-    /// over: the copies that thousands want at once would make everybody wait for all of them.
+    /// A newly listed client that peeks at a large body is deferred: it is served with the clients
+    /// that are left over. Otherwise the copies that thousands of clients want at once would make
+    /// all clients wait.
     fn run(&mut self, client: ClientId, connection: &mut Connection, input: &[u8]) -> usize {
         let mut taken = 0;
         let mut cost = 0;
@@ -743,7 +746,7 @@ impl Core {
                 taken = input.len();
                 break;
             };
-            // Such a line begins where the decoder was called only if none of it came before.
+            // `input` begins with such a line only if no part of the line came in an earlier read.
             if !is_left_over
                 && input[taken..].starts_with(b"peek")
                 && self.engine.peeked_size(client, &request) >= bytes_max
@@ -778,14 +781,14 @@ impl Core {
         taken
     }
 
-    /// The decoder keeps what its last request borrowed until it is called again, which may be
+    /// The decoder keeps what its last request borrowed until it is called again. That may take
     /// long: a client may send one large body in pieces and then nothing.
     fn end_request(&mut self, connection: &mut Connection) {
         let none = connection.decoder.decode(&mut &[][..], self.limits());
         debug_assert!(none.is_none(), "no bytes make no request");
     }
 
-    /// A client that has shut down its sending side does not wait.
+    /// The client waits for a reply; if it has shut down its sending side, it does not wait.
     fn block(&mut self, client: ClientId, half_closed: bool) {
         self.outputs.block(client);
         if half_closed {
@@ -805,8 +808,8 @@ impl Core {
         }
     }
 
-    /// The engine's part of a turn after the requests; then replies may leave as far as the log
-    /// has got.
+    /// The engine's part of a turn after the requests. Then replies may leave as far as the log has
+    /// caught up.
     fn settle(&mut self, clock: &Clock, pulse: &Pulse) -> Result<(), StoreError> {
         let mut replies = self.desk.replies(&mut self.outputs);
         self.engine.tick(self.now, &mut replies)?;
@@ -817,7 +820,7 @@ impl Core {
         Ok(())
     }
 
-    /// Commit, and see how long what it makes durable takes.
+    /// Commit, and measure how long it takes until the data is durable.
     fn commit(&mut self, clock: &Clock, pulse: &Pulse) -> Result<(), StoreError> {
         let begun = self.engine.will_wait().then(|| clock.now().mono);
         self.engine.commit(self.now)?;
@@ -840,9 +843,9 @@ impl Core {
         Ok(())
     }
 
-    /// Calls of other threads, as many as a slice of the turn allows.
+    /// Run calls of other threads, as many as a slice of the turn allows.
     fn serve_door(&mut self, clock: &Clock, pulse: &Pulse) {
-        // The clock is looked at after the first call, or in the first step.
+        // The clock is read after the first call, or in the first step.
         let mut seen: Option<(Time, Time)> = None;
         let mut is_over = || {
             let now = clock.now().mono;
@@ -863,14 +866,14 @@ impl Core {
         }
     }
 
-    /// The server ends before its time.
+    /// The server ends because of an error.
     fn fail(&mut self, error: &RunError) {
         if let RunError::Store(error) = error {
             self.desk.fail(error);
         }
     }
 
-    /// Bring the sum of held bytes up to date with this connection.
+    /// Update the sum of held bytes with this connection.
     fn count_held(&mut self, client: ClientId, connection: &mut Connection) {
         let held = connection.held();
         if held == 0 && connection.counted == 0 {
@@ -883,7 +886,7 @@ impl Core {
             .replace(client, &mut connection.held_since, since);
     }
 
-    /// When a client has taken nothing for as long as it may.
+    /// When a client reaches the maximum time without taking anything.
     fn next_idle(&self) -> Option<Time> {
         let (since, _) = self.outputs.longest_stalled()?;
         if self.outputs.is_over() {
@@ -893,7 +896,7 @@ impl Core {
         Some(Time(since.0.saturating_add(idle)))
     }
 
-    /// Who is to be closed because it does not take its replies, and why.
+    /// The client to close because it does not take its replies, and why.
     fn next_to_close(&self) -> Option<(ClientId, &'static str)> {
         let (_, client) = self.outputs.longest_stalled()?;
         if self.outputs.is_over() {
@@ -902,8 +905,8 @@ impl Core {
         (self.next_idle()? <= self.now.mono).then_some((client, "it has not taken its replies"))
     }
 
-    /// Whose request is to be refused because too much is held for requests. One alone may have
-    /// more.
+    /// The client whose request is to be refused because too much is held for requests. A client
+    /// alone may exceed the bound.
     fn next_to_refuse(&self) -> Option<ClientId> {
         let is_over = self.input_held > self.bounds.input_max && self.holders.len() > 1;
         let (_, client) = self.holders.longest().filter(|_| is_over)?;
@@ -919,7 +922,7 @@ impl Core {
     }
 }
 
-/// Bodies are left out: they are long, and nobody's business.
+/// Bodies are left out: they are long, and they may be confidential.
 fn trace_request(client: ClientId, request: &Request<'_>) {
     if !enabled!(tracing::Level::TRACE) {
         return;

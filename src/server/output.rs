@@ -1,10 +1,10 @@
-//! What clients are still to be told: encoded replies, parked until the log has caught up.
+//! Replies that have not reached their clients: encoded, and parked until the log has caught up.
 //!
-//! This is where a reply waits between the engine and the socket. Invariants:
+//! A reply waits here between the engine and the socket. Invariants:
 //! * no byte of a reply is written before [`Outputs::acknowledge`] has reached the position that
-//!   the reply was given with (nothing a client sees can be taken back by a crash);
+//!   the reply was given with (a crash cannot take back anything that a client has seen);
 //! * the replies of one client leave in the order in which they were given;
-//! * a client with nothing to be told owns no memory here but its slot;
+//! * a client without outstanding replies owns no memory here except its slot;
 //! * what is held for all clients together is bounded: see [`Outputs::is_over`].
 
 use std::collections::VecDeque;
@@ -17,23 +17,23 @@ use crate::engine::{Link, ReplySink, TubeDocument};
 use crate::protocol::{self, Reply};
 use crate::types::{ClientId, Position, Time};
 
-/// A client with more bytes than this waiting is neither read nor served until it takes them.
+/// A client with more waiting bytes than this is neither read nor served until it takes them.
 const PENDING_MAX: usize = 256 << 10;
-/// Who has fewer bytes waiting is written to before those who have more.
+/// Clients with fewer waiting bytes than this are written to before those with more.
 const PENDING_SMALL: usize = 32 << 10;
-/// Bytes written to one client before it is the next one's turn, so that a large reply to a fast
-/// client does not hold up the others.
+/// Bytes written to one client before the next one is served, so that a large reply to a fast
+/// client does not delay the others.
 const WRITTEN_PER_CLIENT_MAX: usize = 64 << 10;
-/// Bytes written to all clients in one turn, give or take those of one client.
+/// Bytes written to all clients in one turn, more or less by those of one client.
 const WRITTEN_PER_TURN_MAX: usize = 1 << 20;
-/// The clock is looked at each time as many bytes are written, and what a write counts besides.
+/// The clock is read each time this many bytes are written, and what each write counts in addition.
 const LOOK_AFTER: usize = 32 << 10;
 const WRITE_COST: usize = 1 << 10;
 /// Bytes of replies taken in one turn before requests are left for the next one.
 pub(super) const REPLIED_PER_TURN_MAX: usize = 1 << 20;
-/// Bytes at the front of a buffer that have been sent, before the rest is moved down.
+/// Bytes at the front of a buffer that may have been sent before the rest is moved down.
 const SENT_SLACK_MAX: usize = 64 << 10;
-/// Buffers kept for the next replies, and the largest that is worth keeping.
+/// Buffers kept for the next replies, and the largest size that is kept.
 const POOL_COUNT_MAX: usize = 256;
 const POOLED_SIZE_MAX: usize = 8 << 10;
 
@@ -51,7 +51,8 @@ struct Buffer {
     sent: usize,
     ready: usize,
     parked: VecDeque<Parked>,
-    /// A long document, which is written down as it leaves; nothing comes behind it meanwhile.
+    /// A long document, which is encoded part by part as it is sent; meanwhile no reply may follow
+    /// it.
     document: Option<Box<TubeDocument>>,
 }
 
@@ -62,8 +63,8 @@ impl Buffer {
         self.park(after, self.bytes.len() - before);
     }
 
-    /// Replies leave in order, so one that has to wait no longer than the one before it shares
-    /// its entry.
+    /// Replies leave in order, so a reply that waits no longer than the one before it shares its
+    /// entry.
     fn park(&mut self, after: Position, size: usize) {
         match self.parked.back_mut() {
             Some(last) if after <= last.after => last.size += size,
@@ -99,12 +100,12 @@ impl Buffer {
         self.bytes.len() - self.sent
     }
 
-    /// True when there is nothing more to come.
+    /// True when nothing is left to send.
     fn is_done(&self) -> bool {
         self.pending() == 0 && self.document.is_none()
     }
 
-    /// Write down the next part of a document, once all before it has left.
+    /// Encode the next part of a document, once everything before it has been sent.
     fn go_on(&mut self) {
         if self.pending() > 0 {
             return;
@@ -147,34 +148,34 @@ struct Output {
     /// Listed in `Outputs::dirty`, in `Outputs::waiting`.
     dirty: bool,
     waiting: bool,
-    /// When the client last took something of what it could have; `None`: it has taken all.
+    /// When the client last took a part of its available replies; `None`: it has taken all.
     stalled: Option<Time>,
     peer: Peer,
 }
 
-/// What [`Outputs::send`] left.
+/// The result of [`Outputs::send`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// The client has been told everything.
+    /// The client has all its replies.
     All,
     /// Something waits: for the log, for the socket, or for the next turn.
     Part,
 }
 
-/// The replies of all clients. Clients that have something to send are listed, so that nothing
-/// here looks at those who have not.
+/// The replies of all clients. Clients that have something to send are listed, so that no code here
+/// looks at the others.
 #[derive(Debug)]
 pub(super) struct Outputs {
     slots: Vec<Output>,
-    /// Clients with something that may be ready to be written: anew, or more of it.
+    /// Clients with something that may be ready to be written: newly, or left over.
     dirty: Schedule,
     /// Clients with something that waits for the log.
     waiting: Vec<ClientId>,
-    /// Clients that were blocked and have had their reply since the last look.
+    /// Clients that were blocked and got their reply since the last look.
     unblocked: Vec<ClientId>,
     #[allow(clippy::vec_box)] // slots hold boxes: these are the same ones, not moved or boxed anew
     pool: Vec<Box<Buffer>>,
-    /// Clients whose sockets take no more, by when they last did.
+    /// Clients whose sockets take no more bytes, ordered by when they last took some.
     stalled: Lying,
     acknowledged: Position,
     /// Bytes of memory held for all clients together, and their bound.
@@ -185,15 +186,15 @@ pub(super) struct Outputs {
     /// Bytes written and bytes of replies taken in this turn.
     written: usize,
     replied: usize,
-    /// How long this turn has been writing; and that it is enough.
+    /// How long this turn has been writing, and whether that is long enough.
     stint: Stint,
     unnoted: usize,
     is_time_up: bool,
 }
 
 impl Outputs {
-    /// Nobody is connected. `held_max` bounds the bytes held for all clients together, give or
-    /// take one reply and what a turn brings.
+    /// No client is connected. `held_max` bounds the bytes held for all clients together, more or
+    /// less by one reply and what a turn brings.
     pub(super) fn new(held_max: usize) -> Outputs {
         Outputs {
             slots: Vec::new(),
@@ -214,7 +215,7 @@ impl Outputs {
         }
     }
 
-    /// A turn of the loop begins: its bounds hold anew.
+    /// A turn of the loop begins: its bounds are reset.
     pub(super) fn begin_turn(&mut self, now: Time) {
         self.now = now;
         (self.written, self.replied) = (0, 0);
@@ -227,8 +228,8 @@ impl Outputs {
         self.replied >= REPLIED_PER_TURN_MAX
     }
 
-    /// True when replies that others asked for wait only for a turn with room to write them. Who
-    /// asks for much waits behind them: else they would pile up.
+    /// True when replies that others asked for wait only for a turn with room to write them.
+    /// Clients that ask for much then wait; otherwise the replies would pile up.
     pub(super) fn is_behind(&self) -> bool {
         self.dirty.has_left_over()
     }
@@ -238,14 +239,14 @@ impl Outputs {
         self.replied
     }
 
-    /// True when so much is held for clients that nobody's requests run: it drains first, or
-    /// those who take nothing lose it ([`Outputs::longest_stalled`]).
+    /// True when too much is held for clients: no requests run until it drains, or until clients
+    /// that take nothing lose their replies ([`Outputs::longest_stalled`]).
     pub(super) fn is_over(&self) -> bool {
         self.held > self.held_max
     }
 
-    /// The client that has taken nothing for the longest time of those that could have, and since
-    /// when.
+    /// Of the clients that could have taken something, the one that has taken nothing for the
+    /// longest time, and since when.
     pub(super) fn longest_stalled(&self) -> Option<(Time, ClientId)> {
         self.stalled.longest()
     }
@@ -272,10 +273,10 @@ impl Outputs {
         };
     }
 
-    /// The connection is gone; what it was not told is dropped.
+    /// The connection is gone; its unsent replies are dropped.
     pub(super) fn close(&mut self, client: ClientId) {
         self.discard(client);
-        // What still lists the client finds the flags down and passes on.
+        // Lists that still contain the client find its flags cleared and skip it.
         *self.slot(client) = Output::default();
     }
 
@@ -289,8 +290,8 @@ impl Outputs {
         self.slots[client.0 as usize].blocked
     }
 
-    /// True when the next request of the client may run: it waits for no reply, and takes the
-    /// replies that it gets. Where much is held already, it must have taken all of them.
+    /// True when the next request of the client may run: it waits for no reply, and it takes its
+    /// replies. If much is held already, it must have taken all of them.
     pub(super) fn may_run(&self, client: ClientId) -> bool {
         let output = &self.slots[client.0 as usize];
         let pending_max = if self.held > self.held_max / 2 {
@@ -305,7 +306,7 @@ impl Outputs {
                 .is_none_or(|it| it.pending() < pending_max && it.document.is_none())
     }
 
-    /// True when the client has been told everything.
+    /// True when the client has all its replies.
     pub(super) fn is_empty(&self, client: ClientId) -> bool {
         self.slots[client.0 as usize].buffer.is_none()
     }
@@ -319,7 +320,7 @@ impl Outputs {
     /// The socket of the client takes bytes again.
     pub(super) fn set_writable(&mut self, client: ClientId) {
         let output = self.slot(client);
-        // One that took bytes all the time is listed already, where that is of use.
+        // A socket that took bytes all the time is already listed, where needed.
         let was_full = !std::mem::replace(&mut output.writable, true);
         if was_full && output.buffer.is_some() && !std::mem::replace(&mut output.dirty, true) {
             self.dirty.leave_over(client);
@@ -345,8 +346,9 @@ impl Outputs {
         !self.dirty.is_empty()
     }
 
-    /// The next client that may have something ready to be written; `None`: nobody, or the turn
-    /// has written enough. When it has written for long enough, only those who come anew are.
+    /// The next client that may have something ready to be written. `None`: there is none, or the
+    /// turn has written enough. When the turn has been writing for long enough, only newly listed
+    /// clients follow, and one that is left over.
     pub(super) fn next_dirty(&mut self) -> Option<ClientId> {
         let room = match (self.written >= WRITTEN_PER_TURN_MAX, self.is_time_up) {
             (true, _) => Room::None,
@@ -356,13 +358,13 @@ impl Outputs {
         self.dirty.next(room)
     }
 
-    /// To be called after each [`Outputs::send`]: it looks at the clock now and then.
+    /// To be called after each [`Outputs::send`]: it reads the clock from time to time.
     pub(super) fn note_time(&mut self, clock: impl FnOnce() -> Time) {
         let more = std::mem::take(&mut self.unnoted) + WRITE_COST;
         self.is_time_up |= self.stint.is_up(more, clock);
     }
 
-    /// A client that was blocked and has had its reply, each once.
+    /// A client that was blocked and got its reply; each is returned once.
     pub(super) fn next_unblocked(&mut self) -> Option<ClientId> {
         self.unblocked.pop()
     }
@@ -414,8 +416,8 @@ impl Outputs {
         }
     }
 
-    /// Bring the order of those who take nothing up to date with a client that took `taken` bytes
-    /// and perhaps all there is.
+    /// Update the order of the clients that take nothing, after a client took `taken` bytes and
+    /// perhaps all there is.
     fn note_progress(&mut self, client: ClientId, taken: usize, is_done: bool) {
         let output = &self.slots[client.0 as usize];
         if output.writable || is_done {
@@ -430,7 +432,7 @@ impl Outputs {
         self.stalled.replace(client, entry, since);
     }
 
-    /// Drop what the client was not told: it is to be closed.
+    /// Drop the client's unsent replies: it is to be closed.
     pub(super) fn discard(&mut self, client: ClientId) {
         if let Some(buffer) = self.slot(client).buffer.take() {
             self.recycle(buffer);
@@ -446,7 +448,7 @@ impl Outputs {
         }
     }
 
-    /// List a client that has something to be written anew: behind the others if it is much.
+    /// List a client that has something new to be written: behind the others if it is much.
     fn list_dirty(&mut self, client: ClientId) {
         let output = self.slot(client);
         let pending = output.buffer.as_ref().map_or(0, |buffer| buffer.pending());
@@ -489,7 +491,7 @@ impl ReplySink for Outputs {
 }
 
 impl Outputs {
-    /// Give the client more to be told.
+    /// Add a reply for the client.
     fn push(&mut self, client: ClientId, add: impl FnOnce(&mut Buffer)) {
         let output = &mut self.slots[client.0 as usize];
         assert!(
@@ -516,8 +518,8 @@ impl Outputs {
     }
 }
 
-/// Write ready bytes until there are none, the socket takes no more, or it is another client's
-/// turn. Only a write that would block is followed by an event, so that none is left out.
+/// Write ready bytes until there are none, the socket takes no more, or the next client is to be
+/// served. An event follows only a write that would block, so no client is missed.
 fn write_ready(
     buffer: &mut Buffer,
     writable: &mut bool,
@@ -602,7 +604,7 @@ mod tests {
         outputs
     }
 
-    /// One turn's sending, for the client alone.
+    /// One turn's sending, for this client alone.
     fn send_dirty(outputs: &mut Outputs, client: ClientId, socket: &mut Socket) {
         outputs.begin_turn(Time(0));
         while let Some(listed) = outputs.next_dirty() {
@@ -730,7 +732,7 @@ mod tests {
         assert!(outputs.is_empty(ONE));
     }
 
-    /// What is written in one turn, and to whom, in order.
+    /// What is written in one turn, and to which clients, in order.
     fn turn(outputs: &mut Outputs) -> Vec<u32> {
         let mut order = Vec::new();
         outputs.begin_turn(Time(0));
@@ -774,7 +776,7 @@ mod tests {
             outputs.open(client);
             outputs.reply(client, Position::ZERO, Reply::Found(JobId(1), &body));
         }
-        // Each look at the clock finds that much time has passed.
+        // Each reading of the clock finds that this much time has passed.
         let mut time = 0;
         let mut turn = |outputs: &mut Outputs| {
             let mut order = Vec::new();
@@ -810,7 +812,7 @@ mod tests {
         assert!(!outputs.is_over());
     }
 
-    /// The document of `list-tubes` where there are `count` tubes with long names.
+    /// The document of `list-tubes` for `count` tubes with long names.
     fn document(count: usize) -> (Engine, Outputs) {
         let now = Now {
             mono: Time(0),

@@ -1,5 +1,5 @@
-//! What the server asks of the process that it lives in, and of those that started it: a user,
-//! signals while it starts, and systemd.
+//! What the server needs from its process, and from the programs that started it: a user, signals
+//! during the start, and systemd.
 
 use std::ffi::{CString, OsStr};
 use std::io;
@@ -27,15 +27,15 @@ impl Account {
     /// The user of this name.
     ///
     /// # Errors
-    /// There is none, or the system cannot tell.
+    /// There is none, or the system cannot look it up.
     pub fn find(name: &str) -> io::Result<Account> {
         let none = || io::Error::new(io::ErrorKind::NotFound, "there is no such user");
         User::from_name(name)?.map(Account).ok_or_else(none)
     }
 
-    /// Become this user, with its group and all the groups it is in, and no others. A process that
-    /// is this user already and may not change its groups keeps them; a warning names those that
-    /// are not the user's.
+    /// Become this user, with its group and all its supplementary groups, and no others. If the
+    /// process is this user already and may not change its groups, it keeps them; a warning names
+    /// the groups that are not the user's.
     ///
     /// # Errors
     /// The process is not allowed to.
@@ -81,10 +81,10 @@ fn warn_of_groups(name: &str, others: &[Gid]) {
     );
 }
 
-/// While this lives, SIGTERM and SIGINT end the process at once, with exit code 0.
+/// While this exists, SIGTERM and SIGINT end the process at once, with exit code 0.
 ///
-/// That is for the time before the loop runs: a replay may be long, nothing has been acknowledged
-/// yet, and a crash at any instant is harmless to the log, so there is nothing to wait for.
+/// This is for the time before the loop runs. A replay may take long; nothing has been acknowledged
+/// yet, and a crash at any moment does not harm the log. So there is nothing to wait for.
 #[derive(Debug)]
 pub struct ExitOnSignal {
     armed: Arc<AtomicBool>,
@@ -110,12 +110,13 @@ impl Drop for ExitOnSignal {
     }
 }
 
-/// The sockets that systemd has opened for us (`sd_listen_fds(3)`), TCP or Unix; mostly none.
+/// The sockets that systemd has opened for this process (`sd_listen_fds(3)`), TCP or Unix; usually
+/// none.
 ///
-/// Call it early: it takes the variables out of the environment.
+/// Call it early: it removes the variables from the environment.
 ///
 /// # Errors
-/// A descriptor that was passed is no listening stream socket.
+/// A descriptor that was passed is not a listening stream socket.
 pub fn inherited_listeners() -> io::Result<Vec<Listener>> {
     let mut passed = listenfd::ListenFd::from_env();
     let listeners = (0..passed.len()).map(|index| inherited_listener(&mut passed, index));
@@ -123,7 +124,7 @@ pub fn inherited_listeners() -> io::Result<Vec<Listener>> {
 }
 
 fn inherited_listener(passed: &mut listenfd::ListenFd, index: usize) -> io::Result<Listener> {
-    // A descriptor of the other family is refused and stays where it is.
+    // A descriptor of the other family is refused and stays in place.
     if let Ok(Some(listener)) = passed.take_unix_listener(index) {
         return Listener::from_unix(listener);
     }
@@ -133,19 +134,19 @@ fn inherited_listener(passed: &mut listenfd::ListenFd, index: usize) -> io::Resu
     }
 }
 
-/// Who started this process, if it asked to be told how it is (`sd_notify(3)`): systemd, or
+/// The program that started this process, if it wants status messages (`sd_notify(3)`): systemd or
 /// another service manager.
 ///
-/// Nothing here waits: a manager that does not read must not hold up clients.
+/// Nothing here waits: a manager that does not read must not delay clients.
 #[derive(Debug, Default)]
 pub struct ServiceManager {
     socket: Option<UnixDatagram>,
     watchdog: Option<Watchdog>,
-    /// The last message could not be sent, and that was said.
+    /// The last message could not be sent, and that was logged.
     is_deaf: bool,
 }
 
-/// The manager ends the process when it has not heard from it for some time.
+/// The manager ends the process if it gets no message for some time.
 #[derive(Debug)]
 struct Watchdog {
     interval_ns: i64,
@@ -153,7 +154,7 @@ struct Watchdog {
 }
 
 impl ServiceManager {
-    /// The one that the environment names: `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`.
+    /// The manager that the environment names: `NOTIFY_SOCKET`, `WATCHDOG_USEC` and `WATCHDOG_PID`.
     #[must_use]
     pub fn from_env() -> ServiceManager {
         let text = |name| std::env::var(name).ok();
@@ -183,7 +184,7 @@ impl ServiceManager {
         self.watchdog.as_ref().map(|watchdog| watchdog.next)
     }
 
-    /// To be called once a turn of the loop: what hangs the loop must not look alive.
+    /// To be called once each turn of the loop: a loop that hangs must not look alive.
     pub(super) fn tell_alive(&mut self, now: Time) {
         let Some(watchdog) = &mut self.watchdog else {
             return;
@@ -212,7 +213,7 @@ impl ServiceManager {
     }
 }
 
-/// A name that begins with `@` is not one of the file system.
+/// A name that begins with `@` is not in the file system.
 fn connect_to_manager(name: &OsStr) -> io::Result<UnixDatagram> {
     let address = match name.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name)?,
@@ -224,7 +225,7 @@ fn connect_to_manager(name: &OsStr) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// Twice in the time that the manager grants, as `sd_watchdog_enabled(3)` advises.
+/// Twice within the time that the manager allows, as `sd_watchdog_enabled(3)` recommends.
 fn watchdog(microseconds: Option<String>, pid: Option<String>) -> Option<Watchdog> {
     const INTERVAL_MIN_NS: i64 = SECOND_NS / 1000;
     let is_ours = pid.is_none_or(|pid| pid.parse() == Ok(std::process::id()));
@@ -235,7 +236,7 @@ fn watchdog(microseconds: Option<String>, pid: Option<String>) -> Option<Watchdo
     })
 }
 
-/// What this process has used of the processor, in user mode and in the kernel, in microseconds.
+/// The processor time of this process, in user mode and in the kernel, in microseconds.
 #[must_use]
 pub fn cpu_times() -> (u64, u64) {
     use nix::sys::resource::{UsageWho, getrusage};

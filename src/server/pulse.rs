@@ -1,5 +1,5 @@
-//! What the loop shows of itself to other threads, without being asked: how far the start has come,
-//! and when it last turned. The loop only stores numbers here, and waits for nobody.
+//! The state of the loop, for other threads to read at any time: how far the start has come, and
+//! when the last turn was. The loop only stores numbers here and never waits.
 
 use std::sync::atomic::{AtomicI64, AtomicU8, Ordering};
 use std::time::Duration;
@@ -7,15 +7,15 @@ use std::time::Duration;
 use crate::histogram::{Histogram, Reading, SHORT};
 use crate::types::Time;
 
-/// While the loop is awake it sleeps until never.
+/// While the loop is awake, `asleep_until` has this value.
 const AWAKE: i64 = i64::MIN;
 
-/// How far the server is.
+/// The stage of the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// The loop does not turn yet: the log is being replayed.
+    /// The loop does not run yet: the log is being replayed.
     Starting,
-    /// The loop turns.
+    /// The loop runs.
     Running,
     /// It was asked to stop.
     Stopping,
@@ -27,9 +27,9 @@ pub enum Stage {
 #[derive(Debug)]
 pub struct Pulse {
     stage: AtomicU8,
-    /// When the turn began that is under way, or the last one.
+    /// When the current turn began; during sleep, the last one.
     turned_at: AtomicI64,
-    /// When the loop will wake by itself at the latest: `AWAKE` while it is awake, the largest
+    /// The latest time at which the loop wakes by itself: `AWAKE` while it is awake, the largest
     /// number when only an event wakes it.
     asleep_until: AtomicI64,
     turns: Histogram,
@@ -50,15 +50,15 @@ impl Default for Pulse {
     }
 }
 
-/// What the pulse says at a moment.
+/// The state of the loop at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Beat {
-    /// For how long the loop should have begun another turn and has not.
+    /// How long ago the loop should have begun another turn.
     pub late: Duration,
 }
 
 impl Pulse {
-    /// How far the server is.
+    /// The stage of the server.
     #[must_use]
     pub fn stage(&self) -> Stage {
         let stages = [Stage::Starting, Stage::Running, Stage::Stopping];
@@ -67,8 +67,8 @@ impl Pulse {
         found.unwrap_or(Stage::Failed)
     }
 
-    /// How late the loop is. One that sleeps because there is nothing to do is not, nor is one that
-    /// has not begun.
+    /// How late the loop is. A loop that sleeps because there is nothing to do is not late, nor is
+    /// one that has not begun.
     #[must_use]
     pub fn beat(&self, now: Time) -> Beat {
         let asleep_until = self.asleep_until.load(Ordering::Acquire);
@@ -92,29 +92,29 @@ impl Pulse {
         self.turns.read()
     }
 
-    /// How long calls of other threads took of a turn.
+    /// How long calls of other threads took in a turn.
     #[must_use]
     pub fn calls(&self) -> Reading {
         self.calls.read()
     }
 
-    /// How long it took until what was written was known to be durable, where the policy wants it.
+    /// How long it took until written data was known to be durable, if the policy requires that.
     #[must_use]
     pub fn syncs(&self) -> Reading {
         self.syncs.read()
     }
 
-    /// Calls took so many nanoseconds of a turn.
+    /// Calls took this many nanoseconds of a turn.
     pub(super) fn note_calls(&self, ns: i64) {
         self.calls.note(ns);
     }
 
-    /// A sync took so many nanoseconds.
+    /// A sync took this many nanoseconds.
     pub(super) fn note_sync(&self, ns: i64) {
         self.syncs.note(ns);
     }
 
-    /// A turn begins, and ends the one before unless the loop slept.
+    /// A turn begins. This ends the turn before, unless the loop slept.
     pub(super) fn wake(&self, now: Time) {
         if self.asleep_until.load(Ordering::Relaxed) == AWAKE {
             self.note_turn(now);
@@ -128,7 +128,7 @@ impl Pulse {
         self.turns.note(now.since(begun));
     }
 
-    /// The turn is over; without an event the next one begins at this time, or never.
+    /// The turn is over. Without an event the next one begins at this time, or never.
     pub(super) fn sleep(&self, now: Time, until: Option<Time>) {
         if self.asleep_until.load(Ordering::Relaxed) == AWAKE {
             self.note_turn(now);

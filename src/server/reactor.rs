@@ -1,6 +1,6 @@
 //! What wakes the loop: sockets, signals, and other threads.
 //!
-//! It is made before the engine, which takes its waker; the sockets come last.
+//! It is created before the engine, which gets its waker. The sockets are added last.
 
 use std::io;
 use std::sync::Arc;
@@ -27,10 +27,10 @@ pub struct Reactor {
 }
 
 impl Reactor {
-    /// A reactor that pays no attention to signals.
+    /// A reactor that does not catch signals.
     ///
     /// # Errors
-    /// The system has no descriptor left, or the like.
+    /// The system has no free descriptor, or another resource is missing.
     pub fn new() -> io::Result<Reactor> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
@@ -42,8 +42,9 @@ impl Reactor {
         })
     }
 
-    /// Take the process's SIGTERM and SIGINT (stop), SIGUSR1 (drain) and SIGHUP (nothing) from now
-    /// on. They are kept until the loop runs. SIGPIPE needs nothing: Rust's runtime ignores it.
+    /// Catch the process's SIGTERM and SIGINT (stop), SIGUSR1 (drain) and SIGHUP (no effect) from
+    /// now on. They are kept until the loop runs. SIGPIPE needs no handler: Rust's runtime ignores
+    /// it.
     ///
     /// # Errors
     /// The signals cannot be caught.
@@ -56,7 +57,7 @@ impl Reactor {
         Ok(())
     }
 
-    /// Makes the loop turn, from any thread: what `Options::waker` wants.
+    /// Makes the loop turn, from any thread: the value for `Options::waker`.
     #[must_use]
     pub fn waker(&self) -> Arc<dyn Fn() + Send + Sync> {
         let waker = Arc::clone(&self.waker);
@@ -92,7 +93,7 @@ impl Reactor {
         }
     }
 
-    /// What the process, or another thread, has been asked for since the last look.
+    /// What signals and other threads have requested since the last look.
     pub(super) fn wishes(&mut self) -> Wishes {
         let mut wishes = Wishes {
             stop: self.stop.load(Ordering::SeqCst),
@@ -109,7 +110,7 @@ impl Reactor {
     }
 }
 
-/// An empty set of events, of the size that one turn takes.
+/// An empty set of events, with room for those of one turn.
 pub(super) fn events() -> Events {
     Events::with_capacity(EVENTS_PER_TURN_MAX)
 }
@@ -126,7 +127,7 @@ pub(super) struct Wishes {
     pub(super) stop: bool,
     /// Take no more jobs.
     pub(super) drain: bool,
-    /// Read the configuration again, of which there is none; or the terminal is gone.
+    /// Read the configuration again (there is none); or the terminal is closed.
     pub(super) reload: bool,
 }
 

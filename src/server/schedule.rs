@@ -1,62 +1,63 @@
-//! Whose turn it is: the clients with something to run or to be written, in the order in which
-//! they are served.
+//! The order of service: clients with something to run or to be written.
 //!
-//! Who comes anew is served before who has had a share and is left over. So whoever asks for
-//! little waits for what others began, never for all that they still want; and one of those who
-//! are left over goes on in each turn, whoever else comes.
+//! A client is *newly listed* when it asks for something, and *left over* when it has had its share
+//! and wants more. Newly listed clients are served before those that are left over. So a client
+//! that asks for little waits only for what others have begun, never for all that they still want.
+//! In each turn at least one client that is left over continues, however many others come.
 
 use std::collections::VecDeque;
 
 use crate::types::{ClientId, Time};
 
-/// Who may still be served in a turn. One of those who are left over goes on in any case, once.
+/// Which clients may still be served in a turn. In any case one client that is left over continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Room {
-    /// Everybody.
+    /// All clients.
     All,
-    /// Who comes anew.
+    /// Newly listed clients.
     Anew,
-    /// Nobody.
+    /// No client.
     None,
 }
 
-/// Clients in two queues. Whoever lists a client sees to it that it is listed once.
+/// Clients in two queues. The caller makes sure that a client is listed only once.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
     anew: VecDeque<ClientId>,
-    /// Those who come anew in the next turn.
+    /// Clients that count as newly listed in the next turn.
     next_turn: VecDeque<ClientId>,
     left_over: VecDeque<ClientId>,
-    /// One of those who are left over has been served in this turn.
+    /// One of the clients that are left over has been served in this turn.
     has_gone_on: bool,
-    /// Of those who are left over, so many had been there when the turn began.
+    /// The number of clients that were left over when the turn began and have not been served
+    /// since.
     left_over_before: usize,
 }
 
 impl Schedule {
-    /// A turn begins. Who is left over from now on is not served in it.
+    /// A turn begins. Clients that are left over from now on are not served in it.
     pub(super) fn begin_turn(&mut self) {
         self.has_gone_on = false;
         self.left_over_before = self.left_over.len();
         self.anew.append(&mut self.next_turn);
     }
 
-    /// List a client that comes anew.
+    /// List a client; it counts as newly listed.
     pub(super) fn come(&mut self, client: ClientId) {
         self.anew.push_back(client);
     }
 
-    /// List a client that comes anew, and has been served in this turn.
+    /// List a client that has been served in this turn; it counts as newly listed in the next one.
     pub(super) fn come_again(&mut self, client: ClientId) {
         self.next_turn.push_back(client);
     }
 
-    /// List a client that has had its share, or takes much each time.
+    /// List a client that has had its share, or takes much each time, as left over.
     pub(super) fn leave_over(&mut self, client: ClientId) {
         self.left_over.push_back(client);
     }
 
-    /// Who is next, of those for whom there is `room`.
+    /// The next client, of those for which there is `room`.
     pub(super) fn next(&mut self, room: Room) -> Option<ClientId> {
         if room != Room::None
             && let Some(client) = self.anew.pop_front()
@@ -71,27 +72,27 @@ impl Schedule {
         self.left_over.pop_front()
     }
 
-    /// How many come anew in this turn and have not been served.
+    /// How many newly listed clients have not been served in this turn.
     pub(super) fn anew(&self) -> usize {
         self.anew.len()
     }
 
-    /// True when somebody is left over.
+    /// True when a client is left over.
     pub(super) fn has_left_over(&self) -> bool {
         !self.left_over.is_empty()
     }
 
-    /// True when nobody is listed.
+    /// True when no client is listed.
     pub(super) fn is_empty(&self) -> bool {
         self.anew.is_empty() && self.next_turn.is_empty() && self.left_over.is_empty()
     }
 }
 
-/// How long a part of a turn may take.
+/// A bound on the time of a part of a turn.
 ///
-/// What a system call costs is not known beforehand: to write 64 KiB to who does not read can take
-/// ten times as long as to write it to who does. So the clock decides; but it is looked at only
-/// when so much has been done that it is worth it.
+/// The cost of a system call is not known in advance: writing 64 KiB to a client that does not read
+/// can take ten times as long as writing it to one that does. So the clock decides. But it is read
+/// only after enough work to be worth it.
 #[derive(Debug)]
 pub(super) struct Stint {
     begun: Option<Time>,
@@ -99,11 +100,11 @@ pub(super) struct Stint {
     done: usize,
 }
 
-/// How long a part of a turn may take, give or take what is done between two looks at the clock.
+/// How long a part of a turn may take, more or less by the work between two readings of the clock.
 const STINT_NS: i64 = 500_000;
 
 impl Stint {
-    /// A part of a turn that looks at the clock each time `look_after` of something is done.
+    /// A part of a turn that reads the clock each time `look_after` units of work are done.
     pub(super) fn new(look_after: usize) -> Stint {
         Stint {
             begun: None,
@@ -112,7 +113,8 @@ impl Stint {
         }
     }
 
-    /// So much more is done; true when the time is up. It runs from the first look.
+    /// `more` units of work are done; true when the time is up. The time runs from the first
+    /// reading.
     pub(super) fn is_up(&mut self, more: usize, clock: impl FnOnce() -> Time) -> bool {
         self.done += more;
         if self.done < self.look_after {

@@ -1,8 +1,8 @@
 //! Addresses, listening sockets and accepted streams, TCP and Unix alike.
 //!
-//! Binding and listening are two steps, because the server binds first (a privileged port needs
-//! root, and an address in use is worth knowing before a long replay) and listens last (nobody is
-//! to connect before there is a queue to serve).
+//! Binding and listening are two steps. The server binds first: a privileged port needs root, and
+//! an address in use should be found before a long replay. It listens last: a client must not
+//! connect before there is a queue to serve.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -30,14 +30,14 @@ pub enum Address {
     Tcp {
         /// A name, or an address of either family without brackets.
         host: String,
-        /// Where of the host.
+        /// The port of that host.
         port: Port,
     },
     /// A Unix socket.
     Unix {
-        /// Where its file is made.
+        /// The path of its file.
         path: PathBuf,
-        /// The rights of that file; `None`: what the process's umask leaves.
+        /// The permissions of that file; `None`: what the process's umask leaves.
         mode: Option<u32>,
     },
 }
@@ -102,11 +102,11 @@ fn service(name: &str, services: &str) -> Option<u16> {
 
 impl Address {
     /// Parse `HOST`, `HOST:PORT`, `[IPV6]`, `[IPV6]:PORT`, a bare IPv6 address, `unix:PATH`, or
-    /// `unix:PATH,mode=OCTAL`. `port` holds where the text names none. Names are not looked up
+    /// `unix:PATH,mode=OCTAL`. If the text names no port, `port` is used. Names are not looked up
     /// here.
     ///
     /// # Errors
-    /// What is wrong with the text, for the user to read.
+    /// What is wrong with the text, as a message for the user.
     pub fn parse(text: &str, port: &Port) -> Result<Address, String> {
         if let Some(path) = text.strip_prefix("unix:") {
             return unix_address(path);
@@ -137,7 +137,7 @@ fn unix_address(text: &str) -> Result<Address, String> {
     })
 }
 
-/// Read and write for owner, group and others; the other bits mean nothing for a socket.
+/// Read and write for owner, group and others; the other bits have no meaning for a socket.
 fn parse_mode(text: &str) -> Result<u32, String> {
     u32::from_str_radix(text, 8)
         .ok()
@@ -150,7 +150,7 @@ fn parse_mode(text: &str) -> Result<u32, String> {
         })
 }
 
-/// Split at the colon before the port. More than one colon outside brackets is an IPv6 address
+/// Split at the colon before the port. More than one colon outside brackets means an IPv6 address
 /// without a port.
 fn split_port(text: &str) -> Result<(&str, Option<&str>), String> {
     if let Some(bracketed) = text.strip_prefix('[') {
@@ -181,7 +181,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// A socket that is bound but does not listen yet: a connection to it is refused.
+/// A socket that is bound but does not listen yet: connections to it are refused.
 #[derive(Debug)]
 pub struct Bound {
     fd: OwnedFd,
@@ -190,13 +190,13 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Bind `address`; of the addresses that a name stands for, the first that can be bound. The
-    /// socket file of a server that is no more is replaced; a new one is made `owner`'s, with the
-    /// group that is `owner`'s own.
+    /// Bind `address`; if a name stands for several addresses, the first one that can be bound. The
+    /// socket file of a server that no longer runs is replaced. A new socket file gets the owner
+    /// `owner`, and `owner`'s own group.
     ///
     /// # Errors
-    /// The name cannot be resolved, or the address is in use or not ours, or the file cannot be
-    /// given away.
+    /// The name cannot be resolved, the address is in use or does not belong to this machine, or
+    /// the owner of the file cannot be changed.
     pub fn bind(address: &Address, owner: Option<&Account>) -> io::Result<Bound> {
         match address {
             Address::Tcp { host, port } => bind_first(host, port.number()?),
@@ -207,7 +207,7 @@ impl Bound {
     /// Let clients connect.
     ///
     /// # Errors
-    /// Another process came to listen on the address since it was bound.
+    /// Another process has begun to listen on the address since it was bound.
     pub fn listen(self) -> io::Result<Listener> {
         rustix::net::listen(&self.fd, BACKLOG)?;
         let socket = ListeningSocket::from_fd(self.fd)?;
@@ -237,7 +237,7 @@ fn bind_tcp(address: SocketAddr) -> io::Result<Bound> {
         AddressFamily::INET6
     };
     let fd = stream_socket(family)?;
-    // Without this, connections of the last run that linger in TIME_WAIT would forbid a restart.
+    // Without this, connections of the last run that remain in TIME_WAIT would prevent a restart.
     sockopt::set_socket_reuseaddr(&fd, true)?;
     rustix::net::bind(&fd, &address)?;
     Ok(Bound {
@@ -251,7 +251,7 @@ fn bind_path(path: &Path, mode: Option<u32>, owner: Option<&Account>) -> io::Res
     let address = SocketAddrUnix::new(path)?;
     let fd = stream_socket(AddressFamily::UNIX)?;
     if let Some(mode) = mode {
-        // The file takes these rights over, less the umask: at no instant does it have more.
+        // The file gets these permissions, minus the umask: at no moment does it have more.
         rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
     }
     match rustix::net::bind(&fd, &address) {
@@ -285,8 +285,8 @@ fn stream_socket(family: AddressFamily) -> io::Result<OwnedFd> {
     )?)
 }
 
-/// True for a socket file that nobody listens on. Anything that is not a socket is not ours to
-/// replace.
+/// True for a socket file on which no server listens. Anything that is not a socket must not be
+/// replaced.
 fn is_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<bool> {
     if !std::fs::symlink_metadata(path)?.file_type().is_socket() {
         return Ok(false);
@@ -295,13 +295,13 @@ fn is_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<bool> {
     Ok(rustix::net::connect(&probe, address) == Err(rustix::io::Errno::CONNREFUSED))
 }
 
-/// The file of a Unix socket; it is removed when this is dropped, unless another server has put
-/// its own there in the meantime.
+/// The file of a Unix socket. It is removed when this is dropped, unless another server has put its
+/// own file there meanwhile.
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
-    /// The file itself, whatever has its name by now. While this is open, no other file of the
-    /// file system has its number.
+    /// The file itself, whichever file has its name now. While this is open, no other file of the
+    /// file system has its inode number.
     node: OwnedFd,
 }
 
@@ -320,8 +320,8 @@ impl SocketFile {
     }
 
     fn set_mode(&self, mode: u32) -> io::Result<()> {
-        // Of a file that is open by its path alone, the system changes the rights by name only;
-        // this name is the file's whatever the directory says by now.
+        // For a file that was opened with `O_PATH`, the system changes permissions only by name.
+        // This name always means the file, whatever the directory contains now.
         let name = format!("/proc/self/fd/{}", self.node.as_raw_fd());
         rustix::fs::chmod(name, Mode::from_raw_mode(mode))?;
         Ok(())
@@ -394,7 +394,7 @@ impl ListeningSocket {
     }
 }
 
-/// A listening socket. The file of a Unix socket goes when this is dropped.
+/// A listening socket. The file of a Unix socket is removed when this is dropped.
 #[derive(Debug)]
 pub struct Listener {
     socket: ListeningSocket,
@@ -405,7 +405,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// A TCP socket that listens already: one that systemd passed on.
+    /// A TCP socket that listens already, passed on by systemd.
     ///
     /// # Errors
     /// The socket does not listen, or cannot be made non-blocking.
@@ -419,7 +419,7 @@ impl Listener {
         })
     }
 
-    /// A Unix socket that listens already: one that systemd passed on. Its file is left alone.
+    /// A Unix socket that listens already, passed on by systemd. Its file is left alone.
     ///
     /// # Errors
     /// The socket does not listen, or cannot be made non-blocking.
@@ -435,7 +435,7 @@ impl Listener {
         })
     }
 
-    /// Where it listens, for people to read: `127.0.0.1:11300`, `unix:/run/bsd.sock`.
+    /// Where it listens, in readable form: `127.0.0.1:11300`, `unix:/run/bsd.sock`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -463,8 +463,8 @@ impl Listener {
     }
 }
 
-/// To make it listen is not ours: who passes on a socket that is only bound, or is a connection,
-/// has made a mistake, and clients would be refused without a word.
+/// This server must not make it listen: a program that passes on a socket that is only bound, or a
+/// connection, has made a mistake, and clients would be refused without any message.
 fn refuse_unless_it_listens(socket: &impl AsFd) -> io::Result<()> {
     if sockopt::socket_acceptconn(socket)? {
         return Ok(());
@@ -475,12 +475,12 @@ fn refuse_unless_it_listens(socket: &impl AsFd) -> io::Result<()> {
     ))
 }
 
-/// Who is at the other end, for the log: an address, or a process of this machine.
+/// The other end of a connection, for the log: an address, or a process of this machine.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Peer(Option<SocketAddr>);
 
 impl Peer {
-    /// The end of a pair, or of a Unix socket.
+    /// One end of a socket pair, or of a Unix socket.
     pub(super) const UNKNOWN: Peer = Peer(None);
 
     /// The address, if it has one.
@@ -506,8 +506,8 @@ pub(super) enum Stream {
 }
 
 impl Stream {
-    /// No delay for small replies, and a probe now and then so that a peer that vanished is
-    /// noticed. Both only better things, so that a failure does not matter.
+    /// No delay for small replies, and a probe from time to time to notice a peer that has
+    /// disappeared. Both are only improvements, so a failure does not matter.
     pub(super) fn tune(&self) {
         if let Stream::Tcp(stream) = self {
             let _ = stream.set_nodelay(true);
@@ -515,13 +515,13 @@ impl Stream {
         }
     }
 
-    /// Whether a read that did not fill its buffer has taken all there was: so `epoll(7)` for
-    /// TCP. A Unix socket may stop earlier.
+    /// Whether a read that did not fill its buffer has taken everything: `epoll(7)` promises this
+    /// for TCP. A read from a Unix socket may stop earlier.
     pub(super) fn short_read_empties(&self) -> bool {
         matches!(self, Stream::Tcp(_))
     }
 
-    /// Read once into the room that `bytes` has, which is not zero.
+    /// Read once into the free room of `bytes`, which is not zero.
     pub(super) fn read_into(&self, bytes: &mut Vec<u8>) -> io::Result<usize> {
         let room = spare_capacity(bytes);
         Ok(match self {
@@ -530,7 +530,7 @@ impl Stream {
         })
     }
 
-    /// Both directions, edge-triggered, once for the life of the connection.
+    /// Register both directions, edge-triggered, once for the whole life of the connection.
     pub(super) fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         let both = Interest::READABLE | Interest::WRITABLE;
         match self {
@@ -664,7 +664,7 @@ mod tests {
         assert!(error.to_string().contains("no-such-service"), "{error}");
     }
 
-    /// The umask takes nothing away from a mode that was asked for.
+    /// The umask removes nothing from a mode that was requested.
     #[test]
     fn f17_the_socket_file_has_the_mode_that_was_asked_for() {
         use std::os::unix::fs::PermissionsExt;

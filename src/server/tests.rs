@@ -12,7 +12,7 @@ use crate::protocol::Reply;
 use crate::storage::SyncPolicy;
 use crate::types::JobId;
 
-/// No reply takes longer, however busy the machine.
+/// No reply takes longer, however busy the machine is.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server that runs until this is dropped.
@@ -23,8 +23,8 @@ struct Running {
     thread: Option<JoinHandle<Result<(), RunError>>>,
 }
 
-/// A server whose turns the test makes itself, and where it listens. It is told to stop when the
-/// test waits for something that does not come.
+/// A server whose turns the test runs itself, and where it listens. If the test waits for something
+/// that does not come, the server is told to stop.
 fn by_hand() -> (Server, SocketAddr) {
     by_hand_with(None)
 }
@@ -58,7 +58,7 @@ fn by_hand_within(
     (server, address)
 }
 
-/// Turns until something is so. The caller has done what makes it so.
+/// Run turns until the condition is true. The caller has done what makes it true.
 fn turn_until(server: &mut Server, is_so: impl Fn(&Server) -> bool) {
     let mut events = reactor::events();
     while !is_so(server) {
@@ -257,7 +257,7 @@ fn a_job_does_not_go_to_a_worker_that_is_gone() {
     gone.send("reserve\r\n");
     drop(gone);
     let mut worker = server.client();
-    // What comes in a later turn than the end of the first client is served after it.
+    // A request that comes in a later turn than the end of the first client is served after it.
     for _ in 0..100 {
         worker.ask("use default\r\n", "USING default\r\n");
     }
@@ -275,7 +275,7 @@ fn a_client_that_takes_no_replies_holds_up_nobody_and_is_answered_later() {
         "INSERTED 1\r\n",
     );
     let mut sender = Client(greedy.0.try_clone().unwrap());
-    // More than the sockets and the server take together, so that it is truly held.
+    // More than the sockets and the server take together, so that some of it must be held.
     let count = 64;
     let asking = std::thread::spawn(move || sender.send("peek 1\r\n".repeat(count)));
     for _ in 0..100 {
@@ -414,7 +414,7 @@ fn connections_that_have_nothing_to_do_are_not_looked_at() {
     clients[7].send("use a\r\n");
     let mut events = reactor::events();
     server.turn(&mut events).unwrap();
-    // Each new connection is reported writable once; after that only what happens is.
+    // Each new connection is reported writable once; after that only real events are reported.
     while events.iter().count() > 1 {
         clients[7].expect("USING a\r\n");
         clients[7].send("use a\r\n");
@@ -424,8 +424,8 @@ fn connections_that_have_nothing_to_do_are_not_looked_at() {
     clients[7].expect("USING a\r\n");
 }
 
-/// Two clients put, the second when the request of the first has been run and not yet answered; how
-/// many jobs there are by the end of that turn.
+/// Two clients put, the second one after the request of the first was run and before it is
+/// answered; returns how many jobs there are at the end of that turn.
 fn jobs_of_one_turn(dir: Option<&Path>) -> usize {
     let (mut server, address) = by_hand_with(dir);
     let (mut first, mut second) = (connect(address), connect(address));
@@ -532,7 +532,7 @@ fn f22_who_asks_for_little_is_served_before_the_first_of_many_large_bodies() {
         assert!(turns <= 3, "it waits for the first body of each");
     }
     other.expect("USING a\r\n");
-    // Who was put off is answered all the same, in order.
+    // Clients that were deferred are answered too, in order.
     let stopper = server.reactor.stopper();
     let thread = std::thread::spawn(move || server.run());
     greedy[0].expect("INSERTED 1\r\n");
@@ -583,7 +583,7 @@ fn f22_thousands_that_leave_at_once_are_closed_a_few_a_turn() {
     assert!(server.leaving.is_empty());
 }
 
-/// The server holds one job of a megabyte, and each of `clients` asks for it 64 times and takes
+/// The server holds one job of a megabyte. Each of `clients` asks for it 64 times and takes
 /// nothing: more than sockets and server take together.
 fn ask_for_much(server: &mut Server, clients: &mut [Client<TcpStream>]) {
     let count = clients.len();
@@ -750,7 +750,7 @@ fn threads_put_and_reserve_through_the_door_while_clients_do_so_through_sockets(
     waiting.expect(&format!("RESERVED {id} 2\r\nhi\r\n"));
 }
 
-/// Takes all the time that it gets, and more than there is.
+/// Takes all the time that it gets, and never finishes.
 struct Endless;
 
 impl door::Work for Endless {
