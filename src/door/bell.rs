@@ -1,14 +1,14 @@
-//! What a thread sleeps on until others wake it.
+//! What a thread sleeps on until other threads wake it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;
 use std::thread::Thread;
 use std::time::Duration;
 
-/// A bell of the thread that made it. Others ring; it sleeps until somebody has.
+/// A bell of the thread that created it. Other threads ring it; this thread sleeps until one has.
 ///
-/// Parking alone would not do: whatever else parks on this thread in between, a channel of the
-/// standard library for one, would take the wake-up for its own.
+/// Parking alone is not enough: other code that parks on this thread in between, such as a channel
+/// of the standard library, would consume the wake-up.
 #[derive(Debug)]
 pub(crate) struct Bell {
     thread: Thread,
@@ -16,7 +16,7 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
-    /// The bell of this thread.
+    /// A bell of this thread.
     pub(crate) fn here() -> Bell {
         Bell {
             thread: std::thread::current(),
@@ -24,7 +24,7 @@ impl Bell {
         }
     }
 
-    /// Wake the thread, now or when it next wants to sleep.
+    /// Wake the thread, now or when it next tries to sleep.
     pub(crate) fn ring(&self) {
         self.has_rung.store(true, Ordering::Release);
         self.thread.unpark();
@@ -37,11 +37,11 @@ impl Bell {
         }
     }
 
-    /// Sleep until it rings, or for `time`, or for less.
+    /// Sleep until it rings, or for `time` at most; it may wake earlier.
     pub(crate) fn doze(&self, time: Duration) {
         if !self.has_rung.swap(false, Ordering::Acquire) {
             std::thread::park_timeout(time);
-            // Whoever rang by now is heard: what was done before is seen from here on.
+            // Every ring so far counts: what was done before it is visible from here on.
             self.has_rung.swap(false, Ordering::Acquire);
         }
     }

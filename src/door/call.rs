@@ -1,4 +1,4 @@
-//! What can be asked for, and the answers.
+//! What can be requested, and the answers.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use crate::protocol::{Command, Reply};
 use crate::storage::StoreError;
 use crate::types::{JobId, is_tube_name};
 
-/// How a job is put.
+/// The options of a put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PutOptions {
     /// Jobs with a smaller priority are reserved first; below 1024 is urgent.
     pub pri: u32,
     /// Seconds before the job is ready.
     pub delay: u32,
-    /// Seconds that a worker may take before the job becomes ready again; 0 is taken as 1.
+    /// Seconds that a worker may take before the job becomes ready again; 0 counts as 1.
     pub ttr: u32,
 }
 
@@ -39,24 +39,24 @@ pub struct Job {
     pub body: Vec<u8>,
 }
 
-/// Why a call was refused. But for [`JobError::Store`] and [`JobError::Closed`], nothing happened and
-/// the queue goes on.
+/// Why a call was refused. Except for [`JobError::Store`] and [`JobError::Closed`], nothing
+/// happened and the queue continues.
 #[derive(Debug, Clone)]
 pub enum JobError {
-    /// No such job, or not in a state in which this can be done, or not reserved here.
+    /// No such job, or its state does not allow this, or it is not reserved here.
     NotFound,
     /// A tube's name must be 1 to 200 of the letters, digits and `-+/;.$_()`, not beginning with
     /// `-`.
     BadTubeName(String),
     /// The body is larger than [`Options::job_size_max`](crate::engine::Options::job_size_max).
     TooBig {
-        /// Its bytes.
+        /// Bytes of the body.
         size: usize,
         /// The bound.
         size_max: u32,
     },
     /// No room on the disk, or the memory bound is reached: try again when jobs have been deleted.
-    /// Or no job id is left, which only an import of the largest ones can bring about.
+    /// Or no job id is left, which is possible only after an import of the largest ids.
     OutOfSpace,
     /// The last watched tube cannot be ignored.
     NotIgnored,
@@ -67,12 +67,12 @@ pub enum JobError {
     DeadlineSoon,
     /// The server is draining: it takes no more jobs.
     Draining,
-    /// So many calls are under way that there is no room for this one: try again.
+    /// Too many calls are under way, so there is no room for this one: try again.
     Busy,
-    /// The queue was closed before the call was answered. What it asked for may have been done.
+    /// The queue was closed before the call was answered. The requested change may have been made.
     Closed,
-    /// The disk failed. The queue is of no more use: drop it, and open it again. What the call
-    /// asked for may have been done.
+    /// The disk failed. The queue can no longer be used: drop it, and open it again. The requested
+    /// change may have been made.
     Store(StoreError),
 }
 
@@ -141,9 +141,9 @@ impl From<StoreError> for JobError {
     }
 }
 
-/// One command, with all that it needs. It never waits for anything but the disk.
+/// One command, with all that it needs. It never waits for anything except the disk.
 ///
-/// Whatever it changes is durable, as the policy says, when its answer is given.
+/// All its changes are durable, as the policy says, when its answer is given.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Order {
     /// Put a job. [`Answer::Inserted`].
@@ -152,7 +152,7 @@ pub enum Order {
         tube: Box<str>,
         /// Its body.
         body: Vec<u8>,
-        /// How.
+        /// Priority, delay and time to run.
         options: PutOptions,
     },
     /// Delete a job that is ready, delayed, buried, or reserved by this session.
@@ -173,7 +173,7 @@ pub enum Order {
         /// Its new priority.
         pri: u32,
     },
-    /// Begin the time to run of a job that is reserved by this session anew. Nothing durable.
+    /// Restart the time to run of a job that is reserved by this session. Nothing durable.
     Touch(JobId),
     /// Make a buried or delayed job ready.
     KickJob(JobId),
@@ -187,11 +187,11 @@ pub enum Order {
     PeekDelayed(Box<str>),
     /// Look at the first buried job of a tube. [`Answer::Found`].
     PeekBuried(Box<str>),
-    /// Watch a tube. [`Answer::Count`]: of the watched tubes. Nothing durable.
+    /// Watch a tube. [`Answer::Count`]: how many tubes are watched. Nothing durable.
     Watch(Box<str>),
-    /// Watch a tube no more. [`Answer::Count`]: of the watched tubes. Nothing durable.
+    /// Stop watching a tube. [`Answer::Count`]: how many tubes are watched. Nothing durable.
     Ignore(Box<str>),
-    /// Hand out no job of a tube for so many seconds.
+    /// Hand out no job of a tube for this many seconds.
     Pause {
         /// The tube.
         tube: Box<str>,
@@ -253,7 +253,7 @@ impl Order {
         }
     }
 
-    /// What the decoder of the protocol would refuse.
+    /// Check what the decoder of the protocol would refuse.
     pub(super) fn check(&self, job_size_max: u32) -> Result<(), JobError> {
         if let Order::Put { body, .. } = self
             && body.len() > job_size_max as usize
@@ -276,7 +276,7 @@ impl Order {
         }
     }
 
-    /// Bytes that it holds.
+    /// Bytes that it takes.
     pub(super) fn size(&self) -> usize {
         let body = match self {
             Order::Put { body, .. } => body.len(),
@@ -293,7 +293,7 @@ pub(super) fn check_tube(tube: &str) -> Result<(), JobError> {
     }
 }
 
-/// What came of an order.
+/// The result of an order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// It is done.
@@ -304,21 +304,21 @@ pub enum Answer {
     Reserved(Job),
     /// A job was looked at.
     Found(Job),
-    /// There was no job in time.
+    /// There was no job within the time.
     NoJob,
-    /// So many.
+    /// A number.
     Count(u64),
     /// A document, in YAML.
     Document(Vec<u8>),
-    /// Of a batch: what came of each order.
+    /// The results of a batch, one for each order.
     Batch(Vec<Outcome>),
 }
 
-/// An answer, or why there is none.
+/// An answer, or the reason why there is none.
 pub(crate) type Outcome = Result<Answer, JobError>;
 
 impl Answer {
-    /// A reply, as it outlives the call in which it was given.
+    /// A reply, in a form that outlives the call in which it was given.
     pub(super) fn of(reply: Reply<'_>) -> Outcome {
         let job = |id, body: &[u8]| Job {
             id,
@@ -349,7 +349,7 @@ impl Answer {
         }
     }
 
-    /// Bytes that it holds.
+    /// Bytes that it takes.
     pub(super) fn size(&self) -> usize {
         let held = match self {
             Answer::Reserved(job) | Answer::Found(job) => job.body.len(),
@@ -368,7 +368,7 @@ pub(super) fn size_of_outcome(outcome: &Outcome) -> usize {
 /// What goes through the channel.
 pub(super) struct Call {
     pub(super) session: u64,
-    /// Bytes that it holds until it is answered.
+    /// Bytes that it takes until it is answered.
     pub(super) size: usize,
     pub(super) what: Asked,
 }
@@ -377,14 +377,14 @@ pub(super) enum Asked {
     Order(Order, Giver<Outcome>),
     /// Several orders at once.
     Batch(Batch),
-    /// Reserve a job of the watched tubes, waiting as long, or for ever.
+    /// Reserve a job of the watched tubes, waiting this long; `None`: without limit.
     Reserve(Option<Duration>, Giver<Outcome>),
-    /// Kick at most so many jobs of a tube.
+    /// Kick at most this many jobs of a tube.
     Kick(Box<str>, u32, Giver<Outcome>),
     Work(Box<dyn Running>),
 }
 
-/// Orders that are run one after another, and what came of those that were.
+/// Orders that are run one after another, and the results of those that have run.
 pub(super) struct Batch {
     pub(super) orders: std::vec::IntoIter<Order>,
     pub(super) outcomes: Vec<Outcome>,
@@ -397,22 +397,22 @@ impl Asked {
             Asked::Order(_, giver) | Asked::Reserve(_, giver) | Asked::Kick(_, _, giver) => {
                 giver.is_abandoned()
             }
-            // What of it is not run yet would leave half of it done.
+            // A batch that has begun runs to its end: otherwise half of it would be done.
             Asked::Batch(batch) => batch.outcomes.is_empty() && batch.giver.is_abandoned(),
             Asked::Work(work) => work.is_abandoned(),
         }
     }
 }
 
-/// What needs no answer and no room.
+/// A message that needs no answer and no room.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Note {
     /// All handles of the session are gone.
     End(u64),
-    /// Somebody in the session waits no more.
+    /// A caller in the session no longer waits.
     Look(u64),
     /// A job that the session has reserved is not wanted.
     GiveBack(u64, JobId),
-    /// A task was cancelled, or nobody waits for it.
+    /// A task was cancelled, or its caller no longer waits for it.
     Works,
 }

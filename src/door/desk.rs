@@ -1,4 +1,4 @@
-//! The loop's side: whose call is run when, who waits, which answer may be given.
+//! The loop's side: which call is run when, which callers wait, which answer may be given.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use crate::engine::{Engine, ReplySink};
 use crate::storage::StoreError;
 use crate::types::{ClientId, Now, Position, Time};
 
-/// The side of the thread that has the engine. Once a turn of its loop it calls, in this order,
-/// [`Desk::serve`]; [`Engine::tick`] and whatever else makes replies, with [`Desk::replies`] for a
-/// sink; [`Engine::commit`]; [`Desk::acknowledge`].
+/// The side of the thread that owns the engine. In each turn of its loop the thread calls, in this
+/// order: [`Desk::serve`]; [`Engine::tick`] and everything else that makes replies, with
+/// [`Desk::replies`] as the sink; [`Engine::commit`]; [`Desk::acknowledge`].
 ///
 /// Dropping it ends all calls: [`JobError::Closed`](super::JobError::Closed).
 pub struct Desk {
@@ -24,7 +24,7 @@ pub struct Desk {
     sessions: HashMap<u64, ClientId>,
     seats: Seats,
     works: VecDeque<Underway>,
-    /// Of two turns, one begins with a step of long work.
+    /// Every second turn begins with a step of long work.
     is_turn_of_works: bool,
     taken: u64,
 }
@@ -47,7 +47,7 @@ impl std::fmt::Debug for Desk {
     }
 }
 
-/// What a call may use while it is run.
+/// What a call may use while it runs.
 struct Turn<'a> {
     engine: &'a mut Engine,
     now: Now,
@@ -69,8 +69,9 @@ impl Desk {
         }
     }
 
-    /// Run what has come, one call at a time, until there is nothing left or the slice is over;
-    /// at least one of what there is. Replies to clients that are not this desk's go to `others`.
+    /// Run the calls that have arrived, one at a time, until none is left or the slice is over; if
+    /// there are any, at least one. Replies to clients that do not belong to this desk go to
+    /// `others`.
     pub fn serve(
         &mut self,
         engine: &mut Engine,
@@ -99,13 +100,13 @@ impl Desk {
         self.seats.come_home(turn.engine, now);
     }
 
-    /// Where the engine is to put replies: those to sessions of this desk are kept here, and the
-    /// others go on to `others`.
+    /// Where the engine must put replies: replies to sessions of this desk are kept here, and all
+    /// others go to `others`.
     pub fn replies<'a, S: ReplySink + ?Sized>(&'a mut self, others: &'a mut S) -> Replies<'a, S> {
         Replies::new(&mut self.seats, others)
     }
 
-    /// Give all answers that wait for no more than this position.
+    /// Give all answers that wait for this position or an earlier one.
     pub fn acknowledge(&mut self, upto: Position) {
         let notes = &mut self.notes;
         self.seats
@@ -114,15 +115,15 @@ impl Desk {
         self.shared.channel.settle(more, less);
     }
 
-    /// The disk has failed: all callers are told, those who have been promised something and those
-    /// who come.
+    /// The disk has failed: all callers are told so, those that wait for an answer and those that
+    /// come later.
     pub fn fail(&mut self, error: &StoreError) {
-        // It is set once: the first failure is the one that counts.
+        // It is set once: the first failure counts.
         let _ = self.shared.failed.set(error.clone());
         self.end();
     }
 
-    /// How many calls have come in all.
+    /// How many calls have arrived in total.
     #[must_use]
     pub fn taken(&self) -> u64 {
         self.taken
@@ -137,14 +138,14 @@ impl Desk {
             || self.works.iter().any(|underway| underway.is_due(now))
     }
 
-    /// When [`Desk::serve`] has to be called next, if it has nothing to do before.
+    /// When [`Desk::serve`] must be called at the latest.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Time> {
         let works = self.works.iter().filter_map(|underway| underway.not_before);
         works.chain(self.seats.next_deadline()).min()
     }
 
-    /// What is dropped here tells its caller so.
+    /// A call or answer that is dropped here tells its caller that there will be no answer.
     fn end(&mut self) {
         drop(self.shared.channel.close());
         self.calls.clear();
@@ -153,8 +154,8 @@ impl Desk {
         self.sessions.clear();
     }
 
-    /// Read notes as far as the slice goes. They come before the calls: they set free what those
-    /// may want.
+    /// Read notes as far as the slice allows. They come before the calls: they may free what the
+    /// calls need.
     fn read_notes(&mut self, turn: &mut Turn<'_>) {
         while let Some(note) = self.notes.pop_front() {
             self.read(note, turn);
@@ -183,7 +184,7 @@ impl Desk {
         }
     }
 
-    /// Drop the work that nobody waits for, and have the others looked at: one may be cancelled.
+    /// Drop work that has no caller any more, and check the rest: one may be cancelled.
     fn look_at_works(&mut self) {
         let seats = &mut self.seats;
         self.works.retain_mut(|underway| {
@@ -196,7 +197,7 @@ impl Desk {
         });
     }
 
-    /// The engine's name of a session.
+    /// The engine's id for a session.
     fn client(&mut self, token: u64, engine: &mut Engine) -> ClientId {
         let seats = &mut self.seats;
         *self.sessions.entry(token).or_insert_with(|| {
@@ -268,7 +269,8 @@ impl Desk {
         }
     }
 
-    /// Run the orders of a batch as far as the slice goes; the others come first in the next.
+    /// Run the orders of a batch as far as the slice allows; the rest comes first in the next
+    /// slice.
     fn run_batch(
         &mut self,
         client: ClientId,
@@ -296,7 +298,7 @@ impl Desk {
         self.seats.park(client, after, batch.giver, outcome, size);
     }
 
-    /// A step of the work that has waited longest for one; `false` when there is none.
+    /// Run a step of the due work that has waited longest; `false` when there is none.
     fn step(&mut self, turn: &mut Turn<'_>) -> bool {
         let now = turn.now;
         let due = self.works.iter().position(|underway| underway.is_due(now));

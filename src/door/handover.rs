@@ -1,40 +1,41 @@
 //! From thread to thread: a bounded channel of calls, and a slot for one answer.
 //!
 //! This file knows nothing of jobs, and takes its locks from its parent's `sync`: the tests compile
-//! it a second time, against the locks of a model checker, and try all orders in which threads can
+//! it a second time, with the locks of a model checker, and try all orders in which threads can
 //! meet here.
 //!
 //! Invariants:
-//! * Whoever sends while the other side is not known to be awake wakes it; it is awake until it has
-//!   taken what there is. So no call lies unseen.
-//! * Who waits for room is admitted in the order of coming. Room wakes the first; whoever is
-//!   admitted, or gives up, wakes the next. So no room is left with somebody waiting for it.
-//! * What was given to a slot is taken once, or comes back to one of the two sides.
-//! * No waker is called with a lock held.
+//! * A sender wakes the other side unless that side is known to be awake; it stays awake until it
+//!   has taken everything. So no call remains unseen.
+//! * Callers that wait for room are admitted in the order in which they came. Free room wakes the
+//!   first; a caller that is admitted, or gives up, wakes the next. So there is never free room
+//!   that the first waiting caller has not been told about.
+//! * A value given to a slot is taken once, or returned to one of the two sides.
+//! * No waker is called while a lock is held.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::task::{Context, Poll, Waker};
 
 use super::sync::{Arc, Mutex, lock};
 
-/// What calls hold: how many there are, and their bytes.
+/// What calls occupy: their number and their bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Load {
     pub(super) calls: usize,
     pub(super) bytes: usize,
 }
 
-/// How a call is to be sent.
+/// Why a call was not sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Refused<T> {
-    /// There is no room; here is the call again.
+    /// There is no room; the call is returned.
     Full(T),
-    /// Nobody will ever take it.
+    /// The channel is closed: no call will be taken.
     Closed,
 }
 
-/// Many send, one takes. `N` are notes, which need no room: their number is bounded by what they
-/// are about.
+/// Many threads send, one takes. `N` are notes, which need no room: their number is bounded by the
+/// number of things that they refer to.
 pub(super) struct Channel<T, N> {
     state: Mutex<Queued<T, N>>,
     bound: Load,
@@ -44,19 +45,19 @@ pub(super) struct Channel<T, N> {
 struct Queued<T, N> {
     calls: VecDeque<T>,
     notes: VecDeque<N>,
-    /// Of the calls here, and of those that were taken and still hold something.
+    /// Of the calls here, and of calls that were taken and still occupy something.
     load: Load,
-    /// The taker has been woken and has not taken since.
+    /// The taker has been woken and has not taken anything since.
     is_woken: bool,
     is_closed: bool,
-    /// Who waits for room, by ticket.
+    /// The wakers of those who wait for room, by ticket.
     waiting: BTreeMap<u64, Waker>,
     next_ticket: u64,
 }
 
 impl<T, N> Channel<T, N> {
-    /// A channel for calls that together hold no more than `bound`; one alone may hold more. `wake`
-    /// is called, from any thread, when there is something to take.
+    /// A channel for calls that together occupy no more than `bound`; a single call may exceed it.
+    /// `wake` is called, from any thread, when there is something to take.
     pub(super) fn new(bound: Load, wake: Box<dyn Fn() + Send + Sync>) -> Channel<T, N> {
         Channel {
             state: Mutex::new(Queued {
@@ -73,7 +74,7 @@ impl<T, N> Channel<T, N> {
         }
     }
 
-    /// Send a call of so many bytes, or have it back at once.
+    /// Send a call of `size` bytes; if that is not possible, it is returned at once.
     pub(super) fn try_send(&self, call: T, size: usize) -> Result<(), Refused<T>> {
         let mut state = lock(&self.state);
         if state.is_closed {
@@ -91,9 +92,8 @@ impl<T, N> Channel<T, N> {
         Ok(())
     }
 
-    /// Send the call when there is room for it and for those who came before. `ticket` is the
-    /// caller's place among those who wait: `None` at first, and given up with
-    /// [`Channel::give_up`].
+    /// Send the call when there is room for it and for those that came before it. `ticket` is the
+    /// caller's place in the waiting order: `None` at first; [`Channel::give_up`] gives it up.
     pub(super) fn poll_send(
         &self,
         call: &mut Option<T>,
@@ -129,13 +129,13 @@ impl<T, N> Channel<T, N> {
         Poll::Ready(Ok(()))
     }
 
-    /// Wait for room no more.
+    /// Stop waiting for room.
     pub(super) fn give_up(&self, ticket: u64) {
         let next = lock(&self.state).leave(ticket);
         next.into_iter().for_each(Waker::wake);
     }
 
-    /// Leave a note. Once the channel is closed nobody reads it.
+    /// Leave a note. When the channel is closed, notes are ignored.
     pub(super) fn note(&self, note: N) {
         let mut state = lock(&self.state);
         if state.is_closed {
@@ -154,7 +154,7 @@ impl<T, N> Channel<T, N> {
         (self.wake)();
     }
 
-    /// Take all that there is, behind what is there. Whoever sends from now on wakes.
+    /// Take everything, and append it to the queues. The next sender wakes the taker again.
     pub(super) fn take(&self, calls: &mut VecDeque<T>, notes: &mut VecDeque<N>) {
         let mut state = lock(&self.state);
         state.is_woken = false;
@@ -162,7 +162,7 @@ impl<T, N> Channel<T, N> {
         notes.append(&mut state.notes);
     }
 
-    /// Calls hold this much more, whatever the bound, and that much less.
+    /// Calls occupy `more` in addition, even beyond the bound, and no longer occupy `less`.
     pub(super) fn settle(&self, more: Load, less: Load) {
         if more == less {
             return;
@@ -175,12 +175,12 @@ impl<T, N> Channel<T, N> {
         first.into_iter().for_each(Waker::wake);
     }
 
-    /// What calls hold now.
+    /// What calls occupy now.
     pub(super) fn load(&self) -> Load {
         lock(&self.state).load
     }
 
-    /// From now on nothing is sent. Returns what was sent and not taken.
+    /// From now on nothing can be sent. Returns what was sent and not taken.
     pub(super) fn close(&self) -> VecDeque<T> {
         let mut state = lock(&self.state);
         state.is_closed = true;
@@ -209,7 +209,7 @@ impl<T, N> Queued<T, N> {
         !std::mem::replace(&mut self.is_woken, true)
     }
 
-    /// Somebody waits no more. Returns who is to look for room now.
+    /// A caller no longer waits. Returns the one that must check for room now.
     fn leave(&mut self, ticket: u64) -> Option<Waker> {
         self.waiting.remove(&ticket);
         self.waiting.values().next().cloned()
@@ -223,21 +223,21 @@ pub(super) fn slot<T>() -> (Giver<T>, Taker<T>) {
 }
 
 enum Slot<T> {
-    /// Nothing was given; who waits for it.
+    /// Nothing was given yet; the waker of the taker.
     Empty(Option<Waker>),
     Full(T),
-    /// It was taken, or one of the two sides is gone.
+    /// The value was taken, or one of the two sides is gone.
     Over,
 }
 
-/// The side that gives. Dropping it without says that nothing will come.
+/// The side that gives. Dropping it without giving tells the taker that nothing will come.
 pub(super) struct Giver<T>(Option<Arc<Mutex<Slot<T>>>>);
 
 /// The side that takes.
 pub(super) struct Taker<T>(Arc<Mutex<Slot<T>>>);
 
 impl<T> Giver<T> {
-    /// Give the value; it comes back when nobody waits for it any more.
+    /// Give the value; it is returned if the taker no longer waits.
     pub(super) fn give(mut self, value: T) -> Result<(), T> {
         match self.0.take() {
             Some(slot) => fill(&slot, Slot::Full(value)),
@@ -245,7 +245,7 @@ impl<T> Giver<T> {
         }
     }
 
-    /// True when nobody waits for the value any more.
+    /// True when the taker no longer waits for the value.
     pub(super) fn is_abandoned(&self) -> bool {
         let Some(slot) = &self.0 else { return true };
         matches!(*lock(slot), Slot::Over)
@@ -260,7 +260,7 @@ impl<T> Drop for Giver<T> {
     }
 }
 
-/// Put `with` into an empty slot, and wake who waits.
+/// Put `with` into an empty slot, and wake the taker.
 fn fill<T>(slot: &Mutex<Slot<T>>, with: Slot<T>) -> Result<(), T> {
     let mut state = lock(slot);
     let waker = match &mut *state {
@@ -277,7 +277,7 @@ fn fill<T>(slot: &Mutex<Slot<T>>, with: Slot<T>) -> Result<(), T> {
 }
 
 impl<T> Taker<T> {
-    /// The value, once it is there; `None` when none will come.
+    /// The value, once it is there; `None` if none will come.
     pub(super) fn poll(&self, context: &mut Context<'_>) -> Poll<Option<T>> {
         let mut state = lock(&self.0);
         if let Slot::Empty(waker) = &mut *state {
@@ -295,7 +295,7 @@ impl<T> Taker<T> {
         })
     }
 
-    /// Wait no more. Returns what was given and not taken.
+    /// Stop waiting. Returns what was given and not taken.
     pub(super) fn abandon(&self) -> Abandoned<T> {
         match std::mem::replace(&mut *lock(&self.0), Slot::Over) {
             Slot::Empty(_) => Abandoned::Empty,
@@ -314,7 +314,7 @@ impl<T> Drop for Taker<T> {
 /// What a slot held when its taker gave up.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Abandoned<T> {
-    /// The giver has not given, and has it back when it does.
+    /// Nothing was given yet. The giver gets the value back when it gives.
     Empty,
     Full(T),
     Over,

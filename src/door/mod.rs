@@ -1,29 +1,31 @@
-//! The way into the engine for callers that are not sockets: threads of this process.
+//! Access to the engine for callers that are not sockets: threads of this process.
 //!
-//! The engine belongs to one thread. A [`Door`] sends calls to it from any other; the thread has
-//! the [`Desk`], runs what has come once a turn of its loop, and gives each answer when the log has
-//! caught up with it. `server` has a desk beside its clients; `library` has one and nothing else.
+//! The engine belongs to one thread. A [`Door`] sends calls to it from any other thread. The
+//! engine's thread has the [`Desk`]: it runs the calls that have arrived once in each turn of its
+//! loop, and gives each answer when the log has caught up with it. `server` has a desk beside its
+//! clients; `library` has only a desk.
 //!
 //! | where | what |
 //! |---|---|
 //! | `bell` | what a thread sleeps on |
 //! | `handover` | a bounded channel of calls, and a slot for one answer |
-//! | `call` | what can be asked for, and the answers |
+//! | `call` | what can be requested, and the answers |
 //! | `session` | the caller's side: sessions, and futures of answers |
-//! | `desk` | the loop's side: whose call is run when, who waits, which answer may be given |
+//! | `desk` | the loop's side: which call runs when, who waits, which answer may be given |
 //! | `seats` | what the desk knows of each session, and the answers that are parked |
 //! | `work` | long work, in steps |
 //!
-//! Nothing here opens a socket, starts a thread or reads a clock. What wakes the loop is a closure.
+//! Nothing here opens a socket, starts a thread or reads a clock. The loop is woken by a closure.
 //!
 //! Invariants:
-//! * A call goes the way of a client's command: decide, log, apply, commit, release. No answer is
-//!   given before [`Engine::acknowledged`](crate::engine::Engine::acknowledged) has reached it.
-//! * What calls hold is bounded: [`Bounds`]. A call that waits for a job or for a long kick is not
-//!   counted, so that those who wait never keep out the put that they wait for.
-//! * Each call is answered once, or its caller is told why it never will be: the disk failed, or the
-//!   engine was closed.
-//! * A job that was reserved for a caller that went away is ready again at once.
+//! * A call takes the same steps as a client's command: decide, log, apply, commit, release. No
+//!   answer is given before [`Engine::acknowledged`](crate::engine::Engine::acknowledged) has
+//!   reached its position.
+//! * What calls occupy is bounded: [`Bounds`]. A call that waits for a job or for a long kick is
+//!   not counted, so waiting calls never keep out the put that they wait for.
+//! * Each call is answered once, or its caller is told why there will be no answer: the disk
+//!   failed, or the engine was closed.
+//! * If a job was reserved for a caller that is gone, the job is ready again at once.
 
 mod bell;
 mod call;
@@ -53,12 +55,12 @@ pub use self::session::{Pending, Session, block_on};
 pub use self::work::{Slice, Step, Task, Work};
 use crate::storage::{StoreError, Waker};
 
-/// What calls may hold that were sent and are not answered.
+/// Bounds on calls that were sent and are not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bounds {
-    /// So many of them.
+    /// The number of calls.
     pub calls_max: usize,
-    /// Their bytes: bodies, names, answers. One call alone may have more.
+    /// Their bytes: bodies, names, answers. A single call may exceed it.
     pub bytes_max: usize,
 }
 
@@ -75,13 +77,13 @@ impl Default for Bounds {
 /// What both sides share.
 struct Shared {
     channel: Channel<Call, Note>,
-    /// Why no call is answered any more, where that is because the disk failed.
+    /// Why no call is answered any more, if the reason is that the disk failed.
     failed: OnceLock<StoreError>,
     sessions: AtomicU64,
 }
 
 impl Shared {
-    /// What a caller is told whose call will not be answered.
+    /// The error for a caller whose call will not be answered.
     fn end(&self) -> JobError {
         match self.failed.get() {
             Some(error) => JobError::Store(error.clone()),
@@ -90,7 +92,7 @@ impl Shared {
     }
 }
 
-/// The callers' side. A handle: its clones send to the same engine, from any thread.
+/// The callers' side. It is a handle: its clones send to the same engine, from any thread.
 #[derive(Clone)]
 pub struct Door {
     shared: Arc<Shared>,
@@ -123,35 +125,35 @@ impl Door {
         (door, Desk::new(shared))
     }
 
-    /// A session of its own, which watches the tube `default`. The engine hears of it with its
-    /// first call.
+    /// A new session, which watches the tube `default`. The engine learns of it with its first
+    /// call.
     #[must_use]
     pub fn session(&self) -> Session {
         self.session_with(None)
     }
 
-    /// A session that keeps something alive.
+    /// A session that keeps another object alive.
     pub(crate) fn session_with(&self, keeper: Option<Keeper>) -> Session {
         let token = self.shared.sessions.fetch_add(1, Ordering::Relaxed);
         Session::new(self.shared.clone(), token, keeper)
     }
 
-    /// Have long work done, a step at a time.
+    /// Run long work, one step at a time.
     pub fn start<W: Work>(&self, work: W) -> Task<W> {
         Task::new(self.session(), work)
     }
 
-    /// The same, of work that keeps something alive.
+    /// The same, for work that keeps another object alive.
     pub(crate) fn start_with<W: Work>(&self, keeper: Keeper, work: W) -> Task<W> {
         Task::new(self.session_with(Some(keeper)), work)
     }
 
-    /// Wake the loop, although nobody calls.
+    /// Wake the loop, although there is no call.
     pub(crate) fn ring(&self) {
         self.shared.channel.ring();
     }
 
-    /// Calls that were sent and are not answered, and the bytes that they hold.
+    /// Calls that were sent and are not answered, and their bytes.
     #[must_use]
     pub fn load(&self) -> (usize, usize) {
         let Load { calls, bytes } = self.shared.channel.load();

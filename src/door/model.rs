@@ -1,5 +1,5 @@
 //! `handover` under loom: the same source, with locks that try every order in which threads can
-//! take them. What is shown holds for these few threads and calls, and for all their interleavings.
+//! take them. The results hold for these few threads and calls, and for all their interleavings.
 
 mod sync {
     pub(super) use loom::sync::{Arc, Mutex, MutexGuard};
@@ -75,7 +75,7 @@ fn call(channel: &Post) -> Option<u32> {
     block_on(poll_fn(|context| taker.poll(context)))
 }
 
-/// Answer so many calls, as a loop does that sleeps in between.
+/// Answer `count` calls, as a loop does that sleeps in between.
 fn answer(channel: &Post, count: u32) {
     let (mut calls, mut notes) = (VecDeque::new(), VecDeque::new());
     let mut answered = 0;
@@ -93,7 +93,8 @@ fn answer(channel: &Post, count: u32) {
     }
 }
 
-/// All interleavings with at most so many switches of a thread that could have gone on.
+/// All interleavings with at most `preemptions` switches away from a thread that could have
+/// continued.
 fn all_orders(preemptions: usize, of: impl Fn() + Send + Sync + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
@@ -106,7 +107,7 @@ fn no_call_lies_unseen_and_each_is_answered_once() {
         let channel = channel(2);
         let callers = [channel.clone(), channel.clone()]
             .map(|channel| thread::spawn(move || call(&channel).unwrap()));
-        // Woken for nothing, too.
+        // A wake-up without any work, too.
         channel.ring();
         answer(&channel, 2);
         let mut got = callers.map(|caller| caller.join().unwrap());

@@ -1,5 +1,5 @@
-//! What the desk knows of each session, and the answers that are parked until the log has caught
-//! up with them.
+//! The desk's state for each session, and the answers that are parked until the log has caught up
+//! with them.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -11,29 +11,31 @@ use crate::protocol::{Command, Op, Reply, Request};
 use crate::queue::DEFAULT_TUBE;
 use crate::types::{ClientId, JobId, Now, Position, Time};
 
-/// A session that has called.
+/// A session that has made a call.
 #[derive(Default)]
 struct Seat {
     token: u64,
-    /// Who waits for a job, in the order of coming. The engine's client waits for the first.
+    /// The callers that wait for a job, in the order in which they came. The engine's client waits
+    /// for the first one.
     waiting: VecDeque<Waiting>,
-    /// Who waits for a kick that takes more than a turn. Nothing else is run meanwhile.
+    /// The caller that waits for a kick that takes more than a turn. No other call of the session
+    /// runs meanwhile.
     kick: Option<Giver<Outcome>>,
-    /// What has come meanwhile.
+    /// The calls that have come meanwhile.
     held: VecDeque<Call>,
 }
 
-/// Somebody who waits for a job.
+/// A caller that waits for a job.
 struct Waiting {
     timer: Option<Timer>,
     giver: Giver<Outcome>,
 }
 
-/// When somebody has waited long enough, in which session; and a number of its own, because several
-/// may wait until the same time.
+/// When a caller's wait ends, in which session, and a unique number, because several waits may end
+/// at the same time.
 type Timer = (Time, ClientId, u64);
 
-/// An answer that may be given when the log has got to a position.
+/// An answer that may be given when the log has reached a position.
 struct Parked {
     after: Position,
     load: Load,
@@ -45,7 +47,7 @@ enum Given {
     Work(Box<dyn Running>),
 }
 
-/// Sessions by the engine's name for them, which is small and used again.
+/// Sessions by the engine's id for them, which is small and reused.
 #[derive(Default)]
 pub(super) struct Seats {
     seats: Vec<Option<Seat>>,
@@ -53,14 +55,14 @@ pub(super) struct Seats {
     parked: VecDeque<Parked>,
     timers: BTreeSet<Timer>,
     next_timer: u64,
-    /// Whose command is run now, and what it was answered.
+    /// The session whose command is running, and its answer.
     running: Option<ClientId>,
     answered: Option<(Position, Outcome)>,
-    /// Sessions that may go on: somebody in them has got what was waited for.
+    /// Sessions that may continue: a caller in them has got the answer that was waited for.
     ready: Vec<ClientId>,
-    /// Sessions that use another tube than the default one.
+    /// Sessions that use a tube other than the default one.
     strayed: Vec<ClientId>,
-    /// What calls hold more than the channel knows of, and less.
+    /// What calls occupy more than the channel knows, and what less.
     more: Load,
     less: Load,
 }
@@ -78,7 +80,7 @@ impl Seats {
         });
     }
 
-    /// The session is over. Nobody waits in it any more.
+    /// The session is over. No caller waits in it any more.
     pub(super) fn unseat(&mut self, client: ClientId) {
         let Some(seat) = self.seats.get_mut(client.0 as usize).and_then(Option::take) else {
             return;
@@ -114,13 +116,13 @@ impl Seats {
         self.of(client).held.push_back(call);
     }
 
-    /// A call of so many bytes holds nothing any more.
+    /// A call of `size` bytes no longer occupies anything.
     pub(super) fn release(&mut self, size: usize) {
         self.less.calls += 1;
         self.less.bytes += size;
     }
 
-    /// How much more, and how much less calls hold, since the last time.
+    /// How much more, and how much less, calls occupy since the last time.
     pub(super) fn take_loads(&mut self) -> (Load, Load) {
         (
             std::mem::take(&mut self.more),
@@ -128,7 +130,7 @@ impl Seats {
         )
     }
 
-    /// Park an answer to a call that holds `size` bytes so far.
+    /// Park an answer to a call that has occupied `size` bytes so far.
     pub(super) fn park(
         &mut self,
         client: ClientId,
@@ -159,7 +161,7 @@ impl Seats {
         self.park(client, after, giver, outcome, 0);
     }
 
-    /// Park work that is done, and holds `size` bytes.
+    /// Park work that is done, and occupies `size` bytes.
     pub(super) fn park_work(&mut self, after: Position, work: Box<dyn Running>, size: usize) {
         self.parked.push_back(Parked {
             after,
@@ -171,8 +173,8 @@ impl Seats {
         });
     }
 
-    /// Give all answers that wait for no more than `upto`. Jobs that nobody takes are told to
-    /// `unwanted`, with the session's token.
+    /// Give all answers that wait for `upto` or an earlier position. Jobs that no caller takes are
+    /// passed to `unwanted`, with the session's token.
     pub(super) fn give(&mut self, upto: Position, mut unwanted: impl FnMut(u64, JobId)) {
         while self
             .parked
@@ -193,8 +195,8 @@ impl Seats {
         }
     }
 
-    /// Run an order for a session that is not kicking. Whoever waits for a job in it goes on
-    /// waiting afterwards.
+    /// Run an order for a session that is not kicking. Callers in it that wait for a job continue
+    /// to wait afterwards.
     pub(super) fn run(
         &mut self,
         client: ClientId,
@@ -217,7 +219,7 @@ impl Seats {
         answered.unwrap_or_else(unanswered)
     }
 
-    /// Have the client use a tube, until the end of this turn.
+    /// Let the client use a tube, until the end of this turn.
     fn select(
         &mut self,
         client: ClientId,
@@ -236,7 +238,8 @@ impl Seats {
         Ok(())
     }
 
-    /// No session keeps a tube in existence by having used it.
+    /// Clients use the default tube again: no session keeps a tube in existence because it has used
+    /// it.
     pub(super) fn come_home(&mut self, engine: &mut Engine, now: Now) {
         while let Some(client) = self.strayed.pop() {
             engine.select_tube(client, DEFAULT_TUBE, now);
@@ -261,7 +264,7 @@ impl Seats {
         answered
     }
 
-    /// Begin a kick; it holds `size` bytes.
+    /// Begin a kick; the call occupies `size` bytes.
     #[allow(clippy::too_many_arguments, reason = "who, what, for whom, and where")]
     pub(super) fn kick(
         &mut self,
@@ -291,7 +294,7 @@ impl Seats {
         }
     }
 
-    /// Reserve a job for somebody, who waits until then at most; `None`: for ever.
+    /// Reserve a job for a caller that waits until `until` at most; `None`: without limit.
     pub(super) fn reserve(
         &mut self,
         client: ClientId,
@@ -303,7 +306,7 @@ impl Seats {
     ) {
         let is_behind = !self.of(client).waiting.is_empty();
         if is_behind && until.is_some_and(|until| until <= now.mono) {
-            // Where somebody waits there is no job.
+            // If another caller waits already, there is no job.
             return self.park_uncounted(client, engine.after(), giver, Ok(Answer::NoJob));
         }
         let timer = until.map(|until| self.set_timer(client, until));
@@ -313,7 +316,7 @@ impl Seats {
         }
     }
 
-    /// Have the engine's client wait for a job, for the first of those who wait, then for the next.
+    /// Let the engine's client wait for a job: for the first waiting caller, then for the next one.
     fn wait_on(
         &mut self,
         client: ClientId,
@@ -338,7 +341,7 @@ impl Seats {
         }
     }
 
-    /// The first who waits in a session, and has not gone away, has an answer.
+    /// Answer the first caller that still waits in a session.
     fn answer_first(&mut self, client: ClientId, after: Position, outcome: Outcome) {
         let Some(first) = self.of(client).waiting.pop_front() else {
             return;
@@ -360,12 +363,12 @@ impl Seats {
         }
     }
 
-    /// When somebody has waited long enough.
+    /// When the next wait ends.
     pub(super) fn next_deadline(&self) -> Option<Time> {
         self.timers.first().map(|(until, ..)| *until)
     }
 
-    /// Tell those who have waited long enough.
+    /// Answer the callers whose wait has ended.
     pub(super) fn expire(&mut self, engine: &mut Engine, now: Now, others: &mut dyn ReplySink) {
         while let Some(timer) = self.timers.first().copied()
             && timer.0 <= now.mono
@@ -395,12 +398,13 @@ impl Seats {
                 engine.stop_waiting(client);
             }
         } else if waiting.front().is_some_and(is_due) {
-            // Who watches very many tubes may not have been looked through all of them.
+            // If the client watches very many tubes, the search may not have examined all of them
+            // yet.
             engine.half_closed(client, now, &mut Replies::new(self, others));
         }
     }
 
-    /// Somebody in the session may have gone away.
+    /// A caller in the session may be gone.
     pub(super) fn look(&mut self, client: ClientId, engine: &mut Engine) {
         let mut gone = Vec::new();
         let seat = self.of(client);
@@ -412,14 +416,15 @@ impl Seats {
         for timer in &gone {
             self.forget_timer(*timer);
         }
-        // Whom the engine's client waited for may be among them: it begins anew for who is left.
+        // The engine's client may have waited for one of those: it starts again for the callers
+        // that are left.
         if !gone.is_empty() && engine.stop_waiting(client) {
             self.ready.push(client);
         }
     }
 
-    /// Go on with sessions in which somebody has got an answer that was waited for. Calls that a
-    /// kick has held up come first.
+    /// Continue with sessions in which a caller has got the answer that was waited for. Calls held
+    /// back by a kick come first.
     pub(super) fn go_on(
         &mut self,
         calls: &mut VecDeque<Call>,
@@ -439,7 +444,7 @@ impl Seats {
         !self.ready.is_empty()
     }
 
-    /// The engine has a reply for a session of these.
+    /// The engine has a reply for one of these sessions.
     fn reply(&mut self, client: ClientId, after: Position, reply: Reply<'_>) {
         let outcome = Answer::of(reply);
         if self.running == Some(client) {
@@ -454,7 +459,8 @@ impl Seats {
     }
 }
 
-/// The log has failed inside a command. Nothing is acknowledged any more, so this is never given.
+/// The log has failed inside a command. Nothing is acknowledged after that, so this answer is never
+/// given.
 fn unanswered() -> (Position, Outcome) {
     (Position::from_bits(u64::MAX), Err(JobError::Closed))
 }

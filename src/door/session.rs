@@ -14,12 +14,12 @@ use super::call::{Answer, Asked, Batch, Call, JobError, Note, Order, Outcome};
 use super::handover::{Abandoned, Refused, Taker, slot};
 use crate::types::JobId;
 
-/// A session, as a client's connection is one: it watches tubes, and the jobs that it reserves are
-/// its own. A handle: its clones are the same session, from any thread. It ends with the last of
-/// them, and the jobs that it has reserved are ready again.
+/// A session is for a caller what a connection is for a client: it watches tubes, and the jobs that
+/// it reserves belong to it. It is a handle: its clones are the same session, from any thread. The
+/// session ends when the last clone is dropped, and the jobs that it has reserved are ready again.
 ///
-/// Calls of one session may be under way at once. Those that wait for a job are served in the
-/// order in which they came; all others go ahead of them.
+/// Several calls of one session may be under way at once. Calls that wait for a job are served in
+/// the order in which they came; all other calls go ahead of them.
 #[derive(Clone)]
 pub struct Session {
     handle: Arc<Handle>,
@@ -29,11 +29,11 @@ pub struct Session {
 struct Handle {
     shared: Arc<Shared>,
     token: u64,
-    /// What is to live as long as the session.
+    /// An object that must live as long as the session.
     _keeper: Option<Keeper>,
 }
 
-/// Something that lives as long as the last of those who have it.
+/// An object that lives as long as the last of its owners.
 pub(crate) type Keeper = Arc<dyn Any + Send + Sync>;
 
 impl Drop for Handle {
@@ -62,7 +62,7 @@ impl Session {
         }
     }
 
-    /// The same session; calls through this handle are refused with [`JobError::Busy`] where they
+    /// The same session; calls through this handle are refused with [`JobError::Busy`] if they
     /// would have to wait for room.
     #[must_use]
     pub fn refusing(mut self) -> Session {
@@ -76,8 +76,8 @@ impl Session {
     }
 
     /// Run several orders, one after another and, if they fit into a turn of the loop, with one
-    /// write and one sync. One that is refused does not keep the next from being run. After a crash
-    /// in the middle the first of them are done and the others are not.
+    /// write and one sync. If one is refused, the next one is run all the same. After a crash in
+    /// the middle the first of them are done and the others are not.
     pub fn run_all(&self, orders: Vec<Order>) -> Pending<Vec<Result<Answer, JobError>>> {
         self.run_all_as(orders, |answer, _| match answer {
             Answer::Batch(outcomes) => Ok(outcomes),
@@ -85,7 +85,7 @@ impl Session {
         })
     }
 
-    /// Run several orders, and make something of their answers.
+    /// Run several orders, and convert their answers.
     pub(crate) fn run_all_as<T>(&self, orders: Vec<Order>, convert: Convert<T>) -> Pending<T> {
         let outcomes = orders.len() * size_of::<Outcome>();
         let size = orders.iter().map(Order::size).sum::<usize>() + outcomes;
@@ -99,8 +99,8 @@ impl Session {
         self.pending(size, batch, convert)
     }
 
-    /// Reserve the most urgent ready job of the watched tubes, waiting for one as long as
-    /// `timeout` says, or for ever: [`Answer::Reserved`] or [`Answer::NoJob`].
+    /// Reserve the most urgent ready job of the watched tubes, waiting for one as long as `timeout`
+    /// says, or without limit: [`Answer::Reserved`] or [`Answer::NoJob`].
     pub fn reserve(&self, timeout: Option<Duration>) -> Pending<Answer> {
         self.reserve_as(timeout, |answer, _| Ok(answer))
     }
@@ -113,13 +113,13 @@ impl Session {
         self.pending(0, |giver| Asked::Reserve(timeout, giver), convert)
     }
 
-    /// Run one order, and make something of its answer.
+    /// Run one order, and convert its answer.
     pub(crate) fn run_as<T>(&self, order: Order, convert: Convert<T>) -> Pending<T> {
         let size = order.size();
         self.pending(size, |giver| Asked::Order(order, giver), convert)
     }
 
-    /// Kick at most `bound` jobs of a tube: the buried ones, or where there are none the delayed
+    /// Kick at most `bound` jobs of a tube: the buried ones or, if there are none, the delayed
     /// ones. All of them or, after a crash, none. Later calls of this session wait for the end.
     pub fn kick(&self, tube: &str, bound: u32) -> Pending<u64> {
         let tube: Box<str> = tube.into();
@@ -133,8 +133,8 @@ impl Session {
         )
     }
 
-    /// A job that this session has reserved becomes ready again, with the priority that it has.
-    /// Nobody waits for it, and it does not fail: at the latest the end of the session does it.
+    /// A job that this session has reserved becomes ready again, with the same priority. This does
+    /// not wait and does not fail: the end of the session has the same effect at the latest.
     pub fn give_back(&self, id: JobId) {
         self.shared().channel.note(Note::GiveBack(self.token(), id));
     }
@@ -168,7 +168,7 @@ impl Session {
     }
 }
 
-/// From an answer to what the caller wants of it.
+/// Converts an answer to the caller's type.
 pub(crate) type Convert<T> = fn(Answer, &Session) -> Result<T, JobError>;
 
 /// A call on its way into the channel.
@@ -227,10 +227,10 @@ impl Drop for Sending {
     }
 }
 
-/// A future of an answer. It needs no particular runtime: whoever polls it is woken.
+/// A future of an answer. It needs no particular runtime: the task that polls it is woken.
 ///
-/// The call is sent when it is first polled, or waited for. Dropping it before that asks for
-/// nothing; dropping it later may or may not undo the call, except that a job that was reserved is
+/// The call is sent when this is first polled or waited for. Dropping it before that requests
+/// nothing. Dropping it later may or may not undo the call, but a job that was reserved for it is
 /// ready again.
 #[must_use = "nothing is asked for before it is polled or waited for"]
 pub struct Pending<T> {
@@ -249,7 +249,8 @@ impl<T> fmt::Debug for Pending<T> {
 }
 
 impl<T> Pending<T> {
-    /// Wait for the answer. Not on a thread that polls futures, which would stand still meanwhile.
+    /// Wait for the answer. Do not use it on a thread that polls futures: they would all stop
+    /// meanwhile.
     ///
     /// # Errors
     /// As the call says; and [`JobError::Busy`], [`JobError::Closed`], [`JobError::Store`].

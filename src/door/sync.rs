@@ -2,7 +2,8 @@
 
 pub(super) use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The lock, also where a thread panicked with it: nothing is left half done under these locks.
+/// Takes the lock, also if a thread panicked while it held it: no change under these locks can be
+/// left half done.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex
         .lock()

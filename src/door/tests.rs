@@ -1,4 +1,4 @@
-//! Both sides of the door on one thread: the test makes each turn of the loop.
+//! Both sides of the door on one thread: the test runs each turn of the loop.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use crate::storage::SimFs;
 use crate::storage::disk::sim::{Fault, OpKind};
 use crate::types::{ClientId, JobId, JobState, Now, Position, Time};
 
-/// Nobody but the desk has clients here.
+/// Here only the desk has clients.
 struct NoOthers;
 
 impl ReplySink for NoOthers {
@@ -27,7 +27,7 @@ struct Loop {
     engine: Engine,
     desk: Desk,
     now: Now,
-    /// So many calls, orders of a batch, or looks at the clock, in a slice.
+    /// This many calls, orders of a batch, or readings of the clock in a slice.
     slice: usize,
 }
 
@@ -91,7 +91,7 @@ impl Loop {
         self.engine.queue().job(id).unwrap().state
     }
 
-    /// Send a call, and turn until it is answered.
+    /// Send a call, and run turns until it is answered.
     fn answer<T>(&mut self, call: Pending<T>) -> Result<T, JobError> {
         let mut call = sent(call);
         for _ in 0..100 {
@@ -104,7 +104,7 @@ impl Loop {
     }
 }
 
-/// A future that was polled once, and had nothing then.
+/// A future that was polled once, without a result.
 fn sent<F: Future>(future: F) -> Pin<Box<F>> {
     let mut future = Box::pin(future);
     assert!(look(&mut future).is_none());
@@ -150,7 +150,7 @@ fn no_answer_is_given_before_what_it_promises_is_durable() {
     let mut inserted = sent(producer.run(put(b"a")));
     let mut reserved = sent(worker.reserve(None));
     turns.run();
-    // Nothing of it is written yet.
+    // Nothing of it has been written yet.
     turns.desk.acknowledge(turns.engine.acknowledged());
     assert_eq!(look(&mut inserted), None);
     assert_eq!(look(&mut reserved), None);
@@ -406,7 +406,7 @@ fn a_long_kick_holds_up_its_session_alone() {
     assert_eq!(door.load(), (0, 0));
 }
 
-/// Puts so many jobs, one a step, and counts them where others can see it.
+/// Puts `left` jobs, one in each step, and counts them where others can see the number.
 struct Puts {
     left: usize,
     done: Arc<AtomicUsize>,
@@ -515,7 +515,7 @@ fn a_disk_that_fails_is_reported_to_all_who_were_promised_something_and_all_who_
         );
     };
     is_told(look(&mut parked));
-    // The waiting one had its job, which was never durable.
+    // The waiting caller had its job, which never became durable.
     is_told(look(&mut waiting));
     is_told(look(&mut Box::pin(session.run(put(b"b")))));
 }

@@ -1,7 +1,7 @@
 //! Long work, in steps: listings, searches, actions on many jobs.
 //!
-//! A step is a part of a turn of the loop. It has the engine to itself, and gives it back when its
-//! slice is over. Between two steps anything may happen to any job.
+//! A step is a part of a turn of the loop. It has the engine to itself, and returns it when its
+//! slice is over. Between two steps any job may change in any way.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,8 +18,8 @@ use crate::types::{ClientId, JobId, Now, Time};
 
 /// Something that is done in steps, on the engine's thread.
 pub trait Work: Send + 'static {
-    /// Do a part: go on until [`Slice::is_over`], or until all is done. No waiting here, and no
-    /// work whose time grows with the number of jobs: the loop stands still meanwhile.
+    /// Do a part: continue until [`Slice::is_over`], or until all is done. Do not wait here, and do
+    /// nothing that takes time in proportion to the number of jobs: the loop stops meanwhile.
     fn step(&mut self, slice: &mut Slice<'_>) -> Step;
 }
 
@@ -53,7 +53,7 @@ impl std::fmt::Debug for Slice<'_> {
 }
 
 impl Slice<'_> {
-    /// The engine, to look at.
+    /// The engine, for reading.
     #[must_use]
     pub fn engine(&self) -> &Engine {
         self.engine
@@ -65,7 +65,7 @@ impl Slice<'_> {
         self.now
     }
 
-    /// True when the step is to end.
+    /// True when the step must end.
     pub fn is_over(&mut self) -> bool {
         (self.is_over)()
     }
@@ -79,7 +79,7 @@ impl Slice<'_> {
         self.others.link(client)
     }
 
-    /// Run one order, in a session that is the work's own. It is done when this returns, and is
+    /// Run one order, in a session that belongs to the work. It is done when this returns, and is
     /// durable, as the policy says, when the task is over.
     ///
     /// # Errors
@@ -114,10 +114,10 @@ impl Slice<'_> {
 /// A task as the desk sees it.
 pub(super) trait Running: Send {
     fn is_abandoned(&self) -> bool;
-    /// Nobody wants the rest: what was done is the result.
+    /// The rest is not wanted: the result is what was done so far.
     fn is_cancelled(&self) -> bool;
     fn step(&mut self, slice: &mut Slice<'_>) -> Step;
-    /// Give the work back to who started it.
+    /// Return the work to the caller that started it.
     fn finish(self: Box<Self>);
 }
 
@@ -141,15 +141,15 @@ impl<W: Work> Running for Started<W> {
     }
 
     fn finish(self: Box<Self>) {
-        // Where nobody waits for it any more it ends here.
+        // If the caller no longer waits for it, it ends here.
         let _ = self.giver.give(self.work);
     }
 }
 
-/// Work under way: a future of the work as it is when all is done, and durable as the policy says.
-/// Dropping it ends the work where it is.
+/// Work under way: a future of the work after all is done, and durable as the policy says. Dropping
+/// it ends the work where it is.
 ///
-/// It begins when it is first polled. Share what tells of progress with the work itself.
+/// It begins when it is first polled. To see progress, share a value with the work.
 pub struct Task<W> {
     session: Session,
     sending: Sending,
@@ -188,7 +188,7 @@ impl<W: Work> Task<W> {
         }
     }
 
-    /// Do no further step: the task is over, with what was done.
+    /// Run no further step: the task is over, and what was done is its result.
     pub fn cancel(&self) {
         self.is_cancelled.store(true, Ordering::Relaxed);
         self.session.shared().channel.note(Note::Works);
