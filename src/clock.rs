@@ -1,4 +1,4 @@
-//! The only clock of the process. Everything below the server and the library's interface gets a
+//! The only clock of the process. All code below the server and the library's interface gets a
 //! [`Now`] from its caller.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};

@@ -1,12 +1,11 @@
 //! How long things took: counts in fixed buckets.
 //!
-//! One thread adds, any thread may read, and neither waits: the counts are atomic numbers, of which
-//! only the one thread stores. A reader may see one of two sums that belong together earlier than
-//! the other.
+//! One thread adds, any thread may read, and no thread waits: the counts are atomic numbers, and
+//! only one thread stores them. A reader may see one of two related sums earlier than the other.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Buckets, that for what is above all bounds included.
+/// Number of buckets, including the one for times above all bounds.
 const LEN: usize = 20;
 
 const US: i64 = 1_000;
@@ -14,7 +13,7 @@ const MS: i64 = 1_000 * US;
 const S: i64 = 1_000 * MS;
 const HOUR: i64 = 3600 * S;
 
-/// For what a machine does: 10 µs to 10 s.
+/// For times of machines: 10 µs to 10 s.
 pub const SHORT: &[i64] = &[
     10 * US,
     25 * US,
@@ -37,7 +36,7 @@ pub const SHORT: &[i64] = &[
     10 * S,
 ];
 
-/// For what people wait for: 1 ms to a week.
+/// For waiting times of people: 1 ms to a week.
 pub const LONG: &[i64] = &[
     MS,
     5 * MS,
@@ -67,16 +66,16 @@ pub struct Histogram {
 /// A histogram as it was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reading {
-    /// The upper bounds of the buckets but the last, which has none: nanoseconds, ascending.
+    /// The upper bounds of all buckets except the last, which has none: nanoseconds, ascending.
     pub bounds: &'static [i64],
-    /// How many times fell into each bucket, one more than there are bounds.
+    /// How many times fell into each bucket; one more element than there are bounds.
     pub counts: Vec<u64>,
-    /// Of all times, nanoseconds.
+    /// The sum of all times, in nanoseconds.
     pub sum_ns: u64,
 }
 
 impl Histogram {
-    /// Nothing yet.
+    /// A histogram without any times.
     ///
     /// # Panics
     /// If there are more bounds than buckets.
@@ -90,7 +89,8 @@ impl Histogram {
         }
     }
 
-    /// Something took so many nanoseconds; less than nothing is nothing. By one thread alone.
+    /// Record a time of `ns` nanoseconds; a negative time counts as 0. Only one thread may call
+    /// this.
     pub fn note(&self, ns: i64) {
         let ns = ns.max(0);
         let bucket = self.bounds.partition_point(|bound| *bound < ns);
@@ -98,7 +98,7 @@ impl Histogram {
         add(&self.sum_ns, ns as u64);
     }
 
-    /// What was noted so far.
+    /// The times recorded so far.
     #[must_use]
     pub fn read(&self) -> Reading {
         let counts = self.counts[..=self.bounds.len()].iter();
@@ -110,7 +110,7 @@ impl Histogram {
     }
 }
 
-/// Cheaper than what several threads would need.
+/// Cheaper than an addition that several threads may make.
 fn add(number: &AtomicU64, more: u64) {
     number.store(
         number.load(Ordering::Relaxed).wrapping_add(more),

@@ -41,7 +41,7 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 /// How long unused memory is kept for reuse, milliseconds.
 const KEPT_MS: isize = 1000;
 
-/// How long the end of the process waits for its last lines to be written.
+/// How long the process, when it ends, waits for its last lines to be written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
@@ -193,7 +193,7 @@ mod with_http {
 
     pub(super) type BoundHttp = http::Bound;
 
-    /// What HTTP keeps open: connections, the listener, and what it waits with.
+    /// Descriptors that HTTP keeps open: connections, the listener, and those for waiting.
     pub(super) const HTTP_DESCRIPTORS: usize = http::CONNECTIONS_MAX + 8;
 
     pub(super) fn bind_http(config: &Config) -> Result<Option<BoundHttp>, Failure> {
@@ -234,7 +234,7 @@ mod with_http {
     }
 }
 
-/// Without the feature `http` there is nothing of it, and no flag for it.
+/// Without the feature `http` there is no HTTP, and no flag for it.
 #[cfg(not(feature = "http"))]
 mod without_http {
     use super::{Arc, Clock, Config, Failure, Lines, Pulse, Server};
@@ -343,7 +343,7 @@ fn options(
     }
 }
 
-/// What was found, and what clients can rely on from now on.
+/// Report what the start found, and what clients can rely on from now on.
 fn report(config: &Config, engine: &Engine, took_ns: i64) {
     let Some(dir) = &config.dir else {
         return info!("no log is kept (--memory): a restart forgets everything");
@@ -376,7 +376,7 @@ fn report(config: &Config, engine: &Engine, took_ns: i64) {
     }
 }
 
-/// It happens once, and changes the content of the directory: so it is always logged.
+/// An import happens once, and changes the content of the directory: so it is always logged.
 fn report_import(imported: &TakenOver) {
     for note in &imported.notes {
         warn!("beanstalkd's log: {note}");

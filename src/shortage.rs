@@ -1,7 +1,7 @@
 //! A shortage of some resource: logged once when it begins, and once when it is over.
 //!
-//! Clients may ask again ten thousand times a second, and the resource may come and go with every
-//! job. So a shortage is over when nothing has been refused for a while.
+//! Clients may repeat a request ten thousand times a second, and the resource may come and go with
+//! every job. So a shortage is over only when nothing has been refused for some time.
 
 /// A shortage is over after this many nanoseconds without a refusal.
 const OVER_AFTER_NS: u64 = 1_000_000_000;
@@ -27,7 +27,7 @@ impl Shortage {
         let Some(at) = self.refused_at else {
             return false;
         };
-        // A clock that was set back must not prolong it.
+        // A clock that was set back must not make it longer.
         let is_over = wall_ns < at || wall_ns - at >= OVER_AFTER_NS;
         if is_over {
             *self = Shortage::default();

@@ -80,8 +80,8 @@ impl fmt::Display for SegmentId {
     }
 }
 
-/// A place in the history that the log records: a segment and a byte offset in it. Positions grow
-/// with every append; "durable up to P" means that every byte before P is on stable storage.
+/// A position in the history that the log records: a segment and a byte offset in it. Positions
+/// grow with every append; "durable up to P" means that every byte before P is on stable storage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Position(u64);
 

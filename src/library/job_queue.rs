@@ -1,4 +1,4 @@
-//! One session and no thread: everything happens inside the calls.
+//! One session and no thread: all work is done inside the calls.
 
 use std::future::Future;
 use std::path::Path;
@@ -17,19 +17,19 @@ use crate::queue::JobView;
 use crate::storage::{OpenError, StoreError};
 use crate::types::JobId;
 
-/// A durable job queue for a program of one thread: everything happens inside the calls.
+/// A durable job queue for a program with one thread: all work is done inside the calls.
 ///
-/// A program of several threads, or one that awaits, uses [`Queue`](super::Queue): its calls share a
-/// sync, and those of this do not.
+/// A program with several threads, or one that awaits, uses [`Queue`](super::Queue): its calls
+/// share a sync, and those of this queue do not.
 ///
-/// It is one session: it watches tubes, and jobs that it reserves are its own. Dropping it keeps
+/// It is one session: it watches tubes, and jobs that it reserves belong to it. Dropping it keeps
 /// every job (reserved ones are ready again at the next open), but only [`JobQueue::close`] also
 /// keeps the last reserve counts.
 ///
-/// With [`SyncPolicy::Always`](crate::storage::SyncPolicy::Always), the default, whatever a call
-/// reports as done is on stable storage when it returns. With
-/// [`SyncPolicy::Interval`](crate::storage::SyncPolicy::Interval) the sync is made by the first call
-/// after the interval; a program that then goes idle calls [`JobQueue::tick`].
+/// With [`SyncPolicy::Always`](crate::storage::SyncPolicy::Always), the default, everything that a
+/// call reports as done is on stable storage when it returns. With
+/// [`SyncPolicy::Interval`](crate::storage::SyncPolicy::Interval) the sync is made by the first
+/// call after the interval; a program that then goes idle calls [`JobQueue::tick`].
 ///
 /// ```
 /// use bsd::{JobQueue, PutOptions};
@@ -53,7 +53,7 @@ pub struct JobQueue {
 }
 
 impl JobQueue {
-    /// Open the queue in `dir`, or make one there, with default options: durable, every call.
+    /// Open the queue in `dir`, or create one there, with default options: every call is durable.
     ///
     /// # Errors
     /// When the directory is in use, damaged, of another program, or cannot be used.
@@ -87,9 +87,9 @@ impl JobQueue {
         self.answer(put)
     }
 
-    /// Reserve the most urgent ready job of the watched tubes, if there is one. It is this
-    /// session's until it is deleted, released or buried, or its time to run is over. That it is
-    /// reserved does not outlive the process.
+    /// Reserve the most urgent ready job of the watched tubes, if there is one. It belongs to this
+    /// session until it is deleted, released or buried, or its time to run is over. The reservation
+    /// ends with the process.
     ///
     /// # Errors
     /// When the disk failed.
@@ -102,7 +102,7 @@ impl JobQueue {
         }
     }
 
-    /// Reserve as [`JobQueue::reserve`], waiting at most `timeout` for a job that becomes ready by
+    /// Like [`JobQueue::reserve`], but wait at most `timeout` for a job that becomes ready by
     /// itself: at the end of a delay, of a pause, or of another reservation's time.
     ///
     /// # Errors
@@ -137,7 +137,7 @@ impl JobQueue {
         self.answer(delete)
     }
 
-    /// Give a job that is reserved here back, with a priority, after `delay` seconds. Durable on
+    /// Give back a job that is reserved here, with a priority, after `delay` seconds. Durable on
     /// return, as the policy says.
     ///
     /// # Errors
@@ -166,7 +166,7 @@ impl JobQueue {
         self.answer(kick)
     }
 
-    /// Begin the time to run of a job that is reserved here anew. Nothing durable.
+    /// Restart the time to run of a job that is reserved here. Nothing durable.
     ///
     /// # Errors
     /// [`JobError::NotFound`].
@@ -175,8 +175,8 @@ impl JobQueue {
         self.answer(touch)
     }
 
-    /// Watch a tube: [`JobQueue::reserve`] takes jobs from all that are watched, at first `default`
-    /// alone. Returns how many are watched. Nothing durable.
+    /// Watch a tube: [`JobQueue::reserve`] takes jobs from all watched tubes, at first only from
+    /// `default`. Returns how many are watched. Nothing durable.
     ///
     /// # Errors
     /// [`JobError::BadTubeName`]; [`JobError::OutOfSpace`].
@@ -185,7 +185,7 @@ impl JobQueue {
         self.answer(watch)
     }
 
-    /// Watch a tube no more. Returns how many are left. Nothing durable.
+    /// Stop watching a tube. Returns how many are left. Nothing durable.
     ///
     /// # Errors
     /// [`JobError::BadTubeName`], [`JobError::NotIgnored`].
@@ -194,7 +194,7 @@ impl JobQueue {
         self.answer(ignore)
     }
 
-    /// Hand out no job of a tube for so many seconds. Durable on return, as the policy says.
+    /// Hand out no job of a tube for this many seconds. Durable on return, as the policy says.
     ///
     /// # Errors
     /// [`JobError::BadTubeName`], [`JobError::NotFound`] when there is no such tube.
@@ -212,14 +212,14 @@ impl JobQueue {
         self.answer(peek)
     }
 
-    /// Everything that is known of a job but its body.
+    /// Everything that is known about a job except its body.
     #[must_use]
     pub fn job(&self, id: JobId) -> Option<JobView<'_>> {
         self.turns.engine.queue().job(id)
     }
 
-    /// Let time pass: what is due happens, and what the policy wants synced is synced. Every other
-    /// call does this too. Returns how long nothing will be due.
+    /// Do what is due, and sync what the policy wants synced. Every other call does this too.
+    /// Returns how long nothing will be due.
     ///
     /// # Errors
     /// When the disk failed.
@@ -239,7 +239,7 @@ impl JobQueue {
         self.turns.close().map(|_| ())
     }
 
-    /// What has fallen due by now is due for this call.
+    /// First do everything that has fallen due; the call then sees it.
     fn answer<T>(&mut self, call: Pending<T>) -> Result<T, JobError> {
         let mut call = pin!(call);
         let mut context = Context::from_waker(Waker::noop());

@@ -1,4 +1,4 @@
-//! The faces for programs that embed the queue.
+//! The interfaces for programs that embed the queue.
 //!
 //! | where | what |
 //! |---|---|
@@ -9,7 +9,7 @@
 //! | `turns` | a turn of that loop |
 //! | `job_queue` | [`JobQueue`]: one session and no thread, for a program of one |
 //!
-//! All of them call the engine through [`crate::door`], as everything does that is no socket.
+//! All of them call the engine through [`crate::door`], as every caller does that is not a socket.
 
 mod job_queue;
 mod queue;

@@ -1,4 +1,4 @@
-//! A handle for all threads, on an engine that has a thread of its own.
+//! A handle for all threads, on an engine that runs on its own thread.
 
 use std::ops::Deref;
 use std::path::Path;
@@ -11,21 +11,23 @@ use crate::engine::Options;
 use crate::storage::OpenError;
 use crate::types::JobCounts;
 
-/// A durable job queue inside this process: the engine of `bsd-server`, without sockets, on a thread
-/// of its own.
+/// A durable job queue inside this process: the engine of `bsd-server`, without sockets, on its own
+/// thread.
 ///
-/// A handle: its clones are the same queue, and any thread may call. Calls that are under way at the
-/// same time share a write and a sync. A call is a future, [`Pending`](crate::Pending): await it, or
-/// [`wait`](crate::Pending::wait) for it.
+/// It is a handle: its clones are the same queue, and any thread may call. Calls that are under way
+/// at the same time share a write and a sync. A call is a future, [`Pending`](crate::Pending):
+/// await it, or [`wait`](crate::Pending::wait) for it.
 ///
-/// With [`SyncPolicy::Always`](crate::SyncPolicy::Always), the default, whatever a call reports as
-/// done is on stable storage by then.
+/// With [`SyncPolicy::Always`](crate::SyncPolicy::Always), the default, everything that a call
+/// reports as done is on stable storage by then.
 ///
-/// Whatever asks for no session of its own is a method of [`Session`], to which this dereferences:
-/// to one that all handles of the queue share. Workers take one each, from [`Queue::session`].
+/// All calls that need no separate session are methods of [`Session`]. The queue dereferences to a
+/// session that all its handles share. Each worker takes a session of its own from
+/// [`Queue::session`].
 ///
-/// The queue is closed with its last handle: of it, of its sessions, of what they have reserved and
-/// of calls under way. Whoever drops that one waits until it is; [`Queue::close`] says how it went.
+/// The queue is closed when its last handle is dropped: of the queue, its sessions, their reserved
+/// jobs and calls under way. The thread that drops it waits until the queue is closed;
+/// [`Queue::close`] also returns the result.
 ///
 /// ```
 /// use bsd::{PutOptions, Queue};
@@ -48,7 +50,7 @@ use crate::types::JobCounts;
 /// ```
 #[derive(Debug, Clone)]
 pub struct Queue {
-    /// Used by all who have no session of their own. It keeps the thread.
+    /// Used by all callers that have no session of their own. It keeps the thread alive.
     shared: Session,
     door: Door,
     thread: Arc<EngineThread>,
@@ -63,7 +65,7 @@ impl Deref for Queue {
 }
 
 impl Queue {
-    /// Open the queue in `dir`, or make one there, with default options: durable, every call.
+    /// Open the queue in `dir`, or create one there, with default options: every call is durable.
     ///
     /// # Errors
     /// When the directory is in use, damaged, of another program, or cannot be used.
@@ -76,9 +78,9 @@ impl Queue {
         Queue::open_with(&options, Bounds::default())
     }
 
-    /// Open a queue with these options; without a directory it is in memory only. What calls hold
-    /// that are under way is bounded: one that finds no room waits, or is refused, as its
-    /// [session](Session::refusing) says. [`Options::waker`] is the queue's own.
+    /// Open a queue with these options; without a directory it is in memory only. `bounds` limits
+    /// what the calls under way may occupy: a call that finds no room waits or is refused, as its
+    /// [session](Session::refusing) says. [`Options::waker`] is set by the queue itself.
     ///
     /// # Errors
     /// As for [`Queue::open`].
@@ -93,14 +95,14 @@ impl Queue {
         })
     }
 
-    /// A session of its own: it watches the tube `default`.
+    /// A new session: it watches the tube `default`.
     #[must_use]
     pub fn session(&self) -> Session {
         Session::new(self.door.session_with(Some(self.thread.clone())))
     }
 
-    /// Make at most `bound` jobs of a tube ready, as [`Session::kick`] does, in a session of its own:
-    /// nobody waits for it who does not want to.
+    /// Make at most `bound` jobs of a tube ready, as [`Session::kick`] does, but in a separate
+    /// session: later calls do not wait for it.
     ///
     /// # Errors
     /// [`JobError::BadTubeName`].
@@ -108,25 +110,25 @@ impl Queue {
         self.session().kick(tube, bound)
     }
 
-    /// Have long work done on the engine's thread, a step at a time.
+    /// Run long work on the engine's thread, one step at a time.
     pub fn start<W: Work>(&self, work: W) -> Task<W> {
         self.door.start_with(self.thread.clone(), work)
     }
 
-    /// Calls that were sent and are not answered, and the bytes that they hold.
+    /// Calls that were sent and are not answered, and their bytes.
     #[must_use]
     pub fn load(&self) -> (usize, usize) {
         self.door.load()
     }
 
-    /// A clean stop, for all handles: what was sent is done, everything is durable, counts of
-    /// reserves and timeouts included, and the directory is free. Calls that wait for a job, and
-    /// those that come, are told [`JobError::Closed`]. Returns the jobs that are kept; those that
+    /// A clean stop, for all handles: calls sent before it are done, everything is durable, counts
+    /// of reserves and timeouts included, and the directory is free. Calls that wait for a job, and
+    /// later calls, get [`JobError::Closed`]. Returns the number of jobs that are kept; those that
     /// are reserved are ready at the next open.
     ///
     /// # Errors
     /// [`JobError::Store`]: the disk failed; what was reported as done before is kept.
-    /// [`JobError::Closed`]: somebody else has closed it.
+    /// [`JobError::Closed`]: it has been closed already.
     pub fn close(self) -> Result<JobCounts, JobError> {
         self.thread.close()
     }

@@ -8,15 +8,16 @@ use std::task::{Context, Poll, ready};
 use crate::door::{self, Job, JobError, Order, Pending, block_on};
 use crate::types::JobId;
 
-/// A job that this session has reserved. Dropped, also by a panic, it is ready again at once, with
-/// its priority; so a job is taken out of the queue only by a [`Reserved::delete`] that succeeded.
+/// A job that this session has reserved. If it is dropped, also by a panic, the job is ready again
+/// at once, with the same priority. So only a [`Reserved::delete`] that succeeds removes a job from
+/// the queue.
 ///
-/// It is reserved for its time to run, from [`PutOptions::ttr`](crate::PutOptions::ttr); then it is
-/// ready again, and what is done with this is refused with [`JobError::NotFound`].
+/// It is reserved for its time to run, from [`PutOptions::ttr`](crate::PutOptions::ttr). After that
+/// the job is ready again, and calls on this are refused with [`JobError::NotFound`].
 pub struct Reserved {
     session: door::Session,
     job: Job,
-    /// The job is not this one's to give back any more.
+    /// The job must not be given back by this any more.
     is_over: bool,
 }
 
@@ -50,18 +51,18 @@ impl Reserved {
         &self.job.body
     }
 
-    /// The work is done: the job is gone for good when this has succeeded. Durable then, as the
+    /// The work is done: when this has succeeded, the job is gone permanently. Durable then, as the
     /// policy says.
     ///
     /// # Errors
-    /// [`JobError::NotFound`]: its time to run was over. The job is given back where it was refused.
+    /// [`JobError::NotFound`]: its time to run was over. If this is refused, the job is given back.
     pub fn delete(self) -> Finish {
         let order = Order::Delete(self.job.id);
         self.finish(order)
     }
 
-    /// Somebody is to try again, after `delay` seconds, with this priority. Durable when it has
-    /// succeeded, as the policy says; dropping it in place of this is free.
+    /// Make the job ready again after `delay` seconds, with this priority. Durable when it has
+    /// succeeded, as the policy says. Dropping the job instead writes nothing.
     ///
     /// # Errors
     /// [`JobError::NotFound`], [`JobError::OutOfSpace`].
@@ -70,7 +71,7 @@ impl Reserved {
         self.finish(Order::Release { id, pri, delay })
     }
 
-    /// Nobody is to try again before it is kicked. Durable when it has succeeded, as the policy says.
+    /// Set the job aside until it is kicked. Durable when it has succeeded, as the policy says.
     ///
     /// # Errors
     /// [`JobError::NotFound`], [`JobError::OutOfSpace`].
@@ -79,7 +80,7 @@ impl Reserved {
         self.finish(Order::Bury { id, pri })
     }
 
-    /// Its time to run begins anew. Nothing durable.
+    /// Restart its time to run. Nothing durable.
     ///
     /// # Errors
     /// [`JobError::NotFound`].
@@ -88,8 +89,8 @@ impl Reserved {
             .run_as(Order::Touch(self.job.id), |_, _| Ok(()))
     }
 
-    /// The job alone, which is not given back: it stays reserved by the session, until that does
-    /// something else with it by its id, or ends.
+    /// The job alone, which is not given back: it stays reserved by the session until the session
+    /// changes it by its id, or ends.
     #[must_use]
     pub fn keep(mut self) -> Job {
         self.is_over = true;
@@ -115,18 +116,18 @@ impl Drop for Reserved {
     }
 }
 
-/// The end of a reserved job: to be waited for, or awaited. The job is given back if this is
-/// dropped before, or refused.
+/// The call that finishes a reserved job: wait for it, or await it. If this is dropped before the
+/// end, or the call is refused, the job is given back.
 #[must_use = "the job is given back unless this is awaited or waited for"]
 #[derive(Debug)]
 pub struct Finish {
-    // Dropped first: a call that nobody waits for is not run after the job was given back.
+    // Dropped first: a call that has no caller is not run after the job was given back.
     pending: Pending<()>,
     reserved: Reserved,
 }
 
 impl Finish {
-    /// Wait for it. Not on a thread that polls futures, which would stand still meanwhile.
+    /// Wait for it. Do not use it on a thread that polls futures: they would all stop meanwhile.
     ///
     /// # Errors
     /// As for the call that made it; and [`JobError::Busy`], [`JobError::Closed`],

@@ -1,4 +1,4 @@
-//! What a worker has: watched tubes and reserved jobs.
+//! A worker's view of the queue: watched tubes and reserved jobs.
 
 use std::time::Duration;
 
@@ -6,10 +6,12 @@ use super::reserved::Reserved;
 use crate::door::{self, Answer, Job, JobError, Order, Outcome, Pending, PutOptions};
 use crate::types::JobId;
 
-/// A session of a [`Queue`](super::Queue): it watches tubes, and jobs that it reserves are its own.
+/// A session of a [`Queue`](super::Queue): it watches tubes, and jobs that it reserves belong to
+/// it.
 ///
-/// A handle: its clones are the same session, from any thread. Most programs want one for each
-/// worker. When the last of them is dropped, with what it has reserved, its jobs are ready again.
+/// It is a handle: its clones are the same session, from any thread. Most programs want one session
+/// for each worker. When the last clone is dropped, and with it all its reserved jobs, those jobs
+/// are ready again.
 ///
 /// A call does nothing before it is waited for ([`Pending::wait`]) or awaited: `Pending` is a
 /// future that needs no particular runtime.
@@ -21,15 +23,15 @@ impl Session {
         Session(session)
     }
 
-    /// The same session; calls through this handle are refused with [`JobError::Busy`] where they
+    /// The same session; calls through this handle are refused with [`JobError::Busy`] if they
     /// would have to wait for room.
     #[must_use]
     pub fn refusing(self) -> Session {
         Session(self.0.refusing())
     }
 
-    /// Watch a tube: [`Session::reserve`] takes jobs from all that are watched, at first `default`
-    /// alone. Gives how many are watched. Nothing durable.
+    /// Watch a tube: [`Session::reserve`] takes jobs from all watched tubes, at first only from
+    /// `default`. Gives how many are watched. Nothing durable.
     ///
     /// # Errors
     /// [`JobError::BadTubeName`]; [`JobError::OutOfSpace`].
@@ -38,7 +40,7 @@ impl Session {
             .run_as(Order::Watch(tube.into()), |answer, _| count(answer))
     }
 
-    /// Watch a tube no more. Gives how many are left. Nothing durable.
+    /// Stop watching a tube. Gives how many are left. Nothing durable.
     ///
     /// # Errors
     /// [`JobError::BadTubeName`], [`JobError::NotIgnored`].
@@ -62,7 +64,7 @@ impl Session {
     }
 
     /// Put many jobs into `tube`, in order, with one write and one sync, unless they take longer
-    /// than a turn of the engine. What came of each is told apart. All are durable when this is
+    /// than a turn of the engine. Each has its own result. All are durable when the results are
     /// given, as the policy says; after a crash before that the first of them may be there.
     ///
     /// # Errors
@@ -83,8 +85,8 @@ impl Session {
             .run_all_as(orders, |answer, _| each(answer, inserted))
     }
 
-    /// Reserve the most urgent ready job of the watched tubes; wait until there is one. That it is
-    /// reserved does not outlive the process.
+    /// Reserve the most urgent ready job of the watched tubes; wait until there is one. The
+    /// reservation ends with the process.
     ///
     /// # Errors
     /// [`JobError::DeadlineSoon`]: another job of this session must be finished first.
@@ -95,7 +97,7 @@ impl Session {
         })
     }
 
-    /// The same, waiting no longer than `timeout`; with [`Duration::ZERO`] not at all.
+    /// The same, but wait no longer than `timeout`; with [`Duration::ZERO`] do not wait.
     ///
     /// # Errors
     /// [`JobError::DeadlineSoon`]: another job of this session must be finished first.
@@ -119,8 +121,8 @@ impl Session {
             })
     }
 
-    /// Delete a job that is ready, delayed, buried, or reserved here. Durable when it has succeeded,
-    /// as the policy says: the job never comes back.
+    /// Delete a job that is ready, delayed, buried, or reserved here. Durable when it has
+    /// succeeded, as the policy says: the job never comes back.
     ///
     /// # Errors
     /// [`JobError::NotFound`].
@@ -129,7 +131,7 @@ impl Session {
     }
 
     /// Delete many jobs, in order, with one write and one sync, unless they take longer than a turn
-    /// of the engine. What came of each is told apart.
+    /// of the engine. Each has its own result.
     ///
     /// # Errors
     /// For each: as for [`Session::delete`].
@@ -141,8 +143,8 @@ impl Session {
         self.0.run_all_as(orders, |answer, _| each(answer, done))
     }
 
-    /// Give a job that is reserved here back, with a priority, after `delay` seconds. Durable when it
-    /// has succeeded, as the policy says.
+    /// Give back a job that is reserved here, with a priority, after `delay` seconds. Durable when
+    /// it has succeeded, as the policy says.
     ///
     /// # Errors
     /// [`JobError::NotFound`], [`JobError::OutOfSpace`].
@@ -161,7 +163,7 @@ impl Session {
         self.0.run_as(order, |answer, _| done(answer))
     }
 
-    /// Begin the time to run of a job that is reserved here anew. Nothing durable.
+    /// Restart the time to run of a job that is reserved here. Nothing durable.
     ///
     /// # Errors
     /// [`JobError::NotFound`].
@@ -177,7 +179,7 @@ impl Session {
         self.0.run_as(Order::KickJob(id), |answer, _| done(answer))
     }
 
-    /// Make at most `bound` jobs of a tube ready: buried ones, or where there are none delayed ones.
+    /// Make at most `bound` jobs of a tube ready: buried ones or, if there are none, delayed ones.
     /// Gives how many. Durable then, as the policy says; after a crash before that, all of them or
     /// none. Later calls of this session wait for its end.
     ///
@@ -187,8 +189,8 @@ impl Session {
         self.0.kick(tube, bound)
     }
 
-    /// Hand out no job of a tube for so many seconds; 0 ends a pause. Durable when it has succeeded,
-    /// as the policy says.
+    /// Hand out no job of a tube for this many seconds; 0 ends a pause. Durable when it has
+    /// succeeded, as the policy says.
     ///
     /// # Errors
     /// [`JobError::BadTubeName`], [`JobError::NotFound`] when there is no such tube.
@@ -233,12 +235,12 @@ impl Session {
         self.0.run_as(order, |answer, _| found(answer))
     }
 
-    /// What `stats` of the protocol tells: YAML.
+    /// The document of the protocol's `stats`: YAML.
     pub fn stats(&self) -> Pending<String> {
         self.0.run_as(Order::Stats, |answer, _| document(answer))
     }
 
-    /// What `stats-tube` of the protocol tells: YAML.
+    /// The document of the protocol's `stats-tube`: YAML.
     ///
     /// # Errors
     /// [`JobError::NotFound`] when there is no such tube; [`JobError::BadTubeName`].
@@ -247,7 +249,7 @@ impl Session {
         self.0.run_as(order, |answer, _| document(answer))
     }
 
-    /// What `stats-job` of the protocol tells: YAML.
+    /// The document of the protocol's `stats-job`: YAML.
     ///
     /// # Errors
     /// [`JobError::NotFound`].

@@ -37,7 +37,7 @@ fn put(session: &Session, body: &str) -> JobId {
     put.wait().unwrap()
 }
 
-/// Sent, and not answered yet.
+/// A call that was sent, without an answer so far.
 fn sent<F: Future>(future: F) -> Pin<Box<F>> {
     let mut future = Box::pin(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -59,7 +59,7 @@ impl Work for Hold {
     }
 }
 
-/// The engine stands still until the sender goes.
+/// The engine does nothing until the sender is dropped.
 fn hold(queue: &Queue) -> (Pin<Box<Task<Hold>>>, Sender<()>) {
     let ((tell, told), (let_go, go_on)) = (channel(), channel());
     let task = sent(queue.start(Hold { tell, go_on }));
@@ -134,7 +134,7 @@ fn a_future_of_a_job_that_is_dropped_loses_none() {
     let queue = in_memory(Bounds::default());
     let worker = queue.session();
     let waiting = sent(worker.reserve());
-    // Its answer is there before the next is asked for.
+    // Its answer exists before the next job is requested.
     put(&queue, "a");
     drop(waiting);
     let job = queue.reserve().wait().unwrap();
@@ -181,7 +181,7 @@ fn calls_that_come_while_the_engine_is_busy_share_one_sync() {
     assert_eq!(deleted, [Ok(()), Err(JobError::NotFound)]);
     let trace = disk.trace();
     let syncs = trace.iter().filter(|done| done.kind == OpKind::Sync);
-    // The engine may mark an idle log beside.
+    // In addition, the engine may mark an idle log.
     assert!((1..=2).contains(&syncs.count()), "{trace:?}");
 }
 
@@ -324,7 +324,7 @@ fn documents_and_looks_are_those_of_the_protocol() {
     ));
 }
 
-/// What drops the last handle of the queue when it is woken, and says that it has.
+/// Drops the last handle of the queue when it is woken, and reports that.
 struct DropsAll {
     call: std::sync::Mutex<Option<Pin<Box<Pending<JobId>>>>>,
     tell: std::sync::Mutex<Sender<()>>,

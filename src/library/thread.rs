@@ -13,7 +13,8 @@ use crate::engine::{Engine, Options};
 use crate::storage::{OpenError, StoreError};
 use crate::types::JobCounts;
 
-/// Ends with its last handle: the queue is closed then, and who drops it waits for that.
+/// Ends with its last handle: the queue is closed then, and the thread that drops it waits for
+/// that.
 #[derive(Debug)]
 pub(super) struct EngineThread {
     is_over: Arc<AtomicBool>,
@@ -55,13 +56,13 @@ impl EngineThread {
         }
     }
 
-    /// Close the queue, and wait until it is.
+    /// Close the queue, and wait until it is closed.
     ///
     /// # Errors
     /// [`JobError::Store`]; [`JobError::Closed`] when it was closed before.
     ///
     /// # Panics
-    /// If the engine did: with its panic.
+    /// If the engine panicked: with the same panic.
     pub(super) fn close(&self) -> Result<JobCounts, JobError> {
         match self.end() {
             None => Err(JobError::Closed),
@@ -70,8 +71,9 @@ impl EngineThread {
         }
     }
 
-    /// End the thread, and wait for it. `None`: somebody has, or this is the thread itself, where
-    /// what wakes a future has dropped it, and with it the last handle. It ends soon then.
+    /// End the thread, and wait for it. `None`: another caller has ended it, or this is the
+    /// engine's thread itself: there, waking a future has dropped the last handle. The thread ends
+    /// soon in that case.
     fn end(&self) -> Option<std::thread::Result<Result<JobCounts, StoreError>>> {
         let mut handle = self.handle.lock().unwrap_or_else(PoisonError::into_inner);
         let handle = handle.take()?;
@@ -100,7 +102,7 @@ fn not_started(error: &std::io::Error) -> OpenError {
     )
 }
 
-/// The whole life of the thread. The first thing that it tells is whether the queue is open.
+/// The whole life of the thread. First it reports whether the queue is open.
 fn run(
     options: &Options,
     bounds: Bounds,
@@ -119,18 +121,18 @@ fn run(
     let ringing = bell.clone();
     let sides = Door::new(bounds, Arc::new(move || ringing.ring()));
     let mut turns = Turns::new(engine, sides, clock);
-    // Whoever started this waits for it.
+    // The thread that started this one waits for it.
     let _ = tell.send(Ok(turns.door.clone()));
     while !is_over.load(Ordering::Acquire) {
         turns.turn()?;
         sleep(&turns, bell);
     }
-    // What was sent before the end was asked for is done.
+    // Everything that was sent before the end was requested is done.
     turns.turn()?;
     turns.close()
 }
 
-/// Sleep until somebody calls, or something is due.
+/// Sleep until a call comes, or something is due.
 fn sleep(turns: &Turns, bell: &Bell) {
     let now = turns.now();
     match turns.next_deadline(now) {

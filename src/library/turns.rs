@@ -7,9 +7,9 @@ use crate::protocol::Reply;
 use crate::storage::StoreError;
 use crate::types::{ClientId, JobCounts, Now, Position, Time};
 
-/// How long calls may be run before they are committed, nanoseconds, give or take one call.
+/// How long calls may run before they are committed, in nanoseconds, more or less by one call.
 const SLICE_NS: i64 = 1_000_000;
-/// So often others are let go first before a sync, as long as they bring more calls.
+/// How many times other threads may run before a sync, as long as they send more calls.
 const GATHERS_MAX: usize = 8;
 
 /// An engine with a desk.
@@ -21,7 +21,7 @@ pub(super) struct Turns {
     clock: Clock,
 }
 
-/// All clients are the desk's.
+/// All clients belong to the desk.
 struct Nobody;
 
 impl ReplySink for Nobody {
@@ -44,7 +44,8 @@ impl Turns {
         self.clock.now()
     }
 
-    /// Run what has come, and what comes while others are let go first; commit; answer.
+    /// Run the calls that have come, and those that come while other threads may run; commit;
+    /// answer.
     ///
     /// # Errors
     /// When the disk failed. All callers have been told.
@@ -54,7 +55,7 @@ impl Turns {
         self.settle()
     }
 
-    /// Run what has come.
+    /// Run the calls that have come.
     pub(super) fn serve(&mut self) {
         let (clock, now) = (self.clock, self.clock.now());
         let end = Time(now.mono.0 + SLICE_NS);
@@ -63,8 +64,8 @@ impl Turns {
             .serve(&mut self.engine, now, &mut Nobody, &mut is_over);
     }
 
-    /// Those who were just answered are about to call again, and a sync is long: whoever calls
-    /// before it shares it.
+    /// Callers that just got an answer are about to call again, and a sync is long: their calls
+    /// share it if they come before it.
     fn gather(&mut self) {
         for _ in 0..GATHERS_MAX {
             if !self.engine.will_wait() {
@@ -79,7 +80,7 @@ impl Turns {
         }
     }
 
-    /// Let time pass, commit, and give the answers that may be given.
+    /// Do what is due, commit, and give the answers that may be given.
     ///
     /// # Errors
     /// When the disk failed. All callers have been told.
@@ -88,7 +89,7 @@ impl Turns {
         self.commit()
     }
 
-    /// What is due happens.
+    /// Do what is due.
     ///
     /// # Errors
     /// When the disk failed. All callers have been told.
@@ -119,8 +120,8 @@ impl Turns {
         deadlines.into_iter().flatten().min()
     }
 
-    /// A clean stop: everything is durable, and all that was done is answered. Who still waits is
-    /// told that the queue is closed. Returns what is kept.
+    /// A clean stop: everything is durable, and everything that was done is answered. Callers that
+    /// still wait are told that the queue is closed. Returns the number of jobs that are kept.
     ///
     /// # Errors
     /// When the disk failed. All callers have been told.
