@@ -22,8 +22,6 @@ const MARKS_KEPT: usize = 32;
 const BODY_SIZE_MAX: u32 = 1 << 20;
 /// What one look without a body counts for.
 const LOOK_COST: usize = 64;
-/// After so many looks the slice is looked at.
-pub(super) const LOOKS: u32 = 8;
 /// Bytes that are read and logged in a turn of the loop, of one piece of work; one job may have more.
 pub(super) const COST_MAX: usize = 256 << 10;
 

@@ -13,15 +13,22 @@ use super::fields::{Fields, needed};
 use super::filter::{Filter, parse_states};
 use super::jobs::{Deed, Done};
 use super::register::{End, Progress, Told};
-use super::scan::{COST_MAX, LOOKS, Looked, Scan};
+use super::scan::{COST_MAX, Looked, Scan};
 use super::{bad, tube_name};
 use crate::door::{JobError, Slice, Step, Work};
 use crate::http::State;
 use crate::http::answer::{Answer, Problem};
-use crate::types::{JobId, JobState, SECOND_NS, Time};
+use crate::types::{JobId, JobState, Position, SECOND_NS, Time};
 
 /// Jobs a second that may be asked for as the rate of a task.
 pub(in crate::http) const RATE_MAX: u64 = 1_000_000;
+/// A task that has logged so many bytes that are not durable yet waits for the disk, so that no sync
+/// takes long because of it.
+const AHEAD_MAX: usize = 64 << 10;
+/// What a change counts for in the log, without a body.
+const CHANGE_COST: usize = 64;
+/// So often it looks whether the disk has caught up.
+const DISK_LOOK_NS: i64 = 1_000_000;
 /// A task that waits looks so often whether it is still wanted.
 const LOOK_AGAIN_NS: i64 = SECOND_NS / 4;
 
@@ -163,6 +170,8 @@ fn begin(state: &State, plan: Plan) -> Result<Answer, Problem> {
         plan,
         scan: Some(scan),
         begun: None,
+        ahead: 0,
+        mark: Position::ZERO,
         matched: 0,
         changed: 0,
         skipped: 0,
@@ -179,6 +188,9 @@ struct Drive {
     scan: Option<Scan>,
     /// When it had counted.
     begun: Option<Time>,
+    /// Bytes logged since the log had got to `mark`, which is not durable yet.
+    ahead: usize,
+    mark: Position,
     matched: u64,
     changed: u64,
     skipped: u64,
@@ -215,8 +227,9 @@ impl Drive {
             return Step::Done;
         }
         let mut cost = 0;
-        for looks in 1.. {
-            if let Some(until) = self.not_before(slice) {
+        loop {
+            let until = self.not_before(slice);
+            if let Some(until) = until.or_else(|| self.wait_for_disk(slice)) {
                 self.scan = Some(scan);
                 return Step::NotBefore(until);
             }
@@ -239,7 +252,8 @@ impl Drive {
                 self.scan = Some(scan);
                 return Step::NotBefore(Time(slice.now().mono.0 + 1));
             }
-            if looks % LOOKS == 0 && slice.is_over() {
+            // A look may read a body, and a change may copy one.
+            if slice.is_over() {
                 break;
             }
         }
@@ -273,6 +287,16 @@ impl Drive {
         (due > now.0).then(|| Time(due.min(now.0.saturating_add(LOOK_AGAIN_NS))))
     }
 
+    /// When to look again whether the disk has caught up, if too much is not durable.
+    fn wait_for_disk(&mut self, slice: &Slice<'_>) -> Option<Time> {
+        let engine = slice.engine();
+        if engine.acknowledged() >= self.mark {
+            (self.mark, self.ahead) = (engine.after(), 0);
+        }
+        let now = slice.now().mono;
+        (self.ahead >= AHEAD_MAX).then(|| Time(now.0.saturating_add(DISK_LOOK_NS)))
+    }
+
     /// Count a job, or change it; says how many bytes that took.
     fn meet(&mut self, id: JobId, slice: &mut Slice<'_>) -> usize {
         if self.begun.is_none() {
@@ -288,10 +312,12 @@ impl Drive {
             Done::NotFound | Done::Reserved | Done::Refused(JobError::Damaged) => self.skipped += 1,
             Done::Refused(error) => self.error = Some(error),
         }
-        match self.plan.deed {
+        let copied = match self.plan.deed {
             Deed::Move { .. } => body_size,
             _ => 0,
-        }
+        };
+        self.ahead += CHANGE_COST + copied;
+        copied
     }
 
     fn tell(&self) {
