@@ -243,6 +243,8 @@ async function main() {
   });
   try {
     const wire = await Wire.open();
+    const list = await (await fetch(`${base}/clients`)).text();
+    const client = /"(\/clients\/\d+)"/.exec(list)[1];
     const paths = [
       ["/", 200],
       ["/tubes?sort=-ready", 200],
@@ -252,6 +254,8 @@ async function main() {
       ["/jobs/999999", 404],
       ["/jobs/4/delete", 200],
       ["/durability?span=1h", 200],
+      ["/clients", 200],
+      [client, 200],
       ["/tasks", 200],
     ];
     if (screenshot) {

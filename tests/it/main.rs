@@ -34,6 +34,8 @@ mod compatibility;
 #[cfg(feature = "http")]
 mod console;
 #[cfg(feature = "http")]
+mod console_forms;
+#[cfg(feature = "http")]
 mod contrib;
 mod crash;
 mod ctl;

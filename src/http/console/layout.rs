@@ -17,14 +17,16 @@ pub(super) enum Place {
     Overview,
     Tubes,
     Durability,
+    Clients,
     Tasks,
     Elsewhere,
 }
 
-const PLACES: [(Place, &str, &str); 4] = [
+const PLACES: [(Place, &str, &str); 5] = [
     (Place::Overview, "/", "Overview"),
     (Place::Tubes, "/tubes", "Tubes"),
     (Place::Durability, "/durability", "Durability"),
+    (Place::Clients, "/clients", "Clients"),
     (Place::Tasks, "/tasks", "Tasks"),
 ];
 

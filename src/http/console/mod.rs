@@ -10,7 +10,7 @@
 //! | `chart` | what does a line of numbers look like? |
 //! | `words` | how are numbers said? |
 //! | `assets` | style, script, icon |
-//! | `overview`, `tubes`, `tube`, `job`, `durability`, `tasks` | the pages |
+//! | `overview`, `tubes`, `tube`, `job`, `durability`, `clients`, `tasks` | the pages |
 //! | `forms` | what do they send, and what is done then? |
 //! | `viewer` | who looks, and what may be offered? |
 //! | `login` | how does a browser show its token? |
@@ -23,6 +23,7 @@
 
 mod assets;
 mod chart;
+mod clients;
 mod durability;
 mod forms;
 mod history;
@@ -77,6 +78,8 @@ pub(super) enum Page {
     Job,
     Delete,
     Durability,
+    Clients,
+    Client,
     Tasks,
     Task,
     Find,
@@ -125,6 +128,8 @@ pub(super) const ROUTES: &[Route] = &[
     form("/jobs/{id}/priority", Role::Admin, Page::Change("priority")),
     form("/jobs/{id}/move", Role::Admin, Page::Change("move")),
     of("/durability", Role::Read, Page::Durability).taking(&[SPAN]),
+    of("/clients", Role::Read, Page::Clients).taking(clients::PARAMETERS),
+    of("/clients/{client}", Role::Read, Page::Client),
     of("/tasks", Role::Read, Page::Tasks),
     of("/tasks/{task}", Role::Read, Page::Task).taking(&[SAID]),
     form("/tasks/{task}/run", Role::Admin, Page::Run),
@@ -218,6 +223,8 @@ pub(super) async fn answer(
         Page::Overview => show(state, &asked, Subject::overview(query)?).await,
         Page::Tubes => show(state, &asked, Subject::tubes(query)?).await,
         Page::Durability => show(state, &asked, Subject::durability(query)?).await,
+        Page::Clients => clients::list(state, &asked).await,
+        Page::Client => clients::one(state, &asked).await,
         Page::Tasks => show(state, &asked, Subject::Tasks).await,
         Page::Task => tasks::page(state, &asked),
         Page::Tube => tube::page(state, &asked).await,

@@ -141,6 +141,12 @@ fn peek(found: &job::Found) -> Markup {
 fn jobs(state: &str, listed: &Value) -> Markup {
     let none = Vec::new();
     let jobs = listed["jobs"].as_array().unwrap_or(&none);
+    let caption = format!("Jobs that are {state}, in the order of their turn");
+    table_of(&caption, jobs, &format!("No job is {state} here."))
+}
+
+/// Jobs in a table.
+pub(super) fn table_of(caption: &str, jobs: &[Value], none: &str) -> Markup {
     let head = html! {
         @for (name, class) in [
             ("Job", "number"), ("Priority", "number"), ("Age", "number"), ("Left", "number"),
@@ -166,13 +172,9 @@ fn jobs(state: &str, listed: &Value) -> Markup {
                 }
             }
         }
-        @if jobs.is_empty() { tr { td colspan="10" { "No job is " (state) " here." } } }
+        @if jobs.is_empty() { tr { td colspan="10" { (none) } } }
     };
-    table(
-        &format!("Jobs that are {state}, in the order of their turn"),
-        &head,
-        &rows,
-    )
+    table(caption, &head, &rows)
 }
 
 fn next(name: &str, state: &str, listed: &Value) -> Markup {
