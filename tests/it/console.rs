@@ -413,6 +413,13 @@ pub(crate) fn listen(site: &Site, of: &str) -> std::net::TcpStream {
     stream
 }
 
+/// The status of an answer that may have no end.
+fn status(stream: &mut impl Read) -> String {
+    let mut said = [0; 12];
+    stream.read_exact(&mut said).unwrap();
+    String::from_utf8_lossy(&said[9..]).into_owned()
+}
+
 #[test]
 fn what_changes_is_told_and_what_does_not_is_not() {
     let site = memory();
@@ -439,7 +446,7 @@ fn open_pages_are_bounded_and_end_with_the_server() {
     for stream in &mut streams {
         read_until(stream, "data: ");
     }
-    assert_eq!(site.get("/events?of=overview").status, 503);
+    assert_eq!(status(&mut listen(&site, "overview")), "503");
     assert_eq!(
         Page::of(&site, "/").answer.status,
         200,
@@ -447,10 +454,7 @@ fn open_pages_are_bounded_and_end_with_the_server() {
     );
     streams.pop();
     wait_until("the place of one that has left is free", || {
-        let mut stream = listen(&site, "overview");
-        let mut said = [0; 12];
-        stream.read_exact(&mut said).unwrap();
-        &said == b"HTTP/1.1 200"
+        status(&mut listen(&site, "overview")) == "200"
     });
     let exit = site.server.stop();
     assert_eq!(exit.code, Some(0), "{}", exit.stderr);
