@@ -16,12 +16,11 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde_json::json;
 
-use crate::driver::Load;
 use crate::latency::Latency;
 use crate::load::parse_seconds;
 use crate::options::{Shape, parse_count};
 use crate::plan::Plan;
-use crate::process::usage;
+use crate::process::{now, sleep_until, usage};
 use crate::report::{Table, bytes, chosen, count, median, median_time, range, ratio, time};
 use crate::script::Workload;
 use crate::servers::{Kind, Policy, Program, Programs, Running};
@@ -78,11 +77,6 @@ const FILL: Shape = Shape {
     connections: 4,
     pipeline: 256,
 };
-/// The shape of a load of which only the probe counts.
-const NONE: Shape = Shape {
-    connections: 0,
-    pipeline: 1,
-};
 const DURABLE: Kind = Kind {
     program: Program::Bsd,
     policy: Policy::Interval(0),
@@ -113,16 +107,33 @@ fn start(args: &Args) -> io::Result<(Running, Site)> {
     Ok((server, Site::new(address)))
 }
 
-/// Put so many jobs, spread over so many tubes; into "default" where there are none.
+/// Put this many jobs, spread over this many tubes; into "default" where there are none.
 fn fill(server: &Running, jobs: u64, tubes: usize) -> io::Result<()> {
     eprintln!("{} jobs are put", chosen(jobs));
+    // A batch goes into one tube.
+    let in_a_tube = jobs.div_ceil(tubes.max(1) as u64);
+    let shape = Shape {
+        pipeline: FILL.pipeline.min(in_a_tube as usize),
+        ..FILL
+    };
     let plan = Plan {
         jobs: Some(jobs),
         tubes,
         priorities: 1000,
-        ..Plan::new(server.address, FILL, Workload::Put)
+        ..Plan::new(server.address, shape, Workload::Put)
     };
     plan.run().map(drop)
+}
+
+/// How long another client waits, put by put, for this long.
+fn probe(server: &Running, time: Duration) -> io::Result<Latency> {
+    let plan = Plan {
+        jobs: Some(1),
+        probe: true,
+        linger: time,
+        ..Plan::new(server.address, Shape::SINGLE, Workload::Cycle)
+    };
+    Ok(plan.run()?.probe)
 }
 
 fn watched(args: &Args) -> io::Result<()> {
@@ -139,7 +150,10 @@ fn watched(args: &Args) -> io::Result<()> {
         felt[1].push(puts(args, &on)?);
         let watchers = Watchers::start(
             &site,
-            &json!({"filter": {"tubes": ["default"], "body": NOWHERE}}),
+            &json!({"filter": {
+                "tube": "default",
+                "contains": {"encoding": "text", "data": NOWHERE},
+            }}),
         );
         felt[2].push(puts(args, &on)?);
         let of_round = watchers.seen.clone();
@@ -207,28 +221,28 @@ fn scrape(args: &Args) -> io::Result<()> {
     let (server, site) = start(args)?;
     fill(&server, args.tubes as u64 * 10, args.tubes)?;
     let (all_before, long_before) = turns(&site)?;
-    let plan = Plan {
-        time: Some(args.seconds * args.rounds),
-        probe: true,
-        ..Plan::new(server.address, NONE, Workload::Cycle)
-    };
-    let load = std::thread::spawn(move || plan.run());
-    let (mut times, mut size) = (Vec::new(), 0);
-    while !load.is_finished() {
-        crate::process::sleep_until(crate::process::now() + Duration::from_millis(1100))?;
-        let (page, took) = site.get("/metrics")?;
-        times.push(took);
-        size = page.len();
-    }
-    let outcome = load
-        .join()
-        .map_err(|_| io::Error::other("the load panicked"))??;
+    let duration = args.seconds * args.rounds;
+    let idle = probe(&server, duration)?;
+    let (times, size, felt) = std::thread::scope(|scope| {
+        let felt = scope.spawn(|| probe(&server, duration));
+        let (mut times, mut size) = (Vec::new(), 0);
+        while !felt.is_finished() {
+            sleep_until(now() + Duration::from_millis(1100))?;
+            let (page, took) = site.get("/metrics")?;
+            times.push(took);
+            size = page.len();
+        }
+        let felt = felt
+            .join()
+            .map_err(|_| io::Error::other("the probe panicked"))?;
+        io::Result::Ok((times, size, felt?))
+    })?;
     let (all, long) = turns(&site)?;
     let longest = times.iter().max().copied().unwrap_or_default();
     println!(
         "A scrape with {} tubes, {}: {} in the middle, {} at most, of {}.\n\
-         {} turns of the loop had a part of it, {} of them more than 1 ms. Another client waited {} \
-         at most.\n",
+         {} turns of the loop had a part of it, {} of them more than 1 ms. Another client \
+         waited {} at most, and {} with nothing else to do.\n",
         args.tubes,
         bytes(size as f64),
         time(median_time(&times)),
@@ -236,46 +250,57 @@ fn scrape(args: &Args) -> io::Result<()> {
         times.len(),
         all - all_before,
         long - long_before,
-        time(outcome.probe.max()),
+        time(felt.max()),
+        time(idle.max()),
     );
     Ok(())
 }
 
 fn clear(args: &Args) -> io::Result<()> {
-    let (mut waits, mut times) = (Vec::new(), Vec::new());
-    for round in 0..args.rounds.min(3) {
-        eprintln!("round {}", round + 1);
+    let (mut times, mut rounds) = (Vec::new(), Vec::new());
+    for round in 0..args.rounds {
+        eprintln!("round {} of {}", round + 1, args.rounds);
         let (server, site) = start(args)?;
         fill(&server, args.jobs, 1)?;
+        let idle = probe(&server, args.seconds)?;
         let is_over = AtomicBool::new(false);
-        let begin = crate::process::now();
-        let path = "/api/v1/tubes/t0/clear";
-        let (task, wait) = std::thread::scope(|scope| {
-            let task = scope.spawn(|| site.run_task(path, &json!({"states": ["ready"]}), &is_over));
-            let plan = Plan {
-                time: Some(args.seconds),
-                probe: true,
-                ..Plan::new(server.address, NONE, Workload::Cycle)
-            };
-            let mut wait = Duration::ZERO;
+        let begin = now();
+        let felt = std::thread::scope(|scope| {
+            let task = scope.spawn(|| {
+                let states = json!({"states": ["ready"]});
+                let path = "/api/v1/tubes/t0/clear";
+                let done = site.run_task(path, "/api/v1/tasks", &states, &is_over);
+                times.push(now() - begin);
+                done
+            });
+            let mut felt = Latency::new();
             while !task.is_finished() {
-                wait = wait.max(Load::new(&plan)?.run()?.probe.max());
+                felt.add(&probe(&server, Duration::from_millis(200))?);
             }
             let task = task
                 .join()
                 .map_err(|_| io::Error::other("the task panicked"))?;
-            io::Result::Ok((task?, wait))
+            eprintln!("{}", task?.0);
+            io::Result::Ok(felt)
         })?;
-        waits.push(wait);
-        times.push(crate::process::now() - begin);
-        eprintln!("{}", task.0);
+        rounds.push([idle, felt]);
     }
     println!(
-        "A tube of {} jobs is cleared in {}; another client waits {} at most (medians).\n",
+        "A tube of {} jobs is cleared in {}; another client meanwhile (medians of {} rounds)\n",
         chosen(args.jobs),
         time(median_time(&times)),
-        time(median_time(&waits))
+        args.rounds
     );
+    let mut table = Table::new(["meanwhile", "p50", "p99", "p99.9", "longest"]);
+    for (at, name) in ["nothing", "clear"].into_iter().enumerate() {
+        let quantile = |fraction| {
+            let times = rounds.iter().map(|round| round[at].quantile(fraction));
+            time(median_time(&times.collect::<Vec<_>>()))
+        };
+        let row = [0.5, 0.99, 0.999, 1.0].map(quantile);
+        table.push(std::iter::once(name.to_owned()).chain(row));
+    }
+    println!("{table}");
     Ok(())
 }
 
@@ -283,7 +308,7 @@ fn clear(args: &Args) -> io::Result<()> {
 const PAGES: &[&str] = &[
     "/",
     "/tubes",
-    "/tubes?sort=ready&contains=t1",
+    "/tubes?sort=ready&q=t1",
     "/tubes/t7",
     "/tubes/t7?state=delayed",
     "/jobs/777777",

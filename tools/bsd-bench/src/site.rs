@@ -66,17 +66,18 @@ impl Site {
         Ok((value, now() - begin))
     }
 
-    /// Start a task and wait for its end. Returns the task as it ended, and the longest that one
-    /// answer took.
+    /// Start a task or a search, which is found below `list` then, and wait for its end, or until
+    /// `is_over`. Returns it as it is then, and the longest time that one answer took.
     pub(crate) fn run_task(
         &self,
         path: &str,
+        list: &str,
         body: &Value,
         is_over: &AtomicBool,
     ) -> io::Result<(Value, Duration)> {
         let (mut task, mut longest) = self.post(path, body)?;
-        let path = format!("/api/v1/tasks/{}", task["id"]);
-        while task["ended_at"].is_null() && !is_over.load(Ordering::Relaxed) {
+        let path = format!("{list}/{}", task["id"]);
+        while !is_done(&task) && !is_over.load(Ordering::Relaxed) {
             sleep_until(now() + LOOK_EVERY)?;
             let (text, took) = self.get(&path)?;
             longest = longest.max(took);
@@ -93,6 +94,10 @@ impl Site {
         let value = values.filter_map(|rest| rest.trim().parse().ok()).next();
         Ok(value.unwrap_or(0.0))
     }
+}
+
+fn is_done(task: &Value) -> bool {
+    !matches!(task["state"].as_str(), Some("counting" | "running"))
 }
 
 fn said(path: &str, error: &ureq::Error) -> io::Error {
@@ -139,7 +144,8 @@ impl Watchers {
         let search = search.clone();
         watchers.spawn(2, site, move |site, is_over, seen| {
             while !is_over.load(Ordering::Relaxed) {
-                site.run_task("/api/v1/search", &search, is_over)?;
+                let path = "/api/v1/search";
+                site.run_task(path, path, &search, is_over)?;
                 seen.fetch_add(1, Ordering::Relaxed);
             }
             Ok(())
