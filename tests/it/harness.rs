@@ -460,12 +460,17 @@ pub(crate) fn wait_for(child: &mut Child) -> Option<ExitStatus> {
 }
 
 /// Poll `done` until it holds; panics with `what` if it does not within [`PATIENCE`].
-pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+pub(crate) fn wait_until(what: &str, done: impl FnMut() -> bool) {
+    wait_within(PATIENCE, what, done);
+}
+
+/// The same with another patience, for what takes its time on any machine.
+pub(crate) fn wait_within(patience: Duration, what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + patience;
     while !done() {
         assert!(
             Instant::now() < deadline,
-            "waited {PATIENCE:?} in vain until {what}"
+            "waited {patience:?} in vain until {what}"
         );
         thread::sleep(POLL_EVERY);
     }

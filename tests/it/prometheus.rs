@@ -1,5 +1,6 @@
 //! The real Prometheus as a child process: it scrapes servers every second and evaluates rules.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -86,12 +87,13 @@ impl Prometheus {
         let data = self.get("/api/v1/alerts");
         let alerts = data["alerts"].as_array().unwrap().iter();
         let firing = alerts.filter(|alert| alert["state"] == "firing");
-        let label = |alert: &Value, name: &str| alert["labels"][name].as_str().unwrap().to_owned();
-        let mut firing: Vec<(String, String)> = firing
-            .map(|alert| (label(alert, "alertname"), label(alert, "instance")))
-            .collect();
-        firing.sort();
-        firing
+        sorted(firing.map(|alert| &alert["labels"]))
+    }
+
+    /// Those that fire, or have fired within the last hour.
+    pub(crate) fn ever_fired(&self) -> Vec<(String, String)> {
+        let fired = self.query("count_over_time(ALERTS{alertstate=\"firing\"}[1h])");
+        sorted(fired.iter().map(|series| &series["metric"]))
     }
 
     /// What was wrong with the last scrape of a server; empty: nothing. `None`: there was none.
@@ -105,6 +107,13 @@ impl Prometheus {
             .find(|it| it["labels"]["instance"] == *instance)?;
         (target["health"] != "unknown").then(|| target["lastError"].as_str().unwrap().to_owned())
     }
+}
+
+/// Alerts, each with the server that it is about, by their labels.
+fn sorted<'a>(labels: impl Iterator<Item = &'a Value>) -> Vec<(String, String)> {
+    let label = |labels: &Value, name: &str| labels[name].as_str().unwrap().to_owned();
+    let alerts = labels.map(|it| (label(it, "alertname"), label(it, "instance")));
+    alerts.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 fn spawn(dir: &TempDir, address: SocketAddr) -> Child {
