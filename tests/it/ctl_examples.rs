@@ -1,12 +1,14 @@
 //! The examples of the help and of the page of `bsd-ctl` work, and both say the same of exit codes.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
-use crate::ctl::{OK, done, json_of, said, servers};
+use crate::ctl::{OK, done, json_of, said};
 use crate::harness::{Launch, Server, bsd_ctl};
+use crate::http::Site;
 
 /// The names of all commands.
 fn commands() -> Vec<String> {
@@ -49,8 +51,13 @@ fn stage(server: &Server) -> u64 {
     first
 }
 
-/// Run a line of a shell as people would, with this server for the default one.
-fn shell(server: &Server, dir: &Path, line: &str) -> (Option<i32>, String) {
+/// Run a line of a shell as people would, with this server for the default one, and its HTTP.
+fn shell(
+    server: &Server,
+    http: Option<SocketAddr>,
+    dir: &Path,
+    line: &str,
+) -> (Option<i32>, String) {
     let bin = bsd_ctl().parent().unwrap();
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let address = server.address().to_string();
@@ -61,16 +68,25 @@ fn shell(server: &Server, dir: &Path, line: &str) -> (Option<i32>, String) {
         .current_dir(dir)
         .env("PATH", path);
     command.env("BSD_CTL_ADDRESS", address).stdin(Stdio::null());
+    if let Some(http) = http {
+        command.env("BSD_CTL_HTTP", http.to_string());
+    }
     said(&command.output().unwrap())
 }
 
 #[test]
 fn the_examples_of_the_help_work_with_both_servers() {
-    for server in servers() {
+    let bsd = Site::start(Launch::bsd().memory());
+    let bsd = (bsd.server, Some(bsd.address));
+    let beanstalkd = Launch::beanstalkd().map(|launch| (launch.start(), None));
+    for (server, http) in [bsd].into_iter().chain(beanstalkd) {
         for name in commands().iter().map(String::as_str).chain([""]) {
             let dir = TempDir::new().unwrap();
             std::fs::write(dir.path().join("body"), "body").unwrap();
             let text = help(if name.is_empty() { "--help" } else { name });
+            if http.is_none() && text.contains("--http ") {
+                continue;
+            }
             let examples = text.lines().skip_while(|line| *line != "Examples:").skip(1);
             let examples: Vec<&str> = examples.take_while(|line| !line.is_empty()).collect();
             assert!(!examples.is_empty(), "{name} has no examples");
@@ -78,7 +94,7 @@ fn the_examples_of_the_help_work_with_both_servers() {
                 // Each on jobs of its own, whose ids the example could not know.
                 let first = stage(&server);
                 let example = with_ids(example.trim(), first);
-                let (code, said) = shell(&server, dir.path(), &example);
+                let (code, said) = shell(&server, http, dir.path(), &example);
                 assert_eq!(code, OK, "{example}: {said}");
             }
         }
@@ -131,7 +147,8 @@ fn the_page_and_the_help_of_every_command_say_the_same_of_exit_codes() {
 /// A block of the page begins with `$`: each line with one is run, and what follows is what it says.
 #[test]
 fn what_the_page_shows_is_what_is_said() {
-    let server = Launch::bsd().memory().start();
+    let site = Site::start(Launch::bsd().memory());
+    let server = &site.server;
     let dir = TempDir::new().unwrap();
     let page = page();
     let blocks = page.split("```\n").skip(1).step_by(2);
@@ -139,7 +156,7 @@ fn what_the_page_shows_is_what_is_said() {
     for block in blocks.filter(|block| block.starts_with("$ ")) {
         for part in block.trim_end().split("$ ").skip(1) {
             let (line, expected) = part.split_once('\n').unwrap_or((part, ""));
-            let (_, said) = shell(&server, dir.path(), line);
+            let (_, said) = shell(server, Some(site.address), dir.path(), line);
             assert_eq!(said.trim_end(), expected.trim_end(), "{line}");
             found += 1;
         }

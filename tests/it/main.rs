@@ -39,6 +39,9 @@ mod console_forms;
 mod contrib;
 mod crash;
 mod ctl;
+#[cfg(feature = "http")]
+mod ctl_api;
+#[cfg(feature = "http")]
 mod ctl_examples;
 mod ctl_terminal;
 mod damaged_logs;

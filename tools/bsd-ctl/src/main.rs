@@ -1,4 +1,5 @@
-//! `bsd-ctl`: a queue from a shell, over beanstalkd's protocol, so with any server that speaks it.
+//! `bsd-ctl`: a queue from a shell, over beanstalkd's protocol, so with any server that speaks it;
+//! and over bsd's API, for what the protocol has no command for.
 //!
 //! A thin shell over `bsd_tools::client`: it parses the command line, asks the server, prints, and
 //! chooses the exit code. It reserves no job but where a command's help says so.
@@ -18,13 +19,16 @@ error. Where nobody reads the output any more (tubes | head) a command ends by S
     };
 }
 
+mod api;
 mod change;
 mod clear;
 mod confirm;
 mod job;
 mod json;
+mod listing;
 #[cfg(feature = "man")]
 mod man;
+mod many;
 mod names;
 mod pause;
 mod put;
@@ -144,6 +148,20 @@ enum Command {
     Pause(pause::PauseArgs),
     /// End the pause of tubes
     Unpause(pause::UnpauseArgs),
+    /// List jobs of a tube
+    Jobs(listing::JobsArgs),
+    /// Look for jobs by a text in their bodies
+    Search(listing::SearchArgs),
+    /// Move the jobs of a tube to another one
+    Move(many::MoveArgs),
+    /// Make the buried jobs of a tube ready, there or in another one, at a rate
+    Redrive(many::RedriveArgs),
+    /// List what the server does to many jobs at once
+    Tasks(many::TasksArgs),
+    /// End a task
+    Cancel(many::CancelArgs),
+    /// List the clients that are connected
+    Clients(listing::ClientsArgs),
     /// Watch the server live: rates, and the busiest tubes
     Top(top::TopArgs),
     /// Write manual pages and shell completions
@@ -158,7 +176,7 @@ enum Failure {
     Client(ClientError),
     /// The output cannot be written; nobody listens where the pipe is closed.
     Output(io::Error),
-    /// The standard input, or the terminal, cannot be used.
+    /// The standard input, the terminal, a file or the API cannot be used.
     Input(String),
     /// Nothing was found, or it was refused.
     NotDone(String),
@@ -244,6 +262,13 @@ fn run(command: &Command, context: &mut Context<'_>) -> Result<u8, Failure> {
         Command::Clear(args) => clear::run(args, context),
         Command::Pause(args) => pause::run(args, context),
         Command::Unpause(args) => pause::run_unpause(args, context),
+        Command::Jobs(args) => listing::run_jobs(args, context),
+        Command::Search(args) => listing::run_search(args, context),
+        Command::Move(args) => many::run_move(args, context),
+        Command::Redrive(args) => many::run_redrive(args, context),
+        Command::Tasks(args) => many::run_tasks(args, context),
+        Command::Cancel(args) => many::run_cancel(args, context),
+        Command::Clients(args) => listing::run_clients(args, context),
         Command::Top(args) => top::run(args, context),
         #[cfg(feature = "man")]
         Command::Man(args) => man::run(args, context),

@@ -1,0 +1,194 @@
+//! What `bsd-ctl` does over the server's API: lists, searches, moves, and tells why it could not.
+
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::ctl::{NOT_DONE, OK, command, said};
+use crate::harness::Launch;
+use crate::http::{Site, tokens};
+
+const CANNOT: Option<i32> = Some(2);
+
+fn site() -> Site {
+    Site::start(Launch::bsd().memory())
+}
+
+/// Run it with these words: its exit code, and all that it wrote.
+fn ctl(site: &Site, words: &[&str]) -> (Option<i32>, String) {
+    at(&site.server.address().to_string(), site.address, words)
+}
+
+fn at(address: &str, http: SocketAddr, words: &[&str]) -> (Option<i32>, String) {
+    let mut command = command(address);
+    command.env("BSD_CTL_HTTP", http.to_string());
+    said(&command.args(words).output().unwrap())
+}
+
+/// The same, of which all must be done.
+fn done(site: &Site, words: &[&str]) -> String {
+    let (code, said) = ctl(site, words);
+    assert_eq!(code, OK, "{words:?}: {said}");
+    said
+}
+
+fn json_of(site: &Site, words: &[&str]) -> Value {
+    let said = done(site, &[words, &["--json"]].concat());
+    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
+}
+
+/// Ids of jobs that are listed.
+fn ids(jobs: &Value) -> Vec<u64> {
+    let jobs = jobs.as_array().unwrap().iter();
+    jobs.map(|job| job["id"].as_u64().unwrap()).collect()
+}
+
+/// So many jobs in a tube, from id 1 on.
+fn fill(site: &Site, tube: &str, count: u64) {
+    let mut wire = site.server.connect();
+    wire.ask(&format!("use {tube}"));
+    for nth in 1..=count {
+        wire.put(format!("body of {nth}.").as_bytes());
+    }
+}
+
+#[test]
+fn jobs_are_listed_over_several_pages() {
+    let site = site();
+    fill(&site, "a/b+c", 600);
+    let listed = json_of(&site, &["jobs", "a/b+c", "--limit", "555"]);
+    assert_eq!(ids(&listed), (1..=555).collect::<Vec<_>>());
+    let table = done(&site, &["jobs", "a/b+c", "--limit", "2"]);
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(rows.len(), 3, "{table}");
+    assert_eq!(rows[1][..3], ["a/b+c", "1", "0"]);
+    assert_eq!(rows[1][4..], ["-", "10", "0", "0", "0"]);
+    let (code, said) = ctl(&site, &["jobs", "a/b+c", "--state", "buried"]);
+    assert_eq!(code, NOT_DONE);
+    assert!(said.contains("has no buried job"), "{said}");
+}
+
+#[test]
+fn a_search_finds_a_text_in_bodies() {
+    let site = site();
+    fill(&site, "mail", 30);
+    let found = json_of(&site, &["search", "m*", "of 7."]);
+    assert_eq!(ids(&found), [7]);
+    let (code, said) = ctl(&site, &["search", "mail", "nowhere"]);
+    assert_eq!(code, NOT_DONE);
+    assert!(said.contains("30 that were looked at"), "{said}");
+}
+
+#[test]
+fn a_move_asks_counts_and_leaves_what_is_reserved() {
+    let site = site();
+    fill(&site, "mail", 10);
+    let mut wire = site.server.connect();
+    wire.ask("watch mail");
+    let mine = wire.reserve();
+    let (code, said) = ctl(&site, &["move", "mail", "post"]);
+    assert_eq!(code, NOT_DONE);
+    assert!(said.contains("would move 9 jobs of mail to post"), "{said}");
+    let said = done(&site, &["move", "mail", "post", "--yes"]);
+    assert_eq!(said, "9 jobs of mail to post moved\n");
+    assert_eq!(ids(&json_of(&site, &["jobs", "post"])).len(), 9);
+    wire.ask(&format!("release {mine} 0 0"));
+    assert_eq!(ids(&json_of(&site, &["jobs", "mail"])), [1]);
+    let (code, said) = ctl(&site, &["move", "mail", "post", "--state", "buried"]);
+    assert_eq!(code, NOT_DONE);
+    assert!(
+        said.contains("no job of mail to post can be changed"),
+        "{said}"
+    );
+}
+
+#[test]
+fn what_is_buried_is_driven_back_there_or_elsewhere() {
+    let site = site();
+    fill(&site, "mail", 4);
+    for id in ["1", "2", "3"] {
+        done(&site, &["bury", id]);
+    }
+    let task = json_of(&site, &["redrive", "mail", "--yes", "--rate", "1000"]);
+    assert_eq!(
+        (&task["changed"], &task["rate"], &task["state"]),
+        (&json!(3), &json!(1000), &json!("done"))
+    );
+    assert_eq!(ids(&json_of(&site, &["jobs", "mail"])), [1, 2, 3, 4]);
+    done(&site, &["bury", "4"]);
+    done(&site, &["redrive", "mail", "--to", "post"]);
+    assert_eq!(ids(&json_of(&site, &["jobs", "post"])).len(), 1);
+}
+
+#[test]
+fn tasks_are_listed_and_ended() {
+    let site = site();
+    fill(&site, "mail", 500);
+    let body = json!({"action": "bury", "rate": 1, "filter": {"tube": "mail"}});
+    let id = site.change("post", "/api/v1/tasks", &body).json()["id"].to_string();
+    let said = done(&site, &["cancel", &id]);
+    assert!(
+        said.starts_with(&format!("task {id} is cancelled; ")),
+        "{said}"
+    );
+    let tasks = json_of(&site, &["tasks"]);
+    assert_eq!(tasks[0]["state"], "cancelled");
+    assert!(done(&site, &["tasks"]).contains("bury"));
+    let (code, said) = ctl(&site, &["cancel", "99"]);
+    assert_eq!(code, NOT_DONE, "{said}");
+}
+
+#[test]
+fn clients_are_listed() {
+    let site = site();
+    let mut wire = site.server.connect();
+    wire.ask("use mail");
+    let clients = json_of(&site, &["clients"]);
+    assert_eq!(clients[0]["uses"], "mail");
+    assert!(done(&site, &["clients"]).contains(" mail "));
+}
+
+#[test]
+fn who_does_not_answer_as_the_api_is_named() {
+    let site = site();
+    let address = site.server.address().to_string();
+    // The protocol's port is not HTTP's.
+    let (code, said) = at(
+        &address,
+        site.server.address(),
+        &["tasks", "--timeout", "2"],
+    );
+    assert_eq!(code, CANNOT, "{said}");
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let nobody = port.local_addr().unwrap();
+    drop(port);
+    let (code, said) = at(&address, nobody, &["tasks"]);
+    assert_eq!(code, CANNOT);
+    assert!(said.contains("nobody listens there"), "{said}");
+}
+
+#[test]
+fn a_token_is_read_from_a_file() {
+    let tokens = tokens();
+    let site = Site::start(
+        Launch::bsd()
+            .memory()
+            .arg("--http-tokens")
+            .arg(tokens.path()),
+    );
+    let dir = TempDir::new().unwrap();
+    let mine = dir.path().join("mine");
+    std::fs::write(&mine, "reader\n").unwrap();
+    let (code, said) = ctl(&site, &["tasks"]);
+    assert_eq!(code, NOT_DONE);
+    assert!(said.contains("--token-file"), "{said}");
+    let mine = mine.to_str().unwrap();
+    done(&site, &["tasks", "--token-file", mine]);
+    let (code, said) = ctl(&site, &["cancel", "1", "--token-file", mine]);
+    assert_eq!(code, NOT_DONE, "{said}");
+    assert!(said.contains("admin"), "{said}");
+}

@@ -1,0 +1,165 @@
+//! The server's API over HTTP: for what the protocol has no command for. beanstalkd has none.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+use ureq::Agent;
+use ureq::http::{Method, Request};
+
+use crate::{Context, Failure};
+
+/// Where the API is, and who asks.
+#[derive(Args)]
+pub(crate) struct ApiArgs {
+    /// The server's HTTP: HOST:PORT
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "BSD_CTL_HTTP",
+        hide_env_values = true,
+        default_value = "127.0.0.1:11380"
+    )]
+    http: String,
+    /// The file whose first line is the token, where the server wants one
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "BSD_CTL_TOKEN_FILE",
+        hide_env_values = true
+    )]
+    token_file: Option<PathBuf>,
+}
+
+impl ApiArgs {
+    /// # Errors
+    /// The file with the token cannot be read.
+    pub(crate) fn open(&self, context: &Context<'_>) -> Result<Api, Failure> {
+        let token = self.token_file.as_deref().map(read_token).transpose()?;
+        let config = Agent::config_builder()
+            .timeout_global(Some(context.global.timeout))
+            .http_status_as_error(false)
+            .build();
+        Ok(Api {
+            agent: config.new_agent(),
+            site: self.http.clone(),
+            token,
+            timeout: context.global.timeout,
+        })
+    }
+}
+
+fn read_token(path: &Path) -> Result<String, Failure> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Failure::Input(format!(
+            "the token cannot be read from {}: {error}",
+            path.display()
+        ))
+    })?;
+    Ok(text.lines().next().unwrap_or_default().trim().to_owned())
+}
+
+/// A server's API.
+pub(crate) struct Api {
+    agent: Agent,
+    site: String,
+    token: Option<String>,
+    timeout: Duration,
+}
+
+impl Api {
+    /// # Errors
+    /// As of [`Api::ask`].
+    pub(crate) fn get(&self, path: &str) -> Result<Value, Failure> {
+        self.ask(Method::GET, path, None)
+    }
+
+    /// # Errors
+    /// As of [`Api::ask`].
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Result<Value, Failure> {
+        self.ask(Method::POST, path, Some(body))
+    }
+
+    /// # Errors
+    /// As of [`Api::ask`].
+    pub(crate) fn delete(&self, path: &str) -> Result<Value, Failure> {
+        self.ask(Method::DELETE, path, None)
+    }
+
+    /// One request below `/api/v1`, and what it is answered with.
+    ///
+    /// # Errors
+    /// Nobody answers there, or it is no API of bsd's; or the server refuses, with its reason.
+    fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("http://{}/api/v1{path}", self.site));
+        if let Some(token) = &self.token {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
+        if body.is_some() {
+            request = request.header("Content-Type", "application/json");
+        }
+        let body = body.map(Value::to_string).unwrap_or_default();
+        let request = request.body(body).map_err(|error| self.broken(&error))?;
+        let answer = self.agent.run(request);
+        let mut answer = answer.map_err(|error| self.unreachable(&error))?;
+        let status = answer.status().as_u16();
+        let text = answer.body_mut().read_to_vec();
+        let text = text.map_err(|error| self.unreachable(&error))?;
+        let value: Value = serde_json::from_slice(&text).map_err(|error| self.broken(&error))?;
+        match (status, value["detail"].as_str()) {
+            (200..=299, _) => Ok(value),
+            (401, Some(detail)) => Err(Failure::NotDone(format!(
+                "{}: {detail}; give the token with --token-file",
+                self.site
+            ))),
+            (_, Some(detail)) => Err(Failure::NotDone(format!("{}: {detail}", self.site))),
+            (_, None) => Err(self.broken(&format_args!("it answered {status}"))),
+        }
+    }
+
+    fn unreachable(&self, error: &ureq::Error) -> Failure {
+        let reason = match error {
+            ureq::Error::Timeout(_) => format!("no answer in {} s", self.timeout.as_secs_f64()),
+            ureq::Error::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                "nobody listens there".to_owned()
+            }
+            other => other.to_string(),
+        };
+        Failure::Input(format!(
+            "{} does not answer over HTTP: {reason}; start bsd-server with --http, or name another \
+             address with --http or BSD_CTL_HTTP",
+            self.site
+        ))
+    }
+
+    fn broken(&self, error: &dyn std::fmt::Display) -> Failure {
+        Failure::Input(format!(
+            "{} does not answer as bsd's API: {error}; is it another program, or another version?",
+            self.site
+        ))
+    }
+}
+
+/// A part of a path: what is no letter, digit, `-`, `.` or `_` is escaped.
+pub(crate) fn escaped(part: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b'-' | b'.' | b'_' => char::from(byte).to_string(),
+        _ if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    part.bytes().map(byte).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_part_of_a_path() {
+        assert_eq!(escaped("a-b/c;d?e f+g"), "a-b%2Fc%3Bd%3Fe%20f%2Bg");
+    }
+}

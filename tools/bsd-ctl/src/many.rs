@@ -1,0 +1,302 @@
+//! `bsd-ctl move`, `redrive`, `tasks` and `cancel`: what the server does to many jobs at once.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bsd_tools::human::{Meter, count};
+use clap::Args;
+use serde_json::{Value, json};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::api::{Api, ApiArgs};
+use crate::confirm::confirm;
+use crate::job::State;
+use crate::listing::words;
+use crate::table::Table;
+use crate::{Context, EXIT_OK, Failure, names, note};
+
+/// How often the server is asked how far it is.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+const MOVE_HELP: &str = concat!(
+    "\
+Over the server's API, which beanstalkd does not have. Counts the jobs, asks before it moves more
+than one, and moves them between the commands of clients: each under a new id, whole after a crash.
+Jobs that clients have reserved stay. Ctrl-C ends it; what was moved stays moved. In a PATTERN, *
+stands for any characters and ? for one; put it in quotes.
+
+Examples:
+  bsd-ctl move mail post --yes
+  bsd-ctl move 'mail*' post --state buried --kick --rate 100 --yes
+
+",
+    exit_codes!()
+);
+
+#[derive(Args)]
+#[command(after_help = MOVE_HELP)]
+pub(crate) struct MoveArgs {
+    /// The tube, or those whose whole name is like this
+    #[arg(value_name = "TUBE|PATTERN", value_parser = names::parse_pattern)]
+    from: String,
+    /// The tube that they are moved to
+    #[arg(value_parser = names::parse_tube)]
+    to: String,
+    /// Only jobs in this state; may be given several times [default: all that are not reserved]
+    #[arg(long = "state", value_name = "STATE", value_enum)]
+    states: Vec<State>,
+    /// Make them ready there
+    #[arg(long)]
+    kick: bool,
+    #[command(flatten)]
+    how: How,
+}
+
+/// How many jobs are changed.
+#[derive(Args)]
+struct How {
+    /// At most this many jobs a second
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    rate: Option<u64>,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+pub(crate) fn run_move(args: &MoveArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
+    let mut filter = json!({"tube": args.from});
+    if !args.states.is_empty() {
+        filter["states"] = words(&args.states);
+    }
+    let change = Change {
+        body: json!({"action": "move", "to": args.to, "kick": args.kick, "filter": filter}),
+        verb: "move",
+        done: "moved",
+        about: format!("of {} to {}", args.from, args.to),
+    };
+    change.run(&args.how, context)
+}
+
+const REDRIVE_HELP: &str = concat!(
+    "\
+Over the server's API, which beanstalkd does not have. Makes the buried jobs of a tube ready, there
+or in the tube of --to, as many as there are now. Counts them, and asks before it changes more than
+one. Ctrl-C ends it; what was done stays.
+
+Examples:
+  bsd-ctl redrive mail --yes
+  bsd-ctl redrive mail --to post --rate 50 --yes
+
+",
+    exit_codes!()
+);
+
+#[derive(Args)]
+#[command(after_help = REDRIVE_HELP)]
+pub(crate) struct RedriveArgs {
+    /// The tube
+    #[arg(value_parser = names::parse_tube)]
+    tube: String,
+    /// The tube in which they are to be ready [default: the same]
+    #[arg(long, value_name = "TUBE", value_parser = names::parse_tube)]
+    to: Option<String>,
+    #[command(flatten)]
+    how: How,
+}
+
+pub(crate) fn run_redrive(args: &RedriveArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
+    let filter = json!({"tube": args.tube, "states": ["buried"]});
+    let change = match &args.to {
+        Some(to) => Change {
+            body: json!({"action": "move", "to": to, "kick": true, "filter": filter}),
+            verb: "redrive",
+            done: "ready again",
+            about: format!("of {} to {to}", args.tube),
+        },
+        None => Change {
+            body: json!({"action": "kick", "filter": filter}),
+            verb: "redrive",
+            done: "ready again",
+            about: format!("of {}", args.tube),
+        },
+    };
+    change.run(&args.how, context)
+}
+
+/// A change of many jobs.
+struct Change {
+    /// As the API has it, but for the rate.
+    body: Value,
+    verb: &'static str,
+    done: &'static str,
+    about: String,
+}
+
+impl Change {
+    fn run(&self, how: &How, context: &mut Context<'_>) -> Result<u8, Failure> {
+        let Change { verb, about, .. } = self;
+        let api = how.api.open(context)?;
+        let mut body = self.body.clone();
+        body["dry_run"] = true.into();
+        let counted = wait(&api, "/tasks", api.post("/tasks", &body)?, "counting")?;
+        let matched = counted["matched"].as_u64().unwrap_or(0);
+        if matched == 0 {
+            return Err(Failure::NotDone(format!(
+                "no job {about} can be changed; `bsd-ctl tubes` shows where jobs are"
+            )));
+        }
+        confirm(
+            &format!("{verb} {} {about}", count(matched, "job")),
+            matched,
+            how.yes,
+        )?;
+        body["dry_run"] = false.into();
+        if let Some(rate) = how.rate {
+            body["rate"] = rate.into();
+        }
+        let task = wait(&api, "/tasks", api.post("/tasks", &body)?, self.verb)?;
+        let changed = task["changed"].as_u64().unwrap_or(0);
+        let skipped = task["skipped"].as_u64().unwrap_or(0);
+        if skipped > 0 {
+            note(format_args!(
+                "{} had gone, or were reserved, when it was their turn",
+                count(skipped, "job")
+            ));
+        }
+        let state = task["state"].as_str().unwrap_or_default().to_owned();
+        let reason = task["reason"].as_str().unwrap_or_default().to_owned();
+        context.tell(
+            task,
+            format_args!("{} {about} {}", count(changed, "job"), self.done),
+        )?;
+        match &*state {
+            "done" => Ok(EXIT_OK),
+            "cancelled" => Err(Failure::NotDone(
+                "stopped: the rest is as it was; run the command again to go on".to_owned(),
+            )),
+            _ => Err(Failure::NotDone(format!(
+                "not all was done: {reason}; run the command again when that is mended"
+            ))),
+        }
+    }
+}
+
+/// Wait until a task or a search is over; SIGINT and SIGTERM end it. Returns it as it is then.
+///
+/// # Errors
+/// The server does not answer, or signals cannot be caught; then it goes on by itself.
+pub(crate) fn wait(
+    api: &Api,
+    list: &str,
+    mut task: Value,
+    doing: &'static str,
+) -> Result<Value, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let path = format!("{list}/{}", task["id"]);
+    let mut meter = Meter::counting(doing, "jobs");
+    let signals = [SIGINT, SIGTERM].map(|signal| {
+        let set = signal_hook::flag::register(signal, Arc::clone(&stop));
+        set.map_err(|error: io::Error| Failure::Input(format!("signals cannot be caught: {error}")))
+    });
+    let [one, other] = signals;
+    let ids = [one?, other?];
+    while matches!(task["state"].as_str(), Some("counting" | "running")) {
+        if stop.swap(false, Ordering::Relaxed) {
+            api.delete(&path)?;
+        }
+        std::thread::sleep(LOOK_EVERY);
+        task = api.get(&path)?;
+        let number = |key: &str| task[key].as_u64().unwrap_or(0);
+        if task["state"] == "running" {
+            meter.show(number("changed") + number("skipped"), number("matched"));
+        }
+    }
+    for id in ids {
+        signal_hook::low_level::unregister(id);
+    }
+    Ok(task)
+}
+
+const TASKS_HELP: &str = concat!(
+    "\
+Over the server's API, which beanstalkd does not have. Shows what the server does, or has done in
+the last hour, to many jobs at once; the newest first.
+
+Examples:
+  bsd-ctl tasks
+  bsd-ctl tasks --json
+
+",
+    exit_codes!()
+);
+
+#[derive(Args)]
+#[command(after_help = TASKS_HELP)]
+pub(crate) struct TasksArgs {
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+pub(crate) fn run_tasks(args: &TasksArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
+    let tasks = args.api.open(context)?.get("/tasks")?["tasks"].take();
+    if context.global.json {
+        writeln!(context.out, "{tasks}")?;
+        return Ok(EXIT_OK);
+    }
+    let mut table = Table::new(&[
+        "ACTION", "ID", "STATE", "MATCHED", "CHANGED", "SKIPPED", "TUBE",
+    ]);
+    for task in tasks.as_array().into_iter().flatten() {
+        let text = |value: &Value| names::shown(value.as_str().unwrap_or("-"));
+        table.push(vec![
+            text(&task["action"]),
+            task["id"].to_string(),
+            text(&task["state"]),
+            task["matched"].to_string(),
+            task["changed"].to_string(),
+            task["skipped"].to_string(),
+            text(&task["filter"]["tube"]),
+        ]);
+    }
+    table.print(context.out)?;
+    Ok(EXIT_OK)
+}
+
+const CANCEL_HELP: &str = concat!(
+    "\
+Over the server's API, which beanstalkd does not have. What the task has done stays.
+
+Examples:
+  bsd-ctl cancel 1
+
+",
+    exit_codes!()
+);
+
+#[derive(Args)]
+#[command(after_help = CANCEL_HELP)]
+pub(crate) struct CancelArgs {
+    /// The task, as `bsd-ctl tasks` shows it
+    task: u64,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+pub(crate) fn run_cancel(args: &CancelArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
+    let api = args.api.open(context)?;
+    let path = format!("/tasks/{}", args.task);
+    let task = wait(&api, "/tasks", api.delete(&path)?, "ending")?;
+    let state = task["state"].as_str().unwrap_or_default().to_owned();
+    let changed = task["changed"].as_u64().unwrap_or(0);
+    let text = format!(
+        "task {} is {state}; it changed {}",
+        args.task,
+        count(changed, "job")
+    );
+    context.tell(task, text)?;
+    Ok(EXIT_OK)
+}
