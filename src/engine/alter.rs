@@ -379,6 +379,46 @@ mod tests {
         }
     }
 
+    /// The records of a move are together from the first on, whatever is left of the segment.
+    #[test]
+    fn a_move_at_the_end_of_a_segment_has_room_for_all_of_its_records() {
+        let mut lefts = Vec::new();
+        for short in (0..640).step_by(8) {
+            let mut engine = open(&SimFs::new(1)).unwrap();
+            let client = engine.connect();
+            let mut put = |size: u64| {
+                let put = Command::Put {
+                    pri: 1,
+                    delay: 0,
+                    ttr: 1,
+                    body: &vec![b'x'; size as usize],
+                };
+                engine.run(client, Request::Command(put), NOW, &mut Nowhere);
+                engine.commit(NOW).unwrap();
+                engine.log().unwrap().left()
+            };
+            let left = put(10);
+            lefts.push(put(left - short));
+            // Buried, so that the copy needs an update too.
+            let id = JobId(1);
+            for alteration in [
+                Alteration::Bury,
+                Alteration::Move {
+                    tube: "to",
+                    kick: false,
+                },
+            ] {
+                let done = engine.alter(id, alteration, NOW, &mut Nowhere);
+                assert!(matches!(done.unwrap(), Altered::Done(_)), "{short}");
+                engine.commit(NOW).unwrap();
+            }
+        }
+        for left in (200..400).step_by(8) {
+            let is_near = |it: &u64| it.abs_diff(left) < 8;
+            assert!(lefts.iter().any(is_near), "{left} in {lefts:?}");
+        }
+    }
+
     #[test]
     fn a_full_disk_moves_nothing_and_loses_nothing() {
         let fs = filled();

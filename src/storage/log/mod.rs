@@ -47,7 +47,9 @@ use crate::clock::Clock;
 use crate::storage::disk::errno::{is_full, wants_descriptor};
 use crate::storage::disk::{DirLock, Fs, read_exact_at, write_all_at};
 use crate::storage::error::{OpenError, StoreError};
-use crate::storage::format::{FrameBuilder, FrameKind, LogId, Record, put_size};
+use crate::storage::format::{
+    FRAME_OVERHEAD_MAX, FrameBuilder, FrameKind, LogId, Record, put_size,
+};
 use crate::storage::log::budget::Budget;
 use crate::storage::log::cache::FrameCache;
 use crate::storage::log::compaction::Maintenance;
@@ -317,6 +319,9 @@ impl Log {
     /// As of an append; then nothing is joined.
     pub fn join(&mut self, size: u64, wall_ns: u64) -> Result<(), AppendError> {
         self.check()?;
+        // The first record begins the frame. Each later one asks for a frame's overhead again,
+        // beside what this frame has taken.
+        let size = size + FRAME_OVERHEAD_MAX as u64;
         let has_room = self.make_room(size, Purpose::Put, wall_ns)?;
         if !has_room || !self.fits(size) && !self.rotate(size, wall_ns)? {
             return Err(AppendError::Full);
