@@ -120,7 +120,8 @@ fn parse_value(text: &str) -> Value {
     Value::Text(text.to_owned())
 }
 
-/// What stands between double quotes: a backslash gives the next character, or `uXXXX`.
+/// The text between double quotes. A backslash stands before a character that is meant as it is, or
+/// before `u` and four hexadecimal digits.
 fn unquoted(text: &str) -> Option<String> {
     let inner = text.strip_prefix('"')?.strip_suffix('"')?;
     let mut out = String::new();
