@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread::JoinHandle;
 
+use super::core::REQUESTS_PER_CONNECTION;
 use super::*;
 use crate::engine::{Options, ReplySink};
 use crate::protocol::Reply;
