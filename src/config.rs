@@ -5,7 +5,7 @@
 //! about flags can be tested without a server.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
@@ -33,6 +33,10 @@ pub const EXIT_IN_USE: u8 = 10;
 pub const PORT_DEFAULT: u16 = 11300;
 /// The largest value of `-z`, bytes: beanstalkd's bound.
 pub const JOB_SIZE_LIMIT: u32 = 1 << 30;
+
+/// The name of the program that bsd takes the place of. Under this name the server has
+/// beanstalkd's defaults: see [`Config::parse`].
+pub const BEANSTALKD: &str = "beanstalkd";
 
 /// Minutes for which a client may leave its replies unread, unless `--idle-output` says otherwise.
 const IDLE_OUTPUT_MINUTES: u32 = 10;
@@ -145,6 +149,17 @@ struct Args {
     no_compact: bool,
 }
 
+impl Args {
+    /// What was not said is as beanstalkd has it. beanstalkd takes `-f`, `-F` and `-s` also where it
+    /// keeps no log.
+    fn become_beanstalkd(&mut self) {
+        self.memory |= self.dir.is_none();
+        self.import |= self.dir.is_some();
+        let last = self.listen.pop();
+        self.listen = vec![last.unwrap_or_else(|| "0.0.0.0".into())];
+    }
+}
+
 /// What the server should do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -210,6 +225,10 @@ impl Usage {
 impl Config {
     /// Parse a command line, whose first word is the program's name.
     ///
+    /// If that name is [`BEANSTALKD`], what is not said is as beanstalkd has it: without `-b` there
+    /// is no log, its log in the directory of `-b` is imported, the server listens everywhere, and
+    /// of several `-l` the last one counts. Only the sync policy stays bsd's.
+    ///
     /// # Errors
     /// A text to print: a usage error, or the requested help or version.
     pub fn parse<I>(words: I) -> Result<Config, Usage>
@@ -217,10 +236,17 @@ impl Config {
         I: IntoIterator,
         I::Item: Into<OsString> + Clone,
     {
+        let words: Vec<OsString> = words.into_iter().map(Into::into).collect();
+        let is_beanstalkd = words
+            .first()
+            .and_then(|name| Path::new(name).file_name())
+            .is_some_and(|name| name == BEANSTALKD);
         let matches = Args::command().try_get_matches_from(words).map_err(Usage)?;
-        Args::from_arg_matches(&matches)
-            .and_then(Config::from_args)
-            .map_err(Usage)
+        let mut args = Args::from_arg_matches(&matches).map_err(Usage)?;
+        if is_beanstalkd {
+            args.become_beanstalkd();
+        }
+        Config::from_args(args).map_err(Usage)
     }
 
     fn from_args(args: Args) -> Result<Config, clap::Error> {
@@ -370,6 +396,24 @@ mod tests {
         assert!(!config("-b d").import);
         assert!(config("-b d --import").import);
         assert!(parse("--memory --import").is_err());
+    }
+
+    #[test]
+    fn under_beanstalkds_name_what_is_not_said_is_as_beanstalkd_has_it() {
+        let parse = |line: &str| Config::parse(line.split_whitespace()).unwrap();
+        let none = parse("/usr/bin/beanstalkd -f 50 -s 1m -p 11400");
+        assert_eq!((none.dir, none.import), (None, false));
+        assert_eq!(none.listen, [tcp("0.0.0.0", 11400)]);
+
+        let kept = parse("beanstalkd -l 10.0.0.1 -p 77 -b /var/lib/beanstalkd -l ::1");
+        assert_eq!(kept.dir, Some("/var/lib/beanstalkd".into()));
+        assert!(kept.import);
+        assert_eq!(kept.sync, SyncPolicy::Always);
+        assert_eq!(kept.listen, [tcp("::1", 77)]);
+
+        let other = parse("/usr/bin/beanstalkd-like");
+        assert_eq!(other.dir, Some("bsd-data".into()));
+        assert!(Config::parse(["beanstalkd", "--nonsense"]).is_err());
     }
 
     #[test]
