@@ -214,6 +214,7 @@ fn open_object(needed: &[(&str, Value)], others: &[(&str, Value)]) -> Value {
 fn requests() -> Map<String, Value> {
     let dry_run = ("dry_run", flag());
     let rate = ("rate", or_null(count()));
+    let most = ("most", or_null(count()));
     let states = list(one_of(LISTED));
     let all = [
         ("Nothing", object(&[])),
@@ -234,11 +235,14 @@ fn requests() -> Map<String, Value> {
         ),
         (
             "Clear",
-            open_object(&[("states", states)], std::slice::from_ref(&dry_run)),
+            open_object(&[("states", states)], &[dry_run.clone(), most.clone()]),
         ),
         (
             "Redrive",
-            open_object(&[], &[("to", text()), rate.clone(), dry_run.clone()]),
+            open_object(
+                &[],
+                &[("to", text()), rate.clone(), dry_run.clone(), most.clone()],
+            ),
         ),
         (
             "NewTask",
@@ -247,7 +251,7 @@ fn requests() -> Map<String, Value> {
                     ("action", one_of(Deed::WORDS)),
                     ("filter", reference("Filter")),
                 ],
-                &[&of_deed()[..], &[rate, dry_run]].concat(),
+                &[&of_deed()[..], &[rate, dry_run, most]].concat(),
             ),
         ),
         (
@@ -316,6 +320,7 @@ fn tasks() -> Map<String, Value> {
         ("action", one_of(Deed::WORDS)),
         ("dry_run", flag()),
         ("rate", or_null(count())),
+        ("most", or_null(count())),
     ];
     let task = open_object(&[&progress[..], &of_task].concat(), &of_deed());
     let of_search = [("limit", count()), ("after", or_null(text()))];

@@ -7,7 +7,7 @@ use crate::http::{Site, tokens};
 use crate::wire::Wire;
 
 /// What a form sends, without the word of the process.
-fn post(site: &Site, path: &str, fields: &[&str], form: &str) -> Page {
+pub(crate) fn post(site: &Site, path: &str, fields: &[&str], form: &str) -> Page {
     let kind = "Content-Type: application/x-www-form-urlencoded";
     let fields = [&[HTML, kind], fields].concat();
     let answer = site.send(&format!("POST {path}"), &fields, form.as_bytes());
@@ -16,13 +16,13 @@ fn post(site: &Site, path: &str, fields: &[&str], form: &str) -> Page {
 }
 
 /// The word that stands in the forms of a page.
-fn word_of(page: &Page) -> String {
+pub(crate) fn word_of(page: &Page) -> String {
     let (_, rest) = page.text.split_once("name=\"form\" value=\"").unwrap();
     rest.split_once('"').unwrap().0.to_owned()
 }
 
 /// Send a form as a browser does, and load the page that it is sent to.
-fn submit(site: &Site, path: &str, form: &str) -> Page {
+pub(crate) fn submit(site: &Site, path: &str, form: &str) -> Page {
     let word = word_of(&Page::shown(site, "/tubes/default"));
     let done = post(site, path, &[], &format!("form={word}&{form}"));
     assert_eq!(done.answer.status, 303, "{path} {form}: {}", done.text);
@@ -39,7 +39,7 @@ const FORMS: [(&str, &str); 10] = [
     ("/jobs/1/delay", "delay=5"),
     ("/jobs/1/priority", "priority=5"),
     ("/jobs/1/move", "to=elsewhere"),
-    ("/tasks/1/run", ""),
+    ("/tasks/1/run", "most=1"),
     ("/tasks/1/cancel", ""),
 ];
 
@@ -180,7 +180,7 @@ fn many_jobs_are_counted_and_changed_when_their_number_was_seen() {
     let counted = Page::shown(&site, "/tasks/1");
     assert!(counted.text.contains(">Bury 2 jobs<"), "{}", counted.text);
     assert_eq!(wire.stat("stats-tube default", "current-jobs-buried"), "0");
-    submit(&site, "/tasks/1/run", "");
+    submit(&site, "/tasks/1/run", "most=2");
     wait_until("they are changed", || {
         Page::shown(&site, "/tasks/2").part("stage") == "done"
     });
@@ -195,7 +195,7 @@ fn many_jobs_are_counted_and_changed_when_their_number_was_seen() {
     wait_until("they are counted", || {
         Page::shown(&site, "/tasks/3").part("stage") == "done"
     });
-    submit(&site, "/tasks/3/run", "");
+    submit(&site, "/tasks/3/run", "most=2");
     submit(&site, "/tasks/4/cancel", "");
     wait_until("it is cancelled", || {
         ["cancelled", "done"].contains(&Page::shown(&site, "/tasks/4").part("stage"))

@@ -69,6 +69,8 @@ mod pair;
 mod prometheus;
 mod restart;
 mod scripts;
+#[cfg(feature = "http")]
+mod selection;
 mod simulation;
 mod soak;
 mod space;

@@ -10,7 +10,7 @@ use crate::wire::{Wire, inserted, put_command};
 
 const JOB: &str = "/api/v1/jobs/{id}";
 
-fn memory() -> Site {
+pub(crate) fn memory() -> Site {
     Site::start(Launch::bsd().memory())
 }
 
@@ -27,13 +27,13 @@ fn job(site: &Site, id: u64) -> Value {
 }
 
 /// Begin a task, and wait until it is over.
-fn task(site: &Site, pattern: &str, path: &str, body: Value) -> Value {
+pub(crate) fn task(site: &Site, pattern: &str, path: &str, body: Value) -> Value {
     let described = Description::of(site);
     let begun = described.send(site, ("post", pattern), path, &body, 202);
     over(site, begun["id"].as_u64().unwrap())
 }
 
-fn over(site: &Site, id: u64) -> Value {
+pub(crate) fn over(site: &Site, id: u64) -> Value {
     let path = format!("/api/v1/tasks/{id}");
     let is_over =
         || !["counting", "running"].contains(&site.get(&path).json()["state"].as_str().unwrap());
@@ -41,7 +41,7 @@ fn over(site: &Site, id: u64) -> Value {
     site.get(&path).json()
 }
 
-fn tasks(site: &Site, body: Value) -> Value {
+pub(crate) fn tasks(site: &Site, body: Value) -> Value {
     task(site, "/api/v1/tasks", "/api/v1/tasks", body)
 }
 
@@ -217,7 +217,7 @@ fn tubes_are_paused_one_by_one_and_by_pattern() {
 }
 
 /// Jobs of two tubes, in all states in which one can be: ready, delayed and buried.
-fn fill(wire: &mut Wire, tube: &str, of_each: u64) {
+pub(crate) fn fill(wire: &mut Wire, tube: &str, of_each: u64) {
     wire.ask(&format!("use {tube}"));
     wire.ask(&format!("watch {tube}"));
     wire.ask("ignore default");
@@ -247,7 +247,7 @@ fn fill(wire: &mut Wire, tube: &str, of_each: u64) {
     wire.ask(&format!("ignore {tube}"));
 }
 
-fn counts(site: &Site, tube: &str) -> [u64; 3] {
+pub(crate) fn counts(site: &Site, tube: &str) -> [u64; 3] {
     let found = site.get(&format!("/api/v1/tubes/{tube}")).json();
     let of = |state: &str| found["jobs"][state].as_u64().unwrap_or(0);
     [of("ready"), of("delayed"), of("buried")]

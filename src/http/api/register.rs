@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{bad, not_found};
-use crate::door::{JobError, Work};
+use crate::door::Work;
 use crate::http::State;
 use crate::http::answer::{Answer, Problem, Said, json};
 use crate::http::exposition::seconds;
@@ -50,8 +50,8 @@ impl Progress {
 /// How work ended.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct End {
-    /// Why it did not come to its own end.
-    pub(super) error: Option<JobError>,
+    /// Why it did not come to its own end, for a person.
+    pub(super) reason: Option<String>,
     pub(super) is_cancelled: bool,
     /// What was found.
     pub(super) found: Option<Value>,
@@ -82,7 +82,7 @@ impl Entry {
 
     fn state(&self) -> &'static str {
         match self.end.get() {
-            Some((_, End { error: Some(_), .. })) => "failed",
+            Some((_, end)) if end.reason.is_some() => "failed",
             Some((_, end)) if end.is_cancelled => "cancelled",
             Some(_) => "done",
             None if self.progress.is_acting.load(Ordering::Relaxed) => "running",
@@ -95,7 +95,7 @@ impl Entry {
         let upto = end.map_or_else(Instant::now, |(at, _)| *at);
         let took = upto.duration_since(self.begun);
         let took = seconds(i64::try_from(took.as_nanos()).unwrap_or(i64::MAX));
-        let reason = end.and_then(|(_, end)| end.error.as_ref().map(ToString::to_string));
+        let reason = end.and_then(|(_, end)| end.reason.as_ref());
         let number = |number: &AtomicU64| number.load(Ordering::Relaxed);
         let progress = &self.progress;
         let mut value = self.asked.clone();
@@ -195,7 +195,7 @@ impl Register {
             let end = match task.await {
                 Ok(work) => work.end(),
                 Err(error) => End {
-                    error: Some(error),
+                    reason: Some(error.to_string()),
                     is_cancelled: false,
                     found: None,
                 },

@@ -92,7 +92,7 @@ impl Work for Search {
 impl Told for Search {
     fn end(self) -> End {
         End {
-            error: self.error,
+            reason: self.error.map(|error| error.to_string()),
             is_cancelled: self.is_cancelled,
             found: Some(json!({"jobs": self.found, "next": self.next})),
         }

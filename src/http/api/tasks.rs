@@ -1,5 +1,6 @@
 //! The same change, of all jobs that a filter matches. First they are counted, then changed: no
-//! more than were counted, and none that was put later.
+//! more than were counted, and none that was put later; and none at all where they are more than who
+//! asks has seen (`most`).
 //!
 //! Nothing of this is whole: a crash, or who cancels it, leaves the first of the changes done and
 //! the others not.
@@ -40,12 +41,14 @@ struct Plan {
     dry_run: bool,
     /// Jobs a second.
     rate: Option<u64>,
+    /// If more jobs are meant none is changed.
+    most: Option<u64>,
 }
 
 impl Plan {
     fn parse(fields: &Fields) -> Result<Plan, Problem> {
         let word = needed("action", fields.text("action")?)?;
-        let mut known = vec!["action", "filter", "dry_run", "rate"];
+        let mut known = vec!["action", "filter", "dry_run", "rate", "most"];
         known.extend(Deed::fields(word));
         fields.only(&known)?;
         Ok(Plan {
@@ -53,6 +56,7 @@ impl Plan {
             filter: Filter::parse(&needed("filter", fields.object("filter")?)?)?,
             dry_run: fields.flag("dry_run")?,
             rate: fields.number("rate", 1, RATE_MAX)?,
+            most: most(fields)?,
         })
     }
 
@@ -81,6 +85,7 @@ impl Plan {
             "filter": self.filter.value(),
             "dry_run": self.dry_run,
             "rate": self.rate,
+            "most": self.most,
         });
         match &self.deed {
             Deed::Delay(seconds) => value["delay"] = json!(seconds),
@@ -90,6 +95,10 @@ impl Plan {
         }
         value
     }
+}
+
+fn most(fields: &Fields) -> Result<Option<u64>, Problem> {
+    fields.number("most", 0, u64::MAX)
 }
 
 /// What is understood of a task is said again in the same words.
@@ -117,7 +126,7 @@ pub(in crate::http) fn clear(
     tube: String,
     fields: &Fields,
 ) -> Result<Answer, Problem> {
-    fields.only(&["states", "dry_run"])?;
+    fields.only(&["states", "dry_run", "most"])?;
     let tube = tube_name(tube)?;
     // What is deleted is gone: so it is said which jobs, and not left to a default.
     let words = needed("states", fields.texts("states")?)?;
@@ -127,6 +136,7 @@ pub(in crate::http) fn clear(
         filter: Filter::of_tube(&tube, states)?,
         dry_run: fields.flag("dry_run")?,
         rate: None,
+        most: most(fields)?,
     };
     begin(state, plan)
 }
@@ -137,7 +147,7 @@ pub(in crate::http) fn redrive(
     tube: String,
     fields: &Fields,
 ) -> Result<Answer, Problem> {
-    fields.only(&["to", "rate", "dry_run"])?;
+    fields.only(&["to", "rate", "dry_run", "most"])?;
     let tube = tube_name(tube)?;
     let deed = match fields.text("to")? {
         Some(to) if to != tube => Deed::Move {
@@ -151,6 +161,7 @@ pub(in crate::http) fn redrive(
         filter: Filter::of_tube(&tube, vec![JobState::Buried])?,
         dry_run: fields.flag("dry_run")?,
         rate: fields.number("rate", 1, RATE_MAX)?,
+        most: most(fields)?,
     };
     begin(state, plan)
 }
@@ -175,7 +186,7 @@ fn begin(state: &State, plan: Plan) -> Result<Answer, Problem> {
         matched: 0,
         changed: 0,
         skipped: 0,
-        error: None,
+        reason: None,
         is_cancelled: false,
         progress,
     })
@@ -194,7 +205,8 @@ struct Drive {
     matched: u64,
     changed: u64,
     skipped: u64,
-    error: Option<JobError>,
+    /// Why it goes on no more.
+    reason: Option<String>,
     is_cancelled: bool,
     progress: Arc<Progress>,
 }
@@ -210,7 +222,7 @@ impl Work for Drive {
 impl Told for Drive {
     fn end(self) -> End {
         End {
-            error: self.error,
+            reason: self.reason,
             is_cancelled: self.is_cancelled,
             found: None,
         }
@@ -241,9 +253,9 @@ impl Drive {
                     scan = scan.again();
                 }
                 Looked::End => return self.end_of(&scan),
-                Looked::Failed(error) => self.error = Some(error),
+                Looked::Failed(error) => self.reason = Some(error.to_string()),
             }
-            if self.error.is_some() || self.is_all() {
+            if self.reason.is_some() || self.is_all() {
                 return self.end_of(&scan);
             }
             cost += scan.take_cost();
@@ -297,10 +309,22 @@ impl Drive {
         (self.ahead >= AHEAD_MAX).then(|| Time(now.0.saturating_add(DISK_LOOK_NS)))
     }
 
+    /// One more is meant. If that is more than may be changed, nothing is.
+    fn count(&mut self) {
+        self.matched += 1;
+        let most = self.plan.most.filter(|most| self.matched > *most);
+        self.reason = most.map(|most| {
+            format!(
+                "more jobs match than the {most} that `most` allows; nothing was changed: count \
+                 them again, and look"
+            )
+        });
+    }
+
     /// Count a job, or change it; says how many bytes that took.
     fn meet(&mut self, id: JobId, slice: &mut Slice<'_>) -> usize {
         if self.begun.is_none() {
-            self.matched += 1;
+            self.count();
             return 0;
         }
         let job = slice.engine().queue().job(id);
@@ -310,7 +334,7 @@ impl Drive {
             // Perhaps it was this task that made it so.
             Done::Same => {}
             Done::NotFound | Done::Reserved | Done::Refused(JobError::Damaged) => self.skipped += 1,
-            Done::Refused(error) => self.error = Some(error),
+            Done::Refused(error) => self.reason = Some(error.to_string()),
         }
         let copied = match self.plan.deed {
             Deed::Move { .. } => body_size,

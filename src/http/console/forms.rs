@@ -113,7 +113,7 @@ pub(super) async fn answer(
         Page::Change(word) => change(state, &asked.captured, word, &form).await,
         Page::Pause => pause(state, asked.captured, &form).await,
         Page::Count => count(state, &asked.captured, &form).await,
-        Page::Run => run(state, &asked.captured),
+        Page::Run => run(state, &asked.captured, &form),
         Page::Cancel => cancel(state, &asked.captured),
         _ => Err(bad("there is no such form")),
     };
@@ -245,8 +245,8 @@ async fn count(state: &State, tube: &str, form: &Form) -> Result<Answer, Problem
         .with(go_to(&format!("/tasks/{id}"))))
 }
 
-/// Do what a task has counted for.
-fn run(state: &State, id: &str) -> Result<Answer, Problem> {
+/// Do what a task has counted for, if no more jobs are meant than the page has shown.
+fn run(state: &State, id: &str, form: &Form) -> Result<Answer, Problem> {
     let counted = state.tasks.show(id)?.body().value();
     if counted["dry_run"] != true || counted["state"] != "done" {
         return Err(Problem::new(
@@ -254,6 +254,8 @@ fn run(state: &State, id: &str) -> Result<Answer, Problem> {
             "this task has not counted, or has done more than that",
         ));
     }
+    let most = form.number("most")?;
+    let most = most.ok_or_else(|| bad("it is not said how many jobs the page has shown"))?;
     let names = [
         "action", "filter", "rate", "delay", "priority", "to", "kick",
     ];
@@ -261,7 +263,9 @@ fn run(state: &State, id: &str) -> Result<Answer, Problem> {
         let value = counted.get(*name)?.clone();
         Some(((*name).to_owned(), value))
     });
-    let begun = tasks::start(state, &fields(sent.collect())?)?;
+    let mut sent: Map<_, _> = sent.collect();
+    sent.insert("most".into(), json!(most));
+    let begun = tasks::start(state, &fields(sent)?)?;
     let id = begun.body().value()["id"].clone();
     let sentence = format!("Task {id} has begun.");
     Ok(tell(

@@ -105,10 +105,11 @@ fn offers(task: &Value, form_word: &str) -> Markup {
                 h2 id="ask" { (question(task)) }
                 p {
                     "Nothing has been changed so far. The task that does it counts again when it "
-                    "begins: jobs that have come by then are among them."
+                    "begins, and changes nothing if there are more jobs by then."
                 }
                 form class="bar" method="post" action=(format!("/tasks/{id}/run")) {
                     (hidden)
+                    input type="hidden" name="most" value=(matched);
                     button class="danger" {
                         (capital(verb(task))) " " (words::counted(matched, "job"))
                     }
@@ -117,6 +118,7 @@ fn offers(task: &Value, form_word: &str) -> Markup {
                 }
             }
         }
+        @if state == "failed" { p { a href=(back(task)) { "Back to the tube" } } }
         @if state == "done" && task["dry_run"] == true && matched == 0 {
             p { "There is no such job. " a href=(back(task)) { "Back" } }
         }
