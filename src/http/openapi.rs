@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::api::filter::IDS_MAX;
 use super::api::jobs::Deed;
 use super::api::look::LISTED;
 use super::routes::{Kind, Parameter, ROUTES, Role, Route, Shape};
@@ -286,10 +287,13 @@ fn of_deed() -> [(&'static str, Value); 4] {
 }
 
 fn filter() -> Value {
+    let mut ids = list(count());
+    (ids["minItems"], ids["maxItems"]) = (json!(1), json!(IDS_MAX));
     open_object(
         &[("tube", text())],
         &[
             ("states", list(one_of(LISTED))),
+            ("ids", ids),
             ("id_min", count()),
             ("id_max", count()),
             ("priority_min", count()),

@@ -227,6 +227,38 @@ async function formsChangeWhatTheySay(browser, wire) {
   await context.close();
 }
 
+// Two of three jobs are ticked with keys alone, and changed when their number was seen.
+async function jobsAreTicked(browser, wire) {
+  for (const javaScriptEnabled of [true, false]) {
+    const context = await browser.newContext({ javaScriptEnabled });
+    const page = await context.newPage();
+    page.setDefaultTimeout(PATIENCE_MS);
+    assert.equal(await wire.ask("use picked"), "USING picked");
+    const ids = [];
+    for (const body of ["one", "two", "six"]) {
+      ids.push(/^INSERTED (\d+)$/.exec(await wire.ask(`put 5 0 60 3\r\n${body}`))[1]);
+    }
+    await page.goto(`${base}/tubes/picked`);
+    for (const id of [ids[0], ids[2]]) {
+      await page.getByLabel(`Job ${id}`, { exact: true }).focus();
+      await page.keyboard.press("Space");
+    }
+    await page.selectOption("#selected-what", "delete");
+    await page.locator("button:text-is('Count those selected')").focus();
+    await page.keyboard.press("Enter");
+    await page.waitForSelector("text=Delete 2 jobs of picked that are ready, of the 2 selected?");
+    await page.click("button:text-is('Delete 2 jobs')");
+    await page.waitForURL("**/tasks/*");
+    while (!(await wire.ask(`peek ${ids[2]}`)).startsWith("NOT_FOUND")) {
+      // A body follows.
+      await wire.line();
+    }
+    assert.equal(await wire.ask(`peek ${ids[0]}`), "NOT_FOUND");
+    assert.equal(await wire.ask(`delete ${ids[1]}`), "DELETED");
+    await context.close();
+  }
+}
+
 async function takeScreenshot(browser) {
   const context = await browser.newContext({ viewport: { width: 1000, height: 700 } });
   const page = await open(context);
@@ -250,6 +282,7 @@ async function main() {
       ["/tubes?sort=-ready", 200],
       ["/tubes/quiet", 200],
       ["/tubes/quiet?state=buried", 200],
+      ["/tubes/quiet?select=all", 200],
       ["/jobs/1", 200],
       ["/jobs/999999", 404],
       ["/jobs/4/delete", 200],
@@ -267,6 +300,7 @@ async function main() {
     await whatIsShownIsWhatTheProtocolSays(browser, wire);
     await anUpdateArrives(browser, wire);
     await formsChangeWhatTheySay(browser, wire);
+    await jobsAreTicked(browser, wire);
     wire.socket.end();
   } finally {
     await browser.close();

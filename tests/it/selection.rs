@@ -122,3 +122,121 @@ fn jobs_that_come_while_somebody_confirms_are_not_changed_unseen() {
     stage(&site, 4, "done");
     assert_eq!(counts(&site, "default"), [0; 3]);
 }
+
+/// The ids of the jobs of a tube that are in a state, in the order of their turn.
+fn ids(site: &Site, tube: &str, state: &str) -> Vec<u64> {
+    let path = format!("/api/v1/tubes/{tube}/jobs?limit=250&state={state}");
+    let listed = site.get(&path).json();
+    let jobs = listed["jobs"].as_array().unwrap();
+    jobs.iter().map(|job| job["id"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn jobs_are_meant_one_by_one_where_they_are_in_the_tube_and_state() {
+    let site = memory();
+    let mut wire = site.server.connect();
+    fill(&mut wire, "t", 10);
+    fill(&mut wire, "u", 1);
+    let (ready, buried) = (ids(&site, "t", "ready"), ids(&site, "t", "buried"));
+    let elsewhere = ids(&site, "u", "ready")[0];
+    wire.ask("watch t");
+    let reserved = wire.reserve();
+    assert_eq!(reserved, ready[0]);
+    // Twice the same, one that is reserved, one of another tube, and one that there is not.
+    let meant = [buried[3], ready[4], buried[3], reserved, elsewhere, 99_999];
+    let body = json!({"action": "delete", "filter": {"tube": "t", "ids": meant}, "most": 2});
+    let done = tasks(&site, body);
+    assert_eq!(
+        (&done["state"], &done["changed"]),
+        (&json!("done"), &json!(2)),
+        "{done}"
+    );
+    assert_eq!(counts(&site, "t"), [8, 10, 9]);
+    assert!(!ids(&site, "t", "buried").contains(&buried[3]));
+    assert!(!ids(&site, "t", "ready").contains(&ready[4]));
+    assert_eq!(ids(&site, "u", "ready"), [elsewhere]);
+    let body = json!({"action": "move", "to": "u", "filter": {"tube": "*", "states": ["ready"],
+        "ids": [ready[5], elsewhere, buried[0]]}});
+    let done = tasks(&site, body);
+    assert_eq!(
+        (&done["matched"], &done["changed"]),
+        (&json!(1), &json!(1)),
+        "{done}"
+    );
+    assert_eq!(ids(&site, "u", "ready").len(), 2);
+    // A search has them in the order of their ids, a page at a time.
+    let mut sorted = ids(&site, "t", "ready");
+    let mut after = json!(null);
+    sorted.sort_unstable();
+    let mut found = Vec::new();
+    for nth in 1.. {
+        let filter = json!({"tube": "t", "ids": sorted, "contains": {"data": "ready"}});
+        let body = json!({"filter": filter, "limit": 3, "after": after});
+        assert_eq!(site.change("post", "/api/v1/search", &body).status, 202);
+        let path = format!("/api/v1/search/{nth}");
+        wait_until("it is over", || site.get(&path).json()["jobs"].is_array());
+        let page = site.get(&path).json();
+        let jobs = page["jobs"].as_array().unwrap();
+        found.extend(jobs.iter().map(|job| job["id"].as_u64().unwrap()));
+        after = page["next"].clone();
+        if after.is_null() {
+            break;
+        }
+    }
+    assert_eq!(found, sorted);
+}
+
+#[test]
+fn no_more_than_a_thousand_jobs_are_named_one_by_one() {
+    let site = memory();
+    for (count, status) in [(0_u64, 400), (1000, 202), (1001, 400)] {
+        let ids: Vec<u64> = (1..=count).collect();
+        let body = json!({"action": "delete", "filter": {"tube": "*", "ids": ids}});
+        assert_eq!(
+            site.change("post", "/api/v1/tasks", &body).status,
+            status,
+            "{count}"
+        );
+    }
+}
+
+#[test]
+fn jobs_are_ticked_on_the_page_of_their_tube() {
+    let site = memory();
+    let mut wire = site.server.connect();
+    for body in ["one", "two", "three"] {
+        wire.put(body.as_bytes());
+    }
+    let page = Page::shown(&site, "/tubes/default");
+    let boxes = "type=\"checkbox\" name=\"id\"";
+    assert_eq!(page.text.matches(boxes).count(), 3);
+    let ticked = |page: &Page, id: u64| page.text.contains(&format!("value=\"{id}\" checked"));
+    assert!(!ticked(&page, 1));
+    assert!(
+        page.text
+            .contains("href=\"/tubes/default?state=ready&amp;select=all#jobs\"")
+    );
+    let all = Page::shown(&site, "/tubes/default?state=ready&select=all");
+    assert!((1..=3).all(|id| ticked(&all, id)), "{}", all.text);
+    // Nothing ticked is nothing meant, and not all.
+    let word = word_of(&page);
+    let none = format!("form={word}&selection=yes&state=ready&what=delete");
+    let none = post(&site, "/tubes/default/count", &[], &none);
+    assert_eq!(none.answer.status, 400);
+    assert!(none.text.contains("no job is selected"), "{}", none.text);
+    let two = "selection=yes&state=ready&what=bury&to=&id=1&id=3";
+    submit(&site, "/tubes/default/count", two);
+    let counted = stage(&site, 1, "done");
+    let question = "Bury 2 jobs of default that are ready, of the 2 selected?";
+    assert!(counted.text.contains(question), "{}", counted.text);
+    submit(&site, "/tasks/1/run", "most=2");
+    stage(&site, 2, "done");
+    assert_eq!(ids(&site, "default", "buried"), [1, 3]);
+    assert_eq!(ids(&site, "default", "ready"), [2]);
+    let buried = Page::shown(&site, "/tubes/default?state=buried");
+    assert!(
+        !buried
+            .text
+            .contains("<option value=\"bury\">Bury</option><option value=\"move\">")
+    );
+}

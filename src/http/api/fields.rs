@@ -114,6 +114,17 @@ impl Fields {
         texts.collect::<Result<_, _>>().map(Some)
     }
 
+    /// A list of whole numbers, if it is there.
+    pub(super) fn numbers(&self, name: &str) -> Result<Option<Vec<u64>>, Problem> {
+        let wrong = || bad(format!("{name} is a list of whole numbers"));
+        let Some(value) = self.get(name) else {
+            return Ok(None);
+        };
+        let items = value.as_array().ok_or_else(wrong)?;
+        let numbers = items.iter().map(|item| item.as_u64().ok_or_else(wrong));
+        numbers.collect::<Result<_, _>>().map(Some)
+    }
+
     /// An object, if it is there.
     pub(super) fn object(&self, name: &str) -> Result<Option<Fields>, Problem> {
         match self.get(name) {
@@ -178,8 +189,9 @@ mod tests {
 
     #[test]
     fn fields_are_known_and_of_their_kind() {
-        let fields = Fields::parse(br#"{"n":5,"t":"x","f":true,"l":["a"],"z":null}"#).unwrap();
-        assert!(fields.only(&["n", "t", "f", "l", "z"]).is_ok());
+        let fields =
+            Fields::parse(br#"{"n":5,"t":"x","f":true,"l":["a"],"i":[7,1],"z":null}"#).unwrap();
+        assert!(fields.only(&["n", "t", "f", "l", "i", "z"]).is_ok());
         assert!(fields.only(&["n"]).is_err());
         assert_eq!(fields.number("n", 1, 5).unwrap(), Some(5));
         assert!(fields.number("n", 1, 4).is_err());
@@ -187,6 +199,8 @@ mod tests {
         assert_eq!(fields.text("t").unwrap(), Some("x"));
         assert!(fields.text("n").is_err() && fields.flag("n").is_err());
         assert_eq!(fields.texts("l").unwrap(), Some(vec!["a"]));
+        assert_eq!(fields.numbers("i").unwrap(), Some(vec![7, 1]));
+        assert!(fields.numbers("l").is_err() && fields.numbers("n").is_err());
         assert_eq!(fields.text("z").unwrap(), None);
         for wrong in ["[]", "1", "{", "{\"a\":1}x", "\u{0}"] {
             assert!(Fields::parse(wrong.as_bytes()).is_err(), "{wrong}");

@@ -10,10 +10,12 @@ use super::fields::{Fields, needed};
 use super::look::body_value;
 use crate::http::answer::Problem;
 use crate::queue::JobView;
-use crate::types::{JobState, Now, SECOND_NS, TUBE_NAME_MAX, is_tube_name_byte};
+use crate::types::{JobId, JobState, Now, SECOND_NS, TUBE_NAME_MAX, is_tube_name_byte};
 
 /// Bytes that may be looked for in a body.
 const CONTAINS_SIZE_MAX: usize = 1024;
+/// Jobs that may be named one by one.
+pub(in crate::http) const IDS_MAX: usize = 1000;
 /// The states in which jobs can be meant, in the order in which they are gone through.
 pub(super) const STATES: [JobState; 3] = [JobState::Ready, JobState::Delayed, JobState::Buried];
 
@@ -96,6 +98,8 @@ pub(in crate::http) struct Filter {
     pub(super) tube: Pattern,
     /// Some of [`STATES`], in their order.
     pub(super) states: Vec<JobState>,
+    /// Only these, in the order of their ids, each once.
+    pub(super) listed: Option<Vec<JobId>>,
     ids: Range,
     priorities: Range,
     /// Seconds.
@@ -110,6 +114,7 @@ impl Filter {
     pub(super) const FIELDS: &[&str] = &[
         "tube",
         "states",
+        "ids",
         "id_min",
         "id_max",
         "priority_min",
@@ -150,12 +155,17 @@ impl Filter {
                 value[format!("{name}_max{unit}")] = range.max.into();
             }
         }
+        let listed = parse_ids(fields)?;
+        if let Some(listed) = &listed {
+            value["ids"] = listed.iter().map(|id| id.0).collect();
+        }
         if let Some(contains) = &contains {
             value["contains"] = body_value(contains);
         }
         Ok(Filter {
             tube,
             states,
+            listed,
             ids,
             priorities,
             ages,
@@ -176,6 +186,11 @@ impl Filter {
         &self.value
     }
 
+    /// Whether a job that was found by its id is where the jobs that are meant are.
+    pub(super) fn has_place(&self, job: &JobView<'_>, states: &[JobState]) -> bool {
+        states.contains(&job.state) && self.tube.matches(job.tube)
+    }
+
     /// Whether a job may be meant, as far as that can be said without its body.
     pub(super) fn matches(&self, job: &JobView<'_>, now: Now) -> bool {
         let age_ns = now.mono.since(job.created).max(0);
@@ -194,6 +209,21 @@ impl Filter {
         let contains = self.contains.as_ref();
         contains.is_none_or(|it| it.find(body).is_some())
     }
+}
+
+/// The ids that are named, in their order, each once.
+fn parse_ids(fields: &Fields) -> Result<Option<Vec<JobId>>, Problem> {
+    let Some(mut ids) = fields.numbers("ids")? else {
+        return Ok(None);
+    };
+    if !(1..=IDS_MAX).contains(&ids.len()) {
+        return Err(bad(format!(
+            "ids is a list of 1 to {IDS_MAX} ids; to mean more jobs, say what they have in common"
+        )));
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    Ok(Some(ids.into_iter().map(JobId).collect()))
 }
 
 /// The states that these words name, in the order in which they are gone through.
@@ -244,6 +274,7 @@ mod tests {
         for text in [
             r#"{"states":["ready","buried"],"tube":"*"}"#,
             r#"{"age_min_seconds":5,"id_max":9,"priority_min":1,"states":["delayed"],"tube":"t"}"#,
+            r#"{"ids":[1,7,18446744073709551615],"states":["buried"],"tube":"*"}"#,
             r#"{"contains":{"data":"x","encoding":"text"},"states":["ready"],"tube":"t"}"#,
         ] {
             let fields = Fields::parse(text.as_bytes()).unwrap();
@@ -257,6 +288,10 @@ mod tests {
             r#"{"tube":"t","states":["reserved"]}"#,
             r#"{"tube":"t","contains":{"data":""}}"#,
             r#"{"tube":"t","id_min":-1}"#,
+            r#"{"tube":"t","ids":[]}"#,
+            r#"{"tube":"t","ids":[-1]}"#,
+            r#"{"tube":"t","ids":7}"#,
+            r#"{"ids":[7]}"#,
             r#"{"tube":"t","state":"ready"}"#,
         ] {
             let fields = Fields::parse(wrong.as_bytes()).unwrap();

@@ -1,6 +1,6 @@
 //! Going through the jobs that a filter may mean, one look at a time: tubes by name, in each of them
-//! the ready, the delayed and the buried jobs, in the order of their turn. Between two looks
-//! anything may happen to any job.
+//! the ready, the delayed and the buried jobs, in the order of their turn; or, where their ids are
+//! listed, those jobs alone, by their ids. Between two looks anything may happen to any job.
 //!
 //! Jobs that were put after the first look are not among them, so that no scan goes on for ever. A
 //! job that changes its state meanwhile may be passed by, or looked at twice.
@@ -12,7 +12,7 @@ use super::{bad, tube_name};
 use crate::door::{Answer as Reply, JobError, Order, Slice};
 use crate::http::answer::Problem;
 use crate::http::snapshot::LOOK_AFTER;
-use crate::queue::{Lost, Mark, Queue, TubeList};
+use crate::queue::{JobView, Lost, Mark, Queue, TubeList};
 use crate::types::{JobId, JobState};
 
 /// Of the buried jobs that were looked at so many are kept in mind: when one of them is buried no
@@ -24,6 +24,9 @@ const BODY_SIZE_MAX: u32 = 1 << 20;
 const LOOK_COST: usize = 64;
 /// Bytes that are read and logged in a turn of the loop, of one piece of work; one job may have more.
 pub(super) const COST_MAX: usize = 256 << 10;
+
+/// Why a search cannot go on.
+const BAD_MARK: &str = "after is what `next` of the search before was";
 
 /// What came of a look.
 #[derive(Debug, Clone, PartialEq)]
@@ -91,6 +94,8 @@ pub(super) struct Scan {
     at: Option<At>,
     /// Where it is to begin.
     resume: Option<At>,
+    /// How many of the listed jobs were looked at.
+    listed: usize,
     recent: VecDeque<Mark>,
     /// Bytes since they were asked for.
     cost: usize,
@@ -110,6 +115,7 @@ impl Scan {
             tubes: BTreeSet::new(),
             at: None,
             resume: None,
+            listed: 0,
             recent: VecDeque::new(),
             cost: 0,
             looked_at: 0,
@@ -129,13 +135,23 @@ impl Scan {
     /// The same scan, from where another one had got to: `after` is what [`Scan::mark`] gave. If the
     /// job that stands there was buried and is so no more, it begins with the first buried one.
     pub(super) fn behind(mut self, after: &str) -> Result<Scan, Problem> {
+        if let Some(ids) = &self.filter.listed {
+            let last = after.parse().map(JobId).ok();
+            let last = last.ok_or_else(|| bad(BAD_MARK))?;
+            self.listed = ids.partition_point(|id| *id <= last);
+            return Ok(self);
+        }
         let at = At::parse(after, &self.states);
-        self.resume = Some(at.ok_or_else(|| bad("after is what `next` of the search before was"))?);
+        self.resume = Some(at.ok_or_else(|| bad(BAD_MARK))?);
         Ok(self)
     }
 
     /// Where it is; `None` before the first tube and behind the last.
     pub(super) fn mark(&self) -> Option<String> {
+        if let Some(ids) = &self.filter.listed {
+            let last = self.listed.checked_sub(1)?;
+            return ids.get(last).map(ToString::to_string);
+        }
         self.at.as_ref().map(|at| at.text(&self.states))
     }
 
@@ -157,6 +173,14 @@ impl Scan {
     /// Look at the next one. Takes some hundred nanoseconds, or as long as reading a body.
     pub(super) fn look(&mut self, slice: &mut Slice<'_>) -> Looked {
         let queue = slice.engine().queue();
+        if let Some(ids) = &self.filter.listed {
+            self.ids_below.get_or_insert(queue.next_id());
+            let Some(id) = ids.get(self.listed).copied() else {
+                return Looked::End;
+            };
+            self.listed += 1;
+            return self.judge(id, slice);
+        }
         if self.list.is_none() {
             self.begin(queue);
         }
@@ -263,6 +287,11 @@ impl Scan {
         }
     }
 
+    /// Whether a listed job is where the jobs that are meant are.
+    fn has_place(&self, job: &JobView<'_>) -> bool {
+        self.not_in.as_deref() != Some(job.tube) && self.filter.has_place(job, &self.states)
+    }
+
     fn judge(&mut self, id: JobId, slice: &mut Slice<'_>) -> Looked {
         self.looked_at += 1;
         self.cost += LOOK_COST;
@@ -270,6 +299,9 @@ impl Scan {
         let Some(job) = slice.engine().queue().job(id) else {
             return Looked::Passed;
         };
+        if self.filter.listed.is_some() && !self.has_place(&job) {
+            return Looked::Passed;
+        }
         let is_old = self.ids_below.is_none_or(|below| id < below);
         if !is_old || !self.filter.matches(&job, now) {
             return Looked::Passed;

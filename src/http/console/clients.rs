@@ -85,7 +85,7 @@ pub(super) async fn one(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pro
         }
         section aria-labelledby="reserved" {
             h2 id="reserved" { "Has reserved" }
-            (tube::table_of("Jobs, those first whose time is up first", reserved, "It has none."))
+            (tube::table_of("Jobs, those first whose time is up first", reserved, "It has none.", None))
         }
     };
     let title = format!("Client {}", asked.captured);

@@ -67,6 +67,18 @@ impl Form {
         found.map(|(_, value)| &**value).collect()
     }
 
+    /// The ids of the jobs that were selected: at least one.
+    fn selected(&self) -> Result<Vec<u64>, Problem> {
+        let ids = self.texts("id").into_iter().map(str::parse);
+        let ids: Vec<u64> = ids
+            .collect::<Result<_, _>>()
+            .map_err(|_| bad("a job's id is a number"))?;
+        match ids.is_empty() {
+            true => Err(bad("no job is selected; go back and tick one")),
+            false => Ok(ids),
+        }
+    }
+
     fn number(&self, name: &str) -> Result<Option<u64>, Problem> {
         let parse = |text: &str| {
             let number = text.trim().parse();
@@ -208,6 +220,9 @@ async fn count(state: &State, tube: &str, form: &Form) -> Result<Answer, Problem
     let mut filter = json!({"tube": tube, "states": form.texts("state")});
     if let Some(contains) = form.text("with") {
         filter["contains"] = json!({"data": contains});
+    }
+    if form.text("selection").is_some() {
+        filter["ids"] = json!(form.selected()?);
     }
     for name in ["age_min_seconds", "priority_min", "priority_max"] {
         if let Some(number) = form.number(name)? {

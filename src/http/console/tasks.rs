@@ -168,6 +168,9 @@ fn whose(task: &Value) -> String {
         text(&filter["tube"]),
         states.join(" or ")
     );
+    if let Some(ids) = filter["ids"].as_array() {
+        whose.push_str(&format!(", of the {} selected", ids.len()));
+    }
     if let Some(contains) = filter["contains"]["data"].as_str() {
         whose.push_str(&format!(", with “{contains}” in their bodies"));
     }
@@ -237,6 +240,14 @@ mod tests {
             question(&task),
             "Move 1,200 jobs of a that are buried or delayed, with “x” in their bodies, at least \
              60 seconds old, into b, to be ready there, at 5 a second?"
+        );
+        let task = json!({
+            "action": "kick", "dry_run": true, "matched": 2,
+            "filter": {"tube": "a", "states": ["buried"], "ids": [3, 5, 7]},
+        });
+        assert_eq!(
+            question(&task),
+            "Kick 2 jobs of a that are buried, of the 3 selected?"
         );
         let task = json!({
             "action": "delete", "dry_run": false, "matched": 1,

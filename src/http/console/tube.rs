@@ -27,6 +27,11 @@ pub(super) const PARAMETERS: &[Parameter] = &[
         1,
         LIMIT_MAX as u64,
     ),
+    Parameter::word(
+        "select",
+        "The jobs that are ticked at first [none]",
+        &["all"],
+    ),
     SAID,
 ];
 
@@ -49,7 +54,7 @@ pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
             h2 id="jobs" { "Jobs" }
             (states(name, wanted, &tube))
             @if let Some(found) = &peeked { (peek(found)) }
-            (jobs(wanted, &listed))
+            (jobs_shown(name, wanted, &listed, asked, viewer.admin()))
             (next(name, wanted, &listed))
         }
         @if let Some(word) = viewer.admin() { (forms(name, wanted, word)) }
@@ -138,16 +143,75 @@ fn peek(found: &job::Found) -> Markup {
     }
 }
 
-fn jobs(state: &str, listed: &Value) -> Markup {
+/// The list; for those who may change jobs, as a form with a box for each.
+fn jobs_shown(
+    name: &str,
+    state: &str,
+    listed: &Value,
+    asked: &Asked,
+    form_word: Option<&str>,
+) -> Markup {
     let none = Vec::new();
     let jobs = listed["jobs"].as_array().unwrap_or(&none);
     let caption = format!("Jobs that are {state}, in the order of their turn");
-    table_of(&caption, jobs, &format!("No job is {state} here."))
+    let without = format!("No job is {state} here.");
+    let Some(word) = form_word.filter(|_| !jobs.is_empty()) else {
+        return table_of(&caption, jobs, &without, None);
+    };
+    let are_ticked = asked.query.text("select").is_some();
+    let path = format!("/tubes/{}", words::escaped(name));
+    let after = asked.query.text("after").map(words::escaped);
+    let after = after.map_or(String::new(), |after| format!("&after={after}"));
+    html! {
+        form method="post" action=(format!("{path}/count")) {
+            input type="hidden" name="form" value=(word);
+            input type="hidden" name="selection" value="yes";
+            input type="hidden" name="state" value=(state);
+            (table_of(&caption, jobs, &without, Some(are_ticked)))
+            div class="bar" {
+                @if are_ticked {
+                    a href=(format!("{path}?state={state}{after}#jobs")) { "Select none" }
+                } @else {
+                    a href=(format!("{path}?state={state}{after}&select=all#jobs")) {
+                        "Select all of this page"
+                    }
+                }
+                label for="selected-what" { "With those selected" }
+                select id="selected-what" name="what" {
+                    @for (word, text) in ACTIONS.iter().filter(|(word, _)| is_offered(word, state)) {
+                        option value=(word) { (text) }
+                    }
+                }
+                label for="selected-to" { "into the tube" }
+                input id="selected-to" name="to" maxlength="200" autocomplete="off";
+                button { "Count those selected" }
+            }
+        }
+    }
 }
 
-/// Jobs in a table.
-pub(super) fn table_of(caption: &str, jobs: &[Value], none: &str) -> Markup {
+/// What can be done with jobs that are selected.
+const ACTIONS: [(&str, &str); 4] = [
+    ("kick", "Kick: make them ready"),
+    ("bury", "Bury"),
+    ("move", "Move to another tube"),
+    ("delete", "Delete"),
+];
+
+/// Whether it changes anything of jobs in this state.
+fn is_offered(action: &str, state: &str) -> bool {
+    !matches!((action, state), ("kick", "ready") | ("bury", "buried"))
+}
+
+/// Jobs in a table. Where they can be selected, each with a box, and whether it is ticked.
+pub(super) fn table_of(
+    caption: &str,
+    jobs: &[Value],
+    none: &str,
+    are_ticked: Option<bool>,
+) -> Markup {
     let head = html! {
+        @if are_ticked.is_some() { th scope="col" { span class="hidden" { "Select" } } }
         @for (name, class) in [
             ("Job", "number"), ("Priority", "number"), ("Age", "number"), ("Left", "number"),
             ("Body", "number"), ("Reserves", "number"), ("Timeouts", "number"),
@@ -160,6 +224,12 @@ pub(super) fn table_of(caption: &str, jobs: &[Value], none: &str) -> Markup {
         @for job in jobs {
             @let id = job["id"].as_u64().unwrap_or(0);
             tr {
+                @if let Some(is_ticked) = are_ticked {
+                    td {
+                        input type="checkbox" name="id" value=(id) checked[is_ticked]
+                            aria-label=(format!("Job {id}"));
+                    }
+                }
                 th scope="row" class="number" { a href=(format!("/jobs/{id}")) { (id) } }
                 td class="number" { (job["priority"]) }
                 td class="number" { (words::time(job["age_seconds"].as_f64().unwrap_or(0.0))) }
