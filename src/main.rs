@@ -194,7 +194,7 @@ mod with_http {
     pub(super) type BoundHttp = http::Bound;
 
     /// Descriptors that HTTP keeps open: connections, the listener, and those for waiting.
-    pub(super) const HTTP_DESCRIPTORS: usize = http::CONNECTIONS_MAX + 8;
+    pub(super) const HTTP_DESCRIPTORS: usize = http::DESCRIPTORS;
 
     pub(super) fn bind_http(config: &Config) -> Result<Option<BoundHttp>, Failure> {
         let Some(setup) = &config.http else {
@@ -220,6 +220,7 @@ mod with_http {
             stuck_after: http::STUCK_AFTER,
             lines: Some(lines.clone()),
             tubes_max: setup.map_or(0, |setup| setup.tubes_max),
+            dir: config.dir.clone(),
         };
         bound
             .map(|bound| Http::start(bound, sight))

@@ -161,6 +161,8 @@ pub(super) struct Problem {
     pub(super) detail: String,
     /// The methods that there are, for 405.
     pub(super) allow: Option<String>,
+    /// For a browser: another page that may say more, and what to call it.
+    pub(super) see: Option<(String, &'static str)>,
 }
 
 impl Problem {
@@ -169,6 +171,7 @@ impl Problem {
             status,
             detail: detail.into(),
             allow: None,
+            see: None,
         }
     }
 

@@ -63,6 +63,7 @@ use tokio::sync::{Notify, Semaphore};
 use tracing::{error, info, warn};
 
 use self::answer::Problem;
+use self::api::history::Histories;
 use self::api::register::Register;
 pub use self::connections::CONNECTIONS_MAX;
 use self::console::Console;
@@ -79,6 +80,8 @@ pub const HTTP_PORT_DEFAULT: u16 = 11380;
 /// A loop that has not turned for so long although it should have is taken for stuck.
 pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 
+/// Files that HTTP may have open, connections included.
+pub const DESCRIPTORS: usize = CONNECTIONS_MAX + 8 + api::history::DESCRIPTORS;
 /// Tubes with metrics of their own, unless `--http-tubes-max` says otherwise.
 pub const TUBES_MAX_DEFAULT: usize = 1000;
 /// Scrapes that are answered at a time.
@@ -192,6 +195,8 @@ pub struct Sight {
     pub lines: Option<Lines>,
     /// So many tubes have metrics of their own; the others are summed up.
     pub tubes_max: usize,
+    /// The directory of the log, if there is one.
+    pub dir: Option<PathBuf>,
 }
 
 /// What all requests share.
@@ -206,6 +211,7 @@ struct State {
     scrapes: Arc<Semaphore>,
     tasks: Register,
     searches: Register,
+    histories: Histories,
     console: Console,
 }
 
@@ -247,6 +253,7 @@ impl Http {
             scrapes: Arc::new(Semaphore::new(SCRAPES_MAX)),
             tasks: Register::of_tasks(),
             searches: Register::of_searches(),
+            histories: Histories::default(),
             console: Console::new()?,
         });
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -291,6 +298,7 @@ impl Http {
 impl Drop for Http {
     /// Answers that are under way are cut off.
     fn drop(&mut self) {
+        self.state.histories.cancel();
         self.end.notify_one();
         if let Some(thread) = self.thread.take() {
             // A panic in it has been reported already.

@@ -55,6 +55,9 @@ fn operation(route: &Route) -> Value {
             "content": {"application/problem+json": {"schema": reference("Problem")}},
         },
     });
+    if route.may_be_later {
+        responses["202"] = json!({"description": "As far as it is known.", "content": content});
+    }
     if route.role == Role::Anyone {
         responses["503"] = json!({"description": "It is not so.", "content": content});
     }
@@ -189,6 +192,9 @@ fn schemas() -> Value {
         ]),
         "Job": job(),
         "Body": object(&[("encoding", one_of(&["text", "base64"])), ("data", text())]),
+        "History": history(),
+        "Event": event(),
+        "JobThen": job_then(),
         "Clients": object(&[
             ("clients", list(reference("Client"))),
             ("next", or_null(text())),
@@ -416,6 +422,61 @@ fn client() -> Value {
             ("reserved", list(reference("Job"))),
         ],
     )
+}
+
+fn history() -> Value {
+    open_object(
+        &[
+            ("id", count()),
+            ("state", one_of(&["reading", "done"])),
+            ("read_bytes", count()),
+            ("log_bytes", count()),
+        ],
+        &[
+            (
+                "now",
+                one_of(&["ready", "reserved", "delayed", "buried", "gone"]),
+            ),
+            ("events", list(reference("Event"))),
+            ("left_out", count()),
+            ("damage", list(text())),
+        ],
+    )
+}
+
+fn event() -> Value {
+    open_object(
+        &[
+            ("event", one_of(&["put", "changed", "deleted"])),
+            ("after", or_null(text())),
+            ("before", or_null(text())),
+            ("file", text()),
+            ("offset", count()),
+            ("size", count()),
+            ("salvaged", flag()),
+            ("what", text()),
+        ],
+        &[
+            ("tube", text()),
+            ("ttr", count()),
+            ("body_size", count()),
+            ("job", reference("JobThen")),
+        ],
+    )
+}
+
+fn job_then() -> Value {
+    object(&[
+        ("state", one_of(LISTED)),
+        ("priority", count()),
+        ("delay", count()),
+        ("due", or_null(text())),
+        ("reserves", count()),
+        ("timeouts", count()),
+        ("releases", count()),
+        ("buries", count()),
+        ("kicks", count()),
+    ])
 }
 
 fn job() -> Value {

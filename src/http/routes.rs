@@ -29,6 +29,8 @@ pub(super) enum Action {
     Tubes,
     Tube,
     Job,
+    History,
+    CancelHistory,
     Jobs,
     Clients,
     Client,
@@ -124,6 +126,8 @@ pub(super) struct Route {
     pub(super) shape: Shape,
     /// The status of an answer that is no problem.
     pub(super) status: StatusCode,
+    /// It may also be 202: the same, as far as it is known.
+    pub(super) may_be_later: bool,
 }
 
 pub(super) const fn route(
@@ -144,6 +148,7 @@ pub(super) const fn route(
         takes: None,
         shape,
         status: StatusCode::OK,
+        may_be_later: false,
     }
 }
 
@@ -184,6 +189,11 @@ impl Route {
 
     const fn answering(mut self, status: StatusCode) -> Route {
         self.status = status;
+        self
+    }
+
+    const fn or_later(mut self) -> Route {
+        self.may_be_later = true;
         self
     }
 
@@ -279,6 +289,24 @@ pub(super) const ROUTES: &[Route] = &[
         Shape::Json("Job"),
     )
     .named("job", "One job, with its body up to 64 KiB"),
+    look(
+        "/api/v1/jobs/{id}/history",
+        Role::Read,
+        Action::History,
+        Shape::Json("History"),
+    )
+    .named(
+        "history",
+        "What the log still holds about a job; 202 while it is read: ask again",
+    )
+    .or_later(),
+    delete(
+        "/api/v1/jobs/{id}/history",
+        Action::CancelHistory,
+        "History",
+    )
+    .named("cancelHistory", "End the reading of a history")
+    .lasting_nothing(),
     look(
         "/api/v1/clients",
         Role::Read,
@@ -503,7 +531,9 @@ mod tests {
     #[test]
     fn what_changes_nothing_is_read_and_what_does_needs_an_admin() {
         for route in ROUTES.iter().chain(console::ROUTES) {
-            let looks = route.method == Method::GET || route.path.starts_with("/api/v1/search");
+            let looks = route.method == Method::GET
+                || route.path.starts_with("/api/v1/search")
+                || route.path.ends_with("/history");
             let is_door = ["/login", "/logout"].contains(&route.path);
             let needs_admin = route.role == Role::Admin;
             assert_eq!(needs_admin, !looks && !is_door, "{}", route.path);

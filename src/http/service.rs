@@ -10,7 +10,7 @@ use tracing::info;
 
 use super::answer::{Answer, Problem, Said, json};
 use super::api::fields::Fields;
-use super::api::{clients, jobs, look, search, tasks};
+use super::api::{clients, history, jobs, look, search, tasks};
 use super::connections::REQUEST_TIME;
 use super::guard::Asker;
 use super::query::{Query, decode};
@@ -105,6 +105,8 @@ async fn act(
         Action::Tube => look::tube(state, captured).await,
         Action::Jobs => look::jobs(state, captured, &query).await,
         Action::Job => look::job(state, &captured).await,
+        Action::History => history::history(state, &captured).await,
+        Action::CancelHistory => history::cancel(state, &captured),
         Action::Clients => clients::clients(state, &query).await,
         Action::Client => clients::client(state, &captured).await,
         Action::Put => jobs::put(state, captured, &fields).await,

@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::door::{Door, Order, Slice, Step, Work};
 use crate::engine::{Engine, Options};
 use crate::server::{Bounds, Pulse, Reactor, Server, Stopper};
-use crate::types::{SECOND_NS, Time};
+use crate::types::{JobId, SECOND_NS, Time};
 
 const STUCK_AFTER: Duration = Duration::from_millis(50);
 /// No change takes longer, however busy the machine.
@@ -39,6 +39,7 @@ impl Running {
             stuck_after: STUCK_AFTER,
             lines: None,
             tubes_max: 3,
+            dir: Some("/nowhere".into()),
         };
         let pulse: Arc<Pulse> = sight.pulse.clone();
         let http = Http::start(setup.bind().unwrap().unwrap(), sight).unwrap();
@@ -139,6 +140,36 @@ fn late_seconds(page: &str) -> f64 {
         .lines()
         .find_map(|line| line.strip_prefix("bsd_loop_late_seconds "));
     value.unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_history_that_is_being_read_is_told_of_and_no_other_is_read_meanwhile() {
+    let running = Running::start();
+    running.wait_for("/readyz", 200);
+    let session = running.door.session();
+    for _ in 0..2 {
+        let put = Order::Put {
+            tube: "t".into(),
+            body: b"b".to_vec(),
+            options: crate::PutOptions::default(),
+        };
+        session.run(put).wait().unwrap();
+    }
+    let http = running.http.as_ref().unwrap();
+    http.state.histories.hold(JobId(1), http.state.sight.clock);
+    let said = text(http, "/api/v1/jobs/1/history");
+    assert!(said.starts_with("HTTP/1.1 202 "), "{said}");
+    assert!(said.contains("\"state\":\"reading\""), "{said}");
+    let page = text(http, "/jobs/1/history");
+    assert!(page.contains("id=\"stage\">reading<"), "{page}");
+    let said = text(http, "/api/v1/jobs/2/history");
+    assert!(said.starts_with("HTTP/1.1 503 "), "{said}");
+    assert!(said.contains("retry-after: 1\r\n"), "{said}");
+    assert_eq!(
+        status(http, "/api/v1/jobs/3/history"),
+        404,
+        "it was never put"
+    );
 }
 
 #[test]

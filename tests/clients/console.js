@@ -286,6 +286,7 @@ async function main() {
       ["/jobs/1", 200],
       ["/jobs/999999", 404],
       ["/jobs/4/delete", 200],
+      ["/jobs/2/history", 200],
       ["/durability?span=1h", 200],
       ["/clients", 200],
       [client, 200],

@@ -100,7 +100,7 @@ impl Description {
         self.hold(&answer, (method, pattern), path, status)
     }
 
-    fn hold(
+    pub(crate) fn hold(
         &self,
         answer: &Answer,
         (method, pattern): (&str, &str),

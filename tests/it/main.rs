@@ -55,6 +55,8 @@ mod harness;
 #[cfg(feature = "http")]
 mod http;
 mod inspection;
+#[cfg(feature = "http")]
+mod job_history;
 mod ledger;
 mod library;
 mod lines;

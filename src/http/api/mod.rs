@@ -3,6 +3,7 @@
 //! | file | question |
 //! |---|---|
 //! | `look` | what is there: the server, tubes, jobs? |
+//! | `history` | what has happened to a job? |
 //! | `clients` | who is connected? |
 //! | `fields` | what stands in the body of a request? |
 //! | `jobs` | what is changed of one job, or of tubes? |
@@ -19,6 +20,7 @@
 pub(super) mod clients;
 pub(super) mod fields;
 pub(super) mod filter;
+pub(super) mod history;
 pub(super) mod jobs;
 pub(super) mod look;
 pub(super) mod register;

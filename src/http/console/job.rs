@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::layout::{Frame, Place, facts};
 use super::viewer::Viewer;
-use super::{Asked, words};
+use super::{Asked, past, words};
 use crate::door::{Answer as Reply, JobError, Order, Slice, Step, Work};
 use crate::http::State;
 use crate::http::answer::{Answer, Problem};
@@ -72,6 +72,15 @@ pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
             h2 id="body" { "Body" }
             (body(&found))
         }
+        @if state.sight.dir.is_some() {
+            section aria-labelledby="history" {
+                h2 id="history" { "History" }
+                p {
+                    a href=(past::path(&id.to_string())) { "What has happened to it" }
+                    ": the log is read for that."
+                }
+            }
+        }
         @if let Some(word) = viewer.admin() { (forms(&found.value, word)) }
     };
     let frame = Frame {
@@ -87,10 +96,19 @@ pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
 async fn find(state: &State, asked: &Asked) -> Result<(JobId, Found), Problem> {
     let id = api::job_id(&asked.captured)?;
     let found = look(state, id).await?.ok_or_else(|| {
-        Problem::new(
-            StatusCode::NOT_FOUND,
-            format!("there is no job {id}: it was deleted, or there never was one"),
-        )
+        let has_log = state.sight.dir.is_some();
+        Problem {
+            see: has_log.then(|| {
+                (
+                    past::path(&id.to_string()),
+                    "What the log still holds about it",
+                )
+            }),
+            ..Problem::new(
+                StatusCode::NOT_FOUND,
+                format!("there is no job {id}: it was deleted, or there never was one"),
+            )
+        }
     })?;
     Ok((id, found))
 }

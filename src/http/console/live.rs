@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout};
 use super::history::{SPANS, Span};
 use super::layout::Place;
 use super::tubes::Listed;
-use super::{Sight, durability, overview, tasks, tube, tubes, words};
+use super::{Sight, durability, overview, past, tasks, tube, tubes, words};
 use crate::http::State;
 use crate::http::answer::{Answer, Content, Problem, page};
 use crate::http::query::Query;
@@ -42,16 +42,26 @@ pub(super) enum Subject {
     Durability(Span),
     Tasks,
     Task(String),
+    /// Of the job with this id.
+    History(String),
 }
 
 pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter::word(
         "of",
         "The page",
-        &["overview", "tubes", "tube", "durability", "tasks", "task"],
+        &[
+            "overview",
+            "tubes",
+            "tube",
+            "durability",
+            "tasks",
+            "task",
+            "history",
+        ],
     ),
     Parameter::word("span", "How far back", SPANS),
-    Parameter::text("name", "The tube, or the task"),
+    Parameter::text("name", "The tube, the task, or the job"),
     tubes::PARAMETERS[0],
     tubes::PARAMETERS[1],
     tubes::PARAMETERS[2],
@@ -79,9 +89,10 @@ impl Subject {
             "tube" => Ok(Subject::Tube(name())),
             "tasks" => Ok(Subject::Tasks),
             "task" => Ok(Subject::Task(name())),
+            "history" => Ok(Subject::History(name())),
             _ => Err(Problem::new(
                 StatusCode::BAD_REQUEST,
-                "of is overview, tubes, tube, durability, tasks or task",
+                "of is overview, tubes, tube, durability, tasks, task or history",
             )),
         }
     }
@@ -95,6 +106,7 @@ impl Subject {
             Subject::Tube(name) => format!("/events?of=tube&name={}", words::escaped(name)),
             Subject::Tasks => "/events?of=tasks".to_owned(),
             Subject::Task(id) => format!("/events?of=task&name={}", words::escaped(id)),
+            Subject::History(id) => format!("/events?of=history&name={}", words::escaped(id)),
         }
     }
 
@@ -104,6 +116,7 @@ impl Subject {
             Subject::Tubes(_) | Subject::Tube(_) => Place::Tubes,
             Subject::Durability(_) => Place::Durability,
             Subject::Tasks | Subject::Task(_) => Place::Tasks,
+            Subject::History(_) => Place::Elsewhere,
         }
     }
 
@@ -115,6 +128,7 @@ impl Subject {
             Subject::Durability(_) => "Durability".into(),
             Subject::Tasks => "Tasks".into(),
             Subject::Task(id) => format!("Task {id}"),
+            Subject::History(id) => format!("History of job {id}"),
         }
     }
 
@@ -127,6 +141,7 @@ impl Subject {
             Subject::Durability(span) => durability::content(sight, *span, live),
             Subject::Tasks => tasks::content(sight.state, live),
             Subject::Task(id) => tasks::one(sight.state, id, live),
+            Subject::History(id) => past::reading(sight.state, id, live),
         }
     }
 }

@@ -11,6 +11,7 @@
 //! | `words` | how are numbers said? |
 //! | `assets` | style, script, icon |
 //! | `overview`, `tubes`, `tube`, `job`, `durability`, `clients`, `tasks` | the pages |
+//! | `past` | what has happened to a job |
 //! | `forms` | what do they send, and what is done then? |
 //! | `viewer` | who looks, and what may be offered? |
 //! | `login` | how does a browser show its token? |
@@ -32,6 +33,7 @@ mod layout;
 mod live;
 mod login;
 mod overview;
+mod past;
 mod tasks;
 mod tube;
 mod tubes;
@@ -76,6 +78,7 @@ pub(super) enum Page {
     Tubes,
     Tube,
     Job,
+    Past,
     Delete,
     Durability,
     Clients,
@@ -120,6 +123,7 @@ pub(super) const ROUTES: &[Route] = &[
     form("/tubes/{tube}/pause", Role::Admin, Page::Pause),
     form("/tubes/{tube}/count", Role::Admin, Page::Count),
     of("/jobs/{id}", Role::Read, Page::Job).taking(&[SAID]),
+    of("/jobs/{id}/history", Role::Read, Page::Past),
     of("/jobs/{id}/delete", Role::Read, Page::Delete),
     form("/jobs/{id}/delete", Role::Admin, Page::Change("delete")),
     form("/jobs/{id}/kick", Role::Admin, Page::Change("kick")),
@@ -229,6 +233,7 @@ pub(super) async fn answer(
         Page::Task => tasks::page(state, &asked),
         Page::Tube => tube::page(state, &asked).await,
         Page::Job => job::page(state, &asked).await,
+        Page::Past => past::page(state, &asked).await,
         Page::Delete => job::ask_to_delete(state, &asked).await,
         Page::Login => Ok(login::page(state, &asked)),
         form => forms::answer(form, asked, state).await,
@@ -346,6 +351,7 @@ impl Browser {
 fn explanation(problem: &Problem) -> Markup {
     html! {
         p class="lead" { (problem.status.as_u16()) ": " (problem.detail) "." }
+        @if let Some((path, text)) = &problem.see { p { a href=(path) { (text) } } }
         p { a href="/" { "To the overview" } " or " a href="/tubes" { "to the tubes" } "." }
     }
 }

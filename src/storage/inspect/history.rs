@@ -4,6 +4,7 @@
 //! them, for any job: the log's order is its clock. Compaction drops states that a later one
 //! replaced, so several things may have happened between two entries; the counters say which.
 
+use std::cell::Cell;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
@@ -87,6 +88,8 @@ pub struct History {
     pub next_id: JobId,
     /// The job's outcome.
     pub fate: Fate,
+    /// So many entries behind the first are left out, to keep within a bound.
+    pub left_out: u64,
 }
 
 /// The outcome of a job, as far as it can be known.
@@ -134,7 +137,7 @@ impl Opened {
     /// # Errors
     /// Those of [`Opened::inspect`].
     pub fn history(&self, job: JobId, progress: Progress<'_>) -> Result<History, OpenError> {
-        let mut reading = Reading::of(job);
+        let mut reading = Reading::of(job, usize::MAX);
         let mut kicks = Kicks::default();
         let mut visit = |place: RecordPlace<'_>, record: &Record<'_>| {
             kicks.note(record);
@@ -157,6 +160,38 @@ impl Opened {
         let known = inspection.and_then(|inspection| fate_in_all(&inspection, job));
         history.fate = known.unwrap_or_else(|| history.fate_told(job));
         Ok(history)
+    }
+}
+
+impl Opened {
+    /// The same within bounds, for who reads beside a server: as far as the job's own records tell
+    /// it, and of those the first and the last `entries_max - 1`. `None` if `goes_on`, which is
+    /// asked after every frame with the bytes read so far and in all, says no.
+    ///
+    /// # Errors
+    /// Those of [`Opened::inspect`].
+    pub fn history_within(
+        &self,
+        job: JobId,
+        entries_max: usize,
+        goes_on: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<Option<History>, OpenError> {
+        let mut reading = Reading::of(job, entries_max);
+        let is_wanted = Cell::new(true);
+        let mut visit = |place: RecordPlace<'_>, record: &Record<'_>| {
+            reading.take(&place, record);
+            is_wanted.get()
+        };
+        let mut progress = |done, all| is_wanted.set(is_wanted.get() && goes_on(done, all));
+        let damages = self.records(&mut visit, &mut progress)?;
+        if !is_wanted.get() {
+            return Ok(None);
+        }
+        reading.cut(entries_max);
+        let mut history = reading.history;
+        history.damages = damages;
+        history.fate = history.fate_told(job);
+        Ok(Some(history))
     }
 }
 
@@ -201,9 +236,10 @@ fn fate_in_all(inspection: &Inspection, job: JobId) -> Option<Fate> {
 }
 
 impl Reading {
-    fn of(job: JobId) -> Reading {
+    fn of(job: JobId, entries_max: usize) -> Reading {
         Reading {
             job,
+            entries_max,
             last: None,
             after_wall_ns: None,
             unbounded: 0,
@@ -212,6 +248,7 @@ impl Reading {
                 damages: Vec::new(),
                 next_id: JobId(1),
                 fate: Fate::NeverPut,
+                left_out: 0,
             },
         }
     }
@@ -219,6 +256,8 @@ impl Reading {
 
 struct Reading {
     job: JobId,
+    /// Twice as many entries are held at most.
+    entries_max: usize,
     /// The job's state so far.
     last: Option<State>,
     after_wall_ns: Option<u64>,
@@ -252,6 +291,20 @@ impl Reading {
             before_wall_ns: time(record),
             event,
         });
+        if self.history.entries.len() >= self.entries_max.saturating_mul(2) {
+            self.cut(self.entries_max);
+        }
+    }
+
+    /// Leave out entries behind the first until there are `count`, at least 1.
+    fn cut(&mut self, count: usize) {
+        let surplus = self.history.entries.len().saturating_sub(count);
+        if surplus > 0 {
+            self.history.entries.drain(1..=surplus);
+            self.history.left_out += surplus as u64;
+            let of_first = self.unbounded.min(1);
+            self.unbounded = self.unbounded.saturating_sub(surplus).max(of_first);
+        }
     }
 
     fn note_id(&mut self, record: &Record<'_>) {
@@ -436,6 +489,59 @@ mod tests {
             (JobState::Buried, 2)
         );
         assert_eq!(history.entries[3].event, Event::Deleted);
+    }
+
+    fn within(disk: &SimFs, entries_max: usize, frames: u64) -> Option<History> {
+        let fs = Arc::new(disk.clone());
+        let opened = Opened::new(fs, Path::new(DIR), Access::Sparing, &mut |_, _| ()).unwrap();
+        let mut left = frames;
+        let mut goes_on = |_, _| {
+            left = left.saturating_sub(1);
+            left > 0
+        };
+        let read = opened.history_within(JobId(1), entries_max, &mut goes_on);
+        assert!(!opened.has_lost_files());
+        read.unwrap()
+    }
+
+    #[test]
+    fn a_long_life_is_told_by_its_beginning_and_its_end() {
+        let updates = (1..=50).map(|reserves| update(1, JobState::Ready, reserves));
+        let mut records = vec![put(1, 100, 0)];
+        for (nth, update) in updates.enumerate() {
+            records.extend([update, put(2 + nth as u64, 101 + nth as u64, 0)]);
+        }
+        let disk = written(&records);
+        let all = read(&disk, 1).entries;
+        assert_eq!(all.len(), 51);
+        for most in [1, 2, 7, 50, 51, 52] {
+            let history = within(&disk, most, u64::MAX).unwrap();
+            let last = all.len() - (most - 1).min(50);
+            let wanted = [&all[..1], &all[last..]].concat();
+            assert_eq!(history.entries, wanted, "{most}");
+            assert_eq!(history.left_out, (last - 1) as u64, "{most}");
+            assert_eq!(history.fate, Fate::There);
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_gone_before_all_was_read_is_noticed() {
+        let disk = written(&[put(1, 100, 0)]);
+        let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+        let names = fs.read_dir(Path::new(DIR)).unwrap();
+        let opened = Opened::new(fs, Path::new(DIR), Access::Sparing, &mut |_, _| ()).unwrap();
+        assert!(opened.live.is_some() && !opened.has_lost_files());
+        let mut names = names.iter().map(|entry| &entry.name);
+        let segment = names.find(|name| name.starts_with("segment-")).unwrap();
+        disk.remove(Path::new(DIR).join(segment)).unwrap();
+        assert!(opened.has_lost_files());
+    }
+
+    #[test]
+    fn a_reading_that_is_not_wanted_ends() {
+        let disk = written(&[put(1, 100, 0)]);
+        assert_eq!(within(&disk, 9, 1), None);
+        assert!(within(&disk, 9, u64::MAX).is_some());
     }
 
     #[test]

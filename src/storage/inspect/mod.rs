@@ -9,6 +9,7 @@
 //! | `jobs` | one job, read back |
 //! | `kicked` | how a start finishes interrupted kicks |
 //! | `history` | everything that is known about one job |
+//! | `telling` | the same, in words |
 //! | `picture` | where the log is alive in its files |
 //! | `bodies` | bodies as separate files |
 //! | `repair` | a new log of everything that survives |
@@ -31,6 +32,7 @@ mod picture;
 pub mod repair;
 mod rows;
 mod runs;
+mod telling;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use crate::storage::disk::{DirLock, ReadFs};
 use crate::storage::error::Damage;
 use crate::storage::error::OpenError;
 use crate::storage::format::Record;
-use crate::storage::read::{Snapshot, Source, walk};
+use crate::storage::read::{HeldFile, Snapshot, Source, walk};
 
 /// Who else may use a directory while it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +21,9 @@ pub enum Access {
     Live,
     /// Like `Shared`; if there is a writer, like `Live`.
     Either,
+    /// Like `Live`, but at most 64 files are open at a time. A file that compaction has removed by
+    /// the time that it is read counts as damage: see [`Opened::has_lost_files`].
+    Sparing,
 }
 
 /// A directory that is about to be read.
@@ -40,6 +43,8 @@ pub struct Opened {
     /// The backup's list of files, unless that is damaged.
     pub backup: Option<Manifest>,
     faults: Vec<Fault>,
+    /// Files that are opened again when they are read, and where.
+    reopened: Option<(Arc<dyn ReadFs>, Vec<String>)>,
 }
 
 impl Opened {
@@ -61,8 +66,10 @@ impl Opened {
         if is_backup(&names) {
             return Opened::backup(fs, dir, progress);
         }
-        if access == Access::Live {
-            return Opened::live(fs, dir);
+        match access {
+            Access::Live => return Opened::live(fs, dir),
+            Access::Sparing => return Opened::sparing(fs, dir),
+            Access::Shared | Access::Either => {}
         }
         let source = Source::new(fs.clone());
         match source.lock(dir) {
@@ -82,7 +89,42 @@ impl Opened {
             is_backup: false,
             backup: None,
             faults: Vec::new(),
+            reopened: None,
         }
+    }
+
+    /// Like `live`, through a source that opens files again.
+    fn sparing(fs: Arc<dyn ReadFs>, dir: &Path) -> Result<Opened, OpenError> {
+        let few: Arc<dyn ReadFs> = Arc::new(Source::strict(fs.clone()));
+        let Some(snapshot) = Snapshot::take(&*few, dir)? else {
+            let source = Source::new(fs);
+            return Ok(Opened {
+                is_in_use: true,
+                ..Opened::of(dir, source, None)
+            });
+        };
+        let names = snapshot.files.iter().map(HeldFile::name).collect();
+        let (end, durable) = (snapshot.end, snapshot.durable);
+        Ok(Opened {
+            live: Some(Live { end, durable }),
+            is_in_use: true,
+            reopened: Some((fs, names)),
+            ..Opened::of(dir, Source::new(Arc::new(snapshot)), None)
+        })
+    }
+
+    /// Opened by [`Access::Sparing`], and a file that was there then is not any more: what was read
+    /// may lack what it held, and damage that was found may be none.
+    #[must_use]
+    pub fn has_lost_files(&self) -> bool {
+        let Some((fs, names)) = &self.reopened else {
+            return false;
+        };
+        let Ok(found) = fs.read_dir(&self.dir) else {
+            return true;
+        };
+        let is_there = |name: &String| found.iter().any(|entry| entry.name == *name);
+        !names.iter().all(is_there)
     }
 
     fn live(fs: Arc<dyn ReadFs>, dir: &Path) -> Result<Opened, OpenError> {
