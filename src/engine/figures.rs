@@ -1,13 +1,18 @@
 //! What monitoring wants to know: numbers that are kept up to date at every change, so that to look
 //! at them costs the same however many jobs there are.
 
+use std::ops::Range;
+
 use super::Engine;
 use super::store::Store;
 use crate::histogram::Reading;
 use crate::protocol::Op;
 use crate::queue::QueueStats;
 use crate::storage::{Log, SyncPolicy};
-use crate::types::{Now, Position, SECOND_NS};
+use crate::types::{JobId, Now, Position, SECOND_NS, SegmentId};
+
+/// Places of damage that are told of, of each file.
+const DAMAGE_MAX: usize = 100;
 
 /// The engine in numbers. Totals are since the process started.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,7 +87,7 @@ pub struct LogFigures {
 }
 
 /// A file of the log in numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentFigures {
     /// The first segment in it.
     pub first: u32,
@@ -96,8 +101,19 @@ pub struct SegmentFigures {
     pub dead: u64,
     /// Bytes of damaged records.
     pub damaged: u64,
+    /// Where they are, in bytes of the file, in the order in which they were found: 100 at most.
+    pub damage: Vec<Range<u32>>,
     /// It is the one that is written.
     pub is_open: bool,
+}
+
+/// The job whose put is the oldest of those in the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OldestJob {
+    /// The job.
+    pub id: JobId,
+    /// The first segment of the file in which its put is: no earlier one has a job in it.
+    pub segment: SegmentId,
 }
 
 /// What is counted at commits.
@@ -202,6 +218,16 @@ impl Engine {
         }
     }
 
+    /// The job whose put is the oldest in the log; `None` without one, or without a log.
+    #[must_use]
+    pub fn oldest_job(&self) -> Option<OldestJob> {
+        let (log, job) = (self.log()?, self.queue.oldest_job()?);
+        Some(OldestJob {
+            id: job.id,
+            segment: log.files().segment_of(job.place),
+        })
+    }
+
     /// The files of the log in their order, the last `count` of them; some 100 ns each.
     #[must_use]
     pub fn segments(&self, count: usize) -> Vec<SegmentFigures> {
@@ -219,6 +245,7 @@ impl Engine {
                 size: file.entry.end.into(),
                 dead: file.garbage(),
                 damaged: file.damaged_bytes(),
+                damage: file.damage().take(DAMAGE_MAX).collect(),
                 is_open: handle == log.active.handle,
             }
         });

@@ -49,7 +49,7 @@ use crate::storage::{Log, LogOptions, OpenError, RealFs, Recovery, StoreError, S
 use crate::types::{ClientId, JobId, Now, Position, Time};
 
 pub use self::alter::{Alteration, Altered};
-pub use self::figures::{Figures, LogFigures, SegmentFigures};
+pub use self::figures::{Figures, LogFigures, OldestJob, SegmentFigures};
 pub use self::report::TubeDocument;
 
 /// The version of beanstalkd whose protocol is spoken; clients read it from `stats`.

@@ -181,6 +181,7 @@ fn schemas() -> Value {
             ("missing_bytes", or_null(count())),
         ]),
         "Log": log(),
+        "LogFiles": log_files(),
         "Tubes": object(&[
             ("tubes", list(reference("Tube"))),
             ("next", or_null(text())),
@@ -373,7 +374,11 @@ fn server() -> Value {
 }
 
 fn log() -> Value {
-    object(&[
+    object(&log_fields())
+}
+
+fn log_fields() -> [(&'static str, Value); 12] {
+    [
         ("live_bytes", count()),
         ("dead_bytes", count()),
         ("reserved_bytes", count()),
@@ -386,7 +391,33 @@ fn log() -> Value {
         ("compactions", count()),
         ("compacting", flag()),
         ("missing_bytes", or_null(count())),
-    ])
+    ]
+}
+
+/// The log, file by file.
+fn log_files() -> Value {
+    let place = object(&[("begin", count()), ("end", count())]);
+    let file = object(&[
+        ("name", text()),
+        ("first_segment", count()),
+        ("last_segment", count()),
+        ("rewritten", count()),
+        ("size", count()),
+        ("live_bytes", count()),
+        ("dead_bytes", count()),
+        ("damaged_bytes", count()),
+        ("damage", list(place)),
+        ("written_now", flag()),
+    ]);
+    let oldest = object(&[("id", count()), ("first_segment", count())]);
+    let files = [
+        ("sync", one_of(&["always", "interval", "never"])),
+        ("sync_interval_ms", or_null(count())),
+        ("files", list(file)),
+        ("files_left_out", count()),
+        ("oldest_job", or_null(oldest)),
+    ];
+    object(&[&log_fields()[..], &files].concat())
 }
 
 fn tube() -> Value {

@@ -30,6 +30,7 @@ pub(super) enum Action {
     Tube,
     Job,
     History,
+    Log,
     CancelHistory,
     Jobs,
     Clients,
@@ -235,6 +236,16 @@ pub(super) const ROUTES: &[Route] = &[
         Shape::Json("Server"),
     )
     .named("server", "The server in numbers"),
+    look(
+        "/api/v1/log",
+        Role::Read,
+        Action::Log,
+        Shape::Json("LogFiles"),
+    )
+    .named(
+        "log",
+        "The files of the log: the last 1,000, what is damaged in them, and the oldest job",
+    ),
     look(
         "/api/v1/tubes",
         Role::Read,

@@ -10,7 +10,7 @@ use tracing::info;
 
 use super::answer::{Answer, Problem, Said, json};
 use super::api::fields::Fields;
-use super::api::{clients, history, jobs, look, search, tasks};
+use super::api::{clients, history, jobs, log, look, search, tasks};
 use super::connections::REQUEST_TIME;
 use super::guard::Asker;
 use super::query::{Query, decode};
@@ -107,6 +107,7 @@ async fn act(
         Action::Job => look::job(state, &captured).await,
         Action::History => history::history(state, &captured).await,
         Action::CancelHistory => history::cancel(state, &captured),
+        Action::Log => log::log(state).await,
         Action::Clients => clients::clients(state, &query).await,
         Action::Client => clients::client(state, &captured).await,
         Action::Put => jobs::put(state, captured, &fields).await,

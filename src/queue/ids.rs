@@ -99,6 +99,18 @@ impl IdTable {
         })
     }
 
+    /// The least id that is there. Looks at two pages of pages at most.
+    pub(super) fn first(&self) -> Option<JobId> {
+        let paged = self.blocks.iter().next().and_then(|(number, block)| {
+            let mut pages = block.pages.iter().enumerate();
+            let (page, found) = pages.find_map(|(at, page)| Some((at as u64, page.as_ref()?)))?;
+            let slot = found.handles.iter().position(Option::is_some)? as u64;
+            Some(JobId((((number << BLOCK_BITS) | page) << PAGE_BITS) | slot))
+        });
+        let lone = self.lone.first_key_value().map(|(id, _)| *id);
+        paged.into_iter().chain(lone).min()
+    }
+
     fn get_paged(&self, id: JobId) -> Option<JobHandle> {
         let path = Path::of(id);
         self.blocks.get(&path.block)?.pages[path.page]
@@ -275,8 +287,11 @@ mod tests {
                 assert_eq!(table.get(JobId(*id)), Some(handle(id % 1_000_003)));
                 assert_eq!(table.get(JobId(id + stride / 2)).is_some(), stride == 1);
             }
-            ids.iter().for_each(|id| table.remove(JobId(*id)));
-            assert_eq!(table.memory(), 0);
+            for id in &ids {
+                assert_eq!(table.first(), Some(JobId(*id)));
+                table.remove(JobId(*id));
+            }
+            assert_eq!((table.first(), table.memory()), (None, 0));
         }
     }
 

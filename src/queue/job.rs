@@ -168,6 +168,11 @@ impl Jobs {
         self.ids.get(id)
     }
 
+    /// The least id that is there.
+    pub(super) fn first(&self) -> Option<JobId> {
+        self.ids.first()
+    }
+
     /// The job with an id that was found in one of the orders.
     pub(super) fn expect(&self, id: JobId) -> JobHandle {
         let job = self.find(id);

@@ -221,6 +221,12 @@ impl Queue {
         Some(id)
     }
 
+    /// The job that was put before all others that are there. Takes some hundred nanoseconds.
+    #[must_use]
+    pub fn oldest_job(&self) -> Option<JobView<'_>> {
+        self.job(self.jobs.first()?)
+    }
+
     /// The id that [`Queue::take_id`] would give out; 2^64 − 1 if there is none.
     #[must_use]
     pub fn next_id(&self) -> JobId {

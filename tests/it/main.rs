@@ -60,6 +60,8 @@ mod job_history;
 mod ledger;
 mod library;
 mod lines;
+#[cfg(feature = "http")]
+mod log_files;
 mod memory;
 #[cfg(feature = "http")]
 mod metrics;

@@ -393,7 +393,7 @@ fn server_value(figures: &Figures) -> Value {
     })
 }
 
-fn log_value(log: &LogFigures) -> Value {
+pub(super) fn log_value(log: &LogFigures) -> Value {
     json!({
         "live_bytes": log.live,
         "dead_bytes": log.dead,

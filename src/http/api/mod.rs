@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `look` | what is there: the server, tubes, jobs? |
 //! | `history` | what has happened to a job? |
+//! | `log` | which files has the log, and what is damaged in them? |
 //! | `clients` | who is connected? |
 //! | `fields` | what stands in the body of a request? |
 //! | `jobs` | what is changed of one job, or of tubes? |
@@ -22,6 +23,7 @@ pub(super) mod fields;
 pub(super) mod filter;
 pub(super) mod history;
 pub(super) mod jobs;
+pub(super) mod log;
 pub(super) mod look;
 pub(super) mod register;
 mod scan;

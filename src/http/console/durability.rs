@@ -8,31 +8,13 @@ use super::layout::{facts, table};
 use super::live::Live;
 use super::overview::{line, spans};
 use super::{Sight, words};
-use crate::door::{Slice, Step, Work};
 use crate::engine::{Figures, LogFigures, SegmentFigures};
 use crate::histogram::Reading;
-use crate::http::State;
-use crate::http::answer::Problem;
-use crate::http::api;
+use crate::http::api::log::LogView;
 use crate::http::snapshot::Snapshot;
 use crate::storage::SyncPolicy;
-
-/// Files of the log that are shown, the last ones: 200 µs of the loop at most.
-const SEGMENTS_MAX: usize = 1000;
-
-struct LookAtSegments(Vec<SegmentFigures>);
-
-impl Work for LookAtSegments {
-    fn step(&mut self, slice: &mut Slice<'_>) -> Step {
-        self.0 = slice.engine().segments(SEGMENTS_MAX);
-        Step::Done
-    }
-}
-
-/// The files of the log, as they are now.
-pub(super) async fn segments(state: &State) -> Result<Vec<SegmentFigures>, Problem> {
-    Ok(api::run(state, LookAtSegments(Vec::new())).await?.0)
-}
+use crate::storage::format::file_name;
+use crate::types::SegmentId;
 
 /// In one sentence, whether what is acknowledged is safe.
 pub(super) fn verdict(snapshot: &Snapshot, live: &Live) -> Markup {
@@ -94,9 +76,9 @@ pub(super) fn content(sight: &Sight<'_>, span: Span, live: &Live) -> Markup {
         ]))
         @if let Some(log) = &figures.log { (of_log(log, live)) }
         (memory(figures, live))
-        @if figures.log.is_some() { (map(&sight.segments)) }
+        @if figures.log.is_some() { (map(&sight.log.files)) (oldest(&sight.log)) (damage(&sight.log.files)) }
         (charts(sight, span, live))
-        @if figures.log.is_some() { (list(&sight.segments)) }
+        @if figures.log.is_some() { (list(&sight.log.files)) }
     }
 }
 
@@ -200,6 +182,48 @@ fn map(segments: &[SegmentFigures]) -> Markup {
                 li { span class="key dead" {} "dead" }
                 li { span class="key damaged" {} "with damage" }
             }
+        }
+    }
+}
+
+/// What keeps the first file of the log from being dropped.
+fn oldest(log: &LogView) -> Markup {
+    html! {
+        @if let Some(oldest) = log.oldest {
+            p {
+                "The oldest job is " a href=(format!("/jobs/{}", oldest.id)) { "job " (oldest.id) }
+                ", in segment " (oldest.segment.0) ": "
+                @match log.files.iter().find(|it| it.first == oldest.segment.0) {
+                    Some(it) => {
+                        "its file is alive with " (words::bytes(it.size - it.dead.min(it.size)))
+                        " of " (words::bytes(it.size)) "."
+                    }
+                    None => { "its file is before those that are shown." }
+                }
+            }
+        }
+    }
+}
+
+/// Where the log is damaged.
+fn damage(segments: &[SegmentFigures]) -> Markup {
+    let damaged: Vec<_> = segments.iter().filter(|it| it.damaged > 0).collect();
+    html! {
+        @for it in &damaged {
+            p class="why" {
+                "Damage in " (file_name(SegmentId(it.first), it.generation)) ": "
+                @for (nth, range) in it.damage.iter().enumerate() {
+                    @if nth > 0 { ", " } "bytes " (range.start) " to " (range.end)
+                }
+                ". It was found when they were read; "
+                code { "bsd-wal verify --live" } " says which jobs it is about."
+            }
+        }
+        @if damaged.is_empty() {
+            p { small {
+                "No damage was found by reading. All of the log is read by a start, and by "
+                code { "bsd-wal verify --live" } "."
+            } }
         }
     }
 }

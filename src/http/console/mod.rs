@@ -60,6 +60,7 @@ use self::live::{Live, Subject};
 use self::viewer::Viewer;
 use super::State;
 use super::answer::{Answer, Content, Problem, page};
+use super::api::{self, log::LogView};
 use super::guard::Asker;
 use super::query::Query;
 use super::routes::{Action, Parameter, Role, Route, Shape, look, route};
@@ -245,7 +246,7 @@ async fn show(state: &Arc<State>, asked: &Asked, subject: Subject) -> Result<Ans
     let live = Live::default();
     let mut sight = Sight::take(state).await?;
     if subject.place() == Place::Durability {
-        sight.segments = durability::segments(state).await?;
+        sight.log = api::log::look(state).await?;
     }
     let content = subject.content(&sight, &live);
     let frame = Frame {
@@ -263,7 +264,7 @@ struct Sight<'a> {
     state: &'a State,
     snapshot: Arc<Snapshot>,
     /// The files of the log, as the page about durability was asked for; they do not change in it.
-    segments: Vec<crate::engine::SegmentFigures>,
+    log: LogView,
 }
 
 impl Sight<'_> {
@@ -271,7 +272,7 @@ impl Sight<'_> {
         Ok(Sight {
             state,
             snapshot: state.snapshots.demand(state).await?,
-            segments: Vec::new(),
+            log: LogView::default(),
         })
     }
 }

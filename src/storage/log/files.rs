@@ -61,6 +61,11 @@ impl<F: ?Sized> LogFile<F> {
         ranges.map(|lost| u64::from(lost.end - lost.start)).sum()
     }
 
+    /// Where damaged records are.
+    pub(crate) fn damage(&self) -> impl Iterator<Item = Range<u32>> + '_ {
+        self.damaged.iter().cloned()
+    }
+
     pub(crate) fn covers(&self, segment: SegmentId) -> bool {
         (self.entry.first..=self.entry.last).contains(&segment)
     }
