@@ -11,6 +11,7 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -147,7 +148,12 @@ fn begin(stream: TcpStream, peer: SocketAddr, state: Arc<State>) -> Open {
     }
 }
 
-async fn converse(stream: TcpStream, peer: SocketAddr, state: Arc<State>, watch: Arc<Watch>) {
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    peer: SocketAddr,
+    state: Arc<State>,
+    watch: Arc<Watch>,
+) {
     let answer = |request| {
         let (state, watch) = (state.clone(), watch.clone());
         async move {
@@ -174,5 +180,72 @@ async fn converse(stream: TcpStream, peer: SocketAddr, state: Arc<State>, watch:
             Err(_) if watch.deadline() > deadline => {}
             Err(_) => return debug!(%peer, "HTTP connection closed: it is too slow"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    use super::*;
+    use crate::http::tests::{closed, paused};
+
+    /// The other end of a connection that holds this many bytes, and when it began.
+    fn connect(size: usize) -> (DuplexStream, Instant) {
+        let (ours, theirs) = duplex(size);
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let watch = Arc::new(Watch::new());
+        tokio::spawn(converse(theirs, peer, Arc::new(closed()), watch));
+        (ours, Instant::now())
+    }
+
+    async fn rest(stream: &mut DuplexStream) -> String {
+        let mut said = Vec::new();
+        stream.read_to_end(&mut said).await.unwrap();
+        String::from_utf8(said).unwrap()
+    }
+
+    #[test]
+    fn a_request_that_does_not_come_to_its_end_is_answered_after_30_seconds() {
+        paused(async {
+            let (mut stream, begun) = connect(64 << 10);
+            let request = "POST /api/v1/tasks HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+                           Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{";
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let said = rest(&mut stream).await;
+            assert!(said.starts_with("HTTP/1.1 503 "), "{said}");
+            assert!(said.contains("it took more than 30 seconds"), "{said}");
+            assert_eq!(begun.elapsed().as_secs(), REQUEST_TIME.as_secs());
+        });
+    }
+
+    #[test]
+    fn an_answer_that_is_not_read_is_given_up_after_30_seconds() {
+        paused(async {
+            let (mut stream, begun) = connect(256);
+            let request = "GET /static/console.css HTTP/1.1\r\nHost: localhost\r\n\r\n";
+            stream.write_all(request.as_bytes()).await.unwrap();
+            // Nothing is read before the other end has gone.
+            tokio::time::sleep(IDLE_TIME + Duration::from_secs(1)).await;
+            let said = rest(&mut stream).await;
+            assert!(
+                said.starts_with("HTTP/1.1 200 ") && said.len() <= 256,
+                "{said}"
+            );
+            assert_eq!(begun.elapsed().as_secs(), IDLE_TIME.as_secs() + 1);
+        });
+    }
+
+    #[test]
+    fn a_connection_without_another_request_ends_after_30_seconds() {
+        paused(async {
+            let (mut stream, begun) = connect(64 << 10);
+            let request = "GET /static/icon.svg HTTP/1.1\r\nHost: localhost\r\n\r\n";
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let said = rest(&mut stream).await;
+            assert!(said.starts_with("HTTP/1.1 200 "), "{said}");
+            let took = begun.elapsed().as_secs();
+            assert!(took <= IDLE_TIME.as_secs(), "{took}");
+        });
     }
 }

@@ -216,6 +216,21 @@ struct State {
 }
 
 impl State {
+    /// Without a way to the engine.
+    fn new(sight: Sight, access: Access) -> io::Result<State> {
+        Ok(State {
+            sight,
+            access,
+            door: OnceLock::new(),
+            snapshots: Snapshots::default(),
+            scrapes: Arc::new(Semaphore::new(SCRAPES_MAX)),
+            tasks: Register::of_tasks(),
+            searches: Register::of_searches(),
+            histories: Histories::default(),
+            console: Console::new()?,
+        })
+    }
+
     /// The way to the engine.
     fn door(&self) -> Result<&Door, Problem> {
         let door = self.door.get();
@@ -245,17 +260,7 @@ impl Http {
             access,
         } = bound;
         listener.set_nonblocking(true)?;
-        let state = Arc::new(State {
-            sight,
-            access,
-            door: OnceLock::new(),
-            snapshots: Snapshots::default(),
-            scrapes: Arc::new(Semaphore::new(SCRAPES_MAX)),
-            tasks: Register::of_tasks(),
-            searches: Register::of_searches(),
-            histories: Histories::default(),
-            console: Console::new()?,
-        });
+        let state = Arc::new(State::new(sight, access)?);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()

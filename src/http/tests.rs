@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
-use super::{Http, Setup, Sight};
+use super::guard::Access;
+use super::{Http, Setup, Sight, State};
 use crate::clock::Clock;
 use crate::door::{Door, Order, Slice, Step, Work};
 use crate::engine::{Engine, Options};
@@ -97,6 +98,26 @@ fn text(http: &Http, path: &str) -> String {
     said
 }
 
+/// Run this on a clock that goes on when nothing else does.
+pub(super) fn paused(test: impl Future<Output = ()>) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(test);
+}
+
+/// What requests share before there is an engine.
+pub(super) fn closed() -> State {
+    let sight = Sight {
+        clock: Clock::start(),
+        pulse: Arc::default(),
+        stuck_after: STUCK_AFTER,
+        lines: None,
+        tubes_max: 3,
+        dir: None,
+    };
+    State::new(sight, Access::new(None, Vec::new(), 11380)).unwrap()
+}
+
 /// Work that does not come to an end before it is told to.
 struct Stuck {
     begun: Sender<()>,
@@ -170,6 +191,22 @@ fn a_history_that_is_being_read_is_told_of_and_no_other_is_read_meanwhile() {
         404,
         "it was never put"
     );
+}
+
+#[test]
+fn four_scrapes_are_answered_at_a_time() {
+    let running = Running::start();
+    running.wait_for("/readyz", 200);
+    let http = running.http.as_ref().unwrap();
+    let scrapes = http.state.scrapes.clone();
+    let all = scrapes.clone().try_acquire_many_owned(4).unwrap();
+    assert!(scrapes.try_acquire().is_err(), "there are four");
+    let said = text(http, "/metrics");
+    assert!(said.starts_with("HTTP/1.1 503 "), "{said}");
+    assert!(said.contains("too many scrapes are under way"), "{said}");
+    drop(all);
+    assert_eq!(status(http, "/metrics"), 200);
+    assert_eq!(scrapes.available_permits(), 4, "it was given back");
 }
 
 #[test]

@@ -169,6 +169,21 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_tokens_has_64_kib_at_most() {
+        use std::io::Write;
+        // The rights of a temporary file are its owner's alone.
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let token = line("read", "saltsalt", "one");
+        let rest = FILE_SIZE_MAX as usize - token.len() - 2;
+        write!(file, "{token}\n#{}", "x".repeat(rest)).unwrap();
+        let tokens = Tokens::read(file.path()).unwrap();
+        assert!(tokens.find(b"one").is_some());
+        write!(file, "x").unwrap();
+        let why = Tokens::read(file.path()).unwrap_err();
+        assert!(why.contains("it has more than 65536 bytes"), "{why}");
+    }
+
+    #[test]
     fn the_digest_is_what_sha256sum_prints() {
         let tokens = Tokens::parse(&format!("read:saltsalt:{DIGEST}")).unwrap();
         assert!(tokens.find(b"token").is_some());

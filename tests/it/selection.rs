@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::console::Page;
 use crate::console_forms::{post, submit, word_of};
-use crate::harness::wait_until;
+use crate::harness::{Launch, wait_until};
 use crate::http::Site;
 use crate::steering::{counts, fill, memory, task, tasks};
 
@@ -239,4 +239,26 @@ fn jobs_are_ticked_on_the_page_of_their_tube() {
             .text
             .contains("<option value=\"bury\">Bury</option><option value=\"move\">")
     );
+}
+
+#[test]
+fn a_body_past_a_mebibyte_is_not_looked_into_and_no_more_than_a_kibibyte_looked_for() {
+    let site = Site::start(Launch::bsd().memory().arg("-z").arg("2000000"));
+    let mut wire = site.server.connect();
+    wire.put(&vec![b'x'; 1 << 20]);
+    wire.put(&vec![b'x'; (1 << 20) + 1]);
+    for (size, status) in [(1024, 202), (1025, 400)] {
+        let filter = json!({"tube": "*", "contains": {"data": "x".repeat(size)}});
+        let body = json!({"filter": filter});
+        let answer = site.change("post", "/api/v1/search", &body);
+        assert_eq!(answer.status, status, "{size}");
+    }
+    let path = "/api/v1/search/1";
+    wait_until("it is over", || site.get(path).json()["jobs"].is_array());
+    let found = site.get(path).json();
+    assert_eq!(
+        (&found["matched"], &found["unread"]),
+        (&json!(1), &json!(1))
+    );
+    assert_eq!(found["jobs"][0]["id"], 1);
 }

@@ -272,3 +272,43 @@ impl Register {
         Ok(json(StatusCode::OK, &entry.value()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::tests::paused;
+
+    fn over(register: &Register) -> u64 {
+        let entry = register.enter(json!({}), Arc::default()).unwrap();
+        let end = End {
+            reason: None,
+            is_cancelled: false,
+            found: None,
+        };
+        entry.end.set((Instant::now(), end)).unwrap();
+        entry.id
+    }
+
+    fn is_kept(register: &Register, id: u64) -> bool {
+        register.show(&id.to_string()).is_ok()
+    }
+
+    #[test]
+    fn the_last_64_that_are_over_are_kept_for_an_hour() {
+        paused(async {
+            let register = Register::of_tasks();
+            let running = register.enter(json!({}), Arc::default()).unwrap();
+            let first = over(&register);
+            tokio::time::advance(KEPT_TIME - Duration::from_secs(1)).await;
+            let second = over(&register);
+            assert!(is_kept(&register, first) && is_kept(&register, second));
+            tokio::time::advance(Duration::from_secs(1)).await;
+            assert!(!is_kept(&register, first) && is_kept(&register, second));
+            let others: Vec<u64> = (0..KEPT_MAX).map(|_| over(&register)).collect();
+            assert_eq!(KEPT_MAX, 64);
+            assert!(!is_kept(&register, second), "64 have ended since");
+            assert!(others.iter().all(|id| is_kept(&register, *id)));
+            assert!(is_kept(&register, running.id), "what is under way stays");
+        });
+    }
+}

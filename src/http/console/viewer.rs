@@ -75,3 +75,22 @@ impl Console {
         said.remove(at).map(|(_, sentence)| sentence)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_done_is_kept_until_64_others_were() {
+        let console = Console::new().unwrap();
+        let words: Vec<_> = (0..=SAID_MAX)
+            .map(|nth| console.tell(format!("{nth} was done")))
+            .collect();
+        assert_eq!(SAID_MAX, 64);
+        assert_eq!(console.told(&words[0]), None, "too many have come since");
+        for (nth, word) in words.iter().enumerate().skip(1) {
+            assert_eq!(console.told(word), Some(format!("{nth} was done")));
+            assert_eq!(console.told(word), None, "it is said once");
+        }
+    }
+}
