@@ -109,6 +109,14 @@ impl Slice<'_> {
         let altered = self.engine.alter(id, alteration, self.now, &mut replies);
         altered.map_err(JobError::Store)
     }
+
+    /// Refuse puts from now on, or take them again. Nothing durable.
+    pub fn drain(&mut self, is_on: bool) {
+        match is_on {
+            true => self.engine.drain(),
+            false => self.engine.undrain(),
+        }
+    }
 }
 
 /// A task as the desk sees it.

@@ -444,12 +444,18 @@ impl Engine {
         }
     }
 
-    /// From now on puts are answered `DRAINING`.
+    /// From now on puts are answered `DRAINING`. Nothing durable: an engine that is opened takes
+    /// puts.
     pub fn drain(&mut self) {
         self.draining = true;
     }
 
-    /// True once [`Engine::drain`] was called.
+    /// Puts are taken again.
+    pub fn undrain(&mut self) {
+        self.draining = false;
+    }
+
+    /// True from [`Engine::drain`] to [`Engine::undrain`].
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining

@@ -203,6 +203,7 @@ fn schemas() -> Value {
         "Client": client(),
         "Changed": object(&[("id", count())]),
         "Paused": object(&[("tubes", count())]),
+        "Drain": object(&[("draining", flag())]),
     });
     if let Value::Object(looks) = looks {
         all.extend(looks);

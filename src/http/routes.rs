@@ -51,6 +51,8 @@ pub(super) enum Action {
     CancelSearch,
     Clear,
     Redrive,
+    Drain,
+    Undrain,
     /// A page of the console.
     Console(Page),
 }
@@ -414,6 +416,9 @@ pub(super) const ROUTES: &[Route] = &[
         "Make the buried jobs of a tube ready, there or in another tube, as a task",
     )
     .answering(StatusCode::ACCEPTED),
+    change("/api/v1/drain", Action::Drain, "Nothing", "Drain")
+        .named("drain", "Refuse puts from now on, until it is ended"),
+    delete("/api/v1/drain", Action::Undrain, "Drain").named("undrain", "Take puts again"),
     look(
         "/api/v1/tasks",
         Role::Read,

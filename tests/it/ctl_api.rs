@@ -1,12 +1,13 @@
 //! What `bsd-ctl` does over the server's API: lists, searches, moves, and tells why it could not.
 
 use std::net::SocketAddr;
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::ctl::{NOT_DONE, OK, command, said};
-use crate::harness::Launch;
+use crate::harness::{Launch, wait_until};
 use crate::http::{Site, tokens};
 
 const CANNOT: Option<i32> = Some(2);
@@ -140,6 +141,58 @@ fn tasks_are_listed_and_ended() {
     assert!(done(&site, &["tasks"]).contains("bury"));
     let (code, said) = ctl(&site, &["cancel", "99"]);
     assert_eq!(code, NOT_DONE, "{said}");
+}
+
+#[test]
+fn a_server_is_drained_waited_for_and_takes_puts_again() {
+    let site = site();
+    fill(&site, "mail", 2);
+    let mut wire = site.server.connect();
+    wire.ask("watch mail");
+    assert_eq!(wire.reserve(), 1);
+    let said = done(&site, &["drain"]);
+    assert_eq!(said, "puts are refused; 1 job is reserved\n");
+    assert_eq!(wire.try_put(b"x"), "DRAINING");
+    for (until, wanted) in [("unreserved", "1 job is reserved"), ("empty", "2 jobs are")] {
+        let words = ["drain", "--until", until, "--at-most", "0"];
+        let (code, said) = ctl(&site, &words);
+        assert_eq!(code, NOT_DONE, "{said}");
+        assert!(said.contains(wanted), "{said}");
+    }
+    // The rest is done by a worker while somebody waits.
+    let mut waiting = command(&site.server.address().to_string());
+    let http = site.address.to_string();
+    waiting.env("BSD_CTL_HTTP", http).args(["drain", "--json"]);
+    waiting.args(["--until", "empty"]).stdout(Stdio::null());
+    let mut waiting = waiting.spawn().unwrap();
+    assert_eq!(wire.ask("delete 1"), "DELETED");
+    assert_eq!(wire.reserve(), 2);
+    assert!(waiting.try_wait().unwrap().is_none());
+    assert_eq!(wire.ask("delete 2"), "DELETED");
+    assert_eq!(waiting.wait().unwrap().code(), OK);
+    let drained = json_of(&site, &["drain", "--wait"]);
+    assert_eq!(
+        (&drained["draining"], &drained["jobs"]["ready"]),
+        (&json!(true), &json!(0))
+    );
+    assert_eq!(done(&site, &["undrain"]), "puts are taken\n");
+    wire.put(b"x");
+}
+
+#[test]
+fn who_waits_for_a_draining_that_is_ended_is_told() {
+    let site = site();
+    fill(&site, "mail", 1);
+    let mut waiting = command(&site.server.address().to_string());
+    let http = site.address.to_string();
+    waiting.env("BSD_CTL_HTTP", http).stderr(Stdio::piped());
+    let waiting = waiting.args(["drain", "--until", "empty"]).spawn().unwrap();
+    wait_until("it drains", || site.get("/readyz").status == 503);
+    done(&site, &["undrain"]);
+    let output = waiting.wait_with_output().unwrap();
+    let (code, said) = said(&output);
+    assert_eq!(code, NOT_DONE, "{said}");
+    assert!(said.contains("ended meanwhile"), "{said}");
 }
 
 #[test]

@@ -96,6 +96,9 @@ fn the_examples_of_the_help_work_with_both_servers() {
                 let example = with_ids(example.trim(), first);
                 let (code, said) = shell(&server, http, dir.path(), &example);
                 assert_eq!(code, OK, "{example}: {said}");
+                if name == "drain" {
+                    shell(&server, http, dir.path(), "bsd-ctl undrain");
+                }
             }
         }
     }

@@ -6,8 +6,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use crate::api::Description;
 use crate::harness::{Launch, PATIENCE, Server, wait_until};
 
 /// Connections that are served at a time; the bound that docs/limits.md names.
@@ -362,6 +363,35 @@ fn a_server_that_drains_is_healthy_and_not_ready() {
     let answer = site.get("/readyz");
     assert_eq!(answer.json()["reasons"][0], "it drains: puts are refused");
     assert!(site.is_healthy());
+}
+
+#[test]
+fn draining_is_begun_and_ended_by_request_whoever_began_it() {
+    let site = Site::start(memory());
+    let described = Description::of(&site);
+    let path = "/api/v1/drain";
+    let drain = |method| described.send(&site, (method, path), path, &json!({}), 200);
+    let mut wire = site.server.connect();
+    for _ in 0..2 {
+        assert_eq!(drain("post"), json!({"draining": true}));
+        assert_eq!(wire.try_put(b"x"), "DRAINING");
+        assert_eq!(site.get("/readyz").status, 503);
+        assert_eq!(site.get("/api/v1/server").json()["draining"], true);
+    }
+    assert_eq!(drain("delete"), json!({"draining": false}));
+    wire.put(b"x");
+    site.server.signal(Signal::USR1);
+    wait_until("it drains", || wire.try_put(b"x") == "DRAINING");
+    drain("delete");
+    wire.put(b"x");
+    assert_eq!(site.get("/readyz").status, 200);
+    let surplus = site.change("post", path, &json!({"until": "empty"}));
+    assert_eq!(surplus.status, 400);
+    let audit: Vec<String> = site.server.stderr().lines().map(str::to_owned).collect();
+    let says = |end: &str| audit.iter().filter(|line| line.ends_with(end)).count();
+    assert_eq!(says("POST /api/v1/drain: 200: puts are refused"), 1);
+    assert_eq!(says("POST /api/v1/drain: 200: it was so before"), 1);
+    assert_eq!(says("DELETE /api/v1/drain: 200: puts are taken again"), 2);
 }
 
 #[test]

@@ -10,6 +10,7 @@
 //! | `jobs` | what is changed of one job, or of tubes? |
 //! | `filter` | which jobs are meant? |
 //! | `scan` | which is the next of them? |
+//! | `drain` | are jobs taken? |
 //! | `register` | what long work is there, how far is it, who may end it? |
 //! | `search` | which jobs match a filter? |
 //! | `tasks` | the same change, of all jobs that a filter matches |
@@ -19,6 +20,7 @@
 //! client's, and nothing here touches it.
 
 pub(super) mod clients;
+pub(super) mod drain;
 pub(super) mod fields;
 pub(super) mod filter;
 pub(super) mod history;

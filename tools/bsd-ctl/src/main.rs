@@ -23,6 +23,7 @@ mod api;
 mod change;
 mod clear;
 mod confirm;
+mod drain;
 mod job;
 mod json;
 mod listing;
@@ -160,6 +161,10 @@ enum Command {
     Tasks(many::TasksArgs),
     /// End a task
     Cancel(many::CancelArgs),
+    /// Have the server refuse puts, and wait until its jobs are done with
+    Drain(drain::DrainArgs),
+    /// Have the server take puts again
+    Undrain(drain::UndrainArgs),
     /// List the clients that are connected
     Clients(listing::ClientsArgs),
     /// Watch the server live: rates, and the busiest tubes
@@ -268,6 +273,8 @@ fn run(command: &Command, context: &mut Context<'_>) -> Result<u8, Failure> {
         Command::Redrive(args) => many::run_redrive(args, context),
         Command::Tasks(args) => many::run_tasks(args, context),
         Command::Cancel(args) => many::run_cancel(args, context),
+        Command::Drain(args) => drain::run(args, context),
+        Command::Undrain(args) => drain::run_undrain(args, context),
         Command::Clients(args) => listing::run_clients(args, context),
         Command::Top(args) => top::run(args, context),
         #[cfg(feature = "man")]

@@ -18,7 +18,7 @@ use crate::table::Table;
 use crate::{Context, EXIT_OK, Failure, names, note};
 
 /// How often the server is asked how far it is.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 const MOVE_HELP: &str = concat!(
     "\
