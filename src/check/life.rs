@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::past::{Effect, Job, Past};
 use super::sight::{Answer, Answers, readable, recorded, seen, tube};
 use super::{DIR, Input, beginning, inspect, options, sound};
-use crate::engine::{Engine, Flow, Options};
+use crate::engine::{Alteration, Altered, Engine, Flow, Options};
 use crate::protocol::{Command, Op, Request};
 use crate::storage::disk::sim::{Crash, Errno, Fault, Granularity, OpKind};
 use crate::storage::{SimFs, StoreError, SyncPolicy};
@@ -223,7 +223,7 @@ impl<'a> Life<'a> {
                 let id = self.any_id(input);
                 self.change(client, Command::KickJob(id), Effect::Ready(vec![id]))
             }
-            12 => self.peek(client, input),
+            12 => self.peek_or_alter(client, input),
             _ => self.pass(client, input),
         }
     }
@@ -292,9 +292,54 @@ impl<'a> Life<'a> {
         self.change(client, Command::Kick { bound }, Effect::Ready(buried))
     }
 
+    fn peek_or_alter(&mut self, client: usize, input: &mut Input<'_>) -> Result<(), StoreError> {
+        let byte = input.byte();
+        let id = JobId(u64::from(byte % 128) % (self.past.now().issued.0 + 2));
+        match byte < 128 {
+            true => self.peek(client, id),
+            false => self.alter(id, input),
+        }
+    }
+
+    /// A change beside the commands. A move is one effect: the job is in the one tube or in the other.
+    fn alter(&mut self, id: JobId, input: &mut Input<'_>) -> Result<(), StoreError> {
+        let (kind, tube, pri) = (input.below(6), tube(input), input.byte().into());
+        let job = self.past.now().jobs.get(&id).cloned();
+        let (old, is_buried) = job.map_or((0, false), |job| (job.pri, job.buried.is_some()));
+        let copy = self.engine.queue().next_id();
+        let kick = kind == 5;
+        let (alteration, effect) = match kind {
+            0 if is_buried => (Alteration::Priority(pri), Effect::Bury(id, pri)),
+            0 => (Alteration::Priority(pri), Effect::Release(id, pri)),
+            1 => (Alteration::Delay(1), Effect::Ready(vec![id])),
+            2 => (Alteration::Bury, Effect::Bury(id, old)),
+            _ => {
+                let effect = Effect::Move {
+                    id,
+                    copy,
+                    tube,
+                    kick,
+                };
+                (Alteration::Move { tube, kick }, effect)
+            }
+        };
+        let mut answers = Answers::default();
+        let altered = self.engine.alter(id, alteration, *self.now, &mut answers);
+        let Some(altered) = altered.ok().filter(|_| !self.disk.is_crashed()) else {
+            assert!(self.has_trouble, "{alteration:?} of job {id} fails");
+            self.past.push_unanswered(effect);
+            return self.engine.commit(*self.now);
+        };
+        match altered {
+            Altered::Done(_) => self.past.add(effect, self.engine.after()),
+            Altered::Damaged => panic!("a body cannot be read on a disk that gives it"),
+            Altered::Same | Altered::NotFound | Altered::Reserved | Altered::NoRoom => {}
+        }
+        Ok(())
+    }
+
     /// The visible state is the last one that clients know.
-    fn peek(&mut self, client: usize, input: &mut Input<'_>) -> Result<(), StoreError> {
-        let id = self.any_id(input);
+    fn peek(&mut self, client: usize, id: JobId) -> Result<(), StoreError> {
         let answer = self.ask(client, Command::Peek(id));
         let is_known = self.past.now().jobs.contains_key(&id);
         match answer {

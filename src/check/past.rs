@@ -34,6 +34,13 @@ pub(super) enum Effect {
     Delete(JobId),
     Release(JobId, u32),
     Bury(JobId, u32),
+    /// The job has this id and is in this tube, and where it is buried, buried last.
+    Move {
+        id: JobId,
+        copy: JobId,
+        tube: &'static str,
+        kick: bool,
+    },
     /// These jobs become ready, if they are not.
     Ready(Vec<JobId>),
     Nothing,
@@ -81,6 +88,20 @@ impl State {
                 self.burials += 1;
                 let place = Some(self.burials);
                 self.change(id, |job| (job.pri, job.buried) = (pri, place));
+            }
+            Effect::Move {
+                id,
+                copy,
+                tube,
+                kick,
+            } => {
+                if let Some(mut job) = self.jobs.remove(&id) {
+                    self.burials += 1;
+                    let place = Some(self.burials);
+                    job.tube = tube;
+                    job.buried = job.buried.and(place).filter(|_| !kick);
+                    self.apply(Effect::Put(copy, job));
+                }
             }
             Effect::Ready(ids) => {
                 for id in ids {
@@ -159,7 +180,8 @@ impl Past {
         self.add(effect, never);
     }
 
-    fn add(&mut self, effect: Effect, after: Position) {
+    /// A change of which no reply tells.
+    pub(super) fn add(&mut self, effect: Effect, after: Position) {
         if !matches!(effect, Effect::Nothing) {
             let mut state = self.now().clone();
             state.apply(effect);

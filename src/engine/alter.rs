@@ -18,7 +18,7 @@ const SERVED: usize = 16;
 /// What is changed of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Alteration<'a> {
-    /// Its priority. It stays in its state, a buried or delayed one in its place.
+    /// Its priority. It stays in its state; among buried jobs it comes last.
     Priority(u32),
     /// It is buried, with the priority that it has.
     Bury,
@@ -377,6 +377,29 @@ mod tests {
                 break;
             }
         }
+    }
+
+    /// D17: also of those whose priority was changed while they were buried.
+    #[test]
+    fn d17_buried_jobs_of_another_priority_are_in_the_same_order_after_a_restart() {
+        let fs = filled();
+        let mut engine = open(&fs).unwrap();
+        for id in [4, 2, 8] {
+            let done = engine.alter(JobId(id), Alteration::Priority(7), NOW, &mut Nowhere);
+            assert_eq!(done.unwrap(), Altered::Done(JobId(id)));
+        }
+        engine.commit(NOW).unwrap();
+        let order = |engine: &Engine| {
+            let (queue, mut ids, mut mark) = (engine.queue(), Vec::new(), None);
+            while let Ok(Some(next)) = queue.job_behind("default", JobState::Buried, mark) {
+                ids.push(next.id.0);
+                mark = Some(next);
+            }
+            ids
+        };
+        assert_eq!(order(&engine), [6, 10, 12, 4, 2, 8]);
+        drop(engine);
+        assert_eq!(order(&open(&fs).unwrap()), [6, 10, 12, 4, 2, 8]);
     }
 
     /// The records of a move are together from the first on, whatever is left of the segment.

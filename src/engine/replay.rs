@@ -5,7 +5,7 @@ use crate::queue::{Applied, Queue};
 use crate::storage::disk::ReadFile;
 use crate::storage::format::{Record, put_size};
 use crate::storage::{Files, Replay};
-use crate::types::{Change, JobId, JobState, Now, Place, SECOND_NS, Time};
+use crate::types::{Change, JobState, Now, Place, SECOND_NS, Time};
 
 /// Applies the records of a log to a queue, and tells which of them are alive.
 pub(super) struct Replayer<'a> {
@@ -24,14 +24,6 @@ impl Replay for Replayer<'_> {
         let Some(change) = self.change(record) else {
             return Ok(());
         };
-        if let Change::Update {
-            id,
-            state: JobState::Buried,
-            ..
-        } = change
-        {
-            self.leave_buried(id);
-        }
         let applied = self
             .queue
             .apply(&change, place, self.now.mono)
@@ -64,22 +56,6 @@ impl Replay for Replayer<'_> {
 }
 
 impl Replayer<'_> {
-    /// A job that is buried and then buried again was out in between, though compaction may have
-    /// dropped the record that says so: its place among the buried jobs is the later one.
-    fn leave_buried(&mut self, id: JobId) {
-        let job = self.queue.job(id);
-        let Some(job) = job.filter(|job| job.state == JobState::Buried) else {
-            return;
-        };
-        let place = job.update_place;
-        if let Some(kick) = self.queue.decide_kick(id) {
-            // At the place of the record that buried it: what is alive in the log stays the same.
-            if let Err(error) = self.queue.apply(&kick, place, self.now.mono) {
-                unreachable!("a buried job cannot be kicked: {error}");
-            }
-        }
-    }
-
     /// The change that a record stands for. A deadline is at most its delay away, however the
     /// clock has jumped meanwhile.
     fn change<'a>(&self, record: &Record<'a>) -> Option<Change<'a>> {

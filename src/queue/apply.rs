@@ -81,8 +81,9 @@ struct Durable {
 impl Queue {
     /// Makes a change, which is recorded at `place` ([`Place::NONE`] without a log).
     ///
-    /// An update takes the job out of its current state, reserved or not. A job that becomes buried
-    /// goes to the end of the buried jobs; one that was already buried keeps its place.
+    /// An update takes the job out of its current state, reserved or not. A job that is buried goes
+    /// to the end of the buried jobs, also if it was buried before: their order is that of the last
+    /// records about them, which is all that compaction leaves.
     ///
     /// # Errors
     /// If only damage can explain this change.
@@ -185,14 +186,10 @@ impl Queue {
             return Ok(Applied::ORPHAN);
         };
         let update_freed = self.record_update(job, place);
-        if new.state == JobState::Buried && self.jobs[job].state == JobState::Buried {
-            self.set_durable(job, new);
-        } else {
-            self.note_hold(job, now);
-            self.detach(job);
-            self.set_durable(job, new);
-            self.attach(job, new.state);
-        }
+        self.note_hold(job, now);
+        self.detach(job);
+        self.set_durable(job, new);
+        self.attach(job, new.state);
         self.reindex_or_remove(self.jobs[job].tube, now);
         Ok(Applied {
             update_freed,

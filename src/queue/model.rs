@@ -170,9 +170,7 @@ impl Model {
             } => {
                 let job = self.jobs.get_mut(&id).unwrap();
                 applied.update_freed = Some(job.update_place).filter(|place| !place.is_none());
-                if job.state != JobState::Buried {
-                    job.buried_at = turn;
-                }
+                job.buried_at = turn;
                 let (reserver, update_place, dirty_since) = (None, place, None);
                 let (tube, old) = (job.tube.clone(), job.clone());
                 *job = ModelJob {

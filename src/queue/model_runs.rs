@@ -149,6 +149,7 @@ impl Run {
             17 => self.delete(client),
             18 if self.one_in(3) => self.give_back(client),
             18 => self.touch(client),
+            19 if self.one_in(2) => self.alter(),
             19 => self.pause(),
             20 => self.flush_dirty(),
             _ => self.pin_or_unpin(client),
@@ -310,6 +311,47 @@ impl Run {
         if expected {
             self.apply(Change::Delete { id });
         }
+    }
+
+    /// What may be changed beside the commands, of a job that nobody has reserved.
+    fn alter(&mut self) {
+        let Some(id) = self.any_job() else { return };
+        let (pri, delay, now) = (1020 + self.below(8), 1 + self.below(4), self.instant());
+        let changes = [
+            self.queue.decide_priority(id, pri),
+            self.queue.decide_delay(id, delay, now),
+        ];
+        let is_reserved = self.model.jobs[&id].state == JobState::Reserved;
+        assert!(changes.iter().all(|change| change.is_none() == is_reserved));
+        match (changes, self.below(3)) {
+            ([Some(change), _], 0) | ([_, Some(change)], 1) => self.apply(change),
+            ([Some(_), _], _) => self.move_job(id),
+            _ => {}
+        }
+    }
+
+    /// A copy in any tube, in the state of the original, which is deleted.
+    fn move_job(&mut self, id: JobId) {
+        let (copy, tube) = (self.queue.take_id().unwrap(), self.any_tube());
+        let job = self.model.jobs[&id].clone();
+        self.apply(Change::Put {
+            id: copy,
+            tube,
+            pri: job.pri,
+            delay: 0,
+            ttr: job.ttr,
+            created: job.created,
+            body_size: job.body_size,
+        });
+        self.apply(Change::Update {
+            id: copy,
+            state: job.state,
+            pri: job.pri,
+            delay: job.delay,
+            deadline: job.deadline,
+            counters: job.counters,
+        });
+        self.apply(Change::Delete { id });
     }
 
     fn touch(&mut self, client: ClientId) {

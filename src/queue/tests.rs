@@ -252,14 +252,14 @@ fn an_update_takes_a_job_out_of_every_state_into_every_state() {
 }
 
 #[test]
-fn buried_jobs_are_in_order_of_burial_and_a_second_burial_changes_nothing() {
+fn buried_jobs_are_in_order_of_their_last_burial() {
     let mut f = Fixture::new();
     let client = f.queue.connect();
     let jobs: Vec<_> = (0..3).map(|_| f.put(client, 5, 0)).collect();
     for index in [1, 0, 2, 1] {
         f.bury(jobs[index]);
     }
-    for index in [1, 0, 2] {
+    for index in [0, 2, 1] {
         assert_eq!(f.queue.peek_buried(client), Some(jobs[index]));
         f.delete(jobs[index]);
     }

@@ -292,6 +292,15 @@ impl Scan {
         self.not_in.as_deref() != Some(job.tube) && self.filter.has_place(job, &self.states)
     }
 
+    /// The job that was looked at last has been changed. If it was buried it is buried no more, or the
+    /// last of all: go on where it was.
+    pub(super) fn leave(&mut self) {
+        let state = self.at.as_ref().map(|at| self.states[at.nth]);
+        if state == Some(JobState::Buried) {
+            self.go_back();
+        }
+    }
+
     fn judge(&mut self, id: JobId, slice: &mut Slice<'_>) -> Looked {
         self.looked_at += 1;
         self.cost += LOOK_COST;

@@ -247,7 +247,13 @@ impl Drive {
             }
             match scan.look(slice) {
                 Looked::Passed => {}
-                Looked::Match(id) => cost += self.meet(id, slice),
+                Looked::Match(id) => {
+                    let before = self.changed;
+                    cost += self.meet(id, slice);
+                    if self.changed > before {
+                        scan.leave();
+                    }
+                }
                 Looked::End if self.begun.is_none() && self.may_act() => {
                     self.begun = Some(slice.now().mono);
                     scan = scan.again();

@@ -15,6 +15,7 @@ use bsd::storage::format::LogId;
 use bsd::storage::{OpenError, SimFs, StoreError, SyncPolicy};
 use bsd::types::{ClientId, Counters, JobId, JobState, Now, Position, SECOND_NS, Time};
 
+use super::alterations::Change;
 use super::oracle::{Effect, History, Job, Pause, Placed, Seen, SeenJob, State, body, later};
 
 /// The tubes that there are: each is watched for ever, so that none vanishes.
@@ -77,7 +78,7 @@ pub(super) enum Answer {
 }
 
 #[derive(Debug, Default)]
-struct Answers(Vec<(Position, Answer)>);
+pub(super) struct Answers(Vec<(Position, Answer)>);
 
 impl ReplySink for Answers {
     fn reply(&mut self, _: ClientId, after: Position, reply: Reply<'_>) {
@@ -144,6 +145,11 @@ pub(super) enum Step {
     Pause {
         tube: usize,
         seconds: u32,
+    },
+    /// A change over the API of a job that nobody has reserved.
+    Alter {
+        nth: usize,
+        change: Change,
     },
     /// The client leaves, and another comes.
     Disconnect {
@@ -503,6 +509,7 @@ impl Driver {
             Step::KickJob { nth } => self.kick_job(nth),
             Step::Peek { nth } => self.peek(nth),
             Step::Pause { tube, seconds } => self.pause(TUBES[tube], seconds),
+            Step::Alter { nth, change } => self.alter(nth, change),
             Step::Disconnect { worker } => self.disconnect(worker),
             Step::Turn { ms } => self.turn(ms),
             Step::Restart => self.restart(),
@@ -775,12 +782,7 @@ impl Driver {
     ) -> Result<Answer, Stop> {
         let reply = self.ask(client, command).filter(|_| !self.fs.is_crashed());
         let Some((after, answer)) = reply else {
-            // There was no reply: the command may or may not be in the log.
-            let never = Position::from_bits(u64::MAX);
-            self.history.push(effects, never);
-            let now = self.now;
-            let stop = self.engine_mut().commit(now).map_err(Stop::Store);
-            return Err(stop.err().unwrap_or(Stop::Disk));
+            return Err(self.unanswered(effects));
         };
         let count = match answer {
             Answer::OutOfMemory => {
@@ -798,8 +800,17 @@ impl Driver {
         Ok(answer)
     }
 
+    /// There was no reply: the command may or may not be in the log.
+    pub(super) fn unanswered(&mut self, effects: &[Effect]) -> Stop {
+        let never = Position::from_bits(u64::MAX);
+        self.history.push(effects, never);
+        let now = self.now;
+        let stop = self.engine_mut().commit(now).map_err(Stop::Store);
+        stop.err().unwrap_or(Stop::Disk)
+    }
+
     /// Jobs whose bodies could not be read have been buried, in the order of the records of that.
-    fn note_quarantined(&mut self, after: Position) {
+    pub(super) fn note_quarantined(&mut self, after: Position) {
         let queue = self.engine().queue();
         let is_new = |(id, job): &(&u64, &Job)| {
             let found = queue.job(JobId(**id));
@@ -841,11 +852,11 @@ impl Driver {
         Some((after, answer))
     }
 
-    fn is_reserved(&self, id: u64) -> bool {
+    pub(super) fn is_reserved(&self, id: u64) -> bool {
         self.reserved.contains_key(&id)
     }
 
-    fn nth(&self, nth: usize, choose: impl Fn(&Driver, u64) -> bool) -> Option<u64> {
+    pub(super) fn nth(&self, nth: usize, choose: impl Fn(&Driver, u64) -> bool) -> Option<u64> {
         let jobs = self.history.now().jobs.keys().copied();
         let ids: Vec<u64> = jobs.filter(|id| choose(self, *id)).collect();
         ids.get(nth % ids.len().max(1)).copied()
@@ -861,7 +872,7 @@ impl Driver {
     }
 
     /// The counters that a record made now has.
-    fn counters(&self, id: u64) -> Counters {
+    pub(super) fn counters(&self, id: u64) -> Counters {
         let (reserves, timeouts) = self.history.happened.get(&id).copied().unwrap_or_default();
         Counters {
             reserves,

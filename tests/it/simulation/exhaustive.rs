@@ -17,6 +17,7 @@ use bsd::storage::disk::sim::{Crash, Granularity, OpKind, Operation};
 use bsd::storage::{SimFs, SyncPolicy};
 use bsd::types::Now;
 
+use super::alterations::Change;
 use super::driver::{Driver, Step, after_restart, beginning, options};
 use super::oracle::{History, State};
 use super::seeds::number;
@@ -44,7 +45,7 @@ const fn put(tube: usize, delay: u32, size: usize) -> Step {
 
 /// The commands, with their names in failure reports. They share a turn, except for those that end
 /// one.
-const COMMANDS: [(&str, Step); 12] = [
+const COMMANDS: [(&str, Step); 13] = [
     ("put", put(0, 0, 30)),
     ("put-large", put(1, 0, 7000)),
     ("put-delayed", put(0, 2, 0)),
@@ -62,6 +63,16 @@ const COMMANDS: [(&str, Step); 12] = [
     ),
     ("bury", Step::Bury { nth: 0, pri: 3 }),
     ("kick", Step::Kick { tube: 0, bound: 2 }),
+    (
+        "move",
+        Step::Alter {
+            nth: 0,
+            change: Change::Move {
+                tube: 2,
+                kick: false,
+            },
+        },
+    ),
     (
         "pause",
         Step::Pause {

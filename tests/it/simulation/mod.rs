@@ -6,6 +6,7 @@
 //! | `oracle` | the model: all that must survive, as a map, and its history |
 //! | `driver` | runs commands on an engine, on virtual time, and writes the history |
 //! | `workload` | what clients do: one script, and seeded chance |
+//! | `alterations` | what is changed over the API, moves above all |
 //! | `crashes` | a crash at every file operation, and inside the recovery after it |
 //! | `defects` | crafted records, very many tubes, a disk full at any byte, too few descriptors |
 //! | `documented` | the tables of `docs/testing.md` and `docs/promises.md`, held to the tests |
@@ -23,6 +24,7 @@
 //! | `upkeep` | pauses that are over, counters, reserves that take several turns |
 //! | `seeds` | random runs; `BSD_SIM_RUNS` says how many, `BSD_SIM_SEED` repeats one |
 
+mod alterations;
 mod bounds;
 mod budget;
 mod clocks;

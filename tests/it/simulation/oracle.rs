@@ -66,6 +66,16 @@ pub(super) enum Effect {
     /// Priority, delay in seconds, wall time at which it is over.
     Release(u64, u32, u32, u64, Counters),
     Bury(u64, u32, Counters),
+    /// Its priority, where it is now, and its counters.
+    Priority(u64, u32, Placed, Counters),
+    /// The job, the id and tube that it has from now on, and where it is there.
+    Move {
+        id: u64,
+        copy: u64,
+        tube: &'static str,
+        placed: Placed,
+        counters: Counters,
+    },
     Pause(&'static str, Pause),
     Resume(&'static str),
 }
@@ -102,14 +112,44 @@ impl State {
                 };
             }),
             Effect::Bury(id, pri, counters) => {
-                self.burials += 1;
-                let place = Placed::Buried(self.burials);
+                let place = self.placed(Placed::Buried(0));
                 self.change(*id, |job| {
                     (job.pri, job.placed, job.counters) = (*pri, place, *counters);
                 });
             }
+            Effect::Priority(id, pri, placed, counters) => {
+                let placed = self.placed(*placed);
+                self.change(*id, |job| {
+                    (job.pri, job.placed, job.counters) = (*pri, placed, *counters);
+                });
+            }
+            Effect::Move {
+                id,
+                copy,
+                tube,
+                placed,
+                counters,
+            } => {
+                let placed = self.placed(*placed);
+                if let Some(mut job) = self.jobs.remove(id) {
+                    (job.tube, job.placed, job.counters) = (tube, placed, *counters);
+                    self.issued = self.issued.max(*copy);
+                    self.jobs.insert(*copy, job);
+                }
+            }
             Effect::Pause(tube, pause) => drop(self.pauses.insert(tube, *pause)),
             Effect::Resume(tube) => drop(self.pauses.remove(tube)),
+        }
+    }
+
+    /// Among buried jobs it comes last.
+    fn placed(&mut self, placed: Placed) -> Placed {
+        match placed {
+            Placed::Buried(_) => {
+                self.burials += 1;
+                Placed::Buried(self.burials)
+            }
+            placed => placed,
         }
     }
 

@@ -1,5 +1,6 @@
 //! The clients of a simulated run: a script that covers everything, and seeded chance.
 
+use super::alterations::Change;
 use super::driver::{Step, TUBES, WORKERS};
 
 /// A sequence of numbers that a seed determines (SplitMix64).
@@ -147,6 +148,8 @@ pub(super) fn tour() -> Vec<Step> {
         },
         turn(150),
     ];
+    let alter = |nth, change| Step::Alter { nth, change };
+    let to = |tube| Change::Move { tube, kick: false };
     // Jobs that stay, among many that go: segments fill, die, and are rewritten.
     for round in 0..7 {
         for nth in 0..7 {
@@ -169,6 +172,7 @@ pub(super) fn tour() -> Vec<Step> {
             ]);
         }
         steps.extend([turn(120), Step::Delete { nth: 4 }, Step::Delete { nth: 5 }]);
+        steps.extend([alter(round, to(round % 3)), alter(0, Change::Priority(3))]);
         match round {
             2 => steps.push(Step::Restart),
             4 => steps.push(Step::Pause {
