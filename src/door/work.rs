@@ -13,7 +13,7 @@ use super::call::{Answer, Asked, Call, JobError, Note, Order};
 use super::handover::{Giver, Taker, slot};
 use super::seats::{Replies, Seats};
 use super::session::{Sending, Session};
-use crate::engine::{Alteration, Altered, Engine, Link, ReplySink};
+use crate::engine::{Alteration, Altered, Engine, Feed, Link, ReplySink};
 use crate::types::{ClientId, JobId, Now, Time};
 
 /// Something that is done in steps, on the engine's thread.
@@ -108,6 +108,12 @@ impl Slice<'_> {
         let mut replies = Replies::new(self.seats, self.others);
         let altered = self.engine.alter(id, alteration, self.now, &mut replies);
         altered.map_err(JobError::Store)
+    }
+
+    /// From now on events are written into this feed: [`Engine::listen`]. Returns the number of the
+    /// next one.
+    pub fn listen(&mut self, feed: &Arc<Feed>) -> u64 {
+        self.engine.listen(feed, self.now)
     }
 
     /// Refuse puts from now on, or take them again. Nothing durable.

@@ -6,6 +6,8 @@
 //! a move is the put of a copy and the delete of the original, in one frame of the log: a crash
 //! leaves the one or the other, never both and never none.
 
+use std::sync::Arc;
+
 use super::commands::Logged;
 use super::{Engine, ReplySink};
 use crate::queue::JobView;
@@ -178,6 +180,8 @@ impl Engine {
             Err(AppendError::Full) => return Ok(Altered::NoRoom),
             Err(AppendError::Failed(error)) => return Err(error),
         }
+        let events = self.queue.event_count();
+        let from: Arc<str> = job.tube.into();
         let is_done = self.log_copy(logged, tube, body, now)?;
         if is_done {
             let deleted = self.log_delete(id, now)?;
@@ -187,6 +191,8 @@ impl Engine {
                 "room was made for the delete of job {id}"
             );
         }
+        let moved = is_done.then_some((id, &*from, copy));
+        self.queue.replace_events(events, moved, now.mono);
         self.store.part()?;
         Ok(match is_done {
             true => Altered::Done(copy),

@@ -19,9 +19,11 @@
 //! | `pauses` | how long the record of a pause is needed |
 //! | `report` | the documents of `stats` |
 //! | `figures` | what monitoring wants to know |
+//! | `events` | what happens, told to other threads once it is acknowledged |
 
 mod alter;
 mod commands;
+mod events;
 mod figures;
 mod kick;
 mod pauses;
@@ -34,6 +36,7 @@ use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use self::events::Telling;
 use self::figures::Commits;
 use self::kick::Kick;
 use self::pauses::Pauses;
@@ -49,6 +52,7 @@ use crate::storage::{Log, LogOptions, OpenError, RealFs, Recovery, StoreError, S
 use crate::types::{ClientId, JobId, Now, Position, Time};
 
 pub use self::alter::{Alteration, Altered};
+pub use self::events::{FEED_MAX, Feed, Told};
 pub use self::figures::{Figures, LogFigures, OldestJob, SegmentFigures};
 pub use self::report::TubeDocument;
 
@@ -194,6 +198,7 @@ pub struct Engine {
     /// When the log was last written to.
     written_at: Time,
     commits: Commits,
+    telling: Telling,
     /// `tick` has more to do at once.
     is_busy: bool,
     /// So many reservations of clients that leave end at once before the next tick.
@@ -295,6 +300,7 @@ impl Engine {
             unsynced_since: None,
             written_at: now.mono,
             commits,
+            telling: Telling::default(),
             is_busy: false,
             releases_left: upkeep::TIMERS_A_TICK,
             ended: Vec::new(),

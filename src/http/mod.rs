@@ -63,6 +63,7 @@ use tokio::sync::{Notify, Semaphore};
 use tracing::{error, info, warn};
 
 use self::answer::Problem;
+use self::api::events::Streams;
 use self::api::history::Histories;
 use self::api::register::Register;
 pub use self::connections::CONNECTIONS_MAX;
@@ -212,6 +213,7 @@ struct State {
     tasks: Register,
     searches: Register,
     histories: Histories,
+    streams: Streams,
     console: Console,
 }
 
@@ -227,6 +229,7 @@ impl State {
             tasks: Register::of_tasks(),
             searches: Register::of_searches(),
             histories: Histories::default(),
+            streams: Streams::default(),
             console: Console::new()?,
         })
     }

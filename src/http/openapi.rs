@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::api::events;
 use super::api::filter::IDS_MAX;
 use super::api::jobs::Deed;
 use super::api::look::LISTED;
@@ -45,6 +46,12 @@ fn operation(route: &Route) -> Value {
         Shape::Metrics => json!({
             "text/plain": {"schema": {"type": "string"}},
             "application/openmetrics-text": {"schema": {"type": "string"}},
+        }),
+        Shape::Events(name) => json!({
+            "text/event-stream": {
+                "schema": {"type": "string"},
+                "x-event": reference(name),
+            },
         }),
         Shape::Page => json!({"text/html": {"schema": {"type": "string"}}}),
     };
@@ -194,7 +201,7 @@ fn schemas() -> Value {
         "Job": job(),
         "Body": object(&[("encoding", one_of(&["text", "base64"])), ("data", text())]),
         "History": history(),
-        "Event": event(),
+        "HistoryEntry": history_entry(),
         "JobThen": job_then(),
         "Clients": object(&[
             ("clients", list(reference("Client"))),
@@ -203,12 +210,32 @@ fn schemas() -> Value {
         "Client": client(),
         "Changed": object(&[("id", count())]),
         "Paused": object(&[("tubes", count())]),
+        "Event": event(),
         "Drain": object(&[("draining", flag())]),
     });
     if let Value::Object(looks) = looks {
         all.extend(looks);
     }
     Value::Object(all)
+}
+
+/// What `data` of an event is. One that says that others were lost has no time.
+fn event() -> Value {
+    open_object(
+        &[("event", one_of(events::WORDS))],
+        &[
+            ("time", time()),
+            ("tube", text()),
+            ("job", count()),
+            ("priority", count()),
+            ("delay", count()),
+            ("body_size", count()),
+            ("to", text()),
+            ("new_job", count()),
+            ("seconds", count()),
+            ("events", count()),
+        ],
+    )
 }
 
 /// An object of which the first fields are there, and the others may be.
@@ -469,14 +496,14 @@ fn history() -> Value {
                 "now",
                 one_of(&["ready", "reserved", "delayed", "buried", "gone"]),
             ),
-            ("events", list(reference("Event"))),
+            ("events", list(reference("HistoryEntry"))),
             ("left_out", count()),
             ("damage", list(text())),
         ],
     )
 }
 
-fn event() -> Value {
+fn history_entry() -> Value {
     open_object(
         &[
             ("event", one_of(&["put", "changed", "deleted"])),

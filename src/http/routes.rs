@@ -53,6 +53,7 @@ pub(super) enum Action {
     Redrive,
     Drain,
     Undrain,
+    Events,
     /// A page of the console.
     Console(Page),
 }
@@ -65,6 +66,8 @@ pub(super) enum Shape {
     /// An object of any kind.
     Any,
     Metrics,
+    /// Server-sent events, of this schema.
+    Events(&'static str),
     /// For a browser, which shows its token by a cookie.
     Page,
 }
@@ -416,6 +419,17 @@ pub(super) const ROUTES: &[Route] = &[
         "Make the buried jobs of a tube ready, there or in another tube, as a task",
     )
     .answering(StatusCode::ACCEPTED),
+    look(
+        "/api/v1/events",
+        Role::Read,
+        Action::Events,
+        Shape::Events("Event"),
+    )
+    .named("events", "What happens to jobs, as it happens")
+    .taking(&[Parameter::text(
+        "tube",
+        "Only of tubes whose names match: * is any text, ? any one character",
+    )]),
     change("/api/v1/drain", Action::Drain, "Nothing", "Drain")
         .named("drain", "Refuse puts from now on, until it is ended"),
     delete("/api/v1/drain", Action::Undrain, "Drain").named("undrain", "Take puts again"),

@@ -10,7 +10,7 @@ use tracing::info;
 
 use super::answer::{Answer, Problem, Said, json};
 use super::api::fields::Fields;
-use super::api::{clients, drain, history, jobs, log, look, search, tasks};
+use super::api::{clients, drain, events, history, jobs, log, look, search, tasks};
 use super::connections::REQUEST_TIME;
 use super::guard::Asker;
 use super::query::{Query, decode};
@@ -125,6 +125,7 @@ async fn act(
         Action::CancelSearch => state.searches.cancel(&captured),
         Action::Clear => tasks::clear(state, captured, &fields),
         Action::Redrive => tasks::redrive(state, captured, &fields),
+        Action::Events => events::events(state, &query).await,
         Action::Drain => drain::drain(state, &fields, true).await,
         Action::Undrain => drain::drain(state, &fields, false).await,
         Action::Console(page) => {

@@ -8,6 +8,7 @@
 use std::fmt;
 
 use super::Queue;
+use super::events::Happened;
 use super::handle::JobHandle;
 use super::job::Job;
 use super::tube::Pause;
@@ -69,12 +70,12 @@ impl std::error::Error for ApplyError {}
 
 /// The durable state in an update.
 #[derive(Clone, Copy)]
-struct Durable {
-    state: JobState,
-    pri: u32,
-    delay: u32,
-    deadline: Time,
-    counters: Counters,
+pub(super) struct Durable {
+    pub(super) state: JobState,
+    pub(super) pri: u32,
+    pub(super) delay: u32,
+    pub(super) deadline: Time,
+    pub(super) counters: Counters,
 }
 
 /// Changes.
@@ -150,7 +151,13 @@ impl Queue {
     }
 
     fn apply_put(&mut self, tube: &str, mut job: Job, now: Time) -> Result<Applied, ApplyError> {
-        let Job { id, delay, .. } = job;
+        let Job {
+            id,
+            delay,
+            pri,
+            body_size,
+            ..
+        } = job;
         if id.0 == 0 || id.0 == u64::MAX {
             return Err(ApplyError::IdOutOfRange(id));
         }
@@ -168,6 +175,12 @@ impl Queue {
         }
         self.tubes[tube].total_jobs += 1;
         self.total_jobs += 1;
+        let put = Happened::Put {
+            pri,
+            delay,
+            body_size,
+        };
+        self.note_job(job, put, now);
         self.reindex_or_remove(tube, now);
         Ok(Applied::default())
     }
@@ -186,6 +199,7 @@ impl Queue {
             return Ok(Applied::ORPHAN);
         };
         let update_freed = self.record_update(job, place);
+        self.note_change(job, &new, now);
         self.note_hold(job, now);
         self.detach(job);
         self.set_durable(job, new);
@@ -219,6 +233,7 @@ impl Queue {
         let Some(handle) = self.jobs.find(id) else {
             return Applied::ORPHAN;
         };
+        self.note_job(handle, Happened::Delete, now);
         self.note_hold(handle, now);
         self.detach(handle);
         let update_freed = existing(self.jobs.extra(handle).update_place);
@@ -239,6 +254,7 @@ impl Queue {
     }
 
     fn apply_pause(&mut self, name: &str, pause: Pause, now: Time) -> Applied {
+        self.note_pause(name, pause.duration, now);
         let handle = self.tubes.find_or_create(name);
         let tube = &mut self.tubes[handle];
         tube.pauses += 1;
@@ -254,6 +270,7 @@ impl Queue {
         let Some(handle) = self.tubes.find(name) else {
             return Applied::ORPHAN;
         };
+        self.note_pause(name, 0, now);
         let tube = &mut self.tubes[handle];
         tube.pauses += 1;
         let before = tube.pause.take();

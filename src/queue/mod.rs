@@ -28,10 +28,11 @@
 //!
 //! What happens: `apply` changes · `sessions` who uses and watches what · `reservations` · `waiting`
 //! and `wide` who gets the next job · `tubes` tubes and their pauses · `timer` timed events ·
-//! `listing` jobs page by page · `stats` counts.
+//! `listing` jobs page by page · `stats` counts · `events` what happens, for those who watch.
 
 mod apply;
 mod client;
+mod events;
 mod handle;
 mod ids;
 mod job;
@@ -60,6 +61,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use self::apply::{Applied, ApplyError, RecordDims};
 pub use self::client::WaitEnd;
+#[cfg(test)]
+pub(crate) use self::events::EVENTS_MAX;
+pub use self::events::{Event, Happened};
 pub use self::listing::{ClientView, Lost, Mark};
 pub use self::stats::{QueueStats, TubeStats};
 pub use self::tube::DEFAULT_TUBE;
@@ -67,6 +71,7 @@ pub use self::tube_list::TubeList;
 pub use self::tubes::{LapsedPause, TubeRef};
 
 use self::client::Client;
+use self::events::Watched;
 use self::handle::{ClientHandle, OfClient, TubeHandle};
 use self::job::{DueKey, Jobs, ReadyKey};
 use self::order::Order;
@@ -119,6 +124,8 @@ pub struct Queue {
     waits: Histogram,
     holds: Histogram,
     visits: Cell<usize>,
+    /// What happens, if anybody watches.
+    watched: Option<Box<Watched>>,
 }
 
 /// An upper bound for the bytes of a watch list entry: it is stored twice, and a waiting client is
@@ -195,6 +202,7 @@ impl Queue {
             waits: Histogram::new(LONG),
             holds: Histogram::new(LONG),
             visits: Cell::new(0),
+            watched: None,
         }
     }
 

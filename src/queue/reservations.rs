@@ -4,6 +4,7 @@
 //! event; so timers cost nothing per job.
 
 use super::Queue;
+use super::events::Happened;
 use super::handle::{ClientHandle, JobHandle, TubeHandle};
 use super::order::BATCH_LEN;
 use crate::types::{ClientId, JobId, JobState, Time};
@@ -47,6 +48,7 @@ impl Queue {
         extra.reserver = Some(client);
         self.jobs.mark_dirty(job);
         self.attach(job, JobState::Reserved);
+        self.note_job(job, Happened::Reserve, now);
         self.reindex_or_remove(self.jobs[job].tube, now);
     }
 
@@ -91,6 +93,7 @@ impl Queue {
         let Some(job) = self.reserved_by(id, job) else {
             return false;
         };
+        self.note_job(job, Happened::Return, now);
         self.return_to_ready(job, now);
         true
     }
@@ -140,7 +143,9 @@ impl Queue {
     pub(super) fn release_first(&mut self, client: ClientHandle, now: Time) -> bool {
         let first = self.clients[client].reserved.first();
         if let Some((_, job)) = first {
-            self.return_to_ready(self.jobs.expect(job), now);
+            let job = self.jobs.expect(job);
+            self.note_job(job, Happened::Return, now);
+            self.return_to_ready(job, now);
         }
         first.is_some()
     }
@@ -154,6 +159,7 @@ impl Queue {
         counters.timeouts = counters.timeouts.saturating_add(1);
         self.timeouts += 1;
         self.jobs.mark_dirty(job);
+        self.note_job(job, Happened::TimeOut, now);
         self.return_to_ready(job, now);
     }
 }

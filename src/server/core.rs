@@ -274,6 +274,7 @@ impl Core {
         let acknowledged = self.engine.acknowledged();
         self.outputs.acknowledge(acknowledged);
         self.desk.acknowledge(acknowledged);
+        self.engine.tell_events(self.now);
         Ok(())
     }
 

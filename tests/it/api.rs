@@ -13,7 +13,7 @@ fn start() -> Site {
 }
 
 /// What is wrong with a value by a schema of the document: as much of JSON Schema as that uses.
-fn faults(value: &Value, schema: &Value, document: &Value, at: &str) -> Vec<String> {
+pub(crate) fn faults(value: &Value, schema: &Value, document: &Value, at: &str) -> Vec<String> {
     if let Some(reference) = schema["$ref"].as_str() {
         let found = document.pointer(reference.strip_prefix('#').unwrap());
         return faults(value, found.expect(reference), document, at);

@@ -62,7 +62,9 @@ impl Answer {
 fn unchunk(mut chunked: &[u8]) -> Vec<u8> {
     let mut body = Vec::new();
     loop {
-        let line = chunked.windows(2).position(|it| it == b"\r\n").unwrap();
+        let Some(line) = chunked.windows(2).position(|it| it == b"\r\n") else {
+            return body;
+        };
         let size = usize::from_str_radix(std::str::from_utf8(&chunked[..line]).unwrap(), 16);
         let size = size.unwrap();
         body.extend_from_slice(&chunked[line + 2..line + 2 + size]);
@@ -151,6 +153,11 @@ fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut buffer = [0; 4096];
     while let Ok(count @ 1..) = stream.read(&mut buffer) {
         all.extend_from_slice(&buffer[..count]);
+        // A stream of events has no end: its head is all that is waited for.
+        let text = String::from_utf8_lossy(&all);
+        if text.contains("\r\n\r\n") && text.contains("content-type: text/event-stream\r\n") {
+            break;
+        }
     }
     all
 }

@@ -47,6 +47,7 @@ mod ctl_terminal;
 mod damaged_logs;
 mod differential;
 mod embedded;
+mod events;
 mod failing_calls;
 mod faults;
 mod generator;

@@ -11,6 +11,7 @@
 //! | `filter` | which jobs are meant? |
 //! | `scan` | which is the next of them? |
 //! | `drain` | are jobs taken? |
+//! | `events` | what happens to jobs, as it happens? |
 //! | `register` | what long work is there, how far is it, who may end it? |
 //! | `search` | which jobs match a filter? |
 //! | `tasks` | the same change, of all jobs that a filter matches |
@@ -21,6 +22,7 @@
 
 pub(super) mod clients;
 pub(super) mod drain;
+pub(super) mod events;
 pub(super) mod fields;
 pub(super) mod filter;
 pub(super) mod history;

@@ -1,13 +1,13 @@
 //! The server's API over HTTP: for what the protocol has no command for. beanstalkd has none.
 
-use std::io;
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
-use ureq::Agent;
-use ureq::http::{Method, Request};
+use ureq::http::{Method, Request, Response};
+use ureq::{Agent, Body};
 
 use crate::{Context, Failure};
 
@@ -66,7 +66,7 @@ pub(crate) struct Api {
     agent: Agent,
     site: String,
     token: Option<String>,
-    timeout: Duration,
+    pub(crate) timeout: Duration,
 }
 
 impl Api {
@@ -93,6 +93,41 @@ impl Api {
     /// # Errors
     /// Nobody answers there, or it is no API of bsd's; or the server refuses, with its reason.
     fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
+        let request = self.request(method, path, body)?;
+        let answer = self.agent.run(request);
+        self.value(answer.map_err(|error| self.unreachable(&error))?)
+    }
+
+    /// What is said at a path until it ends, line by line. No line may be long in coming, but the
+    /// whole may.
+    ///
+    /// # Errors
+    /// As of [`Api::ask`].
+    pub(crate) fn listen(&self, path: &str) -> Result<impl BufRead + Send + 'static, Failure> {
+        let config = Agent::config_builder()
+            .timeout_connect(Some(self.timeout))
+            .timeout_recv_response(Some(self.timeout))
+            .http_status_as_error(false)
+            .build();
+        let answer = config
+            .new_agent()
+            .run(self.request(Method::GET, path, None)?);
+        let answer = answer.map_err(|error| self.unreachable(&error))?;
+        match answer.status().is_success() {
+            true => Ok(BufReader::new(answer.into_body().into_reader())),
+            false => Err(match self.value(answer) {
+                Ok(_) => self.broken(&"it answered nothing that can be listened to"),
+                Err(failure) => failure,
+            }),
+        }
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Request<String>, Failure> {
         let mut request = Request::builder()
             .method(method)
             .uri(format!("http://{}/api/v1{path}", self.site));
@@ -103,9 +138,10 @@ impl Api {
             request = request.header("Content-Type", "application/json");
         }
         let body = body.map(Value::to_string).unwrap_or_default();
-        let request = request.body(body).map_err(|error| self.broken(&error))?;
-        let answer = self.agent.run(request);
-        let mut answer = answer.map_err(|error| self.unreachable(&error))?;
+        request.body(body).map_err(|error| self.broken(&error))
+    }
+
+    fn value(&self, mut answer: Response<Body>) -> Result<Value, Failure> {
         let status = answer.status().as_u16();
         let text = answer.body_mut().read_to_vec();
         let text = text.map_err(|error| self.unreachable(&error))?;
@@ -136,7 +172,7 @@ impl Api {
         ))
     }
 
-    fn broken(&self, error: &dyn std::fmt::Display) -> Failure {
+    pub(crate) fn broken(&self, error: &dyn std::fmt::Display) -> Failure {
         Failure::Input(format!(
             "{} does not answer as bsd's API: {error}; is it another program, or another version?",
             self.site

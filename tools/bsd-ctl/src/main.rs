@@ -35,6 +35,7 @@ mod pause;
 mod put;
 mod stats;
 mod table;
+mod tail;
 mod top;
 mod tubes;
 
@@ -167,6 +168,8 @@ enum Command {
     Undrain(drain::UndrainArgs),
     /// List the clients that are connected
     Clients(listing::ClientsArgs),
+    /// Show what happens to jobs, as it happens
+    Tail(tail::TailArgs),
     /// Watch the server live: rates, and the busiest tubes
     Top(top::TopArgs),
     /// Write manual pages and shell completions
@@ -276,6 +279,7 @@ fn run(command: &Command, context: &mut Context<'_>) -> Result<u8, Failure> {
         Command::Drain(args) => drain::run(args, context),
         Command::Undrain(args) => drain::run_undrain(args, context),
         Command::Clients(args) => listing::run_clients(args, context),
+        Command::Tail(args) => tail::run(args, context),
         Command::Top(args) => top::run(args, context),
         #[cfg(feature = "man")]
         Command::Man(args) => man::run(args, context),

@@ -1,0 +1,184 @@
+//! `bsd-ctl tail`: what happens to jobs, as it happens, from the server's stream of events.
+
+use std::io::{self, BufRead};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use bsd::clock::Clock;
+use bsd::types::SECOND_NS;
+use bsd_tools::human::count;
+use clap::Args;
+use serde_json::Value;
+
+use crate::api::{ApiArgs, escaped};
+use crate::put::parse_seconds;
+use crate::{Context, EXIT_OK, Failure, names, note};
+
+/// The server says something at least three times in this time.
+const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// Lines that are read ahead of the output.
+const AHEAD: usize = 1024;
+
+const TAIL_HELP: &str = concat!(
+    "\
+Over the server's API, which beanstalkd does not have. A line for each put, reserve, delete,
+release, bury, kick, delay, move, change of priority and pause, once it is as durable as the
+server's policy has it; and where a worker's time is up (timeout) or it has left (return). Goes on
+until Ctrl-C. Nobody waits for who reads: where that is too slow, a line says how many events of all
+tubes were lost. In a PATTERN, * stands for any characters and ? for one; put it in quotes.
+
+Examples:
+  bsd-ctl tail --for 1
+  bsd-ctl tail --tube 'm*' --for 1 --json
+
+",
+    exit_codes!()
+);
+
+#[derive(Args)]
+#[command(after_help = TAIL_HELP)]
+pub(crate) struct TailArgs {
+    /// Only of this tube, or of those whose whole name is like this
+    #[arg(long, value_name = "TUBE|PATTERN", value_parser = names::parse_pattern)]
+    tube: Option<String>,
+    /// End after so many events
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// End after this time
+    #[arg(long = "for", value_name = "SECONDS", value_parser = parse_seconds)]
+    time: Option<u32>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+pub(crate) fn run(args: &TailArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
+    let api = args.api.open(context)?;
+    let path = match &args.tube {
+        Some(tube) => format!("/events?tube={}", escaped(tube)),
+        None => "/events".to_owned(),
+    };
+    let clock = Clock::start();
+    let end_ns = args.time.map(|seconds| i64::from(seconds) * SECOND_NS);
+    let lines = lines(api.listen(&path)?);
+    let silence_max = SILENCE_MAX.max(api.timeout);
+    let mut left = args.count.unwrap_or(u64::MAX);
+    while left > 0 {
+        let time = end_ns.map(|end| {
+            let left_ns = end.saturating_sub(clock.now().mono.0);
+            Duration::from_nanos(u64::try_from(left_ns).unwrap_or(0))
+        });
+        if time.is_some_and(|time| time.is_zero()) {
+            break;
+        }
+        let patience = time.map_or(silence_max, |time| time.min(silence_max));
+        let line = match lines.try_recv() {
+            Ok(line) => line,
+            Err(_) => {
+                // Whoever reads sees all that there is so far.
+                context.out.flush()?;
+                match lines.recv_timeout(patience) {
+                    Ok(line) => line,
+                    Err(_) if time.is_some_and(|time| time <= silence_max) => return Ok(EXIT_OK),
+                    Err(RecvTimeoutError::Timeout) => return Err(silent(silence_max)),
+                    Err(RecvTimeoutError::Disconnected) => return Err(ended()),
+                }
+            }
+        };
+        let line = line.map_err(|error| {
+            Failure::Input(format!(
+                "the server is gone: {error}; start it, and listen again"
+            ))
+        })?;
+        let Some(data) = line.strip_prefix("data: ") else {
+            continue;
+        };
+        let event: Value = serde_json::from_str(data).map_err(|error| api.broken(&error))?;
+        left -= 1;
+        show(&event, data, context)?;
+    }
+    Ok(EXIT_OK)
+}
+
+/// The lines of a stream, read by a thread of their own; it ends with the stream or the process.
+fn lines(stream: impl BufRead + Send + 'static) -> Receiver<io::Result<String>> {
+    let (sender, lines) = sync_channel(AHEAD);
+    std::thread::spawn(move || {
+        for line in stream.lines() {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+fn silent(time: Duration) -> Failure {
+    Failure::Input(format!(
+        "the server has said nothing for {} s: look whether it runs, and listen again",
+        time.as_secs()
+    ))
+}
+
+fn ended() -> Failure {
+    Failure::Input("the server has ended the stream; listen again when it runs".to_owned())
+}
+
+fn show(event: &Value, data: &str, context: &mut Context<'_>) -> io::Result<()> {
+    if context.global.json {
+        return writeln!(context.out, "{data}");
+    }
+    let word = event["event"].as_str().unwrap_or_default();
+    if word == "lost" {
+        let lost = count(event["events"].as_u64().unwrap_or(0), "event");
+        note(format_args!(
+            "{lost} lost: they came faster than they were read"
+        ));
+        return Ok(());
+    }
+    let text = |key: &str| names::shown(event[key].as_str().unwrap_or_default());
+    let mut line = format!(
+        "{} {:<8} {}",
+        time_of_day(&event["time"]),
+        text("event"),
+        text("tube")
+    );
+    if !event["job"].is_null() {
+        line.push_str(&format!(" job {}", event["job"]));
+    }
+    if word == "move" {
+        line.push_str(&format!(" to {} as job {}", text("to"), event["new_job"]));
+    }
+    for (key, unit) in [
+        ("priority", ""),
+        ("delay", " s"),
+        ("seconds", " s"),
+        ("body_size", " B"),
+    ] {
+        if !event[key].is_null() && event[key] != 0 || key == "seconds" && word == "pause" {
+            line.push_str(&format!(" {}={}{unit}", key.replace('_', " "), event[key]));
+        }
+    }
+    writeln!(context.out, "{line}")
+}
+
+/// Hours, minutes, seconds and milliseconds, UTC.
+fn time_of_day(seconds: &Value) -> String {
+    let ms = (seconds.as_f64().unwrap_or(0.0) * 1000.0) as u64;
+    let (hours, minutes) = (ms / 3_600_000 % 24, ms / 60_000 % 60);
+    format!(
+        "{hours:02}:{minutes:02}:{:02}.{:03}",
+        ms / 1000 % 60,
+        ms % 1000
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_shown_as_of_the_day_in_utc() {
+        assert_eq!(time_of_day(&1_800_000_000.5.into()), "08:00:00.500");
+        assert_eq!(time_of_day(&Value::Null), "00:00:00.000");
+    }
+}
