@@ -27,6 +27,7 @@
 mod activation;
 #[cfg(feature = "http")]
 mod api;
+mod api_load;
 mod backup;
 mod bounds;
 mod clients;
