@@ -471,6 +471,12 @@ pub(crate) fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
+/// `bsd-wal repair`, with a report for programs: its exit code, and what it says.
+pub(crate) fn repair_reporting(log: &Path, new: &Path, report: &Path) -> (Option<i32>, String) {
+    let (log, new, report) = (text(log), text(new), text(report));
+    wal(&["repair", log, "--output", new, "--report", report])
+}
+
 /// A directory that a server was killed on, with the bodies `job 1` to `job 3`; the second job is
 /// deleted, the third buried.
 pub(crate) fn killed(dir: &Path) {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::harness::{Launch, bsd_wal, wal};
-use crate::wal::{CANNOT, DAMAGED, OK, USAGE, killed, locate, snapshot, text};
+use crate::wal::{CANNOT, DAMAGED, OK, USAGE, killed, locate, repair_reporting, snapshot, text};
 use crate::wal_look::segments;
 use crate::wire::{inserted, put_command};
 
@@ -223,15 +223,7 @@ fn what_a_repair_has_lost_is_reported_to_programs_as_to_people() {
     let [log, new, report] = ["log", "new", "report.json"].map(|name| dir.path().join(name));
     killed(&log);
     damage(&log, b"job 1");
-    let args = [
-        "repair",
-        text(&log),
-        "--output",
-        text(&new),
-        "--report",
-        text(&report),
-    ];
-    let (code, said) = wal(&args);
+    let (code, said) = repair_reporting(&log, &new, &report);
     assert_eq!(code, DAMAGED, "{said}");
     assert!(
         said.contains("lost: 1 job\n") && said.contains("job 1 is missing"),
@@ -251,34 +243,20 @@ fn what_a_repair_has_lost_is_reported_to_programs_as_to_people() {
         text(file.file_name().unwrap().as_ref())
     );
 
-    let (code, said) = wal(&[
-        "repair",
-        text(&log),
-        "--output",
-        text(&dir.path().join("other")),
-        "--report",
-        text(&report),
-    ]);
+    let (code, said) = repair_reporting(&log, &dir.path().join("other"), &report);
     assert!(
         code == CANNOT && said.contains("nothing is ever overwritten"),
         "{said}"
     );
     assert!(!dir.path().join("other").exists());
     std::fs::remove_file(&report).unwrap();
-    let (code, _) = wal(&args);
+    let (code, _) = repair_reporting(&log, &new, &report);
     assert!(
         code == CANNOT && !report.exists(),
         "no report of a repair that was not made"
     );
     let inside = log.join("report.json");
-    let (code, said) = wal(&[
-        "repair",
-        text(&log),
-        "--output",
-        text(&dir.path().join("other")),
-        "--report",
-        text(&inside),
-    ]);
+    let (code, said) = repair_reporting(&log, &dir.path().join("other"), &inside);
     assert!(code == CANNOT && said.contains("lies inside"), "{said}");
 }
 

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::harness::{Launch, bsd_wal, program, skip, wal};
-use crate::wal::{CANNOT, DAMAGED, OK, killed, now, text};
+use crate::wal::{CANNOT, DAMAGED, OK, killed, now, repair_reporting, text};
 use crate::wal_look::segments;
 
 fn parse(text: &str) -> Value {
@@ -156,15 +156,7 @@ fn t6_what_is_older_and_what_runs_again_is_counted_apart_in_every_report() {
             .all(|it| it["unknown_bytes"] == 0)
     );
 
-    let args = [
-        "repair",
-        text(&log),
-        "--output",
-        text(&new),
-        "--report",
-        text(&report),
-    ];
-    let (code, said) = wal(&args);
+    let (code, said) = repair_reporting(&log, &new, &report);
     assert_eq!(code, DAMAGED, "{said}");
     for line in [
         "back in an older state: 1 job\n",
