@@ -154,6 +154,10 @@ impl Change {
             matched,
             how.yes,
         )?;
+        if !how.yes {
+            // No more than were shown.
+            body["most"] = matched.into();
+        }
         body["dry_run"] = false.into();
         if let Some(rate) = how.rate {
             body["rate"] = rate.into();
