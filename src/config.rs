@@ -12,7 +12,9 @@ use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
 
 #[cfg(feature = "http")]
 use crate::http::{HttpArgs, Setup};
-use crate::server::{Address, Port};
+use crate::server::{Address, Layers, Network, Port, Scope};
+#[cfg(feature = "tls")]
+use crate::server::{TlsArgs, TlsFiles};
 use crate::storage::SyncPolicy;
 use crate::storage::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN};
 
@@ -26,6 +28,8 @@ pub const EXIT_DAMAGED: u8 = 3;
 pub const EXIT_DISK_FAILED: u8 = 4;
 /// The command line is wrong.
 pub const EXIT_USAGE: u8 = 5;
+/// The archive has another writer, or its store cannot hold one.
+pub const EXIT_ARCHIVE: u8 = 6;
 /// Another process uses the data directory.
 pub const EXIT_IN_USE: u8 = 10;
 
@@ -50,6 +54,7 @@ Exit codes:
   3   the log is damaged: acknowledged jobs cannot be read
   4   the disk failed while running; nothing was acknowledged after that
   5   the command line is wrong
+  6   the archive has another writer, or its store cannot hold an archive
   10  another process has the data directory";
 
 /// The command line as given. If a flag is repeated, the last one counts, as in beanstalkd:
@@ -93,8 +98,9 @@ struct Args {
     #[arg(long)]
     memory: bool,
 
-    /// Listen on ADDR: HOST, HOST:PORT, [IPV6]:PORT or unix:PATH, with `,mode=0660` after PATH for
-    /// the permissions of the socket; may be repeated [default: 127.0.0.1]
+    /// Listen on ADDR: HOST, HOST:PORT, [IPV6]:PORT, each with `tls:` before it for TLS, `proxy:`
+    /// for the PROXY protocol or `proxy+tls:` for both; or unix:PATH, with `,mode=0660` after PATH
+    /// for the permissions of the socket; may be repeated [default: 127.0.0.1]
     #[arg(short = 'l', value_name = "ADDR")]
     listen: Vec<String>,
 
@@ -128,9 +134,41 @@ struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: Option<u32>,
 
+    /// Ask clients for a token of FILE, in which a line is ROLE[:TUBES] SHA256 [NAME], at all
+    /// listeners but Unix sockets; SIGHUP reads it again
+    #[arg(long, value_name = "FILE")]
+    auth_file: Option<PathBuf>,
+
+    /// Print a new token and its line for the file of --auth-file, and end; ROLE is all, put, work
+    /// or read, and TUBES a tube or a pattern such as mail-*
+    #[arg(long, value_name = "ROLE[:TUBES]")]
+    new_token: Option<Scope>,
+
+    /// Refuse connections beyond N of one address (of IPv6: of one network of 64 bits)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_connections_per_address: Option<u32>,
+
+    /// Close a client that asks for nothing for SECONDS, unless it waits for a job or has reserved
+    /// one; 0: never
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    idle_timeout: u32,
+
+    /// Believe what proxies of these addresses and networks (10.0.0.0/8,…) say of their clients, at
+    /// listeners that begin with proxy:
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    proxy_from: Vec<Network>,
+
+    #[cfg(feature = "tls")]
+    #[command(flatten)]
+    tls: TlsArgs,
+
     #[cfg(feature = "http")]
     #[command(flatten)]
     http: HttpArgs,
+
+    #[cfg(feature = "archive")]
+    #[command(flatten)]
+    archive: ArchiveArgs,
 
     /// Log more: -V details, -VV connections, -VVV every request
     #[arg(short = 'V', action = ArgAction::Count)]
@@ -160,6 +198,60 @@ impl Args {
     }
 }
 
+/// The flags of the archive.
+#[cfg(feature = "archive")]
+#[derive(Debug, Clone, clap::Args)]
+struct ArchiveArgs {
+    /// Archive the log at URL as it grows: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX,
+    /// az://CONTAINER/PREFIX or file:///DIR
+    #[arg(
+        long,
+        value_name = "URL",
+        conflicts_with = "memory",
+        group = "archive_url"
+    )]
+    archive: Option<String>,
+
+    /// Be a standby: keep DIR a copy of the log that is archived at URL, serve nobody, and take over
+    /// when told to (`bsd-ctl promote`, or SIGUSR2); then archive to URL
+    #[arg(long, value_name = "URL", conflicts_with_all = ["memory", "import"], group = "archive_url")]
+    follow: Option<String>,
+
+    /// Put what is new into the archive, or look for it there, every MS milliseconds
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = 1000,
+        requires = "archive_url"
+    )]
+    archive_interval: u64,
+
+    /// Hold at most BYTES of the log for the archive while it cannot be written; what is beyond
+    /// that is a gap in it
+    #[arg(long, value_name = "BYTES", default_value = "1g", value_parser = parse_size, requires = "archive_url")]
+    archive_hold_max: u64,
+
+    /// If the data directory is missing or empty, restore the log from the archive first
+    #[arg(long, requires = "archive", conflicts_with = "import")]
+    restore_if_empty: bool,
+}
+
+/// An archive that is to be written.
+#[cfg(feature = "archive")]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArchiveConfig {
+    /// Where.
+    pub url: String,
+    /// First follow what another server puts there, until this one takes over.
+    pub is_followed: bool,
+    /// How often, if there is something new.
+    pub interval: Duration,
+    /// Bytes of the log that are held for it at most.
+    pub hold_max: u64,
+    /// Restore the log from it first, if the data directory is missing or empty.
+    pub restore_if_empty: bool,
+}
+
 /// What the server should do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
@@ -183,9 +275,25 @@ pub struct Config {
     pub listen: Vec<Address>,
     /// Whether `listen` was given, and is not the default.
     pub listen_is_explicit: bool,
+    /// Connections of one address; `None`: any number.
+    pub each_max: Option<u32>,
+    /// A client that has asked for nothing for this long is closed; `None`: never.
+    pub idle: Option<Duration>,
+    /// Who may say who a client is.
+    pub proxy_from: Vec<Network>,
+    /// The file of tokens; `None`: none are asked for.
+    pub auth_file: Option<PathBuf>,
+    /// Only make a token.
+    pub new_token: Option<Scope>,
+    /// The files of TLS; `None`: no listener needs them.
+    #[cfg(feature = "tls")]
+    pub tls: Option<TlsFiles>,
     /// What is served over HTTP; `None`: nothing.
     #[cfg(feature = "http")]
     pub http: Option<Setup>,
+    /// The archive; `None`: there is none.
+    #[cfg(feature = "archive")]
+    pub archive: Option<ArchiveConfig>,
     /// The user to become after binding.
     pub user: Option<String>,
     /// How often `-V` was given.
@@ -251,6 +359,7 @@ impl Config {
 
     fn from_args(args: Args) -> Result<Config, clap::Error> {
         let mut warnings = Vec::new();
+        let listen = addresses(&args)?;
         Ok(Config {
             dir: (!args.memory).then(|| args.dir.clone().unwrap_or_else(|| "bsd-data".into())),
             import: args.import,
@@ -261,10 +370,19 @@ impl Config {
             idle_output: (args.idle_output > 0)
                 .then(|| Duration::from_secs(60 * u64::from(args.idle_output))),
             connections_max: args.max_connections,
-            listen: addresses(&args)?,
+            each_max: args.max_connections_per_address,
+            idle: (args.idle_timeout > 0).then(|| Duration::from_secs(args.idle_timeout.into())),
+            proxy_from: proxy_from(&args, &listen)?,
+            auth_file: args.auth_file.clone(),
+            new_token: args.new_token.clone(),
+            #[cfg(feature = "tls")]
+            tls: tls(&args, &listen)?,
+            listen,
             listen_is_explicit: !args.listen.is_empty(),
             #[cfg(feature = "http")]
             http: http(&args)?,
+            #[cfg(feature = "archive")]
+            archive: archive(&args.archive),
             user: args.user,
             verbosity: args.verbosity,
             warnings,
@@ -276,6 +394,18 @@ impl Config {
 #[must_use]
 pub fn command() -> clap::Command {
     Args::command()
+}
+
+#[cfg(feature = "archive")]
+fn archive(args: &ArchiveArgs) -> Option<ArchiveConfig> {
+    let url = args.follow.as_ref().or(args.archive.as_ref())?;
+    Some(ArchiveConfig {
+        url: url.clone(),
+        is_followed: args.follow.is_some(),
+        interval: Duration::from_millis(args.archive_interval),
+        hold_max: args.archive_hold_max,
+        restore_if_empty: args.restore_if_empty,
+    })
 }
 
 fn sync_policy(args: &Args) -> SyncPolicy {
@@ -314,6 +444,7 @@ fn addresses(args: &Args) -> Result<Vec<Address>, clap::Error> {
         return Ok(vec![Address::Tcp {
             host: "127.0.0.1".into(),
             port: args.port.clone(),
+            layers: Layers::NONE,
         }]);
     }
     args.listen
@@ -323,18 +454,46 @@ fn addresses(args: &Args) -> Result<Vec<Address>, clap::Error> {
 }
 
 fn address(text: &str, port: &Port) -> Result<Address, clap::Error> {
-    Address::parse(text, port).map_err(|why| {
-        let message = format!("invalid value '{text}' for '-l <ADDR>': {why}\n");
-        Args::command().error(clap::error::ErrorKind::ValueValidation, message)
-    })
+    let address = Address::parse(text, port).and_then(|address| match address.layers() {
+        Layers { tls: true, .. } if cfg!(not(feature = "tls")) => {
+            Err("this build cannot speak TLS".into())
+        }
+        _ => Ok(address),
+    });
+    address.map_err(|why| invalid(&format!("invalid value '{text}' for '-l <ADDR>': {why}")))
+}
+
+fn invalid(why: &str) -> clap::Error {
+    Args::command().error(clap::error::ErrorKind::ValueValidation, format!("{why}\n"))
+}
+
+fn proxy_from(args: &Args, listen: &[Address]) -> Result<Vec<Network>, clap::Error> {
+    let is_wanted = listen.iter().any(|address| address.layers().proxy);
+    match (is_wanted, args.proxy_from.is_empty()) {
+        (true, true) => Err(invalid(
+            "a listener with proxy: needs --proxy-from: the addresses of the proxies",
+        )),
+        (false, false) => Err(invalid(
+            "no listener believes proxies; say where with -l proxy:ADDR",
+        )),
+        _ => Ok(args.proxy_from.clone()),
+    }
+}
+
+#[cfg(feature = "tls")]
+fn tls(args: &Args, listen: &[Address]) -> Result<Option<TlsFiles>, clap::Error> {
+    #[cfg(feature = "http")]
+    let has_http = http(args)?.is_some_and(|http| http.has_tls);
+    #[cfg(not(feature = "http"))]
+    let has_http = false;
+    let is_wanted = has_http || listen.iter().any(|address| address.layers().tls);
+    args.tls.files(is_wanted).map_err(|why| invalid(&why))
 }
 
 #[cfg(feature = "http")]
 fn http(args: &Args) -> Result<Option<Setup>, clap::Error> {
-    args.http.setup().map_err(|why| {
-        let message = format!("invalid value for '--http <ADDR>': {why}\n");
-        Args::command().error(clap::error::ErrorKind::ValueValidation, message)
-    })
+    let setup = args.http.setup();
+    setup.map_err(|why| invalid(&format!("invalid value for '--http <ADDR>': {why}")))
 }
 
 /// A number of bytes with an optional suffix `k`, `m` or `g` (of either case): powers of 1024.
@@ -375,6 +534,7 @@ mod tests {
         Address::Tcp {
             host: host.into(),
             port: Port::Number(port),
+            layers: Layers::NONE,
         }
     }
 
@@ -396,6 +556,39 @@ mod tests {
         assert!(!config("-b d").import);
         assert!(config("-b d --import").import);
         assert!(parse("--memory --import").is_err());
+    }
+
+    #[cfg(feature = "archive")]
+    #[test]
+    fn an_archive_is_written_only_when_asked_for() {
+        assert_eq!(config("").archive, None);
+        let archive = config("--archive s3://b/p").archive.unwrap();
+        assert_eq!(archive.url, "s3://b/p");
+        assert_eq!(archive.interval, Duration::from_secs(1));
+        assert_eq!(archive.hold_max, 1 << 30);
+        let line = "--archive file:///a --archive-interval 50 --archive-hold-max 2m";
+        let archive = config(line).archive.unwrap();
+        assert_eq!(archive.interval, Duration::from_millis(50));
+        assert_eq!(archive.hold_max, 2 << 20);
+        assert!(!archive.restore_if_empty);
+        let refilled = config("--archive file:///a --restore-if-empty").archive;
+        assert!(refilled.unwrap().restore_if_empty);
+        assert!(parse("--restore-if-empty").is_err());
+        assert!(parse("--archive file:///a --restore-if-empty --import").is_err());
+        assert!(!archive.is_followed);
+        assert!(parse("--memory --archive file:///a").is_err());
+        let archive = config("--follow file:///a --archive-interval 50")
+            .archive
+            .unwrap();
+        assert!(archive.is_followed && archive.url == "file:///a");
+        for line in [
+            "--memory --follow file:///a",
+            "--import --follow file:///a",
+            "--archive file:///a --follow file:///a",
+            "--archive-interval 50",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
     }
 
     #[test]
@@ -532,6 +725,7 @@ mod tests {
         let named = |host: &str| Address::Tcp {
             host: host.into(),
             port: Port::Service("http-alt".into()),
+            layers: Layers::NONE,
         };
         assert_eq!(config("-p http-alt").listen, [named("127.0.0.1")]);
         assert_eq!(config("-l ::1 -p http-alt").listen, [named("::1")]);
@@ -581,7 +775,7 @@ mod tests {
         assert!(help.text().contains("Exit codes:"), "{}", help.text());
         let version = parse("-v").expect_err("-v prints");
         assert_eq!(version.exit_code(), EXIT_OK);
-        assert_eq!(version.text(), "bsd-server 0.1.0\n");
+        assert_eq!(version.text(), "bsd-server 1.0.0-rc.1\n");
     }
 
     #[test]

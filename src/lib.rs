@@ -12,6 +12,7 @@
 //! | [`queue`] | which job is next, who waits for it, what is due when? |
 //! | [`storage`] | where are the bytes, when are they durable, what does a crash leave? |
 //! | [`engine`] | what does each command do, and when may its reply leave? |
+//! | [`archive`] | how does the log get into an object store, and back? |
 //! | [`door`] | how do other threads call the engine? |
 //! | `library` | the faces for programs that embed the queue |
 //! | [`server`] | sockets, signals, the loop |
@@ -20,6 +21,7 @@
 //! | [`histogram`] | how long do things take? |
 //! | [`clock`] | what time is it? |
 //! | [`rlimit`] | how many files may be open? |
+//! | `sys` | what differs between operating systems? |
 //!
 //! # What is not here
 //!
@@ -39,6 +41,7 @@
 //! * After the first failed write or sync nothing is acknowledged any more.
 //! * A file is removed only if the log's own list of files no longer needs it.
 
+pub mod archive;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod check;
@@ -51,13 +54,18 @@ pub mod histogram;
 #[cfg(feature = "http")]
 pub mod http;
 mod library;
+#[cfg(feature = "server")]
+mod pattern;
 pub mod protocol;
 pub mod queue;
 pub mod rlimit;
 #[cfg(feature = "server")]
+mod secrets;
+#[cfg(feature = "server")]
 pub mod server;
 mod shortage;
 pub mod storage;
+mod sys;
 pub mod types;
 
 pub use door::{Bounds, Job, JobError, Pending, PutOptions, block_on};

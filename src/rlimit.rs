@@ -13,12 +13,22 @@ const DESCRIPTORS_RESERVED: u64 = 64;
 pub fn raise_descriptor_limit() -> usize {
     let before = getrlimit(Resource::Nofile);
     let raised = Rlimit {
-        current: before.maximum,
+        current: highest(before.maximum),
         maximum: before.maximum,
     };
     // If this is refused, the soft limit is unchanged: it is read again below.
     let _ = setrlimit(Resource::Nofile, raised);
     room_for_connections(getrlimit(Resource::Nofile).current)
+}
+
+/// The soft limit that may be asked for under this hard one.
+fn highest(hard: Option<u64>) -> Option<u64> {
+    /// `OPEN_MAX` of macOS, which refuses more even where the hard limit is higher.
+    const APPLE_MAX: u64 = 10_240;
+    match cfg!(target_vendor = "apple") {
+        true => Some(hard.unwrap_or(u64::MAX).min(APPLE_MAX)),
+        false => hard,
+    }
 }
 
 /// The kernel's table gets room for this many descriptors from the start, as far as the limit
@@ -54,7 +64,7 @@ mod tests {
     fn the_soft_limit_of_open_files_becomes_the_hard_one() {
         let room = raise_descriptor_limit();
         let limit = getrlimit(Resource::Nofile);
-        assert_eq!(limit.current, limit.maximum);
+        assert_eq!(limit.current, highest(limit.maximum));
         assert_eq!(room, room_for_connections(limit.current));
     }
 

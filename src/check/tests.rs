@@ -60,6 +60,13 @@ const TARGETS: &[Target] = &[
         size_max: 300,
         runs: 1000,
     },
+    #[cfg(feature = "server")]
+    Target {
+        name: "proxy",
+        check: crate::server::any_proxy_header,
+        size_max: 300,
+        runs: 2000,
+    },
     #[cfg(feature = "http")]
     Target {
         name: "request",

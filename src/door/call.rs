@@ -346,6 +346,9 @@ impl Answer {
             | Reply::Touched
             | Reply::Paused => Ok(Answer::Done),
             Reply::Refused(refusal) => unreachable!("nothing was decoded: {refusal:?}"),
+            Reply::Authenticated | Reply::NotAuthorized => {
+                unreachable!("the server answers these itself, and only to its connections")
+            }
         }
     }
 

@@ -76,6 +76,11 @@ impl Engine {
                 turn.engine.report(client, &command, now, turn.sink);
                 Ok(Flow::Next)
             }
+            Command::Auth(_) => {
+                let unknown = Reply::Refused(Refusal::UnknownCommand);
+                turn.sink.reply(client, turn.engine.after(), unknown);
+                Ok(Flow::Next)
+            }
             Command::Quit => {
                 turn.engine.count(Op::Quit);
                 Ok(Flow::Close)

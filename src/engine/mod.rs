@@ -19,6 +19,7 @@
 //! | `pauses` | how long the record of a pause is needed |
 //! | `report` | the documents of `stats` |
 //! | `figures` | what monitoring wants to know |
+//! | `standby` | a queue that follows another one, and takes its place |
 //! | `events` | what happens, told to other threads once it is acknowledged |
 
 mod alter;
@@ -29,6 +30,7 @@ mod kick;
 mod pauses;
 mod replay;
 mod report;
+mod standby;
 mod store;
 mod upkeep;
 
@@ -48,13 +50,16 @@ use crate::shortage::Shortage;
 use crate::storage::convert::beanstalkd::{TakenOver, take_over};
 use crate::storage::disk::Fs;
 use crate::storage::format::LogId;
-use crate::storage::{Log, LogOptions, OpenError, RealFs, Recovery, StoreError, SyncPolicy, Waker};
+use crate::storage::{
+    Log, LogOptions, OpenError, RealFs, Recovery, StoreError, SyncPolicy, Trail, Waker,
+};
 use crate::types::{ClientId, JobId, Now, Position, Time};
 
 pub use self::alter::{Alteration, Altered};
 pub use self::events::{FEED_MAX, Feed, Told};
 pub use self::figures::{Figures, LogFigures, OldestJob, SegmentFigures};
 pub use self::report::TubeDocument;
+pub use self::standby::{Apart, Standby};
 
 /// The version of beanstalkd whose protocol is spoken; clients read it from `stats`.
 pub const PROTOCOL_VERSION: &str = "1.13";
@@ -140,10 +145,12 @@ pub enum Flow {
 }
 
 /// What is known of the connection of a client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
     /// The other end; `None`: a process of this machine.
     pub peer: Option<std::net::SocketAddr>,
+    /// The name in the client's certificate, or of its token, if it has shown one.
+    pub name: Option<std::sync::Arc<str>>,
     /// Bytes of replies that the client has not taken.
     pub unread: usize,
 }
@@ -227,6 +234,13 @@ impl Engine {
     /// log was: leftovers of interrupted work may have been removed; an import of beanstalkd's log
     /// that was asked for may have been begun, which the next one goes on with.
     pub fn open(options: &Options, now: Now) -> Result<Engine, OpenError> {
+        let mut engine = Engine::replay(options, false, now)?;
+        engine.begin(now)?;
+        Ok(engine)
+    }
+
+    /// From the log to a queue that nobody may use yet: [`Engine::begin`] comes next.
+    fn replay(options: &Options, standby: bool, now: Now) -> Result<Engine, OpenError> {
         let mut queue = Queue::new();
         let mut pauses = Pauses::default();
         let mut recovery = Recovery::default();
@@ -241,6 +255,7 @@ impl Engine {
                     cache_size: FRAME_CACHE_SIZE,
                     log_id: options.log_id,
                     new_epoch: false,
+                    standby,
                     waker: options.waker.clone(),
                 };
                 let mut replayer = Replayer {
@@ -273,12 +288,11 @@ impl Engine {
                 Store::Log(Box::new(log))
             }
         };
-        queue.finish_replay(now.mono);
         let commits = Commits::begin(match &store {
             Store::Log(log) => Some(log),
             Store::Memory(_) => None,
         });
-        let mut engine = Engine {
+        Ok(Engine {
             queue,
             store,
             job_size_max: options.job_size_max,
@@ -306,9 +320,13 @@ impl Engine {
             ended: Vec::new(),
             document: Vec::new(),
             failed: None,
-        };
-        engine.finish_kicks(now)?;
-        Ok(engine)
+        })
+    }
+
+    /// All records were replayed: time goes on, and what a crash has interrupted is finished.
+    fn begin(&mut self, now: Now) -> Result<(), StoreError> {
+        self.queue.finish_replay(now.mono);
+        self.finish_kicks(now)
     }
 
     /// How the log had ended, and what was found beside it.
@@ -328,6 +346,13 @@ impl Engine {
     #[must_use]
     pub fn queue(&self) -> &Queue {
         &self.queue
+    }
+
+    /// From now on tell `trail` what of the log is durable. Without a log it does nothing.
+    pub fn publish_to(&mut self, trail: Arc<Trail>) {
+        if let Store::Log(log) = &mut self.store {
+            log.publish_to(trail);
+        }
     }
 
     /// The log, to look at; `None` without one.

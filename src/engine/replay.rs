@@ -21,6 +21,18 @@ impl Replay for Replayer<'_> {
         place: Place,
         record: &Record<'_>,
     ) -> Result<(), String> {
+        self.apply(files, place, record)
+    }
+}
+
+impl Replayer<'_> {
+    /// Apply the record that lies at `place` of these files.
+    pub(super) fn apply<F: ?Sized>(
+        &mut self,
+        files: &mut Files<F>,
+        place: Place,
+        record: &Record<'_>,
+    ) -> Result<(), String> {
         let Some(change) = self.change(record) else {
             return Ok(());
         };
@@ -53,9 +65,7 @@ impl Replay for Replayer<'_> {
         }
         Ok(())
     }
-}
 
-impl Replayer<'_> {
     /// The change that a record stands for. A deadline is at most its delay away, however the
     /// clock has jumped meanwhile.
     fn change<'a>(&self, record: &Record<'a>) -> Option<Change<'a>> {
@@ -133,7 +143,7 @@ impl Replayer<'_> {
 }
 
 /// Tell of records that a change has replaced, pauses apart.
-fn free(files: &mut Files<dyn ReadFile>, applied: &Applied) {
+fn free<F: ?Sized>(files: &mut Files<F>, applied: &Applied) {
     if let Some((place, dims)) = applied.put_freed {
         files.free_put(
             place,

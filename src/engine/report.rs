@@ -213,10 +213,9 @@ fn seconds(ns: i64) -> u64 {
 /// A random word of 16 hexadecimal digits; the time, where the system has no random numbers.
 pub(super) fn run_id(now: Now) -> String {
     let mut bytes = [0; 8];
-    let flags = rustix::rand::GetRandomFlags::NONBLOCK;
-    let number = match rustix::rand::getrandom(&mut bytes, flags) {
-        Ok(count) if count == bytes.len() => u64::from_le_bytes(bytes),
-        _ => now.wall_ns,
+    let number = match crate::sys::random::fill_now(&mut bytes) {
+        Ok(()) => u64::from_le_bytes(bytes),
+        Err(_) => now.wall_ns,
     };
     format!("{number:016x}")
 }

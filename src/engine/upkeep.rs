@@ -97,7 +97,7 @@ impl Engine {
     }
 
     /// Everything that the log wants done.
-    fn keep_log(&mut self, now: Now) -> Result<bool, StoreError> {
+    pub(super) fn keep_log(&mut self, now: Now) -> Result<bool, StoreError> {
         let idle = self.is_unsettled() && now.mono >= plus(self.written_at, IDLE_AFTER_NS);
         let sync_due = self.sync_due().is_some_and(|due| due <= now.mono);
         let Engine {

@@ -71,7 +71,7 @@ fn any_host(line: &str) {
     let mut headers = HeaderMap::new();
     headers.insert(HOST, value.clone());
     headers.insert(ORIGIN, value);
-    let is_ours = Access::new(None, Vec::new(), 0)
+    let is_ours = Access::new(None, Vec::new(), (0, false))
         .check_host(&headers)
         .is_ok();
     let may_be_ours = line.starts_with(|it: char| it.is_ascii_digit() || it == '[')

@@ -2,7 +2,6 @@
 //! or has bad intentions, costs its own connection and no other.
 
 use std::io;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +17,10 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout_at};
 use tracing::{debug, warn};
 
+use super::caller::{Caller, Tls};
 use super::{State, service};
+#[cfg(feature = "tls")]
+use crate::server::name_of;
 
 /// Connections that are open at a time. Who comes then takes the place of the one that has been
 /// idle for longest; where all are busy it is not let in.
@@ -40,6 +42,7 @@ const FIELDS_MAX: usize = 64;
 pub(super) async fn serve(
     listener: std::net::TcpListener,
     state: Arc<State>,
+    tls: Option<Tls>,
     end: &Notify,
 ) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
@@ -57,7 +60,7 @@ pub(super) async fn serve(
             Some(Ok((stream, peer))) => {
                 open.retain(|open| !open.task.is_finished());
                 if make_room(&mut open) {
-                    open.push(begin(stream, peer, state.clone()));
+                    open.push(begin(stream, Caller::at(peer), tls.clone(), state.clone()));
                 }
             }
             Some(Err(error)) => {
@@ -139,26 +142,52 @@ fn make_room(open: &mut Vec<Open>) -> bool {
     longest.is_some()
 }
 
-fn begin(stream: TcpStream, peer: SocketAddr, state: Arc<State>) -> Open {
+fn begin(stream: TcpStream, caller: Caller, tls: Option<Tls>, state: Arc<State>) -> Open {
     let watch = Arc::new(Watch::new());
-    let task = tokio::spawn(converse(stream, peer, state, watch.clone()));
+    let shared = watch.clone();
+    let task = match tls {
+        None => tokio::spawn(converse(stream, caller, state, shared)),
+        #[cfg(feature = "tls")]
+        Some(tls) => tokio::spawn(converse_over(tls, stream, caller, state, shared)),
+    };
     Open {
         task: task.abort_handle(),
         watch,
     }
 }
 
+/// A client that is not through with its handshake is idle: others may take its place.
+#[cfg(feature = "tls")]
+async fn converse_over(
+    tls: Tls,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    caller: Caller,
+    state: Arc<State>,
+    watch: Arc<Watch>,
+) {
+    let handshake = tokio_rustls::TlsAcceptor::from(tls.now()).accept(stream);
+    match tokio::time::timeout(HEADER_TIME, handshake).await {
+        Ok(Ok(stream)) => {
+            let shown = stream.get_ref().1.peer_certificates();
+            let name = shown.and_then(<[_]>::first).and_then(name_of);
+            converse(stream, caller.named(name), state, watch).await;
+        }
+        Ok(Err(error)) => debug!(peer = %caller, "HTTP connection without TLS: {error}"),
+        Err(_) => debug!(peer = %caller, "HTTP connection closed: its handshake is too slow"),
+    }
+}
+
 async fn converse(
     stream: impl AsyncRead + AsyncWrite + Unpin,
-    peer: SocketAddr,
+    caller: Caller,
     state: Arc<State>,
     watch: Arc<Watch>,
 ) {
     let answer = |request| {
-        let (state, watch) = (state.clone(), watch.clone());
+        let (caller, state, watch) = (&caller, state.clone(), watch.clone());
         async move {
             watch.set_busy(true);
-            let mut answer = service::answer(request, peer, &state).await;
+            let mut answer = service::answer(request, caller, &state).await;
             answer.body_mut().leaves_by(&watch);
             watch.set_busy(false);
             Ok::<_, std::convert::Infallible>(answer)
@@ -175,16 +204,18 @@ async fn converse(
         let deadline = watch.deadline();
         match timeout_at(deadline, connection.as_mut()).await {
             Ok(Ok(())) => return,
-            Ok(Err(error)) => return debug!(%peer, "HTTP connection broken: {error}"),
+            Ok(Err(error)) => return debug!(peer = %caller, "HTTP connection broken: {error}"),
             // It has come further meanwhile.
             Err(_) if watch.deadline() > deadline => {}
-            Err(_) => return debug!(%peer, "HTTP connection closed: it is too slow"),
+            Err(_) => return debug!(peer = %caller, "HTTP connection closed: it is too slow"),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
     use super::*;
@@ -195,7 +226,12 @@ mod tests {
         let (ours, theirs) = duplex(size);
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
         let watch = Arc::new(Watch::new());
-        tokio::spawn(converse(theirs, peer, Arc::new(closed()), watch));
+        tokio::spawn(converse(
+            theirs,
+            Caller::at(peer),
+            Arc::new(closed()),
+            watch,
+        ));
         (ours, Instant::now())
     }
 
@@ -203,6 +239,28 @@ mod tests {
         let mut said = Vec::new();
         stream.read_to_end(&mut said).await.unwrap();
         String::from_utf8(said).unwrap()
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn a_handshake_that_stops_is_given_up_after_10_seconds() {
+        let (tls, _) = Tls::made();
+        paused(async {
+            let (mut stream, theirs) = duplex(64 << 10);
+            let caller = Caller::at(SocketAddr::from(([127, 0, 0, 1], 1)));
+            let watch = Arc::new(Watch::new());
+            let begun = Instant::now();
+            tokio::spawn(converse_over(
+                tls,
+                theirs,
+                caller,
+                Arc::new(closed()),
+                watch,
+            ));
+            stream.write_all(&[0x16, 3, 1]).await.unwrap();
+            assert_eq!(rest(&mut stream).await, "");
+            assert_eq!(begun.elapsed().as_secs(), HEADER_TIME.as_secs());
+        });
     }
 
     #[test]

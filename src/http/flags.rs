@@ -10,8 +10,8 @@ use crate::server::{Address, Port};
 /// The flags, as they were said.
 #[derive(Debug, Clone, Args)]
 pub struct HttpArgs {
-    /// Serve HTTP on ADDR: HOST, HOST:PORT or [IPV6]:PORT; `off`: nowhere [default:
-    /// 127.0.0.1:11380]
+    /// Serve HTTP on ADDR: HOST, HOST:PORT or [IPV6]:PORT, with `tls:` before it over TLS; `off`:
+    /// nowhere [default: 127.0.0.1:11380]
     #[arg(long, value_name = "ADDR")]
     http: Option<String>,
 
@@ -50,12 +50,20 @@ impl HttpArgs {
             Address::Tcp {
                 host,
                 port: Port::Number(port),
-            } => Ok(Some(Setup {
-                host,
-                port,
-                is_default: false,
-                ..setup
-            })),
+                layers,
+            } if !layers.proxy => match layers.tls && cfg!(not(feature = "tls")) {
+                true => Err("this build cannot speak TLS".into()),
+                false => Ok(Some(Setup {
+                    host,
+                    port,
+                    is_default: false,
+                    has_tls: layers.tls,
+                    ..setup
+                })),
+            },
+            Address::Tcp { layers, .. } if layers.proxy => {
+                Err("HTTP is served without the PROXY protocol".into())
+            }
             Address::Tcp { .. } => Err("the port is a number".into()),
             Address::Unix { .. } => Err("HTTP is served on TCP alone".into()),
         }
@@ -98,9 +106,26 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "tls")]
+    #[test]
+    fn tls_is_asked_for_before_the_address() {
+        let setup = setup("--http tls:[::1]:443").unwrap().unwrap();
+        assert_eq!(
+            (&*setup.host, setup.port, setup.has_tls),
+            ("::1", 443, true)
+        );
+        assert_eq!(setup.to_string(), "tls:[::1]:443");
+    }
+
     #[test]
     fn what_is_no_tcp_address_is_refused() {
-        for line in ["--http unix:/x", "--http a:http", "--http :1"] {
+        for line in [
+            "--http unix:/x",
+            "--http a:http",
+            "--http :1",
+            "--http proxy:a",
+            "--http proxy+tls:a",
+        ] {
             assert!(setup(line).is_err(), "{line}");
         }
     }

@@ -52,12 +52,16 @@ impl Asker {
 }
 
 impl Access {
-    /// Of a server on this port.
-    pub(super) fn new(tokens: Option<Tokens>, names: Vec<String>, port: u16) -> Access {
+    /// Of a server on this port, over TLS or not.
+    pub(super) fn new(
+        tokens: Option<Tokens>,
+        names: Vec<String>,
+        (port, has_tls): (u16, bool),
+    ) -> Access {
         Access {
             tokens,
             names,
-            sessions: Sessions::new(port),
+            sessions: Sessions::new(port, has_tls),
         }
     }
 
@@ -188,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_host_is_an_address_localhost_or_a_name_that_was_given() {
-        let access = Access::new(None, vec!["queue.example".into()], 80);
+        let access = Access::new(None, vec!["queue.example".into()], (80, false));
         for (host, is_let_in) in [
             ("127.0.0.1", true),
             ("127.0.0.1:11380", true),

@@ -1,4 +1,5 @@
-//! `/healthz`: does the loop turn? `/readyz`: would a put be taken?
+//! `/healthz`: does the loop turn? `/readyz`: would a put be taken, and is something wrong with the
+//! archive?
 
 use std::time::Duration;
 
@@ -8,11 +9,17 @@ use tokio::time::timeout;
 
 use super::State;
 use super::answer::{Answer, json};
+use crate::archive::Report;
 use crate::door::{Slice, Step, Work};
 use crate::server::{Beat, Stage};
+use crate::types::{SECOND_NS, Time};
 
 /// How long the loop may take to say whether it is ready.
 const ASK_TIME: Duration = Duration::from_secs(2);
+
+/// An archive that lacks something for longer is behind. It is written every second, unless it was
+/// told to be written less often.
+const LAG_MAX_NS: i64 = 60 * SECOND_NS;
 
 /// The pulse is looked at, nothing is asked: a loop that is stuck could not answer.
 pub(super) fn health(state: &State) -> Answer {
@@ -41,20 +48,51 @@ fn stuck(beat: Beat, stuck_after: Duration) -> Option<String> {
 
 /// All that stands against a put.
 pub(super) async fn readiness(state: &State) -> Answer {
-    let reasons = reasons(state).await;
-    match reasons.is_empty() {
-        true => json(StatusCode::OK, &json!({"status": "ready"})),
-        false => {
-            let value = json!({"status": "not ready", "reasons": reasons});
-            json(StatusCode::SERVICE_UNAVAILABLE, &value)
-        }
+    let sight = &state.sight;
+    let report = sight.archive();
+    let mut reasons = reasons(state).await;
+    if report.as_ref().is_some_and(|report| report.ended.is_some()) {
+        reasons.push("the archive has ended; the server is stopping".to_owned());
     }
+    let warnings = report.map_or_else(Vec::new, |it| warnings(&it, sight.clock.now().mono));
+    let (status, mut value) = match reasons.is_empty() {
+        true => (StatusCode::OK, json!({"status": "ready"})),
+        false => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            json!({"status": "not ready", "reasons": reasons}),
+        ),
+    };
+    if !warnings.is_empty() {
+        value["warnings"] = json!(warnings);
+    }
+    json(status, &value)
+}
+
+/// What is wrong with the archive. A put is taken nevertheless: the queue does not wait for the
+/// archive, and a store that is away must not take all servers out of service. Who asks may have no
+/// token, so nothing of the store is said.
+fn warnings(report: &Report, now: Time) -> Vec<String> {
+    let lag_ns = report.lag_ns(now);
+    let warnings = [
+        report
+            .trouble
+            .is_some()
+            .then(|| "the archive cannot be written; it is tried again".to_owned()),
+        report
+            .is_in_gap
+            .then(|| "the archive has a gap: what is new cannot be restored from it".to_owned()),
+        (lag_ns > LAG_MAX_NS).then(|| {
+            let (seconds, bytes) = (lag_ns / SECOND_NS, report.lag_bytes);
+            format!("the archive is {seconds} s behind: {bytes} bytes are not in it")
+        }),
+    ];
+    warnings.into_iter().flatten().collect()
 }
 
 async fn reasons(state: &State) -> Vec<String> {
     let sight = &state.sight;
     match sight.pulse.stage() {
-        Stage::Starting => return vec!["the log is being replayed".into()],
+        Stage::Starting => return vec![sight.why_closed().into()],
         Stage::Stopping => return vec!["the server is stopping".into()],
         Stage::Failed => return vec!["the disk failed; the server is ending".into()],
         Stage::Running => {}
@@ -63,7 +101,7 @@ async fn reasons(state: &State) -> Vec<String> {
         return vec![reason];
     }
     let Some(door) = state.door.get() else {
-        return vec!["the log is being replayed".into()];
+        return vec![sight.why_closed().into()];
     };
     match timeout(ASK_TIME, door.start(Look::default())).await {
         Ok(Ok(look)) => look.reasons,
@@ -97,5 +135,39 @@ impl Work for Look {
         ];
         self.reasons = reasons.into_iter().flatten().collect();
         Step::Done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_thing_that_is_wrong_with_an_archive_is_a_warning() {
+        let late = Time(LAG_MAX_NS + 1);
+        let well = Report {
+            has_all_of: Some(Time(0)),
+            ..Report::default()
+        };
+        assert_eq!(warnings(&well, late), Vec::<String>::new());
+        let behind = Report {
+            lag_bytes: 7,
+            ..well.clone()
+        };
+        assert_eq!(warnings(&behind, Time(LAG_MAX_NS)), Vec::<String>::new());
+        let said = warnings(&behind, late);
+        assert_eq!(said, ["the archive is 60 s behind: 7 bytes are not in it"]);
+        let away = Report {
+            trouble: Some("cannot put s3://bucket: secret".to_owned()),
+            ..well.clone()
+        };
+        let said = warnings(&away, Time(0));
+        assert_eq!(said.len(), 1);
+        assert!(said[0].contains("cannot be written") && !said[0].contains("s3:"));
+        let gap = Report {
+            is_in_gap: true,
+            ..well
+        };
+        assert!(warnings(&gap, Time(0))[0].contains("gap"));
     }
 }

@@ -12,9 +12,12 @@ use super::State;
 use super::answer::{Answer, Content, Problem, page};
 use super::exposition::{Format, Kind, Page, seconds};
 use super::snapshot::{Snapshot, TubeFigures};
+use crate::archive::Report;
+use crate::archive::standby::StandbyReport;
 use crate::engine::LogFigures;
 use crate::protocol::Op;
 use crate::server::cpu_times;
+use crate::types::Time;
 
 /// Bytes of a page that are made at a time, give or take a line.
 const PART_SIZE: usize = 32 << 10;
@@ -25,11 +28,21 @@ const OTHERS: &str = "other tubes";
 pub(super) async fn metrics(state: &State, headers: &HeaderMap) -> Result<Answer, Problem> {
     let permit = state.scrapes.clone().try_acquire_owned();
     let permit = permit.map_err(|_| Problem::unavailable("too many scrapes are under way"))?;
-    let snapshot = state.snapshots.take(state).await?;
+    let snapshot = match (state.door.get(), &state.sight.standby) {
+        // Nobody is served, which is what a standby is for.
+        (None, Some(_)) => None,
+        _ => state.snapshots.take(state).await?,
+    };
     let format = Format::of(headers);
     let mut first = Page::new(format);
     of_loop(&mut first, state);
     of_process(&mut first, state);
+    if let Some(report) = state.sight.archive() {
+        of_archive(&mut first, &report, state.sight.clock.now().mono);
+    }
+    if let Some(seat) = &state.sight.standby {
+        of_standby(&mut first, &seat.report(), state.sight.clock.now().mono);
+    }
     let Some(snapshot) = snapshot else {
         first.text.push_str(format.end());
         let content = Content::Parts(Box::new(std::iter::once(first.text.into())));
@@ -423,6 +436,103 @@ fn of_log(page: &mut Page, log: &LogFigures) {
     }
 }
 
+/// The loop knows nothing of it, and need not be asked.
+fn of_archive(page: &mut Page, report: &Report, now: Time) {
+    use Kind::{Counter, Gauge};
+    let figures = &report.figures;
+    let lag = seconds(report.lag_ns(now));
+    let help = "For how long the archive has lacked something that is durable here; 0: it has all.";
+    page.single("bsd_archive_lag_seconds", Gauge, help, lag);
+    let gauges: [(&str, &str, u64); 5] = [
+        (
+            "bsd_archive_up",
+            "1: the archive is written; 0: its writer has not begun, or is in trouble, or has ended.",
+            report.is_up().into(),
+        ),
+        (
+            "bsd_archive_lag_bytes",
+            "What is durable here and not in the archive; in a gap what is held for it.",
+            report.lag_bytes,
+        ),
+        (
+            "bsd_archive_in_gap",
+            "1: until the next base is complete, what is new cannot be restored.",
+            report.is_in_gap.into(),
+        ),
+        (
+            "bsd_archive_epoch",
+            "The epoch of the archive that this server has begun; 0: none yet.",
+            report.epoch.unwrap_or(0).into(),
+        ),
+        (
+            "bsd_archive_last_base_timestamp_seconds",
+            "When the last base was made, since 1970; 0: none is known.",
+            figures.base_wall_ns / 1_000_000_000,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        page.single(name, Gauge, help, value);
+    }
+    let counters: [(&str, &str, u64); 5] = [
+        ("bsd_archive_links", "Links put.", figures.links),
+        ("bsd_archive_bytes", "Bytes of links put.", figures.bytes),
+        ("bsd_archive_bases", "Bases completed.", figures.bases),
+        ("bsd_archive_gaps", "Gaps begun.", figures.gaps),
+        (
+            "bsd_archive_errors",
+            "Calls of the store that failed.",
+            report.errors,
+        ),
+    ];
+    for (name, help, value) in counters {
+        page.single(name, Counter, help, value);
+    }
+}
+
+/// There is no loop yet that could be asked.
+fn of_standby(page: &mut Page, report: &StandbyReport, now: Time) {
+    use Kind::{Counter, Gauge};
+    let gauges: [(&str, &str, u64); 4] = [
+        (
+            "bsd_standby_promoted",
+            "0: this is a standby, which serves nobody; 1: it was told to take over.",
+            report.is_promoted.into(),
+        ),
+        (
+            "bsd_standby_up",
+            "1: the standby follows; 0: it is in trouble, or has no copy yet.",
+            (report.trouble.is_none() && report.at.is_some()).into(),
+        ),
+        ("bsd_standby_jobs", "Jobs of the copy.", report.jobs),
+        (
+            "bsd_standby_durable_timestamp_seconds",
+            "When the last change of the copy was durable where it was made, since 1970.",
+            report.wall_ns / 1_000_000_000,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        page.single(name, Gauge, help, value);
+    }
+    let help = "How long ago the copy had everything that was archived.";
+    let since = report.current_at.map_or(0, |at| now.since(at));
+    page.single("bsd_standby_lag_seconds", Gauge, help, seconds(since));
+    let counters: [(&str, &str, u64); 2] = [
+        (
+            "bsd_standby_records",
+            "Records applied.",
+            report.figures.records,
+        ),
+        (
+            "bsd_standby_restores",
+            "Copies restored.",
+            report.figures.restores,
+        ),
+    ];
+    for (name, help, value) in counters {
+        page.single(name, Counter, help, value);
+    }
+}
+
 fn of_loop(page: &mut Page, state: &State) {
     let pulse = &state.sight.pulse;
     let late = pulse.beat(state.sight.clock.now().mono).late;
@@ -448,7 +558,7 @@ fn of_process(page: &mut Page, state: &State) {
             seconds(us as i64 * 1000),
         );
     }
-    if let Some(bytes) = resident_memory() {
+    if let Some(bytes) = crate::sys::processes::resident_memory() {
         let name = "process_resident_memory_bytes";
         page.single(
             name,
@@ -461,16 +571,6 @@ fn of_process(page: &mut Page, state: &State) {
         let help = "Lines that standard error did not take.";
         page.single("bsd_lines_dropped", Counter, help, lines.dropped_in_all());
     }
-}
-
-/// As the system counts it.
-fn resident_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
 }
 
 /// All commands, by the names that they have in the protocol.

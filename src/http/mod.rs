@@ -10,6 +10,7 @@
 //! | `flags` | what was asked for on the command line? |
 //! | here | which address, and when does the thread begin and end? |
 //! | `connections` | who may connect, and for how long? |
+//! | `caller` | who has connected, and over what? |
 //! | `routes` | what can be asked for, and by whom? |
 //! | `guard` | may this request be served? |
 //! | `tokens` | whose token is this? |
@@ -34,6 +35,7 @@ mod answer;
 #[cfg(any(test, fuzzing))]
 pub mod any_request;
 mod api;
+mod caller;
 mod connections;
 mod console;
 mod exposition;
@@ -66,12 +68,15 @@ use self::answer::Problem;
 use self::api::events::Streams;
 use self::api::history::Histories;
 use self::api::register::Register;
+use self::caller::Tls;
 pub use self::connections::CONNECTIONS_MAX;
 use self::console::Console;
 pub use self::flags::HttpArgs;
 use self::guard::Access;
 use self::snapshot::Snapshots;
 use self::tokens::Tokens;
+use crate::archive::standby::Seat;
+use crate::archive::{Report, Reporter};
 use crate::clock::Clock;
 use crate::door::Door;
 use crate::server::{Lines, Pulse};
@@ -95,6 +100,8 @@ pub struct Setup {
     pub host: String,
     /// 0 lets the kernel choose.
     pub port: u16,
+    /// It is served over TLS.
+    pub has_tls: bool,
     /// Nobody asked for this address: where it is taken there is no HTTP, and that is all.
     pub is_default: bool,
     /// The file with the tokens, without which only this machine is served.
@@ -111,6 +118,7 @@ impl Default for Setup {
         Setup {
             host: "127.0.0.1".into(),
             port: HTTP_PORT_DEFAULT,
+            has_tls: false,
             is_default: true,
             tokens: None,
             names: Vec::new(),
@@ -121,6 +129,9 @@ impl Default for Setup {
 
 impl fmt::Display for Setup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.has_tls {
+            f.write_str("tls:")?;
+        }
         match self.host.contains(':') {
             true => write!(f, "[{}]:{}", self.host, self.port),
             false => write!(f, "{}:{}", self.host, self.port),
@@ -134,6 +145,17 @@ pub struct Bound {
     listener: TcpListener,
     address: SocketAddr,
     access: Access,
+    tls: Option<Tls>,
+}
+
+#[cfg(feature = "tls")]
+impl Bound {
+    /// Speak TLS there.
+    #[must_use]
+    pub fn with_tls(mut self, tls: Option<Tls>) -> Bound {
+        self.tls = tls;
+        self
+    }
 }
 
 impl Setup {
@@ -160,11 +182,13 @@ impl Setup {
         match TcpListener::bind(&addresses[..]) {
             Ok(listener) => {
                 let address = listener.local_addr().map_err(|error| error.to_string())?;
-                let access = Access::new(tokens, self.names.clone(), address.port());
+                let access =
+                    Access::new(tokens, self.names.clone(), (address.port(), self.has_tls));
                 let bound = Bound {
                     listener,
                     address,
                     access,
+                    tls: None,
                 };
                 Ok(Some(bound))
             }
@@ -198,6 +222,10 @@ pub struct Sight {
     pub tubes_max: usize,
     /// The directory of the log, if there is one.
     pub dir: Option<PathBuf>,
+    /// Where the archive of the log reports, if there is one.
+    pub archive: Option<Reporter>,
+    /// Where a standby reports, and is told to take over; `None`: this is none.
+    pub standby: Option<Seat>,
 }
 
 /// What all requests share.
@@ -215,6 +243,28 @@ struct State {
     histories: Histories,
     streams: Streams,
     console: Console,
+}
+
+impl Sight {
+    /// What is known of the archive now; `None`: there is none, or it is another server that writes
+    /// it.
+    fn archive(&self) -> Option<Report> {
+        let is_standby = self
+            .standby
+            .as_ref()
+            .is_some_and(|seat| !seat.report().is_promoted);
+        let archive = self.archive.as_ref().filter(|_| !is_standby);
+        archive.map(Reporter::report)
+    }
+
+    /// Why the engine cannot be asked before it serves anybody.
+    fn why_closed(&self) -> &'static str {
+        match &self.standby {
+            None => "the log is being replayed",
+            Some(seat) if seat.report().is_promoted => "this standby is taking over",
+            Some(_) => "this is a standby, which serves nobody until it is told to take over",
+        }
+    }
 }
 
 impl State {
@@ -237,7 +287,7 @@ impl State {
     /// The way to the engine.
     fn door(&self) -> Result<&Door, Problem> {
         let door = self.door.get();
-        door.ok_or_else(|| Problem::unavailable("the log is being replayed"))
+        door.ok_or_else(|| Problem::unavailable(self.sight.why_closed()))
     }
 }
 
@@ -261,7 +311,9 @@ impl Http {
             listener,
             address,
             access,
+            tls,
         } = bound;
+        let scheme = if tls.is_some() { "https" } else { "http" };
         listener.set_nonblocking(true)?;
         let state = Arc::new(State::new(sight, access)?);
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -273,7 +325,7 @@ impl Http {
         let serve = move || {
             let served = runtime.block_on(async {
                 tokio::spawn(console::remember(shared.clone()));
-                connections::serve(listener, shared, &ended).await
+                connections::serve(listener, shared, tls, &ended).await
             });
             if let Err(error) = served {
                 error!("HTTP is served no more, the queue goes on: {error}");
@@ -281,7 +333,7 @@ impl Http {
         };
         let thread = std::thread::Builder::new().name("bsd-http".into());
         let thread = Some(thread.spawn(serve)?);
-        info!("HTTP on http://{address}/");
+        info!("HTTP on {scheme}://{address}/");
         Ok(Http {
             state,
             address,

@@ -164,7 +164,11 @@ fn list(kind: Value) -> Value {
 }
 
 fn schemas() -> Value {
-    let mut health = object(&[("status", text()), ("reasons", list(text()))]);
+    let mut health = object(&[
+        ("status", text()),
+        ("reasons", list(text())),
+        ("warnings", list(text())),
+    ]);
     health["required"] = json!(["status"]);
     let counts = ["urgent", "ready", "reserved", "delayed", "buried"];
     let mut all = requests();
@@ -189,6 +193,7 @@ fn schemas() -> Value {
         ]),
         "Log": log(),
         "LogFiles": log_files(),
+        "Archive": archive(),
         "Tubes": object(&[
             ("tubes", list(reference("Tube"))),
             ("next", or_null(text())),
@@ -212,11 +217,32 @@ fn schemas() -> Value {
         "Paused": object(&[("tubes", count())]),
         "Event": event(),
         "Drain": object(&[("draining", flag())]),
+        "Standby": standby(),
     });
     if let Value::Object(looks) = looks {
         all.extend(looks);
     }
     Value::Object(all)
+}
+
+fn standby() -> Value {
+    object(&[
+        ("promoted", flag()),
+        ("serves", flag()),
+        ("log", or_null(text())),
+        ("position", or_null(text())),
+        ("durable_at", or_null(text())),
+        ("seconds_since_current", or_null(count())),
+        ("jobs", count()),
+        ("links", count()),
+        ("records", count()),
+        ("restores", count()),
+        (
+            "restoring",
+            or_null(object(&[("done", count()), ("total", count())])),
+        ),
+        ("trouble", or_null(text())),
+    ])
 }
 
 /// What `data` of an event is. One that says that others were lost has no time.
@@ -398,6 +424,7 @@ fn server() -> Value {
         ("waiting", count()),
         ("memory", reference("Memory")),
         ("log", or_null(reference("Log"))),
+        ("archive", or_null(reference("Archive"))),
     ])
 }
 
@@ -422,6 +449,24 @@ fn log_fields() -> [(&'static str, Value); 12] {
     ]
 }
 
+fn archive() -> Value {
+    object(&[
+        ("up", flag()),
+        ("trouble", or_null(text())),
+        ("epoch", or_null(count())),
+        ("archived", or_null(text())),
+        ("lag_bytes", count()),
+        ("lag_seconds", time()),
+        ("in_gap", flag()),
+        ("gaps", count()),
+        ("links", count()),
+        ("bytes", count()),
+        ("bases", count()),
+        ("last_base_timestamp_seconds", or_null(count())),
+        ("errors", count()),
+    ])
+}
+
 /// The log, file by file.
 fn log_files() -> Value {
     let place = object(&[("begin", count()), ("end", count())]);
@@ -444,6 +489,7 @@ fn log_files() -> Value {
         ("files", list(file)),
         ("files_left_out", count()),
         ("oldest_job", or_null(oldest)),
+        ("archive", or_null(reference("Archive"))),
     ];
     object(&[&log_fields()[..], &files].concat())
 }
@@ -468,6 +514,7 @@ fn client() -> Value {
         &[
             ("id", count()),
             ("address", or_null(text())),
+            ("name", or_null(text())),
             ("unread_bytes", count()),
             ("uses", text()),
             ("watched_tubes", count()),

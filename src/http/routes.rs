@@ -53,6 +53,8 @@ pub(super) enum Action {
     Redrive,
     Drain,
     Undrain,
+    Standby,
+    Promote,
     Events,
     /// A page of the console.
     Console(Page),
@@ -433,6 +435,16 @@ pub(super) const ROUTES: &[Route] = &[
     change("/api/v1/drain", Action::Drain, "Nothing", "Drain")
         .named("drain", "Refuse puts from now on, until it is ended"),
     delete("/api/v1/drain", Action::Undrain, "Drain").named("undrain", "Take puts again"),
+    look(
+        "/api/v1/standby",
+        Role::Read,
+        Action::Standby,
+        Shape::Json("Standby"),
+    )
+    .named("standby", "How far a standby is"),
+    change("/api/v1/promote", Action::Promote, "Nothing", "Standby")
+        .named("promote", "Have a standby take over as soon as it can")
+        .answering(StatusCode::ACCEPTED),
     look(
         "/api/v1/tasks",
         Role::Read,

@@ -1,6 +1,5 @@
 //! From a request to an answer.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use hyper::body::Incoming;
@@ -10,7 +9,8 @@ use tracing::info;
 
 use super::answer::{Answer, Problem, Said, json};
 use super::api::fields::Fields;
-use super::api::{clients, drain, events, history, jobs, log, look, search, tasks};
+use super::api::{clients, drain, events, history, jobs, log, look, search, standby, tasks};
+use super::caller::Caller;
 use super::connections::REQUEST_TIME;
 use super::guard::Asker;
 use super::query::{Query, decode};
@@ -23,11 +23,11 @@ pub(super) const AUDIT: &str = "bsd::audit";
 /// Answer a request, whatever it is.
 pub(super) async fn answer(
     request: Request<Incoming>,
-    peer: SocketAddr,
+    caller: &Caller,
     state: &Arc<State>,
 ) -> Answer {
     let browser = console::Browser::of(&request);
-    let answered = match timeout(REQUEST_TIME, serve(request, peer, state)).await {
+    let answered = match timeout(REQUEST_TIME, serve(request, caller, state)).await {
         Ok(answered) => answered,
         Err(_) => Err(Problem::unavailable(format!(
             "it took more than {} seconds",
@@ -42,7 +42,7 @@ pub(super) async fn answer(
 
 async fn serve(
     request: Request<Incoming>,
-    peer: SocketAddr,
+    caller: &Caller,
     state: &Arc<State>,
 ) -> Result<Answer, Problem> {
     state.access.check_host(request.headers())?;
@@ -62,7 +62,7 @@ async fn serve(
             .filter(|said| !said.is_empty());
         let (status, said) = (status.as_u16(), said.map(|said| format!(": {said}")));
         let said = said.unwrap_or_default();
-        info!(target: AUDIT, "audit: {peer}, {asker}: {line}: {status}{said}");
+        info!(target: AUDIT, "audit: {caller}, {asker}: {line}: {status}{said}");
     }
     answered
 }
@@ -128,6 +128,8 @@ async fn act(
         Action::Events => events::events(state, &query).await,
         Action::Drain => drain::drain(state, &fields, true).await,
         Action::Undrain => drain::drain(state, &fields, false).await,
+        Action::Standby => standby::show(state),
+        Action::Promote => standby::promote(state, &fields),
         Action::Console(page) => {
             let asked = console::Asked {
                 asker,

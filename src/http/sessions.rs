@@ -10,7 +10,8 @@ use std::time::Duration;
 use hyper::header::{COOKIE, HeaderMap};
 use tokio::time::Instant;
 
-use super::tokens::{Holder, is_same};
+use super::tokens::Holder;
+use crate::secrets::is_same;
 
 /// Sessions that are open at a time; who begins another ends the one that is open for longest.
 pub(super) const SESSIONS_MAX: usize = 256;
@@ -20,10 +21,7 @@ pub(super) const SESSION_TIME: Duration = Duration::from_secs(12 * 3600);
 /// Random digits that nobody can guess.
 pub(super) fn random_word() -> std::io::Result<String> {
     let mut bytes = [0; 32];
-    let count = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    if count < bytes.len() {
-        return Err(std::io::ErrorKind::UnexpectedEof.into());
-    }
+    crate::sys::random::fill(&mut bytes)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
@@ -40,6 +38,8 @@ pub(super) struct Sessions {
     open: Mutex<VecDeque<Session>>,
     /// Of the cookie: servers on one machine share their cookies, whatever their ports.
     name: String,
+    /// Browsers send the cookie over TLS alone.
+    is_secure: bool,
 }
 
 impl std::fmt::Debug for Sessions {
@@ -49,11 +49,12 @@ impl std::fmt::Debug for Sessions {
 }
 
 impl Sessions {
-    /// Of a server on this port.
-    pub(super) fn new(port: u16) -> Sessions {
+    /// Of a server on this port, over TLS or not.
+    pub(super) fn new(port: u16, has_tls: bool) -> Sessions {
         Sessions {
             open: Mutex::default(),
             name: format!("bsd-{port}"),
+            is_secure: has_tls,
         }
     }
 
@@ -99,7 +100,8 @@ impl Sessions {
 
     fn cookie(&self, word: &str, time: Duration) -> String {
         let (name, seconds) = (&self.name, time.as_secs());
-        format!("{name}={word}; Path=/; Max-Age={seconds}; SameSite=Strict; HttpOnly")
+        let secure = if self.is_secure { "; Secure" } else { "" };
+        format!("{name}={word}; Path=/; Max-Age={seconds}; SameSite=Strict; HttpOnly{secure}")
     }
 
     fn word<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {
@@ -129,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_session_is_found_by_its_cookie_until_it_is_ended() {
-        let sessions = Sessions::new(80);
+        let sessions = Sessions::new(80, false);
         let cookie = sessions.begin(HOLDER).unwrap();
         assert!(cookie.contains("SameSite=Strict; HttpOnly"), "{cookie}");
         let headers = sent(&cookie);
@@ -138,14 +140,18 @@ mod tests {
         for wrong in ["bsd-80=;", "bsd-80=0;", "bsd-8=x;"] {
             assert_eq!(sessions.find(&sent(wrong)), None, "{wrong}");
         }
-        assert_eq!(Sessions::new(81).find(&headers), None, "another server's");
+        assert_eq!(
+            Sessions::new(81, false).find(&headers),
+            None,
+            "another server's"
+        );
         assert!(sessions.end(&headers).contains("Max-Age=0"));
         assert_eq!(sessions.find(&headers), None);
     }
 
     #[test]
     fn past_the_bound_the_oldest_session_ends() {
-        let sessions = Sessions::new(80);
+        let sessions = Sessions::new(80, false);
         let cookies: Vec<_> = (0..=SESSIONS_MAX)
             .map(|_| sent(&sessions.begin(HOLDER).unwrap()))
             .collect();
@@ -155,8 +161,21 @@ mod tests {
     }
 
     #[test]
+    fn over_tls_the_cookie_is_sent_over_tls_alone() {
+        let sessions = Sessions::new(80, true);
+        let cookies = [
+            sessions.begin(HOLDER).unwrap(),
+            sessions.end(&HeaderMap::new()),
+        ];
+        assert!(
+            cookies.iter().all(|cookie| cookie.ends_with("; Secure")),
+            "{cookies:?}"
+        );
+    }
+
+    #[test]
     fn a_session_ends_with_its_time() {
-        let sessions = Sessions::new(80);
+        let sessions = Sessions::new(80, false);
         let headers = sent(&sessions.begin(HOLDER).unwrap());
         let long_ago = Instant::now().checked_sub(SESSION_TIME).unwrap();
         sessions.open()[0].begun = long_ago;

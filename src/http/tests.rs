@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::guard::Access;
 use super::{Http, Setup, Sight, State};
+use crate::archive::{Report, Reporter};
 use crate::clock::Clock;
 use crate::door::{Door, Order, Slice, Step, Work};
 use crate::engine::{Engine, Options};
@@ -24,11 +25,13 @@ struct Running {
     http: Option<Http>,
     stopper: Stopper,
     thread: Option<std::thread::JoinHandle<()>>,
+    archive: Reporter,
 }
 
 impl Running {
     fn start() -> Running {
         let clock = Clock::start();
+        let archive = Reporter::default();
         let setup = Setup {
             port: 0,
             is_default: false,
@@ -41,6 +44,8 @@ impl Running {
             lines: None,
             tubes_max: 3,
             dir: Some("/nowhere".into()),
+            archive: Some(archive.clone()),
+            standby: None,
         };
         let pulse: Arc<Pulse> = sight.pulse.clone();
         let http = Http::start(setup.bind().unwrap().unwrap(), sight).unwrap();
@@ -60,6 +65,7 @@ impl Running {
             http: Some(http),
             stopper,
             thread: Some(thread),
+            archive,
         }
     }
 
@@ -114,8 +120,10 @@ pub(super) fn closed() -> State {
         lines: None,
         tubes_max: 3,
         dir: None,
+        archive: None,
+        standby: None,
     };
-    State::new(sight, Access::new(None, Vec::new(), 11380)).unwrap()
+    State::new(sight, Access::new(None, Vec::new(), (11380, false))).unwrap()
 }
 
 /// Work that does not come to an end before it is told to.
@@ -241,4 +249,29 @@ fn when_the_server_is_gone_it_is_not_ready() {
     running.thread.take().unwrap().join().unwrap();
     assert_eq!(status(running.http.as_ref().unwrap(), "/readyz"), 503);
     running.thread = Some(std::thread::spawn(|| ()));
+}
+
+#[test]
+fn an_archive_in_trouble_leaves_the_server_ready_and_one_that_has_ended_does_not() {
+    let running = Running::start();
+    running.wait_for("/readyz", 200);
+    let http = running.http.as_ref().unwrap();
+    let tell = |report: Report| running.archive.set(&report, None);
+    tell(Report {
+        trouble: Some("cannot put".to_owned()),
+        ..Report::default()
+    });
+    let said = text(http, "/readyz");
+    assert!(said.starts_with("HTTP/1.1 200 "), "{said}");
+    assert!(
+        said.contains("\"warnings\":[\"the archive cannot be written"),
+        "{said}"
+    );
+    tell(Report {
+        ended: Some("the archive has another writer".to_owned()),
+        ..Report::default()
+    });
+    let said = text(http, "/readyz");
+    assert!(said.starts_with("HTTP/1.1 503 "), "{said}");
+    assert!(said.contains("the archive has ended"), "{said}");
 }

@@ -3,16 +3,13 @@
 //! `#` say nothing. A token itself is written nowhere.
 
 use std::fmt;
-use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
 use super::routes::Role;
+use crate::secrets;
 
-/// Bytes that the file may have.
-const FILE_SIZE_MAX: u64 = 64 << 10;
 /// Characters that a salt must have.
 const SALT_LEN_MIN: usize = 8;
 
@@ -44,31 +41,12 @@ impl fmt::Debug for Tokens {
 impl Tokens {
     /// Read the file, which nobody but its owner may read or write.
     pub(super) fn read(path: &Path) -> Result<Tokens, String> {
-        let cannot = |error: &dyn fmt::Display| {
-            format!("cannot use the tokens in {}: {error}", path.display())
-        };
-        #[allow(clippy::disallowed_methods)] // no file of the log
-        let file = std::fs::File::open(path).map_err(|error| cannot(&error))?;
-        let mode = file.metadata().map_err(|error| cannot(&error))?;
-        let mode = mode.permissions().mode() & 0o777;
-        if mode & 0o077 != 0 {
-            let why = format!("its rights are {mode:04o}; make them 0600 (chmod 600)");
-            return Err(cannot(&why));
-        }
-        let mut text = String::new();
-        let read = file.take(FILE_SIZE_MAX + 1).read_to_string(&mut text);
-        read.map_err(|error| cannot(&error))?;
-        if text.len() as u64 > FILE_SIZE_MAX {
-            let why = format!("it has more than {FILE_SIZE_MAX} bytes");
-            return Err(cannot(&why));
-        }
-        Tokens::parse(&text).map_err(|error| cannot(&error))
+        let text = secrets::read_private(path)?;
+        Tokens::parse(&text).map_err(|error| secrets::unusable(path, &error))
     }
 
     fn parse(text: &str) -> Result<Tokens, String> {
-        let lines = (1..).zip(text.lines().map(str::trim));
-        let said = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-        let parsed = said.map(|(number, line)| {
+        let parsed = secrets::lines(text).map(|(number, line)| {
             parse_line(number, line).ok_or_else(|| {
                 format!(
                     "line {number} is not ROLE:SALT:SHA256, with read or admin for a role, \
@@ -91,7 +69,7 @@ impl Tokens {
                 .chain_update(&known.salt)
                 .chain_update(token)
                 .finalize();
-            if is_same(&digest, &known.digest) {
+            if secrets::is_same(&digest, &known.digest) {
                 found = Some(Holder {
                     role: known.role,
                     line: known.line,
@@ -100,15 +78,6 @@ impl Tokens {
         }
         found
     }
-}
-
-/// Looks at every byte, however many differ.
-pub(super) fn is_same(one: &[u8], other: &[u8]) -> bool {
-    let pairs = one.iter().zip(other);
-    let difference = pairs.fold(0, |all, (one, other)| {
-        std::hint::black_box(all | (one ^ other))
-    });
-    one.len() == other.len() && difference == 0
 }
 
 fn parse_line(number: usize, line: &str) -> Option<Token> {
@@ -125,23 +94,17 @@ fn parse_line(number: usize, line: &str) -> Option<Token> {
     Some(Token {
         role,
         salt: salt.to_owned(),
-        digest: parse_digest(digest)?,
+        digest: secrets::parse_digest(digest)?,
         line: number,
     })
 }
 
-fn parse_digest(text: &str) -> Option<[u8; 32]> {
-    let is_hex = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let mut digest = [0; 32];
-    for (at, byte) in digest.iter_mut().enumerate().filter(|_| is_hex) {
-        *byte = u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok()?;
-    }
-    is_hex.then_some(digest)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+    use crate::secrets::FILE_SIZE_MAX;
 
     /// `printf %s saltsalttoken | sha256sum`
     const DIGEST: &str = "0325ad3b92ad50ecb48e11333b4fbbac11018a376a95a148a2ad9b361c0aa0fe";

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     /// Parts of requests, and bytes that break them.
-    const FRAGMENTS: [&[u8]; 30] = [
+    const FRAGMENTS: [&[u8]; 31] = [
         b"\r\n",
         b"\r\n",
         b"\r\n",
@@ -197,6 +197,7 @@ mod tests {
         b"pause-tube",
         b"stats",
         b"quit",
+        b"auth ",
         b"tube",
         &[b'x'; 222],
     ];

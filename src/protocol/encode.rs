@@ -1,6 +1,6 @@
 //! Encoding replies into the bytes for the client.
 //!
-//! Every reply of `protocol.txt` and no other. Replies are appended to one buffer per connection,
+//! Every reply of `protocol.txt`, and two for `auth`. Replies are appended to one buffer per connection,
 //! so that the replies of a turn are sent in one write; the only allocation is that buffer's
 //! growth.
 
@@ -34,6 +34,8 @@ pub fn encode(reply: &Reply<'_>, out: &mut Vec<u8>) {
         Reply::Draining => word("DRAINING\r\n", out),
         Reply::OutOfMemory => word("OUT_OF_MEMORY\r\n", out),
         Reply::InternalError => word("INTERNAL_ERROR\r\n", out),
+        Reply::Authenticated => word("AUTHENTICATED\r\n", out),
+        Reply::NotAuthorized => word("NOT_AUTHORIZED\r\n", out),
         Reply::Refused(refusal) => word(refusal_line(refusal), out),
     }
 }
@@ -96,7 +98,9 @@ mod tests {
     use super::*;
 
     /// Every reply and its bytes, as `protocol.txt` has them.
-    const REPLIES: [(Reply<'static>, &str); 28] = [
+    const REPLIES: [(Reply<'static>, &str); 30] = [
+        (Reply::Authenticated, "AUTHENTICATED\r\n"),
+        (Reply::NotAuthorized, "NOT_AUTHORIZED\r\n"),
         (Reply::Inserted(JobId(1)), "INSERTED 1\r\n"),
         (
             Reply::Inserted(JobId(u64::MAX)),

@@ -22,7 +22,7 @@ type Reader = for<'a> fn(&'a [u8]) -> Option<Request<'a>>;
 
 /// The beginning of a line, and the reader of the rest. The order matters if one word begins with
 /// another.
-const COMMANDS: [(&[u8], Reader); 25] = [
+const COMMANDS: [(&[u8], Reader); 26] = [
     (b"put ", |_| None), // Every line that is a `put` has gone to `put` before.
     (b"peek ", |rest| id(rest, Command::Peek)),
     (b"peek-ready", |rest| alone(rest, Command::PeekReady)),
@@ -58,6 +58,7 @@ const COMMANDS: [(&[u8], Reader); 25] = [
     (b"list-tubes", |rest| alone(rest, Command::ListTubes)),
     (b"quit", |_| command(Command::Quit)),
     (b"pause-tube", pause_tube),
+    (b"auth ", |token| command(Command::Auth(token))),
 ];
 
 /// What a `put` line announces.
@@ -272,6 +273,13 @@ mod tests {
             (b"stats-tube", BAD_FORMAT),
             (b"quit", run(Quit)),
             (b"quitting 1 2", run(Quit)),
+            // All bytes that follow are the token.
+            (b"auth secret", run(Auth(b"secret"))),
+            (b"auth  a b\xff", run(Auth(b" a b\xff"))),
+            (b"auth ", run(Auth(b""))),
+            (b"auth", UNKNOWN),
+            (b"auth \0", BAD_FORMAT),
+            (b"authx y", UNKNOWN),
             // A timeout: blanks, digits, and any bytes after them.
             (b"reserve-with-timeout 0", wait(Some(0))),
             (b"reserve-with-timeout 10", wait(Some(10))),

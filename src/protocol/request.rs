@@ -121,6 +121,9 @@ pub enum Command<'a> {
         /// Seconds.
         delay: u32,
     },
+    /// `auth`, and the token. beanstalkd does not know it, and nor does the engine; a server may ask
+    /// for one.
+    Auth(&'a [u8]),
     /// `quit`
     Quit,
 }
@@ -204,6 +207,10 @@ pub enum Reply<'a> {
     OutOfMemory,
     /// `INTERNAL_ERROR`
     InternalError,
+    /// `AUTHENTICATED`, the answer to `auth`
+    Authenticated,
+    /// `NOT_AUTHORIZED`: no token was shown, a wrong one, or one that does not allow this.
+    NotAuthorized,
     /// The answer to a request that was refused.
     Refused(Refusal),
 }

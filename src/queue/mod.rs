@@ -252,7 +252,8 @@ impl Queue {
         self.visits.take()
     }
 
-    fn visit(&self, count: usize) {
+    /// So many tubes or clients were looked at.
+    pub(crate) fn visit(&self, count: usize) {
         self.visits.set(self.visits.get() + count);
     }
 

@@ -110,7 +110,7 @@ impl Acceptor {
         &mut self,
         mut open: usize,
         clock: impl Fn() -> Time,
-        mut admit: impl FnMut(Stream, Peer),
+        mut admit: impl FnMut(Stream, Peer, &Listener),
     ) {
         if !self.listeners.iter().any(|listening| listening.ready) {
             return;
@@ -131,7 +131,7 @@ impl Acceptor {
                 match self.look(index, open) {
                     Outcome::Accepted(stream, peer) => {
                         open += 1;
-                        admit(stream, peer);
+                        admit(stream, peer, &self.listeners[index].listener);
                     }
                     Outcome::Refused => self.refusals.count(open, now),
                     Outcome::NobodyWaits => self.listeners[index].ready = false,
@@ -262,7 +262,7 @@ mod tests {
             acceptor.accept(
                 open + streams.len(),
                 || NOW,
-                |stream, _| streams.push(stream),
+                |stream, _, _| streams.push(stream),
             );
         }
         streams
@@ -307,7 +307,7 @@ mod tests {
             .map(|_| TcpStream::connect(address).unwrap())
             .collect();
         let mut count = 0;
-        acceptor.accept(0, || NOW, |_, _| count += 1);
+        acceptor.accept(0, || NOW, |_, _, _| count += 1);
         assert_eq!(count, PER_TURN_MAX);
         assert_eq!(
             acceptor.next_deadline(NOW),
@@ -326,7 +326,7 @@ mod tests {
         let time = std::cell::Cell::new(0);
         let clock = || Time(time.replace(time.get() + SECOND_NS));
         let mut count = 0;
-        acceptor.accept(0, clock, |_, _| count += 1);
+        acceptor.accept(0, clock, |_, _, _| count += 1);
         assert_eq!(count, 2 * LOOK_AFTER);
         assert!(acceptor.next_deadline(NOW).is_some());
     }
@@ -349,7 +349,7 @@ mod tests {
         let other = TcpStream::connect(addresses[1]).unwrap();
         let mut peers = Vec::new();
         for _ in 0..2 {
-            acceptor.accept(0, || NOW, |_, peer| peers.push(peer.to_string()));
+            acceptor.accept(0, || NOW, |_, peer, _| peers.push(peer.to_string()));
         }
         let other = other.local_addr().unwrap().to_string();
         assert!(peers.contains(&other), "{} others", peers.len());
@@ -363,9 +363,9 @@ mod tests {
         let until = acceptor.next_deadline(NOW).unwrap();
         assert_eq!(until, Time(REST_NS));
         let mut count = 0;
-        acceptor.accept(0, || NOW, |_, _| count += 1);
+        acceptor.accept(0, || NOW, |_, _, _| count += 1);
         assert_eq!(count, 0);
-        acceptor.accept(0, || until, |_, _| count += 1);
+        acceptor.accept(0, || until, |_, _, _| count += 1);
         assert_eq!(count, 1);
     }
 

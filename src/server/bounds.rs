@@ -20,6 +20,9 @@ pub struct Bounds {
     pub input_max: usize,
     /// Bytes of watch lists, tubes without jobs, and pauses: a part of the engine's memory.
     pub clients_max: u64,
+    /// A client that has asked for nothing for this long, waits for nothing, and has no job reserved
+    /// is closed, sooner or a little later; `None`: never.
+    pub idle: Option<Duration>,
     /// A client that takes none of its available replies for this long is closed; `None`: never.
     pub idle_output: Option<Duration>,
 }
@@ -44,6 +47,7 @@ impl Bounds {
             output_max: part as usize,
             input_max: part as usize,
             clients_max: part,
+            idle: None,
             idle_output: None,
         };
         (bounds, memory_max.map(|all| all.saturating_sub(2 * part)))

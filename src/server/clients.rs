@@ -8,11 +8,13 @@ use mio::Token;
 use mio::event::Event;
 use tracing::debug;
 
+use super::auth::Pass;
 use super::connection::Connection;
 use super::core::Core;
+use super::gate::Gate;
 use super::output::Sent;
 use super::reactor::Reactor;
-use super::socket::{Peer, Stream};
+use super::socket::{Listener, Peer, Stream};
 use super::{CONNECTIONS, Server};
 use crate::types::ClientId;
 
@@ -30,6 +32,7 @@ impl Server {
         };
         connection.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
         if event.is_writable() {
+            connection.readable |= connection.stream.owes();
             self.core.outputs.set_writable(client);
         }
         if event.is_read_closed() && !connection.half_closed {
@@ -51,13 +54,21 @@ impl Server {
             return;
         };
         connection.queued = false;
-        if !self.core.outputs.may_run(client) || connection.ending.is_some() {
+        connection.served_at = self.core.now.mono;
+        if connection.left.is_some() && connection.ending.is_none() {
+            return self.usher(client);
+        }
+        let may_run = self.core.outputs.may_run(client) && connection.told_at.is_none();
+        if !may_run || connection.ending.is_some() {
             return;
         }
         if let Err(error) = self.core.serve(client, connection, &mut self.read_buffer) {
             return self.fail(client, &error);
         }
         self.core.count_held(client, connection);
+        if connection.entering.is_some() || connection.wrong_token {
+            self.gate.look_at(&mut self.core, client, connection);
+        }
         if !connection.queued && connection.has_input() && self.core.outputs.may_run(client) {
             connection.queued = true;
             match connection.takes_much {
@@ -85,6 +96,9 @@ impl Server {
     /// Continue with clients that waited for a reply and now have it.
     pub(super) fn resume(&mut self) {
         while let Some(client) = self.core.outputs.next_unblocked() {
+            if let Some(connection) = slot(&mut self.connections, client) {
+                connection.served_at = self.core.now.mono;
+            }
             self.queue(client);
         }
     }
@@ -101,7 +115,11 @@ impl Server {
         let Some(connection) = slot(&mut self.connections, client) else {
             return;
         };
-        match self.core.outputs.send(client, &mut connection.stream) {
+        let sent = self.core.outputs.send(client, &mut connection.stream);
+        self.core
+            .outputs
+            .count_sealed(client, connection.stream.sealed());
+        match sent {
             Ok(Sent::All) => {
                 self.queue(client);
                 self.close_if_ended(client);
@@ -127,7 +145,7 @@ impl Server {
     /// Close a connection, even if replies are unsent. This happens at once if it can: clients that
     /// come later are to find the jobs that this one leaves. But closing takes time, and thousands
     /// may leave at once; beyond this turn's bound a connection is listed.
-    fn end(&mut self, client: ClientId, reason: &'static str) {
+    pub(super) fn end(&mut self, client: ClientId, reason: &'static str) {
         if let Some(connection) = slot(&mut self.connections, client)
             && !std::mem::replace(&mut connection.leaving, true)
         {
@@ -140,6 +158,8 @@ impl Server {
     /// Close clients that have taken nothing for too long. If unfinished requests or unread replies
     /// take too much memory, choose clients that must give way.
     pub(super) fn make_way(&mut self) {
+        self.turn_away();
+        self.sweep();
         while let Some((client, reason)) = self.core.next_to_close() {
             self.core.outputs.discard(client);
             self.end(client, reason);
@@ -167,6 +187,9 @@ impl Server {
             let is_told = self.core.outputs.is_empty(client);
             let cost = if is_told { 1 } else { UNSENT_CLOSE_COST };
             self.closes_left = self.closes_left.saturating_sub(cost);
+            if let Some(connection) = slot(&mut self.connections, client).filter(|_| is_told) {
+                connection.stream.finish();
+            }
             self.close(client);
         }
     }
@@ -177,6 +200,13 @@ impl Server {
         };
         let reason = connection.ending.unwrap_or_default();
         debug!(target: CONNECTIONS, client = client.0, peer = %connection.peer, "closed: {reason}");
+        self.gate.forget(client, &mut connection);
+        if connection.is_counted {
+            self.gate.crowd.leave(connection.peer);
+        }
+        if let Some(auth) = &mut self.core.auth {
+            auth.forget(client, &mut connection);
+        }
         self.core.forget(client, &mut connection);
         self.connection_count -= 1;
         // Closing the descriptor ends its registration: nothing else refers to it.
@@ -195,17 +225,21 @@ pub(super) fn admit(
     core: &mut Core,
     connections: &mut Vec<Option<Box<Connection>>>,
     reactor: &Reactor,
-    stream: Stream,
-    peer: Peer,
+    gate: &mut Gate,
+    (stream, peer, listener): (Stream, Peer, &Listener),
 ) -> io::Result<()> {
-    let mut connection = Box::new(Connection::new(stream, peer));
-    connection.stream.tune();
+    stream.tune();
+    let is_counted = gate.admit(peer, listener.layers(), core.now.mono)?;
+    let mut connection = Box::new(Connection::new(gate.wrap(stream, listener.layers())?, peer));
     let client = core.engine.connect();
     if let Err(error) = connection
         .stream
         .register(reactor.registry(), Token(client.0 as usize))
     {
         core.engine.disconnect(client, core.now);
+        if is_counted {
+            gate.crowd.leave(peer);
+        }
         return Err(error);
     }
     core.outputs.open(client);
@@ -214,6 +248,15 @@ pub(super) fn admit(
         connections.resize_with(client.0 as usize + 1, || None);
     }
     debug!(target: CONNECTIONS, client = client.0, %peer, "connected");
+    connection.left = listener.layers();
+    connection.is_counted = is_counted;
+    connection.served_at = core.now.mono;
+    if core.auth.is_some() && !listener.is_unix() {
+        connection.pass = Pass::Asked;
+    }
+    if connection.left.is_some() || connection.pass.is_asked() {
+        gate.expect(client, &mut connection, core.now.mono);
+    }
     connections[client.0 as usize] = Some(connection);
     Ok(())
 }

@@ -5,7 +5,10 @@
 //! kept in `output`.
 
 use std::io::{self, Read};
+use std::net::SocketAddr;
 
+use super::auth::Pass;
+use super::layers::Layers;
 use super::socket::{Peer, Stream};
 use crate::protocol::{Decoder, Limits};
 use crate::types::Time;
@@ -21,6 +24,17 @@ pub(super) enum Input {
     Nothing,
     /// The client will send no more.
     End,
+}
+
+/// What [`Connection::come_in`] brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// A proxy has said who the client is, or that it does not know.
+    Introduced(Option<SocketAddr>),
+    /// The handshake goes on.
+    Shaking,
+    /// The first request may be read.
+    In,
 }
 
 /// An open connection.
@@ -47,6 +61,20 @@ pub(super) struct Connection {
     pub(super) counted: usize,
     /// When that was last updated; `None` while nothing is held.
     pub(super) held_since: Option<Time>,
+    /// When it connected, until the client has come in (see `gate`).
+    pub(super) entering: Option<Time>,
+    /// The layers that it has not come through yet.
+    pub(super) left: Layers,
+    /// It is counted among those of its address (see `crowd`).
+    pub(super) is_counted: bool,
+    /// When it was served last, or connected, or got the reply that it waited for.
+    pub(super) served_at: Time,
+    /// What its token allows.
+    pub(super) pass: Pass,
+    /// It has just shown a wrong token.
+    pub(super) wrong_token: bool,
+    /// When the client is to be told that its token was wrong; until then nothing runs.
+    pub(super) told_at: Option<Time>,
 }
 
 impl Connection {
@@ -65,12 +93,21 @@ impl Connection {
             leaving: false,
             counted: 0,
             held_since: None,
+            entering: None,
+            left: Layers::NONE,
+            is_counted: false,
+            served_at: Time(0),
+            pass: Pass::Open,
+            wrong_token: false,
+            told_at: None,
         }
     }
 
     /// True when there may be input to serve.
     pub(super) fn has_input(&self) -> bool {
-        self.ending.is_none() && (self.readable || !self.backlog.is_empty())
+        self.ending.is_none()
+            && self.told_at.is_none()
+            && (self.readable || !self.backlog.is_empty())
     }
 
     /// Read once: into `buffer`, or directly into a long body that still needs at least as much.
@@ -106,6 +143,29 @@ impl Connection {
         }
     }
 
+    /// Take the next step on the way in.
+    ///
+    /// # Errors
+    /// The client does not come in, or (`WouldBlock`) nothing has arrived.
+    pub(super) fn come_in(&mut self, buffer: &mut [u8]) -> io::Result<Entry> {
+        if self.left.proxy {
+            let source = match self.stream.take_header(buffer) {
+                // What is there will not become more.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.half_closed => {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                taken => taken?,
+            };
+            self.left.proxy = false;
+            return Ok(Entry::Introduced(source));
+        }
+        self.left.tls = !self.stream.shake_hands(buffer)?;
+        Ok(match self.left.tls {
+            true => Entry::Shaking,
+            false => Entry::In,
+        })
+    }
+
     /// Take the input that could not run when it arrived; `None` when there is none.
     pub(super) fn take_backlog(&mut self) -> Option<Backlog> {
         (!self.backlog.is_empty()).then(|| std::mem::take(&mut self.backlog))
@@ -139,7 +199,15 @@ impl Connection {
 
     /// Bytes of heap memory held for the client's input.
     pub(super) fn held(&self) -> usize {
-        self.decoder.held() + self.backlog.bytes.capacity()
+        self.decoder.held() + self.backlog.bytes.capacity() + self.held_below()
+    }
+
+    /// What lies below the protocol goes only with the connection itself.
+    fn held_below(&self) -> usize {
+        match self.leaving {
+            true => 0,
+            false => self.stream.held(),
+        }
     }
 }
 

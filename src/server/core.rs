@@ -8,6 +8,7 @@ use std::io;
 
 use tracing::{enabled, trace};
 
+use super::auth::{Auth, Pass};
 use super::bounds::{Bounds, Lying};
 use super::connection::{Connection, Input};
 use super::output::{Outputs, REPLIED_PER_TURN_MAX};
@@ -15,8 +16,8 @@ use super::pulse::Pulse;
 use super::schedule::Room;
 use crate::clock::Clock;
 use crate::door::Desk;
-use crate::engine::{Engine, Flow};
-use crate::protocol::{Command, Limits, Request};
+use crate::engine::{Engine, Flow, ReplySink};
+use crate::protocol::{Command, Limits, Reply, Request};
 use crate::storage::StoreError;
 use crate::types::{ClientId, Now, Position, Time};
 
@@ -40,6 +41,8 @@ const LEAST_REQUESTS: usize = 16;
 const LEAST_SHARE: usize = 2 << 10;
 /// A read takes about as long as this number of small requests.
 const READ_COST: usize = 8;
+/// A digest of a token takes about as long as this number of small requests.
+const AUTH_COST: usize = 4;
 /// Bytes read at a time when more than half of the bound on held input is in use.
 const SMALL_READ_SIZE: usize = 2 << 10;
 
@@ -58,6 +61,8 @@ pub(super) struct Core {
     pub(super) input_held: usize,
     /// Clients ordered by when the bytes held for them last changed.
     holders: Lying,
+    /// Who may do what, if tokens are asked for.
+    pub(super) auth: Option<Auth>,
     bounds: Bounds,
     requests_left: usize,
     bytes_left: usize,
@@ -102,6 +107,7 @@ impl Core {
             now,
             input_held: 0,
             holders: Lying::default(),
+            auth: None,
             bounds,
             requests_left: 0,
             bytes_left: 0,
@@ -152,7 +158,8 @@ impl Core {
                 false => buffer.len(),
             };
             self.requests_left = self.requests_left.saturating_sub(READ_COST);
-            match connection.read(&mut buffer[..size], self.limits())? {
+            let limits = self.limits(&connection.pass);
+            match connection.read(&mut buffer[..size], limits)? {
                 Input::Bytes(count) => self.run_new(client, connection, &buffer[..count]),
                 Input::Body(count) => {
                     self.bytes_left = self.bytes_left.saturating_sub(count);
@@ -198,7 +205,7 @@ impl Core {
             && self.outputs.replied() - replied_before < bytes_max
         {
             let mut rest = &input[taken..];
-            let limits = self.limits();
+            let limits = self.limits(&connection.pass);
             let Some(request) = connection.decoder.decode(&mut rest, limits) else {
                 taken = input.len();
                 break;
@@ -215,13 +222,42 @@ impl Core {
             taken = input.len() - rest.len();
             share -= 1;
             trace_request(client, &request);
-            let mut replies = self.desk.replies(&mut self.outputs);
-            match self.engine.run(client, request, self.now, &mut replies) {
-                Flow::Next => {}
-                Flow::Blocked => self.block(client, connection.half_closed),
-                Flow::Close => {
-                    connection.ending = Some("quit");
+            if let Request::Command(Command::Auth(token)) = request
+                && let Some(auth) = self.auth.as_mut().filter(|_| !connection.pass.is_open())
+            {
+                cost += AUTH_COST;
+                match auth.check(token) {
+                    Some((pass, name)) => {
+                        connection.pass = pass;
+                        self.outputs.authenticate(client, name);
+                    }
+                    None => {
+                        connection.wrong_token = true;
+                        break;
+                    }
+                }
+                continue;
+            }
+            if !connection
+                .pass
+                .allows(&request, client, self.engine.queue())
+            {
+                // It may tell that a job is there: not before the job is durable.
+                self.outputs
+                    .reply(client, self.engine.after(), Reply::NotAuthorized);
+                if connection.pass.is_asked() {
+                    connection.ending = Some("it has shown no token");
                     break;
+                }
+            } else {
+                let mut replies = self.desk.replies(&mut self.outputs);
+                match self.engine.run(client, request, self.now, &mut replies) {
+                    Flow::Next => {}
+                    Flow::Blocked => self.block(client, connection.half_closed),
+                    Flow::Close => {
+                        connection.ending = Some("quit");
+                        break;
+                    }
                 }
             }
             let more = self.engine.take_visits() / VISITS_PER_REQUEST;
@@ -241,7 +277,8 @@ impl Core {
     /// The decoder keeps what its last request borrowed until it is called again. That may take
     /// long: a client may send one large body in pieces and then nothing.
     fn end_request(&mut self, connection: &mut Connection) {
-        let none = connection.decoder.decode(&mut &[][..], self.limits());
+        let limits = self.limits(&connection.pass);
+        let none = connection.decoder.decode(&mut &[][..], limits);
         debug_assert!(none.is_none(), "no bytes make no request");
     }
 
@@ -258,11 +295,23 @@ impl Core {
         self.engine.half_closed(client, self.now, &mut replies);
     }
 
-    fn limits(&self) -> Limits {
+    /// Whoever has not shown the token that it needs brings no bodies.
+    fn limits(&self, pass: &Pass) -> Limits {
+        if pass.is_asked() {
+            return Limits {
+                job_size_max: 0,
+                memory_left: 0,
+            };
+        }
         Limits {
             job_size_max: self.engine.job_size_max(),
             memory_left: self.engine.memory_left(),
         }
+    }
+
+    /// Something that is no request has cost as much as this many.
+    pub(super) fn charge(&mut self, requests: usize) {
+        self.requests_left = self.requests_left.saturating_sub(requests);
     }
 
     /// The engine's part of a turn after the requests. Then replies may leave as far as the log has
@@ -373,7 +422,7 @@ impl Core {
     }
 }
 
-/// Bodies are left out: they are long, and they may be confidential.
+/// Bodies are left out: they are long, and they may be confidential. So are tokens.
 fn trace_request(client: ClientId, request: &Request<'_>) {
     if !enabled!(tracing::Level::TRACE) {
         return;
@@ -388,6 +437,7 @@ fn trace_request(client: ClientId, request: &Request<'_>) {
         }) => {
             trace!(client, pri, delay, ttr, size = body.len(), "put");
         }
+        Request::Command(Command::Auth(_)) => trace!(client, "auth"),
         Request::Command(command) => trace!(client, "{command:?}"),
         Request::Refused { refusal, .. } => trace!(client, "refused: {refusal:?}"),
     }

@@ -22,26 +22,35 @@
 //!   turn, after the clients.
 //! * After a [`StoreError`] nothing more is sent.
 //!
-//! The parts: `accept` (who may connect), `bounds` (what the server may hold for clients),
-//! `clients` (the way of one connection through the turns), `connection` (input), `core` (the engine
-//! and what a client may take of a turn), `output` (replies), `schedule` (who is served next),
-//! `socket` (addresses and streams), `reactor` (what wakes the loop), `process` (limits, user,
-//! systemd), `pulse` (what the loop shows of itself), `lines` (what is written to standard error).
+//! The parts: `accept` (who may connect), `auth` (what a token allows), `bounds` (what the server may
+//! hold for clients), `clients` (the way of one connection through the turns), `connection` (input),
+//! `core` (the engine and what a client may take of a turn), `crowd` (how many of one address, and
+//! who is idle), `gate` (what comes before the first request), `layers` and `proxy` and `tls` (what
+//! lies between socket and protocol), `output` (replies), `schedule` (who is served next), `socket`
+//! (addresses and streams), `reactor` (what wakes the loop), `process` (limits, user, systemd),
+//! `pulse` (what the loop shows of itself), `lines` (what is written to standard error).
 
 mod accept;
+mod auth;
 mod bounds;
 mod clients;
 mod connection;
 mod core;
+mod crowd;
+mod gate;
+mod layers;
 mod lines;
 mod output;
 mod process;
+mod proxy;
 mod pulse;
 mod reactor;
 mod schedule;
 mod socket;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "tls")]
+mod tls;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -53,16 +62,29 @@ use mio::Events;
 use tracing::{debug, info};
 
 use self::accept::Acceptor;
+pub use self::auth::{Auth, Scope, new_token};
 pub use self::bounds::Bounds;
 use self::clients::{CLOSES_PER_TURN, admit, slot};
 use self::connection::Connection;
 use self::core::Core;
+use self::crowd::Sweep;
+pub use self::gate::Gate;
+pub use self::layers::Layers;
 pub use self::lines::Lines;
 pub use self::process::{Account, ExitOnSignal, ServiceManager, cpu_times, inherited_listeners};
+pub use self::proxy::Network;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub use self::proxy::any_header as any_proxy_header;
 pub use self::pulse::{Beat, Pulse, Stage};
 pub use self::reactor::{Reactor, Stopper};
 use self::schedule::Schedule;
 pub use self::socket::{Address, Bound, Listener, Port};
+#[cfg(feature = "tls")]
+#[cfg(all(feature = "tls", feature = "http"))]
+pub(crate) use self::tls::name_of;
+#[cfg(feature = "tls")]
+pub use self::tls::{Tls, TlsArgs, TlsFiles};
 use crate::clock::Clock;
 use crate::door::{self, Door};
 use crate::engine::Engine;
@@ -105,6 +127,7 @@ impl From<StoreError> for RunError {
 pub struct Server {
     reactor: Reactor,
     acceptor: Acceptor,
+    gate: Gate,
     clock: Clock,
     core: Core,
     connections: Vec<Option<Box<Connection>>>,
@@ -113,6 +136,7 @@ pub struct Server {
     runnable: Schedule,
     /// Connections that are to be closed, each once.
     leaving: VecDeque<ClientId>,
+    sweep: Sweep,
     /// How many more connections may be closed in this turn.
     closes_left: usize,
     read_buffer: Box<[u8]>,
@@ -139,12 +163,14 @@ impl Server {
         Ok(Server {
             reactor,
             acceptor,
+            gate: Gate::default(),
             clock,
             core: Core::new(engine, desk, bounds, clock.now()),
             connections: Vec::new(),
             connection_count: 0,
             runnable: Schedule::default(),
             leaving: VecDeque::new(),
+            sweep: Sweep::after(bounds.idle),
             closes_left: CLOSES_PER_TURN,
             read_buffer: vec![0; READ_SIZE].into_boxed_slice(),
             manager: ServiceManager::default(),
@@ -230,6 +256,9 @@ impl Server {
                 }
             }
         }
+        for connection in connections.iter_mut().flatten() {
+            connection.stream.finish();
+        }
         Ok(())
     }
 
@@ -292,7 +321,18 @@ impl Server {
         let of_acceptor = self.acceptor.next_deadline(now.mono);
         let of_manager = self.manager.next_deadline();
         let of_clients = self.core.next_idle();
-        let deadlines = [of_engine, of_desk, of_acceptor, of_manager, of_clients];
+        let of_gate = self.gate.next_deadline();
+        let of_auth = self.core.auth.as_ref().and_then(Auth::next_deadline);
+        let deadlines = [
+            of_engine,
+            of_desk,
+            of_acceptor,
+            of_manager,
+            of_clients,
+            of_gate,
+            of_auth,
+            self.sweep.next_deadline(now.mono),
+        ];
         let deadline = deadlines.into_iter().flatten().min();
         self.pulse.sleep(now.mono, deadline);
         Some(until(deadline?, now.mono))
@@ -318,7 +358,7 @@ impl Server {
             self.core.engine.drain();
         }
         if wishes.reload {
-            info!("SIGHUP: there is no configuration to read again; nothing has changed");
+            self.reload();
         }
         wishes.stop
     }
@@ -329,6 +369,7 @@ impl Server {
             core,
             connections,
             reactor,
+            gate,
             connection_count,
             clock,
             ..
@@ -336,9 +377,12 @@ impl Server {
         acceptor.accept(
             *connection_count,
             || clock.now().mono,
-            |stream, peer| match admit(core, connections, reactor, stream, peer) {
-                Ok(()) => *connection_count += 1,
-                Err(error) => debug!(target: CONNECTIONS, %peer, "not admitted: {error}"),
+            |stream, peer, origin| {
+                let arrival = (stream, peer, origin);
+                match admit(core, connections, reactor, gate, arrival) {
+                    Ok(()) => *connection_count += 1,
+                    Err(error) => debug!(target: CONNECTIONS, %peer, "not admitted: {error}"),
+                }
             },
         );
     }

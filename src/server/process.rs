@@ -3,20 +3,16 @@
 
 use std::ffi::{CString, OsStr};
 use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nix::errno::Errno;
-use nix::unistd::{
-    Gid, User, getegid, geteuid, getgrouplist, getgroups, initgroups, setgid, setuid,
-};
+use nix::unistd::{Gid, User, geteuid, setuid};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tracing::warn;
 
 use super::socket::Listener;
+use crate::sys;
 use crate::types::{SECOND_NS, Time};
 
 /// A user that the process may become.
@@ -43,16 +39,9 @@ impl Account {
         let Account(user) = self;
         let name = CString::new(user.name.as_str())?;
         // The groups first: afterwards the process may no longer change them.
-        let set_groups = initgroups(&name, user.gid).and_then(|()| setgid(user.gid));
-        match set_groups {
-            Err(Errno::EPERM) if user.uid == geteuid() => {
-                let own = getgrouplist(&name, user.gid)?;
-                let mut others = getgroups()?;
-                others.push(getegid());
-                others.retain(|group| !own.contains(group));
-                others.sort_by_key(|group| group.as_raw());
-                others.dedup();
-                warn_of_groups(&user.name, &others);
+        match sys::groups::enter(&name, user) {
+            Err(error) if is_refused(&error) && user.uid == geteuid() => {
+                warn_of_groups(&user.name, &sys::groups::foreign(&name, user)?);
             }
             outcome => outcome?,
         }
@@ -67,6 +56,10 @@ impl Account {
     pub(super) fn gid(&self) -> rustix::fs::Gid {
         rustix::fs::Gid::from_raw(self.0.gid.as_raw())
     }
+}
+
+fn is_refused(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::PermissionDenied
 }
 
 fn warn_of_groups(name: &str, others: &[Gid]) {
@@ -142,9 +135,13 @@ fn inherited_listener(passed: &mut listenfd::ListenFd, index: usize) -> io::Resu
 pub struct ServiceManager {
     socket: Option<UnixDatagram>,
     watchdog: Option<Watchdog>,
+    /// [`ServiceManager::notify_standby`] was the last word.
+    is_standby: bool,
     /// The last message could not be sent, and that was logged.
     is_deaf: bool,
 }
+
+const YEAR_US: u64 = 365 * 24 * 3600 * 1_000_000;
 
 /// The manager ends the process if it gets no message for some time.
 #[derive(Debug)]
@@ -171,7 +168,23 @@ impl ServiceManager {
 
     /// Clients are served from now on.
     pub fn notify_ready(&mut self) {
-        self.notify("READY=1\n");
+        match &self.watchdog {
+            Some(watchdog) if self.is_standby => {
+                let allowed_us = 2 * watchdog.interval_ns / 1000;
+                self.notify(&format!("READY=1\nSTATUS=\nWATCHDOG_USEC={allowed_us}\n"));
+            }
+            _ => self.notify("READY=1\n"),
+        }
+        self.is_standby = false;
+    }
+
+    /// Nobody is served, and that may last: it does what it is for. It may wait for a store longer
+    /// than a watchdog would, so that one waits a year.
+    pub fn notify_standby(&mut self) {
+        self.is_standby = true;
+        self.notify(&format!(
+            "READY=1\nSTATUS=standby: nobody is served\nWATCHDOG_USEC={YEAR_US}\n"
+        ));
     }
 
     /// The server is stopping.
@@ -213,12 +226,8 @@ impl ServiceManager {
     }
 }
 
-/// A name that begins with `@` is not in the file system.
 fn connect_to_manager(name: &OsStr) -> io::Result<UnixDatagram> {
-    let address = match name.as_bytes().strip_prefix(b"@") {
-        Some(name) => SocketAddr::from_abstract_name(name)?,
-        None => SocketAddr::from_pathname(name)?,
-    };
+    let address = sys::sockets::manager_address(name)?;
     let socket = UnixDatagram::unbound()?;
     socket.connect_addr(&address)?;
     socket.set_nonblocking(true)?;

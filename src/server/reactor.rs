@@ -42,9 +42,9 @@ impl Reactor {
         })
     }
 
-    /// Catch the process's SIGTERM and SIGINT (stop), SIGUSR1 (drain) and SIGHUP (no effect) from
-    /// now on. They are kept until the loop runs. SIGPIPE needs no handler: Rust's runtime ignores
-    /// it.
+    /// Catch the process's SIGTERM and SIGINT (stop), SIGUSR1 (drain) and SIGHUP (read
+    /// certificates and tokens again) from now on. They are kept until the loop runs. SIGPIPE needs
+    /// no handler: Rust's runtime ignores it.
     ///
     /// # Errors
     /// The signals cannot be caught.
@@ -127,7 +127,7 @@ pub(super) struct Wishes {
     pub(super) stop: bool,
     /// Take no more jobs.
     pub(super) drain: bool,
-    /// Read the configuration again (there is none); or the terminal is closed.
+    /// Read files of the configuration again; or the terminal is closed.
     pub(super) reload: bool,
 }
 

@@ -6,19 +6,24 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use mio::event::Source;
 use mio::{Interest, Registry, Token};
 use rustix::buffer::spare_capacity;
-use rustix::fs::{AtFlags, Mode, OFlags};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketAddrUnix, sockopt};
 use tracing::warn;
 
+use super::layers::Layers;
 use super::process::Account;
+use super::proxy::{self, Parsed};
+#[cfg(feature = "tls")]
+use super::tls::TlsStream;
+use crate::sys::sockets::{self, stream_socket};
 
 /// Connections that may wait to be accepted; the kernel lowers it to its own bound.
 const BACKLOG: i32 = 4096;
@@ -32,6 +37,8 @@ pub enum Address {
         host: String,
         /// The port of that host.
         port: Port,
+        /// What lies between the socket and the protocol.
+        layers: Layers,
     },
     /// A Unix socket.
     Unix {
@@ -101,9 +108,9 @@ fn service(name: &str, services: &str) -> Option<u16> {
 }
 
 impl Address {
-    /// Parse `HOST`, `HOST:PORT`, `[IPV6]`, `[IPV6]:PORT`, a bare IPv6 address, `unix:PATH`, or
-    /// `unix:PATH,mode=OCTAL`. If the text names no port, `port` is used. Names are not looked up
-    /// here.
+    /// Parse `HOST`, `HOST:PORT`, `[IPV6]`, `[IPV6]:PORT`, a bare IPv6 address, each perhaps with
+    /// `tls:`, `proxy:` or `proxy+tls:` before it, `unix:PATH`, or `unix:PATH,mode=OCTAL`. If the text names no port, `port`
+    /// is used. Names are not looked up here.
     ///
     /// # Errors
     /// What is wrong with the text, as a message for the user.
@@ -111,6 +118,7 @@ impl Address {
         if let Some(path) = text.strip_prefix("unix:") {
             return unix_address(path);
         }
+        let (layers, text) = Layers::split(text);
         let (host, own_port) = split_port(text)?;
         if host.is_empty() {
             return Err("no host is named".into());
@@ -119,7 +127,17 @@ impl Address {
         Ok(Address::Tcp {
             host: host.into(),
             port,
+            layers,
         })
+    }
+
+    /// What lies between the socket and the protocol.
+    #[must_use]
+    pub fn layers(&self) -> Layers {
+        match self {
+            Address::Tcp { layers, .. } => *layers,
+            Address::Unix { .. } => Layers::NONE,
+        }
     }
 }
 
@@ -171,8 +189,10 @@ fn split_port(text: &str) -> Result<(&str, Option<&str>), String> {
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Address::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
-            Address::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Address::Tcp { host, port, layers } if host.contains(':') => {
+                write!(f, "{layers}[{host}]:{port}")
+            }
+            Address::Tcp { host, port, layers } => write!(f, "{layers}{host}:{port}"),
             Address::Unix { path, mode } => {
                 write!(f, "unix:{}", path.display())?;
                 mode.map_or(Ok(()), |mode| write!(f, ",mode={mode:04o}"))
@@ -187,6 +207,7 @@ pub struct Bound {
     fd: OwnedFd,
     name: String,
     file: Option<SocketFile>,
+    layers: Layers,
 }
 
 impl Bound {
@@ -199,7 +220,10 @@ impl Bound {
     /// the owner of the file cannot be changed.
     pub fn bind(address: &Address, owner: Option<&Account>) -> io::Result<Bound> {
         match address {
-            Address::Tcp { host, port } => bind_first(host, port.number()?),
+            Address::Tcp { host, port, layers } => Ok(Bound {
+                layers: *layers,
+                ..bind_first(host, port.number()?)?
+            }),
             Address::Unix { path, mode } => bind_path(path, *mode, owner),
         }
     }
@@ -210,11 +234,16 @@ impl Bound {
     /// Another process has begun to listen on the address since it was bound.
     pub fn listen(self) -> io::Result<Listener> {
         rustix::net::listen(&self.fd, BACKLOG)?;
-        let socket = ListeningSocket::from_fd(self.fd)?;
+        let socket = match self.file {
+            Some(_) => ListeningSocket::from_unix(self.fd.into())?,
+            None => ListeningSocket::from_tcp(self.fd.into())?,
+        };
+        let name = socket.name().unwrap_or(self.name);
         Ok(Listener {
-            name: socket.name().unwrap_or(self.name),
+            name: format!("{}{name}", self.layers),
             socket,
             file: self.file,
+            layers: self.layers,
         })
     }
 }
@@ -244,6 +273,7 @@ fn bind_tcp(address: SocketAddr) -> io::Result<Bound> {
         fd,
         name: address.to_string(),
         file: None,
+        layers: Layers::NONE,
     })
 }
 
@@ -251,8 +281,7 @@ fn bind_path(path: &Path, mode: Option<u32>, owner: Option<&Account>) -> io::Res
     let address = SocketAddrUnix::new(path)?;
     let fd = stream_socket(AddressFamily::UNIX)?;
     if let Some(mode) = mode {
-        // The file gets these permissions, minus the umask: at no moment does it have more.
-        rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
+        sockets::limit_mode(&fd, mode)?;
     }
     match rustix::net::bind(&fd, &address) {
         Err(rustix::io::Errno::ADDRINUSE) if is_stale(path, &address)? => {
@@ -272,17 +301,8 @@ fn bind_path(path: &Path, mode: Option<u32>, owner: Option<&Account>) -> io::Res
         fd,
         name: format!("unix:{}", path.display()),
         file: Some(file),
+        layers: Layers::NONE,
     })
-}
-
-fn stream_socket(family: AddressFamily) -> io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    Ok(rustix::net::socket_with(
-        family,
-        SocketType::STREAM,
-        flags,
-        None,
-    )?)
 }
 
 /// True for a socket file on which no server listens. Anything that is not a socket must not be
@@ -300,44 +320,27 @@ fn is_stale(path: &Path, address: &SocketAddrUnix) -> io::Result<bool> {
 #[derive(Debug)]
 struct SocketFile {
     path: PathBuf,
-    /// The file itself, whichever file has its name now. While this is open, no other file of the
-    /// file system has its inode number.
-    node: OwnedFd,
+    /// The file itself, whichever file has its name now.
+    node: sockets::Node,
 }
 
 impl SocketFile {
     fn new(path: &Path) -> io::Result<SocketFile> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let node = rustix::fs::open(path, flags, Mode::empty())?;
+        let node = sockets::Node::of(path)?;
         let path = std::path::absolute(path)?;
         Ok(SocketFile { path, node })
     }
 
     fn give_to(&self, owner: &Account) -> io::Result<()> {
-        let (uid, gid) = (owner.uid(), owner.gid());
-        rustix::fs::chownat(&self.node, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
-        Ok(())
+        self.node.give_to(&self.path, owner.uid(), owner.gid())
     }
 
     fn set_mode(&self, mode: u32) -> io::Result<()> {
-        // For a file that was opened with `O_PATH`, the system changes permissions only by name.
-        // This name always means the file, whatever the directory contains now.
-        let name = format!("/proc/self/fd/{}", self.node.as_raw_fd());
-        rustix::fs::chmod(name, Mode::from_raw_mode(mode))?;
-        Ok(())
-    }
-
-    fn is_still_there(&self) -> io::Result<bool> {
-        let own = rustix::fs::fstat(&self.node)?;
-        let found = match rustix::fs::lstat(&self.path) {
-            Err(rustix::io::Errno::NOENT) => return Ok(false),
-            found => found?,
-        };
-        Ok((own.st_dev, own.st_ino) == (found.st_dev, found.st_ino))
+        self.node.set_mode(&self.path, mode)
     }
 
     fn remove(&self) -> io::Result<()> {
-        if self.is_still_there()? {
+        if self.node.is_at(&self.path)? {
             rustix::fs::unlink(&self.path)?;
         }
         Ok(())
@@ -363,14 +366,6 @@ enum ListeningSocket {
 }
 
 impl ListeningSocket {
-    fn from_fd(fd: OwnedFd) -> io::Result<ListeningSocket> {
-        if sockopt::socket_domain(&fd)? == AddressFamily::UNIX {
-            ListeningSocket::from_unix(fd.into())
-        } else {
-            ListeningSocket::from_tcp(fd.into())
-        }
-    }
-
     fn from_tcp(listener: std::net::TcpListener) -> io::Result<ListeningSocket> {
         listener.set_nonblocking(true)?;
         Ok(ListeningSocket::Tcp(mio::net::TcpListener::from_std(
@@ -402,6 +397,7 @@ pub struct Listener {
     /// Held for its `Drop`.
     #[allow(dead_code)]
     file: Option<SocketFile>,
+    layers: Layers,
 }
 
 impl Listener {
@@ -416,6 +412,7 @@ impl Listener {
             name: socket.name().unwrap_or_default(),
             socket,
             file: None,
+            layers: Layers::NONE,
         })
     }
 
@@ -432,6 +429,7 @@ impl Listener {
             socket: ListeningSocket::from_unix(listener)?,
             name,
             file: None,
+            layers: Layers::NONE,
         })
     }
 
@@ -439,6 +437,16 @@ impl Listener {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// True for a Unix socket, whose file says who may open it.
+    pub(super) fn is_unix(&self) -> bool {
+        matches!(self.socket, ListeningSocket::Unix(_))
+    }
+
+    /// What lies between its connections and the protocol.
+    pub(super) fn layers(&self) -> Layers {
+        self.layers
     }
 
     /// The next connection that waits.
@@ -466,7 +474,7 @@ impl Listener {
 /// This server must not make it listen: a program that passes on a socket that is only bound, or a
 /// connection, has made a mistake, and clients would be refused without any message.
 fn refuse_unless_it_listens(socket: &impl AsFd) -> io::Result<()> {
-    if sockopt::socket_acceptconn(socket)? {
+    if sockets::listens(socket)? {
         return Ok(());
     }
     Err(io::Error::new(
@@ -482,6 +490,21 @@ pub(super) struct Peer(Option<SocketAddr>);
 impl Peer {
     /// One end of a socket pair, or of a Unix socket.
     pub(super) const UNKNOWN: Peer = Peer(None);
+
+    /// At this address.
+    pub(super) fn at(address: SocketAddr) -> Peer {
+        Peer(Some(address))
+    }
+
+    /// What one machine may have many addresses in: the address itself, and of IPv6 the network of
+    /// 64 bits. `None`: a process of this machine.
+    pub(super) fn place(self) -> Option<IpAddr> {
+        let address = self.0?.ip().to_canonical();
+        Some(match address {
+            IpAddr::V4(_) => address,
+            IpAddr::V6(long) => IpAddr::from((long.to_bits() & (!0 << 64)).to_be_bytes()),
+        })
+    }
 
     /// The address, if it has one.
     pub(super) fn address(self) -> Option<SocketAddr> {
@@ -503,6 +526,8 @@ impl fmt::Display for Peer {
 pub(super) enum Stream {
     Tcp(mio::net::TcpStream),
     Unix(mio::net::UnixStream),
+    #[cfg(feature = "tls")]
+    Tls(Box<TlsStream>),
 }
 
 impl Stream {
@@ -515,18 +540,110 @@ impl Stream {
         }
     }
 
-    /// Whether a read that did not fill its buffer has taken everything: `epoll(7)` promises this
-    /// for TCP. A read from a Unix socket may stop earlier.
+    /// Whether a read that did not fill its buffer has taken everything. A read from a Unix socket
+    /// may stop earlier.
     pub(super) fn short_read_empties(&self) -> bool {
-        matches!(self, Stream::Tcp(_))
+        match self {
+            Stream::Tcp(_) => sockets::SHORT_READ_EMPTIES_TCP,
+            Stream::Unix(_) => false,
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => sockets::SHORT_READ_EMPTIES_TCP && stream.is_drained(),
+        }
+    }
+
+    /// Bytes of memory held below the protocol for what the client has sent.
+    pub(super) fn held(&self) -> usize {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => 0,
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.held(),
+        }
+    }
+
+    /// Bytes of replies that a write has begun with and not brought to its end. They are held a
+    /// second time.
+    pub(super) fn sealed(&self) -> usize {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => 0,
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.sealed(),
+        }
+    }
+
+    /// True when a read would have to send something first.
+    pub(super) fn owes(&self) -> bool {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => false,
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.owes(),
+        }
+    }
+
+    /// Take the header of the PROXY protocol off the front; who the client is, if it says so.
+    ///
+    /// # Errors
+    /// There is none, or (`WouldBlock`) it has not arrived in full.
+    pub(super) fn take_header(&mut self, buffer: &mut [u8]) -> io::Result<Option<SocketAddr>> {
+        let socket = match self {
+            Stream::Tcp(stream) => stream,
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.socket_mut(),
+            Stream::Unix(_) => return Ok(None),
+        };
+        // Until all of it is there, it stays in the socket: nothing is held here.
+        let buffer = &mut buffer[..proxy::SIZE_MAX];
+        let count = socket.peek(buffer)?;
+        let invalid = |why| io::Error::new(io::ErrorKind::InvalidData, why);
+        match proxy::parse(&buffer[..count]).map_err(invalid)? {
+            _ if count == 0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            Parsed::Incomplete => Err(io::ErrorKind::WouldBlock.into()),
+            Parsed::Header { size, source } => {
+                socket.read_exact(&mut buffer[..size])?;
+                Ok(source)
+            }
+        }
+    }
+
+    /// Take the next step of the handshake; true once it is over.
+    ///
+    /// # Errors
+    /// It has failed, or (`WouldBlock`) nothing has arrived.
+    pub(super) fn shake_hands(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => {
+                let _ = buffer;
+                Ok(true)
+            }
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.shake_hands(buffer),
+        }
+    }
+
+    /// How it is encrypted, and the name in the client's certificate; `None`: not at all.
+    pub(super) fn agreed(&self) -> Option<(&'static str, Option<Arc<str>>)> {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => None,
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => Some(stream.agreed()),
+        }
+    }
+
+    /// Everything has been sent: tell the client that this is the end, where there is a way to.
+    pub(super) fn finish(&mut self) {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => {}
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.finish(),
+        }
     }
 
     /// Read once into the free room of `bytes`, which is not zero.
-    pub(super) fn read_into(&self, bytes: &mut Vec<u8>) -> io::Result<usize> {
-        let room = spare_capacity(bytes);
+    pub(super) fn read_into(&mut self, bytes: &mut Vec<u8>) -> io::Result<usize> {
         Ok(match self {
-            Stream::Tcp(stream) => rustix::io::read(stream, room)?,
-            Stream::Unix(stream) => rustix::io::read(stream, room)?,
+            Stream::Tcp(stream) => rustix::io::read(stream, spare_capacity(bytes))?,
+            Stream::Unix(stream) => rustix::io::read(stream, spare_capacity(bytes))?,
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.read_into(bytes)?,
         })
     }
 
@@ -536,6 +653,8 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => stream.register(registry, token, both),
             Stream::Unix(stream) => stream.register(registry, token, both),
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.socket_mut().register(registry, token, both),
         }
     }
 }
@@ -545,6 +664,8 @@ impl Read for Stream {
         match self {
             Stream::Tcp(stream) => stream.read(buffer),
             Stream::Unix(stream) => stream.read(buffer),
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.read(buffer),
         }
     }
 }
@@ -554,6 +675,8 @@ impl Write for Stream {
         match self {
             Stream::Tcp(stream) => stream.write(bytes),
             Stream::Unix(stream) => stream.write(bytes),
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.write(bytes),
         }
     }
 
@@ -572,6 +695,7 @@ mod tests {
             Ok(Address::Tcp {
                 host: host.into(),
                 port: Port::Number(port),
+                layers: Layers::NONE,
             })
         };
         let unix = |path: &str, mode| {
@@ -614,6 +738,9 @@ mod tests {
             "unix:q,mode=+7",
             "unix:q,mode=1777",
             "unix:,mode=7",
+            "tls:",
+            "tls:unix:/run/q",
+            "proxy:unix:/run/q",
             "[::1",
             "[::1]80",
             "[]:1",
@@ -627,6 +754,10 @@ mod tests {
         for text in [
             "127.0.0.1:80",
             "[::1]:http-alt",
+            "tls:[::1]:80",
+            "tls:a:80",
+            "proxy:a:80",
+            "proxy+tls:[::1]:80",
             "unix:/run/q",
             "unix:q,mode=0660",
         ] {

@@ -793,3 +793,22 @@ fn who_waits_at_the_door_of_a_server_that_stops_is_told() {
     server.stop();
     assert_eq!(waiting.join().unwrap(), Err(door::JobError::Closed));
 }
+
+/// Whoever has to show a token first brings no bodies.
+#[test]
+fn a_body_of_a_client_without_its_token_is_skipped_as_it_comes() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    writeln!(file, "all {}", "ab".repeat(32)).unwrap();
+    let auth = Auth::read(file.path().to_owned()).unwrap();
+    let (server, address) = by_hand();
+    let mut server = server.guarded_by(Gate::default().with_auth(Some(auth)));
+    let mut client = TcpStream::connect(address).unwrap();
+    client.write_all(b"put 0 0 1 60000\r\n").unwrap();
+    turn_until(&mut server, |server| server.connection_count == 1);
+    client.write_all(&[b'x'; 50_000]).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    turn_until(&mut server, |server| {
+        assert!(server.core.input_held <= 224, "{}", server.core.input_held);
+        server.connection_count == 0
+    });
+}

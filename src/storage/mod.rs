@@ -9,6 +9,8 @@
 //! | `recover` | from what was read to an open log; the only step of a start that writes |
 //! | `inspect` | reports on a log: damage, losses, the history of a job; and a repair |
 //! | `convert` | logs from other data, and back: dumps, backups, beanstalkd; compaction offline |
+//! | `words` | what do the small files say that are no part of the log? |
+//! | `standby` | is this directory the copy of a standby, and up to where? |
 //!
 //! Each room knows only the rooms above it: `disk`, `format`, `read` and the open `log` do not know
 //! how a start, a report or a copy uses them. `storage-format.md` describes the format and the
@@ -23,6 +25,8 @@ mod log;
 #[doc(hidden)]
 pub mod read;
 mod recover;
+pub mod standby;
+pub mod words;
 
 pub use disk::RealFs;
 #[cfg(any(test, fuzzing, feature = "sim"))]
@@ -33,5 +37,6 @@ pub use log::files::Files;
 pub use log::kicks::{KICKS_MAX, KickUnderWay, Kicked, NO_KICK};
 pub use log::spares::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN};
 pub use log::sync::{SyncPolicy, Waker};
+pub use log::trail::{HELD_SEGMENTS_MAX, Stretch, Trail};
 pub use log::{AppendError, BodyError, Log, LogOptions, Purpose};
 pub use recover::{Progress, Recovery, Replay};

@@ -12,6 +12,7 @@ const { AxeBuilder } = require("@axe-core/playwright");
 const [site, port, browserPath, screenshot] = process.argv.slice(2);
 const base = `http://${site}`;
 const PATIENCE_MS = 60000;
+const PATIENCE_OF_ALL_MS = 280000;
 const SIZES = [
   { width: 360, height: 740 },
   { width: 1400, height: 900 },
@@ -81,6 +82,22 @@ async function open(context) {
 // What is folded is looked at, too.
 const openAll = () => document.querySelectorAll("details").forEach((it) => (it.open = true));
 
+// What is being done, for whoever reads why it failed.
+let step = "the start of the browser";
+const done = [];
+
+function begin(what) {
+  done.push(`${Math.round(performance.now())} ms: ${what}`);
+  step = what;
+}
+
+// A page that is loaded anew when something has been read is looked at after that, and when it has
+// come whole.
+const settled = (page) =>
+  page.waitForFunction(
+    () => document.readyState === "complete" && !document.getElementById("stage"),
+  );
+
 async function everyPageIsInOrder(browser, paths) {
   for (const colorScheme of ["light", "dark"]) {
     for (const viewport of SIZES) {
@@ -88,14 +105,17 @@ async function everyPageIsInOrder(browser, paths) {
       const page = await open(context);
       const where = (path) => `${path}, ${colorScheme}, ${viewport.width}`;
       for (const [path, status] of paths) {
+        begin(where(path));
         const answer = await page.goto(base + path);
         assert.equal(answer.status(), status, where(path));
+        await settled(page);
         await page.evaluate(openAll);
         const width = await page.evaluate(() => document.documentElement.scrollWidth);
         assert.ok(width <= viewport.width, `${where(path)}: ${width} wide`);
         if ((colorScheme === "dark") !== (viewport === SIZES[0])) {
           continue;
         }
+        begin(`axe on ${where(path)}`);
         const { violations } = await new AxeBuilder({ page }).analyze();
         const found = violations.map(({ id, nodes }) => `${id}: ${nodes.map((it) => it.html)}`);
         assert.deepEqual(found, [], where(path));
@@ -119,7 +139,9 @@ async function everythingIsReachedByKeys(browser, paths) {
   const context = await browser.newContext();
   const page = await open(context);
   for (const [path] of paths) {
+    begin(`keys on ${path}`);
     await page.goto(base + path);
+    await settled(page);
     await page.evaluate(openAll);
     const wanted = await page.evaluate(
       () =>
@@ -297,19 +319,30 @@ async function main() {
     }
     await everyPageIsInOrder(browser, paths);
     await everythingIsReachedByKeys(browser, paths);
-    await withoutScriptAllIsThere(browser);
-    await whatIsShownIsWhatTheProtocolSays(browser, wire);
-    await anUpdateArrives(browser, wire);
-    await formsChangeWhatTheySay(browser, wire);
-    await jobsAreTicked(browser, wire);
+    const rest = [
+      withoutScriptAllIsThere,
+      whatIsShownIsWhatTheProtocolSays,
+      anUpdateArrives,
+      formsChangeWhatTheySay,
+      jobsAreTicked,
+    ];
+    for (const check of rest) {
+      begin(check.name);
+      await check(browser, wire);
+    }
     wire.socket.end();
+    begin("the end of the browser");
   } finally {
     await browser.close();
   }
   console.log("every page is in order");
 }
 
-main().catch((error) => {
-  console.error(error);
+function fail(error) {
+  console.error(`while it was at "${step}", after\n${done.join("\n")}\n`, error);
   process.exit(1);
-});
+}
+
+setTimeout(() => fail(new Error("it has taken too long")), PATIENCE_OF_ALL_MS).unref();
+process.on("uncaughtException", fail);
+main().catch(fail);

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::faults::{SmallDisk, fill};
-use crate::harness::{Launch, bsd_wal, program, skip, wait_until, wait_within};
+use crate::harness::{Launch, bsd_wal, program, skip, wait_until, wait_until_it_is, wait_within};
 use crate::http::Site;
 use crate::prometheus::Prometheus;
 use crate::strace::{Tracer, is_permitted};
@@ -74,6 +74,24 @@ fn the_rules_are_valid_and_each_fires_and_does_not_fire_in_its_unit_tests() {
     }
 }
 
+/// A server with a log, and with an archive if that is built in.
+fn archived(dir: &TempDir) -> Launch {
+    let launch = Launch::bsd().dir(&dir.path().join("log"));
+    if !cfg!(feature = "archive") {
+        return launch;
+    }
+    let archive = dir.path().join("archive");
+    fs::create_dir(&archive).unwrap();
+    launch
+        .arg("--archive")
+        .arg(format!("file://{}", archive.display()))
+}
+
+/// False for what is about archives, where they are not built in.
+fn is_built_in(expression: &str) -> bool {
+    cfg!(feature = "archive") || !expression.contains("bsd_archive_")
+}
+
 /// The expressions of all panels, with the variables of the dashboard filled in.
 fn expressions() -> Vec<String> {
     fn collect(value: &Value, found: &mut Vec<String>) {
@@ -122,13 +140,14 @@ fn metrics_in(text: &str) -> BTreeSet<String> {
 #[test]
 fn rules_and_dashboard_name_only_what_the_server_exports() {
     let dir = TempDir::new().unwrap();
-    let site = Site::start(Launch::bsd().dir(&dir.path().join("log")));
+    let site = Site::start(archived(&dir));
     let page = String::from_utf8(site.get("/metrics").body).unwrap();
     let samples = page.lines().filter(|line| !line.starts_with('#'));
     let exported: BTreeSet<String> = samples.flat_map(metrics_in).collect();
     let rules = text(RULES);
     let of_rules = values(&rules, "expr: ").map(str::to_owned);
-    for expression in expressions().into_iter().chain(of_rules) {
+    let all = expressions().into_iter().chain(of_rules);
+    for expression in all.filter(|it| is_built_in(it)) {
         let names = metrics_in(&expression);
         assert!(
             names.iter().all(|name| exported.contains(name)),
@@ -142,6 +161,8 @@ fn rules_and_dashboard_name_only_what_the_server_exports() {
 struct Case {
     site: Site,
     alert: Option<&'static str>,
+    /// Others that fire for it too.
+    more: &'static [&'static str],
     /// What must outlive it.
     _with: Vec<Box<dyn std::any::Any>>,
 }
@@ -151,6 +172,7 @@ impl Case {
         Case {
             site: Site::start(launch),
             alert,
+            more: &[],
             _with: Vec::new(),
         }
     }
@@ -172,6 +194,11 @@ fn at_once() -> String {
         });
     let rules: String = lines.map(|line| format!("{line}\n")).collect();
     assert!(rules.contains("[1m]"));
+    assert!(rules.contains("bsd_archive_lag_seconds > 60"));
+    let rules = rules.replace(
+        "bsd_archive_lag_seconds > 60",
+        "bsd_archive_lag_seconds > 5",
+    );
     rules.replace("[1m]", "[5s]")
 }
 
@@ -189,10 +216,12 @@ fn prometheus(cases: &[Case]) -> Option<Prometheus> {
 /// The alerts that are to fire, each with the server that it is about, in order.
 fn expected(cases: &[Case]) -> Vec<(String, String)> {
     let of_case = |case: &Case| {
-        let alert = case.alert?;
-        Some((alert.to_owned(), case.site.address.to_string()))
+        let address = case.site.address.to_string();
+        let alerts = case.alert.iter().chain(case.more);
+        let alerts = alerts.map(|alert| ((*alert).to_owned(), address.clone()));
+        alerts.collect::<Vec<_>>()
     };
-    let mut expected: Vec<(String, String)> = cases.iter().filter_map(of_case).collect();
+    let mut expected: Vec<(String, String)> = cases.iter().flat_map(of_case).collect();
     expected.sort();
     expected
 }
@@ -200,9 +229,7 @@ fn expected(cases: &[Case]) -> Vec<(String, String)> {
 /// Wait until these alerts fire, and no others do.
 fn assert_fires(prometheus: &Prometheus, cases: &[Case]) {
     let expected = expected(cases);
-    wait_until(&format!("{expected:?} fire, and nothing else"), || {
-        prometheus.firing() == expected
-    });
+    wait_until_it_is(&expected, "the alerts that fire", || prometheus.firing());
 }
 
 fn memory() -> Launch {
@@ -251,7 +278,7 @@ fn full_of_memory() -> Case {
 /// Some of everything.
 fn busy() -> Case {
     let dir = TempDir::new().unwrap();
-    let case = Case::of(Launch::bsd().dir(&dir.path().join("log")), None);
+    let case = Case::of(archived(&dir), None);
     let mut wire = case.site.server.connect();
     for _ in 0..5 {
         wire.put(b"body");
@@ -281,9 +308,9 @@ fn alerts_fire_for_what_happens_to_the_queue_and_every_panel_shows_something() {
     });
     bury(&cases[4], 20);
     assert_fires(&prometheus, &cases);
-    for expression in expressions() {
+    for expression in expressions().iter().filter(|it| is_built_in(it)) {
         wait_until(&format!("{expression} has a value"), || {
-            !prometheus.query(&expression).is_empty()
+            !prometheus.query(expression).is_empty()
         });
     }
 }
@@ -295,6 +322,40 @@ fn bury(case: &Case, count: usize) {
         let id = wire.reserve();
         assert_eq!(wire.ask(&format!("bury {id} 0")), "BURIED");
     }
+}
+
+/// One server whose store is away, and which holds nothing for it; another whose store is well.
+#[cfg(feature = "archive")]
+#[test]
+fn alerts_fire_for_an_archive_that_is_away_behind_and_has_a_gap() {
+    use crate::archive_seen::{Away, archived_at};
+    let (well, dir) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let away = Away::new(dir.path());
+    let launch = archived_at(&dir.path().join("log"), &away.url()).args([
+        "-s",
+        "65536",
+        "--archive-hold-max",
+        "1",
+    ]);
+    let mut case = Case::of(launch, Some("BsdArchiveDown"));
+    case.more = &["BsdArchiveLags", "BsdArchiveGap"];
+    let cases = [case, Case::of(archived(&well), None)];
+    let Some(prometheus) = prometheus(&cases) else {
+        return;
+    };
+    let gauge = |name: &str| format!("{name}{{instance=\"{}\"}} == 1", cases[0].site.address);
+    wait_until("the archive is written", || {
+        !prometheus.query(&gauge("bsd_archive_up")).is_empty()
+    });
+    assert_fires_nothing(&prometheus);
+    away.go();
+    let mut wire = cases[0].site.server.connect();
+    for _ in 0..10 {
+        wire.put(&[b'x'; 60_000]);
+    }
+    assert_fires(&prometheus, &cases);
+    away.come_back();
+    assert_fires_nothing(&prometheus);
 }
 
 #[test]
@@ -312,7 +373,7 @@ fn an_alert_fires_for_a_server_that_has_gone() {
 }
 
 fn assert_fires_nothing(prometheus: &Prometheus) {
-    wait_until("nothing fires", || prometheus.firing().is_empty());
+    wait_until_it_is(&Vec::new(), "the alerts that fire", || prometheus.firing());
 }
 
 /// A process that is stopped altogether cannot say so.

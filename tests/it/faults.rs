@@ -502,7 +502,7 @@ fn f22_the_table_of_descriptors_is_large_before_anybody_connects() {
 }
 
 /// The soft limit of this process, so that it can hold as many connections as the server.
-fn raise_descriptor_limit() {
+pub(crate) fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let maximum = getrlimit(Resource::Nofile).maximum;
     setrlimit(

@@ -17,7 +17,8 @@ const TUBES: [&str; 6] = [
     "{n*200}",
 ];
 const BLANKS: [&str; 6] = [" ", " ", " ", " ", " ", "  "];
-const WORDS: [&str; 23] = [
+const WORDS: [&str; 24] = [
+    "auth ",
     "put ",
     "peek ",
     "peek-ready",

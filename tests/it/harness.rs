@@ -209,6 +209,12 @@ impl Launch {
         self
     }
 
+    /// With more arguments.
+    #[cfg(feature = "archive")]
+    pub(crate) fn args(self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Launch {
+        args.into_iter().fold(self, Launch::arg)
+    }
+
     /// Run by another program, such as `prlimit`, which must become the server by `exec`.
     pub(crate) fn wrapped(mut self, wrapper: &[&str]) -> Launch {
         self.wrapper = wrapper.iter().map(OsString::from).collect();
@@ -464,7 +470,26 @@ pub(crate) fn wait_until(what: &str, done: impl FnMut() -> bool) {
     wait_within(PATIENCE, what, done);
 }
 
-/// The same with another patience, for what takes its time on any machine.
+/// Poll `look` until it returns what is expected; panics with what it returned last if it does not.
+pub(crate) fn wait_until_it_is<T>(expected: &T, what: &str, mut look: impl FnMut() -> T)
+where
+    T: PartialEq + std::fmt::Debug,
+{
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let found = look();
+        if found == *expected {
+            return;
+        }
+        assert!(
+            Instant::now() < deadline,
+            "waited {PATIENCE:?} in vain: {what} are {found:?}, not {expected:?}"
+        );
+        thread::sleep(POLL_EVERY);
+    }
+}
+
+/// The same as [`wait_until`] with another patience, for what takes its time on any machine.
 pub(crate) fn wait_within(patience: Duration, what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + patience;
     while !done() {

@@ -23,7 +23,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    fn parse(raw: &[u8]) -> Answer {
+    pub(crate) fn parse(raw: &[u8]) -> Answer {
         let end = raw.windows(4).position(|it| it == b"\r\n\r\n");
         let end = end.unwrap_or_else(|| panic!("no answer: {:?}", String::from_utf8_lossy(raw)));
         let head = String::from_utf8(raw[..end].to_vec()).unwrap();
@@ -163,7 +163,7 @@ fn rest(stream: &mut TcpStream) -> Vec<u8> {
 }
 
 /// Where HTTP is, as the server says at its start.
-fn address(server: &Server) -> SocketAddr {
+pub(crate) fn address(server: &Server) -> SocketAddr {
     let said = || {
         let stderr = server.stderr();
         let (_, rest) = stderr.split_once("HTTP on http://")?;

@@ -84,7 +84,9 @@ fn f11_after_a_line_that_was_cut_off_the_next_one_begins_on_a_line_of_its_own() 
     let (full, rest) = said.split_at(FILE_SIZE_MAX);
     assert_eq!(rest.starts_with('\n'), !full.ends_with('\n'), "{said}");
     assert!(rest.contains("lines before this one are missing"), "{rest}");
-    let is_one = |line: &str| line.matches("Z ").count() <= 1 && line.starts_with("20");
+    // A line may be cut off behind its first byte.
+    let begins = |line: &str| line.starts_with("20") || line == "2";
+    let is_one = |line: &str| line.matches("Z ").count() <= 1 && begins(line);
     assert!(said.lines().all(is_one), "{said}");
 }
 

@@ -15,6 +15,7 @@
 //! | `BSD_KILL_ROUNDS`, `BSD_KILL_SEED` | rounds of load and `kill -9`; their seed | 10; new each run |
 //! | `BSD_LIBRARY_CRASHES`, `BSD_POOL_KILLS` | power cuts on a simulated disk under threads of the library; kills of a pool of workers | 40; 5 |
 //! | `BSD_SOAK_SECONDS`, `BSD_SOAK_SEED` | how long good and hostile clients, full disks and kills go on together; its seed | 10; new each run |
+//! | `BSD_BAD_STORE_SECONDS`, `BSD_BAD_STORE_SEED` | how long an archive is not well, again and again; its seed | 10; new each run |
 //! | `BSD_IDLE_CONNECTIONS` | idle connections held open at once | 1,000 |
 //! | `BSD_BACKUPS` | backups taken of a server under load | 5 |
 //! | `BSD_BOUND_CYCLES`, `BSD_BOUND_ROUNDS` | put/reserve/delete cycles beside one pinned job; bury/kick rounds over a fixed set | 100,000; 100 |
@@ -28,6 +29,17 @@ mod activation;
 #[cfg(feature = "http")]
 mod api;
 mod api_load;
+#[cfg(feature = "archive")]
+mod archive;
+#[cfg(feature = "archive")]
+mod archive_refill;
+#[cfg(all(feature = "archive", feature = "http"))]
+mod archive_s3;
+#[cfg(all(feature = "archive", feature = "http"))]
+mod archive_seen;
+#[cfg(all(feature = "archive", feature = "http"))]
+mod archive_trouble;
+mod auth;
 mod backup;
 mod bounds;
 mod clients;
@@ -44,6 +56,7 @@ mod ctl;
 mod ctl_api;
 #[cfg(feature = "http")]
 mod ctl_examples;
+#[cfg(target_os = "linux")]
 mod ctl_terminal;
 mod damaged_logs;
 mod differential;
@@ -53,14 +66,18 @@ mod failing_calls;
 mod faults;
 mod generator;
 mod golden;
+mod handbook;
 mod harness;
 #[cfg(feature = "http")]
 mod http;
+#[cfg(all(feature = "http", feature = "tls"))]
+mod http_tls;
 mod inspection;
 #[cfg(feature = "http")]
 mod job_history;
 mod ledger;
 mod library;
+#[cfg(target_os = "linux")]
 mod lines;
 #[cfg(feature = "http")]
 mod log_files;
@@ -73,7 +90,11 @@ mod pages;
 mod pair;
 #[cfg(feature = "http")]
 mod prometheus;
+#[cfg(feature = "http")]
+mod proxy;
 mod restart;
+#[cfg(all(feature = "archive", feature = "http"))]
+mod s3;
 mod scripts;
 #[cfg(feature = "http")]
 mod selection;
@@ -83,6 +104,10 @@ mod space;
 #[cfg(feature = "http")]
 mod steering;
 mod strace;
+#[cfg(all(feature = "http", feature = "tls"))]
+mod tls;
+#[cfg(all(feature = "http", feature = "tls"))]
+mod tls_hostile;
 mod trace;
 mod wal;
 mod wal_backups;

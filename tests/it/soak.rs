@@ -67,7 +67,7 @@ impl Look {
 }
 
 /// The space of the files in a directory, which come and go meanwhile.
-fn size_of(dir: &Path) -> u64 {
+pub(crate) fn size_of(dir: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let entries = fs::read_dir(dir).unwrap().filter_map(Result::ok);
     let metadata = entries.filter_map(|entry| entry.metadata().ok());

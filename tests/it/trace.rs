@@ -12,6 +12,7 @@ use std::thread;
 
 use tempfile::TempDir;
 
+use crate::auth::{new_token, write_private};
 use crate::harness::{Launch, Random, Server, wait_until};
 use crate::ledger::{
     CALLS, assert_synced_before_acknowledged, is_acknowledgement, is_of_segment, is_rename,
@@ -101,6 +102,52 @@ fn on_a_slow_disk_too_no_acknowledgement_leaves_before_the_sync_that_covers_it()
         trace.named("fdatasync").filter(beside).count() > 3,
         "the loop did not wait itself"
     );
+}
+
+/// P1: who may not have a job is told that it is there, so not before it is durable.
+#[test]
+fn a_refusal_that_tells_of_a_job_leaves_after_the_sync_of_the_job() {
+    const COUNT: usize = 60;
+    let dir = TempDir::new().unwrap();
+    let tracer = Tracer::of(CALLS).inject("fdatasync:delay_enter=20000");
+    let Some(launch) = traceable(&dir.path().join("log"), SEGMENT_SIZE) else {
+        return;
+    };
+    let (all, all_line) = new_token("all");
+    let (narrow, narrow_line) = new_token("work:other");
+    let file = dir.path().join("tokens");
+    write_private(&file, &[all_line, narrow_line].join("\n"));
+    let launch = launch.arg("-f").arg("0").arg("--auth-file").arg(&file);
+    let server = tracer.wrap(launch).spawn();
+    wait_until("it listens", || Wire::connect(server.address()).is_ok());
+    let [mut one, mut other] = [all, narrow].map(|token| {
+        let mut wire = server.connect();
+        assert_eq!(wire.ask(&format!("auth {token}")), "AUTHENTICATED");
+        wire
+    });
+    // The first few are synced by the loop: it has to learn that the disk is slow.
+    for id in 1..=COUNT {
+        one.send(put_command(0, 0, b"x"));
+        wait_until("the job is seen", || {
+            let said = other.ask(&format!("delete {id}"));
+            assert!(["NOT_FOUND", "NOT_AUTHORIZED"].contains(&&*said), "{said}");
+            said == "NOT_AUTHORIZED"
+        });
+        assert_eq!(one.text(), format!("INSERTED {id}"));
+    }
+    server.kill();
+
+    let trace = tracer.all();
+    let is_put = |call: &&Call| call.is_request() && call.args.contains("put 0");
+    let is_refusal = |call: &&Call| call.is_reply() && call.args.contains("NOT_AUTHORIZED");
+    let puts: Vec<&Call> = trace.calls.iter().filter(is_put).collect();
+    let refusals: Vec<&Call> = trace.calls.iter().filter(is_refusal).collect();
+    assert_eq!((puts.len(), refusals.len()), (COUNT, COUNT));
+    for (put, refusal) in puts.into_iter().zip(refusals) {
+        let mut syncs = trace.named("fdatasync").filter(|call| is_of_segment(call));
+        let is_synced = syncs.any(|sync| sync.begin > put.end && sync.end < refusal.begin);
+        assert!(is_synced, "{put:?}, {refusal:?}");
+    }
 }
 
 /// D26.

@@ -348,6 +348,26 @@ fn bytes_that_the_disk_does_not_give_are_passed_over_and_reported() {
     }
 }
 
+/// The bytes before the hole say that a record is there, those behind it that it ends there; but not
+/// about which job it is.
+#[test]
+fn a_record_whose_id_the_disk_does_not_give_may_be_about_any_job() {
+    const BLOCK: u64 = 4096;
+    let sound = Sound::new();
+    for name in segments(&sound.disk) {
+        let size = sound.disk.read(path(&name)).unwrap().len() as u64;
+        for end in (BLOCK..=size).step_by(BLOCK as usize) {
+            for from in end - 48..end {
+                let disk = copy(&sound.disk);
+                disk.fail_reads(path(&name), from..from + 1).unwrap();
+                let what = format!("{name} unreadable at {from}");
+                let found = inspect(&disk, DIR).unwrap_or_else(|error| panic!("{what}: {error}"));
+                account_for_every_job(&sound.jobs, &jobs(&found), &found.losses, &what);
+            }
+        }
+    }
+}
+
 #[test]
 fn whole_files_that_are_missing_emptied_swapped_or_doubled_are_accounted_for() {
     let sound = Sound::new();

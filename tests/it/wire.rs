@@ -17,6 +17,8 @@ const READ_SIZE: usize = 16 * 1024;
 enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    #[cfg(all(feature = "http", feature = "tls"))]
+    Tls(Box<rustls::StreamOwned<rustls::ClientConnection, TcpStream>>),
 }
 
 /// One connection to a server.
@@ -42,6 +44,53 @@ impl Wire {
         })
     }
 
+    /// Connect over TCP, and speak TLS there to who calls itself localhost.
+    #[cfg(all(feature = "http", feature = "tls"))]
+    pub(crate) fn connect_tls(
+        address: SocketAddr,
+        config: std::sync::Arc<rustls::ClientConfig>,
+    ) -> io::Result<Wire> {
+        Wire::connect_tls_behind(address, config, b"")
+    }
+
+    /// The same, behind what is sent in the clear.
+    #[cfg(all(feature = "http", feature = "tls"))]
+    pub(crate) fn connect_tls_behind(
+        address: SocketAddr,
+        config: std::sync::Arc<rustls::ClientConfig>,
+        header: &[u8],
+    ) -> io::Result<Wire> {
+        let Wire {
+            stream: Stream::Tcp(mut stream),
+            input,
+            start,
+        } = Wire::connect(address)?
+        else {
+            unreachable!("a connection over TCP");
+        };
+        stream.write_all(header)?;
+        let name = "localhost".try_into().unwrap();
+        let session = rustls::ClientConnection::new(config, name).map_err(io::Error::other)?;
+        let mut tls = rustls::StreamOwned::new(session, stream);
+        while tls.conn.is_handshaking() {
+            tls.conn.complete_io(&mut tls.sock)?;
+        }
+        Ok(Wire {
+            stream: Stream::Tls(Box::new(tls)),
+            input,
+            start,
+        })
+    }
+
+    /// The session below.
+    #[cfg(all(feature = "http", feature = "tls"))]
+    pub(crate) fn tls(&mut self) -> &mut rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
+        match &mut self.stream {
+            Stream::Tls(stream) => stream,
+            other => panic!("no session: {other:?}"),
+        }
+    }
+
     /// Connect to a unix socket.
     pub(crate) fn connect_unix(path: &Path) -> io::Result<Wire> {
         let stream = UnixStream::connect(path)?;
@@ -64,6 +113,8 @@ impl Wire {
         match &mut self.stream {
             Stream::Tcp(stream) => stream.write_all(bytes),
             Stream::Unix(stream) => stream.write_all(bytes),
+            #[cfg(all(feature = "http", feature = "tls"))]
+            Stream::Tls(stream) => stream.write_all(bytes),
         }
     }
 
@@ -142,6 +193,8 @@ impl Wire {
         let _ = match &self.stream {
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Stream::Unix(stream) => stream.shutdown(Shutdown::Write),
+            #[cfg(all(feature = "http", feature = "tls"))]
+            Stream::Tls(stream) => stream.sock.shutdown(Shutdown::Write),
         };
     }
 
@@ -174,6 +227,8 @@ impl Wire {
             let read = match &mut self.stream {
                 Stream::Tcp(stream) => stream.read(&mut arrived),
                 Stream::Unix(stream) => stream.read(&mut arrived),
+                #[cfg(all(feature = "http", feature = "tls"))]
+                Stream::Tls(stream) => stream.read(&mut arrived),
             };
             match read {
                 // A read with a timeout is interrupted when the machine is paused.

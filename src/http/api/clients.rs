@@ -109,6 +109,7 @@ fn client_value(id: ClientId, client: &ClientView<'_>, link: Link) -> Value {
     json!({
         "id": id.0,
         "address": link.peer.map(|peer| peer.to_string()),
+        "name": link.name.as_deref(),
         "unread_bytes": link.unread,
         "uses": client.used,
         "watched_tubes": client.watched,

@@ -16,7 +16,7 @@ use tokio::sync::mpsc::{Sender, channel};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
-use super::filter::Pattern;
+use super::filter::{Pattern, pattern};
 use super::run;
 use crate::door::{Slice, Step, Work};
 use crate::engine::{Feed, Told};
@@ -74,7 +74,7 @@ impl Streams {
 
 /// Tell what happens, from now on.
 pub(in crate::http) async fn events(state: &Arc<State>, query: &Query) -> Result<Answer, Problem> {
-    let pattern = query.text("tube").map(Pattern::parse).transpose()?;
+    let pattern = query.text("tube").map(pattern).transpose()?;
     let permit = state.streams.permits.clone().try_acquire_owned();
     let permit = permit.map_err(|_| {
         Problem::unavailable(format!(

@@ -1,7 +1,5 @@
 //! Which jobs are meant: by tube, state, id, priority, age, and what stands in the body.
 
-use std::fmt;
-
 use memchr::memmem::Finder;
 use serde_json::{Value, json};
 
@@ -9,8 +7,9 @@ use super::bad;
 use super::fields::{Fields, needed};
 use super::look::body_value;
 use crate::http::answer::Problem;
+pub(in crate::http) use crate::pattern::Pattern;
 use crate::queue::JobView;
-use crate::types::{JobId, JobState, Now, SECOND_NS, TUBE_NAME_MAX, is_tube_name_byte};
+use crate::types::{JobId, JobState, Now, SECOND_NS};
 
 /// Bytes that may be looked for in a body.
 const CONTAINS_SIZE_MAX: usize = 1024;
@@ -19,57 +18,9 @@ pub(in crate::http) const IDS_MAX: usize = 1000;
 /// The states in which jobs can be meant, in the order in which they are gone through.
 pub(super) const STATES: [JobState; 3] = [JobState::Ready, JobState::Delayed, JobState::Buried];
 
-/// A tube's name, in which `*` stands for any text and `?` for any one character.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::http) struct Pattern(Box<str>);
-
-impl fmt::Display for Pattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl Pattern {
-    pub(in crate::http) fn parse(text: &str) -> Result<Pattern, Problem> {
-        let is_right = |byte: u8| is_tube_name_byte(byte) || byte == b'*' || byte == b'?';
-        match (1..=TUBE_NAME_MAX).contains(&text.len()) && text.bytes().all(is_right) {
-            true => Ok(Pattern(text.into())),
-            false => Err(bad(format!(
-                "{text:?} matches no tube: 1 to {TUBE_NAME_MAX} of the letters, digits and \
-                 -+/;.$_(), with * for any text and ? for any one character"
-            ))),
-        }
-    }
-
-    /// The name, if there is only one that matches.
-    pub(super) fn name(&self) -> Option<&str> {
-        (!self.0.contains(['*', '?'])).then_some(&*self.0)
-    }
-
-    /// Takes no longer than the product of the lengths.
-    pub(in crate::http) fn matches(&self, name: &str) -> bool {
-        let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
-        let (mut at, mut of_name) = (0, 0);
-        // Where the last star was, and what it stood for so far.
-        let mut star: Option<(usize, usize)> = None;
-        while of_name < name.len() {
-            if pattern.get(at) == Some(&b'*') {
-                star = Some((at, of_name));
-                at += 1;
-            } else if pattern
-                .get(at)
-                .is_some_and(|it| *it == b'?' || *it == name[of_name])
-            {
-                (at, of_name) = (at + 1, of_name + 1);
-            } else if let Some((of_star, upto)) = star {
-                star = Some((of_star, upto + 1));
-                (at, of_name) = (of_star + 1, upto + 1);
-            } else {
-                return false;
-            }
-        }
-        pattern[at..].iter().all(|it| *it == b'*')
-    }
+/// Parse what tubes are meant.
+pub(in crate::http) fn pattern(text: &str) -> Result<Pattern, Problem> {
+    Pattern::parse(text).map_err(bad)
 }
 
 /// A range, both ends of it included.
@@ -127,7 +78,7 @@ impl Filter {
     /// The tube is never left out: to mean all of them, say `*`.
     pub(in crate::http) fn parse(fields: &Fields) -> Result<Filter, Problem> {
         fields.only(Filter::FIELDS)?;
-        let tube = Pattern::parse(needed("tube", fields.text("tube")?)?)?;
+        let tube = pattern(needed("tube", fields.text("tube")?)?)?;
         let states = match fields.texts("states")? {
             None => STATES.to_vec(),
             Some(words) => parse_states(&words)?,

@@ -4,7 +4,7 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::fields::{Fields, needed};
-use super::filter::Pattern;
+use super::filter::{Pattern, pattern};
 use super::{bad, gone, job_id, not_found, of_error, run, tube_name};
 use crate::door::{Answer as Reply, JobError, Order, PutOptions, Slice, Step, Work};
 use crate::engine::{Alteration, Altered};
@@ -233,7 +233,7 @@ fn paused(tubes: u64) -> Answer {
 /// `POST /api/v1/pause`
 pub(in crate::http) async fn pause_many(state: &State, fields: &Fields) -> Result<Answer, Problem> {
     fields.only(&["tube", "seconds"])?;
-    let pattern = Pattern::parse(needed("tube", fields.text("tube")?)?)?;
+    let pattern = pattern(needed("tube", fields.text("tube")?)?)?;
     let seconds = needed("seconds", fields.number_of_job("seconds", 0)?)?;
     let said = format!("{pattern} for {seconds} seconds");
     let pausing = Pausing {

@@ -3,7 +3,7 @@
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
-use super::look::log_value;
+use super::look::{archive_value, log_value};
 use super::{gone, not_found, run};
 use crate::door::{Slice, Step, Work};
 use crate::engine::{LogFigures, OldestJob, SegmentFigures};
@@ -63,6 +63,7 @@ pub(in crate::http) async fn log(state: &State) -> Result<Answer, Problem> {
         "files": view.files.iter().map(file_value).collect::<Vec<_>>(),
         "files_left_out": left_out,
         "oldest_job": view.oldest.map(oldest_value),
+        "archive": archive_value(state),
     });
     if let (Value::Object(all), Value::Object(parts)) = (&mut value, parts) {
         all.extend(parts);

@@ -26,7 +26,9 @@ pub(in crate::http) const BODY_SIZE_MAX: u32 = 64 << 10;
 pub(in crate::http) async fn server(state: &State) -> Result<Answer, Problem> {
     let look = run(state, Look(None)).await?;
     let figures = look.0.ok_or_else(gone)?;
-    Ok(json(StatusCode::OK, &server_value(&figures)))
+    let mut value = server_value(&figures);
+    value["archive"] = archive_value(state);
+    Ok(json(StatusCode::OK, &value))
 }
 
 /// `GET /api/v1/tubes`
@@ -390,6 +392,31 @@ fn server_value(figures: &Figures) -> Value {
             "missing_bytes": figures.memory_missing,
         },
         "log": figures.log.as_ref().map(log_value),
+    })
+}
+
+/// What is known of the archive; null: there is none.
+pub(super) fn archive_value(state: &State) -> Value {
+    let Some(report) = state.sight.archive() else {
+        return Value::Null;
+    };
+    let figures = &report.figures;
+    let lag = seconds(report.lag_ns(state.sight.clock.now().mono));
+    let base = figures.base_wall_ns / 1_000_000_000;
+    json!({
+        "up": report.is_up(),
+        "trouble": report.ended.as_ref().or(report.trouble.as_ref()),
+        "epoch": report.epoch,
+        "archived": report.archived.map(|at| at.to_string()),
+        "lag_bytes": report.lag_bytes,
+        "lag_seconds": lag,
+        "in_gap": report.is_in_gap,
+        "gaps": figures.gaps,
+        "links": figures.links,
+        "bytes": figures.bytes,
+        "bases": figures.bases,
+        "last_base_timestamp_seconds": (base > 0).then_some(base),
+        "errors": report.errors,
     })
 }
 

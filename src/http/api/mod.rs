@@ -32,6 +32,7 @@ pub(super) mod look;
 pub(super) mod register;
 mod scan;
 pub(super) mod search;
+pub(super) mod standby;
 pub(super) mod tasks;
 
 use hyper::StatusCode;

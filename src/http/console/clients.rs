@@ -39,7 +39,7 @@ pub(super) async fn list(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
                 th scope="row" class="number" {
                     a href=(format!("/clients/{}", client["id"])) { (client["id"]) }
                 }
-                td { (address(client)) }
+                td { (who(client)) }
                 td { (tube_link(&client["uses"])) }
                 td class="number" { (words::count(client["watched_tubes"].as_u64().unwrap_or(0))) }
                 td class="number" { (words::bytes(client["unread_bytes"].as_u64().unwrap_or(0))) }
@@ -74,6 +74,7 @@ pub(super) async fn one(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pro
     let content = html! {
         (facts(&[
             ("Address", html! { (address(&client)) }),
+            ("Name in its certificate", html! { (client["name"].as_str().unwrap_or("none")) }),
             ("Uses", tube_link(&client["uses"])),
             ("Unread", html! { (words::bytes(client["unread_bytes"].as_u64().unwrap_or(0))) }),
             ("Is", html! { (being(&client)) }),
@@ -107,6 +108,14 @@ fn address(client: &Value) -> &str {
     client["address"]
         .as_str()
         .unwrap_or("a socket of this machine")
+}
+
+/// Its address, with the name in its certificate.
+fn who(client: &Value) -> Markup {
+    html! {
+        (address(client))
+        @if let Some(name) = client["name"].as_str() { " (" (name) ")" }
+    }
 }
 
 fn tube_link(name: &Value) -> Markup {

@@ -8,13 +8,15 @@ use super::layout::{facts, table};
 use super::live::Live;
 use super::overview::{line, spans};
 use super::{Sight, words};
+use crate::archive::Report;
+use crate::clock::utc;
 use crate::engine::{Figures, LogFigures, SegmentFigures};
 use crate::histogram::Reading;
 use crate::http::api::log::LogView;
 use crate::http::snapshot::Snapshot;
 use crate::storage::SyncPolicy;
 use crate::storage::format::file_name;
-use crate::types::SegmentId;
+use crate::types::{SegmentId, Time};
 
 /// In one sentence, whether what is acknowledged is safe.
 pub(super) fn verdict(snapshot: &Snapshot, live: &Live) -> Markup {
@@ -75,6 +77,9 @@ pub(super) fn content(sight: &Sight<'_>, span: Span, live: &Live) -> Markup {
             ("99 of 100 took", live.text("sync-99", quantile(&syncs, 0.99))),
         ]))
         @if let Some(log) = &figures.log { (of_log(log, live)) }
+        @if let Some(report) = sight.state.sight.archive() {
+            (of_archive(&report, sight.state.sight.clock.now().mono, live))
+        }
         (memory(figures, live))
         @if figures.log.is_some() { (map(&sight.log.files)) (oldest(&sight.log)) (damage(&sight.log.files)) }
         (charts(sight, span, live))
@@ -129,6 +134,50 @@ fn of_log(log: &LogFigures, live: &Live) -> Markup {
                 ("Disk full", live.text("full", full)),
             ]))
         }
+    }
+}
+
+fn of_archive(report: &Report, now: Time, live: &Live) -> Markup {
+    let text = |id: &str, text: String| live.text(id, text);
+    let of = &report.figures;
+    let archived = report.archived.map_or("–".into(), |at| at.to_string());
+    let epoch = report.epoch.map_or("not begun".into(), |it| it.to_string());
+    let base = match of.base_wall_ns {
+        0 => "none".into(),
+        wall => utc(wall),
+    };
+    let gap = if report.is_in_gap { "yes" } else { "no" };
+    html! {
+        section aria-labelledby="archive" {
+            h2 id="archive" { "The archive" }
+            p { (text("archive-state", state_of(report))) }
+            (facts(&[
+                ("Can be restored up to", text("archived", archived)),
+                ("Not yet archived", text("archive-lag", words::bytes(report.lag_bytes))),
+                ("Behind", text("archive-behind", words::ns(report.lag_ns(now)))),
+                ("In a gap", live.text("archive-gap", gap)),
+                ("Gaps", text("archive-gaps", words::count(of.gaps))),
+                ("Epoch", text("archive-epoch", epoch)),
+                ("Last base", text("archive-base", base)),
+                ("Bases", text("archive-bases", words::count(of.bases))),
+                ("Links put", text("archive-links", words::count(of.links))),
+                ("Bytes of them", text("archive-bytes", words::bytes(of.bytes))),
+                ("Calls that failed", text("archive-errors", words::count(report.errors))),
+            ]))
+        }
+    }
+}
+
+/// In one sentence.
+fn state_of(report: &Report) -> String {
+    match (&report.ended, &report.trouble, report.epoch) {
+        (Some(why), _, _) => format!("It has ended: {why}"),
+        (None, Some(trouble), _) => format!("It cannot be written: {trouble}. It is tried again."),
+        (None, None, None) => "It has not begun.".into(),
+        (None, None, Some(_)) if report.is_in_gap => {
+            "There is a gap: what is new can be restored when the next base is complete.".into()
+        }
+        (None, None, Some(_)) => "It is written.".into(),
     }
 }
 

@@ -19,7 +19,7 @@ use crate::http::answer::{Answer, Problem, Said};
 use crate::http::api::fields::{Fields, REQUEST_SIZE_MAX};
 use crate::http::api::{jobs, tasks};
 use crate::http::query::decode;
-use crate::http::tokens::is_same;
+use crate::secrets::is_same;
 
 /// How often it is looked whether a count is done, before the browser is told to look itself.
 const LOOKS: u32 = 20;

@@ -12,6 +12,7 @@ mod buffer;
 mod tests;
 
 use std::io::{self, Write};
+use std::sync::Arc;
 
 use self::buffer::Buffer;
 use super::bounds::Lying;
@@ -52,6 +53,10 @@ struct Output {
     /// When the client last took a part of its available replies; `None`: it has taken all.
     stalled: Option<Time>,
     peer: Peer,
+    /// The name in the client's certificate, or of its token.
+    name: Option<Arc<str>>,
+    /// Bytes that are held below, in addition to the buffer, for a write that is not over.
+    sealed: usize,
 }
 
 /// The result of [`Outputs::send`].
@@ -155,6 +160,25 @@ impl Outputs {
     /// Who is at the other end of a connection.
     pub(super) fn name(&mut self, client: ClientId, peer: Peer) {
         self.slot(client).peer = peer;
+    }
+
+    /// The client has this name, from its certificate or its token.
+    pub(super) fn certify(&mut self, client: ClientId, name: Option<Arc<str>>) {
+        self.slot(client).name = name;
+    }
+
+    /// The client has shown a right token, of a holder with this name; it is told.
+    pub(super) fn authenticate(&mut self, client: ClientId, name: Option<Arc<str>>) {
+        if name.is_some() {
+            self.certify(client, name);
+        }
+        self.reply(client, Position::ZERO, Reply::Authenticated);
+    }
+
+    /// This many bytes are held below the buffer for a write that is not over.
+    pub(super) fn count_sealed(&mut self, client: ClientId, sealed: usize) {
+        let before = std::mem::replace(&mut self.slot(client).sealed, sealed);
+        self.held = self.held - before + sealed;
     }
 
     /// A new connection has this id.
@@ -339,6 +363,7 @@ impl Outputs {
             self.recycle(buffer);
         }
         self.set_stalled(client, None);
+        self.count_sealed(client, 0);
     }
 
     fn recycle(&mut self, mut buffer: Box<Buffer>) {
@@ -373,6 +398,7 @@ impl ReplySink for Outputs {
         let unread = output.buffer.as_ref().map_or(0, |buffer| buffer.ready());
         Some(Link {
             peer: output.peer.address(),
+            name: output.name.clone(),
             unread,
         })
     }

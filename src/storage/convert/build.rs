@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 use crate::storage::disk::{DirLock, Fs, ReadFile};
 use crate::storage::error::{OpenError, StoreError};
-use crate::storage::format::names::LOCK_NAME;
 use crate::storage::format::names::parse_spare_name;
+use crate::storage::format::names::{LOCK_NAME, STANDBY_WORD, is_new_word};
 use crate::storage::format::{Record, parse_file_name};
 use crate::storage::inspect::Inspection;
 use crate::storage::log::spares::SEGMENT_SIZE_MIN;
@@ -58,6 +58,7 @@ impl Build {
             cache_size: 0,
             log_id: None,
             new_epoch: false,
+            standby: false,
             waker: None,
         };
         let (log, _) = Log::open(fs.clone(), options, now, &mut Fresh, &|_, _| ())?;
@@ -243,7 +244,8 @@ fn parent(dir: &Path) -> &Path {
 
 /// True if a log that is being built may have a file of this name.
 pub(in crate::storage) fn is_of_a_log(name: &str) -> bool {
-    name == LOCK_NAME || parse_file_name(name).is_some() || parse_spare_name(name).is_some()
+    let has_own_name = name == LOCK_NAME || name == STANDBY_WORD || is_new_word(name);
+    has_own_name || parse_file_name(name).is_some() || parse_spare_name(name).is_some()
 }
 
 /// Remove from `dir` the leftovers of an interrupted call, and nothing else. A lock, where one

@@ -7,6 +7,8 @@
 //! | `load` | how is a log made from a list of jobs? |
 //! | `backup` | how is a log in use copied, and restored? |
 //! | `beanstalkd` | how are beanstalkd's files imported and exported? |
+//! | `parts` | which files has a log in use, for a copy elsewhere? |
+//! | `rebuild` | how is a log made of files and the records after them? |
 //! | `offline` | how does a log that is not in use lose its garbage? |
 
 pub mod backup;
@@ -14,3 +16,5 @@ pub mod beanstalkd;
 pub mod build;
 pub mod load;
 pub mod offline;
+pub mod parts;
+pub mod rebuild;

@@ -80,6 +80,7 @@ pub fn compact(
         cache_size: 0,
         log_id: None,
         new_epoch: false,
+        standby: false,
         waker: None,
     };
     let mut replayed = Replayed(JobIndex::new());

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | the directory itself | flock | another bsd, even when `DIR/lock` was removed or replaced |
 //! | `DIR/lock` | fcntl, on the whole file | beanstalkd |
-//! | `DIR/lock` | flock | programs that use flock, such as `std::fs::File::try_lock` |
+//! | `DIR/lock` | flock | who uses flock, such as `std::fs::File::try_lock`; on Linux only |
 //!
 //! The directory is ours only when we hold all of them. Two may be missing: on a file system that
 //! cannot lock directories (NFS), `DIR/lock` alone does the work; and a reader does not create a
@@ -29,18 +29,17 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{FlockOperation, fcntl_lock, flock};
+use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::{Flock, FlockType, fcntl_getlk};
 
 use crate::storage::disk::{DirLock, FILE_MODE, Holder, LockError};
 use crate::storage::format::names::LOCK_NAME;
+use crate::sys::locks::{self, FileId};
+use crate::sys::processes;
 
 /// At most this many characters of a holder's command line are shown.
 const COMMAND_SHOWN: usize = 100;
-
-/// Device and inode: the identity of a file, independent of the path.
-type FileId = (u64, u64);
 
 /// What this process holds of one directory. The files are kept here, so that no other code can
 /// close one.
@@ -73,7 +72,7 @@ impl Drop for RealLock {
                 if let Some(held) = table.remove(&self.0) {
                     let file = held.file.as_ref().map(|(_, file)| file);
                     for file in file.into_iter().chain([&held.directory]) {
-                        let _ = flock(file, FlockOperation::Unlock);
+                        locks::unlock(file);
                     }
                 }
             }
@@ -175,16 +174,10 @@ impl Attempt<'_> {
     }
 
     fn take_file(&self, file: &File, operation: FlockOperation) -> Result<(), LockError> {
-        for outcome in [fcntl_lock(file, operation), flock(file, operation)] {
-            match outcome {
-                Ok(()) => {}
-                Err(Errno::WOULDBLOCK | Errno::ACCESS) => {
-                    return Err(self.held_by_another(Some(file)));
-                }
-                Err(error) => return Err(LockError::Io(error.into())),
-            }
+        match locks::lock_both(file, operation) {
+            Err(Errno::WOULDBLOCK | Errno::ACCESS) => Err(self.held_by_another(Some(file))),
+            outcome => outcome.map_err(|error| LockError::Io(error.into())),
         }
-        Ok(())
     }
 
     fn keep(
@@ -214,12 +207,7 @@ impl Attempt<'_> {
             Some(self.id),
             file.and_then(|file| Some(identity(&file.metadata().ok()?))),
         ];
-        let by_flock = || {
-            let locks = std::fs::read_to_string("/proc/locks").ok()?;
-            ids.into_iter()
-                .flatten()
-                .find_map(|id| flock_holder(&locks, id))
-        };
+        let by_flock = || locks::flock_holder(ids.into_iter().flatten());
         let found = file.and_then(fcntl_holder).or_else(by_flock);
         LockError::Held {
             holder: found.map(|(pid, only_reads)| Holder::new(pid, only_reads)),
@@ -238,22 +226,6 @@ fn fcntl_holder(file: &File) -> Option<(u32, bool)> {
     Some((pid, matches!(lock.typ, FlockType::ReadLock)))
 }
 
-/// The same for a flock, which the system reports only in `/proc/locks`, in lines such as `2: FLOCK
-/// ADVISORY  WRITE 4711 08:02:1311 0 EOF`.
-fn flock_holder(locks: &str, (dev, ino): FileId) -> Option<(u32, bool)> {
-    let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
-    let place = format!("{major:02x}:{minor:02x}:{ino}");
-    locks.lines().find_map(|line| {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        match words[..] {
-            [_, "FLOCK", _, kind, pid, at, ..] if at == place => {
-                Some((pid.parse().ok().filter(|pid| *pid > 0)?, kind == "READ"))
-            }
-            _ => None,
-        }
-    })
-}
-
 impl Holder {
     fn new(pid: u32, only_reads: bool) -> Holder {
         Holder {
@@ -266,7 +238,7 @@ impl Holder {
 
 /// The command line of a process, if it is accessible: on one line, shortened.
 fn command(pid: u32) -> Option<String> {
-    let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
+    let line = processes::command_line(pid)?;
     let words: Vec<String> = line
         .split('\0')
         .filter(|word| !word.is_empty())
@@ -469,19 +441,6 @@ mod tests {
         std::fs::hard_link(mine, theirs).unwrap();
         assert!(lock_dir(other.path()).is_err());
         assert!(share_dir(other.path()).is_err());
-    }
-
-    #[test]
-    fn f41_who_holds_a_flock_is_found_among_all_locks() {
-        let locks = "1: POSIX  ADVISORY  WRITE 11 08:02:77 0 EOF\n\
-                     2: FLOCK  ADVISORY  WRITE 12 08:03:77 0 EOF\n\
-                     2: -> FLOCK  ADVISORY  WRITE 13 08:02:77 0 EOF\n\
-                     3: FLOCK  ADVISORY  READ 14 08:02:77 0 EOF\n\
-                     4: FLOCK  ADVISORY  WRITE 15 08:02:78 0 EOF\n\
-                     5: FLOCK  ADVISORY  WRITE 0 08:02:79 0 EOF\n";
-        let dev = rustix::fs::makedev(8, 2);
-        let holders = [77, 78, 79, 80].map(|ino| flock_holder(locks, (dev, ino)));
-        assert_eq!(holders, [Some((14, true)), Some((15, false)), None, None]);
     }
 
     #[test]

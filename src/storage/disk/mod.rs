@@ -29,8 +29,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{CWD, FallocateFlags, RenameFlags, renameat_with};
-use rustix::io::Errno;
+use crate::sys;
 
 /// How a file is opened for reading and writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,7 +147,7 @@ pub trait ReadFile: Debug + Send + Sync {
 pub trait File: ReadFile {
     /// Write at most `buf.len()` bytes at `offset`. May write fewer.
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize>;
-    /// Make the content and the size durable (`fdatasync`). After an error, the state of every
+    /// Make the content and the size durable. After an error, the state of every
     /// write since the last success is unknown; repeating the call does not reveal it.
     fn sync(&self) -> io::Result<()>;
     /// Cut the file, or extend it with zeros.
@@ -195,8 +194,8 @@ pub(in crate::storage) const FILE_MODE: u32 = 0o600;
 
 /// The operating system's files.
 ///
-/// Descriptors are closed on `exec`. `sync` is `fdatasync`, which also makes the size durable;
-/// `sync_dir` is `fsync` of the directory.
+/// Descriptors are closed on `exec`. `sync` is `fdatasync`, which also makes the size durable, and
+/// on macOS `F_FULLFSYNC`; `sync_dir` is `fsync` of the directory, and there `F_FULLFSYNC` too.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RealFs;
 
@@ -240,11 +239,7 @@ impl Fs for RealFs {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-            // Not every file system knows the flag.
-            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => rename_unless_taken(from, to),
-            renamed => Ok(renamed?),
-        }
+        sys::files::rename_to_unused(from, to).unwrap_or_else(|| rename_unless_taken(from, to))
     }
 
     #[expect(
@@ -318,7 +313,7 @@ struct RealDir(fs::File);
 
 impl Dir for RealDir {
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_all()
+        sys::files::sync_directory(&self.0)
     }
 }
 
@@ -341,7 +336,7 @@ impl File for RealFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        Ok(rustix::fs::fdatasync(&self.0)?)
+        sys::files::sync_data(&self.0)
     }
 
     fn set_size(&self, size: u64) -> io::Result<()> {
@@ -352,24 +347,7 @@ impl File for RealFile {
         if size == 0 {
             return Ok(()); // which fallocate refuses
         }
-        match rustix::io::retry_on_intr(|| fallocate(&self.0, size)) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => extend(&self.0, size),
-            result => Ok(result?),
-        }
-    }
-}
-
-fn fallocate(file: &fs::File, size: u64) -> rustix::io::Result<()> {
-    rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size)
-}
-
-/// Set only the size, for file systems that cannot reserve space: a write within it may still find
-/// the disk full.
-fn extend(file: &fs::File, size: u64) -> io::Result<()> {
-    if file.metadata()?.len() < size {
-        file.set_len(size)
-    } else {
-        Ok(())
+        sys::files::reserve(&self.0, size)
     }
 }
 
@@ -536,14 +514,6 @@ mod tests {
         let mut last = [1; 1];
         read_exact_at(&*file, &mut last, 99_999).unwrap();
         assert_eq!(last, [0]);
-    }
-
-    #[test]
-    fn where_space_cannot_be_reserved_the_size_grows_and_never_shrinks() {
-        let file = tempfile::tempfile().unwrap();
-        extend(&file, 5000).unwrap();
-        extend(&file, 10).unwrap();
-        assert_eq!(file.metadata().unwrap().len(), 5000);
     }
 
     #[test]

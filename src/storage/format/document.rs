@@ -8,9 +8,9 @@
 use super::samples::{Segment, identity, one_of_each, plain};
 use super::*;
 use crate::storage::format::any_bytes::MemoryFile;
-use crate::storage::format::names::COMPACTION_NAME;
-use crate::storage::format::names::LOCK_NAME;
-use crate::storage::format::names::parse_spare_name;
+use crate::storage::format::names::{
+    ARCHIVE_WORD, COMPACTION_NAME, LOCK_NAME, STANDBY_WORD, new_word, parse_spare_name,
+};
 use crate::storage::log::spares::SEGMENT_SIZE_MIN;
 use crate::storage::read::scan::{END_RULES, Reader, Step};
 use crate::types::{SegmentId, TUBE_NAME_MAX};
@@ -116,6 +116,20 @@ fn names() -> String {
              second of its number ends in `-2`, and so on |\n"
         ),
         format!("| `{LOCK_NAME}` | locked by the process that has the directory; empty |\n"),
+        format!(
+            "| `{STANDBY_WORD}` | says that the log is the copy of a standby, and up to where it goes; \
+             a server that is not started as a standby removes it before it appends. Not part of the \
+             log |\n"
+        ),
+        format!(
+            "| `{ARCHIVE_WORD}` | which claims on an archive the server of this directory has made. \
+             Not part of the log |\n"
+        ),
+        format!(
+            "| `{}`, `{}` | the next one of these, which a crash left; a start removes it |\n",
+            new_word(STANDBY_WORD),
+            new_word(ARCHIVE_WORD)
+        ),
     ]
     .concat()
 }

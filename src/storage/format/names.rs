@@ -15,6 +15,13 @@ pub(in crate::storage) const COMPACTION_NAME: &str = "compaction";
 pub(in crate::storage) const BACKUP_MANIFEST: &str = "backup.manifest";
 /// While a directory of this name exists, an import of beanstalkd's log is unfinished.
 pub(in crate::storage) const IMPORT_NAME: &str = "beanstalkd-import";
+/// While a file of this name exists, the log is the copy of a standby, which nobody has changed but
+/// with what came from elsewhere.
+pub const STANDBY_WORD: &str = "standby";
+/// A file of this name says which archives the log has been put into.
+pub const ARCHIVE_WORD: &str = "archived";
+/// What the name of the next word ends with, before it replaces the one that there is.
+const NEW_WORD: &str = "-new";
 /// The prefix of the names of directories with imported files of beanstalkd.
 pub(in crate::storage) const IMPORTED_PREFIX: &str = "beanstalkd-binlogs";
 /// The prefix of the names of torn tails and segments that a start saved.
@@ -34,6 +41,17 @@ pub fn parse_file_name(name: &str) -> Option<(SegmentId, u32)> {
     let (first, generation) = name.strip_prefix("segment-")?.split_once('.')?;
     let parsed = (SegmentId(first.parse().ok()?), generation.parse().ok()?);
     (file_name(parsed.0, parsed.1) == name).then_some(parsed)
+}
+
+/// The name of the next word, before it replaces the one in the file `name`.
+pub(in crate::storage) fn new_word(name: &str) -> String {
+    format!("{name}{NEW_WORD}")
+}
+
+/// True if a word that was not finished has this name.
+pub(in crate::storage) fn is_new_word(name: &str) -> bool {
+    let of = name.strip_suffix(NEW_WORD);
+    of.is_some_and(|of| of == STANDBY_WORD || of == ARCHIVE_WORD)
 }
 
 /// The number in a spare file's name.

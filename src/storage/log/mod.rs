@@ -25,6 +25,7 @@
 //! | `spares`, `zeros` | files of space set aside, and the zeros written over them ahead |
 //! | `kicks` | which kicks would a crash leave half-done? |
 //! | `cache` | which frames were written last? |
+//! | `trail` | what does an archive need to know, and which files does it hold? |
 
 mod budget;
 pub(in crate::storage) mod cache;
@@ -38,6 +39,7 @@ pub(in crate::storage) mod rotate;
 pub(in crate::storage) mod spares;
 mod switch;
 pub(in crate::storage) mod sync;
+pub(in crate::storage) mod trail;
 pub(in crate::storage) mod zeros;
 
 use std::path::PathBuf;
@@ -57,6 +59,8 @@ use crate::storage::log::files::Files;
 use crate::storage::log::kicks::{KickUnderWay, Kicked, Kicks};
 use crate::storage::log::spares::Spares;
 use crate::storage::log::sync::{Pace, SyncPolicy, SyncThread, Waker};
+use crate::storage::log::trail::Trail;
+use crate::storage::standby;
 use crate::types::{JobId, Place, Position, SegmentId};
 
 /// A frame that has grown to this many bytes is written before the turn ends.
@@ -78,6 +82,9 @@ pub struct LogOptions {
     /// Start a new epoch of the existing log, in a segment of its own: for a copy that continues in
     /// place of the original.
     pub new_epoch: bool,
+    /// The log is the copy of a standby, and stays one. Otherwise the word that it is one is removed
+    /// before anything else is changed.
+    pub standby: bool,
     /// How to wake the loop. `None`: no background threads; everything happens inside the calls, in
     /// an order that depends only on them.
     pub waker: Option<Waker>,
@@ -200,6 +207,8 @@ pub struct Log {
     pub(crate) records_written: u64,
     /// The records that come now stay in one frame: [`Log::join`].
     is_joined: bool,
+    /// Told of what is durable, and of new segments.
+    trail: Option<Arc<Trail>>,
     /// Held as long as the log is open.
     _lock: Option<Box<dyn DirLock>>,
 }
@@ -263,6 +272,7 @@ impl Log {
             kicks: resumed.kicks,
             records_written: 0,
             is_joined: false,
+            trail: None,
             options,
             _lock: Some(resumed.lock),
         })
@@ -383,9 +393,39 @@ impl Log {
                 return Err(self.fail(StoreError::new("sync", &path, &error)));
             }
             self.pace.note_since(begun, self.size_of_sync(self.written));
-            self.durable = self.written;
+            self.set_durable(self.written);
         }
         Ok(())
+    }
+
+    /// From now on tell `trail` what is durable. It holds the newest segments that compaction has not
+    /// rewritten.
+    pub fn publish_to(&mut self, trail: Arc<Trail>) {
+        let files = self
+            .files
+            .in_order()
+            .rev()
+            .map(|handle| self.files.get(handle));
+        let plain = files.take_while(|file| !file.compacted && file.entry.generation == 0);
+        let mut plain: Vec<_> = plain
+            .map(|file| (file.entry.first, file.file.clone(), file.entry.end))
+            .collect();
+        plain.reverse();
+        trail.attach(self.files.log(), plain.into_iter(), self.durable);
+        self.trail = Some(trail);
+    }
+
+    pub(super) fn set_durable(&mut self, durable: Position) {
+        self.durable = durable;
+        if let Some(trail) = &self.trail {
+            trail.set_durable(durable);
+        }
+    }
+
+    /// The log is no copy of a standby any more. Durable on return.
+    pub(crate) fn end_standby(&mut self) -> Result<(), OpenError> {
+        self.options.standby = false;
+        standby::remove_word(&*self.fs, &self.dir)
     }
 
     /// Bytes that a sync up to this position made durable, without those in an earlier segment.
@@ -418,7 +458,7 @@ impl Log {
             Ok(()) => {
                 let size = self.size_of_sync(synced.upto);
                 self.pace.note(synced.took_ns, size);
-                self.durable = self.durable.max(synced.upto);
+                self.set_durable(self.durable.max(synced.upto));
                 Ok(())
             }
             Err(error) => {

@@ -88,6 +88,10 @@ impl Log {
             _ => self.sync_now()?,
         }
 
+        if let Some(trail) = &self.trail {
+            let end = self.files.get(self.active.handle).entry.end;
+            trail.rotate(end, segment, file.clone());
+        }
         let handle = self.files.add(entry, false, Position::ZERO, file);
         self.files.list(handle);
         self.files.set_open(handle);
@@ -99,7 +103,7 @@ impl Log {
         let old_is_durable = self.durable == self.written;
         self.written = Position::new(segment, entry.end);
         if old_is_durable {
-            self.durable = self.written;
+            self.set_durable(self.written);
         }
         Ok(true)
     }

@@ -324,6 +324,7 @@ pub(in crate::storage) mod tests {
             cache_size: 0,
             log_id: None,
             new_epoch: false,
+            standby: false,
             waker: Some(Arc::new(|| ())),
         };
         let now = Now {

@@ -10,8 +10,8 @@ use crate::storage::disk::{DirEntry, ReadFile, ReadFs, read_exact_at};
 use crate::storage::error::Damage;
 use crate::storage::error::OpenError;
 use crate::storage::format::names::{
-    COMPACTION_NAME, IMPORTED_PREFIX, LOCK_NAME, Taken, parse_cut_name, parse_file_name,
-    parse_spare_name,
+    ARCHIVE_WORD, COMPACTION_NAME, IMPORTED_PREFIX, LOCK_NAME, STANDBY_WORD, Taken, is_new_word,
+    parse_cut_name, parse_file_name, parse_spare_name,
 };
 use crate::storage::format::{Entry, HeaderFault, LogId, SegmentHeader, newer, segment_header};
 use crate::storage::log::spares::SEGMENT_SIZE_MIN;
@@ -71,6 +71,8 @@ pub(in crate::storage) struct Found {
     pub(in crate::storage) cuts: Vec<String>,
     /// Leftovers of an earlier run that nothing needs.
     pub(in crate::storage) useless: Vec<String>,
+    /// It is the copy of a standby.
+    pub(in crate::storage) is_standby: bool,
     /// The names that no new segment may have.
     pub(in crate::storage) taken: Taken,
 }
@@ -154,6 +156,7 @@ impl Found {
             strangers: Vec::new(),
             cuts: Vec::new(),
             useless: Vec::new(),
+            is_standby: false,
             taken: Taken::among(names.iter().map(|entry| &*entry.name)),
         };
         let (mut cuts, mut refused) = (Vec::new(), Vec::new());
@@ -178,6 +181,7 @@ impl Found {
                 }
                 Kind::Spare | Kind::Unfinished => found.useless.push(entry.name),
                 Kind::Cut(segment) => cuts.push((segment, entry.name)),
+                Kind::Standby => found.is_standby = true,
                 Kind::Lock => {}
                 Kind::Stranger => found.strangers.push(entry.name),
             }
@@ -278,11 +282,14 @@ fn in_header(file: String, what: String) -> Damage {
 enum Kind {
     Segment,
     Spare,
-    /// The output of a compaction that did not finish.
+    /// The output of a compaction, or the next word of a standby, that was not finished.
     Unfinished,
     /// A torn tail that an earlier start cut off this segment.
     Cut(SegmentId),
-    /// Also the subdirectory with imported files: a start has nothing to do with it.
+    /// Says that this is the copy of a standby.
+    Standby,
+    /// Also what a start has nothing to do with: the subdirectory with imported files, and the word on
+    /// archives.
     Lock,
     Stranger,
 }
@@ -291,7 +298,7 @@ impl Kind {
     fn of(entry: &DirEntry) -> Kind {
         let name = &entry.name[..];
         let is_imported = !entry.is_file && name.starts_with(IMPORTED_PREFIX);
-        if name == LOCK_NAME || is_imported {
+        if name == LOCK_NAME || name == ARCHIVE_WORD || is_imported {
             Kind::Lock
         } else if parse_file_name(name).is_some() {
             Kind::Segment
@@ -299,7 +306,9 @@ impl Kind {
             Kind::Stranger
         } else if parse_spare_name(name).is_some() {
             Kind::Spare
-        } else if name == COMPACTION_NAME {
+        } else if name == STANDBY_WORD {
+            Kind::Standby
+        } else if name == COMPACTION_NAME || is_new_word(name) {
             Kind::Unfinished
         } else if let Some(segment) = parse_cut_name(name) {
             Kind::Cut(segment)

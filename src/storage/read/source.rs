@@ -83,6 +83,16 @@ impl Source {
         shared.holes.get(file).cloned().unwrap_or_default()
     }
 
+    /// True if one of these bytes of a file could not be read so far.
+    pub(in crate::storage) fn lacks(&self, file: &str, bytes: &Range<u64>) -> bool {
+        let shared = lock(&self.shared);
+        let holes = shared.holes.get(file).map_or(&[][..], Vec::as_slice);
+        let next = holes.partition_point(|hole| hole.bytes.end <= bytes.start);
+        holes
+            .get(next)
+            .is_some_and(|hole| hole.bytes.start < bytes.end)
+    }
+
     /// The file at `path`, opened.
     fn open_again(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
         let mut shared = lock(&self.shared);

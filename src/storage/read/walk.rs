@@ -15,7 +15,7 @@ use crate::storage::disk::ReadFile;
 use crate::storage::error::Damage;
 use crate::storage::error::OpenError;
 use crate::storage::format::{
-    Entry, FrameFault, FrameKind, JobEvent, Record, Seed, delete, newer, segment_header,
+    Entry, FrameFault, FrameKind, JobEvent, Record, Seed, delete, newer, put, segment_header,
 };
 use crate::storage::log::files::Files;
 use crate::types::{JobId, Place, Position};
@@ -451,8 +451,9 @@ impl Walk<'_> {
         let there = at..u32::try_from(until.min(file.size))
             .unwrap_or(u32::MAX)
             .max(at);
-        let accounted = self.salvage(file, report, there)?;
-        let unknown = (until - u64::from(at)).saturating_sub(accounted);
+        let (accounted, is_nameless) = self.salvage(file, report, there)?;
+        let least = if is_nameless { RECORD_SIZE_MIN } else { 0 };
+        let unknown = (until - u64::from(at)).saturating_sub(accounted).max(least);
         self.sink.set_unaccounted(match (next, file.end) {
             // It is unknown how much was written after the last sound frame.
             (None, None) => None,
@@ -462,25 +463,38 @@ impl Walk<'_> {
         Ok(next)
     }
 
+    /// Take what is sound in `range`. Returns how many bytes are accounted for, and whether the id is
+    /// missing in one of the records among them: the disk does not give it, or it is 0, which no
+    /// job has. Such a record may be about any job.
     fn salvage(
         &mut self,
         file: &Reading,
         report: &mut SegmentReport,
         range: Range<u32>,
-    ) -> io::Result<u64> {
+    ) -> io::Result<(u64, bool)> {
         let place = |offset| Place {
             file: file.handle,
             offset,
         };
         let (files, sink) = (&mut self.survey.files, &mut *self.sink);
-        salvage(&*file.file, file.seed, range, &mut |piece| match piece {
-            Piece::Claim(at, job, event) => sink.claim(place(at), job, event),
+        let mut is_nameless = false;
+        let accounted = salvage(&*file.file, file.seed, range, &mut |piece| match piece {
+            Piece::Claim(at, job, event) => {
+                let id = u64::from(at) + put::ID as u64;
+                let id = id..id + size_of::<JobId>() as u64;
+                if job == JobId(0) || self.source.lacks(&file.name, &id) {
+                    is_nameless = true;
+                } else {
+                    sink.claim(place(at), job, event);
+                }
+            }
             Piece::Record(at, record) => {
                 report.count(&record);
                 // A record that contradicts what is known is no worse than a lost one.
                 let _ = sink.record(files, place(at), &record, true);
             }
-        })
+        })?;
+        Ok((accounted, is_nameless))
     }
 
     /// Report damage, with the disk's part in it.

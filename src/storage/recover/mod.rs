@@ -44,6 +44,7 @@ use crate::storage::log::rotate::{NewSegment, NotBegun, first_segment_size};
 use crate::storage::log::spares::{SEGMENT_SIZE_MIN, Spares};
 use crate::storage::log::{Active, Log, LogOptions, Resumed};
 use crate::storage::read::{Found, Source, Survey, walk};
+use crate::storage::standby;
 use crate::types::{JobId, Now, Position, SegmentId};
 
 /// How an opened log had ended, and what else was found.
@@ -169,6 +170,7 @@ impl Opening<'_> {
                 random_log_id().map_err(|error| OpenError::io("name a log in", &dir, &error))?
             }
         };
+        self.end_standby(found.is_standby)?;
         self.clear(&found.useless)?;
         let mut spares = self.spares(&found.spares)?;
         self.renew(&mut spares)?;
@@ -226,6 +228,20 @@ impl Opening<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whoever opens the copy of a standby for another purpose may change it: it is a log like others
+    /// from now on.
+    fn end_standby(&self, is_standby: bool) -> Result<(), OpenError> {
+        let dir = &self.options.dir;
+        if !is_standby || self.options.standby {
+            return Ok(());
+        }
+        tracing::info!(
+            "{} was the copy of a standby, and is none any more",
+            dir.display()
+        );
+        standby::remove_word(&*self.fs, dir)
     }
 
     fn spares(&self, names: &[(String, u64)]) -> Result<Spares, OpenError> {
@@ -318,6 +334,7 @@ impl Opening<'_> {
     ) -> Result<(Log, Recovery), OpenError> {
         let dir = self.options.dir.clone();
         self.sync_all(&found)?;
+        let is_standby = found.is_standby;
         let mut survey = Survey::of(source, &dir, found)?;
         let mut spares = self.spares(&survey.spares)?;
         let mut replaying = Replaying::into(replay, self.progress);
@@ -333,6 +350,7 @@ impl Opening<'_> {
         // First of all: what the log says about files that it does not need is acted upon only once
         // it is durable.
         self.write_again(&files, &mut spares, survey.attested, &end)?;
+        self.end_standby(is_standby)?;
         self.clear(&survey.unlisted)?;
         self.clear(&survey.useless)?;
         self.set_aside(&survey.segments_after_torn_tail)?;
@@ -383,10 +401,6 @@ impl Opening<'_> {
 
 fn random_log_id() -> io::Result<LogId> {
     let mut bytes = [0; 16];
-    let count = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    if count == bytes.len() {
-        Ok(LogId(bytes))
-    } else {
-        Err(io::ErrorKind::UnexpectedEof.into())
-    }
+    crate::sys::random::fill(&mut bytes)?;
+    Ok(LogId(bytes))
 }

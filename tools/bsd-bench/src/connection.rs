@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
+use crate::channel::{Channel, Tls};
 use crate::script::Op;
 use crate::wire::{LINE_SIZE_MAX, Reply, parse_reply};
 
@@ -29,7 +30,7 @@ pub(crate) struct Pending {
 /// A connection to the server.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    stream: TcpStream,
+    stream: Channel,
     /// Commands to send.
     pub(crate) output: Vec<u8>,
     sent: usize,
@@ -45,13 +46,14 @@ impl Connection {
     /// Begin to connect; a failure shows when the connection is used.
     pub(crate) fn open(
         address: SocketAddr,
+        tls: Option<&Tls>,
         registry: &Registry,
         token: Token,
     ) -> io::Result<Connection> {
         let mut stream = TcpStream::connect(address)?;
         registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE)?;
         Ok(Connection {
-            stream,
+            stream: Channel::new(stream, tls)?,
             output: Vec::new(),
             sent: 0,
             leftover: Vec::new(),
@@ -62,7 +64,7 @@ impl Connection {
 
     /// Send small commands at once, instead of waiting for more.
     pub(crate) fn set_nodelay(&self) -> io::Result<()> {
-        self.stream.set_nodelay(true)
+        self.stream.socket.set_nodelay(true)
     }
 
     /// Write as much as the socket takes.
@@ -77,12 +79,15 @@ impl Connection {
         }
         self.output.clear();
         self.sent = 0;
-        Ok(())
+        match self.stream.flush() {
+            Err(error) if is_not_now(&error) => Ok(()),
+            flushed => flushed,
+        }
     }
 
     /// Read once into `buffer`, after the incomplete line. Returns the number of bytes there now,
     /// or `None` if nothing came. A read that does not fill the buffer has emptied the socket
-    /// (`epoll(7)`).
+    /// (`epoll(7)`), unless [`Connection::may_hold_more`].
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let kept = self.leftover.len();
         buffer[..kept].copy_from_slice(&self.leftover);
@@ -98,6 +103,11 @@ impl Connection {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// True with TLS: what was decrypted is not all that there is.
+    pub(crate) fn may_hold_more(&self) -> bool {
+        self.stream.is_encrypted()
     }
 
     /// Pass each complete reply in `bytes` to `each`, with the command that it answers.
@@ -151,7 +161,7 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let poll = mio::Poll::new().unwrap();
         let address = listener.local_addr().unwrap();
-        let mut connection = Connection::open(address, poll.registry(), Token(0)).unwrap();
+        let mut connection = Connection::open(address, None, poll.registry(), Token(0)).unwrap();
         for op in [Op::Reserve, Op::Delete] {
             connection.pending.push_back(Pending { op, at: 0 });
         }

@@ -202,7 +202,8 @@ impl Load {
     }
 
     fn connect(&self, index: usize) -> io::Result<Connection> {
-        Connection::open(self.plan.address, self.poll.registry(), Token(index))
+        let tls = self.plan.tls.as_ref();
+        Connection::open(self.plan.address, tls, self.poll.registry(), Token(index))
     }
 
     fn begin_setup(&mut self, index: usize) -> io::Result<()> {
@@ -292,7 +293,8 @@ impl Load {
             let at = self.elapsed();
             self.take(index, filled, at)?;
             self.go_on(index, at)?;
-            if filled < self.buffer.len() {
+            let may_hold_more = self.workers[index].connection.may_hold_more();
+            if filled < self.buffer.len() && !may_hold_more {
                 break;
             }
             // Long replies may continue as long as the server sends.

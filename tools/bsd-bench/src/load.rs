@@ -2,10 +2,12 @@
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::channel::Tls;
 use crate::latency::{Latency, QUANTILES};
 use crate::options::{BodySizes, Shape, parse_count};
 use crate::plan::Plan;
@@ -19,6 +21,10 @@ pub(crate) struct Args {
     /// Where the server listens
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:11300")]
     addr: String,
+    /// Speak TLS, to a server whose certificate is of an authority in FILE (PEM) and has the name
+    /// in --addr
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
     /// Connections, and commands that each has in progress at a time
     #[arg(long, value_name = "NxD", default_value = "50x1")]
     shape: Shape,
@@ -75,7 +81,10 @@ impl Args {
         let mut addresses = self.addr.to_socket_addrs()?;
         let address: Option<SocketAddr> = addresses.next();
         let address = address.ok_or_else(|| io::Error::other("the name has no address"))?;
+        let host = self.addr.rsplit_once(':').map_or("", |(host, _)| host);
+        let tls = self.tls_ca.as_deref().map(|file| Tls::new(host, file));
         Ok(Plan {
+            tls: tls.transpose()?,
             jobs: self.jobs,
             time: Some(self.seconds),
             bodies: self.body.clone(),

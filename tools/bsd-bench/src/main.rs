@@ -21,6 +21,7 @@
 //!
 //! Compare only ratios of one run: the rates of two machines, or of two days, are not comparable.
 
+mod channel;
 mod compare;
 mod connection;
 mod control;

@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::channel::Tls;
 use crate::driver::Load;
 use crate::options::{BodySizes, Shape};
 use crate::script::{Script, Workload};
@@ -13,6 +14,8 @@ use crate::tally::Outcome;
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
     pub(crate) address: SocketAddr,
+    /// Speak TLS there.
+    pub(crate) tls: Option<Tls>,
     pub(crate) shape: Shape,
     pub(crate) workload: Workload,
     /// Stop after this many jobs (in a mix: commands).
@@ -49,6 +52,7 @@ impl Plan {
     pub(crate) fn new(address: SocketAddr, shape: Shape, workload: Workload) -> Plan {
         Plan {
             address,
+            tls: None,
             shape,
             workload,
             jobs: None,

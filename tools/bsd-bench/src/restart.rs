@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use bsd::storage::RealFs;
 use bsd::storage::disk::ReadFs;
-use rustix::fs::{Advice, fadvise};
 use serde_json::{Value, json};
 
 use crate::control;
@@ -129,9 +128,27 @@ fn evict(args: &Args, server: &Running) -> io::Result<()> {
     for path in server.files()?.iter().filter(|_| args.cold) {
         let file = std::fs::OpenOptions::new().read(true).open(path)?;
         file.sync_all()?;
-        fadvise(&file, 0, None, Advice::DontNeed)?;
+        forget(&file)?;
     }
     Ok(())
+}
+
+#[cfg(not(target_vendor = "apple"))]
+fn forget(file: &std::fs::File) -> io::Result<()> {
+    Ok(rustix::fs::fadvise(
+        file,
+        0,
+        None,
+        rustix::fs::Advice::DontNeed,
+    )?)
+}
+
+#[cfg(target_vendor = "apple")]
+fn forget(_: &std::fs::File) -> io::Result<()> {
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        "this system cannot take one file out of its cache; run it without --cold",
+    ))
 }
 
 fn print(args: &Args, rows: &[Row]) {

@@ -7,14 +7,16 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::Value;
 use ureq::http::{Method, Request, Response};
+use ureq::tls::TlsConfig;
 use ureq::{Agent, Body};
 
+use crate::tls::TlsArgs;
 use crate::{Context, Failure};
 
 /// Where the API is, and who asks.
 #[derive(Args)]
 pub(crate) struct ApiArgs {
-    /// The server's HTTP: HOST:PORT
+    /// The server's HTTP: HOST:PORT, or https://HOST:PORT over TLS
     #[arg(
         long,
         value_name = "ADDRESS",
@@ -31,20 +33,25 @@ pub(crate) struct ApiArgs {
         hide_env_values = true
     )]
     token_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsArgs,
 }
 
 impl ApiArgs {
     /// # Errors
-    /// The file with the token cannot be read.
+    /// The file with the token, or one of those for TLS, cannot be read.
     pub(crate) fn open(&self, context: &Context<'_>) -> Result<Api, Failure> {
         let token = self.token_file.as_deref().map(read_token).transpose()?;
+        let tls = self.tls.read()?;
         let config = Agent::config_builder()
             .timeout_global(Some(context.global.timeout))
             .http_status_as_error(false)
+            .tls_config(tls.clone())
             .build();
         Ok(Api {
             agent: config.new_agent(),
             site: self.http.clone(),
+            tls,
             token,
             timeout: context.global.timeout,
         })
@@ -65,6 +72,7 @@ fn read_token(path: &Path) -> Result<String, Failure> {
 pub(crate) struct Api {
     agent: Agent,
     site: String,
+    tls: TlsConfig,
     token: Option<String>,
     pub(crate) timeout: Duration,
 }
@@ -108,6 +116,7 @@ impl Api {
             .timeout_connect(Some(self.timeout))
             .timeout_recv_response(Some(self.timeout))
             .http_status_as_error(false)
+            .tls_config(self.tls.clone())
             .build();
         let answer = config
             .new_agent()
@@ -128,9 +137,15 @@ impl Api {
         path: &str,
         body: Option<&Value>,
     ) -> Result<Request<String>, Failure> {
+        let scheme = if self.site.contains("://") {
+            ""
+        } else {
+            "http://"
+        };
+        let site = self.site.trim_end_matches('/');
         let mut request = Request::builder()
             .method(method)
-            .uri(format!("http://{}/api/v1{path}", self.site));
+            .uri(format!("{scheme}{site}/api/v1{path}"));
         if let Some(token) = &self.token {
             request = request.header("Authorization", format!("Bearer {token}"));
         }
@@ -165,9 +180,17 @@ impl Api {
             }
             other => other.to_string(),
         };
+        let advice = match reason.contains("peer certificate") {
+            true => {
+                "name the server as its certificate does, and with --tls-ca who has signed that"
+            }
+            false => {
+                "start bsd-server with --http, or name another address with --http or BSD_CTL_HTTP, \
+                 https://HOST:PORT over TLS"
+            }
+        };
         Failure::Input(format!(
-            "{} does not answer over HTTP: {reason}; start bsd-server with --http, or name another \
-             address with --http or BSD_CTL_HTTP",
+            "{} does not answer over HTTP: {reason}; {advice}",
             self.site
         ))
     }

@@ -20,6 +20,7 @@ error. Where nobody reads the output any more (tubes | head) a command ends by S
 }
 
 mod api;
+mod archive;
 mod change;
 mod clear;
 mod confirm;
@@ -32,10 +33,12 @@ mod man;
 mod many;
 mod names;
 mod pause;
+mod promote;
 mod put;
 mod stats;
 mod table;
 mod tail;
+mod tls;
 mod top;
 mod tubes;
 
@@ -166,6 +169,12 @@ enum Command {
     Drain(drain::DrainArgs),
     /// Have the server take puts again
     Undrain(drain::UndrainArgs),
+    /// Show what the archive of the log has, and what is wrong with it
+    Archive(archive::ArchiveArgs),
+    /// Have a standby take over from the server that it follows
+    Promote(promote::PromoteArgs),
+    /// Show how far a standby is
+    Standby(promote::StandbyArgs),
     /// List the clients that are connected
     Clients(listing::ClientsArgs),
     /// Show what happens to jobs, as it happens
@@ -278,6 +287,9 @@ fn run(command: &Command, context: &mut Context<'_>) -> Result<u8, Failure> {
         Command::Cancel(args) => many::run_cancel(args, context),
         Command::Drain(args) => drain::run(args, context),
         Command::Undrain(args) => drain::run_undrain(args, context),
+        Command::Archive(args) => archive::run(args, context),
+        Command::Promote(args) => promote::run(args, context),
+        Command::Standby(args) => promote::show(args, context),
         Command::Clients(args) => listing::run_clients(args, context),
         Command::Tail(args) => tail::run(args, context),
         Command::Top(args) => top::run(args, context),

@@ -3,12 +3,13 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
 
 /// beanstalkd's port.
 const PORT: u16 = 11300;
@@ -102,13 +103,26 @@ fn connect_tcp(text: &str, timeout: Duration) -> io::Result<TcpStream> {
 /// With the time-out set before: a server that does not accept leaves `connect` waiting.
 fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new(path)?;
-    let flags = SocketFlags::CLOEXEC;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let socket = unix_socket()?;
     for direction in [sockopt::Timeout::Send, sockopt::Timeout::Recv] {
         sockopt::set_socket_timeout(&socket, direction, Some(timeout))?;
     }
     rustix::net::connect(&socket, &address)?;
     Ok(UnixStream::from(socket))
+}
+
+/// Closed on `exec`.
+#[cfg(not(target_vendor = "apple"))]
+fn unix_socket() -> rustix::io::Result<OwnedFd> {
+    let flags = rustix::net::SocketFlags::CLOEXEC;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+}
+
+#[cfg(target_vendor = "apple")]
+fn unix_socket() -> rustix::io::Result<OwnedFd> {
+    let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+    Ok(socket)
 }
 
 impl Read for Stream {

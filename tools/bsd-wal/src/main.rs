@@ -20,6 +20,8 @@ A torn tail, which a crash leaves and nobody was told of, is not damage."
     };
 }
 
+#[cfg(feature = "archive")]
+mod archive;
 mod backup;
 mod compact;
 mod dump;
@@ -114,6 +116,9 @@ enum Command {
     Backup(backup::BackupArgs),
     /// Make a data directory from a backup
     Restore(restore::RestoreArgs),
+    /// List, check, restore and expire an archive that bsd-server writes
+    #[cfg(feature = "archive")]
+    Archive(archive::ArchiveArgs),
     /// Make a log from beanstalkd's log
     Import(import::ImportArgs),
     /// Write a log as files on which beanstalkd starts
@@ -210,6 +215,8 @@ fn run(command: &Command, out: &mut dyn Write) -> Result<u8, Failure> {
         Command::Compact(args) => compact::run(args, out),
         Command::Backup(args) => backup::run(args, out),
         Command::Restore(args) => restore::run(args, out),
+        #[cfg(feature = "archive")]
+        Command::Archive(args) => archive::run(args, out),
         Command::Import(args) => import::run(args, out),
         Command::Export(args) => export::run(args, out),
         #[cfg(feature = "man")]

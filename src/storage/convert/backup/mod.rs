@@ -392,7 +392,7 @@ impl<'a> Target<'a> {
 }
 
 /// Create a directory and make its name durable, also one that an interrupted call has created.
-fn make_dir(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
+pub(super) fn make_dir(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
     fs.create_dir_all(dir)
         .map_err(|error| OpenError::io("create", dir, &error))?;
     for ancestor in dir.ancestors().skip(1) {

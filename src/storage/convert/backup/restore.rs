@@ -87,6 +87,7 @@ fn begin_epoch(fs: &Arc<dyn Fs>, dir: &Path, now: Now) -> Result<(), OpenError> 
         cache_size: 0,
         log_id: None,
         new_epoch: true,
+        standby: false,
         waker: None,
     };
     let (log, _) = Log::open(fs.clone(), options, now, &mut Anything, &|_, _| ())?;

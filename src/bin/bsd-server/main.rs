@@ -4,6 +4,14 @@
 //! configured user; then the log is replayed; and only then does it listen. A separate thread
 //! writes its lines on standard error, from the first to the last.
 
+/// Without the feature `archive` there is no archive, and no flag for it.
+#[cfg_attr(not(feature = "archive"), path = "no_archive.rs")]
+mod archive;
+/// Without the feature `http` there is no HTTP, and no flag for it.
+#[cfg_attr(not(feature = "http"), path = "no_http.rs")]
+mod http;
+mod memory;
+
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::Write;
 use std::panic::{Location, PanicHookInfo};
@@ -12,34 +20,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use self::archive::{
+    end_archive, follow, hold, open_store, reporter, restore_if_empty, seat, start_archive,
+};
+use self::http::{BoundHttp, HTTP_DESCRIPTORS, bind_http, open_http, start_http};
 use bsd::clock::Clock;
 use bsd::config::{self, Config};
 use bsd::engine::{Engine, Options};
-#[cfg(feature = "http")]
-use bsd::http::{self, Http};
 use bsd::rlimit;
 use bsd::server::{
-    self, Account, Bound, Bounds, ExitOnSignal, Lines, Listener, Pulse, Reactor, RunError, Server,
-    ServiceManager,
+    self, Account, Bound, Bounds, ExitOnSignal, Gate, Lines, Listener, Pulse, Reactor, RunError,
+    Server, ServiceManager,
 };
 use bsd::storage::convert::beanstalkd::TakenOver;
 use bsd::storage::{OpenError, Recovery, SyncPolicy};
 use bsd::types::SECOND_NS;
-use tikv_jemalloc_ctl::{Access, AsName, background_thread};
-use tikv_jemallocator::Jemalloc;
 use tracing::level_filters::LevelFilter;
 use tracing::{error, info, warn};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-
-/// Memory is returned to the system soon after clients have left; see [`give_memory_back`].
-#[global_allocator]
-static ALLOCATOR: Jemalloc = Jemalloc;
-
-/// How long unused memory is kept for reuse, milliseconds.
-const KEPT_MS: isize = 1000;
 
 /// How long the process, when it ends, waits for its last lines to be written.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -52,6 +53,9 @@ fn main() -> ExitCode {
             return ExitCode::from(usage.exit_code());
         }
     };
+    if let Some(scope) = &config.new_token {
+        return print_token(scope);
+    }
     let lines = match Lines::start(std::io::stderr(), say_dropped) {
         Ok(lines) => lines,
         Err(error) => {
@@ -61,9 +65,7 @@ fn main() -> ExitCode {
         }
     };
     log_to(&lines, config.verbosity);
-    if let Err(error) = give_memory_back() {
-        warn!("memory that is free may stay with the server: the allocator says {error}");
-    }
+    memory::give_back();
     let exit_code = match serve(&config, &lines) {
         Ok(()) => config::EXIT_OK,
         Err(failure) => {
@@ -75,13 +77,21 @@ fn main() -> ExitCode {
     ExitCode::from(exit_code)
 }
 
-/// From now on unused pages are returned to the system within seconds, by a thread of the
-/// allocator, because an idle server neither allocates nor frees memory.
-fn give_memory_back() -> tikv_jemalloc_ctl::Result<()> {
-    // The arenas created from now on, and the existing one of the first thread.
-    b"arenas.dirty_decay_ms\0".name().write(KEPT_MS)?;
-    b"arena.0.dirty_decay_ms\0".name().write(KEPT_MS)?;
-    background_thread::write(true)
+/// The token, for the client, and its line, for the file. Only its reader keeps it.
+fn print_token(scope: &server::Scope) -> ExitCode {
+    let printed = server::new_token(scope, None).and_then(|(token, line)| {
+        let text = format!("token: {token}\nline:  {line}\n");
+        let written = std::io::stdout().write_all(text.as_bytes());
+        written.map_err(|error| error.to_string())
+    });
+    ExitCode::from(match printed {
+        Ok(()) => config::EXIT_OK,
+        Err(why) => {
+            // If that cannot be written either, the exit code must be enough.
+            let _ = writeln!(std::io::stderr(), "cannot make a token: {why}");
+            config::EXIT_CANNOT_START
+        }
+    })
 }
 
 fn say_dropped(count: u64) {
@@ -100,6 +110,15 @@ impl Failure {
         Failure {
             exit_code: config::EXIT_CANNOT_START,
             lines,
+        }
+    }
+}
+
+impl Failure {
+    fn usage(why: String) -> Failure {
+        Failure {
+            exit_code: config::EXIT_USAGE,
+            lines: vec![why],
         }
     }
 }
@@ -142,13 +161,16 @@ fn serve(config: &Config, lines: &Lines) -> Result<(), Failure> {
     let exit_on_signal =
         ExitOnSignal::arm().map_err(|error| Failure::cannot("catch signals", error))?;
     let (bounds, memory_max) = Bounds::within(config.memory_max);
-    let http = bind_http(config)?;
+    let gate = gate(config)?;
+    let http = bind_http(config, &gate)?;
     let bounds = Bounds {
         connections_max: connections_max(config.connections_max, http.as_ref()),
         idle_output: config.idle_output,
+        idle: config.idle,
         ..bounds
     };
     let account = config.user.as_deref().map(account).transpose()?;
+    let store = open_store(config)?;
     let sockets = Sockets::bind(config, account.as_ref())?;
     if let Some((account, user)) = account.as_ref().zip(config.user.as_ref()) {
         account
@@ -156,109 +178,70 @@ fn serve(config: &Config, lines: &Lines) -> Result<(), Failure> {
             .map_err(|error| Failure::cannot(format_args!("become {user}"), error))?;
     }
     let pulse = Arc::new(Pulse::default());
-    let http = start_http(http, config, clock, &pulse, lines)?;
-    let begin = clock.now().mono;
-    let engine = Engine::open(
-        &options(config, memory_max, &bounds, &reactor, clock),
-        clock.now(),
+    let seat = seat(config);
+    let reporter = reporter(config);
+    let sights = (reporter.clone(), seat.clone());
+    let http = start_http(http, config, clock, &pulse, lines, sights)?;
+    restore_if_empty(config, store.as_ref(), clock)?;
+    let mut manager = ServiceManager::from_env();
+    let options = options(config, memory_max, &bounds, &reactor, clock);
+    let promoted = follow(
+        config,
+        store.as_ref(),
+        &options,
+        seat.as_ref(),
+        &mut manager,
+        clock,
     )?;
-    report(config, &engine, clock.now().mono.since(begin));
+    let mut engine = match promoted {
+        Some(engine) => engine,
+        None => open(config, &options, clock)?,
+    };
+    let trail = hold(config, &mut engine);
     let listeners = sockets.listen()?;
     for listener in &listeners {
         info!("listening on {}", listener.name());
     }
     let server = Server::new(reactor, engine, listeners, bounds, clock)
         .map_err(|error| Failure::cannot("serve", error))?
-        .managed_by(ServiceManager::from_env())
+        .guarded_by(gate)
+        .managed_by(manager)
         .showing(pulse);
     open_http(http.as_ref(), &server);
     drop(exit_on_signal);
+    let archive = start_archive(config, store, trail, clock, reporter)?;
     info!(
         "ready: bsd-server {}, process {}, for up to {} connections",
         env!("CARGO_PKG_VERSION"),
         std::process::id(),
         bounds.connections_max
     );
-    Ok(server.run()?)
+    let ran = server.run();
+    end_archive(archive)?;
+    Ok(ran?)
 }
 
-#[cfg(feature = "http")]
-use with_http::{BoundHttp, HTTP_DESCRIPTORS, bind_http, open_http, start_http};
-#[cfg(not(feature = "http"))]
-use without_http::{BoundHttp, HTTP_DESCRIPTORS, bind_http, open_http, start_http};
-
-#[cfg(feature = "http")]
-mod with_http {
-    use super::{Arc, Clock, Config, Failure, Http, Lines, Pulse, Server, config, http};
-
-    pub(super) type BoundHttp = http::Bound;
-
-    /// Descriptors that HTTP keeps open: connections, the listener, and those for waiting.
-    pub(super) const HTTP_DESCRIPTORS: usize = http::DESCRIPTORS;
-
-    pub(super) fn bind_http(config: &Config) -> Result<Option<BoundHttp>, Failure> {
-        let Some(setup) = &config.http else {
-            return Ok(None);
-        };
-        setup.bind().map_err(|why| Failure {
-            exit_code: config::EXIT_CANNOT_START,
-            lines: vec![why],
-        })
-    }
-
-    pub(super) fn start_http(
-        bound: Option<BoundHttp>,
-        config: &Config,
-        clock: Clock,
-        pulse: &Arc<Pulse>,
-        lines: &Lines,
-    ) -> Result<Option<Http>, Failure> {
-        let setup = config.http.as_ref();
-        let sight = http::Sight {
-            clock,
-            pulse: pulse.clone(),
-            stuck_after: http::STUCK_AFTER,
-            lines: Some(lines.clone()),
-            tubes_max: setup.map_or(0, |setup| setup.tubes_max),
-            dir: config.dir.clone(),
-        };
-        bound
-            .map(|bound| Http::start(bound, sight))
-            .transpose()
-            .map_err(|error| Failure::cannot("serve HTTP", error))
-    }
-
-    pub(super) fn open_http(http: Option<&Http>, server: &Server) {
-        if let Some(http) = http {
-            http.open(server.door());
-        }
-    }
+fn open(config: &Config, options: &Options, clock: Clock) -> Result<Engine, Failure> {
+    let begin = clock.now().mono;
+    let engine = Engine::open(options, clock.now())?;
+    report(config, &engine, clock.now().mono.since(begin));
+    Ok(engine)
 }
 
-/// Without the feature `http` there is no HTTP, and no flag for it.
-#[cfg(not(feature = "http"))]
-mod without_http {
-    use super::{Arc, Clock, Config, Failure, Lines, Pulse, Server};
-
-    pub(super) type BoundHttp = std::convert::Infallible;
-
-    pub(super) const HTTP_DESCRIPTORS: usize = 0;
-
-    pub(super) fn bind_http(_: &Config) -> Result<Option<BoundHttp>, Failure> {
-        Ok(None)
-    }
-
-    pub(super) fn start_http(
-        _: Option<BoundHttp>,
-        _: &Config,
-        _: Clock,
-        _: &Arc<Pulse>,
-        _: &Lines,
-    ) -> Result<Option<BoundHttp>, Failure> {
-        Ok(None)
-    }
-
-    pub(super) fn open_http(_: Option<&BoundHttp>, _: &Server) {}
+/// What is asked of clients. A file that cannot be used is a mistake of the command line.
+fn gate(config: &Config) -> Result<Gate, Failure> {
+    let auth = config.auth_file.clone().map(server::Auth::read);
+    let auth = auth.transpose().map_err(Failure::usage)?;
+    let gate = Gate::default()
+        .with_auth(auth)
+        .with_trusted(config.proxy_from.clone())
+        .with_each_max(config.each_max);
+    #[cfg(feature = "tls")]
+    let gate = {
+        let tls = config.tls.clone().map(server::Tls::read).transpose();
+        gate.with_tls(tls.map_err(Failure::usage)?)
+    };
+    Ok(gate)
 }
 
 fn account(user: &str) -> Result<Account, Failure> {
@@ -274,8 +257,14 @@ fn log_to(lines: &Lines, verbosity: u8) {
         2 => (LevelFilter::DEBUG, LevelFilter::DEBUG),
         _ => (LevelFilter::TRACE, LevelFilter::TRACE),
     };
+    // It tells of each request that it repeats; of what is wrong the archive tells, once.
+    let object_store = match verbosity {
+        0 => LevelFilter::ERROR,
+        _ => level,
+    };
     let targets = Targets::new()
         .with_default(level)
+        .with_target("object_store", object_store)
         .with_target(server::CONNECTIONS, connections);
     let writer = lines.clone();
     let layer = tracing_subscriber::fmt::layer()
@@ -338,7 +327,7 @@ fn options(
         memory_max,
         clients_memory_max: Some(bounds.clients_max),
         waker: Some(reactor.waker()),
-        progress: Some(progress(clock)),
+        progress: Some(progress(clock, "replaying the log")),
         cpu_times: Some(server::cpu_times),
         ..Options::default()
     }
@@ -409,15 +398,14 @@ fn report_oddities(recovery: &Recovery) {
     }
 }
 
-/// Logs the progress of a replay that takes longer than a second, once a second: a silent server
-/// looks dead.
-fn progress(clock: Clock) -> Arc<dyn Fn(u64, u64) + Send + Sync> {
+/// Logs the progress of what takes longer than a second, once a second: a silent server looks dead.
+fn progress(clock: Clock, doing: &'static str) -> Arc<dyn Fn(u64, u64) + Send + Sync> {
     let next = AtomicI64::new(clock.now().mono.0.saturating_add(SECOND_NS));
     Arc::new(move |done, all| {
         let now = clock.now().mono.0;
         if now >= next.load(Ordering::Relaxed) {
             next.store(now.saturating_add(SECOND_NS), Ordering::Relaxed);
-            info!("replaying the log: {} of {} MiB", done >> 20, all >> 20);
+            info!("{doing}: {} of {} MiB", done >> 20, all >> 20);
         }
     })
 }
@@ -436,6 +424,10 @@ impl Sockets {
             .map_err(|error| Failure::cannot("use the sockets that were passed on", error))?;
         if inherited.is_empty() {
             return Sockets::bind_own(config, owner);
+        }
+        if let Some(layered) = config.listen.iter().find(|it| it.layers().is_some()) {
+            let why = format!("-l {layered} cannot be had of sockets that were passed on");
+            return Err(Failure::cannot("start", why));
         }
         if config.listen_is_explicit {
             warn!("-l has no effect: the sockets that were passed on are used");

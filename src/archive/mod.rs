@@ -1,0 +1,69 @@
+//! Continuous archive: the durable log goes to an object store as it grows, and comes back from it.
+//!
+//! An archive is a **chain** of objects, numbered from 1 on and never changed: each is put only if
+//! its number is free, so of two writers one finds the number taken, and stops. A link holds durable
+//! bytes of the log, or the list of the files of a **base**, or says that a writer begins, or that
+//! there is a gap. A restore takes a base and applies the records of the links after it.
+//!
+//! | file | question |
+//! |---|---|
+//! | `store` | what is asked of an object store? |
+//! | `object` (feature `archive`) | how do real stores answer that? |
+//! | `sim` | what may a network and a store do to a writer? |
+//! | `format` | which names and bytes do objects have? |
+//! | `writer` | what is put next, and what if that fails? |
+//! | `own` | which claims has the server of this directory made? |
+//! | `base` | how does a whole log get into the store while it is being written? |
+//! | `chain` | what is in an archive, and what is wrong with it? |
+//! | `feed` | which records are in the bytes of links? |
+//! | `pursuit` | which link is next for who follows a chain? |
+//! | `restore` | how does a data directory come out of it? |
+//! | `expire` | what may be removed, and in which order? |
+//! | `refill` | what if a server starts and its directory is empty? |
+//! | `follow` | how does a copy keep up with an archive, begin anew, and take over? |
+//! | `standby` | when is that called, and what does it report? |
+//! | `thread` | when is the writer called, and what does it report? |
+//!
+//! What must stay true:
+//! * Only bytes below the durable position leave, and a base only when its end is durable.
+//! * No object is overwritten, and none is removed but the probe, and by an expiry what is before a
+//!   base that was read back.
+//! * The queue never waits for the archive: what is held for it is bounded, and what could not be
+//!   held is a gap, which the chain names.
+
+mod base;
+pub mod chain;
+pub mod expire;
+mod feed;
+pub mod follow;
+pub mod format;
+#[cfg(feature = "archive")]
+mod object;
+mod own;
+mod pursuit;
+mod refill;
+pub mod restore;
+#[cfg(any(test, feature = "sim"))]
+mod sim;
+pub mod standby;
+mod store;
+pub mod thread;
+mod writer;
+
+#[cfg(test)]
+mod expire_tests;
+#[cfg(test)]
+mod histories;
+#[cfg(test)]
+mod standby_histories;
+#[cfg(test)]
+mod tests;
+
+#[cfg(feature = "archive")]
+pub use self::object::{check_place, open};
+pub use self::refill::{Refilled, restore_if_empty};
+#[cfg(any(test, feature = "sim"))]
+pub use self::sim::SimStore;
+pub use self::store::{Listed, Put, Store, Trouble};
+pub use self::thread::{Archive, Report, Reporter};
+pub use self::writer::{Done, Failure, Figures, Sizes, Writer};

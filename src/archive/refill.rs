@@ -1,0 +1,73 @@
+//! A data directory that is missing or empty is restored before a server starts on it.
+//!
+//! What is there is never touched, and an archive that cannot be read is not taken for an empty one:
+//! a server that starts with an empty log in its place would be given work that the other half of
+//! its jobs lacks. Two servers that do this at once, on two machines, both get the jobs; then the one
+//! that claims the archive last has it, and the other stops.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::restore::{RestoreError, Restored, Until, choose_log, restore};
+use super::store::Store;
+use crate::storage::OpenError;
+use crate::storage::disk::Fs;
+use crate::storage::format::parse_file_name;
+use crate::types::Now;
+
+/// What was found, and done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Refilled {
+    /// The directory has a log; nothing was done, and the archive was not asked.
+    HasLog,
+    /// There is nothing to restore, for this reason: the directory is as it was.
+    Nothing(String),
+    /// The log is there.
+    Restored(Restored),
+}
+
+/// Restore the end of the one log that `store` has to `dir`, if that is missing or empty. Durable on
+/// return; after an error nothing is there, and the call can be repeated.
+///
+/// # Errors
+/// See [`RestoreError`]. Also if `dir` has files that are no log.
+pub fn restore_if_empty(
+    store: &dyn Store,
+    (fs, dir): (&Arc<dyn Fs>, &Path),
+    now: Now,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Refilled, RestoreError> {
+    if has_log(&**fs, dir)? {
+        return Ok(Refilled::HasLog);
+    }
+    let restored = choose_log(store, None)
+        .and_then(|log| restore(store, log, Until::End, (fs, dir), now, progress));
+    match restored {
+        Ok(restored) => Ok(Refilled::Restored(restored)),
+        Err(RestoreError::Nothing(why)) => Ok(Refilled::Nothing(why)),
+        Err(error) => Err(error),
+    }
+}
+
+/// False for a directory that is missing or empty.
+fn has_log(fs: &dyn Fs, dir: &Path) -> Result<bool, OpenError> {
+    let entries = match fs.read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(OpenError::io("list", dir, &error)),
+    };
+    let is_of_log = |name: &str| parse_file_name(name).is_some();
+    match entries.first() {
+        None => Ok(false),
+        Some(_) if entries.iter().any(|entry| is_of_log(&entry.name)) => Ok(true),
+        Some(first) => Err(OpenError::Foreign {
+            path: dir.to_owned(),
+            what: format!(
+                "it has no log and is not empty ({}), so nothing is restored to it; empty it, name \
+                 another directory below it, or leave out --restore-if-empty",
+                first.name
+            ),
+        }),
+    }
+}

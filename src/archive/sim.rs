@@ -1,0 +1,239 @@
+//! A simulated object store, for tests: what a network and a store may do to a writer.
+//!
+//! | fault | what happens |
+//! |---|---|
+//! | refused | the call fails, and nothing was done |
+//! | lost answer | the put happened, and the call fails |
+//! | late put | the call fails; the put happens before some later call, if its name is still free |
+//! | repeated | the put is made twice: the second finds the first, and its answer is the one given |
+//! | away | every call fails, until the store is back |
+//! | unordered | a list comes back as any store might order it, before the client sorts it |
+//!
+//! One seed gives one run. What it cannot do: lose an object that was put, or show old content; the
+//! stores that bsd supports are strongly consistent.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::store::{Listed, Put, Store, Trouble};
+
+/// The simulated store. Clones share the objects and the faults.
+#[derive(Debug, Clone)]
+pub struct SimStore(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    random: u64,
+    objects: BTreeMap<String, Vec<u8>>,
+    /// Puts that are still on their way.
+    late: Vec<(String, Vec<u8>)>,
+    /// Of a hundred calls, so many fail in some way.
+    faults: u64,
+    is_away: bool,
+    is_conditional: bool,
+    calls: u64,
+    /// The store goes away after so many more calls.
+    calls_left: Option<u64>,
+}
+
+impl State {
+    fn next(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    /// A call begins: what was late may arrive.
+    fn begin(&mut self) -> Result<(), Trouble> {
+        self.calls += 1;
+        while !self.late.is_empty() && self.next().is_multiple_of(3) {
+            let index = (self.next() % self.late.len() as u64) as usize;
+            let (name, bytes) = self.late.swap_remove(index);
+            self.objects.entry(name).or_insert(bytes);
+        }
+        let is_over = self.calls_left == Some(0);
+        self.calls_left = self.calls_left.map(|left| left.saturating_sub(1));
+        match self.is_away || is_over {
+            true => Err(Trouble::passing("the simulated store is away")),
+            false => Ok(()),
+        }
+    }
+
+    fn has_fault(&mut self) -> bool {
+        self.next() % 100 < self.faults
+    }
+
+    fn put(&mut self, name: &str, bytes: &[u8]) -> Put {
+        match self.objects.contains_key(name) && self.is_conditional {
+            true => Put::Exists,
+            false => {
+                self.objects.insert(name.to_owned(), bytes.to_vec());
+                Put::Done
+            }
+        }
+    }
+}
+
+impl SimStore {
+    /// An empty store without faults.
+    #[must_use]
+    pub fn new(seed: u64) -> SimStore {
+        SimStore(Arc::new(Mutex::new(State {
+            random: seed,
+            objects: BTreeMap::new(),
+            late: Vec::new(),
+            faults: 0,
+            is_away: false,
+            is_conditional: true,
+            calls: 0,
+            calls_left: None,
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on so many calls of a hundred go wrong.
+    pub fn set_faults(&self, percent: u64) {
+        self.state().faults = percent;
+    }
+
+    /// From now on every call fails, or none for this reason.
+    pub fn set_away(&self, is_away: bool) {
+        self.state().is_away = is_away;
+    }
+
+    /// A store that overwrites, whatever condition it is given.
+    pub fn ignore_conditions(&self) {
+        self.state().is_conditional = false;
+    }
+
+    /// The store goes away after so many more calls; `None`: it does not.
+    pub fn set_calls_left(&self, calls: Option<u64>) {
+        self.state().calls_left = calls;
+    }
+
+    /// Calls so far.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.state().calls
+    }
+
+    /// The names of all objects.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.state().objects.keys().cloned().collect()
+    }
+
+    /// An object as it is.
+    #[must_use]
+    pub fn object(&self, name: &str) -> Option<Vec<u8>> {
+        self.state().objects.get(name).cloned()
+    }
+
+    /// Put, replace or (`None`) remove an object behind everybody's back.
+    pub fn set_object(&self, name: &str, bytes: Option<Vec<u8>>) {
+        let mut state = self.state();
+        match bytes {
+            Some(bytes) => state.objects.insert(name.to_owned(), bytes),
+            None => state.objects.remove(name),
+        };
+    }
+
+    /// A store of its own with the same objects, and without faults.
+    #[must_use]
+    pub fn copy(&self) -> SimStore {
+        self.copy_with(1)
+    }
+
+    /// The same, with another seed for its faults.
+    #[must_use]
+    pub fn copy_with(&self, seed: u64) -> SimStore {
+        let copy = SimStore::new(seed);
+        copy.state().objects = self.state().objects.clone();
+        copy
+    }
+}
+
+impl Store for SimStore {
+    fn put_if_absent(&self, name: &str, bytes: &[u8]) -> Result<Put, Trouble> {
+        let mut state = self.state();
+        state.begin()?;
+        if !state.has_fault() {
+            return Ok(state.put(name, bytes));
+        }
+        match state.next() % 4 {
+            0 => Err(Trouble::passing("simulated: refused")),
+            1 => {
+                state.put(name, bytes);
+                Err(Trouble::passing("simulated: the answer was lost"))
+            }
+            2 => {
+                state.late.push((name.to_owned(), bytes.to_vec()));
+                Err(Trouble::passing("simulated: no answer in time"))
+            }
+            _ => {
+                state.put(name, bytes);
+                Ok(state.put(name, bytes))
+            }
+        }
+    }
+
+    fn get(&self, name: &str) -> Result<Option<Vec<u8>>, Trouble> {
+        self.get_range(name, 0..u64::MAX)
+    }
+
+    fn get_range(&self, name: &str, range: Range<u64>) -> Result<Option<Vec<u8>>, Trouble> {
+        let mut state = self.state();
+        state.begin()?;
+        if state.has_fault() {
+            return Err(Trouble::passing("simulated: refused"));
+        }
+        let cut = |bytes: &Vec<u8>| {
+            let end = range.end.min(bytes.len() as u64) as usize;
+            bytes[(range.start as usize).min(end)..end].to_vec()
+        };
+        Ok(state.objects.get(name).map(cut))
+    }
+
+    fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, Trouble> {
+        let mut state = self.state();
+        state.begin()?;
+        if state.has_fault() {
+            return Err(Trouble::passing("simulated: refused"));
+        }
+        let found = state.objects.iter();
+        let found = found.filter(|(name, _)| name.starts_with(prefix) && name.as_str() > after);
+        let mut found: Vec<Listed> = found
+            .map(|(name, bytes)| Listed {
+                name: name.clone(),
+                size: bytes.len() as u64,
+            })
+            .collect();
+        for last in (1..found.len()).rev() {
+            let other = (state.next() % (last as u64 + 1)) as usize;
+            found.swap(last, other);
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    fn remove(&self, names: &[String]) -> Result<(), Trouble> {
+        let mut state = self.state();
+        state.begin()?;
+        let has_fault = state.has_fault();
+        for name in names {
+            // Any of them may be removed although the call fails.
+            if !(has_fault && state.next().is_multiple_of(2)) {
+                state.objects.remove(name);
+            }
+        }
+        match has_fault {
+            true => Err(Trouble::passing("simulated: removed in part")),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Histories of a server, its archive and a standby: two disks that crash, a store that fails.
+//!
+//! The oracle is the history of the server: whatever the standby holds must be what the server's
+//! queue held after the frame up to which the standby says that it goes. When it is promoted it has
+//! everything that was archived, and the old server can put nothing any more.
+//!
+//! `BSD_STANDBY_RUNS` says how many there are; `BSD_ARCHIVE_FIRST` and `BSD_ARCHIVE_SEED` as in
+//! `histories`.
+
+use std::sync::Arc;
+
+use super::follow::{Did, FollowError, Follower, Promoted, Setup, has_taken_over};
+use super::histories::{Random, Sink, State, World, each_seed, state_of};
+use super::restore::Until;
+use super::writer::Failure;
+use crate::engine::{Engine, Options, Standby};
+use crate::protocol::{Command, Request};
+use crate::storage::SimFs;
+use crate::storage::disk::sim::Crash;
+use crate::storage::words::{STANDBY_WORD, read_word};
+use crate::types::Position;
+
+const RUNS: u64 = 3000;
+const DIR: &str = "/standby";
+
+/// A standby and its disk.
+struct Side {
+    disk: SimFs,
+    follower: Follower,
+}
+
+fn options(disk: &SimFs) -> Options {
+    Options {
+        dir: Some(DIR.into()),
+        segment_size: 64 << 10,
+        fs: Arc::new(disk.clone()),
+        ..Options::default()
+    }
+}
+
+fn follower(world: &World, disk: &SimFs) -> Follower {
+    Follower::new(Setup {
+        store: Arc::new(world.store.clone()),
+        log: None,
+        options: options(disk),
+        node: "standby".to_owned(),
+    })
+}
+
+impl Side {
+    fn new(world: &World, seed: u64) -> Side {
+        let disk = SimFs::new(seed ^ 0x5bd1);
+        let follower = follower(world, &disk);
+        Side { disk, follower }
+    }
+
+    fn crash(&mut self, world: &World, how: Crash) {
+        self.disk = self.disk.crash_image(how);
+        self.follower = follower(world, &self.disk);
+    }
+
+    /// One step, whose result is held against the history.
+    fn step(&mut self, world: &World) -> Option<Did> {
+        let did = match self.follower.step(world.now, &mut |_, _| ()) {
+            Ok(did) => Some(did),
+            Err(FollowError::Trouble(_) | FollowError::Nothing(_)) => None,
+            Err(FollowError::Failed(_)) if self.disk.is_crashed() => {
+                self.crash(
+                    world,
+                    Crash::Random {
+                        seed: self.disk.operations(),
+                    },
+                );
+                None
+            }
+            Err(FollowError::Failed(error)) => panic!("{error}"),
+        };
+        // A refused step may have taken records of a frame that is not complete.
+        let standby = self.follower.standby();
+        let is_whole = did.is_some() && !standby.is_some_and(Standby::is_kicking);
+        if is_whole && let Some((at, wall_ns)) = self.follower.at() {
+            let queue = self.follower.standby().unwrap().queue();
+            assert_known(
+                world,
+                (at, wall_ns),
+                &state_of(queue, queue.next_id().0),
+                false,
+            );
+        }
+        did
+    }
+}
+
+/// What the queue held after the last frame that ends at `at` or before it; or a turn later, if a
+/// kick that was interrupted there `is_finished`.
+fn assert_known(world: &World, (at, wall_ns): (Position, u64), state: &State, is_finished: bool) {
+    let past = world.past_at(wall_ns);
+    let index = past.iter().rposition(|(end, _)| *end <= at).unwrap();
+    let next = past.get(index + 1).filter(|_| is_finished);
+    if next.is_none_or(|(_, next)| next != state) {
+        assert_eq!(&past[index].1, state, "up to {at}");
+    }
+}
+
+fn server_turn(world: &mut World, random: &mut Random) {
+    world.any_command(random);
+    world.pass(random.below(400));
+    if random.percent(2) {
+        world.expire(random);
+    }
+    if random.percent(3) {
+        world.store.set_away(random.percent(60));
+    }
+    for _ in 0..random.below(4) {
+        match world.step() {
+            Ok(_) | Err(Failure::Trouble(_)) => {}
+            Err(failure) => panic!("nobody has taken over yet: {failure}"),
+        }
+    }
+}
+
+/// Take over; `None` if there is nothing to take over with.
+fn promote(world: &mut World, side: &mut Side) -> Option<Promoted> {
+    let mut last = None;
+    for _ in 0..1000 {
+        world.pass(60);
+        match side.follower.promote(world.now, &mut |_, _| ()) {
+            Ok(Some(promoted)) => return Some(promoted),
+            Err(FollowError::Nothing(_)) if side.follower.at().is_none() => return None,
+            Err(FollowError::Failed(_)) if side.disk.is_crashed() => {
+                side.crash(world, Crash::Random { seed: 1 });
+                if has_taken_over(&side.disk, DIR.as_ref()).unwrap() {
+                    return None;
+                }
+            }
+            Ok(None) => last = None,
+            Err(FollowError::Trouble(what)) => last = Some(what),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    panic!("it does not come to an end: {last:?}");
+}
+
+/// One history. Returns 1 if a standby was promoted, and 1 if the old server was there to be fenced.
+fn history(seed: u64) -> (u64, u64) {
+    let mut random = Random::new(seed);
+    let mut world = World::new(seed);
+    world.sizes.frames_max = 200 + random.below(4000) as u32;
+    world.hold_max = match random.below(4) {
+        0 => random.below(100_000),
+        _ => 1 << 20,
+    };
+    let faults = random.below(2) * random.below(25);
+    world.store.set_faults(faults);
+    let mut side = Side::new(&world, seed);
+    let is_alive = random.percent(50);
+    for last in [false, true] {
+        world.start();
+        for _ in 0..random.below(40) {
+            server_turn(&mut world, &mut random);
+            for _ in 0..random.below(4) {
+                side.step(&world);
+            }
+            match random.below(25) {
+                0 => side.crash(&world, Crash::Random { seed }),
+                // In the middle of one of its next steps.
+                1 => side
+                    .disk
+                    .crash_at(side.disk.operations() + random.below(60)),
+                _ => {}
+            }
+        }
+        if random.percent(30) {
+            world.store.set_away(false);
+            world.archive();
+        }
+        if last && is_alive {
+            break;
+        }
+        world.crash(Crash::Random { seed });
+        if let Some((restored, disk)) = world.check(Until::End)
+            && !last
+            && random.percent(30)
+        {
+            world.go_on_from(&restored, disk);
+        }
+    }
+    world.store.set_away(false);
+    // A restore takes many calls that all succeed.
+    world.store.set_faults(faults.min(4));
+    let archived = world.archived;
+    let best = world.check(Until::End);
+    let Some(promoted) = promote(&mut world, &mut side) else {
+        return (0, 0);
+    };
+    side.disk.crash_at(u64::MAX);
+    let queue = promoted.engine.queue();
+    let state = state_of(queue, queue.next_id().0);
+    assert_known(&world, (promoted.at, promoted.wall_ns), &state, true);
+    let said = archived.and_then(|end| world.past.iter().rfind(|past| past.0 <= end));
+    if let (Some((least, _)), None) = (said, &promoted.given_up) {
+        assert!(
+            promoted.at >= *least,
+            "{} is too old, {least} was archived",
+            promoted.at
+        );
+    }
+    if let Some((restored, _)) = best {
+        assert!(
+            promoted.wall_ns >= restored.wall_ns,
+            "a restore has more: {restored:?}, and not {promoted:?}"
+        );
+    }
+    // A writer that has not begun comes after the standby.
+    let is_fenced = world.writer.as_ref().is_some_and(|it| it.epoch().is_some());
+    if is_fenced {
+        assert!(fenced(&mut world), "the old server goes on");
+    }
+    go_on(&mut world, &side, promoted, &state);
+    (1, u64::from(is_fenced))
+}
+
+/// The old server notices with what it puts next.
+fn fenced(world: &mut World) -> bool {
+    world.put(10);
+    (0..1000).any(|_| {
+        world.pass(60);
+        let tick = world.engine.as_mut().unwrap().tick(world.now, &mut Sink);
+        tick.unwrap();
+        matches!(world.step(), Err(Failure::Fenced(_)))
+    })
+}
+
+/// The new queue takes jobs, and a start finds them: it is nobody's copy any more.
+fn go_on(world: &mut World, side: &Side, promoted: Promoted, state: &State) {
+    let now = world.now;
+    let mut engine = promoted.engine;
+    assert_eq!(
+        read_word(&side.disk, DIR.as_ref(), STANDBY_WORD).unwrap(),
+        None
+    );
+    let client = engine.connect();
+    let put = Command::Put {
+        pri: 1,
+        delay: 0,
+        ttr: 1,
+        body: b"new",
+    };
+    engine.run(client, Request::Command(put), now, &mut Sink);
+    engine.commit(now).unwrap();
+    let next_id = engine.log().unwrap().next_id().0;
+    let newest = engine.queue().job(crate::types::JobId(next_id - 1));
+    assert!(
+        newest.is_some_and(|job| !state.contains_key(&job.id.0)),
+        "an id is given out twice"
+    );
+    let all = state_of(engine.queue(), next_id);
+    engine.close(now).unwrap();
+    let again = Engine::open(&options(&side.disk), now).unwrap();
+    assert_eq!(state_of(again.queue(), next_id), all);
+}
+
+#[test]
+fn a_standby_has_what_the_server_had_and_takes_over_with_everything_that_was_archived() {
+    let Some((promoted, fenced)) =
+        each_seed("standby_histories", ("BSD_STANDBY_RUNS", RUNS), history)
+    else {
+        return;
+    };
+    println!("{promoted} promoted, {fenced} with the old server alive");
+    assert!(
+        promoted > fenced && fenced > 0,
+        "{promoted} promoted, {fenced} fenced"
+    );
+}

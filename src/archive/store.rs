@@ -1,0 +1,88 @@
+//! What an archive needs of an object store: a trait of few methods.
+//!
+//! Every call blocks its caller. An object is put as a whole or not at all, and is never changed:
+//! all that guards the archive against a second writer is that [`Store::put_if_absent`] succeeds for
+//! one of those who put the same name.
+
+use std::fmt::{self, Debug};
+use std::ops::Range;
+
+/// What became of a put that was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Put {
+    /// The object is there, as it was given.
+    Done,
+    /// There is an object of this name, which may be the result of an earlier try. It is unchanged.
+    Exists,
+}
+
+/// An object of a list.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// Bytes.
+    pub size: u64,
+}
+
+/// Why a call has no result. The put may have happened nevertheless.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trouble {
+    /// What was done, and what the store or the network said.
+    pub what: String,
+    /// To try again cannot help: the store does not know the operation.
+    pub is_final: bool,
+}
+
+impl Trouble {
+    /// Something that another try may get over.
+    pub fn passing(what: impl Into<String>) -> Trouble {
+        Trouble {
+            what: what.into(),
+            is_final: false,
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)
+    }
+}
+
+impl std::error::Error for Trouble {}
+
+/// An object store, below one prefix. Names are relative to it, of ASCII letters, digits, `-`, `.`
+/// and `/`.
+pub trait Store: Debug + Send + Sync {
+    /// Put an object unless there is one of that name. Durable when it returns.
+    ///
+    /// # Errors
+    /// [`Trouble`]: it is unknown whether the object was put.
+    fn put_if_absent(&self, name: &str, bytes: &[u8]) -> Result<Put, Trouble>;
+
+    /// An object; `None` if there is none.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    fn get(&self, name: &str) -> Result<Option<Vec<u8>>, Trouble>;
+
+    /// A part of an object: fewer bytes if it ends before. `None` if there is none.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    fn get_range(&self, name: &str, range: Range<u64>) -> Result<Option<Vec<u8>>, Trouble>;
+
+    /// All objects whose name begins with `prefix`, which ends in `/`, and comes after `after`; in
+    /// the order of their names.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, Trouble>;
+
+    /// Remove objects, those that are there.
+    ///
+    /// # Errors
+    /// [`Trouble`]: it is unknown which of the objects are still there.
+    fn remove(&self, names: &[String]) -> Result<(), Trouble>;
+}

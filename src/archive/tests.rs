@@ -1,0 +1,451 @@
+//! What goes wrong with archives elsewhere, each fault in the name of a test.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::chain::{Bad, Depth, Survey, survey};
+use super::format::{HEAD_SIZE, Head, Kind, bases_dir, chain_dir, numbered};
+use super::histories::{LOG, World};
+use super::restore::{RestoreError, Until};
+use super::sim::SimStore;
+use super::store::Store;
+use super::writer::{Done, Failure};
+use crate::protocol::Command;
+use crate::storage::disk::sim::Crash;
+use crate::types::{JobId, Position};
+
+/// A server with some jobs, all of them archived.
+fn archived() -> World {
+    archived_with(1 << 30)
+}
+
+/// The same; a new base is made after so many bytes.
+pub(super) fn archived_with(base_min: u64) -> World {
+    let mut world = World::new(1);
+    world.sizes.base_min = base_min;
+    world.sizes.links_max = u64::MAX;
+    world.sizes.frames_max = 1 << 20;
+    world.start();
+    for _ in 0..5 {
+        world.put(100);
+        world.archive();
+    }
+    world
+}
+
+fn links(world: &World) -> Vec<String> {
+    let names = world.store.names().into_iter();
+    names
+        .filter(|name| name.starts_with(&chain_dir(LOG)))
+        .collect()
+}
+
+fn seen(store: &SimStore, depth: Depth) -> Survey {
+    survey(store, LOG, depth, &mut |_, _| ()).unwrap()
+}
+
+fn kind(world: &World, name: &str) -> Kind {
+    Head::decode(&world.store.object(name).unwrap())
+        .unwrap()
+        .0
+        .kind
+}
+
+/// The position up to which everything can be restored.
+fn end(world: &World) -> Position {
+    world.check(Until::End).unwrap().0.end
+}
+
+pub(super) fn fenced(world: &mut World) -> bool {
+    for _ in 0..100 {
+        match world.step() {
+            Ok(Done::Nothing) => return false,
+            Ok(_) => {}
+            Err(Failure::Fenced(_)) => return true,
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+    panic!("the writer does not come to an end");
+}
+
+#[test]
+fn a1_a_put_whose_answer_was_lost_is_taken_for_the_writers_own() {
+    let mut world = archived();
+    let before = links(&world).len();
+    world.store.set_faults(60);
+    for _ in 0..20 {
+        world.put(100);
+        world.archive();
+    }
+    world.store.set_faults(0);
+    assert!(links(&world).len() >= before + 20);
+    let all = seen(&world.store, Depth::Everything);
+    assert_eq!((all.bad, all.spans.len(), all.gaps.len()), (vec![], 1, 0));
+    assert_eq!(
+        end(&world),
+        world.writer.as_ref().unwrap().archived().unwrap()
+    );
+}
+
+#[test]
+fn a2_of_two_writers_the_one_that_began_first_stops_and_the_chains_are_not_merged() {
+    let mut world = archived();
+    // The same directory on another machine, which has taken over.
+    let mut other = World::new(2);
+    other.sizes = world.sizes;
+    other.disk = world.disk.crash_image(Crash::KeepAll);
+    other.store = world.store.clone();
+    other.start_with_past_of(&world);
+    other.archive();
+    other.put(77);
+    other.archive();
+    let taken = world.store.names();
+    world.put(100);
+    assert!(fenced(&mut world));
+    assert!(fenced(&mut world), "for good");
+    assert_eq!(
+        world.store.names(),
+        taken,
+        "nothing was put, and nothing overwritten"
+    );
+    let all = seen(&world.store, Depth::Everything);
+    assert_eq!((all.bad, all.epoch), (vec![], 2));
+    other.check(Until::End).unwrap();
+}
+
+#[test]
+fn a2_a_writer_without_work_notices_that_another_has_taken_over() {
+    let mut world = archived();
+    world.writer.as_mut().unwrap().check_owner().unwrap();
+    let mut other = World::new(2);
+    other.sizes = world.sizes;
+    other.disk = world.disk.crash_image(Crash::KeepAll);
+    other.store = world.store.clone();
+    other.start_with_past_of(&world);
+    other.archive();
+    let asked = world.writer.as_mut().unwrap().check_owner();
+    assert!(matches!(asked, Err(Failure::Fenced(_))), "{asked:?}");
+}
+
+#[test]
+fn a4_after_a_restore_changes_are_archived_and_the_earlier_chain_is_untouched() {
+    let mut world = archived();
+    let old: Vec<_> = world.store.names();
+    let (restored, disk) = world.check(Until::End).unwrap();
+    world.go_on_from(&restored, disk);
+    world.start();
+    world.put(100);
+    world.archive();
+    for name in old {
+        assert_eq!(world.store.object(&name), world.store.copy().object(&name));
+    }
+    let all = seen(&world.store, Depth::Everything);
+    assert_eq!(
+        (all.bad, all.spans.len()),
+        (vec![], 2),
+        "both histories are there"
+    );
+    let (again, _) = world.check(Until::End).unwrap();
+    assert_eq!(again.jobs, 6);
+    let before = world.check(Until::Wall(restored.wall_ns)).unwrap();
+    assert_eq!(before.0.jobs, 5);
+}
+
+#[test]
+fn a5_a_writer_that_was_away_for_too_long_names_a_gap_and_begins_a_new_base() {
+    let mut world = archived();
+    world.hold_max = 1;
+    world.crash(Crash::KeepAll);
+    world.start();
+    world.archive();
+    world.store.set_away(true);
+    // More than the open segment and the one before it, which is held in any case.
+    for _ in 0..60 {
+        world.put(5000);
+    }
+    let _ = world.step();
+    assert_eq!(world.gaps, 1);
+    assert!(world.writer.as_ref().unwrap().is_in_gap());
+    world.store.set_away(false);
+    world.archive();
+    let all = seen(&world.store, Depth::Everything);
+    assert_eq!((all.bad, all.gaps.len(), all.spans.len()), (vec![], 1, 2));
+    world.check(Until::End).unwrap();
+    // In the gap nothing is given out for the whole.
+    let gap = links(&world)
+        .into_iter()
+        .find(|name| kind(&world, name) == Kind::Gap);
+    let bytes = world.store.object(&gap.unwrap()).unwrap();
+    let wall_ns = Head::decode(&bytes).unwrap().0.wall_ns;
+    match world.restored(Until::Wall(wall_ns)) {
+        Err(RestoreError::Refused(why)) => assert!(why.contains("gap"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    world.check(Until::Position(all.gaps[0])).unwrap();
+}
+
+#[test]
+fn a5_a_restart_goes_on_where_the_chain_was_without_a_gap_and_without_a_new_base() {
+    let mut world = archived();
+    for how in [
+        Crash::KeepAll,
+        Crash::DropUnsynced,
+        Crash::Random { seed: 3 },
+    ] {
+        world.put(50);
+        world.crash(how);
+        world.start();
+        world.put(60);
+        world.archive();
+    }
+    let all = seen(&world.store, Depth::Everything);
+    assert_eq!((all.bad, all.gaps.len(), all.spans.len()), (vec![], 0, 1));
+    assert_eq!((all.spans[0].bases, all.epoch), (1, 4));
+    world.check(Until::End).unwrap();
+}
+
+/// The restore fails and names the object, and what lies before it can be had.
+fn names_what_is_bad(spoil: impl Fn(&SimStore, &str, Vec<u8>), depths: &[Depth]) {
+    let mut world = archived();
+    world.put(50);
+    world.archive();
+    let names = links(&world);
+    let frames = names
+        .iter()
+        .filter(|name| kind(&world, name) == Kind::Frames);
+    let name = frames.clone().nth(2).unwrap();
+    let before = frames.clone().nth(1).unwrap();
+    let sound = Head::decode(&world.store.object(before).unwrap())
+        .unwrap()
+        .0
+        .to;
+    spoil(&world.store, name, world.store.object(name).unwrap());
+    for depth in depths {
+        let all = seen(&world.store, *depth);
+        assert!(all.bad.iter().any(|bad| bad.name == *name), "{:?}", all.bad);
+        assert_eq!(all.spans[0].to, sound);
+    }
+    match world.restored(Until::End) {
+        Err(RestoreError::Bad {
+            bad: Bad { name: bad, .. },
+            sound: Some(at),
+        }) => {
+            assert_eq!((&bad, at), (name, sound));
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(world.check(Until::Position(sound)).unwrap().0.end, sound);
+}
+
+const BOTH: &[Depth] = &[Depth::Heads, Depth::Everything];
+
+#[test]
+fn a6_a_missing_link_is_named_and_what_follows_it_is_not_used() {
+    names_what_is_bad(|store, name, _| store.set_object(name, None), BOTH);
+}
+
+#[test]
+fn a6_a_cut_link_is_named_and_not_taken_for_the_end() {
+    let cut = |store: &SimStore, name: &str, mut bytes: Vec<u8>| {
+        bytes.truncate(HEAD_SIZE + 8);
+        store.set_object(name, Some(bytes));
+    };
+    names_what_is_bad(cut, BOTH);
+}
+
+#[test]
+fn a6_a_flipped_bit_is_found() {
+    let flip = |store: &SimStore, name: &str, mut bytes: Vec<u8>| {
+        bytes[HEAD_SIZE + 5] ^= 4;
+        store.set_object(name, Some(bytes));
+    };
+    names_what_is_bad(flip, &[Depth::Everything]);
+}
+
+#[test]
+fn a6_a_link_that_is_a_copy_of_another_or_of_another_log_or_of_a_dead_epoch_is_named() {
+    let change = |change: fn(&mut Head)| {
+        move |store: &SimStore, name: &str, bytes: Vec<u8>| {
+            let (mut head, _, body) = Head::decode(&bytes).unwrap();
+            change(&mut head);
+            store.set_object(name, Some(head.encode(body).0));
+        }
+    };
+    names_what_is_bad(change(|head| head.number -= 1), BOTH);
+    names_what_is_bad(change(|head| head.log.0[0] ^= 1), BOTH);
+    names_what_is_bad(change(|head| head.epoch -= 1), BOTH);
+    names_what_is_bad(change(|head| head.previous ^= 1), BOTH);
+}
+
+#[test]
+fn a6_a_base_that_cannot_be_used_is_named_and_an_older_one_takes_its_place() {
+    let mut world = archived_with(0);
+    for _ in 0..40 {
+        world.put(3000);
+        world.archive();
+    }
+    let marks = world.store.list(&bases_dir(LOG), "").unwrap();
+    assert!(marks.len() > 1, "{marks:?}");
+    let newest = marks
+        .last()
+        .unwrap()
+        .name
+        .rsplit('/')
+        .next()
+        .unwrap()
+        .to_owned();
+    let name = format!("{}{newest}", chain_dir(LOG));
+    let list = world.store.object(&name).unwrap();
+    let list = super::format::BaseList::decode(&list[HEAD_SIZE..]).unwrap();
+    let (file, part) = (
+        list.files.last().unwrap(),
+        list.files.last().unwrap().parts[0],
+    );
+    let part = super::format::part_name(LOG, &file.name, 0, part);
+    world.store.set_object(&part, None);
+    let all = seen(&world.store, Depth::Everything);
+    assert!(all.bad.iter().any(|bad| bad.name == part), "{:?}", all.bad);
+    let (restored, _) = world.check(Until::End).unwrap();
+    assert_eq!(restored.skipped[0].name, part);
+    assert!(restored.end > list.end);
+}
+
+#[test]
+fn a7_the_queue_goes_on_while_the_store_is_away_and_what_is_held_is_bounded() {
+    let mut world = archived();
+    world.store.set_away(true);
+    world.hold_max = 200_000;
+    world.crash(Crash::KeepAll);
+    world.start();
+    for _ in 0..200 {
+        let id = world.put(5000);
+        world.command(Command::Delete(JobId(id)));
+        assert!(matches!(world.step(), Err(Failure::Trouble(_))));
+    }
+    let held = world.writer.as_ref().unwrap().lag();
+    assert!(held < 200_000 + (64 << 10), "{held}");
+    world.store.set_away(false);
+    world.archive();
+    world.check(Until::End).unwrap();
+}
+
+#[test]
+fn a8_no_object_is_ever_overwritten() {
+    let mut world = archived();
+    world.store.set_faults(30);
+    let mut known = std::collections::BTreeMap::new();
+    for round in 0..40 {
+        for name in world.store.names() {
+            let bytes = world.store.object(&name).unwrap();
+            let before = known.insert(name, bytes.clone());
+            assert!(before.is_none_or(|before| before == bytes));
+        }
+        if round % 10 == 9 {
+            world.crash(Crash::Random { seed: round });
+            world.start();
+        }
+        world.put(900);
+        world.archive();
+    }
+}
+
+#[test]
+fn a9_a_clock_that_goes_back_changes_nothing_but_the_times_that_can_be_asked_for() {
+    let mut world = archived();
+    world.now.wall_ns -= 3600 * 1_000_000_000;
+    for _ in 0..5 {
+        world.put(100);
+        world.archive();
+    }
+    let all = seen(&world.store, Depth::Everything);
+    assert_eq!((all.bad, all.spans.len()), (vec![], 1));
+    let (restored, _) = world.check(Until::End).unwrap();
+    assert_eq!(restored.jobs, 10);
+    world.check(Until::Position(restored.end)).unwrap();
+}
+
+#[test]
+fn a11_a_store_that_overwrites_is_refused_at_the_start() {
+    let mut world = World::new(1);
+    world.store.ignore_conditions();
+    world.start();
+    match world.step() {
+        Err(Failure::Refused(why)) => assert!(why.contains("If-None-Match"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(links(&world).is_empty());
+}
+
+#[test]
+fn a12_a_restore_that_was_interrupted_leaves_nothing_and_can_be_run_again() {
+    let world = archived();
+    let store = world.store.copy();
+    let disk = crate::storage::SimFs::new(1);
+    for calls in 0.. {
+        store.set_calls_left(Some(calls));
+        let fs: Arc<dyn crate::storage::disk::Fs> = Arc::new(disk.clone());
+        let done = super::restore::restore(
+            &store,
+            LOG,
+            Until::End,
+            (&fs, Path::new("/data")),
+            world.now,
+            &mut |_, _| (),
+        );
+        match done {
+            Ok(restored) => return assert_eq!(restored.jobs, 5),
+            Err(RestoreError::Store(_)) => assert!(disk.names("/data").is_err()),
+            Err(error) => panic!("{error}"),
+        }
+        assert!(calls < 1000);
+    }
+}
+
+#[test]
+fn a12_a_writer_that_ends_at_any_call_of_the_store_leaves_a_chain_that_the_next_one_goes_on_with() {
+    for calls in 0..40 {
+        let mut world = World::new(calls);
+        world.start();
+        world.put(100);
+        world.store.set_calls_left(Some(calls));
+        for _ in 0..40 {
+            let _ = world.step();
+        }
+        world.store.set_calls_left(None);
+        world.crash(Crash::DropUnsynced);
+        world.start();
+        world.put(100);
+        world.archive();
+        let all = seen(&world.store, Depth::Everything);
+        assert_eq!(all.bad, vec![], "after {calls} calls");
+        assert_eq!(world.check(Until::End).unwrap().0.jobs, 2);
+    }
+}
+
+#[test]
+fn a_moment_before_the_first_base_is_refused() {
+    let world = archived();
+    for until in [Until::Wall(5), Until::Position(Position::from_bits(5))] {
+        assert!(matches!(
+            world.restored(until),
+            Err(RestoreError::Refused(_))
+        ));
+    }
+    let far = Position::from_bits(u64::MAX);
+    assert!(matches!(
+        world.restored(Until::Position(far)),
+        Err(RestoreError::Refused(_))
+    ));
+}
+
+#[test]
+fn an_idle_log_puts_nothing() {
+    let mut world = archived();
+    let before = (world.store.names(), world.store.calls());
+    for _ in 0..50 {
+        assert_eq!(world.step(), Ok(Done::Nothing));
+    }
+    assert_eq!((world.store.names(), world.store.calls()), before);
+    let first = numbered(&chain_dir(LOG), 1);
+    assert_eq!(links(&world)[0], first);
+}

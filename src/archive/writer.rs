@@ -1,0 +1,710 @@
+//! The writer of a chain: what is put next, and what it means if that fails.
+//!
+//! A state machine without a thread and without a clock: each [`Writer::step`] makes at most a few
+//! calls of the store, and can be repeated after an error. The link that is being put is kept until
+//! the store has it, byte for byte: a put whose answer was lost is made again, finds its name taken,
+//! and reads back what is there. If that is what was put, all is well; if it is anything else,
+//! another writer has taken over, and this one stops for good.
+//!
+//! ```text
+//! start   probe -> find the end of the chain -> is it an end of this log? -> claim
+//! then    link to put? -> put it
+//!         bytes?       -> the next link; or, if they are no longer held, a gap
+//!         base?        -> its next part; its list, when its end is durable
+//! ```
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crc32fast::Hasher;
+
+use super::base::Making;
+use super::chain::{LOOK_BACK_MAX, begin};
+use super::format::{
+    BaseList, FRAMES_SIZE_MAX, HEAD_SIZE, Head, Kind, LOGS, bases_dir, chain_dir, log_name,
+    number_in, numbered,
+};
+use super::own::{Claim, Own, put_claim};
+use super::store::{Put, Store, Trouble};
+use crate::storage::convert::parts::LogParts;
+use crate::storage::disk::Fs;
+use crate::storage::format::LogId;
+use crate::storage::words::ARCHIVE_WORD;
+use crate::storage::{OpenError, Trail};
+use crate::types::Position;
+
+/// A new base is made when the links since the last one have this many times its size …
+const BASE_RATIO: u64 = 2;
+/// Bytes of a segment that are read at once to sum it up.
+const SUMMED_AT_ONCE: u32 = 1 << 20;
+
+/// When a new base is made, and how large objects are. The default is what servers use.
+#[derive(Debug, Clone, Copy)]
+pub struct Sizes {
+    /// … but not before they have this many bytes …
+    pub base_min: u64,
+    /// … unless there are this many of them: a restore reads each.
+    pub links_max: u64,
+    /// Bytes of a link with frames, at most.
+    pub frames_max: u32,
+    /// Bytes of a part of a base, at most.
+    pub part_max: u32,
+}
+
+impl Default for Sizes {
+    fn default() -> Sizes {
+        Sizes {
+            base_min: 16 << 20,
+            links_max: 20_000,
+            frames_max: FRAMES_SIZE_MAX,
+            part_max: super::format::PART_SIZE_MAX,
+        }
+    }
+}
+
+/// What a step has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Done {
+    /// Something; there may be more.
+    Some,
+    /// A link was made of what is new; the next step puts it.
+    Link,
+    /// There is nothing to do now.
+    Nothing,
+    /// A gap begins: what follows this position is not in the chain, up to the next base.
+    Gap(Position),
+}
+
+/// Why a step was not done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Failure {
+    /// Another try may get over it.
+    Trouble(Trouble),
+    /// Another writer has the chain. This one must not go on, and nor must its server.
+    Fenced(String),
+    /// The store cannot hold an archive.
+    Refused(String),
+}
+
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Failure {
+        match trouble.is_final {
+            true => Failure::Refused(trouble.what),
+            false => Failure::Trouble(trouble),
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failure::Trouble(trouble) => trouble.fmt(f),
+            Failure::Fenced(what) | Failure::Refused(what) => f.write_str(what),
+        }
+    }
+}
+
+/// Puts the log that a [`Trail`] tells of into a store.
+#[derive(Debug)]
+pub struct Writer {
+    store: Arc<dyn Store>,
+    trail: Arc<Trail>,
+    fs: Arc<dyn Fs>,
+    dir: PathBuf,
+    /// Who it is, for people.
+    node: String,
+    sizes: Sizes,
+    is_probed: bool,
+    chain: Option<Chain>,
+    /// Wall time at which bytes were seen that are not archived.
+    seen_wall_ns: Option<u64>,
+    /// Up to where the last link with bytes goes, and the CRC-32 of its segment up to there.
+    sum: Option<(Position, u32)>,
+    figures: Figures,
+}
+
+/// What was done since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Links put.
+    pub links: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Gaps begun.
+    pub gaps: u64,
+    /// Bases completed.
+    pub bases: u64,
+    /// Wall time of the last base, of this or an earlier writer, ns since 1970; 0: none is known.
+    pub base_wall_ns: u64,
+}
+
+/// The chain of this writer.
+#[derive(Debug)]
+struct Chain {
+    log: LogId,
+    epoch: u32,
+    /// The number of the next link.
+    next: u64,
+    /// The CRC of the head of the last one.
+    previous: u32,
+    /// Where the chain stands; `None`: nothing can follow but a base.
+    at: Option<Position>,
+    pending: Option<Pending>,
+    making: Option<Making>,
+    /// The base is complete, but for its link.
+    made: Option<BaseList>,
+    since_base: u64,
+    links_since_base: u64,
+    base_size: Option<u64>,
+    /// The newest base of the chain.
+    last_base: Option<BaseList>,
+}
+
+/// A link that is being put.
+#[derive(Debug)]
+struct Pending {
+    head: Head,
+    bytes: Vec<u8>,
+    crc: u32,
+}
+
+/// The end of a chain.
+struct Tip {
+    number: u64,
+    epoch: u32,
+    crc: u32,
+    at: Option<Position>,
+}
+
+impl Writer {
+    /// A writer for the log in `dir`, which `trail` tells of. It does nothing before a step.
+    pub fn new(
+        store: Arc<dyn Store>,
+        trail: Arc<Trail>,
+        fs: Arc<dyn Fs>,
+        dir: PathBuf,
+        node: String,
+        sizes: Sizes,
+    ) -> Writer {
+        Writer {
+            store,
+            trail,
+            fs,
+            dir,
+            node,
+            sizes,
+            is_probed: false,
+            chain: None,
+            seen_wall_ns: None,
+            sum: None,
+            figures: Figures::default(),
+        }
+    }
+
+    /// Everything before this position can be restored; `None` during a gap, and before the start.
+    #[must_use]
+    pub fn archived(&self) -> Option<Position> {
+        let chain = self.chain.as_ref()?;
+        match &chain.pending {
+            Some(pending) if pending.head.kind == Kind::Frames => Some(pending.head.from),
+            // The base is not there yet.
+            Some(pending) if pending.head.kind == Kind::Base && chain.base_size.is_none() => None,
+            _ => chain.at,
+        }
+    }
+
+    /// What it reads.
+    pub(super) fn trail(&self) -> &Arc<Trail> {
+        &self.trail
+    }
+
+    /// The epoch of this writer; `None` before it has claimed the chain.
+    #[must_use]
+    pub fn epoch(&self) -> Option<u32> {
+        self.chain.as_ref().map(|chain| chain.epoch)
+    }
+
+    /// Durable bytes that are not archived. During a gap it is what is held.
+    #[must_use]
+    pub fn lag(&self) -> u64 {
+        self.trail
+            .bytes_after(self.archived().unwrap_or(Position::ZERO))
+    }
+
+    /// True during a gap, and before the first base.
+    #[must_use]
+    pub fn is_in_gap(&self) -> bool {
+        self.chain.is_some() && self.archived().is_none()
+    }
+
+    /// The end of what this writer has taken from the log, as long as it needs what follows it. `None`
+    /// during a gap and before the start.
+    pub(super) fn needs(&self) -> Option<Position> {
+        self.chain.as_ref()?.at
+    }
+
+    /// What follows this position is needed and no longer held: a gap is certain.
+    pub(super) fn lost(&self) -> Option<Position> {
+        self.needs().filter(|at| self.trail.after(*at).is_none())
+    }
+
+    /// What was done.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        self.figures
+    }
+
+    /// Do the next piece of work. With `is_due` a link may be made of what is new; a base goes on
+    /// in any case.
+    ///
+    /// # Errors
+    /// See [`Failure`]. After trouble the call is to be repeated.
+    pub fn step(&mut self, wall_ns: u64, is_due: bool) -> Result<Done, Failure> {
+        if self.chain.is_none() {
+            self.start(wall_ns)?;
+            return Ok(Done::Some);
+        }
+        if self.put_pending()? {
+            return Ok(Done::Some);
+        }
+        if let Some(done) = self.follow(wall_ns, is_due)? {
+            return Ok(done);
+        }
+        self.make_base(wall_ns)
+    }
+
+    /// Ask whether another writer has taken over, for a log in which nothing happens.
+    ///
+    /// # Errors
+    /// [`Failure::Fenced`], or trouble.
+    pub fn check_owner(&mut self) -> Result<(), Failure> {
+        let Some(chain) = self.chain.as_ref().filter(|it| it.pending.is_none()) else {
+            return Ok(());
+        };
+        let name = numbered(&chain_dir(chain.log), chain.next);
+        match self.store.get(&name)? {
+            None => Ok(()),
+            Some(found) => Err(fenced(&name, &found)),
+        }
+    }
+
+    fn start(&mut self, wall_ns: u64) -> Result<(), Failure> {
+        let Some(log) = self.trail.log() else {
+            return Err(Trouble::passing("the log is not open yet").into());
+        };
+        if !self.is_probed {
+            self.probe(log, wall_ns)?;
+            self.is_probed = true;
+        }
+        self.store
+            .put_if_absent(&format!("{LOGS}{}", log_name(log)), &[])?;
+        let tip = self.find_tip(log)?;
+        let mut own = Own::read(&*self.fs, &self.dir, log).map_err(in_the_way)?;
+        match own.epoch(&*self.store)? {
+            Some(epoch) if epoch < tip.epoch => return Err(self.replaced(log, epoch, tip.epoch)),
+            _ => {}
+        }
+        let (last_base, since_base, links_since_base) = self.measure(log)?;
+        let base_size = last_base.as_ref().map(BaseList::size);
+        let at = tip.at.filter(|_| base_size.is_some());
+        let head = Head {
+            kind: Kind::Claim {
+                goes_on: at.is_some(),
+            },
+            epoch: tip.epoch.saturating_add(1),
+            number: tip.number + 1,
+            log,
+            from: at.unwrap_or(Position::ZERO),
+            to: at.unwrap_or(Position::ZERO),
+            seen_wall_ns: wall_ns,
+            wall_ns,
+            previous: tip.crc,
+            segment_crc: 0,
+        };
+        let (bytes, crc) = head.encode(self.node.as_bytes());
+        let claim = Claim {
+            number: head.number,
+            epoch: head.epoch,
+            crc,
+        };
+        own.note(&*self.fs, &self.dir, claim).map_err(in_the_way)?;
+        let name = numbered(&chain_dir(log), head.number);
+        if !put_claim(&*self.store, log, head.number, &bytes)? {
+            // Another writer was faster, or a put of an earlier one came late: look again.
+            return Err(Trouble::passing(format!(
+                "{name} was put by another writer at the same time"
+            ))
+            .into());
+        }
+        self.figures.links += 1;
+        if let Some(at) = at {
+            self.trail.release(at.segment());
+        }
+        self.chain = Some(Chain {
+            log,
+            epoch: head.epoch,
+            next: head.number + 1,
+            previous: crc,
+            at,
+            pending: None,
+            making: None,
+            made: None,
+            since_base,
+            links_since_base,
+            base_size: at.and(base_size),
+            last_base,
+        });
+        Ok(())
+    }
+
+    /// This directory was the one that was archived, until another server took over.
+    fn replaced(&self, log: LogId, epoch: u32, newest: u32) -> Failure {
+        let (dir, log) = (self.dir.display(), log_name(log));
+        let word = self.dir.join(ARCHIVE_WORD);
+        Failure::Fenced(format!(
+            "the archive has another writer: {dir} was archived in epoch {epoch} of the log {log}, and \
+             epoch {newest} is that of a server that has taken over; this one stops; decide which \
+             of them has the right jobs (`bsd-wal archive ls`); to go on with this one, stop the \
+             other and remove {}",
+            word.display()
+        ))
+    }
+
+    /// Find out whether the store refuses to overwrite.
+    fn probe(&self, log: LogId, wall_ns: u64) -> Result<(), Failure> {
+        let name = format!("{}/probe-{wall_ns:020}", log_name(log));
+        let node = self.node.as_bytes();
+        self.store.put_if_absent(&name, node)?;
+        let again = self.store.put_if_absent(&name, b"another")?;
+        let found = self.store.get(&name)?;
+        self.store.remove(std::slice::from_ref(&name))?;
+        match (again, found) {
+            (Put::Exists, Some(found)) if found == node => Ok(()),
+            // The first put may have been one of a namesake.
+            (Put::Exists, _) => Err(Trouble::passing(format!("{name} is not what was put")).into()),
+            (Put::Done, _) => Err(Failure::Refused(
+                "the store overwrites an object although it was told not to (If-None-Match: *): two \
+                 servers could spoil the archive; use a store with conditional writes"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// The end of the chain, and whether this log goes on there.
+    fn find_tip(&self, log: LogId) -> Result<Tip, Failure> {
+        let dir = chain_dir(log);
+        let bases = self.store.list(&bases_dir(log), "")?;
+        let last_base = bases
+            .iter()
+            .rev()
+            .find_map(|mark| number_in(&bases_dir(log), &mark.name));
+        let after = last_base.map_or(String::new(), |number| numbered(&dir, number - 1));
+        let links = self.store.list(&dir, &after)?;
+        let mut numbers = links
+            .iter()
+            .filter_map(|link| number_in(&dir, &link.name))
+            .collect::<Vec<_>>();
+        if numbers.is_empty() && last_base.is_some() {
+            // A mark whose link was never put: the chain may be anywhere before it.
+            let links = self.store.list(&dir, "")?;
+            numbers.extend(links.iter().filter_map(|link| number_in(&dir, &link.name)));
+        }
+        let Some(last) = numbers.last().copied() else {
+            return Ok(Tip {
+                number: 0,
+                epoch: 0,
+                crc: 0,
+                at: None,
+            });
+        };
+        let (head, crc) = self.link(log, last)?;
+        let tip = |at| Tip {
+            number: last,
+            epoch: head.epoch,
+            crc,
+            at,
+        };
+        let begin = begin(&*self.store, log)?;
+        let (mut number, mut head) = (last, head);
+        while number + LOOK_BACK_MAX > last {
+            match head.kind {
+                Kind::Frames => {
+                    // The same segment, begun by the same server: then it is the same history.
+                    let is_here = self.sum_up_to(head.to)? == Some(head.segment_crc);
+                    return Ok(tip(is_here.then_some(head.to)));
+                }
+                Kind::Gap | Kind::Claim { goes_on: false } => break,
+                Kind::Claim { goes_on: true } | Kind::Base => {}
+            }
+            number -= 1;
+            if number < begin {
+                break;
+            }
+            (head, _) = self.link(log, number)?;
+        }
+        Ok(tip(None))
+    }
+
+    fn link(&self, log: LogId, number: u64) -> Result<(Head, u32), Failure> {
+        let name = numbered(&chain_dir(log), number);
+        let bytes = self.store.get(&name)?;
+        let bytes = bytes.ok_or_else(|| Trouble::passing(format!("{name} is missing")))?;
+        let decoded = Head::decode(&bytes).and_then(|(head, crc, _)| {
+            match head.number == number && head.log == log {
+                true => Ok((head, crc)),
+                false => Err("it is another link under this name".to_owned()),
+            }
+        });
+        decoded.map_err(|fault| {
+            Trouble::passing(format!(
+                "{name} is damaged: {fault}; `bsd-wal archive verify` says what can be restored; to \
+                 go on, archive to another place"
+            ))
+            .into()
+        })
+    }
+
+    /// The CRC-32 of a segment of this log, from its first byte to `to`. `None`: it is not held, or
+    /// not so long.
+    fn sum_up_to(&self, to: Position) -> Result<Option<u32>, Trouble> {
+        let (mut sum, mut at) = (Hasher::new(), Position::new(to.segment(), 0));
+        while at < to {
+            let size = (to.offset() - at.offset()).min(SUMMED_AT_ONCE);
+            let next = Position::new(to.segment(), at.offset() + size);
+            let bytes = self.trail.read(at, next).map_err(|error| {
+                let dir = self.dir.display();
+                Trouble::passing(format!("cannot read the log in {dir}: {error}"))
+            })?;
+            let Some(bytes) = bytes else { return Ok(None) };
+            sum.update(&bytes);
+            at = next;
+        }
+        Ok(Some(sum.finalize()))
+    }
+
+    /// The last base, and the size and the number of the links since.
+    fn measure(&mut self, log: LogId) -> Result<(Option<BaseList>, u64, u64), Failure> {
+        let (dir, bases) = (chain_dir(log), bases_dir(log));
+        let marks = self.store.list(&bases, "")?;
+        for number in marks
+            .iter()
+            .rev()
+            .filter_map(|mark| number_in(&bases, &mark.name))
+        {
+            let Some(bytes) = self.store.get(&numbered(&dir, number))? else {
+                continue;
+            };
+            let Ok((head, _, body)) = Head::decode(&bytes) else {
+                continue;
+            };
+            let Ok(list) = BaseList::decode(body) else {
+                continue;
+            };
+            self.figures.base_wall_ns = head.wall_ns;
+            let links = self.store.list(&dir, &numbered(&dir, number))?;
+            let bytes = links
+                .iter()
+                .map(|link| link.size.saturating_sub(HEAD_SIZE as u64));
+            return Ok((Some(list), bytes.sum(), links.len() as u64));
+        }
+        Ok((None, 0, 0))
+    }
+
+    /// Put the link that is waiting. `false`: there is none.
+    fn put_pending(&mut self) -> Result<bool, Failure> {
+        let Some(chain) = &mut self.chain else {
+            return Ok(false);
+        };
+        let Some(Pending { head, bytes, crc }) = &chain.pending else {
+            return Ok(false);
+        };
+        let number = head.number;
+        if head.kind == Kind::Base {
+            // First, so that no base of the chain is without.
+            let mark = numbered(&bases_dir(chain.log), number);
+            self.store.put_if_absent(&mark, &[])?;
+        }
+        let name = numbered(&chain_dir(chain.log), number);
+        if self.store.put_if_absent(&name, bytes)? == Put::Exists {
+            match self.store.get(&name)? {
+                Some(found) if found == *bytes => {}
+                Some(found) => return Err(fenced(&name, &found)),
+                None => return Err(Trouble::passing(format!("{name} is and is not there")).into()),
+            }
+        }
+        self.figures.links += 1;
+        self.figures.bytes += bytes.len() as u64;
+        chain.previous = *crc;
+        chain.next = number + 1;
+        match head.kind {
+            Kind::Base => {
+                self.figures.bases += 1;
+                self.figures.base_wall_ns = head.wall_ns;
+                chain.at = Some(head.from);
+                chain.last_base = chain.made.take();
+                chain.base_size = chain.last_base.as_ref().map(BaseList::size);
+                chain.since_base = 0;
+                chain.links_since_base = 0;
+            }
+            _ => {
+                chain.since_base += (bytes.len() - HEAD_SIZE) as u64;
+                chain.links_since_base += 1;
+            }
+        }
+        if let Some(at) = chain.at {
+            self.trail.release(at.segment());
+        }
+        chain.pending = None;
+        Ok(true)
+    }
+
+    /// Make a link of what follows the chain's end. `None`: nothing does, or the chain has no end.
+    fn follow(&mut self, wall_ns: u64, is_due: bool) -> Result<Option<Done>, Failure> {
+        let Some(at) = self.chain.as_ref().and_then(|chain| chain.at) else {
+            return Ok(None);
+        };
+        let Some(stretch) = self.trail.after(at) else {
+            return Ok(Some(self.begin_gap(at, wall_ns)));
+        };
+        if stretch.from == stretch.to {
+            return Ok(None);
+        }
+        let seen_wall_ns = *self.seen_wall_ns.get_or_insert(wall_ns);
+        let size_max = self.sizes.frames_max.min(FRAMES_SIZE_MAX);
+        let is_full = stretch.to.offset() - stretch.from.offset() >= size_max;
+        // To wait is of use only if the link would hold more then.
+        let is_sealed = self.trail.durable().segment() > stretch.from.segment();
+        if !(is_due || is_full || is_sealed) {
+            return Ok(None);
+        }
+        let body = stretch.read(size_max);
+        let body = body.map_err(|error| {
+            let dir = self.dir.display();
+            Trouble::passing(format!("cannot read {} of {dir}: {error}", stretch.from))
+        })?;
+        let from = stretch.from;
+        let to = Position::new(from.segment(), from.offset() + body.len() as u32);
+        let before = match self.sum {
+            Some((up_to, crc)) if up_to == from => Some(crc),
+            _ => self.sum_up_to(from)?,
+        };
+        let Some(before) = before else {
+            return Err(Trouble::passing(format!("{from} is no longer held")).into());
+        };
+        let mut sum = Hasher::new_with_initial(before);
+        sum.update(&body);
+        let crc = sum.finalize();
+        let times = (seen_wall_ns, wall_ns);
+        self.prepare(Kind::Frames, (from, to), times, (&body, crc));
+        self.sum = Some((to, crc));
+        if let Some(chain) = &mut self.chain {
+            chain.at = Some(to);
+        }
+        self.seen_wall_ns = None;
+        Ok(Some(Done::Link))
+    }
+
+    /// What follows the chain's end is no longer held.
+    fn begin_gap(&mut self, at: Position, wall_ns: u64) -> Done {
+        self.prepare(Kind::Gap, (at, at), (wall_ns, wall_ns), (&[], 0));
+        if let Some(chain) = &mut self.chain {
+            chain.at = None;
+            chain.making = None;
+            chain.made = None;
+            chain.base_size = None;
+        }
+        self.seen_wall_ns = None;
+        self.figures.gaps += 1;
+        Done::Gap(at)
+    }
+
+    /// Have a link put by the next step.
+    fn prepare(
+        &mut self,
+        kind: Kind,
+        (from, to): (Position, Position),
+        (seen_wall_ns, wall_ns): (u64, u64),
+        (body, segment_crc): (&[u8], u32),
+    ) {
+        if let Some(chain) = &mut self.chain {
+            let head = Head {
+                kind,
+                epoch: chain.epoch,
+                number: chain.next,
+                log: chain.log,
+                from,
+                to,
+                seen_wall_ns,
+                wall_ns,
+                previous: chain.previous,
+                segment_crc,
+            };
+            let (bytes, crc) = head.encode(body);
+            chain.pending = Some(Pending { head, bytes, crc });
+        }
+    }
+
+    /// Go on with a base, or begin one, if one is needed.
+    fn make_base(&mut self, wall_ns: u64) -> Result<Done, Failure> {
+        let sizes = self.sizes;
+        let Some(chain) = &mut self.chain else {
+            return Ok(Done::Nothing);
+        };
+        if let Some(list) = &chain.made {
+            if self.trail.durable() < list.end {
+                return Ok(Done::Nothing);
+            }
+            let (from, to, body) = (chain.at.unwrap_or(list.end), list.end, list.encode());
+            self.prepare(Kind::Base, (from, to), (wall_ns, wall_ns), (&body, 0));
+            return Ok(Done::Some);
+        }
+        if let Some(making) = &mut chain.making {
+            if let Some(list) = making.step(&*self.store, sizes.part_max)? {
+                chain.made = Some(list.clone());
+                chain.making = None;
+            }
+            return Ok(Done::Some);
+        }
+        let is_long = chain.base_size.is_none_or(|size| {
+            chain.since_base > size.saturating_mul(BASE_RATIO).max(sizes.base_min)
+                || chain.links_since_base > sizes.links_max
+        });
+        if chain.at.is_some() && !is_long {
+            return Ok(Done::Nothing);
+        }
+        let files = LogParts::take(&*self.fs, &self.dir);
+        let files = files.map_err(|error| Trouble::passing(error.to_string()))?;
+        let Some(files) = files else {
+            let dir = self.dir.display();
+            let what = format!("no base can be made: run `bsd-wal verify {dir} --live`");
+            return Err(Trouble::passing(what).into());
+        };
+        let making = Making::begin(chain.log, files, chain.next, chain.last_base.as_ref());
+        if chain.at.is_none() {
+            self.trail.release(making.end().segment());
+        }
+        chain.making = Some(making);
+        Ok(Done::Some)
+    }
+}
+
+fn in_the_way(error: OpenError) -> Failure {
+    Trouble::passing(error.to_string()).into()
+}
+
+fn fenced(name: &str, found: &[u8]) -> Failure {
+    let by = match Head::decode(found) {
+        Ok((head, _, body)) => {
+            let who = match head.kind {
+                Kind::Claim { .. } => String::from_utf8_lossy(body).escape_debug().to_string(),
+                _ => "another writer".to_owned(),
+            };
+            format!("{who}, in epoch {}", head.epoch)
+        }
+        Err(fault) => format!("something else: {fault}"),
+    };
+    Failure::Fenced(format!(
+        "the archive has another writer: {name} was put by {by}; two servers go on with one log, and \
+         this one stops; decide which of them has the right jobs (`bsd-wal archive ls`)"
+    ))
+}

@@ -1,0 +1,71 @@
+//! HTTP beside the protocol: when it is bound, when it answers, when it may ask the engine.
+
+use std::sync::Arc;
+
+use bsd::archive::Reporter;
+use bsd::archive::standby::Seat;
+use bsd::http::{self, Http};
+
+use super::{Clock, Config, Failure, Gate, Lines, Pulse, Server, config};
+
+pub(super) type BoundHttp = http::Bound;
+
+/// Descriptors that HTTP keeps open: connections, the listener, and those for waiting.
+pub(super) const HTTP_DESCRIPTORS: usize = http::DESCRIPTORS;
+
+/// Certificates are those of the protocol.
+pub(super) fn bind_http(config: &Config, gate: &Gate) -> Result<Option<BoundHttp>, Failure> {
+    let Some(setup) = &config.http else {
+        return Ok(None);
+    };
+    let bound = setup.bind().map_err(|why| Failure {
+        exit_code: config::EXIT_CANNOT_START,
+        lines: vec![why],
+    })?;
+    Ok(bound.map(|bound| with_tls(bound, setup, gate)))
+}
+
+#[cfg(feature = "tls")]
+fn with_tls(bound: BoundHttp, setup: &http::Setup, gate: &Gate) -> BoundHttp {
+    match setup.has_tls {
+        true => bound.with_tls(gate.tls().cloned()),
+        false => bound,
+    }
+}
+
+/// An address with TLS has been refused.
+#[cfg(not(feature = "tls"))]
+fn with_tls(bound: BoundHttp, _: &http::Setup, _: &Gate) -> BoundHttp {
+    bound
+}
+
+pub(super) fn start_http(
+    bound: Option<BoundHttp>,
+    config: &Config,
+    clock: Clock,
+    pulse: &Arc<Pulse>,
+    lines: &Lines,
+    (archive, standby): (Option<Reporter>, Option<Seat>),
+) -> Result<Option<Http>, Failure> {
+    let setup = config.http.as_ref();
+    let sight = http::Sight {
+        clock,
+        pulse: pulse.clone(),
+        stuck_after: http::STUCK_AFTER,
+        lines: Some(lines.clone()),
+        tubes_max: setup.map_or(0, |setup| setup.tubes_max),
+        dir: config.dir.clone(),
+        archive,
+        standby,
+    };
+    bound
+        .map(|bound| Http::start(bound, sight))
+        .transpose()
+        .map_err(|error| Failure::cannot("serve HTTP", error))
+}
+
+pub(super) fn open_http(http: Option<&Http>, server: &Server) {
+    if let Some(http) = http {
+        http.open(server.door());
+    }
+}

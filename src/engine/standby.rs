@@ -1,0 +1,215 @@
+//! A queue that follows another one and can take its place at once.
+//!
+//! It is as far as a start that has replayed its log, and stays there: the records of the other log
+//! are applied one after another, each appended to its own log first. Time does not go on, nobody is
+//! served, and nothing is decided here. Compaction works when it is told to. To take the place of
+//! the other queue takes no more than what a start does after the last record.
+
+use super::replay::Replayer;
+use super::store::Store;
+use super::{Engine, Options};
+use crate::queue::Queue;
+use crate::storage::format::Record;
+use crate::storage::{AppendError, Log, OpenError, Purpose, StoreError};
+use crate::types::{JobId, JobState, Now, Place, Position, SegmentId};
+
+/// A queue that follows another one.
+#[derive(Debug)]
+pub struct Standby {
+    engine: Engine,
+}
+
+/// Why a record was not applied. It was not, and can come again.
+#[derive(Debug)]
+pub enum Apart {
+    /// There is no room for it on the disk now.
+    Full,
+    /// It cannot follow what is here: says why.
+    Contradiction(String),
+    /// The disk failed: nothing more can be applied.
+    Failed(StoreError),
+}
+
+impl std::fmt::Display for Apart {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Apart::Full => {
+                f.write_str("the disk is full; make room on it, then it goes on by itself")
+            }
+            Apart::Contradiction(what) => {
+                write!(f, "what comes does not follow what is here: {what}")
+            }
+            Apart::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Apart {}
+
+impl From<StoreError> for Apart {
+    fn from(error: StoreError) -> Apart {
+        Apart::Failed(error)
+    }
+}
+
+impl Standby {
+    /// Open the copy in `options.dir`, as [`Engine::open`] does, and leave it the copy of a standby.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(options: &Options, now: Now) -> Result<Standby, OpenError> {
+        Ok(Standby {
+            engine: Engine::replay(options, true, now)?,
+        })
+    }
+
+    /// The queue, to look at.
+    #[must_use]
+    pub fn queue(&self) -> &Queue {
+        &self.engine.queue
+    }
+
+    /// True if a kick of many jobs has begun and is not over: to take over would finish it.
+    #[must_use]
+    pub fn is_kicking(&self) -> bool {
+        let log = self.engine.log();
+        log.is_some_and(|log| !log.kicks_under_way().is_empty())
+    }
+
+    /// Jobs that there are.
+    #[must_use]
+    pub fn jobs(&self) -> u64 {
+        self.engine.queue.stats().jobs.total()
+    }
+
+    /// Apply the next record of the other log. Written with the next
+    /// [`Standby::commit`], and durable after the next [`Standby::sync`].
+    ///
+    /// # Errors
+    /// See [`Apart`].
+    pub fn apply(&mut self, record: &Record<'_>, now: Now) -> Result<(), Apart> {
+        let (purpose, id) = match *record {
+            Record::Manifest { next_id, .. } => {
+                self.skip_ids(next_id);
+                return Ok(());
+            }
+            // About files, which are others here.
+            Record::Switch { .. } => return Ok(()),
+            Record::Put { id, .. } => (Purpose::Put, Some(id)),
+            Record::Update { id, .. } => (Purpose::Update, Some(id)),
+            Record::Delete { id, .. } => (Purpose::Delete, Some(id)),
+            Record::Pause { .. } | Record::Kick { .. } => (Purpose::Update, None),
+        };
+        let job = id.and_then(|id| self.engine.queue.job(id));
+        let is_put = matches!(record, Record::Put { .. });
+        if let Some(id) = id.filter(|_| job.is_some() == is_put) {
+            return Err(Apart::Contradiction(match is_put {
+                true => format!("job {id} is put a second time"),
+                false => format!("there is no job {id}"),
+            }));
+        }
+        if let Some(what) = impossible(record) {
+            return Err(Apart::Contradiction(what));
+        }
+        let place = job.map(|job| job.place);
+        let Engine {
+            store: Store::Log(log),
+            queue,
+            pauses,
+            ..
+        } = &mut self.engine
+        else {
+            return Ok(());
+        };
+        let record = here(record, log, place);
+        let place = match log.append(&record, purpose, now.wall_ns) {
+            Ok(place) => place,
+            Err(AppendError::Full) => return Err(Apart::Full),
+            Err(AppendError::Failed(error)) => return Err(error.into()),
+        };
+        let mut replayer = Replayer { queue, pauses, now };
+        let applied = replayer.apply(log.files_mut(), place, &record);
+        applied.map_err(Apart::Contradiction)
+    }
+
+    fn skip_ids(&mut self, next_id: JobId) {
+        self.engine.queue.set_next_id(next_id);
+        if let Store::Log(log) = &mut self.engine.store {
+            log.next_id = log.next_id.max(next_id);
+        }
+    }
+
+    /// Write what was applied.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub fn commit(&mut self, now: Now) -> Result<(), StoreError> {
+        self.engine.commit(now)
+    }
+
+    /// Make everything that was applied durable before returning. Returns where the log ends.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub fn sync(&mut self) -> Result<Position, StoreError> {
+        let Store::Log(log) = &mut self.engine.store else {
+            return Ok(Position::ZERO);
+        };
+        log.commit(true)?;
+        log.sync_now()?;
+        Ok(log.written())
+    }
+
+    /// Have compaction do what it wants to do now.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub fn tend(&mut self, now: Now) -> Result<(), StoreError> {
+        while self.engine.keep_log(now)? {}
+        Ok(())
+    }
+
+    /// The queue takes the place of the one that it has followed.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub fn promote(mut self, now: Now) -> Result<Engine, OpenError> {
+        if let Store::Log(log) = &mut self.engine.store {
+            log.end_standby()?;
+        }
+        self.engine.started = now.mono;
+        self.engine.begin(now)?;
+        Ok(self.engine)
+    }
+}
+
+/// What no log can say: it must not get into this one.
+fn impossible(record: &Record<'_>) -> Option<String> {
+    match *record {
+        Record::Put {
+            id: id @ JobId(0 | u64::MAX),
+            ..
+        } => Some(format!("no job can have the id {id}")),
+        Record::Update {
+            id,
+            state: JobState::Reserved,
+            ..
+        } => Some(format!("job {id} is recorded as reserved")),
+        _ => None,
+    }
+}
+
+/// The record as it is appended here: a delete names the segment of the put.
+fn here<'a>(record: &Record<'a>, log: &Log, put: Option<Place>) -> Record<'a> {
+    match (*record, put) {
+        (Record::Delete { id, .. }, Some(place)) => Record::Delete {
+            id,
+            put_segment: segment_of(log, place),
+        },
+        (record, _) => record,
+    }
+}
+
+fn segment_of(log: &Log, place: Place) -> SegmentId {
+    log.files().segment_of(place)
+}

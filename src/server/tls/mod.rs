@@ -1,0 +1,129 @@
+//! TLS: certificates and keys, read at the start and again on SIGHUP.
+//!
+//! The loop knows nothing of this but [`TlsStream`], which is one more kind of stream, and that a
+//! handshake comes before the first request.
+
+mod flags;
+mod name;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{RootCertStore, ServerConfig, ServerConnection};
+
+pub use self::flags::TlsArgs;
+#[cfg(feature = "http")]
+pub(crate) use self::name::name_of;
+pub(super) use self::stream::TlsStream;
+
+/// The files that TLS needs, all in PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The server's certificate, and those between it and the authority that clients know.
+    pub cert: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The authorities whose certificates clients must have; `None`: clients need none.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// What the files say. Whoever has a clone gets what any of them has read again.
+#[derive(Debug, Clone)]
+pub struct Tls {
+    files: Arc<TlsFiles>,
+    config: Arc<Mutex<Arc<ServerConfig>>>,
+}
+
+impl Tls {
+    /// Read the files.
+    ///
+    /// # Errors
+    /// What is wrong with which file.
+    pub fn read(files: TlsFiles) -> Result<Tls, String> {
+        let config = Arc::new(config(&files)?);
+        Ok(Tls {
+            files: Arc::new(files),
+            config: Arc::new(Mutex::new(config)),
+        })
+    }
+
+    /// Read the files again: new connections get what they say now. Those that are open keep what
+    /// they have.
+    ///
+    /// # Errors
+    /// What is wrong with which file; then everything stays as it was.
+    pub(super) fn reload(&self) -> Result<(), String> {
+        let read = Arc::new(config(&self.files)?);
+        *self.config() = read;
+        Ok(())
+    }
+
+    /// What new connections get now.
+    pub(crate) fn now(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.config())
+    }
+
+    fn config(&self) -> MutexGuard<'_, Arc<ServerConfig>> {
+        self.config.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A session whose handshake has not begun.
+    pub(super) fn session(&self) -> Result<ServerConnection, rustls::Error> {
+        ServerConnection::new(self.now())
+    }
+}
+
+/// TLS 1.2 and 1.3, and no data before the handshake is over: such data could be replayed.
+fn config(files: &TlsFiles) -> Result<ServerConfig, String> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let chain = certificates(&files.cert)?;
+    let key = PrivateKeyDer::from_pem_file(&files.key)
+        .map_err(|error| unusable("key", &files.key, &error))?;
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let builder = match &files.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => builder.with_client_cert_verifier(verifier(path, provider)?),
+    };
+    builder.with_single_cert(chain, key).map_err(|error| {
+        let (cert, key) = (files.cert.display(), files.key.display());
+        format!("cannot use the certificate {cert} with the key {key}: {error}")
+    })
+}
+
+fn verifier(
+    path: &Path,
+    provider: Arc<rustls::crypto::CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots
+            .add(certificate)
+            .map_err(|error| unusable("certificates of clients", path, &error))?;
+    }
+    WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
+        .build()
+        .map_err(|error| unusable("certificates of clients", path, &error))
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found: Result<Vec<_>, _> =
+        CertificateDer::pem_file_iter(path).and_then(|certificates| certificates.collect());
+    let found = found.map_err(|error| unusable("certificate", path, &error))?;
+    match found.is_empty() {
+        true => Err(unusable("certificate", path, &"there is none in it")),
+        false => Ok(found),
+    }
+}
+
+fn unusable(what: &str, path: &Path, error: &dyn std::fmt::Display) -> String {
+    format!("cannot use the {what} in {}: {error}", path.display())
+}

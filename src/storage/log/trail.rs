@@ -1,0 +1,289 @@
+//! What the open log tells an archive: the durable position, and the files that hold the bytes.
+//!
+//! The log publishes facts here and never waits. The archive reads segments as they were first
+//! written, below the durable position, through the files that it finds here: a file stays readable
+//! after compaction has removed its name, for as long as it is held. Nothing cuts a sealed segment:
+//! only the end of the open one is given back, behind all frames.
+//!
+//! Invariants:
+//! * The segments are neighbours in the order of the log, and the open one is the last.
+//! * What is held beside the open segment is bounded, in bytes and in files: what goes beyond it is
+//!   let go, the oldest first, whether it was archived or not. The last sealed segment is held in any
+//!   case: an archive that has all of it is not to have a gap because it is large.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::storage::disk::{File, read_exact_at};
+use crate::storage::format::LogId;
+use crate::types::{Position, SegmentId};
+
+/// At most this many sealed segments are held: each may need a descriptor.
+pub const HELD_SEGMENTS_MAX: usize = 64;
+
+/// The facts that an open log publishes.
+#[derive(Debug)]
+pub struct Trail {
+    hold_max: u64,
+    shared: Mutex<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    log: Option<LogId>,
+    durable: Position,
+    segments: VecDeque<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    id: SegmentId,
+    file: Arc<dyn File>,
+    /// Where it ends; `None`: it is the open segment.
+    end: Option<u32>,
+}
+
+/// Durable bytes of one segment that follow a position.
+#[derive(Debug, Clone)]
+pub struct Stretch {
+    file: Arc<dyn File>,
+    /// Where it begins.
+    pub from: Position,
+    /// Where it ends, in the same segment; the same as `from` if there is nothing.
+    pub to: Position,
+}
+
+impl Stretch {
+    /// Its first bytes, at most `size_max`.
+    ///
+    /// # Errors
+    /// If the disk does not return them.
+    pub fn read(&self, size_max: u32) -> io::Result<Vec<u8>> {
+        let size = (self.to.offset() - self.from.offset()).min(size_max);
+        let mut bytes = vec![0; size as usize];
+        read_exact_at(&*self.file, &mut bytes, self.from.offset().into())?;
+        Ok(bytes)
+    }
+}
+
+impl Trail {
+    /// A trail that holds at most `hold_max` bytes of sealed segments, and at least one of them.
+    #[must_use]
+    pub fn new(hold_max: u64) -> Trail {
+        Trail {
+            hold_max,
+            shared: Mutex::default(),
+        }
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The log's id; `None` before a log has been attached.
+    #[must_use]
+    pub fn log(&self) -> Option<LogId> {
+        self.shared().log
+    }
+
+    /// Everything before this position is on stable storage.
+    #[must_use]
+    pub fn durable(&self) -> Position {
+        self.shared().durable
+    }
+
+    /// The durable bytes that follow `at` in its segment or, at the end of a sealed one, in the
+    /// next. `None`: the segment is not held, or `at` lies beyond its end.
+    #[must_use]
+    pub fn after(&self, at: Position) -> Option<Stretch> {
+        let shared = self.shared();
+        let index = shared
+            .segments
+            .iter()
+            .position(|held| held.id == at.segment())?;
+        let held = &shared.segments[index];
+        let stretch = shared.stretch(held, at.offset())?;
+        match shared.segments.get(index + 1) {
+            Some(next) if held.end == Some(at.offset()) => shared.stretch(next, 0),
+            _ => Some(stretch),
+        }
+    }
+
+    /// The bytes from `from` to `to`, which lie in one segment. `None`: it is not held, or they are
+    /// not all durable.
+    ///
+    /// # Errors
+    /// If the disk does not return them.
+    pub fn read(&self, from: Position, to: Position) -> io::Result<Option<Vec<u8>>> {
+        let stretch = {
+            let shared = self.shared();
+            let mut held = shared.segments.iter();
+            let held = held.find(|held| held.id == from.segment());
+            held.and_then(|held| shared.stretch(held, from.offset()))
+        };
+        match stretch {
+            Some(stretch) if stretch.to.segment() == to.segment() && to <= stretch.to => {
+                let size = to.offset().saturating_sub(from.offset());
+                stretch.read(size).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Durable bytes after `at`, over all segments that are held.
+    #[must_use]
+    pub fn bytes_after(&self, at: Position) -> u64 {
+        let shared = self.shared();
+        let bytes = |held: &Held| -> u64 {
+            let from = match held.id == at.segment() {
+                true => at.offset(),
+                false => 0,
+            };
+            let stretch = shared.stretch(held, from);
+            stretch.map_or(0, |it| u64::from(it.to.offset() - it.from.offset()))
+        };
+        let later = |held: &&Held| held.id >= at.segment();
+        shared.segments.iter().filter(later).map(bytes).sum()
+    }
+
+    /// Segments before `segment` are not needed any more.
+    pub fn release(&self, segment: SegmentId) {
+        let mut shared = self.shared();
+        while shared.segments.len() > 1 && shared.segments[0].id < segment {
+            shared.segments.pop_front();
+        }
+    }
+
+    /// Begin with these segments, the open one last.
+    pub(super) fn attach(
+        &self,
+        log: LogId,
+        segments: impl Iterator<Item = (SegmentId, Arc<dyn File>, u32)>,
+        durable: Position,
+    ) {
+        let held = |(id, file, end)| Held {
+            id,
+            file,
+            end: Some(end),
+        };
+        let mut shared = self.shared();
+        shared.log = Some(log);
+        shared.durable = durable;
+        shared.segments = segments.map(held).collect();
+        if let Some(open) = shared.segments.back_mut() {
+            open.end = None;
+        }
+        shared.bound(self.hold_max);
+    }
+
+    /// The open segment ends at `end`, and `next` follows it.
+    pub(super) fn rotate(&self, end: u32, next: SegmentId, file: Arc<dyn File>) {
+        let mut shared = self.shared();
+        if let Some(open) = shared.segments.back_mut() {
+            open.end = Some(end);
+        }
+        shared.segments.push_back(Held {
+            id: next,
+            file,
+            end: None,
+        });
+        shared.bound(self.hold_max);
+    }
+
+    /// Everything before this position is on stable storage.
+    pub(super) fn set_durable(&self, durable: Position) {
+        self.shared().durable = durable;
+    }
+}
+
+impl Shared {
+    /// What is durable of a segment from `from` on; `None` if it ends before that.
+    fn stretch(&self, held: &Held, from: u32) -> Option<Stretch> {
+        let durable = match self.durable.segment().cmp(&held.id) {
+            std::cmp::Ordering::Less => 0,
+            std::cmp::Ordering::Equal => self.durable.offset(),
+            std::cmp::Ordering::Greater => u32::MAX,
+        };
+        let to = held.end.unwrap_or(u32::MAX).min(durable);
+        // A segment of which nothing is durable yet has nothing to give.
+        let is_begun = from <= to || from == 0;
+        is_begun.then(|| Stretch {
+            file: held.file.clone(),
+            from: Position::new(held.id, from),
+            to: Position::new(held.id, to.max(from)),
+        })
+    }
+
+    fn bound(&mut self, hold_max: u64) {
+        let sealed = |held: &Held| held.end.map_or(0, u64::from);
+        let mut bytes: u64 = self.segments.iter().map(sealed).sum();
+        // The open segment, and the one before it: at its end stands a chain that lacks nothing.
+        while self.segments.len() > 2
+            && (bytes > hold_max || self.segments.len() > HELD_SEGMENTS_MAX + 1)
+        {
+            if let Some(gone) = self.segments.pop_front() {
+                bytes -= sealed(&gone);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::SimFs;
+    use crate::storage::log::sync::SyncPolicy;
+    use crate::storage::log::sync::tests::{finish_syncs, log, write};
+
+    const SIZE: u32 = 64 << 10;
+
+    fn rotate(log: &mut crate::storage::Log) {
+        let spare = log.reserve(SIZE, SIZE).unwrap().unwrap();
+        log.spares.add(spare);
+        assert!(log.rotate(0, 1).unwrap());
+    }
+
+    #[test]
+    fn what_is_durable_is_read_across_segments_and_nothing_beyond_it() {
+        let mut log = log(&SimFs::new(1), SyncPolicy::Interval(50));
+        let trail = Arc::new(Trail::new(1 << 20));
+        log.publish_to(trail.clone());
+        let begun = trail.durable();
+        let written = write(&mut log);
+        assert_eq!(trail.after(begun).unwrap().to, begun, "it is not synced");
+        log.start_sync().unwrap();
+        finish_syncs(&mut log);
+        assert_eq!(trail.after(begun).unwrap().to, written);
+        rotate(&mut log);
+        finish_syncs(&mut log);
+        let sealed = trail.after(begun).unwrap().to;
+        assert!(sealed > written && sealed.segment() == begun.segment());
+        let next = trail.after(sealed).unwrap();
+        assert_eq!(next.from, Position::new(SegmentId(2), 0));
+        assert!(trail.read(begun, sealed).unwrap().is_some());
+        assert_eq!(
+            trail
+                .read(begun, Position::new(SegmentId(1), SIZE))
+                .unwrap(),
+            None
+        );
+    }
+
+    #[test]
+    fn what_is_held_is_bounded_and_the_oldest_is_let_go() {
+        let mut log = log(&SimFs::new(1), SyncPolicy::Always);
+        let trail = Arc::new(Trail::new(1));
+        log.publish_to(trail.clone());
+        let begun = trail.durable();
+        write(&mut log);
+        finish_syncs(&mut log);
+        assert!(trail.after(begun).is_some());
+        rotate(&mut log);
+        assert!(trail.after(begun).is_some(), "one is held in any case");
+        write(&mut log);
+        finish_syncs(&mut log);
+        rotate(&mut log);
+        assert!(trail.after(begun).is_none());
+    }
+}

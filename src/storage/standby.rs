@@ -1,0 +1,114 @@
+//! The copy of a standby: a data directory that holds nothing but what came from elsewhere.
+//!
+//! A file in it says so, and up to where the copy goes. It is there before the copy has its name,
+//! and removed, durably, before anybody else may change the log: by every start that is not one of
+//! a standby. So a directory with that file can be thrown away, and one without cannot.
+
+use std::io;
+use std::path::Path;
+
+use super::convert::build::is_of_a_log;
+use super::disk::{Fs, OpenMode};
+use super::error::OpenError;
+use super::format::names::{
+    ARCHIVE_WORD, COMPACTION_NAME, LOCK_NAME, STANDBY_WORD, file_name, parse_cut_name,
+    parse_file_name,
+};
+use super::words::write_word;
+use crate::types::Position;
+
+/// The word of a copy that is being removed: not one that says how far it goes.
+const VOID: &[u8] = b"void\n";
+
+/// Remove the word: from now on the log is nobody's copy. Durable on return.
+///
+/// # Errors
+/// If the disk fails.
+pub(super) fn remove_word(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
+    let path = dir.join(STANDBY_WORD);
+    fs.remove_file(&path)
+        .and_then(|()| fs.sync_dir(dir))
+        .map_err(|error| OpenError::io("remove", &path, &error))
+}
+
+/// Cut the log of a copy at `at`, where it ended once. Nothing but what came from elsewhere was
+/// appended since. Durable on return; it can be repeated.
+///
+/// # Errors
+/// [`OpenError::InUse`]; otherwise if the disk fails.
+pub fn cut(fs: &dyn Fs, dir: &Path, at: Position) -> Result<(), OpenError> {
+    let _lock = fs
+        .lock_dir(dir)
+        .map_err(|error| OpenError::lock(dir, error))?;
+    let cut = || -> io::Result<()> {
+        let names = fs.read_dir(dir)?;
+        let segment = |name: &str| parse_file_name(name).map(|(first, _)| first);
+        let mut later: Vec<_> = names
+            .iter()
+            .filter_map(|entry| Some((segment(&entry.name)?, &entry.name)))
+            .filter(|(first, _)| *first > at.segment())
+            .collect();
+        // From the end, so that what is left is a log at any time.
+        later.sort();
+        for (_, name) in later.iter().rev() {
+            fs.remove_file(&dir.join(name))?;
+            fs.sync_dir(dir)?;
+        }
+        let path = dir.join(file_name(at.segment(), 0));
+        let file = fs.open(&path, OpenMode::ReadWrite)?;
+        if file.size()? > at.offset().into() {
+            file.set_size(at.offset().into())?;
+            file.sync()?;
+        }
+        Ok(())
+    };
+    cut().map_err(|error| OpenError::io("cut the copy in", dir, &error))
+}
+
+/// Remove a copy, all of it and nothing else, and leave an empty directory. If that is interrupted,
+/// it is still a copy.
+///
+/// # Errors
+/// [`OpenError::Foreign`] if it is no copy of a standby, or holds anything else;
+/// [`OpenError::InUse`]; otherwise if the disk fails.
+pub fn discard(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
+    let foreign = |what: String| OpenError::Foreign {
+        path: dir.to_owned(),
+        what,
+    };
+    let _lock = fs
+        .lock_dir(dir)
+        .map_err(|error| OpenError::lock(dir, error))?;
+    let names = fs
+        .read_dir(dir)
+        .map_err(|error| OpenError::io("list", dir, &error))?;
+    if !names.iter().any(|entry| entry.name == STANDBY_WORD) {
+        return Err(foreign("this is not the copy of a standby".to_owned()));
+    }
+    if let Some(other) = names.iter().find(|entry| !is_of_a_copy(&entry.name)) {
+        let name = &other.name;
+        return Err(foreign(format!(
+            "a standby begins anew here, and {name:?} is not a file of its copy; move it elsewhere"
+        )));
+    }
+    // What is left after a crash is no copy up to anywhere.
+    write_word(fs, dir, STANDBY_WORD, VOID)?;
+    let remove = || -> io::Result<()> {
+        let is_last = |name: &str| name == STANDBY_WORD || name == LOCK_NAME;
+        for entry in names.iter().filter(|entry| !is_last(&entry.name)) {
+            fs.remove_file(&dir.join(&entry.name))?;
+        }
+        fs.sync_dir(dir)?;
+        fs.remove_file(&dir.join(STANDBY_WORD))?;
+        fs.remove_file(&dir.join(LOCK_NAME))?;
+        fs.sync_dir(dir)
+    };
+    remove().map_err(|error| OpenError::io("clear", dir, &error))
+}
+
+fn is_of_a_copy(name: &str) -> bool {
+    is_of_a_log(name)
+        || name == COMPACTION_NAME
+        || name == ARCHIVE_WORD
+        || parse_cut_name(name).is_some()
+}

@@ -1,0 +1,258 @@
+//! A real server with an archive in a directory: its machine is lost, it is restored, a standby
+//! takes over, and it comes back. Runs where the feature `archive` is built in.
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
+use std::path::Path;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::{Launch, Server, wait_until, wal};
+
+fn wal_ok(args: &[&str]) -> String {
+    let (code, said) = wal(args);
+    assert_eq!(code, Some(0), "{args:?}: {said}");
+    said
+}
+
+/// A server with its log in `dir` and its archive at `url`.
+fn server(dir: &Path, url: &str) -> Server {
+    let launch = Launch::bsd().dir(dir).arg("--archive").arg(url);
+    launch.arg("--archive-interval").arg("20").start()
+}
+
+/// The jobs of a restored directory.
+fn jobs(dir: &Path) -> usize {
+    let listed = wal_ok(&["dump", "--json", dir.to_str().unwrap()]);
+    listed
+        .lines()
+        .filter(|line| line.contains("\"tube\""))
+        .count()
+}
+
+/// Restores to `dir`, which must not exist, and counts its jobs; nothing, if that is refused.
+fn restored(url: &str, dir: &Path) -> Option<usize> {
+    let (code, _) = wal(&["archive", "restore", url, dir.to_str().unwrap()]);
+    (code == Some(0)).then(|| jobs(dir))
+}
+
+#[test]
+fn a_machine_that_is_lost_is_restored_from_its_archive_and_goes_on_there() {
+    let place = TempDir::new().unwrap();
+    let at = |name: &str| place.path().join(name);
+    let url = format!("file://{}", at("archive").display());
+    fs::create_dir(at("archive")).unwrap();
+    let first = server(&at("data"), &url);
+    let mut client = first.connect();
+    for number in 0..100 {
+        client.put(format!("job {number}").as_bytes());
+    }
+    wait_until("all jobs are archived", || {
+        let tried = at("tried");
+        let found = restored(&url, &tried);
+        let _ = fs::remove_dir_all(&tried);
+        found == Some(100)
+    });
+    first.kill();
+    fs::remove_dir_all(at("data")).unwrap();
+    let said = wal_ok(&["archive", "verify", &url]);
+    assert!(said.contains("every object is as it was put"), "{said}");
+    let dir = at("data");
+    let said = wal_ok(&["archive", "restore", &url, dir.to_str().unwrap()]);
+    assert!(said.contains("100 jobs"), "{said}");
+    let second = server(&dir, &url);
+    let id = second.connect().put(b"one more");
+    assert_eq!(id, 101, "no id is given out twice");
+    let exit = second.stop();
+    assert_eq!(exit.code, Some(0), "{exit:?}");
+    assert_eq!(
+        restored(&url, &at("again")),
+        Some(101),
+        "a clean stop archives the rest"
+    );
+}
+
+#[test]
+fn the_old_server_stops_by_itself_when_another_has_taken_over_its_archive() {
+    let place = TempDir::new().unwrap();
+    let at = |name: &str| place.path().join(name);
+    let url = format!("file://{}", at("archive").display());
+    fs::create_dir(at("archive")).unwrap();
+    let old = server(&at("old"), &url);
+    old.connect().put(b"first");
+    wait_until("there is a base", || {
+        let has_job = restored(&url, &at("new")) == Some(1);
+        if !has_job {
+            let _ = fs::remove_dir_all(at("new"));
+        }
+        has_job
+    });
+    let new = server(&at("new"), &url);
+    wait_until("the new server has claimed the archive", || {
+        wal_ok(&["archive", "ls", &url]).contains("epoch 2")
+    });
+    // It may have noticed already.
+    if let Ok(mut late) = TcpStream::connect(old.address()) {
+        let _ = late.write_all(b"put 0 0 1 14\r\nof the old one\r\n");
+    }
+    let exit = old.wait();
+    assert_eq!(exit.code, Some(6), "{exit:?}");
+    assert!(exit.stderr.contains("another writer"), "{exit:?}");
+    assert_eq!(new.stop().code, Some(0));
+    assert_eq!(restored(&url, &at("seen")), Some(1));
+}
+
+fn standby(dir: &Path, url: &str) -> Server {
+    let launch = Launch::bsd().dir(dir).arg("--follow").arg(url);
+    follow(launch.arg("--archive-interval").arg("20"))
+}
+
+/// Start a standby; it has begun to follow.
+pub(crate) fn follow(launch: Launch) -> Server {
+    let server = launch.arg("--http").arg("127.0.0.1:0").spawn();
+    wait_until("the copy is there", || {
+        server.stderr().contains("the copy is")
+    });
+    server
+}
+
+/// What `bsd-ctl` says with these words, in JSON, and its exit code.
+pub(crate) fn ctl(server: &Server, words: &[&str]) -> (Option<i32>, Value) {
+    let mut command = crate::ctl::command(&server.address().to_string());
+    command.env("BSD_CTL_HTTP", crate::http::address(server).to_string());
+    let output = command.args(words).arg("--json").output().unwrap();
+    let said = serde_json::from_slice(&output.stdout);
+    let said = said.unwrap_or_else(|error| panic!("{words:?}: {error}: {output:?}"));
+    (output.status.code(), said)
+}
+
+fn text(answer: &crate::http::Answer) -> String {
+    String::from_utf8_lossy(&answer.body).into_owned()
+}
+
+pub(crate) fn jobs_of_standby(server: &Server) -> u64 {
+    let (_, said) = ctl(server, &["standby"]);
+    said["jobs"].as_u64().unwrap()
+}
+
+#[test]
+fn a_standby_follows_serves_nobody_and_takes_over_when_told_to() {
+    let place = TempDir::new().unwrap();
+    let at = |name: &str| place.path().join(name);
+    let url = format!("file://{}", at("archive").display());
+    fs::create_dir(at("archive")).unwrap();
+    let old = server(&at("old"), &url);
+    let mut client = old.connect();
+    for number in 0..100 {
+        client.put(format!("job {number}").as_bytes());
+    }
+    wait_until("there is a base", || restored(&url, &at("tried")).is_some());
+    let copy = standby(&at("new"), &url);
+    wait_until("all is copied", || jobs_of_standby(&copy) == 100);
+    TcpStream::connect(copy.address()).expect_err("a standby listens");
+    let http = crate::http::address(&copy);
+    let ready = crate::http::send(http, "GET /readyz", &[], b"");
+    assert_eq!(ready.status, 503);
+    assert!(text(&ready).contains("standby"), "{ready:?}");
+    let metrics = crate::http::send(http, "GET /metrics", &[], b"");
+    let metrics = text(&metrics);
+    assert!(metrics.contains("\nbsd_standby_jobs 100\n"), "{metrics}");
+
+    // It goes on where it was.
+    copy.kill();
+    for number in 100..150 {
+        client.put(format!("job {number}").as_bytes());
+    }
+    let copy = standby(&at("new"), &url);
+    assert!(copy.stderr().contains("opened again"), "{}", copy.stderr());
+    wait_until("all is copied", || jobs_of_standby(&copy) == 150);
+
+    old.kill();
+    let (code, said) = ctl(&copy, &["promote"]);
+    assert_eq!(
+        (code, &said["serves"]),
+        (Some(0), &Value::Bool(true)),
+        "{said}"
+    );
+    let new = copy.serving();
+    let mut client = new.connect();
+    assert!(client.ask("stats").contains("current-jobs-ready: 150"));
+    assert_eq!(client.put(b"after"), 151, "no id is given out twice");
+    wait_until("its claim is noted", || at("new").join("archived").exists());
+    new.kill();
+    let launch = Launch::bsd().dir(&at("new")).arg("--follow").arg(&url);
+    let new = launch.arg("--archive-interval").arg("20").start();
+    assert!(
+        new.stderr().contains("has taken over before"),
+        "{}",
+        new.stderr()
+    );
+    assert!(
+        new.connect()
+            .ask("stats")
+            .contains("current-jobs-ready: 151")
+    );
+
+    // The old server comes back.
+    let launch = Launch::bsd().dir(&at("old")).arg("--archive").arg(&url);
+    let exit = launch.spawn().wait();
+    assert_eq!(exit.code, Some(6), "{exit:?}");
+    assert!(exit.stderr.contains("has taken over"), "{exit:?}");
+    assert_eq!(new.stop().code, Some(0));
+    assert_eq!(restored(&url, &at("seen")), Some(151));
+}
+
+#[test]
+fn an_archive_that_has_expired_up_to_a_base_gives_back_what_came_after_it() {
+    let place = TempDir::new().unwrap();
+    let at = |name: &str| place.path().join(name);
+    let url = format!("file://{}", at("archive").display());
+    fs::create_dir(at("archive")).unwrap();
+    // Each server begins with a base of its own.
+    for number in 1..=3 {
+        let dir = at(&format!("data-{number}"));
+        if number > 1 {
+            wal_ok(&["archive", "restore", &url, dir.to_str().unwrap()]);
+        }
+        let server = server(&dir, &url);
+        server.connect().put(b"one more");
+        wait_until("there is a base", || {
+            let (_, said) = wal(&["archive", "ls", &url]);
+            said.matches("can be restored").count() == number
+        });
+        assert_eq!(server.stop().code, Some(0));
+    }
+    let objects = || {
+        let dir = fs::read_dir(at("archive")).unwrap();
+        let log = dir.map(|entry| entry.unwrap().path());
+        let log = log
+            .into_iter()
+            .find(|path| !path.ends_with("logs"))
+            .unwrap();
+        fs::read_dir(log.join("chain")).unwrap().count()
+    };
+    let before = objects();
+    let expire = |more: &[&str]| {
+        let all = ["archive", "expire", "--keep", "0s", "--bases", "1", &url];
+        wal_ok(&[&all, more].concat())
+    };
+    let said = expire(&["--dry-run"]);
+    assert!(said.contains("would remove 2 bases"), "{said}");
+    assert_eq!(objects(), before);
+    let said: Value = serde_json::from_str(&expire(&["--json"])).unwrap();
+    assert_eq!(said["bases"], 2, "{said}");
+    assert!(objects() < before);
+    assert!(expire(&[]).contains("nothing is to be removed"));
+    let said = wal_ok(&["archive", "verify", &url]);
+    assert!(said.contains("every object is as it was put"), "{said}");
+    assert_eq!(restored(&url, &at("seen")), Some(3));
+    let (code, said) = wal(&["archive", "expire", &url]);
+    assert_eq!(code, Some(5), "what is to stay has to be said: {said}");
+    // The server of the last directory goes on with the archive.
+    let server = server(&at("data-3"), &url);
+    server.connect().put(b"after");
+    assert_eq!(server.stop().code, Some(0));
+    assert_eq!(restored(&url, &at("again")), Some(4));
+}

@@ -1,0 +1,201 @@
+//! `--restore-if-empty`: a server whose directory is empty begins with what its archive has, and
+//! does not begin at all where that cannot be read.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use bsd::storage::format::file_name;
+use bsd::types::SegmentId;
+use tempfile::TempDir;
+
+use crate::harness::{Exit, Launch, wait_until, wal};
+
+/// A place with an archive, and the address of that.
+struct Place {
+    dir: TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        let dir = TempDir::new().unwrap();
+        fs::create_dir(dir.path().join("archive")).unwrap();
+        Place { dir }
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn url(&self) -> String {
+        format!("file://{}", self.at("archive").display())
+    }
+
+    fn launch(&self, dir: &str) -> Launch {
+        let launch = Launch::bsd().dir(&self.at(dir));
+        let launch = launch.args(["--archive", &self.url(), "--archive-interval", "20"]);
+        launch.arg("--restore-if-empty")
+    }
+
+    /// An archive of so many jobs, whose server has gone with its directory.
+    fn with_archive(jobs: usize) -> Place {
+        let place = Place::new();
+        let server = place.launch("lost").start();
+        let mut wire = server.connect();
+        for nth in 0..jobs {
+            wire.put(format!("job {nth}").as_bytes());
+        }
+        let exit = server.stop();
+        assert_eq!(exit.code, Some(0), "{exit:?}");
+        fs::remove_dir_all(place.at("lost")).unwrap();
+        place
+    }
+
+    /// Start a server that must not come to serve, and must leave nothing behind.
+    fn refused(&self, code: i32) -> Exit {
+        let exit = self.launch("data").run_to_exit();
+        assert_eq!(exit.code, Some(code), "{exit:?}");
+        assert!(!self.at("data").exists(), "nothing is left");
+        assert!(!self.at("data.incomplete").exists(), "nothing is left");
+        exit
+    }
+
+    /// The one file below the archive in whose path this stands, of several the first.
+    fn object(&self, part: &str) -> PathBuf {
+        let mut found = files(&self.at("archive"));
+        found.retain(|path| path.to_str().unwrap().contains(part));
+        found.sort();
+        found.remove(0)
+    }
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => found.push(path),
+        }
+    }
+    found
+}
+
+#[test]
+fn an_empty_directory_gets_the_jobs_of_the_archive_and_the_server_goes_on_there() {
+    let place = Place::with_archive(100);
+    fs::create_dir(place.at("data")).unwrap();
+    let server = place.launch("data").start();
+    let mut wire = server.connect();
+    assert_eq!(wire.put(b"one more"), 101, "no id is given out twice");
+    assert_eq!(wire.reserve(), 1);
+    let said = server.stderr();
+    assert!(said.contains("restored from file://"), "{said}");
+    assert!(said.contains("100 jobs"), "{said}");
+    assert_eq!(server.stop().code, Some(0));
+    fs::remove_dir_all(place.at("data")).unwrap();
+    let server = place.launch("data").start();
+    assert!(server.stderr().contains("101 jobs"), "{}", server.stderr());
+}
+
+#[test]
+fn a_directory_with_a_log_is_never_touched_and_the_archive_is_not_asked() {
+    let place = Place::with_archive(10);
+    let own = Launch::bsd().dir(&place.at("data")).start();
+    own.connect().put(b"of another log");
+    assert_eq!(own.stop().code, Some(0));
+    // Whoever read this archive would complain.
+    fs::write(place.object("/chain/"), "damaged").unwrap();
+    let server = place.launch("data").start();
+    assert!(!server.stderr().contains("restored"), "{}", server.stderr());
+    assert_eq!(server.connect().put(b"one more"), 2);
+}
+
+#[test]
+fn a_directory_with_other_files_is_refused_and_left_as_it_is() {
+    let place = Place::with_archive(10);
+    fs::create_dir(place.at("data")).unwrap();
+    fs::write(place.at("data").join("precious"), "bytes").unwrap();
+    let exit = place.launch("data").run_to_exit();
+    assert_eq!(exit.code, Some(1), "{exit:?}");
+    assert!(exit.stderr.contains("precious"), "{exit:?}");
+    assert_eq!(files(&place.at("data")), [place.at("data/precious")]);
+}
+
+#[test]
+fn an_archive_with_no_log_yet_gives_an_empty_log_and_says_so() {
+    let place = Place::new();
+    let server = place.launch("data").start();
+    let said = server.stderr();
+    assert!(said.contains("nothing to restore"), "{said}");
+    assert_eq!(server.connect().put(b"first"), 1);
+}
+
+#[test]
+fn an_archive_that_is_damaged_is_not_restored_and_the_server_does_not_start() {
+    let place = Place::with_archive(100);
+    let link = place.object("/parts/");
+    fs::write(&link, "damaged").unwrap();
+    let exit = place.refused(3);
+    assert!(exit.stderr.contains("the archive is damaged"), "{exit:?}");
+    assert!(exit.stderr.contains("bsd-wal archive restore"), "{exit:?}");
+}
+
+#[test]
+fn a_directory_of_the_archive_that_is_not_there_is_not_taken_for_an_empty_archive() {
+    let place = Place::with_archive(100);
+    fs::rename(place.at("archive"), place.at("unmounted")).unwrap();
+    let exit = place.refused(1);
+    assert!(exit.stderr.contains("make it or mount it"), "{exit:?}");
+    assert!(!place.at("archive").exists(), "nothing is made there");
+}
+
+#[test]
+fn with_archives_of_several_logs_the_server_does_not_choose() {
+    let place = Place::with_archive(3);
+    let other = Launch::bsd().dir(&place.at("other"));
+    let other = other.args(["--archive", &place.url()]).start();
+    other.connect().put(b"of another log");
+    assert_eq!(other.stop().code, Some(0));
+    let exit = place.refused(1);
+    assert!(exit.stderr.contains("several logs"), "{exit:?}");
+    assert!(exit.stderr.contains("--log"), "{exit:?}");
+}
+
+/// What a restore that was killed has left is not taken for anything, and goes away.
+#[test]
+fn a12_a_restore_that_was_interrupted_is_done_again_from_the_beginning() {
+    let place = Place::with_archive(50);
+    let left = place.at("data.incomplete");
+    fs::create_dir(&left).unwrap();
+    let segment = file_name(SegmentId(1), 0);
+    fs::write(left.join(segment), "the first bytes of").unwrap();
+    let server = place.launch("data").start();
+    assert!(server.stderr().contains("50 jobs"), "{}", server.stderr());
+    assert!(!left.exists());
+}
+
+#[test]
+fn a2_of_two_machines_that_are_started_at_once_one_goes_on_and_the_other_stops() {
+    let place = Place::with_archive(20);
+    let launch = |dir| place.launch(dir).spawn();
+    let mut both = [launch("one"), launch("two")];
+    let mut ended = None;
+    wait_until("one of them stops", || {
+        ended = both.iter_mut().position(|server| !server.is_running());
+        ended.is_some()
+    });
+    let [one, two] = both;
+    let (loser, winner) = match ended {
+        Some(0) => (one, two),
+        _ => (two, one),
+    };
+    let exit = loser.wait();
+    assert_eq!(exit.code, Some(6), "{exit:?}");
+    assert!(exit.stderr.contains("another writer"), "{exit:?}");
+    let winner = winner.serving();
+    assert_eq!(winner.connect().put(b"one more"), 21);
+    let exit = winner.stop();
+    assert_eq!(exit.code, Some(0), "{exit:?}");
+    let (code, said) = wal(&["archive", "verify", &place.url()]);
+    assert_eq!(code, Some(0), "{said}");
+}

@@ -1,0 +1,148 @@
+//! The handbook is held to the sources: each warning and error is in the runbook, and its script
+//! for backups makes what it says.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::harness::{Launch, bsd_wal, wal};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+
+fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// The string that begins here, as it is printed, and nothing if none does.
+fn literal(source: &str) -> Option<String> {
+    let mut text = String::new();
+    let mut chars = source.trim_start().strip_prefix('"')?.chars().peekable();
+    loop {
+        match chars.next()? {
+            '"' => return Some(text),
+            '\\' if chars.next_if_eq(&'\n').is_some() => {
+                while chars.next_if(|next| next.is_whitespace()).is_some() {}
+            }
+            '\\' => text.push(chars.next()?),
+            char => text.push(char),
+        }
+    }
+}
+
+/// The words of a line that do not change, up to the first clause that only advises.
+fn fixed_words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    for (number, part) in line.split('{').enumerate() {
+        let part = match number {
+            0 => part,
+            _ => part.split_once('}').map_or("", |(_, rest)| rest),
+        };
+        let part = part.split([';', '(']).next().unwrap().trim();
+        if part.chars().filter(|char| char.is_alphabetic()).count() >= 8 {
+            words.push(part.to_owned());
+        }
+    }
+    words
+}
+
+/// Each line that a source says, with its beginning as the page would have it.
+fn lines_of(source: &str) -> Vec<String> {
+    let product = source.split("#[cfg(test)]\nmod tests").next().unwrap();
+    let mut lines = Vec::new();
+    for (begin, prefix) in [
+        ("error!(", ""),
+        ("warn!(", ""),
+        ("Failure::cannot(", "cannot "),
+        ("Failure::cannot(format_args!(", "cannot "),
+    ] {
+        for at in product.split(begin).skip(1) {
+            lines.extend(literal(at).map(|line| format!("{prefix}{line}")));
+        }
+    }
+    lines
+}
+
+#[test]
+fn each_warning_and_error_of_the_server_and_the_library_is_in_the_runbook() {
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/runbook.md")).unwrap();
+    let mut files = Vec::new();
+    sources(&Path::new(ROOT).join("src"), &mut files);
+    let (mut seen, mut missing) = (0, Vec::new());
+    for file in files {
+        for line in lines_of(&fs::read_to_string(&file).unwrap()) {
+            let words = fixed_words(&line);
+            seen += usize::from(!words.is_empty());
+            if !words.iter().all(|words| page.contains(words.as_str())) {
+                missing.push(format!("{}: {line}", file.display()));
+            }
+        }
+    }
+    assert!(seen >= 50, "{seen} lines were found");
+    assert!(
+        missing.is_empty(),
+        "not in docs/runbook.md:\n{}",
+        missing.join("\n")
+    );
+}
+
+#[test]
+fn the_words_of_a_line_that_do_not_change_are_found() {
+    let source = "warn!(\n  \"cannot do {what} in \\\n   {}: no room here; make some\"\n)";
+    let lines = lines_of(source);
+    assert_eq!(lines, ["cannot do {what} in {}: no room here; make some"]);
+    assert_eq!(fixed_words(&lines[0]), ["cannot do", ": no room here"]);
+    let source = "Failure::cannot(format_args!(\"become {user}\"), error)";
+    assert_eq!(lines_of(source), ["cannot become {user}"]);
+}
+
+#[test]
+fn backups_in_generations_keep_the_newest_and_each_can_be_restored() {
+    let dir = tempfile::tempdir().unwrap();
+    let [data, backups, restored] =
+        ["data", "backups", "restored"].map(|name| dir.path().join(name));
+    let server = Launch::bsd().dir(&data).start();
+    let mut client = server.connect();
+    assert_eq!(client.put(b"kept"), 1);
+    for old in [
+        "2020-01-01T000000Z",
+        "2020-01-02T000000Z",
+        "not-of-the-script",
+    ] {
+        fs::create_dir_all(backups.join(old)).unwrap();
+    }
+    let programs = bsd_wal().parent().unwrap().display();
+    let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
+    let output = Command::new(Path::new(ROOT).join("contrib/backup/bsd-generations"))
+        .args([&data, &backups])
+        .arg("2")
+        .env("PATH", path)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let names = fs::read_dir(&backups).unwrap();
+    let mut names: Vec<String> = names
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names.len(), 4, "{names:?}");
+    assert_eq!(names[0], "2020-01-02T000000Z");
+    assert_eq!(names[2..], ["latest", "not-of-the-script"]);
+    let generation = backups.join(&names[1]);
+    let args = [
+        "restore",
+        generation.to_str().unwrap(),
+        "--output",
+        restored.to_str().unwrap(),
+    ];
+    let (code, said) = wal(&args);
+    assert_eq!(code, Some(0), "{said}");
+    let (_, dump) = wal(&["dump", restored.to_str().unwrap()]);
+    assert!(dump.contains("kept"), "{dump}");
+}

@@ -1,0 +1,451 @@
+//! The protocol over TLS: what clients do with it, certificates, and reading them again.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rustix::process::Signal;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+
+use crate::clients::{python_with, script};
+use crate::harness::{Exit, Launch, Server, program, skip, volume, wait_until};
+use crate::http::Site;
+use crate::wire::Wire;
+
+const USAGE: Option<i32> = Some(5);
+
+/// Somebody who signs certificates.
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
+
+/// A certificate and its key, in PEM.
+pub(crate) struct Identity {
+    cert: String,
+    key: String,
+}
+
+impl Authority {
+    pub(crate) fn new() -> Authority {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        Authority(CertifiedIssuer::self_signed(params, key).unwrap())
+    }
+
+    pub(crate) fn issue(&self, name: &str) -> Identity {
+        self.issue_until(name, 4000)
+    }
+
+    fn issue_until(&self, name: &str, year: i32) -> Identity {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        let key = KeyPair::generate().unwrap();
+        let cert = params.signed_by(&key, &self.0).unwrap();
+        Identity {
+            cert: cert.pem(),
+            key: key.serialize_pem(),
+        }
+    }
+
+    pub(crate) fn pem(&self) -> String {
+        self.0.pem()
+    }
+
+    /// Clients that trust it, in these versions, as `identity`.
+    pub(crate) fn client(
+        &self,
+        versions: &[&'static SupportedProtocolVersion],
+        identity: Option<&Identity>,
+    ) -> Arc<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.0.der().clone()).unwrap();
+        let provider = rustls::crypto::ring::default_provider();
+        let builder = ClientConfig::builder_with_provider(Arc::new(provider))
+            .with_protocol_versions(versions)
+            .unwrap()
+            .with_root_certificates(roots);
+        Arc::new(match identity {
+            None => builder.with_no_client_auth(),
+            Some(Identity { cert, key }) => builder
+                .with_client_auth_cert(
+                    vec![CertificateDer::from_pem_slice(cert.as_bytes()).unwrap()],
+                    PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap(),
+                )
+                .unwrap(),
+        })
+    }
+}
+
+impl Identity {
+    /// The files of the certificate and of the key, in a house.
+    pub(crate) fn write(&self, house: &House) -> (PathBuf, PathBuf) {
+        let cert = house.write("client.pem", &self.cert);
+        (cert, house.write("client-key.pem", &self.key))
+    }
+}
+
+/// A directory with the files of a server, and who signed them.
+pub(crate) struct House {
+    pub(crate) authority: Authority,
+    dir: tempfile::TempDir,
+}
+
+impl House {
+    pub(crate) fn new() -> House {
+        let house = House {
+            authority: Authority::new(),
+            dir: tempfile::tempdir().unwrap(),
+        };
+        house.write("ca.pem", &house.authority.0.pem());
+        house.certify("the server");
+        house
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Give the server a new certificate with this name.
+    pub(crate) fn certify(&self, name: &str) {
+        let identity = self.authority.issue(name);
+        self.write("cert.pem", &identity.cert);
+        self.write("key.pem", &identity.key);
+    }
+
+    /// A server that also speaks TLS, on a port that the kernel chooses.
+    pub(crate) fn launch(&self) -> Launch {
+        [
+            ("-l", Path::new("tls:127.0.0.1:0")),
+            ("--tls-cert", &self.path("cert.pem")),
+            ("--tls-key", &self.path("key.pem")),
+        ]
+        .into_iter()
+        .fold(Launch::bsd(), |launch, (flag, value)| {
+            launch.arg(flag).arg(value)
+        })
+    }
+
+    /// Who trusts this house and speaks either version.
+    pub(crate) fn client(&self) -> Arc<ClientConfig> {
+        self.authority.client(&[&TLS13, &TLS12], None)
+    }
+
+    pub(crate) fn connect(&self, server: &Server) -> Wire {
+        Wire::connect_tls(address(server), self.client()).unwrap()
+    }
+}
+
+/// Where a server speaks TLS.
+pub(crate) fn address(server: &Server) -> SocketAddr {
+    let mut stderr = String::new();
+    // Lines are written by a thread of their own.
+    wait_until("it says where it speaks TLS", || {
+        stderr = server.stderr();
+        stderr.contains("INFO ready: ")
+    });
+    let (_, rest) = stderr.split_once("listening on tls:").unwrap();
+    rest.lines().next().unwrap().parse().unwrap()
+}
+
+fn stats_of(wire: &mut Wire) -> String {
+    wire.ask("stats-tube default")
+}
+
+#[test]
+fn both_versions_carry_the_protocol_with_bodies_large_and_small() {
+    let house = House::new();
+    let dir = tempfile::tempdir().unwrap();
+    let server = house.launch().dir(dir.path()).start();
+    for version in [&TLS12, &TLS13] {
+        let config = house.authority.client(&[version], None);
+        let mut wire = Wire::connect_tls(address(&server), config).unwrap();
+        for size in [0, 1, 100, 16_383, 16_384, 16_385, 40_000, 65_535] {
+            let body: Vec<u8> = (0..size).map(|at: u32| (at * 7) as u8).collect();
+            let id = wire.put(&body);
+            let found = [format!("FOUND {id} {size}\r\n").as_bytes(), &body, b"\r\n"].concat();
+            wire.send(format!("peek {id}\r\n"));
+            assert_eq!(wire.reply(), found, "{size} bytes, {version:?}");
+            assert_eq!(wire.reserve(), id);
+            assert_eq!(wire.ask(&format!("delete {id}")), "DELETED");
+        }
+        let many = "put 0 0 60 1\r\nx\r\n".repeat(1000);
+        wire.send(&many);
+        for _ in 0..1000 {
+            assert!(wire.text().starts_with("INSERTED "));
+        }
+        for _ in 0..1000 {
+            let id = wire.reserve();
+            wire.send(format!("delete {id}\r\n"));
+            assert_eq!(wire.text(), "DELETED");
+        }
+        wire.send("quit\r\n");
+        assert_eq!(wire.rest(), b"", "the end is said, not only there");
+    }
+}
+
+#[test]
+fn what_was_acknowledged_over_tls_is_there_after_kill_9() {
+    let house = House::new();
+    let dir = tempfile::tempdir().unwrap();
+    let server = house.launch().dir(dir.path()).start();
+    let mut wire = house.connect(&server);
+    let ids: Vec<u64> = (0..100).map(|_| wire.put(b"kept")).collect();
+    server.kill();
+    let server = house.launch().dir(dir.path()).start();
+    let mut wire = house.connect(&server);
+    for id in ids {
+        assert_eq!(
+            wire.ask(&format!("peek {id}")),
+            format!("FOUND {id} 4\r\nkept")
+        );
+    }
+}
+
+/// Replies of 20 MB: more than the sockets take. Every byte must come, in order, although nearly
+/// every write is cut short.
+#[test]
+fn replies_that_are_read_late_come_whole_and_those_of_others_do_not_wait() {
+    let house = House::new();
+    let server = house.launch().memory().start();
+    let mut late = house.connect(&server);
+    let body: Vec<u8> = (0..60_000_u32).map(|at| (at % 251) as u8).collect();
+    let id = late.put(&body);
+    const COUNT: usize = 350;
+    for _ in 0..COUNT {
+        late.send(format!("peek {id}\r\n"));
+    }
+    let mut other = house.connect(&server);
+    for _ in 0..100 {
+        let id = other.put(b"y");
+        assert_eq!(other.ask(&format!("delete {id}")), "DELETED");
+    }
+    let found = [format!("FOUND {id} 60000\r\n").as_bytes(), &body, b"\r\n"].concat();
+    for nth in 0..COUNT {
+        assert!(late.reply() == found, "reply {nth} is another");
+    }
+    late.send("quit\r\n");
+    assert_eq!(late.rest(), b"");
+}
+
+#[test]
+fn an_idle_connection_takes_24_kb_at_most() {
+    let count = volume("BSD_IDLE_CONNECTIONS", 1000);
+    crate::faults::raise_descriptor_limit();
+    let house = House::new();
+    let server = house.launch().memory().start();
+    // What is needed once is there before: the cache of sessions among it.
+    let first: Vec<Wire> = (0..300).map(|_| house.connect(&server)).collect();
+    let before = server.resident_memory();
+    let config = house.client();
+    let connect = || Wire::connect_tls(address(&server), Arc::clone(&config)).unwrap();
+    let mut idle: Vec<Wire> = (0..count).map(|_| connect()).collect();
+    for wire in &mut idle {
+        assert!(wire.ask("use t").starts_with("USING"));
+    }
+    let each = server.resident_memory().saturating_sub(before) / count;
+    println!("{each} bytes for each idle connection over TLS");
+    assert!(each <= 24 << 10, "{each} bytes");
+    drop(first);
+}
+
+#[test]
+fn clients_show_certificates_where_that_is_asked_and_their_names_are_told() {
+    let house = House::new();
+    let clients = Authority::new();
+    let ca = house.write("clients.pem", &clients.0.pem());
+    let launch = house.launch().memory().arg("--tls-client-ca").arg(ca);
+    let site = Site::start(launch.arg("-VV").arg("--http").arg("127.0.0.1:0"));
+    let at = address(&site.server);
+    let strangers = Authority::new();
+    let try_as = |identity: Option<&Identity>, version| {
+        let config = house.authority.client(&[version], identity);
+        // In TLS 1.3 a client is done before the server has looked at its certificate.
+        Wire::connect_tls(at, config).and_then(|mut wire| {
+            wire.try_send(b"stats\r\n")?;
+            wire.try_reply().map(|_| wire)
+        })
+    };
+    for version in [&TLS12, &TLS13] {
+        assert!(try_as(None, version).is_err());
+        assert!(try_as(Some(&strangers.issue("mailer")), version).is_err());
+        assert!(try_as(Some(&clients.issue_until("mailer", 2020)), version).is_err());
+        let _mailer = try_as(Some(&clients.issue("mailer\n<b>")), version).unwrap();
+        let listed = site.get("/api/v1/clients").json();
+        let named = listed["clients"].as_array().unwrap().iter();
+        let named: Vec<_> = named.filter(|client| !client["name"].is_null()).collect();
+        assert_eq!(named.len(), 1, "{listed}");
+        assert_eq!(named[0]["name"], "mailer\u{fffd}<b>");
+        let page = site.get("/clients").body;
+        let page = String::from_utf8(page).unwrap();
+        assert!(page.contains("(mailer\u{fffd}&lt;b&gt;)"), "{page}");
+    }
+    for said in ["TLS 1.2, mailer", "TLS 1.3, mailer"] {
+        wait_until(said, || site.server.stderr().contains(said));
+    }
+    // Plain listeners ask for nothing.
+    assert_eq!(stats_of(&mut site.server.connect()).get(..2), Some("OK"));
+}
+
+fn exit_with(house: &House, change: impl FnOnce(Launch) -> Launch) -> Exit {
+    change(house.launch().memory()).run_to_exit()
+}
+
+#[test]
+fn files_that_cannot_be_used_stop_the_start_and_are_named() {
+    let house = House::new();
+    let garbage = house.write("garbage.pem", "-----BEGIN CERTIFICATE-----\nAAAA\n");
+    let empty = house.write("empty.pem", "nothing here\n");
+    let other = house.write("other.pem", &house.authority.issue("other").key);
+    let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    let broken = house.write("broken.pem", broken);
+    for flag in ["--tls-cert", "--tls-key", "--tls-client-ca"] {
+        let missing = house.path("missing.pem");
+        for file in [&missing, &garbage, &empty, &broken] {
+            let exit = exit_with(&house, |launch| launch.arg(flag).arg(file));
+            assert_eq!(exit.code, USAGE, "{flag} {file:?}: {exit:?}");
+            let name = file.file_name().unwrap().to_str().unwrap();
+            assert!(exit.stderr.contains(name), "{flag}: {exit:?}");
+        }
+    }
+    let exit = exit_with(&house, |launch| launch.arg("--tls-key").arg(&other));
+    assert_eq!(exit.code, USAGE, "{exit:?}");
+    assert!(exit.stderr.contains("other.pem"), "{exit:?}");
+}
+
+#[test]
+fn flags_that_do_not_go_together_are_wrong_usage() {
+    let house = House::new();
+    let (cert, key) = (house.path("cert.pem"), house.path("key.pem"));
+    let (cert, key) = (cert.to_str().unwrap(), key.to_str().unwrap());
+    let wrong: [&[&str]; 5] = [
+        &["-l", "tls:127.0.0.1"],
+        &["-l", "tls:127.0.0.1", "--tls-cert", cert],
+        &["--tls-cert", cert, "--tls-key", key],
+        &["--tls-client-ca", cert],
+        &[
+            "-l",
+            "tls:unix:/tmp/x",
+            "--tls-cert",
+            cert,
+            "--tls-key",
+            key,
+        ],
+    ];
+    for words in wrong {
+        let launch = words.iter().fold(Launch::bsd().memory(), Launch::arg);
+        let exit = launch.run_to_exit();
+        assert_eq!(exit.code, USAGE, "{words:?}: {exit:?}");
+    }
+}
+
+#[test]
+fn sighup_reads_certificates_again_and_keeps_those_that_were_good() {
+    let house = House::new();
+    let server = house.launch().memory().start();
+    let told = |what: &str, times| {
+        server.signal(Signal::HUP);
+        wait_until(what, || server.stderr().matches(what).count() == times);
+    };
+    let served_by = || {
+        let mut wire = house.connect(&server);
+        let chain = wire.tls().conn.peer_certificates().unwrap().to_vec();
+        assert_eq!(stats_of(&mut wire).get(..2), Some("OK"));
+        chain
+    };
+    let mut old = house.connect(&server);
+    let first = served_by();
+    house.certify("the server, renewed");
+    assert_eq!(served_by(), first, "before SIGHUP");
+    told("new connections get the certificates as they are now", 1);
+    let second = served_by();
+    assert_ne!(second, first);
+    house.write("key.pem", "no key");
+    told("the certificates stay as they were", 1);
+    assert!(server.stderr().contains("key.pem"));
+    assert_eq!(served_by(), second);
+    house.certify("the server, renewed again");
+    told("new connections get the certificates as they are now", 2);
+    assert_ne!(served_by(), second);
+    assert_eq!(
+        stats_of(&mut old).get(..2),
+        Some("OK"),
+        "who is there stays"
+    );
+}
+
+/// A client who was let in before does not come in again with what it kept of that.
+#[test]
+fn an_authority_that_is_no_longer_trusted_lets_nobody_in_after_sighup() {
+    let house = House::new();
+    let clients = Authority::new();
+    let ca = house.write("clients.pem", &clients.0.pem());
+    let server = house
+        .launch()
+        .memory()
+        .arg("--tls-client-ca")
+        .arg(&ca)
+        .start();
+    let config = house
+        .authority
+        .client(&[&TLS13, &TLS12], Some(&clients.issue("mailer")));
+    let come = || {
+        let mut wire = Wire::connect_tls(address(&server), Arc::clone(&config))?;
+        wire.try_send(b"stats-tube default\r\n")?;
+        wire.try_reply()
+    };
+    for _ in 0..3 {
+        assert!(come().unwrap().starts_with(b"OK"), "a session is kept");
+    }
+    house.write("clients.pem", &Authority::new().0.pem());
+    server.signal(Signal::HUP);
+    wait_until("it has read", || {
+        server.stderr().contains("as they are now")
+    });
+    assert!(come().is_err());
+}
+
+#[test]
+fn pythons_ssl_and_greenstalk_work_over_tls() {
+    let Some(python) = python_with("greenstalk") else {
+        return;
+    };
+    let house = House::new();
+    let server = house.launch().memory().start();
+    let output = Command::new(python)
+        .arg("-B")
+        .arg(script("tls_client.py"))
+        .arg(address(&server).port().to_string())
+        .arg(house.path("ca.pem"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "1000 jobs\n");
+}
+
+#[test]
+fn nodes_tls_works() {
+    let Some(node) = program("node") else {
+        return skip("there is no node");
+    };
+    let house = House::new();
+    let server = house.launch().memory().start();
+    let output = Command::new(node)
+        .arg(script("tls_client.js"))
+        .arg(address(&server).port().to_string())
+        .arg(house.path("ca.pem"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "1000 jobs\n");
+}

@@ -1,0 +1,318 @@
+//! `bsd-wal archive`: what is in an archive, whether it is sound, a data directory out of it, and what
+//! of it may go.
+
+mod expire;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bsd::archive::chain::{Depth, Survey, logs, survey};
+use bsd::archive::format::{log_name, parse_log_name};
+use bsd::archive::restore::{RestoreError, Restored, Until, choose_log, restore};
+use bsd::archive::{self, Store, Trouble};
+use bsd::clock::Clock;
+use bsd::storage::RealFs;
+use bsd::storage::disk::Fs;
+use bsd::storage::format::LogId;
+use bsd::types::{Position, SegmentId};
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+use crate::human::{Meter, Size, count, note, parse_timestamp, timestamp};
+use crate::report::Report;
+use crate::{EXIT_DAMAGED, EXIT_OK, Failure};
+
+const AFTER_HELP: &str = concat!(
+    "\
+URL is what bsd-server's --archive names: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX
+or file:///DIR. Credentials come from the environment, as for the vendor's own tools. `expire` removes
+objects; the others only read.
+
+Examples:
+  bsd-wal archive ls file:///var/backups/bsd
+  bsd-wal archive verify file:///var/backups/bsd
+  bsd-wal archive restore file:///var/backups/bsd bsd-data-restored
+  bsd-wal archive restore --until 2026-11-22T18:00:00Z file:///var/backups/bsd bsd-data-before
+  bsd-wal archive expire --keep 30d file:///var/backups/bsd
+
+",
+    exit_codes!()
+);
+
+#[derive(Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct ArchiveArgs {
+    #[command(subcommand)]
+    command: ArchiveCommand,
+}
+
+#[derive(Subcommand)]
+enum ArchiveCommand {
+    /// List what can be restored, from when to when
+    Ls(LookArgs),
+    /// Read every object, and say what could be restored
+    Verify(LookArgs),
+    /// Make a data directory: the end of the archive, or an earlier moment
+    Restore(RestoreArgs),
+    /// Remove what is not needed to restore the time that is to be kept
+    Expire(expire::ExpireArgs),
+}
+
+#[derive(Args)]
+struct LookArgs {
+    /// The archive
+    url: String,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct RestoreArgs {
+    /// The archive
+    url: String,
+    /// The data directory to create; it must be empty or not exist
+    dir: PathBuf,
+    /// Restore what was durable then: a time (RFC 3339, by the clock of the server that archived), or
+    /// a position SEGMENT:OFFSET as `ls` shows it
+    #[arg(long, value_name = "TIME|POSITION", value_parser = parse_until)]
+    until: Option<Until>,
+    /// The log, if there are archives of several
+    #[arg(long, value_name = "ID", value_parser = parse_log)]
+    log: Option<LogId>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+fn parse_log(text: &str) -> Result<LogId, String> {
+    parse_log_name(text).ok_or_else(|| "a log has 32 hexadecimal digits".to_owned())
+}
+
+fn parse_until(text: &str) -> Result<Until, String> {
+    let position = || -> Option<Position> {
+        let (segment, offset) = text.split_once(':')?;
+        let segment = SegmentId(segment.parse().ok()?);
+        Some(Position::new(segment, offset.parse().ok()?))
+    };
+    match position() {
+        Some(position) => Ok(Until::Position(position)),
+        None => parse_timestamp(text).map(Until::Wall),
+    }
+}
+
+impl From<Trouble> for Failure {
+    fn from(trouble: Trouble) -> Failure {
+        Failure::Refused(format!("the archive cannot be read: {trouble}"))
+    }
+}
+
+impl From<RestoreError> for Failure {
+    fn from(error: RestoreError) -> Failure {
+        match error {
+            RestoreError::Disk(error) => Failure::Open(error),
+            other => Failure::Refused(other.to_string()),
+        }
+    }
+}
+
+pub(crate) fn run(args: &ArchiveArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+    match &args.command {
+        ArchiveCommand::Ls(args) => look(args, Depth::Heads, out),
+        ArchiveCommand::Verify(args) => look(args, Depth::Everything, out),
+        ArchiveCommand::Restore(args) => make(args, out),
+        ArchiveCommand::Expire(args) => expire::run(args, out),
+    }
+}
+
+fn open(url: &str) -> Result<Box<dyn Store>, Failure> {
+    archive::open(url).map_err(Failure::Refused)
+}
+
+fn look(args: &LookArgs, depth: Depth, out: &mut dyn Write) -> Result<u8, Failure> {
+    let store = open(&args.url)?;
+    let mut found = Vec::new();
+    for log in logs(&*store)? {
+        let mut meter = Meter::start("reading");
+        found.push(survey(&*store, log, depth, &mut |done, total| {
+            meter.show(done, total);
+        })?);
+    }
+    if found.is_empty() {
+        let url = &args.url;
+        return Err(Failure::Refused(format!("there is no archive at {url}")));
+    }
+    let is_sound = found.iter().all(|survey| survey.bad.is_empty());
+    let all = Contents {
+        url: args.url.clone(),
+        is_whole: depth == Depth::Everything,
+        logs: found.iter().map(OneLog::from).collect(),
+    };
+    all.tell(args.json, out)?;
+    Ok(if is_sound { EXIT_OK } else { EXIT_DAMAGED })
+}
+
+#[derive(Serialize)]
+struct Contents {
+    url: String,
+    /// Every byte was read.
+    is_whole: bool,
+    logs: Vec<OneLog>,
+}
+
+#[derive(Serialize)]
+struct OneLog {
+    log: String,
+    epoch: u32,
+    links: u64,
+    bytes: u64,
+    spans: Vec<OneSpan>,
+    /// Positions after which a gap begins.
+    gaps: Vec<String>,
+    damages: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct OneSpan {
+    base: u64,
+    bases: u64,
+    from: String,
+    from_time: String,
+    to: String,
+    to_time: String,
+}
+
+impl From<&Survey> for OneLog {
+    fn from(survey: &Survey) -> OneLog {
+        let span = |span: &archive::chain::Span| OneSpan {
+            base: span.base,
+            bases: span.bases,
+            from: span.from.to_string(),
+            from_time: timestamp(span.from_wall_ns),
+            to: span.to.to_string(),
+            to_time: timestamp(span.to_wall_ns),
+        };
+        OneLog {
+            log: log_name(survey.log),
+            epoch: survey.epoch,
+            links: survey.links,
+            bytes: survey.bytes,
+            spans: survey.spans.iter().map(span).collect(),
+            gaps: survey.gaps.iter().map(Position::to_string).collect(),
+            damages: survey.bad.iter().map(ToString::to_string).collect(),
+        }
+    }
+}
+
+impl Report for Contents {
+    fn words(&self, out: &mut dyn Write) -> io::Result<()> {
+        for log in &self.logs {
+            writeln!(
+                out,
+                "log {}: {} ({}), epoch {}",
+                log.log,
+                count(log.links, "link"),
+                Size(log.bytes),
+                log.epoch
+            )?;
+            for span in &log.spans {
+                writeln!(
+                    out,
+                    "  can be restored: {} to {}, positions {} to {}, {}",
+                    span.from_time,
+                    span.to_time,
+                    span.from,
+                    span.to,
+                    count(span.bases, "base")
+                )?;
+            }
+            if log.spans.is_empty() {
+                writeln!(out, "  nothing can be restored: there is no base yet")?;
+            }
+            for gap in &log.gaps {
+                writeln!(out, "  GAP after {gap}")?;
+            }
+            for bad in &log.damages {
+                writeln!(out, "  DAMAGED {bad}")?;
+            }
+            if self.is_whole && log.damages.is_empty() {
+                writeln!(out, "  every object is as it was put")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn make(args: &RestoreArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+    let store = open(&args.url)?;
+    let log = choose_log(&*store, args.log)?;
+    let fs: Arc<dyn Fs> = Arc::new(RealFs);
+    let until = args.until.unwrap_or(Until::End);
+    let mut meter = Meter::start("restoring");
+    let now = Clock::start().now();
+    let restored = restore(
+        &*store,
+        log,
+        until,
+        (&fs, &args.dir),
+        now,
+        &mut |done, total| {
+            meter.show(done, total);
+        },
+    )?;
+    drop(meter);
+    for bad in &restored.skipped {
+        note(format_args!(
+            "{bad}; an older base was used, and nothing is missing for that"
+        ));
+    }
+    Done::new(args, &restored).tell(args.json, out)?;
+    Ok(EXIT_OK)
+}
+
+/// A restored archive.
+#[derive(Serialize)]
+struct Done {
+    source: String,
+    output: String,
+    log: String,
+    base: u64,
+    end: String,
+    time: String,
+    links: u64,
+    records: u64,
+    jobs: u64,
+}
+
+impl Done {
+    fn new(args: &RestoreArgs, restored: &Restored) -> Done {
+        Done {
+            source: args.url.clone(),
+            output: args.dir.display().to_string(),
+            log: log_name(restored.log),
+            base: restored.base,
+            end: restored.end.to_string(),
+            time: timestamp(restored.wall_ns),
+            links: restored.links,
+            records: restored.records,
+            jobs: restored.jobs,
+        }
+    }
+}
+
+impl Report for Done {
+    fn words(&self, out: &mut dyn Write) -> io::Result<()> {
+        let show = &self.output;
+        writeln!(
+            out,
+            "{show}: {}, the log as it was at {}, up to {}; base {} and {} after it, every byte \
+             checked\nstart with\n  bsd-server -b {show}",
+            count(self.jobs, "job"),
+            self.time,
+            self.end,
+            self.base,
+            count(self.records, "change"),
+        )
+    }
+}
