@@ -5,11 +5,12 @@ use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::{Launch, Server, wait_until, wal};
+use crate::harness::{Launch, Server, bsd_wal, wait_until, wal};
 
 fn wal_ok(args: &[&str]) -> String {
     let (code, said) = wal(args);
@@ -255,4 +256,93 @@ fn an_archive_that_has_expired_up_to_a_base_gives_back_what_came_after_it() {
     server.connect().put(b"after");
     assert_eq!(server.stop().code, Some(0));
     assert_eq!(restored(&url, &at("again")), Some(4));
+}
+
+/// As an operator asks what a job was, and when, without a directory of its own for that.
+#[test]
+fn dump_history_and_info_read_an_archive_as_it_was_at_a_moment() {
+    let place = TempDir::new().unwrap();
+    let at = |name: &str| place.path().join(name);
+    let url = format!("file://{}", at("archive").display());
+    fs::create_dir(at("archive")).unwrap();
+    fs::create_dir(at("tmp")).unwrap();
+    let first = server(&at("data"), &url);
+    let mut client = first.connect();
+    client.put(b"deleted later");
+    client.put(b"stays");
+    wait_until("both are archived", || {
+        let tried = at("tried");
+        let found = restored(&url, &tried);
+        let _ = fs::remove_dir_all(&tried);
+        found == Some(2)
+    });
+    let listed = |what: &str| {
+        let said: Value =
+            serde_json::from_str(&wal_ok(&["archive", "ls", "--json", &url])).unwrap();
+        said["logs"][0]["spans"][0][what]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let before = listed("to");
+    assert_eq!(client.ask("delete 1"), "DELETED");
+    assert_eq!(first.stop().code, Some(0));
+
+    // What is said beside the output is not looked at, but for the exit code.
+    let read = |args: &[&str]| {
+        let mut command = Command::new(bsd_wal());
+        let output = command
+            .env("TMPDIR", at("tmp"))
+            .args(args)
+            .output()
+            .unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (
+            output.status.code(),
+            text(output.stdout),
+            text(output.stderr),
+        )
+    };
+    let dump = |more: &[&str]| read(&[&["dump", &url], more].concat());
+    let (code, jobs, said) = dump(&["--until", &before]);
+    assert_eq!((code, jobs.lines().count()), (Some(0), 2), "{said}");
+    assert!(said.contains("the log as it was at"), "{said}");
+    let (code, jobs, _) = dump(&[]);
+    assert_eq!((code, jobs.lines().count()), (Some(0), 1));
+    assert!(jobs.contains("stays"), "{jobs}");
+    let (code, _, said) = dump(&["--job", "1"]);
+    assert_eq!(code, Some(2), "{said}");
+    let hint = format!("`bsd-wal history {url} 1`");
+    assert!(said.contains(&hint), "{said}");
+    let (code, life, said) = read(&["history", &url, "1"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(life.contains("deleted"), "{life}");
+    let (code, life, _) = read(&["history", &url, "1", "--until", &before]);
+    assert_eq!(code, Some(0));
+    assert!(!life.contains("deleted ("), "{life}");
+    let (code, info, said) = read(&["info", &url, "--json"]);
+    assert_eq!(code, Some(0), "{said}");
+    let info: Value = serde_json::from_str(&info).unwrap();
+    assert_eq!(info["dir"], *url);
+
+    // What cannot be meant is refused, and says what can.
+    for (args, why) in [
+        (&["dump", &url, "--live"][..], "--live"),
+        (&["dump", &url, "--until", "99:1"], "ends at"),
+        (&["verify", &url], "archive verify"),
+        (&["repair", &url, "--output", "new"], "archive restore"),
+        (
+            &["info", "data", "--until", "1:1"],
+            "--until is for archives",
+        ),
+    ] {
+        let (code, output, said) = read(args);
+        assert_eq!((code, &*output), (Some(2), ""), "{args:?}: {said}");
+        assert!(said.contains(why), "{args:?}: {said}");
+    }
+    assert_eq!(
+        fs::read_dir(at("tmp")).unwrap().count(),
+        0,
+        "nothing is left"
+    );
 }

@@ -17,7 +17,7 @@ use crate::harness::{Launch, bsd_wal, program, skip, wait_until, wait_until_it_i
 use crate::http::Site;
 use crate::prometheus::Prometheus;
 use crate::strace::{Tracer, is_permitted};
-use crate::wire::put_command;
+use crate::wire::{Wire, put_command};
 
 const RULES: &str = "contrib/prometheus/bsd.rules.yml";
 const UNIT_TESTS: &str = "contrib/prometheus/bsd.test.yml";
@@ -87,9 +87,27 @@ fn archived(dir: &TempDir) -> Launch {
         .arg(format!("file://{}", archive.display()))
 }
 
-/// False for what is about archives, where they are not built in.
+/// False for what is about archives and standbys, where they are not built in.
 fn is_built_in(expression: &str) -> bool {
-    cfg!(feature = "archive") || !expression.contains("bsd_archive_")
+    let is_of_archive = |it: &&str| expression.contains(*it);
+    cfg!(feature = "archive") || !["bsd_archive_", "bsd_standby_"].iter().any(is_of_archive)
+}
+
+/// A server, and with archives built in, a standby of it.
+fn with_standby(dir: &TempDir) -> Vec<Site> {
+    #[allow(unused_mut, reason = "without archives there is no other")]
+    let mut sites = vec![Site::start(archived(dir))];
+    #[cfg(feature = "archive")]
+    sites.push(standby(dir));
+    sites
+}
+
+/// A standby of the server that [`archived`] launches.
+#[cfg(feature = "archive")]
+fn standby(dir: &TempDir) -> Site {
+    let url = format!("file://{}", dir.path().join("archive").display());
+    let launch = Launch::bsd().dir(&dir.path().join("copy"));
+    Site::of(crate::archive::follow(launch.args(["--follow", &url])))
 }
 
 /// The expressions of all panels, with the variables of the dashboard filled in.
@@ -140,9 +158,9 @@ fn metrics_in(text: &str) -> BTreeSet<String> {
 #[test]
 fn rules_and_dashboard_name_only_what_the_server_exports() {
     let dir = TempDir::new().unwrap();
-    let site = Site::start(archived(&dir));
-    let page = String::from_utf8(site.get("/metrics").body).unwrap();
-    let samples = page.lines().filter(|line| !line.starts_with('#'));
+    let page = |site: &Site| String::from_utf8(site.get("/metrics").body).unwrap();
+    let pages: String = with_standby(&dir).iter().map(page).collect();
+    let samples = pages.lines().filter(|line| !line.starts_with('#'));
     let exported: BTreeSet<String> = samples.flat_map(metrics_in).collect();
     let rules = text(RULES);
     let of_rules = values(&rules, "expr: ").map(str::to_owned);
@@ -169,8 +187,12 @@ struct Case {
 
 impl Case {
     fn of(launch: Launch, alert: Option<&'static str>) -> Case {
+        Case::at(Site::start(launch), alert)
+    }
+
+    fn at(site: Site, alert: Option<&'static str>) -> Case {
         Case {
-            site: Site::start(launch),
+            site,
             alert,
             more: &[],
             _with: Vec::new(),
@@ -276,27 +298,27 @@ fn full_of_memory() -> Case {
 }
 
 /// Some of everything.
-fn busy() -> Case {
+fn busy() -> Vec<Case> {
     let dir = TempDir::new().unwrap();
-    let case = Case::of(archived(&dir), None);
-    let mut wire = case.site.server.connect();
+    let sites = with_standby(&dir).into_iter();
+    let mut cases: Vec<Case> = sites.map(|site| Case::at(site, None)).collect();
+    let mut wire = cases[0].site.server.connect();
     for _ in 0..5 {
         wire.put(b"body");
     }
     let id = wire.reserve();
     assert_eq!(wire.ask(&format!("delete {id}")), "DELETED");
-    case.with(dir).with(wire)
+    let first = cases.remove(0).with(dir).with(wire);
+    cases.insert(0, first);
+    cases
 }
 
 #[test]
 fn alerts_fire_for_what_happens_to_the_queue_and_every_panel_shows_something() {
-    let cases = [
-        busy(),
-        with_an_old_job(),
-        drained(),
-        full_of_memory(),
-        Case::of(memory(), Some("BsdBuriedGrows")),
-    ];
+    let mut cases = busy();
+    let grows = Case::of(memory(), Some("BsdBuriedGrows"));
+    let buried = grows.site.server.connect();
+    cases.extend([with_an_old_job(), drained(), full_of_memory(), grows]);
     let Some(prometheus) = prometheus(&cases) else {
         return;
     };
@@ -306,7 +328,7 @@ fn alerts_fire_for_what_happens_to_the_queue_and_every_panel_shows_something() {
     wait_until("it is known what the metrics are", || {
         prometheus.get("/api/v1/metadata?metric=bsd")["bsd"][0]["type"] == "info"
     });
-    bury(&cases[4], 20);
+    bury(buried, 20);
     assert_fires(&prometheus, &cases);
     for expression in expressions().iter().filter(|it| is_built_in(it)) {
         wait_until(&format!("{expression} has a value"), || {
@@ -315,8 +337,7 @@ fn alerts_fire_for_what_happens_to_the_queue_and_every_panel_shows_something() {
     }
 }
 
-fn bury(case: &Case, count: usize) {
-    let mut wire = case.site.server.connect();
+fn bury(mut wire: Wire, count: usize) {
     for _ in 0..count {
         wire.put(b"body");
         let id = wire.reserve();
@@ -324,7 +345,8 @@ fn bury(case: &Case, count: usize) {
     }
 }
 
-/// One server whose store is away, and which holds nothing for it; another whose store is well.
+/// One server whose store is away, and which holds nothing for it, and its standby; another whose
+/// store is well.
 #[cfg(feature = "archive")]
 #[test]
 fn alerts_fire_for_an_archive_that_is_away_behind_and_has_a_gap() {
@@ -339,7 +361,14 @@ fn alerts_fire_for_an_archive_that_is_away_behind_and_has_a_gap() {
     ]);
     let mut case = Case::of(launch, Some("BsdArchiveDown"));
     case.more = &["BsdArchiveLags", "BsdArchiveGap"];
-    let cases = [case, Case::of(archived(&well), None)];
+    let copied = dir.path().join("copy");
+    let follow = Launch::bsd().dir(&copied).args(["--follow", &away.url()]);
+    let follow = crate::archive::follow(follow.args(["--archive-interval", "20"]));
+    let cases = [
+        case,
+        Case::at(Site::of(follow), Some("BsdStandbyLags")),
+        Case::of(archived(&well), None),
+    ];
     let Some(prometheus) = prometheus(&cases) else {
         return;
     };

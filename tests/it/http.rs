@@ -83,7 +83,11 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) fn start(launch: Launch) -> Site {
-        let server = launch.arg("--http").arg("127.0.0.1:0").start();
+        Site::of(launch.arg("--http").arg("127.0.0.1:0").start())
+    }
+
+    /// A server that serves HTTP.
+    pub(crate) fn of(server: Server) -> Site {
         let address = address(&server);
         Site { server, address }
     }

@@ -2,6 +2,7 @@
 //! of it may go.
 
 mod expire;
+mod moment;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -23,11 +24,13 @@ use crate::human::{Meter, Size, count, note, parse_timestamp, timestamp};
 use crate::report::Report;
 use crate::{EXIT_DAMAGED, EXIT_OK, Failure};
 
+pub(crate) use moment::Moment;
+
 const AFTER_HELP: &str = concat!(
     "\
 URL is what bsd-server's --archive names: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX
 or file:///DIR. Credentials come from the environment, as for the vendor's own tools. `expire` removes
-objects; the others only read.
+objects; the others only read. `dump`, `history` and `info` read an archive, too.
 
 Examples:
   bsd-wal archive ls file:///var/backups/bsd
@@ -35,6 +38,7 @@ Examples:
   bsd-wal archive restore file:///var/backups/bsd bsd-data-restored
   bsd-wal archive restore --until 2026-11-22T18:00:00Z file:///var/backups/bsd bsd-data-before
   bsd-wal archive expire --keep 30d file:///var/backups/bsd
+  bsd-wal dump file:///var/backups/bsd --until 2026-11-22T18:00:00Z --tube mail
 
 ",
     exit_codes!()

@@ -16,7 +16,8 @@ use clap::{Args, ValueEnum};
 
 use crate::human::{Meter, complain, count, note, parse_age, timestamp};
 use crate::repair::refuse_inside;
-use crate::{EXIT_CANNOT, EXIT_DAMAGED, EXIT_OK, Failure, Shown, exit_code, inspect, json, open};
+use crate::shown::{Place, Shown};
+use crate::{EXIT_CANNOT, EXIT_DAMAGED, EXIT_OK, Failure, exit_code, inspect, json, open};
 
 /// At most this many bytes of a body are shown as text.
 const BODY_SHOWN: usize = 60;
@@ -49,7 +50,7 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct DumpArgs {
     #[command(flatten)]
-    pub(crate) shown: Shown,
+    shown: Shown,
     /// Print JSON Lines: an object for each job or record
     #[arg(long)]
     json: bool,
@@ -82,33 +83,30 @@ enum StateName {
 }
 
 pub(crate) fn run(args: &DumpArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+    let place = args.shown.place()?;
     match (args.records, &args.bodies) {
-        (true, _) => records(args, out),
-        (false, Some(dir)) => bodies(args, dir, out),
-        (false, None) => jobs(args, out),
+        (true, _) => records(args, &place, out),
+        (false, Some(dir)) => bodies(args, &place, dir, out),
+        (false, None) => jobs(args, &place, out),
     }
 }
 
 /// The selected jobs.
 struct Filter<'a> {
     args: &'a DumpArgs,
+    place: &'a Place,
     ids: BTreeSet<u64>,
     /// Put at this time or earlier.
     created_max: u64,
 }
 
-impl DumpArgs {
-    fn dir(&self) -> &Path {
-        &self.shown.source.dir
-    }
-}
-
 impl Filter<'_> {
-    fn new(args: &DumpArgs) -> Filter<'_> {
+    fn new<'a>(args: &'a DumpArgs, place: &'a Place) -> Filter<'a> {
         let age_ns = args.min_age.unwrap_or(0).saturating_mul(SECOND_NS as u64);
         let now = Clock::start().now().wall_ns;
         Filter {
             args,
+            place,
             ids: args.job.iter().copied().collect(),
             created_max: match args.min_age {
                 None => u64::MAX,
@@ -172,12 +170,12 @@ impl Filter<'_> {
     /// Name the requested jobs and tubes that do not exist; returns how many. As for a server, a
     /// tube exists if it has a job, or is paused.
     fn name_absent(&self, inspection: &Inspection) -> u64 {
-        let dir = inspection.dir.display();
+        let name = &self.place.name;
         let has_job = |id: &&u64| inspection.has_job(JobId(**id));
         let jobs: Vec<&u64> = self.ids.iter().filter(|id| !has_job(id)).collect();
         for id in &jobs {
             complain(format_args!(
-                "there is no job {id}; `bsd-wal history {dir} {id}` says what became of it"
+                "there is no job {id}; `bsd-wal history {name} {id}` says what became of it"
             ));
         }
         let mut tubes: BTreeSet<&str> = self.args.tube.iter().map(String::as_str).collect();
@@ -191,7 +189,7 @@ impl Filter<'_> {
         }
         for tube in &tubes {
             complain(format_args!(
-                "there is no tube {tube:?}; `bsd-wal info {dir}` lists those that have jobs"
+                "there is no tube {tube:?}; `bsd-wal info {name}` lists those that have jobs"
             ));
         }
         (jobs.len() + tubes.len()) as u64
@@ -219,9 +217,9 @@ impl Tally {
 }
 
 /// Print the selected jobs.
-fn jobs(args: &DumpArgs, out: &mut dyn Write) -> Result<u8, Failure> {
-    let inspection = inspect(args.dir(), args.shown.access())?;
-    let filter = Filter::new(args);
+fn jobs(args: &DumpArgs, place: &Place, out: &mut dyn Write) -> Result<u8, Failure> {
+    let inspection = inspect(&place.dir, place.access)?;
+    let filter = Filter::new(args, place);
     if !args.json {
         let tally = filter.read(&inspection, &mut |job| {
             Ok(writeln!(out, "{}", describe_job(job))?)
@@ -242,12 +240,12 @@ fn jobs(args: &DumpArgs, out: &mut dyn Write) -> Result<u8, Failure> {
 }
 
 /// Write the bodies of the selected jobs as files.
-fn bodies(args: &DumpArgs, dir: &Path, out: &mut dyn Write) -> Result<u8, Failure> {
+fn bodies(args: &DumpArgs, place: &Place, dir: &Path, out: &mut dyn Write) -> Result<u8, Failure> {
     // A file in it would be inside, too.
-    refuse_inside(args.dir(), &dir.join("1"))?;
-    let inspection = inspect(args.dir(), args.shown.access())?;
+    refuse_inside(&place.dir, &dir.join("1"))?;
+    let inspection = inspect(&place.dir, place.access)?;
     let mut bodies = Bodies::begin(Arc::new(RealFs), dir)?;
-    let filter = Filter::new(args);
+    let filter = Filter::new(args, place);
     let tally = filter.read(&inspection, &mut |job| Ok(bodies.write(job.id, &job.body)?))?;
     bodies.finish()?;
     let written = match tally.jobs {
@@ -284,8 +282,8 @@ pub(crate) fn show_body(body: &[u8]) -> String {
 }
 
 /// Print all records in the order of history, or those of the selected jobs.
-fn records(args: &DumpArgs, out: &mut dyn Write) -> Result<u8, Failure> {
-    let filter = Filter::new(args);
+fn records(args: &DumpArgs, place: &Place, out: &mut dyn Write) -> Result<u8, Failure> {
+    let filter = Filter::new(args, place);
     let mut unseen = filter.ids.clone();
     let is_wanted = |record: &Record<'_>| match record.job() {
         Some(id) => filter.wants_id(id),
@@ -310,8 +308,8 @@ fn records(args: &DumpArgs, out: &mut dyn Write) -> Result<u8, Failure> {
             meter.show(done, all);
         }
     };
-    let show = args.dir().display();
-    let damages = open(args.dir(), args.shown.access())?.records(&mut visit, &mut progress)?;
+    let show = &place.name;
+    let damages = open(&place.dir, place.access)?.records(&mut visit, &mut progress)?;
     outcome?;
     drop(meter);
     for damage in &damages {

@@ -7,7 +7,8 @@ use bsd::types::JobId;
 use clap::Args;
 
 use crate::human::{Meter, note, timestamp};
-use crate::{EXIT_DAMAGED, EXIT_OK, Failure, Shown, json, open};
+use crate::shown::Shown;
+use crate::{EXIT_DAMAGED, EXIT_OK, Failure, json, open};
 
 const AFTER_HELP: &str = concat!(
     "\
@@ -27,7 +28,7 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct HistoryArgs {
     #[command(flatten)]
-    pub(crate) shown: Shown,
+    shown: Shown,
     /// The id of the job
     job: u64,
     /// Print JSON Lines: an object for each record, and one with the outcome of the job
@@ -37,7 +38,8 @@ pub(crate) struct HistoryArgs {
 
 pub(crate) fn run(args: &HistoryArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let job = JobId(args.job);
-    let opened = open(&args.shown.source.dir, args.shown.access())?;
+    let source = args.shown.place()?;
+    let opened = open(&source.dir, source.access)?;
     let mut meter = Meter::start("reading");
     let history = opened.history(job, &mut |done, all| meter.show(done, all))?;
     drop(meter);

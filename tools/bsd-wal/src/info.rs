@@ -10,7 +10,8 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::human::{Age, Look, Size, count, timestamp};
-use crate::{Failure, Shown, exit_code, inspect, json, picture};
+use crate::shown::Shown;
+use crate::{Failure, exit_code, inspect, json, picture};
 
 const AFTER_HELP: &str = concat!(
     "\
@@ -32,15 +33,16 @@ const PINNING_JOBS: usize = 8;
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct InfoArgs {
     #[command(flatten)]
-    pub(crate) shown: Shown,
+    shown: Shown,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: &InfoArgs, out: &mut dyn Write) -> Result<u8, Failure> {
-    let inspection = inspect(&args.shown.source.dir, args.shown.access())?;
-    let info = Info::new(&inspection)?;
+    let place = args.shown.place()?;
+    let inspection = inspect(&place.dir, place.access)?;
+    let info = Info::new(&inspection, place.name.clone())?;
     if args.json {
         json::print(&info, out)?
     } else {
@@ -149,7 +151,7 @@ enum End {
 }
 
 impl<'a> Info<'a> {
-    fn new(inspection: &'a Inspection) -> Result<Info<'a>, Failure> {
+    fn new(inspection: &'a Inspection, name: String) -> Result<Info<'a>, Failure> {
         let now_wall_ns = Clock::start().now().wall_ns;
         let mut tubes: BTreeMap<&str, Counts> = BTreeMap::new();
         let mut all = Counts::default();
@@ -163,7 +165,7 @@ impl<'a> Info<'a> {
         let (live_bytes, dead_bytes) = inspection.live_and_dead_bytes();
         let pins = inspection.pins(PINNED_FILES, PINNING_JOBS);
         Ok(Info {
-            dir: inspection.dir.display().to_string(),
+            dir: name,
             intact: inspection.is_intact(),
             tubes: tubes
                 .into_iter()

@@ -38,6 +38,7 @@ mod picture;
 mod repair;
 mod report;
 mod restore;
+mod shown;
 mod verify;
 
 use std::io::{self, Write};
@@ -135,28 +136,6 @@ struct Source {
     dir: PathBuf,
 }
 
-/// A directory that a server may be using.
-#[derive(Args)]
-struct Shown {
-    #[command(flatten)]
-    source: Source,
-    /// Read the state at one instant, up to the last write, without a lock: a server may be using
-    /// the directory, or may start meanwhile
-    #[arg(long)]
-    live: bool,
-}
-
-impl Shown {
-    /// Commands that only show something accept a directory in use, too.
-    fn access(&self) -> Access {
-        if self.live {
-            Access::Live
-        } else {
-            Access::Either
-        }
-    }
-}
-
 /// Why a command could not do its work.
 enum Failure {
     Open(OpenError),
@@ -228,10 +207,7 @@ impl Command {
     /// The log that the command only reads.
     fn log(&self) -> Option<&Path> {
         match self {
-            Command::Verify(verify::VerifyArgs {
-                shown: Shown { source, .. },
-                ..
-            })
+            Command::Verify(verify::VerifyArgs { source, .. })
             | Command::Repair(repair::RepairArgs { source, .. })
             | Command::Export(export::ExportArgs { source, .. }) => Some(&source.dir),
             _ => None,
@@ -267,6 +243,7 @@ fn report(failure: &Failure, log: Option<&Path>) -> u8 {
 
 /// Open a log or a backup, which reads a backup, and show the progress on a terminal.
 fn open(dir: &Path, access: Access) -> Result<Opened, Failure> {
+    shown::refuse_url(dir)?;
     let mut meter = Meter::start("checking");
     let opened = Opened::new(Arc::new(RealFs), dir, access, &mut |done, total| {
         meter.show(done, total)

@@ -10,7 +10,7 @@ use clap::Args;
 
 use crate::human::{Look, Size, count, timestamp};
 use crate::report::{Totals, Verdict};
-use crate::{EXIT_DAMAGED, EXIT_OK, Failure, Shown, inspect, json, picture};
+use crate::{EXIT_DAMAGED, EXIT_OK, Failure, Source, inspect, json, picture};
 
 const AFTER_HELP: &str = concat!(
     "\
@@ -29,7 +29,11 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct VerifyArgs {
     #[command(flatten)]
-    pub(crate) shown: Shown,
+    pub(crate) source: Source,
+    /// Read the state at one instant, up to the last write, without a lock: a server may be using
+    /// the directory, or may start meanwhile
+    #[arg(long)]
+    live: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -37,12 +41,12 @@ pub(crate) struct VerifyArgs {
 
 pub(crate) fn run(args: &VerifyArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     // A verdict covers the whole directory: one in use is judged only on request.
-    let access = if args.shown.live {
+    let access = if args.live {
         Access::Live
     } else {
         Access::Shared
     };
-    let inspection = inspect(&args.shown.source.dir, access)?;
+    let inspection = inspect(&args.source.dir, access)?;
     if args.json {
         json::print(&Verdict::from(&inspection), out)?
     } else {

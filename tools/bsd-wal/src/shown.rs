@@ -1,0 +1,109 @@
+//! What the commands that only show something read: a directory that a server may be using, or an
+//! archive as it was at one moment, which is restored into a temporary directory first.
+
+use std::path::PathBuf;
+
+use bsd::storage::inspect::Access;
+use clap::Args;
+
+use crate::Failure;
+
+#[derive(Args)]
+pub(crate) struct Shown {
+    #[cfg_attr(
+        feature = "archive",
+        doc = "The data directory, a backup of one, or the URL of an archive: it is restored into a \
+               temporary directory (see TMPDIR), which is removed at the end"
+    )]
+    #[cfg_attr(
+        not(feature = "archive"),
+        doc = "The data directory, or a backup of one"
+    )]
+    dir: PathBuf,
+    /// Read the state at one instant, up to the last write, without a lock: a server may be using
+    /// the directory, or may start meanwhile
+    #[arg(long)]
+    live: bool,
+    #[cfg(feature = "archive")]
+    #[command(flatten)]
+    moment: crate::archive::Moment,
+}
+
+/// A directory to read. What was restored for that is there for as long as this lives.
+pub(crate) struct Place {
+    pub(crate) dir: PathBuf,
+    pub(crate) access: Access,
+    /// What names it on a command line.
+    pub(crate) name: String,
+    #[cfg(feature = "archive")]
+    _copy: Option<tempfile::TempDir>,
+}
+
+impl Shown {
+    #[cfg(feature = "archive")]
+    pub(crate) fn place(&self) -> Result<Place, Failure> {
+        let name = self.moment.on_a_command_line(&self.dir);
+        let Some(url) = url(&self.dir) else {
+            self.moment.refuse_without_archive(&self.dir)?;
+            return Ok(Place {
+                dir: self.dir.clone(),
+                access: self.access(),
+                name,
+                _copy: None,
+            });
+        };
+        if self.live {
+            return Err(Failure::Refused(format!(
+                "--live reads a directory, and {url} is an archive: leave it out"
+            )));
+        }
+        let (copy, dir) = self.moment.restore(url)?;
+        Ok(Place {
+            dir,
+            access: Access::Shared,
+            name,
+            _copy: Some(copy),
+        })
+    }
+
+    #[cfg(not(feature = "archive"))]
+    pub(crate) fn place(&self) -> Result<Place, Failure> {
+        Ok(Place {
+            dir: self.dir.clone(),
+            access: self.access(),
+            name: self.dir.display().to_string(),
+        })
+    }
+
+    /// A directory in use is accepted, too.
+    fn access(&self) -> Access {
+        if self.live {
+            Access::Live
+        } else {
+            Access::Either
+        }
+    }
+}
+
+/// The URL of an archive, where a directory could stand.
+fn url(dir: &std::path::Path) -> Option<&str> {
+    dir.to_str().filter(|text| text.contains("://"))
+}
+
+/// A command that reads a directory was given an archive.
+pub(crate) fn refuse_url(dir: &std::path::Path) -> Result<(), Failure> {
+    let Some(url) = url(dir) else {
+        return Ok(());
+    };
+    Err(Failure::Refused(if cfg!(feature = "archive") {
+        format!(
+            "{url} is an archive, and this command reads a directory: `bsd-wal archive restore {url} \
+             NEW` makes one, `bsd-wal archive verify {url}` checks the archive"
+        )
+    } else {
+        format!(
+            "{url} is an archive, and this bsd-wal was built without archives: use one that was built \
+             with --features archive, as those of the packages are"
+        )
+    }))
+}
