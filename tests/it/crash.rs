@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::harness::{Launch, Random, Server, volume};
+use crate::harness::{Launch, POLL_EVERY, Random, Server, volume};
 use crate::wire::{Wire, inserted, job_of, put_command};
 
 /// Each on a connection and a thread of its own, so that many commands share a sync.
@@ -57,6 +57,9 @@ struct Client {
     jobs_max: usize,
     /// The number of puts that may be answered `OUT_OF_MEMORY`.
     refused: Option<u64>,
+    /// The number of updates that may be answered so, by the last paragraph of docs/limits.md: another
+    /// process takes all the room there is.
+    updates_refused: Option<u64>,
 }
 
 impl Client {
@@ -72,6 +75,7 @@ impl Client {
             bodies: 0,
             jobs_max: JOBS_A_CONNECTION,
             refused: None,
+            updates_refused: None,
         }
     }
 
@@ -217,11 +221,19 @@ impl Client {
     fn run(&mut self, wire: &mut Wire, id: u64, line: &str, after: Option<Durable>) -> bool {
         let job = self.jobs.get_mut(&id).unwrap();
         job.pending = Some(after);
-        if wire.try_send(format!("{line}\r\n").as_bytes()).is_err() {
-            return false;
-        }
-        let Ok(reply) = wire.try_reply() else {
-            return false;
+        let reply = loop {
+            if wire.try_send(format!("{line}\r\n").as_bytes()).is_err() {
+                return false;
+            }
+            let Ok(reply) = wire.try_reply() else {
+                return false;
+            };
+            match &mut self.updates_refused {
+                // The job stays as it was, so the same can be asked again.
+                Some(refused) if after.is_some() && reply == b"OUT_OF_MEMORY\r\n" => *refused += 1,
+                _ => break reply,
+            }
+            thread::sleep(POLL_EVERY);
         };
         let expected: [&[u8]; 4] = [
             b"DELETED\r\n",
@@ -289,6 +301,15 @@ impl Oracle {
             .iter()
             .filter_map(|client| client.refused)
             .sum()
+    }
+
+    /// From now on another process takes all the room there is, or has stopped to. Returns how many
+    /// updates were refused for that before.
+    pub(crate) fn others_fill_the_disk(&mut self, is_so: bool) -> u64 {
+        let clients = self.clients.iter_mut();
+        let before =
+            clients.filter_map(|it| std::mem::replace(&mut it.updates_refused, is_so.then_some(0)));
+        before.sum()
     }
 
     /// The greatest id that was issued.

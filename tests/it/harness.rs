@@ -22,7 +22,7 @@ use crate::wire::Wire;
 
 /// How long anything that must happen may take before the test fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-const POLL_EVERY: Duration = Duration::from_millis(2);
+pub(crate) const POLL_EVERY: Duration = Duration::from_millis(2);
 const PORT_TRIES: usize = 5;
 
 /// True when peers that are missing have to fail their tests (`BSD_REQUIRE_PEERS=1`).

@@ -44,6 +44,7 @@ const LOOKS: u32 = 20;
 struct Figures {
     hostile_connections: AtomicU64,
     times_full: AtomicU64,
+    updates_refused: AtomicU64,
     backups: AtomicU64,
 }
 
@@ -107,6 +108,7 @@ impl Soak {
     /// Run the good clients, the hostile ones and all that befalls the server until `end` returns.
     fn live(&self, oracle: &mut Oracle, address: SocketAddr, is_full: bool, end: impl FnOnce()) {
         let over = AtomicBool::new(false);
+        oracle.others_fill_the_disk(is_full);
         oracle.work_while(address, || {
             thread::scope(|scope| {
                 wait_until("the good clients are served", || {
@@ -134,6 +136,10 @@ impl Soak {
                 over.store(true, Ordering::Relaxed);
             });
         });
+        let refused = oracle.others_fill_the_disk(false);
+        self.figures
+            .updates_refused
+            .fetch_add(refused, Ordering::Relaxed);
     }
 
     /// Take all the room there is during the middle of a life. The log may take again what it gives
