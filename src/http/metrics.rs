@@ -10,6 +10,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::State;
 use super::answer::{Answer, Content, Problem, page};
+use super::api::checks::{Check, Checks, KINDS};
 use super::exposition::{Format, Kind, Page, seconds};
 use super::snapshot::{Snapshot, TubeFigures};
 use crate::archive::Report;
@@ -40,6 +41,7 @@ pub(super) async fn metrics(state: &State, headers: &HeaderMap) -> Result<Answer
     if let Some(report) = state.sight.archive() {
         of_archive(&mut first, &report, state.sight.clock.now().mono);
     }
+    of_checks(&mut first, &state.checks);
     if let Some(seat) = &state.sight.standby {
         of_standby(&mut first, &seat.report(), state.sight.clock.now().mono);
     }
@@ -486,6 +488,32 @@ fn of_archive(page: &mut Page, report: &Report, now: Time) {
     ];
     for (name, help, value) in counters {
         page.single(name, Counter, help, value);
+    }
+}
+
+/// What the server was not told of has no sample.
+fn of_checks(page: &mut Page, checks: &Checks) {
+    type Value = fn(&Check) -> u64;
+    let families: [(&str, &str, Value); 2] = [
+        (
+            "bsd_check_timestamp_seconds",
+            "When the server was last told of a backup, or of a verification, since 1970.",
+            |check| check.wall_ns / 1_000_000_000,
+        ),
+        (
+            "bsd_check_failed",
+            "1: the last one failed, or found damage.",
+            |check| check.has_failed.into(),
+        ),
+    ];
+    let checks = checks.all();
+    for (name, help, value) in families {
+        page.family(name, Kind::Gauge, help);
+        for (kind, check) in KINDS.iter().zip(&checks) {
+            if let Some(check) = check {
+                page.sample(name, &[("check", kind)], value(check));
+            }
+        }
     }
 }
 

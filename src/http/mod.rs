@@ -65,6 +65,7 @@ use tokio::sync::{Notify, Semaphore};
 use tracing::{error, info, warn};
 
 use self::answer::Problem;
+use self::api::checks::Checks;
 use self::api::events::Streams;
 use self::api::history::Histories;
 use self::api::register::Register;
@@ -242,6 +243,7 @@ struct State {
     searches: Register,
     histories: Histories,
     streams: Streams,
+    checks: Checks,
     console: Console,
 }
 
@@ -280,6 +282,7 @@ impl State {
             searches: Register::of_searches(),
             histories: Histories::default(),
             streams: Streams::default(),
+            checks: Checks::default(),
             console: Console::new()?,
         })
     }

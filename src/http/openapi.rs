@@ -3,10 +3,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::api::events;
 use super::api::filter::IDS_MAX;
 use super::api::jobs::Deed;
 use super::api::look::LISTED;
+use super::api::{checks, events};
 use super::routes::{Kind, Parameter, ROUTES, Role, Route, Shape};
 
 /// The document.
@@ -216,6 +216,11 @@ fn schemas() -> Value {
         "Changed": object(&[("id", count())]),
         "Paused": object(&[("tubes", count())]),
         "Event": event(),
+        "Check": object(&[("at", text()), ("failed", flag()), ("note", text())]),
+        "Checks": object(&[
+            ("backup", or_null(reference("Check"))),
+            ("verify", or_null(reference("Check"))),
+        ]),
         "Drain": object(&[("draining", flag())]),
         "Standby": standby(),
     });
@@ -280,6 +285,13 @@ fn requests() -> Map<String, Value> {
     let states = list(one_of(LISTED));
     let all = [
         ("Nothing", object(&[])),
+        (
+            "NewCheck",
+            open_object(
+                &[("check", one_of(&checks::KINDS))],
+                &[("failed", flag()), ("note", text())],
+            ),
+        ),
         (
             "NewJob",
             open_object(
@@ -490,6 +502,7 @@ fn log_files() -> Value {
         ("files_left_out", count()),
         ("oldest_job", or_null(oldest)),
         ("archive", or_null(reference("Archive"))),
+        ("checks", reference("Checks")),
     ];
     object(&[&log_fields()[..], &files].concat())
 }

@@ -53,6 +53,7 @@ pub(super) enum Action {
     Redrive,
     Drain,
     Undrain,
+    NoteCheck,
     Standby,
     Promote,
     Events,
@@ -435,6 +436,13 @@ pub(super) const ROUTES: &[Route] = &[
     change("/api/v1/drain", Action::Drain, "Nothing", "Drain")
         .named("drain", "Refuse puts from now on, until it is ended"),
     delete("/api/v1/drain", Action::Undrain, "Drain").named("undrain", "Take puts again"),
+    change(
+        "/api/v1/log/checks",
+        Action::NoteCheck,
+        "NewCheck",
+        "Checks",
+    )
+    .named("noteCheck", "Tell that the log was backed up or verified"),
     look(
         "/api/v1/standby",
         Role::Read,

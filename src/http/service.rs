@@ -9,7 +9,9 @@ use tracing::info;
 
 use super::answer::{Answer, Problem, Said, json};
 use super::api::fields::Fields;
-use super::api::{clients, drain, events, history, jobs, log, look, search, standby, tasks};
+use super::api::{
+    checks, clients, drain, events, history, jobs, log, look, search, standby, tasks,
+};
 use super::caller::Caller;
 use super::connections::REQUEST_TIME;
 use super::guard::Asker;
@@ -128,6 +130,7 @@ async fn act(
         Action::Events => events::events(state, &query).await,
         Action::Drain => drain::drain(state, &fields, true).await,
         Action::Undrain => drain::drain(state, &fields, false).await,
+        Action::NoteCheck => checks::note(state, &fields),
         Action::Standby => standby::show(state),
         Action::Promote => standby::promote(state, &fields),
         Action::Console(page) => {

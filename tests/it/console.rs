@@ -54,7 +54,7 @@ impl Page {
     }
 
     /// What stands beside a name.
-    fn fact(&self, name: &str) -> &str {
+    pub(crate) fn fact(&self, name: &str) -> &str {
         let (_, rest) = self
             .text
             .split_once(&format!("<dt>{name}</dt><dd>"))

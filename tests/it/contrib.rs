@@ -158,8 +158,10 @@ fn metrics_in(text: &str) -> BTreeSet<String> {
 #[test]
 fn rules_and_dashboard_name_only_what_the_server_exports() {
     let dir = TempDir::new().unwrap();
+    let sites = with_standby(&dir);
+    tell_of_checks(&sites[0], false);
     let page = |site: &Site| String::from_utf8(site.get("/metrics").body).unwrap();
-    let pages: String = with_standby(&dir).iter().map(page).collect();
+    let pages: String = sites.iter().map(page).collect();
     let samples = pages.lines().filter(|line| !line.starts_with('#'));
     let exported: BTreeSet<String> = samples.flat_map(metrics_in).collect();
     let rules = text(RULES);
@@ -284,6 +286,21 @@ fn with_an_old_job() -> Case {
     Case::of(Launch::bsd().dir(&old), Some("BsdJobWaitsLong")).with(dir)
 }
 
+/// A server that was told of a backup, and of a verification that found damage.
+fn badly_checked(dir: &TempDir) -> Case {
+    let case = Case::of(Launch::bsd().dir(dir.path()), Some("BsdCheckFailed"));
+    tell_of_checks(&case.site, true);
+    case
+}
+
+fn tell_of_checks(site: &Site, has_failed: bool) {
+    for (check, failed) in [("backup", false), ("verify", has_failed)] {
+        let told = serde_json::json!({"check": check, "failed": failed});
+        let answer = site.change("post", "/api/v1/log/checks", &told);
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+}
+
 fn drained() -> Case {
     let case = Case::of(memory(), Some("BsdDrainsLong"));
     case.site.server.signal(Signal::USR1);
@@ -318,7 +335,9 @@ fn alerts_fire_for_what_happens_to_the_queue_and_every_panel_shows_something() {
     let mut cases = busy();
     let grows = Case::of(memory(), Some("BsdBuriedGrows"));
     let buried = grows.site.server.connect();
-    cases.extend([with_an_old_job(), drained(), full_of_memory(), grows]);
+    let checked = TempDir::new().unwrap();
+    cases.extend([with_an_old_job(), drained(), full_of_memory()]);
+    cases.extend([badly_checked(&checked), grows]);
     let Some(prometheus) = prometheus(&cases) else {
         return;
     };

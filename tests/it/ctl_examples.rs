@@ -76,7 +76,8 @@ fn shell(
 
 #[test]
 fn the_examples_of_the_help_work_with_both_servers() {
-    let bsd = Site::start(Launch::bsd().memory());
+    let log = TempDir::new().unwrap();
+    let bsd = Site::start(Launch::bsd().dir(log.path()));
     let bsd = (bsd.server, Some(bsd.address));
     let beanstalkd = Launch::beanstalkd().map(|launch| (launch.start(), None));
     for (server, http) in [bsd].into_iter().chain(beanstalkd) {
@@ -95,7 +96,7 @@ fn the_examples_of_the_help_work_with_both_servers() {
                 let first = stage(&server);
                 let example = with_ids(example.trim(), first);
                 let (code, said) = shell(&server, http, dir.path(), &example);
-                // The server in memory has no archive, and follows none.
+                // The server has no archive, and follows none.
                 let wanted = match name {
                     "archive" | "standby" | "promote" => NOT_DONE,
                     _ => OK,

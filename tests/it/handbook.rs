@@ -5,7 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::console::Page;
 use crate::harness::{Launch, bsd_wal, wal};
+use crate::http::Site;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -103,12 +105,12 @@ fn the_words_of_a_line_that_do_not_change_are_found() {
 }
 
 #[test]
-fn backups_in_generations_keep_the_newest_and_each_can_be_restored() {
+fn backups_in_generations_keep_the_newest_can_be_restored_and_are_told_to_the_server() {
     let dir = tempfile::tempdir().unwrap();
     let [data, backups, restored] =
         ["data", "backups", "restored"].map(|name| dir.path().join(name));
-    let server = Launch::bsd().dir(&data).start();
-    let mut client = server.connect();
+    let site = Site::start(Launch::bsd().dir(&data));
+    let mut client = site.server.connect();
     assert_eq!(client.put(b"kept"), 1);
     for old in [
         "2020-01-01T000000Z",
@@ -119,13 +121,24 @@ fn backups_in_generations_keep_the_newest_and_each_can_be_restored() {
     }
     let programs = bsd_wal().parent().unwrap().display();
     let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
-    let output = Command::new(Path::new(ROOT).join("contrib/backup/bsd-generations"))
-        .args([&data, &backups])
-        .arg("2")
-        .env("PATH", path)
-        .output()
-        .unwrap();
+    let run = |data: &Path| {
+        Command::new(Path::new(ROOT).join("contrib/backup/bsd-generations"))
+            .args([data, &backups])
+            .arg("2")
+            .env("PATH", &path)
+            .env("BSD_CTL_HTTP", site.address.to_string())
+            .output()
+            .unwrap()
+    };
+    let output = run(&data);
     assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.stderr, b"");
+    let page = Page::shown(&site, "/durability");
+    let latest = backups.join("latest");
+    for name in ["Last backup", "Last verification"] {
+        let said = page.fact(name);
+        assert!(said.contains(&format!(": {}<", latest.display())), "{said}");
+    }
     let names = fs::read_dir(&backups).unwrap();
     let mut names: Vec<String> = names
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -145,4 +158,13 @@ fn backups_in_generations_keep_the_newest_and_each_can_be_restored() {
     assert_eq!(code, Some(0), "{said}");
     let (_, dump) = wal(&["dump", restored.to_str().unwrap()]);
     assert!(dump.contains("kept"), "{dump}");
+
+    let output = run(&dir.path().join("not there"));
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let checks = site.get("/api/v1/log").json()["checks"].clone();
+    assert_eq!(checks["backup"]["failed"], true, "{checks}");
+    assert_eq!(checks["verify"]["failed"], false, "{checks}");
+    let page = Page::shown(&site, "/durability");
+    let said = page.fact("Last backup");
+    assert!(said.contains(">FAILED "), "{said}");
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::api::Description;
 use crate::harness::{Launch, PATIENCE, Server, wait_until};
@@ -374,6 +375,49 @@ fn a_server_that_drains_is_healthy_and_not_ready() {
     let answer = site.get("/readyz");
     assert_eq!(answer.json()["reasons"][0], "it drains: puts are refused");
     assert!(site.is_healthy());
+}
+
+#[test]
+fn backups_and_verifications_are_told_of_and_shown() {
+    let dir = TempDir::new().unwrap();
+    let site = Site::start(Launch::bsd().dir(dir.path()));
+    let described = Description::of(&site);
+    let path = "/api/v1/log/checks";
+    let tell = |told: Value| described.send(&site, ("post", path), path, &told, 200);
+    assert_eq!(
+        site.get("/api/v1/log").json()["checks"],
+        json!({"backup": null, "verify": null})
+    );
+    let checks = tell(json!({"check": "backup", "note": "/srv/<b>"}));
+    assert_eq!(checks["verify"], Value::Null);
+    assert_eq!(
+        (&checks["backup"]["failed"], &checks["backup"]["note"]),
+        (&json!(false), &json!("/srv/<b>"))
+    );
+    let checks = tell(json!({"check": "verify", "failed": true, "note": "x".repeat(200)}));
+    assert_eq!(site.get("/api/v1/log").json()["checks"], checks);
+    let metrics = String::from_utf8(site.get("/metrics").body).unwrap();
+    for line in [
+        "\nbsd_check_failed{check=\"backup\"} 0\n",
+        "\nbsd_check_failed{check=\"verify\"} 1\n",
+        "\nbsd_check_timestamp_seconds{check=\"backup\"} ",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
+    let page = String::from_utf8(site.get("/durability").body).unwrap();
+    assert!(page.contains("/srv/&lt;b&gt;"), "{page}");
+    for wrong in [
+        json!({}),
+        json!({"check": "scrub"}),
+        json!({"check": "backup", "note": "x".repeat(201)}),
+        json!({"check": "backup", "ok": true}),
+    ] {
+        assert_eq!(site.change("post", path, &wrong).status, 400, "{wrong}");
+    }
+    assert_eq!(site.get("/api/v1/log").json()["checks"], checks);
+    let told = json!({"check": "backup"});
+    let without = Site::start(memory());
+    assert_eq!(without.change("post", path, &told).status, 404);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
+use super::checks;
 use super::look::{archive_value, log_value};
 use super::{gone, not_found, run};
 use crate::door::{Slice, Step, Work};
@@ -64,6 +65,7 @@ pub(in crate::http) async fn log(state: &State) -> Result<Answer, Problem> {
         "files_left_out": left_out,
         "oldest_job": view.oldest.map(oldest_value),
         "archive": archive_value(state),
+        "checks": checks::value(state),
     });
     if let (Value::Object(all), Value::Object(parts)) = (&mut value, parts) {
         all.extend(parts);

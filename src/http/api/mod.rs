@@ -20,6 +20,7 @@
 //! applied, durable as the policy says, then answered. A job that a client has reserved is the
 //! client's, and nothing here touches it.
 
+pub(super) mod checks;
 pub(super) mod clients;
 pub(super) mod drain;
 pub(super) mod events;

@@ -12,6 +12,7 @@ use crate::archive::Report;
 use crate::clock::utc;
 use crate::engine::{Figures, LogFigures, SegmentFigures};
 use crate::histogram::Reading;
+use crate::http::api::checks::Check;
 use crate::http::api::log::LogView;
 use crate::http::snapshot::Snapshot;
 use crate::storage::SyncPolicy;
@@ -80,6 +81,7 @@ pub(super) fn content(sight: &Sight<'_>, span: Span, live: &Live) -> Markup {
         @if let Some(report) = sight.state.sight.archive() {
             (of_archive(&report, sight.state.sight.clock.now().mono, live))
         }
+        @if figures.log.is_some() { (of_checks(sight.state.checks.all(), live)) }
         (memory(figures, live))
         @if figures.log.is_some() { (map(&sight.log.files)) (oldest(&sight.log)) (damage(&sight.log.files)) }
         (charts(sight, span, live))
@@ -178,6 +180,28 @@ fn state_of(report: &Report) -> String {
             "There is a gap: what is new can be restored when the next base is complete.".into()
         }
         (None, None, Some(_)) => "It is written.".into(),
+    }
+}
+
+/// What others did to the log, as they said.
+fn of_checks([backup, verify]: [Option<Check>; 2], live: &Live) -> Markup {
+    let said = |check: Option<Check>| match check {
+        None => "not told of one since the start".to_owned(),
+        Some(check) => {
+            let word = if check.has_failed { "FAILED " } else { "" };
+            let note = if check.note.is_empty() { "" } else { ": " };
+            format!("{word}{}{note}{}", utc(check.wall_ns), check.note)
+        }
+    };
+    html! {
+        section aria-labelledby="checks" {
+            h2 id="checks" { "Backups and checks" }
+            (facts(&[
+                ("Last backup", live.text("last-backup", said(backup))),
+                ("Last verification", live.text("last-verify", said(verify))),
+            ]))
+            p { "As " code { "bsd-ctl note" } " tells the server: it does not see them itself." }
+        }
     }
 }
 

@@ -32,6 +32,7 @@ mod listing;
 mod man;
 mod many;
 mod names;
+mod note;
 mod pause;
 mod promote;
 mod put;
@@ -171,6 +172,8 @@ enum Command {
     Undrain(drain::UndrainArgs),
     /// Show what the archive of the log has, and what is wrong with it
     Archive(archive::ArchiveArgs),
+    /// Tell the server that its log was backed up or verified
+    Note(note::NoteArgs),
     /// Have a standby take over from the server that it follows
     Promote(promote::PromoteArgs),
     /// Show how far a standby is
@@ -288,6 +291,7 @@ fn run(command: &Command, context: &mut Context<'_>) -> Result<u8, Failure> {
         Command::Drain(args) => drain::run(args, context),
         Command::Undrain(args) => drain::run_undrain(args, context),
         Command::Archive(args) => archive::run(args, context),
+        Command::Note(args) => note::run(args, context),
         Command::Promote(args) => promote::run(args, context),
         Command::Standby(args) => promote::show(args, context),
         Command::Clients(args) => listing::run_clients(args, context),

@@ -1,0 +1,87 @@
+//! `/api/v1/log/checks`: when the log was last backed up and verified, as those who did it say.
+//!
+//! The server cannot know by itself: both are done beside it, perhaps on another machine. What it was
+//! told is kept until it ends, the last of each.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hyper::StatusCode;
+use serde_json::{Value, json};
+
+use super::fields::Fields;
+use super::{bad, not_found};
+use crate::clock::utc;
+use crate::http::State;
+use crate::http::answer::{Answer, Problem, Said, json};
+
+/// What can be done to a log from outside.
+pub(in crate::http) const KINDS: [&str; 2] = ["backup", "verify"];
+/// Bytes that may be said of it.
+const NOTE_SIZE_MAX: usize = 200;
+
+/// One that was done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::http) struct Check {
+    /// When the server was told, ns since 1970.
+    pub(in crate::http) wall_ns: u64,
+    /// It failed, or found damage.
+    pub(in crate::http) has_failed: bool,
+    /// What is said of it: where the backup is, or what failed.
+    pub(in crate::http) note: String,
+}
+
+/// The last of each kind, in the order of [`KINDS`]; `None`: the server was told of none.
+#[derive(Debug, Default)]
+pub(in crate::http) struct Checks(Mutex<[Option<Check>; KINDS.len()]>);
+
+impl Checks {
+    fn lock(&self) -> MutexGuard<'_, [Option<Check>; KINDS.len()]> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(in crate::http) fn all(&self) -> [Option<Check>; KINDS.len()] {
+        self.lock().clone()
+    }
+}
+
+/// `POST`: one was done just now.
+pub(in crate::http) fn note(state: &State, fields: &Fields) -> Result<Answer, Problem> {
+    if state.sight.dir.is_none() {
+        return Err(not_found(
+            "the server keeps no log: jobs are in memory alone",
+        ));
+    }
+    fields.only(&["check", "failed", "note"])?;
+    let kind = fields.text("check")?.unwrap_or_default();
+    let nth = KINDS.iter().position(|known| *known == kind);
+    let nth = nth.ok_or_else(|| bad(format!("check is one of {KINDS:?}")))?;
+    let note = fields.text("note")?.unwrap_or_default();
+    if note.len() > NOTE_SIZE_MAX {
+        return Err(bad(format!("note has at most {NOTE_SIZE_MAX} bytes")));
+    }
+    let check = Check {
+        wall_ns: state.sight.clock.now().wall_ns,
+        has_failed: fields.flag("failed")?,
+        note: note.to_owned(),
+    };
+    let said = match check.has_failed {
+        true => format!("a {kind} has failed"),
+        false => format!("a {kind} is done"),
+    };
+    state.checks.lock()[nth] = Some(check);
+    Ok(Said(said).with(json(StatusCode::OK, &value(state))))
+}
+
+pub(super) fn value(state: &State) -> Value {
+    let of = |check: Option<Check>| {
+        check.map(|check| {
+            json!({
+                "at": utc(check.wall_ns),
+                "failed": check.has_failed,
+                "note": check.note,
+            })
+        })
+    };
+    let [backup, verify] = state.checks.all().map(of);
+    json!({"backup": backup, "verify": verify})
+}
