@@ -125,6 +125,38 @@ impl Slice<'_> {
     }
 }
 
+#[cfg(all(test, feature = "http"))]
+impl Slice<'_> {
+    /// One without an end, for the only client of an engine.
+    pub(crate) fn alone<R>(
+        engine: &mut Engine,
+        now: Now,
+        run: impl FnOnce(&mut Slice<'_>) -> R,
+    ) -> R {
+        struct Nobody;
+        impl ReplySink for Nobody {
+            fn reply(
+                &mut self,
+                _: ClientId,
+                _: crate::types::Position,
+                _: crate::protocol::Reply<'_>,
+            ) {
+            }
+        }
+        let client = engine.connect();
+        let mut seats = Seats::default();
+        seats.seat(client, 0);
+        run(&mut Slice {
+            engine,
+            now,
+            client,
+            seats: &mut seats,
+            others: &mut Nobody,
+            is_over: &mut || false,
+        })
+    }
+}
+
 /// A task as the desk sees it.
 pub(super) trait Running: Send {
     fn is_abandoned(&self) -> bool;

@@ -14,6 +14,7 @@ use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
 use crate::ctl::{NOT_DONE, OK, done, feed, json_of};
 use crate::harness::{Launch, Server, bsd_ctl, program, skip, wait_for, wait_until};
+use crate::http::Site;
 
 const COLUMNS: u16 = 80;
 const ROWS: u16 = 24;
@@ -233,4 +234,23 @@ fn it_asks_at_a_terminal_before_it_deletes() {
         let ready = ready.map(|it| it["current-jobs-ready"].as_u64().unwrap());
         assert_eq!(ready.sum::<u64>(), left, "{tubes}");
     }
+}
+
+#[test]
+fn what_comes_while_it_asks_is_not_changed_unseen() {
+    let site = Site::start(Launch::bsd().memory());
+    let mut wire = site.server.connect();
+    wire.put(b"one");
+    wire.put(b"two");
+    let line = format!("move default post --http {}", site.address);
+    let Some(mut terminal) = Terminal::start(&site.server, &line, Session::WithTerminal) else {
+        return;
+    };
+    terminal.wait_for("move 2 jobs of default to post? [y/N]");
+    wire.put(b"three");
+    terminal.type_keys(b"y\n");
+    let status = wait_for(&mut terminal.child).unwrap();
+    assert_eq!(status.code(), NOT_DONE);
+    terminal.wait_for("nothing was changed");
+    assert_eq!(wire.stat("stats-tube default", "current-jobs-ready"), "3");
 }

@@ -310,6 +310,43 @@ fn a_task_counts_first_and_changes_what_it_has_counted_and_nothing_else() {
     assert_eq!(wire.stat("stats", "current-jobs-ready"), "0");
 }
 
+/// A buried job whose priority is changed comes last among them: the task meets the others once each,
+/// and leaves them in their order.
+#[test]
+fn buried_jobs_get_another_priority_one_by_one() {
+    let site = memory();
+    let mut wire = site.server.connect();
+    let bury = |wire: &mut Wire, pri: u64| {
+        let id = wire.put(b"x");
+        wire.reserve();
+        assert_eq!(wire.ask(&format!("bury {id} {pri}")), "BURIED");
+        id
+    };
+    let ids: Vec<u64> = (0..100).map(|nth| bury(&mut wire, nth % 2)).collect();
+    let (even, odd): (Vec<u64>, Vec<u64>) = ids.iter().partition(|id| *id % 2 == ids[0] % 2);
+    let change = |filter: Value, priority: u64| {
+        let asked = json!({"action": "priority", "priority": priority, "filter": filter});
+        let done = tasks(&site, asked);
+        assert_eq!(done["state"], "done", "{done}");
+        (done["matched"].clone(), done["changed"].clone())
+    };
+    let filter = json!({"tube": "default", "states": ["buried"], "priority_min": 1});
+    assert_eq!(change(filter, 7), (json!(50), json!(50)));
+    // More than the scan keeps in mind, all of them changed one after the other.
+    let filter = json!({"tube": "default"});
+    assert_eq!(change(filter, 9), (json!(100), json!(100)));
+    let kicked: Vec<u64> = (0..100)
+        .map(|_| {
+            let said = wire.ask("peek-buried");
+            let id = said.split(' ').nth(1).unwrap().parse().unwrap();
+            wire.ask("kick 1");
+            id
+        })
+        .collect();
+    assert_eq!(kicked, [even, odd].concat());
+    assert_eq!(wire.stat(&format!("stats-job {}", ids[0]), "pri"), "9");
+}
+
 #[test]
 fn jobs_that_are_reserved_or_come_later_are_left_alone() {
     let site = memory();

@@ -177,19 +177,9 @@ fn begin(state: &State, plan: Plan) -> Result<Answer, Problem> {
     let states = plan.states()?;
     let asked = plan.value();
     let scan = Scan::new(plan.filter.clone(), states, not_in);
-    state.tasks.start(state, asked, |progress| Drive {
-        plan,
-        scan: Some(scan),
-        begun: None,
-        ahead: 0,
-        mark: Position::ZERO,
-        matched: 0,
-        changed: 0,
-        skipped: 0,
-        reason: None,
-        is_cancelled: false,
-        progress,
-    })
+    state
+        .tasks
+        .start(state, asked, |progress| Drive::new(plan, scan, progress))
 }
 
 /// A task under way.
@@ -230,6 +220,22 @@ impl Told for Drive {
 }
 
 impl Drive {
+    fn new(plan: Plan, scan: Scan, progress: Arc<Progress>) -> Drive {
+        Drive {
+            plan,
+            scan: Some(scan),
+            begun: None,
+            ahead: 0,
+            mark: Position::ZERO,
+            matched: 0,
+            changed: 0,
+            skipped: 0,
+            reason: None,
+            is_cancelled: false,
+            progress,
+        }
+    }
+
     fn go_on(&mut self, slice: &mut Slice<'_>) -> Step {
         let Some(mut scan) = self.scan.take() else {
             return Step::Done;
@@ -366,5 +372,98 @@ impl Drive {
     fn tell_of(&self, scan: &Scan) {
         Progress::set(&self.progress.looked_at, scan.looked_at());
         Progress::set(&self.progress.unread, scan.unread());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::door::{Order, PutOptions};
+    use crate::engine::{Engine, Options};
+    use crate::storage::{SimFs, SyncPolicy};
+    use crate::types::Now;
+
+    const NOW: Now = Now {
+        mono: Time(1_000_000_000),
+        wall_ns: 1_700_000_000_000_000_000,
+    };
+
+    fn drive(asked: &Value) -> Drive {
+        let plan = Fields::parse(asked.to_string().as_bytes()).and_then(|it| Plan::parse(&it));
+        let plan = plan.unwrap();
+        let scan = Scan::new(plan.filter.clone(), plan.states().unwrap(), None);
+        Drive::new(plan, scan, Arc::new(Progress::default()))
+    }
+
+    fn put(engine: &mut Engine, count: usize, size: usize) {
+        Slice::alone(engine, NOW, |slice| {
+            for _ in 0..count {
+                let order = Order::Put {
+                    tube: "t".into(),
+                    body: vec![b'x'; size],
+                    options: PutOptions::default(),
+                };
+                slice.run(&order).unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn a_turn_reads_256_kib_of_bodies_and_one_more_at_most() {
+        let mut engine = Engine::open(&Options::default(), NOW).unwrap();
+        let size = 60 << 10;
+        put(&mut engine, 20, size);
+        let contains = json!({"data": "y"});
+        let mut drive = drive(&json!({
+            "action": "delete",
+            "filter": {"tube": "t", "contains": contains},
+        }));
+        let mut turns = Vec::new();
+        loop {
+            let before = drive.scan.as_ref().map_or(0, Scan::looked_at);
+            let step = Slice::alone(&mut engine, NOW, |slice| drive.step(slice));
+            let Some(scan) = &drive.scan else {
+                assert_eq!(step, Step::Done);
+                break;
+            };
+            assert!(matches!(step, Step::NotBefore(_)), "{step:?}");
+            turns.push(scan.looked_at() - before);
+        }
+        let most = (COST_MAX / size) as u64 + 1;
+        assert_eq!((most, turns), (5, vec![5, 5, 5, 5]));
+    }
+
+    #[test]
+    fn a_task_that_is_64_kib_ahead_of_the_disk_waits_for_it() {
+        let options = Options {
+            fs: Arc::new(SimFs::new(1)),
+            dir: Some("/log".into()),
+            sync: SyncPolicy::Always,
+            ..Options::default()
+        };
+        let mut engine = Engine::open(&options, NOW).unwrap();
+        let part = AHEAD_MAX / CHANGE_COST;
+        put(&mut engine, 3 * part, 10);
+        let catch_up = |engine: &mut Engine| {
+            while engine.acknowledged() < engine.after() {
+                engine.commit(NOW).unwrap();
+                std::thread::yield_now();
+            }
+        };
+        catch_up(&mut engine);
+        let mut drive = drive(&json!({"action": "delete", "filter": {"tube": "t"}}));
+        let mut turns = Vec::new();
+        while drive.changed < 3 * part as u64 {
+            let before = drive.changed;
+            // However often it is asked, it goes no further before the disk has what is there.
+            for _ in 0..10 {
+                Slice::alone(&mut engine, NOW, |slice| drive.step(slice));
+            }
+            turns.push(drive.changed - before);
+            catch_up(&mut engine);
+        }
+        // The one that is begun when the disk has caught up does not count.
+        let most = part as u64 + 1;
+        assert_eq!(turns, [most, most, most - 3]);
     }
 }
