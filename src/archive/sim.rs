@@ -7,6 +7,7 @@
 //! | late put | the call fails; the put happens before some later call, if its name is still free |
 //! | repeated | the put is made twice: the second finds the first, and its answer is the one given |
 //! | away | every call fails, until the store is back |
+//! | full | every put fails, until there is room |
 //! | unordered | a list comes back as any store might order it, before the client sorts it |
 //!
 //! One seed gives one run. What it cannot do: lose an object that was put, or show old content; the
@@ -31,6 +32,7 @@ struct State {
     /// Of a hundred calls, so many fail in some way.
     faults: u64,
     is_away: bool,
+    is_full: bool,
     is_conditional: bool,
     calls: u64,
     /// The store goes away after so many more calls.
@@ -86,6 +88,7 @@ impl SimStore {
             late: Vec::new(),
             faults: 0,
             is_away: false,
+            is_full: false,
             is_conditional: true,
             calls: 0,
             calls_left: None,
@@ -104,6 +107,11 @@ impl SimStore {
     /// From now on every call fails, or none for this reason.
     pub fn set_away(&self, is_away: bool) {
         self.state().is_away = is_away;
+    }
+
+    /// From now on every put fails, or none for this reason.
+    pub fn set_full(&self, is_full: bool) {
+        self.state().is_full = is_full;
     }
 
     /// A store that overwrites, whatever condition it is given.
@@ -162,6 +170,9 @@ impl Store for SimStore {
     fn put_if_absent(&self, name: &str, bytes: &[u8]) -> Result<Put, Trouble> {
         let mut state = self.state();
         state.begin()?;
+        if state.is_full {
+            return Err(Trouble::passing("simulated: there is no room"));
+        }
         if !state.has_fault() {
             return Ok(state.put(name, bytes));
         }

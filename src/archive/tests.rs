@@ -329,6 +329,81 @@ fn a7_the_queue_goes_on_while_the_store_is_away_and_what_is_held_is_bounded() {
     world.check(Until::End).unwrap();
 }
 
+/// What may be wrong with a store for a whole day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ill {
+    Away,
+    Full,
+    /// A call takes twenty minutes.
+    Slow,
+    /// Most calls fail, in any way.
+    Failing,
+}
+
+/// The most that the log held for the archive in a day with a change a minute, and the most that was
+/// on the disk, with what was held of files that compaction had removed.
+fn day(ill: Option<Ill>) -> (u64, u64) {
+    let mut world = archived();
+    world.hold_max = 300_000;
+    world.crash(Crash::KeepAll);
+    world.start();
+    world.archive();
+    world.store.set_away(ill == Some(Ill::Away));
+    world.store.set_full(ill == Some(Ill::Full));
+    world
+        .store
+        .set_faults(if ill == Some(Ill::Failing) { 90 } else { 0 });
+    let (mut held, mut used) = (0, 0);
+    for minute in 0..24 * 60 {
+        world.pass(60_000);
+        let id = world.put(3000);
+        world.command(Command::Delete(JobId(id - 3)));
+        if ill != Some(Ill::Slow) || minute % 20 == 0 {
+            match world.step() {
+                Ok(_) | Err(Failure::Trouble(_)) => {}
+                Err(failure) => panic!("{ill:?}: {failure}"),
+            }
+        }
+        let writer = world.writer.as_ref().unwrap();
+        held = held.max(writer.lag());
+        used = used.max(world.disk.used());
+    }
+    let writer = world.writer.as_ref().unwrap();
+    let is_gap_told = writer.is_in_gap() || writer.lost().is_some();
+    match ill {
+        Some(Ill::Away | Ill::Full) => assert!(is_gap_told, "{ill:?}"),
+        Some(Ill::Slow | Ill::Failing) => {}
+        None => assert!(!is_gap_told && world.gaps == 0),
+    }
+    world.store.set_away(false);
+    world.store.set_full(false);
+    world.store.set_faults(0);
+    world.archive();
+    let writer = world.writer.as_ref().unwrap();
+    assert_eq!((writer.lag(), writer.is_in_gap()), (0, false), "{ill:?}");
+    let all = seen(&world.store, Depth::Everything);
+    assert_eq!(
+        (all.bad, all.gaps.len() as u64),
+        (vec![], world.gaps),
+        "{ill:?}"
+    );
+    world.check(Until::End).unwrap();
+    (held, used)
+}
+
+#[test]
+fn a7_a10_a_day_of_a_store_that_is_not_well_costs_no_more_than_the_bound_and_is_caught_up_with() {
+    const SEGMENTS: u64 = 3 * (64 << 10);
+    let (held, used) = day(None);
+    assert!(held < 10_000, "{held}");
+    for ill in [Ill::Away, Ill::Full, Ill::Slow, Ill::Failing] {
+        let of_ill = day(Some(ill));
+        assert!(of_ill.0 < 300_000 + SEGMENTS, "{ill:?}: {of_ill:?}");
+        let room = used + 300_000 + SEGMENTS;
+        assert!(of_ill.1 <= room, "{ill:?}: {of_ill:?}, {used} without");
+    }
+}
+
 #[test]
 fn a8_no_object_is_ever_overwritten() {
     let mut world = archived();
