@@ -135,9 +135,12 @@ fn a7_a10_a_store_that_is_not_well_for_long_costs_bounded_memory_and_disk_and_is
     assert!(most.1 <= HOLD_MAX + BESIDE_HELD, "directory: {}", most.1);
     let exit = site.server.stop();
     assert_eq!(exit.code, Some(0), "{exit:?}");
-    // Each begins once and ends once, and so does a gap.
-    let lines = complaints(&exit.stderr).len();
-    assert!(lines <= 2 * spells, "{lines} lines: {}", exit.stderr);
+    // Of each gap there is one line, and of each trouble. A store that is slow may leave several gaps
+    // in one spell: a base closes each, and then it is behind again.
+    let lines = complaints(&exit.stderr);
+    let of_gaps = lines.iter().filter(|line| line.contains("GAP")).count();
+    assert_eq!(of_gaps, gaps as usize, "{}", exit.stderr);
+    assert!(lines.len() - of_gaps <= spells, "{}", exit.stderr);
     let (code, said) = wal(store.address, &["archive", "verify", URL]);
     assert_eq!(code, Some(0), "{said}");
     let to = restored.to_str().unwrap();
