@@ -490,8 +490,17 @@ fn history(seed: u64) -> (u64, u64) {
             Some((restored, _)) => {
                 // A link may end inside a frame.
                 let said = |past: &&(Position, State)| archived.is_some_and(|end| past.0 <= end);
-                if let Some((least, _)) = world.past.iter().rfind(said) {
-                    assert!(restored.end >= *least, "{} is too old", restored.end);
+                if let Some((least, wanted)) = world.past.iter().rfind(said) {
+                    // A crash may have lost changes that cancelled each other: the server came back
+                    // with the same jobs, and nothing tells that those positions are gone.
+                    let past = world.past_of(restored).iter();
+                    let found = past.rev().find(|(at, _)| *at <= restored.end);
+                    let is_same = found.is_some_and(|(_, found)| found == wanted);
+                    assert!(
+                        restored.end >= *least || is_same,
+                        "{} is too old",
+                        restored.end
+                    );
                 }
             }
             None => assert!(
