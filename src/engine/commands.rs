@@ -359,6 +359,12 @@ impl Engine {
         true
     }
 
+    /// Whether pausing this tube, or lifting its pause, only changes what is held already.
+    fn has_pause(&self, tube: &str, now: Now) -> bool {
+        let stats = self.queue.tube_stats(tube, now.mono);
+        self.pauses.has(tube) || stats.is_some_and(|stats| stats.pause_left_ns > 0)
+    }
+
     /// The size of the body that a command of this client only looks at, bytes; 0 if it does something
     /// else, or there is none.
     #[must_use]
@@ -627,7 +633,7 @@ impl Turn<'_> {
         if !self.engine.queue.tube_exists(tube) {
             return self.reply(Reply::NotFound);
         }
-        if !self.engine.pauses.has(tube) && !self.engine.has_room_for_client(0, self.now) {
+        if !self.engine.has_pause(tube, self.now) && !self.engine.has_room_for_client(0, self.now) {
             return self.reply(Reply::OutOfMemory);
         }
         // A pause of 0 seconds is over at once: it lifts the one that is on.

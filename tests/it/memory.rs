@@ -107,3 +107,33 @@ fn f24_watch_lists_are_bounded_and_harm_nobody_else() {
         watch(&mut client, 9, 500).get("WATCHING") == Some(&500)
     });
 }
+
+#[test]
+fn f24_tubes_in_use_are_bounded_and_pauses_that_are_on_can_be_changed() {
+    let Some(server) = start(Some("1m")) else {
+        return;
+    };
+    let mut other = server.connect();
+    other.ask("use paused");
+    other.put(b"keeps the tube");
+    assert_eq!(other.ask("pause-tube paused 100"), "PAUSED");
+    let mut greedy = Vec::new();
+    let refused = (0..1_000).find(|index| {
+        let mut client = server.connect();
+        let reply = client.ask(&format!("use greedy-{index}"));
+        greedy.push(client);
+        reply == "OUT_OF_MEMORY"
+    });
+    assert!(refused.is_some_and(|after| after > 50), "{refused:?}");
+    assert_eq!(other.ask("use greedy-0"), "USING greedy-0");
+    assert_eq!(other.ask("pause-tube greedy-0 100"), "OUT_OF_MEMORY");
+    assert_eq!(other.ask("use paused"), "USING paused");
+    assert_eq!(other.ask("pause-tube paused 200"), "PAUSED");
+    assert_eq!(other.ask("pause-tube paused 0"), "PAUSED");
+    other.put(b"a job of somebody else");
+    drop(greedy);
+    wait_until("another tube may be used again", || {
+        server.connect().ask("use another") == "USING another"
+    });
+    assert_eq!(other.ask("pause-tube default 100"), "PAUSED");
+}

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::storage::error::StoreError;
 use crate::storage::format::EMPTY_FRAME_SIZE;
-use crate::storage::log::compaction::plan::{BLOCK, blocks, rewritten_size};
+use crate::storage::log::compaction::plan::{BLOCK, blocks, rewritten_size, room_for};
 use crate::storage::log::compaction::{
     Asked, Compaction, Compactor, FileStat, Index, Need, Outcome, Plan, Space, Stage, Step,
     Subject, plan,
@@ -50,7 +50,7 @@ impl Log {
         Ok(match &self.maintenance.stage {
             Stage::Copying(compactor) => compactor.is_here(),
             Stage::Moving { .. } => true,
-            Stage::Idle | Stage::Switching => false,
+            Stage::Idle | Stage::Switching => self.maintenance.looked_at.is_none(),
         })
     }
 
@@ -103,7 +103,7 @@ impl Log {
         self.budget.most_alive = live.filter(|live| *live <= aim).max().unwrap_or(0);
     }
 
-    fn sealed_files(&self) -> impl Iterator<Item = &LogFile> {
+    pub(super) fn sealed_files(&self) -> impl Iterator<Item = &LogFile> {
         let open = self.active.handle;
         let sealed = self.files.in_order().filter(move |handle| *handle != open);
         sealed.map(|handle| self.files.get(handle))
@@ -202,8 +202,8 @@ impl Log {
     /// the excess.
     fn prepare_space(&mut self) -> Result<(), StoreError> {
         self.keep_room_to_compact(0)?;
-        self.widen_for_next_segment()?;
         self.set_aside()?;
+        self.widen_for_next_segment()?;
         let used = self.files.get(self.active.handle).entry.end;
         let soon = used >= self.active.capacity / ZEROS_FROM;
         if self.syncs_often()
@@ -339,12 +339,16 @@ impl Log {
     /// rewriting it.
     fn seal_early(&mut self, wall_ns: u64) -> Result<(), StoreError> {
         let live = self.files.get(self.active.handle).live();
+        let room = room_for(live);
+        if self.spares.len() > 0 && live > 0 && !self.widen_room_to_compact(room, room)? {
+            return Ok(());
+        }
         if self.spares.len() == 0
             && let Some(spare) = self.reserve(self.next_size(), SEGMENT_SIZE_MIN)?
         {
             self.spares.add(spare);
         }
-        if self.spares.len() == 0 && !self.trade_room(live) {
+        if self.spares.len() == 0 && !self.trade_room(live) && !self.find_way_out(live)? {
             return Ok(());
         }
         if self.rotate(0, wall_ns)? {
@@ -369,6 +373,24 @@ impl Log {
             }
             None => false,
         }
+    }
+
+    /// For a log of one file, which has set nothing aside yet: set aside what little is needed to
+    /// leave that file and to rewrite what is alive in it.
+    fn find_way_out(&mut self, live: u64) -> Result<bool, StoreError> {
+        if self.spares.compaction.is_none() && live > 0 {
+            let size = room_for(live);
+            self.spares.compaction = self.reserve(size, size)?;
+            if self.spares.compaction.is_none() {
+                return Ok(false);
+            }
+        }
+        let size = self.spare_size_min(Purpose::Delete);
+        match self.reserve(size, size)? {
+            Some(spare) => self.spares.add(spare),
+            None => return Ok(false),
+        }
+        Ok(true)
     }
 
     /// The file that has just been sealed. Most of its live records may be about to be deleted, and

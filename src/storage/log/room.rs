@@ -5,6 +5,9 @@
 //! 2. for every file that compaction may choose there is room to rewrite it, set aside;
 //! 3. beyond that, at most part of a segment is set aside.
 //!
+//! A log of less than four segments, on a disk that has no room for more, may have to wait with 2
+//! until deletes have made the live part of its files smaller.
+//!
 //! How they are kept:
 //! * Room is the rest of the open segment, the spares ([`Log::aside`]), and garbage in sealed
 //!   files, which compaction turns into room on request ([`Log::make_way`]). An *allowance*, a
@@ -18,7 +21,10 @@
 //!   replaces an update.
 //! * Room for compaction is a separate spare, as large as the live bytes of any file, including the
 //!   open one. A put that would make it too small is refused. It has no other use, and it is set
-//!   aside again before a compaction releases what it has freed.
+//!   aside again before a compaction releases what it has freed. It may take the place of the next
+//!   segment, as long as the open one has room enough.
+//! * A log whose only segment is full leaves it for one of a few kilobytes: then compaction can free
+//!   it. The first segment takes half of the disk at most, so that there is room to do so.
 //! * A put is refused before anything is written. After the disk was full, it is asked again only
 //!   when something was freed, or after a tenth of a second.
 //! * The segment size grows with the log, so that the list of files stays short for every `-s`.
@@ -28,7 +34,7 @@ use crate::storage::format::{
     EMPTY_FRAME_SIZE, FRAME_OVERHEAD_MAX, entry, frame_size, manifest, segment_header,
 };
 use crate::storage::log::compaction::plan::{BLOCK, blocks, room_for};
-use crate::storage::log::spares::{SEGMENT_SIZE_MIN, Spare};
+use crate::storage::log::spares::{LAST_RESORT_SIZE, SEGMENT_SIZE_MIN, Spare};
 use crate::storage::log::{Log, Purpose};
 
 /// Bytes that a delete needs in a frame of its own.
@@ -42,8 +48,6 @@ const ALLOWANCE_DIVISOR: u64 = 16;
 const ALLOWANCE_MIN: u64 = 2 * SEGMENT_SIZE_MIN as u64;
 /// Bytes that deletes leave for the records of compaction, which frees room.
 const SWITCHES_SIZE: u64 = 4 << 10;
-/// Bytes of a spare for a log that has almost nothing left.
-const LAST_RESORT_SIZE: u32 = 16 << 10;
 
 /// A segment is at most this many times as large as the one before it.
 const GROWTH: u32 = 4;
@@ -221,10 +225,12 @@ impl Log {
     }
 
     /// The smallest size of a spare for a segment: more than its list of files takes.
-    fn spare_size_min(&self, purpose: Purpose) -> u32 {
+    pub(crate) fn spare_size_min(&self, purpose: Purpose) -> u32 {
+        let log = self.files.sealed().size + u64::from(self.active.capacity);
         let least = match purpose {
             Purpose::Delete | Purpose::Switch => LAST_RESORT_SIZE,
-            _ => SEGMENT_SIZE_MIN,
+            // On a disk of some 100 KiB, small segments are better than none.
+            _ => (log / 4).clamp(LAST_RESORT_SIZE.into(), SEGMENT_SIZE_MIN.into()) as u32,
         };
         let lists = u32::try_from(self.segment_cost() * 2).unwrap_or(u32::MAX);
         least.max(lists)
@@ -259,38 +265,72 @@ impl Log {
             });
             match self.reserve(self.next_size().max(size_min), size_min)? {
                 Some(spare) => self.spares.add(spare),
+                None if self.spare_room_to_compact()? => {}
                 None => return Ok(()),
             }
         }
         Ok(())
     }
 
+    /// Reduce the room for compaction to what it must have. Returns whether it had more.
+    fn spare_room_to_compact(&mut self) -> Result<bool, StoreError> {
+        let size = self.work_size_min(0);
+        let has = self.spares.compaction.as_ref().map_or(0, |it| it.size);
+        if u64::from(has) < u64::from(size) + BLOCK {
+            return Ok(false);
+        }
+        self.cut_room_to_compact(size)?;
+        self.budget.note_freed();
+        Ok(true)
+    }
+
+    fn cut_room_to_compact(&mut self, size: u32) -> Result<(), StoreError> {
+        self.spares
+            .cut_compaction(size)
+            .map_err(|error| self.fail(error))
+    }
+
     /// Give back what is set aside beyond need: for a large job, for larger segments, or for jobs
     /// that are gone.
     pub(crate) fn give_back(&mut self) -> Result<(), StoreError> {
-        let next = self.next_size();
-        while let Some(size) = self.spares.sizes().last() {
-            let is_only = self.spares.len() == 1;
+        self.give_back_to(self.next_size())?;
+        let aim = self.work_size_aim();
+        let is_ample = |spare: &Spare| spare.size - spare.size / 4 > aim;
+        if self.spares.compaction.as_ref().is_some_and(is_ample) {
+            self.cut_room_to_compact(aim)?;
+        }
+        self.cut_open_segment()
+    }
+
+    /// Give back spares beyond need, but keep one of up to `keep` bytes. Returns whether there was
+    /// anything to give back.
+    fn give_back_to(&mut self, keep: u32) -> Result<bool, StoreError> {
+        let mut has_given = false;
+        loop {
             let surplus = self.aside().saturating_sub(self.aside_aim());
-            if surplus >= self.usable(size) && (size > next || !is_only) {
-                if let Some(spare) = self.spares.take_last() {
-                    self.spares.discard(spare);
-                }
+            let count = self.spares.len();
+            let is_beyond = |size: u32| surplus >= self.usable(size) && (size > keep || count > 1);
+            let beyond = self.spares.sizes().rposition(is_beyond);
+            if let Some(index) = beyond {
+                let spare = self.spares.take_at(index);
+                self.spares.discard(spare);
+                has_given = true;
                 continue;
             }
+            let Some(size) = self.spares.sizes().last() else {
+                return Ok(has_given);
+            };
             let needed = u64::from(size).saturating_sub(surplus);
-            let needed = u32::try_from(blocks(needed)).unwrap_or(size).max(next);
+            let needed = u32::try_from(blocks(needed)).unwrap_or(size);
+            let needed = needed.max(keep).max(SEGMENT_SIZE_MIN);
             if needed < size {
                 self.spares
                     .cut_last(needed)
                     .map_err(|error| self.fail(error))?;
+                has_given = true;
             }
-            break;
+            return Ok(has_given);
         }
-        self.spares
-            .cut_compaction(self.work_size_aim())
-            .map_err(|error| self.fail(error))?;
-        self.cut_open_segment()
     }
 
     /// Cut the open segment of a log that had larger segments.
@@ -300,7 +340,7 @@ impl Log {
         let used = u64::from(file.entry.end) + self.frame.size() + BLOCK;
         let size = blocks(used.max(aim.into()));
         let surplus = u64::from(self.active.capacity).saturating_sub(size);
-        if surplus < u64::from(aim) || self.aside() < self.aside_aim() + surplus {
+        if surplus < BLOCK || self.aside() < self.aside_aim() + surplus {
             return Ok(());
         }
         let (file, path) = (file.file.clone(), self.dir.join(file.entry.file_name()));
@@ -352,23 +392,33 @@ impl Log {
     pub(crate) fn widen_for_next_segment(&mut self) -> Result<(), StoreError> {
         let aim = self.work_size_aim();
         match &self.spares.compaction {
-            Some(spare) if spare.size < aim => self.widen_room_to_compact(aim, aim).map(drop),
+            Some(spare) if spare.size < aim => self.widen(aim, aim).map(drop),
             _ => Ok(()),
         }
     }
 
-    /// Widen the room for compaction to `size` bytes; to at least `size_min` if the disk has less
-    /// than that; or to as much as there is. Returns whether `size_min` was reached.
+    /// Widen the room for compaction as [`Log::widen`] does, at the cost of the next segment if
+    /// enough is left in this one: compaction makes room for segments, and not the other way round.
     pub(crate) fn widen_room_to_compact(
         &mut self,
         size: u32,
         size_min: u32,
     ) -> Result<bool, StoreError> {
-        let has = self
-            .spares
-            .compaction
-            .as_ref()
-            .map_or(0, |spare| spare.size);
+        if self.widen(size, size_min)? {
+            return Ok(true);
+        }
+        if !self.give_back_to(0)? {
+            return Ok(false);
+        }
+        self.budget.note_freed();
+        self.widen(size, size_min)
+    }
+
+    /// Widen the room for compaction to `size` bytes; to at least `size_min` if the disk has less
+    /// than that; or to as much as there is. Returns whether `size_min` was reached.
+    fn widen(&mut self, size: u32, size_min: u32) -> Result<bool, StoreError> {
+        let size_of = |spare: &Option<Spare>| spare.as_ref().map_or(0, |spare| spare.size);
+        let has = size_of(&self.spares.compaction);
         if self.budget.is_known_full(size_min - has.min(size_min)) {
             return Ok(false);
         }
@@ -384,11 +434,7 @@ impl Log {
                 .grow_compaction(size, size_min)
                 .map_err(|error| self.fail(error))?;
         }
-        let has = self
-            .spares
-            .compaction
-            .as_ref()
-            .map_or(0, |spare| spare.size);
+        let has = size_of(&self.spares.compaction);
         if has < size_min {
             self.budget.full = Some((self.budget.now_ns, size_min - has));
         }
@@ -419,8 +465,7 @@ impl Log {
         }
     }
 
-    /// Check that the sums equal a new count, and that the room for compaction suffices for every
-    /// file that compaction may choose, where the log says that it does.
+    /// Check that the sums equal a new count.
     ///
     /// # Panics
     /// If they do not.
@@ -438,6 +483,41 @@ impl Log {
         );
         let capacity = u64::from(self.active.capacity);
         assert!(self.left() <= capacity, "more is left than there was");
+    }
+
+    /// Check the invariants 1 and 2 of this file: 1 to one percent, and 2 for files of which half
+    /// is garbage. They hold on a disk that keeps what is set aside, and whose space nobody else
+    /// takes, when there is nothing left to do.
+    ///
+    /// # Panics
+    /// If they do not hold.
+    #[cfg(any(debug_assertions, feature = "sim"))]
+    #[doc(hidden)]
+    pub fn assert_room(&self) {
+        let open = self.files.get(self.active.handle);
+        let has = self.aside() + self.reclaimable() + open.garbage();
+        let (jobs, updates) = (self.files.live_jobs, self.files.live_updates);
+        let needed = jobs * DELETE_SIZE + (jobs - updates) * UPDATE_SIZE;
+        // What is reclaimable is an estimate.
+        let has = has + needed / 100;
+        assert!(
+            has >= needed,
+            "{jobs} jobs, {updates} of them updated, need {needed} bytes, there are {has}"
+        );
+        let aim = u64::from(self.segment_size_aim());
+        if self.is_compacting() || self.files.sealed().size < 4 * aim {
+            return;
+        }
+        let has = self.spares.compaction.as_ref().map_or(0, |it| it.size);
+        for file in self.sealed_files() {
+            let (size, live) = (u64::from(file.entry.end), file.live());
+            let is_half_dead = size <= aim && live > 0 && file.garbage() >= size / 2;
+            assert!(
+                !is_half_dead || has >= room_for(live),
+                "{} has {live} bytes alive and cannot be rewritten in {has} bytes",
+                file.entry.file_name()
+            );
+        }
     }
 
     /// Live bytes of each file, without deletes that stand for another file, and those deletes: the

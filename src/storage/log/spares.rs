@@ -26,6 +26,9 @@ pub const SEGMENT_SIZE_MAX: u32 = 2 << 30;
 /// The default size of a segment file, bytes.
 pub const SEGMENT_SIZE_DEFAULT: u32 = 64 << 20;
 
+/// Bytes of a spare for a log that has almost nothing left.
+pub(crate) const LAST_RESORT_SIZE: u32 = 16 << 10;
+
 /// At most this many names are tried for one spare: strangers may have some of them.
 const NAMES_MAX: u32 = 1000;
 
@@ -117,7 +120,7 @@ impl Spares {
     }
 
     /// The sizes of the spares for the segments to come.
-    pub(crate) fn sizes(&self) -> impl DoubleEndedIterator<Item = u32> + '_ {
+    pub(crate) fn sizes(&self) -> impl DoubleEndedIterator<Item = u32> + ExactSizeIterator + '_ {
         self.segments.iter().map(|spare| spare.size)
     }
 
@@ -148,7 +151,8 @@ impl Spares {
         Some(self.take_at(index))
     }
 
-    fn take_at(&mut self, index: usize) -> Spare {
+    /// Take the spare at `index`, in the order of [`Spares::sizes`].
+    pub(crate) fn take_at(&mut self, index: usize) -> Spare {
         if index == 0 {
             self.stop_zeros();
         }
@@ -207,6 +211,18 @@ impl Spares {
         }
     }
 
+    /// Set space aside for the first segment of a log: `size` bytes, or half of what the disk has. A
+    /// segment that is full of dead records can only be left if there is room for another. What an
+    /// earlier start left is given back: that one did not finish.
+    pub(crate) fn start_over(&mut self, size: u32) -> io::Result<()> {
+        self.release_all()?;
+        let mut spare = self.create(size.saturating_mul(2), SEGMENT_SIZE_MIN + LAST_RESORT_SIZE)?;
+        spare.size = size.min((spare.size / 2).max(SEGMENT_SIZE_MIN));
+        spare.file.set_size(spare.size.into())?;
+        self.segments.push(spare);
+        Ok(())
+    }
+
     fn create(&mut self, size: u32, size_min: u32) -> io::Result<Spare> {
         let (path, file) = self.create_file()?;
         match allocate_most(&*file, size, size_min, self.was_full) {
@@ -259,10 +275,10 @@ impl Spares {
         Ok(())
     }
 
-    /// Reduce the room for the next output of compaction to about `size` bytes.
+    /// Reduce the room for the next output of compaction to `size` bytes.
     pub(crate) fn cut_compaction(&mut self, size: u32) -> Result<(), StoreError> {
         match &mut self.compaction {
-            Some(spare) if spare.size - spare.size / 4 > size => cut(&self.dir, spare, size),
+            Some(spare) if spare.size > size => cut(&self.dir, spare, size),
             _ => Ok(()),
         }
     }

@@ -275,6 +275,7 @@ impl Log {
         self.maintenance.looked_at = None;
         self.look();
         self.keep_room_to_compact(0)?;
+        self.set_aside()?;
         Ok(true)
     }
 

@@ -172,11 +172,13 @@ impl Opening<'_> {
         };
         self.end_standby(found.is_standby)?;
         self.clear(&found.useless)?;
-        let mut spares = self.spares(&found.spares)?;
-        self.renew(&mut spares)?;
         let mut files = Files::new(log, EPOCH_MIN);
         files.taken = found.taken;
         let size = first_segment_size(self.options.segment_size);
+        let mut spares = self.spares(&found.spares)?;
+        spares
+            .start_over(size)
+            .map_err(|error| OpenError::io("set space aside for a segment in", &dir, &error))?;
         let (active, end) = self.begin_segment(
             &mut files,
             &mut spares,

@@ -131,6 +131,7 @@ impl Queue {
             if due.is_none_or(|due| due > now.mono) {
                 let log = self.engine().log().expect("there is a log");
                 log.assert_accounts();
+                log.assert_room();
                 return;
             }
         }
@@ -202,6 +203,7 @@ impl Queue {
                 // There may be more after the garbage has been removed.
                 self.pass(100);
                 if !self.put(pri, size) {
+                    self.show("full");
                     break;
                 }
             }
@@ -232,19 +234,37 @@ impl Queue {
         }
     }
 
+    /// For who repeats a seed: what there is, and what is alive in it.
+    fn show(&self, what: &str) {
+        if std::env::var_os("BSD_BUDGET_SEED").is_none() {
+            return;
+        }
+        let names = self.fs.names("/data").expect("a directory");
+        let sizes = names.iter().map(|name| {
+            let bytes = self.fs.read(super::driver::path(name)).expect("a file");
+            (name, bytes.len())
+        });
+        println!(
+            "{what}: {} jobs, {:?}",
+            self.jobs.len(),
+            sizes.collect::<Vec<_>>()
+        );
+        println!(
+            "  alive: {:?}",
+            self.engine
+                .as_ref()
+                .and_then(Engine::log)
+                .expect("a log")
+                .accounts()
+        );
+    }
+
     /// P9, once everything is settled.
     fn assert_bounded(&self, what: &str) {
         let live: u64 = self.jobs.values().map(|size| JOB_SIZE + *size as u64).sum();
         let bound = 2 * live + 3 * u64::from(self.setup.segment_size);
         let disk = disk_bytes(&self.fs);
-        if std::env::var_os("BSD_BUDGET_SEED").is_some() {
-            let names = self.fs.names("/data").expect("a directory");
-            let sizes = names.iter().map(|name| {
-                let bytes = self.fs.read(super::driver::path(name)).expect("a file");
-                (name, bytes.len())
-            });
-            println!("{what}: {disk} {live} {:?}", sizes.collect::<Vec<_>>());
-        }
+        self.show(what);
         assert!(
             disk <= bound,
             "{what}: {disk} bytes on the disk, {live} alive, more than {bound}: {:?}",
@@ -333,13 +353,14 @@ fn run(seed: u64) {
         let now: usize = jobs.map(|size| size + 40 + 7 + 64 + 56).sum();
         most = most.max(now);
         // On a disk that holds few segments much depends on how they come to lie.
-        let share = if quota >= 8 * u64::from(segment_size) {
-            6
-        } else {
-            3
+        let percent = match quota {
+            // Too small for two segments: only what is empty can be filled again.
+            ..0x2_0000 if round == 2 => 0,
+            _ if quota >= 8 * u64::from(segment_size) => 60,
+            _ => 25,
         };
         assert!(
-            now * 10 >= most * share,
+            now * 100 >= most * percent,
             "round {round}: {now} bytes of jobs fit, {most} did before: {:?}",
             queue.fs.names("/data")
         );
@@ -369,7 +390,11 @@ fn f01_f02_a_full_disk_of_any_size_can_be_emptied_in_any_order_and_filled_again(
     if let Some(seed) = number("BSD_BUDGET_SEED") {
         return run(seed);
     }
-    (0..number("BSD_BUDGET_RUNS").unwrap_or(25)).for_each(run);
+    // These have shown a mistake: a log that could not leave its only segment, segments to come that
+    // kept compaction without room, spares and an open segment that were not given back.
+    const FOUND: [u64; 9] = [131, 134, 136, 152, 517, 635, 952, 960, 1341];
+    let runs = number("BSD_BUDGET_RUNS").unwrap_or(100);
+    (0..runs).chain(FOUND).for_each(run);
 }
 
 const SMALL: (u64, u32) = (2 << 20, 64 << 10);
