@@ -210,7 +210,7 @@ impl Launch {
     }
 
     /// With more arguments.
-    #[cfg(feature = "archive")]
+    #[cfg(all(feature = "archive", feature = "http"))]
     pub(crate) fn args(self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Launch {
         args.into_iter().fold(self, Launch::arg)
     }
@@ -471,6 +471,7 @@ pub(crate) fn wait_until(what: &str, done: impl FnMut() -> bool) {
 }
 
 /// Poll `look` until it returns what is expected; panics with what it returned last if it does not.
+#[cfg(feature = "http")]
 pub(crate) fn wait_until_it_is<T>(expected: &T, what: &str, mut look: impl FnMut() -> T)
 where
     T: PartialEq + std::fmt::Debug,

@@ -28,10 +28,11 @@
 mod activation;
 #[cfg(feature = "http")]
 mod api;
+#[cfg(feature = "http")]
 mod api_load;
-#[cfg(feature = "archive")]
+#[cfg(all(feature = "archive", feature = "http"))]
 mod archive;
-#[cfg(feature = "archive")]
+#[cfg(all(feature = "archive", feature = "http"))]
 mod archive_refill;
 #[cfg(all(feature = "archive", feature = "http"))]
 mod archive_s3;
@@ -56,16 +57,18 @@ mod ctl;
 mod ctl_api;
 #[cfg(feature = "http")]
 mod ctl_examples;
-#[cfg(target_os = "linux")]
+#[cfg(all(feature = "http", target_os = "linux"))]
 mod ctl_terminal;
 mod damaged_logs;
 mod differential;
 mod embedded;
+#[cfg(feature = "http")]
 mod events;
 mod failing_calls;
 mod faults;
 mod generator;
 mod golden;
+#[cfg(feature = "http")]
 mod handbook;
 mod harness;
 #[cfg(feature = "http")]
