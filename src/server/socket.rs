@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -180,7 +180,14 @@ fn split_port(text: &str) -> Result<(&str, Option<&str>), String> {
         };
     }
     match text.split_once(':') {
-        Some((_, rest)) if rest.contains(':') => Ok((text, None)),
+        Some((_, rest)) if rest.contains(':') => {
+            // What follows a % is the interface of a link-local address.
+            let ip = text.split_once('%').map_or(text, |(ip, _)| ip);
+            let _: Ipv6Addr = ip.parse().map_err(|_| {
+                "this is no IPv6 address; before HOST:PORT there may be tls:, proxy: or proxy+tls:"
+            })?;
+            Ok((text, None))
+        }
         Some((host, port)) => Ok((host, Some(port))),
         None => Ok((text, None)),
     }
@@ -710,6 +717,7 @@ mod tests {
             ("localhost:80", tcp("localhost", 80)),
             ("0.0.0.0:0", tcp("0.0.0.0", 0)),
             ("::1", tcp("::1", 9)),
+            ("fe80::1%eth0", tcp("fe80::1%eth0", 9)),
             ("[::1]", tcp("::1", 9)),
             ("[::1]:80", tcp("::1", 80)),
             ("unix:/run/q", unix("/run/q", None)),
@@ -741,6 +749,9 @@ mod tests {
             "tls:",
             "tls:unix:/run/q",
             "proxy:unix:/run/q",
+            "tls+proxy:a:80",
+            "TLS:a:80",
+            "http:a:80",
             "[::1",
             "[::1]80",
             "[]:1",
