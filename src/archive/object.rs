@@ -103,6 +103,8 @@ pub fn check_place(url: &str) -> Result<(), String> {
 /// How requests are made. Without TLS only if the environment says so.
 fn client(allow_http: &str) -> ClientOptions {
     let allowed = std::env::var(allow_http).is_ok_and(|value| value == "true" || value == "1");
+    // `reqwest` takes the process's. An error says that it has one already.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     ClientOptions::new()
         .with_timeout(REQUEST_TIME)
         .with_connect_timeout(CONNECT_TIME)

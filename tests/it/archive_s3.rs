@@ -18,6 +18,8 @@ use crate::archive_seen::metric;
 use crate::archive_trouble::Ends;
 use crate::harness::{Launch, Server, complaints, wait_until, wait_within};
 use crate::http::{self, Site};
+#[cfg(feature = "tls")]
+use crate::s3::client_over_tls;
 use crate::s3::{Mood, Moto, SmallS3, URL, client_of, client_with, wal};
 use crate::wire::{Wire, inserted, put_command};
 
@@ -280,6 +282,37 @@ fn a11_a_store_without_conditional_writes_is_refused_at_the_start() {
     let exit = client_of(store.address, launch).run_to_exit();
     assert_eq!(exit.code, Some(6), "{exit:?}");
     assert!(exit.stderr.contains("conditional writes"), "{exit:?}");
+}
+
+#[test]
+#[cfg(feature = "tls")]
+fn a_store_over_tls_is_used_if_its_certificate_is_of_an_authority_of_the_system() {
+    let [house, stranger] = [(); 2].map(|()| crate::tls::House::new());
+    let store = SmallS3::start_tls(house.authority.issue("store").server());
+    let place = TempDir::new().unwrap();
+    let launch = |house: &crate::tls::House| {
+        let launch = Launch::bsd().dir(&place.path().join("data"));
+        Site::start(client_over_tls(
+            store.address,
+            &house.path("ca.pem"),
+            launch,
+        ))
+    };
+    let site = launch(&stranger);
+    site.server.connect().put(b"one");
+    wait_until("the certificate is refused", || {
+        site.server.stderr().contains("invalid peer certificate")
+    });
+    assert_eq!(store.requests(), 0);
+    assert_eq!(site.server.stop().code, Some(0));
+
+    let site = launch(&house);
+    wait_until("the archive is written", || {
+        metric(&site, "bsd_archive_up") == 1.0
+            && metric(&site, "bsd_archive_bases_total") == 1.0
+            && metric(&site, "bsd_archive_lag_bytes") == 0.0
+    });
+    assert_eq!(site.server.stop().code, Some(0));
 }
 
 /// A server whose store is not well: that is seen, and named in one line; then it is well.

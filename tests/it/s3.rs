@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+#[cfg(feature = "tls")]
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -41,6 +43,19 @@ pub(crate) fn client_with(flag: &str, store: SocketAddr, launch: Launch) -> Laun
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let launch = launch.wrapped(&words);
     launch.args([flag, URL, "--archive-interval", "20"])
+}
+
+/// The server as a client of a store that speaks TLS, who trusts these authorities and no others.
+#[cfg(feature = "tls")]
+pub(crate) fn client_over_tls(store: SocketAddr, authorities: &Path, launch: Launch) -> Launch {
+    let env = ["env", "-u", "SSL_CERT_DIR"].map(str::to_owned);
+    let mut words = [env.to_vec(), environment(store)].concat();
+    words.push("AWS_ALLOW_HTTP=false".to_owned());
+    words.push(format!("AWS_ENDPOINT=https://localhost:{}", store.port()));
+    words.push(format!("SSL_CERT_FILE={}", authorities.display()));
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let launch = launch.wrapped(&words);
+    launch.args(["--archive", URL, "--archive-interval", "20"])
 }
 
 /// Run `bsd-wal` as a client of it: its exit code, and all that it wrote.
@@ -123,17 +138,16 @@ pub(crate) enum Mood {
     Overwrites,
 }
 
-#[derive(Debug)]
 struct Shared {
     mood: Mood,
     objects: BTreeMap<String, Vec<u8>>,
     requests: u64,
     /// Connections that get no answer.
-    kept: Vec<TcpStream>,
+    kept: Vec<Box<dyn Send>>,
 }
 
 /// A small store, with as much of S3 as an archive needs. It serves until the process ends.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct SmallS3 {
     pub(crate) address: SocketAddr,
     shared: Arc<Mutex<Shared>>,
@@ -145,6 +159,25 @@ impl SmallS3 {
     }
 
     pub(crate) fn serve(listener: TcpListener, mood: Mood) -> SmallS3 {
+        SmallS3::serve_in(listener, mood, Ok)
+    }
+
+    /// One that speaks TLS.
+    #[cfg(feature = "tls")]
+    pub(crate) fn start_tls(config: Arc<rustls::ServerConfig>) -> SmallS3 {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        SmallS3::serve_in(listener, Mood::Well, move |stream| {
+            let session =
+                rustls::ServerConnection::new(config.clone()).map_err(io::Error::other)?;
+            Ok(rustls::StreamOwned::new(session, stream))
+        })
+    }
+
+    fn serve_in<S: Read + Write + Send + 'static>(
+        listener: TcpListener,
+        mood: Mood,
+        dress: impl Fn(TcpStream) -> io::Result<S> + Send + 'static,
+    ) -> SmallS3 {
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(Mutex::new(Shared {
             mood,
@@ -156,6 +189,7 @@ impl SmallS3 {
         let serving = store.clone();
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
+                let Ok(stream) = dress(stream) else { continue };
                 let serving = serving.clone();
                 // A client that has gone is no error here.
                 thread::spawn(move || serving.answer(stream).ok());
@@ -175,13 +209,13 @@ impl SmallS3 {
         self.shared.lock().unwrap().requests
     }
 
-    fn answer(&self, stream: TcpStream) -> io::Result<()> {
-        let request = Request::read(&stream)?;
+    fn answer(&self, mut stream: impl Read + Write + Send + 'static) -> io::Result<()> {
+        let request = Request::read(&mut stream)?;
         let mut shared = self.shared.lock().unwrap();
         shared.requests += 1;
         let (status, body) = match shared.mood {
             Mood::Silent => {
-                shared.kept.push(stream);
+                shared.kept.push(Box::new(stream));
                 return Ok(());
             }
             Mood::Full if request.method == "PUT" => {
@@ -208,7 +242,8 @@ impl SmallS3 {
             "HTTP/1.1 {status}\r\nContent-Length: {size}\r\nETag: \"tag\"\r\n\
              Last-Modified: Sun, 22 Nov 2026 00:00:00 GMT\r\n{range}Connection: close\r\n\r\n"
         );
-        (&stream).write_all(&[head.as_bytes(), &body].concat())
+        stream.write_all(&[head.as_bytes(), &body].concat())?;
+        stream.flush()
     }
 }
 
@@ -228,7 +263,7 @@ struct Request {
 }
 
 impl Request {
-    fn read(stream: &TcpStream) -> io::Result<Request> {
+    fn read(stream: impl Read) -> io::Result<Request> {
         let mut reader = BufReader::new(stream);
         let mut first = String::new();
         reader.read_line(&mut first)?;

@@ -82,6 +82,20 @@ impl Authority {
 }
 
 impl Identity {
+    /// A server that shows it.
+    #[cfg(feature = "archive")]
+    pub(crate) fn server(&self) -> Arc<rustls::ServerConfig> {
+        let cert = CertificateDer::from_pem_slice(self.cert.as_bytes()).unwrap();
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap();
+        let provider = rustls::crypto::ring::default_provider();
+        let config = rustls::ServerConfig::builder_with_provider(Arc::new(provider))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![cert], key);
+        Arc::new(config.unwrap())
+    }
+
     /// The files of the certificate and of the key, in a house.
     pub(crate) fn write(&self, house: &House) -> (PathBuf, PathBuf) {
         let cert = house.write("client.pem", &self.cert);
