@@ -193,8 +193,15 @@ impl Args {
     fn become_beanstalkd(&mut self) {
         self.memory |= self.dir.is_none();
         self.import |= self.dir.is_some();
-        let last = self.listen.pop();
-        self.listen = vec![last.unwrap_or_else(|| "0.0.0.0".into())];
+        let port = self.port.clone();
+        let is_dressed = |text: &String| {
+            address(text, &port).is_ok_and(|address| address.layers() != Layers::NONE)
+        };
+        let (dressed, mut plain): (Vec<_>, Vec<_>) = self.listen.drain(..).partition(is_dressed);
+        let last = plain.pop();
+        let everywhere = || dressed.is_empty().then(|| "0.0.0.0".to_owned());
+        self.listen.extend(last.or_else(everywhere));
+        self.listen.extend(dressed);
     }
 }
 
@@ -335,7 +342,8 @@ impl Config {
     ///
     /// If that name is [`BEANSTALKD`], what is not said is as beanstalkd has it: without `-b` there
     /// is no log, its log in the directory of `-b` is imported, the server listens everywhere, and
-    /// of several `-l` the last one counts. Only the sync policy stays bsd's.
+    /// of several `-l` the last one counts, and those with `tls:` or `proxy:`, which beanstalkd does
+    /// not know, besides. Only the sync policy stays bsd's.
     ///
     /// # Errors
     /// A text to print: a usage error, or the requested help or version.
@@ -603,6 +611,20 @@ mod tests {
         assert!(kept.import);
         assert_eq!(kept.sync, SyncPolicy::Always);
         assert_eq!(kept.listen, [tcp("::1", 77)]);
+        let files = "--tls-cert c --tls-key k";
+        let listeners = |flags: &str| parse(&format!("beanstalkd {flags} {files}")).listen;
+        let both = listeners("-l 10.0.0.1 -l tls:0.0.0.0:1 -l 127.0.0.1 -l tls:10.0.0.1:2");
+        let layers = |address: &Address| address.layers().tls;
+        assert_eq!(
+            both.iter().map(layers).collect::<Vec<_>>(),
+            [false, true, true]
+        );
+        assert_eq!(both[0], tcp("127.0.0.1", 11300));
+        assert_eq!(
+            listeners("-l tls:0.0.0.0:1").len(),
+            1,
+            "nobody may come in the clear"
+        );
 
         let other = parse("/usr/bin/beanstalkd-like");
         assert_eq!(other.dir, Some("bsd-data".into()));

@@ -436,6 +436,23 @@ fn f02_t09_endless_updates_on_a_full_disk_never_cost_a_delete_its_room() {
     }
 }
 
+/// Jobs come and go in the only segment, and somebody else has the rest of the disk: when it is full
+/// of dead jobs, a few kilobytes are enough to leave it.
+#[test]
+fn f01_a_log_leaves_its_only_segment_where_others_have_left_it_little() {
+    let mut queue = queue((8 << 20, 1 << 20));
+    let used = queue.fs.used();
+    queue.fs.set_quota(Some(used + (20 << 10)));
+    for _ in 0..3_000 {
+        if !queue.put(1, 1000) {
+            queue.pass(100);
+            assert!(queue.put(1, 1000), "{:?}", queue.fs.names("/data"));
+        }
+        let id = *queue.jobs.keys().next().expect("a job");
+        queue.delete(id);
+    }
+}
+
 #[test]
 fn f03_a_refused_put_asks_the_disk_for_nothing_until_a_tenth_of_a_second_has_passed() {
     let mut queue = queue(SMALL);

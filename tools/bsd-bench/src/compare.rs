@@ -147,7 +147,7 @@ impl Results {
         let plan = Plan {
             time: Some(args.seconds),
             bodies: args.body.clone(),
-            ..Plan::new(server.address, self.shapes[row], args.workload)
+            ..server.plan(self.shapes[row], args.workload)
         };
         Plan {
             time: Some(args.warmup),

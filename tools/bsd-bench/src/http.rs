@@ -80,6 +80,7 @@ const FILL: Shape = Shape {
 const DURABLE: Kind = Kind {
     program: Program::Bsd,
     policy: Policy::Interval(0),
+    tls: false,
 };
 /// A body that no job has.
 const NOWHERE: &str = "a text that no body has";
@@ -120,7 +121,7 @@ fn fill(server: &Running, jobs: u64, tubes: usize) -> io::Result<()> {
         jobs: Some(jobs),
         tubes,
         priorities: 1000,
-        ..Plan::new(server.address, shape, Workload::Put)
+        ..server.plan(shape, Workload::Put)
     };
     plan.run().map(drop)
 }
@@ -131,7 +132,7 @@ fn probe(server: &Running, time: Duration) -> io::Result<Latency> {
         jobs: Some(1),
         probe: true,
         linger: time,
-        ..Plan::new(server.address, Shape::SINGLE, Workload::Cycle)
+        ..server.plan(Shape::SINGLE, Workload::Cycle)
     };
     Ok(plan.run()?.probe)
 }
@@ -203,7 +204,7 @@ fn puts(args: &Args, server: &Running) -> io::Result<(f64, Latency)> {
     let plan = Plan {
         time: Some(args.seconds),
         tubes: 1,
-        ..Plan::new(server.address, PUTS, Workload::Put)
+        ..server.plan(PUTS, Workload::Put)
     };
     let outcome = plan.run()?;
     Ok((outcome.rate(), outcome.latency))

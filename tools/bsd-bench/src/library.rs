@@ -85,6 +85,7 @@ fn server(args: &Args, pipeline: usize) -> io::Result<f64> {
     let kind = Kind {
         program: Program::Bsd,
         policy: Policy::Interval(0),
+        tls: false,
     };
     let server = Running::start(kind, &args.programs, &[])?;
     let shape = Shape {
@@ -94,7 +95,7 @@ fn server(args: &Args, pipeline: usize) -> io::Result<f64> {
     let plan = Plan {
         time: Some(args.seconds),
         bodies: crate::options::BodySizes::fixed(args.body.into()),
-        ..Plan::new(server.address, shape, Workload::Put)
+        ..server.plan(shape, Workload::Put)
     };
     Ok(plan.run()?.rate())
 }

@@ -1,7 +1,6 @@
 //! `bsd-bench memory`: resident memory of a server for each ready job and each idle connection.
 
 use std::io;
-use std::net::SocketAddr;
 
 use bsd_tools::client::Client;
 use serde_json::{Value, json};
@@ -78,7 +77,7 @@ fn of_job(args: &Args, kind: Kind, body: &BodySizes) -> io::Result<f64> {
     let plan = Plan {
         jobs: Some(args.jobs),
         bodies: body.clone(),
-        ..Plan::new(server.address, Shape::FULL, Workload::Put)
+        ..server.plan(Shape::FULL, Workload::Put)
     };
     plan.run()?;
     Ok(growth(&server, before)? / args.jobs as f64)
@@ -88,7 +87,7 @@ fn of_connection(args: &Args, kind: Kind) -> io::Result<f64> {
     eprintln!("{kind}: {} connections", args.connections);
     let server = Running::start(kind, &args.programs, &[])?;
     let before = usage(server.pid())?.resident;
-    let _idle = idle_connections(server.address, args.connections)?;
+    let _idle = idle_connections(&server, args.connections)?;
     Ok(growth(&server, before)? / args.connections as f64)
 }
 
@@ -98,10 +97,14 @@ fn growth(server: &Running, before: u64) -> io::Result<f64> {
 }
 
 /// Connections that were used once, and are idle now.
-pub(crate) fn idle_connections(address: SocketAddr, count: usize) -> io::Result<Vec<Client>> {
+pub(crate) fn idle_connections(server: &Running, count: usize) -> io::Result<Vec<Client>> {
+    if server.speaks_tls() {
+        let message = "idle connections are measured without TLS only: leave out +tls";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
     let connect = |_| {
         check()?;
-        let mut client = control::connect(address)?;
+        let mut client = control::connect(server.address)?;
         client.ask("use default")?;
         Ok(client)
     };

@@ -80,7 +80,7 @@ fn measure(args: &Args, kind: Kind) -> io::Result<Row> {
     let plan = Plan {
         jobs: Some(args.jobs),
         bodies: args.body.clone(),
-        ..Plan::new(server.address, Shape::FULL, Workload::Put)
+        ..server.plan(Shape::FULL, Workload::Put)
     };
     plan.run()?;
     let (mut serving, mut reading, mut read) = (Vec::new(), Vec::new(), 0);

@@ -159,7 +159,7 @@ fn measure(args: &Args, axis: Axis, sizes: &[u64], kind: Kind) -> io::Result<Vec
                 fill(args, &server, size, size as usize)?;
                 Vec::new()
             }
-            Axis::Connections => idle_connections(server.address, size as usize)?,
+            Axis::Connections => idle_connections(&server, size as usize)?,
         };
         costs.push(cost(args, &server)?);
     }
@@ -177,7 +177,7 @@ fn fill(args: &Args, server: &Running, jobs: u64, tubes: usize) -> io::Result<()
         tubes,
         bodies: args.body.clone(),
         priorities: PRIORITIES,
-        ..Plan::new(server.address, Shape::FULL, Workload::Put)
+        ..server.plan(Shape::FULL, Workload::Put)
     };
     plan.run().map(drop)
 }
@@ -188,7 +188,7 @@ fn cost(args: &Args, server: &Running) -> io::Result<Costs> {
         time: Some(args.seconds),
         bodies: args.body.clone(),
         priorities: PRIORITIES,
-        ..Plan::new(server.address, BATCHES, Workload::Cycle)
+        ..server.plan(BATCHES, Workload::Cycle)
     };
     let outcomes = (0..args.rounds)
         .map(|_| plan.run())

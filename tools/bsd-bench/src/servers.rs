@@ -13,17 +13,23 @@ use bsd::storage::RealFs;
 use bsd::storage::disk::ReadFs;
 use bsd_tools::client::Client;
 
+use crate::channel::Tls;
 use crate::control;
+use crate::options::Shape;
+use crate::plan::Plan;
 use crate::process::{Cores, check, is_in_memory, now};
+use crate::script::Workload;
 
 /// How long a server may take to start.
 const START_MAX: Duration = Duration::from_secs(300);
 
-/// A program, and its policy.
+/// A program, its policy, and how it is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kind {
     pub(crate) program: Program,
     pub(crate) policy: Policy,
+    /// The load reaches it over TLS.
+    pub(crate) tls: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,29 +64,41 @@ impl Kind {
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.program, self.policy) {
-            (Program::Echo, Policy::Memory) => return f.write_str("echo"),
-            (Program::Echo, _) => return f.write_str("echo-sync"),
-            (Program::Beanstalkd, Policy::Memory) => return f.write_str("beanstalkd"),
-            (Program::Bsd, Policy::Memory) => return f.write_str("bsd-memory"),
-            (Program::Beanstalkd, _) => f.write_str("beanstalkd-")?,
-            (Program::Bsd, _) => f.write_str("bsd-")?,
+            (Program::Echo, Policy::Memory) => f.write_str("echo")?,
+            (Program::Echo, _) => f.write_str("echo-sync")?,
+            (Program::Beanstalkd, Policy::Memory) => f.write_str("beanstalkd")?,
+            (Program::Bsd, Policy::Memory) => f.write_str("bsd-memory")?,
+            (Program::Beanstalkd, policy) => write!(f, "beanstalkd-{policy}")?,
+            (Program::Bsd, policy) => write!(f, "bsd-{policy}")?,
         }
-        match self.policy {
+        f.write_str(if self.tls { TLS } else { "" })
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Policy::Memory => f.write_str("memory"),
             Policy::Interval(ms) => write!(f, "f{ms}"),
-            _ => f.write_str("F"),
+            Policy::Never => f.write_str("F"),
         }
     }
 }
+
+/// Behind the name of a server that is reached over TLS.
+const TLS: &str = "+tls";
 
 impl FromStr for Kind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Kind, String> {
-        let (name, policy) = text.split_once('-').unwrap_or((text, ""));
+        let plain = text.strip_suffix(TLS);
+        let tls = plain.is_some();
+        let (name, policy) = plain.unwrap_or(text).split_once('-').unwrap_or((text, ""));
         let program = match name {
-            "beanstalkd" => Program::Beanstalkd,
+            "beanstalkd" if !tls => Program::Beanstalkd,
             "bsd" => Program::Bsd,
-            "echo" => Program::Echo,
+            "echo" if !tls => Program::Echo,
             _ => return Err(unknown(text)),
         };
         let interval = policy.strip_prefix('f').and_then(|ms| ms.parse().ok());
@@ -93,14 +111,18 @@ impl FromStr for Kind {
             (Program::Beanstalkd | Program::Bsd, _, Some(ms)) => Policy::Interval(ms),
             _ => return Err(unknown(text)),
         };
-        Ok(Kind { program, policy })
+        Ok(Kind {
+            program,
+            policy,
+            tls,
+        })
     }
 }
 
 fn unknown(text: &str) -> String {
     format!(
         "'{text}' is none of beanstalkd, beanstalkd-fMS, beanstalkd-F, bsd-memory, bsd-fMS, bsd-F, \
-         echo, echo-sync"
+         echo, echo-sync; +tls may follow those of bsd"
     )
 }
 
@@ -117,6 +139,15 @@ pub(crate) struct Programs {
     /// disk to be measured
     #[arg(long, default_value = ".")]
     dir: PathBuf,
+    /// The certificate of "+tls" servers, for the name localhost (PEM)
+    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "tls_ca"])]
+    tls_cert: Option<PathBuf>,
+    /// Its private key (PEM)
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// The authority that the load knows (PEM)
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
     /// Keep this program on the last processor and the servers on the others (needs taskset)
     #[arg(long)]
     pin: bool,
@@ -186,6 +217,23 @@ impl Programs {
             Policy::Never => _ = command.arg("-b").arg(dir).arg("-F"),
         }
         Ok(command)
+    }
+
+    /// Have the server listen at `address` for TLS; returns how to speak to it.
+    fn listen_for_tls(&self, command: &mut Command, address: SocketAddr) -> io::Result<Tls> {
+        let (Some(cert), Some(key), Some(authority)) =
+            (&self.tls_cert, &self.tls_key, &self.tls_ca)
+        else {
+            let message = "a server with +tls needs --tls-cert, --tls-key and --tls-ca";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        };
+        command.args(["-l", &format!("tls:{address}")]);
+        command
+            .arg("--tls-cert")
+            .arg(cert)
+            .arg("--tls-key")
+            .arg(key);
+        Tls::new("localhost", authority)
     }
 
     fn pinned(&self, command: Command) -> Command {
@@ -271,7 +319,10 @@ pub(crate) struct Running {
     /// Declared before the directory, so that it is dropped first.
     child: Ended,
     command: Command,
+    /// Where it speaks plainly.
     pub(crate) address: SocketAddr,
+    /// Where it speaks TLS.
+    tls: Option<(SocketAddr, Tls)>,
     dir: DataDir,
 }
 
@@ -296,9 +347,16 @@ impl Drop for Ended {
 impl Running {
     /// Start a server in an empty directory, with additional `flags`, and wait until it serves.
     pub(crate) fn start(kind: Kind, programs: &Programs, flags: &[String]) -> io::Result<Running> {
-        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        // Both at once, so that they differ.
+        let ports = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
+        let [address, over_tls] = ports.map(|port| port.and_then(|port| port.local_addr()));
+        let (address, over_tls) = (address?, over_tls?);
         let dir = DataDir::create(&programs.dir)?;
         let mut command = programs.command(kind, address, &dir.0)?;
+        let tls = match kind.tls {
+            true => Some((over_tls, programs.listen_for_tls(&mut command, over_tls)?)),
+            false => None,
+        };
         if !kind.is_echo() {
             command.args(flags);
         }
@@ -312,10 +370,26 @@ impl Running {
             child,
             command,
             address,
+            tls,
             dir,
         };
         running.wait_until_it_serves()?;
         Ok(running)
+    }
+
+    pub(crate) fn speaks_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// A load on it, over TLS if it is one of those.
+    pub(crate) fn plan(&self, shape: Shape, workload: Workload) -> Plan {
+        match &self.tls {
+            None => Plan::new(self.address, shape, workload),
+            Some((address, tls)) => Plan {
+                tls: Some(tls.clone()),
+                ..Plan::new(*address, shape, workload)
+            },
+        }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -392,13 +466,25 @@ mod tests {
             "bsd-f0",
             "bsd-f1000",
             "bsd-F",
+            "bsd-memory+tls",
+            "bsd-f0+tls",
             "echo",
             "echo-sync",
         ];
         for text in kinds {
             assert_eq!(text.parse::<Kind>().unwrap().to_string(), text);
         }
-        for wrong in ["", "bsd", "bsd-f", "beanstalkd-memory", "echo-f0", "redis"] {
+        for wrong in [
+            "",
+            "bsd",
+            "bsd-f",
+            "beanstalkd-memory",
+            "echo-f0",
+            "redis",
+            "echo+tls",
+            "beanstalkd+tls",
+            "bsd+tls",
+        ] {
             assert!(wrong.parse::<Kind>().is_err(), "{wrong}");
         }
     }

@@ -371,7 +371,7 @@ impl Trial<'_> {
     }
 
     fn plan(&self, shape: Shape, workload: Workload) -> Plan {
-        Plan::new(self.server.address, shape, workload)
+        self.server.plan(shape, workload)
     }
 
     /// No load at all.
