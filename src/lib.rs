@@ -21,6 +21,7 @@
 //! | [`histogram`] | how long do things take? |
 //! | [`clock`] | what time is it? |
 //! | [`rlimit`] | how many files may be open? |
+//! | `random` | numbers from a seed, for tests and the simulated disk |
 //! | `sys` | what differs between operating systems? |
 //!
 //! # What is not here
@@ -58,6 +59,8 @@ mod library;
 mod pattern;
 pub mod protocol;
 pub mod queue;
+#[cfg(any(test, fuzzing, feature = "sim"))]
+pub mod random;
 pub mod rlimit;
 #[cfg(feature = "server")]
 mod secrets;

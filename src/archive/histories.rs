@@ -19,6 +19,7 @@ use super::writer::{Done, Failure, Sizes, Writer};
 use crate::engine::{Engine, Options, ReplySink};
 use crate::protocol::{Command, Reply, Request};
 use crate::queue::Queue;
+use crate::random::Random;
 use crate::storage::disk::Fs;
 use crate::storage::disk::sim::Crash;
 use crate::storage::format::LogId;
@@ -31,30 +32,6 @@ const DIR: &str = "/data";
 pub(super) const LOG: LogId = LogId([7; 16]);
 const WALL_NS: u64 = 1_800_000_000_000_000_000;
 pub(super) const MS_NS: u64 = 1_000_000;
-
-/// Numbers from a seed.
-pub(super) struct Random(u64);
-
-impl Random {
-    pub(super) fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
-    }
-
-    pub(super) fn percent(&mut self, chance: u64) -> bool {
-        self.below(100) < chance
-    }
-}
 
 pub(super) struct Sink;
 

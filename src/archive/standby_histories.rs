@@ -10,11 +10,12 @@
 use std::sync::Arc;
 
 use super::follow::{Did, FollowError, Follower, Promoted, Setup, has_taken_over};
-use super::histories::{Random, Sink, State, World, each_seed, state_of};
+use super::histories::{Sink, State, World, each_seed, state_of};
 use super::restore::Until;
 use super::writer::Failure;
 use crate::engine::{Engine, Options, Standby};
 use crate::protocol::{Command, Request};
+use crate::random::Random;
 use crate::storage::SimFs;
 use crate::storage::disk::sim::Crash;
 use crate::storage::words::{STANDBY_WORD, read_word};

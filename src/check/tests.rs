@@ -12,6 +12,7 @@ use std::path::PathBuf;
 
 use super::{any_binlogs, any_directory, any_jobs, any_life};
 use crate::protocol::any_bytes as protocol_check;
+use crate::random::Random;
 use crate::storage::format::any_bytes as any_segment;
 
 /// A fuzz target: its check, the length of useful random inputs, and their number in an ordinary
@@ -130,7 +131,7 @@ fn number(variable: &str) -> Option<u64> {
 
 /// The input of a number.
 fn random_input(seed: u64, corpus: &[(PathBuf, Vec<u8>)], size_max: usize) -> Vec<u8> {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     if random.below(2) == 0 {
         let size = 1 + random.below(size_max);
         return random.bytes(size);
@@ -161,26 +162,6 @@ fn edit(input: &mut Vec<u8>, other: &[u8], random: &mut Random) {
             let to = other.len().min(from + random.below(64));
             input.splice(at..end, other[from..to].iter().copied());
         }
-    }
-}
-
-/// Vigna's splitmix64: a small pseudo-random generator.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound.max(1) as u64) as usize
-    }
-
-    fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.next() as u8).collect()
     }
 }
 

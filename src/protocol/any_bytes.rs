@@ -166,6 +166,7 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     /// Parts of requests, and bytes that break them.
     const FRAGMENTS: [&[u8]; 31] = [
@@ -202,23 +203,11 @@ mod tests {
         &[b'x'; 222],
     ];
 
-    /// Vigna's splitmix64: a small pseudo-random generator.
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, bound: usize) -> usize {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            (mixed ^ (mixed >> 31)) as usize % bound
-        }
-    }
-
     #[test]
     fn random_fragments_of_requests_hold() {
         for seed in 0..300 {
             println!("seed {seed}");
-            let mut random = Random(seed);
+            let mut random = Random::new(seed);
             let count = random.below(40);
             let pick = |_| FRAGMENTS[random.below(FRAGMENTS.len())];
             any_bytes(&(0..count).map(pick).collect::<Vec<_>>().concat());
@@ -229,13 +218,9 @@ mod tests {
     fn random_bytes_hold() {
         for seed in 0..100 {
             println!("seed {seed}");
-            let mut random = Random(seed);
+            let mut random = Random::new(seed);
             let count = random.below(600);
-            any_bytes(
-                &(0..count)
-                    .map(|_| random.below(256) as u8)
-                    .collect::<Vec<_>>(),
-            );
+            any_bytes(&random.bytes(count));
         }
     }
 }

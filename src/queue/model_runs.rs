@@ -6,6 +6,7 @@
 
 use super::model::{Model, ModelJob};
 use super::*;
+use crate::random::Random;
 use crate::types::SECOND_NS;
 
 const TUBES: [&str; 5] = ["default", "a", "b", "c", "d"];
@@ -13,7 +14,7 @@ const TUBES: [&str; 5] = ["default", "a", "b", "c", "d"];
 struct Run {
     seed: u64,
     step: u32,
-    random: u64,
+    random: Random,
     now: Time,
     queue: Queue,
     model: Model,
@@ -31,7 +32,7 @@ impl Run {
         queue.wide_len = [usize::MAX, 1, 2, 0][seed as usize % 4];
         queue.search_len = [0, usize::MAX][seed as usize / 4 % 2];
         let (model, pins, log) = (Model::new(), Vec::new(), Vec::new());
-        let random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let random = Random::new(seed);
         Run {
             seed,
             step: 0,
@@ -46,10 +47,7 @@ impl Run {
     }
 
     fn below(&mut self, bound: u32) -> u32 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        ((self.random >> 32) % u64::from(bound)) as u32
+        self.random.below(bound)
     }
 
     fn one_in(&mut self, odds: u32) -> bool {

@@ -153,11 +153,12 @@ mod tests {
 
     use super::super::tree::Walk;
     use super::*;
+    use crate::random::Random;
 
     /// An order and a set of the standard library with the same entries.
     struct Pair {
         seed: u64,
-        random: u64,
+        random: Random,
         order: Order<u64>,
         model: BTreeSet<u64>,
     }
@@ -166,17 +167,14 @@ mod tests {
         fn new(seed: u64) -> Pair {
             Pair {
                 seed,
-                random: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
+                random: Random::new(seed),
                 order: Order::new(),
                 model: BTreeSet::new(),
             }
         }
 
         fn below(&mut self, bound: u64) -> u64 {
-            self.random ^= self.random << 13;
-            self.random ^= self.random >> 7;
-            self.random ^= self.random << 17;
-            (self.random >> 16) % bound
+            self.random.below(bound)
         }
 
         fn insert(&mut self, entry: u64) {

@@ -86,6 +86,21 @@ fn a_descriptor_that_is_no_listening_socket_stops_the_start() {
     assert_one_line(&exit, CANNOT_START, &["sockets that were passed on"]);
 }
 
+/// It would be served as if it had none of what was asked for.
+#[test]
+fn a_layer_cannot_be_had_of_a_socket_that_was_passed_on() {
+    let Some(launch) = Launch::bsd_alone().map(Launch::memory) else {
+        return;
+    };
+    let (listener, _) = tcp_listener();
+    let layered = ["-l", "proxy:127.0.0.1", "--proxy-from", "127.0.0.1"];
+    let exit = handing_on(launch.args(layered), HAND_ON_ONE)
+        .spawn_with(stdio(listener), Stdio::null())
+        .wait();
+    let words = ["-l proxy:127.0.0.1", "take the socket unit away"];
+    assert_one_line(&exit, CANNOT_START, &words);
+}
+
 /// It would look as if it served, and refuse every client.
 #[test]
 fn f16_a_socket_that_was_passed_on_and_does_not_listen_stops_the_start() {

@@ -15,9 +15,10 @@ use std::thread;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::{Launch, PATIENCE, Random, wait_until};
+use crate::harness::{Launch, PATIENCE, wait_until};
 use crate::http::Site;
 use crate::wire::{Wire, inserted, job_of, put_command};
+use bsd::random::Random;
 
 /// The tubes in which changes are made; and one that is put into and cleared.
 const TUBES: [&str; 2] = ["in", "post"];

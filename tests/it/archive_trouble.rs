@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::archive_seen::metric;
-use crate::harness::{Launch, Random, Server, complaints, volume, wait_within};
+use crate::harness::{Launch, Server, complaints, wait_within};
 use crate::http::Site;
 use crate::s3::{Mood, SmallS3, URL, client_of, wal};
 use crate::soak::size_of;
+use crate::volume::{seed_of_run, volume};
+use bsd::random::Random;
 
 const HOLD_MAX: u64 = 4 << 20;
 /// What the directory may have beside what is held: the log itself, and what compaction writes.
@@ -84,7 +86,7 @@ fn spell(site: &Site, store: &SmallS3, dir: &Path, mood: Mood, length: Duration)
 #[test]
 fn a7_a10_a_store_that_is_not_well_for_long_costs_bounded_memory_and_disk_and_is_caught_up_with() {
     let whole = Duration::from_secs(volume("BSD_BAD_STORE_SECONDS", 10));
-    let mut random = Random::from_env("BSD_BAD_STORE_SEED");
+    let mut random = Random::new(seed_of_run("BSD_BAD_STORE_SEED"));
     let place = TempDir::new().unwrap();
     let (dir, restored) = (place.path().join("data"), place.path().join("restored"));
     let store = SmallS3::start(Mood::Well);

@@ -17,12 +17,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use bsd::random::Random;
 use bsd::storage::RealFs;
 use bsd::storage::inspect::Inspection;
 use bsd::types::JobState;
 use tempfile::TempDir;
 
-use crate::harness::{Launch, Random, Server, volume, wait_until, wal};
+use crate::harness::{Launch, Server, wait_until, wal};
+use crate::volume::volume;
 use crate::wire::{Wire, inserted, put_command};
 
 const CLIENTS: usize = 10;

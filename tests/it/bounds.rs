@@ -5,7 +5,8 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::harness::{Launch, Server, volume, wait_until};
+use crate::harness::{Launch, Server, wait_until};
+use crate::volume::volume;
 use crate::wire::{Wire, job_of, put_command};
 
 const SEGMENT_SIZE: u64 = 1 << 20;

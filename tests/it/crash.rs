@@ -18,8 +18,10 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::harness::{Launch, POLL_EVERY, Random, Server, volume};
+use crate::harness::{Launch, POLL_EVERY, Server};
+use crate::volume::{seed_of_run, volume};
 use crate::wire::{Wire, inserted, job_of, put_command};
+use bsd::random::Random;
 
 /// Each on a connection and a thread of its own, so that many commands share a sync.
 const CLIENTS: usize = 50;
@@ -463,7 +465,7 @@ fn ask_all(wire: &mut Wire, command: &str, ids: &[u64]) -> Vec<(u64, Vec<u8>)> {
 }
 
 fn kill_rounds(launch: &Launch, is_strict: bool) {
-    let seed = Random::from_env("BSD_KILL_SEED").next();
+    let seed = Random::new(seed_of_run("BSD_KILL_SEED")).next();
     let mut random = Random::new(seed);
     let mut oracle = Oracle::new(CLIENTS, seed, is_strict);
     let mut server = launch.start();

@@ -8,9 +8,11 @@
 use tempfile::TempDir;
 
 use crate::generator::Generator;
-use crate::harness::{Launch, Random, volume};
+use crate::harness::Launch;
 use crate::pair::Pair;
+use crate::volume::{seed_of_run, volume};
 use crate::wire::Wire;
+use bsd::random::Random;
 
 const JOB_SIZE_MAX: usize = 1000;
 
@@ -49,7 +51,7 @@ fn run_line(pair: &mut Pair, line: &str) {
 }
 
 fn run_random(mut pair: Pair) {
-    let mut generator = Generator::new(Random::from_env("BSD_DIFF_SEED"), JOB_SIZE_MAX);
+    let mut generator = Generator::new(Random::new(seed_of_run("BSD_DIFF_SEED")), JOB_SIZE_MAX);
     let commands = volume("BSD_DIFF_COMMANDS", 10_000);
     while pair.replies() < commands {
         generator.step(&mut pair);

@@ -13,7 +13,7 @@ use bsd::storage::disk::sim::Crash;
 use bsd::types::JobId;
 use bsd::{Bounds, JobError, JobQueue, Options, PutOptions, Queue, Session};
 
-use crate::harness::volume;
+use crate::volume::volume;
 use crate::wal::{DIR, options};
 
 #[allow(clippy::unwrap_used, dead_code, reason = "an example, run as it is")]

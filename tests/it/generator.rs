@@ -4,8 +4,8 @@
 //! longer than a run, so nothing falls due by itself; a client waits only while the one command
 //! comes that ends its waiting, and never two at once.
 
-use crate::harness::Random;
 use crate::pair::Pair;
+use bsd::random::Random;
 
 const CONNECTIONS: [&str; 4] = ["a", "b", "c", "d"];
 const TUBES: [&str; 6] = [

@@ -47,15 +47,6 @@ fn say_skipped(why: &str) {
     let _ = writeln!(io::stderr(), "skipped ({nth} so far): {test}: {why}");
 }
 
-/// A number from the environment, or `default` without it.
-pub(crate) fn volume(variable: &str, default: u64) -> u64 {
-    std::env::var(variable).map_or(default, |value| {
-        value
-            .parse()
-            .unwrap_or_else(|_| panic!("{variable} is not a number: {value}"))
-    })
-}
-
 /// A program found on the path.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
@@ -499,47 +490,5 @@ pub(crate) fn wait_within(patience: Duration, what: &str, mut done: impl FnMut()
             "waited {patience:?} in vain until {what}"
         );
         thread::sleep(POLL_EVERY);
-    }
-}
-
-/// A small generator of random numbers (xorshift64*), so that a printed seed repeats a run.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    /// From the seed in `variable`, or a new one; either way it is printed under that name.
-    pub(crate) fn from_env(variable: &str) -> Random {
-        let fresh = std::time::UNIX_EPOCH
-            .elapsed()
-            .map_or(1, |time| time.as_nanos() as u64);
-        let seed = volume(variable, fresh);
-        println!("{variable}={seed}");
-        Random::new(seed)
-    }
-
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-
-    /// A number in `0..bound`.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
-
-    /// True once in `n` times.
-    pub(crate) fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-
-    /// One of the items.
-    pub(crate) fn pick<'a, T: ?Sized>(&mut self, items: &[&'a T]) -> &'a T {
-        items[self.below(items.len() as u64) as usize]
     }
 }

@@ -61,6 +61,7 @@ mod ctl_examples;
 mod ctl_terminal;
 mod damaged_logs;
 mod differential;
+mod documented;
 mod embedded;
 #[cfg(feature = "http")]
 mod events;
@@ -101,7 +102,6 @@ mod s3;
 mod scripts;
 #[cfg(feature = "http")]
 mod selection;
-mod simulation;
 mod soak;
 mod space;
 #[cfg(feature = "http")]
@@ -112,6 +112,7 @@ mod tls;
 #[cfg(all(feature = "http", feature = "tls"))]
 mod tls_hostile;
 mod trace;
+mod volume;
 mod wal;
 mod wal_backups;
 mod wal_bits;

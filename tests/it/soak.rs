@@ -19,7 +19,9 @@ use tempfile::TempDir;
 
 use crate::crash::Oracle;
 use crate::faults::SmallDisk;
-use crate::harness::{Launch, Random, Server, program, skip, volume, wait_until, wal};
+use crate::harness::{Launch, Server, program, skip, wait_until, wal};
+use crate::volume::{seed_of_run, volume};
+use bsd::random::Random;
 
 const KILLS: u32 = 5;
 /// Good clients, each on a connection of its own.
@@ -325,7 +327,7 @@ fn good_and_hostile_clients_full_disks_and_kills_lose_nothing_and_nothing_grows(
     let (Some(_), Some(disk)) = (Launch::bsd_alone(), SmallDisk::mount(DISK_SIZE)) else {
         return;
     };
-    let mut random = Random::from_env("BSD_SOAK_SEED");
+    let mut random = Random::new(seed_of_run("BSD_SOAK_SEED"));
     let whole = Duration::from_secs(seconds.max(2));
     let soak = Soak {
         disk,

@@ -13,8 +13,9 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 
 use crate::clients::{python_with, script};
-use crate::harness::{Exit, Launch, Server, program, skip, volume, wait_until};
+use crate::harness::{Exit, Launch, Server, program, skip, wait_until};
 use crate::http::Site;
+use crate::volume::volume;
 use crate::wire::Wire;
 
 const USAGE: Option<i32> = Some(5);

@@ -13,13 +13,14 @@ use std::thread;
 use tempfile::TempDir;
 
 use crate::auth::{new_token, write_private};
-use crate::harness::{Launch, Random, Server, wait_until};
+use crate::harness::{Launch, Server, wait_until};
 use crate::ledger::{
     CALLS, assert_synced_before_acknowledged, is_acknowledgement, is_of_segment, is_rename,
     marked_body,
 };
 use crate::strace::{Call, Trace, Tracer, is_permitted};
 use crate::wire::{Wire, put_command};
+use bsd::random::Random;
 
 /// The smallest there is, so that a short run begins several.
 const SEGMENT_SIZE: &str = "65536";

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bsd::random::Random;
 use bsd::storage::SimFs;
 use bsd::storage::disk::sim::Crash;
 use bsd::storage::format::LogId;
@@ -17,7 +18,8 @@ use bsd::types::{JobId, Now, Time};
 use bsd::{JobQueue, OpenError, Options, PutOptions};
 use tempfile::TempDir;
 
-use crate::harness::{Launch, Random, volume, wal};
+use crate::harness::{Launch, wal};
+use crate::volume::{seed_of_run, volume};
 use crate::wire::{inserted, put_command};
 
 pub(crate) const DIR: &str = "/log";
@@ -285,7 +287,7 @@ fn an_intact_log_is_called_so_and_is_copied_whole() {
 #[test]
 fn a_flipped_bit_costs_one_record_and_is_accounted_for() {
     let sound = Sound::new();
-    let mut random = Random::from_env("BSD_WAL_SEED");
+    let mut random = Random::new(seed_of_run("BSD_WAL_SEED"));
     for _ in 0..rounds() {
         let (name, size) = sound.pick(&mut random);
         let bit = random.below(size * 8);
@@ -301,7 +303,7 @@ fn a_flipped_bit_costs_one_record_and_is_accounted_for() {
 #[test]
 fn bytes_that_are_wiped_are_accounted_for() {
     let sound = Sound::new();
-    let mut random = Random::from_env("BSD_WAL_SEED");
+    let mut random = Random::new(seed_of_run("BSD_WAL_SEED"));
     for _ in 0..rounds() {
         let (name, size) = sound.pick(&mut random);
         let mut bytes = sound.disk.read(path(&name)).unwrap();
@@ -317,7 +319,7 @@ fn bytes_that_are_wiped_are_accounted_for() {
 #[test]
 fn a_file_that_is_cut_is_accounted_for() {
     let sound = Sound::new();
-    let mut random = Random::from_env("BSD_WAL_SEED");
+    let mut random = Random::new(seed_of_run("BSD_WAL_SEED"));
     for _ in 0..rounds() {
         let (name, size) = sound.pick(&mut random);
         let size = random.below(size);
@@ -330,7 +332,7 @@ fn a_file_that_is_cut_is_accounted_for() {
 #[test]
 fn bytes_that_the_disk_does_not_give_are_passed_over_and_reported() {
     let sound = Sound::new();
-    let mut random = Random::from_env("BSD_WAL_SEED");
+    let mut random = Random::new(seed_of_run("BSD_WAL_SEED"));
     for _ in 0..rounds() / 4 {
         let (name, size) = sound.pick(&mut random);
         let from = random.below(size);
@@ -417,7 +419,7 @@ fn served(disk: &SimFs, next_id: JobId) -> Vec<JobId> {
 #[test]
 fn what_a_crash_leaves_is_no_damage_and_holds_the_jobs_that_a_start_finds() {
     let disk = SimFs::new(3);
-    let mut random = Random::from_env("BSD_WAL_SEED");
+    let mut random = Random::new(seed_of_run("BSD_WAL_SEED"));
     let mut queue = JobQueue::open_with(&options(&disk, DIR)).unwrap();
     let mut torn = 0;
     for round in 0..rounds() {

@@ -19,6 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
+use bsd::random::Random;
 use bsd::storage::SimFs;
 use bsd::storage::convert::offline::compact;
 use bsd::storage::disk::sim::Crash;
@@ -31,7 +32,7 @@ use bsd::storage::read::scan::{Reader, Step};
 use bsd::types::{JobId, JobState};
 use bsd::{JobQueue, PutOptions};
 
-use crate::harness::{Random, volume};
+use crate::volume::volume;
 use crate::wal::{DIR, check, copy, inspect, jobs, now, options};
 
 /// A log that compaction has been through, that a crash has torn, and that was stopped cleanly: a

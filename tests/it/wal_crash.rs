@@ -19,7 +19,7 @@ use bsd::storage::inspect::{Inspection, JobRecord, PauseRecord, repair};
 use bsd::types::{JobId, JobState};
 use bsd::{JobQueue, OpenError, PutOptions};
 
-use crate::harness::volume;
+use crate::volume::volume;
 use crate::wal::{DIR, contents, copy, inspect, jobs, now, options};
 
 const NEW: &str = "/new";

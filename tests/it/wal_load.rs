@@ -9,11 +9,13 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use bsd::random::Random;
 use bsd::types::JobId;
 use bsd::{JobError, JobQueue, Options, PutOptions, SyncPolicy};
 use tempfile::TempDir;
 
-use crate::harness::{Random, bsd_wal, volume, wal};
+use crate::harness::{bsd_wal, wal};
+use crate::volume::{seed_of_run, volume};
 use crate::wal::{CANNOT, DAMAGED, OK, locate, text};
 
 /// A log in `dir` of jobs in all states, with bodies that are text and bodies that are not.
@@ -83,7 +85,7 @@ fn dump(dir: &Path) -> String {
 
 #[test]
 fn a_dump_that_is_loaded_is_dumped_as_it_was() {
-    let mut random = Random::from_env("BSD_WAL_SEED");
+    let mut random = Random::new(seed_of_run("BSD_WAL_SEED"));
     let mut buried = 0;
     for round in 0..volume("BSD_WAL_LOAD_ROUNDS", 8) {
         let dir = TempDir::new().unwrap();

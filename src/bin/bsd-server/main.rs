@@ -426,7 +426,10 @@ impl Sockets {
             return Sockets::bind_own(config, owner);
         }
         if let Some(layered) = config.listen.iter().find(|it| it.layers().is_some()) {
-            let why = format!("-l {layered} cannot be had of sockets that were passed on");
+            let why = format!(
+                "-l {layered} cannot be had of sockets that were passed on; take the socket unit \
+                 away, so that the server opens its own"
+            );
             return Err(Failure::cannot("start", why));
         }
         if config.listen_is_explicit {

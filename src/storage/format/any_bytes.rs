@@ -270,8 +270,9 @@ impl ReadFile for MemoryFile {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::{Random, Segment, one_of_each, seeds};
+    use super::super::samples::{Segment, one_of_each, seeds};
     use super::*;
+    use crate::random::Random;
 
     #[test]
     fn random_bytes_hold() {

@@ -318,10 +318,11 @@ pub fn records<'a>(
 #[cfg(test)]
 mod tests {
     use super::super::samples::{
-        Parts, Random, frame, header, identity, one_of_each, plain, position, put, seeds,
+        Parts, frame, header, identity, one_of_each, plain, position, put, seeds,
     };
     use super::super::{FRAME_OVERHEAD_MAX, Identity, LogId, segment_header};
     use super::*;
+    use crate::random::Random;
     use crate::types::SegmentId;
 
     const OFFSET: u32 = 64;

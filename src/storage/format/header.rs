@@ -155,21 +155,22 @@ impl SegmentHeader {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::{Random, header, identity, seeds};
+    use super::super::samples::{header, identity, number, seeds};
     use super::*;
+    use crate::random::Random;
 
     fn random_header(random: &mut Random) -> SegmentHeader {
         SegmentHeader {
             identity: Identity {
                 log: LogId(std::array::from_fn(|_| random.next() as u8)),
-                first: SegmentId(random.number() as u32),
-                last: SegmentId(random.number() as u32),
-                generation: random.number() as u32,
+                first: SegmentId(number(random) as u32),
+                last: SegmentId(number(random) as u32),
+                generation: number(random) as u32,
             },
             compacted: random.below(2) == 1,
-            filtered_at: Position::from_bits(random.number()),
-            epoch: random.number() as u32,
-            created_wall_ns: random.number(),
+            filtered_at: Position::from_bits(number(random)),
+            epoch: number(random) as u32,
+            created_wall_ns: number(random),
         }
     }
 

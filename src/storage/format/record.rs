@@ -465,8 +465,9 @@ fn grow(out: &mut Vec<u8>, size: usize) -> &mut [u8] {
 #[cfg(test)]
 mod tests {
     use super::super::Identity;
-    use super::super::samples::{Parts, Random, identity, one_of_each, plain, seeds};
+    use super::super::samples::{Parts, identity, one_of_each, plain, seeds};
     use super::*;
+    use crate::random::Random;
 
     const OFFSET: u32 = 4096;
 

@@ -4,6 +4,7 @@
 use super::{
     Entries, Entry, FrameBuilder, FrameKind, Identity, LogId, Record, SegmentHeader, segment_header,
 };
+use crate::random::Random;
 use crate::types::{Counters, JobId, JobState, Position, SegmentId};
 
 /// 2027-01-15 08:00:00 UTC, in nanoseconds since 1970.
@@ -123,48 +124,23 @@ const SWITCHED: [Entry; 1] = [Entry {
     end: 9_000,
 }];
 
-/// Pseudo-random numbers from a seed (Vigna's splitmix64).
-pub(in crate::storage) struct Random(u64);
-
-impl Random {
-    /// Prints the seed, for the test that fails.
-    pub(in crate::storage) fn new(seed: u64) -> Random {
-        println!("seed {seed}");
-        Random(seed)
-    }
-
-    pub(in crate::storage) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub(in crate::storage) fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    pub(in crate::storage) fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.next() as u8).collect()
-    }
-
-    /// Numbers that often break code: small, large, around the middle.
-    pub(in crate::storage) fn number(&mut self) -> u64 {
-        match self.below(4) {
-            0 => self.below(4) as u64,
-            1 => u64::MAX - self.below(4) as u64,
-            2 => (1 << 32) - 2 + self.below(4) as u64,
-            _ => self.next(),
-        }
+/// Numbers that often break code: small, large, around the middle.
+pub(in crate::storage) fn number(random: &mut Random) -> u64 {
+    match random.below(4) {
+        0 => random.below(4),
+        1 => u64::MAX - random.below(4),
+        2 => (1 << 32) - 2 + random.below(4),
+        _ => random.next(),
     }
 }
 
-/// The seeds of a random test: `count` of them, times `BSD_TEST_SCALE`.
-pub(in crate::storage) fn seeds(count: u64) -> std::ops::Range<u64> {
+/// The seeds of a random test: `count` of them, times `BSD_TEST_SCALE`. Prints each, for the test
+/// that fails.
+pub(in crate::storage) fn seeds(count: u64) -> impl Iterator<Item = u64> {
     let scale = std::env::var("BSD_TEST_SCALE")
         .ok()
         .and_then(|scale| scale.parse::<u64>().ok());
-    0..count * scale.unwrap_or(1).max(1)
+    (0..count * scale.unwrap_or(1).max(1)).inspect(|seed| println!("seed {seed}"))
 }
 
 /// The data that a random record borrows from.
@@ -194,47 +170,47 @@ impl Parts {
         let (removed, added) = self.entries.split_at(random.below(self.entries.len() + 1));
         match random.below(7) {
             0 => Record::Put {
-                id: JobId(random.number()),
-                created_wall_ns: random.number(),
-                pri: random.number() as u32,
-                delay: random.number() as u32,
-                ttr: random.number() as u32,
+                id: JobId(number(random)),
+                created_wall_ns: number(random),
+                pri: number(random) as u32,
+                delay: number(random) as u32,
+                ttr: number(random) as u32,
                 tube: &self.tube,
                 body: &self.body,
             },
             1 => Record::Update {
-                id: JobId(random.number()),
-                kick: random.number() as u16,
+                id: JobId(number(random)),
+                kick: number(random) as u16,
                 state: [JobState::Ready, JobState::Delayed, JobState::Buried][random.below(3)],
-                deadline_wall_ns: random.number(),
-                pri: random.number() as u32,
-                delay: random.number() as u32,
+                deadline_wall_ns: number(random),
+                pri: number(random) as u32,
+                delay: number(random) as u32,
                 counters: Counters {
-                    reserves: random.number() as u32,
-                    timeouts: random.number() as u32,
-                    releases: random.number() as u32,
-                    buries: random.number() as u32,
-                    kicks: random.number() as u32,
+                    reserves: number(random) as u32,
+                    timeouts: number(random) as u32,
+                    releases: number(random) as u32,
+                    buries: number(random) as u32,
+                    kicks: number(random) as u32,
                 },
             },
             2 => Record::Delete {
-                id: JobId(random.number()),
-                put_segment: SegmentId(random.number() as u32),
+                id: JobId(number(random)),
+                put_segment: SegmentId(number(random) as u32),
             },
             3 => Record::Pause {
                 tube: &self.tube,
-                until_wall_ns: random.number(),
-                duration: random.number() as u32,
+                until_wall_ns: number(random),
+                duration: number(random) as u32,
             },
             4 => Record::Kick {
-                number: random.number() as u16,
+                number: number(random) as u16,
                 tube: &self.tube,
                 state: [JobState::Delayed, JobState::Buried][random.below(2)],
-                left: random.number() as u32,
-                due_wall_ns: random.number(),
+                left: number(random) as u32,
+                due_wall_ns: number(random),
             },
             5 => Record::Manifest {
-                next_id: JobId(random.number()),
+                next_id: JobId(number(random)),
                 entries: Entries::List(&self.entries),
             },
             _ => Record::Switch {
@@ -247,10 +223,10 @@ impl Parts {
 
 fn random_entry(random: &mut Random) -> Entry {
     Entry {
-        first: SegmentId(random.number() as u32),
-        last: SegmentId(random.number() as u32),
-        generation: random.number() as u32,
-        end: random.number() as u32,
+        first: SegmentId(number(random) as u32),
+        last: SegmentId(number(random) as u32),
+        generation: number(random) as u32,
+        end: number(random) as u32,
     }
 }
 

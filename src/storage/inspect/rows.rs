@@ -246,7 +246,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::storage::format::samples::{Random, seeds};
+    use crate::random::Random;
+    use crate::storage::format::samples::seeds;
 
     /// A number from the whole range, or near other numbers.
     fn number(random: &mut Random) -> u32 {

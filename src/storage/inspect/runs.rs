@@ -237,7 +237,8 @@ fn distance(base: u64, id: JobId) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::storage::format::samples::{Random, seeds};
+    use crate::random::Random;
+    use crate::storage::format::samples::seeds;
 
     /// A job of 1 KB, one of many that were put one after the other into two tubes.
     fn entry(number: u32) -> JobEntry {

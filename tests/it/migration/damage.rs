@@ -6,11 +6,13 @@
 
 use std::collections::BTreeMap;
 
+use bsd::random::Random;
 use bsd::storage::convert::beanstalkd::export;
 
 use super::binlog::{Job, Version, job};
 use super::*;
-use crate::harness::{Random, volume, wal};
+use crate::harness::wal;
+use crate::volume::{seed_of_run, volume};
 
 const V7: Version = Version::V7;
 const SECTOR: usize = 512;
@@ -294,7 +296,7 @@ fn d15_a_record_with_lengths_that_lead_nowhere_is_reported() {
 
 #[test]
 fn random_bytes_are_reported_and_never_more() {
-    let mut random = Random::from_env("BSD_MIGRATION_SEED");
+    let mut random = Random::new(seed_of_run("BSD_MIGRATION_SEED"));
     let (_, file) = history(V7);
     for round in 0..volume("BSD_MIGRATION_GARBAGE", 300) {
         let mut bytes = if random.one_in(2) {

@@ -8,8 +8,10 @@ use std::path::Path;
 use tempfile::TempDir;
 
 use super::text;
-use crate::harness::{Launch, Random, Server, complaints, volume, wait_until, wal};
+use crate::harness::{Launch, Server, complaints, wait_until, wal};
+use crate::volume::{seed_of_run, volume};
 use crate::wire::{Wire, inserted, job_of};
+use bsd::random::Random;
 
 const TUBES: usize = 50;
 /// This many commands are sent before the replies are read.
@@ -256,7 +258,7 @@ fn jobs_go_from_beanstalkd_to_bsd_and_back() {
     let dir = |name: &str| home.path().join(name);
     let (old, new, back) = (dir("old"), dir("new"), dir("back"));
     fs::create_dir(&old).unwrap();
-    let mut random = Random::from_env("BSD_MIGRATION_SEED");
+    let mut random = Random::new(seed_of_run("BSD_MIGRATION_SEED"));
 
     // What is written survives a kill, synced or not.
     let server = beanstalkd.clone().dir(&old).arg("-F").start();

@@ -8,7 +8,7 @@
 use super::content::{PAGE_SIZE, Page, pages};
 use super::disk::{Disk, InodeId, NameChange};
 use super::file::{FileNode, Unsynced};
-use super::random::Random;
+use crate::random::Random;
 
 /// The bytes that a disk writes as a whole or not at all.
 const SECTOR_SIZE: u64 = 512;
@@ -174,15 +174,15 @@ fn rebuild(
 
 /// Like `rebuild`, with everything else that is left to chance.
 fn random_image(disk: &Disk, mut random: Random) -> Disk {
-    let granularity = *random.pick(&[Granularity::Page, Granularity::Sector]);
-    let chance = *random.pick(&[10, 50, 90]);
+    let granularity = random.pick(&[Granularity::Page, Granularity::Sector]);
+    let chance = random.pick(&[10, 50, 90]);
     let stale = random.percent(50).then(|| stale_pages(disk));
     let mut image = platter(disk);
     let (mut sequence, mut fate) = (0, chance);
     for unit in units(disk, granularity) {
         if unit.sequence() != sequence {
             // A whole change is kept, dropped, or torn.
-            fate = *random.pick(&[100, 0, chance, chance]);
+            fate = random.pick(&[100, 0, chance, chance]);
             sequence = unit.sequence();
         }
         if random.percent(fate) {
@@ -259,9 +259,10 @@ fn litter(disk: &Disk, image: &mut Disk, unit: &Unit<'_>, stale: &[Page], random
         let fresh = number * PAGE_SIZE + range.start as u64 >= size;
         if fresh && random.percent(50) {
             let garbage = if stale.is_empty() || random.percent(30) {
-                Some(random.page().into())
+                let noise: [u8; PAGE_SIZE as usize] = std::array::from_fn(|_| random.next() as u8);
+                Some(noise.into())
             } else {
-                random.pick(stale).clone()
+                random.pick(stale)
             };
             file.durable.put_block(*number, range.clone(), &garbage);
         }

@@ -49,7 +49,6 @@ mod crash;
 mod disk;
 mod fault;
 mod file;
-mod random;
 #[cfg(test)]
 mod tests;
 
@@ -68,8 +67,8 @@ use content::Content;
 use disk::{Disk, InodeId, Landing, normal};
 use fault::Faults;
 use file::FileNode;
-use random::Random;
 
+use crate::random::Random;
 use crate::storage::disk::{
     Dir, DirEntry, DirLock, File, Fs, LockError, OpenMode, ReadFile, ReadFs,
 };

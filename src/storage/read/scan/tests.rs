@@ -3,10 +3,11 @@
 use std::path::Path;
 
 use super::*;
+use crate::random::Random;
 use crate::storage::disk::ReadFs;
 use crate::storage::disk::sim::SimFs;
 use crate::storage::format::samples::{
-    FRAMES_BEGIN, Random, Segment, frame, identity, one_of_each, position, put,
+    FRAMES_BEGIN, Segment, frame, identity, one_of_each, position, put,
 };
 use crate::storage::format::{FrameKind, Identity, any_bytes::MemoryFile};
 use crate::types::JobId;

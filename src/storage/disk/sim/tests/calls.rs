@@ -177,7 +177,7 @@ fn random_call(
     random: &mut Random,
 ) -> Result<Vec<u8>, io::ErrorKind> {
     let names = ["a", "b", "c", "d"].map(|name| dir.join(name));
-    let (name, other) = (random.pick(&names).clone(), random.pick(&names).clone());
+    let (name, other) = (random.pick(&names), random.pick(&names));
     let (offset, len) = (random.below(3 * PAGE) as u64, random.below(2 * PAGE));
     let mut buf = vec![random.next() as u8; len];
     let done = |result: io::Result<()>| result.map(|()| Vec::new());

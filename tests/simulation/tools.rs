@@ -11,6 +11,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use bsd::random::Random;
 use bsd::storage::convert::backup::{BackedUp, back_up, restore};
 use bsd::storage::convert::offline::{Compacted, compact};
 use bsd::storage::disk::sim::{Crash, Errno, Fault, OpKind};
@@ -21,8 +22,8 @@ use bsd::types::{Now, Time};
 
 use super::driver::{DIR, Driver, Setup, Step, after_restart, path};
 use super::oracle::History;
-use super::workload::{Mood, Random, random_steps, tour};
-use crate::harness::{self, volume};
+use super::workload::{Mood, random_steps, tour};
+use crate::volume::{seed_of_run, volume};
 
 const BACKUP: &str = "/backup";
 const RESTORED: &str = "/restored";
@@ -341,7 +342,7 @@ fn a_backup_of_a_running_server_holds_all_that_was_acknowledged_before_it_began(
 
 #[test]
 fn backups_of_random_servers() {
-    let first = harness::Random::from_env("BSD_BACKUP_SEED").next() >> 16;
+    let first = seed_of_run("BSD_BACKUP_SEED") >> 16;
     for seed in first..first + volume("BSD_BACKUP_RUNS", 40) {
         let mut random = Random::new(seed);
         let mood = Mood::any(&mut random);

@@ -8,6 +8,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use bsd::engine::Engine;
+use bsd::random::Random;
 use bsd::storage::Damage;
 use bsd::storage::disk::ReadFs;
 use bsd::storage::disk::sim::{Crash, OpKind};
@@ -18,8 +19,6 @@ use bsd::storage::format::{
 use bsd::storage::read::scan::{self, Reader};
 use bsd::storage::{OpenError, SimFs, SyncPolicy};
 use bsd::types::{JobId, Position, SegmentId};
-
-use crate::harness::Random;
 
 use super::driver::{DIR, Driver, Step, after_restart, options, path};
 

@@ -7,6 +7,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use bsd::random::Random;
 use bsd::storage::disk::sim::{Crash, Effect, Errno, Fault, OpKind};
 use bsd::storage::{OpenError, SimFs, SyncPolicy};
 use bsd::types::Now;
@@ -14,7 +15,7 @@ use bsd::types::Now;
 use super::alterations::among;
 use super::driver::{Answer, Driver, Stop, after_restart, beginning};
 use super::oracle::{History, State};
-use super::workload::{Mood, Random, random_steps};
+use super::workload::{Mood, random_steps};
 
 /// Seeds that once found something.
 const FOUND: &[u64] = &[];
@@ -198,8 +199,8 @@ fn run_or_say_how_to_repeat(seed: u64) -> u64 {
                 tried(seed, most).is_err()
             });
             eprintln!(
-                "to repeat: BSD_SIM_SEED={seed} BSD_SIM_COMMANDS={commands} cargo test --test it \
-                 simulation::seeds::random"
+                "to repeat: BSD_SIM_SEED={seed} BSD_SIM_COMMANDS={commands} cargo test --test \
+                 simulation seeds::random"
             );
             resume_unwind(panic);
         }

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 use bsd::engine::{Engine, Flow, Options, ReplySink};
 use bsd::protocol::{Command, Op, Reply, Request};
+use bsd::random::Random;
 use bsd::storage::disk::sim::Crash;
 use bsd::storage::{SimFs, SyncPolicy};
 use bsd::types::{ClientId, JobId, Now, Position};
 
 use super::driver::{MS_NS, Setup, after_restart, beginning, disk_bytes, options};
-use super::workload::Random;
 
 /// Bytes counted for a job: its put, and one update.
 const JOB_SIZE: u64 = 40 + 7 + 52;

@@ -9,7 +9,6 @@
 //! | `alterations` | what is changed over the API, moves above all |
 //! | `crashes` | a crash at every file operation, and inside the recovery after it |
 //! | `defects` | crafted records, very many tubes, a disk full at any byte, too few descriptors |
-//! | `documented` | the tables of `docs/testing.md` and `docs/promises.md`, held to the tests |
 //! | `exhaustive` | every short sequence of commands, every crash in it; `BSD_EXHAUSTIVE_LENGTH` |
 //! | `faults` | every file operation fails, once and from then on |
 //! | `policies` | what is kept when not every acknowledgement waits for the disk |
@@ -23,6 +22,11 @@
 //! | `clocks` | clocks that jump |
 //! | `upkeep` | pauses that are over, counters, reserves that take several turns |
 //! | `seeds` | random runs; `BSD_SIM_RUNS` says how many, `BSD_SIM_SEED` repeats one |
+#![allow(clippy::unwrap_used, reason = "a test's unwrap is a check")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "tests look at files and clocks from outside"
+)]
 
 mod alterations;
 mod bounds;
@@ -31,7 +35,6 @@ mod clocks;
 mod crashes;
 mod damage;
 mod defects;
-mod documented;
 mod driver;
 mod exhaustive;
 mod faults;
@@ -44,4 +47,6 @@ mod reading;
 mod seeds;
 mod tools;
 mod upkeep;
+#[path = "../it/volume.rs"]
+mod volume;
 mod workload;

@@ -3,13 +3,13 @@
 //! tube or in the other, never in both and never in none.
 
 use bsd::engine::{Alteration, Altered};
+use bsd::random::Random;
 use bsd::storage::disk::sim::Crash;
 use bsd::storage::{SimFs, SyncPolicy};
 use bsd::types::JobId;
 
 use super::driver::{Answers, DIR, Driver, Setup, Step, Stop, TUBES, after_restart};
 use super::oracle::{Effect, Placed, later};
-use super::workload::Random;
 
 /// What is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

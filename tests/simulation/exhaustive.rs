@@ -244,7 +244,7 @@ impl Explorer {
         }));
         if let Err(panic) = explored {
             eprintln!(
-                "to repeat: BSD_EXHAUSTIVE_ONLY={name} cargo test --test it simulation::exhaustive"
+                "to repeat: BSD_EXHAUSTIVE_ONLY={name} cargo test --test simulation exhaustive"
             );
             resume_unwind(panic);
         }

@@ -2,12 +2,13 @@
 
 use bsd::engine::{Engine, ReplySink};
 use bsd::protocol::{Command, Reply, Request};
+use bsd::random::Random;
 use bsd::storage::disk::sim::{Crash, OpKind};
 use bsd::storage::{SimFs, SyncPolicy};
 use bsd::types::{ClientId, Position};
 
 use super::driver::{Driver, SEGMENT_SIZE, Step, WORKERS, beginning, options};
-use super::workload::{Mood, Random, random_steps};
+use super::workload::{Mood, random_steps};
 
 const TURN: Step = Step::Turn { ms: 0 };
 

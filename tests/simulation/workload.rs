@@ -1,33 +1,9 @@
 //! The clients of a simulated run: a script that covers everything, and seeded chance.
 
+use bsd::random::Random;
+
 use super::alterations::Change;
 use super::driver::{Step, TUBES, WORKERS};
-
-/// A sequence of numbers that a seed determines (SplitMix64).
-#[derive(Debug, Clone)]
-pub(super) struct Random(u64);
-
-impl Random {
-    pub(super) fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    /// A number below `bound`.
-    pub(super) fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    pub(super) fn percent(&mut self, chance: usize) -> bool {
-        self.below(100) < chance
-    }
-}
 
 /// The tendencies of a random workload.
 #[derive(Debug, Clone, Copy)]
