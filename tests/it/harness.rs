@@ -201,7 +201,6 @@ impl Launch {
     }
 
     /// With more arguments.
-    #[cfg(all(feature = "archive", feature = "http"))]
     pub(crate) fn args(self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Launch {
         args.into_iter().fold(self, Launch::arg)
     }

@@ -12,6 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 
+use crate::auth::{new_token, write_private};
 use crate::clients::{python_with, script};
 use crate::harness::{Exit, Launch, Server, program, skip, wait_until};
 use crate::http::Site;
@@ -310,6 +311,45 @@ fn clients_show_certificates_where_that_is_asked_and_their_names_are_told() {
     }
     // Plain listeners ask for nothing.
     assert_eq!(stats_of(&mut site.server.connect()).get(..2), Some("OK"));
+}
+
+#[test]
+fn a_token_is_asked_for_behind_a_certificate_and_neither_stands_for_the_other() {
+    let house = House::new();
+    let clients = Authority::new();
+    let ca = house.write("clients.pem", &clients.0.pem());
+    let (token, line) = new_token("put");
+    let (nameless, nameless_line) = new_token("put");
+    let tokens = house.path("tokens");
+    write_private(&tokens, &format!("{line} Ann\n{nameless_line}\n"));
+    let launch = house.launch().memory().arg("--tls-client-ca").arg(ca);
+    let launch = launch.arg("--auth-file").arg(tokens);
+    let server = launch.arg("--http").arg("127.0.0.1:0").spawn();
+    // It says this last.
+    wait_until("it serves", || server.stderr().contains("INFO ready: "));
+    let site = Site::of(server);
+    let connect = |identity: Option<&Identity>| {
+        let config = house.authority.client(&[&TLS13], identity);
+        Wire::connect_tls(address(&site.server), config).unwrap()
+    };
+    let mailer = clients.issue("mailer");
+    // A token without a certificate, and a certificate without a token.
+    let mut wire = connect(None);
+    let answer = wire.try_send(format!("auth {token}\r\n").as_bytes());
+    assert!(answer.and_then(|()| wire.try_reply()).is_err());
+    let mut wire = connect(Some(&mailer));
+    assert_eq!(wire.try_put(b"x"), "NOT_AUTHORIZED");
+    // Who has both goes by the name of the token, or else by that of the certificate.
+    for (token, expected) in [(&token, "Ann"), (&nameless, "mailer")] {
+        let mut wire = connect(Some(&mailer));
+        assert_eq!(wire.ask(&format!("auth {token}")), "AUTHENTICATED");
+        assert!(wire.try_put(b"x").starts_with("INSERTED"));
+        assert_eq!(wire.ask("reserve-with-timeout 0"), "NOT_AUTHORIZED");
+        let listed = site.get("/api/v1/clients").json();
+        let named = listed["clients"].as_array().unwrap().iter();
+        let named: Vec<_> = named.map(|client| &client["name"]).collect();
+        assert!(named.iter().any(|name| *name == expected), "{listed}");
+    }
 }
 
 fn exit_with(house: &House, change: impl FnOnce(Launch) -> Launch) -> Exit {
