@@ -8,8 +8,12 @@
 //! first; `BSD_ARCHIVE_SEED` repeats one.
 
 use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::panic::{RefUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use super::chain::{Depth, survey};
 use super::expire::{Keep, plan};
@@ -511,11 +515,12 @@ fn history(seed: u64) -> (u64, u64) {
     (restores, refused)
 }
 
-/// Run a history for each seed, as many as `variable` or else `runs` says, and add up what they return. `None`: one seed was repeated.
+/// Run a history for each seed, as many as `variable` or else `runs` says, on every processor, and
+/// add up what they return. `None`: one seed was repeated.
 pub(super) fn each_seed(
     module: &str,
     (variable, runs): (&str, u64),
-    history: impl Fn(u64) -> (u64, u64) + std::panic::RefUnwindSafe,
+    history: impl Fn(u64) -> (u64, u64) + Sync + RefUnwindSafe,
 ) -> Option<(u64, u64)> {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
     let repeated = number("BSD_ARCHIVE_SEED");
@@ -526,15 +531,29 @@ pub(super) fn each_seed(
             first..first + number(variable).unwrap_or(runs)
         }
     };
-    let mut sums = (0, 0);
-    for seed in seeds {
-        let done = std::panic::catch_unwind(|| history(seed));
-        let (one, other) = done.unwrap_or_else(|panic| {
-            println!("to repeat: BSD_ARCHIVE_SEED={seed} cargo test --lib archive::{module}");
-            std::panic::resume_unwind(panic)
-        });
-        sums = (sums.0 + one, sums.1 + other);
-    }
+    let next = AtomicU64::new(seeds.start);
+    let share = || {
+        let mut sums = (0, 0);
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return sums;
+            }
+            let done = catch_unwind(|| history(seed));
+            let (one, other) = done.unwrap_or_else(|panic| {
+                println!("to repeat: BSD_ARCHIVE_SEED={seed} cargo test --lib archive::{module}");
+                resume_unwind(panic)
+            });
+            sums = (sums.0 + one, sums.1 + other);
+        }
+    };
+    let sums = thread::scope(|scope| {
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        let shares: Vec<_> = (0..processors).map(|_| scope.spawn(share)).collect();
+        let done = shares.into_iter().map(|share| share.join());
+        let sums = done.map(|sums| sums.unwrap_or_else(|panic| resume_unwind(panic)));
+        sums.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+    });
     repeated.is_none().then_some(sums)
 }
 

@@ -68,7 +68,6 @@ mod events;
 mod failing_calls;
 mod faults;
 mod generator;
-mod golden;
 #[cfg(feature = "http")]
 mod handbook;
 mod harness;

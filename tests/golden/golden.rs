@@ -5,7 +5,7 @@
 //! writing its story below and running, once,
 //!
 //! ```text
-//! BSD_MAKE_GOLDEN=1 cargo test --test it golden
+//! BSD_MAKE_GOLDEN=1 cargo test -p bsd-golden
 //! ```
 //!
 //! which creates the missing directories, on a simulated disk, with a fixed log id and fixed times.
@@ -285,9 +285,7 @@ fn end_of_content(fs: &SimFs, name: &str) -> usize {
 }
 
 fn directory(case: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/golden/v1")
-        .join(case)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("v1").join(case)
 }
 
 /// The files of a case, by name.
