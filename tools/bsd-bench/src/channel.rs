@@ -47,7 +47,10 @@ impl Tls {
 
     fn session(&self) -> io::Result<ClientConnection> {
         let session = ClientConnection::new(Arc::clone(&self.config), self.name.clone());
-        session.map_err(io::Error::other)
+        let mut session = session.map_err(io::Error::other)?;
+        // Otherwise it takes nothing after 64 KiB, until its handshake is over.
+        session.set_buffer_limit(None);
+        Ok(session)
     }
 }
 
@@ -87,7 +90,7 @@ impl Write for Channel {
                 let count = session.writer().write(bytes)?;
                 match self.push() {
                     // The rest leaves with the next push.
-                    Err(error) if error.kind() == io::ErrorKind::WouldBlock && count > 0 => {}
+                    Err(error) if is_not_now(&error) && count > 0 => {}
                     pushed => pushed?,
                 }
                 Ok(count)
@@ -116,6 +119,41 @@ impl Read for Channel {
             while session.wants_write() {
                 session.write_tls(&mut self.socket)?;
             }
+        }
+    }
+}
+
+/// True also for the error of a socket that is still connecting.
+pub(crate) fn is_not_now(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotConnected, WouldBlock};
+    matches!(error.kind(), WouldBlock | NotConnected)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    /// A load may begin with more than a session takes by default.
+    #[test]
+    fn all_is_taken_before_the_handshake_is_over() {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth();
+        let tls = Tls {
+            config: Arc::new(config),
+            name: ServerName::try_from("localhost").unwrap(),
+        };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut channel = Channel::new(socket, Some(&tls)).unwrap();
+        let commands = vec![b'x'; 1 << 20];
+        for _ in 0..2 {
+            assert_eq!(channel.write(&commands).unwrap(), commands.len());
         }
     }
 }

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
-use crate::channel::{Channel, Tls};
+use crate::channel::{Channel, Tls, is_not_now};
 use crate::script::Op;
 use crate::wire::{LINE_SIZE_MAX, Reply, parse_reply};
 
@@ -142,12 +142,6 @@ impl Connection {
 
 fn unasked() -> io::Error {
     io::Error::other("the server has sent a reply without a command")
-}
-
-/// True also for the error of a socket that is still connecting.
-fn is_not_now(error: &io::Error) -> bool {
-    use io::ErrorKind::{NotConnected, WouldBlock};
-    matches!(error.kind(), WouldBlock | NotConnected)
 }
 
 #[cfg(test)]
