@@ -70,16 +70,20 @@ impl Channel {
     pub(crate) fn is_encrypted(&self) -> bool {
         self.session.is_some()
     }
+}
 
-    /// Send what the session has encrypted, as far as the socket takes it.
-    pub(crate) fn push(&mut self) -> io::Result<()> {
-        if let Some(session) = &mut self.session {
-            while session.wants_write() {
-                session.write_tls(&mut self.socket)?;
-            }
+/// Send what the session has encrypted, as far as the socket takes it; the rest leaves with the next
+/// call.
+fn push(session: &mut ClientConnection, socket: &mut TcpStream) -> io::Result<()> {
+    while session.wants_write() {
+        match session.write_tls(socket) {
+            Err(error) if is_not_now(&error) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+            Ok(_) => {}
         }
-        Ok(())
     }
+    Ok(())
 }
 
 impl Write for Channel {
@@ -88,18 +92,17 @@ impl Write for Channel {
             None => self.socket.write(bytes),
             Some(session) => {
                 let count = session.writer().write(bytes)?;
-                match self.push() {
-                    // The rest leaves with the next push.
-                    Err(error) if is_not_now(&error) && count > 0 => {}
-                    pushed => pushed?,
-                }
+                push(session, &mut self.socket)?;
                 Ok(count)
             }
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.push()
+        match &mut self.session {
+            None => Ok(()),
+            Some(session) => push(session, &mut self.socket),
+        }
     }
 }
 
@@ -116,9 +119,7 @@ impl Read for Channel {
             }
             session.read_tls(&mut self.socket)?;
             session.process_new_packets().map_err(io::Error::other)?;
-            while session.wants_write() {
-                session.write_tls(&mut self.socket)?;
-            }
+            push(session, &mut self.socket)?;
         }
     }
 }

@@ -71,6 +71,8 @@ impl Connection {
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         while self.sent < self.output.len() {
             match self.stream.write(&self.output[self.sent..]) {
+                // It would be asked again without an end.
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => self.sent += count,
                 Err(error) if is_not_now(&error) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -79,10 +81,7 @@ impl Connection {
         }
         self.output.clear();
         self.sent = 0;
-        match self.stream.flush() {
-            Err(error) if is_not_now(&error) => Ok(()),
-            flushed => flushed,
-        }
+        self.stream.flush()
     }
 
     /// Read once into `buffer`, after the incomplete line. Returns the number of bytes there now,
