@@ -38,7 +38,8 @@ pub(in crate::server) struct TlsStream {
     record: Record,
     /// Bytes of the handshake that have arrived, until it is over.
     shaken: usize,
-    /// The last read took all that the socket had.
+    /// The last read took all that the socket had. It is false after a read that did not ask the
+    /// socket: something may have arrived since, and its event may be over.
     is_drained: bool,
 }
 
@@ -195,6 +196,7 @@ impl Read for TlsStream {
     /// does not complete a record.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.push_own()?;
+        self.is_drained = false;
         if let Some(count) = self.take(buffer)? {
             return Ok(count);
         }

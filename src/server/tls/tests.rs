@@ -276,3 +276,26 @@ fn replies_that_lie_in_a_session_count_as_unread_until_the_socket_has_them() {
     }
     assert_eq!(house.server.core.outputs.held(), 0);
 }
+
+/// A read may take what was decrypted before, while the event of what has arrived since is over.
+#[test]
+fn what_arrives_while_decrypted_bytes_are_left_is_read_without_another_event() {
+    const JOBS: u64 = 60;
+    let mut house = House::new();
+    let (mut stream, mut session) = house.shaken();
+    let put = [b"put 0 0 1 1000\r\n", &[b'x'; 1000][..], b"\r\n"].concat();
+    house.say(
+        &mut stream,
+        &mut session,
+        &put.repeat(JOBS.try_into().unwrap()),
+    );
+    let jobs = |house: &House| house.server.core.engine.queue().stats().total_jobs;
+    while jobs(&house) == 0 {
+        house.turn();
+    }
+    assert!(jobs(&house) < JOBS, "a share of a turn is less than that");
+    house.say(&mut stream, &mut session, &put);
+    while jobs(&house) <= JOBS {
+        house.turn();
+    }
+}
