@@ -20,6 +20,7 @@
 //! | `report` | the documents of `stats` |
 //! | `figures` | what monitoring wants to know |
 //! | `standby` | a queue that follows another one, and takes its place |
+//! | `replica` | one of several queues with the same jobs: it follows, or it leads |
 //! | `events` | what happens, told to other threads once it is acknowledged |
 
 mod alter;
@@ -29,6 +30,7 @@ mod figures;
 mod kick;
 mod pauses;
 mod replay;
+mod replica;
 mod report;
 mod standby;
 mod store;
@@ -99,6 +101,9 @@ pub struct Options {
     pub import: bool,
     /// The identity of a log that is made; `None`: a random one.
     pub log_id: Option<LogId>,
+    /// The directory is a member's of a cluster, which has a ledger beside the log. Without this such a
+    /// directory is refused.
+    pub member: bool,
 }
 
 impl Default for Options {
@@ -117,6 +122,7 @@ impl Default for Options {
             fs: Arc::new(RealFs),
             import: false,
             log_id: None,
+            member: false,
         }
     }
 }
@@ -188,6 +194,8 @@ pub struct Engine {
     clients_shortage: Shortage,
     sync: SyncPolicy,
     draining: bool,
+    /// It applies what another queue decides.
+    is_following: bool,
     commands: [u64; Op::COUNT],
     /// Kicks of many jobs that are under way, the oldest first.
     kicks: VecDeque<Kick>,
@@ -256,6 +264,7 @@ impl Engine {
                     log_id: options.log_id,
                     new_epoch: false,
                     standby,
+                    member: options.member,
                     waker: options.waker.clone(),
                 };
                 let mut replayer = Replayer {
@@ -302,6 +311,7 @@ impl Engine {
             clients_shortage: Shortage::default(),
             sync: options.sync,
             draining: false,
+            is_following: false,
             commands: [0; Op::COUNT],
             kicks: VecDeque::new(),
             pauses,

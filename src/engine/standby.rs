@@ -88,55 +88,7 @@ impl Standby {
     /// # Errors
     /// See [`Apart`].
     pub fn apply(&mut self, record: &Record<'_>, now: Now) -> Result<(), Apart> {
-        let (purpose, id) = match *record {
-            Record::Manifest { next_id, .. } => {
-                self.skip_ids(next_id);
-                return Ok(());
-            }
-            // About files, which are others here.
-            Record::Switch { .. } => return Ok(()),
-            Record::Put { id, .. } => (Purpose::Put, Some(id)),
-            Record::Update { id, .. } => (Purpose::Update, Some(id)),
-            Record::Delete { id, .. } => (Purpose::Delete, Some(id)),
-            Record::Pause { .. } | Record::Kick { .. } => (Purpose::Update, None),
-        };
-        let job = id.and_then(|id| self.engine.queue.job(id));
-        let is_put = matches!(record, Record::Put { .. });
-        if let Some(id) = id.filter(|_| job.is_some() == is_put) {
-            return Err(Apart::Contradiction(match is_put {
-                true => format!("job {id} is put a second time"),
-                false => format!("there is no job {id}"),
-            }));
-        }
-        if let Some(what) = impossible(record) {
-            return Err(Apart::Contradiction(what));
-        }
-        let place = job.map(|job| job.place);
-        let Engine {
-            store: Store::Log(log),
-            queue,
-            pauses,
-            ..
-        } = &mut self.engine
-        else {
-            return Ok(());
-        };
-        let record = here(record, log, place);
-        let place = match log.append(&record, purpose, now.wall_ns) {
-            Ok(place) => place,
-            Err(AppendError::Full) => return Err(Apart::Full),
-            Err(AppendError::Failed(error)) => return Err(error.into()),
-        };
-        let mut replayer = Replayer { queue, pauses, now };
-        let applied = replayer.apply(log.files_mut(), place, &record);
-        applied.map_err(Apart::Contradiction)
-    }
-
-    fn skip_ids(&mut self, next_id: JobId) {
-        self.engine.queue.set_next_id(next_id);
-        if let Store::Log(log) = &mut self.engine.store {
-            log.next_id = log.next_id.max(next_id);
-        }
+        self.engine.apply_record(record, now)
     }
 
     /// Write what was applied.
@@ -180,6 +132,64 @@ impl Standby {
         self.engine.started = now.mono;
         self.engine.begin(now)?;
         Ok(self.engine)
+    }
+}
+
+impl Engine {
+    /// Apply the next record of another log that this queue follows.
+    ///
+    /// # Errors
+    /// See [`Apart`].
+    pub(super) fn apply_record(&mut self, record: &Record<'_>, now: Now) -> Result<(), Apart> {
+        let (purpose, id) = match *record {
+            Record::Manifest { next_id, .. } => {
+                self.skip_ids(next_id);
+                return Ok(());
+            }
+            // About files, which are others here.
+            Record::Switch { .. } => return Ok(()),
+            Record::Put { id, .. } => (Purpose::Put, Some(id)),
+            Record::Update { id, .. } => (Purpose::Update, Some(id)),
+            Record::Delete { id, .. } => (Purpose::Delete, Some(id)),
+            Record::Pause { .. } | Record::Kick { .. } => (Purpose::Update, None),
+        };
+        let job = id.and_then(|id| self.queue.job(id));
+        let is_put = matches!(record, Record::Put { .. });
+        if let Some(id) = id.filter(|_| job.is_some() == is_put) {
+            return Err(Apart::Contradiction(match is_put {
+                true => format!("job {id} is put a second time"),
+                false => format!("there is no job {id}"),
+            }));
+        }
+        if let Some(what) = impossible(record) {
+            return Err(Apart::Contradiction(what));
+        }
+        let place = job.map(|job| job.place);
+        let Engine {
+            store: Store::Log(log),
+            queue,
+            pauses,
+            ..
+        } = self
+        else {
+            return Ok(());
+        };
+        let record = here(record, log, place);
+        let place = match log.append(&record, purpose, now.wall_ns) {
+            Ok(place) => place,
+            Err(AppendError::Full) => return Err(Apart::Full),
+            Err(AppendError::Failed(error)) => return Err(error.into()),
+        };
+        let mut replayer = Replayer { queue, pauses, now };
+        let applied = replayer.apply(log.files_mut(), place, &record);
+        applied.map_err(Apart::Contradiction)
+    }
+
+    fn skip_ids(&mut self, next_id: JobId) {
+        self.queue.set_next_id(next_id);
+        if let Store::Log(log) = &mut self.store {
+            log.next_id = log.next_id.max(next_id);
+        }
     }
 }
 

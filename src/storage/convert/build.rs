@@ -59,6 +59,7 @@ impl Build {
             log_id: None,
             new_epoch: false,
             standby: false,
+            member: false,
             waker: None,
         };
         let (log, _) = Log::open(fs.clone(), options, now, &mut Fresh, &|_, _| ())?;

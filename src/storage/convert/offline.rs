@@ -81,6 +81,7 @@ pub fn compact(
         log_id: None,
         new_epoch: false,
         standby: false,
+        member: false,
         waker: None,
     };
     let mut replayed = Replayed(JobIndex::new());

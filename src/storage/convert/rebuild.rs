@@ -111,6 +111,7 @@ impl Rebuild {
             log_id: None,
             new_epoch: true,
             standby: false,
+            member: false,
             waker: None,
         };
         let mut puts = Puts::default();

@@ -53,6 +53,16 @@ impl FrameKind {
     }
 }
 
+/// Up to which entry of a replicated log the changes are in this log, up to and including the frame
+/// that says so; both 0 in a log that is not replicated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Stamp {
+    /// The index of the entry.
+    pub index: u64,
+    /// Its term.
+    pub term: u64,
+}
+
 /// A decoded frame header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {
@@ -62,6 +72,8 @@ pub struct FrameHeader {
     pub records: u32,
     /// Known to be durable when the frame was formed.
     pub durable: Position,
+    /// Up to which entry of a replicated log this is.
+    pub stamp: Stamp,
     /// The checksum of the previous frame.
     pub previous: u32,
     /// Its kind.
@@ -95,6 +107,10 @@ impl FrameHeader {
             body_size: u32_at(bytes, at::BODY_SIZE),
             records: u32_at(bytes, at::RECORDS),
             durable: Position::from_bits(u64_at(bytes, at::DURABLE)),
+            stamp: Stamp {
+                index: u64_at(bytes, at::INDEX),
+                term: u64_at(bytes, at::TERM),
+            },
             previous: u32_at(bytes, at::PREVIOUS),
             kind: FrameKind::decode(bytes[at::VERSION], bytes[at::KIND])?,
             version: bytes[at::VERSION],
@@ -118,6 +134,7 @@ pub struct FrameBuilder {
     records: u32,
     checksum: crc32fast::Hasher,
     seed: u32,
+    stamp: Stamp,
 }
 
 impl FrameBuilder {
@@ -158,7 +175,19 @@ impl FrameBuilder {
             records: 0,
             checksum: crc32fast::Hasher::new(),
             seed: seed.0,
+            stamp: Stamp::default(),
         };
+    }
+
+    /// The frame goes up to this entry of a replicated log. Call it after [`FrameBuilder::begin`].
+    pub fn set_stamp(&mut self, stamp: Stamp) {
+        self.stamp = stamp;
+    }
+
+    /// The number of records so far.
+    #[must_use]
+    pub fn records(&self) -> u32 {
+        self.records
     }
 
     /// Append a record; returns its offset in the file.
@@ -189,6 +218,8 @@ impl FrameBuilder {
         set_u32(&mut bytes, at::BODY_SIZE, body_size);
         set_u32(&mut bytes, at::RECORDS, self.records);
         set_u64(&mut bytes, at::DURABLE, durable.to_bits());
+        set_u64(&mut bytes, at::TERM, self.stamp.term);
+        set_u64(&mut bytes, at::INDEX, self.stamp.index);
         set_u32(&mut bytes, at::PREVIOUS, previous);
         bytes[at::KIND] = kind as u8;
         bytes[at::VERSION] = VERSION as u8;

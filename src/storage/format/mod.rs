@@ -27,6 +27,7 @@ pub mod any_bytes;
 mod claim;
 #[cfg(test)]
 mod document;
+mod entry_data;
 #[cfg(test)]
 mod example;
 mod frame;
@@ -37,8 +38,10 @@ mod record;
 pub(in crate::storage) mod samples;
 
 pub(crate) use claim::{Claim, JobEvent};
+pub(in crate::storage) use entry_data::entry_data;
+pub use entry_data::entry_records;
 pub use frame::{
-    FrameBuilder, FrameFault, FrameHeader, FrameKind, check_frame, frame_size, records,
+    FrameBuilder, FrameFault, FrameHeader, FrameKind, Stamp, check_frame, frame_size, records,
 };
 pub(in crate::storage) use header::newer;
 pub use header::{HeaderFault, Identity, LogId, SegmentHeader};
@@ -105,8 +108,8 @@ layout! {
         BODY_SIZE @ 8 + 4: "bytes of all records",
         RECORDS @ 12 + 4: "how many records",
         DURABLE @ 16 + 8: "position known durable when the frame was formed",
-        TERM @ 24 + 8: "0; for a replicated log",
-        INDEX @ 32 + 8: "0; for a replicated log",
+        TERM @ 24 + 8: "term of the entry INDEX; 0 without one",
+        INDEX @ 32 + 8: "entry of a replicated log up to which this goes, or 0",
         PREVIOUS @ 40 + 4: "checksum in the trailer of the frame before; 0 in a file's first frame",
         KIND @ 44 + 1: "0 data, 1 idle marker, 2 seal, 3 clean stop",
         VERSION @ 45 + 1: "format version that a reader of the frame must know, 1",

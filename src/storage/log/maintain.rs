@@ -41,6 +41,9 @@ impl Log {
             let wait = self.is_congested().then_some(CONGESTION_WAIT);
             return self.go_on(index, wait, wall_ns);
         }
+        if self.is_holding() {
+            return Ok(false);
+        }
         if self.is_time_to_look() {
             self.look();
             self.prepare_space()?;
@@ -50,6 +53,7 @@ impl Log {
         Ok(match &self.maintenance.stage {
             Stage::Copying(compactor) => compactor.is_here(),
             Stage::Moving { .. } => true,
+            Stage::Copied(..) => !self.is_holding(),
             Stage::Idle | Stage::Switching => self.maintenance.looked_at.is_none(),
         })
     }
@@ -65,6 +69,9 @@ impl Log {
     ) -> Result<bool, StoreError> {
         self.check()?;
         self.budget.now_ns = wall_ns;
+        if self.is_holding() {
+            return Ok(false);
+        }
         let freed = self.files.freed;
         let is_vain = |at| freed.saturating_sub(at) < WAY_STEP;
         if self.budget.no_way_at.is_some_and(is_vain) {
@@ -135,6 +142,11 @@ impl Log {
         match std::mem::take(&mut self.maintenance.stage) {
             Stage::Idle | Stage::Switching => Ok(false),
             Stage::Copying(compactor) => self.copy(compactor, index, wait, wall_ns),
+            Stage::Copied(inputs, copied) if self.is_holding() => {
+                self.maintenance.stage = Stage::Copied(inputs, copied);
+                Ok(false)
+            }
+            Stage::Copied(inputs, copied) => self.copied(inputs, *copied, index, wall_ns),
             Stage::Moving {
                 output,
                 inputs,
@@ -157,7 +169,10 @@ impl Log {
         let (compactor, is_asked) = match step {
             Step::More(compactor) => (compactor, true),
             Step::Waiting(compactor) => (compactor, false),
-            Step::Done(inputs, copied) => return self.copied(inputs, *copied, index, wall_ns),
+            Step::Done(inputs, copied) => {
+                self.maintenance.stage = Stage::Copied(inputs, copied);
+                return self.go_on(index, None, wall_ns);
+            }
             Step::Lost(inputs) => {
                 tracing::error!("the compaction thread ended without a result");
                 self.maintenance.failed.extend(inputs);
@@ -176,21 +191,31 @@ impl Log {
     }
 
     fn is_time_to_look(&mut self) -> bool {
+        let due = self.is_due_to_look();
+        self.files.has_new_mendable = false;
+        if due {
+            self.maintenance.looked_at = Some((self.written, self.files.freed));
+        }
+        due
+    }
+
+    pub(super) fn is_due_to_look(&self) -> bool {
         let step = u64::from(self.step());
         let (written, freed) = (self.written, self.files.freed);
-        let due = match self.maintenance.looked_at {
+        match self.maintenance.looked_at {
             None => true,
-            _ if std::mem::take(&mut self.files.has_new_mendable) => true,
+            _ if self.files.has_new_mendable => true,
             Some((position, bytes)) => {
                 position.segment() != written.segment()
                     || u64::from(written.offset() - position.offset()) >= step
                     || freed - bytes >= step
             }
-        };
-        if due {
-            self.maintenance.looked_at = Some((written, freed));
         }
-        due
+    }
+
+    /// True if a copy is complete and waits for its switch.
+    pub(super) fn is_copied(&self) -> bool {
+        matches!(self.maintenance.stage, Stage::Copied(..))
     }
 
     /// Bytes between two looks.

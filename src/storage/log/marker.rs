@@ -11,7 +11,7 @@ impl Log {
     /// True if no later frame attests the last frame.
     #[must_use]
     pub fn wants_marker(&self) -> bool {
-        self.marked < self.written
+        self.marked < self.written && !self.is_holding()
     }
 
     /// Write how much was durable: from then on, damage to it can be told from a crash. Everything

@@ -16,6 +16,7 @@
 //! | here | what does an append, a commit, a read of a body do? |
 //! | `files` | which files are there, and how much of each is alive? |
 //! | `room`, `budget` | how much must stay free after a record, and where does it come from? |
+//! | `held` | what of it waits until others have it? |
 //! | `rotate` | how does the log continue in a new segment? |
 //! | `marker` | how does an idle or stopped log say what was durable? |
 //! | `sync` | when does what was written become durable? |
@@ -31,6 +32,7 @@ mod budget;
 pub(in crate::storage) mod cache;
 pub(in crate::storage) mod compaction;
 pub(in crate::storage) mod files;
+pub(in crate::storage) mod held;
 pub(in crate::storage) mod kicks;
 mod maintain;
 mod marker;
@@ -50,12 +52,13 @@ use crate::storage::disk::errno::{is_full, wants_descriptor};
 use crate::storage::disk::{DirLock, Fs, read_exact_at, write_all_at};
 use crate::storage::error::{OpenError, StoreError};
 use crate::storage::format::{
-    FRAME_OVERHEAD_MAX, FrameBuilder, FrameKind, LogId, Record, put_size,
+    FRAME_OVERHEAD_MAX, FrameBuilder, FrameKind, LogId, Record, Stamp, put_size,
 };
 use crate::storage::log::budget::Budget;
 use crate::storage::log::cache::FrameCache;
 use crate::storage::log::compaction::Maintenance;
 use crate::storage::log::files::Files;
+use crate::storage::log::held::Held;
 use crate::storage::log::kicks::{KickUnderWay, Kicked, Kicks};
 use crate::storage::log::spares::Spares;
 use crate::storage::log::sync::{Pace, SyncPolicy, SyncThread, Waker};
@@ -85,6 +88,9 @@ pub struct LogOptions {
     /// The log is the copy of a standby, and stays one. Otherwise the word that it is one is removed
     /// before anything else is changed.
     pub standby: bool,
+    /// The log may be one of several with the same jobs: there may be a ledger beside it, whose owner
+    /// this is. Otherwise such a directory is refused.
+    pub member: bool,
     /// How to wake the loop. `None`: no background threads; everything happens inside the calls, in
     /// an order that depends only on them.
     pub waker: Option<Waker>,
@@ -207,6 +213,8 @@ pub struct Log {
     pub(crate) records_written: u64,
     /// The records that come now stay in one frame: [`Log::join`].
     is_joined: bool,
+    /// What is committed elsewhere before it is written, and up to which entry the log goes.
+    held: Held,
     /// Told of what is durable, and of new segments.
     trail: Option<Arc<Trail>>,
     /// Held as long as the log is open.
@@ -227,6 +235,8 @@ pub(crate) struct Resumed {
     pub(crate) is_marked: bool,
     /// That marker is one of a clean stop.
     pub(crate) clean_stop: bool,
+    /// Up to which entry of a replicated log it goes.
+    pub(crate) stamp: Stamp,
     pub(crate) lock: Box<dyn DirLock>,
 }
 
@@ -272,6 +282,7 @@ impl Log {
             kicks: resumed.kicks,
             records_written: 0,
             is_joined: false,
+            held: Held::resume(resumed.stamp),
             trail: None,
             options,
             _lock: Some(resumed.lock),
@@ -295,7 +306,7 @@ impl Log {
             !self.is_joined || self.fits(size),
             "records that stay together have room for all of them"
         );
-        if !self.fits(size) && !self.rotate(size, wall_ns)? {
+        if !self.fits(size) && (self.is_holding() || !self.rotate(size, wall_ns)?) {
             return Err(AppendError::Full);
         }
         let file = self.files.get(self.active.handle);
@@ -333,7 +344,7 @@ impl Log {
         // beside what this frame has taken.
         let size = size + FRAME_OVERHEAD_MAX as u64;
         let has_room = self.make_room(size, Purpose::Put, wall_ns)?;
-        if !has_room || !self.fits(size) && !self.rotate(size, wall_ns)? {
+        if !has_room || !self.fits(size) && (self.is_holding() || !self.rotate(size, wall_ns)?) {
             return Err(AppendError::Full);
         }
         self.is_joined = true;
@@ -356,7 +367,7 @@ impl Log {
     /// reply waits for any of them, unless `all`.
     pub fn commit(&mut self, all: bool) -> Result<(), StoreError> {
         self.check()?;
-        if !self.frame.is_empty() && (all || self.awaited > self.written) {
+        if !self.frame.is_empty() && (all || self.awaited > self.formed()) {
             self.write_frame()?;
         }
         if self.options.sync == SyncPolicy::Always && self.durable < self.written {
@@ -417,6 +428,7 @@ impl Log {
 
     pub(super) fn set_durable(&mut self, durable: Position) {
         self.durable = durable;
+        self.held.note_durable(durable);
         if let Some(trail) = &self.trail {
             trail.set_durable(durable);
         }
@@ -468,8 +480,29 @@ impl Log {
         }
     }
 
-    /// Write the frame being built.
+    /// The end of the last frame that was formed: written, unless it is held.
+    fn formed(&self) -> Position {
+        let entry = self.files.get(self.active.handle).entry;
+        Position::new(entry.first, entry.end)
+    }
+
+    /// Write the frame being built, or hold it.
     pub(crate) fn write_frame(&mut self) -> Result<(), StoreError> {
+        if let Some(stamp) = self.held.next_stamp() {
+            self.hold_frame(stamp);
+            return Ok(());
+        }
+        self.write_frame_now()
+    }
+
+    /// Write the frame being built, which is about the log's own files: it is no entry of a replicated
+    /// log, and nothing is held.
+    pub(crate) fn write_own_frame(&mut self) -> Result<(), StoreError> {
+        self.frame.set_stamp(self.held.stamp());
+        self.write_frame_now()
+    }
+
+    fn write_frame_now(&mut self) -> Result<(), StoreError> {
         let (bytes, checksum) = self.finish_frame();
         let handle = self.active.handle;
         let start = self.files.get(handle).entry.end;
@@ -546,6 +579,9 @@ impl Log {
         let file = self.files.get(place.file);
         let position = Position::new(file.entry.first, place.offset);
         let at = || format!("{} at byte {}", file.entry.file_name(), place.offset);
+        if let Some(record) = self.held.get(position, size) {
+            return Ok(&record[body]);
+        }
         if !file.compacted
             && let Some(record) = self.cache.get(position, size)
         {

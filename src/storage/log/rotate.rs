@@ -13,7 +13,7 @@ use crate::storage::disk::{File, Fs, write_all_at};
 use crate::storage::error::StoreError;
 use crate::storage::format::{
     EMPTY_FRAME_SIZE, Entries, Entry, FRAME_OVERHEAD_MAX, FrameBuilder, FrameKind, Identity,
-    Record, SegmentHeader, segment_header,
+    Record, SegmentHeader, Stamp, segment_header,
 };
 use crate::storage::log::kicks::Kicks;
 use crate::storage::log::spares::Spare;
@@ -29,6 +29,7 @@ impl Log {
     /// Continue in a new segment that has room for a record of `size` bytes. `Ok(false)`: the disk
     /// is full, and the log stays in this segment.
     pub(crate) fn rotate(&mut self, size: u64, wall_ns: u64) -> Result<bool, StoreError> {
+        assert!(!self.is_holding(), "a segment ends with what is written");
         let need = size + FRAME_OVERHEAD_MAX as u64;
         let cost = self.segment_cost();
         let fits = |size: u32| need + cost <= u64::from(size);
@@ -145,6 +146,7 @@ impl Log {
             next_id: self.next_id,
             kicks: &self.kicks,
             durable: self.durable,
+            stamp: self.held.stamp(),
             wall_ns,
         };
         let (end, checksum) = new.create(&*self.fs, &self.dir, spare)?;
@@ -166,6 +168,8 @@ pub(crate) struct NewSegment<'a> {
     pub(crate) next_id: JobId,
     pub(crate) kicks: &'a Kicks,
     pub(crate) durable: Position,
+    /// Up to which entry of a replicated log the segments before it go.
+    pub(crate) stamp: Stamp,
     pub(crate) wall_ns: u64,
 }
 
@@ -191,6 +195,7 @@ impl NewSegment<'_> {
             self.identity.seed(),
             segment_header::SIZE as u32,
         );
+        frame.set_stamp(self.stamp);
         let entries = Entries::List(self.entries);
         frame.push(&Record::Manifest {
             next_id: self.next_id,

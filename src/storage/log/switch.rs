@@ -160,6 +160,7 @@ impl Log {
 
     /// Apply a finished compaction: the switch is durable when this returns.
     pub(super) fn switch(&mut self, outcome: Outcome, wall_ns: u64) -> Result<bool, StoreError> {
+        assert!(!self.is_holding(), "a switch follows what is written");
         let removed: Vec<Entry> = outcome
             .inputs
             .iter()
@@ -182,7 +183,7 @@ impl Log {
                 return Ok(false);
             }
         }
-        self.write_frame()?;
+        self.write_own_frame()?;
         self.sync_now()?;
         for handle in &outcome.inputs {
             self.files.unlist(*handle);

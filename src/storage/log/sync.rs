@@ -325,6 +325,7 @@ pub(in crate::storage) mod tests {
             log_id: None,
             new_epoch: false,
             standby: false,
+            member: false,
             waker: Some(Arc::new(|| ())),
         };
         let now = Now {

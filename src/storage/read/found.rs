@@ -10,8 +10,8 @@ use crate::storage::disk::{DirEntry, ReadFile, ReadFs, read_exact_at};
 use crate::storage::error::Damage;
 use crate::storage::error::OpenError;
 use crate::storage::format::names::{
-    ARCHIVE_WORD, COMPACTION_NAME, IMPORTED_PREFIX, LOCK_NAME, STANDBY_WORD, Taken, is_new_word,
-    parse_cut_name, parse_file_name, parse_spare_name,
+    ARCHIVE_WORD, CLUSTER_NAME, COMPACTION_NAME, IMPORTED_PREFIX, LOCK_NAME, STANDBY_WORD, Taken,
+    is_new_word, parse_cut_name, parse_file_name, parse_spare_name,
 };
 use crate::storage::format::{Entry, HeaderFault, LogId, SegmentHeader, newer, segment_header};
 use crate::storage::log::spares::SEGMENT_SIZE_MIN;
@@ -288,8 +288,8 @@ enum Kind {
     Cut(SegmentId),
     /// Says that this is the copy of a standby.
     Standby,
-    /// Also what a start has nothing to do with: the subdirectory with imported files, and the word on
-    /// archives.
+    /// Also what a start has nothing to do with: the subdirectories with imported files and with a
+    /// ledger, and the word on archives.
     Lock,
     Stranger,
 }
@@ -298,7 +298,8 @@ impl Kind {
     fn of(entry: &DirEntry) -> Kind {
         let name = &entry.name[..];
         let is_imported = !entry.is_file && name.starts_with(IMPORTED_PREFIX);
-        if name == LOCK_NAME || name == ARCHIVE_WORD || is_imported {
+        let is_ledger = !entry.is_file && name == CLUSTER_NAME;
+        if name == LOCK_NAME || name == ARCHIVE_WORD || is_imported || is_ledger {
             Kind::Lock
         } else if parse_file_name(name).is_some() {
             Kind::Segment

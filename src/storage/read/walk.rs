@@ -15,7 +15,7 @@ use crate::storage::disk::ReadFile;
 use crate::storage::error::Damage;
 use crate::storage::error::OpenError;
 use crate::storage::format::{
-    Entry, FrameFault, FrameKind, JobEvent, Record, Seed, delete, newer, put, segment_header,
+    Entry, FrameFault, FrameKind, JobEvent, Record, Seed, Stamp, delete, newer, put, segment_header,
 };
 use crate::storage::log::files::Files;
 use crate::types::{JobId, Place, Position};
@@ -138,6 +138,8 @@ pub(in crate::storage) struct Walked {
     pub(in crate::storage) torn: Option<TornTail>,
     /// Where the last file that was read ends.
     pub(in crate::storage) end: Option<LogEnd>,
+    /// Up to which entry of a replicated log it goes.
+    pub(in crate::storage) stamp: Stamp,
     /// What comes now lies after the end of the log.
     is_over: bool,
 }
@@ -320,6 +322,7 @@ impl Walk<'_> {
             let fault = match reader.step().map_err(io)? {
                 Step::Frame(frame) => {
                     last = Some(frame.header.kind);
+                    self.walked.stamp = self.walked.stamp.max(frame.header.stamp);
                     report.frames += 1;
                     report.used = frame.end().into();
                     for (offset, record) in frame.records() {

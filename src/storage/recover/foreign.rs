@@ -4,7 +4,9 @@ use std::path::Path;
 
 use crate::storage::disk::{DirEntry, ReadFs};
 use crate::storage::error::OpenError;
-use crate::storage::format::names::{BACKUP_MANIFEST, IMPORT_NAME, LOCK_NAME, parse_file_name};
+use crate::storage::format::names::{
+    BACKUP_MANIFEST, CLUSTER_NAME, IMPORT_NAME, LOCK_NAME, parse_file_name,
+};
 
 /// Refuse a directory of beanstalkd without a log of bsd, and a backup: bsd must not change them.
 pub(super) fn refuse_foreign(
@@ -52,6 +54,25 @@ pub(super) fn refuse_foreign(
              bsd's log from it with `bsd-wal import {show} --output NEW`, then start with `-b NEW`; \
              or start with `-b {show} --import`, which does that once and keeps beanstalkd's files \
              in a subdirectory"
+        ),
+    })
+}
+
+/// Refuse the directory of a member of a cluster: what one server writes there by itself, the others
+/// do not have.
+pub(super) fn refuse_member(dir: &Path, names: &[DirEntry]) -> Result<(), OpenError> {
+    let is_ledger = |entry: &DirEntry| entry.name == CLUSTER_NAME && !entry.is_file;
+    if !names.iter().any(is_ledger) {
+        return Ok(());
+    }
+    let ledger = dir.join(CLUSTER_NAME);
+    let ledger = ledger.display();
+    Err(OpenError::Foreign {
+        path: dir.to_owned(),
+        what: format!(
+            "this is the directory of a member of a cluster; start the member with --cluster, or read \
+             the log with bsd-wal. If the cluster is lost and this server is to go on alone, remove \
+             {ledger}: what the other members had and this one had not is then lost"
         ),
     })
 }

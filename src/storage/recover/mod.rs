@@ -30,14 +30,14 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use self::foreign::{refuse_foreign, refuse_unknown};
+use self::foreign::{refuse_foreign, refuse_member, refuse_unknown};
 pub use self::replay::{Progress, Replay};
 
 use self::replay::Replaying;
 use crate::storage::disk::descriptors::Descriptors;
 use crate::storage::disk::{DirLock, Fs, OpenMode};
 use crate::storage::error::OpenError;
-use crate::storage::format::{EPOCH_MIN, Entry, FrameKind, Identity, LogId};
+use crate::storage::format::{EPOCH_MIN, Entry, FrameKind, Identity, LogId, Stamp};
 use crate::storage::log::files::Files;
 use crate::storage::log::kicks::Kicks;
 use crate::storage::log::rotate::{NewSegment, NotBegun, first_segment_size};
@@ -100,6 +100,9 @@ impl Log {
             .read_dir(&dir)
             .map_err(|error| OpenError::io("list", &dir, &error))?;
         refuse_foreign(&*fs, &dir, &names)?;
+        if !options.member {
+            refuse_member(&dir, &names)?;
+        }
         let lock = match held {
             Some(lock) => lock,
             None => fs
@@ -155,6 +158,7 @@ struct Beginning<'a> {
     next_id: JobId,
     kicks: &'a Kicks,
     durable: Position,
+    stamp: Stamp,
     /// Bytes of its file, at most.
     size: u32,
 }
@@ -187,6 +191,7 @@ impl Opening<'_> {
                 next_id: JobId(1),
                 kicks: &Kicks::default(),
                 durable: Position::ZERO,
+                stamp: Stamp::default(),
                 size,
             },
         )?;
@@ -199,6 +204,7 @@ impl Opening<'_> {
             end,
             is_marked: true,
             clean_stop: false,
+            stamp: Stamp::default(),
             lock,
         };
         let log = Log::resume(self.fs, self.options, resumed)?;
@@ -292,6 +298,7 @@ impl Opening<'_> {
                 next_id: new.next_id,
                 kicks: new.kicks,
                 durable: new.durable,
+                stamp: new.stamp,
                 wall_ns: self.now.wall_ns,
             };
             match (
@@ -377,6 +384,7 @@ impl Opening<'_> {
             end: end.position,
             is_marked: end.last.is_some_and(FrameKind::is_marker),
             clean_stop: end.clean_stop(),
+            stamp: walked.stamp,
             lock,
         };
         let resumed = self.go_on(resumed, &end, &mut recovery)?;

@@ -252,6 +252,7 @@ impl Opening<'_> {
                 next_id: log.next_id,
                 kicks: &log.kicks,
                 durable: end.position,
+                stamp: log.stamp,
                 size: self.options.segment_size,
             },
         )?;

@@ -88,6 +88,7 @@ fn begin_epoch(fs: &Arc<dyn Fs>, dir: &Path, now: Now) -> Result<(), OpenError> 
         log_id: None,
         new_epoch: true,
         standby: false,
+        member: false,
         waker: None,
     };
     let (log, _) = Log::open(fs.clone(), options, now, &mut Anything, &|_, _| ())?;

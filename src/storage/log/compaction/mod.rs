@@ -53,7 +53,9 @@ pub(in crate::storage::log) enum Stage {
     Idle,
     /// Records are being copied.
     Copying(Compactor),
-    /// The copy is complete, the switch is being made.
+    /// The copy is complete, or failed; the switch waits until nothing is held.
+    Copied(Vec<u32>, Box<Copied>),
+    /// The switch is being made.
     Switching,
     /// The switch is durable; records get their new places.
     Moving {

@@ -1,0 +1,181 @@
+//! One of several queues that hold the same jobs: it follows, or it leads.
+//!
+//! A queue that follows is as far as a start that has replayed its log, and stays there: entries of the
+//! replicated log are applied one after another, each written as one frame. Time does not go on, and
+//! nobody is served. A queue that leads is an ordinary one whose frames are held until they are
+//! committed (see `storage`: `held`): what it tells clients they may hear when its position is
+//! acknowledged, as always. A queue never goes back from leading: it is dropped, with what it
+//! held, and the log is opened again.
+
+use super::standby::Apart;
+use super::store::Store;
+use super::{Engine, Options};
+use crate::storage::format::{Stamp, entry_records};
+use crate::storage::{AppendError, Formed, Log, OpenError, Purpose, StoreError};
+use crate::types::Now;
+
+impl Engine {
+    /// Open the log in `options.dir`, or make one there, and follow.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn follow(options: &Options, now: Now) -> Result<Engine, OpenError> {
+        let mut engine = Engine::replay(options, false, now)?;
+        engine.is_following = true;
+        Ok(engine)
+    }
+
+    /// True if it applies what another queue decides, and serves nobody.
+    #[must_use]
+    pub fn is_following(&self) -> bool {
+        self.is_following
+    }
+
+    /// Apply one committed entry; empty `data` changes nothing. Written on return, and durable when
+    /// [`Engine::durable_stamp`] has come to `stamp`.
+    ///
+    /// # Errors
+    /// See [`Apart`]. After any of them the entry may be applied in memory in part, and not at all on the
+    /// disk: drop the queue, open it again, and apply the entry again.
+    pub fn apply_entry(&mut self, stamp: Stamp, data: &[u8], now: Now) -> Result<(), Apart> {
+        assert!(self.is_following, "a queue that leads decides by itself");
+        let Some((records, size)) = entry_records(data).or(data.is_empty().then(Default::default))
+        else {
+            let what = format!("entry {} is not what a log has formed", stamp.index);
+            return Err(Apart::Contradiction(what));
+        };
+        if !records.is_empty() {
+            let log = self.store.log().expect("a log");
+            match log.begin_entry(size, now.wall_ns) {
+                Ok(()) => {}
+                Err(AppendError::Full) => return Err(Apart::Full),
+                Err(AppendError::Failed(error)) => return Err(error.into()),
+            }
+        }
+        for record in &records {
+            self.apply_record(record, now)?;
+        }
+        self.store.log().expect("a log").end_entry(stamp)?;
+        self.written_at = now.mono;
+        Ok(())
+    }
+
+    /// What a queue that follows does once a turn: the log's upkeep. Returns whether there is more to do
+    /// at once.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub fn follow_on(&mut self, now: Now) -> Result<bool, StoreError> {
+        self.commit(now)?;
+        self.keep_log(now)
+    }
+
+    /// From now on it leads: `last` is the last entry of the replicated log, and everything up to it is
+    /// applied. Time goes on.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub fn lead(&mut self, last: Stamp, now: Now) -> Result<(), StoreError> {
+        self.is_following = false;
+        self.started = now.mono;
+        if let Some(log) = self.store.log() {
+            log.hold(last);
+        }
+        self.begin(now)
+    }
+
+    /// Entries that are not this queue's were added: its next frame will be this entry.
+    pub fn skip_to(&mut self, next: Stamp) {
+        if let Some(log) = self.store.log() {
+            log.skip_to(next);
+        }
+    }
+
+    /// What was decided since the last call, to be proposed as the next entry.
+    pub fn take_formed(&mut self) -> Option<Formed> {
+        self.store.log()?.take_formed()
+    }
+
+    /// Everything up to this entry is committed.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub fn release(&mut self, upto: Stamp, now: Now) -> Result<(), StoreError> {
+        if let Some(log) = self.store.log()
+            && log.release(upto)?
+        {
+            self.written_at = now.mono;
+            self.unsynced_since.get_or_insert(now.mono);
+        }
+        Ok(())
+    }
+
+    /// Up to which entry the log goes, as far as it is written.
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        self.log().map(Log::stamp).unwrap_or_default()
+    }
+
+    /// Up to which entry the log goes, as far as it is durable.
+    #[must_use]
+    pub fn durable_stamp(&self) -> Stamp {
+        self.log().map(Log::durable_stamp).unwrap_or_default()
+    }
+
+    /// True while something was decided that is not committed.
+    #[must_use]
+    pub fn is_holding(&self) -> bool {
+        self.log().is_some_and(Log::is_holding)
+    }
+
+    /// Whether a request that holds `size` bytes can be run now. If not, no request should be run until
+    /// nothing is held.
+    #[must_use]
+    pub fn has_room_for(&self, size: usize) -> bool {
+        self.log().is_none_or(|log| log.has_room_for(size as u64))
+    }
+
+    /// True if the log waits for a moment in which nothing is held: no request should be run, and
+    /// [`Engine::use_quiet`] be called in place of [`Engine::tick`].
+    #[must_use]
+    pub fn wants_quiet(&self) -> bool {
+        self.log().is_some_and(Log::wants_quiet)
+    }
+
+    /// Do what waits for a moment in which nothing is held, if that is now.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub fn use_quiet(&mut self, now: Now) -> Result<(), StoreError> {
+        self.check()?;
+        if self.is_holding() {
+            return Ok(());
+        }
+        self.make_way(Purpose::Update, now)?;
+        self.keep_log(now)?;
+        if let Some(log) = self.store.log() {
+            log.rotate_early(now.wall_ns)?;
+            log.end_quiet();
+        }
+        Ok(())
+    }
+
+    /// The end, of a queue that follows or leads: what is written becomes durable, and the directory is
+    /// released. What is held is dropped; whoever waits for it is not answered.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub fn leave(mut self, now: Now) -> Result<(), StoreError> {
+        self.check()?;
+        if self.is_holding() {
+            return match self.store.log() {
+                Some(log) => log.sync_now(),
+                None => Ok(()),
+            };
+        }
+        match self.store {
+            Store::Log(log) => log.close(now.wall_ns),
+            Store::Memory(_) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! Frames that wait for a word before they are written: for the log of a server that is one of
+//! several, and leads.
+//!
+//! Such a log is ahead of what a majority has. Commands are decided and applied as always, and their
+//! records form a frame; but the frame is *held*: it has its place in the file and is not written.
+//! Its records are handed out as the data of one entry of the replicated log, and when that entry
+//! is committed the frame is *released*: written where its place is. If that never happens, the log
+//! is dropped and opened again: so the disk has only what a majority has.
+//!
+//! Invariants:
+//! * While a frame is held, nothing but held frames is added to the log: it is not rotated, marked or
+//!   compacted (copying may go on, the switch waits). [`Log::wants_quiet`] says when one of these is
+//!   due; then the caller lets no command run until nothing is held.
+//! * Frames are released in their order.
+//! * The stamp of a frame is the entry up to which the log goes with that frame.
+//!
+//! A log that follows has no held frames; it stamps what it appends, one entry at a time.
+
+use std::collections::VecDeque;
+
+use crate::storage::disk::errno::is_full;
+use crate::storage::disk::write_all_at;
+use crate::storage::error::StoreError;
+use crate::storage::format::{Seed, Stamp, entry_data};
+use crate::storage::log::{AppendError, Log, Purpose};
+use crate::types::Position;
+
+/// Beside what a request needs, so many bytes of the open segment are left to what a turn of the
+/// loop appends by itself: counters, slices of kicks, ends of pauses.
+const TURN_MARGIN: u64 = 1 << 20;
+/// When less than this is left in the open segment, the next one is begun in the next quiet moment.
+const ROTATE_BELOW: u64 = 4 << 20;
+/// A quiet moment that changed nothing is not asked for again before so many bytes were written.
+const QUIET_STEP: u64 = 64 << 10;
+/// The positions of at most this many stamps are remembered until they are durable.
+const MARKS_MAX: usize = 1024;
+
+/// The records of one frame, to be the data of one entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Formed {
+    /// The entry that they have to be.
+    pub stamp: Stamp,
+    /// See [`entry_records`](crate::storage::format::entry_records).
+    pub data: Vec<u8>,
+}
+
+/// What the log of one of several servers remembers.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    /// The stamp of the next frame; `None`: frames are not held.
+    next: Option<Stamp>,
+    frames: VecDeque<HeldFrame>,
+    /// So many of the last frames have not been handed out.
+    formed: usize,
+    /// Up to where the written log goes.
+    written: Stamp,
+    /// Stamps that are written and not known to be durable, with where they end.
+    marks: VecDeque<(Position, Stamp)>,
+    /// Up to where the durable log goes.
+    durable: Stamp,
+    /// The position of the last quiet moment that changed nothing.
+    quiet_in_vain: Option<Position>,
+}
+
+#[derive(Debug)]
+struct HeldFrame {
+    stamp: Stamp,
+    handle: u32,
+    at: Position,
+    seed: Seed,
+    bytes: Vec<u8>,
+}
+
+impl Held {
+    pub(crate) fn resume(stamp: Stamp) -> Held {
+        Held {
+            written: stamp,
+            durable: stamp,
+            ..Held::default()
+        }
+    }
+
+    /// `size` bytes at `position`, if they are in a frame that is held.
+    pub(super) fn get(&self, position: Position, size: usize) -> Option<&[u8]> {
+        let after = self.frames.partition_point(|frame| frame.at <= position);
+        let frame = self.frames.get(after.checked_sub(1)?)?;
+        if frame.at.segment() != position.segment() {
+            return None;
+        }
+        let from = (position.offset() - frame.at.offset()) as usize;
+        frame.bytes.get(from..from + size)
+    }
+
+    /// The stamp of the next frame, if frames are held.
+    pub(super) fn next_stamp(&self) -> Option<Stamp> {
+        self.next
+    }
+
+    /// The stamp of what is written now without being an entry: of the log's own records.
+    pub(super) fn stamp(&self) -> Stamp {
+        self.written
+    }
+
+    fn mark(&mut self, end: Position, stamp: Stamp) {
+        self.written = stamp;
+        if self.marks.len() == MARKS_MAX
+            && let Some(last) = self.marks.back_mut()
+        {
+            // The later position stands for both.
+            *last = (end, stamp);
+            return;
+        }
+        self.marks.push_back((end, stamp));
+    }
+
+    pub(super) fn note_durable(&mut self, durable: Position) {
+        while let Some((end, stamp)) = self.marks.front()
+            && *end <= durable
+        {
+            self.durable = *stamp;
+            self.marks.pop_front();
+        }
+    }
+}
+
+impl Log {
+    /// Lead: from now on frames are held, and the next one is the entry after `last`.
+    ///
+    /// # Panics
+    /// If something was appended and is not written.
+    pub fn hold(&mut self, last: Stamp) {
+        assert!(self.frame.is_empty(), "what is not written is no entry");
+        self.held.next = Some(Stamp {
+            index: last.index + 1,
+            ..last
+        });
+    }
+
+    /// The entry that the next frame will be is another one: entries that are no frames were added.
+    ///
+    /// # Panics
+    /// If frames are not held, or the number is smaller than it was.
+    pub fn skip_to(&mut self, next: Stamp) {
+        let known = self.held.next.as_mut();
+        let known = known.unwrap_or_else(|| panic!("the log does not lead"));
+        assert!(*known <= next, "entries {known:?} were formed as {next:?}");
+        *known = next;
+    }
+
+    /// Follow: what is appended from now on up to the next commit is the entry `stamp`, and is
+    /// written as one frame.
+    pub(crate) fn begin_entry(&mut self, size: u64, wall_ns: u64) -> Result<(), AppendError> {
+        self.join(size, wall_ns)
+    }
+
+    /// The entry is complete: write it. Durable with the next sync.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub(crate) fn end_entry(&mut self, stamp: Stamp) -> Result<(), StoreError> {
+        self.is_joined = false;
+        if self.frame.is_empty() {
+            // It changed nothing; the next frame stands for it too.
+            self.held.mark(self.written, stamp);
+            return Ok(());
+        }
+        self.frame.set_stamp(stamp);
+        self.write_frame()?;
+        self.held.mark(self.written, stamp);
+        Ok(())
+    }
+
+    /// Up to which entry the log goes, as far as it is written.
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        self.held.written
+    }
+
+    /// Up to which entry the log goes, as far as it is on stable storage.
+    #[must_use]
+    pub fn durable_stamp(&self) -> Stamp {
+        self.held.durable
+    }
+
+    /// True while something was appended that is not written, of a log that leads.
+    #[must_use]
+    pub fn is_holding(&self) -> bool {
+        self.held.next.is_some() && (!self.held.frames.is_empty() || !self.frame.is_empty())
+    }
+
+    /// True if frames are held.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        self.held.next.is_some()
+    }
+
+    /// Bytes of frames that are held.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.held.frames.iter().map(|frame| frame.bytes.len()).sum()
+    }
+
+    /// The next frame that was formed, to be proposed as an entry.
+    pub fn take_formed(&mut self) -> Option<Formed> {
+        let at = self.held.frames.len() - self.held.formed;
+        let frame = self.held.frames.get(at)?;
+        self.held.formed -= 1;
+        Some(Formed {
+            stamp: frame.stamp,
+            data: entry_data(&frame.bytes, frame.seed, frame.at.offset()),
+        })
+    }
+
+    /// Instead of being written, the frame is held.
+    pub(super) fn hold_frame(&mut self, stamp: Stamp) {
+        self.frame.set_stamp(stamp);
+        let handle = self.active.handle;
+        let file = self.files.get(handle);
+        let (seed, at) = (file.seed, Position::new(file.entry.first, file.entry.end));
+        let (bytes, checksum) = self.finish_frame();
+        self.active.previous = checksum;
+        self.files.set_end(handle, at.offset() + bytes.len() as u32);
+        self.held.next = Some(Stamp {
+            index: stamp.index + 1,
+            ..stamp
+        });
+        self.held.formed += 1;
+        self.held.frames.push_back(HeldFrame {
+            stamp,
+            handle,
+            at,
+            seed,
+            bytes,
+        });
+    }
+
+    /// Everything up to this entry is committed: write the frames up to it, in one write. Returns
+    /// whether there were any.
+    ///
+    /// # Errors
+    /// When the disk failed: nothing more may be acknowledged.
+    pub fn release(&mut self, upto: Stamp) -> Result<bool, StoreError> {
+        self.check()?;
+        let ready = |frame: &&HeldFrame| frame.stamp.index <= upto.index;
+        let count = self.held.frames.iter().take_while(ready).count();
+        let Some(first) = self.held.frames.front().filter(|_| count > 0) else {
+            if self.held.frames.is_empty() && upto > self.held.written {
+                // Entries that are no frames.
+                self.held.mark(self.written, upto);
+            }
+            return Ok(false);
+        };
+        let (handle, at) = (first.handle, first.at);
+        let mut end = at.offset();
+        if count == 1 {
+            let bytes = std::mem::take(&mut self.held.frames[0].bytes);
+            end += bytes.len() as u32;
+            let written = self.write_at(handle, &bytes, at.offset());
+            self.held.frames[0].bytes = bytes;
+            written?;
+        } else {
+            self.scratch.clear();
+            for frame in self.held.frames.iter().take(count) {
+                self.scratch.extend_from_slice(&frame.bytes);
+            }
+            let bytes = std::mem::take(&mut self.scratch);
+            end += bytes.len() as u32;
+            let written = self.write_at(handle, &bytes, at.offset());
+            self.scratch = bytes;
+            written?;
+        }
+        self.written = Position::new(at.segment(), end);
+        for frame in self.held.frames.drain(..count) {
+            let end = Position::new(
+                frame.at.segment(),
+                frame.at.offset() + frame.bytes.len() as u32,
+            );
+            if self.held.marks.len() == MARKS_MAX {
+                self.held.marks.pop_back();
+            }
+            self.held.marks.push_back((end, frame.stamp));
+            self.held.written = frame.stamp;
+            self.cache.push(frame.at, frame.bytes);
+        }
+        if self.held.frames.is_empty() && upto > self.held.written {
+            self.held.mark(self.written, upto);
+        }
+        Ok(true)
+    }
+
+    /// Write bytes of a file that the log knows, once more if only space was missing.
+    fn write_at(&mut self, handle: u32, bytes: &[u8], at: u32) -> Result<(), StoreError> {
+        let file = self.files.get(handle);
+        let target = file.file.clone();
+        let path = self.dir.join(file.entry.file_name());
+        let mut result = write_all_at(&*target, bytes, u64::from(at));
+        if result.as_ref().is_err_and(is_full) {
+            // Space was reserved, and yet there is none: the storage copies on write. Nothing of
+            // this write was acknowledged and no sync has failed, so it may be repeated after the
+            // space set aside is freed.
+            match self.spares.release_all() {
+                Ok(true) => result = write_all_at(&*target, bytes, u64::from(at)),
+                Ok(false) => {}
+                Err(error) => result = Err(error),
+            }
+        }
+        result.map_err(|error| self.fail(StoreError::new("write to", &path, &error)))
+    }
+
+    /// Whether a request that appends `size` bytes at most can be run now: there is room for it in the
+    /// open segment. Otherwise it has to wait for a quiet moment. Always so in a log that does not
+    /// lead.
+    #[must_use]
+    pub fn has_room_for(&self, size: u64) -> bool {
+        if self.held.next.is_none() || !self.is_holding() {
+            return true;
+        }
+        self.fits(size.saturating_add(TURN_MARGIN))
+    }
+
+    /// True if the log has something to do that has to wait until nothing is held: until it is done,
+    /// no command should run.
+    #[must_use]
+    pub fn wants_quiet(&self) -> bool {
+        if self.held.next.is_none() || self.is_quiet_in_vain() {
+            return false;
+        }
+        self.is_copied()
+            || !self.is_compacting() && self.is_due_to_look()
+            || !self.fits(ROTATE_BELOW.min(u64::from(self.active.capacity) / 2))
+            || self.is_pressed(Purpose::Update)
+    }
+
+    fn is_quiet_in_vain(&self) -> bool {
+        let end = self.next_position();
+        self.held.quiet_in_vain.is_some_and(|at| {
+            at.segment() == end.segment()
+                && u64::from(end.offset().saturating_sub(at.offset())) < QUIET_STEP
+        })
+    }
+
+    /// Nothing is held: begin the next segment if little is left of this one.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub(crate) fn rotate_early(&mut self, wall_ns: u64) -> Result<(), StoreError> {
+        if self.leads() && !self.fits(ROTATE_BELOW.min(u64::from(self.active.capacity) / 2)) {
+            self.rotate(0, wall_ns)?;
+        }
+        Ok(())
+    }
+
+    /// The quiet moment is used up.
+    pub(crate) fn end_quiet(&mut self) {
+        if self.held.next.is_some() {
+            self.held.quiet_in_vain = None;
+            if self.wants_quiet() {
+                self.held.quiet_in_vain = Some(self.next_position());
+            }
+        }
+    }
+}
