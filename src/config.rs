@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
 
+#[cfg(feature = "cluster")]
+use crate::cluster::{ClusterArgs, ClusterConfig, JOB_SIZE_MAX};
 #[cfg(feature = "http")]
 use crate::http::{HttpArgs, Setup};
 use crate::server::{Address, Layers, Network, Port, Scope};
@@ -30,6 +32,8 @@ pub const EXIT_DISK_FAILED: u8 = 4;
 pub const EXIT_USAGE: u8 = 5;
 /// The archive has another writer, or its store cannot hold one.
 pub const EXIT_ARCHIVE: u8 = 6;
+/// This member's copy is not what the others of the cluster have.
+pub const EXIT_CLUSTER: u8 = 7;
 /// Another process uses the data directory.
 pub const EXIT_IN_USE: u8 = 10;
 
@@ -55,6 +59,7 @@ Exit codes:
   4   the disk failed while running; nothing was acknowledged after that
   5   the command line is wrong
   6   the archive has another writer, or its store cannot hold an archive
+  7   the copy of this member is not what the others of the cluster have
   10  another process has the data directory";
 
 /// The command line as given. If a flag is repeated, the last one counts, as in beanstalkd:
@@ -169,6 +174,10 @@ struct Args {
     #[cfg(feature = "archive")]
     #[command(flatten)]
     archive: ArchiveArgs,
+
+    #[cfg(feature = "cluster")]
+    #[command(flatten)]
+    cluster: ClusterArgs,
 
     /// Log more: -V details, -VV connections, -VVV every request
     #[arg(short = 'V', action = ArgAction::Count)]
@@ -301,6 +310,9 @@ pub struct Config {
     /// The archive; `None`: there is none.
     #[cfg(feature = "archive")]
     pub archive: Option<ArchiveConfig>,
+    /// The part in a cluster; `None`: the server is alone.
+    #[cfg(feature = "cluster")]
+    pub cluster: Option<ClusterConfig>,
     /// The user to become after binding.
     pub user: Option<String>,
     /// How often `-V` was given.
@@ -368,7 +380,9 @@ impl Config {
     fn from_args(args: Args) -> Result<Config, clap::Error> {
         let mut warnings = Vec::new();
         let listen = addresses(&args)?;
-        Ok(Config {
+        #[cfg(feature = "cluster")]
+        let cluster = args.cluster.config().map_err(|why| invalid(&why))?;
+        let mut config = Config {
             dir: (!args.memory).then(|| args.dir.clone().unwrap_or_else(|| "bsd-data".into())),
             import: args.import,
             sync: sync_policy(&args),
@@ -391,12 +405,59 @@ impl Config {
             http: http(&args)?,
             #[cfg(feature = "archive")]
             archive: archive(&args.archive),
+            #[cfg(feature = "cluster")]
+            cluster,
             user: args.user,
             verbosity: args.verbosity,
             warnings,
-        })
+        };
+        config.fit_cluster()?;
+        Ok(config)
     }
 }
+
+impl Config {
+    /// What a member of a cluster cannot do otherwise.
+    #[cfg(feature = "cluster")]
+    fn fit_cluster(&mut self) -> Result<(), clap::Error> {
+        if self.cluster.is_none() {
+            return Ok(());
+        }
+        #[cfg(feature = "archive")]
+        if self.archive.is_some() {
+            return Err(invalid(
+                "--cluster and --archive or --follow cannot be used together: the other members are \
+                 the copies; for one elsewhere, take backups (`bsd-wal backup --live`) of any member",
+            ));
+        }
+        if self.job_size_max > JOB_SIZE_MAX {
+            self.warnings.push(format!(
+                "-z {} is too large for a cluster: the maximum job size is {JOB_SIZE_MAX}",
+                self.job_size_max
+            ));
+            self.job_size_max = JOB_SIZE_MAX;
+        }
+        if self.segment_size < CLUSTER_SEGMENT_SIZE_MIN {
+            self.warnings.push(format!(
+                "-s {} is too small for a cluster: files of the log are {CLUSTER_SEGMENT_SIZE_MIN} \
+                 bytes long",
+                self.segment_size
+            ));
+            self.segment_size = CLUSTER_SEGMENT_SIZE_MIN;
+        }
+        Ok(())
+    }
+
+    #[cfg(not(feature = "cluster"))]
+    #[allow(clippy::unnecessary_wraps, reason = "as with a cluster")]
+    fn fit_cluster(&mut self) -> Result<(), clap::Error> {
+        Ok(())
+    }
+}
+
+/// In smaller files a turn of a leader's loop would often not fit.
+#[cfg(feature = "cluster")]
+const CLUSTER_SEGMENT_SIZE_MIN: u32 = 16 << 20;
 
 /// The definition of the command line, for manual pages and shell completions.
 #[must_use]

@@ -32,6 +32,7 @@ pub use disk::RealFs;
 #[cfg(any(test, fuzzing, feature = "sim"))]
 pub use disk::sim::SimFs;
 pub use error::{Damage, OpenError, StoreError};
+pub use format::names::is_log_file;
 pub use log::compaction::{Index, Subject};
 pub use log::files::Files;
 pub use log::held::Formed;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::storage::disk::{ReadFs, read_exact_at};
 use crate::storage::error::OpenError;
-use crate::storage::format::LogId;
+use crate::storage::format::{LogId, Stamp};
 use crate::storage::read::Snapshot;
 use crate::types::Position;
 
@@ -34,6 +34,12 @@ impl LogParts {
     #[must_use]
     pub fn end(&self) -> Position {
         self.0.end
+    }
+
+    /// Up to which entry of a replicated log it goes.
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        self.0.stamp
     }
 
     /// Names and sizes of the files, in the order of history.

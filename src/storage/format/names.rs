@@ -45,6 +45,18 @@ pub fn parse_file_name(name: &str) -> Option<(SegmentId, u32)> {
     (file_name(parsed.0, parsed.1) == name).then_some(parsed)
 }
 
+/// True if a file of this name belongs to a log: a segment, or what a start removes or keeps aside.
+/// The lock does not.
+#[must_use]
+pub fn is_log_file(name: &str) -> bool {
+    name == STANDBY_WORD
+        || name == COMPACTION_NAME
+        || is_new_word(name)
+        || name.starts_with(CUT_PREFIX)
+        || parse_file_name(name).is_some()
+        || parse_spare_name(name).is_some()
+}
+
 /// The name of the next word, before it replaces the one in the file `name`.
 pub(in crate::storage) fn new_word(name: &str) -> String {
     format!("{name}{NEW_WORD}")

@@ -101,6 +101,12 @@ impl Held {
         self.written
     }
 
+    /// Entries up to this one changed nothing: the next frame stands for them too. Until then a start
+    /// does not know of them.
+    fn pass(&mut self, stamp: Stamp) {
+        self.written = stamp;
+    }
+
     fn mark(&mut self, end: Position, stamp: Stamp) {
         self.written = stamp;
         if self.marks.len() == MARKS_MAX
@@ -160,8 +166,7 @@ impl Log {
     pub(crate) fn end_entry(&mut self, stamp: Stamp) -> Result<(), StoreError> {
         self.is_joined = false;
         if self.frame.is_empty() {
-            // It changed nothing; the next frame stands for it too.
-            self.held.mark(self.written, stamp);
+            self.held.pass(stamp);
             return Ok(());
         }
         self.frame.set_stamp(stamp);
@@ -245,8 +250,7 @@ impl Log {
         let count = self.held.frames.iter().take_while(ready).count();
         let Some(first) = self.held.frames.front().filter(|_| count > 0) else {
             if self.held.frames.is_empty() && upto > self.held.written {
-                // Entries that are no frames.
-                self.held.mark(self.written, upto);
+                self.held.pass(upto);
             }
             return Ok(false);
         };
@@ -270,20 +274,19 @@ impl Log {
             written?;
         }
         self.written = Position::new(at.segment(), end);
-        for frame in self.held.frames.drain(..count) {
+        for _ in 0..count {
+            let Some(frame) = self.held.frames.pop_front() else {
+                break;
+            };
             let end = Position::new(
                 frame.at.segment(),
                 frame.at.offset() + frame.bytes.len() as u32,
             );
-            if self.held.marks.len() == MARKS_MAX {
-                self.held.marks.pop_back();
-            }
-            self.held.marks.push_back((end, frame.stamp));
-            self.held.written = frame.stamp;
+            self.held.mark(end, frame.stamp);
             self.cache.push(frame.at, frame.bytes);
         }
         if self.held.frames.is_empty() && upto > self.held.written {
-            self.held.mark(self.written, upto);
+            self.held.pass(upto);
         }
         Ok(true)
     }

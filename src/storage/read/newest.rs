@@ -10,7 +10,7 @@ use super::scan::{Lookahead, Step};
 use crate::storage::error::Damage;
 use crate::storage::error::OpenError;
 use crate::storage::format::{
-    Entries, Entry, FrameFault, FrameKind, Record, file_name, segment_header,
+    Entries, Entry, FrameFault, FrameKind, Record, Stamp, file_name, segment_header,
 };
 use crate::types::{JobId, Position, SegmentId};
 
@@ -23,6 +23,8 @@ pub(in crate::storage) struct Newest {
     pub(in crate::storage) next_id: JobId,
     /// The greatest durable position that any of its frames names.
     pub(in crate::storage) durable: Position,
+    /// Up to which entry of a replicated log it goes.
+    pub(in crate::storage) stamp: Stamp,
     /// What follows its last sound frame, and where that is.
     pub(super) tail: Option<(u32, Lookahead)>,
     sealed: bool,
@@ -147,6 +149,7 @@ impl Newest {
                 Step::Frame(frame) => {
                     (has_list, was_read_again) = (true, false);
                     newest.durable = newest.durable.max(frame.header.durable);
+                    newest.stamp = newest.stamp.max(frame.header.stamp);
                     newest.sealed = frame.header.kind == FrameKind::Seal;
                     frame.records().for_each(|(_, record)| newest.take(&record));
                     continue;
@@ -215,6 +218,7 @@ impl Newest {
             own: None,
             next_id: JobId(1),
             durable: Position::ZERO,
+            stamp: Stamp::default(),
             tail: None,
             sealed: false,
             is_damaged: false,

@@ -36,7 +36,7 @@ use super::found::{Found, Key, Segment, key_of};
 use super::newest::{Ending, Newest};
 use crate::storage::disk::{DirEntry, DirLock, LockError, ReadFile, ReadFs};
 use crate::storage::error::OpenError;
-use crate::storage::format::{Entry, LogId, Seed};
+use crate::storage::format::{Entry, LogId, Seed, Stamp};
 use crate::types::Position;
 
 /// The files are listed at most this many times before the snapshot is given up. To fail, each
@@ -58,6 +58,8 @@ pub(in crate::storage) struct Snapshot {
     pub(in crate::storage) end: Position,
     /// The log itself says that it was on stable storage up to here.
     pub(in crate::storage) durable: Position,
+    /// Up to which entry of a replicated log it goes.
+    pub(in crate::storage) stamp: Stamp,
 }
 
 /// A file of a [`Snapshot`].
@@ -173,6 +175,7 @@ fn hold(dir: &Path, found: Found, newest: &Newest) -> Attempt {
         files,
         end,
         durable: newest.durable,
+        stamp: newest.stamp,
     }))
 }
 

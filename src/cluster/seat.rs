@@ -1,0 +1,525 @@
+//! A member's seat: it joins the node, which knows what is committed, and the queue, which knows what
+//! that means.
+//!
+//! A turn of the owner's loop, with `engine` in its hands:
+//!
+//! 1. [`Seat::begin`]: time; messages of peers went to [`Seat::step`] before;
+//! 2. requests of clients, if the seat [`Standing::Serves`] and no quiet moment is due;
+//! 3. [`Seat::decide`]: the queue's own work, and what was decided becomes an entry;
+//! 4. [`Seat::outbox`]: to be sent before the own disk syncs;
+//! 5. [`Seat::persist`]: one write, one sync of the ledger; more to be sent; committed entries go to
+//!    the log;
+//! 6. replies up to [`Seat::acknowledged`] may leave.
+//!
+//! # What must stay true
+//!
+//! * A queue leads only in one term. When that is over it is dropped with what it held, and the log
+//!   is opened again: [`Standing::Falls`] asks for that.
+//! * A reply waits until a majority has every entry before it, and has confirmed since the reply was
+//!   made that this node still led: a leader that was replaced hands out nothing.
+//! * An entry is applied once: what the log has, by its stamp, is passed over.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+use raft::eraftpb::Message;
+
+use super::ledger::Base;
+use super::node::{Change, Committed, Node, Out, Refused, Role, SnapshotWanted, Status};
+use super::member::{Members, NodeId};
+use crate::engine::{Apart, Engine, Options, ReplySink};
+use crate::storage::format::Stamp;
+use crate::storage::{OpenError, StoreError};
+use crate::types::{Now, Position, SECOND_NS, Time};
+
+/// Bytes of entries that a follower applies in one turn, more or less by one entry.
+const APPLIED_A_TURN: usize = 512 << 10;
+/// A follower that has so many bytes of committed entries to apply takes no more for now.
+const PENDING_MAX: usize = 64 << 20;
+/// After a full disk has refused an entry it is tried again after this long.
+const FULL_PAUSE_NS: i64 = SECOND_NS;
+
+/// What a member may do in this turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// It follows: no client is served here.
+    Follows,
+    /// It leads, and clients are served.
+    Serves,
+    /// It leads, and the log needs a moment without requests.
+    Pauses,
+    /// It led, and does not any more: close all clients, then call [`Seat::fall`].
+    Falls,
+}
+
+/// Why a member cannot go on.
+#[derive(Debug)]
+pub enum SeatError {
+    /// The disk failed.
+    Store(StoreError),
+    /// The log could not be opened again.
+    Open(OpenError),
+    /// What is committed contradicts what is here: this copy is not what the others have.
+    Contradiction(String),
+}
+
+impl std::fmt::Display for SeatError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            SeatError::Store(error) => error.fmt(f),
+            SeatError::Open(error) => error.fmt(f),
+            SeatError::Contradiction(what) => write!(
+                f,
+                "{what}: the log of this member is not what the others have; remove the member \
+                 (`bsd-ctl cluster remove`), empty its directory and add it again. Please report it"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for SeatError {}
+
+impl From<StoreError> for SeatError {
+    fn from(error: StoreError) -> SeatError {
+        SeatError::Store(error)
+    }
+}
+
+impl From<OpenError> for SeatError {
+    fn from(error: OpenError) -> SeatError {
+        SeatError::Open(error)
+    }
+}
+
+/// Until when replies made in a turn wait, beside their positions.
+#[derive(Debug, Clone, Copy)]
+enum Until {
+    /// This entry is committed.
+    Committed(u64),
+    /// This question is answered.
+    Confirmed(u64),
+}
+
+#[derive(Debug)]
+struct Barrier {
+    /// Replies that wait for this position, or a later one, wait for the barrier too.
+    at: Position,
+    until: Until,
+}
+
+/// One member. See the [module](self).
+pub struct Seat {
+    node: Node,
+    options: Options,
+    role: Role,
+    /// The queue leads in this term.
+    leading: Option<u64>,
+    /// Committed, and not applied by the queue that follows.
+    pending: VecDeque<Committed>,
+    pending_bytes: usize,
+    barriers: VecDeque<Barrier>,
+    /// What was known to be committed and to be confirmed last.
+    committed: Stamp,
+    confirmed: u64,
+    /// The log needs a moment without requests.
+    is_quieting: bool,
+    /// Nothing is applied before this: the disk is full.
+    not_before: Option<Time>,
+    snapshots: Vec<SnapshotWanted>,
+}
+
+impl std::fmt::Debug for Seat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Seat")
+            .field("role", &self.role)
+            .field("leading", &self.leading)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Seat {
+    /// The seat of `node`, whose queue follows and was opened with `options`.
+    pub fn new(node: Node, options: Options, engine: &Engine) -> Seat {
+        Seat {
+            node,
+            options,
+            role: Role::Follows(None),
+            leading: None,
+            pending: VecDeque::new(),
+            pending_bytes: 0,
+            barriers: VecDeque::new(),
+            committed: engine.stamp(),
+            confirmed: 0,
+            is_quieting: false,
+            not_before: None,
+            snapshots: Vec::new(),
+        }
+    }
+
+    /// A message of a peer. A member that has too much to apply takes no entries.
+    pub fn step(&mut self, message: Message) {
+        if self.pending_bytes > PENDING_MAX && !message.entries.is_empty() {
+            return;
+        }
+        self.node.step(message);
+    }
+
+    /// A turn begins.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub fn begin(&mut self, engine: &mut Engine, now: Now) -> Result<Standing, SeatError> {
+        self.node.tick(now.mono);
+        let term = match self.role {
+            Role::Leads(term) => Some(term),
+            _ => None,
+        };
+        if self.leading.is_some() && self.leading != term {
+            return Ok(Standing::Falls);
+        }
+        if let Some(term) = term
+            && self.leading.is_none()
+            && self.pending.is_empty()
+        {
+            let index = self.node.last_index();
+            engine.lead(Stamp { index, term }, now)?;
+            self.leading = Some(term);
+        }
+        let Some(term) = self.leading else {
+            return Ok(Standing::Follows);
+        };
+        if !self.node.takes_proposals() {
+            // The lead is being handed over, or the ledger's disk is full.
+            return Ok(Standing::Pauses);
+        }
+        let index = self.node.last_index() + 1;
+        engine.skip_to(Stamp { index, term });
+        self.is_quieting = engine.wants_quiet();
+        Ok(if self.is_quieting {
+            Standing::Pauses
+        } else {
+            Standing::Serves
+        })
+    }
+
+    /// The queue does its own work, and what was decided in this turn is formed.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub fn decide(
+        &mut self,
+        engine: &mut Engine,
+        sink: &mut dyn ReplySink,
+        now: Now,
+    ) -> Result<(), SeatError> {
+        if self.leading.is_none() {
+            engine.follow_on(now)?;
+            return Ok(());
+        }
+        if self.is_quieting {
+            engine.use_quiet(now)?;
+        } else if self.node.takes_proposals() {
+            engine.tick(now, sink)?;
+        }
+        engine.commit(now)?;
+        Ok(())
+    }
+
+    /// Propose what was decided. `replied_since` is the position for which the first reply of this turn
+    /// may wait; `None` if there was no reply.
+    ///
+    /// # Errors
+    /// If an entry is not taken as it was decided: a bug. Nothing of it was acknowledged.
+    pub fn propose(
+        &mut self,
+        engine: &mut Engine,
+        replied_since: Option<Position>,
+    ) -> Result<(), SeatError> {
+        if self.leading.is_none() {
+            return Ok(());
+        }
+        let mut last = None;
+        while let Some(formed) = engine.take_formed() {
+            let (decided, size) = (formed.stamp, formed.data.len());
+            match self.node.propose(Bytes::from(formed.data)) {
+                Ok(index) if index == decided.index => last = Some(index),
+                other => {
+                    return Err(SeatError::Contradiction(format!(
+                        "entry {} of {size} bytes was decided, and proposed as {other:?}",
+                        decided.index
+                    )));
+                }
+            }
+        }
+        if let Some(at) = replied_since {
+            let until = match last {
+                Some(index) => Until::Committed(index),
+                None => Until::Confirmed(self.node.confirm_read()),
+            };
+            self.barriers.push_back(Barrier { at, until });
+        }
+        Ok(())
+    }
+
+    /// Messages that may leave before the own disk has synced.
+    pub fn outbox(&mut self) -> Vec<Message> {
+        self.node.outbox()
+    }
+
+    /// Make durable what has to be, and bring the log as far as is committed. Returns messages to be
+    /// sent.
+    ///
+    /// # Errors
+    /// When the disk failed, or the copy is not what the others have.
+    pub fn persist(&mut self, engine: &mut Engine, now: Now) -> Result<Vec<Message>, SeatError> {
+        let Out {
+            messages,
+            committed,
+            reads_confirmed,
+            snapshots,
+            role,
+        } = match self.node.persist() {
+            Err(error) if self.node.is_full() => {
+                tracing::debug!("{error}");
+                return Ok(Vec::new());
+            }
+            out => out?,
+        };
+        self.confirmed = self.confirmed.max(reads_confirmed.unwrap_or(0));
+        self.snapshots.extend(snapshots);
+        for entry in committed {
+            self.committed = Stamp {
+                index: entry.mark.index,
+                term: entry.mark.term,
+            };
+            // What was decided in an earlier lead is applied by the queue that follows.
+            if self.leading.is_none_or(|term| entry.mark.term != term) || self.is_falling() {
+                self.pending_bytes += entry.data.len();
+                self.pending.push_back(entry);
+            }
+        }
+        if let Some(role) = role {
+            self.role = role;
+        }
+        if self.leading.is_some() && self.pending.is_empty() {
+            engine.release(self.committed, now)?;
+            self.node.applied(self.committed.index);
+        } else if self.leading.is_none() {
+            self.apply(engine, now)?;
+        }
+        self.node.durable_applied(engine.durable_stamp().index)?;
+        Ok(messages)
+    }
+
+    fn is_falling(&self) -> bool {
+        match (self.leading, self.role) {
+            (Some(term), Role::Leads(of)) => term != of,
+            (Some(_), _) => true,
+            (None, _) => false,
+        }
+    }
+
+    /// Apply committed entries, as many as a turn may.
+    fn apply(&mut self, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
+        if self.not_before.is_some_and(|at| now.mono < at) {
+            return Ok(());
+        }
+        self.not_before = None;
+        let mut left = APPLIED_A_TURN;
+        while left > 0
+            && let Some(entry) = self.pending.front()
+        {
+            let stamp = Stamp {
+                index: entry.mark.index,
+                term: entry.mark.term,
+            };
+            if stamp.index > engine.stamp().index {
+                match engine.apply_entry(stamp, &entry.data, now) {
+                    Ok(()) => {}
+                    Err(Apart::Full) => {
+                        tracing::warn!(
+                            "the disk is full: this member does not follow until there is room"
+                        );
+                        self.not_before = Some(Time(now.mono.0 + FULL_PAUSE_NS));
+                        return self.reopen(engine, now);
+                    }
+                    Err(Apart::Failed(error)) => return Err(error.into()),
+                    Err(Apart::Contradiction(what)) => return Err(SeatError::Contradiction(what)),
+                }
+            }
+            let size = entry.data.len();
+            left = left.saturating_sub(size.max(64));
+            self.pending_bytes -= size;
+            self.node.applied(stamp.index);
+            self.pending.pop_front();
+        }
+        Ok(())
+    }
+
+    /// The clients are gone: drop the queue with what it held, and follow.
+    ///
+    /// # Errors
+    /// If the log cannot be opened again.
+    pub fn fall(&mut self, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
+        self.leading = None;
+        self.is_quieting = false;
+        self.barriers.clear();
+        self.reopen(engine, now)
+    }
+
+    /// Open the log again.
+    fn reopen(&mut self, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
+        // The directory has to be let go before it can be opened again.
+        *engine = Engine::follow(&Options::default(), now)?;
+        *engine = Engine::follow(&self.options, now)?;
+        Ok(())
+    }
+
+    /// Replies that wait for a position up to this one may leave.
+    #[must_use]
+    pub fn acknowledged(&mut self, engine: &Engine) -> Position {
+        let is_passed = |barrier: &Barrier| match barrier.until {
+            Until::Committed(index) => index <= self.committed.index,
+            Until::Confirmed(number) => number <= self.confirmed,
+        };
+        // A later answer is one to all earlier questions.
+        if let Some(last) = self.barriers.iter().rposition(is_passed) {
+            self.barriers.drain(..=last);
+        }
+        let written = engine.acknowledged();
+        match self.barriers.front() {
+            Some(barrier) => written.min(Position::from_bits(barrier.at.to_bits().saturating_sub(1))),
+            None => written,
+        }
+    }
+
+    /// True if the next turn should come at once.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.node.has_work()
+            || self.is_falling()
+            || !self.pending.is_empty() && self.not_before.is_none()
+            || matches!(self.role, Role::Leads(_)) && self.leading.is_none()
+    }
+
+    /// When the next turn has to begin, if nothing happens before.
+    #[must_use]
+    pub fn next_deadline(&self) -> Time {
+        let node = self.node.next_deadline();
+        self.not_before.map_or(node, |at| at.min(node))
+    }
+
+    /// Snapshots that members want.
+    pub fn take_snapshots(&mut self) -> Vec<SnapshotWanted> {
+        std::mem::take(&mut self.snapshots)
+    }
+
+    /// The snapshot of a log that goes up to this stamp; `None`: not now.
+    #[must_use]
+    pub fn base_at(&self, stamp: Stamp) -> Option<Base> {
+        self.node.base_at(stamp.index)
+    }
+
+    /// How a snapshot has fared: installed up to this entry, or not.
+    pub fn snapshot_sent(&mut self, to: NodeId, installed: Option<u64>) {
+        self.node.snapshot_sent(to, installed);
+    }
+
+    /// A peer cannot be reached.
+    pub fn unreachable(&mut self, peer: NodeId) {
+        self.node.unreachable(peer);
+    }
+
+    /// A peer says that the membership of this entry does not have this node.
+    pub fn left_out(&mut self, members_index: u64) {
+        self.node.left_out(members_index);
+    }
+
+    /// Change the membership.
+    ///
+    /// # Errors
+    /// See [`Refused`].
+    pub fn change(&mut self, change: Change) -> Result<(), Refused> {
+        self.node.change(change)
+    }
+
+    /// Hand the lead to another voter.
+    pub fn transfer(&mut self, to: NodeId) {
+        self.node.transfer(to);
+    }
+
+    /// The node's view of the cluster.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        self.node.status()
+    }
+
+    /// Who is in the cluster.
+    #[must_use]
+    pub fn members(&self) -> &Members {
+        self.node.members()
+    }
+
+    /// What the node is.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// True while clients are served here.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        self.leading.is_some() && !self.is_falling()
+    }
+
+    /// A copy of the log of another member has come and is complete under `cluster/incoming`: it takes
+    /// the place of this one, unless this one has come as far meanwhile.
+    ///
+    /// # Errors
+    /// If the disk fails; then the process must end, and the next start goes on.
+    pub fn install(
+        &mut self,
+        engine: &mut Engine,
+        base: Base,
+        now: Now,
+    ) -> Result<bool, SeatError> {
+        let Some(dir) = self.options.dir.clone() else {
+            return Ok(false);
+        };
+        let fs = self.options.fs.clone();
+        let ledger_dir = super::ledger_dir(&dir);
+        if self.leading.is_some() || base.index <= self.committed.index {
+            super::install::discard(&fs, &ledger_dir)?;
+            return Ok(false);
+        }
+        super::install::begin(&fs, &ledger_dir, &base)?;
+        *engine = Engine::follow(&Options::default(), now)?;
+        let node = &mut self.node;
+        super::install::finish(&fs, &dir, &ledger_dir, &mut |base| {
+            Ok(node.snapshot_installed(base)?)
+        })?;
+        self.pending.clear();
+        self.pending_bytes = 0;
+        self.committed = Stamp {
+            index: base.index,
+            term: base.term,
+        };
+        *engine = Engine::follow(&self.options, now)?;
+        Ok(true)
+    }
+}
+
+/// What a member's log is opened with, whatever was asked for alone: its syncs come at leisure, because
+/// the ledger has what they would lose.
+#[must_use]
+pub fn log_options(options: Options) -> Options {
+    Options {
+        sync: crate::storage::SyncPolicy::Interval(LOG_SYNC_MS),
+        member: true,
+        import: false,
+        ..options
+    }
+}
+
+/// The log is synced so many milliseconds after it was written to.
+const LOG_SYNC_MS: u32 = 500;
