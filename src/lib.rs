@@ -13,6 +13,7 @@
 //! | [`storage`] | where are the bytes, when are they durable, what does a crash leave? |
 //! | [`engine`] | what does each command do, and when may its reply leave? |
 //! | [`archive`] | how does the log get into an object store, and back? |
+//! | `cluster` | several servers as one: what is committed, and what does it mean for the queue? |
 //! | [`door`] | how do other threads call the engine? |
 //! | `library` | the faces for programs that embed the queue |
 //! | [`server`] | sockets, signals, the loop |
@@ -47,6 +48,8 @@ pub mod archive;
 #[doc(hidden)]
 pub mod check;
 pub mod clock;
+#[cfg(feature = "cluster")]
+pub mod cluster;
 #[cfg(feature = "server")]
 pub mod config;
 pub mod door;
@@ -59,7 +62,7 @@ mod library;
 mod pattern;
 pub mod protocol;
 pub mod queue;
-#[cfg(any(test, fuzzing, feature = "sim"))]
+#[cfg(any(test, fuzzing, feature = "sim", feature = "cluster"))]
 pub mod random;
 pub mod rlimit;
 #[cfg(feature = "server")]

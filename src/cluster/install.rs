@@ -92,7 +92,10 @@ pub fn finish(
     reset: &mut dyn FnMut(Base) -> Result<(), OpenError>,
 ) -> Result<bool, OpenError> {
     let from = ledger_dir.join(INSTALLING);
-    if !list(&**fs, ledger_dir)?.iter().any(|name| name == INSTALLING) {
+    if !list(&**fs, ledger_dir)?
+        .iter()
+        .any(|name| name == INSTALLING)
+    {
         return Ok(false);
     }
     let path = from.join(LIST);

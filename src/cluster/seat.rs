@@ -25,8 +25,9 @@ use bytes::Bytes;
 use raft::eraftpb::Message;
 
 use super::ledger::Base;
-use super::node::{Change, Committed, Node, Out, Refused, Role, SnapshotWanted, Status};
+use super::ledger::LedgerError;
 use super::member::{Members, NodeId};
+use super::node::{Change, Committed, Node, NodeError, Out, Refused, Role, SnapshotWanted, Status};
 use crate::engine::{Apart, Engine, Options, ReplySink};
 use crate::storage::format::Stamp;
 use crate::storage::{OpenError, StoreError};
@@ -78,6 +79,18 @@ impl std::fmt::Display for SeatError {
 }
 
 impl std::error::Error for SeatError {}
+
+impl From<LedgerError> for SeatError {
+    fn from(error: LedgerError) -> SeatError {
+        SeatError::Store(error.into())
+    }
+}
+
+impl From<NodeError> for SeatError {
+    fn from(error: NodeError) -> SeatError {
+        SeatError::Contradiction(error.to_string())
+    }
+}
 
 impl From<StoreError> for SeatError {
     fn from(error: StoreError) -> SeatError {
@@ -279,7 +292,7 @@ impl Seat {
             snapshots,
             role,
         } = match self.node.persist() {
-            Err(error) if self.node.is_full() => {
+            Err(error) if error.is_full() => {
                 tracing::debug!("{error}");
                 return Ok(Vec::new());
             }
@@ -388,9 +401,17 @@ impl Seat {
         }
         let written = engine.acknowledged();
         match self.barriers.front() {
-            Some(barrier) => written.min(Position::from_bits(barrier.at.to_bits().saturating_sub(1))),
+            Some(barrier) => {
+                written.min(Position::from_bits(barrier.at.to_bits().saturating_sub(1)))
+            }
             None => written,
         }
+    }
+
+    /// True if [`Seat::outbox`] and [`Seat::persist`] have something to do.
+    #[must_use]
+    pub fn has_ready(&self) -> bool {
+        self.node.has_work()
     }
 
     /// True if the next turn should come at once.
@@ -457,7 +478,7 @@ impl Seat {
     /// Who is in the cluster.
     #[must_use]
     pub fn members(&self) -> &Members {
-        self.node.members()
+        self.node.members().1
     }
 
     /// What the node is.
@@ -488,7 +509,7 @@ impl Seat {
         };
         let fs = self.options.fs.clone();
         let ledger_dir = super::ledger_dir(&dir);
-        if self.leading.is_some() || base.index <= self.committed.index {
+        if self.leading.is_some() || !self.node.accepts_snapshot(&base) {
             super::install::discard(&fs, &ledger_dir)?;
             return Ok(false);
         }
@@ -496,7 +517,11 @@ impl Seat {
         *engine = Engine::follow(&Options::default(), now)?;
         let node = &mut self.node;
         super::install::finish(&fs, &dir, &ledger_dir, &mut |base| {
-            Ok(node.snapshot_installed(base)?)
+            let installed = node.snapshot_installed(&base);
+            installed.map_err(|error| OpenError::Foreign {
+                path: ledger_dir.clone(),
+                what: error.to_string(),
+            })
         })?;
         self.pending.clear();
         self.pending_bytes = 0;

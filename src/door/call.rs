@@ -67,6 +67,8 @@ pub enum JobError {
     DeadlineSoon,
     /// The server is draining: it takes no more jobs.
     Draining,
+    /// The server follows another member of its cluster, which alone changes jobs.
+    NotLeader,
     /// Too many calls are under way, so there is no room for this one: try again.
     Busy,
     /// The queue was closed before the call was answered. The requested change may have been made.
@@ -111,6 +113,10 @@ impl std::fmt::Display for JobError {
                 "a job that this session has reserved must be finished or touched within a second"
             ),
             JobError::Draining => write!(f, "the server is draining and takes no more jobs"),
+            JobError::NotLeader => write!(
+                f,
+                "this server follows another member of its cluster; ask the one that leads"
+            ),
             JobError::Busy => {
                 write!(
                     f,

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::Shared;
-use super::call::{Asked, Batch, Call, Note};
+use super::call::{Asked, Batch, Call, JobError, Note};
 use super::seats::{Replies, Seats};
 use super::work::{Running, Slice, Step};
 use crate::engine::{Engine, ReplySink};
@@ -121,6 +121,24 @@ impl Desk {
         // It is set once: the first failure counts.
         let _ = self.shared.failed.set(error.clone());
         self.end();
+    }
+
+    /// The engine is about to be another one: all sessions, answers and works of the earlier one are
+    /// over. Sessions that call again begin anew.
+    pub fn start_over(&mut self) {
+        for underway in std::mem::take(&mut self.works) {
+            self.seats.release(underway.size);
+        }
+        self.seats.clear();
+        self.sessions.clear();
+        let (more, less) = self.seats.take_loads();
+        self.shared.channel.settle(more, less);
+    }
+
+    /// True while long work is under way.
+    #[must_use]
+    pub fn has_works(&self) -> bool {
+        !self.works.is_empty()
     }
 
     /// How many calls have arrived in total.
@@ -249,6 +267,11 @@ impl Desk {
             ..
         } = turn;
         match what {
+            Asked::Reserve(_, giver) | Asked::Kick(_, _, giver) if engine.is_following() => {
+                self.seats.release(size);
+                // Whoever asked may be gone.
+                let _ = giver.give(Err(JobError::NotLeader));
+            }
             Asked::Order(order, giver) => {
                 let (after, outcome) = self.seats.run(client, &order, engine, *now, *others);
                 self.seats.park(client, after, giver, outcome, size);

@@ -95,6 +95,24 @@ impl Seats {
         self.strayed.retain(|other| *other != client);
     }
 
+    /// All sessions are over, and no answer that is parked is given: whoever waits is told that there
+    /// will be none.
+    pub(super) fn clear(&mut self) {
+        for seat in std::mem::take(&mut self.seats).into_iter().flatten() {
+            for call in seat.held {
+                self.release(call.size);
+            }
+        }
+        for parked in std::mem::take(&mut self.parked) {
+            self.less.calls += parked.load.calls;
+            self.less.bytes += parked.load.bytes;
+        }
+        self.timers.clear();
+        self.ready.clear();
+        self.strayed.clear();
+        (self.running, self.answered) = (None, None);
+    }
+
     pub(super) fn has(&self, client: ClientId) -> bool {
         matches!(self.seats.get(client.0 as usize), Some(Some(_)))
     }
@@ -207,6 +225,9 @@ impl Seats {
     ) -> (Position, Outcome) {
         if let Err(error) = order.check(engine.job_size_max()) {
             return (engine.after(), Err(error));
+        }
+        if engine.is_following() {
+            return (engine.after(), Err(JobError::NotLeader));
         }
         let was_waiting = engine.stop_waiting(client);
         let answered = match self.select(client, order.used_tube(), engine, now) {

@@ -105,6 +105,9 @@ impl Slice<'_> {
     /// # Errors
     /// [`JobError::Store`]: the disk failed, now or earlier.
     pub fn alter(&mut self, id: JobId, alteration: Alteration<'_>) -> Result<Altered, JobError> {
+        if self.engine.is_following() {
+            return Err(JobError::NotLeader);
+        }
         let mut replies = Replies::new(self.seats, self.others);
         let altered = self.engine.alter(id, alteration, self.now, &mut replies);
         altered.map_err(JobError::Store)

@@ -116,6 +116,12 @@ impl Engine {
         self.log().map(Log::stamp).unwrap_or_default()
     }
 
+    /// Up to which entry the log goes, as its last frame says.
+    #[must_use]
+    pub fn framed_stamp(&self) -> Stamp {
+        self.log().map(Log::framed_stamp).unwrap_or_default()
+    }
+
     /// Up to which entry the log goes, as far as it is durable.
     #[must_use]
     pub fn durable_stamp(&self) -> Stamp {
@@ -129,10 +135,11 @@ impl Engine {
     }
 
     /// Whether a request that holds `size` bytes can be run now. If not, no request should be run until
-    /// nothing is held.
+    /// nothing is held: [`Engine::wants_quiet`].
     #[must_use]
-    pub fn has_room_for(&self, size: usize) -> bool {
-        self.log().is_none_or(|log| log.has_room_for(size as u64))
+    pub fn has_room_for(&mut self, size: usize) -> bool {
+        let log = self.store.log();
+        log.is_none_or(|log| log.has_room_for(size as u64))
     }
 
     /// True if the log waits for a moment in which nothing is held: no request should be run, and

@@ -12,11 +12,12 @@ use super::auth::Pass;
 use super::connection::Connection;
 use super::core::Core;
 use super::gate::Gate;
+use super::layers::Layers;
 use super::output::Sent;
 use super::reactor::Reactor;
-use super::socket::{Listener, Peer, Stream};
+use super::socket::{Peer, Stream};
 use super::{CONNECTIONS, Server};
-use crate::types::ClientId;
+use crate::types::{ClientId, Time};
 
 /// Connections closed in one turn, and how many a connection with unsent replies counts as: the
 /// kernel has that much more to free.
@@ -80,7 +81,7 @@ impl Server {
     }
 
     /// List a connection if it has something to run and may run it.
-    fn queue(&mut self, client: ClientId) {
+    pub(super) fn queue(&mut self, client: ClientId) {
         let Some(connection) = slot(&mut self.connections, client) else {
             return;
         };
@@ -201,9 +202,7 @@ impl Server {
         let reason = connection.ending.unwrap_or_default();
         debug!(target: CONNECTIONS, client = client.0, peer = %connection.peer, "closed: {reason}");
         self.gate.forget(client, &mut connection);
-        if connection.is_counted {
-            self.gate.crowd.leave(connection.peer);
-        }
+        self.gate.uncount(connection.peer, connection.is_counted);
         if let Some(auth) = &mut self.core.auth {
             auth.forget(client, &mut connection);
         }
@@ -220,26 +219,68 @@ pub(super) fn slot(
     connections.get_mut(client.0 as usize)?.as_deref_mut()
 }
 
+/// A client that has connected and may: its stream with the layers of the listener around it.
+#[derive(Debug)]
+pub(super) struct Comer {
+    pub(super) stream: Stream,
+    pub(super) peer: Peer,
+    /// The layers that it has not come through yet.
+    pub(super) left: Layers,
+    /// It is counted in the gate's crowd.
+    pub(super) is_counted: bool,
+}
+
+impl Comer {
+    /// Someone has connected to a listener with these layers.
+    ///
+    /// # Errors
+    /// It may not connect.
+    pub(super) fn new(
+        gate: &mut Gate,
+        (stream, peer, layers): (Stream, Peer, Layers),
+        now: Time,
+    ) -> io::Result<Comer> {
+        stream.tune();
+        let is_counted = gate.admit(peer, layers, now)?;
+        match gate.wrap(stream, layers) {
+            Ok(stream) => Ok(Comer {
+                stream,
+                peer,
+                left: layers,
+                is_counted,
+            }),
+            Err(error) => {
+                gate.uncount(peer, is_counted);
+                Err(error)
+            }
+        }
+    }
+}
+
 /// A new client: the engine names it, and the name is its place in the table.
 pub(super) fn admit(
     core: &mut Core,
     connections: &mut Vec<Option<Box<Connection>>>,
     reactor: &Reactor,
     gate: &mut Gate,
-    (stream, peer, listener): (Stream, Peer, &Listener),
-) -> io::Result<()> {
-    stream.tune();
-    let is_counted = gate.admit(peer, listener.layers(), core.now.mono)?;
-    let mut connection = Box::new(Connection::new(gate.wrap(stream, listener.layers())?, peer));
+    comer: Comer,
+) -> io::Result<ClientId> {
+    let Comer {
+        stream,
+        peer,
+        left,
+        is_counted,
+    } = comer;
+    // The file of a Unix socket says who may open it.
+    let is_unix = matches!(stream, Stream::Unix(_));
+    let mut connection = Box::new(Connection::new(stream, peer));
     let client = core.engine.connect();
     if let Err(error) = connection
         .stream
         .register(reactor.registry(), Token(client.0 as usize))
     {
         core.engine.disconnect(client, core.now);
-        if is_counted {
-            gate.crowd.leave(peer);
-        }
+        gate.uncount(peer, is_counted);
         return Err(error);
     }
     core.outputs.open(client);
@@ -248,15 +289,15 @@ pub(super) fn admit(
         connections.resize_with(client.0 as usize + 1, || None);
     }
     debug!(target: CONNECTIONS, client = client.0, %peer, "connected");
-    connection.left = listener.layers();
+    connection.left = left;
     connection.is_counted = is_counted;
     connection.served_at = core.now.mono;
-    if core.auth.is_some() && !listener.is_unix() {
+    if core.auth.is_some() && !is_unix {
         connection.pass = Pass::Asked;
     }
     if connection.left.is_some() || connection.pass.is_asked() {
         gate.expect(client, &mut connection, core.now.mono);
     }
     connections[client.0 as usize] = Some(connection);
-    Ok(())
+    Ok(client)
 }

@@ -5,10 +5,10 @@
 //! kept in `output`.
 
 use std::io::{self, Read};
-use std::net::SocketAddr;
 
 use super::auth::Pass;
 use super::layers::Layers;
+use super::proxy::Introduction;
 use super::socket::{Peer, Stream};
 use crate::protocol::{Decoder, Limits};
 use crate::types::Time;
@@ -30,7 +30,7 @@ pub(super) enum Input {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry {
     /// A proxy has said who the client is, or that it does not know.
-    Introduced(Option<SocketAddr>),
+    Introduced(Introduction),
     /// The handshake goes on.
     Shaking,
     /// The first request may be read.
@@ -53,6 +53,8 @@ pub(super) struct Connection {
     pub(super) half_closed: bool,
     /// Listed to be served.
     pub(super) queued: bool,
+    /// A request of it is complete, and had to wait.
+    pub(super) is_put_off: bool,
     /// It cost a whole share or more when it was served last.
     pub(super) takes_much: bool,
     /// Listed to be closed.
@@ -89,6 +91,7 @@ impl Connection {
             readable: false,
             half_closed: false,
             queued: false,
+            is_put_off: false,
             takes_much: false,
             leaving: false,
             counted: 0,
@@ -107,7 +110,7 @@ impl Connection {
     pub(super) fn has_input(&self) -> bool {
         self.ending.is_none()
             && self.told_at.is_none()
-            && (self.readable || !self.backlog.is_empty())
+            && (self.readable || self.is_put_off || !self.backlog.is_empty())
     }
 
     /// Read once: into `buffer`, or directly into a long body that still needs at least as much.
@@ -148,22 +151,18 @@ impl Connection {
     /// # Errors
     /// The client does not come in, or (`WouldBlock`) nothing has arrived.
     pub(super) fn come_in(&mut self, buffer: &mut [u8]) -> io::Result<Entry> {
-        if self.left.proxy {
-            let source = match self.stream.take_header(buffer) {
-                // What is there will not become more.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.half_closed => {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
-                }
-                taken => taken?,
-            };
-            self.left.proxy = false;
-            return Ok(Entry::Introduced(source));
-        }
-        self.left.tls = !self.stream.shake_hands(buffer)?;
-        Ok(match self.left.tls {
-            true => Entry::Shaking,
-            false => Entry::In,
-        })
+        let Connection {
+            stream,
+            left,
+            half_closed,
+            ..
+        } = self;
+        stream.come_through(left, *half_closed, buffer)
+    }
+
+    /// True if no input waits beside the decoder.
+    pub(super) fn backlog_is_empty(&self) -> bool {
+        self.backlog.is_empty()
     }
 
     /// Take the input that could not run when it arrived; `None` when there is none.

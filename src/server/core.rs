@@ -70,6 +70,8 @@ pub(super) struct Core {
     anew: Share,
     /// When a sync began in the background, and up to which position.
     syncing: Option<(Time, Position)>,
+    /// A request had to wait for a moment in which nothing is held.
+    is_put_off: bool,
 }
 
 /// What a connection may take before the next one is served.
@@ -113,6 +115,7 @@ impl Core {
             bytes_left: 0,
             anew: Share::WHOLE,
             syncing: None,
+            is_put_off: false,
         }
     }
 
@@ -120,10 +123,11 @@ impl Core {
         self.now = now;
         self.outputs.begin_turn(now.mono);
         (self.requests_left, self.bytes_left) = (REQUESTS_PER_TURN, BYTES_PER_TURN);
+        self.is_put_off = false;
     }
 
     pub(super) fn is_turn_full(&self) -> bool {
-        self.requests_left == 0 || self.bytes_left == 0 || self.outputs.is_full()
+        self.is_put_off || self.requests_left == 0 || self.bytes_left == 0 || self.outputs.is_full()
     }
 
     /// This many clients are newly listed in this turn.
@@ -149,7 +153,9 @@ impl Core {
         connection: &mut Connection,
         buffer: &mut [u8],
     ) -> io::Result<()> {
-        if let Some(backlog) = connection.take_backlog() {
+        if std::mem::take(&mut connection.is_put_off) && connection.backlog_is_empty() {
+            self.run(client, connection, &[]);
+        } else if let Some(backlog) = connection.take_backlog() {
             let taken = self.run(client, connection, backlog.rest());
             connection.keep_backlog(backlog, taken);
         } else {
@@ -205,6 +211,16 @@ impl Core {
             && self.outputs.replied() - replied_before < bytes_max
         {
             let mut rest = &input[taken..];
+            // What the next request brings is in the input, and in what has come of it before.
+            if !self
+                .engine
+                .has_room_for(connection.decoder.held() + rest.len())
+            {
+                self.is_put_off = true;
+                connection.is_put_off = true;
+                put_off = true;
+                break;
+            }
             let limits = self.limits(&connection.pass);
             let Some(request) = connection.decoder.decode(&mut rest, limits) else {
                 taken = input.len();
@@ -320,11 +336,15 @@ impl Core {
         let mut replies = self.desk.replies(&mut self.outputs);
         self.engine.tick(self.now, &mut replies)?;
         self.commit(clock, pulse)?;
-        let acknowledged = self.engine.acknowledged();
+        self.acknowledge(self.engine.acknowledged());
+        Ok(())
+    }
+
+    /// Replies and answers that wait for a position up to this one may leave.
+    pub(super) fn acknowledge(&mut self, acknowledged: Position) {
         self.outputs.acknowledge(acknowledged);
         self.desk.acknowledge(acknowledged);
         self.engine.tell_events(self.now);
-        Ok(())
     }
 
     /// Commit, and measure how long it takes until the data is durable.

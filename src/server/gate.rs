@@ -27,7 +27,7 @@ use crate::protocol::Reply;
 use crate::types::{ClientId, Position, SECOND_NS, Time};
 
 /// How long a client may take to come in.
-const ENTRY_NS: i64 = 10 * SECOND_NS;
+pub(super) const ENTRY_NS: i64 = 10 * SECOND_NS;
 /// What a step of a handshake counts as, in requests.
 const HANDSHAKE_COST: usize = 512;
 /// Why a connection is refused of which there are enough already.
@@ -46,7 +46,7 @@ pub struct Gate {
     entrants: Lying,
     /// Who may say who a client is.
     trusted: Vec<Network>,
-    pub(super) crowd: Crowd,
+    crowd: Crowd,
     failures: u64,
     last_warning: Option<Time>,
 }
@@ -105,13 +105,19 @@ impl Gate {
         Err(error)
     }
 
-    /// A proxy has said who the client is.
-    fn introduce(&mut self, connection: &mut Connection, source: SocketAddr) -> io::Result<()> {
-        let by = std::mem::replace(&mut connection.peer, Peer::at(source));
-        debug!(target: CONNECTIONS, peer = %connection.peer, %by, "a proxy says who it is");
-        let counted = self.crowd.come(connection.peer);
-        connection.is_counted = counted.ok_or_else(|| io::Error::other(CROWDED))?;
-        Ok(())
+    /// A connection is gone that [`Gate::admit`] or [`Gate::introduce`] has let in.
+    pub(super) fn uncount(&mut self, peer: Peer, is_counted: bool) {
+        if is_counted {
+            self.crowd.leave(peer);
+        }
+    }
+
+    /// A proxy has said who the client is. True if the client is counted from now on.
+    pub(super) fn introduce(&mut self, peer: &mut Peer, source: SocketAddr) -> io::Result<bool> {
+        let by = std::mem::replace(peer, Peer::at(source));
+        debug!(target: CONNECTIONS, %peer, %by, "a proxy says who it is");
+        let counted = self.crowd.come(*peer);
+        counted.ok_or_else(|| io::Error::other(CROWDED))
     }
 
     /// Read the certificates again, and tell the outcome; false if there are none.
@@ -185,7 +191,7 @@ impl Gate {
 
     /// A client has failed to come in. Anybody can do that as often as he likes, so not every one
     /// is told of.
-    fn note_failure(&mut self, peer: Peer, error: &io::Error, now: Time) {
+    pub(super) fn note_failure(&mut self, peer: Peer, error: &io::Error, now: Time) {
         self.failures += 1;
         debug!(target: CONNECTIONS, %peer, "did not come in: {error}");
         let is_due = |at| now.since(at) >= WARNING_INTERVAL_NS;
@@ -243,10 +249,16 @@ impl Server {
         };
         let buffer = &mut self.read_buffer;
         let stepped = match connection.come_in(buffer) {
-            Ok(Entry::Introduced(Some(source))) => self
-                .gate
-                .introduce(connection, source)
-                .map(|()| Entry::Introduced(Some(source))),
+            Ok(entry @ Entry::Introduced(said)) => match said.source {
+                None => Ok(entry),
+                Some(source) => {
+                    let counted = self.gate.introduce(&mut connection.peer, source);
+                    counted.map(|is_counted| {
+                        connection.is_counted = is_counted;
+                        entry
+                    })
+                }
+            },
             stepped => stepped,
         };
         match &stepped {

@@ -25,7 +25,7 @@
 //! The parts: `accept` (who may connect), `auth` (what a token allows), `bounds` (what the server may
 //! hold for clients), `clients` (the way of one connection through the turns), `connection` (input),
 //! `core` (the engine and what a client may take of a turn), `crowd` (how many of one address, and
-//! who is idle), `gate` (what comes before the first request), `layers` and `proxy` and `tls` (what
+//! who is idle), `forward` (a cluster's clients of another node), `gate` (what comes before the first request), `layers` and `proxy` and `tls` (what
 //! lies between socket and protocol), `output` (replies), `schedule` (who is served next), `socket`
 //! (addresses and streams), `reactor` (what wakes the loop), `process` (limits, user, systemd),
 //! `pulse` (what the loop shows of itself), `lines` (what is written to standard error).
@@ -37,10 +37,16 @@ mod clients;
 mod connection;
 mod core;
 mod crowd;
+#[cfg(feature = "cluster")]
+mod forward;
 mod gate;
 mod layers;
 mod lines;
+#[cfg(feature = "cluster")]
+mod member;
 mod output;
+#[cfg(feature = "cluster")]
+mod peers;
 mod process;
 mod proxy;
 mod pulse;
@@ -64,13 +70,17 @@ use tracing::{debug, info};
 use self::accept::Acceptor;
 pub use self::auth::{Auth, Scope, new_token};
 pub use self::bounds::Bounds;
-use self::clients::{CLOSES_PER_TURN, admit, slot};
+use self::clients::{CLOSES_PER_TURN, Comer, admit, slot};
 use self::connection::Connection;
 use self::core::Core;
 use self::crowd::Sweep;
+#[cfg(feature = "cluster")]
+use self::forward::Forward;
 pub use self::gate::Gate;
 pub use self::layers::Layers;
 pub use self::lines::Lines;
+#[cfg(feature = "cluster")]
+pub use self::member::{Ask, ClusterDesk, Member, MemberError, MemberReport, Report, Setup};
 pub use self::process::{Account, ExitOnSignal, ServiceManager, cpu_times, inherited_listeners};
 pub use self::proxy::Network;
 #[cfg(any(test, fuzzing))]
@@ -86,9 +96,13 @@ pub(crate) use self::tls::name_of;
 #[cfg(feature = "tls")]
 pub use self::tls::{Tls, TlsArgs, TlsFiles};
 use crate::clock::Clock;
+#[cfg(feature = "cluster")]
+use crate::cluster::seat::SeatError;
 use crate::door::{self, Door};
 use crate::engine::Engine;
-use crate::storage::StoreError;
+use crate::storage::{Log, StoreError};
+#[cfg(not(feature = "cluster"))]
+use crate::types::Now;
 use crate::types::{ClientId, Position, Time};
 
 /// The target of log lines about single connections, of which there may be very many.
@@ -102,6 +116,9 @@ const READ_SIZE: usize = 64 << 10;
 pub enum RunError {
     /// The disk failed: nothing was acknowledged after that.
     Store(StoreError),
+    /// This member of a cluster cannot go on.
+    #[cfg(feature = "cluster")]
+    Seat(SeatError),
     /// The system no longer says which sockets are ready.
     Poll(io::Error),
 }
@@ -110,6 +127,8 @@ impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RunError::Store(error) => error.fmt(f),
+            #[cfg(feature = "cluster")]
+            RunError::Seat(error) => error.fmt(f),
             RunError::Poll(error) => write!(f, "cannot wait for sockets: {error}"),
         }
     }
@@ -140,6 +159,12 @@ pub struct Server {
     /// How many more connections may be closed in this turn.
     closes_left: usize,
     read_buffer: Box<[u8]>,
+    /// Clients that are passed on while another node leads.
+    #[cfg(feature = "cluster")]
+    forward: Forward,
+    /// The part in a cluster; `None`: the server is alone.
+    #[cfg(feature = "cluster")]
+    member: Option<Box<Member>>,
     manager: ServiceManager,
     door: Door,
     pulse: Arc<Pulse>,
@@ -161,6 +186,10 @@ impl Server {
         let acceptor = Acceptor::new(listeners, bounds.connections_max, reactor.registry())?;
         let (door, desk) = Door::new(door::Bounds::default(), reactor.waker());
         Ok(Server {
+            #[cfg(feature = "cluster")]
+            forward: Forward::new(reactor.registry().try_clone()?, &bounds),
+            #[cfg(feature = "cluster")]
+            member: None,
             reactor,
             acceptor,
             gate: Gate::default(),
@@ -238,9 +267,15 @@ impl Server {
             mut desk,
             ..
         } = core;
-        engine
-            .close(clock.now())
-            .inspect_err(|error| desk.fail(error))?;
+        let closed = match engine.log().is_some_and(Log::is_one_of_several) {
+            true => {
+                return engine
+                    .leave(clock.now())
+                    .inspect_err(|error| desk.fail(error));
+            }
+            false => engine.close(clock.now()),
+        };
+        closed.inspect_err(|error| desk.fail(error))?;
         desk.acknowledge(Position::from_bits(u64::MAX));
         outputs.acknowledge(Position::from_bits(u64::MAX));
         let now = clock.now().mono;
@@ -269,15 +304,22 @@ impl Server {
             .map_err(RunError::Poll)?;
         self.begin_turn();
         let mut stop = self.take_events(events);
+        let may_serve = self.stand()?;
         if !stop {
             self.accept();
-            self.serve();
+            if may_serve {
+                self.serve();
+            }
             self.core.serve_door(&self.clock, &self.pulse);
-            stop = self.look_again(events)?;
+            if may_serve {
+                stop = self.look_again(events)?;
+            }
         }
-        self.core.settle(&self.clock, &self.pulse)?;
+        self.settle()?;
         self.resume();
         self.send();
+        #[cfg(feature = "cluster")]
+        self.pass_on();
         self.make_way();
         self.manager.tell_alive(self.core.now.mono);
         Ok(stop)
@@ -308,15 +350,20 @@ impl Server {
     /// Maximum time the loop may sleep. Only the clock is read again: a turn may have taken as long
     /// as a sync.
     fn timeout(&self) -> Option<Duration> {
-        let may_go_on = !self.runnable.is_empty() && !self.core.outputs.is_over();
+        let may_go_on =
+            !self.runnable.is_empty() && !self.core.outputs.is_over() && self.may_serve();
         if may_go_on || !self.leaving.is_empty() || self.core.outputs.has_dirty() {
+            return Some(Duration::ZERO);
+        }
+        #[cfg(feature = "cluster")]
+        if self.forward.has_work() || self.member.as_ref().is_some_and(|it| it.has_work()) {
             return Some(Duration::ZERO);
         }
         let now = self.clock.now();
         if self.core.desk.has_more(now) {
             return Some(Duration::ZERO);
         }
-        let of_engine = self.core.engine.next_deadline(now);
+        let of_engine = self.deadline_of_engine(now);
         let of_desk = self.core.desk.next_deadline();
         let of_acceptor = self.acceptor.next_deadline(now.mono);
         let of_manager = self.manager.next_deadline();
@@ -332,6 +379,12 @@ impl Server {
             of_gate,
             of_auth,
             self.sweep.next_deadline(now.mono),
+            #[cfg(feature = "cluster")]
+            self.forward.next_deadline(),
+            #[cfg(feature = "cluster")]
+            self.member
+                .as_ref()
+                .and_then(|it| it.next_deadline(now.mono)),
         ];
         let deadline = deadlines.into_iter().flatten().min();
         self.pulse.sleep(now.mono, deadline);
@@ -345,6 +398,10 @@ impl Server {
             if reactor::is_own_token(event.token()) {
                 wished = true;
             } else if !self.acceptor.on_event(event.token()) {
+                #[cfg(feature = "cluster")]
+                if self.forward.on_event(event) || self.is_of_peer(event) {
+                    continue;
+                }
                 self.on_event(event);
             }
         }
@@ -374,13 +431,22 @@ impl Server {
             clock,
             ..
         } = self;
+        let open = *connection_count;
+        #[cfg(feature = "cluster")]
+        let (open, forward) = (open + self.forward.connections(), &mut self.forward);
         acceptor.accept(
-            *connection_count,
+            open,
             || clock.now().mono,
             |stream, peer, origin| {
-                let arrival = (stream, peer, origin);
-                match admit(core, connections, reactor, gate, arrival) {
-                    Ok(()) => *connection_count += 1,
+                let (arrival, now) = ((stream, peer, origin.layers()), core.now.mono);
+                #[cfg(feature = "cluster")]
+                if forward.takes_clients() {
+                    return forward.take_or_close(gate, arrival, now);
+                }
+                let admitted = Comer::new(gate, arrival, now)
+                    .and_then(|comer| admit(core, connections, reactor, gate, comer));
+                match admitted {
+                    Ok(_) => *connection_count += 1,
                     Err(error) => debug!(target: CONNECTIONS, %peer, "not admitted: {error}"),
                 }
             },
@@ -395,6 +461,26 @@ impl Server {
         {
             self.serve_one(client);
         }
+    }
+}
+
+#[cfg(not(feature = "cluster"))]
+impl Server {
+    #[allow(clippy::unnecessary_wraps, reason = "as with a cluster")]
+    fn stand(&mut self) -> Result<bool, RunError> {
+        Ok(true)
+    }
+
+    fn may_serve(&self) -> bool {
+        true
+    }
+
+    fn deadline_of_engine(&self, now: Now) -> Option<Time> {
+        self.core.engine.next_deadline(now)
+    }
+
+    fn settle(&mut self) -> Result<(), RunError> {
+        Ok(self.core.settle(&self.clock, &self.pulse)?)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The PROXY protocol, versions 1 and 2: a proxy says first who its client is.
 //!
-//! [`parse`] is pure. It follows `proxy-protocol.txt` of HAProxy, strictly: who speaks for others
+//! [`parse`] and [`encode`] are pure. They follow `proxy-protocol.txt` of HAProxy, strictly: who speaks for others
 //! does so by the letter. The header says nothing about rights; who may send one is the server's to
 //! know.
 
@@ -18,6 +18,13 @@ const TEXT_BEGIN: &[u8] = b"PROXY ";
 const BINARY_BEGIN: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Bytes of version 2 before the addresses.
 const BINARY_FIXED: usize = 16;
+/// What follows the fixed part: nothing, or addresses of these families over TCP.
+const UNSPECIFIED: u8 = 0x00;
+const TCP4: u8 = 0x11;
+const TCP6: u8 = 0x21;
+/// The field by which a node of a cluster says that it passes a client on: a type from the range
+/// for applications, and a value that no other application uses.
+const FORWARDED: (u8, &[u8]) = (0xe8, b"bsd:forwarded");
 
 /// What the beginning of a connection says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,9 +35,28 @@ pub(super) enum Parsed {
     Header {
         /// Its bytes.
         size: usize,
-        /// The client; `None`: the proxy speaks for itself, or does not know.
-        source: Option<SocketAddr>,
+        /// What they say.
+        said: Introduction,
     },
+}
+
+/// What a header says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Introduction {
+    /// The client; `None`: the proxy speaks for itself, or does not know.
+    pub(super) source: Option<SocketAddr>,
+    /// The proxy is another node of the cluster, which passes its client on to the leader.
+    pub(super) is_forwarded: bool,
+}
+
+impl Introduction {
+    /// By a proxy that is no node.
+    fn of(source: Option<SocketAddr>) -> Introduction {
+        Introduction {
+            source,
+            is_forwarded: false,
+        }
+    }
 }
 
 /// Read the header at the beginning of `bytes`.
@@ -70,7 +96,7 @@ fn parse_text(bytes: &[u8]) -> Result<Parsed, &'static str> {
     };
     Ok(Parsed::Header {
         size: end + 2,
-        source: source?,
+        said: Introduction::of(source?),
     })
 }
 
@@ -107,34 +133,99 @@ fn parse_binary(bytes: &[u8]) -> Result<Parsed, &'static str> {
     let Some(fields) = rest.get(..length) else {
         return Ok(Parsed::Incomplete);
     };
-    let source = match (command, family) {
+    let said = match (command, family) {
         // The proxy speaks for itself: a check of its own.
-        (0, _) => None,
+        (0, _) => Introduction::default(),
         // Who is at a Unix socket, or unknown, has no address.
-        (_, 0x00 | 0x31) => None,
-        (_, 0x11) => Some(binary_source::<4>(fields)?),
-        (_, 0x21) => Some(binary_source::<16>(fields)?),
+        (_, 0x31) => Introduction::default(),
+        (_, UNSPECIFIED) => Introduction {
+            source: None,
+            is_forwarded: has_field(fields, FORWARDED),
+        },
+        (_, TCP4) => binary_source::<4>(fields)?,
+        (_, TCP6) => binary_source::<16>(fields)?,
         _ => return Err("its PROXY header is not about TCP"),
     };
     Ok(Parsed::Header {
         size: BINARY_FIXED + length,
-        source,
+        said,
     })
 }
 
 /// Source and destination address, then their ports; other fields follow.
-fn binary_source<const SIZE: usize>(fields: &[u8]) -> Result<SocketAddr, &'static str>
+fn binary_source<const SIZE: usize>(fields: &[u8]) -> Result<Introduction, &'static str>
 where
     IpAddr: From<[u8; SIZE]>,
 {
     let address = fields.first_chunk::<SIZE>();
     let ports = fields.get(2 * SIZE..2 * SIZE + 4);
     match (address, ports) {
-        (Some(address), Some(&[high, low, _, _])) => Ok(SocketAddr::new(
-            IpAddr::from(*address),
-            u16::from_be_bytes([high, low]),
-        )),
+        (Some(address), Some(&[high, low, _, _])) => Ok(Introduction {
+            source: Some(SocketAddr::new(
+                IpAddr::from(*address),
+                u16::from_be_bytes([high, low]),
+            )),
+            is_forwarded: has_field(&fields[2 * SIZE + 4..], FORWARDED),
+        }),
         _ => Err("its PROXY header is too short for its addresses"),
+    }
+}
+
+/// Whether one of these fields is that one. Each has a type, the length of its value in two bytes,
+/// and the value. Where they are malformed they end: nobody depends on the others.
+fn has_field(mut fields: &[u8], (wanted, value): (u8, &[u8])) -> bool {
+    while let [kind, high, low, rest @ ..] = fields {
+        let length = usize::from(u16::from_be_bytes([*high, *low]));
+        let Some((found, rest)) = rest.split_at_checked(length) else {
+            return false;
+        };
+        if *kind == wanted && found == value {
+            return true;
+        }
+        fields = rest;
+    }
+    false
+}
+
+/// The header of version 2 with which a node passes its client on: who the client is (`None`: a
+/// process of this machine), where it connected, and that it is passed on. At most 68 bytes.
+///
+/// ```text
+/// \r\n\r\n\0\r\nQUIT\n | 0x21 | family | length, u16 | source, destination, ports | fields
+/// ```
+#[cfg(any(test, feature = "cluster"))]
+pub(super) fn encode(source: Option<SocketAddr>, destination: Option<SocketAddr>) -> Vec<u8> {
+    let (family, mut fields) = match source {
+        None => (UNSPECIFIED, Vec::new()),
+        Some(source) => {
+            let nowhere = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
+            encode_addresses(source, destination.unwrap_or(nowhere))
+        }
+    };
+    fields.push(FORWARDED.0);
+    fields.extend((FORWARDED.1.len() as u16).to_be_bytes());
+    fields.extend(FORWARDED.1);
+    let length = (fields.len() as u16).to_be_bytes();
+    [BINARY_BEGIN, &[0x21, family], &length, &fields].concat()
+}
+
+/// Both are of one family: an address of IPv4 beside one of IPv6 is written as one of IPv6.
+#[cfg(any(test, feature = "cluster"))]
+fn encode_addresses(source: SocketAddr, destination: SocketAddr) -> (u8, Vec<u8>) {
+    let ports = [source.port(), destination.port()].map(u16::to_be_bytes);
+    let long = |address| match address {
+        IpAddr::V4(short) => Ipv4Addr::to_ipv6_mapped(&short).octets(),
+        IpAddr::V6(long) => long.octets(),
+    };
+    match [source, destination].map(|address| address.ip().to_canonical()) {
+        [IpAddr::V4(source), IpAddr::V4(destination)] => {
+            let addresses = [source.octets(), destination.octets()];
+            (TCP4, [addresses.concat(), ports.concat()].concat())
+        }
+        addresses => (
+            TCP6,
+            [addresses.map(long).concat(), ports.concat()].concat(),
+        ),
     }
 }
 
@@ -190,9 +281,9 @@ pub fn any_header(data: &[u8]) {
     let whole = parse(data);
     let cut = |size: usize| parse(&data[..size]);
     match whole {
-        Ok(Parsed::Header { size, source }) => {
+        Ok(Parsed::Header { size, said }) => {
             assert!(size <= SIZE_MAX.min(data.len()), "{size}");
-            assert_eq!(cut(size), Ok(Parsed::Header { size, source }));
+            assert_eq!(cut(size), Ok(Parsed::Header { size, said }));
             for shorter in 0..size {
                 assert_eq!(cut(shorter), Ok(Parsed::Incomplete), "{shorter}");
             }
@@ -220,7 +311,8 @@ mod tests {
 
     fn header(size: usize, source: &str) -> Result<Parsed, &'static str> {
         let source = (!source.is_empty()).then(|| source.parse().unwrap());
-        Ok(Parsed::Header { size, source })
+        let said = Introduction::of(source);
+        Ok(Parsed::Header { size, said })
     }
 
     fn binary(command: u8, family: u8, fields: &[u8]) -> Vec<u8> {
@@ -321,6 +413,58 @@ mod tests {
             let bytes = binary(command, family, fields);
             assert!(parse(&bytes).is_err(), "{command:x} {family:x}");
             any_header(&bytes);
+        }
+    }
+
+    #[test]
+    fn what_a_node_passes_on_reads_back_with_the_client_and_the_mark() {
+        let at = |text: &str| Some(text.parse::<SocketAddr>().unwrap());
+        for (source, destination, read_back) in [
+            (None, None, None),
+            (None, at("10.0.0.2:2"), None),
+            (at("10.0.0.1:1"), at("10.0.0.2:2"), at("10.0.0.1:1")),
+            (at("10.0.0.1:1"), None, at("10.0.0.1:1")),
+            (at("[::1]:1"), at("[::2]:2"), at("[::1]:1")),
+            (at("[::1]:1"), at("10.0.0.2:2"), at("[::1]:1")),
+            (
+                at("[::ffff:10.0.0.1]:1"),
+                at("10.0.0.2:2"),
+                at("10.0.0.1:1"),
+            ),
+            (at("10.0.0.1:1"), at("[::2]:2"), at("[::ffff:10.0.0.1]:1")),
+        ] {
+            let mut bytes = encode(source, destination);
+            let said = Introduction {
+                source: read_back,
+                is_forwarded: true,
+            };
+            let size = bytes.len();
+            assert!(size <= 68, "{size}");
+            bytes.extend_from_slice(b"stats\r\n");
+            assert_eq!(parse(&bytes), Ok(Parsed::Header { size, said }));
+            any_header(&bytes);
+        }
+    }
+
+    #[test]
+    fn only_the_whole_field_is_the_mark_wherever_it_stands() {
+        let field = |kind: u8, value: &[u8]| [&[kind, 0, value.len() as u8], value].concat();
+        let mark = field(FORWARDED.0, FORWARDED.1);
+        let marked = |fields: &[u8]| match parse(&binary(0x21, UNSPECIFIED, fields)) {
+            Ok(Parsed::Header { said, .. }) => said.is_forwarded,
+            other => panic!("{other:?}"),
+        };
+        assert!(marked(&mark));
+        assert!(marked(&[&field(4, b"noop"), &mark[..], &[1]].concat()));
+        for other in [
+            &[][..],
+            &field(FORWARDED.0, b"bsd:forward"),
+            &field(FORWARDED.0 + 1, FORWARDED.1),
+            &mark[..mark.len() - 1],
+            &[&[9, 1, 0][..], &mark].concat(),
+            &field(4, &mark),
+        ] {
+            assert!(!marked(other), "{}", other.escape_ascii());
         }
     }
 

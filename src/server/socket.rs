@@ -6,6 +6,8 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
+#[cfg(feature = "cluster")]
+use std::net::Shutdown;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
@@ -18,9 +20,10 @@ use rustix::buffer::spare_capacity;
 use rustix::net::{AddressFamily, SocketAddrUnix, sockopt};
 use tracing::warn;
 
+use super::connection::Entry;
 use super::layers::Layers;
 use super::process::Account;
-use super::proxy::{self, Parsed};
+use super::proxy::{self, Introduction, Parsed};
 #[cfg(feature = "tls")]
 use super::tls::TlsStream;
 use crate::sys::sockets::{self, stream_socket};
@@ -446,11 +449,6 @@ impl Listener {
         &self.name
     }
 
-    /// True for a Unix socket, whose file says who may open it.
-    pub(super) fn is_unix(&self) -> bool {
-        matches!(self.socket, ListeningSocket::Unix(_))
-    }
-
     /// What lies between its connections and the protocol.
     pub(super) fn layers(&self) -> Layers {
         self.layers
@@ -586,16 +584,45 @@ impl Stream {
         }
     }
 
-    /// Take the header of the PROXY protocol off the front; who the client is, if it says so.
+    /// Take the next step through the layers that are `left`. `half_closed`: the client has shut
+    /// down its sending side.
+    ///
+    /// # Errors
+    /// The client does not come in, or (`WouldBlock`) nothing has arrived.
+    pub(super) fn come_through(
+        &mut self,
+        left: &mut Layers,
+        half_closed: bool,
+        buffer: &mut [u8],
+    ) -> io::Result<Entry> {
+        if left.proxy {
+            let said = match self.take_header(buffer) {
+                // What is there will not become more.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && half_closed => {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                taken => taken?,
+            };
+            left.proxy = false;
+            return Ok(Entry::Introduced(said));
+        }
+        left.tls = !self.shake_hands(buffer)?;
+        Ok(match left.tls {
+            true => Entry::Shaking,
+            false => Entry::In,
+        })
+    }
+
+    /// Take the header of the PROXY protocol off the front: what it says.
     ///
     /// # Errors
     /// There is none, or (`WouldBlock`) it has not arrived in full.
-    pub(super) fn take_header(&mut self, buffer: &mut [u8]) -> io::Result<Option<SocketAddr>> {
+    fn take_header(&mut self, buffer: &mut [u8]) -> io::Result<Introduction> {
         let socket = match self {
             Stream::Tcp(stream) => stream,
             #[cfg(feature = "tls")]
             Stream::Tls(stream) => stream.socket_mut(),
-            Stream::Unix(_) => return Ok(None),
+            Stream::Unix(_) => return Ok(Introduction::default()),
         };
         // Until all of it is there, it stays in the socket: nothing is held here.
         let buffer = &mut buffer[..proxy::SIZE_MAX];
@@ -604,9 +631,9 @@ impl Stream {
         match proxy::parse(&buffer[..count]).map_err(invalid)? {
             _ if count == 0 => Err(io::ErrorKind::UnexpectedEof.into()),
             Parsed::Incomplete => Err(io::ErrorKind::WouldBlock.into()),
-            Parsed::Header { size, source } => {
+            Parsed::Header { size, said } => {
                 socket.read_exact(&mut buffer[..size])?;
-                Ok(source)
+                Ok(said)
             }
         }
     }
@@ -615,7 +642,7 @@ impl Stream {
     ///
     /// # Errors
     /// It has failed, or (`WouldBlock`) nothing has arrived.
-    pub(super) fn shake_hands(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
+    fn shake_hands(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
         match self {
             Stream::Tcp(_) | Stream::Unix(_) => {
                 let _ = buffer;
@@ -662,6 +689,68 @@ impl Stream {
             Stream::Unix(stream) => stream.register(registry, token, both),
             #[cfg(feature = "tls")]
             Stream::Tls(stream) => stream.socket_mut().register(registry, token, both),
+        }
+    }
+}
+
+/// What only those ask for who pass connections on.
+#[cfg(feature = "cluster")]
+impl Stream {
+    /// Begin to connect to a TCP port: [`Stream::is_connected`] says when that is over.
+    pub(super) fn dial(address: SocketAddr) -> io::Result<Stream> {
+        Ok(Stream::Tcp(mio::net::TcpStream::connect(address)?))
+    }
+
+    /// Whether connecting is over.
+    ///
+    /// # Errors
+    /// It has failed.
+    pub(super) fn is_connected(&self) -> io::Result<bool> {
+        let Some(socket) = self.tcp() else {
+            return Ok(true);
+        };
+        if let Some(error) = socket.take_error()? {
+            return Err(error);
+        }
+        match socket.peer_addr() {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The address of this end; `None`: a Unix socket.
+    pub(super) fn own_address(&self) -> Option<SocketAddr> {
+        self.tcp()?.local_addr().ok()
+    }
+
+    /// Send no more. What has been written before still arrives; bytes that came can be read.
+    pub(super) fn send_no_more(&mut self) -> io::Result<()> {
+        self.finish();
+        match self {
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Write),
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.socket().shutdown(Shutdown::Write),
+        }
+    }
+
+    /// The end of [`Stream::register`].
+    pub(super) fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.deregister(registry),
+            Stream::Unix(stream) => stream.deregister(registry),
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.socket_mut().deregister(registry),
+        }
+    }
+
+    fn tcp(&self) -> Option<&mio::net::TcpStream> {
+        match self {
+            Stream::Tcp(stream) => Some(stream),
+            Stream::Unix(_) => None,
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => Some(stream.socket()),
         }
     }
 }

@@ -7,6 +7,9 @@
 /// Without the feature `archive` there is no archive, and no flag for it.
 #[cfg_attr(not(feature = "archive"), path = "no_archive.rs")]
 mod archive;
+/// Without the feature `cluster` there is no cluster, and no flag for it.
+#[cfg_attr(not(feature = "cluster"), path = "no_cluster.rs")]
+mod cluster;
 /// Without the feature `http` there is no HTTP, and no flag for it.
 #[cfg_attr(not(feature = "http"), path = "no_http.rs")]
 mod http;
@@ -23,6 +26,7 @@ use std::time::Duration;
 use self::archive::{
     end_archive, follow, hold, open_store, reporter, restore_if_empty, seat, start_archive,
 };
+use self::cluster::{bind_peers, cluster_desk, open_member, seat_member};
 use self::http::{BoundHttp, HTTP_DESCRIPTORS, bind_http, open_http, start_http};
 use bsd::clock::Clock;
 use bsd::config::{self, Config};
@@ -140,6 +144,8 @@ impl From<RunError> for Failure {
         let exit_code = match error {
             RunError::Store(_) => config::EXIT_DISK_FAILED,
             RunError::Poll(_) => config::EXIT_CANNOT_START,
+            #[cfg(feature = "cluster")]
+            RunError::Seat(_) => config::EXIT_CLUSTER,
         };
         Failure {
             exit_code,
@@ -172,6 +178,8 @@ fn serve(config: &Config, lines: &Lines) -> Result<(), Failure> {
     let account = config.user.as_deref().map(account).transpose()?;
     let store = open_store(config)?;
     let sockets = Sockets::bind(config, account.as_ref())?;
+    let peers = bind_peers(config)?;
+    let desk = cluster_desk(config, &reactor);
     if let Some((account, user)) = account.as_ref().zip(config.user.as_ref()) {
         account
             .assume()
@@ -193,9 +201,11 @@ fn serve(config: &Config, lines: &Lines) -> Result<(), Failure> {
         &mut manager,
         clock,
     )?;
-    let mut engine = match promoted {
-        Some(engine) => engine,
-        None => open(config, &options, clock)?,
+    let opened = open_member(config, peers, &options, &reactor, desk.as_ref(), clock)?;
+    let (mut engine, member) = match (promoted, opened) {
+        (Some(engine), _) => (engine, None),
+        (None, Some((member, engine))) => (engine, Some(member)),
+        (None, None) => (open(config, &options, clock)?, None),
     };
     let trail = hold(config, &mut engine);
     let listeners = sockets.listen()?;
@@ -207,6 +217,7 @@ fn serve(config: &Config, lines: &Lines) -> Result<(), Failure> {
         .guarded_by(gate)
         .managed_by(manager)
         .showing(pulse);
+    let server = seat_member(server, member);
     open_http(http.as_ref(), &server);
     drop(exit_on_signal);
     let archive = start_archive(config, store, trail, clock, reporter)?;

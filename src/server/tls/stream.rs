@@ -58,6 +58,11 @@ impl TlsStream {
         }
     }
 
+    #[cfg(feature = "cluster")]
+    pub(in crate::server) fn socket(&self) -> &TcpStream {
+        &self.socket
+    }
+
     pub(in crate::server) fn socket_mut(&mut self) -> &mut TcpStream {
         &mut self.socket
     }

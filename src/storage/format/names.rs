@@ -23,7 +23,7 @@ pub const ARCHIVE_WORD: &str = "archived";
 /// What the name of the next word ends with, before it replaces the one that there is.
 const NEW_WORD: &str = "-new";
 /// A directory of this name has the ledger of a member of a cluster.
-pub(in crate::storage) const CLUSTER_NAME: &str = "cluster";
+pub(crate) const CLUSTER_NAME: &str = "cluster";
 /// The prefix of the names of directories with imported files of beanstalkd.
 pub(in crate::storage) const IMPORTED_PREFIX: &str = "beanstalkd-binlogs";
 /// The prefix of the names of torn tails and segments that a start saved.

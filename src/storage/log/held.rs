@@ -54,10 +54,14 @@ pub(crate) struct Held {
     formed: usize,
     /// Up to where the written log goes.
     written: Stamp,
+    /// What the last frame says of that.
+    framed: Stamp,
     /// Stamps that are written and not known to be durable, with where they end.
     marks: VecDeque<(Position, Stamp)>,
     /// Up to where the durable log goes.
     durable: Stamp,
+    /// Bytes that a request had no room for: the next segment is to have it.
+    wanted: u64,
     /// The position of the last quiet moment that changed nothing.
     quiet_in_vain: Option<Position>,
 }
@@ -75,6 +79,7 @@ impl Held {
     pub(crate) fn resume(stamp: Stamp) -> Held {
         Held {
             written: stamp,
+            framed: stamp,
             durable: stamp,
             ..Held::default()
         }
@@ -97,7 +102,8 @@ impl Held {
     }
 
     /// The stamp of what is written now without being an entry: of the log's own records.
-    pub(super) fn stamp(&self) -> Stamp {
+    pub(super) fn stamp(&mut self) -> Stamp {
+        self.framed = self.written;
         self.written
     }
 
@@ -108,7 +114,7 @@ impl Held {
     }
 
     fn mark(&mut self, end: Position, stamp: Stamp) {
-        self.written = stamp;
+        (self.written, self.framed) = (stamp, stamp);
         if self.marks.len() == MARKS_MAX
             && let Some(last) = self.marks.back_mut()
         {
@@ -181,6 +187,12 @@ impl Log {
         self.held.written
     }
 
+    /// Up to which entry the log goes as its last frame says: entries after it changed nothing.
+    #[must_use]
+    pub fn framed_stamp(&self) -> Stamp {
+        self.held.framed
+    }
+
     /// Up to which entry the log goes, as far as it is on stable storage.
     #[must_use]
     pub fn durable_stamp(&self) -> Stamp {
@@ -191,6 +203,12 @@ impl Log {
     #[must_use]
     pub fn is_holding(&self) -> bool {
         self.held.next.is_some() && (!self.held.frames.is_empty() || !self.frame.is_empty())
+    }
+
+    /// True if this is the log of one of several servers: only their agreement is written to it.
+    #[must_use]
+    pub fn is_one_of_several(&self) -> bool {
+        self.options.member
     }
 
     /// True if frames are held.
@@ -311,14 +329,19 @@ impl Log {
     }
 
     /// Whether a request that appends `size` bytes at most can be run now: there is room for it in the
-    /// open segment. Otherwise it has to wait for a quiet moment. Always so in a log that does not
-    /// lead.
+    /// open segment. Otherwise it has to wait for a quiet moment, which is due from now on. Always so
+    /// in a log that does not lead, and where the disk has no room for another segment.
     #[must_use]
-    pub fn has_room_for(&self, size: u64) -> bool {
-        if self.held.next.is_none() || !self.is_holding() {
+    pub fn has_room_for(&mut self, size: u64) -> bool {
+        let size = size.saturating_add(TURN_MARGIN);
+        if self.held.next.is_none() || !self.is_holding() || self.fits(size) {
             return true;
         }
-        self.fits(size.saturating_add(TURN_MARGIN))
+        if self.is_quiet_in_vain() {
+            return true;
+        }
+        self.held.wanted = self.held.wanted.max(size);
+        false
     }
 
     /// True if the log has something to do that has to wait until nothing is held: until it is done,
@@ -330,8 +353,14 @@ impl Log {
         }
         self.is_copied()
             || !self.is_compacting() && self.is_due_to_look()
-            || !self.fits(ROTATE_BELOW.min(u64::from(self.active.capacity) / 2))
+            || !self.fits(self.least_left())
             || self.is_pressed(Purpose::Update)
+    }
+
+    /// When less than this is left in the open segment, the next one is begun in a quiet moment.
+    fn least_left(&self) -> u64 {
+        let usual = ROTATE_BELOW.min(u64::from(self.active.capacity) / 2);
+        usual.max(self.held.wanted)
     }
 
     fn is_quiet_in_vain(&self) -> bool {
@@ -347,9 +376,10 @@ impl Log {
     /// # Errors
     /// When the disk failed.
     pub(crate) fn rotate_early(&mut self, wall_ns: u64) -> Result<(), StoreError> {
-        if self.leads() && !self.fits(ROTATE_BELOW.min(u64::from(self.active.capacity) / 2)) {
-            self.rotate(0, wall_ns)?;
+        if self.leads() && !self.fits(self.least_left()) {
+            self.rotate(self.held.wanted, wall_ns)?;
         }
+        self.held.wanted = 0;
         Ok(())
     }
 

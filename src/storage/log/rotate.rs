@@ -128,7 +128,7 @@ impl Log {
 
     /// Turn a spare into a segment: header and manifest, durable, before it gets its name.
     fn create_segment(
-        &self,
+        &mut self,
         spare: &Spare,
         segment: SegmentId,
         entries: &[Entry],

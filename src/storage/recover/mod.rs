@@ -129,7 +129,7 @@ impl Log {
 
 /// Make the data directory if it is missing, but not its parent: if that is missing too, a disk is
 /// not mounted or a path is misspelt, and an empty log would hide that.
-pub(in crate::storage) fn make_data_dir(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
+pub(crate) fn make_data_dir(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
     fs.create_dir(dir).map_err(|error| {
         let is_missing = error.kind() == io::ErrorKind::NotFound;
         let parent = dir.parent().filter(|_| is_missing);

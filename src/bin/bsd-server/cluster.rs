@@ -1,0 +1,106 @@
+//! The server as a member of a cluster: its address for peers, and what a start makes of its
+//! directory.
+
+use std::net::{IpAddr, TcpListener};
+
+use bsd::cluster::ClusterConfig;
+use bsd::server::{Address, ClusterDesk, Member, MemberError, Port, Setup};
+
+use super::{Clock, Config, Engine, Failure, Options, Reactor, Server, config, info};
+
+/// The socket for the other members.
+pub(super) fn bind_peers(config: &Config) -> Result<Option<TcpListener>, Failure> {
+    let Some(cluster) = &config.cluster else {
+        return Ok(None);
+    };
+    let peer = cluster.peer;
+    let bound = TcpListener::bind(peer);
+    let what = format_args!("listen for members of the cluster on {peer}");
+    bound
+        .map(Some)
+        .map_err(|error| Failure::cannot(what, error))
+}
+
+/// Where HTTP sees the cluster, and asks of it.
+pub(super) fn cluster_desk(config: &Config, reactor: &Reactor) -> Option<ClusterDesk> {
+    let is_member = config.cluster.is_some();
+    is_member.then(|| ClusterDesk::new(reactor.waker()))
+}
+
+/// Be what the directory says: a member, or nobody yet.
+pub(super) fn open_member(
+    config: &Config,
+    listener: Option<TcpListener>,
+    options: &Options,
+    reactor: &Reactor,
+    desk: Option<&ClusterDesk>,
+    clock: Clock,
+) -> Result<Option<(Member, Engine)>, Failure> {
+    let (Some(cluster), Some(listener), Some(desk)) = (&config.cluster, listener, desk) else {
+        return Ok(None);
+    };
+    let client = client_address(cluster, &config.listen).map_err(Failure::usage)?;
+    let opened = Member::open(Setup {
+        config: cluster,
+        client,
+        options: options.clone(),
+        listener,
+        reactor,
+        desk: desk.clone(),
+        now: clock.now(),
+    });
+    let (member, engine) = opened.map_err(|error| match error {
+        MemberError::Open(error) => error.into(),
+        error @ (MemberError::Node(_) | MemberError::Seat(_)) => Failure {
+            exit_code: config::EXIT_CLUSTER,
+            lines: vec![error.to_string()],
+        },
+        MemberError::Peers(why) => Failure::cannot("be a member of a cluster", why),
+    })?;
+    let jobs = engine.queue().stats().jobs.total();
+    let dir = options.dir.clone().unwrap_or_default();
+    info!(
+        "data directory {}: {jobs} jobs, as far as they are committed",
+        dir.display()
+    );
+    info!("sync policy: before a reply, on a majority of the members");
+    Ok(Some((member, engine)))
+}
+
+/// The server is this member.
+pub(super) fn seat_member(server: Server, member: Option<Member>) -> Server {
+    match member {
+        Some(member) => server.one_of_several(member),
+        None => server,
+    }
+}
+
+/// Where other members pass clients on to: what was said, or the first address without TLS that others
+/// can reach.
+fn client_address(cluster: &ClusterConfig, listen: &[Address]) -> Result<String, String> {
+    if let Some(client) = &cluster.client {
+        return Ok(client.clone());
+    }
+    let reached = |address: &Address| {
+        let Address::Tcp { host, port, layers } = address else {
+            return None;
+        };
+        let ip: IpAddr = match &**host {
+            "localhost" => IpAddr::from([127, 0, 0, 1]),
+            host => host.parse().ok()?,
+        };
+        let Port::Number(port) = port else {
+            return None;
+        };
+        if ip.is_unspecified() || layers.tls || *port == 0 {
+            return None;
+        }
+        let prefix = if layers.proxy { "proxy:" } else { "" };
+        Some(format!("{prefix}{}", std::net::SocketAddr::new(ip, *port)))
+    };
+    listen.iter().find_map(reached).ok_or_else(|| {
+        "members pass clients on to each other: say with --cluster-client IP:PORT where they reach \
+         this server, at a listener without TLS"
+            .to_owned()
+    })
+}

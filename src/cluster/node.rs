@@ -1,0 +1,692 @@
+//! One node of a cluster: raft over the ledger. Pure: no sockets, no clock, no threads.
+//!
+//! A turn of the owner, in this order:
+//!
+//! 1. [`tick`](Node::tick) with the time, then [`step`](Node::step) for each message that came, and
+//!    whatever is to be proposed, read or changed;
+//! 2. [`outbox`](Node::outbox): a leader's messages, which may leave while its own disk syncs;
+//! 3. [`persist`](Node::persist): one write, one sync; then the messages that say that something is
+//!    durable here, and the entries that are committed;
+//! 4. again from 2 while [`has_work`](Node::has_work).
+//!
+//! # What must stay true
+//!
+//! * No message leaves before what it says is durable: the vote, the term, the entries. Only a
+//!   leader's entries may be ahead of its disk, and not in the turn in which its term is new.
+//! * A change of the membership is durable before anything that follows from it leaves the node.
+//! * Entries are handed out once each between two starts, in order, without gaps.
+//! * No message makes the node panic, whoever sends it: `guard.rs`.
+//! * A ledger that fails makes the node silent for ever: nothing is sent, nothing handed out. One
+//!   that is full makes it silent until a later `persist` succeeds.
+
+mod change;
+mod guard;
+mod membership;
+mod start;
+mod status;
+#[cfg(test)]
+mod tests;
+mod timer;
+mod view;
+mod voice;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use bytes::Bytes;
+use raft::eraftpb::{Entry, EntryType, Message, MessageType};
+use raft::{ProgressState, RawNode, Ready, StateRole};
+
+use self::change::is_joint;
+pub use self::change::{Change, Refused};
+use self::start::{can_begin, install, start};
+pub use self::status::{Peer, Reach, Status};
+use self::timer::Timer;
+use self::view::View;
+use super::ledger::{Base, HardState, Ledger, LedgerError};
+use super::member::{Members, NodeId};
+use crate::types::{SECOND_NS, Time};
+
+/// The most bytes that one proposal may have.
+pub const DATA_SIZE_MAX: usize = 16 << 20;
+/// Messages with entries that a follower need not have answered before it gets the next one.
+const IN_FLIGHT_MAX: usize = 8;
+/// A message has entries of so many bytes, or a single larger one.
+const MESSAGE_SIZE: u64 = 1 << 20;
+/// Committed entries are handed out so many bytes at a time, or a single larger one.
+const HANDED_SIZE: u64 = 8 << 20;
+/// Confirmations of reads under way; more wait, and share one.
+const READS_MAX: usize = 8;
+/// Who lacks no more entries than this has caught up.
+const LAG_MAX: u64 = 1_000;
+/// Who answered within this time can be reached.
+const REACHED_NS: i64 = SECOND_NS;
+
+/// What an owner may choose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// A leader lets learners vote as soon as they have caught up.
+    pub promote: bool,
+    /// The ledger keeps at least so many bytes for followers that are behind.
+    pub keep_bytes: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            promote: true,
+            keep_bytes: 256 << 20,
+        }
+    }
+}
+
+/// An entry by its index and term: the same on all nodes that have it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mark {
+    /// Its index; 0: before the first one.
+    pub index: u64,
+    /// The term in which a leader made it; 0 with index 0 only.
+    pub term: u64,
+}
+
+/// A committed entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Committed {
+    /// Which one.
+    pub mark: Mark,
+    /// What was proposed. Empty: nothing was; the entry is raft's own, or a change of the
+    /// membership.
+    pub data: Bytes,
+}
+
+/// What the node is, as far as its owner has to act on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It follows this one, or knows nobody to follow.
+    Follows(Option<NodeId>),
+    /// It leads in this term: proposals are taken. Everything that may ever have been acknowledged
+    /// before has been handed out. Another term is another lead: what was proposed before it and
+    /// was not handed out is lost or will be handed out as anybody's.
+    Leads(u64),
+    /// It is no member any more, for ever. It still answers, because others may need that to find
+    /// out the same.
+    Removed,
+}
+
+/// A member lacks entries that are no longer in the ledger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SnapshotWanted {
+    /// Who.
+    pub to: NodeId,
+    /// The snapshot has at least the entries up to this one.
+    pub index: u64,
+}
+
+/// What has to be done after a [`persist`](Node::persist), in the order of these fields.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Out {
+    /// To be sent, in this order for each receiver. Any may be lost.
+    pub messages: Vec<Message>,
+    /// To be applied, or if proposed in the present lead, to be acknowledged.
+    pub committed: Vec<Committed>,
+    /// Reads up to this number of [`confirm_read`](Node::confirm_read) are confirmed, if any are
+    /// now.
+    pub reads_confirmed: Option<u64>,
+    /// Snapshots to be streamed; [`snapshot_sent`](Node::snapshot_sent) must follow.
+    pub snapshots: Vec<SnapshotWanted>,
+    /// What the node is from now on, if that is new. Comes after the entries above.
+    pub role: Option<Role>,
+}
+
+/// A node does not lead, or cannot take a proposal now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotLeader;
+
+impl fmt::Display for NotLeader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("this node does not lead, or cannot take proposals now")
+    }
+}
+
+impl std::error::Error for NotLeader {}
+
+/// Why a node could not be opened.
+#[derive(Debug, Clone)]
+pub enum NodeError {
+    /// The ledger begins after the end of the log: entries between them are on neither. The log is
+    /// older than the ledger, as after a restored backup.
+    LogBehind {
+        /// The last entry in the log.
+        log: Mark,
+        /// The entry after which the ledger begins.
+        ledger: u64,
+    },
+    /// The log has an entry that the ledger has not, or not that one: entries that this node
+    /// answered for are lost.
+    LedgerBehind {
+        /// The last entry in the log.
+        log: Mark,
+        /// The last entry of the ledger.
+        ledger: u64,
+    },
+    /// The ledger contradicts itself.
+    Unsound(String),
+    /// The ledger could not be written.
+    Store(LedgerError),
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NodeError::LogBehind { log, ledger } => write!(
+                f,
+                "the log ends with entry {} of the cluster, but its ledger begins after entry \
+                 {ledger}: the log is an older one; remove this member, empty its directory, and \
+                 add it as a new one",
+                log.index
+            ),
+            NodeError::LedgerBehind { log, ledger } => write!(
+                f,
+                "the log ends with entry {} of term {}, which the ledger, whose last entry is \
+                 {ledger}, does not have: the ledger is an older one; remove this member, empty its \
+                 directory, and add it as a new one",
+                log.index, log.term
+            ),
+            NodeError::Unsound(what) => write!(
+                f,
+                "the ledger is unsound: {what}; remove this member, empty its directory, and add \
+                 it as a new one"
+            ),
+            NodeError::Store(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for NodeError {}
+
+/// How far the work on what raft wants done has come.
+enum Held {
+    Nothing,
+    /// To be written to the ledger; nothing is stepped before that is durable.
+    Ready {
+        ready: Box<Ready>,
+        is_appended: bool,
+    },
+    /// Done, but the ledger has to remember a new membership first.
+    Out(Out),
+    /// A snapshot is being installed.
+    Install,
+}
+
+/// Reads that wait for a confirmation, by number.
+#[derive(Default)]
+struct Reads {
+    /// The last one wanted.
+    wanted: u64,
+    /// The last one that was asked for.
+    asked: u64,
+}
+
+/// One node. See the [module](self).
+pub struct Node {
+    raft: RawNode<View>,
+    id: NodeId,
+    settings: Settings,
+    timer: Timer,
+    held: Held,
+    /// The last entry that was handed out.
+    handed: Mark,
+    /// What the owner was told to be.
+    told: Role,
+    is_removed: bool,
+    reads: Reads,
+    /// When a peer last answered this leader.
+    heard: BTreeMap<NodeId, Time>,
+    snapshots: Vec<SnapshotWanted>,
+    refused: u64,
+}
+
+impl Node {
+    /// A node that begins where the log ends: `applied` is the last entry that is durable in it.
+    ///
+    /// `installed` is the base of the snapshot that the log began with, if it did; a crash may have
+    /// come before [`snapshot_installed`](Self::snapshot_installed) had told the ledger of it.
+    /// `seed` determines the times that the node waits for a leader. The membership that the ledger
+    /// begins with must have the node itself. Durable on return, if anything changed.
+    pub fn open(
+        mut ledger: Ledger,
+        applied: Mark,
+        installed: Option<&Base>,
+        seed: u64,
+        now: Time,
+        settings: Settings,
+    ) -> Result<Node, NodeError> {
+        let id = ledger.identity().node;
+        if let Some(base) = installed {
+            install(&mut ledger, base)?;
+        }
+        let is_removed = ledger.members().1.get(id).is_none();
+        Ok(Node {
+            raft: start(ledger, applied)?,
+            id,
+            settings,
+            timer: Timer::new(seed, now),
+            held: Held::Nothing,
+            handed: applied,
+            told: Role::Follows(None),
+            is_removed,
+            reads: Reads::default(),
+            heard: BTreeMap::new(),
+            snapshots: Vec::new(),
+            refused: 0,
+        })
+    }
+
+    /// Takes a message of a peer. What could not be true is refused, and counted. While something
+    /// could not be persisted, all are: raft repeats them.
+    pub fn step(&mut self, message: Message) {
+        let calls_removed = self.is_removed && message.get_msg_type() == MessageType::MsgTimeoutNow;
+        if self.is_silent() || calls_removed {
+            return;
+        }
+        let raft = &mut self.raft.raft;
+        if let Err(why) = guard::check(raft, &message) {
+            self.refused += 1;
+            let from = NodeId(message.from);
+            tracing::warn!("a message from {from} was refused: it {why}");
+            return;
+        }
+        let is_answer = matches!(
+            message.get_msg_type(),
+            MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse
+        );
+        if is_answer && message.term == raft.term {
+            self.heard.insert(NodeId(message.from), self.timer.now);
+        }
+        // An error says that raft had no use for it.
+        let _ = self.raft.step(message);
+    }
+
+    /// Lets time pass. To be called first in each turn, and at [`next_deadline`](Self::next_deadline).
+    pub fn tick(&mut self, now: Time) {
+        let raft = &mut self.raft.raft;
+        let ticks = self.timer.take(now, raft.state);
+        if self.is_silent() || self.is_removed {
+            return;
+        }
+        for _ in 0..ticks {
+            self.timer.tick(&mut self.raft.raft);
+        }
+        self.go_on_changing();
+    }
+
+    /// When [`tick`](Self::tick) has to be called, if nothing happens before.
+    #[must_use]
+    pub fn next_deadline(&self) -> Time {
+        self.timer.next(&self.raft.raft)
+    }
+
+    /// Whether proposals are taken now: the node leads, hands the lead to nobody, and is not
+    /// silent.
+    #[must_use]
+    pub fn takes_proposals(&self) -> bool {
+        self.is_leading() && self.raft.raft.lead_transferee.is_none() && !self.is_silent()
+    }
+
+    /// Appends an entry, and returns its index. Not durable, not sent. `data` is not empty and has
+    /// at most [`DATA_SIZE_MAX`] bytes; an error if not [`takes_proposals`](Self::takes_proposals).
+    pub fn propose(&mut self, data: Bytes) -> Result<u64, NotLeader> {
+        if !self.takes_proposals() || data.is_empty() || data.len() > DATA_SIZE_MAX {
+            return Err(NotLeader);
+        }
+        let mut entry = Entry::default();
+        entry.data = data;
+        let mut message = Message::default();
+        message.set_msg_type(MessageType::MsgPropose);
+        message.from = self.id.0;
+        message.set_entries(vec![entry].into());
+        self.raft.step(message).map_err(|_| NotLeader)?;
+        Ok(self.raft.raft.raft_log.last_index())
+    }
+
+    /// The last entry that this node has, committed or not.
+    #[must_use]
+    pub fn last_index(&self) -> u64 {
+        self.raft.raft.raft_log.last_index()
+    }
+
+    /// Asks whether this node still led when it was asked, and returns the number of the question.
+    ///
+    /// [`Out::reads_confirmed`] tells when it is known: a majority was asked after this call, and
+    /// nobody led in a later term. A change of the role before that is a no.
+    pub fn confirm_read(&mut self) -> u64 {
+        self.reads.wanted += 1;
+        self.reads.wanted
+    }
+
+    /// Begins a change of the membership. It is over when [`status`](Self::status) shows it.
+    pub fn change(&mut self, change: Change) -> Result<(), Refused> {
+        if !self.is_leading() {
+            return Err(Refused::NotLeader(known(self.raft.raft.leader_id)));
+        }
+        if self.is_changing() || self.is_silent() || is_joint(self.members().1) {
+            return Err(Refused::Busy);
+        }
+        let step = self.plan(change)?;
+        self.propose_step(&step)
+    }
+
+    /// Hands the lead to another voter, if this node leads. May fail: the node leads on then.
+    pub fn transfer(&mut self, to: NodeId) {
+        if self.takes_proposals() && to != self.id && self.votes(to) {
+            self.raft.transfer_leader(to.0);
+        }
+    }
+
+    /// Messages that may leave before the node's own disk has synced. [`persist`](Self::persist)
+    /// must follow, with nothing between them.
+    pub fn outbox(&mut self) -> Vec<Message> {
+        if self.is_silent() {
+            return Vec::new();
+        }
+        self.take_ready();
+        let HardState { term, vote, .. } = self.ledger().hard_state();
+        let Held::Ready { ready, .. } = &mut self.held else {
+            return Vec::new();
+        };
+        // The only voter leads without asking anybody: its term may not be durable yet, and if it
+        // was lost, other entries would be made in the same one.
+        let is_durable = ready
+            .hs()
+            .is_none_or(|hs| (hs.term, hs.vote) == (term, vote));
+        let messages = match is_durable {
+            true => ready.take_messages(),
+            false => Vec::new(),
+        };
+        self.sort_out(messages)
+    }
+
+    /// Makes durable what raft wants to be, then gives out what follows from it. Durable on return.
+    ///
+    /// After an error nothing was given out; of a full disk, it may be called again.
+    pub fn persist(&mut self) -> Result<Out, LedgerError> {
+        self.take_ready();
+        if let Some(failure) = self.raft.store().failure() {
+            return Err(LedgerError::Failed(failure));
+        }
+        let mut out = self.finish()?;
+        if let Some(role) = Some(self.role()).filter(|role| *role != self.told) {
+            self.told = role;
+            out.role = Some(role);
+        }
+        out.snapshots = std::mem::take(&mut self.snapshots);
+        Ok(out)
+    }
+
+    /// Whether [`outbox`](Self::outbox) and [`persist`](Self::persist) have something to do.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        let is_held = !matches!(self.held, Held::Nothing);
+        is_held || self.raft.has_ready() || self.may_ask() || self.role() != self.told
+    }
+
+    /// The owner has applied the entries up to this one.
+    pub fn applied(&mut self, index: u64) {
+        let index = index.min(self.handed.index);
+        if index > self.raft.raft.raft_log.applied {
+            self.raft.advance_apply_to(index);
+        }
+    }
+
+    /// The owner's log has the entries up to this one, durably, and would say so after a start: the
+    /// ledger may forget them.
+    pub fn durable_applied(&mut self, index: u64) -> Result<(), LedgerError> {
+        let index = index.min(self.raft.raft.raft_log.applied);
+        if self.is_silent() || index <= self.raft.store().durable.index {
+            return Ok(());
+        }
+        let keep_bytes = self.settings.keep_bytes;
+        let view = self.raft.mut_store();
+        if let Some(term) = view.ledger().term(index) {
+            view.durable = Mark { index, term };
+            view.ledger_mut().discard(index, keep_bytes)?;
+        }
+        Ok(())
+    }
+
+    /// What a snapshot has to say that has the log up to this entry. `None`: no snapshot can be
+    /// made there, because the membership is newer; make one of a longer log.
+    #[must_use]
+    pub fn base_at(&self, index: u64) -> Option<Base> {
+        let (changed, members) = self.ledger().members();
+        let is_known = changed <= index && index <= self.handed.index;
+        let term = self.ledger().term(index).filter(|_| is_known)?;
+        Some(Base {
+            index,
+            term,
+            members: members.clone(),
+        })
+    }
+
+    /// How the snapshot that a member wanted has fared: it has everything up to this entry now,
+    /// also if it said that it had that much before; or it failed. Must follow each
+    /// [`SnapshotWanted`]: nothing is sent to the member before. If it needs another, that is asked
+    /// for again.
+    pub fn snapshot_sent(&mut self, to: NodeId, installed: Option<u64>) {
+        let raft = &mut self.raft.raft;
+        let committed = raft.raft_log.committed;
+        let Some(progress) = raft.mut_prs().get_mut(to.0) else {
+            return;
+        };
+        if progress.state == ProgressState::Snapshot {
+            match installed {
+                Some(index) => {
+                    let most = progress.pending_snapshot.max(index.min(committed));
+                    progress.pending_snapshot = most;
+                }
+                None => progress.snapshot_failure(),
+            }
+            progress.become_probe();
+            // Wait for a sign of life before anything is sent to it.
+            progress.pause();
+        }
+    }
+
+    /// Whether a snapshot with this base may be installed: it is of use, and does not contradict
+    /// what this node knows. To be asked before anything is done with a snapshot.
+    #[must_use]
+    pub fn accepts_snapshot(&self, base: &Base) -> bool {
+        base.index > self.handed.index && can_begin(self.ledger(), base)
+    }
+
+    /// A snapshot is in the log, durably: go on from there. Does nothing if it is not
+    /// [accepted](Self::accepts_snapshot).
+    ///
+    /// Durable on return. After an error it must be called again, or the node stays silent.
+    pub fn snapshot_installed(&mut self, base: &Base) -> Result<(), NodeError> {
+        if !self.accepts_snapshot(base) {
+            return Ok(());
+        }
+        self.held = Held::Install;
+        install(self.ledger_mut(), base)?;
+        self.restart(Mark {
+            index: base.index,
+            term: base.term,
+        })
+    }
+
+    /// A member says that its membership, of this entry, does not have this node. If that is the
+    /// newer one, the node has been removed: ids never come back.
+    pub fn left_out(&mut self, members_index: u64) {
+        if members_index > self.ledger().members().0 && !self.is_elected() {
+            self.is_removed = true;
+        }
+    }
+
+    /// This peer cannot be reached: what was sent to it is probably lost.
+    pub fn unreachable(&mut self, peer: NodeId) {
+        let progress = self.raft.raft.mut_prs().get_mut(peer.0);
+        if let Some(progress) = progress.filter(|it| it.state == ProgressState::Replicate) {
+            progress.become_probe();
+        }
+    }
+
+    /// The members, and the entry that made them so: the last change that was handed out.
+    #[must_use]
+    pub fn members(&self) -> (u64, &Members) {
+        self.ledger().members()
+    }
+
+    fn ledger(&self) -> &Ledger {
+        self.raft.store().ledger()
+    }
+
+    fn ledger_mut(&mut self) -> &mut Ledger {
+        self.raft.mut_store().ledger_mut()
+    }
+
+    /// Something is not durable that raft believes to be under way.
+    fn is_silent(&self) -> bool {
+        !matches!(self.held, Held::Nothing) || self.raft.store().failure().is_some()
+    }
+
+    fn is_elected(&self) -> bool {
+        self.raft.raft.state == StateRole::Leader
+    }
+
+    /// Elected, and an entry of this term was handed out: so was everything before it.
+    fn is_leading(&self) -> bool {
+        self.is_elected() && self.handed.term == self.raft.raft.term
+    }
+
+    fn role(&self) -> Role {
+        let raft = &self.raft.raft;
+        match self.is_leading() {
+            true => Role::Leads(raft.term),
+            false if self.is_removed => Role::Removed,
+            false => Role::Follows(known(raft.leader_id).filter(|id| *id != self.id)),
+        }
+    }
+
+    fn take_ready(&mut self) {
+        if self.is_silent() {
+            return;
+        }
+        self.ask();
+        if self.raft.has_ready() {
+            let ready = Box::new(self.raft.ready());
+            let is_appended = false;
+            self.held = Held::Ready { ready, is_appended };
+        }
+    }
+
+    fn may_ask(&self) -> bool {
+        let is_wanted = self.reads.wanted > self.reads.asked;
+        is_wanted && self.is_leading() && self.raft.raft.pending_read_count() < READS_MAX
+    }
+
+    /// All reads that wait share the next question.
+    fn ask(&mut self) {
+        if self.may_ask() {
+            self.reads.asked = self.reads.wanted;
+            self.raft
+                .read_index(self.reads.asked.to_le_bytes().to_vec());
+        }
+    }
+
+    fn finish(&mut self) -> Result<Out, LedgerError> {
+        if let Held::Ready { ready, is_appended } = &mut self.held {
+            let ledger = self.raft.mut_store().ledger_mut();
+            if !*is_appended {
+                ledger.append(ready.entries());
+                if let Some(hs) = ready.hs() {
+                    let (term, vote, commit) = (hs.term, hs.vote, hs.commit);
+                    ledger.set_hard_state(HardState { term, vote, commit });
+                }
+                *is_appended = true;
+            }
+            ledger.commit()?;
+        }
+        match std::mem::replace(&mut self.held, Held::Nothing) {
+            Held::Ready { ready, .. } => {
+                let (changed, _) = self.members();
+                let out = self.release(*ready);
+                if self.members().0 == changed {
+                    return Ok(out);
+                }
+                self.held = Held::Out(out);
+            }
+            held => self.held = held,
+        }
+        if let Held::Out(_) = self.held {
+            self.ledger_mut().commit()?;
+        }
+        match std::mem::replace(&mut self.held, Held::Nothing) {
+            Held::Out(out) => Ok(out),
+            held => {
+                self.held = held;
+                Ok(Out::default())
+            }
+        }
+    }
+
+    /// What follows from a Ready that is durable.
+    fn release(&mut self, mut ready: Ready) -> Out {
+        let mut messages = ready.take_messages();
+        messages.extend(ready.take_persisted_messages());
+        let mut committed = ready.take_committed_entries();
+        let reads = ready.take_read_states().into_iter();
+        let numbers = reads.filter_map(|read| read.request_ctx.try_into().ok());
+        let reads_confirmed = numbers.map(u64::from_le_bytes).max();
+        let mut light = self.raft.advance_append(ready);
+        messages.extend(light.take_messages());
+        committed.extend(light.take_committed_entries());
+        let hs = self.raft.raft.hard_state();
+        let (term, vote, commit) = (hs.term, hs.vote, hs.commit);
+        self.ledger_mut()
+            .set_hard_state(HardState { term, vote, commit });
+        Out {
+            messages: self.sort_out(messages),
+            committed: committed
+                .into_iter()
+                .map(|entry| self.hand_out(entry))
+                .collect(),
+            reads_confirmed,
+            ..Out::default()
+        }
+    }
+
+    fn hand_out(&mut self, entry: Entry) -> Committed {
+        let (index, term) = (entry.index, entry.term);
+        self.handed = Mark { index, term };
+        let data = match entry.get_entry_type() {
+            EntryType::EntryNormal => entry.data,
+            _ => {
+                self.apply_step(&entry);
+                Bytes::new()
+            }
+        };
+        let mark = self.handed;
+        Committed { mark, data }
+    }
+
+    /// raft's message of a snapshot is for the owner: the snapshot is streamed beside.
+    fn sort_out(&mut self, mut messages: Vec<Message>) -> Vec<Message> {
+        messages.retain(|message| {
+            let is_snapshot = message.get_msg_type() == MessageType::MsgSnapshot;
+            if is_snapshot {
+                self.snapshots.push(SnapshotWanted {
+                    to: NodeId(message.to),
+                    index: message.get_snapshot().get_metadata().index,
+                });
+            }
+            !is_snapshot
+        });
+        messages
+    }
+}
+
+/// raft's way to say nobody is 0.
+fn known(id: u64) -> Option<NodeId> {
+    (id != raft::INVALID_ID).then_some(NodeId(id))
+}

@@ -1,0 +1,371 @@
+//! A node alone, with a peer that may say anything.
+
+use bytes::Bytes;
+use raft::eraftpb::{Entry, EntryType, Message, MessageType};
+
+use super::change::Step;
+use super::*;
+use crate::cluster::ledger::{Disk, Identity};
+use crate::cluster::member::{ClusterId, Member, Votes};
+use crate::random::Random;
+
+const MS: i64 = 1_000_000;
+
+fn member(id: u64, incoming: bool) -> Member {
+    Member {
+        id: NodeId(id),
+        peer: format!("peer-{id}"),
+        client: String::new(),
+        votes: Votes {
+            incoming,
+            ..Votes::default()
+        },
+    }
+}
+
+fn members(voters: u64) -> Members {
+    let mut members = Members::default();
+    (1..=voters).for_each(|id| members.put(member(id, true)));
+    members
+}
+
+fn base(index: u64, term: u64, voters: u64) -> Base {
+    Base {
+        index,
+        term,
+        members: members(voters),
+    }
+}
+
+fn ledger(base: Base) -> Ledger {
+    let identity = Identity {
+        cluster: ClusterId([7; 16]),
+        node: NodeId(1),
+    };
+    Ledger::create(&Disk::default(), identity, base)
+}
+
+fn node(base: Base) -> Node {
+    let mark = Mark {
+        index: base.index,
+        term: base.term,
+    };
+    Node::open(ledger(base), mark, None, 7, Time(0), Settings::default()).unwrap()
+}
+
+/// Turns until nothing is left to be done.
+fn settle(node: &mut Node) -> (Vec<Message>, Vec<Committed>) {
+    let (mut messages, mut committed) = (Vec::new(), Vec::new());
+    while node.has_work() {
+        messages.extend(node.outbox());
+        let out = node.persist().unwrap();
+        messages.extend(out.messages);
+        if let Some(last) = out.committed.last() {
+            node.applied(last.mark.index);
+        }
+        committed.extend(out.committed);
+    }
+    (messages, committed)
+}
+
+fn message(kind: MessageType, from: u64, term: u64) -> Message {
+    let mut message = Message::default();
+    message.set_msg_type(kind);
+    (message.from, message.to, message.term) = (from, 1, term);
+    message
+}
+
+/// The only voter, once it leads.
+fn alone() -> Node {
+    let mut node = node(base(0, 0, 1));
+    (1..100).for_each(|at| node.tick(Time(at * 10 * MS)));
+    settle(&mut node);
+    assert_eq!(node.role(), Role::Leads(2));
+    node
+}
+
+#[test]
+fn a_single_voter_leads_and_commits_alone() {
+    let mut node = alone();
+    let index = node.propose(Bytes::from_static(b"x")).unwrap();
+    let question = node.confirm_read();
+    node.outbox();
+    let out = node.persist().unwrap();
+    assert_eq!(out.committed[0].mark, Mark { index, term: 2 });
+    assert_eq!(out.committed[0].data, &b"x"[..]);
+    assert_eq!(out.reads_confirmed, Some(question));
+}
+
+#[test]
+fn a_single_voter_sends_nothing_to_learners_before_its_term_is_durable() {
+    let mut first = base(0, 0, 1);
+    first.members.put(member(2, false));
+    let mut node = node(first);
+    while node.status().is_elected as u8 == 0 {
+        node.tick(Time(node.timer.now.0 + 10 * MS));
+    }
+    assert_eq!(node.outbox(), []);
+    assert!(!node.persist().unwrap().messages.is_empty());
+}
+
+#[test]
+fn nothing_is_proposed_that_is_empty_or_too_large_or_by_who_does_not_lead() {
+    let mut node = alone();
+    assert_eq!(node.propose(Bytes::new()), Err(NotLeader));
+    let large = Bytes::from(vec![0; DATA_SIZE_MAX + 1]);
+    assert_eq!(node.propose(large), Err(NotLeader));
+    let mut other = self::node(base(0, 0, 3));
+    assert_eq!(other.propose(Bytes::from_static(b"x")), Err(NotLeader));
+    let change = other.change(Change::Remove(NodeId(2)));
+    assert_eq!(change, Err(Refused::NotLeader(None)));
+}
+
+#[test]
+fn a_log_that_does_not_go_with_its_ledger_is_refused() {
+    let open = |mark| {
+        let ledger = ledger(base(10, 3, 3));
+        Node::open(ledger, mark, None, 7, Time(0), Settings::default()).map(|_| ())
+    };
+    let mark = |index, term| Mark { index, term };
+    assert!(matches!(
+        open(mark(9, 3)),
+        Err(NodeError::LogBehind { ledger: 10, .. })
+    ));
+    assert!(matches!(
+        open(mark(11, 3)),
+        Err(NodeError::LedgerBehind { ledger: 10, .. })
+    ));
+    assert!(matches!(
+        open(mark(10, 2)),
+        Err(NodeError::LedgerBehind { .. })
+    ));
+    assert!(open(mark(10, 3)).is_ok());
+}
+
+#[test]
+fn a_snapshot_of_which_the_ledger_was_not_told_is_told_at_the_start() {
+    let installed = base(20, 4, 5);
+    let mark = Mark { index: 20, term: 4 };
+    let ledger = ledger(base(10, 3, 3));
+    let node = Node::open(
+        ledger,
+        mark,
+        Some(&installed),
+        7,
+        Time(0),
+        Settings::default(),
+    )
+    .unwrap();
+    assert_eq!(node.members(), (20, &members(5)));
+    let status = node.status();
+    assert_eq!((status.term, status.commit, status.first), (4, 20, 21));
+}
+
+#[test]
+fn a_snapshot_that_contradicts_what_is_committed_is_not_accepted() {
+    let mut node = node(base(10, 3, 3));
+    assert!(!node.accepts_snapshot(&base(10, 3, 3)));
+    assert!(!node.accepts_snapshot(&base(0, 0, 3)));
+    assert!(!node.accepts_snapshot(&base(20, 0, 3)));
+    assert!(!node.accepts_snapshot(&base(u64::MAX, 4, 3)));
+    assert!(!node.accepts_snapshot(&Base {
+        members: Members::default(),
+        ..base(20, 4, 3)
+    }));
+    assert!(node.accepts_snapshot(&base(20, 4, 3)));
+    node.snapshot_installed(&base(20, 4, 3)).unwrap();
+    assert_eq!(node.status().applied, 20);
+    node.snapshot_installed(&base(15, 4, 3)).unwrap();
+    assert_eq!(node.status().applied, 20);
+}
+
+#[test]
+fn entries_after_a_snapshot_that_were_answered_for_stay() {
+    let mut node = node(base(0, 0, 3));
+    let mut append = message(MessageType::MsgAppend, 2, 5);
+    append.set_entries((1..=9).map(|index| entry(index, 5)).collect());
+    node.step(append);
+    settle(&mut node);
+    node.snapshot_installed(&base(4, 5, 3)).unwrap();
+    let status = node.status();
+    assert_eq!((status.applied, status.commit, status.last), (4, 4, 9));
+}
+
+fn entry(index: u64, term: u64) -> Entry {
+    let mut entry = Entry::default();
+    (entry.index, entry.term) = (index, term);
+    entry.data = Bytes::from_static(b"x");
+    entry
+}
+
+#[test]
+fn who_is_told_by_a_newer_membership_that_it_is_none_of_it_is_removed() {
+    let mut node = node(base(10, 3, 3));
+    node.left_out(10);
+    assert_eq!(node.role(), Role::Follows(None));
+    node.left_out(11);
+    assert!(node.has_work());
+    assert_eq!(node.persist().unwrap().role, Some(Role::Removed));
+    (1..200).for_each(|at| node.tick(Time(at * 10 * MS)));
+    assert!(!node.has_work());
+}
+
+#[test]
+fn an_entry_with_a_change_that_is_none_is_refused() {
+    let mut node = node(base(0, 0, 3));
+    for (kind, context) in [
+        (EntryType::EntryConfChange, vec![]),
+        (EntryType::EntryConfChangeV2, vec![9, 9]),
+    ] {
+        let mut entry = entry(1, 5);
+        entry.set_entry_type(kind);
+        entry.context = context.into();
+        let mut append = message(MessageType::MsgAppend, 2, 5);
+        append.set_entries(vec![entry].into());
+        node.step(append);
+    }
+    assert_eq!(node.status().refused, 2);
+    assert_eq!(node.status().last, 0);
+}
+
+/// Any message, with numbers near those that the node knows of, so that it gets far.
+fn anything(random: &mut Random, node: &Node) -> Message {
+    let kinds = [
+        MessageType::MsgAppend,
+        MessageType::MsgAppend,
+        MessageType::MsgAppend,
+        MessageType::MsgAppendResponse,
+        MessageType::MsgAppendResponse,
+        MessageType::MsgHeartbeat,
+        MessageType::MsgHeartbeatResponse,
+        MessageType::MsgRequestVote,
+        MessageType::MsgRequestVoteResponse,
+        MessageType::MsgRequestPreVote,
+        MessageType::MsgRequestPreVoteResponse,
+        MessageType::MsgTimeoutNow,
+    ];
+    let never = [
+        MessageType::MsgSnapshot,
+        MessageType::MsgPropose,
+        MessageType::MsgHup,
+        MessageType::MsgBeat,
+        MessageType::MsgUnreachable,
+        MessageType::MsgSnapStatus,
+        MessageType::MsgCheckQuorum,
+        MessageType::MsgTransferLeader,
+        MessageType::MsgReadIndex,
+        MessageType::MsgReadIndexResp,
+    ];
+    let status = node.status();
+    let near = |random: &mut Random, number: u64| match random.below(40) {
+        0 => 0,
+        1 => random.next(),
+        2 => u64::MAX,
+        3..=30 => number,
+        _ => number.saturating_add(2).saturating_sub(random.below(5)),
+    };
+    let mut message = message(
+        random.pick(&kinds),
+        random.below(5) + 1,
+        near(random, status.term),
+    );
+    if random.one_in(20) {
+        message.set_msg_type(random.pick(&never));
+    }
+    if random.one_in(50) {
+        message.to = random.below(3);
+    }
+    let last = random.pick(&[status.last, status.commit, status.first]);
+    message.index = near(random, last);
+    let known = node.ledger().term(message.index).unwrap_or(status.term);
+    message.log_term = if random.one_in(4) {
+        near(random, status.term)
+    } else {
+        known
+    };
+    message.commit = near(random, random.clone().pick(&[status.commit, status.last]));
+    message.commit_term = near(random, status.term);
+    message.reject = random.one_in(3);
+    message.reject_hint = near(random, status.last);
+    if random.one_in(30) {
+        message.request_snapshot = near(random, status.last);
+        message.priority = random.below(3) - 1;
+    }
+    if random.one_in(4) {
+        let context = random.below(4_u64);
+        let force = b"CampaignTransfer".to_vec();
+        message.context = random.pick(&[force, context.to_le_bytes().to_vec()]).into();
+    }
+    if message.get_msg_type() == MessageType::MsgAppend || random.one_in(20) {
+        let mut at = (message.index, message.log_term);
+        let entries = (0..random.below(4)).map(|_| {
+            let next = (
+                at.0.saturating_add(1),
+                at.1.max(random.below(2) * message.term),
+            );
+            at = if random.one_in(30) {
+                (near(random, at.0), near(random, at.1))
+            } else {
+                next
+            };
+            let mut entry = entry(at.0, at.1);
+            if random.one_in(4) {
+                let id = NodeId(random.below(5));
+                let steps = [
+                    Step::Remove(id),
+                    Step::Voter(member(id.0, false)),
+                    Step::Learner(member(id.0, false)),
+                    Step::Replace(id, NodeId(random.below(5))),
+                    Step::Leave,
+                ];
+                entry.set_entry_type(EntryType::EntryConfChangeV2);
+                entry.context = random.pick(&steps).encode().into();
+            }
+            entry
+        });
+        message.set_entries(entries.collect::<Vec<_>>().into());
+    }
+    message
+}
+
+/// `BSD_CLUSTER_RUNS` says how many peers there are.
+#[test]
+fn no_message_makes_a_node_panic() {
+    let runs = std::env::var("BSD_CLUSTER_RUNS")
+        .ok()
+        .and_then(|it| it.parse().ok());
+    let (mut refused, mut taken, mut leads) = (0, 0, 0);
+    for seed in 1..=runs.unwrap_or(2_000_u64) {
+        let mut random = Random::new(seed);
+        let voters = random.below(4_u64) + 1;
+        let mut node = node(random.pick(&[base(0, 0, voters), base(10, 3, voters)]));
+        for at in 1..200_i64 {
+            node.tick(Time(at * random.below(200_i64) * MS));
+            for _ in 0..random.below(4) {
+                let message = anything(&mut random, &node);
+                node.step(message);
+                taken += 1;
+            }
+            leads += u64::from(node.status().is_elected);
+            if random.one_in(4) {
+                let _ = node.propose(Bytes::from_static(b"x"));
+                node.confirm_read();
+                node.transfer(NodeId(random.below(4)));
+                let change = Change::Remove(NodeId(random.below(4)));
+                let _ = node.change(change);
+                node.snapshot_sent(NodeId(random.below(4)), Some(random.below(20)));
+                node.unreachable(NodeId(random.below(4)));
+                let _ = node.durable_applied(random.below(30));
+            }
+            if random.one_in(2) {
+                settle(&mut node);
+            }
+        }
+        refused += node.status().refused;
+    }
+    assert!(
+        refused * 20 > taken && refused * 2 < taken,
+        "{refused} of {taken} were refused"
+    );
+    assert!(leads > 0);
+}

@@ -1,0 +1,869 @@
+//! Pairs between clients and leaders that the test plays itself, over loopback. The time is the
+//! test's own; only the sockets are waited for.
+
+#[cfg(feature = "tls")]
+mod encrypted;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+
+use mio::{Events, Poll};
+
+use super::*;
+use crate::clock::Clock;
+use crate::engine::{Engine, Options};
+use crate::server::proxy::{Introduction, Parsed};
+use crate::server::{Address, Bound, Port, Reactor, reactor};
+
+/// A test that waits for longer than this for a socket fails.
+const PATIENCE_NS: i64 = 20 * SECOND_NS;
+/// A look at the sockets takes at most so long.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(2);
+
+struct House {
+    poll: Poll,
+    events: Events,
+    forward: Forward,
+    gate: Gate,
+    now: Time,
+    buffer: Vec<u8>,
+    listener: TcpListener,
+}
+
+impl House {
+    fn new() -> House {
+        let (bounds, _) = Bounds::within(None);
+        House::within(Bounds {
+            connections_max: 100_000,
+            ..bounds
+        })
+    }
+
+    fn within(bounds: Bounds) -> House {
+        let poll = Poll::new().unwrap();
+        let registry = poll.registry().try_clone().unwrap();
+        House {
+            poll,
+            events: Events::with_capacity(64),
+            forward: Forward::new(registry, &bounds),
+            gate: Gate::default(),
+            now: Time(0),
+            buffer: vec![0; SLICE],
+            listener: TcpListener::bind("127.0.0.1:0").unwrap(),
+        }
+    }
+
+    /// A house that follows a leader.
+    fn led() -> (House, TcpListener) {
+        let mut house = House::new();
+        let leader = house.follow(Layers::NONE);
+        (house, leader)
+    }
+
+    fn follow(&mut self, layers: Layers) -> TcpListener {
+        let leader = TcpListener::bind("127.0.0.1:0").unwrap();
+        leader.set_nonblocking(true).unwrap();
+        self.lead(at(&leader, layers));
+        leader
+    }
+
+    fn lead(&mut self, leader: Leader) {
+        self.forward.leader_is(leader, self.now);
+    }
+
+    /// Somebody connects to a listener with these layers.
+    fn connect(&mut self, layers: Layers) -> io::Result<TcpStream> {
+        let client = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
+        client.set_nonblocking(true).unwrap();
+        let (stream, peer) = self.listener.accept().unwrap();
+        self.give(stream, peer, layers).map(|()| client)
+    }
+
+    fn give(&mut self, stream: TcpStream, peer: SocketAddr, layers: Layers) -> io::Result<()> {
+        stream.set_nonblocking(true).unwrap();
+        let stream = Stream::Tcp(mio::net::TcpStream::from_std(stream));
+        let arrival = (stream, Peer::at(peer), layers);
+        self.forward.admit(&mut self.gate, arrival, self.now)
+    }
+
+    fn client(&mut self) -> TcpStream {
+        self.connect(Layers::NONE).unwrap()
+    }
+
+    /// A client, and the leader's end of its link.
+    fn pair(&mut self, leader: &TcpListener) -> (TcpStream, TcpStream) {
+        let client = self.client();
+        let link = self.link(leader);
+        (client, link)
+    }
+
+    /// The next link that the leader gets.
+    fn link(&mut self, leader: &TcpListener) -> TcpStream {
+        let mut link = None;
+        self.until("a link", |_| {
+            link = leader.accept().ok();
+            link.is_some()
+        });
+        let link = link.unwrap().0;
+        link.set_nonblocking(true).unwrap();
+        link
+    }
+
+    fn turn(&mut self) {
+        let look = match self.forward.has_work() {
+            true => std::time::Duration::ZERO,
+            false => LOOK,
+        };
+        self.poll.poll(&mut self.events, Some(look)).unwrap();
+        for event in &self.events {
+            assert!(self.forward.on_event(event), "{event:?}");
+        }
+        let House {
+            forward,
+            gate,
+            now,
+            buffer,
+            ..
+        } = self;
+        forward.turn(*now, gate, buffer);
+        let held: usize = forward.pairs.iter().flatten().map(|it| it.held()).sum();
+        assert_eq!(forward.held, held, "held bytes are counted");
+    }
+
+    fn until(&mut self, what: &str, mut is_so: impl FnMut(&mut House) -> bool) {
+        let clock = Clock::start();
+        while !is_so(self) {
+            assert!(clock.now().mono.0 < PATIENCE_NS, "it never comes: {what}");
+            self.turn();
+        }
+    }
+
+    /// Turns until nothing moves by itself any more.
+    fn settle(&mut self) {
+        let mut quiet = 0;
+        while quiet < 3 {
+            self.turn();
+            let is_quiet = self.events.is_empty() && !self.forward.has_work();
+            quiet = if is_quiet { quiet + 1 } else { 0 };
+        }
+    }
+
+    fn send(&mut self, to: &mut TcpStream, mut bytes: &[u8]) {
+        self.until("room for what is sent", |_| {
+            while !bytes.is_empty() {
+                match to.write(bytes) {
+                    Ok(count) => bytes = &bytes[count..],
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            true
+        });
+    }
+
+    /// The next bytes that come there.
+    fn take(&mut self, from: &mut TcpStream, count: usize) -> Vec<u8> {
+        let mut got = vec![0; count];
+        let mut filled = 0;
+        self.until("what was sent", |_| {
+            while filled < count {
+                match from.read(&mut got[filled..]) {
+                    Ok(0) => panic!("an end after {}", got[..filled].escape_ascii()),
+                    Ok(more) => filled += more,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            true
+        });
+        got
+    }
+
+    fn expect(&mut self, from: &mut TcpStream, bytes: &[u8]) {
+        let got = self.take(from, bytes.len());
+        assert!(got == bytes, "{}", got.escape_ascii());
+    }
+
+    /// What comes there is the end, orderly or not.
+    fn expect_end(&mut self, from: &mut TcpStream) {
+        self.until("an end", |_| match from.read(&mut [0]) {
+            Ok(0) => true,
+            Ok(_) => panic!("no end"),
+            Err(error) => error.kind() != ErrorKind::WouldBlock,
+        });
+    }
+
+    /// Nothing has come there, however long one waits.
+    fn expect_nothing(&mut self, from: &mut TcpStream) {
+        self.settle();
+        let error = from.read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+    }
+
+    fn expect_count(&mut self, count: usize) {
+        self.until("that many pairs", |house| house.forward.count() == count);
+        if count == 0 {
+            let forward = &self.forward;
+            assert_eq!((forward.held, forward.own.len()), (0, 0));
+            assert_eq!(forward.next_deadline(), None);
+            assert!(forward.waiting.longest().is_none() && forward.stuck.longest().is_none());
+        }
+    }
+
+    fn pass(&mut self, seconds: i64) {
+        self.now.0 += seconds * SECOND_NS;
+    }
+}
+
+fn at(leader: &TcpListener, layers: Layers) -> Leader {
+    let address = leader.local_addr().unwrap();
+    Leader::At(Target { address, layers })
+}
+
+const PROXY: Layers = Layers {
+    proxy: true,
+    tls: false,
+};
+
+/// Bytes that look different everywhere.
+fn noise(size: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    std::iter::repeat_with(next).take(size).collect()
+}
+
+/// Fill the way from there until nothing more is taken; how many bytes that were.
+fn fill(house: &mut House, from: &mut TcpStream, bytes: &[u8]) -> usize {
+    let mut sent = 0;
+    loop {
+        match from.write(&bytes[sent..]) {
+            Ok(count) => sent += count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                house.settle();
+                if let Err(error) = from.write(&bytes[sent..sent + 1]) {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                    return sent;
+                }
+                sent += 1;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_session_passes_both_ways_byte_for_byte_wherever_it_is_cut() {
+    let (mut house, leader) = House::led();
+    let (mut client, mut link) = house.pair(&leader);
+    let up = b"put 0 0 60 5\r\n\r\n\0\xff\n\r\nreserve\r\ndelete 1\r\n";
+    let down = b"INSERTED 1\r\nRESERVED 1 5\r\n\r\n\0\xff\n\r\nDELETED\r\n";
+    for (bytes, is_up) in [(&up[..], true), (&down[..], false)] {
+        for cut in 0..=bytes.len() {
+            for part in [&bytes[..cut], &bytes[cut..]] {
+                let (from, to) = match is_up {
+                    true => (&mut client, &mut link),
+                    false => (&mut link, &mut client),
+                };
+                house.send(from, part);
+                house.expect(to, part);
+            }
+        }
+    }
+    assert_eq!(house.forward.held(), 0);
+}
+
+#[test]
+fn much_passes_both_ways_at_once() {
+    let (mut house, leader) = House::led();
+    let (mut client, mut link) = house.pair(&leader);
+    let (up, down) = (noise(5_000_001, 1), noise(4_000_003, 2));
+    let mut left = [(&up[..], Vec::new()), (&down[..], Vec::new())];
+    let mut step = 0;
+    let mut buffer = vec![0; 100_000];
+    house.until("all of it", |house| {
+        step += 1;
+        for (index, (sent, got)) in left.iter_mut().enumerate() {
+            let (from, to) = match index {
+                0 => (&mut client, &mut link),
+                _ => (&mut link, &mut client),
+            };
+            let piece = sent.len().min(1 + step * 7919 % 90_001);
+            if let Ok(count) = from.write(&sent[..piece]) {
+                *sent = &sent[count..];
+            }
+            let room = 1 + step * 104_729 % 99_991;
+            if let Ok(count) = to.read(&mut buffer[..room]) {
+                got.extend_from_slice(&buffer[..count]);
+            }
+        }
+        assert!(house.forward.held() <= 2 * SLICE);
+        left[0].1.len() == up.len() && left[1].1.len() == down.len()
+    });
+    assert!(left[0].1 == up && left[1].1 == down);
+}
+
+#[test]
+fn a_side_that_takes_nothing_slows_the_other_and_holds_no_more_than_a_slice() {
+    let (mut house, leader) = House::led();
+    let (client, link) = house.pair(&leader);
+    for (mut from, mut to) in [(&client, &link), (&link, &client)].map(|(from, to)| {
+        let clone = |it: &TcpStream| it.try_clone().unwrap();
+        (clone(from), clone(to))
+    }) {
+        let bytes = noise(32 << 20, 3);
+        let sent = fill(&mut house, &mut from, &bytes);
+        assert!(sent < bytes.len(), "the kernel takes all of it");
+        let held = house.forward.held();
+        assert!((1..=SLICE).contains(&held), "{held}");
+        house.expect(&mut to, &bytes[..sent]);
+        house.settle();
+        assert_eq!(house.forward.held(), 0);
+    }
+}
+
+#[test]
+fn one_pair_that_is_stuck_keeps_no_other_waiting() {
+    let (mut house, leader) = House::led();
+    let (mut stuck, _deaf) = house.pair(&leader);
+    fill(&mut house, &mut stuck, &noise(32 << 20, 4));
+    let (mut client, mut link) = house.pair(&leader);
+    house.send(&mut client, b"stats\r\n");
+    house.expect(&mut link, b"stats\r\n");
+}
+
+#[test]
+fn beyond_the_bound_on_memory_those_close_whose_bytes_have_not_moved_for_longest() {
+    let (bounds, _) = Bounds::within(None);
+    let mut house = House::within(Bounds {
+        output_max: SLICE / 2,
+        connections_max: 100,
+        ..bounds
+    });
+    let leader = house.follow(Layers::NONE);
+    let bytes = noise(32 << 20, 5);
+    let mut pairs = Vec::new();
+    let mut closed = 0;
+    while closed == 0 {
+        let (mut client, link) = house.pair(&leader);
+        house.now.0 += 1;
+        fill(&mut house, &mut client, &bytes);
+        pairs.push((client, link));
+        closed = pairs.len() - house.forward.count();
+        let is_one_alone = house.forward.stuck.len() == 1;
+        assert!(is_one_alone || house.forward.held() <= house.forward.held_max);
+        assert!(pairs.len() < 50, "nobody gives way");
+    }
+    for (index, (client, _)) in pairs.iter_mut().enumerate() {
+        let is_open = |error: io::Error| error.kind() == ErrorKind::WouldBlock;
+        let is_closed = !client.read(&mut [0]).is_err_and(is_open);
+        assert_eq!(is_closed, index < closed, "{index}");
+    }
+}
+
+#[test]
+fn the_end_of_one_direction_is_passed_on_and_leaves_the_other() {
+    let (mut house, leader) = House::led();
+    for is_client_first in [true, false] {
+        let (client, link) = house.pair(&leader);
+        let (mut first, mut second) = match is_client_first {
+            true => (client, link),
+            false => (link, client),
+        };
+        house.send(&mut first, b"the last\r\n");
+        first.shutdown(Shutdown::Write).unwrap();
+        house.expect(&mut second, b"the last\r\n");
+        house.expect_end(&mut second);
+        house.send(&mut second, b"and an answer\r\n");
+        house.expect(&mut first, b"and an answer\r\n");
+        second.shutdown(Shutdown::Write).unwrap();
+        house.expect_end(&mut first);
+        house.expect_count(0);
+    }
+}
+
+#[test]
+fn what_is_kept_leaves_before_the_end() {
+    let (mut house, leader) = House::led();
+    let (mut client, mut link) = house.pair(&leader);
+    let bytes = noise(32 << 20, 6);
+    let sent = fill(&mut house, &mut link, &bytes);
+    drop(link);
+    house.settle();
+    house.expect(&mut client, &bytes[..sent]);
+    house.expect_end(&mut client);
+    drop(client);
+    house.expect_count(0);
+}
+
+#[test]
+fn a_client_that_leaves_at_once_has_sent_what_it_sent() {
+    let (mut house, leader) = House::led();
+    let (mut client, mut link) = house.pair(&leader);
+    house.send(&mut client, b"put 0 0 60 2\r\nhi\r\n");
+    drop(client);
+    house.expect(&mut link, b"put 0 0 60 2\r\nhi\r\n");
+    house.expect_end(&mut link);
+    house.send(&mut link, b"INSERTED 1\r\n");
+    drop(link);
+    house.expect_count(0);
+}
+
+#[test]
+fn a_client_whose_leader_has_ended_has_a_while_for_the_rest() {
+    let (mut house, leader) = House::led();
+    let (mut client, link) = house.pair(&leader);
+    drop(link);
+    house.expect_end(&mut client);
+    house.settle();
+    assert_eq!(house.forward.count(), 1, "the client has not ended");
+    assert_eq!(house.forward.next_deadline(), Some(Time(LINGER_NS)));
+    house.pass(10);
+    house.expect_count(0);
+}
+
+#[test]
+fn another_leader_closes_all_that_are_joined_and_no_byte_passes_any_more() {
+    for next in ["nobody", "another", "ourselves"] {
+        let (mut house, leader) = House::led();
+        let mut pairs: Vec<_> = (0..150).map(|_| house.pair(&leader)).collect();
+        house.settle();
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        for (client, link) in &mut pairs {
+            client.write_all(b"to the leader before").unwrap();
+            link.write_all(b"from the leader before").unwrap();
+        }
+        house.lead(match next {
+            "nobody" => Leader::Nobody,
+            "another" => at(&other, Layers::NONE),
+            _ => Leader::Ourselves,
+        });
+        for (client, link) in &mut pairs {
+            house.expect_end(client);
+            house.expect_end(link);
+        }
+        house.expect_count(0);
+        assert!(house.forward.next_returned().is_none());
+    }
+}
+
+#[test]
+fn the_same_leader_again_changes_nothing() {
+    let (mut house, leader) = House::led();
+    let (mut client, mut link) = house.pair(&leader);
+    house.lead(at(&leader, Layers::NONE));
+    house.send(&mut client, b"stats\r\n");
+    house.expect(&mut link, b"stats\r\n");
+}
+
+#[test]
+fn without_a_leader_a_client_waits_unread_and_is_closed_after_a_while() {
+    let mut house = House::new();
+    house.lead(Leader::Nobody);
+    let mut early = house.client();
+    house.pass(4);
+    let mut late = house.client();
+    house.send(&mut late, b"put 0 0 60 2\r\nhi\r\n");
+    house.pass(5);
+    house.settle();
+    assert_eq!((house.forward.count(), house.forward.held()), (2, 0));
+    house.pass(1);
+    house.expect_end(&mut early);
+    assert_eq!(house.forward.count(), 1);
+    let leader = house.follow(Layers::NONE);
+    let mut link = house.link(&leader);
+    house.expect(&mut link, b"put 0 0 60 2\r\nhi\r\n");
+    assert_eq!(house.forward.next_deadline(), None, "it is joined");
+}
+
+#[test]
+fn a_client_that_leaves_while_it_waits_is_let_go() {
+    let mut house = House::new();
+    house.lead(Leader::Nobody);
+    let client = house.client();
+    rustix::net::sockopt::set_socket_linger(&client, Some(std::time::Duration::ZERO)).unwrap();
+    drop(client);
+    house.expect_count(0);
+}
+
+#[test]
+fn those_who_wait_are_given_back_when_this_node_leads() {
+    let mut house = House::new();
+    house.lead(Leader::Nobody);
+    let mut client = house.client();
+    let _entering = house.connect(PROXY);
+    house.send(&mut client, b"stats\r\n");
+    house.settle();
+    house.lead(Leader::Ourselves);
+    house.lead(Leader::Nobody);
+    assert!(house.forward.next_returned().is_none(), "after all not");
+    house.lead(Leader::Ourselves);
+    assert!(!house.forward.takes_clients() && house.forward.has_work());
+    let mut comer = house.forward.next_returned().unwrap();
+    let mut got = [0; 7];
+    comer.stream.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"stats\r\n");
+    house.expect_count(0);
+    assert!(!house.forward.has_work());
+}
+
+#[test]
+fn a_leader_that_refuses_is_asked_again_after_a_rest_and_left_for_another() {
+    let mut house = House::new();
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+    let leader = at(&gone, Layers::NONE);
+    drop(gone);
+    house.lead(leader);
+    let mut first = house.client();
+    let mut second = house.client();
+    house.until("a refusal", |house| house.forward.failures > 0);
+    house.settle();
+    let failures = house.forward.failures;
+    assert_eq!(house.forward.next_deadline(), Some(Time(REST_NS)));
+    house.settle();
+    assert_eq!(house.forward.failures, failures, "it rests");
+    house.now.0 += REST_NS;
+    house.until("another try", |house| house.forward.failures > failures);
+    let leader = house.follow(Layers::NONE);
+    for client in [&mut first, &mut second] {
+        house.send(client, b"stats\r\n");
+        let mut link = house.link(&leader);
+        house.expect(&mut link, b"stats\r\n");
+    }
+}
+
+#[test]
+fn a_leader_that_refuses_for_too_long_costs_the_client_its_connection() {
+    let mut house = House::new();
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap();
+    let leader = at(&gone, Layers::NONE);
+    drop(gone);
+    house.lead(leader);
+    let mut client = house.client();
+    for _ in 0..9 {
+        house.pass(1);
+        house.settle();
+        assert_eq!(house.forward.count(), 1);
+    }
+    house.pass(1);
+    house.expect_end(&mut client);
+    house.expect_count(0);
+}
+
+#[test]
+fn a_leader_that_does_not_answer_a_dial_is_given_up_in_time() {
+    let mut house = House::new();
+    // A queue for connections that is full: the next ones get no answer.
+    let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
+    rustix::net::listen(&deaf, 0).unwrap();
+    let address = deaf.local_addr().unwrap();
+    let _full: Vec<_> = (0..2)
+        .map(|_| mio::net::TcpStream::connect(address).unwrap())
+        .collect();
+    house.lead(at(&deaf, Layers::NONE));
+    let mut client = house.client();
+    house.settle();
+    assert_eq!(house.forward.next_deadline(), Some(Time(DIAL_NS)));
+    house.pass(5);
+    house.until("the end of the dial", |house| house.forward.failures > 0);
+    assert!(house.forward.own.is_empty(), "the link is gone");
+    house.pass(4);
+    house.settle();
+    assert_eq!(house.forward.count(), 1, "the client is not");
+    house.pass(1);
+    house.expect_end(&mut client);
+    house.expect_count(0);
+}
+
+#[test]
+fn a_leader_that_accepts_and_never_answers_holds_its_clients_until_another_leads() {
+    let (mut house, leader) = House::led();
+    let mut client = house.client();
+    let _silent = house.link(&leader);
+    house.send(&mut client, b"put 0 0 60 2\r\nhi\r\nreserve\r\n");
+    house.pass(3600);
+    house.settle();
+    assert_eq!((house.forward.count(), house.forward.held()), (1, 0));
+    house.lead(Leader::Nobody);
+    house.expect_end(&mut client);
+    house.expect_count(0);
+}
+
+#[test]
+fn thousands_of_pairs_that_are_idle_hold_nothing_but_themselves() {
+    assert!(size_of::<Pair>() <= 400, "{}", size_of::<Pair>());
+    let room = crate::rlimit::raise_descriptor_limit();
+    // Here, too, a pair has four ends.
+    let count = (room / 8).min(2000);
+    let (mut house, leader) = House::led();
+    let mut pairs: Vec<_> = (0..count).map(|_| house.pair(&leader)).collect();
+    for (client, link) in &mut pairs {
+        client.write_all(b"reserve\r\n").unwrap();
+        link.write_all(b"TIMED_OUT\r\n").unwrap();
+    }
+    for (client, link) in &mut pairs {
+        house.expect(link, b"reserve\r\n");
+        house.expect(client, b"TIMED_OUT\r\n");
+    }
+    assert_eq!(house.forward.connections(), 2 * count);
+    let kept: usize = house
+        .forward
+        .pairs
+        .iter()
+        .flatten()
+        .map(|it| it.held())
+        .sum();
+    assert_eq!((kept, house.forward.held()), (0, 0));
+    assert!(!house.forward.has_work());
+    drop(pairs);
+    house.expect_count(0);
+}
+
+#[test]
+fn pairs_take_two_of_the_connections_there_may_be() {
+    let (bounds, _) = Bounds::within(None);
+    let mut house = House::within(Bounds {
+        connections_max: 5,
+        ..bounds
+    });
+    house.lead(Leader::Nobody);
+    let first = house.client();
+    let _second = house.client();
+    assert!(house.connect(Layers::NONE).is_err());
+    assert_eq!(house.forward.connections(), 4);
+    rustix::net::sockopt::set_socket_linger(&first, Some(std::time::Duration::ZERO)).unwrap();
+    drop(first);
+    house.expect_count(1);
+    let _third = house.client();
+}
+
+#[test]
+fn an_address_has_its_connections_back_when_they_end() {
+    let (mut house, leader) = House::led();
+    house.gate = Gate::default().with_each_max(Some(1));
+    for _ in 0..3 {
+        let (client, link) = house.pair(&leader);
+        assert!(house.connect(Layers::NONE).is_err());
+        drop((client, link));
+        house.expect_count(0);
+    }
+}
+
+#[test]
+fn a_leader_that_asks_for_it_is_told_who_the_client_is_and_that_it_is_passed_on() {
+    let mut house = House::new();
+    let leader = house.follow(PROXY);
+    let (mut client, mut link) = house.pair(&leader);
+    house.send(&mut client, b"stats\r\n");
+    let source = Some(client.local_addr().unwrap());
+    let header = proxy::encode(source, client.peer_addr().ok());
+    house.expect(&mut link, &header);
+    house.expect(&mut link, b"stats\r\n");
+    let said = Introduction {
+        source,
+        is_forwarded: true,
+    };
+    let size = header.len();
+    assert_eq!(proxy::parse(&header), Ok(Parsed::Header { size, said }));
+}
+
+#[test]
+fn what_another_node_has_passed_on_is_not_passed_on_again() {
+    let (mut house, leader) = House::led();
+    house.gate = Gate::default().with_trusted(vec!["127.0.0.1".parse().unwrap()]);
+    let from = "10.0.0.1:1".parse().ok();
+    let mut client = house.connect(PROXY).unwrap();
+    house.send(&mut client, &proxy::encode(from, None));
+    house.expect_end(&mut client);
+    house.expect_count(0);
+    assert!(leader.accept().is_err(), "no link was made");
+    // A proxy that is no node may bring clients.
+    let mut client = house.connect(PROXY).unwrap();
+    house.send(
+        &mut client,
+        b"PROXY TCP4 10.0.0.1 10.0.0.2 1 2\r\nstats\r\n",
+    );
+    let mut link = house.link(&leader);
+    house.expect(&mut link, b"stats\r\n");
+}
+
+#[test]
+fn two_nodes_that_each_take_the_other_for_the_leader_pass_nothing_in_circles() {
+    let mut nodes = [House::new(), House::new()];
+    let listeners: [TcpListener; 2] = std::array::from_fn(|_| {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        listener
+    });
+    for (index, node) in nodes.iter_mut().enumerate() {
+        node.gate = Gate::default().with_trusted(vec!["127.0.0.1".parse().unwrap()]);
+        node.lead(at(&listeners[1 - index], PROXY));
+    }
+    let mut client = nodes[0].client();
+    let mut accepted = 0;
+    let clock = Clock::start();
+    while client.read(&mut [0]).is_err() {
+        assert!(clock.now().mono.0 < PATIENCE_NS);
+        for (node, listener) in nodes.iter_mut().zip(&listeners) {
+            node.turn();
+            if let Ok((stream, peer)) = listener.accept() {
+                accepted += 1;
+                node.give(stream, peer, PROXY).unwrap();
+            }
+        }
+    }
+    assert_eq!(accepted, 1);
+}
+
+#[test]
+fn a_leader_whose_address_leads_here_gets_nobody() {
+    let mut house = House::new();
+    house.lead(at(&house.listener, Layers::NONE));
+    let mut client = house.client();
+    house.listener.set_nonblocking(true).unwrap();
+    let mut refused = None;
+    house.until("this node's own link", |house| {
+        if let Ok((stream, peer)) = house.listener.accept() {
+            refused = house.give(stream, peer, Layers::NONE).err();
+        }
+        refused.is_some()
+    });
+    assert_eq!(refused.unwrap().to_string(), OWN);
+    house.expect_end(&mut client);
+}
+
+#[test]
+fn who_does_not_come_through_the_layers_in_time_is_closed() {
+    let (mut house, _leader) = House::led();
+    house.gate = Gate::default().with_trusted(vec!["127.0.0.1".parse().unwrap()]);
+    let mut slow = house.connect(PROXY).unwrap();
+    let mut wrong = house.connect(PROXY).unwrap();
+    house.send(&mut wrong, b"stats\r\n");
+    house.expect_end(&mut wrong);
+    house.send(&mut slow, b"PROXY ");
+    house.pass(9);
+    house.expect_nothing(&mut slow);
+    house.pass(1);
+    house.expect_end(&mut slow);
+    house.expect_count(0);
+}
+
+#[test]
+fn a_leader_is_said_as_a_listener_is() {
+    let address = "10.0.0.1:11300".parse().unwrap();
+    let target = |layers| Ok(Target { address, layers });
+    assert_eq!(Target::parse("10.0.0.1:11300"), target(Layers::NONE));
+    assert_eq!(Target::parse("proxy:10.0.0.1:11300"), target(PROXY));
+    for wrong in ["", "10.0.0.1", "leader:11300", "unix:/run/q", "http:1:2"] {
+        assert!(Target::parse(wrong).is_err(), "{wrong}");
+    }
+    let tls = Target::parse("tls:10.0.0.1:11300").unwrap();
+    assert!(tls.dial().unwrap_err().to_string().contains("TLS"));
+}
+
+#[test]
+fn tokens_of_pairs_are_those_of_nobody_else() {
+    let house = House::new();
+    let last = FIRST_TOKEN + 2 * house.forward.count_max;
+    assert!(last <= LAST_TOKEN);
+    assert!(FIRST_TOKEN > u32::MAX as usize || usize::BITS == 32);
+    assert!(LAST_TOKEN < usize::MAX - 1_000_000);
+}
+
+/// A whole server, whose turns the test runs itself, and where it listens.
+fn node() -> (Server, SocketAddr) {
+    let reactor = Reactor::new().unwrap();
+    let address = Address::parse("127.0.0.1:0", &Port::Number(0)).unwrap();
+    let listener = Bound::bind(&address, None).unwrap().listen().unwrap();
+    let address = listener.name().parse().unwrap();
+    let clock = Clock::start();
+    let options = Options {
+        dir: None,
+        waker: Some(reactor.waker()),
+        ..Options::default()
+    };
+    let engine = Engine::open(&options, clock.now()).unwrap();
+    let (bounds, _) = Bounds::within(None);
+    let bounds = Bounds {
+        connections_max: 100,
+        ..bounds
+    };
+    let server = Server::new(reactor, engine, vec![listener], bounds, clock).unwrap();
+    (server, address)
+}
+
+/// Send that; these are the next bytes that come, after turns of all these servers.
+fn ask([one, other]: [&mut Server; 2], client: &mut TcpStream, request: &[u8], reply: &[u8]) {
+    client.write_all(request).unwrap();
+    let mut got = vec![0; reply.len()];
+    let mut filled = 0;
+    let clock = Clock::start();
+    while filled < got.len() {
+        assert!(clock.now().mono.0 < PATIENCE_NS, "{}", got.escape_ascii());
+        turn_each([&mut *one, &mut *other]);
+        match client.read(&mut got[filled..]) {
+            Ok(count) if count > 0 => filled += count,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            end => panic!("{end:?} after {}", got[..filled].escape_ascii()),
+        }
+    }
+    assert_eq!(
+        got.escape_ascii().to_string(),
+        reply.escape_ascii().to_string()
+    );
+}
+
+fn turn_each(servers: [&mut Server; 2]) {
+    for server in servers {
+        server.reactor.waker()();
+        assert!(!server.turn(&mut reactor::events()).unwrap());
+    }
+}
+
+#[test]
+fn a_server_passes_sessions_on_and_serves_those_who_waited_once_it_leads() {
+    let (mut leader, address) = node();
+    let (mut follower, here) = node();
+    let connect = || {
+        let client = TcpStream::connect(here).unwrap();
+        client.set_nonblocking(true).unwrap();
+        client
+    };
+    let layers = Layers::NONE;
+    let target = Target { address, layers };
+    follower.forward.leader_is(Leader::At(target), Time(0));
+    let mut client = connect();
+    ask(
+        [&mut leader, &mut follower],
+        &mut client,
+        b"put 0 0 60 2\r\nhi\r\nreserve\r\n",
+        b"INSERTED 1\r\nRESERVED 1 2\r\nhi\r\n",
+    );
+    assert_eq!((leader.connection_count, follower.connection_count), (1, 0));
+    let now = follower.clock.now().mono;
+    follower.forward.leader_is(Leader::Nobody, now);
+    let clock = Clock::start();
+    while leader.connection_count > 0 {
+        assert!(clock.now().mono.0 < PATIENCE_NS);
+        turn_each([&mut leader, &mut follower]);
+    }
+    let mut waiting = connect();
+    while follower.forward.count() == 0 {
+        assert!(clock.now().mono.0 < PATIENCE_NS);
+        turn_each([&mut leader, &mut follower]);
+    }
+    let now = follower.clock.now().mono;
+    follower.forward.leader_is(Leader::Ourselves, now);
+    ask(
+        [&mut leader, &mut follower],
+        &mut waiting,
+        b"put 0 0 60 4\r\nhere\r\npeek 1\r\n",
+        b"INSERTED 1\r\nFOUND 1 4\r\nhere\r\n",
+    );
+    assert_eq!(follower.connection_count, 1);
+    assert_eq!(follower.forward.count(), 0);
+}

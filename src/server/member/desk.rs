@@ -1,0 +1,291 @@
+//! What other threads see of the cluster, and what they ask of it.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::Member;
+use crate::cluster::member::NodeId;
+use crate::cluster::node::{Change, Role};
+use crate::cluster::seat::SeatError;
+use crate::engine::Engine;
+use crate::types::Now;
+
+/// What may be asked of a member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ask {
+    /// Begin a cluster of this server.
+    Init,
+    /// Add this server to the cluster of the member at this address.
+    Join(SocketAddr),
+    /// Remove a member.
+    Remove(NodeId),
+    /// Hand the lead to a member.
+    Transfer(NodeId),
+}
+
+/// What a server is in its cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Standing {
+    /// It is no member yet.
+    #[default]
+    Waiting,
+    /// It follows a leader.
+    Follows,
+    /// It knows no leader.
+    Alone,
+    /// It leads.
+    Leads,
+    /// It was removed.
+    Removed,
+}
+
+impl Standing {
+    /// Its word, in lower case.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Standing::Waiting => "waiting",
+            Standing::Follows => "follower",
+            Standing::Alone => "no leader",
+            Standing::Leads => "leader",
+            Standing::Removed => "removed",
+        }
+    }
+}
+
+/// One member, as another one sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemberReport {
+    /// Which.
+    pub id: NodeId,
+    /// Where other members reach it.
+    pub peer: String,
+    /// Where clients reach it.
+    pub client: String,
+    /// It votes.
+    pub votes: bool,
+    /// It leads.
+    pub leads: bool,
+    /// This is the server that says all this.
+    pub is_this: bool,
+    /// There is a connection to it; of the server itself always.
+    pub is_connected: bool,
+    /// It has everything up to this entry, as the leader knows.
+    pub matched: Option<u64>,
+    /// Entries that it does not have, as the leader knows.
+    pub lag: Option<u64>,
+    /// It gets a copy of the whole log.
+    pub needs_snapshot: bool,
+    /// Milliseconds since it last answered the leader.
+    pub heard_ms: Option<u64>,
+}
+
+/// What a server knows of its cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Report {
+    /// The cluster; empty: none.
+    pub cluster: String,
+    /// This member.
+    pub node: String,
+    /// What it is.
+    pub standing: Standing,
+    /// The term.
+    pub term: u64,
+    /// The leader's id and its address for clients, as far as they are known.
+    pub leader: Option<(String, String)>,
+    /// The last entry that is known to be committed, that is applied here, and that is in the ledger.
+    pub committed: u64,
+    /// See `committed`.
+    pub applied: u64,
+    /// See `committed`.
+    pub last: u64,
+    /// The first entry that is still in the ledger.
+    pub first: u64,
+    /// Bytes of the ledger on the disk.
+    pub ledger_bytes: u64,
+    /// A change of the membership is under way.
+    pub is_changing: bool,
+    /// Messages of peers that were refused.
+    pub refused: u64,
+    /// Clients that are passed on to the leader.
+    pub forwarded: u64,
+    /// The members.
+    pub members: Vec<MemberReport>,
+}
+
+type Answer = Sender<Result<String, String>>;
+
+/// Where other threads see the cluster and ask of it. Clones are one desk.
+#[derive(Clone)]
+pub struct ClusterDesk(Arc<Shared>);
+
+struct Shared {
+    report: Mutex<Report>,
+    asks: Mutex<VecDeque<(Ask, Answer)>>,
+    waker: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl std::fmt::Debug for ClusterDesk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ClusterDesk").finish_non_exhaustive()
+    }
+}
+
+/// No more questions wait than these.
+const ASKS_MAX: usize = 16;
+
+impl ClusterDesk {
+    /// A desk whose questions are answered by the loop that `waker` wakes.
+    #[must_use]
+    pub fn new(waker: Arc<dyn Fn() + Send + Sync>) -> ClusterDesk {
+        ClusterDesk(Arc::new(Shared {
+            report: Mutex::default(),
+            asks: Mutex::default(),
+            waker,
+        }))
+    }
+
+    /// How things are; at most a tenth of a second old.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        lock(&self.0.report).clone()
+    }
+
+    /// Ask for something. What comes is what was begun, or why not; nothing comes if the loop ends.
+    #[must_use]
+    pub fn ask(&self, ask: Ask) -> Receiver<Result<String, String>> {
+        let (sender, answer) = channel();
+        let mut asks = lock(&self.0.asks);
+        if asks.len() < ASKS_MAX {
+            asks.push_back((ask, sender));
+        } else {
+            let why = "too many questions wait; ask again";
+            // The receiver is still here.
+            let _ = sender.send(Err(why.into()));
+        }
+        drop(asks);
+        (self.0.waker)();
+        answer
+    }
+
+    pub(super) fn publish(&self, report: Report) {
+        *lock(&self.0.report) = report;
+    }
+
+    fn take(&self) -> Option<(Ask, Answer)> {
+        lock(&self.0.asks).pop_front()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What is in it is replaced as a whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Member {
+    pub(super) fn answer_asks(&mut self, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
+        while let Some((ask, answer)) = self.desk.take() {
+            let outcome = self.do_as_asked(ask, engine, now)?;
+            // Whoever asked may be gone.
+            let _ = answer.send(outcome);
+        }
+        Ok(())
+    }
+
+    fn do_as_asked(
+        &mut self,
+        ask: Ask,
+        engine: &mut Engine,
+        now: Now,
+    ) -> Result<Result<String, String>, SeatError> {
+        let is_member = || Err("this server is a member of a cluster already".to_owned());
+        Ok(match (ask, &mut self.seat) {
+            (Ask::Init | Ask::Join(_), Some(_)) => is_member(),
+            (Ask::Init, None) => match self.init(engine, now) {
+                Ok(()) => Ok(format!("began the cluster {}", self.me.cluster)),
+                Err(error) => return Err(SeatError::Contradiction(error.to_string())),
+            },
+            (Ask::Join(address), None) => {
+                let asked = self.ask_to_be_added(address, engine);
+                asked.map(|()| format!("asking the member at {address} to be added"))
+            }
+            (_, None) => Err("this server is no member of a cluster".into()),
+            (Ask::Remove(id), Some(seat)) => match seat.change(Change::Remove(id)) {
+                Ok(()) => Ok(format!("removing member {id}")),
+                Err(why) => Err(why.to_string()),
+            },
+            (Ask::Transfer(id), Some(seat)) if seat.leads() => {
+                seat.transfer(id);
+                Ok(format!("handing the lead to member {id}"))
+            }
+            (Ask::Transfer(_), Some(seat)) => Err(match seat.role() {
+                Role::Follows(Some(leader)) => format!("member {leader} leads: ask that one"),
+                _ => "no member leads now: ask again".into(),
+            }),
+        })
+    }
+
+    pub(super) fn make_report(&self, engine: &Engine, now: Now) -> Report {
+        let Some(seat) = &self.seat else {
+            return Report {
+                node: self.me.node.to_string(),
+                ..Report::default()
+            };
+        };
+        let status = seat.status();
+        let leader = status.leader.map(|id| {
+            let client = match id == self.me.node {
+                true => Some(self.me.client.as_str()),
+                false => self.peers.client_address(id),
+            };
+            (id.to_string(), client.unwrap_or_default().to_owned())
+        });
+        let standing = match seat.role() {
+            Role::Leads(_) => Standing::Leads,
+            Role::Follows(Some(_)) => Standing::Follows,
+            Role::Follows(None) => Standing::Alone,
+            Role::Removed => Standing::Removed,
+        };
+        let states = self.peers.states();
+        let members = status.members.iter().map(|it| {
+            let (id, reach) = (it.member.id, &it.progress);
+            let state = states.iter().find(|state| state.node == id);
+            let is_this = id == self.me.node;
+            let heard = reach.as_ref().and_then(|reach| reach.heard);
+            MemberReport {
+                id,
+                peer: it.member.peer.clone(),
+                client: state.map_or(&it.member.client, |it| &it.client).clone(),
+                votes: it.member.votes.incoming,
+                leads: status.leader == Some(id),
+                is_this,
+                is_connected: is_this || state.is_some_and(|it| it.is_connected),
+                matched: reach.as_ref().map(|reach| reach.matched),
+                lag: reach.as_ref().map(|reach| reach.lag),
+                needs_snapshot: reach.as_ref().is_some_and(|reach| reach.needs_snapshot),
+                heard_ms: heard.map(|at| now.mono.since(at).max(0) as u64 / 1_000_000),
+            }
+        });
+        Report {
+            cluster: self.me.cluster.to_string(),
+            node: self.me.node.to_string(),
+            standing,
+            term: status.term,
+            leader,
+            committed: status.commit,
+            applied: match engine.is_following() {
+                true => engine.stamp().index,
+                false => status.applied,
+            },
+            last: status.last,
+            first: status.first,
+            ledger_bytes: status.ledger_bytes,
+            is_changing: status.is_changing,
+            refused: status.refused,
+            forwarded: 0,
+            members: members.collect(),
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! A server that is one of several: its seat, its peers, and what it does for its clients.
+//!
+//! Runs in the server's loop, as the rest of a turn does:
+//!
+//! ```text
+//! poll -> peers: read -> seat: begin -> clients, if it leads -> seat: decide, propose
+//!      -> peers: write -> ledger: one write, one sync -> peers: write -> replies
+//! ```
+//!
+//! What a leader sends leaves before its own disk syncs. What takes long is done on threads, which
+//! talk to the loop by [`Mail`]: a snapshot that is sent or received, a server that asks to be added.
+//!
+//! | file | question |
+//! |---|---|
+//! | here | what does a member do in each turn? |
+//! | `begin` | how does a server become a member? |
+//! | `desk` | what do other threads see of the cluster and ask of it? |
+//! | `turn` | what does the server do for its member? |
+//! | `snapshot` | how does a copy of the log get from one member to another? |
+
+mod begin;
+mod desk;
+mod snapshot;
+mod turn;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender};
+
+use mio::Token;
+use mio::event::Event;
+use tracing::{error, info, warn};
+
+pub use self::begin::{MemberError, Setup};
+pub use self::desk::{Ask, ClusterDesk, MemberReport, Report};
+use self::snapshot::{Courier, Mail};
+use super::core::Core;
+use super::forward::{Leader, Target};
+use super::peers::{PeerTls, Peers, Received};
+use crate::cluster::member::{Members, NodeId};
+use crate::cluster::node::{Change, Role};
+use crate::cluster::seat::{Seat, SeatError, Standing};
+use crate::cluster::wire::{Join, JoinAnswer, Me, Purpose};
+use crate::engine::{Engine, Options};
+use crate::storage::disk::Fs;
+use crate::types::{Now, Position, Time};
+
+/// Messages of peers that are stepped in one turn, so that a turn stays short.
+const MESSAGES_A_TURN: usize = 1024;
+/// What one member can commit by itself is committed in the turn that decides it: after so many steps.
+const READY_TURNS: usize = 4;
+/// The report for other threads is made anew this often, nanoseconds.
+const REPORT_NS: i64 = 100_000_000;
+
+/// The part of a server that makes it one of several.
+pub struct Member {
+    dir: PathBuf,
+    fs: Arc<dyn Fs>,
+    options: Options,
+    me: Me,
+    tls: Option<PeerTls>,
+    peers: Peers,
+    /// `None`: it waits to become a member.
+    seat: Option<Box<Seat>>,
+    seed: u64,
+    /// The members that the peers know of.
+    members: Members,
+    mail: Receiver<Mail>,
+    courier: Courier,
+    /// Members to which a snapshot is being sent.
+    sending: Vec<NodeId>,
+    is_receiving: bool,
+    /// Who asked to be added, and is told when it is a member.
+    joining: Vec<(Join, Sender<JoinAnswer>)>,
+    /// A thread asks for us to be added.
+    is_joining: bool,
+    desk: ClusterDesk,
+    reported_at: Option<Time>,
+    /// What was said last about who leads.
+    said: Option<Role>,
+    /// The position for which the first reply of this turn may wait.
+    since: Position,
+    /// Calls of other threads that had come before this turn.
+    calls_before: u64,
+    standing: Standing,
+    _lock: Box<dyn crate::storage::disk::DirLock>,
+}
+
+impl std::fmt::Debug for Member {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Member")
+            .field("me", &self.me)
+            .field("seat", &self.seat)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Member {
+    /// Something happened to a socket of a peer; `false`: it is nobody's.
+    pub(super) fn on_event(&mut self, event: &Event) -> bool {
+        self.peers.on_event(event.token())
+    }
+
+    /// Take what peers and threads have sent, and begin the turn. [`Standing::Falls`]: close all
+    /// clients, then call [`Member::fall`].
+    pub(super) fn begin_turn(
+        &mut self,
+        engine: &mut Engine,
+        now: Now,
+    ) -> Result<Standing, SeatError> {
+        self.peers.turn(now.mono);
+        self.read_peers();
+        while let Ok(mail) = self.mail.try_recv() {
+            self.read(mail, engine, now)?;
+        }
+        self.answer_asks(engine, now)?;
+        let Some(seat) = &mut self.seat else {
+            self.standing = Standing::Follows;
+            return Ok(self.standing);
+        };
+        self.standing = seat.begin(engine, now)?;
+        self.since = engine.after();
+        Ok(self.standing)
+    }
+
+    fn read_peers(&mut self) {
+        for _ in 0..MESSAGES_A_TURN {
+            let Some(received) = self.peers.take() else {
+                return;
+            };
+            match (received, &mut self.seat) {
+                (Received::Message { message, .. }, Some(seat)) => seat.step(message),
+                (Received::Unreachable(peer), Some(seat)) => seat.unreachable(peer),
+                (Received::Called(hello, talk), _) => match hello.purpose {
+                    Purpose::Join => self.courier.hear_out(talk),
+                    Purpose::Snapshot if !self.is_receiving && self.seat.is_some() => {
+                        self.is_receiving = true;
+                        self.courier.receive(talk, hello.from);
+                    }
+                    _ => {}
+                },
+                _ => {}
+            }
+        }
+    }
+
+    fn read(&mut self, mail: Mail, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
+        match mail {
+            Mail::Join(join, answer) => self.consider(join, answer),
+            Mail::Joined(cluster, members) => {
+                self.is_joining = false;
+                if self.seat.is_none() {
+                    self.join(cluster, members, engine, now)?;
+                }
+            }
+            Mail::Base(stamp, answer) => {
+                // Entries after the last frame changed nothing: the copy has them too.
+                let stamp = match stamp == engine.framed_stamp() {
+                    true => engine.stamp(),
+                    false => stamp,
+                };
+                let base = self.seat.as_ref().and_then(|seat| seat.base_at(stamp));
+                // The thread may be gone.
+                let _ = answer.send(base);
+            }
+            Mail::Sent(to, sent) => {
+                self.sending.retain(|it| *it != to);
+                match &sent {
+                    Ok(index) => info!("member {to} has a copy of the log, up to entry {index}"),
+                    Err(why) => warn!("a copy of the log did not come to member {to}: {why}"),
+                }
+                if let Some(seat) = &mut self.seat {
+                    seat.snapshot_sent(to, sent.ok());
+                }
+            }
+            Mail::Came(from, base, answer) => {
+                self.is_receiving = false;
+                let index = base.index;
+                let is_new = match &mut self.seat {
+                    Some(seat) => seat.install(engine, base, now)?,
+                    None => false,
+                };
+                if is_new {
+                    let jobs = engine.queue().stats().jobs.total();
+                    info!("took over the log of member {from}: {jobs} jobs, up to entry {index}");
+                }
+                let _ = answer.send(is_new);
+            }
+            Mail::Failed(from, why) => {
+                self.is_receiving = false;
+                warn!("a copy of the log of member {from} did not come: {why}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Somebody asks to be added.
+    fn consider(&mut self, join: Join, answer: Sender<JoinAnswer>) {
+        let refuse = |why: String| {
+            // Whoever asked may be gone.
+            let _ = answer.send(JoinAnswer::Refused(why));
+        };
+        let Some(seat) = &mut self.seat else {
+            return refuse("the server there is no member of a cluster itself".into());
+        };
+        if !seat.leads() {
+            let leader = match seat.role() {
+                Role::Follows(Some(leader)) => Some(leader),
+                _ => None,
+            };
+            let peer = leader.and_then(|leader| self.peers.peer_address(leader));
+            return match (leader, peer) {
+                (Some(node), Some(peer)) => {
+                    let peer = peer.to_owned();
+                    let _ = answer.send(JoinAnswer::Elsewhere { node, peer });
+                }
+                _ => refuse("no member leads now; ask again".into()),
+            };
+        }
+        let same =
+            |it: &&crate::cluster::member::Member| it.peer == join.peer && it.id != join.node;
+        if let Some(other) = seat.members().list.iter().find(same) {
+            let id = other.id;
+            if other.votes != crate::cluster::member::Votes::default() {
+                return refuse(format!(
+                    "member {id} has the address {} already; if its disk is lost, remove it first: \
+                     bsd-ctl cluster remove {id}",
+                    join.peer
+                ));
+            }
+            // It was added and never came: its disk was lost before it was used.
+            let why = match seat.change(Change::Remove(id)) {
+                Ok(()) => "an earlier one at this address is being removed; ask again".to_owned(),
+                Err(why) => why.to_string(),
+            };
+            return refuse(why);
+        }
+        let change = Change::Add {
+            id: join.node,
+            peer: join.peer.clone(),
+            client: join.client.clone(),
+        };
+        if seat.members().get(join.node).is_none()
+            && let Err(why) = seat.change(change)
+        {
+            return refuse(why.to_string());
+        }
+        self.joining.push((join, answer));
+    }
+
+    /// The clients are gone: follow.
+    pub(super) fn fall(&mut self, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
+        if let Some(seat) = &mut self.seat {
+            info!("this member does not lead any more; its clients were closed");
+            seat.fall(engine, now)?;
+        }
+        Ok(())
+    }
+
+    /// After requests were run: the queue's own work, proposals, the ledger. Returns the position up to
+    /// which replies may leave.
+    pub(super) fn settle(&mut self, core: &mut Core) -> Result<Position, SeatError> {
+        let now = core.now;
+        let Some(seat) = &mut self.seat else {
+            core.engine.follow_on(now)?;
+            self.peers.flush(now.mono);
+            self.report(&core.engine, now);
+            return Ok(Position::ZERO);
+        };
+        {
+            let mut replies = core.desk.replies(&mut core.outputs);
+            seat.decide(&mut core.engine, &mut replies, now)?;
+        }
+        let calls = core.desk.taken();
+        let has_answered = calls != self.calls_before || core.desk.has_works();
+        self.calls_before = calls;
+        let replied = core.outputs.replied() > 0 || has_answered;
+        seat.propose(&mut core.engine, replied.then_some(self.since))?;
+        for turns in 1.. {
+            for message in seat.outbox() {
+                self.peers.send(NodeId(message.to), message);
+            }
+            self.peers.flush(now.mono);
+            for message in seat.persist(&mut core.engine, now)? {
+                self.peers.send(NodeId(message.to), message);
+            }
+            // More only if it needs no other turn: an entry that one member alone has to have.
+            if !seat.has_ready() || turns == READY_TURNS {
+                break;
+            }
+        }
+        self.peers.flush(now.mono);
+        let acknowledged = seat.acknowledged(&core.engine);
+        self.follow_members(now);
+        self.send_snapshots();
+        self.report(&core.engine, now);
+        Ok(acknowledged)
+    }
+
+    /// The peers are those of the membership.
+    fn follow_members(&mut self, now: Now) {
+        let Some(seat) = &mut self.seat else { return };
+        if self.members != *seat.members() {
+            self.members = seat.members().clone();
+            self.peers.set_members(&self.members, now.mono);
+        }
+        let (members, cluster, leads) = (&self.members, self.me.cluster, seat.leads());
+        self.joining.retain(|(join, answer)| {
+            let told = match members.get(join.node) {
+                Some(_) => JoinAnswer::Invited {
+                    cluster,
+                    members: members.clone(),
+                },
+                None if !leads => JoinAnswer::Refused("another member leads now; ask again".into()),
+                None => return true,
+            };
+            // Whoever asked may be gone.
+            let _ = answer.send(told);
+            false
+        });
+    }
+
+    fn send_snapshots(&mut self) {
+        let Some(seat) = &mut self.seat else { return };
+        for wanted in seat.take_snapshots() {
+            let to = wanted.to;
+            let address = self.peers.peer_address(to).map(str::to_owned);
+            match address {
+                Some(address) if !self.sending.contains(&to) => {
+                    self.sending.push(to);
+                    let dir = self.dir.clone();
+                    self.courier.send(self.me.clone(), to, address, dir);
+                }
+                Some(_) => {}
+                None => seat.snapshot_sent(to, None),
+            }
+        }
+    }
+
+    /// Where clients have to go.
+    pub(super) fn leader(&self) -> Leader {
+        let Some(seat) = &self.seat else {
+            return Leader::Nobody;
+        };
+        if seat.leads() {
+            return Leader::Ourselves;
+        }
+        let Role::Follows(Some(leader)) = seat.role() else {
+            return Leader::Nobody;
+        };
+        let address = self.peers.client_address(leader).map(Target::parse);
+        match address {
+            Some(Ok(target)) => Leader::At(target),
+            _ => Leader::Nobody,
+        }
+    }
+
+    /// True if requests of clients are run.
+    pub(super) fn serves(&self) -> bool {
+        self.standing == Standing::Serves
+    }
+
+    /// True if another turn should come at once.
+    pub(super) fn has_work(&self) -> bool {
+        self.seat.as_ref().is_some_and(|seat| seat.has_work())
+    }
+
+    /// When another turn has to come.
+    pub(super) fn next_deadline(&self, now: Time) -> Option<Time> {
+        let of_seat = self.seat.as_ref().map(|seat| seat.next_deadline());
+        let of_report = self.reported_at.map(|at| Time(at.0 + REPORT_NS));
+        [of_seat, of_report, self.peers.next_deadline(now)]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// Say who leads when that changes, and let other threads see how things are.
+    fn report(&mut self, engine: &Engine, now: Now) {
+        let role = self.seat.as_ref().map(|seat| seat.role());
+        let is_due = |at: Time| now.mono.since(at) >= REPORT_NS;
+        if role == self.said && !self.reported_at.is_none_or(is_due) {
+            return;
+        }
+        if role != self.said {
+            match role {
+                Some(Role::Leads(term)) => {
+                    let jobs = engine.queue().stats().jobs.total();
+                    info!("this member leads (term {term}): {jobs} jobs");
+                }
+                Some(Role::Follows(Some(leader))) => {
+                    let client = self.peers.client_address(leader).unwrap_or("unknown");
+                    info!("member {leader} leads; clients are passed on to {client}");
+                }
+                Some(Role::Follows(None)) => info!("no member is known to lead; clients wait"),
+                Some(Role::Removed) => error!(
+                    "this server was removed from the cluster: it serves nobody; stop it, and empty \
+                     its directory before it is added again"
+                ),
+                None => {}
+            }
+            self.said = role;
+        }
+        self.reported_at = Some(now.mono);
+        self.desk.publish(self.make_report(engine, now));
+    }
+}
+
+/// The first token of the peers: in a quarter that nothing else uses.
+pub(super) const FIRST_TOKEN: Token = Token(usize::MAX / 4);

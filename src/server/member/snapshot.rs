@@ -1,0 +1,282 @@
+//! What a member does beside its loop, on threads: it sends its log to another one, receives one, and
+//! asks to be added.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tracing::{info, warn};
+
+use crate::clock::Clock;
+use crate::cluster::ledger::Base;
+use crate::cluster::member::{ClusterId, Members, NodeId};
+use crate::cluster::wire::{Begin, End, Frame, Intake, Join, JoinAnswer, Me, Purpose, Taken};
+use crate::cluster::{install, ledger_dir};
+use crate::server::peers::{PeerTls, Talk};
+use crate::storage::convert::parts::LogParts;
+use crate::storage::convert::rebuild::Rebuild;
+use crate::storage::disk::Fs;
+use crate::storage::format::{LogId, SegmentHeader, Stamp, segment_header};
+
+/// Bytes of a log that are sent at a time.
+const PIECE_SIZE: usize = 256 << 10;
+/// How long the other end may take for a step. The last one of a snapshot is the whole installation.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How long the thread of a server that asks to be added waits before it asks again.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// What threads tell the loop.
+pub(super) enum Mail {
+    /// Somebody asks to be added.
+    Join(Join, Sender<JoinAnswer>),
+    /// This server is a member of this cluster.
+    Joined(ClusterId, Members),
+    /// Up to which entry a copy of the log goes that has this stamp.
+    Base(Stamp, Sender<Option<Base>>),
+    /// How a snapshot has fared.
+    Sent(NodeId, Result<u64, String>),
+    /// A copy has come from this member and is complete; whether it is used now is to be answered.
+    Came(NodeId, Base, Sender<bool>),
+    /// No copy has come.
+    Failed(NodeId, String),
+}
+
+/// Starts the threads.
+pub(super) struct Courier {
+    fs: Arc<dyn Fs>,
+    dir: PathBuf,
+    tls: Option<PeerTls>,
+    post: Post,
+}
+
+#[derive(Clone)]
+struct Post {
+    sender: Sender<Mail>,
+    waker: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Post {
+    /// `false`: the loop has ended.
+    fn send(&self, mail: Mail) -> bool {
+        let is_sent = self.sender.send(mail).is_ok();
+        (self.waker)();
+        is_sent
+    }
+
+    /// Send a question and wait for its answer; `None`: the loop has ended.
+    fn ask<T>(&self, mail: impl FnOnce(Sender<T>) -> Mail) -> Option<T> {
+        let (sender, answer) = channel();
+        self.send(mail(sender))
+            .then(|| answer.recv().ok())
+            .flatten()
+    }
+}
+
+impl Courier {
+    pub(super) fn new(
+        fs: Arc<dyn Fs>,
+        dir: PathBuf,
+        tls: Option<PeerTls>,
+        sender: Sender<Mail>,
+        waker: Arc<dyn Fn() + Send + Sync>,
+    ) -> Courier {
+        let post = Post { sender, waker };
+        Courier { fs, dir, tls, post }
+    }
+
+    fn start(&self, name: &str, work: impl FnOnce() + Send + 'static) {
+        if let Err(error) = thread::Builder::new().name(name.into()).spawn(work) {
+            warn!("cannot start a thread for the cluster: {error}");
+        }
+    }
+
+    /// Send a copy of the log to a member.
+    pub(super) fn send(&self, me: Me, to: NodeId, address: String, dir: PathBuf) {
+        let (fs, tls, post) = (self.fs.clone(), self.tls.clone(), self.post.clone());
+        info!("member {to} lacks entries that are not kept any more: sending it a copy of the log");
+        self.start("bsd-snapshot", move || {
+            let sent = send(&*fs, &dir, &me, to, &address, tls.as_ref(), &post);
+            post.send(Mail::Sent(to, sent));
+        });
+    }
+
+    /// Receive a copy of a log.
+    pub(super) fn receive(&self, mut talk: Box<Talk>, from: NodeId) {
+        let (fs, dir, post) = (self.fs.clone(), self.dir.clone(), self.post.clone());
+        self.start("bsd-snapshot", move || {
+            info!("member {from} sends a copy of its log");
+            let came = receive(&fs, &dir, &mut talk);
+            let taken = match came {
+                Ok(base) => match post.ask(|answer| Mail::Came(from, base, answer)) {
+                    Some(true) => Taken::Installed,
+                    _ => Taken::Refused("this member has as much by now".into()),
+                },
+                Err(why) => {
+                    post.send(Mail::Failed(from, why.clone()));
+                    let end = why.floor_char_boundary(250);
+                    Taken::Refused(why[..end].to_owned())
+                }
+            };
+            // It sees by what this member answers what it has.
+            let _ = talk.send(&Frame::Taken(taken));
+        });
+    }
+
+    /// Hear who asks to be added.
+    pub(super) fn hear_out(&self, mut talk: Box<Talk>) {
+        let post = self.post.clone();
+        self.start("bsd-join", move || {
+            let Ok(Frame::Join(join)) = talk.receive() else {
+                return;
+            };
+            let answer = post.ask(|answer| Mail::Join(join, answer));
+            let stopped = || JoinAnswer::Refused("the member stops".into());
+            let _ = talk.send(&Frame::Invite(answer.unwrap_or_else(stopped)));
+        });
+    }
+
+    /// Ask the member there, and whoever leads, for this server to be added, until it is.
+    pub(super) fn ask_to_be_added(&self, me: Me, address: SocketAddr) {
+        let (tls, post) = (self.tls.clone(), self.post.clone());
+        self.start("bsd-join", move || {
+            let mut at = address.to_string();
+            let mut said = String::new();
+            loop {
+                let why = match ask_once(&me, &at, tls.as_ref()) {
+                    Ok(JoinAnswer::Invited { cluster, members }) => {
+                        post.send(Mail::Joined(cluster, members));
+                        return;
+                    }
+                    Ok(JoinAnswer::Elsewhere { peer, .. }) => {
+                        at = peer;
+                        continue;
+                    }
+                    Ok(JoinAnswer::Refused(why)) => why,
+                    Err(error) => error.to_string(),
+                };
+                if why != said {
+                    warn!("the member at {at} does not add this server: {why}; it is asked again");
+                    said = why;
+                }
+                at = address.to_string();
+                // Nobody waits for this thread; it ends with the process.
+                thread::sleep(ASK_AGAIN);
+            }
+        });
+    }
+}
+
+fn ask_once(me: &Me, address: &str, tls: Option<&PeerTls>) -> io::Result<JoinAnswer> {
+    let (mut talk, _) = Talk::dial(me, NodeId(0), address, Purpose::Join, tls, PATIENCE)?;
+    talk.send(&Frame::Join(Join {
+        node: me.node,
+        peer: me.peer.clone(),
+        client: me.client.clone(),
+    }))?;
+    match talk.receive()? {
+        Frame::Invite(answer) => Ok(answer),
+        _ => Err(io::Error::other("it answers something else")),
+    }
+}
+
+/// Send the log in `dir` as it is at one instant. Returns the entry up to which it goes.
+fn send(
+    fs: &dyn Fs,
+    dir: &Path,
+    me: &Me,
+    to: NodeId,
+    address: &str,
+    tls: Option<&PeerTls>,
+    post: &Post,
+) -> Result<u64, String> {
+    let parts = LogParts::take(fs, dir).map_err(|error| error.to_string())?;
+    let parts = parts.ok_or("the log cannot be read as it is now; see `bsd-wal verify --live`")?;
+    let base = post.ask(|answer| Mail::Base(parts.stamp(), answer));
+    let base = base
+        .flatten()
+        .ok_or("it does not lead any more, or has just changed its members")?;
+    let index = base.index;
+    let files: Vec<_> = parts.files().collect();
+    let broken = |error: io::Error| format!("the connection to {address} is broken: {error}");
+    let (mut talk, _) =
+        Talk::dial(me, to, address, Purpose::Snapshot, tls, PATIENCE).map_err(broken)?;
+    talk.send(&Frame::Begin(Begin {
+        index,
+        term: base.term,
+        members: base.members,
+        files: files.clone(),
+    }))
+    .map_err(broken)?;
+    let mut crc = crc32fast::Hasher::new();
+    for (at, (name, size)) in files.iter().enumerate() {
+        let mut offset = 0;
+        while offset < *size {
+            let count = (size - offset).min(PIECE_SIZE as u64) as usize;
+            let bytes = parts.read(at, offset, count);
+            let bytes = bytes.map_err(|error| format!("cannot read {name}: {error}"))?;
+            crc.update(&bytes);
+            talk.send(&Frame::Chunk(Bytes::from(bytes)))
+                .map_err(broken)?;
+            offset += count as u64;
+        }
+    }
+    let crc = crc.finalize();
+    talk.send(&Frame::End(End { crc })).map_err(broken)?;
+    match talk.receive().map_err(broken)? {
+        Frame::Taken(Taken::Installed) => Ok(index),
+        Frame::Taken(Taken::Refused(why)) => Err(why),
+        _ => Err("it answers something else".into()),
+    }
+}
+
+/// Receive a log into `cluster/incoming`. Durable, checked and complete on return.
+fn receive(fs: &Arc<dyn Fs>, dir: &Path, talk: &mut Talk) -> Result<Base, String> {
+    let words = |error: &dyn std::fmt::Display| error.to_string();
+    let ledger_dir = ledger_dir(dir);
+    install::discard(fs, &ledger_dir).map_err(|error| words(&error))?;
+    let Frame::Begin(begin) = talk.receive().map_err(|error| words(&error))? else {
+        return Err("it begins with something else".into());
+    };
+    let files = begin.files.clone();
+    let mut intake = Intake::new(begin);
+    let incoming = install::incoming(&ledger_dir);
+    let mut rebuild = Rebuild::begin(fs, &incoming).map_err(|error| words(&error))?;
+    let mut header = Vec::new();
+    let end = loop {
+        match talk.receive().map_err(|error| words(&error))? {
+            Frame::Chunk(bytes) => {
+                for piece in intake.chunk(&bytes).map_err(|error| words(&error))? {
+                    if piece.file == 0 && header.len() < segment_header::SIZE {
+                        header.extend_from_slice(piece.bytes);
+                    }
+                    let (name, _) = &files[piece.file];
+                    rebuild
+                        .write(name, piece.offset, piece.bytes)
+                        .map_err(|error| words(&error))?;
+                }
+            }
+            Frame::End(end) => break end,
+            _ => return Err("it sends something else".into()),
+        }
+    };
+    let begin = intake.end(end).map_err(|error| words(&error))?;
+    let log = log_of(&header).ok_or("its first file is no segment")?;
+    let now = Clock::start().now();
+    let rebuilt = rebuild.open(log, now).map_err(|error| words(&error))?;
+    rebuilt.finish(None).map_err(|error| words(&error))?;
+    Ok(Base {
+        index: begin.index,
+        term: begin.term,
+        members: begin.members,
+    })
+}
+
+fn log_of(header: &[u8]) -> Option<LogId> {
+    let header = SegmentHeader::decode(header).ok()?;
+    Some(header.identity.log)
+}

@@ -1,0 +1,93 @@
+//! The member's part of a turn of the server.
+
+use mio::event::Event;
+
+use super::Member;
+use crate::cluster::seat::{SeatError, Standing};
+use crate::server::{RunError, Server};
+use crate::types::{Now, Time};
+
+/// Why clients are closed when their server stops leading.
+const FELL: &str = "this member of the cluster does not lead any more";
+
+impl From<SeatError> for RunError {
+    fn from(error: SeatError) -> RunError {
+        match error {
+            SeatError::Store(error) => RunError::Store(error),
+            other => RunError::Seat(other),
+        }
+    }
+}
+
+impl Server {
+    /// Be a member of a cluster from now on.
+    #[must_use]
+    pub fn one_of_several(mut self, member: Member) -> Server {
+        self.forward
+            .leader_is(member.leader(), self.clock.now().mono);
+        self.member = Some(Box::new(member));
+        self
+    }
+
+    pub(in crate::server) fn is_of_peer(&mut self, event: &Event) -> bool {
+        let member = self.member.as_mut();
+        member.is_some_and(|member| member.on_event(event))
+    }
+
+    /// The member's turn begins; whether requests of clients may be run in it.
+    pub(in crate::server) fn stand(&mut self) -> Result<bool, RunError> {
+        let now = self.core.now;
+        let Some(member) = &mut self.member else {
+            return Ok(true);
+        };
+        let mut standing = member.begin_turn(&mut self.core.engine, now)?;
+        if standing == Standing::Falls {
+            self.close_all();
+            standing = Standing::Follows;
+            if let Some(member) = &mut self.member {
+                member.fall(&mut self.core.engine, now)?;
+            }
+        }
+        if let Some(member) = &mut self.member {
+            self.forward.leader_is(member.leader(), now.mono);
+        }
+        Ok(standing == Standing::Serves)
+    }
+
+    /// All clients at once, with what they have not been told: it may not have happened.
+    fn close_all(&mut self) {
+        self.closes_left = usize::MAX;
+        let clients = 0..self.connections.len();
+        for client in clients.map(|at| crate::types::ClientId(at as u32)) {
+            if self.connections[client.0 as usize].is_some() {
+                self.core.outputs.discard(client);
+                self.end(client, FELL);
+            }
+        }
+        self.depart();
+        self.core.desk.start_over();
+    }
+
+    pub(in crate::server) fn may_serve(&self) -> bool {
+        let member = self.member.as_ref();
+        member.is_none_or(|member| member.serves())
+    }
+
+    /// A queue that follows has no time of its own, and one that waits for a quiet moment waits for
+    /// others.
+    pub(in crate::server) fn deadline_of_engine(&self, now: Now) -> Option<Time> {
+        self.core
+            .engine
+            .next_deadline(now)
+            .filter(|_| self.may_serve())
+    }
+
+    pub(in crate::server) fn settle(&mut self) -> Result<(), RunError> {
+        let Some(member) = &mut self.member else {
+            return Ok(self.core.settle(&self.clock, &self.pulse)?);
+        };
+        let acknowledged = member.settle(&mut self.core)?;
+        self.core.acknowledge(acknowledged);
+        Ok(())
+    }
+}

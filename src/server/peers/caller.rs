@@ -1,0 +1,223 @@
+//! A connection of a peer to us, on which it sends.
+
+use std::net::SocketAddr;
+
+use mio::net::TcpStream;
+use mio::{Registry, Token};
+use raft::eraftpb::Message;
+
+use super::channel::Channel;
+use super::line::Line;
+use super::{GREETING_NS, Setting};
+use crate::cluster::member::NodeId;
+use crate::cluster::wire::{
+    Answer, Decoder, Frame, Hello, Purpose, Refused, Side, Welcome, Why, WireError,
+};
+use crate::types::Time;
+
+/// Bytes that are read from one peer in a turn, more or less by one read.
+const READ_SIZE_MAX: usize = 1 << 20;
+/// A hello is not longer.
+const HELLO_SIZE_MAX: usize = 8 << 10;
+
+#[derive(Debug)]
+pub(super) struct Caller {
+    line: Line,
+    pub(super) place: SocketAddr,
+    state: State,
+    deadline: Option<Time>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// It has to say who it is.
+    Greeting(Vec<u8>),
+    /// It is told that it is welcome, with this nonce.
+    Answering(Hello, u64),
+    /// It is told why it is not.
+    Refusing(String),
+    Open(NodeId, Box<Decoder>),
+}
+
+/// What has become of a caller.
+#[derive(Debug)]
+pub(super) enum Step {
+    Wait,
+    /// It sends messages from now on.
+    Opened(Hello),
+    /// The connection is somebody else's from now on.
+    HandOver(Hello, u64),
+}
+
+impl Caller {
+    pub(super) fn new(
+        channel: Channel<TcpStream>,
+        place: SocketAddr,
+        token: Token,
+        setting: &Setting<'_>,
+    ) -> std::io::Result<Caller> {
+        let line = Line::new(channel, token, setting.registry)?;
+        line.tune();
+        Ok(Caller {
+            line,
+            place,
+            state: State::Greeting(Vec::new()),
+            deadline: Some(Time(setting.now.0.saturating_add(GREETING_NS))),
+        })
+    }
+
+    pub(super) fn token(&self) -> Token {
+        self.line.token()
+    }
+
+    pub(super) fn line_mut(&mut self) -> &mut Line {
+        &mut self.line
+    }
+
+    /// Whose messages come here.
+    pub(super) fn from(&self) -> Option<NodeId> {
+        match &self.state {
+            State::Open(from, _) => Some(*from),
+            _ => None,
+        }
+    }
+
+    /// Until when it must have said who it is; `None`: it has.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.deadline
+    }
+
+    /// It is known, and has something to be read.
+    pub(super) fn has_more(&self) -> bool {
+        self.from().is_some() && self.line.is_readable()
+    }
+
+    pub(super) fn release(self, registry: &Registry) -> Channel<TcpStream> {
+        self.line.release(registry)
+    }
+
+    /// Go on as far as that is possible now. `take` gets the messages, if they `may_come`.
+    ///
+    /// # Errors
+    /// Why it is to be closed.
+    pub(super) fn advance(
+        &mut self,
+        setting: &mut Setting<'_>,
+        may_come: bool,
+        take: impl FnMut(NodeId, Message),
+    ) -> Result<Step, String> {
+        if self.deadline.is_some_and(|at| at <= setting.now) {
+            return Err("it has not said hello in time".into());
+        }
+        let broken = |error: std::io::Error| format!("the connection is broken: {error}");
+        if let State::Greeting(_) = self.state {
+            self.hear(setting)?;
+        }
+        let is_told = self.line.push(setting.now).map_err(broken)?;
+        match &mut self.state {
+            State::Refusing(why) if is_told => Err(std::mem::take(why)),
+            State::Answering(hello, nonce) if is_told => {
+                let (hello, nonce) = (hello.clone(), *nonce);
+                self.deadline = None;
+                if hello.purpose != Purpose::Messages {
+                    return Ok(Step::HandOver(hello, nonce));
+                }
+                let decoder = Decoder::new(nonce, Side::Dialer, hello.from, setting.me.node);
+                self.state = State::Open(hello.from, Box::new(decoder));
+                Ok(Step::Opened(hello))
+            }
+            State::Open(..) if may_come => self.read(setting, take).map(|()| Step::Wait),
+            _ => Ok(Step::Wait),
+        }
+    }
+
+    /// Read its hello, and put the answer where it is sent from.
+    fn hear(&mut self, setting: &mut Setting<'_>) -> Result<(), String> {
+        let State::Greeting(heard) = &mut self.state else {
+            return Ok(());
+        };
+        while self.line.is_readable() {
+            let count = match self.line.read(setting.buffer) {
+                Ok(Some(0)) => return Err("it closed the connection before its hello".into()),
+                Ok(Some(count)) => count,
+                Ok(None) => return Ok(()),
+                Err(error) => return Err(format!("the connection is broken: {error}")),
+            };
+            heard.extend_from_slice(&setting.buffer[..count]);
+            let hello = match Hello::decode(heard) {
+                Ok(Some((hello, size))) if size == heard.len() => hello,
+                Ok(None) if heard.len() < HELLO_SIZE_MAX => continue,
+                Ok(_) => return Err("it says more than a hello".into()),
+                Err(WireError::Foreign) => return Err(WireError::Foreign.to_string()),
+                Err(error) => {
+                    let text = format!("your hello cannot be read: {error}");
+                    return self.refuse(Refused {
+                        why: Why::Unreadable,
+                        text,
+                    });
+                }
+            };
+            return match hello.judge(setting.me) {
+                Ok(version) => self.welcome(hello, version, setting),
+                Err(refused) => self.refuse(refused),
+            };
+        }
+        Ok(())
+    }
+
+    fn welcome(
+        &mut self,
+        hello: Hello,
+        version: u16,
+        setting: &mut Setting<'_>,
+    ) -> Result<(), String> {
+        let nonce = setting.random.next();
+        let welcome = Welcome {
+            version,
+            node: setting.me.node,
+            nonce,
+            client: setting.me.client.clone(),
+        };
+        self.state = State::Answering(hello, nonce);
+        self.say(&Answer::Welcome(welcome))
+    }
+
+    fn refuse(&mut self, refused: Refused) -> Result<(), String> {
+        self.state = State::Refusing(refused.text.clone());
+        self.say(&Answer::Refused(refused))
+    }
+
+    fn say(&mut self, answer: &Answer) -> Result<(), String> {
+        let said = answer.encode(self.line.out());
+        said.map_err(|error| error.to_string())
+    }
+
+    /// Take messages, as many as a turn allows.
+    fn read(
+        &mut self,
+        setting: &mut Setting<'_>,
+        mut take: impl FnMut(NodeId, Message),
+    ) -> Result<(), String> {
+        let State::Open(from, decoder) = &mut self.state else {
+            return Ok(());
+        };
+        let mut left = READ_SIZE_MAX;
+        while left > 0 && self.line.is_readable() {
+            let count = match self.line.read(setting.buffer) {
+                Ok(Some(0)) => return Err("it has closed the connection".into()),
+                Ok(Some(count)) => count,
+                Ok(None) => return Ok(()),
+                Err(error) => return Err(format!("the connection is broken: {error}")),
+            };
+            left = left.saturating_sub(count);
+            decoder.feed(&setting.buffer[..count]);
+            while let Some(frame) = decoder.next().map_err(|error| error.to_string())? {
+                match frame {
+                    Frame::Raft(message) => take(*from, *message),
+                    _ => return Err("it sends what belongs on another connection".into()),
+                }
+            }
+        }
+        Ok(())
+    }
+}
