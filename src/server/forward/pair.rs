@@ -89,24 +89,15 @@ impl End {
     }
 }
 
-/// How far the end of a direction has come.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Ending {
-    #[default]
-    Open,
-    /// No more will be read; what is kept has not left.
-    Came,
-    /// The other side has been told.
-    Passed,
-}
-
 /// One direction.
 #[derive(Debug, Default)]
 pub(super) struct Pipe {
     /// Bytes that have been read and not been written, from `start` on.
     kept: Vec<u8>,
     start: usize,
-    ending: Ending,
+    /// The source has ended, and the other side has been told. Nothing is kept then: a source is
+    /// read only while nothing is.
+    has_ended: bool,
     /// Nobody takes what comes here: it is read, so that its end is seen, and dropped.
     is_void: bool,
 }
@@ -139,24 +130,23 @@ impl Pipe {
             let room = buffer.len().min(slice - flow.cost);
             match from.read(&mut buffer[..room]) {
                 Ok(None) => flow.cost += NOTHING_COST,
-                Ok(Some(0)) => self.ending = Ending::Came,
+                Ok(Some(0)) => self.end(to, &mut flow),
                 Ok(Some(count)) => {
                     flow.cost += count;
                     self.put(to, &buffer[..count], &mut flow);
                 }
                 Err(_) => {
                     flow.is_broken = true;
-                    self.ending = Ending::Came;
+                    self.end(to, &mut flow);
                 }
             }
         }
-        self.pass_end(to, &mut flow);
         flow
     }
 
     /// Whether a read may bring something for which there is room.
     fn may_read(&self, from: &End) -> bool {
-        from.readable && self.ending == Ending::Open && self.kept.is_empty()
+        from.readable && !self.has_ended && self.kept.is_empty()
     }
 
     /// Write what is kept.
@@ -196,14 +186,14 @@ impl Pipe {
         if self.is_void { bytes.len() } else { taken }
     }
 
-    fn pass_end(&mut self, to: &mut End, flow: &mut Flow) {
-        if self.ending == Ending::Came && self.kept.is_empty() {
-            self.ending = Ending::Passed;
-            flow.moved = true;
-            if !self.is_void {
-                // Whoever has gone meanwhile needs no telling.
-                let _ = to.stream.send_no_more();
-            }
+    /// Nothing more comes.
+    fn end(&mut self, to: &mut End, flow: &mut Flow) {
+        debug_assert!(self.kept.is_empty(), "what is kept leaves before the end");
+        self.has_ended = true;
+        flow.moved = true;
+        if !self.is_void {
+            // Whoever has gone meanwhile needs no telling.
+            let _ = to.stream.send_no_more();
         }
     }
 
@@ -302,9 +292,6 @@ impl Pair {
     pub(super) fn join(&mut self, first: Vec<u8>) {
         self.stage = Stage::Joined;
         self.up = Pipe::beginning_with(first);
-        // Its session may hold bytes that came with the end of the handshake: there is no event for
-        // those.
-        self.client.readable = true;
     }
 
     /// Move what can be moved, at most `slice` bytes in each direction.
@@ -336,13 +323,13 @@ impl Pair {
             cost: sent.cost + got.cost,
             moved: sent.moved || got.moved,
             has_more: up.may_read(client) || down.may_read(link),
-            is_over: up.ending == Ending::Passed && down.ending == Ending::Passed,
+            is_over: up.has_ended && down.has_ended,
         }
     }
 
     /// The leader has ended, or the client is broken: the rest does not take long.
     pub(super) fn is_ending(&self) -> bool {
-        self.down.ending != Ending::Open || self.down.is_void
+        self.down.has_ended || self.down.is_void
     }
 
     /// Bytes of memory held for the client.
