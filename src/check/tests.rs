@@ -75,6 +75,13 @@ const TARGETS: &[Target] = &[
         size_max: 200,
         runs: 2000,
     },
+    #[cfg(feature = "cluster")]
+    Target {
+        name: "peers",
+        check: crate::cluster::wire::check,
+        size_max: 500,
+        runs: 20_000,
+    },
 ];
 
 impl Target {
@@ -187,3 +194,5 @@ macro_rules! runs {
 runs!(protocol segment directory import load commands);
 #[cfg(feature = "http")]
 runs!(request);
+#[cfg(feature = "cluster")]
+runs!(peers);
