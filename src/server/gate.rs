@@ -215,6 +215,8 @@ impl Server {
     /// Read certificates and tokens again.
     pub(super) fn reload(&mut self) {
         let has_tls = self.gate.reload();
+        #[cfg(feature = "cluster")]
+        let has_tls = self.member.as_mut().is_some_and(|it| it.reload()) | has_tls;
         let has_auth = self.core.auth.is_some();
         if !has_tls && !has_auth {
             info!("SIGHUP: there is no configuration to read again; nothing has changed");

@@ -304,7 +304,7 @@ impl Answer {
                         .map_or(0, |(why, _)| *why),
                 };
                 body.extend_from_slice(&why.to_le_bytes());
-                let end = refused.text.floor_char_boundary(TEXT_SIZE_MAX);
+                let end = char_boundary(&refused.text, TEXT_SIZE_MAX);
                 let text = text(&refused.text.as_bytes()[..end])?;
                 body.extend_from_slice(&(text.len() as u16).to_le_bytes());
                 body.extend_from_slice(text.as_bytes());
@@ -346,6 +346,15 @@ impl Answer {
         };
         Ok(Some((answer, size)))
     }
+}
+
+/// The last place at or before `at` that is between two characters.
+fn char_boundary(text: &str, at: usize) -> usize {
+    let mut at = at.min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
 }
 
 fn seal(magic: [u8; 8], head: (u16, u16), body: &[u8], bytes: &mut Vec<u8>) {

@@ -213,6 +213,7 @@ impl Forward {
         2 * self.count
     }
 
+    #[cfg(test)]
     /// Bytes of memory held for clients, in addition to a few hundred for each pair.
     pub(super) fn held(&self) -> usize {
         self.held

@@ -108,7 +108,8 @@ impl Member {
             return Err(MemberError::Peers(why.into()));
         };
         let fs = options.fs.clone();
-        let tls = peer_tls(config).map_err(MemberError::Peers)?;
+        let tls = peer_files(config).as_ref().map(PeerTls::read).transpose();
+        let tls = tls.map_err(MemberError::Peers)?;
         crate::storage::make_data_dir(&*fs, &dir)?;
         let ledger_dir = ledger_dir(&dir);
         // A directory without a ledger has none after this either: an empty one is no member's.
@@ -167,7 +168,7 @@ impl Member {
             fs,
             options,
             me,
-            tls,
+            files: peer_files(config),
             peers,
             seat: None,
             seed,
@@ -183,6 +184,7 @@ impl Member {
             said: None,
             since: Position::ZERO,
             calls_before: 0,
+            forwarded: 0,
             standing: Standing::Follows,
             _lock: lock,
         };
@@ -336,13 +338,12 @@ fn has_ledger(fs: &dyn Fs, dir: &Path) -> Result<bool, OpenError> {
     Ok(names.iter().any(|entry| *entry.name == *name))
 }
 
-fn peer_tls(config: &ClusterConfig) -> Result<Option<PeerTls>, String> {
-    let files = config.files.as_ref().map(|files| PeerTlsFiles {
+fn peer_files(config: &ClusterConfig) -> Option<PeerTlsFiles> {
+    config.files.as_ref().map(|files| PeerTlsFiles {
         cert: files.cert.clone(),
         key: files.key.clone(),
         ca: files.ca.clone(),
-    });
-    files.as_ref().map(PeerTls::read).transpose()
+    })
 }
 
 fn random_u64() -> Result<u64, OpenError> {

@@ -283,8 +283,8 @@ impl Member {
             first: status.first,
             ledger_bytes: status.ledger_bytes,
             is_changing: status.is_changing,
-            refused: status.refused,
-            forwarded: 0,
+            refused: status.refused + self.peers.refused(),
+            forwarded: self.forwarded,
             members: members.collect(),
         }
     }

@@ -29,14 +29,14 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use mio::Token;
 use mio::event::Event;
-use tracing::{error, info, warn};
+use tracing::{debug, error, info, warn};
 
 pub use self::begin::{MemberError, Setup};
 pub use self::desk::{Ask, ClusterDesk, MemberReport, Report};
 use self::snapshot::{Courier, Mail};
 use super::core::Core;
 use super::forward::{Leader, Target};
-use super::peers::{PeerTls, Peers, Received};
+use super::peers::{PeerTls, PeerTlsFiles, Peers, Received};
 use crate::cluster::member::{Members, NodeId};
 use crate::cluster::node::{Change, Role};
 use crate::cluster::seat::{Seat, SeatError, Standing};
@@ -58,7 +58,8 @@ pub struct Member {
     fs: Arc<dyn Fs>,
     options: Options,
     me: Me,
-    tls: Option<PeerTls>,
+    /// The files of the certificates, if members show them to each other.
+    files: Option<PeerTlsFiles>,
     peers: Peers,
     /// `None`: it waits to become a member.
     seat: Option<Box<Seat>>,
@@ -82,6 +83,8 @@ pub struct Member {
     since: Position,
     /// Calls of other threads that had come before this turn.
     calls_before: u64,
+    /// Clients that are passed on.
+    forwarded: u64,
     standing: Standing,
     _lock: Box<dyn crate::storage::disk::DirLock>,
 }
@@ -99,6 +102,27 @@ impl Member {
     /// Something happened to a socket of a peer; `false`: it is nobody's.
     pub(super) fn on_event(&mut self, event: &Event) -> bool {
         self.peers.on_event(event.token())
+    }
+
+    /// Read the certificates again; connections that stand keep theirs. `false`: there are none.
+    pub(super) fn reload(&mut self) -> bool {
+        let Some(files) = &self.files else {
+            return false;
+        };
+        match PeerTls::read(files) {
+            Ok(tls) => {
+                info!("SIGHUP: new connections of members get the certificates as they are now");
+                self.peers.set_tls(tls.clone());
+                self.courier.set_tls(tls);
+            }
+            Err(why) => error!("SIGHUP: {why}; the certificates of members stay as they were"),
+        }
+        true
+    }
+
+    /// So many clients are passed on to another member.
+    pub(super) fn note_forwarded(&mut self, count: usize) {
+        self.forwarded = count as u64;
     }
 
     /// Take what peers and threads have sent, and begin the turn. [`Standing::Falls`]: close all
@@ -129,7 +153,9 @@ impl Member {
                 return;
             };
             match (received, &mut self.seat) {
-                (Received::Message { message, .. }, Some(seat)) => seat.step(message),
+                (Received::Message { from, message }, Some(seat)) if message.from == from.0 => {
+                    seat.step(message);
+                }
                 (Received::Unreachable(peer), Some(seat)) => seat.unreachable(peer),
                 (Received::Called(hello, talk), _) => match hello.purpose {
                     Purpose::Join => self.courier.hear_out(talk),
@@ -139,6 +165,7 @@ impl Member {
                     }
                     _ => {}
                 },
+                (Received::Connected(peer), _) => debug!("messages go to member {peer}"),
                 _ => {}
             }
         }

@@ -89,6 +89,11 @@ impl Courier {
         Courier { fs, dir, tls, post }
     }
 
+    /// Threads that start from now on show these certificates.
+    pub(super) fn set_tls(&mut self, tls: PeerTls) {
+        self.tls = Some(tls);
+    }
+
     fn start(&self, name: &str, work: impl FnOnce() + Send + 'static) {
         if let Err(error) = thread::Builder::new().name(name.into()).spawn(work) {
             warn!("cannot start a thread for the cluster: {error}");
@@ -118,8 +123,7 @@ impl Courier {
                 },
                 Err(why) => {
                     post.send(Mail::Failed(from, why.clone()));
-                    let end = why.floor_char_boundary(250);
-                    Taken::Refused(why[..end].to_owned())
+                    Taken::Refused(why.chars().take(60).collect())
                 }
             };
             // It sees by what this member answers what it has.

@@ -50,6 +50,7 @@ impl Server {
         }
         if let Some(member) = &mut self.member {
             self.forward.leader_is(member.leader(), now.mono);
+            member.note_forwarded(self.forward.count());
         }
         Ok(standing == Standing::Serves)
     }

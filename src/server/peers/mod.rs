@@ -40,20 +40,20 @@ use tracing::{debug, info, warn};
 use self::caller::{Caller, Step};
 use self::channel::Channel;
 use self::link::{Change, Link};
-pub use self::talk::Talk;
-pub use self::tls::{PeerTls, PeerTlsFiles};
+pub(super) use self::talk::Talk;
+pub(super) use self::tls::{PeerTls, PeerTlsFiles};
 use crate::cluster::member::{Members, NodeId};
 use crate::cluster::wire::{Hello, Me};
 use crate::random::Random;
 use crate::types::{SECOND_NS, Time};
 
 /// Incoming connections at a time.
-pub const CALLERS_MAX: usize = 64;
+pub(super) const CALLERS_MAX: usize = 64;
 /// How many tokens [`Peers`] uses, from the first one on: the listener, callers, and links (of members,
 /// and to those that call).
-pub const TOKENS: usize = 1 + 2 * CALLERS_MAX + crate::cluster::member::MEMBERS_MAX;
+pub(super) const TOKENS: usize = 1 + 2 * CALLERS_MAX + crate::cluster::member::MEMBERS_MAX;
 /// Bytes of messages that may wait to be taken, more or less by what one peer sends in a turn.
-pub const INBOX_SIZE_MAX: usize = 32 << 20;
+pub(super) const INBOX_SIZE_MAX: usize = 32 << 20;
 
 /// Until it is known who somebody is.
 const GREETING_NS: i64 = 5 * SECOND_NS;
@@ -72,7 +72,7 @@ const TALK_COST: usize = 2 * READ_SIZE;
 
 /// What the loop learns.
 #[derive(Debug)]
-pub enum Received {
+pub(super) enum Received {
     /// A peer sends this. `from` is the node that said hello; the message says the same.
     Message {
         /// Who sends it.
@@ -91,7 +91,7 @@ pub enum Received {
 
 /// How it stands with one peer, for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PeerState {
+pub(super) struct PeerState {
     /// Which.
     pub node: NodeId,
     /// Where it listens.
@@ -111,7 +111,7 @@ pub struct PeerState {
 }
 
 /// The peers' connections.
-pub struct Peers {
+pub(super) struct Peers {
     me: Me,
     tls: Option<PeerTls>,
     registry: Registry,
@@ -200,7 +200,7 @@ impl Peers {
     ///
     /// # Errors
     /// The socket cannot be watched, or it is open to other machines and there is no TLS.
-    pub fn new(
+    pub(super) fn new(
         me: Me,
         listener: std::net::TcpListener,
         tls: Option<PeerTls>,
@@ -243,12 +243,12 @@ impl Peers {
     }
 
     /// New connections use these certificates; those that stand keep theirs.
-    pub fn set_tls(&mut self, tls: PeerTls) {
+    pub(super) fn set_tls(&mut self, tls: PeerTls) {
         self.tls = self.tls.is_some().then_some(tls);
     }
 
     /// We belong to this cluster from now on. The connections that stand were made before, and are closed.
-    pub fn set_me(&mut self, me: Me, now: Time) {
+    pub(super) fn set_me(&mut self, me: Me, now: Time) {
         if self.me != me {
             self.me = me;
             for caller in self.callers.drain(..) {
@@ -265,7 +265,7 @@ impl Peers {
     /// These are the members: dial each of them but us, and no others except those who call us. An
     /// address that a peer has said itself counts until the membership has a new one. What waits for
     /// one that is no member any more is dropped: flush before.
-    pub fn set_members(&mut self, members: &Members, now: Time) {
+    pub(super) fn set_members(&mut self, members: &Members, now: Time) {
         // Who was one and is none any more is not answered, though it may call.
         let is_gone = |link: &Link| link.listed.is_some() && members.get(link.id).is_none();
         for link in self.links.iter_mut().filter(|link| is_gone(link)) {
@@ -321,7 +321,7 @@ impl Peers {
 
     /// Something has happened to one of the sockets; false when the token is not one of ours. The rest
     /// is done by [`Peers::turn`].
-    pub fn on_event(&mut self, token: Token) -> bool {
+    pub(super) fn on_event(&mut self, token: Token) -> bool {
         if !(self.first..self.first + TOKENS).contains(&token.0) {
             return false;
         }
@@ -336,7 +336,7 @@ impl Peers {
 
     /// Accept, dial, read and give up, as far as that is possible now and a turn allows. Then there
     /// may be something to [`Peers::take`].
-    pub fn turn(&mut self, now: Time) {
+    pub(super) fn turn(&mut self, now: Time) {
         self.accept(now);
         self.serve_callers(now);
         self.serve_links(now);
@@ -344,7 +344,7 @@ impl Peers {
 
     /// Send a message, some time after the next [`Peers::flush`]. It is dropped if there is no
     /// connection, or if more than 32 MiB would wait; that is counted.
-    pub fn send(&mut self, to: NodeId, message: Message) {
+    pub(super) fn send(&mut self, to: NodeId, message: Message) {
         match self.links.iter_mut().find(|link| link.id == to) {
             Some(link) => link.send(message),
             None => self.dropped += 1,
@@ -352,7 +352,7 @@ impl Peers {
     }
 
     /// Give the sockets what waits, as far as they take it.
-    pub fn flush(&mut self, now: Time) {
+    pub(super) fn flush(&mut self, now: Time) {
         for at in 0..self.links.len() {
             let change = self.links[at].flush(&mut setting!(self, now));
             self.tell(at, change);
@@ -360,7 +360,7 @@ impl Peers {
     }
 
     /// The next thing that has come. What is not taken stays, and after some MiB nothing more is read.
-    pub fn take(&mut self) -> Option<Received> {
+    pub(super) fn take(&mut self) -> Option<Received> {
         let (received, size) = self.inbox.pop_front()?;
         self.waiting -= size;
         Some(received)
@@ -369,7 +369,7 @@ impl Peers {
     /// When [`Peers::turn`] and [`Peers::flush`] have something to do without an event; `None`: not
     /// before one. A time that has passed means now.
     #[must_use]
-    pub fn next_deadline(&self, now: Time) -> Option<Time> {
+    pub(super) fn next_deadline(&self, now: Time) -> Option<Time> {
         let can_read = self.waiting < INBOX_SIZE_MAX;
         let callers =
             self.callers
@@ -385,21 +385,21 @@ impl Peers {
 
     /// Where clients reach this node, as it or the membership said last; `None`: that is not known.
     #[must_use]
-    pub fn client_address(&self, of: NodeId) -> Option<&str> {
+    pub(super) fn client_address(&self, of: NodeId) -> Option<&str> {
         let link = self.links.iter().find(|link| link.id == of)?;
         Some(link.client.as_str()).filter(|client| !client.is_empty())
     }
 
     /// Where other nodes reach this node, as it or the membership said last.
     #[must_use]
-    pub fn peer_address(&self, of: NodeId) -> Option<&str> {
+    pub(super) fn peer_address(&self, of: NodeId) -> Option<&str> {
         let link = self.links.iter().find(|link| link.id == of)?;
         Some(link.address.as_str())
     }
 
     /// How it stands with each peer.
     #[must_use]
-    pub fn states(&self) -> Vec<PeerState> {
+    pub(super) fn states(&self) -> Vec<PeerState> {
         let state = |link: &Link| PeerState {
             node: link.id,
             peer: link.address.clone(),
@@ -416,6 +416,7 @@ impl Peers {
         self.links.iter().map(state).collect()
     }
 
+    #[cfg(test)]
     /// Where it listens, with the port that the kernel chose.
     ///
     /// # Errors
@@ -427,7 +428,7 @@ impl Peers {
     /// How many incoming connections were closed because they said something else or nothing in time,
     /// or there was no room.
     #[must_use]
-    pub fn refused(&self) -> u64 {
+    pub(super) fn refused(&self) -> u64 {
         self.refused
     }
 

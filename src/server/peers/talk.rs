@@ -16,7 +16,7 @@ const ANSWER_SIZE_MAX: usize = 8 << 10;
 
 /// A connection that has come past its greetings.
 #[derive(Debug)]
-pub struct Talk {
+pub(crate) struct Talk {
     channel: Channel<TcpStream>,
     encoder: Encoder,
     decoder: Decoder,
@@ -29,7 +29,7 @@ impl Talk {
     ///
     /// # Errors
     /// Nobody is there, it is somebody else, or it refuses: the text says why.
-    pub fn dial(
+    pub(crate) fn dial(
         me: &Me,
         to: NodeId,
         address: &str,
@@ -101,7 +101,7 @@ impl Talk {
     ///
     /// # Errors
     /// The connection is broken or takes nothing, or it is no frame that may be sent.
-    pub fn send(&mut self, frame: &Frame) -> io::Result<()> {
+    pub(crate) fn send(&mut self, frame: &Frame) -> io::Result<()> {
         self.out.clear();
         self.encoder.encode(frame, &mut self.out).map_err(invalid)?;
         self.channel.write_all(&self.out)?;
@@ -112,7 +112,7 @@ impl Talk {
     ///
     /// # Errors
     /// The connection is over or broken, nothing comes in time, or it is no frame that comes.
-    pub fn receive(&mut self) -> io::Result<Frame> {
+    pub(crate) fn receive(&mut self) -> io::Result<Frame> {
         loop {
             if let Some(frame) = self.decoder.next().map_err(invalid)? {
                 return Ok(frame);

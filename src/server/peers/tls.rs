@@ -18,7 +18,7 @@ use rustls::{
 
 /// The files, all in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PeerTlsFiles {
+pub(crate) struct PeerTlsFiles {
     /// This node's certificate, for both ends of a connection and for the host of its peer address; and
     /// those between it and the authority.
     pub cert: PathBuf,
@@ -30,7 +30,7 @@ pub struct PeerTlsFiles {
 
 /// What the files say.
 #[derive(Debug, Clone)]
-pub struct PeerTls {
+pub(crate) struct PeerTls {
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
 }
@@ -40,7 +40,7 @@ impl PeerTls {
     ///
     /// # Errors
     /// What is wrong with which file.
-    pub fn read(files: &PeerTlsFiles) -> Result<PeerTls, String> {
+    pub(crate) fn read(files: &PeerTlsFiles) -> Result<PeerTls, String> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();
         for certificate in certificates(&files.ca)? {
