@@ -19,6 +19,8 @@
 //! | `flags` | what does the command line say of it? |
 
 pub mod flags;
+#[cfg(test)]
+mod histories;
 pub mod install;
 pub mod ledger;
 pub mod member;

@@ -60,6 +60,17 @@ impl Engine {
         Ok(())
     }
 
+    /// What is here is what the replicated log says up to this entry. Durable on return.
+    ///
+    /// # Errors
+    /// When the disk failed, or is full.
+    pub fn stamp_as(&mut self, stamp: Stamp, now: Now) -> Result<(), StoreError> {
+        match self.store.log() {
+            Some(log) => log.stamp_as(stamp, now.wall_ns),
+            None => Ok(()),
+        }
+    }
+
     /// What a queue that follows does once a turn: the log's upkeep. Returns whether there is more to do
     /// at once.
     ///

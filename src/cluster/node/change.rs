@@ -187,8 +187,10 @@ impl Step {
     /// The change in raft's words.
     pub(super) fn to_raft(&self) -> ConfChangeV2 {
         let single = |id: NodeId, kind| {
-            let mut single = ConfChangeSingle::default();
-            single.node_id = id.0;
+            let mut single = ConfChangeSingle {
+                node_id: id.0,
+                ..ConfChangeSingle::default()
+            };
             single.set_change_type(kind);
             single
         };

@@ -180,6 +180,24 @@ impl Node {
         self.ledger_mut().members_applied(entry.index, after);
     }
 
+    /// raft has the membership that the ledger remembers.
+    #[cfg(test)]
+    pub(in crate::cluster) fn is_as_remembered(&self) -> bool {
+        let sorted = |mut conf: raft::eraftpb::ConfState| {
+            for ids in [
+                &mut conf.voters,
+                &mut conf.learners,
+                &mut conf.voters_outgoing,
+                &mut conf.learners_next,
+            ] {
+                ids.sort_unstable();
+            }
+            conf
+        };
+        let known = super::change::conf_state(self.members().1).map(sorted);
+        known == Some(sorted(self.raft.raft.prs().conf().to_conf_state()))
+    }
+
     /// Who votes no longer does not lead: raft would go on, and then panic.
     fn take_part(&mut self, members: &Members) {
         self.is_removed = members.get(self.id).is_none();

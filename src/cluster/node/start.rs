@@ -14,7 +14,7 @@ use super::change::conf_state;
 use super::guard::NUMBER_MAX;
 use super::timer::{ELECTION_TICKS, HEARTBEAT_TICKS};
 use super::view::View;
-use super::{HANDED_SIZE, Held, IN_FLIGHT_MAX, MESSAGE_SIZE, Mark, Node, NodeError, voice};
+use super::{Held, IN_FLIGHT_MAX, MESSAGE_SIZE, Mark, Node, NodeError, Settings, voice};
 use crate::cluster::ledger::{Base, HardState, Ledger};
 
 /// What raft begins with, if the ledger goes with a log that ends with `applied`.
@@ -74,7 +74,10 @@ pub(super) fn can_begin(ledger: &Ledger, base: &Base) -> bool {
 }
 
 /// The ledger begins at `base`, or has it already. Durable on return.
-pub(super) fn install(ledger: &mut Ledger, base: &Base) -> Result<(), NodeError> {
+///
+/// # Errors
+/// It contradicts what the ledger has, or the disk failed.
+pub fn install(ledger: &mut Ledger, base: &Base) -> Result<(), NodeError> {
     if base.index + 1 < ledger.first_index() {
         return Ok(());
     }
@@ -98,6 +101,7 @@ fn build(
     ledger: Ledger,
     applied: Mark,
     (hard, conf): (HardState, ConfState),
+    settings: Settings,
 ) -> Result<RawNode<View>, NodeError> {
     let config = Config {
         id: ledger.identity().node.0,
@@ -106,7 +110,7 @@ fn build(
         election_tick: ELECTION_TICKS,
         max_size_per_msg: MESSAGE_SIZE,
         max_inflight_msgs: IN_FLIGHT_MAX,
-        max_committed_size_per_ready: HANDED_SIZE,
+        max_committed_size_per_ready: settings.handed_bytes,
         check_quorum: true,
         pre_vote: true,
         read_only_option: ReadOnlyOption::Safe,
@@ -117,9 +121,13 @@ fn build(
         .map_err(|error| NodeError::Unsound(error.to_string()))
 }
 
-pub(super) fn start(ledger: Ledger, applied: Mark) -> Result<RawNode<View>, NodeError> {
+pub(super) fn start(
+    ledger: Ledger,
+    applied: Mark,
+    settings: Settings,
+) -> Result<RawNode<View>, NodeError> {
     let begin = sound(&ledger, applied)?;
-    build(ledger, applied, begin)
+    build(ledger, applied, begin, settings)
 }
 
 impl Node {
@@ -127,7 +135,7 @@ impl Node {
     pub(super) fn restart(&mut self, applied: Mark) -> Result<(), NodeError> {
         let begin = sound(self.ledger(), applied)?;
         if let Some(ledger) = self.raft.mut_store().take_ledger() {
-            self.raft = build(ledger, applied, begin)?;
+            self.raft = build(ledger, applied, begin, self.settings)?;
         }
         self.handed = applied;
         self.is_removed = self.members().1.get(self.id).is_none();

@@ -1,13 +1,18 @@
 //! A node alone, with a peer that may say anything.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 
 use super::change::Step;
 use super::*;
-use crate::cluster::ledger::{Disk, Identity};
+use crate::cluster::ledger::Identity;
 use crate::cluster::member::{ClusterId, Member, Votes};
 use crate::random::Random;
+use crate::storage::SimFs;
+use crate::storage::disk::Fs;
 
 const MS: i64 = 1_000_000;
 
@@ -42,7 +47,9 @@ fn ledger(base: Base) -> Ledger {
         cluster: ClusterId([7; 16]),
         node: NodeId(1),
     };
-    Ledger::create(&Disk::default(), identity, base)
+    let disk: Arc<dyn Fs> = Arc::new(SimFs::new(1));
+    disk.create_dir_all(Path::new("/data")).unwrap();
+    Ledger::create(&disk, Path::new("/data"), identity, base).unwrap()
 }
 
 fn node(base: Base) -> Node {
@@ -189,6 +196,51 @@ fn entries_after_a_snapshot_that_were_answered_for_stay() {
     node.snapshot_installed(&base(4, 5, 3)).unwrap();
     let status = node.status();
     assert_eq!((status.applied, status.commit, status.last), (4, 4, 9));
+}
+
+/// One of three that leads, in term 2, and has handed out nothing yet.
+fn elected() -> Node {
+    let mut node = node(base(0, 0, 3));
+    while !node.status().is_elected {
+        node.tick(Time(node.timer.now.0 + 10 * MS));
+        for asked in settle(&mut node).0 {
+            let answer = match asked.get_msg_type() {
+                MessageType::MsgRequestPreVote => MessageType::MsgRequestPreVoteResponse,
+                MessageType::MsgRequestVote => MessageType::MsgRequestVoteResponse,
+                _ => continue,
+            };
+            node.step(message(answer, asked.to, asked.term));
+        }
+    }
+    node
+}
+
+#[test]
+fn who_says_that_it_has_what_was_never_sent_is_not_believed() {
+    let mut node = elected();
+    let mut answer = message(MessageType::MsgAppendResponse, 2, 2);
+    answer.index = 2;
+    node.step(answer.clone());
+    settle(&mut node);
+    assert_eq!((node.status().refused, node.status().commit), (1, 0));
+    answer.index = 1;
+    node.step(answer);
+    settle(&mut node);
+    assert_eq!((node.status().refused, node.status().commit), (1, 1));
+}
+
+#[test]
+fn nothing_is_taken_or_promised_while_something_is_not_durable() {
+    let mut node = alone();
+    node.propose(Bytes::from_static(b"x")).unwrap();
+    node.outbox();
+    node.step(message(MessageType::MsgHeartbeat, 2, 9));
+    assert_eq!(node.status().term, 2);
+    assert_eq!(node.propose(Bytes::from_static(b"y")), Err(NotLeader));
+    assert_eq!(node.outbox(), []);
+    assert_eq!(node.persist().unwrap().committed.len(), 1);
+    node.step(message(MessageType::MsgHeartbeat, 2, 9));
+    assert_eq!(node.status().term, 9);
 }
 
 fn entry(index: u64, term: u64) -> Entry {

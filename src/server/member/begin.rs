@@ -12,7 +12,7 @@ use super::{FIRST_TOKEN, Member};
 use crate::cluster::install;
 use crate::cluster::ledger::{Base, Identity, Ledger};
 use crate::cluster::member::{ClusterId, Member as Listed, Members, NodeId, Votes};
-use crate::cluster::node::{Mark, Node, NodeError, Settings};
+use crate::cluster::node::{self, Mark, Node, NodeError, Settings};
 use crate::cluster::seat::{Seat, SeatError, Standing, log_options};
 use crate::cluster::wire::{Me, VERSIONS};
 use crate::cluster::{Beginning, ClusterConfig, ledger_dir};
@@ -21,6 +21,7 @@ use crate::server::Reactor;
 use crate::server::peers::{PeerTls, PeerTlsFiles, Peers};
 use crate::storage::OpenError;
 use crate::storage::disk::Fs;
+use crate::storage::format::Stamp;
 use crate::types::{Now, Position};
 
 /// Why a server cannot be a member.
@@ -124,9 +125,17 @@ impl Member {
         install::discard(&fs, &ledger_dir)?;
         let mut ledger = Ledger::open(&fs, &dir)?;
         if let Some(ledger) = &mut ledger {
-            install::finish(&fs, &dir, &ledger_dir, &mut |base| fit(ledger, base))?;
+            install::finish(&fs, &dir, &ledger_dir, &mut |base| {
+                node::install(ledger, &base).map_err(|error| match error {
+                    NodeError::Store(error) => error.into(),
+                    other => OpenError::Foreign {
+                        path: ledger_dir.clone(),
+                        what: other.to_string(),
+                    },
+                })
+            })?;
         }
-        let engine = Engine::follow(&options, now)?;
+        let mut engine = Engine::follow(&options, now)?;
         let seed = random_u64()?;
         let identity = match &ledger {
             Some(ledger) => ledger.identity(),
@@ -190,7 +199,7 @@ impl Member {
         };
         match (ledger, config.beginning) {
             (Some(ledger), _) => member.sit_down(ledger, &engine, now)?,
-            (None, Beginning::Init) => member.init(&engine, now)?,
+            (None, Beginning::Init) => member.init(&mut engine, now)?,
             (None, Beginning::Join(address)) => {
                 let asked = member.ask_to_be_added(address, &engine);
                 asked.map_err(MemberError::Peers)?;
@@ -205,17 +214,8 @@ impl Member {
 
     /// A node over this ledger, which goes on where the log ends.
     fn sit_down(&mut self, ledger: Ledger, engine: &Engine, now: Now) -> Result<(), MemberError> {
-        let (stamp, base) = (engine.stamp(), ledger.base());
-        let applied = match stamp.index >= base.index {
-            true => Mark {
-                index: stamp.index,
-                term: stamp.term,
-            },
-            false => Mark {
-                index: base.index,
-                term: base.term,
-            },
-        };
+        let Stamp { index, term } = engine.stamp();
+        let applied = Mark { index, term };
         let identity = ledger.identity();
         let node = Node::open(
             ledger,
@@ -241,7 +241,7 @@ impl Member {
     }
 
     /// Begin a cluster of this one member, with the jobs that are here.
-    pub(super) fn init(&mut self, engine: &Engine, now: Now) -> Result<(), MemberError> {
+    pub(super) fn init(&mut self, engine: &mut Engine, now: Now) -> Result<(), MemberError> {
         let mut cluster = [0; 16];
         crate::sys::random::fill(&mut cluster).map_err(cannot_draw)?;
         let mut members = Members::default();
@@ -264,6 +264,11 @@ impl Member {
             term: 1,
             members,
         };
+        let stamp = Stamp {
+            index: base.index,
+            term: base.term,
+        };
+        engine.stamp_as(stamp, now).map_err(OpenError::from)?;
         let ledger = Ledger::create(&self.fs, &self.dir, identity, base)?;
         info!("began the cluster {}", identity.cluster);
         self.sit_down(ledger, engine, now)
@@ -314,19 +319,6 @@ impl Member {
                 other => SeatError::Contradiction(other.to_string()),
             })
     }
-}
-
-/// The log has the entries up to `base` by a copy that was installed.
-fn fit(ledger: &mut Ledger, base: Base) -> Result<(), OpenError> {
-    // A ledger that has the last of them has the right ones after it, too, and may have answered for
-    // them: they stay.
-    if ledger.term(base.index) != Some(base.term) {
-        ledger.reset(base)?;
-    } else if ledger.members().0 < base.index {
-        ledger.members_applied(base.index, base.members);
-        ledger.commit()?;
-    }
-    Ok(())
 }
 
 fn has_ledger(fs: &dyn Fs, dir: &Path) -> Result<bool, OpenError> {

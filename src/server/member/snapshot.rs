@@ -271,7 +271,11 @@ fn receive(fs: &Arc<dyn Fs>, dir: &Path, talk: &mut Talk) -> Result<Base, String
     let begin = intake.end(end).map_err(|error| words(&error))?;
     let log = log_of(&header).ok_or("its first file is no segment")?;
     let now = Clock::start().now();
-    let rebuilt = rebuild.open(log, now).map_err(|error| words(&error))?;
+    let mut rebuilt = rebuild.open(log, now).map_err(|error| words(&error))?;
+    rebuilt.set_stamp(Stamp {
+        index: begin.index,
+        term: begin.term,
+    });
     rebuilt.finish(None).map_err(|error| words(&error))?;
     Ok(Base {
         index: begin.index,

@@ -14,7 +14,7 @@ use super::backup::make_dir;
 use super::build::{IncompleteDir, check, is_of_a_log};
 use crate::storage::disk::{DirLock, File, Fs, OpenMode, ReadFile, write_all_at};
 use crate::storage::error::OpenError;
-use crate::storage::format::{LogId, Record, parse_file_name};
+use crate::storage::format::{LogId, Record, Stamp, parse_file_name};
 use crate::storage::log::files::Files;
 use crate::storage::log::spares::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MIN};
 use crate::storage::log::sync::SyncPolicy;
@@ -240,6 +240,11 @@ impl Rebuilt {
                  moment"
             ),
         }
+    }
+
+    /// The files are those of a log that goes up to this entry of a replicated one.
+    pub fn set_stamp(&mut self, stamp: Stamp) {
+        self.log.held.pass(stamp);
     }
 
     /// Make all of it durable, read it back, and give the directory its name. Durable on return.

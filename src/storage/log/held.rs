@@ -21,7 +21,7 @@ use std::collections::VecDeque;
 use crate::storage::disk::errno::is_full;
 use crate::storage::disk::write_all_at;
 use crate::storage::error::StoreError;
-use crate::storage::format::{Seed, Stamp, entry_data};
+use crate::storage::format::{FrameKind, Seed, Stamp, entry_data};
 use crate::storage::log::{AppendError, Log, Purpose};
 use crate::types::Position;
 
@@ -109,11 +109,14 @@ impl Held {
 
     /// Entries up to this one changed nothing: the next frame stands for them too. Until then a start
     /// does not know of them.
-    fn pass(&mut self, stamp: Stamp) {
+    pub(in crate::storage) fn pass(&mut self, stamp: Stamp) {
         self.written = stamp;
     }
 
-    fn mark(&mut self, end: Position, stamp: Stamp) {
+    pub(super) fn mark(&mut self, end: Position, stamp: Stamp) {
+        if stamp == Stamp::default() {
+            return;
+        }
         (self.written, self.framed) = (stamp, stamp);
         if self.marks.len() == MARKS_MAX
             && let Some(last) = self.marks.back_mut()
@@ -179,6 +182,22 @@ impl Log {
         self.write_frame()?;
         self.held.mark(self.written, stamp);
         Ok(())
+    }
+
+    /// The log goes up to this entry by something else than entries: say so. Durable on return.
+    ///
+    /// # Errors
+    /// When the disk failed, or has no room for a marker.
+    pub(crate) fn stamp_as(&mut self, stamp: Stamp, wall_ns: u64) -> Result<(), StoreError> {
+        self.commit(true)?;
+        self.held.pass(stamp);
+        self.mark(FrameKind::Idle, wall_ns)?;
+        self.sync_now()?;
+        if self.held.framed == stamp {
+            return Ok(());
+        }
+        let (dir, full) = (self.dir.clone(), std::io::ErrorKind::StorageFull.into());
+        Err(self.fail(StoreError::new("mark the log in", &dir, &full)))
     }
 
     /// Up to which entry the log goes, as far as it is written.

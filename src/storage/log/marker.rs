@@ -65,15 +65,19 @@ impl Log {
         let (seed, entry) = (*seed, *entry);
         let mut frame = FrameBuilder::default();
         frame.begin(Vec::new(), seed, entry.end);
+        let stamp = self.held.stamp();
+        frame.set_stamp(stamp);
         frame.reach(reach.unwrap_or(0) as usize);
         let (mut bytes, mut previous) = frame.finish(kind, self.durable, self.active.previous);
         if reach.is_some() {
             frame.begin(Vec::new(), seed, entry.end + bytes.len() as u32);
+            frame.set_stamp(stamp);
             let (second, checksum) = frame.finish(kind, self.durable, previous);
             bytes.extend_from_slice(&second);
             previous = checksum;
         }
         self.write_at_end(&bytes)?;
+        self.held.mark(self.written, stamp);
         self.active.previous = previous;
         Ok(())
     }

@@ -214,7 +214,7 @@ pub struct Log {
     /// The records that come now stay in one frame: [`Log::join`].
     is_joined: bool,
     /// What is committed elsewhere before it is written, and up to which entry the log goes.
-    held: Held,
+    pub(in crate::storage) held: Held,
     /// Told of what is durable, and of new segments.
     trail: Option<Arc<Trail>>,
     /// Held as long as the log is open.

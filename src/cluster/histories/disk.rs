@@ -1,0 +1,89 @@
+//! The disk of a machine: what of the ledger is on it after a crash.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::cluster::ledger::{Base, Identity, Ledger, Sizes};
+use crate::random::Random;
+use crate::storage::SimFs;
+use crate::storage::disk::Fs;
+use crate::storage::disk::sim::Crash;
+
+const DIR: &str = "/data";
+
+/// Small, so that a history has many files.
+const SIZES: Sizes = Sizes {
+    file: 4 << 10,
+    recent: 512,
+    frame: 512,
+};
+
+pub(super) struct Disk {
+    fs: SimFs,
+    random: Random,
+}
+
+impl Disk {
+    /// A disk with a new ledger.
+    pub(super) fn new(seed: u64, identity: Identity, base: Base) -> Disk {
+        let fs = SimFs::new(seed);
+        let disk = Disk {
+            fs,
+            random: Random::new(seed),
+        };
+        disk.fs.create_dir_all(Path::new(DIR)).unwrap();
+        disk.fs.sync_dir(Path::new("/")).unwrap();
+        Ledger::create_with(&disk.arc(), Path::new(DIR), identity, base, SIZES).unwrap();
+        disk
+    }
+
+    fn arc(&self) -> Arc<dyn Fs> {
+        Arc::new(self.fs.clone())
+    }
+
+    /// The machine dies at this operation, counted from now.
+    pub(super) fn crash_in(&self, operations: u64) {
+        if !self.is_crashed() {
+            self.fs.crash_at(self.fs.operations() + operations);
+        }
+    }
+
+    pub(super) fn crash_now(&self) {
+        self.fs.crash_at(0);
+    }
+
+    pub(super) fn no_crash(&self) {
+        if !self.is_crashed() {
+            self.fs.crash_at(u64::MAX);
+        }
+    }
+
+    pub(super) fn is_crashed(&self) -> bool {
+        self.fs.is_crashed()
+    }
+
+    pub(super) fn set_full(&self, is_full: bool) {
+        self.fs.set_quota(is_full.then(|| self.fs.used()));
+    }
+
+    /// The disk comes back as the crash left it.
+    pub(super) fn restart(&mut self) {
+        let seed = self.random.next();
+        let how = self.random.pick(&[
+            Crash::DropUnsynced,
+            Crash::KeepAll,
+            Crash::Random { seed },
+            Crash::Random { seed },
+        ]);
+        self.fs = self.fs.crash_image(how);
+    }
+
+    /// The ledger; `None`: the disk is full or crashed again.
+    pub(super) fn open(&self) -> Option<Ledger> {
+        match Ledger::open_with(&self.arc(), Path::new(DIR), SIZES) {
+            Ok(ledger) => Some(ledger.unwrap()),
+            Err(crate::storage::OpenError::Io(_)) => None,
+            Err(error) => panic!("the ledger does not open: {error}"),
+        }
+    }
+}
