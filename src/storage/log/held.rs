@@ -21,13 +21,18 @@ use std::collections::VecDeque;
 use crate::storage::disk::errno::is_full;
 use crate::storage::disk::write_all_at;
 use crate::storage::error::StoreError;
-use crate::storage::format::{Seed, Stamp, entry_data};
+use crate::storage::format::{FRAME_OVERHEAD_MAX, Seed, Stamp, entry_data};
+use crate::storage::log::room::{DELETE_SIZE, UPDATE_SIZE};
 use crate::storage::log::{AppendError, Log, Purpose};
 use crate::types::Position;
 
 /// Beside what a request needs, so many bytes of the open segment are left to what a turn of the
 /// loop appends by itself: counters, slices of kicks, ends of pauses.
+/// Of a small segment it is less …
 const TURN_MARGIN: u64 = 1 << 20;
+const TURN_MARGINS_A_SEGMENT: u64 = 8;
+/// … but what deletes leave for compaction is left beside it.
+const TURN_MARGIN_MIN: u64 = 8 << 10;
 /// When less than this is left in the open segment, the next one is begun in the next quiet moment.
 const ROTATE_BELOW: u64 = 4 << 20;
 /// A quiet moment that changed nothing is not asked for again before so many bytes were written.
@@ -58,6 +63,8 @@ pub(crate) struct Held {
     marks: VecDeque<(Position, Stamp)>,
     /// Up to where the durable log goes.
     durable: Stamp,
+    /// What is appended now is an entry, for which there is room.
+    has_room: bool,
     /// The position of the last quiet moment that changed nothing.
     quiet_in_vain: Option<Position>,
 }
@@ -101,6 +108,7 @@ impl Held {
         self.written
     }
 
+    /// A frame with this stamp ends there, and is written.
     fn mark(&mut self, end: Position, stamp: Stamp) {
         self.written = stamp;
         if self.marks.len() == MARKS_MAX
@@ -149,8 +157,45 @@ impl Log {
 
     /// Follow: what is appended from now on up to the next commit is the entry `stamp`, and is
     /// written as one frame.
-    pub(crate) fn begin_entry(&mut self, size: u64, wall_ns: u64) -> Result<(), AppendError> {
-        self.join(size, wall_ns)
+    ///
+    /// It has room for its records, `size` bytes of them, and for what its `puts` new jobs need later; or
+    /// nothing of it is appended. Its `purpose` is the one of its records that asks for the most room.
+    ///
+    /// # Errors
+    /// As of an append.
+    pub(crate) fn begin_entry(
+        &mut self,
+        size: u64,
+        puts: u64,
+        purpose: Purpose,
+        wall_ns: u64,
+    ) -> Result<(), AppendError> {
+        let later = match purpose {
+            Purpose::Put => puts * (DELETE_SIZE + UPDATE_SIZE),
+            _ => 0,
+        };
+        if !self.make_room(size + FRAME_OVERHEAD_MAX as u64 + later, purpose, wall_ns)? {
+            return Err(AppendError::Full);
+        }
+        self.join_for(size, purpose, wall_ns)?;
+        self.held.has_room = true;
+        Ok(())
+    }
+
+    /// The entry cannot be applied: nothing of it is written, nor anything else from now on.
+    pub(crate) fn give_up_entry(&mut self, stamp: Stamp, why: &str) -> StoreError {
+        let what = format!("entry {}: {why}", stamp.index);
+        let dir = self.dir.clone();
+        self.fail(StoreError::new(
+            "apply to",
+            &dir,
+            &std::io::Error::other(what),
+        ))
+    }
+
+    /// True if the next record is one of an entry, which has room.
+    pub(super) fn has_room_for_entry(&self) -> bool {
+        self.held.has_room
     }
 
     /// The entry is complete: write it. Durable with the next sync.
@@ -158,10 +203,11 @@ impl Log {
     /// # Errors
     /// When the disk failed.
     pub(crate) fn end_entry(&mut self, stamp: Stamp) -> Result<(), StoreError> {
-        self.is_joined = false;
+        (self.is_joined, self.held.has_room) = (false, false);
         if self.frame.is_empty() {
-            // It changed nothing; the next frame stands for it too.
-            self.held.mark(self.written, stamp);
+            // It changed nothing; the next frame stands for it too. Until then the disk does not say
+            // that it was there.
+            self.held.written = stamp;
             return Ok(());
         }
         self.frame.set_stamp(stamp);
@@ -245,8 +291,8 @@ impl Log {
         let count = self.held.frames.iter().take_while(ready).count();
         let Some(first) = self.held.frames.front().filter(|_| count > 0) else {
             if self.held.frames.is_empty() && upto > self.held.written {
-                // Entries that are no frames.
-                self.held.mark(self.written, upto);
+                // Entries that are no frames: the next frame says so.
+                self.held.written = upto;
             }
             return Ok(false);
         };
@@ -270,20 +316,13 @@ impl Log {
             written?;
         }
         self.written = Position::new(at.segment(), end);
-        for frame in self.held.frames.drain(..count) {
+        for frame in self.held.frames.drain(..count).collect::<Vec<_>>() {
             let end = Position::new(
                 frame.at.segment(),
                 frame.at.offset() + frame.bytes.len() as u32,
             );
-            if self.held.marks.len() == MARKS_MAX {
-                self.held.marks.pop_back();
-            }
-            self.held.marks.push_back((end, frame.stamp));
-            self.held.written = frame.stamp;
+            self.held.mark(end, frame.stamp);
             self.cache.push(frame.at, frame.bytes);
-        }
-        if self.held.frames.is_empty() && upto > self.held.written {
-            self.held.mark(self.written, upto);
         }
         Ok(true)
     }
@@ -315,7 +354,14 @@ impl Log {
         if self.held.next.is_none() || !self.is_holding() {
             return true;
         }
-        self.fits(size.saturating_add(TURN_MARGIN))
+        let part = u64::from(self.active.capacity) / TURN_MARGINS_A_SEGMENT;
+        let margin = TURN_MARGIN.min(part).max(TURN_MARGIN_MIN);
+        self.fits(size.saturating_add(margin))
+    }
+
+    /// False if there is no room for one more update until what is held is released.
+    pub(crate) fn has_room_beside_held(&self) -> bool {
+        !self.is_holding() || self.fits(UPDATE_SIZE)
     }
 
     /// True if the log has something to do that has to wait until nothing is held: until it is done,
@@ -339,6 +385,26 @@ impl Log {
         })
     }
 
+    /// Have room for `size` bytes of records that are appended one by one while others are held. `false`:
+    /// there is none before those are released. On a full disk there may be none, and it is `true`.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub(crate) fn have_room(&mut self, size: u64, wall_ns: u64) -> Result<bool, StoreError> {
+        self.check()?;
+        if !self.leads() || self.fits(size) {
+            return Ok(true);
+        }
+        if self.is_holding() {
+            return Ok(false);
+        }
+        self.budget.now_ns = wall_ns;
+        if self.find_room(size + FRAME_OVERHEAD_MAX as u64, Purpose::Update)? {
+            self.rotate(size, wall_ns)?;
+        }
+        Ok(true)
+    }
+
     /// Nothing is held: begin the next segment if little is left of this one.
     ///
     /// # Errors
@@ -358,5 +424,51 @@ impl Log {
                 self.held.quiet_in_vain = Some(self.next_position());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::SegmentId;
+
+    fn at(segment: u32, offset: u32) -> Position {
+        Position::new(SegmentId(segment), offset)
+    }
+
+    fn stamp(index: u64) -> Stamp {
+        Stamp { index, term: 1 }
+    }
+
+    #[test]
+    fn a_stamp_is_durable_when_the_end_of_its_frame_is() {
+        let mut held = Held::default();
+        held.mark(at(1, 100), stamp(1));
+        held.mark(at(1, 200), stamp(2));
+        held.mark(at(2, 50), stamp(3));
+        for (durable, found) in [
+            (at(1, 99), 0),
+            (at(1, 100), 1),
+            (at(1, 199), 1),
+            (at(2, 40), 2),
+            (at(2, 50), 3),
+        ] {
+            held.note_durable(durable);
+            assert_eq!(held.durable.index, found, "{durable:?}");
+            assert_eq!(held.written, stamp(3));
+        }
+    }
+
+    #[test]
+    fn of_very_many_stamps_the_later_stand_for_those_between() {
+        let mut held = Held::default();
+        let last = MARKS_MAX as u32 + 10;
+        (1..=last).for_each(|nth| held.mark(at(1, nth * 8), stamp(nth.into())));
+        held.note_durable(at(1, 8));
+        assert_eq!(held.durable, stamp(1));
+        held.note_durable(at(1, last * 8 - 1));
+        assert_eq!(held.durable, stamp(MARKS_MAX as u64 - 1));
+        held.note_durable(at(1, last * 8));
+        assert_eq!(held.durable, stamp(last.into()));
     }
 }
