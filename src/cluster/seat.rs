@@ -354,7 +354,7 @@ impl Seat {
                             "the disk is full: this member does not follow until there is room"
                         );
                         self.not_before = Some(Time(now.mono.0 + FULL_PAUSE_NS));
-                        return self.reopen(engine, now);
+                        return Ok(());
                     }
                     Err(Apart::Failed(error)) => return Err(error.into()),
                     Err(Apart::Contradiction(what)) => return Err(SeatError::Contradiction(what)),

@@ -19,6 +19,8 @@ use crate::types::{ClientId, JobId, JobState, Now, Time};
 
 /// So many jobs are kicked before others get their turn.
 const KICKS_A_SLICE: u32 = 256;
+/// Bytes of records of a slice at most: its updates, and what is announced before and after them.
+const SLICE_SIZE: u64 = KICKS_A_SLICE as u64 * 56 + 1024;
 
 /// A kick that is under way, or waits for others to be over.
 #[derive(Debug)]
@@ -76,7 +78,10 @@ impl Engine {
             part: None,
         };
         // A new segment has room for what it has to say of so many.
-        if self.kicks.len() < KICKS_MAX && self.kick_slice(&mut kick, now, sink)? == Slice::Last {
+        if self.kicks.len() < KICKS_MAX
+            && self.can_kick(now)?
+            && self.kick_slice(&mut kick, now, sink)? == Slice::Last
+        {
             self.queue.unpin(kick.tube, now.mono);
             return Ok(Some(kick.part.map_or(0, |part| part.kicked)));
         }
@@ -91,6 +96,9 @@ impl Engine {
         now: Now,
         sink: &mut dyn ReplySink,
     ) -> Result<bool, StoreError> {
+        if self.kicks.is_empty() || !self.can_kick(now)? {
+            return Ok(true);
+        }
         let Some(mut kick) = self.kicks.pop_front() else {
             return Ok(true);
         };
@@ -107,8 +115,24 @@ impl Engine {
         Ok(self.kicks.is_empty())
     }
 
+    /// Whether there is room for a slice: a log that holds its frames has no more than the rest of its
+    /// open segment, and is asked again when they are released.
+    fn can_kick(&mut self, now: Now) -> Result<bool, StoreError> {
+        let log = self.store.log();
+        log.map_or(Ok(true), |log| log.have_room(SLICE_SIZE, now.wall_ns))
+    }
+
     /// Finish the kicks in the middle of which the log ended. Nobody is served yet.
     pub(super) fn finish_kicks(&mut self, now: Now) -> Result<(), StoreError> {
+        self.resume_kicks(now);
+        while !self.go_on_kicking(now, &mut Nobody)? {
+            self.commit(now)?;
+        }
+        self.commit(now)
+    }
+
+    /// Go on with the kicks in the middle of which the log ended, in the next ticks.
+    pub(super) fn resume_kicks(&mut self, now: Now) {
         let under_way = self.log().map(Log::kicks_under_way).unwrap_or_default();
         let under_way = Vec::from(under_way);
         for kick in &under_way {
@@ -117,11 +141,8 @@ impl Engine {
             self.let_fall_due(now.to_mono(kick.due_wall_ns));
             let kick = self.resumed(kick);
             self.kicks.push_back(kick);
+            self.is_busy = true;
         }
-        while !self.go_on_kicking(now, &mut Nobody)? {
-            self.commit(now)?;
-        }
-        self.commit(now)
     }
 
     /// What was due when the kick was logged had become ready, of which the log says nothing.

@@ -453,7 +453,9 @@ impl Engine {
             return Ok(());
         };
         let written = log.written();
-        log.commit(false)?;
+        // Who waits until nothing is held waits for counters too, for which no reply does.
+        let all = log.is_tight() || log.is_holding() && log.wants_quiet();
+        log.commit(all)?;
         self.commits.note(log);
         if log.written() > written {
             self.written_at = now.mono;

@@ -10,7 +10,7 @@
 use super::standby::Apart;
 use super::store::Store;
 use super::{Engine, Options};
-use crate::storage::format::{Stamp, entry_records};
+use crate::storage::format::{Record, Stamp, entry_records};
 use crate::storage::{AppendError, Formed, Log, OpenError, Purpose, StoreError};
 use crate::types::Now;
 
@@ -35,8 +35,8 @@ impl Engine {
     /// [`Engine::durable_stamp`] has come to `stamp`.
     ///
     /// # Errors
-    /// See [`Apart`]. After any of them the entry may be applied in memory in part, and not at all on the
-    /// disk: drop the queue, open it again, and apply the entry again.
+    /// See [`Apart`]. If the disk is full nothing has changed, and the entry can be applied again. After
+    /// the other errors the queue is of no use, but for its disk, which has nothing of the entry.
     pub fn apply_entry(&mut self, stamp: Stamp, data: &[u8], now: Now) -> Result<(), Apart> {
         assert!(self.is_following, "a queue that leads decides by itself");
         let Some((records, size)) = entry_records(data).or(data.is_empty().then(Default::default))
@@ -45,15 +45,22 @@ impl Engine {
             return Err(Apart::Contradiction(what));
         };
         if !records.is_empty() {
+            let purpose = purpose_of(&records);
+            self.make_way(purpose, now)?;
+            let is_put = |record: &&Record<'_>| matches!(record, Record::Put { .. });
+            let puts = records.iter().filter(is_put).count() as u64;
             let log = self.store.log().expect("a log");
-            match log.begin_entry(size, now.wall_ns) {
+            match log.begin_entry(size, puts, purpose, now.wall_ns) {
                 Ok(()) => {}
                 Err(AppendError::Full) => return Err(Apart::Full),
                 Err(AppendError::Failed(error)) => return Err(error.into()),
             }
         }
         for record in &records {
-            self.apply_record(record, now)?;
+            if let Err(apart) = self.apply_record(record, now) {
+                self.give_up(stamp, &apart);
+                return Err(apart);
+            }
         }
         self.store.log().expect("a log").end_entry(stamp)?;
         self.written_at = now.mono;
@@ -68,6 +75,13 @@ impl Engine {
         match self.store.log() {
             Some(log) => log.stamp_as(stamp, now.wall_ns),
             None => Ok(()),
+        }
+    }
+
+    /// An entry is applied in part: the rest of the log must not be written any more.
+    fn give_up(&mut self, stamp: Stamp, apart: &Apart) {
+        if let Some(log) = self.store.log() {
+            self.failed = Some(log.give_up_entry(stamp, &apart.to_string()));
         }
     }
 
@@ -92,7 +106,10 @@ impl Engine {
         if let Some(log) = self.store.log() {
             log.hold(last);
         }
-        self.begin(now)
+        self.queue.finish_replay(now.mono);
+        // Of a long one more is held than there may be room for: it goes on as it is released.
+        self.resume_kicks(now);
+        self.commit(now)
     }
 
     /// Entries that are not this queue's were added: its next frame will be this entry.
@@ -117,6 +134,8 @@ impl Engine {
         {
             self.written_at = now.mono;
             self.unsynced_since.get_or_insert(now.mono);
+            // They may have waited for this.
+            self.is_busy |= !self.kicks.is_empty();
         }
         Ok(())
     }
@@ -195,5 +214,19 @@ impl Engine {
             Store::Log(log) => log.close(now.wall_ns),
             Store::Memory(_) => Ok(()),
         }
+    }
+}
+
+/// What the records of an entry ask for together: one that frees space may use what is set aside for
+/// that, as the leader did.
+fn purpose_of(records: &[Record<'_>]) -> Purpose {
+    let is = |is_so: fn(&Record<'_>) -> bool| records.iter().any(is_so);
+    if is(|record| matches!(record, Record::Put { .. })) {
+        Purpose::Put
+    } else if is(|record| matches!(record, Record::Delete { .. })) {
+        // With updates among them it still frees more than it takes.
+        Purpose::Delete
+    } else {
+        Purpose::Update
     }
 }

@@ -162,6 +162,10 @@ impl Engine {
     /// waits for them: a crash may cost the last few.
     pub(super) fn log_counters(&mut self, budget: usize, now: Now) -> Result<(), StoreError> {
         for _ in 0..budget {
+            if self.log().is_some_and(|log| !log.has_room_beside_held()) {
+                // There is room when what is held is released.
+                break;
+            }
             let Some(id) = self.queue.next_dirty() else {
                 self.dirty_since = None;
                 return Ok(());

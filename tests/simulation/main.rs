@@ -44,6 +44,7 @@ mod names;
 mod oracle;
 mod policies;
 mod reading;
+mod replica;
 mod seeds;
 mod tools;
 mod upkeep;

@@ -21,13 +21,18 @@ use std::collections::VecDeque;
 use crate::storage::disk::errno::is_full;
 use crate::storage::disk::write_all_at;
 use crate::storage::error::StoreError;
-use crate::storage::format::{FrameKind, Seed, Stamp, entry_data};
+use crate::storage::format::{FRAME_OVERHEAD_MAX, FrameKind, Seed, Stamp, entry_data};
+use crate::storage::log::room::{DELETE_SIZE, UPDATE_SIZE};
 use crate::storage::log::{AppendError, Log, Purpose};
 use crate::types::Position;
 
 /// Beside what a request needs, so many bytes of the open segment are left to what a turn of the
 /// loop appends by itself: counters, slices of kicks, ends of pauses.
+/// Of a small segment it is less …
 const TURN_MARGIN: u64 = 1 << 20;
+const TURN_MARGINS_A_SEGMENT: u64 = 8;
+/// … but what deletes leave for compaction is left beside it.
+const TURN_MARGIN_MIN: u64 = 8 << 10;
 /// When less than this is left in the open segment, the next one is begun in the next quiet moment.
 const ROTATE_BELOW: u64 = 4 << 20;
 /// A quiet moment that changed nothing is not asked for again before so many bytes were written.
@@ -62,6 +67,10 @@ pub(crate) struct Held {
     durable: Stamp,
     /// Bytes that a request had no room for: the next segment is to have it.
     wanted: u64,
+    /// The disk has no room for another segment, when that was tried last.
+    is_stuck: bool,
+    /// What is appended now is an entry, for which there is room.
+    has_room: bool,
     /// The position of the last quiet moment that changed nothing.
     quiet_in_vain: Option<Position>,
 }
@@ -164,8 +173,45 @@ impl Log {
 
     /// Follow: what is appended from now on up to the next commit is the entry `stamp`, and is
     /// written as one frame.
-    pub(crate) fn begin_entry(&mut self, size: u64, wall_ns: u64) -> Result<(), AppendError> {
-        self.join(size, wall_ns)
+    ///
+    /// It has room for its records, `size` bytes of them, and for what its `puts` new jobs need later; or
+    /// nothing of it is appended. Its `purpose` is the one of its records that asks for the most room.
+    ///
+    /// # Errors
+    /// As of an append.
+    pub(crate) fn begin_entry(
+        &mut self,
+        size: u64,
+        puts: u64,
+        purpose: Purpose,
+        wall_ns: u64,
+    ) -> Result<(), AppendError> {
+        let later = match purpose {
+            Purpose::Put => puts * (DELETE_SIZE + UPDATE_SIZE),
+            _ => 0,
+        };
+        if !self.make_room(size + FRAME_OVERHEAD_MAX as u64 + later, purpose, wall_ns)? {
+            return Err(AppendError::Full);
+        }
+        self.join_for(size, purpose, wall_ns)?;
+        self.held.has_room = true;
+        Ok(())
+    }
+
+    /// The entry cannot be applied: nothing of it is written, nor anything else from now on.
+    pub(crate) fn give_up_entry(&mut self, stamp: Stamp, why: &str) -> StoreError {
+        let what = format!("entry {}: {why}", stamp.index);
+        let dir = self.dir.clone();
+        self.fail(StoreError::new(
+            "apply to",
+            &dir,
+            &std::io::Error::other(what),
+        ))
+    }
+
+    /// True if the next record is one of an entry, which has room.
+    pub(super) fn has_room_for_entry(&self) -> bool {
+        self.held.has_room
     }
 
     /// The entry is complete: write it. Durable with the next sync.
@@ -173,7 +219,7 @@ impl Log {
     /// # Errors
     /// When the disk failed.
     pub(crate) fn end_entry(&mut self, stamp: Stamp) -> Result<(), StoreError> {
-        self.is_joined = false;
+        (self.is_joined, self.held.has_room) = (false, false);
         if self.frame.is_empty() {
             self.held.pass(stamp);
             return Ok(());
@@ -352,15 +398,31 @@ impl Log {
     /// in a log that does not lead, and where the disk has no room for another segment.
     #[must_use]
     pub fn has_room_for(&mut self, size: u64) -> bool {
-        let size = size.saturating_add(TURN_MARGIN);
+        let size = size.saturating_add(self.margin());
         if self.held.next.is_none() || !self.is_holding() || self.fits(size) {
             return true;
         }
-        if self.is_quiet_in_vain() {
+        if self.held.is_stuck {
             return true;
         }
         self.held.wanted = self.held.wanted.max(size);
         false
+    }
+
+    /// What is left to what a turn appends by itself.
+    fn margin(&self) -> u64 {
+        let part = u64::from(self.active.capacity) / TURN_MARGINS_A_SEGMENT;
+        TURN_MARGIN.min(part).max(TURN_MARGIN_MIN)
+    }
+
+    /// True if a turn may append more than there is room for while something is held.
+    pub(crate) fn is_tight(&self) -> bool {
+        self.is_holding() && !self.fits(self.margin())
+    }
+
+    /// False if there is no room for one more update until what is held is released.
+    pub(crate) fn has_room_beside_held(&self) -> bool {
+        !self.is_holding() || self.fits(UPDATE_SIZE)
     }
 
     /// True if the log has something to do that has to wait until nothing is held: until it is done,
@@ -390,13 +452,33 @@ impl Log {
         })
     }
 
+    /// Have room for `size` bytes of records that are appended one by one while others are held. `false`:
+    /// there is none before those are released. On a full disk there may be none, and it is `true`.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub(crate) fn have_room(&mut self, size: u64, wall_ns: u64) -> Result<bool, StoreError> {
+        self.check()?;
+        if !self.leads() || self.fits(size) {
+            return Ok(true);
+        }
+        if self.is_holding() {
+            return Ok(false);
+        }
+        self.budget.now_ns = wall_ns;
+        if self.find_room(size + FRAME_OVERHEAD_MAX as u64, Purpose::Update)? {
+            self.rotate(size, wall_ns)?;
+        }
+        Ok(true)
+    }
+
     /// Nothing is held: begin the next segment if little is left of this one.
     ///
     /// # Errors
     /// When the disk failed.
     pub(crate) fn rotate_early(&mut self, wall_ns: u64) -> Result<(), StoreError> {
         if self.leads() && !self.fits(self.least_left()) {
-            self.rotate(self.held.wanted, wall_ns)?;
+            self.held.is_stuck = !self.rotate(self.held.wanted, wall_ns)?;
         }
         self.held.wanted = 0;
         Ok(())
@@ -410,5 +492,51 @@ impl Log {
                 self.held.quiet_in_vain = Some(self.next_position());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::SegmentId;
+
+    fn at(segment: u32, offset: u32) -> Position {
+        Position::new(SegmentId(segment), offset)
+    }
+
+    fn stamp(index: u64) -> Stamp {
+        Stamp { index, term: 1 }
+    }
+
+    #[test]
+    fn a_stamp_is_durable_when_the_end_of_its_frame_is() {
+        let mut held = Held::default();
+        held.mark(at(1, 100), stamp(1));
+        held.mark(at(1, 200), stamp(2));
+        held.mark(at(2, 50), stamp(3));
+        for (durable, found) in [
+            (at(1, 99), 0),
+            (at(1, 100), 1),
+            (at(1, 199), 1),
+            (at(2, 40), 2),
+            (at(2, 50), 3),
+        ] {
+            held.note_durable(durable);
+            assert_eq!(held.durable.index, found, "{durable:?}");
+            assert_eq!(held.written, stamp(3));
+        }
+    }
+
+    #[test]
+    fn of_very_many_stamps_the_later_stand_for_those_between() {
+        let mut held = Held::default();
+        let last = MARKS_MAX as u32 + 10;
+        (1..=last).for_each(|nth| held.mark(at(1, nth * 8), stamp(nth.into())));
+        held.note_durable(at(1, 8));
+        assert_eq!(held.durable, stamp(1));
+        held.note_durable(at(1, last * 8 - 1));
+        assert_eq!(held.durable, stamp(MARKS_MAX as u64 - 1));
+        held.note_durable(at(1, last * 8));
+        assert_eq!(held.durable, stamp(last.into()));
     }
 }

@@ -299,7 +299,7 @@ impl Log {
     ) -> Result<Place, AppendError> {
         self.check()?;
         let size = record.size() as u64;
-        if !self.make_room(size, purpose, wall_ns)? {
+        if !self.has_room_for_entry() && !self.make_room(size, purpose, wall_ns)? {
             return Err(AppendError::Full);
         }
         assert!(
@@ -339,11 +339,15 @@ impl Log {
     /// # Errors
     /// As of an append; then nothing is joined.
     pub fn join(&mut self, size: u64, wall_ns: u64) -> Result<(), AppendError> {
+        self.join_for(size, Purpose::Put, wall_ns)
+    }
+
+    fn join_for(&mut self, size: u64, purpose: Purpose, wall_ns: u64) -> Result<(), AppendError> {
         self.check()?;
         // The first record begins the frame. Each later one asks for a frame's overhead again,
         // beside what this frame has taken.
         let size = size + FRAME_OVERHEAD_MAX as u64;
-        let has_room = self.make_room(size, Purpose::Put, wall_ns)?;
+        let has_room = self.make_room(size, purpose, wall_ns)?;
         if !has_room || !self.fits(size) && (self.is_holding() || !self.rotate(size, wall_ns)?) {
             return Err(AppendError::Full);
         }

@@ -38,10 +38,10 @@ use crate::storage::log::spares::{LAST_RESORT_SIZE, SEGMENT_SIZE_MIN, Spare};
 use crate::storage::log::{Log, Purpose};
 
 /// Bytes that a delete needs in a frame of its own.
-const DELETE_SIZE: u64 = 64;
+pub(super) const DELETE_SIZE: u64 = 64;
 /// Bytes that an update needs in a frame with others. Compaction brings updates together in large
 /// frames.
-const UPDATE_SIZE: u64 = 56;
+pub(super) const UPDATE_SIZE: u64 = 56;
 /// The allowance is the size of the log divided by this …
 const ALLOWANCE_DIVISOR: u64 = 16;
 /// … plus this many bytes, or plus half a segment if that is less.
