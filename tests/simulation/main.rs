@@ -21,6 +21,7 @@
 //! | `tools` | backup of a log in use, restore, offline compaction; a crash at every operation of them |
 //! | `clocks` | clocks that jump |
 //! | `upkeep` | pauses that are over, counters, reserves that take several turns |
+//! | `replica` | a leader and followers: no disk has what was not committed; `BSD_REPLICA_RUNS`, `BSD_REPLICA_SEED` |
 //! | `seeds` | random runs; `BSD_SIM_RUNS` says how many, `BSD_SIM_SEED` repeats one |
 #![allow(clippy::unwrap_used, reason = "a test's unwrap is a check")]
 #![allow(

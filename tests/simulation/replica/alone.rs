@@ -1,0 +1,371 @@
+//! One leader, driven by hand, with a follower or none: what chance seldom meets.
+
+use super::*;
+
+/// A leader without followers.
+fn alone(fs: &SimFs, segment_size: u32) -> (Engine, Mood) {
+    let mood = Mood {
+        nodes: 1,
+        sync: SyncPolicy::Always,
+        segment_size,
+        size_max: 0,
+        jobs_max: 0,
+        turn: 0,
+        commits: 0,
+        images: 0,
+        changes: 0,
+        crashes: 0,
+        buried: 0,
+        large: false,
+        short: None,
+    };
+    let mut engine = Engine::follow(&options(fs, mood), beginning()).unwrap();
+    engine.lead(engine.stamp(), beginning()).unwrap();
+    (engine, mood)
+}
+
+fn run(engine: &mut Engine, client: ClientId, command: Command<'_>, now: Now) -> Option<Said> {
+    let mut replies = Replies::default();
+    engine.run(client, Request::Command(command), now, &mut replies);
+    replies.0.pop().map(|(_, _, said)| said)
+}
+
+fn put_command(body: &[u8]) -> Command<'_> {
+    Command::Put {
+        pri: 1,
+        delay: 0,
+        ttr: 1000,
+        body,
+    }
+}
+
+/// Everything that was formed is committed at once. Returns it.
+fn commit_all(engine: &mut Engine, now: Now) -> Vec<bsd::storage::Formed> {
+    engine.commit(now).unwrap();
+    let formed: Vec<_> = std::iter::from_fn(|| engine.take_formed()).collect();
+    if let Some(last) = formed.last() {
+        engine.release(last.stamp, now).unwrap();
+    }
+    engine.commit(now).unwrap();
+    formed
+}
+
+/// Turns without requests, until there is nothing to do.
+fn rest(engine: &mut Engine, now: Now) -> Vec<bsd::storage::Formed> {
+    let mut all = Vec::new();
+    for _ in 0..1000 {
+        if engine.wants_quiet() {
+            engine.use_quiet(now).unwrap();
+        } else {
+            engine.tick(now, &mut Replies::default()).unwrap();
+        }
+        let formed = commit_all(engine, now);
+        let is_idle = formed.is_empty() && !engine.wants_quiet();
+        all.extend(formed);
+        if is_idle && engine.next_deadline(now).is_none_or(|due| due > now.mono) {
+            return all;
+        }
+    }
+    panic!("there is always more to do at once");
+}
+
+#[test]
+fn counters_for_which_no_reply_waits_do_not_keep_the_log_from_a_quiet_moment() {
+    let (mut engine, _) = alone(&SimFs::new(1), 64 << 10);
+    let (client, mut now) = (engine.connect(), beginning());
+    run(&mut engine, client, put_command(b"counted"), now);
+    rest(&mut engine, now);
+    let reserve = Command::Reserve {
+        timeout: Some(0),
+        op: Op::ReserveWithTimeout,
+    };
+    run(&mut engine, client, reserve, now);
+    engine.tick(now, &mut Replies::default()).unwrap();
+    later(&mut now, 60);
+    run(&mut engine, client, put_command(&[7; 10_000]), now);
+    engine.commit(now).unwrap();
+    engine.tick(now, &mut Replies::default()).unwrap();
+    assert!(engine.log().unwrap().has_unwritten(), "the counters");
+    let held = engine.take_formed().unwrap();
+    engine.release(held.stamp, now).unwrap();
+    assert!(engine.wants_quiet() && engine.is_holding());
+    for _ in 0..3 {
+        engine.use_quiet(now).unwrap();
+        commit_all(&mut engine, now);
+    }
+    assert!(!engine.wants_quiet() && !engine.is_holding());
+}
+
+/// Whoever asks without looking for room gets what there is: no segment ends with what is held.
+#[test]
+fn requests_for_which_the_open_segment_has_no_room_are_refused_while_something_is_held() {
+    let now = beginning();
+    for is_move in [false, true] {
+        let fs = SimFs::new(1);
+        let (mut engine, mood) = alone(&fs, 64 << 10);
+        let client = engine.connect();
+        run(&mut engine, client, put_command(&[1; 5000]), now);
+        rest(&mut engine, now);
+        let before = State::of(&engine, now);
+        let stamp = engine.stamp();
+        let mut kept = 0;
+        for nth in 0.. {
+            let is_done = match is_move {
+                true => {
+                    let id = JobId(engine.queue().next_id().0 - 1);
+                    let tube = TUBES[1 + nth % 2];
+                    let to = Alteration::Move { tube, kick: false };
+                    let done = engine.alter(id, to, now, &mut Replies::default());
+                    done.unwrap() != Altered::NoRoom
+                }
+                false => {
+                    let said = run(&mut engine, client, put_command(&[2; 5000]), now);
+                    said != Some(Said::OutOfMemory)
+                }
+            };
+            if !is_done {
+                break;
+            }
+            kept += 1;
+            assert!(nth < 100, "it is not held");
+            engine.commit(now).unwrap();
+            engine.tick(now, &mut Replies::default()).unwrap();
+        }
+        assert!(kept > 2 && !engine.has_room_for(5000));
+        let opened = Engine::follow(&options(&fs.crash_image(Crash::KeepAll), mood), now);
+        let opened = opened.unwrap();
+        assert_eq!(opened.stamp(), stamp);
+        assert_eq!(
+            before.difference(&State::of(&opened, now), now, false),
+            None
+        );
+        rest(&mut engine, now);
+        let said = run(&mut engine, client, put_command(&[3; 5000]), now);
+        assert!(matches!(said, Some(Said::Inserted(_))), "{said:?}");
+    }
+}
+
+/// Compaction waits, and with it what only it can make room for.
+#[test]
+fn a_full_disk_is_not_compacted_while_something_is_held() {
+    let now = beginning();
+    let quotas = [200_000, 300_000, 500_000].into_iter();
+    for (quota, size) in quotas.flat_map(|quota| [(quota, 20), (quota, 3000)]) {
+        let fs = SimFs::new(1);
+        let (mut engine, mood) = alone(&fs, 64 << 10);
+        fs.set_quota(Some(quota));
+        let (client, body) = (engine.connect(), vec![1; size]);
+        while let Some(Said::Inserted(_)) = run(&mut engine, client, put_command(&body), now) {
+            rest(&mut engine, now);
+        }
+        let (before, stamp) = (State::of(&engine, now), engine.stamp());
+        for id in before.jobs.keys() {
+            let delete = Command::Delete(JobId(*id));
+            run(&mut engine, client, delete, now);
+            engine.commit(now).unwrap();
+            engine.tick(now, &mut Replies::default()).unwrap();
+        }
+        let image = fs.crash_image(Crash::KeepAll);
+        let opened = Engine::follow(&options(&image, mood), now).unwrap();
+        assert_eq!(opened.stamp(), stamp);
+        assert_eq!(
+            before.difference(&State::of(&opened, now), now, false),
+            None
+        );
+        rest(&mut engine, now);
+        for id in before.jobs.keys() {
+            run(&mut engine, client, Command::Delete(JobId(*id)), now);
+            rest(&mut engine, now);
+        }
+        assert_eq!(engine.queue().stats().jobs.total(), 0);
+    }
+}
+
+/// The last frames that say so may be in files that compaction drops.
+#[test]
+fn stamps_outlive_rotation_compaction_and_clean_stops() {
+    let mut bare = 0;
+    for jobs in 1..30 {
+        let fs = SimFs::new(1);
+        let (mut engine, mood) = alone(&fs, 64 << 10);
+        let (client, mut now) = (engine.connect(), beginning());
+        for _ in 0..jobs {
+            run(&mut engine, client, put_command(&[1; 4000]), now);
+            rest(&mut engine, now);
+        }
+        for id in (1..=jobs).map(JobId) {
+            run(&mut engine, client, Command::Delete(id), now);
+            rest(&mut engine, now);
+        }
+        for _ in 0..5 {
+            later(&mut now, 200);
+            rest(&mut engine, now);
+            let image = fs.crash_image(Crash::DropUnsynced);
+            let opened = Engine::follow(&options(&image, mood), now).unwrap();
+            assert_eq!(opened.stamp(), engine.stamp(), "{jobs} jobs");
+        }
+        let segments = engine.log().unwrap().segments();
+        bare += u32::from(segments.0 == segments.1 && segments.0.0 > 1);
+        let stamp = engine.stamp();
+        engine.leave(now).unwrap();
+        for _ in 0..2 {
+            let opened = Engine::follow(&options(&fs, mood), now).unwrap();
+            assert_eq!(opened.stamp(), stamp, "{jobs} jobs");
+            opened.leave(now).unwrap();
+        }
+    }
+    assert!(bare > 0, "all that was there was dropped, now and then");
+}
+
+/// Of more counters than there is room for beside what is held, the rest waits.
+#[test]
+fn no_counters_are_lost_for_want_of_room_beside_what_is_held() {
+    let fs = SimFs::new(1);
+    let (mut engine, mood) = alone(&fs, 64 << 10);
+    let (client, mut now) = (engine.connect(), beginning());
+    for _ in 0..600 {
+        run(&mut engine, client, put_command(b""), now);
+        rest(&mut engine, now);
+    }
+    let reserve = Command::Reserve {
+        timeout: Some(0),
+        op: Op::ReserveWithTimeout,
+    };
+    for _ in 0..600 {
+        run(&mut engine, client, reserve, now);
+    }
+    engine.tick(now, &mut Replies::default()).unwrap();
+    later(&mut now, 60);
+    while engine.has_room_for(1000) {
+        run(&mut engine, client, put_command(&[1; 1000]), now);
+        engine.commit(now).unwrap();
+    }
+    engine.tick(now, &mut Replies::default()).unwrap();
+    for _ in 0..5 {
+        rest(&mut engine, now);
+        later(&mut now, 200);
+    }
+    rest(&mut engine, now);
+    let state = State::of(&engine, now);
+    drop(engine);
+    let opened = Engine::follow(&options(&fs, mood), now).unwrap();
+    assert_eq!(state.difference(&State::of(&opened, now), now, true), None);
+}
+
+/// Whatever is left of the segment that the follower has.
+#[test]
+fn a_follower_that_leads_finishes_the_kick_that_the_last_leader_had_begun() {
+    let now = beginning();
+    for fill in (0..60_000).step_by(7_000) {
+        let (mut engine, mood) = alone(&SimFs::new(1), 64 << 10);
+        let fs = SimFs::new(2);
+        let mut follower = Engine::follow(&options(&fs, mood), now).unwrap();
+        let client = engine.connect();
+        let mut entries = Vec::new();
+        let filler = vec![7; fill];
+        for nth in 0..800 {
+            let body: &[u8] = if nth == 799 { &filler } else { &[] };
+            run(&mut engine, client, put_command(body), now);
+            entries.extend(commit_all(&mut engine, now));
+            entries.extend(rest(&mut engine, now));
+            let id = JobId(nth + 1);
+            let done = engine.alter(id, Alteration::Bury, now, &mut Replies::default());
+            assert_eq!(done.unwrap(), Altered::Done(id));
+            entries.extend(commit_all(&mut engine, now));
+            entries.extend(rest(&mut engine, now));
+        }
+        let said = run(&mut engine, client, Command::Kick { bound: 790 }, now);
+        assert_eq!(said, None, "it takes several turns");
+        entries.extend(commit_all(&mut engine, now));
+        for entry in &entries {
+            follower.apply_entry(entry.stamp, &entry.data, now).unwrap();
+            follower.follow_on(now).unwrap();
+        }
+        let stamp = follower.stamp();
+        follower.lead(stamp, now).unwrap();
+        rest(&mut follower, now);
+        let jobs = follower.queue().stats().jobs;
+        assert_eq!((jobs.buried, jobs.ready), (10, 790), "{fill}");
+        assert!(follower.log().unwrap().kicks_under_way().is_empty());
+    }
+}
+
+/// The leader's deletes need what is set aside for them; so do the followers'.
+#[test]
+fn followers_on_disks_as_full_as_the_leaders_apply_its_deletes() {
+    let sizes = [20, 100, 700, 3000, 9000];
+    for (quota, size) in [200_000, 300_000, 600_000, 1_000_000]
+        .into_iter()
+        .flat_map(|quota| sizes.map(|size| (quota, size)))
+    {
+        let mut now = beginning();
+        let disks = [SimFs::new(1), SimFs::new(2)];
+        let (mut engine, mood) = alone(&disks[0], 64 << 10);
+        let mut follower = Engine::follow(&options(&disks[1], mood), now).unwrap();
+        disks.iter().for_each(|disk| disk.set_quota(Some(quota)));
+        let client = engine.connect();
+        let mut fulls = [0, 0];
+        let mut apply = |entries: Vec<bsd::storage::Formed>, now: &mut Now, what: usize| {
+            for entry in entries {
+                let mut applied = follower.apply_entry(entry.stamp, &entry.data, *now);
+                if matches!(applied, Err(Apart::Full)) {
+                    // As the owner of the disk does.
+                    fulls[what] += 1;
+                    disks[1].set_quota(None);
+                    later(now, 200);
+                    applied = follower.apply_entry(entry.stamp, &entry.data, *now);
+                    disks[1].set_quota(Some(quota.max(disks[1].used())));
+                }
+                applied.unwrap();
+                while follower.follow_on(*now).unwrap() {}
+            }
+        };
+        let mut jobs = 0;
+        let body = vec![7; size];
+        while let Some(Said::Inserted(id)) = run(&mut engine, client, put_command(&body), now) {
+            jobs = id;
+            apply(commit_all(&mut engine, now), &mut now, 0);
+            apply(rest(&mut engine, now), &mut now, 0);
+        }
+        assert!(jobs > 3);
+        for id in (1..=jobs).map(JobId) {
+            let said = run(&mut engine, client, Command::Delete(id), now);
+            assert_eq!(said, Some(Said::Deleted));
+            apply(commit_all(&mut engine, now), &mut now, 1);
+            apply(rest(&mut engine, now), &mut now, 1);
+        }
+        println!("{quota}, {size}: {jobs} jobs, {fulls:?} times full");
+        assert_eq!(fulls[1], 0, "deletes make room");
+    }
+}
+
+#[test]
+fn the_directory_of_a_member_is_left_alone_unless_its_ledger_is_kept() {
+    use bsd::storage::disk::Fs;
+    let fs = SimFs::new(1);
+    let (engine, mood) = alone(&fs, 64 << 10);
+    engine.leave(beginning()).unwrap();
+    let plain = Options {
+        member: false,
+        ..options(&fs, mood)
+    };
+    drop(Engine::open(&plain, beginning()).unwrap());
+    fs.create_dir(std::path::Path::new("/data/cluster"))
+        .unwrap();
+    let before = (fs.names(DIR).unwrap(), fs.used());
+    let error = Engine::open(&plain, beginning()).unwrap_err();
+    assert!(error.to_string().contains("cluster"), "{error}");
+    assert_eq!((fs.names(DIR).unwrap(), fs.used()), before);
+    drop(Engine::follow(&options(&fs, mood), beginning()).unwrap());
+
+    // A file of that name is a stranger's, and a directory elsewhere nobody's.
+    let fs = SimFs::new(2);
+    drop(alone(&fs, 64 << 10));
+    fs.write("/data/cluster", b"a file").unwrap();
+    let plain = Options {
+        fs: Arc::new(fs.clone()),
+        ..plain
+    };
+    drop(Engine::open(&plain, beginning()).unwrap());
+    assert_eq!(fs.read("/data/cluster").unwrap(), b"a file");
+}

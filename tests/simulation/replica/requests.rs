@@ -1,0 +1,374 @@
+//! What clients ask of the leader, by chance: each request is run only if the log has room for it and
+//! wants no quiet moment.
+
+use super::*;
+
+/// Requests.
+impl Cluster {
+    pub(super) fn run_requests(&mut self) -> Result<u64, Crashed> {
+        let count = 1 + self.random.below(self.mood.turn);
+        let mut run = 0;
+        for _ in 0..count {
+            if !self.request()? {
+                break;
+            }
+            run += 1;
+        }
+        self.figures.requests += run;
+        Ok(run)
+    }
+
+    /// Run a request if that may be; `false` if not.
+    fn request(&mut self) -> Result<bool, Crashed> {
+        let jobs = self.leader().queue().stats().jobs.total() as usize;
+        let worker = self.random.below(WORKERS);
+        let client = self.workers[worker];
+        let (pri, delay) = (
+            self.random.below(4u32) * 700,
+            self.random.pick(&[0, 0, 0, 1, 2, 40]),
+        );
+        let nth = self.random.below(1usize << 20);
+        let tube = self.random.pick(&TUBES);
+        let choice = match jobs > self.mood.jobs_max + 2 * self.mood.buried {
+            true => 40 + self.random.below(20),
+            false => self.random.below(100),
+        };
+        match choice {
+            0..40 => self.put(tube, pri, delay),
+            40..52 => self.delete_any(nth),
+            52..60 => match self.nth_reserved(nth) {
+                Some((id, worker)) => self.delete(self.workers[worker], id),
+                None => self.delete_any(nth),
+            },
+            60..72 => {
+                let command = Command::Reserve {
+                    timeout: Some(0),
+                    op: Op::ReserveWithTimeout,
+                };
+                self.reserve(worker, command)
+            }
+            72..74 => match self.nth_id(nth) {
+                Some(id) => self.reserve(worker, Command::ReserveJob(JobId(id))),
+                None => Ok(true),
+            },
+            74..79 => match self.nth_reserved(nth) {
+                Some((id, worker)) => {
+                    let id = JobId(id);
+                    self.let_go(worker, id, Command::Release { id, pri, delay })
+                }
+                None => Ok(true),
+            },
+            79..85 => match self.nth_reserved(nth) {
+                Some((id, worker)) => {
+                    let id = JobId(id);
+                    self.let_go(worker, id, Command::Bury { id, pri })
+                }
+                None => Ok(true),
+            },
+            85 => match self.nth_reserved(nth) {
+                Some((id, worker)) => {
+                    let touch = Command::Touch(JobId(id));
+                    Ok(self.ask(self.workers[worker], 0, touch)?.is_some())
+                }
+                None => Ok(true),
+            },
+            86..88 => self.kick(tube),
+            88..90 => match self.nth_id(nth) {
+                Some(id) => {
+                    let kick = Command::KickJob(JobId(id));
+                    Ok(self.ask(self.boss, 0, kick)?.is_some())
+                }
+                None => Ok(true),
+            },
+            90 => {
+                let delay = self.random.below(4);
+                let pause = Command::PauseTube { tube, delay };
+                Ok(self.ask(self.boss, 0, pause)?.is_some())
+            }
+            91 => {
+                let now = self.now;
+                self.lead().disconnect(client, now);
+                self.reserved.retain(|(_, holder)| *holder != worker);
+                self.workers[worker] = self.connect();
+                Ok(true)
+            }
+            92 => self.bury_many(),
+            93..96 => self.alter(nth),
+            _ => self.peek(nth),
+        }
+    }
+
+    fn nth_id(&self, nth: usize) -> Option<u64> {
+        let queue = self.leader().queue();
+        let ids = (1..queue.next_id().0).filter(|id| queue.job(JobId(*id)).is_some());
+        let ids: Vec<u64> = ids.collect();
+        ids.get(nth % ids.len().max(1)).copied()
+    }
+
+    fn nth_reserved(&self, nth: usize) -> Option<(u64, usize)> {
+        self.reserved.get(nth % self.reserved.len().max(1)).copied()
+    }
+
+    fn interfere(&mut self) {
+        if let Some((_, expected)) = &mut self.kicker {
+            *expected = None;
+        }
+    }
+
+    /// `None`: not now. Otherwise what was said, unless the client has to wait.
+    fn ask(
+        &mut self,
+        client: ClientId,
+        size: usize,
+        command: Command<'_>,
+    ) -> Result<Option<Option<Said>>, Crashed> {
+        if self.leader().wants_quiet() || !self.leader().has_room_for(size) {
+            return Ok(None);
+        }
+        let (now, mut replies) = (self.now, Replies::default());
+        let awaited = self.leader().after();
+        let flow = self
+            .lead()
+            .run(client, Request::Command(command), now, &mut replies);
+        self.crashed(self.leader)?;
+        let said = (flow == Flow::Next).then(|| {
+            let (_, after, said) = replies.0.pop().unwrap();
+            if after > awaited {
+                self.new_acks.push(after);
+            }
+            said
+        });
+        if said == Some(Said::OutOfMemory) {
+            assert!(self.is_short, "{command:?} is refused on a disk with room");
+            self.refused += 1;
+        }
+        assert_ne!(said, Some(Said::Failed), "{command:?}");
+        Ok(Some(said))
+    }
+
+    pub(super) fn put(
+        &mut self,
+        tube: &'static str,
+        pri: u32,
+        delay: u32,
+    ) -> Result<bool, Crashed> {
+        let choice = match self.mood.large {
+            true => self.random.below(400),
+            false => 400,
+        };
+        let size = match choice {
+            // Larger than a segment.
+            0 => self.mood.segment_size as usize + 1000,
+            1..5 => 60_000,
+            5..20 => 0,
+            _ => self.random.below(self.mood.size_max),
+        };
+        let size = size.min(1 << 20);
+        if self.ask(self.boss, 0, Command::Use(tube))?.is_none() {
+            return Ok(false);
+        }
+        let id = self.leader().queue().next_id();
+        let (body, ttr) = (body(id, size), 1 + self.random.below(4u32));
+        let put = Command::Put {
+            pri,
+            delay,
+            ttr,
+            body: &body,
+        };
+        match self.ask(self.boss, size, put)? {
+            Some(Some(Said::Inserted(found))) => {
+                assert_eq!(found, id.0);
+                self.bodies.insert(found, (found, size));
+                Ok(true)
+            }
+            other => Ok(other.is_some()),
+        }
+    }
+
+    fn delete_any(&mut self, nth: usize) -> Result<bool, Crashed> {
+        let is_free = |id: &u64| {
+            let job = self.leader().queue().job(JobId(*id));
+            job.is_some_and(|job| job.state != JobState::Reserved)
+        };
+        match self.nth_id(nth).filter(is_free) {
+            Some(id) => self.delete(self.boss, id),
+            None => Ok(true),
+        }
+    }
+
+    fn delete(&mut self, client: ClientId, id: u64) -> Result<bool, Crashed> {
+        self.interfere();
+        let is_known = {
+            let job = self.leader().queue().job(JobId(id));
+            job.is_some_and(|job| client == self.boss || job.state == JobState::Reserved)
+        };
+        let before = self.refused;
+        let said = self.ask(client, 0, Command::Delete(JobId(id)))?;
+        // P6
+        assert!(
+            self.refused == before || self.is_lifted,
+            "a delete is refused"
+        );
+        let is_refused = said == Some(Some(Said::OutOfMemory));
+        if said.is_some() && !is_refused {
+            assert!(!is_known || said == Some(Some(Said::Deleted)), "{said:?}");
+            self.reserved.retain(|(job, _)| *job != id);
+        }
+        Ok(said.is_some())
+    }
+
+    fn reserve(&mut self, worker: usize, command: Command<'_>) -> Result<bool, Crashed> {
+        self.interfere();
+        let said = self.ask(self.workers[worker], 0, command)?;
+        if let Some(Some(Said::Job(id, bytes))) = &said {
+            self.check_body(*id, bytes);
+            self.reserved.retain(|(job, _)| job != id);
+            self.reserved.push((*id, worker));
+        }
+        Ok(said.is_some())
+    }
+
+    fn let_go(&mut self, worker: usize, id: JobId, command: Command<'_>) -> Result<bool, Crashed> {
+        let before = self.refused;
+        let said = self.ask(self.workers[worker], 0, command)?;
+        if said.is_some() && self.refused == before {
+            self.reserved.retain(|(job, _)| *job != id.0);
+        }
+        Ok(said.is_some())
+    }
+
+    fn kick(&mut self, tube: &'static str) -> Result<bool, Crashed> {
+        if self.kicker.is_some() {
+            return Ok(true);
+        }
+        let client = self.lead().connect();
+        if self.ask(client, 0, Command::Use(tube))?.is_none() {
+            let now = self.now;
+            self.lead().disconnect(client, now);
+            return Ok(false);
+        }
+        let bound = self.random.pick(&[1, 3, 50, 1000]);
+        let stats = self.leader().queue().tube_stats(tube, self.now.mono);
+        let jobs = stats.map(|stats| stats.jobs).unwrap_or_default();
+        let there = match jobs.buried {
+            0 => jobs.delayed,
+            buried => buried,
+        };
+        let expected = there.min(bound.into());
+        let said = self.ask(client, 0, Command::Kick { bound })?;
+        match &said {
+            None => {
+                let now = self.now;
+                self.lead().disconnect(client, now);
+            }
+            Some(None) => self.kicker = Some((client, (jobs.buried > 0).then_some(expected))),
+            Some(Some(said)) => {
+                if !self.is_short {
+                    assert_eq!(*said, Said::Kicked(expected));
+                }
+                let now = self.now;
+                self.lead().disconnect(client, now);
+            }
+        }
+        Ok(said.is_some())
+    }
+
+    /// What a tick has said: to whom a kick was of so many.
+    pub(super) fn take_replies(&mut self, replies: Replies) {
+        for (client, after, said) in replies.0 {
+            let (Said::Kicked(count), Some((kicker, expected))) = (&said, self.kicker) else {
+                continue;
+            };
+            assert_eq!(client, kicker);
+            if let Some(expected) = expected.filter(|_| !self.is_short) {
+                assert_eq!(*count, expected, "a kick is done whole");
+            }
+            self.figures.kicks += 1;
+            if self.leader().log().unwrap().has_unwritten() {
+                self.new_acks.push(after);
+            }
+            let now = self.now;
+            self.lead().disconnect(client, now);
+            self.kicker = None;
+        }
+    }
+
+    fn bury_many(&mut self) -> Result<bool, Crashed> {
+        for nth in 0..self.leader().queue().next_id().0 {
+            let (id, now) = (JobId(nth), self.now);
+            if self.leader().queue().job(id).is_none() || self.random.percent(20) {
+                continue;
+            }
+            if self.leader().wants_quiet() || !self.leader().has_room_for(0) {
+                return Ok(nth > 0);
+            }
+            self.interfere();
+            let awaited = self.leader().after();
+            let done = self
+                .lead()
+                .alter(id, Alteration::Bury, now, &mut Replies::default());
+            let done = self.sound(done)?;
+            self.altered(awaited, done);
+        }
+        Ok(true)
+    }
+
+    fn altered(&mut self, awaited: Position, done: Altered) {
+        if self.leader().after() > awaited {
+            self.new_acks.push(self.leader().after());
+        }
+        assert!(done != Altered::NoRoom || self.is_short, "there is room");
+        assert_ne!(done, Altered::Damaged);
+        self.refused += u64::from(done == Altered::NoRoom);
+    }
+
+    fn alter(&mut self, nth: usize) -> Result<bool, Crashed> {
+        let Some(id) = self.nth_id(nth) else {
+            return Ok(true);
+        };
+        let size = self.leader().queue().job(JobId(id)).unwrap().body_size as usize;
+        if self.leader().wants_quiet() || !self.leader().has_room_for(size) {
+            return Ok(false);
+        }
+        self.interfere();
+        let alteration = match self.random.below(6) {
+            0 => Alteration::Priority(self.random.below(4)),
+            1 => Alteration::Delay(1 + self.random.below(3u32)),
+            2 => Alteration::Bury,
+            _ => Alteration::Move {
+                tube: self.random.pick(&TUBES),
+                kick: self.random.percent(30),
+            },
+        };
+        let (now, awaited) = (self.now, self.leader().after());
+        let done = self
+            .lead()
+            .alter(JobId(id), alteration, now, &mut Replies::default());
+        let done = self.sound(done)?;
+        if let Altered::Done(copy) = done {
+            let of = self.bodies[&id];
+            self.bodies.insert(copy.0, of);
+        }
+        self.altered(awaited, done);
+        Ok(true)
+    }
+
+    fn peek(&mut self, nth: usize) -> Result<bool, Crashed> {
+        // Of the newest: they are held.
+        let newest = self.leader().queue().next_id().0.saturating_sub(1);
+        let there = self.leader().queue().job(JobId(newest)).is_some();
+        let id = match there && self.random.percent(50) {
+            true => Some(newest),
+            false => self.nth_id(nth),
+        };
+        let Some(id) = id else { return Ok(true) };
+        let said = self.ask(self.boss, 0, Command::Peek(JobId(id)))?;
+        if let Some(Some(said)) = &said {
+            let Said::Job(found, bytes) = said else {
+                panic!("job {id} cannot be read: {said:?}");
+            };
+            self.check_body(*found, bytes);
+        }
+        Ok(said.is_some())
+    }
+}
