@@ -548,3 +548,6 @@ pub fn log_options(options: Options) -> Options {
 
 /// The log is synced so many milliseconds after it was written to.
 const LOG_SYNC_MS: u32 = 500;
+
+#[cfg(test)]
+mod tests;

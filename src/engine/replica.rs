@@ -167,9 +167,8 @@ impl Engine {
     /// Whether a request that holds `size` bytes can be run now. If not, no request should be run until
     /// nothing is held: [`Engine::wants_quiet`].
     #[must_use]
-    pub fn has_room_for(&mut self, size: usize) -> bool {
-        let log = self.store.log();
-        log.is_none_or(|log| log.has_room_for(size as u64))
+    pub fn has_room_for(&self, size: usize) -> bool {
+        self.log().is_none_or(|log| log.has_room_for(size as u64))
     }
 
     /// True if the log waits for a moment in which nothing is held: no request should be run, and

@@ -16,6 +16,7 @@
 //!
 //! A log that follows has no held frames; it stamps what it appends, one entry at a time.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 
 use crate::storage::disk::errno::is_full;
@@ -66,7 +67,7 @@ pub(crate) struct Held {
     /// Up to where the durable log goes.
     durable: Stamp,
     /// Bytes that a request had no room for: the next segment is to have it.
-    wanted: u64,
+    wanted: Cell<u64>,
     /// The disk has no room for another segment, when that was tried last.
     is_stuck: bool,
     /// What is appended now is an entry, for which there is room.
@@ -397,7 +398,7 @@ impl Log {
     /// open segment. Otherwise it has to wait for a quiet moment, which is due from now on. Always so
     /// in a log that does not lead, and where the disk has no room for another segment.
     #[must_use]
-    pub fn has_room_for(&mut self, size: u64) -> bool {
+    pub fn has_room_for(&self, size: u64) -> bool {
         let size = size.saturating_add(self.margin());
         if self.held.next.is_none() || !self.is_holding() || self.fits(size) {
             return true;
@@ -405,7 +406,7 @@ impl Log {
         if self.held.is_stuck {
             return true;
         }
-        self.held.wanted = self.held.wanted.max(size);
+        self.held.wanted.set(self.held.wanted.get().max(size));
         false
     }
 
@@ -441,7 +442,7 @@ impl Log {
     /// When less than this is left in the open segment, the next one is begun in a quiet moment.
     fn least_left(&self) -> u64 {
         let usual = ROTATE_BELOW.min(u64::from(self.active.capacity) / 2);
-        usual.max(self.held.wanted)
+        usual.max(self.held.wanted.get())
     }
 
     fn is_quiet_in_vain(&self) -> bool {
@@ -478,9 +479,9 @@ impl Log {
     /// When the disk failed.
     pub(crate) fn rotate_early(&mut self, wall_ns: u64) -> Result<(), StoreError> {
         if self.leads() && !self.fits(self.least_left()) {
-            self.held.is_stuck = !self.rotate(self.held.wanted, wall_ns)?;
+            self.held.is_stuck = !self.rotate(self.held.wanted.get(), wall_ns)?;
         }
-        self.held.wanted = 0;
+        self.held.wanted.set(0);
         Ok(())
     }
 
