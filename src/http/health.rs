@@ -1,5 +1,5 @@
 //! `/healthz`: does the loop turn? `/readyz`: would a put be taken, and is something wrong with the
-//! archive?
+//! archive? A member of a cluster is ready where it leads, or passes clients on to who does.
 
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use super::State;
 use super::answer::{Answer, json};
+use super::cluster;
 use crate::archive::Report;
 use crate::door::{Slice, Step, Work};
 use crate::server::{Beat, Stage};
@@ -98,6 +99,9 @@ async fn reasons(state: &State) -> Vec<String> {
         Stage::Running => {}
     }
     if let Some(reason) = stuck(sight.pulse.beat(sight.clock.now().mono), sight.stuck_after) {
+        return vec![reason];
+    }
+    if let Some(reason) = cluster::why_not_ready(state) {
         return vec![reason];
     }
     let Some(door) = state.door.get() else {

@@ -11,6 +11,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::State;
 use super::answer::{Answer, Content, Problem, page};
 use super::api::checks::{Check, Checks, KINDS};
+use super::cluster;
 use super::exposition::{Format, Kind, Page, seconds};
 use super::snapshot::{Snapshot, TubeFigures};
 use crate::archive::Report;
@@ -45,6 +46,7 @@ pub(super) async fn metrics(state: &State, headers: &HeaderMap) -> Result<Answer
     if let Some(seat) = &state.sight.standby {
         of_standby(&mut first, &seat.report(), state.sight.clock.now().mono);
     }
+    cluster::write_metrics(&mut first, state);
     let Some(snapshot) = snapshot else {
         first.text.push_str(format.end());
         let content = Content::Parts(Box::new(std::iter::once(first.text.into())));

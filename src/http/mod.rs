@@ -18,6 +18,7 @@
 //! | `service` | from a request to an answer |
 //! | `answer` | what does an answer look like? |
 //! | `health` | is the server alive, and ready for work? |
+//! | `cluster` | who leads, who is a member, and what may be asked of the cluster? |
 //! | `api` | what is there, in JSON, and what can be changed? |
 //! | `query` | what stands behind the `?`? |
 //! | `openapi` | how is all this described? |
@@ -36,6 +37,9 @@ mod answer;
 pub mod any_request;
 mod api;
 mod caller;
+/// Without the feature `cluster` there is none.
+#[cfg_attr(not(feature = "cluster"), path = "no_cluster.rs")]
+mod cluster;
 mod connections;
 mod console;
 mod exposition;
@@ -70,6 +74,7 @@ use self::api::events::Streams;
 use self::api::history::Histories;
 use self::api::register::Register;
 use self::caller::Tls;
+pub use self::cluster::Desk;
 pub use self::connections::CONNECTIONS_MAX;
 use self::console::Console;
 pub use self::flags::HttpArgs;
@@ -227,6 +232,8 @@ pub struct Sight {
     pub archive: Option<Reporter>,
     /// Where a standby reports, and is told to take over; `None`: this is none.
     pub standby: Option<Seat>,
+    /// Where the member of a cluster reports, and is asked; `None`: this is none.
+    pub cluster: Option<Desk>,
 }
 
 /// What all requests share.

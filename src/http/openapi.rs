@@ -9,6 +9,9 @@ use super::api::look::LISTED;
 use super::api::{checks, events};
 use super::routes::{Kind, Parameter, ROUTES, Role, Route, Shape};
 
+/// What a server can be in its cluster.
+pub(super) const STANDINGS: [&str; 5] = ["waiting", "follower", "no leader", "leader", "removed"];
+
 /// The document.
 pub(super) fn document() -> Value {
     let mut paths = Map::new();
@@ -223,6 +226,10 @@ fn schemas() -> Value {
         ]),
         "Drain": object(&[("draining", flag())]),
         "Standby": standby(),
+        "Leader": object(&[("leads", flag()), ("leader", or_null(text()))]),
+        "Cluster": cluster(),
+        "ClusterMember": cluster_member(),
+        "ClusterAnswer": object(&[("answer", text())]),
     });
     if let Value::Object(looks) = looks {
         all.extend(looks);
@@ -247,6 +254,44 @@ fn standby() -> Value {
             or_null(object(&[("done", count()), ("total", count())])),
         ),
         ("trouble", or_null(text())),
+    ])
+}
+
+fn cluster() -> Value {
+    let leader = object(&[("id", text()), ("client", or_null(text()))]);
+    object(&[
+        ("cluster", or_null(text())),
+        ("member", text()),
+        ("standing", one_of(&STANDINGS)),
+        ("leader", or_null(leader)),
+        ("term", count()),
+        ("committed", count()),
+        ("applied", count()),
+        ("first", count()),
+        ("last", count()),
+        ("ledger_bytes", count()),
+        ("changing", flag()),
+        ("joining", flag()),
+        ("trouble", or_null(text())),
+        ("refused_messages", count()),
+        ("forwarded_clients", count()),
+        ("members", list(reference("ClusterMember"))),
+    ])
+}
+
+fn cluster_member() -> Value {
+    object(&[
+        ("id", text()),
+        ("peer", text()),
+        ("client", or_null(text())),
+        ("votes", flag()),
+        ("leads", flag()),
+        ("this", flag()),
+        ("connected", flag()),
+        ("matched", or_null(count())),
+        ("lag", or_null(count())),
+        ("needs_snapshot", flag()),
+        ("heard_seconds", or_null(time())),
     ])
 }
 
@@ -285,6 +330,8 @@ fn requests() -> Map<String, Value> {
     let states = list(one_of(LISTED));
     let all = [
         ("Nothing", object(&[])),
+        ("JoinCluster", object(&[("address", text())])),
+        ("OfMember", object(&[("member", text())])),
         (
             "NewCheck",
             open_object(

@@ -56,9 +56,33 @@ pub(super) enum Action {
     NoteCheck,
     Standby,
     Promote,
+    Leader,
+    Cluster,
+    /// What the last part of the path says, of the cluster.
+    Steer,
     Events,
     /// A page of the console.
     Console(Page),
+}
+
+impl Action {
+    /// It changes jobs, or whether they are taken: of a cluster the leader alone does that.
+    pub(super) fn is_of_leader(self) -> bool {
+        match self {
+            Action::Put
+            | Action::Delete
+            | Action::Change
+            | Action::Pause
+            | Action::PauseMany
+            | Action::StartTask
+            | Action::Clear
+            | Action::Redrive
+            | Action::Drain
+            | Action::Undrain => true,
+            Action::Console(page) => page.changes_jobs(),
+            _ => false,
+        }
+    }
 }
 
 /// What is answered.
@@ -228,6 +252,16 @@ pub(super) const ROUTES: &[Route] = &[
         Shape::Json("Health"),
     )
     .named("readiness", "Whether a put would be taken, and why not"),
+    look(
+        "/leader",
+        Role::Anyone,
+        Action::Leader,
+        Shape::Json("Leader"),
+    )
+    .named(
+        "leader",
+        "Whether this member of a cluster leads, for load balancers",
+    ),
     look("/metrics", Role::Read, Action::Metrics, Shape::Metrics)
         .named("metrics", "Everything that is measured, for Prometheus"),
     look(
@@ -453,6 +487,60 @@ pub(super) const ROUTES: &[Route] = &[
     change("/api/v1/promote", Action::Promote, "Nothing", "Standby")
         .named("promote", "Have a standby take over as soon as it can")
         .answering(StatusCode::ACCEPTED),
+    look(
+        "/api/v1/cluster",
+        Role::Read,
+        Action::Cluster,
+        Shape::Json("Cluster"),
+    )
+    .named(
+        "cluster",
+        "The cluster, as this member of it knows it: who leads, who is a member, who lags",
+    ),
+    change(
+        "/api/v1/cluster/init",
+        Action::Steer,
+        "Nothing",
+        "ClusterAnswer",
+    )
+    .named(
+        "initCluster",
+        "Begin a cluster of this server, with the jobs that are here",
+    )
+    .answering(StatusCode::ACCEPTED),
+    change(
+        "/api/v1/cluster/join",
+        Action::Steer,
+        "JoinCluster",
+        "ClusterAnswer",
+    )
+    .named(
+        "joinCluster",
+        "Add this server to the cluster of the member at an address",
+    )
+    .answering(StatusCode::ACCEPTED),
+    change(
+        "/api/v1/cluster/remove",
+        Action::Steer,
+        "OfMember",
+        "ClusterAnswer",
+    )
+    .named(
+        "removeMember",
+        "Remove a member from the cluster, for ever; ask the leader",
+    )
+    .answering(StatusCode::ACCEPTED),
+    change(
+        "/api/v1/cluster/transfer",
+        Action::Steer,
+        "OfMember",
+        "ClusterAnswer",
+    )
+    .named(
+        "transferLead",
+        "Hand the lead to another member; ask the leader",
+    )
+    .answering(StatusCode::ACCEPTED),
     look(
         "/api/v1/tasks",
         Role::Read,

@@ -17,7 +17,7 @@ use super::connections::REQUEST_TIME;
 use super::guard::Asker;
 use super::query::{Query, decode};
 use super::routes::{Action, Found, Role, Route, Shape, find};
-use super::{State, console, health, metrics, openapi};
+use super::{State, cluster, console, health, metrics, openapi};
 
 /// The target of the lines that say who changed what.
 pub(super) const AUDIT: &str = "bsd::audit";
@@ -97,6 +97,9 @@ async fn act(
         Some(_) => (Fields::read(&head.headers, body).await?, None),
         None => (Fields::default(), Some(body)),
     };
+    if route.action.is_of_leader() {
+        cluster::check_leads(state)?;
+    }
     match route.action {
         Action::Health => Ok(health::health(state)),
         Action::Readiness => Ok(health::readiness(state).await),
@@ -133,6 +136,9 @@ async fn act(
         Action::NoteCheck => checks::note(state, &fields),
         Action::Standby => standby::show(state),
         Action::Promote => standby::promote(state, &fields),
+        Action::Leader => cluster::leader(state),
+        Action::Cluster => cluster::show(state),
+        Action::Steer => cluster::steer(state, route.last(), &fields).await,
         Action::Console(page) => {
             let asked = console::Asked {
                 asker,

@@ -46,6 +46,7 @@ impl Running {
             dir: Some("/nowhere".into()),
             archive: Some(archive.clone()),
             standby: None,
+            cluster: None,
         };
         let pulse: Arc<Pulse> = sight.pulse.clone();
         let http = Http::start(setup.bind().unwrap().unwrap(), sight).unwrap();
@@ -122,6 +123,7 @@ pub(super) fn closed() -> State {
         dir: None,
         archive: None,
         standby: None,
+        cluster: None,
     };
     State::new(sight, Access::new(None, Vec::new(), (11380, false))).unwrap()
 }

@@ -87,19 +87,30 @@ fn archived(dir: &TempDir) -> Launch {
         .arg(format!("file://{}", archive.display()))
 }
 
-/// False for what is about archives and standbys, where they are not built in.
+/// False for what is about archives, standbys and clusters, where they are not built in.
 fn is_built_in(expression: &str) -> bool {
-    let is_of_archive = |it: &&str| expression.contains(*it);
-    cfg!(feature = "archive") || !["bsd_archive_", "bsd_standby_"].iter().any(is_of_archive)
+    let is_of = |names: &[&str]| names.iter().any(|name| expression.contains(name));
+    (cfg!(feature = "archive") || !is_of(&["bsd_archive_", "bsd_standby_"]))
+        && (cfg!(feature = "cluster") || !is_of(&["bsd_cluster_"]))
 }
 
-/// A server, and with archives built in, a standby of it.
+/// A server, and with archives built in, a standby of it; with clusters, a member of one.
 fn with_standby(dir: &TempDir) -> Vec<Site> {
-    #[allow(unused_mut, reason = "without archives there is no other")]
+    #[allow(unused_mut, reason = "without archives and clusters there is no other")]
     let mut sites = vec![Site::start(archived(dir))];
     #[cfg(feature = "archive")]
     sites.push(standby(dir));
+    #[cfg(feature = "cluster")]
+    sites.push(member(dir));
     sites
+}
+
+/// The only member of a cluster.
+#[cfg(feature = "cluster")]
+fn member(dir: &TempDir) -> Site {
+    let peer = format!("127.0.0.1:{}", crate::harness::free_port());
+    let launch = Launch::bsd().dir(&dir.path().join("member"));
+    Site::start(launch.args(["--cluster", &peer, "--cluster-init"]))
 }
 
 /// A standby of the server that [`archived`] launches.

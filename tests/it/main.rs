@@ -44,6 +44,8 @@ mod auth;
 mod backup;
 mod bounds;
 mod clients;
+#[cfg(all(feature = "cluster", feature = "http"))]
+mod cluster_admin;
 mod compatibility;
 #[cfg(feature = "http")]
 mod console;

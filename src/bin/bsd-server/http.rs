@@ -45,7 +45,7 @@ pub(super) fn start_http(
     clock: Clock,
     pulse: &Arc<Pulse>,
     lines: &Lines,
-    (archive, standby): (Option<Reporter>, Option<Seat>),
+    (archive, standby, cluster): (Option<Reporter>, Option<Seat>, Option<http::Desk>),
 ) -> Result<Option<Http>, Failure> {
     let setup = config.http.as_ref();
     let sight = http::Sight {
@@ -57,6 +57,7 @@ pub(super) fn start_http(
         dir: config.dir.clone(),
         archive,
         standby,
+        cluster,
     };
     bound
         .map(|bound| Http::start(bound, sight))

@@ -18,7 +18,11 @@ pub(super) fn start_http(
     _: Clock,
     _: &Arc<Pulse>,
     _: &Lines,
-    _: (Option<Reporter>, Option<bsd::archive::standby::Seat>),
+    _: (
+        Option<Reporter>,
+        Option<bsd::archive::standby::Seat>,
+        Option<impl Sized>,
+    ),
 ) -> Result<Option<BoundHttp>, Failure> {
     Ok(None)
 }

@@ -53,7 +53,7 @@ impl Fields {
     }
 
     /// No other fields than these are there.
-    pub(super) fn only(&self, known: &[&str]) -> Result<(), Problem> {
+    pub(in crate::http) fn only(&self, known: &[&str]) -> Result<(), Problem> {
         match self.0.keys().find(|name| !known.contains(&&***name)) {
             None => Ok(()),
             Some(name) => Err(bad(format!(
@@ -67,7 +67,7 @@ impl Fields {
     }
 
     /// A text, if it is there.
-    pub(super) fn text(&self, name: &str) -> Result<Option<&str>, Problem> {
+    pub(in crate::http) fn text(&self, name: &str) -> Result<Option<&str>, Problem> {
         let text = |value: &'_ Value| value.is_string();
         match self.get(name) {
             None => Ok(None),
@@ -156,7 +156,7 @@ impl Fields {
 }
 
 /// A field that has to be there.
-pub(super) fn needed<T>(name: &str, value: Option<T>) -> Result<T, Problem> {
+pub(in crate::http) fn needed<T>(name: &str, value: Option<T>) -> Result<T, Problem> {
     value.ok_or_else(|| bad(format!("the field {name:?} is missing")))
 }
 

@@ -61,6 +61,10 @@ pub(super) fn of_error(error: &JobError) -> Problem {
         JobError::BadTubeName(_) => StatusCode::BAD_REQUEST,
         JobError::TooBig { .. } => StatusCode::PAYLOAD_TOO_LARGE,
         JobError::Damaged => StatusCode::INTERNAL_SERVER_ERROR,
+        // It was the leader a moment ago, or the request was on its way.
+        JobError::NotLeader => {
+            return Problem::unavailable(format!("{error}; GET /leader names it"));
+        }
         _ => StatusCode::SERVICE_UNAVAILABLE,
     };
     Problem::new(status, error.to_string())

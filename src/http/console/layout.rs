@@ -17,15 +17,17 @@ pub(super) enum Place {
     Overview,
     Tubes,
     Durability,
+    Cluster,
     Clients,
     Tasks,
     Elsewhere,
 }
 
-const PLACES: [(Place, &str, &str); 5] = [
+const PLACES: [(Place, &str, &str); 6] = [
     (Place::Overview, "/", "Overview"),
     (Place::Tubes, "/tubes", "Tubes"),
     (Place::Durability, "/durability", "Durability"),
+    (Place::Cluster, "/cluster", "Cluster"),
     (Place::Clients, "/clients", "Clients"),
     (Place::Tasks, "/tasks", "Tasks"),
 ];
@@ -84,13 +86,21 @@ impl Frame {
         }
     }
 
+    /// What there is to go to.
+    fn places(&self) -> impl Iterator<Item = (Place, &str, &str)> {
+        let is_there = |place| place != Place::Cluster || self.viewer.sees_cluster;
+        PLACES
+            .into_iter()
+            .filter(move |(place, ..)| is_there(*place))
+    }
+
     fn header(&self) -> Markup {
         html! {
             header {
                 a class="brand" href="/" { "bsd" }
                 nav aria-label="Pages" {
                     ul {
-                        @for (place, path, name) in PLACES {
+                        @for (place, path, name) in self.places() {
                             @let current = (place == self.place).then_some("page");
                             li { a href=(path) aria-current=[current] { (name) } }
                         }

@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout};
 use super::history::{SPANS, Span};
 use super::layout::Place;
 use super::tubes::Listed;
-use super::{Sight, durability, overview, past, tasks, tube, tubes, words};
+use super::{Sight, cluster, durability, overview, past, tasks, tube, tubes, words};
 use crate::http::State;
 use crate::http::answer::{Answer, Content, Problem, page};
 use crate::http::query::Query;
@@ -40,6 +40,7 @@ pub(super) enum Subject {
     Tubes(Listed),
     Tube(String),
     Durability(Span),
+    Cluster,
     Tasks,
     Task(String),
     /// Of the job with this id.
@@ -55,6 +56,7 @@ pub(super) const PARAMETERS: &[Parameter] = &[
             "tubes",
             "tube",
             "durability",
+            "cluster",
             "tasks",
             "task",
             "history",
@@ -87,12 +89,13 @@ impl Subject {
             "durability" => Subject::durability(query),
             "tubes" => Subject::tubes(query),
             "tube" => Ok(Subject::Tube(name())),
+            "cluster" => Ok(Subject::Cluster),
             "tasks" => Ok(Subject::Tasks),
             "task" => Ok(Subject::Task(name())),
             "history" => Ok(Subject::History(name())),
             _ => Err(Problem::new(
                 StatusCode::BAD_REQUEST,
-                "of is overview, tubes, tube, durability, tasks, task or history",
+                "of is overview, tubes, tube, durability, cluster, tasks, task or history",
             )),
         }
     }
@@ -104,6 +107,7 @@ impl Subject {
             Subject::Durability(span) => format!("/events?of=durability&span={}", span.0),
             Subject::Tubes(listed) => format!("/events?of=tubes&{}", listed.query()),
             Subject::Tube(name) => format!("/events?of=tube&name={}", words::escaped(name)),
+            Subject::Cluster => "/events?of=cluster".to_owned(),
             Subject::Tasks => "/events?of=tasks".to_owned(),
             Subject::Task(id) => format!("/events?of=task&name={}", words::escaped(id)),
             Subject::History(id) => format!("/events?of=history&name={}", words::escaped(id)),
@@ -115,6 +119,7 @@ impl Subject {
             Subject::Overview(_) => Place::Overview,
             Subject::Tubes(_) | Subject::Tube(_) => Place::Tubes,
             Subject::Durability(_) => Place::Durability,
+            Subject::Cluster => Place::Cluster,
             Subject::Tasks | Subject::Task(_) => Place::Tasks,
             Subject::History(_) => Place::Elsewhere,
         }
@@ -126,6 +131,7 @@ impl Subject {
             Subject::Tubes(_) => "Tubes".into(),
             Subject::Tube(name) => format!("Tube {name}"),
             Subject::Durability(_) => "Durability".into(),
+            Subject::Cluster => "Cluster".into(),
             Subject::Tasks => "Tasks".into(),
             Subject::Task(id) => format!("Task {id}"),
             Subject::History(id) => format!("History of job {id}"),
@@ -139,6 +145,7 @@ impl Subject {
             Subject::Tubes(listed) => tubes::content(sight, listed, live),
             Subject::Tube(name) => tube::numbers(sight, name, live),
             Subject::Durability(span) => durability::content(sight, *span, live),
+            Subject::Cluster => cluster::content(sight, live),
             Subject::Tasks => tasks::content(sight.state, live),
             Subject::Task(id) => tasks::one(sight.state, id, live),
             Subject::History(id) => past::reading(sight.state, id, live),

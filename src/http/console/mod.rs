@@ -10,7 +10,7 @@
 //! | `chart` | what does a line of numbers look like? |
 //! | `words` | how are numbers said? |
 //! | `assets` | style, script, icon |
-//! | `overview`, `tubes`, `tube`, `job`, `durability`, `clients`, `tasks` | the pages |
+//! | `overview`, `tubes`, `tube`, `job`, `durability`, `clients`, `tasks`, `cluster` | the pages |
 //! | `past` | what has happened to a job |
 //! | `forms` | what do they send, and what is done then? |
 //! | `viewer` | who looks, and what may be offered? |
@@ -25,6 +25,9 @@
 mod assets;
 mod chart;
 mod clients;
+/// Without the feature `cluster` it shows nothing.
+#[cfg_attr(not(feature = "cluster"), path = "no_cluster.rs")]
+mod cluster;
 mod durability;
 mod forms;
 mod history;
@@ -82,6 +85,7 @@ pub(super) enum Page {
     Past,
     Delete,
     Durability,
+    Cluster,
     Clients,
     Client,
     Tasks,
@@ -100,6 +104,13 @@ pub(super) enum Page {
     Count,
     Run,
     Cancel,
+}
+
+impl Page {
+    /// It is sent by a form that changes jobs, or begins what does.
+    pub(super) fn changes_jobs(self) -> bool {
+        matches!(self, Page::Put | Page::Change(_) | Page::Pause | Page::Run)
+    }
 }
 
 /// A route of the console.
@@ -133,6 +144,7 @@ pub(super) const ROUTES: &[Route] = &[
     form("/jobs/{id}/priority", Role::Admin, Page::Change("priority")),
     form("/jobs/{id}/move", Role::Admin, Page::Change("move")),
     of("/durability", Role::Read, Page::Durability).taking(&[SPAN]),
+    of("/cluster", Role::Read, Page::Cluster),
     of("/clients", Role::Read, Page::Clients).taking(clients::PARAMETERS),
     of("/clients/{client}", Role::Read, Page::Client),
     of("/tasks", Role::Read, Page::Tasks),
@@ -228,6 +240,7 @@ pub(super) async fn answer(
         Page::Overview => show(state, &asked, Subject::overview(query)?).await,
         Page::Tubes => show(state, &asked, Subject::tubes(query)?).await,
         Page::Durability => show(state, &asked, Subject::durability(query)?).await,
+        Page::Cluster => show(state, &asked, Subject::Cluster).await,
         Page::Clients => clients::list(state, &asked).await,
         Page::Client => clients::one(state, &asked).await,
         Page::Tasks => show(state, &asked, Subject::Tasks).await,
@@ -243,6 +256,9 @@ pub(super) async fn answer(
 
 /// Show a page that is about the whole server.
 async fn show(state: &Arc<State>, asked: &Asked, subject: Subject) -> Result<Answer, Problem> {
+    if subject.place() == Place::Cluster {
+        crate::http::cluster::check_there(state)?;
+    }
     let live = Live::default();
     let mut sight = Sight::take(state).await?;
     if subject.place() == Place::Durability {
@@ -310,7 +326,7 @@ impl Browser {
     /// The one that a request comes from, where it asks for a page.
     pub(super) fn of<T>(request: &Request<T>) -> Option<Browser> {
         let uri = request.uri();
-        let is_api = ["/api/", "/metrics", "/healthz", "/readyz"]
+        let is_api = ["/api/", "/metrics", "/healthz", "/readyz", "/leader"]
             .iter()
             .any(|prefix| uri.path().starts_with(prefix));
         let accepted = request.headers().get(ACCEPT);

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Asked, Console};
 use crate::http::State;
+use crate::http::cluster;
 use crate::http::guard::Asker;
 use crate::http::routes::Role;
 
@@ -19,6 +20,8 @@ pub(super) struct Viewer {
     pub(super) has_session: bool,
     /// What every form has to send with it; nothing for who may change nothing.
     pub(super) form_word: Option<String>,
+    /// The server is one of several.
+    pub(super) sees_cluster: bool,
     /// What came of what was done.
     pub(super) said: Option<String>,
 }
@@ -34,6 +37,7 @@ impl Viewer {
             role,
             has_session,
             form_word: is_known.then(|| state.console.form_word.clone()),
+            sees_cluster: cluster::check_there(state).is_ok(),
             said: said.and_then(|word| state.console.told(word)),
         }
     }
@@ -44,6 +48,7 @@ impl Viewer {
             role: Role::Anyone,
             has_session: false,
             form_word: None,
+            sees_cluster: false,
             said: None,
         }
     }

@@ -188,6 +188,7 @@ impl Member {
             is_receiving: false,
             joining: Vec::new(),
             is_joining: false,
+            not_added: None,
             desk,
             reported_at: None,
             said: None,

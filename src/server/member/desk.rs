@@ -89,6 +89,10 @@ pub struct Report {
     pub cluster: String,
     /// This member.
     pub node: String,
+    /// It asks to be added to a cluster.
+    pub is_joining: bool,
+    /// Why it was not added, the last time that it asked.
+    pub trouble: Option<String>,
     /// What it is.
     pub standing: Standing,
     /// The term.
@@ -217,8 +221,17 @@ impl Member {
                 Err(why) => Err(why.to_string()),
             },
             (Ask::Transfer(id), Some(seat)) if seat.leads() => {
-                seat.transfer(id);
-                Ok(format!("handing the lead to member {id}"))
+                match seat.members().get(id).map(|it| it.votes.incoming) {
+                    None => Err(format!("there is no member {id}")),
+                    Some(_) if id == self.me.node => Err(format!("member {id} leads already")),
+                    Some(false) => Err(format!(
+                        "member {id} has no vote yet: it is catching up; ask again later"
+                    )),
+                    Some(true) => {
+                        seat.transfer(id);
+                        Ok(format!("handing the lead to member {id}"))
+                    }
+                }
             }
             (Ask::Transfer(_), Some(seat)) => Err(match seat.role() {
                 Role::Follows(Some(leader)) => format!("member {leader} leads: ask that one"),
@@ -231,6 +244,8 @@ impl Member {
         let Some(seat) = &self.seat else {
             return Report {
                 node: self.me.node.to_string(),
+                is_joining: self.is_joining,
+                trouble: self.not_added.clone(),
                 ..Report::default()
             };
         };
@@ -271,6 +286,8 @@ impl Member {
         Report {
             cluster: self.me.cluster.to_string(),
             node: self.me.node.to_string(),
+            is_joining: false,
+            trouble: None,
             standing,
             term: status.term,
             leader,

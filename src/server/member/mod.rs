@@ -32,7 +32,7 @@ use mio::event::Event;
 use tracing::{debug, error, info, warn};
 
 pub use self::begin::{MemberError, Setup};
-pub use self::desk::{Ask, ClusterDesk, MemberReport, Report};
+pub use self::desk::{Ask, ClusterDesk, MemberReport, Report, Standing as MemberStanding};
 use self::snapshot::{Courier, Mail};
 use super::core::Core;
 use super::forward::{Leader, Target};
@@ -75,6 +75,8 @@ pub struct Member {
     joining: Vec<(Join, Sender<JoinAnswer>)>,
     /// A thread asks for us to be added.
     is_joining: bool,
+    /// Why it was not, the last time.
+    not_added: Option<String>,
     desk: ClusterDesk,
     reported_at: Option<Time>,
     /// What was said last about who leads.
@@ -175,11 +177,12 @@ impl Member {
         match mail {
             Mail::Join(join, answer) => self.consider(join, answer),
             Mail::Joined(cluster, members) => {
-                self.is_joining = false;
+                (self.is_joining, self.not_added) = (false, None);
                 if self.seat.is_none() {
                     self.join(cluster, members, engine, now)?;
                 }
             }
+            Mail::NotAdded(why) => self.not_added = Some(why),
             Mail::Base(stamp, answer) => {
                 // Entries after the last frame changed nothing: the copy has them too.
                 let stamp = match stamp == engine.framed_stamp() {

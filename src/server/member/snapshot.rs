@@ -36,6 +36,8 @@ pub(super) enum Mail {
     Join(Join, Sender<JoinAnswer>),
     /// This server is a member of this cluster.
     Joined(ClusterId, Members),
+    /// Nobody has added it yet, for this reason; it asks again.
+    NotAdded(String),
     /// Up to which entry a copy of the log goes that has this stamp.
     Base(Stamp, Sender<Option<Base>>),
     /// How a snapshot has fared.
@@ -165,6 +167,7 @@ impl Courier {
                 };
                 if why != said {
                     warn!("the member at {at} does not add this server: {why}; it is asked again");
+                    post.send(Mail::NotAdded(format!("the member at {at}: {why}")));
                     said = why;
                 }
                 at = address.to_string();

@@ -1,4 +1,4 @@
-//! Asking before more than one job is deleted.
+//! Asking before more than one job is deleted, or what cannot be taken back is done.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -9,7 +9,18 @@ use crate::Failure;
 /// # Errors
 /// The answer was no, or nobody can be asked.
 pub(crate) fn confirm(what: &str, count: u64, is_yes: bool) -> Result<(), Failure> {
-    if count <= 1 || is_yes {
+    match count {
+        0 | 1 => Ok(()),
+        _ => ask(what, is_yes),
+    }
+}
+
+/// Go on only if `yes` was said, or somebody at a terminal says so now.
+///
+/// # Errors
+/// The answer was no, or nobody can be asked.
+pub(crate) fn ask(what: &str, is_yes: bool) -> Result<(), Failure> {
+    if is_yes {
         return Ok(());
     }
     if !io::stdin().is_terminal() {

@@ -23,6 +23,7 @@ mod api;
 mod archive;
 mod change;
 mod clear;
+mod cluster;
 mod confirm;
 mod drain;
 mod job;
@@ -178,6 +179,8 @@ enum Command {
     Promote(promote::PromoteArgs),
     /// Show how far a standby is
     Standby(promote::StandbyArgs),
+    /// Begin a cluster of servers, add and remove members, see who leads
+    Cluster(cluster::ClusterArgs),
     /// List the clients that are connected
     Clients(listing::ClientsArgs),
     /// Show what happens to jobs, as it happens
@@ -294,6 +297,7 @@ fn run(command: &Command, context: &mut Context<'_>) -> Result<u8, Failure> {
         Command::Note(args) => note::run(args, context),
         Command::Promote(args) => promote::run(args, context),
         Command::Standby(args) => promote::show(args, context),
+        Command::Cluster(args) => cluster::run(args, context),
         Command::Clients(args) => listing::run_clients(args, context),
         Command::Tail(args) => tail::run(args, context),
         Command::Top(args) => top::run(args, context),

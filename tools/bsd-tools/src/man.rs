@@ -38,25 +38,28 @@ pub fn write(
     files.map(write).collect()
 }
 
-/// A page for the program, and one for each of its visible commands.
+/// A page for the program, and one for each of its visible commands, and of theirs.
 fn pages(program: &clap::Command, section: &str) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
     let mut program = program.clone().disable_help_subcommand(true);
     program.build();
     let name = program.get_name().to_owned();
-    let commands = program.get_subcommands().filter(|it| !it.is_hide_set());
-    let commands: Vec<clap::Command> = commands
-        .map(|command| {
-            // A page's name is one word.
-            let page = format!("{name}-{}", command.get_name());
-            let usage = format!("{name} {}", command.get_name());
-            command.clone().name(page).bin_name(usage)
-        })
-        .collect();
+    let mut commands = Vec::new();
+    collect(&program, (&name, &name), &mut commands);
     [program]
         .into_iter()
         .chain(commands)
         .map(|command| page(command, section))
         .collect()
+}
+
+/// The visible commands below this one, with the names of their pages, which are one word.
+fn collect(command: &clap::Command, (page, usage): (&str, &str), found: &mut Vec<clap::Command>) {
+    for below in command.get_subcommands().filter(|it| !it.is_hide_set()) {
+        let page = format!("{page}-{}", below.get_name());
+        let usage = format!("{usage} {}", below.get_name());
+        found.push(below.clone().name(page.clone()).bin_name(usage.clone()));
+        collect(below, (&page, &usage), found);
+    }
 }
 
 fn page(command: clap::Command, section: &str) -> io::Result<(PathBuf, Vec<u8>)> {
