@@ -14,7 +14,7 @@
 //!   within a bounded time.
 //!
 //! `BSD_CLUSTER_RUNS` and `BSD_CLUSTER_FIRST` say how many histories there are and which is the
-//! first; `BSD_CLUSTER_SEED` repeats one.
+//! first; `BSD_CLUSTER_HISTORY` repeats one.
 
 mod counts;
 mod disk;
@@ -42,14 +42,14 @@ fn run(seed: u64) -> (u64, Counts) {
 fn run_or_say(seed: u64) -> (u64, Counts) {
     catch_unwind(AssertUnwindSafe(|| run(seed))).unwrap_or_else(|panic| {
         eprintln!("history {seed} failed; to repeat it:");
-        eprintln!("  BSD_CLUSTER_SEED={seed} cargo test cluster::histories::no_acknowledged");
+        eprintln!("  BSD_CLUSTER_HISTORY={seed} cargo test cluster::histories::no_acknowledged");
         resume_unwind(panic)
     })
 }
 
 #[test]
 fn no_acknowledged_entry_is_lost_and_every_cluster_goes_on() {
-    if let Some(seed) = env("BSD_CLUSTER_SEED") {
+    if let Some(seed) = env("BSD_CLUSTER_HISTORY") {
         let (trace, counts) = run_or_say(seed);
         eprintln!("history {seed}: trace {trace:016x}, {counts:?}");
         return;

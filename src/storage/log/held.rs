@@ -478,7 +478,10 @@ impl Log {
     /// # Errors
     /// When the disk failed.
     pub(crate) fn rotate_early(&mut self, wall_ns: u64) -> Result<(), StoreError> {
-        if self.leads() && !self.fits(self.least_left()) {
+        let need = self.least_left();
+        if self.leads() && !self.fits(need) {
+            self.budget.now_ns = wall_ns;
+            self.find_room(need + FRAME_OVERHEAD_MAX as u64, Purpose::Update)?;
             self.held.is_stuck = !self.rotate(self.held.wanted.get(), wall_ns)?;
         }
         self.held.wanted.set(0);
