@@ -259,17 +259,19 @@ impl Member {
             cluster: ClusterId(cluster),
             node: self.me.node,
         };
-        // Who comes later has not what is here: entry 1 stands for it, and is in no ledger.
-        let base = Base {
-            index: 1,
-            term: 1,
-            members,
-        };
+        // Who comes later has not what is here: this entry stands for it, and is in no ledger. A log that
+        // was a member's goes on with its numbers.
+        let was = engine.stamp();
         let stamp = Stamp {
-            index: base.index,
-            term: base.term,
+            index: was.index.max(1),
+            term: was.term.max(1),
         };
         engine.stamp_as(stamp, now).map_err(OpenError::from)?;
+        let base = Base {
+            index: stamp.index,
+            term: stamp.term,
+            members,
+        };
         let ledger = Ledger::create(&self.fs, &self.dir, identity, base)?;
         info!("began the cluster {}", identity.cluster);
         self.sit_down(ledger, engine, now)
@@ -281,10 +283,10 @@ impl Member {
         address: SocketAddr,
         engine: &Engine,
     ) -> Result<(), String> {
-        if engine.queue().stats().jobs.total() > 0 {
+        if engine.queue().stats().jobs.total() > 0 || engine.stamp() != Stamp::default() {
             return Err(format!(
-                "there are jobs in {}, and a server that joins gets those of the cluster; give it \
-                 an empty directory",
+                "{} has a log with jobs, or that was a member's, and a server that joins gets the log \
+                 of the cluster; give it an empty directory",
                 self.dir.display()
             ));
         }
