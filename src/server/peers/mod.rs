@@ -421,7 +421,7 @@ impl Peers {
     ///
     /// # Errors
     /// The system does not say.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+    pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
