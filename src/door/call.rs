@@ -401,6 +401,22 @@ pub(super) struct Batch {
 }
 
 impl Asked {
+    /// Tell whoever asks that another queue decides. Work is not refused: it may look.
+    pub(super) fn refuse(self) {
+        let refusal = || Err(JobError::NotLeader);
+        // Whoever asked may be gone.
+        let _ = match self {
+            Asked::Order(_, giver) | Asked::Reserve(_, giver) | Asked::Kick(_, _, giver) => {
+                giver.give(refusal())
+            }
+            Asked::Batch(mut batch) => {
+                batch.outcomes.extend(batch.orders.map(|_| refusal()));
+                batch.giver.give(Ok(Answer::Batch(batch.outcomes)))
+            }
+            Asked::Work(_) => return,
+        };
+    }
+
     pub(super) fn is_abandoned(&self) -> bool {
         match self {
             Asked::Order(_, giver) | Asked::Reserve(_, giver) | Asked::Kick(_, _, giver) => {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::Shared;
-use super::call::{Asked, Batch, Call, JobError, Note};
+use super::call::{Asked, Batch, Call, Note};
 use super::seats::{Replies, Seats};
 use super::work::{Running, Slice, Step};
 use crate::engine::{Engine, ReplySink};
@@ -46,6 +46,9 @@ impl std::fmt::Debug for Desk {
             .finish_non_exhaustive()
     }
 }
+
+/// Who looks at a queue that follows: it has no clients before it leads.
+const NOBODY: ClientId = ClientId(u32::MAX);
 
 /// What a call may use while it runs.
 struct Turn<'a> {
@@ -251,6 +254,10 @@ impl Desk {
                 not_before: None,
             });
         }
+        if turn.engine.is_following() {
+            self.seats.release(size);
+            return what.refuse();
+        }
         let client = self.client(session, turn.engine);
         if self.seats.is_kicking(client) {
             let call = Call {
@@ -267,11 +274,6 @@ impl Desk {
             ..
         } = turn;
         match what {
-            Asked::Reserve(_, giver) | Asked::Kick(_, _, giver) if engine.is_following() => {
-                self.seats.release(size);
-                // Whoever asked may be gone.
-                let _ = giver.give(Err(JobError::NotLeader));
-            }
             Asked::Order(order, giver) => {
                 let (after, outcome) = self.seats.run(client, &order, engine, *now, *others);
                 self.seats.park(client, after, giver, outcome, size);
@@ -335,7 +337,10 @@ impl Desk {
         let step = match underway.work.is_cancelled() {
             true => Step::Done,
             false => {
-                let client = self.client(underway.session, turn.engine);
+                let client = match turn.engine.is_following() {
+                    true => NOBODY,
+                    false => self.client(underway.session, turn.engine),
+                };
                 underway.work.step(&mut Slice {
                     engine: turn.engine,
                     now,
@@ -350,7 +355,11 @@ impl Desk {
             Step::More => None,
             Step::NotBefore(time) => Some(time),
             Step::Done => {
-                let after = turn.engine.after();
+                // A queue that follows has what a majority has, whatever its own disk has.
+                let after = match turn.engine.is_following() {
+                    true => Position::ZERO,
+                    false => turn.engine.after(),
+                };
                 self.seats.park_work(after, underway.work, underway.size);
                 return true;
             }

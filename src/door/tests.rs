@@ -546,3 +546,36 @@ fn a_session_keeps_no_tube_in_existence_by_having_put_into_it() {
     let _ = turns.answer(session.run(Order::Delete(JobId(1)))).unwrap();
     assert!(!turns.engine.queue().tube_exists("mail"));
 }
+
+/// A queue that follows has no clients: whoever calls is told so, and whoever only looks sees it.
+#[test]
+fn a_queue_that_follows_is_looked_at_and_refuses_all_else() {
+    #[derive(Debug)]
+    struct Look(Option<(u64, Result<Answer, JobError>)>);
+    impl Work for Look {
+        fn step(&mut self, slice: &mut Slice<'_>) -> Step {
+            let jobs = slice.engine().queue().stats().jobs.total();
+            self.0 = Some((jobs, slice.run(&Order::Delete(JobId(1)))));
+            Step::Done
+        }
+    }
+    let (door, mut turns) = by_hand();
+    let disk = SimFs::new(1);
+    let options = Options {
+        fs: Arc::new(disk),
+        dir: Some(PathBuf::from("/log")),
+        ..Options::default()
+    };
+    turns.engine = Engine::follow(&options, turns.now).unwrap();
+    let session = door.session();
+    let mut looked = sent(door.start(Look(None)));
+    let mut asked = sent(session.run(Order::Delete(JobId(1))));
+    let now = turns.now;
+    turns
+        .desk
+        .serve(&mut turns.engine, now, &mut NoOthers, &mut || false);
+    turns.desk.acknowledge(Position::ZERO);
+    let Look(seen) = look(&mut looked).unwrap().unwrap();
+    assert_eq!(seen, Some((0, Err(JobError::NotLeader))));
+    assert_eq!(look(&mut asked).unwrap(), Err(JobError::NotLeader));
+}

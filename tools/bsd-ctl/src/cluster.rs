@@ -89,7 +89,7 @@ Examples:
 struct AddArgs {
     /// Where the other members reach one of them: IP:PORT
     #[arg(value_name = "ADDR")]
-    address: String,
+    at: String,
     #[command(flatten)]
     wait: WaitArgs,
     #[command(flatten)]
@@ -203,7 +203,7 @@ fn init(args: &InitArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
 
 fn add(args: &AddArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
     let api = args.api.open(context)?;
-    let answer = api.post("/cluster/join", &json!({"address": args.address}))?;
+    let answer = api.post("/cluster/join", &json!({"address": args.at}))?;
     let is_member = |cluster: &Value| {
         ["follower", "leader"].contains(&cluster["standing"].as_str().unwrap_or_default())
             && members(cluster).any(|member| member["this"] == true)
