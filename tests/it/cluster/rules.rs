@@ -1,0 +1,1 @@
+//! What a member refuses, and what tools may do beside it.
