@@ -493,6 +493,12 @@ impl Seat {
         self.leading.is_some() && !self.is_falling()
     }
 
+    /// True if everything up to this entry is known to be committed, and is here.
+    #[must_use]
+    pub fn has(&self, index: u64) -> bool {
+        self.committed.index >= index
+    }
+
     /// A copy of the log of another member has come and is complete under `cluster/incoming`: it takes
     /// the place of this one, unless this one has come as far meanwhile.
     ///

@@ -214,7 +214,10 @@ impl Member {
                     let jobs = engine.queue().stats().jobs.total();
                     info!("took over the log of member {from}: {jobs} jobs, up to entry {index}");
                 }
-                let _ = answer.send(is_new);
+                // One that has as much needs it as little as one that has just got it: a refusal would have
+                // it sent again.
+                let has = self.seat.as_ref().is_some_and(|seat| seat.has(index));
+                let _ = answer.send(is_new || has);
             }
             Mail::Failed(from, why) => {
                 self.is_receiving = false;
