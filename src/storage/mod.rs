@@ -32,6 +32,7 @@ pub use disk::RealFs;
 #[cfg(any(test, fuzzing, feature = "sim"))]
 pub use disk::sim::SimFs;
 pub use error::{Damage, OpenError, StoreError};
+#[cfg(feature = "cluster")]
 pub(crate) use format::names::CLUSTER_NAME;
 pub use format::names::is_log_file;
 pub use log::compaction::{Index, Subject};
@@ -42,5 +43,6 @@ pub use log::spares::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN};
 pub use log::sync::{SyncPolicy, Waker};
 pub use log::trail::{HELD_SEGMENTS_MAX, Stretch, Trail};
 pub use log::{AppendError, BodyError, Log, LogOptions, Purpose};
+#[cfg(feature = "cluster")]
 pub(crate) use recover::make_data_dir;
 pub use recover::{Progress, Recovery, Replay};
