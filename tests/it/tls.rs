@@ -43,7 +43,11 @@ impl Authority {
     }
 
     fn issue_until(&self, name: &str, year: i32) -> Identity {
-        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        self.issue_for(name, &["localhost".to_owned()], year)
+    }
+
+    fn issue_for(&self, name: &str, hosts: &[String], year: i32) -> Identity {
+        let mut params = CertificateParams::new(hosts).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         params.not_after = rcgen::date_time_ymd(year, 1, 1);
         let key = KeyPair::generate().unwrap();
@@ -135,6 +139,14 @@ impl House {
     /// Give the server a new certificate with this name.
     pub(crate) fn certify(&self, name: &str) {
         let identity = self.authority.issue(name);
+        self.write("cert.pem", &identity.cert);
+        self.write("key.pem", &identity.key);
+    }
+
+    /// The same, for these names and addresses.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn certify_for(&self, name: &str, hosts: &[String]) {
+        let identity = self.authority.issue_for(name, hosts, 4000);
         self.write("cert.pem", &identity.cert);
         self.write("key.pem", &identity.key);
     }

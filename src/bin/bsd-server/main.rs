@@ -188,7 +188,7 @@ fn serve(config: &Config, lines: &Lines) -> Result<(), Failure> {
     let pulse = Arc::new(Pulse::default());
     let seat = seat(config);
     let reporter = reporter(config);
-    let sights = (reporter.clone(), seat.clone(), desk.clone());
+    let sights = (reporter.clone(), seat.clone(), desk.as_ref().cloned());
     let http = start_http(http, config, clock, &pulse, lines, sights)?;
     restore_if_empty(config, store.as_ref(), clock)?;
     let mut manager = ServiceManager::from_env();

@@ -46,7 +46,7 @@ const FAULTS: [Fault; 8] = [
 ];
 
 /// All clients at work until `until` returns.
-fn work_while(clients: &mut [Client<'_>], until: impl FnOnce()) {
+pub(super) fn work_while(clients: &mut [Client<'_>], until: impl FnOnce()) {
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         for client in clients {
@@ -155,7 +155,7 @@ fn strike(fault: Fault, cluster: &mut Cluster, history: &History, random: &mut R
 }
 
 /// What was told holds: now, on the next leader, and after everything was stopped and started.
-fn check_everywhere(cluster: &mut Cluster, history: &History) {
+pub(super) fn check_everywhere(cluster: &mut Cluster, history: &History) {
     let leader = cluster.leader();
     history.check(&mut cluster.server(leader).connect(), "at the end");
     cluster.stop(leader);

@@ -51,6 +51,7 @@ pub(super) struct Cluster {
     pub(super) places: Vec<Place>,
     pub(super) doors: Doors,
     begun: usize,
+    peer_of: fn(usize) -> SocketAddr,
 }
 
 impl Cluster {
@@ -67,12 +68,18 @@ impl Cluster {
 
     /// One member alone.
     pub(super) fn of_one(launch: &Launch) -> Cluster {
+        Cluster::at(launch, peer_address)
+    }
+
+    /// One member alone; the addresses for peers, by number, are these.
+    pub(super) fn at(launch: &Launch, peer_of: fn(usize) -> SocketAddr) -> Cluster {
         let mut cluster = Cluster {
             dir: tempfile::tempdir().unwrap(),
             launch: launch.clone(),
             places: Vec::new(),
             doors: Doors::default(),
             begun: 0,
+            peer_of,
         };
         cluster.add("--cluster-init");
         cluster
@@ -82,7 +89,7 @@ impl Cluster {
     pub(super) fn add(&mut self, beginning: &str) -> usize {
         self.begun += 1;
         let dir = self.dir.path().join(format!("n{}", self.begun));
-        let peer = peer_address(self.begun);
+        let peer = (self.peer_of)(self.begun);
         self.add_at(dir, peer, beginning)
     }
 
@@ -234,7 +241,7 @@ impl Cluster {
         place.said.clone() + &now.unwrap_or_default()
     }
 
-    /// An argument more for all that are started from now on.
+    /// Where the directories are, and what tests put beside them.
     pub(super) fn dir(&self) -> &Path {
         self.dir.path()
     }

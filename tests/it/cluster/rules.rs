@@ -1,1 +1,458 @@
-//! What a member refuses, and what tools may do beside it.
+//! What a member refuses, what its clients see, and what tools may do beside it.
+
+use std::path::Path;
+
+use super::members::{Cluster, id_of, members_of};
+use crate::harness::{Launch, wait_until, wal};
+
+const USAGE: Option<i32> = Some(5);
+
+/// The jobs in this directory, one a line, as `bsd-wal dump` has them.
+fn dump(dir: &Path, more: &[&str]) -> String {
+    let words = [&["dump", "--json", dir.to_str().unwrap()], more].concat();
+    let (code, said) = wal(&words);
+    assert_eq!(code, Some(0), "{said}");
+    said
+}
+
+/// Wait until the logs of all members have the same jobs.
+fn wait_until_alike(cluster: &Cluster) -> String {
+    let mut dumps = Vec::new();
+    wait_until("all members have the same", || {
+        let dirs = cluster.running().into_iter();
+        dumps = dirs
+            .map(|at| dump(&cluster.places[at].dir, &["--live"]))
+            .collect();
+        dumps.iter().all(|it| *it == dumps[0])
+    });
+    dumps.swap_remove(0)
+}
+
+#[test]
+fn clients_of_any_member_share_one_queue() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let cluster = Cluster::of_three(&launch);
+    let mut wires: Vec<_> = cluster
+        .running()
+        .iter()
+        .map(|at| cluster.server(*at).connect())
+        .collect();
+    for nth in 0..30 {
+        let body = format!("job {nth}");
+        let id = wires[nth % 3].put(body.as_bytes());
+        let found = format!("FOUND {id} {}\r\n{body}", body.len());
+        assert_eq!(wires[(nth + 1) % 3].ask(&format!("peek {id}")), found);
+    }
+    for nth in 0..30 {
+        let id = wires[nth % 3].reserve();
+        assert_eq!(
+            wires[(nth + 1) % 3].ask(&format!("delete {id}")),
+            "NOT_FOUND"
+        );
+        assert_eq!(wires[nth % 3].ask(&format!("delete {id}")), "DELETED");
+        assert_eq!(wires[(nth + 2) % 3].ask(&format!("peek {id}")), "NOT_FOUND");
+    }
+}
+
+#[test]
+fn the_largest_body_is_8_mib_whatever_was_asked_for() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let cluster = Cluster::of_three(&launch.arg("-z").arg("100000000"));
+    let leader = cluster.leader();
+    let follower = cluster.running().into_iter().find(|at| *at != leader);
+    let follower = follower.unwrap();
+    let said = cluster.words_of(leader);
+    assert!(said.contains("too large for a cluster"), "{said}");
+    let mut wire = cluster.server(follower).connect();
+    let id = wire.put(&vec![b'x'; 8 << 20]);
+    assert_eq!(wire.try_put(&vec![b'x'; (8 << 20) + 1]), "JOB_TOO_BIG");
+    let mut wire = cluster.server(leader).connect();
+    let stats = wire.ask(&format!("stats-job {id}"));
+    assert!(stats.starts_with("OK"), "{stats}");
+    wait_until_alike(&cluster);
+}
+
+#[test]
+fn the_directory_of_a_member_is_no_lone_servers_and_one_with_jobs_does_not_join() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let mut cluster = Cluster::of_one(&launch);
+    cluster.leader();
+    cluster.server(0).connect().put(b"kept");
+    cluster.stop(0);
+    let before = dump(&cluster.places[0].dir, &[]);
+    let exit = launch.clone().dir(&cluster.places[0].dir).run_to_exit();
+    assert_eq!(exit.code, Some(1), "{exit:?}");
+    let words = "this is the directory of a member of a cluster; start the member with --cluster";
+    assert!(exit.stderr.contains(words), "{exit:?}");
+    assert_eq!(dump(&cluster.places[0].dir, &[]), before);
+    cluster.start(0);
+    cluster.leader();
+
+    // The other way: a server that has jobs.
+    let dir = cluster.dir().join("with-jobs");
+    let alone = launch.clone().dir(&dir).start();
+    alone.connect().put(b"own");
+    assert_eq!(alone.stop().code, Some(0));
+    let first = cluster.places[0].peer;
+    let launch = launch.dir(&dir).arg("--cluster=127.0.0.1:1");
+    let exit = launch
+        .clone()
+        .arg(format!("--cluster-join={first}"))
+        .run_to_exit();
+    assert_ne!(exit.code, Some(0));
+    let port = crate::harness::free_port();
+    let exit = Launch::bsd()
+        .dir(&dir)
+        .arg(format!("--cluster=127.0.0.1:{port}"))
+        .arg(format!("--cluster-join={first}"))
+        .run_to_exit();
+    assert_eq!(exit.code, Some(1), "{exit:?}");
+    assert!(exit.stderr.contains("there are jobs in"), "{exit:?}");
+    assert_eq!(members_of(&cluster.places[0].dir).len(), 1);
+    // Nothing was done to it: it serves alone as before.
+    let alone = Launch::bsd().dir(&dir).start();
+    assert_eq!(alone.connect().ask("peek 1"), "FOUND 1 3\r\nown");
+}
+
+#[test]
+fn flags_that_cannot_be_are_refused_in_words() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let dir = tempfile::tempdir().unwrap();
+    for (args, words) in [
+        (&["--cluster=0.0.0.0:12300"][..], "cannot connect to that"),
+        (&["--cluster=10.0.0.1:12300"], "not on loopback"),
+        (&["--cluster=127.0.0.1:12300", "--memory"], "cannot be used"),
+        (&["--cluster-init"], "--cluster <ADDR>"),
+    ] {
+        let exit = launch.clone().dir(dir.path()).args(args).run_to_exit();
+        assert_eq!(exit.code, USAGE, "{args:?}: {exit:?}");
+        assert!(exit.stderr.contains(words), "{args:?}: {exit:?}");
+    }
+}
+
+#[test]
+fn tools_read_the_log_of_a_member_that_runs_and_of_one_that_does_not() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let mut cluster = Cluster::of_three(&launch);
+    let mut wire = cluster.server(0).connect();
+    let ids: Vec<u64> = (0..200)
+        .map(|nth| wire.put(format!("{nth}").as_bytes()))
+        .collect();
+    for id in &ids[..100] {
+        assert_eq!(wire.ask(&format!("delete {id}")), "DELETED");
+    }
+    let live = wait_until_alike(&cluster);
+    assert_eq!(live.matches("\"body\"").count(), 100, "{live}");
+    for at in cluster.running() {
+        let dir = cluster.places[at].dir.clone();
+        let (dir, name) = (dir.to_str().unwrap(), format!("backup-{at}"));
+        let (code, said) = wal(&["verify", dir, "--live"]);
+        assert_eq!(code, Some(0), "{said}");
+        let backup = cluster.dir().join(name);
+        let backup = backup.to_str().unwrap();
+        let (code, said) = wal(&["backup", dir, "--output", backup]);
+        assert_eq!(code, Some(0), "{said}");
+        let (code, said) = wal(&["verify", backup]);
+        assert_eq!(code, Some(0), "{said}");
+        // A backup of a member is a log as any other: a lone server goes on with it.
+        let restored = cluster.dir().join(format!("restored-{at}"));
+        let to = restored.to_str().unwrap();
+        let (code, said) = wal(&["restore", backup, "--output", to]);
+        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(dump(&restored, &[]), live);
+        let alone = Launch::bsd().dir(&restored).start();
+        let mut wire = alone.connect();
+        assert_eq!(wire.stat("stats", "current-jobs-ready"), "100");
+        assert!(wire.put(b"next") > ids[199]);
+    }
+    let all = cluster.running();
+    for at in &all {
+        cluster.stop(*at);
+    }
+    for at in all {
+        let dir = &cluster.places[at].dir;
+        let (code, said) = wal(&["verify", dir.to_str().unwrap()]);
+        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(dump(dir, &[]), live);
+    }
+}
+
+/// What the runbook says of a lost majority: one directory goes on alone, and others join it.
+#[test]
+fn a_member_without_its_ledger_is_a_lone_server_with_its_jobs_and_begins_a_new_cluster() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let mut cluster = Cluster::of_three(&launch);
+    let mut wire = cluster.server(0).connect();
+    for nth in 0..50 {
+        wire.put(format!("{nth}").as_bytes());
+    }
+    let live = wait_until_alike(&cluster);
+    for at in cluster.running() {
+        cluster.kill(at);
+    }
+    let dir = cluster.places[2].dir.clone();
+    std::fs::remove_dir_all(bsd::cluster::ledger_dir(&dir)).unwrap();
+    let alone = launch.clone().dir(&dir).start();
+    assert_eq!(alone.connect().stat("stats", "current-jobs-ready"), "50");
+    assert_eq!(alone.stop().code, Some(0));
+    let jobs = |dump: &str| dump.lines().filter(|it| it.contains("\"body\"")).count();
+    assert_eq!(jobs(&dump(&dir, &[])), jobs(&live));
+
+    // The members that are left do not hear it, nor it them.
+    let peer = cluster.places[2].peer;
+    cluster.places.remove(2);
+    let reborn = cluster.add_at(dir.clone(), peer, "--cluster-init");
+    wait_until("it leads a cluster of its own", || {
+        cluster.words_of(reborn).contains("this member leads")
+    });
+    cluster.start(0);
+    cluster.start(1);
+    wait_until("the others go on", || {
+        let pid = super::members::pid_behind(cluster.server(0).address());
+        [0, 1]
+            .iter()
+            .any(|at| pid == Some(cluster.server(*at).id()))
+    });
+    let mut wire = cluster.server(reborn).connect();
+    let id = wire.put(b"of the new one");
+    let mut wire = cluster.server(0).connect();
+    assert_eq!(wire.ask(&format!("peek {id}")), "NOT_FOUND");
+    assert_eq!(wire.stat("stats", "current-jobs-ready"), "50");
+    assert_eq!(members_of(&dir).len(), 1);
+    assert_eq!(members_of(&cluster.places[0].dir).len(), 3);
+}
+
+/// Another cluster at the address of a member is not taken for it.
+#[test]
+fn a_node_of_another_cluster_at_the_address_of_a_member_changes_nothing() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let mut cluster = Cluster::of_three(&launch);
+    let leader = cluster.leader();
+    let gone = (0..3).find(|at| *at != leader).unwrap();
+    cluster.stop(gone);
+    let peer = cluster.places[gone].peer;
+    let dir = cluster.dir().join("stranger");
+    let other = launch.clone().dir(&dir);
+    let other = other.arg(format!("--cluster={peer}")).arg("--cluster-init");
+    let stranger = other.start();
+    let id = stranger.connect().put(b"of the stranger");
+    wait_until("the leader meets it", || {
+        cluster
+            .words_of(leader)
+            .contains("it refuses us: this is a node of cluster")
+    });
+    let mut wire = cluster.server(leader).connect();
+    assert_eq!(wire.ask(&format!("peek {id}")), "NOT_FOUND");
+    wire.put(b"of the cluster");
+    let found = stranger.connect().ask(&format!("peek {id}"));
+    assert_eq!(found, format!("FOUND {id} 15\r\nof the stranger"));
+    assert_eq!(stranger.stop().code, Some(0));
+    cluster.start(gone);
+    cluster.wait_until_all_vote();
+    let all = wait_until_alike(&cluster);
+    assert_eq!(all.matches("\"body\"").count(), 1, "{all}");
+    assert!(id_of(&dir).is_some() && members_of(&dir).len() == 1);
+}
+
+#[cfg(feature = "http")]
+mod steered {
+    use super::super::history::{Client, History};
+    use super::*;
+    use crate::http::{address, send};
+    use crate::tls::House;
+    use crate::volume::seed_of_run;
+    use crate::wire::Wire;
+
+    /// Ask a member to remove another one; the answer's status and body.
+    fn remove(cluster: &Cluster, at: usize, id: &str) -> (u16, String) {
+        let body = format!("{{\"member\": \"{id}\"}}");
+        let fields = ["Content-Type: application/json"];
+        let line = "POST /api/v1/cluster/remove";
+        let answer = send(address(cluster.server(at)), line, &fields, body.as_bytes());
+        (
+            answer.status,
+            String::from_utf8_lossy(&answer.body).into_owned(),
+        )
+    }
+
+    fn remove_for_certain(cluster: &Cluster, gone: &Path, id: &str) {
+        let peer_is_there = || {
+            let leader = cluster.leader();
+            let list = members_of(&cluster.places[leader].dir);
+            list.iter().any(|it| it.id.to_string() == id)
+        };
+        wait_until("the member is removed", || {
+            if peer_is_there() {
+                remove(cluster, cluster.leader(), id);
+            }
+            !peer_is_there()
+        });
+        assert!(!gone.join("nothing").exists());
+    }
+
+    fn with_http() -> Option<Launch> {
+        let launch = Launch::bsd_alone()?;
+        Some(launch.arg("--http").arg("127.0.0.1:0"))
+    }
+
+    #[test]
+    fn a_disk_that_is_lost_is_replaced_under_load_and_nothing_is_lost() {
+        let Some(launch) = with_http() else {
+            return;
+        };
+        let seed = seed_of_run("BSD_CLUSTER_SEED");
+        let history = History::default();
+        let mut cluster = Cluster::of_three(&launch);
+        let doors = cluster.doors.clone();
+        let mut clients: Vec<Client<'_>> = (0..4)
+            .map(|number| Client::new(number, seed, &history, &doors))
+            .collect();
+        super::super::faults::work_while(&mut clients, || {
+            let leader = cluster.leader();
+            let lost = (0..3).find(|at| *at != leader).unwrap();
+            let first = cluster.places[leader].peer;
+            let id = id_of(&cluster.places[lost].dir).unwrap().to_string();
+            cluster.kill(lost);
+            let (dir, peer) = (cluster.places[lost].dir.clone(), cluster.places[lost].peer);
+            std::fs::remove_dir_all(&dir).unwrap();
+            cluster.places.remove(lost);
+            // Under the same address, on an empty disk: it is somebody else, and has to wait.
+            let new = cluster.add_at(dir.clone(), peer, &format!("--cluster-join={first}"));
+            let words = format!(
+                "member {id} has the address {peer} already; if its disk is lost, remove it first"
+            );
+            wait_until("it is refused", || cluster.words_of(new).contains(&words));
+            remove_for_certain(&cluster, &dir, &id);
+            cluster.wait_until_all_vote();
+            assert_ne!(id_of(&dir).unwrap().to_string(), id);
+            // It counts: without another one there is a majority.
+            let leader = cluster.leader();
+            let other = (0..3).find(|at| *at != leader && *at != new);
+            if let Some(other) = other {
+                cluster.kill(other);
+                let through = cluster.server(new).address();
+                wait_until("work goes on", || history.probe(through));
+                cluster.start(other);
+            }
+        });
+        super::super::faults::check_everywhere(&mut cluster, &history);
+    }
+
+    #[test]
+    fn the_process_of_a_removed_member_changes_nothing_when_it_comes_back() {
+        let Some(launch) = with_http() else {
+            return;
+        };
+        let mut cluster = Cluster::of_three(&launch);
+        let leader = cluster.leader();
+        let gone = (0..3).find(|at| *at != leader).unwrap();
+        let dir = cluster.places[gone].dir.clone();
+        let id = id_of(&dir).unwrap().to_string();
+        cluster.server(leader).connect().put(b"before");
+        cluster.kill(gone);
+        remove_for_certain(&cluster, &dir, &id);
+        cluster.server(leader).connect().put(b"after");
+        let term = |cluster: &Cluster| cluster.words_of(leader).matches("leads").count();
+        let before = term(&cluster);
+        cluster.start(gone);
+        let words = "this server was removed from the cluster: it serves nobody";
+        wait_until("it is told", || cluster.words_of(gone).contains(words));
+        let jobs = cluster.server(leader).connect();
+        assert_eq!({ jobs }.stat("stats", "current-jobs-ready"), "2");
+        assert_eq!(term(&cluster), before, "{}", cluster.words());
+        assert_eq!(members_of(&cluster.places[leader].dir).len(), 2);
+        // Again, and it says so again.
+        cluster.kill(gone);
+        cluster.start(gone);
+        wait_until("it knows", || {
+            cluster.words_of(gone).matches(words).count() == 2
+        });
+    }
+
+    #[test]
+    fn members_know_each_other_by_certificates_and_no_stranger_is_heard() {
+        let Some(launch) = Launch::bsd_alone() else {
+            return;
+        };
+        let house = House::new();
+        let with = |house: &House| {
+            let files = [
+                ("--cluster-cert", "cert.pem"),
+                ("--cluster-key", "key.pem"),
+                ("--cluster-ca", "ca.pem"),
+            ];
+            files.iter().fold(launch.clone(), |launch, (flag, name)| {
+                launch.arg(flag).arg(house.path(name))
+            })
+        };
+        house.certify_for("a member", &addresses());
+        let mut cluster = Cluster::at(&with(&house), loopback);
+        let first = cluster.places[0].peer;
+        for _ in 0..2 {
+            cluster.add(&format!("--cluster-join={first}"));
+        }
+        cluster.wait_until_all_vote();
+        let leader = cluster.leader();
+        let other = (0..3).find(|at| *at != leader).unwrap();
+        let id = cluster.server(other).connect().put(b"kept");
+
+        // One whose certificate others have signed, and one without any.
+        let strangers = House::new();
+        strangers.certify_for("a stranger", &addresses());
+        let dir = cluster.dir().join("stranger");
+        let join = |launch: Launch, name: &str| {
+            let peer = loopback(9);
+            let launch = launch.dir(&dir.join(name)).arg(format!("--cluster={peer}"));
+            launch.arg(format!("--cluster-join={first}")).spawn()
+        };
+        let mut servers = vec![
+            join(with(&strangers), "signed"),
+            join(launch.clone(), "plain"),
+        ];
+        // One that knows the authority of the members, which does not know it.
+        std::fs::copy(house.path("ca.pem"), strangers.path("ca.pem")).unwrap();
+        servers.push(join(with(&strangers), "trusting"));
+        for server in &servers {
+            wait_until("the stranger is refused", || {
+                server.stderr().contains("does not add this server")
+            });
+        }
+        assert_eq!(members_of(&cluster.places[leader].dir).len(), 3);
+        drop(servers);
+        // A garbage client of the peers' port, too.
+        let mut wire = Wire::connect(first).unwrap();
+        wire.send("stats\r\n");
+        assert!(!wire.rest().starts_with(b"OK"));
+
+        // A change of the leader works over TLS.
+        cluster.kill(leader);
+        let mut wire = cluster.server(cluster.leader()).connect();
+        assert_eq!(
+            wire.ask(&format!("peek {id}")),
+            format!("FOUND {id} 4\r\nkept")
+        );
+    }
+
+    fn addresses() -> Vec<String> {
+        vec!["127.0.0.1".to_owned(), "localhost".to_owned()]
+    }
+
+    /// A certificate names one address for all.
+    fn loopback(_: usize) -> std::net::SocketAddr {
+        std::net::SocketAddr::from(([127, 0, 0, 1], crate::harness::free_port()))
+    }
+}
