@@ -27,6 +27,8 @@ use crate::storage::format::{LogId, SegmentHeader, Stamp, segment_header};
 const PIECE_SIZE: usize = 256 << 10;
 /// How long the other end may take for a step. The last one of a snapshot is the whole installation.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a member may take to answer a server that asks to be added.
+const ASK_PATIENCE: Duration = Duration::from_secs(10);
 /// How long the thread of a server that asks to be added waits before it asks again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
@@ -179,7 +181,7 @@ impl Courier {
 }
 
 fn ask_once(me: &Me, address: &str, tls: Option<&PeerTls>) -> io::Result<JoinAnswer> {
-    let (mut talk, _) = Talk::dial(me, NodeId(0), address, Purpose::Join, tls, PATIENCE)?;
+    let (mut talk, _) = Talk::dial(me, NodeId(0), address, Purpose::Join, tls, ASK_PATIENCE)?;
     talk.send(&Frame::Join(Join {
         node: me.node,
         peer: me.peer.clone(),
