@@ -59,13 +59,23 @@ pub(super) fn refuse_foreign(
 }
 
 /// Refuse the directory of a member of a cluster: what one server writes there by itself, the others
-/// do not have.
-pub(super) fn refuse_member(dir: &Path, names: &[DirEntry]) -> Result<(), OpenError> {
+/// do not have. One that only asked to be a member, and is none, has no ledger: nothing but the lock.
+pub(super) fn refuse_member(
+    fs: &dyn ReadFs,
+    dir: &Path,
+    names: &[DirEntry],
+) -> Result<(), OpenError> {
     let is_ledger = |entry: &DirEntry| entry.name == CLUSTER_NAME && !entry.is_file;
     if !names.iter().any(is_ledger) {
         return Ok(());
     }
     let ledger = dir.join(CLUSTER_NAME);
+    let found = fs
+        .read_dir(&ledger)
+        .map_err(|error| OpenError::io("list", &ledger, &error))?;
+    if found.iter().all(|entry| entry.name == LOCK_NAME) {
+        return Ok(());
+    }
     let ledger = ledger.display();
     Err(OpenError::Foreign {
         path: dir.to_owned(),

@@ -101,7 +101,7 @@ impl Log {
             .map_err(|error| OpenError::io("list", &dir, &error))?;
         refuse_foreign(&*fs, &dir, &names)?;
         if !options.member {
-            refuse_member(&dir, &names)?;
+            refuse_member(&*fs, &dir, &names)?;
         }
         let lock = match held {
             Some(lock) => lock,

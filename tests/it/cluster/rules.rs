@@ -100,23 +100,30 @@ fn the_directory_of_a_member_is_no_lone_servers_and_one_with_jobs_does_not_join(
     alone.connect().put(b"own");
     assert_eq!(alone.stop().code, Some(0));
     let first = cluster.places[0].peer;
-    let launch = launch.dir(&dir).arg("--cluster=127.0.0.1:1");
+    let port = crate::harness::free_port();
     let exit = launch
         .clone()
-        .arg(format!("--cluster-join={first}"))
-        .run_to_exit();
-    assert_ne!(exit.code, Some(0));
-    let port = crate::harness::free_port();
-    let exit = Launch::bsd()
         .dir(&dir)
         .arg(format!("--cluster=127.0.0.1:{port}"))
         .arg(format!("--cluster-join={first}"))
         .run_to_exit();
     assert_eq!(exit.code, Some(1), "{exit:?}");
-    assert!(exit.stderr.contains("there are jobs in"), "{exit:?}");
+    assert!(exit.stderr.contains("has a log with jobs"), "{exit:?}");
     assert_eq!(members_of(&cluster.places[0].dir).len(), 1);
     // Nothing was done to it: it serves alone as before.
-    let alone = Launch::bsd().dir(&dir).start();
+    let alone = launch.clone().dir(&dir).start();
+    assert_eq!(alone.connect().ask("peek 1"), "FOUND 1 3\r\nown");
+    assert_eq!(alone.stop().code, Some(0));
+    // Nor to one that waited to become a member, and became none.
+    let port = crate::harness::free_port();
+    let waiting = launch.clone().dir(&dir);
+    let waiting = waiting.arg(format!("--cluster=127.0.0.1:{port}")).spawn();
+    wait_until("it waits", || {
+        waiting.stderr().contains("no member of a cluster yet")
+            && waiting.stderr().contains("ready")
+    });
+    assert_eq!(waiting.stop().code, Some(0));
+    let alone = launch.dir(&dir).start();
     assert_eq!(alone.connect().ask("peek 1"), "FOUND 1 3\r\nown");
 }
 
@@ -272,6 +279,10 @@ fn a_node_of_another_cluster_at_the_address_of_a_member_changes_nothing() {
 mod steered {
     use super::super::history::{Client, History};
     use super::*;
+    use std::thread;
+    use std::time::Instant;
+
+    use crate::harness::{PATIENCE, POLL_EVERY};
     use crate::http::{address, send};
     use crate::tls::House;
     use crate::volume::seed_of_run;
@@ -407,6 +418,31 @@ mod steered {
         let leader = cluster.leader();
         let other = (0..3).find(|at| *at != leader).unwrap();
         let id = cluster.server(other).connect().put(b"kept");
+
+        // One whose certificate others have signed; one that trusts the members, who do not trust it;
+        // and one without any. Each is told within a second, and is told again when it asks again.
+        let (strangers, trusting) = (House::new(), House::new());
+        strangers.certify_for("a stranger", &addresses());
+        trusting.certify_for("a stranger", &addresses());
+        std::fs::copy(house.path("ca.pem"), trusting.path("ca.pem")).unwrap();
+        let join = |launch: Launch, name: &str| {
+            let launch = launch.dir(&cluster.dir().join(name));
+            let launch = launch.arg(format!("--cluster={}", loopback(0)));
+            launch.arg(format!("--cluster-join={first}")).spawn()
+        };
+        for (server, why) in [
+            (join(with(&strangers), "signed"), "invalid peer certificate"),
+            (join(with(&trusting), "trusting"), "received fatal alert"),
+            (join(launch.clone(), "plain"), "it is no node of bsd"),
+        ] {
+            let words = format!("the member at {first} does not add this server: {why}");
+            let since = Instant::now();
+            while !server.stderr().contains(&words) {
+                assert!(since.elapsed() < PATIENCE, "{words}: {}", server.stderr());
+                thread::sleep(POLL_EVERY);
+            }
+        }
+        assert_eq!(members_of(&cluster.places[leader].dir).len(), 3);
 
         // A garbage client of the peers' port, too.
         let mut wire = Wire::connect(first).unwrap();
