@@ -427,7 +427,7 @@ impl Config {
         if self.archive.is_some() {
             return Err(invalid(
                 "--cluster and --archive or --follow cannot be used together: the other members are \
-                 the copies; for one elsewhere, take backups (`bsd-wal backup --live`) of any member",
+                 the copies; for one elsewhere, take backups (`bsd-wal backup`) of any member",
             ));
         }
         if self.job_size_max > JOB_SIZE_MAX {
