@@ -9,14 +9,15 @@
 //! 4. [`Seat::outbox`]: to be sent before the own disk syncs;
 //! 5. [`Seat::persist`]: one write, one sync of the ledger; more to be sent; committed entries go to
 //!    the log;
-//! 6. replies up to [`Seat::acknowledged`] may leave.
+//! 6. [`Seat::acknowledge`] says which replies may leave.
 //!
 //! # What must stay true
 //!
 //! * A queue leads only in one term. When that is over it is dropped with what it held, and the log
 //!   is opened again: [`Standing::Falls`] asks for that.
-//! * A reply waits until a majority has every entry before it, and has confirmed since the reply was
-//!   made that this node still led: a leader that was replaced hands out nothing.
+//! * A reply waits for its turn: until a majority has every entry that was decided in that turn and
+//!   before, and has confirmed since then that this node still led. A leader that was replaced hands
+//!   out nothing.
 //! * An entry is applied once: what the log has, by its stamp, is passed over.
 
 use std::collections::VecDeque;
@@ -104,19 +105,19 @@ impl From<OpenError> for SeatError {
     }
 }
 
-/// Until when replies made in a turn wait, beside their positions.
+/// Until when the replies of a turn wait, beside those of the turns before it.
 #[derive(Debug, Clone, Copy)]
 enum Until {
-    /// This entry is committed.
-    Committed(u64),
+    /// This entry is committed. Whoever could commit it still led after all questions up to this one.
+    Committed(u64, u64),
     /// This question is answered.
     Confirmed(u64),
 }
 
 #[derive(Debug)]
 struct Barrier {
-    /// Replies that wait for this position, or a later one, wait for the barrier too.
-    at: Position,
+    /// The turn.
+    turn: u64,
     until: Until,
 }
 
@@ -130,7 +131,13 @@ pub struct Seat {
     /// Committed, and not applied by the queue that follows.
     pending: VecDeque<Committed>,
     pending_bytes: usize,
+    /// Turns whose replies have not left, in order.
     barriers: VecDeque<Barrier>,
+    /// The present turn, and up to which one replies may leave. They grow as long as the process runs.
+    turn: u64,
+    acknowledged: u64,
+    /// The last question, whether this node still leads.
+    asked: u64,
     /// What was known to be committed and to be confirmed last.
     committed: Stamp,
     confirmed: u64,
@@ -161,6 +168,9 @@ impl Seat {
             pending: VecDeque::new(),
             pending_bytes: 0,
             barriers: VecDeque::new(),
+            turn: 0,
+            acknowledged: 0,
+            asked: 0,
             committed: engine.stamp(),
             confirmed: 0,
             is_quieting: false,
@@ -207,6 +217,8 @@ impl Seat {
         }
         let index = self.node.last_index() + 1;
         engine.skip_to(Stamp { index, term });
+        self.turn += 1;
+        engine.begin_turn(self.turn);
         self.is_quieting = engine.wants_quiet();
         Ok(if self.is_quieting {
             Standing::Pauses
@@ -238,16 +250,11 @@ impl Seat {
         Ok(())
     }
 
-    /// Propose what was decided. `replied_since` is the position for which the first reply of this turn
-    /// may wait; `None` if there was no reply.
+    /// Propose what was decided in this turn, in which there were replies or not.
     ///
     /// # Errors
     /// If an entry is not taken as it was decided: a bug. Nothing of it was acknowledged.
-    pub fn propose(
-        &mut self,
-        engine: &mut Engine,
-        replied_since: Option<Position>,
-    ) -> Result<(), SeatError> {
+    pub fn propose(&mut self, engine: &mut Engine, has_replied: bool) -> Result<(), SeatError> {
         if self.leading.is_none() {
             return Ok(());
         }
@@ -264,12 +271,16 @@ impl Seat {
                 }
             }
         }
-        if let Some(at) = replied_since {
+        if has_replied {
             let until = match last {
-                Some(index) => Until::Committed(index),
-                None => Until::Confirmed(self.node.confirm_read()),
+                Some(index) => Until::Committed(index, self.asked),
+                None => {
+                    self.asked = self.node.confirm_read();
+                    Until::Confirmed(self.asked)
+                }
             };
-            self.barriers.push_back(Barrier { at, until });
+            let turn = self.turn;
+            self.barriers.push_back(Barrier { turn, until });
         }
         Ok(())
     }
@@ -388,23 +399,32 @@ impl Seat {
         Ok(())
     }
 
-    /// Replies that wait for a position up to this one may leave.
-    #[must_use]
-    pub fn acknowledged(&mut self, engine: &Engine) -> Position {
-        let is_passed = |barrier: &Barrier| match barrier.until {
-            Until::Committed(index) => index <= self.committed.index,
-            Until::Confirmed(number) => number <= self.confirmed,
-        };
-        // A later answer is one to all earlier questions.
-        if let Some(last) = self.barriers.iter().rposition(is_passed) {
-            self.barriers.drain(..=last);
-        }
-        let written = engine.acknowledged();
-        match self.barriers.front() {
-            Some(barrier) => {
-                written.min(Position::from_bits(barrier.at.to_bits().saturating_sub(1)))
+    /// Replies that wait for a turn up to this one may leave. The queue is told, too.
+    pub fn acknowledge(&mut self, engine: &mut Engine) -> Position {
+        // What is committed when another one leads may be that one's, under the numbers of what was
+        // decided here.
+        if self.leading.is_some() && !self.is_falling() {
+            for barrier in &self.barriers {
+                if let Until::Committed(index, asked) = barrier.until
+                    && index <= self.committed.index
+                {
+                    self.confirmed = self.confirmed.max(asked);
+                }
             }
-            None => written,
+            while let Some(Barrier { turn, until }) = self.barriers.front()
+                && match until {
+                    Until::Committed(index, _) => *index <= self.committed.index,
+                    Until::Confirmed(number) => *number <= self.confirmed,
+                }
+            {
+                self.acknowledged = *turn;
+                self.barriers.pop_front();
+            }
+            engine.acknowledge_turn(self.acknowledged);
+        }
+        match self.leading {
+            Some(_) => Position::from_bits(self.acknowledged),
+            None => Position::ZERO,
         }
     }
 

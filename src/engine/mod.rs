@@ -45,6 +45,7 @@ use self::figures::Commits;
 use self::kick::Kick;
 use self::pauses::Pauses;
 use self::replay::Replayer;
+use self::replica::Tickets;
 use self::store::{MemoryStore, Store};
 use crate::protocol::{Op, Reply, Request};
 use crate::queue::{Queue, WaitEnd};
@@ -196,6 +197,8 @@ pub struct Engine {
     draining: bool,
     /// It applies what another queue decides.
     is_following: bool,
+    /// What replies wait for in place of positions of the log.
+    tickets: Option<Tickets>,
     commands: [u64; Op::COUNT],
     /// Kicks of many jobs that are under way, the oldest first.
     kicks: VecDeque<Kick>,
@@ -312,6 +315,7 @@ impl Engine {
             sync: options.sync,
             draining: false,
             is_following: false,
+            tickets: None,
             commands: [0; Op::COUNT],
             kicks: VecDeque::new(),
             pauses,
@@ -481,6 +485,9 @@ impl Engine {
     /// Replies that wait for a position up to this one may leave the process.
     #[must_use]
     pub fn acknowledged(&self) -> Position {
+        if let Some(tickets) = &self.tickets {
+            return tickets.acknowledged;
+        }
         match &self.store {
             Store::Log(log) => log.acknowledged(),
             Store::Memory(_) => Position::ZERO,
@@ -543,6 +550,9 @@ impl Engine {
     /// The position that replies given now wait for.
     #[must_use]
     pub fn after(&self) -> Position {
+        if let Some(tickets) = &self.tickets {
+            return tickets.turn;
+        }
         match &self.store {
             Store::Log(log) => log.awaited(),
             Store::Memory(_) => Position::ZERO,

@@ -12,7 +12,17 @@ use super::store::Store;
 use super::{Engine, Options};
 use crate::storage::format::{Record, Stamp, entry_records};
 use crate::storage::{AppendError, Formed, Log, OpenError, Purpose, StoreError};
-use crate::types::Now;
+use crate::types::{Now, Position};
+
+/// Turns of the owner, in the form of positions: what replies of a queue wait for that is one of
+/// several. That its log has been written up to a position does not say that it still leads.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Tickets {
+    /// The present turn.
+    pub(super) turn: Position,
+    /// Replies of this turn, and of those before it, may leave.
+    pub(super) acknowledged: Position,
+}
 
 impl Engine {
     /// Open the log in `options.dir`, or make one there, and follow.
@@ -22,6 +32,7 @@ impl Engine {
     pub fn follow(options: &Options, now: Now) -> Result<Engine, OpenError> {
         let mut engine = Engine::replay(options, false, now)?;
         engine.is_following = true;
+        engine.tickets = Some(Tickets::default());
         Ok(engine)
     }
 
@@ -101,7 +112,7 @@ impl Engine {
     /// # Errors
     /// When the disk failed.
     pub fn lead(&mut self, last: Stamp, now: Now) -> Result<(), StoreError> {
-        self.is_following = false;
+        (self.is_following, self.tickets) = (false, None);
         self.started = now.mono;
         if let Some(log) = self.store.log() {
             log.hold(last);
@@ -110,6 +121,23 @@ impl Engine {
         // Of a long one more is held than there may be room for: it goes on as it is released.
         self.resume_kicks(now);
         self.commit(now)
+    }
+
+    /// A turn begins: replies that are made in it wait for its number, and not for positions of the log.
+    /// Numbers grow.
+    pub fn begin_turn(&mut self, turn: u64) {
+        let acknowledged = self.tickets.map(|it| it.acknowledged).unwrap_or_default();
+        self.tickets = Some(Tickets {
+            turn: Position::from_bits(turn),
+            acknowledged,
+        });
+    }
+
+    /// Replies of this turn, and of those before it, may leave.
+    pub fn acknowledge_turn(&mut self, turn: u64) {
+        if let Some(tickets) = &mut self.tickets {
+            tickets.acknowledged = Position::from_bits(turn);
+        }
     }
 
     /// Entries that are not this queue's were added: its next frame will be this entry.

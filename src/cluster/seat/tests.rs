@@ -230,7 +230,6 @@ impl World {
             life.seat.fall(&mut life.engine, now).unwrap();
             standing = Standing::Follows;
         }
-        let since = life.engine.after();
         let mut replies = Replies(Vec::new());
         if standing == Standing::Serves && has_work {
             let client = *life.client.get_or_insert_with(|| life.engine.connect());
@@ -280,9 +279,7 @@ impl World {
             .decide(&mut life.engine, &mut replies, now)
             .unwrap();
         let has_replied = !replies.0.is_empty();
-        life.seat
-            .propose(&mut life.engine, has_replied.then_some(since))
-            .unwrap();
+        life.seat.propose(&mut life.engine, has_replied).unwrap();
         let mut asked = std::mem::take(&mut life.asked).into_iter();
         for (_, after, told) in replies.0 {
             let asked = asked.next().unwrap_or(Asked::Other);
@@ -290,7 +287,7 @@ impl World {
         }
         let mut sent = life.seat.outbox();
         sent.extend(life.seat.persist(&mut life.engine, now).unwrap());
-        let acknowledged = life.seat.acknowledged(&life.engine);
+        let acknowledged = life.seat.acknowledge(&mut life.engine);
         let waiting = std::mem::take(&mut life.waiting);
         for (after, told, asked) in waiting {
             if after > acknowledged {

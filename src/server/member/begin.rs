@@ -22,7 +22,7 @@ use crate::server::peers::{PeerTls, PeerTlsFiles, Peers};
 use crate::storage::OpenError;
 use crate::storage::disk::Fs;
 use crate::storage::format::Stamp;
-use crate::types::{Now, Position};
+use crate::types::Now;
 
 /// Why a server cannot be a member.
 #[derive(Debug)]
@@ -192,7 +192,6 @@ impl Member {
             desk,
             reported_at: None,
             said: None,
-            since: Position::ZERO,
             calls_before: 0,
             forwarded: 0,
             standing: Standing::Follows,

@@ -81,8 +81,6 @@ pub struct Member {
     reported_at: Option<Time>,
     /// What was said last about who leads.
     said: Option<Role>,
-    /// The position for which the first reply of this turn may wait.
-    since: Position,
     /// Calls of other threads that had come before this turn.
     calls_before: u64,
     /// Clients that are passed on.
@@ -145,7 +143,6 @@ impl Member {
             return Ok(self.standing);
         };
         self.standing = seat.begin(engine, now)?;
-        self.since = engine.after();
         Ok(self.standing)
     }
 
@@ -308,7 +305,7 @@ impl Member {
         let has_answered = calls != self.calls_before || core.desk.has_works();
         self.calls_before = calls;
         let replied = core.outputs.replied() > 0 || has_answered;
-        seat.propose(&mut core.engine, replied.then_some(self.since))?;
+        seat.propose(&mut core.engine, replied)?;
         for turns in 1.. {
             for message in seat.outbox() {
                 self.peers.send(NodeId(message.to), message);
@@ -323,7 +320,7 @@ impl Member {
             }
         }
         self.peers.flush(now.mono);
-        let acknowledged = seat.acknowledged(&core.engine);
+        let acknowledged = seat.acknowledge(&mut core.engine);
         self.follow_members(now);
         self.send_snapshots();
         self.report(&core.engine, now);
