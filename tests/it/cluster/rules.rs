@@ -113,7 +113,7 @@ fn the_directory_of_a_member_is_no_lone_servers_and_one_with_jobs_does_not_join(
         .arg(format!("--cluster-join={first}"))
         .run_to_exit();
     assert_eq!(exit.code, Some(1), "{exit:?}");
-    assert!(exit.stderr.contains("there are jobs in"), "{exit:?}");
+    assert!(exit.stderr.contains("has a log with jobs"), "{exit:?}");
     assert_eq!(members_of(&cluster.places[0].dir).len(), 1);
     // Nothing was done to it: it serves alone as before.
     let alone = Launch::bsd().dir(&dir).start();
