@@ -312,7 +312,10 @@ impl Server {
             if may_serve {
                 self.serve();
             }
-            self.core.serve_door(&self.clock, &self.pulse);
+            // A queue that leads and may decide nothing now is not to be changed by threads either.
+            if may_serve || self.core.engine.is_following() {
+                self.core.serve_door(&self.clock, &self.pulse);
+            }
             if may_serve {
                 stop = self.look_again(events)?;
             }
