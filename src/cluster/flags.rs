@@ -11,6 +11,11 @@ pub struct ClusterArgs {
     #[arg(long, value_name = "ADDR", conflicts_with_all = ["memory", "import"])]
     cluster: Option<SocketAddr>,
 
+    /// Listen to the other members at ADDR (IP:PORT) instead, where something passes on to it what comes
+    /// to the address of --cluster: another address of a container, a relay
+    #[arg(long, value_name = "ADDR", requires = "cluster")]
+    cluster_listen: Option<SocketAddr>,
+
     /// Members pass clients on to this server at ADDR (IP:PORT, with proxy: before it if that
     /// listener asks for the PROXY protocol) [default: the first TCP address of -l]
     #[arg(long, value_name = "ADDR", requires = "cluster")]
@@ -64,6 +69,8 @@ pub struct PeerFiles {
 pub struct ClusterConfig {
     /// Where other members reach it.
     pub peer: SocketAddr,
+    /// Where it listens to them.
+    pub listen: SocketAddr,
     /// Where clients reach it; `None`: where it listens.
     pub client: Option<String>,
     /// What it does if it is no member yet.
@@ -95,9 +102,14 @@ impl ClusterArgs {
                  which they reach this machine"
             ));
         }
-        if files.is_none() && !peer.ip().is_loopback() {
+        let listen = self.cluster_listen.unwrap_or(peer);
+        if files.is_none()
+            && let Some((flag, address)) = [("--cluster", peer), ("--cluster-listen", listen)]
+                .into_iter()
+                .find(|(_, address)| !address.ip().is_loopback())
+        {
             return Err(format!(
-                "--cluster {peer} is not on loopback: members there know each other by \
+                "{flag} {address} is not on loopback: members there know each other by \
                  certificates; give --cluster-cert, --cluster-key and --cluster-ca"
             ));
         }
@@ -108,6 +120,7 @@ impl ClusterArgs {
         };
         Ok(Some(ClusterConfig {
             peer,
+            listen,
             client: self.cluster_client.clone(),
             beginning,
             files,

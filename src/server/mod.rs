@@ -231,7 +231,8 @@ impl Server {
         self
     }
 
-    /// Serve until a signal or a [`Stopper`] requests a stop. Then stop cleanly: everything is
+    /// Serve until a signal or a [`Stopper`] requests a stop. A member of a cluster that leads first
+    /// hands the lead over, and takes a second for that at most. Then stop cleanly: everything is
     /// written and synced, the remaining replies are sent as far as the sockets take them at once,
     /// and all connections are closed.
     ///
@@ -327,6 +328,8 @@ impl Server {
         self.pass_on();
         self.make_way();
         self.manager.tell_alive(self.core.now.mono);
+        #[cfg(feature = "cluster")]
+        let stop = self.may_stop(stop);
         Ok(stop)
     }
 

@@ -229,7 +229,21 @@ impl Launch {
         self.spawn_with(Stdio::null(), Stdio::null())
     }
 
-    /// The same with these descriptors 0 and 1, for a wrapper that passes them on.
+    /// Start it and return when it has said that it is ready, whether it serves or not, or has ended.
+    pub(crate) fn spawn_bound(&self) -> Server {
+        for _ in 0..PORT_TRIES {
+            let mut server = self.spawn();
+            wait_until("it is ready", || {
+                server.stderr().contains("ready: ") || !server.is_running()
+            });
+            if !server.stderr().contains("Address already in use") {
+                return server;
+            }
+        }
+        panic!("{self:?}: {PORT_TRIES} ports in a row were taken by others");
+    }
+
+    /// Start it with these descriptors 0 and 1, for a wrapper that passes them on.
     pub(crate) fn spawn_with(&self, stdin: Stdio, stdout: Stdio) -> Server {
         let stderr = NamedTempFile::new().unwrap();
         let to_file = Stdio::from(stderr.reopen().unwrap());

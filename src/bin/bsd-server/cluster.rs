@@ -13,9 +13,9 @@ pub(super) fn bind_peers(config: &Config) -> Result<Option<TcpListener>, Failure
     let Some(cluster) = &config.cluster else {
         return Ok(None);
     };
-    let peer = cluster.peer;
-    let bound = TcpListener::bind(peer);
-    let what = format_args!("listen for members of the cluster on {peer}");
+    let address = cluster.listen;
+    let bound = TcpListener::bind(address);
+    let what = format_args!("listen for members of the cluster on {address}");
     bound
         .map(Some)
         .map_err(|error| Failure::cannot(what, error))

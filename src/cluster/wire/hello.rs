@@ -217,6 +217,26 @@ impl Hello {
         }
         Ok(version)
     }
+
+    /// Nothing against it if these, who the leader has as members, include who says this, or if it does
+    /// not speak as a member.
+    ///
+    /// # Errors
+    /// What it is told.
+    pub fn judge_member(&self, members: &[NodeId]) -> Result<(), Refused> {
+        if self.purpose != Purpose::Messages || members.contains(&self.from) {
+            return Ok(());
+        }
+        let text = format!(
+            "{} is no member of this cluster any more, it was removed while it was away: stop it, and \
+             start it with --cluster-join on an empty directory to add it again",
+            self.from
+        );
+        Err(Refused {
+            why: Why::NoMember,
+            text,
+        })
+    }
 }
 
 /// What who listens says first.
@@ -269,16 +289,19 @@ pub enum Why {
     Itself,
     /// What it said cannot be read.
     Unreadable,
+    /// It is no member of the cluster any more.
+    NoMember,
     /// One that this version does not know.
     Other(u16),
 }
 
-const WHYS: [(u16, Why); 5] = [
+const WHYS: [(u16, Why); 6] = [
     (1, Why::Version),
     (2, Why::Cluster),
     (3, Why::Node),
     (4, Why::Itself),
     (5, Why::Unreadable),
+    (6, Why::NoMember),
 ];
 
 impl Answer {

@@ -194,6 +194,7 @@ impl Member {
             said: None,
             calls_before: 0,
             forwarded: 0,
+            stops_at: None,
             standing: Standing::Follows,
             _lock: lock,
         };

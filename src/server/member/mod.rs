@@ -51,6 +51,8 @@ const MESSAGES_A_TURN: usize = 1024;
 const READY_TURNS: usize = 4;
 /// The report for other threads is made anew this often, nanoseconds.
 const REPORT_NS: i64 = 100_000_000;
+/// A leader that is to stop waits no longer than this for another one to lead, nanoseconds.
+const HAND_OVER_NS: i64 = 1_000_000_000;
 
 /// The part of a server that makes it one of several.
 pub struct Member {
@@ -85,6 +87,8 @@ pub struct Member {
     calls_before: u64,
     /// Clients that are passed on.
     forwarded: u64,
+    /// It stops when another one leads, or then.
+    stops_at: Option<Time>,
     standing: Standing,
     _lock: Box<dyn crate::storage::disk::DirLock>,
 }
@@ -278,6 +282,36 @@ impl Member {
         self.joining.push((join, answer));
     }
 
+    /// Whether a stop that was asked for, now or before, may be now. Who leads hands the lead over
+    /// first: so the clients need not wait until the others miss it.
+    pub(super) fn may_stop(&mut self, is_asked: bool, now: Time) -> bool {
+        let leads = self.seat.as_ref().is_some_and(|seat| seat.leads());
+        if let Some(at) = self.stops_at {
+            return !leads || now >= at;
+        }
+        if !is_asked || !leads {
+            return is_asked;
+        }
+        let (Some(heir), Some(seat)) = (self.heir(), &mut self.seat) else {
+            return true;
+        };
+        info!("stopping: the lead goes to member {heir}");
+        seat.transfer(heir);
+        self.stops_at = Some(Time(now.0 + HAND_OVER_NS));
+        false
+    }
+
+    /// Of those that vote and that we reach, the one that has most of the entries.
+    fn heir(&self) -> Option<NodeId> {
+        let status = self.seat.as_ref()?.status();
+        let states = self.peers.states();
+        let is_connected = |id| states.iter().any(|it| it.node == id && it.is_connected);
+        let members = status.members.iter();
+        let heirs = members.filter(|it| it.member.votes.incoming && is_connected(it.member.id));
+        let heir = heirs.max_by_key(|it| it.progress.as_ref().map(|reach| reach.matched))?;
+        Some(heir.member.id)
+    }
+
     /// The clients are gone: follow.
     pub(super) fn fall(&mut self, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
         if let Some(seat) = &mut self.seat {
@@ -334,6 +368,7 @@ impl Member {
             self.members = seat.members().clone();
             self.peers.set_members(&self.members, now.mono);
         }
+        self.peers.set_leads(seat.leads());
         let (members, cluster, leads) = (&self.members, self.me.cluster, seat.leads());
         self.joining.retain(|(join, answer)| {
             let told = match members.get(join.node) {

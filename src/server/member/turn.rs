@@ -69,6 +69,14 @@ impl Server {
         self.core.desk.start_over();
     }
 
+    /// Whether a stop that was asked for, now or before, may be now.
+    pub(in crate::server) fn may_stop(&mut self, is_asked: bool) -> bool {
+        match &mut self.member {
+            Some(member) => member.may_stop(is_asked, self.core.now.mono),
+            None => is_asked,
+        }
+    }
+
     pub(in crate::server) fn may_serve(&self) -> bool {
         let member = self.member.as_ref();
         member.is_none_or(|member| member.serves())

@@ -157,7 +157,11 @@ impl Caller {
                     });
                 }
             };
-            return match hello.judge(setting.me) {
+            let judged = hello.judge(setting.me).and_then(|version| {
+                let members = setting.members.map(|members| hello.judge_member(members));
+                members.unwrap_or(Ok(())).map(|()| version)
+            });
+            return match judged {
                 Ok(version) => self.welcome(hello, version, setting),
                 Err(refused) => self.refuse(refused),
             };

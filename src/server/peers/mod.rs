@@ -123,6 +123,10 @@ pub(super) struct Peers {
     resting_until: Option<Time>,
     links: Vec<Link>,
     callers: Vec<Caller>,
+    /// The members, us included.
+    members: Vec<NodeId>,
+    /// We lead: who is none of the members is told so.
+    leads: bool,
     inbox: VecDeque<(Received, usize)>,
     /// Bytes of messages in it.
     waiting: usize,
@@ -141,6 +145,8 @@ struct Setting<'a> {
     waker: &'a Arc<dyn Fn() + Send + Sync>,
     random: &'a mut Random,
     buffer: &'a mut [u8],
+    /// Who may call as a member; `None`: we do not know it for certain.
+    members: Option<&'a [NodeId]>,
     now: Time,
 }
 
@@ -188,6 +194,7 @@ macro_rules! setting {
             waker: &$peers.waker,
             random: &mut $peers.random,
             buffer: &mut $peers.buffer,
+            members: $peers.leads.then_some(&*$peers.members),
             now: $now,
         }
     };
@@ -233,6 +240,8 @@ impl Peers {
             resting_until: None,
             links: Vec::new(),
             callers: Vec::new(),
+            members: Vec::new(),
+            leads: false,
             inbox: VecDeque::new(),
             waiting: 0,
             dropped: 0,
@@ -266,6 +275,7 @@ impl Peers {
     /// address that a peer has said itself counts until the membership has a new one. What waits for
     /// one that is no member any more is dropped: flush before.
     pub(super) fn set_members(&mut self, members: &Members, now: Time) {
+        self.members = members.list.iter().map(|member| member.id).collect();
         // Who was one and is none any more is not answered, though it may call.
         let is_gone = |link: &Link| link.listed.is_some() && members.get(link.id).is_none();
         for link in self.links.iter_mut().filter(|link| is_gone(link)) {
@@ -299,6 +309,11 @@ impl Peers {
             }
             link.listed = Some((peer.clone(), client.clone()));
         }
+    }
+
+    /// Whether we lead: a leader knows for certain who is a member, and tells others that they are none.
+    pub(super) fn set_leads(&mut self, leads: bool) {
+        self.leads = leads;
     }
 
     /// Links to who is no member are there as long as it calls us: it is to be answered.

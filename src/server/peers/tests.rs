@@ -495,6 +495,38 @@ fn a_stranger_is_told_why_it_is_refused() {
 }
 
 #[test]
+fn who_is_no_member_any_more_is_told_so_by_the_leader_alone() {
+    let mut site = Site::new(1);
+    let asks = |site: &mut Site, hello: &Hello| {
+        let mut socket = call(site);
+        answer(site, &mut socket, &bytes_of(hello))
+    };
+    let hello = hello(&site, 9);
+    let join = Hello {
+        purpose: Purpose::Join,
+        ..hello.clone()
+    };
+    let known = members(&[(1, site.address()), (2, "127.0.0.1:1".into())]);
+    site.peers.set_members(&known, site.now);
+    let is_welcome = |answer| matches!(answer, Answer::Welcome(_));
+    assert!(
+        is_welcome(asks(&mut site, &hello)),
+        "who follows does not know for certain"
+    );
+    site.peers.set_leads(true);
+    let Answer::Refused(refused) = asks(&mut site, &hello) else {
+        panic!("welcome");
+    };
+    assert_eq!(refused.why, Why::NoMember);
+    assert!(is_welcome(asks(&mut site, &join)));
+    let member = Hello {
+        from: NodeId(2),
+        ..hello
+    };
+    assert!(is_welcome(asks(&mut site, &member)));
+}
+
+#[test]
 fn a_peer_of_another_cluster_is_not_connected_to() {
     let (mut one, mut two) = (Site::new(1), Site::new(2));
     two.peers.me.cluster = ClusterId([6; 16]);

@@ -6,9 +6,12 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+use bsd::cluster::member::NodeId;
+use bsd::cluster::wire::Versions;
 use bsd::random::Random;
 
 use super::history::{Client, History};
+use super::links::Links;
 use super::members::{Cluster, RECOVERY};
 use crate::harness::{Launch, POLL_EVERY, wait_until};
 use crate::volume::{seed_of_run, volume};
@@ -32,9 +35,21 @@ enum Fault {
     StopFollower,
     /// One after another, each as soon as the one before serves again.
     KillEach,
+    /// Nothing comes from it to the others, nor from them to it.
+    CutOffLeader,
+    /// What it sends does not come.
+    MuteLeader,
+    MuteFollower,
+    /// What is sent to it does not come.
+    DeafLeader,
+    DeafFollower,
+    /// Leader and one follower do not hear each other; the other one hears both.
+    PartTwo,
+    /// Everything comes late.
+    SlowLinks,
 }
 
-const FAULTS: [Fault; 8] = [
+const FAULTS: [Fault; 15] = [
     Fault::KillLeader,
     Fault::KillFollower,
     Fault::KillAll,
@@ -43,6 +58,13 @@ const FAULTS: [Fault; 8] = [
     Fault::StopLeader,
     Fault::StopFollower,
     Fault::KillEach,
+    Fault::CutOffLeader,
+    Fault::MuteLeader,
+    Fault::MuteFollower,
+    Fault::DeafLeader,
+    Fault::DeafFollower,
+    Fault::PartTwo,
+    Fault::SlowLinks,
 ];
 
 /// All clients at work until `until` returns.
@@ -151,7 +173,79 @@ fn strike(fault: Fault, cluster: &mut Cluster, history: &History, random: &mut R
             }
             worst
         }
+        Fault::CutOffLeader
+        | Fault::MuteLeader
+        | Fault::MuteFollower
+        | Fault::DeafLeader
+        | Fault::DeafFollower => {
+            let victim = match fault {
+                Fault::MuteFollower | Fault::DeafFollower => cluster.follower(random),
+                _ => cluster.leader(),
+            };
+            let is_mute = !matches!(fault, Fault::DeafLeader | Fault::DeafFollower);
+            let is_deaf = !matches!(fault, Fault::MuteLeader | Fault::MuteFollower);
+            part(
+                cluster,
+                history,
+                &[victim],
+                &[victim],
+                |links, this, other| {
+                    if is_mute {
+                        links.cut(this, other);
+                    }
+                    if is_deaf {
+                        links.cut(other, this);
+                    }
+                },
+            )
+        }
+        Fault::PartTwo => {
+            let (leader, follower) = (cluster.leader(), cluster.follower(random));
+            let follower_id = cluster.id(follower);
+            part(
+                cluster,
+                history,
+                &[leader],
+                &[leader, follower],
+                |links, this, other| {
+                    if other == follower_id {
+                        links.cut(this, other);
+                        links.cut(other, this);
+                    }
+                },
+            )
+        }
+        Fault::SlowLinks => {
+            let all = cluster.running();
+            let late = Duration::from_millis(random.below(40));
+            part(cluster, history, &all, &[], |links, this, other| {
+                links.delay(this, other, late);
+            })
+        }
     }
+}
+
+/// Trouble on the links of each of these to all others, for a while. Clients of those that are `lost`
+/// may have to wait.
+fn part(
+    cluster: &Cluster,
+    history: &History,
+    victims: &[usize],
+    lost: &[usize],
+    trouble: impl Fn(&Links, NodeId, NodeId),
+) -> Duration {
+    let ids = cluster.running().into_iter().map(|at| (at, cluster.id(at)));
+    let ids: Vec<(usize, NodeId)> = ids.collect();
+    let since = Instant::now();
+    for (victim, id) in ids.iter().filter(|(at, _)| victims.contains(at)) {
+        for (_, other) in ids.iter().filter(|(at, _)| at != victim) {
+            trouble(cluster.links(), *id, *other);
+        }
+    }
+    let took = time_to_go_on(cluster, history, lost, since);
+    thread::sleep(PAUSE.saturating_sub(since.elapsed()));
+    cluster.links().mend();
+    took
 }
 
 /// What was told holds: now, on the next leader, and after everything was stopped and started.
@@ -190,7 +284,7 @@ fn nothing_acknowledged_is_lost_and_nothing_deleted_comes_back_whatever_happens_
     let rounds = volume("BSD_CLUSTER_FAULTS", 8);
     let mut random = Random::new(seed);
     let history = History::default();
-    let mut cluster = Cluster::of_three(&launch);
+    let mut cluster = Cluster::of_three_over(&Links::default(), &launch);
     let doors = cluster.doors.clone();
     let mut clients = clients(CLIENTS, seed, &history, &doors);
     let mut faults = Vec::new();
@@ -220,26 +314,37 @@ fn nothing_acknowledged_is_lost_and_nothing_deleted_comes_back_whatever_happens_
     assert!(puts > 100, "{puts}");
 }
 
+/// The next version is this one that says it speaks one version more, and says more in each hello.
 #[test]
-fn a_rolling_restart_under_load_loses_nothing_and_ends_in_time() {
+fn a_rolling_upgrade_under_load_loses_nothing_and_ends_in_time() {
     let Some(launch) = Launch::bsd_alone() else {
         return;
     };
     let seed = seed_of_run("BSD_CLUSTER_SEED");
     let history = History::default();
-    let mut cluster = Cluster::of_three(&launch);
+    let links = Links::default();
+    let mut cluster = Cluster::of_three_over(&links, &launch);
     let doors = cluster.doors.clone();
     let mut clients = clients(CLIENTS, seed, &history, &doors);
     work_while(&mut clients, || {
-        for at in cluster.running() {
+        let mut members = cluster.running();
+        let leader = cluster.leader();
+        members.sort_by_key(|at| *at == leader);
+        for at in members {
             let since = Instant::now();
-            cluster.stop(at);
+            let exit = cluster.stop(at);
             let took = time_to_go_on(&cluster, &history, &[], since);
             println!("{at} stopped: work went on after {took:?}");
             assert!(took < RECOVERY, "{took:?}\n{}", cluster.words());
+            if at == leader {
+                let handed = exit.stderr.contains("stopping: the lead goes to member");
+                assert!(handed, "{}", exit.stderr);
+            }
+            links.speaks(cluster.id(at), Versions { min: 1, max: 2 });
             cluster.start(at);
             let own = cluster.server(at).address();
             wait_until("clients are served through it", || history.probe(own));
+            cluster.wait_until_all_are_connected();
         }
     });
     check_everywhere(&mut cluster, &history);

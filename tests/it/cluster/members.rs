@@ -14,7 +14,8 @@ use bsd::cluster::member::{Member, NodeId};
 use bsd::random::Random;
 use bsd::storage::disk::{Fs, RealFs};
 
-use crate::harness::{Exit, Launch, PATIENCE, POLL_EVERY, Server, free_port};
+use super::links::Links;
+use crate::harness::{Exit, Launch, PATIENCE, POLL_EVERY, Server, free_port, wait_until};
 use crate::wire::Wire;
 
 /// How long work may stand still after a fault that leaves a majority.
@@ -52,18 +53,31 @@ pub(super) struct Cluster {
     pub(super) doors: Doors,
     begun: usize,
     peer_of: fn(usize) -> SocketAddr,
+    /// What is between the members, if it is not loopback alone.
+    links: Option<Links>,
 }
 
 impl Cluster {
     /// Three members that vote, each started with the arguments of `launch` too.
     pub(super) fn of_three(launch: &Launch) -> Cluster {
         let mut cluster = Cluster::of_one(launch);
-        let first = cluster.places[0].peer;
-        for _ in 0..2 {
-            cluster.add(&format!("--cluster-join={first}"));
-        }
-        cluster.wait_until_all_vote();
+        cluster.add_two();
         cluster
+    }
+
+    /// Three members that reach each other by these links.
+    pub(super) fn of_three_over(links: &Links, launch: &Launch) -> Cluster {
+        let mut cluster = Cluster::begin(launch, peer_address, Some(links.clone()));
+        cluster.add_two();
+        cluster
+    }
+
+    fn add_two(&mut self) {
+        let first = self.places[0].peer;
+        for _ in 0..2 {
+            self.add(&format!("--cluster-join={first}"));
+        }
+        self.wait_until_all_vote();
     }
 
     /// One member alone.
@@ -73,6 +87,10 @@ impl Cluster {
 
     /// One member alone; the addresses for peers, by number, are these.
     pub(super) fn at(launch: &Launch, peer_of: fn(usize) -> SocketAddr) -> Cluster {
+        Cluster::begin(launch, peer_of, None)
+    }
+
+    fn begin(launch: &Launch, peer_of: fn(usize) -> SocketAddr, links: Option<Links>) -> Cluster {
         let mut cluster = Cluster {
             dir: tempfile::tempdir().unwrap(),
             launch: launch.clone(),
@@ -80,6 +98,7 @@ impl Cluster {
             doors: Doors::default(),
             begun: 0,
             peer_of,
+            links,
         };
         cluster.add("--cluster-init");
         cluster
@@ -95,8 +114,15 @@ impl Cluster {
 
     /// The same on this directory and address.
     pub(super) fn add_at(&mut self, dir: PathBuf, peer: SocketAddr, beginning: &str) -> usize {
-        let launch = self.launch.clone().dir(&dir);
-        let launch = launch.arg(format!("--cluster={peer}")).arg(beginning);
+        let mut launch = self.launch.clone().dir(&dir).arg(beginning);
+        let peer = match &self.links {
+            Some(links) => {
+                launch = launch.arg(format!("--cluster-listen={peer}"));
+                links.lead_to(peer)
+            }
+            None => peer,
+        };
+        let launch = launch.arg(format!("--cluster={peer}"));
         self.places.push(Place {
             dir,
             peer,
@@ -112,7 +138,7 @@ impl Cluster {
     pub(super) fn start(&mut self, at: usize) {
         let place = &mut self.places[at];
         assert!(place.server.is_none(), "{at} runs");
-        place.server = Some(place.launch.spawn());
+        place.server = Some(place.launch.spawn_bound());
         self.open_doors(&[]);
     }
 
@@ -221,6 +247,28 @@ impl Cluster {
             assert!(Instant::now() < deadline, "{seen:?}\n{}", self.words());
             thread::sleep(Duration::from_millis(20));
         }
+    }
+
+    /// Wait until each member that runs is connected to all others, as far as it has said.
+    pub(super) fn wait_until_all_are_connected(&self) {
+        let running = self.running();
+        let others = running.len() - 1;
+        for at in running {
+            let words = || self.server(at).stderr();
+            wait_until("it is connected to the others", || {
+                words().matches("connected to a peer").count() >= others
+            });
+        }
+    }
+
+    /// What is between the members.
+    pub(super) fn links(&self) -> &Links {
+        self.links.as_ref().expect("they are linked by a relay")
+    }
+
+    /// The id of a member.
+    pub(super) fn id(&self, at: usize) -> NodeId {
+        id_of(&self.places[at].dir).expect("it is a member")
     }
 
     /// All that all members have said.

@@ -398,10 +398,9 @@ mod steered {
         let term = |cluster: &Cluster| cluster.words_of(leader).matches("leads").count();
         let before = term(&cluster);
         cluster.start(gone);
-        wait_until("it calls the others", || {
-            cluster
-                .words_of(gone)
-                .contains("no member is known to lead")
+        wait_until("it is told", || {
+            let words = format!("{id} is no member of this cluster any more");
+            cluster.words_of(gone).contains(&words)
         });
         cluster.server(leader).connect().put(b"beside it");
         let jobs = cluster.server(leader).connect();

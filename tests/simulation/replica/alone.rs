@@ -354,7 +354,8 @@ fn the_directory_of_a_member_is_left_alone_unless_its_ledger_is_kept() {
         .unwrap();
     // A member that never began has left no more than this: it was none.
     drop(Engine::open(&plain, beginning()).unwrap());
-    fs.write("/data/cluster/ledger", b"what it promised").unwrap();
+    fs.write("/data/cluster/ledger", b"what it promised")
+        .unwrap();
     let before = (fs.names(DIR).unwrap(), fs.used());
     let error = Engine::open(&plain, beginning()).unwrap_err();
     assert!(error.to_string().contains("cluster"), "{error}");

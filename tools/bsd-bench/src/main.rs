@@ -6,6 +6,7 @@
 //! | `load` | a load on a server that runs |
 //! | `compare` | several servers side by side under the same loads |
 //! | `stall` | the longest wait of one client while the server does one heavy thing |
+//! | `cluster` | three servers as one beside a single one: rates, time without a leader, catching up |
 //! | `http`, `site` | what looking at a server over HTTP costs its clients; its pages as a client asks for them |
 //! | `library` | threads that put into a queue in their own process, beside the server |
 //! | `restart`, `memory`, `scale` | time to serve again; bytes a job; cost as the queue grows |
@@ -22,6 +23,7 @@
 //! Compare only ratios of one run: the rates of two machines, or of two days, are not comparable.
 
 mod channel;
+mod cluster;
 mod compare;
 mod connection;
 mod control;
@@ -79,6 +81,8 @@ enum Command {
     Memory(memory::Args),
     /// Cost of each command as jobs, tubes and connections grow
     Scale(scale::Args),
+    /// Three members of a cluster beside one server alone
+    Cluster(cluster::Args),
     /// Threads that put into a queue in their own process, compared with the server
     Library(library::Args),
     /// What looking at a server over HTTP costs its clients, and how long the looks take
@@ -96,6 +100,7 @@ fn main() -> ExitCode {
         Command::Restart(args) => restart::run(&args),
         Command::Memory(args) => memory::run(&args),
         Command::Scale(args) => scale::run(&args),
+        Command::Cluster(args) => cluster::run(&args),
         Command::Library(args) => library::run(&args),
         Command::Http(args) => http::run(&args),
         Command::Echo(args) => echo::run(&args),

@@ -192,7 +192,8 @@ impl Programs {
         }
     }
 
-    fn bsd(&self) -> io::Result<PathBuf> {
+    /// The path of bsd-server.
+    pub(crate) fn bsd(&self) -> io::Result<PathBuf> {
         match &self.bsd {
             Some(path) => Ok(path.clone()),
             None => Ok(std::env::current_exe()?.with_file_name("bsd-server")),
@@ -236,7 +237,8 @@ impl Programs {
         Tls::new("localhost", authority)
     }
 
-    fn pinned(&self, command: Command) -> Command {
+    /// The command on the processors of the servers, if they have some of their own.
+    pub(crate) fn pinned(&self, command: Command) -> Command {
         match Cores::split() {
             Some(cores) if self.pin => cores.keep_others(command),
             _ => command,
@@ -328,10 +330,23 @@ pub(crate) struct Running {
 
 /// A child that is ended when this is dropped.
 #[derive(Debug)]
-struct Ended(Child);
+pub(crate) struct Ended(Child);
 
 impl Ended {
-    fn kill(&mut self) {
+    pub(crate) fn start(command: &mut Command) -> io::Result<Ended> {
+        let child = command.spawn().map_err(|error| {
+            let program = command.get_program().display();
+            io::Error::new(error.kind(), format!("cannot start {program}: {error}"))
+        })?;
+        Ok(Ended(child))
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// `kill -9`
+    pub(crate) fn kill(&mut self) {
         // It may have ended already; then there is nothing to do.
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -365,7 +380,7 @@ impl Running {
         if programs.is_beanstalkd_silent && kind.program == Program::Beanstalkd {
             command.stderr(Stdio::null());
         }
-        let child = spawn(&mut command)?;
+        let child = Ended::start(&mut command)?;
         let mut running = Running {
             child,
             command,
@@ -393,7 +408,7 @@ impl Running {
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.child.0.id()
+        self.child.id()
     }
 
     /// Kill it (`kill -9`), start it again on its files, and measure the time until it answers the
@@ -401,7 +416,7 @@ impl Running {
     pub(crate) fn restart_after_kill(&mut self) -> io::Result<Duration> {
         self.kill();
         let begin = now();
-        self.child = spawn(&mut self.command)?;
+        self.child = Ended::start(&mut self.command)?;
         let served_at = self.wait_until_it_serves()?;
         Ok(served_at - begin)
     }
@@ -439,14 +454,6 @@ impl Running {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
-}
-
-fn spawn(command: &mut Command) -> io::Result<Ended> {
-    let child = command.spawn().map_err(|error| {
-        let program = command.get_program().display();
-        io::Error::new(error.kind(), format!("cannot start {program}: {error}"))
-    })?;
-    Ok(Ended(child))
 }
 
 #[cfg(test)]
