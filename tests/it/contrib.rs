@@ -435,6 +435,45 @@ fn assert_fires_nothing(prometheus: &Prometheus) {
     wait_until_it_is(&Vec::new(), "the alerts that fire", || prometheus.firing());
 }
 
+/// Three members: one goes, and then the next one.
+#[cfg(feature = "cluster")]
+#[test]
+fn alerts_fire_for_a_cluster_that_has_lost_a_member_and_one_that_has_no_leader() {
+    let dir = TempDir::new().unwrap();
+    let ports = [(); 3].map(|()| crate::harness::free_port());
+    let cases = [0, 1, 2].map(|nth| {
+        let [own, first] = [ports[nth], ports[0]].map(|port| format!("127.0.0.1:{port}"));
+        let launch = Launch::bsd().dir(&dir.path().join(nth.to_string()));
+        let launch = launch.args(["--cluster", &own, "--http", "127.0.0.1:0"]);
+        let launch = match nth {
+            0 => launch.arg("--cluster-init"),
+            _ => launch.args(["--cluster-join", &first]),
+        };
+        // Only the leader answers as itself.
+        Case::at(Site::of(launch.spawn_bound()), None)
+    });
+    wait_until("three members vote", || {
+        let report = cases[0].site.get("/api/v1/cluster").json();
+        let members = report["members"].as_array().cloned().unwrap_or_default();
+        members.iter().filter(|it| it["votes"] == true).count() == 3
+    });
+    let Some(prometheus) = prometheus(&cases) else {
+        return;
+    };
+    assert_fires_nothing(&prometheus);
+    let [mut first, mut second, mut third] = cases;
+    third.site.server.signal(Signal::KILL);
+    third.alert = Some("BsdDown");
+    first.alert = Some("BsdClusterMemberAway");
+    let cases = [first, second, third];
+    assert_fires(&prometheus, &cases);
+    [first, second, third] = cases;
+    second.site.server.signal(Signal::KILL);
+    second.alert = Some("BsdDown");
+    first.alert = Some("BsdClusterNoLeader");
+    assert_fires(&prometheus, &[first, second, third]);
+}
+
 /// A process that is stopped altogether cannot say so.
 #[test]
 fn an_alert_fires_for_a_server_that_is_stopped_and_goes_away_when_it_goes_on() {

@@ -22,7 +22,7 @@ use crate::server::peers::{PeerTls, PeerTlsFiles, Peers};
 use crate::storage::OpenError;
 use crate::storage::disk::Fs;
 use crate::storage::format::Stamp;
-use crate::types::Now;
+use crate::types::{Now, Position};
 
 /// Why a server cannot be a member.
 #[derive(Debug)]
@@ -196,6 +196,7 @@ impl Member {
             forwarded: 0,
             stops_at: None,
             standing: Standing::Follows,
+            acknowledged: Position::ZERO,
             _lock: lock,
         };
         match (ledger, config.beginning) {

@@ -90,6 +90,8 @@ pub struct Member {
     /// It stops when another one leads, or then.
     stops_at: Option<Time>,
     standing: Standing,
+    /// Replies up to this position may leave.
+    acknowledged: Position,
     _lock: Box<dyn crate::storage::disk::DirLock>,
 }
 
@@ -142,12 +144,37 @@ impl Member {
             self.read(mail, engine, now)?;
         }
         self.answer_asks(engine, now)?;
+        self.conclude(engine, now)?;
         let Some(seat) = &mut self.seat else {
             self.standing = Standing::Follows;
             return Ok(self.standing);
         };
         self.standing = seat.begin(engine, now)?;
         Ok(self.standing)
+    }
+
+    /// What peers have said may commit what was decided in earlier turns: their replies need not wait for
+    /// this turn's sync.
+    fn conclude(&mut self, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
+        let Some(seat) = self.seat.as_mut().filter(|seat| seat.leads()) else {
+            return Ok(());
+        };
+        if seat.has_ready() {
+            for message in seat.outbox() {
+                self.peers.send(NodeId(message.to), message);
+            }
+            for message in seat.persist(engine, now)? {
+                self.peers.send(NodeId(message.to), message);
+            }
+            self.peers.flush(now.mono);
+            self.acknowledged = seat.acknowledge(engine);
+        }
+        Ok(())
+    }
+
+    /// The position up to which replies may leave, if this member leads.
+    pub(super) fn acknowledged(&self) -> Position {
+        self.acknowledged
     }
 
     fn read_peers(&mut self) {
@@ -321,15 +348,14 @@ impl Member {
         Ok(())
     }
 
-    /// After requests were run: the queue's own work, proposals, the ledger. Returns the position up to
-    /// which replies may leave.
-    pub(super) fn settle(&mut self, core: &mut Core) -> Result<Position, SeatError> {
+    /// After requests were run: the queue's own work, proposals, the ledger.
+    pub(super) fn settle(&mut self, core: &mut Core) -> Result<(), SeatError> {
         let now = core.now;
         let Some(seat) = &mut self.seat else {
             core.engine.follow_on(now)?;
             self.peers.flush(now.mono);
             self.report(&core.engine, now);
-            return Ok(Position::ZERO);
+            return Ok(());
         };
         {
             let mut replies = core.desk.replies(&mut core.outputs);
@@ -354,11 +380,11 @@ impl Member {
             }
         }
         self.peers.flush(now.mono);
-        let acknowledged = seat.acknowledge(&mut core.engine);
+        self.acknowledged = seat.acknowledge(&mut core.engine);
         self.follow_members(now);
         self.send_snapshots();
         self.report(&core.engine, now);
-        Ok(acknowledged)
+        Ok(())
     }
 
     /// The peers are those of the membership.

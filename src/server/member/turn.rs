@@ -48,6 +48,12 @@ impl Server {
                 member.fall(&mut self.core.engine, now)?;
             }
         }
+        if matches!(standing, Standing::Serves | Standing::Pauses)
+            && let Some(member) = &self.member
+        {
+            self.core.acknowledge(member.acknowledged());
+            self.send();
+        }
         if let Some(member) = &mut self.member {
             self.forward.leader_is(member.leader(), now.mono);
             member.note_forwarded(self.forward.count());
@@ -95,8 +101,8 @@ impl Server {
         let Some(member) = &mut self.member else {
             return Ok(self.core.settle(&self.clock, &self.pulse)?);
         };
-        let acknowledged = member.settle(&mut self.core)?;
-        self.core.acknowledge(acknowledged);
+        member.settle(&mut self.core)?;
+        self.core.acknowledge(member.acknowledged());
         Ok(())
     }
 }

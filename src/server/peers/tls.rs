@@ -5,16 +5,18 @@
 //! is for the host that it dialed. A certificate is not tied to a node: the authority should be the
 //! cluster's own.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::client::Resumption;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{PrivateKeyDer, ServerName};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{
     ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection,
 };
+
+use crate::server::tls::{certificates, unusable};
 
 /// The files, all in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,18 +100,4 @@ impl PeerTls {
             .map(Connection::from)
             .map_err(|error| error.to_string())
     }
-}
-
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
-    let found: Result<Vec<_>, _> =
-        CertificateDer::pem_file_iter(path).and_then(|certificates| certificates.collect());
-    let found = found.map_err(|error| unusable("certificate", path, &error))?;
-    match found.is_empty() {
-        true => Err(unusable("certificate", path, &"there is none in it")),
-        false => Ok(found),
-    }
-}
-
-fn unusable(what: &str, path: &Path, error: &dyn std::fmt::Display) -> String {
-    format!("cannot use the {what} in {}: {error}", path.display())
 }

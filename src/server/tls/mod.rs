@@ -114,7 +114,8 @@ fn verifier(
         .map_err(|error| unusable("certificates of clients", path, &error))
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+/// All certificates of a file in PEM; at least one.
+pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let found: Result<Vec<_>, _> =
         CertificateDer::pem_file_iter(path).and_then(|certificates| certificates.collect());
     let found = found.map_err(|error| unusable("certificate", path, &error))?;
@@ -124,6 +125,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
-fn unusable(what: &str, path: &Path, error: &dyn std::fmt::Display) -> String {
+/// Why such a file is of no use.
+pub(super) fn unusable(what: &str, path: &Path, error: &dyn std::fmt::Display) -> String {
     format!("cannot use the {what} in {}: {error}", path.display())
 }

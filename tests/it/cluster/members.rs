@@ -268,7 +268,7 @@ impl Cluster {
 
     /// The id of a member.
     pub(super) fn id(&self, at: usize) -> NodeId {
-        id_of(&self.places[at].dir).expect("it is a member")
+        id_of(&self.places[at].dir)
     }
 
     /// All that all members have said.
@@ -324,8 +324,13 @@ pub(super) fn members_of(dir: &Path) -> Vec<Member> {
 }
 
 /// The id of the member whose directory this is.
-pub(super) fn id_of(dir: &Path) -> Option<NodeId> {
-    with_ledger(dir, |ledger| ledger.identity().node)
+pub(super) fn id_of(dir: &Path) -> NodeId {
+    let mut id = None;
+    wait_until("its ledger can be copied", || {
+        id = with_ledger(dir, |ledger| ledger.identity().node);
+        id.is_some()
+    });
+    id.unwrap()
 }
 
 /// Look at a copy: opening it would change what is there. A file may go meanwhile.

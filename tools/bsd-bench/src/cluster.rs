@@ -358,9 +358,32 @@ impl Three {
             let dir = three._dir.path().join(format!("n{nth}"));
             let member = Member::start(args, &dir, addresses, (nth > 0).then_some(first))?;
             three.members.push(member);
+            three.wait_until_it_serves(nth)?;
         }
         three.wait_until_level()?;
         Ok(three)
+    }
+
+    /// Wait until a member that was started says something, or has ended.
+    fn wait_until_it_serves(&mut self, at: usize) -> io::Result<()> {
+        let deadline = now() + PATIENCE;
+        while self.reports()[at].is_none() {
+            check()?;
+            let Member { child, command, .. } = &mut self.members[at];
+            if let Some(status) = child.status()? {
+                let message = format!(
+                    "{command:?} ended at its start: {status}; was it built with the feature cluster?"
+                );
+                return Err(io::Error::other(message));
+            }
+            if now() > deadline {
+                return Err(io::Error::other(format!(
+                    "{command:?} does not come to serve"
+                )));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+        Ok(())
     }
 
     /// What each says of the cluster; `None`: it says nothing now.
@@ -383,8 +406,13 @@ impl Three {
     }
 
     fn member_id(&self, at: usize) -> io::Result<String> {
-        let report = self.reports().swap_remove(at).unwrap_or_default();
-        let id = report["member"].as_str().map(str::to_owned);
+        let mut id = None;
+        self.wait_for(|reports| {
+            let said = reports[at].as_ref().and_then(|it| it["member"].as_str());
+            // Until its loop has turned, it says nothing here.
+            id = said.filter(|id| !id.is_empty()).map(str::to_owned);
+            id.is_some()
+        })?;
         id.ok_or_else(|| io::Error::other("a member does not say who it is"))
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -345,6 +345,11 @@ impl Ended {
         self.0.id()
     }
 
+    /// How it has ended by itself, if it has.
+    pub(crate) fn status(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.0.try_wait()
+    }
+
     /// `kill -9`
     pub(crate) fn kill(&mut self) {
         // It may have ended already; then there is nothing to do.
@@ -443,7 +448,7 @@ impl Running {
             if control::connect(self.address).is_ok_and(answers) {
                 return Ok(now());
             }
-            if let Some(status) = self.child.0.try_wait()? {
+            if let Some(status) = self.child.status()? {
                 let message = format!("{:?} ended at its start: {status}", self.command);
                 return Err(io::Error::other(message));
             }
