@@ -116,6 +116,10 @@ impl Target {
         let corpus = self.corpus();
         for seed in first..first + runs {
             let input = random_input(seed, &corpus, self.size_max);
+            if runs == 1 {
+                // It may not come back to say it.
+                eprintln!("input: b\"{}\"", input.escape_ascii());
+            }
             let Err(panic) = catch_unwind(AssertUnwindSafe(|| (self.check)(&input))) else {
                 continue;
             };

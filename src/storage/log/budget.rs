@@ -21,6 +21,8 @@ pub(crate) struct Budget {
     pub(crate) shortage: Shortage,
     /// Bytes that had died when the log last found nothing that could make way.
     pub(crate) no_way_at: Option<u64>,
+    /// How often a compaction was over, or a segment was left for want of room.
+    pub(super) ways_made: u64,
 }
 
 impl Budget {
@@ -34,5 +36,11 @@ impl Budget {
     pub(crate) fn note_freed(&mut self) {
         self.full = None;
         self.no_way_at = None;
+    }
+
+    /// Note that a compaction is over, or that the open segment is another one.
+    pub(super) fn note_way(&mut self) {
+        self.ways_made += 1;
+        self.note_freed();
     }
 }

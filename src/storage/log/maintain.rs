@@ -78,6 +78,7 @@ impl Log {
             return Ok(false);
         }
         let aside = self.aside();
+        let before = self.progress();
         if !self.is_compacting() {
             self.look();
             self.prepare_space()?;
@@ -88,18 +89,25 @@ impl Log {
                 Purpose::Delete | Purpose::Switch => Need::Any,
                 _ => Need::Scarce,
             };
-            let segment = self.active.handle;
             self.choose(need, wall_ns)?;
-            if !self.is_compacting() && self.active.handle == segment {
-                self.budget.no_way_at = Some(freed);
-                return Ok(false);
-            }
         }
         while self.is_compacting() {
             self.go_on(index, Some(CONGESTION_WAIT), wall_ns)?;
         }
+        if self.progress() == before {
+            // There was nothing to choose; or it failed, and would again.
+            self.budget.no_way_at = Some(freed);
+            return Ok(false);
+        }
         self.prepare_space()?;
         Ok(true)
+    }
+
+    /// What changes whenever the next choice may be another one: compactions that are over, files that
+    /// were found to be of no use, another open segment.
+    fn progress(&self) -> (u64, usize, u32) {
+        let failed = self.maintenance.failed.len();
+        (self.budget.ways_made, failed, self.active.handle)
     }
 
     /// Collect what the choice needs to know about all files.
@@ -377,7 +385,7 @@ impl Log {
             return Ok(());
         }
         if self.rotate(0, wall_ns)? {
-            self.budget.note_freed();
+            self.budget.note_way();
             self.keep_room_to_compact(0)?;
             self.maintenance.looked_at = None;
         }

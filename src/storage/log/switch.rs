@@ -272,7 +272,7 @@ impl Log {
             }
         }
         // Before anything else can take the freed space.
-        self.budget.note_freed();
+        self.budget.note_way();
         self.maintenance.looked_at = None;
         self.look();
         self.keep_room_to_compact(0)?;
