@@ -229,8 +229,8 @@ impl Launch {
         self.spawn_with(Stdio::null(), Stdio::null())
     }
 
-    #[cfg(feature = "cluster")]
     /// Start it and return when it has said that it is ready, whether it serves or not, or has ended.
+    #[cfg(feature = "cluster")]
     pub(crate) fn spawn_bound(&self) -> Server {
         for _ in 0..PORT_TRIES {
             let mut server = self.spawn();
