@@ -85,7 +85,12 @@ fn examples(command: &str) -> Vec<String> {
 
 /// The names of all commands.
 fn commands() -> Vec<String> {
-    let (_, help) = wal(&["--help"]);
+    commands_below(&[])
+}
+
+/// The names of the commands that the help of this one lists.
+fn commands_below(command: &[&str]) -> Vec<String> {
+    let (_, help) = wal(&[command, &["--help"]].concat());
     let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     let names = commands
         .take_while(|line| !line.is_empty())
@@ -169,22 +174,15 @@ fn f42_manual_pages_and_completions_are_there_for_every_command() {
     let dir = TempDir::new().unwrap();
     let (code, said) = wal(&["man", dir.path().to_str().unwrap()]);
     assert_eq!(code, OK, "{said}");
-    let (_, help) = wal(&["--help"]);
-    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let commands: BTreeSet<&str> = commands
-        .take_while(|line| !line.is_empty())
-        .filter_map(|line| line.split_whitespace().next())
-        .filter(|command| *command != "help")
-        .collect();
-    assert!(
-        commands.contains("verify") && !commands.contains("man"),
-        "{commands:?}"
-    );
-    let mut pages: BTreeSet<String> = commands
-        .iter()
-        .map(|name| format!("bsd-wal-{name}.1"))
-        .collect();
-    pages.insert("bsd-wal.1".to_owned());
+    let commands = commands();
+    let has = |name: &str| commands.iter().any(|command| command == name);
+    assert!(has("verify") && !has("man"), "{commands:?}");
+    let mut pages = BTreeSet::from(["bsd-wal.1".to_owned()]);
+    for command in &commands {
+        pages.insert(format!("bsd-wal-{command}.1"));
+        let below = commands_below(&[command]).into_iter();
+        pages.extend(below.map(|below| format!("bsd-wal-{command}-{below}.1")));
+    }
     let found = std::fs::read_dir(dir.path().join("man1")).unwrap();
     let found: BTreeSet<String> = found
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
