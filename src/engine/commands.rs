@@ -240,33 +240,30 @@ impl Engine {
             tracing::debug!("job {id}: {error}");
             return Ok(Handed::NotNow);
         }
-        self.quarantine(id, error, now)?;
-        Ok(Handed::Lost)
+        self.quarantine(id, error, now)
     }
 
     /// The body of a job is lost. The job is buried, so that it harms nobody and can be looked
     /// into, and the server goes on.
-    fn quarantine(&mut self, id: JobId, error: &BodyError, now: Now) -> Result<(), StoreError> {
+    fn quarantine(&mut self, id: JobId, error: &BodyError, now: Now) -> Result<Handed, StoreError> {
+        let Some(job) = self.queue.job(id) else {
+            return Ok(Handed::Lost);
+        };
+        let (pri, is_buried) = (job.pri, job.state == JobState::Buried);
+        if !is_buried
+            && let Some(change) = self.queue.decide_bury(id, pri)
+            && let Logged::Full = self.update(&change, Purpose::Delete, now)?
+        {
+            // It would be found again at once, and again: whoever asks is told to come later.
+            tracing::debug!("job {id} cannot be buried on a full disk: {error}");
+            return Ok(Handed::NotNow);
+        }
         tracing::error!(
-            "job {id} was buried: {error}; the next start refuses this log (exit code 3), unless \
+            "job {id} is buried: {error}; the next start refuses this log (exit code 3), unless \
              the job is deleted and its file could be rewritten by then; stop the server when it \
              suits, and write all other jobs to a new directory with `bsd-wal repair`"
         );
-        let Some(job) = self.queue.job(id) else {
-            return Ok(());
-        };
-        let (pri, state) = (job.pri, job.state);
-        if state == JobState::Buried {
-            return Ok(());
-        }
-        let Some(change) = self.queue.decide_bury(id, pri) else {
-            return Ok(());
-        };
-        match self.update(&change, Purpose::Delete, now)? {
-            Logged::Done => Ok(()),
-            // It stays where it is, and the next one who asks for it finds the same.
-            Logged::Full => Ok(()),
-        }
+        Ok(Handed::Lost)
     }
 }
 
@@ -275,7 +272,8 @@ pub(super) enum Handed {
     Out,
     /// Its body is lost and it has been buried; the client has got nothing.
     Lost,
-    /// Its body cannot be read before another file can be opened; the client has got nothing.
+    /// Its body cannot be read before another file can be opened, or is lost and the job cannot be
+    /// buried before there is room on the disk; the client has got nothing.
     NotNow,
 }
 

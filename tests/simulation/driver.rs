@@ -565,6 +565,7 @@ impl Driver {
         };
         match self.change(client, command, &[])? {
             Answer::Job(id, body) => self.note_reserved(worker, id, &body),
+            Answer::OutOfMemory => assert!(self.is_faulty),
             other => assert_eq!(other, Answer::NoJob),
         }
         Ok(())
