@@ -202,7 +202,7 @@ impl Engine {
             duration,
             until,
         };
-        match self.record_pause(&change, tube, until, Purpose::Update, now)? {
+        match self.record_pause(&change, tube, until, Purpose::Pause, now)? {
             None => Ok(Logged::Full),
             Some(place) => match self.queue.apply(&change, place, now.mono) {
                 Ok(_) => Ok(Logged::Done),

@@ -436,6 +436,21 @@ fn f02_t09_endless_updates_on_a_full_disk_never_cost_a_delete_its_room() {
     }
 }
 
+/// No put has set room aside for pauses: they are refused before they take what deletes need.
+#[test]
+fn f02_pauses_on_a_full_disk_never_cost_a_delete_its_room() {
+    let mut queue = queue(SMALL);
+    queue.fill(&mut Random::new(1), (30, 30));
+    let is_refused = (0..100_000).any(|nth| {
+        let tube = format!("{nth:0>190}");
+        queue.ask(Command::Watch(&tube));
+        let tube = tube.as_str();
+        queue.ask(Command::PauseTube { tube, delay: 1000 }) == Answer::Full
+    });
+    assert!(is_refused, "the disk is full");
+    empty(&mut queue, &mut Random::new(2), Order::Spread, 0, 1 << 20);
+}
+
 /// Jobs come and go in the only segment, and somebody else has the rest of the disk: when it is full
 /// of dead jobs, a few kilobytes are enough to leave it.
 #[test]

@@ -14,8 +14,8 @@
 //!   sixteenth of the log, is always set aside: this many bytes can be written before compaction
 //!   has to free anything.
 //! * A put must leave all of it: 64 bytes per job for a delete in a frame of its own, 56 for an
-//!   update in a frame with others. Updates leave what deletes need. Deletes may use everything
-//!   except the reserve for compaction's own records.
+//!   update in a frame with others. Pauses leave all but the allowance, updates what deletes need.
+//!   Deletes may use everything except the reserve for compaction's own records.
 //! * A delete makes more bytes garbage than it writes, so deletes always finish: the bytes they use
 //!   come back when the files that they emptied are rewritten. The same holds for an update that
 //!   replaces an update.
@@ -125,7 +125,7 @@ impl Log {
     pub(in crate::storage) fn floor(&self, purpose: Purpose) -> u64 {
         match purpose {
             Purpose::Put => self.allowance(),
-            Purpose::Update | Purpose::Counters => self.allowance() / 2,
+            Purpose::Update | Purpose::Pause | Purpose::Counters => self.allowance() / 2,
             Purpose::Delete => SWITCHES_SIZE,
             Purpose::Switch => 0,
         }
@@ -133,13 +133,12 @@ impl Log {
 
     /// Bytes that must be available after a record of this purpose, set aside or reclaimable.
     fn demand(&self, purpose: Purpose) -> u64 {
-        let deletes = self.files.live_jobs * DELETE_SIZE;
+        let (jobs, updated) = (self.files.live_jobs, self.files.live_updates);
+        let deletes = jobs * DELETE_SIZE;
+        let updates = jobs.saturating_sub(updated) * UPDATE_SIZE;
         match purpose {
-            Purpose::Put => {
-                let without_update =
-                    (self.files.live_jobs + 1).saturating_sub(self.files.live_updates);
-                deletes + DELETE_SIZE + without_update * UPDATE_SIZE + self.allowance()
-            }
+            Purpose::Put => deletes + updates + DELETE_SIZE + UPDATE_SIZE + self.allowance(),
+            Purpose::Pause => deletes + updates,
             Purpose::Update | Purpose::Counters => deletes,
             Purpose::Delete | Purpose::Switch => self.floor(purpose),
         }
@@ -185,7 +184,9 @@ impl Log {
         let need = size + FRAME_OVERHEAD_MAX as u64;
         let has_room = self.find_room(need, purpose)?;
         match purpose {
-            Purpose::Put | Purpose::Update if !has_room => self.note_refused(need, purpose),
+            Purpose::Put | Purpose::Update | Purpose::Pause if !has_room => {
+                self.note_refused(need, purpose)
+            }
             Purpose::Put => self.note_room(),
             _ => {}
         }
