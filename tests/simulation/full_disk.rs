@@ -217,6 +217,44 @@ fn d22_a_torn_tail_does_not_keep_it_from_starting_on_a_full_disk() {
     });
 }
 
+/// D22: a start has looked into what it removes, and yet has the space of that.
+#[test]
+fn d22_leftovers_make_room_for_a_start_on_a_full_disk() {
+    on_full_disks(|driver, _| {
+        let names = |fs: &SimFs, kind: &str| -> Vec<String> {
+            let names = fs.names("/data").expect("the directory is there");
+            names
+                .into_iter()
+                .filter(|it| it.starts_with(kind))
+                .collect()
+        };
+        let before = names(&driver.fs, "segment-");
+        // Until one has gone for good.
+        while before
+            .iter()
+            .all(|it| driver.fs.resurrect(path(it)).is_err())
+        {
+            run(driver, &[Step::Delete { nth: 0 }, TURN]);
+        }
+        let image = driver.fs.crash_image(Crash::KeepAll);
+        // The last frame is torn, and nothing is set aside: the log goes on in a new segment.
+        let open = names(&image, "segment-").pop().expect("a segment");
+        let mut bytes = image.read(path(&open)).expect("a segment");
+        let end = bytes.iter().rposition(|byte| *byte != 0).expect("a frame") + 1;
+        bytes.resize(end.next_multiple_of(8), 0);
+        bytes.push(0xa5);
+        image.write(path(&open), &bytes).expect("a segment");
+        for spare in names(&image, "spare-") {
+            image.remove(path(&spare)).expect("a spare");
+        }
+        image.set_quota(Some(image.used() + 4096));
+        let least = driver.least_durable();
+        let opened = Driver::open(&image, SETUP, driver.now, &driver.history, least);
+        let mut again = opened.unwrap_or_else(|stop| panic!("{stop}"));
+        run(&mut again, &[Step::Delete { nth: 0 }, TURN]);
+    });
+}
+
 /// D23: a refused put leaves nothing behind.
 #[test]
 fn d23_puts_that_are_refused_cost_no_memory_and_no_space() {

@@ -93,6 +93,12 @@ impl Source {
             .is_some_and(|hole| hole.bytes.start < bytes.end)
     }
 
+    /// Close all files, so that those that are removed give their space back at once.
+    pub(in crate::storage) fn close(&self) {
+        let open = std::mem::take(&mut lock(&self.shared).open);
+        drop(open);
+    }
+
     /// The file at `path`, opened.
     fn open_again(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
         let mut shared = lock(&self.shared);

@@ -348,6 +348,7 @@ impl Opening<'_> {
         let mut spares = self.spares(&survey.spares)?;
         let mut replaying = Replaying::into(replay, self.progress);
         let walked = walk(source, &dir, &mut survey, &mut replaying)?;
+        source.close();
         let (records, kicks, damages) = replaying.finish();
         let Some(end) = walked.end.filter(|_| damages.is_empty()) else {
             return Err(OpenError::Damaged { dir, damages });
