@@ -39,7 +39,7 @@ mod transfer;
 use std::fmt;
 
 use bytes::Bytes;
-use raft::eraftpb::Message;
+pub use raft::eraftpb::Message;
 
 pub use self::check::check;
 pub use self::hello::{Answer, Hello, Me, Purpose, Refused, Versions, Welcome, Why};

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::control;
 use crate::latency::Latency;
+use crate::limit::{self, Limit, Times};
 use crate::load::{parse_seconds, quantiles_to_json};
 use crate::options::{BodySizes, Shape, parse_count};
 use crate::plan::Plan;
@@ -104,6 +105,7 @@ struct CaughtUp {
 #[derive(Debug)]
 struct Results {
     cells: Vec<Cell>,
+    limits: Vec<Limit>,
     /// From each kill of the leader to the next reply.
     silences: Vec<Duration>,
     caught_up: Vec<CaughtUp>,
@@ -112,8 +114,10 @@ struct Results {
 /// Measure all, and print.
 pub(crate) fn run(args: &Args) -> io::Result<()> {
     args.programs.prepare()?;
+    let (cells, limits) = rates(args)?;
     let results = Results {
-        cells: rates(args)?,
+        cells,
+        limits,
         silences: silences(args)?,
         caught_up: catching_up(args)?,
     };
@@ -128,7 +132,7 @@ fn flags(args: &Args) -> Vec<String> {
     vec!["-z".to_owned(), args.body.max().max(65_535).to_string()]
 }
 
-fn rates(args: &Args) -> io::Result<Vec<Cell>> {
+fn rates(args: &Args) -> io::Result<(Vec<Cell>, Vec<Limit>)> {
     let cells = args.shapes.iter().flat_map(|shape| {
         WAYS.map(|(_, way)| Cell {
             shape: *shape,
@@ -140,21 +144,33 @@ fn rates(args: &Args) -> io::Result<Vec<Cell>> {
         })
     });
     let mut cells: Vec<Cell> = cells.collect();
+    let limits = args.shapes.iter();
+    let limits = limits.flat_map(|shape| Limit::of(*shape, args.body.mean()));
+    let mut limits: Vec<Limit> = limits.collect();
+    let times = Times {
+        warmup: args.warmup,
+        measured: args.seconds,
+    };
     for round in 0..args.rounds {
         for row in cells.chunks_mut(WAYS.len()) {
-            let mut alone = f64::NAN;
+            let (mut alone, mut three) = (f64::NAN, f64::NAN);
+            let shape = row[0].shape;
             for ((way, name), cell) in WAYS.into_iter().zip(row) {
-                let shape = cell.shape;
                 eprintln!("round {} of {}: {shape} {name}", round + 1, args.rounds);
                 let rate = measure(args, way, cell)?;
-                if way == Way::Alone {
-                    alone = rate;
+                match way {
+                    Way::Alone => alone = rate,
+                    Way::Leader => three = rate,
+                    Way::Follower => {}
                 }
                 cell.ratios.push(rate / alone);
             }
+            for limit in limits.iter_mut().filter(|it| it.shape == shape) {
+                limit.measure(&args.programs, times, three)?;
+            }
         }
     }
-    Ok(cells)
+    Ok((cells, limits))
 }
 
 fn measure(args: &Args, way: Way, cell: &mut Cell) -> io::Result<f64> {
@@ -276,6 +292,12 @@ impl Results {
              command\n\n{table}",
             args.rounds
         );
+        if !self.limits.is_empty() {
+            println!(
+                "Three nodes that replicate the records of these commands and do nothing with them:\n\n{}",
+                limit::table(&self.limits)
+            );
+        }
         if let Some(longest) = self.silences.iter().max() {
             println!(
                 "From kill -9 of the leader to the next reply, {} times: median {}, longest {}\n",
@@ -314,6 +336,7 @@ impl Results {
         });
         json!({
             "loads": cells.collect::<Vec<_>>(),
+            "limits": self.limits.iter().map(Limit::to_json).collect::<Vec<_>>(),
             "silence_us": micros(&self.silences),
             "catching_up": caught_up.collect::<Vec<_>>(),
         })

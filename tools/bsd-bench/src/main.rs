@@ -32,6 +32,7 @@ mod echo;
 mod http;
 mod latency;
 mod library;
+mod limit;
 mod load;
 mod memory;
 mod options;
@@ -40,6 +41,8 @@ mod plan;
 mod plot;
 mod process;
 mod random;
+#[cfg(feature = "cluster")]
+mod replicate;
 mod report;
 mod restart;
 mod scale;
@@ -89,6 +92,9 @@ enum Command {
     Http(http::Args),
     /// A server that parses and answers, and does nothing else
     Echo(echo::Args),
+    /// A node of a cluster that replicates entries and does nothing with them
+    #[cfg(feature = "cluster")]
+    Replicate(replicate::Args),
 }
 
 fn main() -> ExitCode {
@@ -104,6 +110,8 @@ fn main() -> ExitCode {
         Command::Library(args) => library::run(&args),
         Command::Http(args) => http::run(&args),
         Command::Echo(args) => echo::run(&args),
+        #[cfg(feature = "cluster")]
+        Command::Replicate(args) => replicate::run(&args),
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,

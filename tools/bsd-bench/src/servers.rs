@@ -345,6 +345,12 @@ impl Ended {
         self.0.id()
     }
 
+    /// Its standard output, which was started as a pipe.
+    pub(crate) fn output(&mut self) -> io::Result<std::process::ChildStdout> {
+        let output = self.0.stdout.take();
+        output.ok_or_else(|| io::Error::other("its standard output is not a pipe"))
+    }
+
     /// How it has ended by itself, if it has.
     pub(crate) fn status(&mut self) -> io::Result<Option<ExitStatus>> {
         self.0.try_wait()
