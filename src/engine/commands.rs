@@ -252,12 +252,19 @@ impl Engine {
         let (pri, is_buried) = (job.pri, job.state == JobState::Buried);
         if !is_buried
             && let Some(change) = self.queue.decide_bury(id, pri)
-            && let Logged::Full = self.update(&change, Purpose::Delete, now)?
+            && let Logged::Full = self.update(&change, Purpose::Update, now)?
         {
             // It would be found again at once, and again: whoever asks is told to come later.
-            tracing::debug!("job {id} cannot be buried on a full disk: {error}");
+            let missing = crate::storage::format::update::SIZE as u64;
+            if self.burials_shortage.note_refused(missing, now.wall_ns) {
+                tracing::error!(
+                    "job {id} cannot be buried on a full disk: {error}; clients that ask for it get \
+                     OUT_OF_MEMORY, and it is buried once there is room: make some"
+                );
+            }
             return Ok(Handed::NotNow);
         }
+        self.burials_shortage.note_room(now.wall_ns);
         tracing::error!(
             "job {id} is buried: {error}; the next start refuses this log (exit code 3), unless \
              the job is deleted and its file could be rewritten by then; stop the server when it \

@@ -193,6 +193,8 @@ pub struct Engine {
     clients_memory_max: Option<u64>,
     /// Watch lists, tubes or pauses are refused for want of memory.
     clients_shortage: Shortage,
+    /// A job whose body is lost could not be buried.
+    burials_shortage: Shortage,
     sync: SyncPolicy,
     draining: bool,
     /// It applies what another queue decides.
@@ -312,6 +314,7 @@ impl Engine {
             memory_shortage: Shortage::default(),
             clients_memory_max: options.clients_memory_max,
             clients_shortage: Shortage::default(),
+            burials_shortage: Shortage::default(),
             sync: options.sync,
             draining: false,
             is_following: false,

@@ -202,7 +202,12 @@ impl Engine {
             duration,
             until,
         };
-        match self.record_pause(&change, tube, until, Purpose::Pause, now)? {
+        // What lifts a pause, or takes the place of one, takes no more room than that did.
+        let purpose = match duration > 0 && !self.pauses.has(tube) {
+            true => Purpose::Pause,
+            false => Purpose::Update,
+        };
+        match self.record_pause(&change, tube, until, purpose, now)? {
             None => Ok(Logged::Full),
             Some(place) => match self.queue.apply(&change, place, now.mono) {
                 Ok(_) => Ok(Logged::Done),

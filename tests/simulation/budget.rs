@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use bsd::engine::{Engine, Flow, Options, ReplySink};
+use bsd::engine::{Alteration, Altered, Engine, Flow, Options, ReplySink};
 use bsd::protocol::{Command, Op, Reply, Request};
 use bsd::random::Random;
-use bsd::storage::disk::sim::Crash;
+use bsd::storage::disk::sim::{Crash, Errno, Fault, OpKind};
 use bsd::storage::{SimFs, SyncPolicy};
 use bsd::types::{ClientId, JobId, Now, Position};
 
@@ -448,7 +448,49 @@ fn f02_pauses_on_a_full_disk_never_cost_a_delete_its_room() {
         queue.ask(Command::PauseTube { tube, delay: 1000 }) == Answer::Full
     });
     assert!(is_refused, "the disk is full");
+    // What takes the place of a pause takes no more than that did.
+    for delay in [2000, 0] {
+        for nth in 0..100 {
+            let tube = format!("{nth:0>190}");
+            let tube = tube.as_str();
+            let paused = queue.ask(Command::PauseTube { tube, delay });
+            assert_eq!(paused, Answer::Done, "{delay} seconds");
+        }
+    }
     empty(&mut queue, &mut Random::new(2), Order::Spread, 0, 1 << 20);
+}
+
+/// Updates that nothing can turn into room again, because no file can be read.
+#[test]
+fn f02_where_nothing_can_be_rewritten_updates_never_cost_a_delete_its_room() {
+    let mut queue = queue(SMALL);
+    queue.fill(&mut Random::new(1), (30, 30));
+    queue.pace = 1;
+    queue
+        .fs
+        .inject(Fault::fail(OpKind::Read, Errno::IO).for_ever());
+    let jobs: Vec<u64> = queue.jobs.keys().copied().collect();
+    let is_refused = (1..1000).any(|pri| {
+        jobs.iter().any(|id| {
+            let now = queue.now;
+            let change = Alteration::Priority(pri);
+            let altered = queue
+                .engine()
+                .alter(JobId(*id), change, now, &mut Last::default());
+            queue.turn();
+            altered.expect("the log goes on") == Altered::NoRoom
+        })
+    });
+    assert!(is_refused, "the disk is full");
+    // Jobs whose bodies are lost cannot be buried either; who asks for one is answered.
+    for _ in 0..3 {
+        let timeout = Some(0);
+        let op = Op::ReserveWithTimeout;
+        assert_eq!(queue.ask(Command::Reserve { timeout, op }), Answer::Full);
+    }
+    for id in jobs {
+        queue.delete(id);
+    }
 }
 
 /// Jobs come and go in the only segment, and somebody else has the rest of the disk: when it is full

@@ -14,7 +14,7 @@
 //!   sixteenth of the log, is always set aside: this many bytes can be written before compaction
 //!   has to free anything.
 //! * A put must leave all of it: 64 bytes per job for a delete in a frame of its own, 56 for an
-//!   update in a frame with others. Pauses leave all but the allowance, updates what deletes need.
+//!   update in a frame with others. Pauses leave that, too; updates what deletes need.
 //!   Deletes may use everything except the reserve for compaction's own records.
 //! * A delete makes more bytes garbage than it writes, so deletes always finish: the bytes they use
 //!   come back when the files that they emptied are rewritten. The same holds for an update that

@@ -95,8 +95,7 @@ impl Source {
 
     /// Close all files, so that those that are removed give their space back at once.
     pub(in crate::storage) fn close(&self) {
-        let open = std::mem::take(&mut lock(&self.shared).open);
-        drop(open);
+        lock(&self.shared).open.clear();
     }
 
     /// The file at `path`, opened.
