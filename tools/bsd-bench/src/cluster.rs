@@ -6,7 +6,7 @@
 //! a network between them.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::plan::Plan;
 use crate::process::{check, now, usage};
 use crate::report::{Table, bytes, chosen, count, median, median_time, ratio, time};
 use crate::script::Workload;
-use crate::servers::{DataDir, Ended, Programs, Running};
+use crate::servers::{DataDir, Ended, Programs, Running, free_addresses};
 use crate::site::Site;
 
 /// How long the members may take to be as they have to be.
@@ -368,10 +368,7 @@ struct Three {
 impl Three {
     fn start(args: &Args) -> io::Result<Three> {
         let dir = args.programs.directory()?;
-        // All at once, so that they differ.
-        let ports = [(); 9].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
-        let addresses = ports.map(|port| port.and_then(|port| port.local_addr()));
-        let addresses = addresses.into_iter().collect::<io::Result<Vec<_>>>()?;
+        let addresses: [SocketAddr; 9] = free_addresses()?;
         let mut three = Three {
             members: Vec::new(),
             _dir: dir,

@@ -1,7 +1,7 @@
 //! The limit of `bsd-bench cluster`: three nodes that only replicate, `bsd-bench replicate`.
 
 use std::io::{self, BufRead, BufReader};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::SocketAddr;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::options::Shape;
 use crate::process::check;
 use crate::report::{Table, chosen, count, median, ratio};
-use crate::servers::{Ended, Programs};
+use crate::servers::{Ended, Programs, free_addresses};
 
 /// As many entries are on their way at once.
 const IN_FLIGHT: [usize; 2] = [1, 8];
@@ -67,7 +67,8 @@ impl Limit {
     ) -> io::Result<()> {
         eprintln!("{} limit, {} in flight", self.shape, self.in_flight);
         let told = replicate(programs, self, times)?;
-        let entries = told["entries_per_second"].as_f64().unwrap_or(f64::NAN);
+        let entries = told["entries_per_second"].as_f64();
+        let entries = entries.ok_or_else(|| io::Error::other("a node says no rate"))?;
         self.entries.push(entries);
         self.ratios.push(rate / (entries * self.commands()));
         self.latency.push(told["latency_us"].clone());
@@ -76,7 +77,7 @@ impl Limit {
 
     /// In an entry.
     fn commands(&self) -> f64 {
-        (self.shape.connections * self.shape.pipeline) as f64 / self.in_flight as f64
+        (self.shape.connections * self.shape.pipeline / self.in_flight) as f64
     }
 
     pub(crate) fn to_json(&self) -> Value {
@@ -123,10 +124,8 @@ pub(crate) fn table(limits: &[Limit]) -> Table {
 /// What the leader of three nodes says that it has measured.
 fn replicate(programs: &Programs, limit: &Limit, times: Times) -> io::Result<Value> {
     let dir = programs.directory()?;
-    let ports = [(); 3].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
-    let addresses = ports.map(|port| port.and_then(|port| port.local_addr()));
-    let addresses = addresses.into_iter().collect::<io::Result<Vec<_>>>()?;
-    let list: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    let addresses: [SocketAddr; 3] = free_addresses()?;
+    let list = addresses.map(|address| address.to_string());
     let (says, said) = mpsc::channel();
     let mut nodes = Vec::new();
     for nth in 1..=addresses.len() {
@@ -157,7 +156,9 @@ fn replicate(programs: &Programs, limit: &Limit, times: Times) -> io::Result<Val
             Ok(line) => return serde_json::from_str(&line).map_err(io::Error::other),
             Err(mpsc::RecvTimeoutError::Timeout) => {}
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                return Err(io::Error::other("three nodes that replicate have ended"));
+                return Err(io::Error::other(
+                    "three nodes that replicate have ended; what they said of it stands above",
+                ));
             }
         }
     }

@@ -26,19 +26,22 @@ use serde_json::{Value, json};
 
 use crate::latency::Latency;
 use crate::load::{parse_seconds, quantiles_to_json};
-use crate::process::{check, now, own_cpu};
+use crate::process::{check, now};
 
 /// All nodes are of one process tree, so that their frames need no secret.
 const NONCE: u64 = 1;
 const READ_SIZE: usize = 256 << 10;
+/// How long the others may take to be there.
+const PATIENCE: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Longer than any election and any warm-up.
 const LIFE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Which of the addresses is this node's, from 1 on
-    #[arg(long, value_name = "N")]
-    node: usize,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    node: u16,
     /// Where the nodes listen
     #[arg(
         long,
@@ -127,8 +130,6 @@ struct Measure {
     /// When those were proposed that are not committed, the oldest first.
     open: VecDeque<Instant>,
     latency: Latency,
-    /// What this process had used before.
-    cpu_before: Duration,
     is_told: bool,
 }
 
@@ -157,7 +158,14 @@ fn is_end(kind: ErrorKind) -> bool {
 }
 
 fn replicate(args: &Args) -> io::Result<()> {
-    let me = NodeId(args.node as u64);
+    if usize::from(args.node) > args.addresses.len() {
+        return Err(io::Error::other(format!(
+            "there is no address for node {}: --addresses has {}",
+            args.node,
+            args.addresses.len()
+        )));
+    }
+    let me = NodeId(args.node.into());
     let mut poll = Poll::new()?;
     let mut site = Site {
         node: open(me, &args.addresses, &args.dir)?,
@@ -260,12 +268,10 @@ impl Site {
         let (Some(proposed), at) = (measure.open.pop_front(), now()) else {
             return;
         };
-        if at < measure.begin {
-            measure.cpu_before = own_cpu();
-        } else if at < measure.end {
+        if (measure.begin..measure.end).contains(&at) {
             let took = (at - proposed).as_nanos() as u64;
             measure.latency.record(took, 1);
-        } else if !std::mem::replace(&mut measure.is_told, true) {
+        } else if at >= measure.end && !std::mem::replace(&mut measure.is_told, true) {
             println!("{}", measure.to_json());
         }
     }
@@ -279,18 +285,15 @@ impl Measure {
             end: begin + time,
             open: VecDeque::new(),
             latency: Latency::new(),
-            cpu_before: own_cpu(),
             is_told: false,
         }
     }
 
     fn to_json(&self) -> Value {
-        let entries = self.latency.count();
         let seconds = (self.end - self.begin).as_secs_f64();
         json!({
-            "entries_per_second": entries as f64 / seconds,
+            "entries_per_second": self.latency.count() as f64 / seconds,
             "latency_us": quantiles_to_json(&self.latency),
-            "leader_cpu_us": (own_cpu() - self.cpu_before).as_secs_f64() * 1e6 / entries.max(1) as f64,
         })
     }
 }
@@ -335,12 +338,14 @@ fn connect(me: NodeId, addresses: &[SocketAddr]) -> io::Result<Vec<Peer>> {
     let listener = std::net::TcpListener::bind(addresses[at])?;
     let mut peers = Vec::new();
     for (nth, address) in addresses.iter().enumerate().take(at) {
-        let mut stream = dial(*address)?;
+        let mut stream = patiently(|| std::net::TcpStream::connect(address))?;
         stream.write_all(&me.0.to_le_bytes())?;
         peers.push((NodeId(nth as u64 + 1), stream));
     }
+    listener.set_nonblocking(true)?;
     while peers.len() + 1 < addresses.len() {
-        let (mut stream, _) = listener.accept()?;
+        let (mut stream, _) = patiently(|| listener.accept())?;
+        stream.set_nonblocking(false)?;
         let mut id = [0; 8];
         stream.read_exact(&mut id)?;
         peers.push((NodeId(u64::from_le_bytes(id)), stream));
@@ -354,14 +359,15 @@ fn connect(me: NodeId, addresses: &[SocketAddr]) -> io::Result<Vec<Peer>> {
     peers.into_iter().map(ready).collect()
 }
 
-/// The others may not listen yet.
-fn dial(address: SocketAddr) -> io::Result<std::net::TcpStream> {
-    let deadline = now() + Duration::from_secs(10);
+/// The others may not be there yet.
+fn patiently<T>(call: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    let deadline = now() + PATIENCE;
     loop {
-        match std::net::TcpStream::connect(address) {
+        check()?;
+        match call() {
             Err(error) if now() > deadline => return Err(error),
-            Err(_) => std::thread::sleep(Duration::from_millis(5)),
-            connected => return connected,
+            Err(_) => std::thread::sleep(LOOK_EVERY),
+            done => return done,
         }
     }
 }

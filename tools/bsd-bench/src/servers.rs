@@ -328,6 +328,19 @@ pub(crate) struct Running {
     dir: DataDir,
 }
 
+/// Addresses of this machine at which nobody listens, all different.
+pub(crate) fn free_addresses<const COUNT: usize>() -> io::Result<[SocketAddr; COUNT]> {
+    let mut addresses = [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)); COUNT];
+    // All are held until the last one is known.
+    let mut held = Vec::new();
+    for address in &mut addresses {
+        let listener = TcpListener::bind(*address)?;
+        *address = listener.local_addr()?;
+        held.push(listener);
+    }
+    Ok(addresses)
+}
+
 /// A child that is ended when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Ended(Child);
@@ -373,10 +386,7 @@ impl Drop for Ended {
 impl Running {
     /// Start a server in an empty directory, with additional `flags`, and wait until it serves.
     pub(crate) fn start(kind: Kind, programs: &Programs, flags: &[String]) -> io::Result<Running> {
-        // Both at once, so that they differ.
-        let ports = [(); 2].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)));
-        let [address, over_tls] = ports.map(|port| port.and_then(|port| port.local_addr()));
-        let (address, over_tls) = (address?, over_tls?);
+        let [address, over_tls] = free_addresses()?;
         let dir = DataDir::create(&programs.dir)?;
         let mut command = programs.command(kind, address, &dir.0)?;
         let tls = match kind.tls {
