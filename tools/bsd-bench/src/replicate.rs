@@ -338,13 +338,15 @@ fn connect(me: NodeId, addresses: &[SocketAddr]) -> io::Result<Vec<Peer>> {
     let listener = std::net::TcpListener::bind(addresses[at])?;
     let mut peers = Vec::new();
     for (nth, address) in addresses.iter().enumerate().take(at) {
-        let mut stream = patiently(|| std::net::TcpStream::connect(address))?;
+        let mut stream = patiently(&format!("reach {address}"), || {
+            std::net::TcpStream::connect(address)
+        })?;
         stream.write_all(&me.0.to_le_bytes())?;
         peers.push((NodeId(nth as u64 + 1), stream));
     }
     listener.set_nonblocking(true)?;
     while peers.len() + 1 < addresses.len() {
-        let (mut stream, _) = patiently(|| listener.accept())?;
+        let (mut stream, _) = patiently("be reached by the others", || listener.accept())?;
         stream.set_nonblocking(false)?;
         let mut id = [0; 8];
         stream.read_exact(&mut id)?;
@@ -360,12 +362,16 @@ fn connect(me: NodeId, addresses: &[SocketAddr]) -> io::Result<Vec<Peer>> {
 }
 
 /// The others may not be there yet.
-fn patiently<T>(call: impl Fn() -> io::Result<T>) -> io::Result<T> {
+fn patiently<T>(what: &str, call: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let deadline = now() + PATIENCE;
     loop {
         check()?;
         match call() {
-            Err(error) if now() > deadline => return Err(error),
+            Err(error) if now() > deadline => {
+                let patience = PATIENCE.as_secs();
+                let message = format!("cannot {what} within {patience} seconds: {error}");
+                return Err(io::Error::other(message));
+            }
             Err(_) => std::thread::sleep(LOOK_EVERY),
             done => return done,
         }
