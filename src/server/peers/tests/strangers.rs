@@ -1,0 +1,308 @@
+//! What one may cost who is none of ours, or does not behave.
+
+use super::*;
+
+#[test]
+fn what_is_no_hello_is_closed_and_disturbs_nobody() {
+    let (mut one, mut two) = pair();
+    let garbage: [&[u8]; 4] = [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\0",
+        &[0xff; 100_000],
+        b"bsd-peep",
+    ];
+    for garbage in garbage {
+        let mut socket = call(&one);
+        let _ = socket.write(garbage);
+        one.until(|_| is_closed(&mut socket));
+    }
+    let mut hello = bytes_of(&hello(&one, 9));
+    hello[30] ^= 1;
+    let mut socket = call(&one);
+    let Answer::Refused(refused) = answer(&mut one, &mut socket, &hello) else {
+        panic!("it is welcome");
+    };
+    assert_eq!(refused.why, Why::Unreadable);
+    one.until(|_| is_closed(&mut socket));
+    let mut socket = call(&one);
+    let early = [bytes_of(&self::hello(&one, 9)), b"x".to_vec()].concat();
+    socket.write_all(&early).unwrap();
+    one.until(|_| is_closed(&mut socket));
+    assert_eq!(
+        one.peers.refused(),
+        6,
+        "nothing can follow a hello before its answer"
+    );
+    one.send(NodeId(2), 1, 10);
+    two.send(NodeId(1), 1, 10);
+    both(&mut one, &mut two, |one, two| {
+        one.messages() == [1] && two.messages() == [1]
+    });
+    assert_eq!((one.failures(), two.failures()), (0, 0));
+}
+
+#[test]
+fn who_says_nothing_or_half_a_hello_is_closed_after_five_seconds() {
+    let (mut one, _two) = pair();
+    let (mut silent, mut half) = (call(&one), call(&one));
+    half.write_all(&bytes_of(&hello(&one, 9))[..40]).unwrap();
+    one.until(|one| one.peers.callers.len() == 3);
+    let deadline = one.peers.next_deadline(one.now).unwrap();
+    assert_eq!(deadline.since(one.now), 5 * SECOND_NS);
+    one.now = Time(deadline.0 - 1);
+    one.turn();
+    assert!(!is_closed(&mut silent) && !is_closed(&mut half));
+    one.now = deadline;
+    one.until(|_| is_closed(&mut silent) && is_closed(&mut half));
+    assert_eq!(
+        (one.peers.callers.len(), one.failures()),
+        (1, 0),
+        "who is known may be silent"
+    );
+    one.pass(1000 * SECOND_NS);
+    one.turn();
+    assert_eq!((one.peers.callers.len(), one.failures()), (1, 0));
+}
+
+#[test]
+fn a_stranger_is_told_why_it_is_refused() {
+    let mut site = Site::new(1);
+    let hello = hello(&site, 9);
+    let table = [
+        (
+            Hello {
+                cluster: ClusterId([6; 16]),
+                ..hello.clone()
+            },
+            Why::Cluster,
+        ),
+        (
+            Hello {
+                to: NodeId(3),
+                ..hello.clone()
+            },
+            Why::Node,
+        ),
+        (
+            Hello {
+                from: NodeId(1),
+                ..hello.clone()
+            },
+            Why::Itself,
+        ),
+        (
+            Hello {
+                versions: Versions { min: 2, max: 9 },
+                ..hello
+            },
+            Why::Version,
+        ),
+    ];
+    for (hello, why) in table {
+        let mut socket = call(&site);
+        let Answer::Refused(refused) = answer(&mut site, &mut socket, &bytes_of(&hello)) else {
+            panic!("{hello:?} is welcome");
+        };
+        assert_eq!(refused.why, why);
+        site.until(|_| is_closed(&mut socket));
+    }
+    assert!(site.received.is_empty());
+}
+
+#[test]
+fn who_is_no_member_any_more_is_told_so_by_the_leader_alone() {
+    let mut site = Site::new(1);
+    let asks = |site: &mut Site, hello: &Hello| {
+        let mut socket = call(site);
+        answer(site, &mut socket, &bytes_of(hello))
+    };
+    let hello = hello(&site, 9);
+    let join = Hello {
+        purpose: Purpose::Join,
+        ..hello.clone()
+    };
+    let known = members(&[(1, site.address()), (2, "127.0.0.1:1".into())]);
+    site.peers.set_members(&known, site.now);
+    let is_welcome = |answer| matches!(answer, Answer::Welcome(_));
+    assert!(
+        is_welcome(asks(&mut site, &hello)),
+        "who follows does not know for certain"
+    );
+    site.peers.set_leads(true);
+    let Answer::Refused(refused) = asks(&mut site, &hello) else {
+        panic!("welcome");
+    };
+    assert_eq!(refused.why, Why::NoMember);
+    assert!(is_welcome(asks(&mut site, &join)));
+    let member = Hello {
+        from: NodeId(2),
+        ..hello
+    };
+    assert!(is_welcome(asks(&mut site, &member)));
+}
+
+#[test]
+fn a_frame_that_is_repeated_damaged_or_of_another_closes_the_connection() {
+    let mut site = Site::new(1);
+    type Bad = fn(&mut Raw) -> Vec<u8>;
+    let table: [Bad; 4] = [
+        |raw| raw.frame(heartbeat(9, 1, 2, 5)).repeat(2),
+        |raw| {
+            let mut bytes = raw.frame(heartbeat(9, 1, 2, 5));
+            *bytes.last_mut().unwrap() ^= 1;
+            bytes
+        },
+        |raw| raw.frame(heartbeat(8, 1, 2, 5)),
+        |raw| {
+            let mut bytes = Vec::new();
+            let chunk = Frame::Chunk(Bytes::from_static(b"x"));
+            raw.encoder.encode(&chunk, &mut bytes).unwrap();
+            bytes
+        },
+    ];
+    let mut count = 0;
+    for (at, bad) in table.into_iter().enumerate() {
+        let mut raw = Raw::new(&mut site, 9);
+        let mut bytes = raw.frame(heartbeat(9, 1, 1, 5));
+        bytes.extend(bad(&mut raw));
+        raw.socket.write_all(&bytes).unwrap();
+        site.until(|_| is_closed(&mut raw.socket));
+        // What was in order before is taken.
+        count += if at == 0 { 2 } else { 1 };
+        assert_eq!(site.messages().len(), count, "{at}");
+    }
+    assert!(site.peers.callers.is_empty());
+}
+
+#[test]
+fn a_flood_is_read_piece_by_piece_and_not_at_all_if_nobody_takes_it() {
+    let mut site = Site::new(1);
+    let (mut raw, mut other) = (Raw::new(&mut site, 9), Raw::new(&mut site, 8));
+    let frames: Vec<u8> = (0..4000)
+        .flat_map(|at| raw.frame(heartbeat(9, 1, at, 10_000)))
+        .collect();
+    let mut sent = 0;
+    let mut flood = move || match raw.socket.write(&frames[sent..]) {
+        Ok(count) => {
+            sent += count;
+            sent < frames.len()
+        }
+        Err(_) => false,
+    };
+    // Nobody takes anything.
+    for _ in 0..2000 {
+        while flood() {}
+        let mut events = Events::with_capacity(8);
+        site.poll.poll(&mut events, Some(Duration::ZERO)).unwrap();
+        events
+            .iter()
+            .for_each(|event| _ = site.peers.on_event(event.token()));
+        let before = site.peers.waiting;
+        site.peers.turn(site.now);
+        let more = site.peers.waiting - before;
+        assert!(
+            more <= (1 << 20) + (2 * READ_SIZE) + (200 << 10),
+            "{more} in a turn"
+        );
+        assert!(site.peers.waiting <= INBOX_SIZE_MAX + (2 << 20));
+    }
+    assert!(site.peers.waiting >= INBOX_SIZE_MAX);
+    assert_ne!(
+        site.peers.next_deadline(site.now),
+        Some(site.now),
+        "and it does not turn for nothing"
+    );
+    let frame = other.frame(heartbeat(8, 1, 5000, 1));
+    other.socket.write_all(&frame).unwrap();
+    site.until(|site| {
+        while flood() {}
+        site.messages().len() == 4001
+    });
+    let from_one: Vec<u64> = site
+        .messages()
+        .into_iter()
+        .filter(|index| *index < 5000)
+        .collect();
+    assert_eq!(from_one, (0..4000).collect::<Vec<_>>());
+    assert_eq!(site.peers.waiting, 0);
+}
+
+#[test]
+fn who_says_nothing_gives_way_and_a_peer_still_comes_in() {
+    let mut site = Site::new(1);
+    let _peer = Raw::new(&mut site, 9);
+    let mut silent = Vec::new();
+    for _ in 0..3 * CALLERS_MAX {
+        silent.push(call(&site));
+        site.turn();
+    }
+    site.until(|site| site.peers.refused() as usize == 1 + 2 * CALLERS_MAX);
+    assert_eq!(site.peers.callers.len(), CALLERS_MAX);
+    let mut late = Raw::new(&mut site, 8);
+    let frame = late.frame(heartbeat(8, 1, 1, 1));
+    late.socket.write_all(&frame).unwrap();
+    site.until(|site| site.messages() == [1]);
+    assert!(
+        site.peers
+            .callers
+            .iter()
+            .any(|it| it.from() == Some(NodeId(9))),
+        "who is known stays"
+    );
+    drop(silent);
+}
+
+/// One that welcomes and then reads nothing.
+fn deaf(site: &mut Site) -> StdStream {
+    let listener = StdListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    site.peers.set_members(&members(&[(2, address)]), site.now);
+    site.turn();
+    let (mut socket, _) = listener.accept().unwrap();
+    let mut bytes = Vec::new();
+    let welcome = Welcome {
+        version: 1,
+        node: NodeId(2),
+        nonce: 7,
+        client: "moved:1".into(),
+    };
+    Answer::Welcome(welcome).encode(&mut bytes).unwrap();
+    socket.write_all(&bytes).unwrap();
+    site.until(|site| site.state(2).is_connected);
+    socket
+}
+
+#[test]
+fn what_waits_for_one_that_takes_nothing_is_bounded_and_ends_after_ten_seconds() {
+    let mut site = Site::new(1);
+    let _socket = deaf(&mut site);
+    assert_eq!(site.peers.client_address(NodeId(2)), Some("moved:1"));
+    for index in 0..1000 {
+        site.send(NodeId(2), index, 100_000);
+        site.turn();
+        assert!(site.state(2).queued <= link::QUEUE_SIZE_MAX);
+    }
+    assert!(site.state(2).dropped > 0 && site.state(2).queued > link::QUEUE_SIZE_MAX - 200_000);
+    assert_eq!(site.failures(), 0);
+    let deadline = site.peers.next_deadline(site.now).unwrap();
+    assert_eq!(deadline.since(site.now), 10 * SECOND_NS);
+    site.now = Time(deadline.0 - 1);
+    site.turn();
+    assert_eq!(site.failures(), 0);
+    site.now = deadline;
+    site.turn();
+    assert_eq!((site.failures(), site.state(2).queued), (1, 0));
+    let PeerState { sent, dropped, .. } = site.state(2);
+    assert!(
+        sent + dropped == 1000 && sent > 0,
+        "{sent} sent and {dropped} dropped"
+    );
+}
+
+#[test]
+fn one_that_says_something_after_its_welcome_is_closed() {
+    let mut site = Site::new(1);
+    let mut socket = deaf(&mut site);
+    socket.write_all(b"x").unwrap();
+    site.until(|site| site.failures() == 1);
+}

@@ -1,0 +1,318 @@
+//! A connection, and who is at its other end.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+#[cfg(feature = "cluster")]
+use std::net::Shutdown;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+
+use mio::event::Source;
+use mio::{Interest, Registry, Token};
+use rustix::buffer::spare_capacity;
+use rustix::net::sockopt;
+
+use crate::server::connection::Entry;
+use crate::server::layers::Layers;
+use crate::server::proxy::{self, Introduction, Parsed};
+#[cfg(feature = "tls")]
+use crate::server::tls::TlsStream;
+use crate::sys::sockets;
+
+/// The other end of a connection, for the log: an address, or a process of this machine.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::server) struct Peer(Option<SocketAddr>);
+
+impl Peer {
+    /// One end of a socket pair, or of a Unix socket.
+    pub(in crate::server) const UNKNOWN: Peer = Peer(None);
+
+    /// At this address.
+    pub(in crate::server) fn at(address: SocketAddr) -> Peer {
+        Peer(Some(address))
+    }
+
+    /// What one machine may have many addresses in: the address itself, and of IPv6 the network of
+    /// 64 bits. `None`: a process of this machine.
+    pub(in crate::server) fn place(self) -> Option<IpAddr> {
+        let address = self.0?.ip().to_canonical();
+        Some(match address {
+            IpAddr::V4(_) => address,
+            IpAddr::V6(long) => IpAddr::from((long.to_bits() & (!0 << 64)).to_be_bytes()),
+        })
+    }
+
+    /// The address, if it has one.
+    pub(in crate::server) fn address(self) -> Option<SocketAddr> {
+        self.0
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(address) => address.fmt(f),
+            None => f.write_str("unix"),
+        }
+    }
+}
+
+/// An accepted connection, non-blocking.
+#[derive(Debug)]
+pub(in crate::server) enum Stream {
+    Tcp(mio::net::TcpStream),
+    Unix(mio::net::UnixStream),
+    #[cfg(feature = "tls")]
+    Tls(Box<TlsStream>),
+}
+
+impl Stream {
+    /// No delay for small replies, and a probe from time to time to notice a peer that has
+    /// disappeared. Both are only improvements, so a failure does not matter.
+    pub(in crate::server) fn tune(&self) {
+        if let Stream::Tcp(stream) = self {
+            let _ = stream.set_nodelay(true);
+            let _ = sockopt::set_socket_keepalive(stream.as_fd(), true);
+        }
+    }
+
+    /// Whether a read that did not fill its buffer has taken everything. A read from a Unix socket
+    /// may stop earlier.
+    pub(in crate::server) fn short_read_empties(&self) -> bool {
+        match self {
+            Stream::Tcp(_) => sockets::SHORT_READ_EMPTIES_TCP,
+            Stream::Unix(_) => false,
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => sockets::SHORT_READ_EMPTIES_TCP && stream.is_drained(),
+        }
+    }
+
+    /// Bytes of memory held below the protocol for what the client has sent.
+    pub(in crate::server) fn held(&self) -> usize {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => 0,
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.held(),
+        }
+    }
+
+    /// Bytes of replies that a write has begun with and not brought to its end. They are held a
+    /// second time.
+    pub(in crate::server) fn sealed(&self) -> usize {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => 0,
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.sealed(),
+        }
+    }
+
+    /// True when a read would have to send something first.
+    pub(in crate::server) fn owes(&self) -> bool {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => false,
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.owes(),
+        }
+    }
+
+    /// Take the next step through the layers that are `left`. `half_closed`: the client has shut
+    /// down its sending side.
+    ///
+    /// # Errors
+    /// The client does not come in, or (`WouldBlock`) nothing has arrived.
+    pub(in crate::server) fn come_through(
+        &mut self,
+        left: &mut Layers,
+        half_closed: bool,
+        buffer: &mut [u8],
+    ) -> io::Result<Entry> {
+        if left.proxy {
+            let said = match self.take_header(buffer) {
+                // What is there will not become more.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && half_closed => {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                taken => taken?,
+            };
+            left.proxy = false;
+            return Ok(Entry::Introduced(said));
+        }
+        left.tls = !self.shake_hands(buffer)?;
+        Ok(match left.tls {
+            true => Entry::Shaking,
+            false => Entry::In,
+        })
+    }
+
+    /// Take the header of the PROXY protocol off the front: what it says.
+    ///
+    /// # Errors
+    /// There is none, or (`WouldBlock`) it has not arrived in full.
+    fn take_header(&mut self, buffer: &mut [u8]) -> io::Result<Introduction> {
+        let socket = match self {
+            Stream::Tcp(stream) => stream,
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.socket_mut(),
+            Stream::Unix(_) => return Ok(Introduction::default()),
+        };
+        // Until all of it is there, it stays in the socket: nothing is held here.
+        let buffer = &mut buffer[..proxy::SIZE_MAX];
+        let count = socket.peek(buffer)?;
+        let invalid = |why| io::Error::new(io::ErrorKind::InvalidData, why);
+        match proxy::parse(&buffer[..count]).map_err(invalid)? {
+            _ if count == 0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            Parsed::Incomplete => Err(io::ErrorKind::WouldBlock.into()),
+            Parsed::Header { size, said } => {
+                socket.read_exact(&mut buffer[..size])?;
+                Ok(said)
+            }
+        }
+    }
+
+    /// Take the next step of the handshake; true once it is over.
+    ///
+    /// # Errors
+    /// It has failed, or (`WouldBlock`) nothing has arrived.
+    fn shake_hands(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => {
+                let _ = buffer;
+                Ok(true)
+            }
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.shake_hands(buffer),
+        }
+    }
+
+    /// How it is encrypted, and the name in the client's certificate; `None`: not at all.
+    pub(in crate::server) fn agreed(&self) -> Option<(&'static str, Option<Arc<str>>)> {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => None,
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => Some(stream.agreed()),
+        }
+    }
+
+    /// Everything has been sent: tell the client that this is the end, where there is a way to.
+    pub(in crate::server) fn finish(&mut self) {
+        match self {
+            Stream::Tcp(_) | Stream::Unix(_) => {}
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.finish(),
+        }
+    }
+
+    /// Read once into the free room of `bytes`, which is not zero.
+    pub(in crate::server) fn read_into(&mut self, bytes: &mut Vec<u8>) -> io::Result<usize> {
+        Ok(match self {
+            Stream::Tcp(stream) => rustix::io::read(stream, spare_capacity(bytes))?,
+            Stream::Unix(stream) => rustix::io::read(stream, spare_capacity(bytes))?,
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.read_into(bytes)?,
+        })
+    }
+
+    /// Register both directions, edge-triggered, once for the whole life of the connection.
+    pub(in crate::server) fn register(
+        &mut self,
+        registry: &Registry,
+        token: Token,
+    ) -> io::Result<()> {
+        let both = Interest::READABLE | Interest::WRITABLE;
+        match self {
+            Stream::Tcp(stream) => stream.register(registry, token, both),
+            Stream::Unix(stream) => stream.register(registry, token, both),
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.socket_mut().register(registry, token, both),
+        }
+    }
+}
+
+/// What only those ask for who pass connections on.
+#[cfg(feature = "cluster")]
+impl Stream {
+    /// Begin to connect to a TCP port: [`Stream::is_connected`] says when that is over.
+    pub(in crate::server) fn dial(address: SocketAddr) -> io::Result<Stream> {
+        Ok(Stream::Tcp(mio::net::TcpStream::connect(address)?))
+    }
+
+    /// Whether connecting is over.
+    ///
+    /// # Errors
+    /// It has failed.
+    pub(in crate::server) fn is_connected(&self) -> io::Result<bool> {
+        let Some(socket) = self.tcp() else {
+            return Ok(true);
+        };
+        if let Some(error) = socket.take_error()? {
+            return Err(error);
+        }
+        match socket.peer_addr() {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The address of this end; `None`: a Unix socket.
+    pub(in crate::server) fn own_address(&self) -> Option<SocketAddr> {
+        self.tcp()?.local_addr().ok()
+    }
+
+    /// Send no more. What has been written before still arrives; bytes that came can be read.
+    pub(in crate::server) fn send_no_more(&mut self) -> io::Result<()> {
+        self.finish();
+        match self {
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Write),
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.socket().shutdown(Shutdown::Write),
+        }
+    }
+
+    /// The end of [`Stream::register`].
+    pub(in crate::server) fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.deregister(registry),
+            Stream::Unix(stream) => stream.deregister(registry),
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.socket_mut().deregister(registry),
+        }
+    }
+
+    fn tcp(&self) -> Option<&mio::net::TcpStream> {
+        match self {
+            Stream::Tcp(stream) => Some(stream),
+            Stream::Unix(_) => None,
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => Some(stream.socket()),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(buffer),
+            Stream::Unix(stream) => stream.read(buffer),
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Unix(stream) => stream.write(bytes),
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
