@@ -33,7 +33,7 @@ pub enum Address {
 pub enum Port {
     /// Its number; 0 lets the kernel choose.
     Number(u16),
-    /// The name of a service, which [`Bound::bind`] looks up in `/etc/services`.
+    /// The name of a service, which [`Bound::bind`](super::Bound::bind) looks up in `/etc/services`.
     Service(String),
 }
 
