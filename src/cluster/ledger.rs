@@ -1,9 +1,10 @@
 //! The ledger: raft's log and hard state of one node, durable.
 //!
 //! It is append only: nothing that is durable is ever cut or overwritten. An entry of an index that
-//! is there already replaces it, and all after it. One commit is one write and one sync. What is in
-//! the ledger is not yet true: only what is committed is, and that goes into the ordinary log too
-//! (`storage`), which the ledger knows nothing of. Once it is durable there, the ledger may drop it.
+//! is there already replaces it, and all after it. One commit is one write and one sync, and now and
+//! then zeros ahead of those that follow. What is in the ledger is not yet true: only what is committed
+//! is, and that goes into the ordinary log too (`storage`), which the ledger knows nothing of. Once it
+//! is durable there, the ledger may drop it.
 //!
 //! # What must stay true
 //!

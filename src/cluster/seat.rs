@@ -7,9 +7,9 @@
 //! 2. requests of clients, if the seat [`Standing::Serves`] and no quiet moment is due;
 //! 3. [`Seat::decide`]: the queue's own work, and what was decided becomes an entry;
 //! 4. [`Seat::outbox`]: to be sent before the own disk syncs;
-//! 5. [`Seat::persist`]: one write, one sync of the ledger; more to be sent; committed entries go to
-//!    the log;
-//! 6. [`Seat::acknowledge`] says which replies may leave.
+//! 5. [`Seat::persist`]: one write, one sync of the ledger; more to be sent;
+//! 6. [`Seat::advance`]: committed entries go to the log;
+//! 7. [`Seat::acknowledge`] says which replies may leave.
 //!
 //! # What must stay true
 //!
@@ -290,12 +290,12 @@ impl Seat {
         self.node.outbox()
     }
 
-    /// Make durable what has to be, and bring the log as far as is committed. Returns messages to be
-    /// sent.
+    /// Make durable what has to be. Returns messages to be sent, before [`Seat::advance`] is called:
+    /// a leader waits for them.
     ///
     /// # Errors
-    /// When the disk failed, or the copy is not what the others have.
-    pub fn persist(&mut self, engine: &mut Engine, now: Now) -> Result<Vec<Message>, SeatError> {
+    /// When the disk failed.
+    pub fn persist(&mut self) -> Result<Vec<Message>, SeatError> {
         let Out {
             messages,
             committed,
@@ -325,6 +325,14 @@ impl Seat {
         if let Some(role) = role {
             self.role = role;
         }
+        Ok(messages)
+    }
+
+    /// Bring the log as far as is committed.
+    ///
+    /// # Errors
+    /// When the disk failed, or the copy is not what the others have.
+    pub fn advance(&mut self, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
         if self.leading.is_some() && self.pending.is_empty() {
             engine.release(self.committed, now)?;
             self.node.applied(self.committed.index);
@@ -332,7 +340,7 @@ impl Seat {
             self.apply(engine, now)?;
         }
         self.node.durable_applied(engine.durable_stamp().index)?;
-        Ok(messages)
+        Ok(())
     }
 
     fn is_falling(&self) -> bool {

@@ -40,6 +40,8 @@ pub(super) struct LedgerFile {
     pub(super) crc: u32,
     /// It has space up to here, and is left when that is used up.
     pub(super) capacity: u64,
+    /// Up to here its space was written to, if only with zeros.
+    pub(super) touched: u64,
 }
 
 /// A file without a name that means anything, and how much space it has.
@@ -162,6 +164,7 @@ impl NewFile<'_> {
             end: bytes.len() as u64,
             crc,
             capacity: spare.size,
+            touched: bytes.len() as u64,
         })
     }
 }

@@ -459,6 +459,7 @@ impl Found {
             end: at,
             crc: begun.reader.previous,
             capacity: begun.size.max(at),
+            touched: at,
         });
         Ok(())
     }

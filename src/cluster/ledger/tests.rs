@@ -250,7 +250,8 @@ fn a_commit_is_one_write_and_one_sync_and_of_a_commit_index_alone_no_sync() {
         (1, 1)
     );
     assert_eq!(cost(&mut |it| it.set_hard_state(state(2, 0, 8))), (1, 0));
-    assert_eq!(cost(&mut |it| it.set_hard_state(state(2, 1, 8))), (1, 1));
+    // A small one, and the first: with zeros behind it.
+    assert_eq!(cost(&mut |it| it.set_hard_state(state(2, 1, 8))), (2, 1));
     assert_eq!(cost(&mut |it| it.set_hard_state(state(3, 0, 8))), (1, 1));
     assert_eq!(cost(&mut |it| it.members_applied(7, members(1))), (1, 1));
     assert_eq!(cost(&mut |_| ()), (0, 0));
@@ -431,4 +432,26 @@ fn an_entry_that_the_disk_returns_wrongly_is_an_error_and_not_an_entry() {
     disk.flip_bit(path(1), at * 8 + 600).unwrap();
     let error = ledger.entries(6, 7, 0).unwrap_err();
     assert!(error.to_string().contains("entry 6"), "{error}");
+}
+
+/// A file system notes space that is written to for the first time, and a sync waits for that.
+#[test]
+fn small_commits_are_written_onto_space_that_was_written_to_before() {
+    let disk = disk();
+    let sizes = Sizes::default();
+    let mut ledger = Ledger::create_with(&fs(&disk), dir(), IDENTITY, base(5, 2), sizes).unwrap();
+    let mut writes_of = |index, size| {
+        let before = count(&disk, OpKind::Write);
+        ledger.append(&[entry(index, 2, size)]);
+        ledger.commit().unwrap();
+        count(&disk, OpKind::Write) - before
+    };
+    // With zeros behind it, for those that follow; then one of a few when they are used up.
+    assert_eq!(writes_of(6, 1000), 2);
+    let more: usize = (7..207).map(|index| writes_of(index, 1000)).sum();
+    assert_eq!(more, 200);
+    let more: usize = (207..407).map(|index| writes_of(index, 1000)).sum();
+    assert_eq!(more, 201);
+    // A large one gains nothing.
+    assert_eq!(writes_of(407, 200 << 10), 1);
 }

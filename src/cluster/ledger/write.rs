@@ -7,12 +7,17 @@ use super::files::{
 };
 use super::format::{Before, ENTRY_SIZE, FramePlace, Kind, NewBatch, Opening, put_frame};
 use super::held::Place;
-use super::{HardState, Ledger, LedgerError};
+use super::{HardState, Ledger, LedgerError, is_full};
 use crate::storage::disk::write_all_at;
 
 /// A file that is made when the disk is nearly full has this much room beyond what is written at
 /// once, bytes.
 const LEAST_ROOM: u64 = 64 << 10;
+/// A commit of fewer bytes than this is written onto space that was written to before …
+const SMALL_COMMIT: u64 = 128 << 10;
+/// … which is made for so many commits like it, in bytes of this range.
+const COMMITS_AHEAD: u64 = 32;
+const AHEAD: (u64, u64) = (256 << 10, 1 << 20);
 
 impl Ledger {
     pub(super) fn commit_durably(&mut self) -> Result<(), LedgerError> {
@@ -22,6 +27,7 @@ impl Ledger {
         if (self.is_torn || is_over) && self.rotate()? {
             formed = self.form();
         }
+        self.write_zeros_ahead()?;
         self.write()?;
         let file = self.active().file.clone();
         if let Err(error) = file.sync() {
@@ -30,6 +36,39 @@ impl Ledger {
         }
         self.settle(formed);
         self.prepare_spare();
+        Ok(())
+    }
+
+    /// Write zeros behind the place of a small commit, if that is on space that was never written to.
+    ///
+    /// When such space is written to, the file system has to note that, and a sync waits for its
+    /// journal. With zeros it does so once for many commits. Where they have no room nothing is lost.
+    fn write_zeros_ahead(&mut self) -> Result<(), LedgerError> {
+        let size = self.buffer.len() as u64;
+        let LedgerFile {
+            end,
+            touched,
+            capacity,
+            ..
+        } = *self.active();
+        let from = end + size;
+        if from <= touched || from >= capacity || size >= SMALL_COMMIT {
+            return Ok(());
+        }
+        let ahead = (size * COMMITS_AHEAD).clamp(AHEAD.0, AHEAD.1);
+        let zeros = vec![0; ahead.min(capacity - from) as usize];
+        let active = self.active();
+        let touched = match write_all_at(&*active.file, &zeros, from) {
+            Ok(()) => from + zeros.len() as u64,
+            // The disk copies on write.
+            Err(error) if is_full(&error) => capacity,
+            Err(error) => {
+                let path = self.dir.join(file_name(active.number));
+                return Err(self.latch(failed("write", &path, &error)));
+            }
+        };
+        let active = self.files.len() - 1;
+        self.files[active].touched = touched;
         Ok(())
     }
 

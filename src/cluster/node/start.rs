@@ -114,6 +114,8 @@ fn build(
         check_quorum: true,
         pre_vote: true,
         read_only_option: ReadOnlyOption::Safe,
+        // Followers hear of it with the next entries, or with a heartbeat.
+        skip_bcast_commit: true,
         ..Config::default()
     };
     let view = View::new(ledger, applied, hard, conf);

@@ -286,7 +286,8 @@ impl World {
             life.waiting.push((after, told, asked));
         }
         let mut sent = life.seat.outbox();
-        sent.extend(life.seat.persist(&mut life.engine, now).unwrap());
+        sent.extend(life.seat.persist().unwrap());
+        life.seat.advance(&mut life.engine, now).unwrap();
         let acknowledged = life.seat.acknowledge(&mut life.engine);
         let waiting = std::mem::take(&mut life.waiting);
         for (after, told, asked) in waiting {

@@ -160,13 +160,7 @@ impl Member {
             return Ok(());
         };
         if seat.has_ready() {
-            for message in seat.outbox() {
-                self.peers.send(NodeId(message.to), message);
-            }
-            for message in seat.persist(engine, now)? {
-                self.peers.send(NodeId(message.to), message);
-            }
-            self.peers.flush(now.mono);
+            persist(seat, &mut self.peers, engine, now)?;
             self.acknowledged = seat.acknowledge(engine);
         }
         Ok(())
@@ -367,13 +361,7 @@ impl Member {
         let replied = core.outputs.replied() > 0 || has_answered;
         seat.propose(&mut core.engine, replied)?;
         for turns in 1.. {
-            for message in seat.outbox() {
-                self.peers.send(NodeId(message.to), message);
-            }
-            self.peers.flush(now.mono);
-            for message in seat.persist(&mut core.engine, now)? {
-                self.peers.send(NodeId(message.to), message);
-            }
+            persist(seat, &mut self.peers, &mut core.engine, now)?;
             // More only if it needs no other turn: an entry that one member alone has to have.
             if !seat.has_ready() || turns == READY_TURNS {
                 break;
@@ -495,6 +483,25 @@ impl Member {
         self.reported_at = Some(now.mono);
         self.desk.publish(self.make_report(engine, now));
     }
+}
+
+/// A step of the seat: what may leave before the own disk has synced, the sync, what waits for that, and
+/// then the log. A leader waits for the answers of others more than for their logs.
+fn persist(
+    seat: &mut Seat,
+    peers: &mut Peers,
+    engine: &mut Engine,
+    now: Now,
+) -> Result<(), SeatError> {
+    for message in seat.outbox() {
+        peers.send(NodeId(message.to), message);
+    }
+    peers.flush(now.mono);
+    for message in seat.persist()? {
+        peers.send(NodeId(message.to), message);
+    }
+    peers.flush(now.mono);
+    seat.advance(engine, now)
 }
 
 /// The first token of the peers: in a quarter that nothing else uses.

@@ -139,6 +139,21 @@ fn what_a_full_disk_left_of_a_frame_is_written_over() {
     assert_eq!(found, picture(&ledger));
 }
 
+/// As on a disk that copies on write.
+#[test]
+fn where_zeros_ahead_have_no_room_nothing_is_refused() {
+    let disk = disk();
+    let mut ledger = create(&disk);
+    disk.inject(Fault::fail(OpKind::Write, Errno::NOSPC).nth(1));
+    ledger.append(&[entry(6, 2, 10)]);
+    ledger.commit().unwrap();
+    let writes = count(&disk, OpKind::Write);
+    ledger.append(&[entry(7, 2, 10)]);
+    ledger.commit().unwrap();
+    assert_eq!(count(&disk, OpKind::Write), writes + 1);
+    assert_eq!(picture(&reopen(&disk)), picture(&ledger));
+}
+
 /// The next file is there before it is needed: a full disk whose newest file is used up can still
 /// leave it, so that the old one can go.
 #[test]
