@@ -78,6 +78,11 @@ pub enum HeaderFault {
         /// The checksum of its bytes.
         computed: u32,
     },
+    /// It says that its last segment comes before its first one.
+    Order {
+        /// The last one.
+        last: SegmentId,
+    },
 }
 
 /// The message for a segment or a frame that only a later version of the program can read.
@@ -136,13 +141,18 @@ impl SegmentHeader {
         if version != VERSION {
             return Err(HeaderFault::Version(version));
         }
+        let first = SegmentId(u32_at(bytes, at::FIRST));
+        let last = SegmentId(u32_at(bytes, at::LAST));
+        if last < first {
+            return Err(HeaderFault::Order { last });
+        }
         let mut log = [0; 16];
         log.copy_from_slice(&bytes[at::LOG_ID..at::FILTERED_AT]);
         Ok(SegmentHeader {
             identity: Identity {
                 log: LogId(log),
-                first: SegmentId(u32_at(bytes, at::FIRST)),
-                last: SegmentId(u32_at(bytes, at::LAST)),
+                first,
+                last,
                 generation: u32_at(bytes, at::GENERATION),
             },
             compacted: u16_at(bytes, at::FLAGS) & FLAG_COMPACTED != 0,
@@ -160,11 +170,12 @@ mod tests {
     use crate::random::Random;
 
     fn random_header(random: &mut Random) -> SegmentHeader {
+        let ends = [(); 2].map(|()| SegmentId(number(random) as u32));
         SegmentHeader {
             identity: Identity {
                 log: LogId(std::array::from_fn(|_| random.next() as u8)),
-                first: SegmentId(number(random) as u32),
-                last: SegmentId(number(random) as u32),
+                first: ends[0].min(ends[1]),
+                last: ends[0].max(ends[1]),
                 generation: number(random) as u32,
             },
             compacted: random.below(2) == 1,
@@ -212,6 +223,16 @@ mod tests {
         let crc = crc32fast::hash(&bytes[..segment_header::CRC]);
         set_u32(&mut bytes, segment_header::CRC, crc);
         assert_eq!(SegmentHeader::decode(&bytes), Err(HeaderFault::Version(2)));
+    }
+
+    #[test]
+    fn a_header_whose_last_segment_comes_before_its_first_one_is_damaged() {
+        let mut header = header();
+        let first = header.identity.first;
+        header.identity.last = SegmentId(first.0 - 1);
+        let fault = SegmentHeader::decode(&header.encode()).unwrap_err();
+        let last = header.identity.last;
+        assert_eq!(fault, HeaderFault::Order { last });
     }
 
     #[test]

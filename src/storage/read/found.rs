@@ -231,6 +231,9 @@ impl Found {
             ),
             Err(HeaderFault::Version(version)) => return Err(Why::Version(version)),
             Err(HeaderFault::Short) => "the file ends inside its header".into(),
+            Err(HeaderFault::Order { last }) => {
+                format!("its header says that it ends with segment {last}, before it begins")
+            }
             Err(HeaderFault::NotASegment) => "it does not begin like a segment".into(),
             Err(HeaderFault::Checksum { stored, computed }) => format!(
                 "the header's checksum does not hold (stored {stored:08x}, computed \
