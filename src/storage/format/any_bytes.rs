@@ -119,6 +119,9 @@ fn with_right_checksums(data: &[u8]) -> Vec<u8> {
     bytes.resize(bytes.len().max(segment_header::SIZE), 0);
     bytes[..segment_header::VERSION].copy_from_slice(&SEGMENT_MAGIC);
     set_u16(&mut bytes, segment_header::VERSION, VERSION);
+    let [first, last] =
+        [segment_header::FIRST, segment_header::LAST].map(|field| u32_at(&bytes, field));
+    set_u32(&mut bytes, segment_header::LAST, last.max(first));
     let crc = crc32fast::hash(&bytes[..segment_header::CRC]);
     set_u32(&mut bytes, segment_header::CRC, crc);
     let seed = match SegmentHeader::decode(&bytes) {
