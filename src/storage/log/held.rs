@@ -68,7 +68,8 @@ pub(crate) struct Held {
     durable: Stamp,
     /// Bytes that a request had no room for: the next segment is to have it.
     wanted: Cell<u64>,
-    /// The disk has no room for another segment, when that was tried last.
+    /// The disk has no room for another segment, when that was tried last: what does not fit into the
+    /// open one runs when nothing is held, and compaction may make way.
     is_stuck: bool,
     /// What is appended now is an entry, for which there is room.
     has_room: bool,
@@ -396,14 +397,11 @@ impl Log {
 
     /// Whether a request that appends `size` bytes at most can be run now: there is room for it in the
     /// open segment. Otherwise it has to wait for a quiet moment, which is due from now on. Always so
-    /// in a log that does not lead, and where the disk has no room for another segment.
+    /// in a log that does not lead, and where nothing is held: then it finds room, or is refused.
     #[must_use]
     pub fn has_room_for(&self, size: u64) -> bool {
         let size = size.saturating_add(self.margin());
         if self.held.next.is_none() || !self.is_holding() || self.fits(size) {
-            return true;
-        }
-        if self.held.is_stuck {
             return true;
         }
         self.held.wanted.set(self.held.wanted.get().max(size));
@@ -430,6 +428,9 @@ impl Log {
     /// no command should run.
     #[must_use]
     pub fn wants_quiet(&self) -> bool {
+        if self.held.is_stuck && self.is_holding() {
+            return true;
+        }
         if self.held.next.is_none() || self.is_quiet_in_vain() {
             return false;
         }
@@ -479,6 +480,7 @@ impl Log {
     /// When the disk failed.
     pub(crate) fn rotate_early(&mut self, wall_ns: u64) -> Result<(), StoreError> {
         let need = self.least_left();
+        self.held.is_stuck = false;
         if self.leads() && !self.fits(need) {
             self.budget.now_ns = wall_ns;
             self.find_room(need + FRAME_OVERHEAD_MAX as u64, Purpose::Update)?;

@@ -181,6 +181,43 @@ fn a_full_disk_is_not_compacted_while_something_is_held() {
     }
 }
 
+/// Of one that followed where there was room, and leads when another has taken all of it that was not
+/// set aside: what does not fit into the open segment waits until nothing is held and compaction can
+/// make way.
+#[test]
+fn deletes_on_a_full_disk_wait_for_what_is_held_and_are_not_refused() {
+    let now = beginning();
+    for (jobs, size) in (1..200)
+        .step_by(5)
+        .flat_map(|jobs| [(8 * jobs, 20), (jobs, 3000)])
+    {
+        let (mut engine, mood) = alone(&SimFs::new(1), 64 << 10);
+        let fs = SimFs::new(2);
+        let mut heir = Engine::follow(&options(&fs, mood), now).unwrap();
+        let (client, body) = (engine.connect(), vec![1; size]);
+        for _ in 0..jobs {
+            run(&mut engine, client, put_command(&body), now);
+            for entry in rest(&mut engine, now) {
+                heir.apply_entry(entry.stamp, &entry.data, now).unwrap();
+            }
+        }
+        fs.set_quota(Some(fs.used()));
+        heir.lead(heir.stamp(), now).unwrap();
+        let client = heir.connect();
+        for id in State::of(&heir, now).jobs.into_keys().map(JobId) {
+            while heir.wants_quiet() || !heir.has_room_for(0) {
+                rest(&mut heir, now);
+            }
+            let said = run(&mut heir, client, Command::Delete(id), now);
+            assert_eq!(said, Some(Said::Deleted), "{jobs}, {size}: {id:?}");
+            heir.commit(now).unwrap();
+            heir.tick(now, &mut Replies::default()).unwrap();
+        }
+        rest(&mut heir, now);
+        assert_eq!(heir.queue().stats().jobs.total(), 0);
+    }
+}
+
 /// The last frames that say so may be in files that compaction drops.
 #[test]
 fn stamps_outlive_rotation_compaction_and_clean_stops() {

@@ -186,8 +186,6 @@ struct Cluster {
     /// A disk may be full.
     is_short: bool,
     is_limited: bool,
-    /// A disk was made larger, and may have been made smaller again.
-    is_lifted: bool,
     refused: u64,
     stalled: u32,
     figures: Figures,
@@ -239,7 +237,6 @@ impl Cluster {
             acks: VecDeque::new(),
             is_short: false,
             is_limited: false,
-            is_lifted: false,
             refused: 0,
             stalled: 0,
             figures: Figures::default(),
@@ -294,9 +291,8 @@ impl Cluster {
         (self.leader, self.released) = (node, last);
         self.committed = last;
         while !self.catch_up(node, last) {
-            // Somebody makes room, and takes it later: then no room is promised.
+            // Somebody makes room, and takes it later.
             self.nodes[node].fs.set_quota(None);
-            self.is_lifted = true;
             self.pass(200);
         }
         self.check_state(node, last, false);
