@@ -21,16 +21,11 @@ mod disk;
 mod oracle;
 mod world;
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-
 use self::counts::Counts;
 use self::world::World;
+use super::seeds::{number, run_each};
 
 const RUNS: u64 = 500;
-
-fn env(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
-}
 
 fn run(seed: u64) -> (u64, Counts) {
     let mut world = World::new(seed);
@@ -39,27 +34,21 @@ fn run(seed: u64) -> (u64, Counts) {
     world.end()
 }
 
-fn run_or_say(seed: u64) -> (u64, Counts) {
-    catch_unwind(AssertUnwindSafe(|| run(seed))).unwrap_or_else(|panic| {
-        eprintln!("history {seed} failed; to repeat it:");
-        eprintln!("  BSD_CLUSTER_HISTORY={seed} cargo test cluster::histories::no_acknowledged");
-        resume_unwind(panic)
-    })
+fn repeat(seed: u64) -> String {
+    let test = "cargo test --features cluster --lib cluster::histories::no_acknowledged";
+    format!("BSD_CLUSTER_HISTORY={seed} {test}")
 }
 
 #[test]
 fn no_acknowledged_entry_is_lost_and_every_cluster_goes_on() {
-    if let Some(seed) = env("BSD_CLUSTER_HISTORY") {
-        let (trace, counts) = run_or_say(seed);
+    if let Some(seed) = number("BSD_CLUSTER_HISTORY") {
+        let (trace, counts) = run(seed);
         eprintln!("history {seed}: trace {trace:016x}, {counts:?}");
         return;
     }
-    let first = env("BSD_CLUSTER_FIRST").unwrap_or(1);
-    let runs = env("BSD_CLUSTER_RUNS").unwrap_or(RUNS);
-    let mut sum = Counts::default();
-    for seed in first..first + runs {
-        sum += run_or_say(seed).1;
-    }
+    let first = number("BSD_CLUSTER_FIRST").unwrap_or(1);
+    let runs = number("BSD_CLUSTER_RUNS").unwrap_or(RUNS);
+    let sum = run_each(first..first + runs, repeat, |seed| run(seed).1);
     eprintln!("{runs} histories: {sum:?}");
     assert!(
         runs < RUNS || sum.all_seen(),
@@ -67,9 +56,11 @@ fn no_acknowledged_entry_is_lost_and_every_cluster_goes_on() {
     );
 }
 
+/// On whatever thread, and whatever has run there before.
 #[test]
 fn the_same_seed_gives_the_same_history() {
     for seed in 1..6 {
-        assert_eq!(run(seed), run(seed), "{seed}");
+        let elsewhere = std::thread::spawn(move || run(seed));
+        assert_eq!(run(seed), elsewhere.join().unwrap(), "{seed}");
     }
 }

@@ -26,6 +26,8 @@ pub mod ledger;
 pub mod member;
 pub mod node;
 pub mod seat;
+#[cfg(test)]
+mod seeds;
 pub mod wire;
 
 use std::path::{Path, PathBuf};

@@ -9,7 +9,8 @@ use crate::storage::SimFs;
 use crate::storage::disk::Fs;
 use crate::storage::disk::sim::Crash;
 
-const DIR: &str = "/data";
+/// The root: nothing needs more, and every path is short.
+const DIR: &str = "/";
 
 /// Small, so that a history has many files.
 const SIZES: Sizes = Sizes {
@@ -21,24 +22,20 @@ const SIZES: Sizes = Sizes {
 pub(super) struct Disk {
     fs: SimFs,
     random: Random,
+    /// A new ledger, until the machine starts for the first time.
+    new: Option<Ledger>,
 }
 
 impl Disk {
     /// A disk with a new ledger.
     pub(super) fn new(seed: u64, identity: Identity, base: Base) -> Disk {
         let fs = SimFs::new(seed);
-        let disk = Disk {
+        let made = Ledger::create_with(&arc(&fs), Path::new(DIR), identity, base, SIZES);
+        Disk {
             fs,
             random: Random::new(seed),
-        };
-        disk.fs.create_dir_all(Path::new(DIR)).unwrap();
-        disk.fs.sync_dir(Path::new("/")).unwrap();
-        Ledger::create_with(&disk.arc(), Path::new(DIR), identity, base, SIZES).unwrap();
-        disk
-    }
-
-    fn arc(&self) -> Arc<dyn Fs> {
-        Arc::new(self.fs.clone())
+            new: Some(made.unwrap()),
+        }
     }
 
     /// The machine dies at this operation, counted from now.
@@ -66,8 +63,15 @@ impl Disk {
         self.fs.set_quota(is_full.then(|| self.fs.used()));
     }
 
-    /// The disk comes back as the crash left it.
-    pub(super) fn restart(&mut self) {
+    /// The machine starts: the ledger, as the crash left it. `None`: the disk is full.
+    pub(super) fn start(&mut self) -> Option<Ledger> {
+        self.new.take().or_else(|| {
+            self.restart();
+            self.open()
+        })
+    }
+
+    fn restart(&mut self) {
         let seed = self.random.next();
         let how = self.random.pick(&[
             Crash::DropUnsynced,
@@ -78,12 +82,15 @@ impl Disk {
         self.fs = self.fs.crash_image(how);
     }
 
-    /// The ledger; `None`: the disk is full or crashed again.
-    pub(super) fn open(&self) -> Option<Ledger> {
-        match Ledger::open_with(&self.arc(), Path::new(DIR), SIZES) {
+    fn open(&self) -> Option<Ledger> {
+        match Ledger::open_with(&arc(&self.fs), Path::new(DIR), SIZES) {
             Ok(ledger) => Some(ledger.unwrap()),
             Err(crate::storage::OpenError::Io(_)) => None,
             Err(error) => panic!("the ledger does not open: {error}"),
         }
     }
+}
+
+fn arc(fs: &SimFs) -> Arc<dyn Fs> {
+    Arc::new(fs.clone())
 }

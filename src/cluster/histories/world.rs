@@ -1,5 +1,8 @@
 //! Machines, the network between them, and what befalls them.
 
+mod agenda;
+mod machines;
+mod network;
 mod peace;
 mod storm;
 
@@ -7,6 +10,8 @@ use std::collections::BTreeMap;
 
 use raft::eraftpb::Message;
 
+use self::agenda::Agenda;
+use self::machines::Machines;
 use super::counts::Counts;
 use super::disk::Disk;
 use super::oracle::Oracle;
@@ -54,7 +59,10 @@ struct Machine {
     paused_until: i64,
     is_syncing: bool,
     inbox: Vec<Message>,
-    wake_at: i64,
+    /// When its node has to be woken, if nothing happens before.
+    deadline: i64,
+    /// For when that is planned, if it is: not after the deadline.
+    wake_at: Option<i64>,
 }
 
 enum Event {
@@ -87,12 +95,13 @@ enum Event {
 pub(super) struct World {
     random: Random,
     now: i64,
-    events: BTreeMap<(i64, u64), Event>,
-    sequence: u64,
-    machines: BTreeMap<NodeId, Machine>,
+    agenda: Agenda<Event>,
+    machines: Machines,
     /// From whom to whom nothing gets, with how many reasons.
     cut: BTreeMap<(NodeId, NodeId), u32>,
     drops: u64,
+    /// Clients of this one read only, until then.
+    only_reads: Option<(NodeId, i64)>,
     is_stormy: bool,
     oracle: Oracle,
     counts: Counts,
@@ -116,11 +125,11 @@ impl World {
         let mut world = World {
             now: random.below(1_000_000_000),
             random,
-            events: BTreeMap::new(),
-            sequence: 0,
-            machines: BTreeMap::new(),
+            agenda: Agenda::new(),
+            machines: Machines::default(),
             cut: BTreeMap::new(),
             drops: 0,
+            only_reads: None,
             is_stormy: true,
             oracle: Oracle::default(),
             counts: Counts::default(),
@@ -180,15 +189,15 @@ impl World {
             paused_until: 0,
             is_syncing: false,
             inbox: Vec::new(),
-            wake_at: 0,
+            deadline: 0,
+            wake_at: None,
         };
         self.machines.insert(id, machine);
         self.start(id);
     }
 
     fn later(&mut self, after: i64, event: Event) {
-        self.sequence += 1;
-        self.events.insert((self.now + after, self.sequence), event);
+        self.agenda.put(self.now + after, event);
     }
 
     fn ms(&mut self, from: i64, to: i64) -> i64 {
@@ -196,16 +205,16 @@ impl World {
     }
 
     fn machine(&mut self, id: NodeId) -> &mut Machine {
-        self.machines.get_mut(&id).unwrap()
+        self.machines.get_mut(id).unwrap()
     }
 
     fn process(&mut self, id: NodeId) -> Option<&mut Process> {
-        self.machines.get_mut(&id)?.up.as_mut()
+        self.machines.get_mut(id)?.up.as_mut()
     }
 
     fn live(&self) -> Vec<NodeId> {
         let up = self.machines.iter().filter(|(_, it)| it.up.is_some());
-        up.map(|(id, _)| *id).collect()
+        up.map(|(id, _)| id).collect()
     }
 
     pub(super) fn storm(&mut self) {
@@ -214,27 +223,19 @@ impl World {
     }
 
     fn go_on(&mut self, until: i64, is_over: impl Fn(&World) -> bool) -> bool {
-        while let Some(((at, sequence), event)) = self.events.pop_first() {
-            if at > until {
-                self.events.insert((at, sequence), event);
-                return false;
-            }
+        while let Some((at, event)) = self.agenda.take(until) {
             self.now = at;
             self.happens(event);
             if is_over(self) {
                 return true;
             }
         }
-        unreachable!("clients never end");
+        false
     }
 
     fn happens(&mut self, event: Event) {
         match event {
-            Event::Wake(id) => {
-                if self.machine(id).wake_at == self.now {
-                    self.turn(id);
-                }
-            }
+            Event::Wake(id) => self.wake(id),
             Event::Resume(id) => self.turn(id),
             Event::Deliver(message) => self.deliver(*message),
             Event::Synced(id, life) => self.synced(id, life),
@@ -277,8 +278,7 @@ impl World {
         if machine.up.is_some() || machine.is_lost {
             return;
         }
-        machine.disk.restart();
-        let Some(ledger) = machine.disk.open() else {
+        let Some(ledger) = machine.disk.start() else {
             return self.later(100 * MS, Event::Restart(id));
         };
         let log = machine.log.clone();
@@ -342,8 +342,30 @@ impl World {
         } else {
             let next = process.node.next_deadline().0;
             assert!(next > now, "{id:?} has to be woken in the past");
-            machine.wake_at = next;
-            self.later(next - now, Event::Wake(id));
+            self.wake_at(id, next);
+        }
+    }
+
+    fn wake_at(&mut self, id: NodeId, deadline: i64) {
+        let machine = self.machine(id);
+        machine.deadline = deadline;
+        if machine.wake_at.is_none_or(|planned| planned > deadline) {
+            machine.wake_at = Some(deadline);
+            self.later(deadline - self.now, Event::Wake(id));
+        }
+    }
+
+    fn wake(&mut self, id: NodeId) {
+        let now = self.now;
+        let machine = self.machine(id);
+        if machine.wake_at != Some(now) {
+            // Another was planned for an earlier time.
+            return;
+        }
+        machine.wake_at = None;
+        match machine.deadline {
+            later if later > now => self.wake_at(id, later),
+            _ => self.turn(id),
         }
     }
 
@@ -393,7 +415,7 @@ impl World {
             trace,
             ..
         } = self;
-        let Some(process) = machines.get_mut(&id).and_then(|it| it.up.as_mut()) else {
+        let Some(process) = machines.get_mut(id).and_then(|it| it.up.as_mut()) else {
             return;
         };
         let mut has_changed = false;
@@ -416,11 +438,15 @@ impl World {
             if number > 0 {
                 process.log.numbers.push((mark.index, number));
             }
-            if let Some(mine) = process.proposals.remove(&mark.index) {
-                assert_eq!(process.role, Role::Leads(mark.term));
-                assert_eq!(mine, number, "{id:?} would acknowledge another's entry");
-                oracle.acknowledged(mark.index, number);
-                counts.acknowledged += 1;
+            match process.proposals.remove(&mark.index) {
+                Some(mine) if process.role == Role::Leads(mark.term) => {
+                    assert_eq!(mine, number, "{id:?} would acknowledge another's entry");
+                    oracle.acknowledged(mark.index, number);
+                    counts.acknowledged += 1;
+                }
+                // Another's entry in its place: who proposed it hears that its lead is over.
+                Some(_) => assert!(out.role.is_some(), "{id:?} believes to lead on"),
+                None => {}
             }
         }
         process.node.applied(process.log.mark.index);
@@ -511,7 +537,7 @@ impl World {
     fn install(&mut self, id: NodeId, log: Log) -> bool {
         let is_cut_short = self.is_stormy && self.random.one_in(6);
         let now = self.now;
-        let Some(machine) = self.machines.get_mut(&id) else {
+        let Some(machine) = self.machines.get_mut(id) else {
             return false;
         };
         let Some(process) = &mut machine.up else {
@@ -547,79 +573,5 @@ impl World {
             self.crash(id);
         }
         is_there
-    }
-
-    // ---- the network ----
-
-    fn is_cut(&self, from: NodeId, to: NodeId) -> bool {
-        self.cut
-            .get(&(from, to))
-            .is_some_and(|reasons| *reasons > 0)
-    }
-
-    fn send(&mut self, messages: Vec<Message>) {
-        for message in messages {
-            self.oracle.sent(&message);
-            let is_cut = self.is_cut(NodeId(message.from), NodeId(message.to));
-            if is_cut || self.random.percent(self.drops) {
-                continue;
-            }
-            if self.is_stormy && self.random.one_in(30) {
-                let after = self.ms(0, 400);
-                self.later(after, Event::Deliver(Box::new(message.clone())));
-            }
-            let after = match self.is_stormy && self.random.one_in(50) {
-                true => self.ms(1, 800),
-                false => self.ms(0, 3),
-            };
-            self.later(after, Event::Deliver(Box::new(message)));
-        }
-    }
-
-    fn deliver(&mut self, message: Message) {
-        let (from, to) = (NodeId(message.from), NodeId(message.to));
-        if self.is_cut(from, to) || !self.machines.contains_key(&to) {
-            return;
-        }
-        let waits = self.random.one_in(3);
-        let machine = self.machine(to);
-        let Some(process) = &mut machine.up else {
-            return;
-        };
-        let (index, members) = process.node.members();
-        let is_stranger = members.get(from).is_none();
-        machine.inbox.push(message);
-        if machine.inbox.len() > 1000 {
-            machine.inbox.clear();
-        }
-        if is_stranger {
-            self.later(MS, Event::Notice { to: from, index });
-        }
-        // Some wait for the next, so that a turn has several.
-        if waits {
-            self.later(MS, Event::Resume(to));
-        } else {
-            self.turn(to);
-        }
-    }
-
-    /// Now and then a node dials a member, who may know that it is none any more: a learner says
-    /// nothing else.
-    fn hello(&mut self) {
-        let after = self.ms(100, 500);
-        self.later(after, Event::Hello);
-        let live = self.live();
-        if live.is_empty() {
-            return;
-        }
-        let (from, to) = (self.random.pick(&live), self.random.pick(&live));
-        let Some(process) = self.process(to) else {
-            return;
-        };
-        let (index, members) = process.node.members();
-        let is_stranger = members.get(from).is_none();
-        if is_stranger && !self.is_cut(from, to) && !self.is_cut(to, from) {
-            self.later(MS, Event::Notice { to: from, index });
-        }
     }
 }

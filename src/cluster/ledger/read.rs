@@ -165,8 +165,12 @@ impl Reader {
         while at < self.size {
             let size = CHUNK.min(self.size - at);
             let bytes = self.get(at, size)?;
-            ahead.is_garbage |= bytes.iter().any(|byte| *byte != 0);
             for (nth, word) in bytes.chunks(ALIGN).enumerate() {
+                // As nearly all of the space that was set aside.
+                if *word == [0; ALIGN][..word.len()] {
+                    continue;
+                }
+                ahead.is_garbage = true;
                 if !word.starts_with(&FRAME_MAGIC) {
                     continue;
                 }

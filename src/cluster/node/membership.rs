@@ -27,7 +27,7 @@ impl Node {
     pub(super) fn plan(&mut self, change: Change) -> Result<Step, Refused> {
         let (_, members) = self.members();
         let member = |id| members.get(id).cloned().ok_or(Refused::NoSuchMember);
-        let learner = |id| member(id).and_then(|it| self.caught_up(it));
+        let learner = |id| member(id).and_then(|it| self.has_caught_up(&it).map(|()| it));
         match change {
             Change::Add { id, .. } if members.get(id).is_some() => Err(Refused::IsMember),
             Change::Add { .. } if members.list.len() >= MEMBERS_MAX => Err(Refused::TooMany),
@@ -77,8 +77,8 @@ impl Node {
         id == self.id || heard.is_some_and(|heard| since(heard) <= REACHED_NS)
     }
 
-    /// The member, if it is a learner that may vote.
-    fn caught_up(&self, member: Member) -> Result<Member, Refused> {
+    /// It is a learner that may vote.
+    fn has_caught_up(&self, member: &Member) -> Result<(), Refused> {
         if member.votes != Votes::default() {
             return Err(Refused::NoSuchMember);
         }
@@ -86,7 +86,7 @@ impl Node {
         let matched = raft.prs().get(member.id.0).map_or(0, |it| it.matched);
         let lag = raft.raft_log.last_index().saturating_sub(matched);
         match matched > 0 && lag <= LAG_MAX && self.is_reached(member.id) {
-            true => Ok(member),
+            true => Ok(()),
             false => Err(Refused::NotCaughtUp),
         }
     }
@@ -115,7 +115,7 @@ impl Node {
         Err(Refused::HandsOver(to))
     }
 
-    fn successor(&self) -> Option<NodeId> {
+    pub(super) fn successor(&self) -> Option<NodeId> {
         let matched = |id: NodeId| self.raft.raft.prs().get(id.0).map_or(0, |it| it.matched);
         let list = self.members().1.list.iter();
         let others = list.filter(|it| it.votes.incoming && it.id != self.id);
@@ -142,14 +142,15 @@ impl Node {
         if !self.is_leading() || self.is_changing() || self.is_silent() {
             return;
         }
-        let list = self.members().1.list.iter().cloned();
-        let step = match is_joint(self.members().1) {
+        let members = self.members().1;
+        let step = match is_joint(members) {
             true => Some(Step::Leave),
             false if !self.settings.promote => None,
-            false => list
-                .map(|it| self.caught_up(it))
-                .find_map(Result::ok)
-                .map(Step::Voter),
+            false => {
+                let mut list = members.list.iter();
+                let learner = list.find(|it| self.has_caught_up(it).is_ok());
+                learner.cloned().map(Step::Voter)
+            }
         };
         if let Some(step) = step {
             let _ = self.propose_step(&step);

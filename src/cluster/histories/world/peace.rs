@@ -13,10 +13,9 @@ impl World {
         self.is_stormy = false;
         self.drops = 0;
         self.cut.clear();
-        self.events
-            .retain(|_, event| !matches!(event, Event::Link(..) | Event::Fault));
-        let ids: Vec<_> = self.machines.keys().copied().collect();
-        for id in ids {
+        self.agenda
+            .retain(|event| !matches!(event, Event::Link(..) | Event::Fault));
+        for id in self.machines.ids() {
             let machine = self.machine(id);
             machine.disk.set_full(false);
             machine.disk.no_crash();
@@ -37,21 +36,21 @@ impl World {
         };
         let members = self.oracle.newest_members();
         let is_member_well = |member: &Member| {
-            let machine = self.machines.get(&member.id);
+            let machine = self.machines.get(member.id);
             let process = machine.and_then(|machine| machine.up.as_ref());
             let has = |it: &Process| it.log.numbers.last().is_some_and(|last| last.1 >= number);
             !member.votes.incoming && self.is_lost(member.id) || process.is_some_and(has)
         };
-        let is_removed_well = |(id, machine): (&NodeId, &Machine)| {
+        let is_removed_well = |(id, machine): (NodeId, &Machine)| {
             let is_removed = |it: &Process| it.role == Role::Removed;
-            members.get(*id).is_some() || machine.up.as_ref().is_none_or(is_removed)
+            members.get(id).is_some() || machine.up.as_ref().is_none_or(is_removed)
         };
         members.list.iter().all(is_member_well) && self.machines.iter().all(is_removed_well)
     }
 
     fn describe(&self) -> String {
         let mut text = format!("members {:?}", self.oracle.newest_members());
-        for (id, machine) in &self.machines {
+        for (id, machine) in self.machines.iter() {
             text += &format!("\n{id:?} lost {}", machine.is_lost);
             if let Some(process) = &machine.up {
                 let mut status = process.node.status();
@@ -70,7 +69,7 @@ impl World {
         self.oracle.end();
         for id in self.live() {
             let history = &self.oracle.history;
-            let Some(process) = self.machines.get(&id).and_then(|it| it.up.as_ref()) else {
+            let Some(process) = self.machines.get(id).and_then(|it| it.up.as_ref()) else {
                 continue;
             };
             let numbered = history

@@ -6,23 +6,26 @@ use super::{Event, MS, Machine, Process, Read, World};
 use crate::cluster::member::{Member, NodeId};
 use crate::cluster::node::{Change, Role};
 
+impl Machine {
+    fn leads(&self) -> bool {
+        let process = self.up.as_ref();
+        process.is_some_and(|it| matches!(it.role, Role::Leads(_)))
+    }
+}
+
 impl World {
     // ---- people ----
 
-    fn leads(&self, id: &NodeId) -> bool {
-        let process = self.machines.get(id).and_then(|it| it.up.as_ref());
-        process.is_some_and(|it| matches!(it.role, Role::Leads(_)))
+    fn leads(&self, id: NodeId) -> bool {
+        self.machines.get(id).is_some_and(Machine::leads)
     }
 
     /// One who leads, or believes so, and can be talked to.
     pub(super) fn a_leader(&mut self) -> Option<NodeId> {
-        let now = self.now;
-        let mut leaders = self.live();
-        leaders.retain(|id| self.leads(id));
-        leaders.retain(|id| {
-            let machine = self.machine(*id);
-            !machine.is_syncing && machine.paused_until <= now
-        });
+        let can_be_talked_to = |it: &Machine| !it.is_syncing && it.paused_until <= self.now;
+        let leaders = self.machines.iter();
+        let leaders = leaders.filter(|(_, it)| it.leads() && can_be_talked_to(it));
+        let leaders: Vec<_> = leaders.map(|(id, _)| id).collect();
         (!leaders.is_empty()).then(|| self.random.pick(&leaders))
     }
 
@@ -40,7 +43,11 @@ impl World {
     fn write(&mut self) {
         let count = self.random.below(4);
         let Some(id) = self.a_leader() else { return };
-        let term = |world: &World, id| match world.machines.get(&id).and_then(|it| it.up.as_ref()) {
+        let now = self.now;
+        if self.only_reads.is_some_and(|it| it.0 == id && now < it.1) {
+            return;
+        }
+        let term = |world: &World, id| match world.machines.get(id).and_then(|it| it.up.as_ref()) {
             Some(Process {
                 role: Role::Leads(term),
                 ..
@@ -76,7 +83,7 @@ impl World {
         if more > 0 {
             self.later(20 * MS, Event::Read(id, more - 1));
         }
-        if self.leads(&id) && !self.machine(id).is_syncing {
+        if self.leads(id) && !self.machine(id).is_syncing {
             self.read_at(id);
         }
     }
@@ -169,9 +176,7 @@ impl World {
     }
 
     pub(super) fn is_lost(&self, id: NodeId) -> bool {
-        self.machines
-            .get(&id)
-            .is_some_and(|machine| machine.is_lost)
+        self.machines.get(id).is_some_and(|machine| machine.is_lost)
     }
 
     /// A new member begins with a snapshot of any that knows of it.
@@ -183,7 +188,7 @@ impl World {
                 .get(id)
                 .map(|_| (machine.log.clone(), base.clone()))
         };
-        let found = self.machines.values().find_map(knows);
+        let found = self.machines.iter().find_map(|(_, it)| knows(it));
         match found {
             Some((mut log, base)) => {
                 log.base = Some(base.clone());
@@ -201,7 +206,7 @@ impl World {
         }
         let after = self.ms(20, 500);
         self.later(after, Event::Fault);
-        let ids: Vec<_> = self.machines.keys().copied().collect();
+        let ids = self.machines.ids();
         let (id, other) = (self.random.pick(&ids), self.random.pick(&ids));
         let long = self.ms(20, 2500);
         match self.random.below(19) {
@@ -219,7 +224,9 @@ impl World {
             10 => {
                 let of_leader = self.a_leader().unwrap_or(id);
                 self.isolate(&[of_leader], &ids, long);
-                // Its clients do not know that it is alone.
+                // Its clients do not know that it is alone. What they had written would keep back all
+                // answers to what they read.
+                self.only_reads = Some((of_leader, self.now + long));
                 self.later(0, Event::Read(of_leader, 50));
             }
             11 => {
@@ -291,7 +298,7 @@ impl World {
         let knows = |it: &&NodeId| {
             let process = self
                 .machines
-                .get(it)
+                .get(**it)
                 .and_then(|machine| machine.up.as_ref());
             **it != id && process.is_some_and(|process| process.node.members().0 >= *newest)
         };
