@@ -19,7 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::ledger::Base;
+use super::ledger::{Base, is_full};
 use super::member::Members;
 use crate::storage::OpenError;
 use crate::storage::disk::{Fs, OpenMode, read_exact_at, write_all_at};
@@ -53,11 +53,12 @@ pub fn discard(fs: &Arc<dyn Fs>, ledger_dir: &Path) -> Result<(), OpenError> {
 }
 
 /// The copy in `incoming` is the log from now on, and begins at `base`: step 2, from which there is no
-/// way back. Durable on return; [`finish`] does the rest.
+/// way back. Durable on return; [`finish`] does the rest. `false`: the disk is full, and nothing has
+/// happened.
 ///
 /// # Errors
 /// If the disk fails.
-pub fn begin(fs: &Arc<dyn Fs>, ledger_dir: &Path, base: &Base) -> Result<(), OpenError> {
+pub fn begin(fs: &Arc<dyn Fs>, ledger_dir: &Path, base: &Base) -> Result<bool, OpenError> {
     let from = ledger_dir.join(INCOMING);
     let names: Vec<String> = list(&**fs, &from)?
         .into_iter()
@@ -73,11 +74,19 @@ pub fn begin(fs: &Arc<dyn Fs>, ledger_dir: &Path, base: &Base) -> Result<(), Ope
         let file = fs.open(&path, OpenMode::CreateNew)?;
         write_all_at(&*file, &bytes, 0)?;
         file.sync()?;
-        fs.sync_dir(&from)?;
+        fs.sync_dir(&from)
+    };
+    let rename = || -> io::Result<()> {
         fs.rename(&from, &ledger_dir.join(INSTALLING))?;
         fs.sync_dir(ledger_dir)
     };
-    write().map_err(|error| OpenError::io("install the copy", &path, &error))
+    match write() {
+        Err(error) if is_full(&error) => Ok(false),
+        written => written
+            .and_then(|()| rename())
+            .map(|()| true)
+            .map_err(|error| OpenError::io("install the copy", &path, &error)),
+    }
 }
 
 /// Steps 3 to 5, or what is left of them; `reset` is step 4. Returns whether there was anything to

@@ -170,7 +170,7 @@ impl From<LedgerError> for OpenError {
 
 /// True if the error means that there is no room: on the disk, in a quota, or among the files that
 /// may be open.
-fn is_full(error: &io::Error) -> bool {
+pub(super) fn is_full(error: &io::Error) -> bool {
     const NFILE_AND_MFILE: [i32; 2] = [23, 24];
     matches!(
         error.kind(),
@@ -200,6 +200,8 @@ pub struct Ledger {
     spare: Option<Spare>,
     /// When the last file has become this long, a spare that could not be made is tried again.
     spare_from: u64,
+    /// The last attempt to make a spare failed, which was said.
+    lacks_spare: bool,
     base: Base,
     /// From which index on which membership holds; ascending. The first one holds at the base.
     members: Vec<(u64, Members)>,
@@ -518,6 +520,17 @@ impl Ledger {
         }
     }
 
+    /// Set space aside for the next file, if there is none: a [`reset`](Ledger::reset) has room then.
+    ///
+    /// # Errors
+    /// [`LedgerError::Full`]: nothing has happened. Any other error is the end, see
+    /// [`Ledger::commit`].
+    pub fn set_aside(&mut self) -> Result<(), LedgerError> {
+        self.check()?;
+        self.spare = Some(self.take_spare()?);
+        Ok(())
+    }
+
     /// A snapshot was installed: all entries are gone, and the ledger continues after `base`. The
     /// hard state stays, and what was not committed of it becomes durable; the base is committed.
     /// Durable on return.
@@ -576,29 +589,44 @@ impl Ledger {
     pub fn discard(&mut self, index: u64, keep_bytes: u64) -> Result<(), LedgerError> {
         self.check()?;
         while self.pending.is_none()
-            && self.pending_members.is_empty()
-            && let [oldest, next, ..] = self.files.make_contiguous()
-        {
-            // What an open ledger would begin with if the oldest file were not there.
-            let (end, next) = (oldest.end, next.number);
-            let begins = match self.held.first_place_from(next) {
-                Some(place) => place.first.max(self.first_index()) - 1,
-                None => self.last_index(),
-            };
-            if begins > index || self.bytes() - end < keep_bytes {
-                break;
-            }
-            self.drop_oldest()?;
-            self.held.drop_up_to(begins);
-            self.base = Base {
-                index: begins,
-                term: self.held.base().1,
-                members: self.members_at(begins).clone(),
-            };
-            let before = self.members.partition_point(|it| it.0 <= begins);
-            self.members.drain(..before.saturating_sub(1));
-        }
+            && self.bytes() - self.files[0].end >= keep_bytes
+            && self.give_up_oldest(index)?
+        {}
         Ok(())
+    }
+
+    /// The same of the oldest file alone, whatever is kept, and also while entries wait for a commit,
+    /// which may have found no room. Returns whether it went.
+    ///
+    /// # Errors
+    /// As of [`Ledger::commit`].
+    pub fn give_up_oldest(&mut self, index: u64) -> Result<bool, LedgerError> {
+        self.check()?;
+        let [_, next, ..] = self.files.make_contiguous() else {
+            return Ok(false);
+        };
+        let (next, written) = (next.number, self.written_last.0);
+        let replaces = self.pending.is_some_and(|pending| pending <= written);
+        // What an open ledger would begin with if the oldest file were not there. If what waits replaces
+        // all that is in the other files, it is not known.
+        let begins = match self.held.first_place_from(next) {
+            Some(place) => place.first.max(self.first_index()) - 1,
+            None if replaces => return Ok(false),
+            None => written,
+        };
+        if begins > index || !self.pending_members.is_empty() {
+            return Ok(false);
+        }
+        self.drop_oldest()?;
+        self.held.drop_up_to(begins);
+        self.base = Base {
+            index: begins,
+            term: self.held.base().1,
+            members: self.members_at(begins).clone(),
+        };
+        let before = self.members.partition_point(|it| it.0 <= begins);
+        self.members.drain(..before.saturating_sub(1));
+        Ok(true)
     }
 
     /// One after the other, each durable: a hole in the row of files is damage.

@@ -243,6 +243,14 @@ impl Node {
         }
     }
 
+    /// Hands the lead to the voter that has most of the entries, of those that answer. `None`: there is
+    /// none now, or this node does not lead, or hands the lead over already.
+    pub fn hand_over(&mut self) -> Option<NodeId> {
+        let to = self.successor().filter(|_| self.takes_proposals())?;
+        self.transfer(to);
+        Some(to)
+    }
+
     /// Messages that may leave before the node's own disk has synced. [`persist`](Self::persist)
     /// must follow, with nothing between them.
     pub fn outbox(&mut self) -> Vec<Message> {
@@ -314,6 +322,21 @@ impl Node {
         Ok(())
     }
 
+    /// The disk is full: the ledger gives up a file that it keeps for followers that are behind, if it
+    /// has one; they get a snapshot. The owner's log has the entries up to `index`, durably. Returns
+    /// whether there is more room. It may be called whatever `persist` has returned.
+    pub fn give_room(&mut self, index: u64) -> Result<bool, LedgerError> {
+        let index = index.min(self.raft.raft.raft_log.applied);
+        let view = self.raft.mut_store();
+        if index > view.durable.index
+            && let Some(term) = view.ledger().term(index)
+        {
+            view.durable = Mark { index, term };
+        }
+        let durable = view.durable.index;
+        view.ledger_mut().give_up_oldest(durable)
+    }
+
     /// What a snapshot has to say that has the log up to this entry. `None`: no snapshot can be
     /// made there, because the membership is newer; make one of a longer log.
     #[must_use]
@@ -375,8 +398,18 @@ impl Node {
         })
     }
 
-    /// A member says that its membership, of this entry, does not have this node. If that is the
-    /// newer one, the node has been removed: ids never come back.
+    /// A snapshot is about to be installed, which needs room in the ledger: have it now. `false`: the
+    /// disk is full, and nothing has happened.
+    pub fn prepare_install(&mut self) -> Result<bool, LedgerError> {
+        match self.ledger_mut().set_aside() {
+            Err(error) if error.is_full() => Ok(false),
+            set_aside => set_aside.map(|()| true),
+        }
+    }
+
+    /// A leader says that its membership, of this entry, does not have this node. If that is the newer
+    /// one, the node has been removed: ids never come back. A start forgets it, and is told again; so
+    /// does a snapshot that has it as a member, of one that is being added while two believe to lead.
     pub fn left_out(&mut self, members_index: u64) {
         if members_index > self.ledger().members().0 && !self.is_elected() {
             self.is_removed = true;
@@ -407,7 +440,7 @@ impl Node {
 
     /// Something is not durable that raft believes to be under way.
     fn is_silent(&self) -> bool {
-        !matches!(self.held, Held::Nothing) || self.raft.store().failure().is_some()
+        !matches!(self.held, Held::Nothing) || self.raft.store().has_failed()
     }
 
     fn is_elected(&self) -> bool {

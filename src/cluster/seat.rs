@@ -13,33 +13,36 @@
 //!
 //! # What must stay true
 //!
-//! * A queue leads only in one term. When that is over it is dropped with what it held, and the log
-//!   is opened again: [`Standing::Falls`] asks for that.
+//! * A queue leads only in one term. When that is over, or the others have not heard of the member for
+//!   too long because its ledger had no room, it is dropped with what it held, and the log is opened
+//!   again: [`Standing::Falls`] asks for that.
 //! * A reply waits for its turn: until a majority has every entry that was decided in that turn and
 //!   before, and has confirmed since then that this node still led. A leader that was replaced hands
 //!   out nothing.
 //! * An entry is applied once: what the log has, by its stamp, is passed over.
+
+mod error;
+mod room;
 
 use std::collections::VecDeque;
 
 use bytes::Bytes;
 use raft::eraftpb::Message;
 
+pub use self::error::SeatError;
+use self::room::Room;
 use super::ledger::Base;
-use super::ledger::LedgerError;
 use super::member::{Members, NodeId};
-use super::node::{Change, Committed, Node, NodeError, Out, Refused, Role, SnapshotWanted, Status};
+use super::node::{Change, Committed, Node, Out, Refused, Role, SnapshotWanted, Status};
 use crate::engine::{Apart, Engine, Options, ReplySink};
 use crate::storage::format::Stamp;
-use crate::storage::{OpenError, StoreError};
-use crate::types::{Now, Position, SECOND_NS, Time};
+use crate::storage::{Log, OpenError};
+use crate::types::{Now, Position, Time};
 
 /// Bytes of entries that a follower applies in one turn, more or less by one entry.
 const APPLIED_A_TURN: usize = 512 << 10;
 /// A follower that has so many bytes of committed entries to apply takes no more for now.
 const PENDING_MAX: usize = 64 << 20;
-/// After a full disk has refused an entry it is tried again after this long.
-const FULL_PAUSE_NS: i64 = SECOND_NS;
 
 /// What a member may do in this turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,57 +55,6 @@ pub enum Standing {
     Pauses,
     /// It led, and does not any more: close all clients, then call [`Seat::fall`].
     Falls,
-}
-
-/// Why a member cannot go on.
-#[derive(Debug)]
-pub enum SeatError {
-    /// The disk failed.
-    Store(StoreError),
-    /// The log could not be opened again.
-    Open(OpenError),
-    /// What is committed contradicts what is here: this copy is not what the others have.
-    Contradiction(String),
-}
-
-impl std::fmt::Display for SeatError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            SeatError::Store(error) => error.fmt(f),
-            SeatError::Open(error) => error.fmt(f),
-            SeatError::Contradiction(what) => write!(
-                f,
-                "{what}: the log of this member is not what the others have; remove the member \
-                 (`bsd-ctl cluster remove`), empty its directory and add it again. Please report it"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for SeatError {}
-
-impl From<LedgerError> for SeatError {
-    fn from(error: LedgerError) -> SeatError {
-        SeatError::Store(error.into())
-    }
-}
-
-impl From<NodeError> for SeatError {
-    fn from(error: NodeError) -> SeatError {
-        SeatError::Contradiction(error.to_string())
-    }
-}
-
-impl From<StoreError> for SeatError {
-    fn from(error: StoreError) -> SeatError {
-        SeatError::Store(error)
-    }
-}
-
-impl From<OpenError> for SeatError {
-    fn from(error: OpenError) -> SeatError {
-        SeatError::Open(error)
-    }
 }
 
 /// Until when the replies of a turn wait, beside those of the turns before it.
@@ -143,8 +95,8 @@ pub struct Seat {
     confirmed: u64,
     /// The log needs a moment without requests.
     is_quieting: bool,
-    /// Nothing is applied before this: the disk is full.
-    not_before: Option<Time>,
+    /// Where the disk is full.
+    room: Room,
     snapshots: Vec<SnapshotWanted>,
 }
 
@@ -174,7 +126,7 @@ impl Seat {
             committed: engine.stamp(),
             confirmed: 0,
             is_quieting: false,
-            not_before: None,
+            room: Room::default(),
             snapshots: Vec::new(),
         }
     }
@@ -197,17 +149,16 @@ impl Seat {
             Role::Leads(term) => Some(term),
             _ => None,
         };
-        if self.leading.is_some() && self.leading != term {
+        let is_over = self.leading != term || self.room.has_been_silent(now.mono);
+        if self.leading.is_some() && is_over {
             return Ok(Standing::Falls);
         }
-        if let Some(term) = term
-            && self.leading.is_none()
-            && self.pending.is_empty()
-        {
+        if let Some(term) = self.may_lead() {
             let index = self.node.last_index();
             engine.lead(Stamp { index, term }, now)?;
             self.leading = Some(term);
         }
+        self.make_way(engine, now)?;
         let Some(term) = self.leading else {
             return Ok(Standing::Follows);
         };
@@ -225,6 +176,35 @@ impl Seat {
         } else {
             Standing::Serves
         })
+    }
+
+    /// The term in which the queue is to lead from now on. Whatever was decided before is applied: also
+    /// in the same term, if it has led in it and fell because its disk was full.
+    fn may_lead(&self) -> Option<u64> {
+        let Role::Leads(term) = self.role else {
+            return None;
+        };
+        let is_ready = self.leading.is_none() && self.pending.is_empty();
+        let has_all = self.node.last_index() == self.committed.index;
+        (is_ready && has_all && !self.room.is_ledger_full()).then_some(term)
+    }
+
+    /// If the log has no room, the ledger gives up what it can, and a leader hands the lead over.
+    fn make_way(&mut self, engine: &Engine, now: Now) -> Result<(), SeatError> {
+        let is_short = engine.log().and_then(Log::missing_on_disk).is_some();
+        if is_short {
+            self.node.give_room(engine.durable_stamp().index)?;
+        }
+        let is_due = match (self.role, self.leading) {
+            (Role::Leads(_), Some(_)) => self.room.leads_in_vain(is_short, now.mono),
+            (Role::Leads(_), None) => self.room.is_unfit(now.mono),
+            _ => false,
+        };
+        if is_due && let Some(heir) = self.node.hand_over() {
+            tracing::warn!("the disk is full: the lead goes to member {heir}");
+            self.room.asked(now.mono);
+        }
+        Ok(())
     }
 
     /// The queue does its own work, and what was decided in this turn is formed.
@@ -295,20 +275,28 @@ impl Seat {
     ///
     /// # Errors
     /// When the disk failed.
-    pub fn persist(&mut self) -> Result<Vec<Message>, SeatError> {
+    pub fn persist(&mut self, engine: &Engine, now: Now) -> Result<Vec<Message>, SeatError> {
+        if !self.room.may_persist(now.mono) {
+            return Ok(Vec::new());
+        }
         let Out {
             messages,
             committed,
             reads_confirmed,
             snapshots,
             role,
-        } = match self.node.persist() {
-            Err(error) if error.is_full() => {
-                tracing::debug!("{error}");
-                return Ok(Vec::new());
+        } = loop {
+            match self.node.persist() {
+                Err(error) if error.is_full() => {
+                    if !self.node.give_room(engine.durable_stamp().index)? {
+                        self.room.refused_by_ledger(&error, now.mono);
+                        return Ok(Vec::new());
+                    }
+                }
+                out => break out?,
             }
-            out => out?,
         };
+        self.room.ledger_goes_on();
         self.confirmed = self.confirmed.max(reads_confirmed.unwrap_or(0));
         self.snapshots.extend(snapshots);
         for entry in committed {
@@ -328,11 +316,14 @@ impl Seat {
         Ok(messages)
     }
 
-    /// Bring the log as far as is committed.
+    /// Bring the log as far as is committed. While the ledger has no room nothing is applied.
     ///
     /// # Errors
     /// When the disk failed, or the copy is not what the others have.
     pub fn advance(&mut self, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
+        if self.room.is_ledger_full() {
+            return Ok(());
+        }
         if self.leading.is_some() && self.pending.is_empty() {
             engine.release(self.committed, now)?;
             self.node.applied(self.committed.index);
@@ -353,10 +344,9 @@ impl Seat {
 
     /// Apply committed entries, as many as a turn may.
     fn apply(&mut self, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
-        if self.not_before.is_some_and(|at| now.mono < at) {
+        if !self.room.may_apply(now.mono) {
             return Ok(());
         }
-        self.not_before = None;
         let mut left = APPLIED_A_TURN;
         while left > 0
             && let Some(entry) = self.pending.front()
@@ -369,10 +359,7 @@ impl Seat {
                 match engine.apply_entry(stamp, &entry.data, now) {
                     Ok(()) => {}
                     Err(Apart::Full) => {
-                        tracing::warn!(
-                            "the disk is full: this member does not follow until there is room"
-                        );
-                        self.not_before = Some(Time(now.mono.0 + FULL_PAUSE_NS));
+                        self.room.refused_by_log(now.mono);
                         return Ok(());
                     }
                     Err(Apart::Failed(error)) => return Err(error.into()),
@@ -385,6 +372,9 @@ impl Seat {
             self.node.applied(stamp.index);
             self.pending.pop_front();
         }
+        if self.pending.is_empty() {
+            self.room.log_goes_on();
+        }
         Ok(())
     }
 
@@ -394,6 +384,7 @@ impl Seat {
     /// If the log cannot be opened again.
     pub fn fall(&mut self, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
         self.leading = None;
+        self.room.fell(now.mono);
         self.is_quieting = false;
         self.barriers.clear();
         self.reopen(engine, now)
@@ -439,23 +430,23 @@ impl Seat {
     /// True if [`Seat::outbox`] and [`Seat::persist`] have something to do.
     #[must_use]
     pub fn has_ready(&self) -> bool {
-        self.node.has_work()
+        self.node.has_work() && !self.room.is_ledger_full()
     }
 
     /// True if the next turn should come at once.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        self.node.has_work()
+        self.has_ready()
             || self.is_falling()
-            || !self.pending.is_empty() && self.not_before.is_none()
-            || matches!(self.role, Role::Leads(_)) && self.leading.is_none()
+            || !self.pending.is_empty() && self.room.next_deadline().is_none()
+            || self.may_lead().is_some()
     }
 
     /// When the next turn has to begin, if nothing happens before.
     #[must_use]
     pub fn next_deadline(&self) -> Time {
         let node = self.node.next_deadline();
-        self.not_before.map_or(node, |at| at.min(node))
+        self.room.next_deadline().map_or(node, |at| at.min(node))
     }
 
     /// Snapshots that members want.
@@ -479,7 +470,7 @@ impl Seat {
         self.node.unreachable(peer);
     }
 
-    /// A peer says that the membership of this entry does not have this node.
+    /// A leader says that the membership of this entry does not have this node.
     pub fn left_out(&mut self, members_index: u64) {
         self.node.left_out(members_index);
     }
@@ -509,10 +500,26 @@ impl Seat {
         self.node.members().1
     }
 
-    /// What the node is.
+    /// The entry that made them so.
+    #[must_use]
+    pub fn members_changed(&self) -> u64 {
+        self.node.members().0
+    }
+
+    /// What the node is, as far as it knows: who has been elected and cannot lead yet does not know
+    /// who will.
     #[must_use]
     pub fn role(&self) -> Role {
-        self.role
+        match self.role {
+            Role::Leads(_) if self.leading.is_none() => Role::Follows(None),
+            role => role,
+        }
+    }
+
+    /// True while the ledger has no room.
+    #[must_use]
+    pub fn is_ledger_full(&self) -> bool {
+        self.room.is_ledger_full()
     }
 
     /// True while clients are served here.
@@ -547,7 +554,13 @@ impl Seat {
             super::install::discard(&fs, &ledger_dir)?;
             return Ok(false);
         }
-        super::install::begin(&fs, &ledger_dir, &base)?;
+        let has_room =
+            self.node.prepare_install()? && super::install::begin(&fs, &ledger_dir, &base)?;
+        if !has_room {
+            tracing::warn!("the disk is full: a copy of the log is not installed");
+            super::install::discard(&fs, &ledger_dir)?;
+            return Ok(false);
+        }
         *engine = Engine::follow(&Options::default(), now)?;
         let node = &mut self.node;
         super::install::finish(&fs, &dir, &ledger_dir, &mut |base| {
@@ -559,6 +572,7 @@ impl Seat {
         })?;
         self.pending.clear();
         self.pending_bytes = 0;
+        self.room.log_goes_on();
         self.committed = Stamp {
             index: base.index,
             term: base.term,

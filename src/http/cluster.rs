@@ -144,6 +144,9 @@ pub(super) fn why_not_ready(state: &State) -> Option<String> {
 }
 
 fn why_unready(report: &Report) -> Option<String> {
+    if report.is_ledger_full {
+        return Some("the disk is full: this member agrees to nothing until there is room".into());
+    }
     let why = match report.standing {
         Standing::Leads => return None,
         Standing::Follows if leader_of(report).is_some() => return None,
@@ -231,7 +234,7 @@ fn write_report(page: &mut Page, report: &Report) {
         let members = report.members.iter();
         members.filter(|member| is(member)).count() as u64
     };
-    let gauges: [(&str, &str, u64); 12] = [
+    let gauges: [(&str, &str, u64); 13] = [
         (
             "bsd_cluster_is_leader",
             "1: this member leads.",
@@ -266,6 +269,11 @@ fn write_report(page: &mut Page, report: &Report) {
             "bsd_cluster_ledger_bytes",
             "Bytes of the ledger on the disk.",
             report.ledger_bytes,
+        ),
+        (
+            "bsd_cluster_ledger_full",
+            "1: the ledger has no room, and this member agrees to nothing.",
+            report.is_ledger_full.into(),
         ),
         (
             "bsd_cluster_members",
@@ -369,6 +377,11 @@ mod tests {
             assert_eq!(why.is_none(), is_ready, "{standing:?}: {why:?}");
         }
         assert!(why_unready(&report(Standing::Follows, Some(""))).is_some());
+        let full = Report {
+            is_ledger_full: true,
+            ..report(Standing::Follows, Some("127.0.0.1:1"))
+        };
+        assert!(why_unready(&full).is_some_and(|why| why.contains("the disk is full")));
     }
 
     #[test]

@@ -313,8 +313,7 @@ impl Server {
             if may_serve {
                 self.serve();
             }
-            // A queue that leads and may decide nothing now is not to be changed by threads either.
-            if may_serve || self.core.engine.is_following() {
+            if self.may_serve_door() {
                 self.core.serve_door(&self.clock, &self.pulse);
             }
             if may_serve {
@@ -368,11 +367,12 @@ impl Server {
             return Some(Duration::ZERO);
         }
         let now = self.clock.now();
-        if self.core.desk.has_more(now) {
+        if self.may_serve_door() && self.core.desk.has_more(now) {
             return Some(Duration::ZERO);
         }
         let of_engine = self.deadline_of_engine(now);
         let of_desk = self.core.desk.next_deadline();
+        let of_desk = of_desk.filter(|_| self.may_serve_door());
         let of_acceptor = self.acceptor.next_deadline(now.mono);
         let of_manager = self.manager.next_deadline();
         let of_clients = self.core.next_idle();
@@ -397,6 +397,11 @@ impl Server {
         let deadline = deadlines.into_iter().flatten().min();
         self.pulse.sleep(now.mono, deadline);
         Some(until(deadline?, now.mono))
+    }
+
+    /// A queue that leads and may decide nothing now is not to be changed by threads either.
+    fn may_serve_door(&self) -> bool {
+        self.may_serve() || self.core.engine.is_following()
     }
 
     /// Record what the events say; true when the server is to stop.

@@ -11,8 +11,10 @@ use crate::harness::{Launch, wait_until};
 use crate::wire::{Wire, job_of, put_command};
 
 /// Take all the room that a file system has left.
-fn fill_up(dir: &Path) {
-    let mut ballast = fs::File::create(dir.join("ballast")).unwrap();
+pub(crate) fn fill_up(dir: &Path) {
+    let mut options = fs::OpenOptions::new();
+    let ballast = options.create(true).append(true).open(dir.join("ballast"));
+    let mut ballast = ballast.unwrap();
     for size in [1 << 20, 4096, 1] {
         while ballast.write_all(&vec![7; size]).is_ok() {}
     }

@@ -545,6 +545,7 @@ impl Found {
             is_torn: self.is_torn,
             spare: None,
             spare_from: 0,
+            lacks_spare: false,
             base: Base::default(),
             members,
             written_last: (last, held.term(last).unwrap_or(term)),

@@ -268,13 +268,18 @@ impl Ledger {
         if self.spare.is_some() || end < capacity / 2 || end < self.spare_from {
             return;
         }
-        match make_spare(&*self.fs, &self.dir, self.sizes.of_files()) {
-            Ok(spare) => self.spare = Some(spare),
-            Err(error) => {
-                let path = self.dir.join(SPARE_NAME);
-                tracing::warn!("could not set aside {}: {error}", path.display());
-                self.spare_from = end + self.sizes.file / 16;
-            }
+        let made = make_spare(&*self.fs, &self.dir, self.sizes.of_files());
+        // Files are small, and many, while there is little room: it is said once.
+        if let Err(error) = &made
+            && !self.lacks_spare
+        {
+            let path = self.dir.join(SPARE_NAME);
+            tracing::warn!("could not set aside {}: {error}", path.display());
+        }
+        self.lacks_spare = made.is_err();
+        self.spare = made.ok();
+        if self.lacks_spare {
+            self.spare_from = end + self.sizes.file / 16;
         }
     }
 }

@@ -7,12 +7,14 @@ use bytes::Bytes;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
 
 use super::change::Step;
+use super::timer::ELECTION_TICKS;
 use super::*;
 use crate::cluster::ledger::Identity;
 use crate::cluster::member::{ClusterId, Member, Votes};
 use crate::random::Random;
 use crate::storage::SimFs;
 use crate::storage::disk::Fs;
+use crate::storage::disk::sim::Crash;
 
 const MS: i64 = 1_000_000;
 
@@ -43,12 +45,17 @@ fn base(index: u64, term: u64, voters: u64) -> Base {
 }
 
 fn ledger(base: Base) -> Ledger {
+    ledger_on(&SimFs::new(1), base)
+}
+
+fn ledger_on(disk: &SimFs, base: Base) -> Ledger {
     let identity = Identity {
         cluster: ClusterId([7; 16]),
         node: NodeId(1),
     };
-    let disk: Arc<dyn Fs> = Arc::new(SimFs::new(1));
+    let disk: Arc<dyn Fs> = Arc::new(disk.clone());
     disk.create_dir_all(Path::new("/data")).unwrap();
+    disk.sync_dir(Path::new("/")).unwrap();
     Ledger::create(&disk, Path::new("/data"), identity, base).unwrap()
 }
 
@@ -201,9 +208,14 @@ fn entries_after_a_snapshot_that_were_answered_for_stay() {
 /// One of three that leads, in term 2, and has handed out nothing yet.
 fn elected() -> Node {
     let mut node = node(base(0, 0, 3));
+    elect(&mut node);
+    node
+}
+
+fn elect(node: &mut Node) {
     while !node.status().is_elected {
         node.tick(Time(node.timer.now.0 + 10 * MS));
-        for asked in settle(&mut node).0 {
+        for asked in settle(node).0 {
             let answer = match asked.get_msg_type() {
                 MessageType::MsgRequestPreVote => MessageType::MsgRequestPreVoteResponse,
                 MessageType::MsgRequestVote => MessageType::MsgRequestVoteResponse,
@@ -212,7 +224,6 @@ fn elected() -> Node {
             node.step(message(answer, asked.to, asked.term));
         }
     }
-    node
 }
 
 #[test]
@@ -227,6 +238,130 @@ fn who_says_that_it_has_what_was_never_sent_is_not_believed() {
     node.step(answer);
     settle(&mut node);
     assert_eq!((node.status().refused, node.status().commit), (1, 1));
+}
+
+/// A member has everything up to this entry.
+fn answers(node: &mut Node, from: u64, index: u64) -> Vec<Message> {
+    let mut answer = message(MessageType::MsgAppendResponse, from, node.status().term);
+    answer.index = index;
+    node.step(answer);
+    settle(node).0
+}
+
+#[test]
+fn who_follows_answers_for_entries_when_they_are_durable() {
+    let mut node = node(base(0, 0, 3));
+    node.step(message(MessageType::MsgHeartbeat, 2, 5));
+    settle(&mut node);
+    let mut append = message(MessageType::MsgAppend, 2, 5);
+    append.set_entries(vec![entry(1, 5)].into());
+    node.step(append);
+    let early = node.outbox();
+    assert!(early.is_empty(), "it answers too early: {early:?}");
+    let answers = node.persist().unwrap().messages;
+    assert_eq!((answers.len(), answers[0].index), (1, 1));
+}
+
+#[test]
+fn a_change_of_the_membership_is_durable_when_it_is_handed_out() {
+    let disk = SimFs::new(1);
+    let (ledger, settings) = (ledger_on(&disk, base(0, 0, 1)), Settings::default());
+    let mut node = Node::open(ledger, Mark::default(), None, 7, Time(0), settings).unwrap();
+    elect(&mut node);
+    settle(&mut node);
+    let add = Change::Add {
+        id: NodeId(2),
+        peer: "peer-2".into(),
+        client: String::new(),
+    };
+    node.change(add).unwrap();
+    while node.members().1.get(NodeId(2)).is_none() {
+        node.outbox();
+        node.persist().unwrap();
+    }
+    let disk: Arc<dyn Fs> = Arc::new(disk.crash_image(Crash::DropUnsynced));
+    let ledger = Ledger::open(&disk, Path::new("/data")).unwrap().unwrap();
+    assert_eq!(ledger.members(), node.members(), "after a power cut");
+}
+
+#[test]
+fn an_answer_to_an_earlier_question_confirms_no_read_that_came_after_it() {
+    let mut node = elected();
+    answers(&mut node, 2, 1);
+    let confirmed = |node: &mut Node, question: u64| {
+        let mut answer = message(MessageType::MsgHeartbeatResponse, 2, 2);
+        answer.context = question.to_le_bytes().to_vec().into();
+        node.step(answer);
+        node.outbox();
+        node.persist().unwrap().reads_confirmed
+    };
+    let first = node.confirm_read();
+    settle(&mut node);
+    let second = node.confirm_read();
+    assert_eq!(confirmed(&mut node, first), Some(first));
+    assert_eq!(confirmed(&mut node, second), Some(second));
+}
+
+/// The entry came from the leader before it, who could not commit it any more.
+#[test]
+fn a_leader_whose_own_removal_is_committed_leads_no_more() {
+    let mut node = node(base(0, 0, 3));
+    let mut removal = entry(1, 5);
+    removal.set_entry_type(EntryType::EntryConfChangeV2);
+    removal.context = Step::Remove(NodeId(1)).encode().into();
+    let mut append = message(MessageType::MsgAppend, 2, 5);
+    append.set_entries(vec![removal].into());
+    node.step(append);
+    settle(&mut node);
+    elect(&mut node);
+    answers(&mut node, 3, 2);
+    assert_eq!(node.role(), Role::Removed);
+    assert!(!node.status().is_elected);
+}
+
+#[test]
+fn a_leader_that_no_majority_answers_leads_no_more() {
+    let mut node = elected();
+    answers(&mut node, 2, 1);
+    assert_eq!(node.role(), Role::Leads(2));
+    for _ in 0..=2 * ELECTION_TICKS {
+        node.tick(Time(node.timer.now.0 + 10 * MS));
+        settle(&mut node);
+    }
+    assert_eq!(node.role(), Role::Follows(None));
+}
+
+#[test]
+fn a_leader_that_is_to_leave_hands_over_the_lead_and_leaves_no_cluster_that_stands_still() {
+    let mut node = elected();
+    answers(&mut node, 2, 1);
+    let leave = || Change::Remove(NodeId(1));
+    assert_eq!(node.change(leave()), Err(Refused::NoMajority));
+    answers(&mut node, 3, 1);
+    let refused = node.change(leave()).unwrap_err();
+    let Refused::HandsOver(to) = refused else {
+        panic!("{refused}");
+    };
+    let is_it = |it: &Message| (it.to, it.msg_type) == (to.0, MessageType::MsgTimeoutNow);
+    assert!(settle(&mut node).0.iter().any(is_it));
+}
+
+#[test]
+fn a_learner_votes_when_it_has_caught_up_and_not_before() {
+    let mut first = base(0, 0, 1);
+    first.members.put(member(2, false));
+    let mut node = node(first);
+    (1..100).for_each(|at| node.tick(Time(at * 10 * MS)));
+    settle(&mut node);
+    answers(&mut node, 2, 1);
+    for _ in 0..=LAG_MAX {
+        node.propose(Bytes::from_static(b"x")).unwrap();
+        settle(&mut node);
+    }
+    let vote = || Change::Promote(NodeId(2));
+    assert_eq!(node.change(vote()), Err(Refused::NotCaughtUp));
+    answers(&mut node, 2, 2);
+    assert_eq!(node.change(vote()), Ok(()));
 }
 
 #[test]
@@ -380,10 +515,10 @@ fn anything(random: &mut Random, node: &Node) -> Message {
     message
 }
 
-/// `BSD_CLUSTER_RUNS` says how many peers there are.
+/// `BSD_PEER_RUNS` says how many peers there are.
 #[test]
 fn no_message_makes_a_node_panic() {
-    let runs = std::env::var("BSD_CLUSTER_RUNS")
+    let runs = std::env::var("BSD_PEER_RUNS")
         .ok()
         .and_then(|it| it.parse().ok());
     let (mut refused, mut taken, mut leads) = (0, 0, 0);

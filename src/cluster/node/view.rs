@@ -53,6 +53,11 @@ impl View {
         self.ledger.take()
     }
 
+    /// Something could not be read.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failure.borrow().is_some()
+    }
+
     /// What could not be read.
     pub(super) fn failure(&self) -> Option<StoreError> {
         self.failure.borrow().clone()

@@ -16,11 +16,12 @@
 //! ```text
 //! Hello    cluster [u8; 16], from u64, to u64, purpose u8, peer address, client address
 //! Welcome  node u64, nonce u64, client address
-//! Refused  why u16, text
+//! Refused  why u16, text, members u64
 //! ```
 //!
-//! An address is its size in a byte and its bytes. What follows in a body belongs to later versions,
-//! and is skipped: so a later version can say hello to this one.
+//! An address is its size in a byte and its bytes. A refusal that ends before `members` has 0 there.
+//! What follows in a body belongs to later versions, and is skipped: so a later version can say hello
+//! to this one.
 
 use std::fmt;
 
@@ -187,7 +188,7 @@ impl Hello {
     /// # Errors
     /// What it is told.
     pub fn judge(&self, me: &Me) -> Result<u16, Refused> {
-        let refuse = |why, text| Err(Refused { why, text });
+        let refuse = |why, text| Err(Refused::new(why, text));
         let Some(version) = me.versions.common(self.versions) else {
             let (ours, theirs) = (me.versions, self.versions);
             let text = format!(
@@ -218,12 +219,12 @@ impl Hello {
         Ok(version)
     }
 
-    /// Nothing against it if these, who the leader has as members, include who says this, or if it does
-    /// not speak as a member.
+    /// Nothing against it if these, who the leader has as members since entry `changed`, include who says
+    /// this, or if it does not speak as a member.
     ///
     /// # Errors
     /// What it is told.
-    pub fn judge_member(&self, members: &[NodeId]) -> Result<(), Refused> {
+    pub fn judge_member(&self, changed: u64, members: &[NodeId]) -> Result<(), Refused> {
         if self.purpose != Purpose::Messages || members.contains(&self.from) {
             return Ok(());
         }
@@ -235,6 +236,7 @@ impl Hello {
         Err(Refused {
             why: Why::NoMember,
             text,
+            members: changed,
         })
     }
 }
@@ -268,6 +270,20 @@ pub struct Refused {
     pub why: Why,
     /// The reason, for people; at most 1024 bytes are sent.
     pub text: String,
+    /// The entry that made the membership which does not have it; 0 if that is not the reason.
+    pub members: u64,
+}
+
+impl Refused {
+    /// For a reason that has nothing to do with the membership.
+    #[must_use]
+    pub fn new(why: Why, text: String) -> Refused {
+        Refused {
+            why,
+            text,
+            members: 0,
+        }
+    }
 }
 
 impl fmt::Display for Refused {
@@ -331,6 +347,7 @@ impl Answer {
                 let text = text(&refused.text.as_bytes()[..end])?;
                 body.extend_from_slice(&(text.len() as u16).to_le_bytes());
                 body.extend_from_slice(text.as_bytes());
+                body.extend_from_slice(&refused.members.to_le_bytes());
                 (VERSIONS.max, 1)
             }
         };
@@ -363,6 +380,10 @@ impl Answer {
                 Answer::Refused(Refused {
                     why: known.map_or(Why::Other(why), |(_, why)| *why),
                     text: text(&body.take(length)?)?,
+                    members: match body.left() {
+                        0 => 0,
+                        _ => body.u64()?,
+                    },
                 })
             }
             _ => return Err(WireError::Unknown("answer", kind.into())),

@@ -432,12 +432,14 @@ fn greetings_are_read_as_they_were_written_and_nothing_else_is() {
         Why::Node,
         Why::Itself,
         Why::Unreadable,
+        Why::NoMember,
         Why::Other(99),
     ]
     .map(|why| {
         Answer::Refused(Refused {
             why,
             text: "für Menschen".into(),
+            members: 70_000,
         })
     });
     for answer in refused.into_iter().chain([welcome]) {
@@ -510,17 +512,39 @@ fn a_peer_of_version_2_speaks_version_1_with_us() {
     };
     let mut bytes = bytes_of(&hello);
     bytes.extend_from_slice(b"what version 2 adds");
+    seal_again(&mut bytes);
+    assert_eq!(
+        Hello::decode(&bytes),
+        Ok(Some((hello.clone(), bytes.len())))
+    );
+    assert_eq!(hello.judge(&me()), Ok(1));
+}
+
+/// As it was sent before it named the entry.
+#[test]
+fn a_refusal_that_ends_before_the_entry_of_the_membership_has_0_there() {
+    let refused = |members| {
+        Answer::Refused(Refused {
+            why: Why::NoMember,
+            text: "no member".into(),
+            members,
+        })
+    };
+    let mut bytes = Vec::new();
+    refused(7).encode(&mut bytes).unwrap();
+    bytes.truncate(bytes.len() - 8);
+    seal_again(&mut bytes);
+    assert_eq!(Answer::decode(&bytes), Ok(Some((refused(0), bytes.len()))));
+}
+
+/// The size and the checksum of a greeting whose body has become another one.
+fn seal_again(bytes: &mut [u8]) {
     let size = (bytes.len() - 20) as u32;
     bytes[12..16].copy_from_slice(&size.to_le_bytes());
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&bytes[..16]);
     hasher.update(&bytes[20..]);
     bytes[16..20].copy_from_slice(&hasher.finalize().to_le_bytes());
-    assert_eq!(
-        Hello::decode(&bytes),
-        Ok(Some((hello.clone(), bytes.len())))
-    );
-    assert_eq!(hello.judge(&me()), Ok(1));
 }
 
 #[test]

@@ -109,6 +109,8 @@ pub struct Report {
     pub first: u64,
     /// Bytes of the ledger on the disk.
     pub ledger_bytes: u64,
+    /// The ledger has no room: this member agrees to nothing.
+    pub is_ledger_full: bool,
     /// A change of the membership is under way.
     pub is_changing: bool,
     /// Messages of peers that were refused.
@@ -299,6 +301,7 @@ impl Member {
             last: status.last,
             first: status.first,
             ledger_bytes: status.ledger_bytes,
+            is_ledger_full: seat.is_ledger_full(),
             is_changing: status.is_changing,
             refused: status.refused + self.peers.refused(),
             forwarded: self.forwarded,

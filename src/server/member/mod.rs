@@ -181,6 +181,7 @@ impl Member {
                     seat.step(message);
                 }
                 (Received::Unreachable(peer), Some(seat)) => seat.unreachable(peer),
+                (Received::LeftOut(changed), Some(seat)) => seat.left_out(changed),
                 (Received::Called(hello, talk), _) => match hello.purpose {
                     Purpose::Join => self.courier.hear_out(talk),
                     Purpose::Snapshot if !self.is_receiving && self.seat.is_some() => {
@@ -382,7 +383,8 @@ impl Member {
             self.members = seat.members().clone();
             self.peers.set_members(&self.members, now.mono);
         }
-        self.peers.set_leads(seat.leads());
+        self.peers
+            .set_leads(seat.leads().then(|| seat.members_changed()));
         let (members, cluster, leads) = (&self.members, self.me.cluster, seat.leads());
         self.joining.retain(|(join, answer)| {
             let told = match members.get(join.node) {
@@ -497,7 +499,7 @@ fn persist(
         peers.send(NodeId(message.to), message);
     }
     peers.flush(now.mono);
-    for message in seat.persist()? {
+    for message in seat.persist(engine, now)? {
         peers.send(NodeId(message.to), message);
     }
     peers.flush(now.mono);

@@ -29,7 +29,8 @@ const PIECE_SIZE: usize = 256 << 10;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a member may take to answer a server that asks to be added.
 const ASK_PATIENCE: Duration = Duration::from_secs(10);
-/// How long the thread of a server that asks to be added waits before it asks again.
+/// How long the thread of a server that asks to be added waits before it asks again, and that of a copy
+/// that did not come before it says so.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What threads tell the loop.
@@ -110,6 +111,11 @@ impl Courier {
         info!("member {to} lacks entries that are not kept any more: sending it a copy of the log");
         self.start("bsd-snapshot", move || {
             let sent = send(&*fs, &dir, &me, to, &address, tls.as_ref(), &post);
+            if sent.is_err() {
+                // It is wanted again at once, and the disk there may be full. Nobody waits for this
+                // thread; it ends with the process.
+                thread::sleep(ASK_AGAIN);
+            }
             post.send(Mail::Sent(to, sent));
         });
     }
@@ -123,9 +129,11 @@ impl Courier {
             let taken = match came {
                 Ok(base) => match post.ask(|answer| Mail::Came(from, base, answer)) {
                     Some(true) => Taken::Installed,
-                    _ => Taken::Refused("this member has as much by now".into()),
+                    _ => Taken::Refused("it is not installed there".into()),
                 },
                 Err(why) => {
+                    // What came of it takes room. If this fails, the next copy or start removes it.
+                    let _ = install::discard(&fs, &ledger_dir(&dir));
                     post.send(Mail::Failed(from, why.clone()));
                     Taken::Refused(why.chars().take(60).collect())
                 }

@@ -151,15 +151,13 @@ impl Caller {
                 Err(WireError::Foreign) => return Err(WireError::Foreign.to_string()),
                 Err(error) => {
                     let text = format!("your hello cannot be read: {error}");
-                    return self.refuse(Refused {
-                        why: Why::Unreadable,
-                        text,
-                    });
+                    return self.refuse(Refused::new(Why::Unreadable, text));
                 }
             };
             let judged = hello.judge(setting.me).and_then(|version| {
-                let members = setting.members.map(|members| hello.judge_member(members));
-                members.unwrap_or(Ok(())).map(|()| version)
+                let members = setting.members;
+                let judged = members.map(|(changed, list)| hello.judge_member(changed, list));
+                judged.unwrap_or(Ok(())).map(|()| version)
             });
             return match judged {
                 Ok(version) => self.welcome(hello, version, setting),

@@ -22,7 +22,7 @@ use tracing::{debug, info, warn};
 use super::line::Line;
 use super::{GREETING_NS, Setting};
 use crate::cluster::member::NodeId;
-use crate::cluster::wire::{Answer, Encoder, Frame, Hello, Purpose, Side, Welcome};
+use crate::cluster::wire::{Answer, Encoder, Frame, Hello, Purpose, Side, Welcome, Why};
 use crate::types::{SECOND_NS, Time};
 
 /// How long a link rests at first, and at most.
@@ -60,6 +60,8 @@ pub(super) struct Link {
     attempts: usize,
     /// The failure that was told last.
     told: String,
+    /// It leads, and says that we are no member since this entry.
+    pub(super) left_out: Option<u64>,
     queue: VecDeque<Frame>,
     queued: usize,
     /// Messages that have been given to the connection, and that have not.
@@ -112,6 +114,7 @@ impl Link {
             dialed: String::new(),
             attempts: 0,
             told: String::new(),
+            left_out: None,
             queue: VecDeque::new(),
             queued: 0,
             sent: 0,
@@ -266,8 +269,13 @@ impl Link {
         if greeting.deadline <= setting.now {
             return Err("it has not answered in time".into());
         }
-        let Some(welcome) = greeting.step(setting).map_err(|why| why.to_string())? else {
-            return Ok(false);
+        let welcome = match greeting.step(setting).map_err(|why| why.to_string())? {
+            Some(Answer::Welcome(welcome)) => welcome,
+            Some(Answer::Refused(refused)) => {
+                self.left_out = (refused.why == Why::NoMember).then_some(refused.members);
+                return Err(format!("it refuses us: {refused}"));
+            }
+            None => return Ok(false),
         };
         if !setting.me.versions.has(welcome.version) || welcome.node != self.id {
             let Welcome { version, node, .. } = welcome;
@@ -398,7 +406,7 @@ impl Greeting {
     fn step(
         &mut self,
         setting: &mut Setting<'_>,
-    ) -> Result<Option<Welcome>, Box<dyn std::error::Error>> {
+    ) -> Result<Option<Answer>, Box<dyn std::error::Error>> {
         if !self.is_connected {
             if let Some(error) = self.line.socket().take_error()? {
                 return Err(format!("cannot connect: {error}").into());
@@ -420,12 +428,8 @@ impl Greeting {
             }
             self.answer.extend_from_slice(&setting.buffer[..count]);
             match Answer::decode(&self.answer)? {
-                Some((Answer::Refused(refused), _)) => {
-                    return Err(format!("it refuses us: {refused}").into());
-                }
-                Some((Answer::Welcome(welcome), size)) if size == self.answer.len() => {
-                    return Ok(Some(welcome));
-                }
+                Some((refused @ Answer::Refused(_), _)) => return Ok(Some(refused)),
+                Some((answer, size)) if size == self.answer.len() => return Ok(Some(answer)),
                 None if self.answer.len() < ANSWER_SIZE_MAX => {}
                 _ => return Err("it says more than an answer".into()),
             }

@@ -84,6 +84,8 @@ pub(super) enum Received {
     Connected(NodeId),
     /// The connection to this peer has fallen, or cannot be made: tell raft that it is unreachable.
     Unreachable(NodeId),
+    /// A leader says that we are no member since this entry.
+    LeftOut(u64),
     /// Somebody brings a snapshot or asks to be added: `hello` says who and which. Every step blocks:
     /// go on with it on another thread.
     Called(Box<Hello>, Box<Talk>),
@@ -125,8 +127,8 @@ pub(super) struct Peers {
     callers: Vec<Caller>,
     /// The members, us included.
     members: Vec<NodeId>,
-    /// We lead: who is none of the members is told so.
-    leads: bool,
+    /// We lead, and the members are these since this entry: who is none of them is told so.
+    leads: Option<u64>,
     inbox: VecDeque<(Received, usize)>,
     /// Bytes of messages in it.
     waiting: usize,
@@ -145,8 +147,8 @@ struct Setting<'a> {
     waker: &'a Arc<dyn Fn() + Send + Sync>,
     random: &'a mut Random,
     buffer: &'a mut [u8],
-    /// Who may call as a member; `None`: we do not know it for certain.
-    members: Option<&'a [NodeId]>,
+    /// Who may call as a member, and since which entry; `None`: we do not know it for certain.
+    members: Option<(u64, &'a [NodeId])>,
     now: Time,
 }
 
@@ -194,7 +196,7 @@ macro_rules! setting {
             waker: &$peers.waker,
             random: &mut $peers.random,
             buffer: &mut $peers.buffer,
-            members: $peers.leads.then_some(&*$peers.members),
+            members: $peers.leads.map(|changed| (changed, &*$peers.members)),
             now: $now,
         }
     };
@@ -241,7 +243,7 @@ impl Peers {
             links: Vec::new(),
             callers: Vec::new(),
             members: Vec::new(),
-            leads: false,
+            leads: None,
             inbox: VecDeque::new(),
             waiting: 0,
             dropped: 0,
@@ -311,9 +313,16 @@ impl Peers {
         }
     }
 
-    /// Whether we lead: a leader knows for certain who is a member, and tells others that they are none.
-    pub(super) fn set_leads(&mut self, leads: bool) {
+    /// Whether we lead, with the members that there are since this entry: a leader knows for certain who
+    /// is one, and tells others that they are none. Those that call already have to call again to hear it.
+    pub(super) fn set_leads(&mut self, leads: Option<u64>) {
         self.leads = leads;
+        let members = &self.members;
+        let is_stranger = |it: &Caller| it.from().is_some_and(|from| !members.contains(&from));
+        let stranger = self.callers.iter().position(is_stranger);
+        if let Some(at) = stranger.filter(|_| leads.is_some()) {
+            self.hang_up(at, "it is no member");
+        }
     }
 
     /// Links to who is no member are there as long as it calls us: it is to be answered.
@@ -614,6 +623,9 @@ impl Peers {
             Some(Change::Failed) => Received::Unreachable(node),
         };
         self.inbox.push_back((received, 0));
+        if let Some(changed) = self.links[at].left_out.take() {
+            self.inbox.push_back((Received::LeftOut(changed), 0));
+        }
     }
 }
 

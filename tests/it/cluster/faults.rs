@@ -10,14 +10,15 @@ use bsd::cluster::member::NodeId;
 use bsd::cluster::wire::Versions;
 use bsd::random::Random;
 
-use super::history::{Client, History};
+use super::client::Client;
+use super::history::History;
 use super::links::Links;
 use super::members::{Cluster, RECOVERY};
 use crate::harness::{Launch, POLL_EVERY, wait_until};
 use crate::volume::{seed_of_run, volume};
 
 /// Clients at work, each on a thread.
-const CLIENTS: usize = 8;
+pub(super) const CLIENTS: usize = 8;
 /// How long a member stands still; longer than the others wait for it.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Load between faults, at most.
@@ -89,7 +90,7 @@ impl Drop for Defer<'_> {
     }
 }
 
-fn clients<'a>(
+pub(super) fn clients<'a>(
     count: usize,
     seed: u64,
     history: &'a History,
@@ -102,7 +103,12 @@ fn clients<'a>(
 
 /// How long it takes until a put is acknowledged that comes through a member that is well. The first
 /// door is that of a client who knows nothing: it tries all.
-fn time_to_go_on(cluster: &Cluster, history: &History, but: &[usize], since: Instant) -> Duration {
+pub(super) fn time_to_go_on(
+    cluster: &Cluster,
+    history: &History,
+    but: &[usize],
+    since: Instant,
+) -> Duration {
     loop {
         for at in cluster.running() {
             if but.contains(&at) {

@@ -72,6 +72,21 @@ impl Cluster {
         cluster
     }
 
+    /// Three members that vote, in these directories.
+    pub(super) fn of_three_in(dirs: &[PathBuf; 3], launch: &Launch) -> Cluster {
+        let mut cluster = Cluster::empty(launch, peer_address, None);
+        for dir in dirs {
+            let beginning = match cluster.places.first() {
+                None => "--cluster-init".to_owned(),
+                Some(first) => format!("--cluster-join={}", first.peer),
+            };
+            cluster.begun += 1;
+            cluster.add_at(dir.clone(), peer_address(cluster.begun), &beginning);
+        }
+        cluster.wait_until_all_vote();
+        cluster
+    }
+
     fn add_two(&mut self) {
         let first = self.places[0].peer;
         for _ in 0..2 {
@@ -91,7 +106,13 @@ impl Cluster {
     }
 
     fn begin(launch: &Launch, peer_of: fn(usize) -> SocketAddr, links: Option<Links>) -> Cluster {
-        let mut cluster = Cluster {
+        let mut cluster = Cluster::empty(launch, peer_of, links);
+        cluster.add("--cluster-init");
+        cluster
+    }
+
+    fn empty(launch: &Launch, peer_of: fn(usize) -> SocketAddr, links: Option<Links>) -> Cluster {
+        Cluster {
             dir: tempfile::tempdir().unwrap(),
             launch: launch.clone(),
             places: Vec::new(),
@@ -99,9 +120,7 @@ impl Cluster {
             begun: 0,
             peer_of,
             links,
-        };
-        cluster.add("--cluster-init");
-        cluster
+        }
     }
 
     /// Start one more server on a new directory and a new address; its number.
@@ -167,7 +186,7 @@ impl Cluster {
     }
 
     /// Clients may go to each member that runs, but these.
-    fn open_doors(&self, but: &[usize]) {
+    pub(super) fn open_doors(&self, but: &[usize]) {
         let running = self.places.iter().enumerate();
         let running = running.filter(|(at, _)| !but.contains(at));
         let open = running.filter_map(|(_, place)| Some(place.server.as_ref()?.address()));

@@ -1,10 +1,13 @@
 //! Three servers as one, as processes on loopback: what clients were told holds, whatever happens to
 //! one of them, and to all of them one after another.
 //!
-//! `history` has the clients and the rules, `members` the processes, `links` the network between them,
-//! `faults` what befalls both, and `rules` what a member refuses, and what tools may do beside it.
+//! `client` has the clients, `history` the rules, `members` the processes, `links` the network between
+//! them, `faults` what befalls both, `full` disks that are full, and `rules` what a member refuses, and
+//! what tools may do beside it.
 
+mod client;
 mod faults;
+mod full;
 mod history;
 mod links;
 mod members;

@@ -17,7 +17,7 @@ fn dump(dir: &Path, more: &[&str]) -> String {
 }
 
 /// Wait until the logs of all members have the same jobs.
-fn wait_until_alike(cluster: &Cluster) -> String {
+pub(super) fn wait_until_alike(cluster: &Cluster) -> String {
     let mut dumps = Vec::new();
     wait_until("all members have the same", || {
         let dirs = cluster.running().into_iter();
@@ -296,10 +296,13 @@ fn a_node_of_another_cluster_at_the_address_of_a_member_changes_nothing() {
 
 #[cfg(feature = "http")]
 mod steered {
-    use super::super::history::{Client, History};
+    use super::super::client::Client;
+    use super::super::history::History;
     use super::*;
     use std::thread;
     use std::time::Instant;
+
+    use rustix::process::Signal;
 
     use crate::harness::{PATIENCE, POLL_EVERY};
     use crate::http::{address, send};
@@ -399,15 +402,66 @@ mod steered {
         let term = |cluster: &Cluster| cluster.words_of(leader).matches("leads").count();
         let before = term(&cluster);
         cluster.start(gone);
-        wait_until("it is told", || {
-            let words = format!("{id} is no member of this cluster any more");
-            cluster.words_of(gone).contains(&words)
-        });
+        for words in [
+            &*format!("{id} is no member of this cluster any more"),
+            "this server was removed from the cluster: it serves nobody",
+        ] {
+            wait_until("it is told", || cluster.words_of(gone).contains(words));
+        }
+        let get = |path: &str| {
+            let answer = send(
+                address(cluster.server(gone)),
+                &format!("GET {path}"),
+                &[],
+                b"",
+            );
+            let body = String::from_utf8_lossy(&answer.body).into_owned();
+            (answer.status, body)
+        };
+        let (status, report) = get("/api/v1/cluster");
+        assert!(status == 200 && report.contains("\"removed\""), "{report}");
+        let (status, why) = get("/readyz");
+        assert!(status == 503 && why.contains("it was removed"), "{why}");
         cluster.server(leader).connect().put(b"beside it");
         let jobs = cluster.server(leader).connect();
         assert_eq!({ jobs }.stat("stats", "current-jobs-ready"), "3");
         assert_eq!(term(&cluster), before, "{}", cluster.words());
         assert_eq!(members_of(&cluster.places[leader].dir).len(), 2);
+    }
+
+    /// Who was asked to lead stands still: so nothing may be decided for as long as an election takes.
+    #[test]
+    fn jobs_that_come_over_http_wait_while_the_lead_is_being_handed_over() {
+        let Some(launch) = with_http() else {
+            return;
+        };
+        let cluster = Cluster::of_three(&launch);
+        let leader = cluster.leader();
+        let heir = (0..3).find(|at| *at != leader).unwrap();
+        let id = cluster.id(heir).to_string();
+        let post = |path: &str, body: &str| {
+            let fields = ["Content-Type: application/json"];
+            let line = format!("POST /api/v1/{path}");
+            send(
+                address(cluster.server(leader)),
+                &line,
+                &fields,
+                body.as_bytes(),
+            )
+            .status
+        };
+        cluster.signal(heir, Signal::STOP);
+        for _ in 0..5 {
+            let asked = post("cluster/transfer", &format!("{{\"member\": \"{id}\"}}"));
+            assert_eq!(asked, 202, "{}", cluster.words());
+            for _ in 0..5 {
+                let put = post("tubes/default/jobs", "{\"body\": {\"data\": \"x\"}}");
+                assert_eq!(put, 201, "{}", cluster.words());
+            }
+        }
+        cluster.signal(heir, Signal::CONT);
+        let mut wire = cluster.server(cluster.leader()).connect();
+        assert_eq!(wire.stat("stats", "current-jobs-ready"), "25");
     }
 
     #[test]

@@ -175,6 +175,50 @@ fn a_full_disk_gets_room_from_what_is_discarded() {
     assert_eq!(picture(&reopen(&disk)), picture(&ledger));
 }
 
+/// What is kept for members that are behind goes when a commit has found no room: one file of it.
+#[test]
+fn a_full_disk_gets_room_from_what_is_kept_for_others() {
+    let disk = disk();
+    let mut ledger = create(&disk);
+    let (mut given, mut left) = (0, 0);
+    for index in 6..300 {
+        if index == 100 {
+            disk.set_quota(Some(disk.used()));
+        }
+        ledger.append(&[entry(index, 2, 300)]);
+        ledger.set_hard_state(state(2, 0, index));
+        while ledger.commit().is_err_and(|error| error.is_full()) {
+            assert!(ledger.give_up_oldest(index - 1).unwrap(), "{index}");
+            let found = picture(&reopen(&disk.crash_image(Crash::DropUnsynced)));
+            assert_eq!(found.1, *ledger.base(), "{index}");
+            given += 1;
+        }
+        ledger.discard(index, u64::MAX).unwrap();
+        left = ledger.last_index() - ledger.first_index();
+        assert!(index < 100 || left > 60, "{index}: {left}");
+    }
+    assert!(given > 20 && left < 100, "{given}, {left}");
+    assert_eq!(picture(&reopen(&disk)), picture(&ledger));
+}
+
+/// What an entry that waits may replace is in the only other file: nothing is known of it.
+#[test]
+fn nothing_is_given_up_before_a_replacement_is_written_that_reaches_back_a_file() {
+    let disk = disk();
+    let mut ledger = create(&disk);
+    for index in 6..26 {
+        ledger.append(&[entry(index, 2, 300)]);
+        ledger.commit().unwrap();
+    }
+    assert!(ledger.files.len() > 2);
+    ledger.set_hard_state(state(3, 0, 6));
+    ledger.append(&entries(7, 1, 3, 10));
+    assert!(!ledger.give_up_oldest(25).unwrap());
+    ledger.commit().unwrap();
+    assert!(ledger.give_up_oldest(6).unwrap());
+    assert_eq!(picture(&reopen(&disk)), picture(&ledger));
+}
+
 #[test]
 fn a_reset_without_room_changes_nothing_and_can_be_repeated() {
     let disk = disk();

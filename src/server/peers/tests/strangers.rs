@@ -128,17 +128,36 @@ fn who_is_no_member_any_more_is_told_so_by_the_leader_alone() {
         is_welcome(asks(&mut site, &hello)),
         "who follows does not know for certain"
     );
-    site.peers.set_leads(true);
+    site.peers.set_leads(Some(5));
     let Answer::Refused(refused) = asks(&mut site, &hello) else {
         panic!("welcome");
     };
-    assert_eq!(refused.why, Why::NoMember);
+    assert_eq!((refused.why, refused.members), (Why::NoMember, 5));
     assert!(is_welcome(asks(&mut site, &join)));
     let member = Hello {
         from: NodeId(2),
         ..hello
     };
     assert!(is_welcome(asks(&mut site, &member)));
+}
+
+#[test]
+fn who_is_connected_and_is_removed_has_to_call_again_and_is_told_since_when() {
+    let (mut one, mut two) = pair();
+    let left_out = |site: &Site| site.count(|it| matches!(it, Received::LeftOut(7)));
+    one.peers
+        .set_members(&members(&[(1, one.address())]), one.now);
+    one.peers.set_leads(Some(7));
+    both(&mut one, &mut two, |_, two| {
+        two.pass(MS);
+        left_out(two) > 0
+    });
+    assert!(two.failures() > 0 && one.peers.callers.iter().all(|it| it.from().is_none()));
+    one.peers.set_leads(None);
+    both(&mut one, &mut two, |one, two| {
+        two.pass(MS);
+        one.peers.callers.iter().any(|it| it.from().is_some())
+    });
 }
 
 #[test]
@@ -252,8 +271,8 @@ fn who_says_nothing_gives_way_and_a_peer_still_comes_in() {
     drop(silent);
 }
 
-/// One that welcomes and then reads nothing.
-fn deaf(site: &mut Site) -> StdStream {
+/// Somebody at the address of node 2, who says that it is `node`.
+fn welcomed(site: &mut Site, node: u64) -> StdStream {
     let listener = StdListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     site.peers.set_members(&members(&[(2, address)]), site.now);
@@ -262,14 +281,29 @@ fn deaf(site: &mut Site) -> StdStream {
     let mut bytes = Vec::new();
     let welcome = Welcome {
         version: 1,
-        node: NodeId(2),
+        node: NodeId(node),
         nonce: 7,
         client: "moved:1".into(),
     };
     Answer::Welcome(welcome).encode(&mut bytes).unwrap();
     socket.write_all(&bytes).unwrap();
+    socket
+}
+
+/// One that welcomes and then reads nothing.
+fn deaf(site: &mut Site) -> StdStream {
+    let socket = welcomed(site, 2);
     site.until(|site| site.state(2).is_connected);
     socket
+}
+
+/// Its disk is another one, or its address: it has forgotten what node 2 has answered for.
+#[test]
+fn another_node_at_the_address_of_a_peer_is_not_taken_for_it() {
+    let mut site = Site::new(1);
+    let _socket = welcomed(&mut site, 3);
+    site.until(|site| site.failures() == 1);
+    assert!(!site.state(2).is_connected);
 }
 
 #[test]

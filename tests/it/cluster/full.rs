@@ -1,0 +1,308 @@
+//! The disk of one member is full, under load: of one that follows and of one that leads; all of it, or
+//! where its ledger is, or where its log is.
+//!
+//! Each member has a small file system in memory. What fills it is a file of the test's, and jobs until
+//! the member says that it has no room. The others go on, whatever was told holds, and the member
+//! catches up when the file is gone: then it counts, with one other that is stopped.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use bsd::random::Random;
+
+use super::faults::{CLIENTS, check_everywhere, clients, time_to_go_on, work_while};
+use super::history::{Answer, History};
+use super::members::{Cluster, RECOVERY, pid_behind};
+use super::rules::wait_until_alike;
+use crate::faults::SmallDisk;
+use crate::harness::{Launch, PATIENCE, POLL_EVERY, wait_until};
+use crate::space::fill_up;
+use crate::volume::{seed_of_run, volume};
+
+/// Bytes of a job that fills a disk.
+const LARGE: usize = 256 << 10;
+/// The bound of a job's size.
+const JOB_SIZE_MAX: &str = "300000";
+/// So many of them are there at a time where the log has to have room for them.
+const FEW: usize = 8;
+/// A member says less than this in a round.
+const LINES: usize = 300;
+/// What a member says that has no room.
+const LEDGER_FULL: &str = "the ledger has no room";
+const LOG_FULL: &str = "this member does not follow until there is room";
+
+/// What of a member is on a small disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    All,
+    Ledger,
+    Log,
+}
+
+impl Part {
+    /// A ledger begins with 32 MiB.
+    fn size(self) -> &'static str {
+        match self {
+            Part::All => "96m",
+            Part::Ledger => "40m",
+            Part::Log => "64m",
+        }
+    }
+
+    /// What it says, if one of these is said.
+    fn words(self) -> &'static [&'static str] {
+        match self {
+            Part::All => &[LEDGER_FULL, LOG_FULL],
+            Part::Ledger => &[LEDGER_FULL],
+            Part::Log => &[LOG_FULL],
+        }
+    }
+}
+
+/// Three members, each with a part of it on a small disk.
+struct Site {
+    part: Part,
+    disks: Vec<SmallDisk>,
+    cluster: Cluster,
+    roomy: TempDir,
+}
+
+impl Site {
+    fn build(part: Part, launch: &Launch) -> Option<Site> {
+        let mut disks = Vec::new();
+        for _ in 0..3 {
+            disks.push(SmallDisk::mount(part.size())?);
+        }
+        let roomy = TempDir::new().unwrap();
+        let dirs = [0, 1, 2].map(|nth| match part {
+            Part::All | Part::Log => disks[nth].path().join("data"),
+            Part::Ledger => roomy.path().join(format!("n{nth}")),
+        });
+        let mut site = Site {
+            part,
+            cluster: Cluster::of_three_in(&dirs, launch),
+            disks,
+            roomy,
+        };
+        if part != Part::All {
+            (0..3).for_each(|at| site.part_ledger(at));
+            site.cluster.wait_until_all_vote();
+        }
+        Some(site)
+    }
+
+    /// Its ledger is on another file system than its log from now on. It cannot be so from the
+    /// beginning: the first copy of the log comes by way of the ledger's directory.
+    fn part_ledger(&mut self, at: usize) {
+        self.cluster.stop(at);
+        let here = bsd::cluster::ledger_dir(&self.cluster.places[at].dir);
+        let there = match self.part {
+            Part::Ledger => self.disks[at].path().join("ledger"),
+            _ => self.roomy.path().join(format!("ledger-{at}")),
+        };
+        let copied = Command::new("cp").arg("-a").args([&here, &there]).status();
+        assert!(copied.unwrap().success());
+        fs::remove_dir_all(&here).unwrap();
+        symlink(&there, &here).unwrap();
+        self.cluster.start(at);
+        self.cluster.leader();
+    }
+
+    fn ballast(&self, at: usize) -> PathBuf {
+        self.disks[at].path().join("ballast")
+    }
+
+    /// How often this member has said that it has no room.
+    fn complaints(&self, at: usize) -> usize {
+        let said = self.cluster.words_of(at);
+        let words = self.part.words().iter();
+        words.map(|words| said.matches(words).count()).sum()
+    }
+}
+
+/// Puts of large jobs, one after another, through members that are well, and how long none was
+/// acknowledged.
+struct Pressure<'a> {
+    history: &'a History,
+    jobs: Vec<u64>,
+    last: Instant,
+    longest: Duration,
+}
+
+impl Pressure<'_> {
+    fn put(&mut self, cluster: &Cluster, but: usize) {
+        for at in cluster.running() {
+            let door = cluster.server(at).address();
+            if at == but {
+                continue;
+            }
+            match self.history.probe_with(door, LARGE) {
+                Answer::Told(id) => self.jobs.push(id),
+                // Others are asked, and it again.
+                Answer::Refused | Answer::None => continue,
+            }
+            let now = Instant::now();
+            self.longest = self.longest.max(now - self.last);
+            self.last = now;
+            return;
+        }
+        assert!(
+            self.last.elapsed() < 4 * RECOVERY,
+            "nothing is put for {:?}\n{}",
+            self.last.elapsed(),
+            cluster.words()
+        );
+        thread::sleep(POLL_EVERY);
+    }
+
+    fn delete_all_but(&mut self, keep: usize, cluster: &Cluster, but: Option<usize>) {
+        let since = Instant::now();
+        let is_other = |at: &usize| Some(*at) != but;
+        while self.jobs.len() > keep {
+            let mut doors = cluster.running().into_iter().filter(is_other);
+            let door = |at| cluster.server(at).address();
+            if doors.any(|at| self.history.delete_probe(door(at), self.jobs[0])) {
+                self.jobs.remove(0);
+            }
+            assert!(since.elapsed() < PATIENCE, "{}", cluster.words());
+        }
+    }
+}
+
+/// Who leads of the others; waits for it.
+fn leader_beside(cluster: &Cluster, victim: usize) -> usize {
+    let others = || (0..3).filter(|at| *at != victim);
+    let mut leader = None;
+    wait_until("another one leads", || {
+        let pids = others().filter_map(|at| pid_behind(cluster.server(at).address()));
+        let leads = |pid| others().find(|at| cluster.server(*at).id() == pid);
+        leader = pids.filter_map(leads).next();
+        leader.is_some()
+    });
+    leader.unwrap()
+}
+
+/// The disk of `victim` is full, and has room again. How long nothing was acknowledged, at the longest.
+fn strike(site: &mut Site, victim: usize, history: &History, random: &mut Random) -> Duration {
+    let led = site.cluster.leader() == victim;
+    let before = site.complaints(victim);
+    history.may_refuse(true);
+    fill_up(site.disks[victim].path());
+    let mut pressure = Pressure {
+        history,
+        jobs: Vec::new(),
+        last: Instant::now(),
+        longest: Duration::ZERO,
+    };
+    // Who comes to one that led and does not know who leads now waits for ten seconds.
+    let closed = if led { vec![victim] } else { Vec::new() };
+    site.cluster.open_doors(&closed);
+    let since = Instant::now();
+    while site.complaints(victim) == before {
+        pressure.put(&site.cluster, victim);
+        if site.part != Part::Log {
+            pressure.delete_all_but(FEW, &site.cluster, Some(victim));
+        }
+        // What the ledger gives up somebody else takes.
+        if site.part == Part::Ledger {
+            fill_up(site.disks[victim].path());
+        }
+        assert!(
+            since.elapsed() < 2 * PATIENCE,
+            "it has room for ever\n{}",
+            site.cluster.words()
+        );
+    }
+    let leader = leader_beside(&site.cluster, victim);
+    // It ends and begins on its full disk.
+    if random.one_in(2) {
+        site.cluster.kill(victim);
+        site.cluster.start(victim);
+        site.cluster.open_doors(&closed);
+    }
+    let runs = site.cluster.places[victim].server.as_mut();
+    assert!(
+        runs.unwrap().is_running(),
+        "{}",
+        site.cluster.words_of(victim)
+    );
+    let answers = || history.answers.load(std::sync::atomic::Ordering::Relaxed);
+    let seen = answers();
+    while answers() < seen + 300 {
+        pressure.put(&site.cluster, victim);
+        pressure.delete_all_but(FEW, &site.cluster, Some(victim));
+    }
+
+    fs::remove_file(site.ballast(victim)).unwrap();
+    site.cluster.open_doors(&[]);
+    // With one of the others stopped nothing can be put without it.
+    let other = (0..3).find(|at| *at != victim && *at != leader).unwrap();
+    site.cluster.signal(other, Signal::STOP);
+    time_to_go_on(&site.cluster, history, &[other], Instant::now());
+    site.cluster.signal(other, Signal::CONT);
+    pressure.delete_all_but(0, &site.cluster, None);
+    wait_until("it follows a leader that has room", || {
+        history.probe_with(site.cluster.server(victim).address(), 0) != Answer::Refused
+    });
+    history.may_refuse(false);
+    pressure.longest
+}
+
+fn fill_disks(part: Part) {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let launch = launch.arg("-z").arg(JOB_SIZE_MAX);
+    let Some(mut site) = Site::build(part, &launch) else {
+        return;
+    };
+    let seed = seed_of_run("BSD_CLUSTER_SEED");
+    let rounds = volume("BSD_CLUSTER_FULL_DISKS", 2);
+    let mut random = Random::new(seed);
+    let history = History::default();
+    let doors = site.cluster.doors.clone();
+    let mut clients = clients(CLIENTS, seed, &history, &doors);
+    work_while(&mut clients, || {
+        for round in 0..rounds {
+            let (victim, role) = match round % 2 {
+                0 => (site.cluster.follower(&mut random), "follower"),
+                _ => (site.cluster.leader(), "leader"),
+            };
+            let took = strike(&mut site, victim, &history, &mut random);
+            println!("{round}: {part:?} of a {role}: work stood still for {took:?}");
+            let words = || site.cluster.words();
+            assert!(
+                took < RECOVERY,
+                "{part:?} of a {role}: {took:?}\n{}",
+                words()
+            );
+            history.assert_sound(&format!("{round}: {part:?} of a {role}"), words);
+            let said = site.cluster.words_of(victim).lines().count();
+            assert!(said < LINES, "{said} lines about a full disk");
+        }
+    });
+    wait_until_alike(&site.cluster);
+    check_everywhere(&mut site.cluster, &history);
+}
+
+#[test]
+fn while_the_disk_of_a_member_is_full_the_others_go_on_and_then_it_catches_up() {
+    fill_disks(Part::All);
+}
+
+#[test]
+fn while_the_ledger_of_a_member_cannot_grow_the_others_go_on_and_then_it_catches_up() {
+    fill_disks(Part::Ledger);
+}
+
+#[test]
+fn while_the_log_of_a_member_cannot_grow_the_others_go_on_and_then_it_catches_up() {
+    fill_disks(Part::Log);
+}
