@@ -25,7 +25,7 @@ use self::counts::Counts;
 use self::world::World;
 use super::seeds::{number, run_each};
 
-const RUNS: u64 = 500;
+const RUNS: u64 = 1000;
 
 fn run(seed: u64) -> (u64, Counts) {
     let mut world = World::new(seed);
