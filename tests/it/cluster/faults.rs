@@ -14,7 +14,7 @@ use super::client::Client;
 use super::history::History;
 use super::links::Links;
 use super::members::{Cluster, RECOVERY};
-use crate::harness::{Launch, POLL_EVERY, wait_until};
+use crate::harness::{Launch, POLL_EVERY, wait_until, wal};
 use crate::volume::{seed_of_run, volume};
 
 /// Clients at work, each on a thread.
@@ -270,7 +270,7 @@ pub(super) fn check_everywhere(cluster: &mut Cluster, history: &History) {
     }
     for at in &all {
         let dir = cluster.places[*at].dir.display().to_string();
-        let (code, said) = crate::harness::wal(&["verify", &dir]);
+        let (code, said) = wal(&["verify", &dir]);
         assert_eq!(code, Some(0), "{dir}: {said}\n{}", cluster.words());
     }
     for at in &all {
@@ -286,6 +286,8 @@ fn nothing_acknowledged_is_lost_and_nothing_deleted_comes_back_whatever_happens_
     let Some(launch) = Launch::bsd_alone() else {
         return;
     };
+    // It is wanted at the end, which may be an hour from now: if it is missing, that is said now.
+    wal(&["--version"]);
     let seed = seed_of_run("BSD_CLUSTER_SEED");
     let rounds = volume("BSD_CLUSTER_FAULTS", 8);
     let mut random = Random::new(seed);
