@@ -11,8 +11,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use crate::beside::{self, Measured, Other};
 use crate::control;
 use crate::latency::Latency;
 use crate::limit::{self, Limit, Times};
@@ -59,6 +60,8 @@ pub(crate) struct Args {
     /// Jobs that a member has missed when it comes back
     #[arg(long, value_name = "N", value_parser = parse_count, default_value = "200k")]
     jobs: u64,
+    #[command(flatten)]
+    beside: beside::Wanted,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -84,13 +87,34 @@ const WAYS: [(Way, &str); 3] = [
 #[derive(Debug)]
 struct Cell {
     shape: Shape,
-    way: &'static str,
+    way: String,
     rates: Vec<f64>,
     /// To the server alone, in the same round.
     ratios: Vec<f64>,
     latency: Latency,
     /// Of all servers together, each command.
     cpu: Vec<Duration>,
+}
+
+impl Cell {
+    fn new(shape: Shape, way: &str) -> Cell {
+        Cell {
+            shape,
+            way: way.to_owned(),
+            rates: Vec::new(),
+            ratios: Vec::new(),
+            latency: Latency::new(),
+            cpu: Vec::new(),
+        }
+    }
+
+    /// One round more; `alone`: what the server alone did in it.
+    fn push(&mut self, (outcome, cpu): &Measured, alone: f64) {
+        self.rates.push(outcome.rate());
+        self.ratios.push(outcome.rate() / alone);
+        self.latency.add(&outcome.latency);
+        self.cpu.push(*cpu);
+    }
 }
 
 /// How a member got what it had missed.
@@ -106,19 +130,25 @@ struct CaughtUp {
 struct Results {
     cells: Vec<Cell>,
     limits: Vec<Limit>,
-    /// From each kill of the leader to the next reply.
-    silences: Vec<Duration>,
+    /// From each kill of the leader to the next reply: of bsd, and of the others.
+    silences: Vec<(String, Vec<Duration>)>,
     caught_up: Vec<CaughtUp>,
 }
 
 /// Measure all, and print.
 pub(crate) fn run(args: &Args) -> io::Result<()> {
     args.programs.prepare()?;
-    let (cells, limits) = rates(args)?;
+    let others = beside::find(&args.beside, &args.programs, &args.body)?;
+    let (cells, limits) = rates(args, &others)?;
+    let mut silences = vec![("bsd".to_owned(), silences(args)?)];
+    for other in &others {
+        let measured = unless_it_failed(other.silences(&args.programs, args.kills))?;
+        silences.push((other.name.clone(), measured.unwrap_or_default()));
+    }
     let results = Results {
         cells,
         limits,
-        silences: silences(args)?,
+        silences,
         caught_up: catching_up(args)?,
     };
     match args.json {
@@ -128,20 +158,23 @@ pub(crate) fn run(args: &Args) -> io::Result<()> {
     Ok(())
 }
 
+/// What happens to another system is told, and ends nothing here.
+fn unless_it_failed<T>(measured: io::Result<T>) -> io::Result<Option<T>> {
+    check()?;
+    measured.map(Some).or_else(|error| {
+        eprintln!("bsd-bench: not measured this time: {error}");
+        Ok(None)
+    })
+}
+
 fn flags(args: &Args) -> Vec<String> {
     vec!["-z".to_owned(), args.body.max().max(65_535).to_string()]
 }
 
-fn rates(args: &Args) -> io::Result<(Vec<Cell>, Vec<Limit>)> {
+fn rates(args: &Args, others: &[Other]) -> io::Result<(Vec<Cell>, Vec<Limit>)> {
     let cells = args.shapes.iter().flat_map(|shape| {
-        WAYS.map(|(_, way)| Cell {
-            shape: *shape,
-            way,
-            rates: Vec::new(),
-            ratios: Vec::new(),
-            latency: Latency::new(),
-            cpu: Vec::new(),
-        })
+        let ways = WAYS.map(|(_, way)| Cell::new(*shape, way)).into_iter();
+        ways.chain(others.iter().map(|other| Cell::new(*shape, &other.name)))
     });
     let mut cells: Vec<Cell> = cells.collect();
     let limits = args.shapes.iter();
@@ -152,28 +185,39 @@ fn rates(args: &Args) -> io::Result<(Vec<Cell>, Vec<Limit>)> {
         measured: args.seconds,
     };
     for round in 0..args.rounds {
-        for row in cells.chunks_mut(WAYS.len()) {
+        let mut rates = Vec::new();
+        for row in cells.chunks_mut(WAYS.len() + others.len()) {
             let (mut alone, mut three) = (f64::NAN, f64::NAN);
             let shape = row[0].shape;
             for ((way, name), cell) in WAYS.into_iter().zip(row) {
                 eprintln!("round {} of {}: {shape} {name}", round + 1, args.rounds);
-                let rate = measure(args, way, cell)?;
+                let measured = measure(args, way, shape)?;
                 match way {
-                    Way::Alone => alone = rate,
-                    Way::Leader => three = rate,
+                    Way::Alone => alone = measured.0.rate(),
+                    Way::Leader => three = measured.0.rate(),
                     Way::Follower => {}
                 }
-                cell.ratios.push(rate / alone);
+                cell.push(&measured, alone);
             }
             for limit in limits.iter_mut().filter(|it| it.shape == shape) {
                 limit.measure(&args.programs, times, three)?;
+            }
+            rates.push(alone);
+        }
+        for (nth, other) in others.iter().enumerate() {
+            eprintln!("round {} of {}: {}", round + 1, args.rounds, other.name);
+            let round = other.round(&args.programs, &args.shapes, times, &args.body);
+            let measured = unless_it_failed(round)?.unwrap_or_default();
+            let rows = cells.chunks_mut(WAYS.len() + others.len());
+            for ((row, measured), alone) in rows.zip(measured).zip(&rates) {
+                row[WAYS.len() + nth].push(&measured, *alone);
             }
         }
     }
     Ok((cells, limits))
 }
 
-fn measure(args: &Args, way: Way, cell: &mut Cell) -> io::Result<f64> {
+fn measure(args: &Args, way: Way, shape: Shape) -> io::Result<Measured> {
     let (alone, three);
     let (address, pids) = if way == Way::Alone {
         let kind = ALONE.parse().map_err(io::Error::other)?;
@@ -189,7 +233,7 @@ fn measure(args: &Args, way: Way, cell: &mut Cell) -> io::Result<f64> {
     let plan = Plan {
         time: Some(args.seconds),
         bodies: args.body.clone(),
-        ..Plan::new(address, cell.shape, Workload::Cycle)
+        ..Plan::new(address, shape, Workload::Cycle)
     };
     let warmup = Plan {
         time: Some(args.warmup),
@@ -200,10 +244,8 @@ fn measure(args: &Args, way: Way, cell: &mut Cell) -> io::Result<f64> {
     let before = cpu()?;
     let outcome = plan.run()?;
     let used = cpu()?.saturating_sub(before);
-    cell.rates.push(outcome.rate());
-    cell.cpu.push(used.div_f64(outcome.commands.max(1) as f64));
-    cell.latency.add(&outcome.latency);
-    Ok(outcome.rate())
+    let each = used.div_f64(outcome.commands.max(1) as f64);
+    Ok((outcome, each))
 }
 
 /// A client that asks another member right after the leader was killed waits for this long.
@@ -276,10 +318,10 @@ fn catching_up(args: &Args) -> io::Result<Vec<CaughtUp>> {
 impl Results {
     fn print(&self, args: &Args) {
         let mut table = Table::new(["load", "by", "commands/s", "ratio", "50 %", "99 %", "cpu"]);
-        for cell in &self.cells {
+        for cell in self.cells.iter().filter(|cell| !cell.rates.is_empty()) {
             table.push([
                 cell.shape.to_string(),
-                cell.way.to_owned(),
+                cell.way.clone(),
                 count(median(&cell.rates)),
                 ratio(median(&cell.ratios)),
                 time(cell.latency.quantile(0.5)),
@@ -298,13 +340,15 @@ impl Results {
                 limit::table(&self.limits)
             );
         }
-        if let Some(longest) = self.silences.iter().max() {
-            println!(
-                "From kill -9 of the leader to the next reply, {} times: median {}, longest {}\n",
-                self.silences.len(),
-                time(median_time(&self.silences)),
-                time(*longest)
-            );
+        let mut table = Table::new(["nobody leads", "times", "median", "longest"]);
+        for (name, silences) in &self.silences {
+            if let Some(longest) = silences.iter().max() {
+                let (times, median) = (silences.len().to_string(), median_time(silences));
+                table.push([name.clone(), times, time(median), time(*longest)]);
+            }
+        }
+        if args.kills > 0 {
+            println!("From kill -9 of the leader to the next reply:\n\n{table}");
         }
         let mut table = Table::new(["catches up", "jobs", "in", "jobs/s", "bodies"]);
         for it in &self.caught_up {
@@ -331,13 +375,15 @@ impl Results {
                 "cpu_us_per_command": micros(&cell.cpu),
             })
         });
+        let silence =
+            |(name, times): &(String, Vec<Duration>)| (name.clone(), json!(micros(times)));
         let caught_up = self.caught_up.iter().map(|it| {
             json!({"what": it.what, "jobs": it.jobs, "bytes": it.bytes, "seconds": it.took.as_secs_f64()})
         });
         json!({
             "loads": cells.collect::<Vec<_>>(),
             "limits": self.limits.iter().map(Limit::to_json).collect::<Vec<_>>(),
-            "silence_us": micros(&self.silences),
+            "silence_us": self.silences.iter().map(silence).collect::<Map<_, _>>(),
             "catching_up": caught_up.collect::<Vec<_>>(),
         })
     }

@@ -104,6 +104,12 @@ impl Connection {
         }
     }
 
+    /// Keep the beginning of something until the rest of it comes: the next read puts it in front. It
+    /// must be shorter than the buffer.
+    pub(crate) fn keep(&mut self, rest: &[u8]) {
+        self.leftover.extend_from_slice(rest);
+    }
+
     /// True with TLS: what was decrypted is not all that there is.
     pub(crate) fn may_hold_more(&self) -> bool {
         self.stream.is_encrypted()
@@ -134,7 +140,7 @@ impl Connection {
             let pending = self.pending.pop_front();
             each(pending.ok_or_else(unasked)?, reply)?;
         }
-        self.leftover.extend_from_slice(bytes);
+        self.keep(bytes);
         Ok(())
     }
 }

@@ -7,6 +7,7 @@
 //! | `compare` | several servers side by side under the same loads |
 //! | `stall` | the longest wait of one client while the server does one heavy thing |
 //! | `cluster` | three servers as one beside a single one: rates, time without a leader, catching up |
+//! | `beside` | three nodes of other systems beside those |
 //! | `http`, `site` | what looking at a server over HTTP costs its clients; its pages as a client asks for them |
 //! | `library` | threads that put into a queue in their own process, beside the server |
 //! | `restart`, `memory`, `scale` | time to serve again; bytes a job; cost as the queue grows |
@@ -22,6 +23,7 @@
 //!
 //! Compare only ratios of one run: the rates of two machines, or of two days, are not comparable.
 
+mod beside;
 mod channel;
 mod cluster;
 mod compare;
