@@ -169,7 +169,13 @@ impl Node {
     pub fn tick(&mut self, now: Time) {
         let raft = &mut self.raft.raft;
         let ticks = self.timer.take(now, raft.state);
-        if self.is_silent() || self.is_removed {
+        if self.is_silent() {
+            return;
+        }
+        if self.is_removed {
+            // It asks for no vote, but gives its own: members that do not know yet that it is none may
+            // need it. Its leader leads others, and is nothing to wait for.
+            self.raft.raft.leader_id = raft::INVALID_ID;
             return;
         }
         for _ in 0..ticks {

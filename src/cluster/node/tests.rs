@@ -319,6 +319,29 @@ fn a_leader_whose_own_removal_is_committed_leads_no_more() {
     assert!(!node.status().is_elected);
 }
 
+/// They have the entry, and do not know that it is committed: without it they may be no majority.
+#[test]
+fn who_was_removed_votes_for_members_that_do_not_know_it_yet() {
+    let mut node = node(base(0, 0, 3));
+    let mut removal = entry(1, 5);
+    removal.set_entry_type(EntryType::EntryConfChangeV2);
+    removal.context = Step::Remove(NodeId(1)).encode().into();
+    let mut append = message(MessageType::MsgAppend, 2, 5);
+    append.set_entries(vec![removal].into());
+    append.commit = 1;
+    node.step(append);
+    settle(&mut node);
+    assert_eq!(node.role(), Role::Removed);
+    node.tick(Time(10 * MS));
+    let mut asks = message(MessageType::MsgRequestPreVote, 3, 6);
+    (asks.index, asks.log_term) = (1, 5);
+    node.step(asks);
+    let answers = settle(&mut node).0;
+    let is_vote =
+        |it: &Message| it.msg_type == MessageType::MsgRequestPreVoteResponse && !it.reject;
+    assert!(answers.iter().any(is_vote), "{answers:?}");
+}
+
 #[test]
 fn a_leader_that_no_majority_answers_leads_no_more() {
     let mut node = elected();
