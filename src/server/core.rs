@@ -284,7 +284,8 @@ impl Core {
         let bytes = taken + self.outputs.replied() - replied_before;
         let is_cut = share == 0 || self.outputs.replied() - replied_before >= bytes_max;
         connection.takes_much = put_off || is_cut || REQUEST_COST * cost + bytes >= SHARE;
-        if taken == input.len() && connection.decoder.held() > 0 {
+        // One that was put off may be complete in the decoder, and is run later.
+        if taken == input.len() && !put_off && connection.decoder.held() > 0 {
             self.end_request(connection);
         }
         taken
