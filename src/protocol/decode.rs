@@ -82,7 +82,7 @@ impl Decoder {
             State::Body(put) => self.body(put, input, limits),
             State::Skip { left, refusal } => self.skip(left, refusal, input),
             State::Lent => {
-                self.reset();
+                self.end_request();
                 self.line(input, limits)
             }
         }
@@ -102,6 +102,15 @@ impl Decoder {
         let is_long = missing >= size_min as u64 && self.growth(0, missing) >= size_min;
         let has_room = is_long && self.make_room(size_min, missing, limits.memory_left);
         (has_room && self.spare() as u64 <= missing).then_some(&mut self.held)
+    }
+
+    /// The last request is over: frees what it borrows, which the next call of [`Decoder::decode`] would
+    /// do, too. That may take long: a client may send one large body in pieces and then nothing. A
+    /// request that `decode` has not returned stays, also one that is complete.
+    pub fn end_request(&mut self) {
+        if matches!(self.state, State::Lent) {
+            self.reset();
+        }
     }
 
     /// Gives up the body being received: the rest of it is skipped, and the `put` is refused with
@@ -524,6 +533,23 @@ mod tests {
         whole.resize(50, b'x');
         assert_eq!(decoder.decode(&mut &[][..], LIMITS), Some(put(&whole)));
         assert!(decoder.body_buffer(1, LIMITS).is_none(), "it is lent");
+    }
+
+    #[test]
+    fn the_end_of_a_request_frees_what_it_borrowed_and_keeps_a_request_that_is_complete() {
+        let mut decoder = Decoder::default();
+        let mut input = &b"put 1 2 3 50\r\n0123456789"[..];
+        assert_eq!(decoder.decode(&mut input, LIMITS), None);
+        let mut whole = b"0123456789".to_vec();
+        whole.resize(50, b'x');
+        let body = decoder.body_buffer(7, LIMITS).expect("there are more");
+        body.extend_from_slice(&whole[10..]);
+        body.extend_from_slice(CRLF);
+        decoder.end_request();
+        assert_eq!(decoder.decode(&mut &[][..], LIMITS), Some(put(&whole)));
+        assert!(decoder.held() > 50);
+        decoder.end_request();
+        assert_eq!(decoder.held(), 0);
     }
 
     #[test]

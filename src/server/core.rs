@@ -284,19 +284,8 @@ impl Core {
         let bytes = taken + self.outputs.replied() - replied_before;
         let is_cut = share == 0 || self.outputs.replied() - replied_before >= bytes_max;
         connection.takes_much = put_off || is_cut || REQUEST_COST * cost + bytes >= SHARE;
-        // One that was put off may be complete in the decoder, and is run later.
-        if taken == input.len() && !put_off && connection.decoder.held() > 0 {
-            self.end_request(connection);
-        }
+        connection.decoder.end_request();
         taken
-    }
-
-    /// The decoder keeps what its last request borrowed until it is called again. That may take
-    /// long: a client may send one large body in pieces and then nothing.
-    fn end_request(&mut self, connection: &mut Connection) {
-        let limits = self.limits(&connection.pass);
-        let none = connection.decoder.decode(&mut &[][..], limits);
-        debug_assert!(none.is_none(), "no bytes make no request");
     }
 
     /// The client waits for a reply; if it has shut down its sending side, it does not wait.
