@@ -19,7 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::ledger::{Base, is_full};
+use super::ledger::{Base, LedgerError, failed, full_or_failed};
 use super::member::Members;
 use crate::storage::OpenError;
 use crate::storage::disk::{Fs, OpenMode, read_exact_at, write_all_at};
@@ -53,15 +53,18 @@ pub fn discard(fs: &Arc<dyn Fs>, ledger_dir: &Path) -> Result<(), OpenError> {
 }
 
 /// The copy in `incoming` is the log from now on, and begins at `base`: step 2, from which there is no
-/// way back. Durable on return; [`finish`] does the rest. `false`: the disk is full, and nothing has
-/// happened.
+/// way back. Durable on return; [`finish`] does the rest.
 ///
 /// # Errors
-/// If the disk fails.
-pub fn begin(fs: &Arc<dyn Fs>, ledger_dir: &Path, base: &Base) -> Result<bool, OpenError> {
+/// [`LedgerError::Full`]: there is no room for the list, and nothing has happened. Otherwise the disk
+/// has failed.
+pub fn begin(fs: &Arc<dyn Fs>, ledger_dir: &Path, base: &Base) -> Result<(), LedgerError> {
     let from = ledger_dir.join(INCOMING);
-    let names: Vec<String> = list(&**fs, &from)?
+    let listed = fs.read_dir(&from);
+    let listed = listed.map_err(|error| failed("list", &from, &error))?;
+    let names: Vec<String> = listed
         .into_iter()
+        .map(|entry| entry.name)
         .filter(|name| is_log_file(name))
         .collect();
     let bytes = encode(&names, base);
@@ -80,13 +83,8 @@ pub fn begin(fs: &Arc<dyn Fs>, ledger_dir: &Path, base: &Base) -> Result<bool, O
         fs.rename(&from, &ledger_dir.join(INSTALLING))?;
         fs.sync_dir(ledger_dir)
     };
-    match write() {
-        Err(error) if is_full(&error) => Ok(false),
-        written => written
-            .and_then(|()| rename())
-            .map(|()| true)
-            .map_err(|error| OpenError::io("install the copy", &path, &error)),
-    }
+    write().map_err(|error| full_or_failed("write", &path, &error))?;
+    rename().map_err(|error| failed("rename", &from, &error))
 }
 
 /// Steps 3 to 5, or what is left of them; `reset` is step 4. Returns whether there was anything to

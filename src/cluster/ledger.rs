@@ -51,9 +51,8 @@ use std::sync::Arc;
 
 use raft::eraftpb::Entry;
 
-use self::files::{
-    LedgerFile, Spare, failed, file_name, full_or_failed, remove_if_there, store_error,
-};
+use self::files::{LedgerFile, Spare, file_name, remove_if_there, store_error};
+pub(super) use self::files::{failed, full_or_failed};
 use self::format::{Batch, ENTRY_SIZE, Opening};
 use self::held::Held;
 use super::member::{ClusterId, Members, NodeId};
@@ -170,7 +169,7 @@ impl From<LedgerError> for OpenError {
 
 /// True if the error means that there is no room: on the disk, in a quota, or among the files that
 /// may be open.
-pub(super) fn is_full(error: &io::Error) -> bool {
+fn is_full(error: &io::Error) -> bool {
     const NFILE_AND_MFILE: [i32; 2] = [23, 24];
     matches!(
         error.kind(),

@@ -404,13 +404,9 @@ impl Node {
         })
     }
 
-    /// A snapshot is about to be installed, which needs room in the ledger: have it now. `false`: the
-    /// disk is full, and nothing has happened.
-    pub fn prepare_install(&mut self) -> Result<bool, LedgerError> {
-        match self.ledger_mut().set_aside() {
-            Err(error) if error.is_full() => Ok(false),
-            set_aside => set_aside.map(|()| true),
-        }
+    /// A snapshot is about to be installed, which needs room in the ledger: have it now.
+    pub fn prepare_install(&mut self) -> Result<(), LedgerError> {
+        self.ledger_mut().set_aside()
     }
 
     /// A leader says that its membership, of this entry, does not have this node. If that is the newer

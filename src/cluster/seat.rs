@@ -31,7 +31,7 @@ use raft::eraftpb::Message;
 
 pub use self::error::SeatError;
 use self::room::Room;
-use super::ledger::Base;
+use super::ledger::{Base, LedgerError};
 use super::member::{Members, NodeId};
 use super::node::{Change, Committed, Node, Out, Refused, Role, SnapshotWanted, Status};
 use crate::engine::{Apart, Engine, Options, ReplySink};
@@ -554,12 +554,16 @@ impl Seat {
             super::install::discard(&fs, &ledger_dir)?;
             return Ok(false);
         }
-        let has_room =
-            self.node.prepare_install()? && super::install::begin(&fs, &ledger_dir, &base)?;
-        if !has_room {
-            tracing::warn!("the disk is full: a copy of the log is not installed");
-            super::install::discard(&fs, &ledger_dir)?;
-            return Ok(false);
+        let prepared = self.node.prepare_install();
+        match prepared.and_then(|()| super::install::begin(&fs, &ledger_dir, &base)) {
+            Err(LedgerError::Full(error)) => {
+                tracing::warn!(
+                    "the disk is full: a copy of the log is not installed: {error}; it is sent again"
+                );
+                super::install::discard(&fs, &ledger_dir)?;
+                return Ok(false);
+            }
+            begun => begun?,
         }
         *engine = Engine::follow(&Options::default(), now)?;
         let node = &mut self.node;

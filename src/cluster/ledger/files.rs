@@ -52,12 +52,20 @@ pub(super) struct Spare {
 }
 
 /// An error of this kind that no repetition can mend.
-pub(super) fn failed(doing: &'static str, path: &Path, cause: &io::Error) -> LedgerError {
+pub(in crate::cluster) fn failed(
+    doing: &'static str,
+    path: &Path,
+    cause: &io::Error,
+) -> LedgerError {
     LedgerError::Failed(store_error(doing, path, cause))
 }
 
 /// No room, or a failure.
-pub(super) fn full_or_failed(doing: &'static str, path: &Path, cause: &io::Error) -> LedgerError {
+pub(in crate::cluster) fn full_or_failed(
+    doing: &'static str,
+    path: &Path,
+    cause: &io::Error,
+) -> LedgerError {
     let error = store_error(doing, path, cause);
     if is_full(cause) {
         LedgerError::Full(error)

@@ -302,17 +302,24 @@ fn an_answer_to_an_earlier_question_confirms_no_read_that_came_after_it() {
     assert_eq!(confirmed(&mut node, second), Some(second));
 }
 
-/// The entry came from the leader before it, who could not commit it any more.
-#[test]
-fn a_leader_whose_own_removal_is_committed_leads_no_more() {
+/// One of three that has got its own removal from a leader.
+fn to_be_removed(commit: u64) -> Node {
     let mut node = node(base(0, 0, 3));
     let mut removal = entry(1, 5);
     removal.set_entry_type(EntryType::EntryConfChangeV2);
     removal.context = Step::Remove(NodeId(1)).encode().into();
     let mut append = message(MessageType::MsgAppend, 2, 5);
     append.set_entries(vec![removal].into());
+    append.commit = commit;
     node.step(append);
     settle(&mut node);
+    node
+}
+
+/// The entry came from the leader before it, who could not commit it any more.
+#[test]
+fn a_leader_whose_own_removal_is_committed_leads_no_more() {
+    let mut node = to_be_removed(0);
     elect(&mut node);
     answers(&mut node, 3, 2);
     assert_eq!(node.role(), Role::Removed);
@@ -322,15 +329,7 @@ fn a_leader_whose_own_removal_is_committed_leads_no_more() {
 /// They have the entry, and do not know that it is committed: without it they may be no majority.
 #[test]
 fn who_was_removed_votes_for_members_that_do_not_know_it_yet() {
-    let mut node = node(base(0, 0, 3));
-    let mut removal = entry(1, 5);
-    removal.set_entry_type(EntryType::EntryConfChangeV2);
-    removal.context = Step::Remove(NodeId(1)).encode().into();
-    let mut append = message(MessageType::MsgAppend, 2, 5);
-    append.set_entries(vec![removal].into());
-    append.commit = 1;
-    node.step(append);
-    settle(&mut node);
+    let mut node = to_be_removed(1);
     assert_eq!(node.role(), Role::Removed);
     node.tick(Time(10 * MS));
     let mut asks = message(MessageType::MsgRequestPreVote, 3, 6);

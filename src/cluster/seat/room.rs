@@ -119,12 +119,13 @@ impl Room {
 
     /// Whether a leader should hand the lead over now, if puts are refused by its log (`is_short`).
     pub(super) fn leads_in_vain(&mut self, is_short: bool, now: Time) -> bool {
-        let since = *self.short_since.get_or_insert(now);
         if !is_short {
             self.short_since = None;
+            return false;
         }
+        let since = *self.short_since.get_or_insert(now);
         let has_just = |at: Time| now.since(at) < KEEP_NS;
-        let is_vain = is_short && now.since(since) >= SHORT_NS;
+        let is_vain = now.since(since) >= SHORT_NS;
         is_vain && !self.gave_up_at.is_some_and(has_just) && self.may_ask(now)
     }
 
