@@ -536,12 +536,17 @@ impl Engine {
         bound.saturating_sub(self.queue.memory() + self.store.memory() + self.pauses.memory())
     }
 
-    /// A clean stop: everything is written and durable, counters included, and a marker says so.
+    /// A clean stop: everything is written and durable, counters included, and a marker says so. Of a
+    /// queue that is one of several, only what is committed: what is held is dropped, and whoever
+    /// waits for it must not be answered.
     ///
     /// # Errors
     /// When the disk failed, now or earlier.
     pub fn close(mut self, now: Now) -> Result<(), StoreError> {
         self.check()?;
+        if self.log().is_some_and(Log::is_one_of_several) {
+            return self.leave(now);
+        }
         self.end_pauses(now)?;
         self.log_counters(usize::MAX, now)?;
         match self.store {

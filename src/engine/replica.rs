@@ -224,13 +224,9 @@ impl Engine {
         Ok(())
     }
 
-    /// The end, of a queue that follows or leads: what is written becomes durable, and the directory is
-    /// released. What is held is dropped; whoever waits for it is not answered.
-    ///
-    /// # Errors
-    /// When the disk failed.
-    pub fn leave(mut self, now: Now) -> Result<(), StoreError> {
-        self.check()?;
+    /// [`Engine::close`] of a queue that follows or leads: it adds nothing to the log, which is nobody's
+    /// entry.
+    pub(super) fn leave(mut self, now: Now) -> Result<(), StoreError> {
         if self.is_holding() {
             return match self.store.log() {
                 Some(log) => log.sync_now(),

@@ -270,15 +270,13 @@ impl Server {
             mut desk,
             ..
         } = core;
-        let closed = match engine.log().is_some_and(Log::is_one_of_several) {
-            true => {
-                return engine
-                    .leave(clock.now())
-                    .inspect_err(|error| desk.fail(error));
-            }
-            false => engine.close(clock.now()),
-        };
+        let is_one_of_several = engine.log().is_some_and(Log::is_one_of_several);
+        let closed = engine.close(clock.now());
         closed.inspect_err(|error| desk.fail(error))?;
+        if is_one_of_several {
+            // What replies wait for is a majority.
+            return Ok(());
+        }
         desk.acknowledge(Position::from_bits(u64::MAX));
         outputs.acknowledge(Position::from_bits(u64::MAX));
         let now = clock.now().mono;

@@ -221,7 +221,7 @@ impl World {
                 members: members(),
             };
             Ledger::create_with(&fs, Path::new(DIR), identity, base, SIZES).unwrap();
-            engine.leave(now).unwrap();
+            engine.close(now).unwrap();
             Site {
                 disk,
                 is_full: false,

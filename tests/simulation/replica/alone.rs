@@ -96,6 +96,41 @@ fn counters_for_which_no_reply_waits_do_not_keep_the_log_from_a_quiet_moment() {
     assert!(!engine.wants_quiet() && !engine.is_holding());
 }
 
+/// Neither what is held nor what was only counted is an entry that others have.
+#[test]
+fn a_leader_that_is_closed_leaves_what_is_committed_and_no_more() {
+    let now = beginning();
+    for is_holding in [false, true] {
+        let fs = SimFs::new(1);
+        let (mut engine, mood) = alone(&fs, 64 << 10);
+        let client = engine.connect();
+        run(&mut engine, client, put_command(b"committed"), now);
+        rest(&mut engine, now);
+        let before = State::of(&engine, now);
+        let stamp = engine.stamp();
+        let reserve = Command::Reserve {
+            timeout: Some(0),
+            op: Op::ReserveWithTimeout,
+        };
+        let said = run(&mut engine, client, reserve, now);
+        assert!(matches!(said, Some(Said::Job(..))), "{said:?}");
+        if is_holding {
+            run(&mut engine, client, put_command(b"held"), now);
+            engine.commit(now).unwrap();
+        }
+        assert_eq!(engine.is_holding(), is_holding);
+        let segments = engine.log().unwrap().segments();
+        engine.close(now).unwrap();
+        let options = options(&fs.crash_image(Crash::DropUnsynced), mood);
+        let opened = Engine::follow(&options, now).unwrap();
+        assert_eq!(opened.stamp(), stamp);
+        // A log that ends in something else goes on in a new file.
+        assert_eq!(opened.log().unwrap().segments(), segments);
+        let after = State::of(&opened, now);
+        assert_eq!(before.difference(&after, now, false), None);
+    }
+}
+
 /// Whoever asks without looking for room gets what there is: no segment ends with what is held.
 #[test]
 fn requests_for_which_the_open_segment_has_no_room_are_refused_while_something_is_held() {
@@ -244,11 +279,11 @@ fn stamps_outlive_rotation_compaction_and_clean_stops() {
         let segments = engine.log().unwrap().segments();
         bare += u32::from(segments.0 == segments.1 && segments.0.0 > 1);
         let stamp = engine.stamp();
-        engine.leave(now).unwrap();
+        engine.close(now).unwrap();
         for _ in 0..2 {
             let opened = Engine::follow(&options(&fs, mood), now).unwrap();
             assert_eq!(opened.stamp(), stamp, "{jobs} jobs");
-            opened.leave(now).unwrap();
+            opened.close(now).unwrap();
         }
     }
     assert!(bare > 0, "all that was there was dropped, now and then");
@@ -381,7 +416,7 @@ fn the_directory_of_a_member_is_left_alone_unless_its_ledger_is_kept() {
     use bsd::storage::disk::Fs;
     let fs = SimFs::new(1);
     let (engine, mood) = alone(&fs, 64 << 10);
-    engine.leave(beginning()).unwrap();
+    engine.close(beginning()).unwrap();
     let plain = Options {
         member: false,
         ..options(&fs, mood)

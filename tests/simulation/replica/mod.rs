@@ -334,7 +334,7 @@ impl Cluster {
         self.note_log(old);
         if self.random.percent(30) {
             let (engine, now) = (self.nodes[old].engine.take().unwrap(), self.now);
-            engine.leave(now).unwrap();
+            engine.close(now).unwrap();
         }
         self.nodes[old].engine = None;
         self.reopen(old, self.released);
