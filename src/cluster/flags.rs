@@ -16,8 +16,9 @@ pub struct ClusterArgs {
     #[arg(long, value_name = "ADDR", requires = "cluster")]
     cluster_listen: Option<SocketAddr>,
 
-    /// Members pass clients on to this server at ADDR (IP:PORT, with proxy: before it if that
-    /// listener asks for the PROXY protocol) [default: the first TCP address of -l]
+    /// Members pass clients on to this server at ADDR (IP:PORT, with tls:, proxy: or proxy+tls: before
+    /// it as that listener has) [default: the first TCP address of -l, with tls: if one has that and
+    /// there is a --cluster-cert]
     #[arg(long, value_name = "ADDR", requires = "cluster")]
     cluster_client: Option<String>,
 

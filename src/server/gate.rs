@@ -209,6 +209,8 @@ impl Server {
     pub fn guarded_by(mut self, mut gate: Gate) -> Server {
         self.core.auth = gate.auth.take();
         self.gate = gate;
+        #[cfg(feature = "cluster")]
+        self.certify_links();
         self
     }
 
@@ -217,6 +219,8 @@ impl Server {
         let has_tls = self.gate.reload();
         #[cfg(feature = "cluster")]
         let has_tls = self.member.as_mut().is_some_and(|it| it.reload()) | has_tls;
+        #[cfg(feature = "cluster")]
+        self.certify_links();
         let has_auth = self.core.auth.is_some();
         if !has_tls && !has_auth {
             info!("SIGHUP: there is no configuration to read again; nothing has changed");

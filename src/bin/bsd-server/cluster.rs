@@ -1,10 +1,10 @@
 //! The server as a member of a cluster: its address for peers, and what a start makes of its
 //! directory.
 
-use std::net::{IpAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 
 use bsd::cluster::ClusterConfig;
-use bsd::server::{Address, ClusterDesk, Member, MemberError, Port, Setup};
+use bsd::server::{Address, ClusterDesk, Layers, Member, MemberError, Port, Setup};
 
 use super::{Clock, Config, Engine, Failure, Options, Reactor, Server, config, info};
 
@@ -75,32 +75,53 @@ pub(super) fn seat_member(server: Server, member: Option<Member>) -> Server {
     }
 }
 
-/// Where other members pass clients on to: what was said, or the first address without TLS that others
-/// can reach.
+/// Where other members pass clients on to: what was said, or the first address that others can reach;
+/// with TLS if there is one and members have certificates, else one without.
 fn client_address(cluster: &ClusterConfig, listen: &[Address]) -> Result<String, String> {
-    if let Some(client) = &cluster.client {
-        return Ok(client.clone());
-    }
-    let reached = |address: &Address| {
-        let Address::Tcp { host, port, layers } = address else {
-            return None;
-        };
-        let ip: IpAddr = match &**host {
-            "localhost" => IpAddr::from([127, 0, 0, 1]),
-            host => host.parse().ok()?,
-        };
-        let Port::Number(port) = port else {
-            return None;
-        };
-        if ip.is_unspecified() || layers.tls || *port == 0 {
-            return None;
+    let has_certificate = cluster.files.is_some();
+    let (layers, at) = match &cluster.client {
+        Some(client) => {
+            let address = Address::parse(client, &Port::Number(0)).ok();
+            let said = address.as_ref().and_then(reached).ok_or_else(|| {
+                format!(
+                    "--cluster-client {client}: give IP:PORT, with tls:, proxy: or proxy+tls: before \
+                     it as that listener has"
+                )
+            })?;
+            if said.0.tls && !has_certificate {
+                return Err(format!(
+                    "--cluster-client {client}: members pass clients on with TLS only if they have \
+                     --cluster-cert"
+                ));
+            }
+            said
         }
-        let prefix = if layers.proxy { "proxy:" } else { "" };
-        Some(format!("{prefix}{}", std::net::SocketAddr::new(ip, *port)))
+        None => {
+            let can_be = |(layers, _): &(Layers, SocketAddr)| has_certificate || !layers.tls;
+            let found: Vec<_> = listen.iter().filter_map(reached).filter(can_be).collect();
+            let encrypted = found.iter().find(|(layers, _)| layers.tls);
+            *encrypted.or(found.first()).ok_or_else(|| {
+                "members pass clients on to each other: say with --cluster-client IP:PORT where they \
+                 reach this server (tls:IP:PORT only if they have --cluster-cert)"
+                    .to_owned()
+            })?
+        }
     };
-    listen.iter().find_map(reached).ok_or_else(|| {
-        "members pass clients on to each other: say with --cluster-client IP:PORT where they reach \
-         this server, at a listener without TLS"
-            .to_owned()
-    })
+    Ok(format!("{layers}{at}"))
+}
+
+/// Where others reach that listener, if they can.
+fn reached(address: &Address) -> Option<(Layers, SocketAddr)> {
+    let Address::Tcp { host, port, layers } = address else {
+        return None;
+    };
+    let ip: IpAddr = match &**host {
+        "localhost" => IpAddr::from([127, 0, 0, 1]),
+        host => host.parse().ok()?,
+    };
+    let Port::Number(port) = port else {
+        return None;
+    };
+    let can_be = !ip.is_unspecified() && *port != 0;
+    can_be.then(|| (*layers, SocketAddr::new(ip, *port)))
 }

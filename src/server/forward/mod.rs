@@ -1,8 +1,9 @@
 //! A node that is not the leader passes its clients on to the leader, byte for byte.
 //!
 //! A client comes through the layers of its listener here (PROXY header, TLS): what lies between
-//! this node and the leader is another connection. Then it waits, unread, until there is a link to
-//! the leader. Tokens are the leader's business: `auth` is a command like others.
+//! this node and the leader is another connection, which comes through those of a listener there.
+//! Until there is such a link, the client waits, unread. Tokens are the leader's business: `auth` is a
+//! command like others.
 //!
 //! ```text
 //!            layers        leader known         connected
@@ -30,7 +31,7 @@ mod tests;
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use mio::event::Event;
 use mio::{Registry, Token};
@@ -42,7 +43,7 @@ use super::clients::{Comer, admit, slot};
 use super::connection::Entry;
 use super::gate::{ENTRY_NS, Gate};
 use super::layers::Layers;
-use super::proxy;
+use super::peers::PeerTls;
 use super::schedule::{Room, Schedule};
 use super::socket::{Peer, Stream};
 use super::{CONNECTIONS, Server};
@@ -103,33 +104,45 @@ pub(super) struct Target {
     pub(super) address: SocketAddr,
     /// The layers of that listener. With `proxy`, it is told who the client is.
     pub(super) layers: Layers,
+    /// Where its peers reach it: its certificate is for that.
+    pub(super) host: IpAddr,
 }
 
 impl Target {
-    /// Read an address as a listener is given: `10.0.0.1:11300`, `proxy:10.0.0.1:11300`. Names are
-    /// not looked up: that would keep the loop waiting.
+    /// Read an address as a listener is given: `10.0.0.1:11300`, `proxy+tls:10.0.0.1:11300`, of a node
+    /// that is at `peer` for its peers. Names are not looked up: that would keep the loop waiting.
     ///
     /// # Errors
-    /// It is no address with a port.
-    pub(super) fn parse(text: &str) -> Result<Target, String> {
+    /// One of them is no address with a port.
+    pub(super) fn parse(text: &str, peer: &str) -> Result<Target, String> {
+        let parse = |text: &str| {
+            text.parse::<SocketAddr>().map_err(|_| {
+                let text = text.escape_debug();
+                format!("'{text}' is no address with a port, such as 10.0.0.1:11300")
+            })
+        };
         let (layers, rest) = Layers::split(text);
-        let address = rest.parse().map_err(|_| {
-            let text = text.escape_debug();
-            format!("'{text}' is no address with a port, such as 10.0.0.1:11300")
-        })?;
-        Ok(Target { address, layers })
+        Ok(Target {
+            address: parse(rest)?,
+            layers,
+            host: parse(peer)?.ip(),
+        })
     }
 
-    /// Begin a connection. It is made once the stream says so; what else lies between the
-    /// socket and the protocol is put around it here.
-    fn dial(&self) -> io::Result<Stream> {
-        if self.layers.tls {
-            return Err(io::Error::other(
-                "it asks for TLS, which a link does not speak; give the nodes a listener without \
-                 it, on a network of their own",
-            ));
-        }
-        Stream::dial(self.address)
+    /// Begin a connection. It is made once the stream says so, and through the layers.
+    fn dial(&self, tls: Option<&PeerTls>) -> io::Result<Stream> {
+        let session = match (self.layers.tls, tls) {
+            (false, _) => None,
+            (true, Some(tls)) => Some(tls.pass_on(self.host).map_err(io::Error::other)?),
+            (true, None) => {
+                return Err(io::Error::other(
+                    "it asks for TLS, for which this node has no --cluster-cert",
+                ));
+            }
+        };
+        let stream = Stream::dial(self.address, session)?;
+        stream.tune();
+        Ok(stream)
     }
 }
 
@@ -146,6 +159,8 @@ enum Fate {
 pub(super) struct Forward {
     registry: Registry,
     leader: Leader,
+    /// What links to leaders are encrypted with.
+    tls: Option<PeerTls>,
     pairs: Vec<Option<Box<Pair>>>,
     free: Vec<ClientId>,
     count: usize,
@@ -179,6 +194,7 @@ impl Forward {
         Forward {
             registry,
             leader: Leader::Ourselves,
+            tls: None,
             pairs: Vec::new(),
             free: Vec::new(),
             count: 0,
@@ -196,6 +212,11 @@ impl Forward {
             failures: 0,
             last_warning: None,
         }
+    }
+
+    /// New links to leaders whose listener asks for TLS use this.
+    pub(super) fn set_tls(&mut self, tls: PeerTls) {
+        self.tls = Some(tls);
     }
 
     /// Whether clients that connect now are to be given to [`Forward::admit`].
@@ -242,7 +263,7 @@ impl Forward {
                     self.leaving.push_back(client);
                 }
                 Stage::Entering | Stage::Waiting | Stage::Dialing => {
-                    self.hang_up(client);
+                    self.hang_up(client, now);
                     if leader == Leader::Ourselves {
                         self.give_back(client);
                     }
@@ -391,7 +412,7 @@ impl Forward {
             Stage::Waiting | Stage::Dialing if pair.client.is_broken => {
                 (0, Fate::Ends("the client is gone"))
             }
-            Stage::Dialing => (0, self.look_at_link(client, &mut pair, now)),
+            Stage::Dialing => self.look_at_link(client, &mut pair, now, buffer),
             Stage::Joined => self.move_bytes(client, &mut pair, now, buffer),
             Stage::Waiting | Stage::Leaving => (0, Fate::Stays),
         };
@@ -500,14 +521,14 @@ impl Forward {
         target: Target,
         now: Time,
     ) -> io::Result<()> {
-        let mut stream = target.dial()?;
+        let mut stream = target.dial(self.tls.as_ref())?;
         let token = Token(FIRST_TOKEN + 2 * client.0 as usize + 1);
         stream.register(&self.registry, token)?;
-        stream.tune();
         let near = stream.own_address();
         pair.link_ends = near.map(|near| (canonical(near), canonical(target.address)));
         self.own.extend(pair.link_ends);
         pair.link = Some(End::new(stream));
+        pair.link_left = target.layers;
         pair.stage = Stage::Dialing;
         self.waiting.replace(client, &mut pair.waiting_since, None);
         let by = pair.joined_by.min(Time(now.0.saturating_add(DIAL_NS)));
@@ -516,26 +537,29 @@ impl Forward {
     }
 
     /// Something happened to a link that is being made.
-    fn look_at_link(&mut self, client: ClientId, pair: &mut Pair, now: Time) -> Fate {
-        let Some(link) = &pair.link else {
-            return Fate::Stays;
+    fn look_at_link(
+        &mut self,
+        client: ClientId,
+        pair: &mut Pair,
+        now: Time,
+        buffer: &mut [u8],
+    ) -> (usize, Fate) {
+        let cost = match pair.link_left.tls {
+            true => HANDSHAKE_COST,
+            false => 0,
         };
-        match (link.stream.is_connected(), self.leader) {
-            (Ok(false), _) => Fate::Stays,
-            (Ok(true), Leader::At(target)) => {
-                let first = match target.layers.proxy {
-                    true => proxy::encode(pair.peer.address(), pair.client.stream.own_address()),
-                    false => Vec::new(),
-                };
-                pair.join(first);
+        match pair.come_through(buffer) {
+            Ok(false) => (cost, Fate::GoesOn),
+            Ok(true) => {
                 self.deadlines.replace(client, &mut pair.due, None);
-                debug!(target: CONNECTIONS, client = client.0, "passed on to {}", target.address);
-                Fate::GoesOn
+                debug!(target: CONNECTIONS, client = client.0, "passed on to {:?}", pair.link_ends);
+                (cost, Fate::GoesOn)
             }
-            (Ok(true), _) => Fate::Ends("there is no leader"),
-            (Err(error), _) => {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => (0, Fate::Stays),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => (0, Fate::GoesOn),
+            Err(error) => {
                 self.fail_dial(client, pair, &error, now);
-                Fate::Stays
+                (cost, Fate::Stays)
             }
         }
     }
@@ -545,13 +569,14 @@ impl Forward {
         if let Leader::At(target) = self.leader {
             self.note_failure(&format_args!("{}: {why}", target.address), now);
         }
-        self.drop_link(client, pair);
+        self.drop_link(client, pair, now);
         self.rest(now);
     }
 
     /// Give up the link that is being made, and wait on.
-    fn drop_link(&mut self, client: ClientId, pair: &mut Pair) {
+    fn drop_link(&mut self, client: ClientId, pair: &mut Pair, now: Time) {
         self.forget_link(pair);
+        self.count_held(client, pair, now);
         if pair.stage == Stage::Dialing {
             pair.stage = Stage::Waiting;
             let since = Time(pair.joined_by.0.saturating_sub(JOIN_NS));
@@ -562,9 +587,9 @@ impl Forward {
         }
     }
 
-    fn hang_up(&mut self, client: ClientId) {
+    fn hang_up(&mut self, client: ClientId, now: Time) {
         if let Some(mut pair) = self.take(client) {
-            self.drop_link(client, &mut pair);
+            self.drop_link(client, &mut pair, now);
             self.pairs[client.0 as usize] = Some(pair);
         }
     }

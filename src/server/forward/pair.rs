@@ -19,6 +19,7 @@ use mio::event::Event;
 
 use crate::server::clients::Comer;
 use crate::server::layers::Layers;
+use crate::server::proxy;
 use crate::server::socket::{Peer, Stream};
 use crate::types::Time;
 
@@ -114,14 +115,6 @@ struct Flow {
 }
 
 impl Pipe {
-    /// Begin with these bytes.
-    fn beginning_with(bytes: Vec<u8>) -> Pipe {
-        Pipe {
-            kept: bytes,
-            ..Pipe::default()
-        }
-    }
-
     /// Move what can be moved, at most `slice` bytes more or less by what was kept.
     fn flow(&mut self, from: &mut End, to: &mut End, buffer: &mut [u8], slice: usize) -> Flow {
         let mut flow = Flow::default();
@@ -245,6 +238,8 @@ pub(super) struct Pair {
     pub(super) is_counted: bool,
     /// The layers that the client has not come through yet.
     pub(super) left: Layers,
+    /// Those of the leader's listener that the link has not come through yet.
+    pub(super) link_left: Layers,
     pub(super) stage: Stage,
     /// Listed to be served.
     pub(super) is_listed: bool,
@@ -277,6 +272,7 @@ impl Pair {
             peer,
             is_counted,
             left,
+            link_left: Layers::NONE,
             stage: Stage::Entering,
             is_listed: false,
             joined_by: Time(0),
@@ -288,10 +284,33 @@ impl Pair {
         }
     }
 
-    /// Pass bytes from now on; these go first to the leader.
-    pub(super) fn join(&mut self, first: Vec<u8>) {
+    /// The next step of a link that is being made, and through the layers of the leader's listener; true
+    /// when bytes pass from now on. `false`: there may be more to do at once.
+    ///
+    /// # Errors
+    /// It cannot be made; or (`WouldBlock`) an event is to be waited for.
+    pub(super) fn come_through(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
+        let Some(link) = &mut self.link else {
+            return Err(io::ErrorKind::WouldBlock.into());
+        };
+        if !link.stream.is_connected()? {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        if self.link_left.proxy {
+            let ends = (self.peer.address(), self.client.stream.own_address());
+            link.stream.send_header(&proxy::encode(ends.0, ends.1))?;
+            self.link_left.proxy = false;
+        }
+        if self.link_left.tls {
+            if !link.stream.shake_hands(buffer)? {
+                return Ok(false);
+            }
+            self.link_left.tls = false;
+            // The session may hold bytes for which there is no event.
+            link.readable = true;
+        }
         self.stage = Stage::Joined;
-        self.up = Pipe::beginning_with(first);
+        Ok(true)
     }
 
     /// Move what can be moved, at most `slice` bytes in each direction.

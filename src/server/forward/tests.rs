@@ -12,7 +12,7 @@ use mio::{Events, Poll};
 use super::*;
 use crate::clock::Clock;
 use crate::engine::{Engine, Options};
-use crate::server::proxy::{Introduction, Parsed};
+use crate::server::proxy::{self, Introduction, Parsed};
 use crate::server::{Address, Bound, Port, Reactor, reactor};
 
 /// A test that waits for longer than this for a socket fails.
@@ -222,7 +222,16 @@ impl House {
 
 fn at(leader: &TcpListener, layers: Layers) -> Leader {
     let address = leader.local_addr().unwrap();
-    Leader::At(Target { address, layers })
+    Leader::At(target(address, layers))
+}
+
+/// Of a leader on this machine.
+fn target(address: SocketAddr, layers: Layers) -> Target {
+    Target {
+        address,
+        layers,
+        host: [127, 0, 0, 1].into(),
+    }
 }
 
 const PROXY: Layers = Layers {
@@ -764,15 +773,30 @@ fn who_does_not_come_through_the_layers_in_time_is_closed() {
 
 #[test]
 fn a_leader_is_said_as_a_listener_is() {
-    let address = "10.0.0.1:11300".parse().unwrap();
-    let target = |layers| Ok(Target { address, layers });
-    assert_eq!(Target::parse("10.0.0.1:11300"), target(Layers::NONE));
-    assert_eq!(Target::parse("proxy:10.0.0.1:11300"), target(PROXY));
+    let target = |layers| {
+        Ok(Target {
+            address: "10.0.0.1:11300".parse().unwrap(),
+            layers,
+            host: [10, 0, 0, 9].into(),
+        })
+    };
+    let parse = |text| Target::parse(text, "10.0.0.9:12300");
+    assert_eq!(parse("10.0.0.1:11300"), target(Layers::NONE));
+    assert_eq!(parse("proxy:10.0.0.1:11300"), target(PROXY));
+    assert_eq!(
+        parse("proxy+tls:10.0.0.1:11300")
+            .unwrap()
+            .layers
+            .to_string(),
+        "proxy+tls:"
+    );
     for wrong in ["", "10.0.0.1", "leader:11300", "unix:/run/q", "http:1:2"] {
-        assert!(Target::parse(wrong).is_err(), "{wrong}");
+        assert!(parse(wrong).is_err(), "{wrong}");
     }
-    let tls = Target::parse("tls:10.0.0.1:11300").unwrap();
-    assert!(tls.dial().unwrap_err().to_string().contains("TLS"));
+    assert!(Target::parse("10.0.0.1:11300", "leader:12300").is_err());
+    let tls = parse("tls:10.0.0.1:11300").unwrap();
+    let why = tls.dial(None).unwrap_err().to_string();
+    assert!(why.contains("--cluster-cert"), "{why}");
 }
 
 #[test]
@@ -843,9 +867,8 @@ fn a_server_passes_sessions_on_and_serves_those_who_waited_once_it_leads() {
         client.set_nonblocking(true).unwrap();
         client
     };
-    let layers = Layers::NONE;
-    let target = Target { address, layers };
-    follower.forward.leader_is(Leader::At(target), Time(0));
+    let leads = Leader::At(target(address, Layers::NONE));
+    follower.forward.leader_is(leads, Time(0));
     let mut client = connect();
     ask(
         [&mut leader, &mut follower],

@@ -126,6 +126,11 @@ impl Member {
         true
     }
 
+    /// What members show each other, if they do.
+    pub(super) fn tls(&self) -> Option<&PeerTls> {
+        self.peers.tls()
+    }
+
     /// So many clients are passed on to another member.
     pub(super) fn note_forwarded(&mut self, count: usize) {
         self.forwarded = count as u64;
@@ -429,8 +434,9 @@ impl Member {
         let Role::Follows(Some(leader)) = seat.role() else {
             return Leader::Nobody;
         };
-        let address = self.peers.client_address(leader).map(Target::parse);
-        match address {
+        let address = self.peers.client_address(leader);
+        let at = address.zip(self.peers.peer_address(leader));
+        match at.map(|(address, peer)| Target::parse(address, peer)) {
             Some(Ok(target)) => Leader::At(target),
             _ => Leader::Nobody,
         }

@@ -26,7 +26,19 @@ impl Server {
         self.forward
             .leader_is(member.leader(), self.clock.now().mono);
         self.member = Some(Box::new(member));
+        self.certify_links();
         self
+    }
+
+    /// Clients that are passed on to another member, and those that others pass on, are encrypted with the
+    /// certificates of the members.
+    pub(in crate::server) fn certify_links(&mut self) {
+        if let Some(tls) = self.member.as_ref().and_then(|it| it.tls()) {
+            self.forward.set_tls(tls.clone());
+            if let Some(of_clients) = self.gate.tls() {
+                of_clients.show_to_members(tls.signed());
+            }
+        }
     }
 
     pub(in crate::server) fn is_of_peer(&mut self, event: &Event) -> bool {

@@ -253,6 +253,11 @@ impl Peers {
         })
     }
 
+    /// What new connections use.
+    pub(super) fn tls(&self) -> Option<&PeerTls> {
+        self.tls.as_ref()
+    }
+
     /// New connections use these certificates; those that stand keep theirs.
     pub(super) fn set_tls(&mut self, tls: PeerTls) {
         self.tls = self.tls.is_some().then_some(tls);

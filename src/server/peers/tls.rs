@@ -4,19 +4,22 @@
 //! checked against the authority that is configured then. Who dials also checks that the certificate
 //! is for the host that it dialed. A certificate is not tied to a node: the authority should be the
 //! cluster's own.
+//!
+//! Members that pass their clients on use the same certificates, at a listener of clients.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use rustls::client::Resumption;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{PrivateKeyDer, ServerName};
+use rustls::pki_types::ServerName;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::SingleCertAndKey;
 use rustls::{
     ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection,
 };
 
-use crate::server::tls::{certificates, unusable};
+use crate::server::tls::{PASSED_ON, Signed, certificates, read_signed, unusable};
 
 /// The files, all in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,8 +36,11 @@ pub(crate) struct PeerTlsFiles {
 /// What the files say.
 #[derive(Debug, Clone)]
 pub(crate) struct PeerTls {
+    signed: Signed,
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
+    /// The same, to pass clients on.
+    forwarder: Arc<ClientConfig>,
 }
 
 impl PeerTls {
@@ -53,32 +59,40 @@ impl PeerTls {
         let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
             .build()
             .map_err(|error| unusable("authority of peers", &files.ca, &error))?;
-        let chain = certificates(&files.cert)?;
-        let key = PrivateKeyDer::from_pem_file(&files.key)
-            .map_err(|error| unusable("key", &files.key, &error))?;
-        let mismatch = |error: rustls::Error| {
-            let (cert, key) = (files.cert.display(), files.key.display());
-            format!("cannot use the certificate {cert} with the key {key}: {error}")
-        };
+        let signed = read_signed(&files.cert, &files.key, &provider)?;
+        let shown = Arc::new(SingleCertAndKey::from(Arc::clone(&signed)));
         let mut server = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|error| error.to_string())?
             .with_client_cert_verifier(verifier)
-            .with_single_cert(chain.clone(), key.clone_key())
-            .map_err(mismatch)?;
+            .with_cert_resolver(Arc::clone(&shown) as _);
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
         let mut client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(|error| error.to_string())?
             .with_root_certificates(roots)
-            .with_client_auth_cert(chain, key)
-            .map_err(mismatch)?;
+            .with_client_cert_resolver(shown);
         client.resumption = Resumption::disabled();
+        let mut forwarder = client.clone();
+        forwarder.alpn_protocols = vec![PASSED_ON.to_vec()];
         Ok(PeerTls {
+            signed,
             server: Arc::new(server),
             client: Arc::new(client),
+            forwarder: Arc::new(forwarder),
         })
+    }
+
+    /// What this node shows to others.
+    pub(in crate::server) fn signed(&self) -> Signed {
+        Arc::clone(&self.signed)
+    }
+
+    /// A session for a client that is passed on, with the node whose certificate is for `host`.
+    pub(in crate::server) fn pass_on(&self, host: IpAddr) -> Result<Connection, rustls::Error> {
+        let session = ClientConnection::new(Arc::clone(&self.forwarder), host.into());
+        session.map(Connection::from)
     }
 
     /// A session with who connects to us.

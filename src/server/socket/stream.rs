@@ -68,12 +68,21 @@ pub(in crate::server) enum Stream {
 }
 
 impl Stream {
+    fn tcp(&self) -> Option<&mio::net::TcpStream> {
+        match self {
+            Stream::Tcp(stream) => Some(stream),
+            Stream::Unix(_) => None,
+            #[cfg(feature = "tls")]
+            Stream::Tls(stream) => Some(stream.socket()),
+        }
+    }
+
     /// No delay for small replies, and a probe from time to time to notice a peer that has
     /// disappeared. Both are only improvements, so a failure does not matter.
     pub(in crate::server) fn tune(&self) {
-        if let Stream::Tcp(stream) = self {
-            let _ = stream.set_nodelay(true);
-            let _ = sockopt::set_socket_keepalive(stream.as_fd(), true);
+        if let Some(socket) = self.tcp() {
+            let _ = socket.set_nodelay(true);
+            let _ = sockopt::set_socket_keepalive(socket.as_fd(), true);
         }
     }
 
@@ -174,7 +183,7 @@ impl Stream {
     ///
     /// # Errors
     /// It has failed, or (`WouldBlock`) nothing has arrived.
-    fn shake_hands(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
+    pub(in crate::server) fn shake_hands(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
         match self {
             Stream::Tcp(_) | Stream::Unix(_) => {
                 let _ = buffer;
@@ -232,9 +241,17 @@ impl Stream {
 /// What only those ask for who pass connections on.
 #[cfg(feature = "cluster")]
 impl Stream {
-    /// Begin to connect to a TCP port: [`Stream::is_connected`] says when that is over.
-    pub(in crate::server) fn dial(address: SocketAddr) -> io::Result<Stream> {
-        Ok(Stream::Tcp(mio::net::TcpStream::connect(address)?))
+    /// Begin to connect to a TCP port: [`Stream::is_connected`] says when that is over. With a session
+    /// a handshake follows.
+    pub(in crate::server) fn dial(
+        address: SocketAddr,
+        session: Option<rustls::Connection>,
+    ) -> io::Result<Stream> {
+        let socket = mio::net::TcpStream::connect(address)?;
+        Ok(match session {
+            Some(session) => Stream::Tls(Box::new(TlsStream::new(socket, session))),
+            None => Stream::Tcp(socket),
+        })
     }
 
     /// Whether connecting is over.
@@ -255,6 +272,19 @@ impl Stream {
         }
     }
 
+    /// Send what comes before everything else, in the clear: in one piece, which a socket that is new
+    /// takes.
+    pub(in crate::server) fn send_header(&mut self, header: &[u8]) -> io::Result<()> {
+        let sent = match self {
+            Stream::Tls(stream) => stream.socket_mut().write(header)?,
+            plain => plain.write(header)?,
+        };
+        match sent == header.len() {
+            true => Ok(()),
+            false => Err(io::ErrorKind::WriteZero.into()),
+        }
+    }
+
     /// The address of this end; `None`: a Unix socket.
     pub(in crate::server) fn own_address(&self) -> Option<SocketAddr> {
         self.tcp()?.local_addr().ok()
@@ -266,7 +296,6 @@ impl Stream {
         match self {
             Stream::Unix(stream) => stream.shutdown(Shutdown::Write),
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),
-            #[cfg(feature = "tls")]
             Stream::Tls(stream) => stream.socket().shutdown(Shutdown::Write),
         }
     }
@@ -276,17 +305,7 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => stream.deregister(registry),
             Stream::Unix(stream) => stream.deregister(registry),
-            #[cfg(feature = "tls")]
             Stream::Tls(stream) => stream.socket_mut().deregister(registry),
-        }
-    }
-
-    fn tcp(&self) -> Option<&mio::net::TcpStream> {
-        match self {
-            Stream::Tcp(stream) => Some(stream),
-            Stream::Unix(_) => None,
-            #[cfg(feature = "tls")]
-            Stream::Tls(stream) => Some(stream.socket()),
         }
     }
 }

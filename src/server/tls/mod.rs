@@ -5,6 +5,7 @@
 
 mod flags;
 mod name;
+mod shown;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -12,8 +13,8 @@ mod tests;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
@@ -21,6 +22,10 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection};
 pub use self::flags::TlsArgs;
 #[cfg(feature = "http")]
 pub(crate) use self::name::name_of;
+pub(super) use self::shown::read_signed;
+use self::shown::{OfMembers, Shown};
+#[cfg(feature = "cluster")]
+pub(super) use self::shown::{PASSED_ON, Signed};
 pub(super) use self::stream::TlsStream;
 
 /// The files that TLS needs, all in PEM.
@@ -38,6 +43,7 @@ pub struct TlsFiles {
 #[derive(Debug, Clone)]
 pub struct Tls {
     files: Arc<TlsFiles>,
+    of_members: OfMembers,
     config: Arc<Mutex<Arc<ServerConfig>>>,
 }
 
@@ -47,9 +53,11 @@ impl Tls {
     /// # Errors
     /// What is wrong with which file.
     pub fn read(files: TlsFiles) -> Result<Tls, String> {
-        let config = Arc::new(config(&files)?);
+        let of_members = OfMembers::default();
+        let config = Arc::new(config(&files, &of_members)?);
         Ok(Tls {
             files: Arc::new(files),
+            of_members,
             config: Arc::new(Mutex::new(config)),
         })
     }
@@ -60,9 +68,15 @@ impl Tls {
     /// # Errors
     /// What is wrong with which file; then everything stays as it was.
     pub(super) fn reload(&self) -> Result<(), String> {
-        let read = Arc::new(config(&self.files)?);
+        let read = Arc::new(config(&self.files, &self.of_members)?);
         *self.config() = read;
         Ok(())
+    }
+
+    /// New connections of members of the cluster, which pass their clients on, get this certificate.
+    #[cfg(feature = "cluster")]
+    pub(super) fn show_to_members(&self, signed: Signed) {
+        self.of_members.set(signed);
     }
 
     /// What new connections get now.
@@ -81,11 +95,9 @@ impl Tls {
 }
 
 /// TLS 1.2 and 1.3, and no data before the handshake is over: such data could be replayed.
-fn config(files: &TlsFiles) -> Result<ServerConfig, String> {
+fn config(files: &TlsFiles, of_members: &OfMembers) -> Result<ServerConfig, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let chain = certificates(&files.cert)?;
-    let key = PrivateKeyDer::from_pem_file(&files.key)
-        .map_err(|error| unusable("key", &files.key, &error))?;
+    let of_clients = read_signed(&files.cert, &files.key, &provider)?;
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
@@ -93,10 +105,7 @@ fn config(files: &TlsFiles) -> Result<ServerConfig, String> {
         None => builder.with_no_client_auth(),
         Some(path) => builder.with_client_cert_verifier(verifier(path, provider)?),
     };
-    builder.with_single_cert(chain, key).map_err(|error| {
-        let (cert, key) = (files.cert.display(), files.key.display());
-        format!("cannot use the certificate {cert} with the key {key}: {error}")
-    })
+    Ok(builder.with_cert_resolver(Arc::new(Shown::new(of_clients, of_members.clone()))))
 }
 
 fn verifier(

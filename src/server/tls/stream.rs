@@ -12,7 +12,7 @@ use std::io::{self, BufRead, Read, Write};
 use std::sync::Arc;
 
 use mio::net::TcpStream;
-use rustls::ServerConnection;
+use rustls::Connection;
 
 use super::name::name_of;
 
@@ -20,14 +20,15 @@ use super::name::name_of;
 const SEALED_MAX: usize = 16 << 10;
 /// Bytes that the session decrypts ahead of being read before it takes no more.
 const OPENED_MAX: usize = 16 << 10;
-/// The first byte of a handshake.
+/// The first byte of a handshake, and that of one that is refused.
 const HANDSHAKE: u8 = 22;
+const ALERT: u8 = 21;
 
 /// An encrypted connection.
 #[derive(Debug)]
 pub(in crate::server) struct TlsStream {
     socket: TcpStream,
-    session: ServerConnection,
+    session: Connection,
     /// Bytes of the write that has not come to its end.
     sealed: usize,
     /// Bytes that have been decrypted and not read.
@@ -45,10 +46,10 @@ pub(in crate::server) struct TlsStream {
 
 impl TlsStream {
     /// Begin a session; the handshake follows.
-    pub(in crate::server) fn new(socket: TcpStream, session: ServerConnection) -> TlsStream {
+    pub(in crate::server) fn new(socket: TcpStream, session: impl Into<Connection>) -> TlsStream {
         TlsStream {
             socket,
-            session,
+            session: session.into(),
             sealed: 0,
             opened: 0,
             ahead: Vec::new(),
@@ -58,7 +59,6 @@ impl TlsStream {
         }
     }
 
-    #[cfg(feature = "cluster")]
     pub(in crate::server) fn socket(&self) -> &TcpStream {
         &self.socket
     }
@@ -70,7 +70,7 @@ impl TlsStream {
     /// Continue the handshake with what one read brings; true once it is over.
     ///
     /// # Errors
-    /// The handshake has failed, and the client has been told why; or nothing has arrived
+    /// The handshake has failed, and the other end has been told why; or nothing has arrived
     /// (`WouldBlock`).
     pub(in crate::server) fn shake_hands(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
         self.push_own()?;
@@ -78,7 +78,7 @@ impl TlsStream {
         if count == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        if self.shaken == 0 && buffer[0] != HANDSHAKE {
+        if self.shaken == 0 && ![HANDSHAKE, ALERT].contains(&buffer[0]) {
             return Err(invalid("it does not speak TLS"));
         }
         self.open(&buffer[..count])?;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::members::{Cluster, id_of, members_of};
-use crate::harness::{Launch, wait_until, wal};
+use crate::harness::{Launch, free_port, wait_until, wal};
 use crate::wire::{inserted, put_command};
 
 const USAGE: Option<i32> = Some(5);
@@ -133,12 +133,19 @@ fn flags_that_cannot_be_are_refused_in_words() {
     let Some(launch) = Launch::bsd_alone() else {
         return;
     };
+    let member = &*format!("--cluster=127.0.0.1:{}", free_port());
     let dir = tempfile::tempdir().unwrap();
     for (args, words) in [
         (&["--cluster=0.0.0.0:12300"][..], "cannot connect to that"),
         (&["--cluster=10.0.0.1:12300"], "not on loopback"),
         (&["--cluster=127.0.0.1:12300", "--memory"], "cannot be used"),
         (&["--cluster-init"], "--cluster <ADDR>"),
+        (&[member, "--cluster-client=q:11300"], "give IP:PORT"),
+        (&[member, "--cluster-client=127.0.0.1"], "give IP:PORT"),
+        (
+            &[member, "--cluster-client=tls:127.0.0.1:11300"],
+            "only if they have --cluster-cert",
+        ),
     ] {
         let exit = launch.clone().dir(dir.path()).args(args).run_to_exit();
         assert_eq!(exit.code, USAGE, "{args:?}: {exit:?}");
@@ -469,7 +476,11 @@ mod steered {
         let Some(launch) = Launch::bsd_alone() else {
             return;
         };
-        let house = House::new();
+        // Clients know another authority than members.
+        let (house, doors) = (House::new(), House::new());
+        let launch = launch.args(["-l", "tls:127.0.0.2"]);
+        let launch = launch.arg("--tls-cert").arg(doors.path("cert.pem"));
+        let launch = launch.arg("--tls-key").arg(doors.path("key.pem"));
         let with = |house: &House| {
             let files = [
                 ("--cluster-cert", "cert.pem"),
@@ -489,7 +500,14 @@ mod steered {
         cluster.wait_until_all_vote();
         let leader = cluster.leader();
         let other = (0..3).find(|at| *at != leader).unwrap();
+        // What members pass on is encrypted where there is a listener for that.
         let id = cluster.server(other).connect().put(b"kept");
+        let members = members_of(&cluster.places[leader].dir);
+        let is_tls = |it: &bsd::cluster::member::Member| it.client.starts_with("tls:127.0.0.2:");
+        assert!(members.iter().all(is_tls), "{members:?}");
+        let mut wire = doors.connect(cluster.server(other));
+        let found = format!("FOUND {id} 4\r\nkept");
+        assert_eq!(wire.ask(&format!("peek {id}")), found);
 
         // One whose certificate others have signed; one that trusts the members, who do not trust it;
         // and one without any. Each is told within a second, and is told again when it asks again.
@@ -524,10 +542,7 @@ mod steered {
         // A change of the leader works over TLS.
         cluster.kill(leader);
         let mut wire = cluster.server(cluster.leader()).connect();
-        assert_eq!(
-            wire.ask(&format!("peek {id}")),
-            format!("FOUND {id} 4\r\nkept")
-        );
+        assert_eq!(wire.ask(&format!("peek {id}")), found);
     }
 
     fn addresses() -> Vec<String> {

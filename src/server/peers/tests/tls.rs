@@ -52,6 +52,14 @@ impl Authority {
     }
 }
 
+impl PeerTls {
+    /// Of two nodes at 127.0.0.1 that know each other, and of one of another cluster.
+    pub(in crate::server) fn made() -> [PeerTls; 3] {
+        let (ours, other) = (Authority::new(), Authority::new());
+        [&ours, &ours, &other].map(|authority| authority.node("127.0.0.1", authority))
+    }
+}
+
 #[test]
 fn other_machines_need_tls() {
     let poll = Poll::new().unwrap();
