@@ -306,6 +306,10 @@ impl Server {
         self.begin_turn();
         let mut stop = self.take_events(events);
         let may_serve = self.stand()?;
+        #[cfg(feature = "cluster")]
+        if self.is_over() {
+            return Ok(true);
+        }
         if !stop {
             self.accept();
             if may_serve {

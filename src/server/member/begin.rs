@@ -195,6 +195,7 @@ impl Member {
             calls_before: 0,
             forwarded: 0,
             stops_at: None,
+            is_over: false,
             standing: Standing::Follows,
             acknowledged: Position::ZERO,
             _lock: lock,

@@ -89,6 +89,8 @@ pub struct Member {
     forwarded: u64,
     /// It stops when another one leads, or then.
     stops_at: Option<Time>,
+    /// Another one leads, and this one stops.
+    is_over: bool,
     standing: Standing,
     /// Replies up to this position may leave.
     acknowledged: Position,
@@ -339,13 +341,22 @@ impl Member {
         Some(heir.member.id)
     }
 
-    /// The clients are gone: follow.
+    /// The clients are gone: follow; or stop, if that is what the lead was handed over for.
     pub(super) fn fall(&mut self, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
         if let Some(seat) = &mut self.seat {
             info!("this member does not lead any more; its clients were closed");
-            seat.fall(engine, now)?;
+            // A queue that follows is made by reading the whole log.
+            self.is_over = self.stops_at.is_some();
+            if !self.is_over {
+                seat.fall(engine, now)?;
+            }
         }
         Ok(())
+    }
+
+    /// Nothing of this turn is to be done any more.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over
     }
 
     /// After requests were run: the queue's own work, proposals, the ledger.

@@ -73,6 +73,11 @@ impl Server {
         Ok(standing == Standing::Serves)
     }
 
+    /// Whether the server stops at once: another member leads, and there is no queue that follows.
+    pub(in crate::server) fn is_over(&self) -> bool {
+        self.member.as_ref().is_some_and(|member| member.is_over())
+    }
+
     /// All clients at once, with what they have not been told: it may not have happened.
     fn close_all(&mut self) {
         self.closes_left = usize::MAX;

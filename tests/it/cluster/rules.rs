@@ -1,6 +1,8 @@
 //! What a member refuses, what its clients see, and what tools may do beside it.
 
-use std::path::Path;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 
 use super::members::{Cluster, id_of, members_of};
 use crate::harness::{Launch, free_port, wait_until, wal};
@@ -151,6 +153,28 @@ fn flags_that_cannot_be_are_refused_in_words() {
         assert_eq!(exit.code, USAGE, "{args:?}: {exit:?}");
         assert!(exit.stderr.contains(words), "{args:?}: {exit:?}");
     }
+}
+
+/// It would take as long as a start does.
+#[test]
+fn a_leader_that_is_stopped_does_not_read_its_log_again() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let mut cluster = Cluster::of_three(&launch);
+    let leader = cluster.leader();
+    cluster.server(leader).connect().put(b"in the log");
+    // Who reads this calls it damaged.
+    let files = std::fs::read_dir(&cluster.places[leader].dir).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    let is_segment = |path: &PathBuf| path.to_string_lossy().contains("/segment-");
+    let segment = files.filter(is_segment).min().unwrap();
+    let opened = OpenOptions::new().write(true).open(segment);
+    opened.unwrap().write_all(&[0xff; 64]).unwrap();
+    let said = cluster.stop(leader).stderr;
+    let words = "this member does not lead any more; its clients were closed";
+    assert!(said.contains(words), "{said}");
+    cluster.leader();
 }
 
 /// Put 200 jobs, and delete a hundred of them; the greatest id. On a machine that has much else to do
