@@ -8,6 +8,7 @@ use super::files::{
 use super::format::{Before, ENTRY_SIZE, FramePlace, Kind, NewBatch, Opening, put_frame};
 use super::held::Place;
 use super::{HardState, Ledger, LedgerError, is_full};
+use crate::cluster::member::Members;
 use crate::storage::disk::write_all_at;
 
 /// A file that is made when the disk is nearly full has this much room beyond what is written at
@@ -205,6 +206,10 @@ impl Ledger {
             return Err(self.latch(failed("sync", &path, &error)));
         }
         let (end, file) = (active.end, active.file.clone());
+        // Who waits for this commit comes with its commit index: without that a start would have a
+        // membership of an entry that it does not know to be committed.
+        let is_written = |it: &&(u64, Members)| self.pending_members.binary_search(&it.0).is_err();
+        let members = self.members.iter().filter(is_written).cloned();
         let opening = Opening {
             state: self.written_state,
             before: Some(Before {
@@ -214,7 +219,7 @@ impl Ledger {
             }),
             index: self.written_last.0,
             term: self.written_last.1,
-            members: self.members.clone(),
+            members: members.collect(),
         };
         self.durable = end;
         let was_torn = self.is_torn;

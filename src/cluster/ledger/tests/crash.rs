@@ -279,6 +279,42 @@ fn after_a_crash_at_any_operation_the_ledger_is_at_or_after_the_last_commit() {
     }
 }
 
+/// Else a member would have others to ask than those who committed what it has: with one that needs
+/// its vote and does not know it, both would stand still.
+#[test]
+fn no_start_finds_a_membership_of_an_entry_that_it_does_not_know_to_be_committed() {
+    let change_often = |disk: &SimFs| -> Result<(), LedgerError> {
+        let mut ledger = create(disk);
+        for index in 6..40 {
+            ledger.append(&[entry(index, 2, 60)]);
+            ledger.commit()?;
+            ledger.set_hard_state(state(2, 0, index));
+            ledger.members_applied(index, members(index % 3));
+            ledger.commit()?;
+        }
+        Ok(())
+    };
+    let whole = disk();
+    drop(create(&whole));
+    let first = whole.operations() + 1;
+    let whole = disk();
+    change_often(&whole).unwrap();
+    assert!(count(&whole, OpKind::Rename) > 3, "there are several files");
+    for stop in first..=whole.operations() {
+        let disk = disk();
+        disk.crash_at(stop);
+        let _ = change_often(&disk);
+        for (how, image) in images(&disk) {
+            let ledger = reopen(&image);
+            let (known, commit) = (ledger.members().0, ledger.hard_state().commit);
+            assert!(
+                known <= commit,
+                "stopped at {stop}, {how:?}: {known}, {commit}"
+            );
+        }
+    }
+}
+
 /// A start that is itself interrupted, anywhere, leaves what the next one finds.
 #[test]
 fn a_crash_during_a_start_loses_nothing() {
