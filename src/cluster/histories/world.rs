@@ -287,6 +287,11 @@ impl World {
             Err(NodeError::Store(_)) => return self.later(100 * MS, Event::Restart(id)),
             Err(error) => panic!("{id:?} does not start: {error}"),
         };
+        let status = node.status();
+        assert!(
+            status.members_index <= status.commit,
+            "{id:?} has a change that it does not know to be committed: {status:?}"
+        );
         machine.life += 1;
         machine.is_syncing = false;
         machine.inbox.clear();
@@ -506,7 +511,7 @@ impl World {
             return;
         };
         let mut log = Box::new(machine.log.clone());
-        log.base = process.node.base_at(log.mark.index);
+        log.base = process.node.base_at(log.mark.index, to);
         let life = machine.life;
         if log.base.is_some() {
             assert!(log.mark.index >= least);
