@@ -6,6 +6,7 @@ use rustls::{ClientConfig, ClientConnection, Connection, RootCertStore};
 
 use super::*;
 use crate::server::peers::PeerTls;
+use crate::server::proxy;
 use crate::server::tls::Tls;
 
 const TLS: Layers = Layers {
