@@ -99,8 +99,8 @@ fn counters_for_which_no_reply_waits_do_not_keep_the_log_from_a_quiet_moment() {
 /// Neither what is held nor what was only counted is an entry that others have.
 #[test]
 fn a_leader_that_is_closed_leaves_what_is_committed_and_no_more() {
-    let now = beginning();
-    for is_holding in [false, true] {
+    for (is_holding, are_counters_due) in [(false, false), (false, true), (true, false)] {
+        let mut now = beginning();
         let fs = SimFs::new(1);
         let (mut engine, mood) = alone(&fs, 64 << 10);
         let client = engine.connect();
@@ -118,7 +118,13 @@ fn a_leader_that_is_closed_leaves_what_is_committed_and_no_more() {
             run(&mut engine, client, put_command(b"held"), now);
             engine.commit(now).unwrap();
         }
-        assert_eq!(engine.is_holding(), is_holding);
+        if are_counters_due {
+            later(&mut now, 60);
+            engine.tick(now, &mut Replies::default()).unwrap();
+            engine.commit(now).unwrap();
+            assert!(engine.log().unwrap().has_unwritten(), "the counters");
+        }
+        assert_eq!(engine.is_holding(), is_holding || are_counters_due);
         let segments = engine.log().unwrap().segments();
         engine.close(now).unwrap();
         let options = options(&fs.crash_image(Crash::DropUnsynced), mood);
