@@ -343,18 +343,13 @@ impl Node {
         view.ledger_mut().give_up_oldest(durable)
     }
 
-    /// What a snapshot has to say that has the log up to this entry, for `to`. `None`: no snapshot can
-    /// be made there, because it is no member yet; make one of a longer log.
-    ///
-    /// A newer membership may be known from before a start, and not be committed until the member has
-    /// the snapshot: so it is the one that holds there.
+    /// What a snapshot has to say that has the log up to this entry. `None`: no snapshot can be
+    /// made there, because the membership is newer; make one of a longer log.
     #[must_use]
-    pub fn base_at(&self, index: u64, to: NodeId) -> Option<Base> {
-        let ledger = self.ledger();
-        let is_known = (ledger.base().index..=self.handed.index).contains(&index);
-        let term = ledger.term(index).filter(|_| is_known)?;
-        let members = ledger.members_at(index);
-        members.get(to)?;
+    pub fn base_at(&self, index: u64) -> Option<Base> {
+        let (changed, members) = self.ledger().members();
+        let is_known = changed <= index && index <= self.handed.index;
+        let term = self.ledger().term(index).filter(|_| is_known)?;
         Some(Base {
             index,
             term,

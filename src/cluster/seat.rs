@@ -454,10 +454,10 @@ impl Seat {
         std::mem::take(&mut self.snapshots)
     }
 
-    /// The snapshot for `to` of a log that goes up to this stamp; `None`: not now.
+    /// The snapshot of a log that goes up to this stamp; `None`: not now.
     #[must_use]
-    pub fn base_at(&self, stamp: Stamp, to: NodeId) -> Option<Base> {
-        self.node.base_at(stamp.index, to)
+    pub fn base_at(&self, stamp: Stamp) -> Option<Base> {
+        self.node.base_at(stamp.index)
     }
 
     /// How a snapshot has fared: installed up to this entry, or not.

@@ -511,7 +511,7 @@ impl World {
             return;
         };
         let mut log = Box::new(machine.log.clone());
-        log.base = process.node.base_at(log.mark.index, to);
+        log.base = process.node.base_at(log.mark.index);
         let life = machine.life;
         if log.base.is_some() {
             assert!(log.mark.index >= least);

@@ -316,25 +316,6 @@ fn to_be_removed(commit: u64) -> Node {
     node
 }
 
-/// After a start a membership may be known that is to be committed again: a leader that could make no
-/// snapshot before that, and cannot commit without those who need one, would stand still.
-#[test]
-fn a_snapshot_has_the_membership_that_holds_where_it_ends() {
-    let mut node = node(base(0, 0, 3));
-    let mut removal = entry(2, 5);
-    removal.set_entry_type(EntryType::EntryConfChangeV2);
-    removal.context = Step::Remove(NodeId(3)).encode().into();
-    let mut append = message(MessageType::MsgAppend, 2, 5);
-    append.set_entries(vec![entry(1, 5), removal].into());
-    append.commit = 2;
-    node.step(append);
-    settle(&mut node);
-    let members = |index, to| Some(node.base_at(index, NodeId(to))?.members.list.len());
-    assert_eq!((members(1, 2), members(1, 3)), (Some(3), Some(3)));
-    assert_eq!((members(2, 2), members(2, 3)), (Some(2), None));
-    assert_eq!(members(3, 2), None);
-}
-
 /// The entry came from the leader before it, who could not commit it any more.
 #[test]
 fn a_leader_whose_own_removal_is_committed_leads_no_more() {

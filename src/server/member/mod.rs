@@ -213,13 +213,13 @@ impl Member {
                 }
             }
             Mail::NotAdded(why) => self.not_added = Some(why),
-            Mail::Base(stamp, to, answer) => {
+            Mail::Base(stamp, answer) => {
                 // Entries after the last frame changed nothing: the copy has them too.
                 let stamp = match stamp == engine.framed_stamp() {
                     true => engine.stamp(),
                     false => stamp,
                 };
-                let base = self.seat.as_ref().and_then(|seat| seat.base_at(stamp, to));
+                let base = self.seat.as_ref().and_then(|seat| seat.base_at(stamp));
                 // The thread may be gone.
                 let _ = answer.send(base);
             }

@@ -41,8 +41,8 @@ pub(super) enum Mail {
     Joined(ClusterId, Members),
     /// Nobody has added it yet, for this reason; it asks again.
     NotAdded(String),
-    /// Up to which entry a copy of the log for this member goes that has this stamp.
-    Base(Stamp, NodeId, Sender<Option<Base>>),
+    /// Up to which entry a copy of the log goes that has this stamp.
+    Base(Stamp, Sender<Option<Base>>),
     /// How a snapshot has fared.
     Sent(NodeId, Result<u64, String>),
     /// A copy has come from this member and is complete; whether it is used now is to be answered.
@@ -213,10 +213,10 @@ fn send(
 ) -> Result<u64, String> {
     let parts = LogParts::take(fs, dir).map_err(|error| error.to_string())?;
     let parts = parts.ok_or("the log cannot be read as it is now; see `bsd-wal verify --live`")?;
-    let base = post.ask(|answer| Mail::Base(parts.stamp(), to, answer));
+    let base = post.ask(|answer| Mail::Base(parts.stamp(), answer));
     let base = base
         .flatten()
-        .ok_or("it does not lead any more, or the member has just been added")?;
+        .ok_or("it does not lead any more, or has just changed its members")?;
     let index = base.index;
     let files: Vec<_> = parts.files().collect();
     let broken = |error: io::Error| format!("the connection to {address} is broken: {error}");

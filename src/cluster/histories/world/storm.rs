@@ -183,8 +183,10 @@ impl World {
     pub(super) fn join(&mut self, id: NodeId) {
         let knows = |machine: &Machine| {
             let process = machine.up.as_ref()?;
-            let base = process.node.base_at(machine.log.mark.index, id)?;
-            Some((machine.log.clone(), base))
+            let base = process.node.base_at(machine.log.mark.index)?;
+            base.members
+                .get(id)
+                .map(|_| (machine.log.clone(), base.clone()))
         };
         let found = self.machines.iter().find_map(|(_, it)| knows(it));
         match found {

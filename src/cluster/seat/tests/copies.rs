@@ -30,7 +30,7 @@ pub(super) fn refused(why: &dyn std::fmt::Display) -> OpenError {
 type Files = Vec<(String, Vec<u8>)>;
 
 /// The log on this disk as it is now, with what the node says of it.
-fn take(disk: &SimFs, life: &Life, to: NodeId) -> Option<(Base, LogId, Files)> {
+fn take(disk: &SimFs, life: &Life) -> Option<(Base, LogId, Files)> {
     let parts = LogParts::take(disk, Path::new(DIR)).unwrap();
     let parts = parts.expect("nobody writes meanwhile");
     // Entries after the last frame changed nothing: the copy has them too.
@@ -38,7 +38,7 @@ fn take(disk: &SimFs, life: &Life, to: NodeId) -> Option<(Base, LogId, Files)> {
         true => life.engine.stamp(),
         false => parts.stamp(),
     };
-    let base = life.seat.base_at(stamp, to)?;
+    let base = life.seat.base_at(stamp)?;
     let files = parts.files().enumerate().map(|(at, (name, size))| {
         let bytes = parts.read(at, 0, size as usize);
         (name, bytes.unwrap())
@@ -86,7 +86,7 @@ impl World {
         let comes_at = Time(self.now.mono.0 + MS + self.random.below(40 * MS));
         let site = &mut self.sites[from];
         let Some(life) = &mut site.life else { return };
-        let Some((base, log, files)) = take(&site.disk, life, to) else {
+        let Some((base, log, files)) = take(&site.disk, life) else {
             return life.seat.snapshot_sent(to, None);
         };
         self.copies.push(Copy {
@@ -167,7 +167,7 @@ fn one_that_was_away() -> (SimFs, Copy, Now) {
     }
     let leader = world.leader().expect("one of two leads");
     let life = world.sites[leader].life.as_ref().unwrap();
-    let (base, log, files) = take(&world.sites[leader].disk, life, NodeId(3)).unwrap();
+    let (base, log, files) = take(&world.sites[leader].disk, life).unwrap();
     let copy = Copy {
         comes_at: world.now.mono,
         from: leader,
