@@ -409,7 +409,7 @@ impl Node {
         self.ledger_mut().set_aside()
     }
 
-    /// A leader says that its membership, of this entry, does not have this node. If that is the newer
+    /// A peer says that its membership, of this entry, does not have this node. If that is the newer
     /// one, the node has been removed: ids never come back. A start forgets it, and is told again; so
     /// does a snapshot that has it as a member, of one that is being added while two believe to lead.
     pub fn left_out(&mut self, members_index: u64) {

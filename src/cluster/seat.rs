@@ -470,7 +470,7 @@ impl Seat {
         self.node.unreachable(peer);
     }
 
-    /// A leader says that the membership of this entry does not have this node.
+    /// A peer says that the membership of this entry does not have this node.
     pub fn left_out(&mut self, members_index: u64) {
         self.node.left_out(members_index);
     }

@@ -14,14 +14,14 @@
 //! Bodies of version 1:
 //!
 //! ```text
-//! Hello    cluster [u8; 16], from u64, to u64, purpose u8, peer address, client address
+//! Hello    cluster [u8; 16], from u64, to u64, purpose u8, peer address, client address, members u64
 //! Welcome  node u64, nonce u64, client address
 //! Refused  why u16, text, members u64
 //! ```
 //!
-//! An address is its size in a byte and its bytes. A refusal that ends before `members` has 0 there.
-//! What follows in a body belongs to later versions, and is skipped: so a later version can say hello
-//! to this one.
+//! An address is its size in a byte and its bytes. A body that ends before `members` has 0 there. What
+//! follows in a body belongs to later versions, and is skipped: so a later version can say hello to this
+//! one.
 
 use std::fmt;
 
@@ -124,10 +124,12 @@ pub struct Hello {
     pub client: String,
     /// What it wants.
     pub purpose: Purpose,
+    /// The entry that made the membership which it knows; 0: it knows of none.
+    pub members: u64,
 }
 
 impl Hello {
-    /// What we say to `to`.
+    /// What we say to `to`, without the membership.
     #[must_use]
     pub fn of(me: &Me, to: NodeId, purpose: Purpose) -> Hello {
         Hello {
@@ -138,6 +140,7 @@ impl Hello {
             peer: me.peer.clone(),
             client: me.client.clone(),
             purpose,
+            members: 0,
         }
     }
 
@@ -154,6 +157,7 @@ impl Hello {
         body.push(purpose.map_or(0, |(number, _)| *number));
         put_short(&mut body, &self.peer)?;
         put_short(&mut body, &self.client)?;
+        body.extend_from_slice(&self.members.to_le_bytes());
         let Versions { min, max } = self.versions;
         seal(HELLO, (min, max), &body, bytes);
         Ok(())
@@ -179,6 +183,7 @@ impl Hello {
             peer: body.short()?,
             client: body.short()?,
             purpose: *purpose,
+            members: entry_of_members(&mut body)?,
         };
         Ok(Some((hello, size)))
     }
@@ -219,13 +224,22 @@ impl Hello {
         Ok(version)
     }
 
-    /// Nothing against it if these, who the leader has as members since entry `changed`, include who says
-    /// this, or if it does not speak as a member.
+    /// Whether who says this is no member any more, for one that has `members` since entry `changed`,
+    /// which is committed. It is not, if it knows an older membership: it has been in that, and ids never
+    /// come back. Who knows of none may be about to be added, which only the leader can tell for certain;
+    /// who knows a newer one is to be heard, also by one that does not know it yet.
     ///
     /// # Errors
     /// What it is told.
-    pub fn judge_member(&self, changed: u64, members: &[NodeId]) -> Result<(), Refused> {
-        if self.purpose != Purpose::Messages || members.contains(&self.from) {
+    pub fn judge_member(
+        &self,
+        leads: bool,
+        changed: u64,
+        members: &[NodeId],
+    ) -> Result<(), Refused> {
+        let is_known = leads || self.members > 0;
+        let is_heard = !is_known || self.members > changed || members.contains(&self.from);
+        if self.purpose != Purpose::Messages || is_heard {
             return Ok(());
         }
         let text = format!(
@@ -380,15 +394,19 @@ impl Answer {
                 Answer::Refused(Refused {
                     why: known.map_or(Why::Other(why), |(_, why)| *why),
                     text: text(&body.take(length)?)?,
-                    members: match body.left() {
-                        0 => 0,
-                        _ => body.u64()?,
-                    },
+                    members: entry_of_members(&mut body)?,
                 })
             }
             _ => return Err(WireError::Unknown("answer", kind.into())),
         };
         Ok(Some((answer, size)))
+    }
+}
+
+fn entry_of_members(body: &mut Reader) -> Result<u64, WireError> {
+    match body.left() {
+        0 => Ok(0),
+        _ => body.u64(),
     }
 }
 

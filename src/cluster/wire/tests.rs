@@ -184,6 +184,7 @@ fn hello() -> Hello {
     Hello {
         from: FROM,
         to: TO,
+        members: 12,
         ..Hello::of(&me(), TO, Purpose::Messages)
     }
 }
@@ -520,9 +521,9 @@ fn a_peer_of_version_2_speaks_version_1_with_us() {
     assert_eq!(hello.judge(&me()), Ok(1));
 }
 
-/// As it was sent before it named the entry.
+/// As they were sent before they named the entry.
 #[test]
-fn a_refusal_that_ends_before_the_entry_of_the_membership_has_0_there() {
+fn a_greeting_that_ends_before_the_entry_of_the_membership_has_0_there() {
     let refused = |members| {
         Answer::Refused(Refused {
             why: Why::NoMember,
@@ -530,11 +531,21 @@ fn a_refusal_that_ends_before_the_entry_of_the_membership_has_0_there() {
             members,
         })
     };
+    let shortened = |mut bytes: Vec<u8>| {
+        bytes.truncate(bytes.len() - 8);
+        seal_again(&mut bytes);
+        bytes
+    };
     let mut bytes = Vec::new();
     refused(7).encode(&mut bytes).unwrap();
-    bytes.truncate(bytes.len() - 8);
-    seal_again(&mut bytes);
+    let bytes = shortened(bytes);
     assert_eq!(Answer::decode(&bytes), Ok(Some((refused(0), bytes.len()))));
+    let bytes = shortened(bytes_of(&hello()));
+    let without = Hello {
+        members: 0,
+        ..hello()
+    };
+    assert_eq!(Hello::decode(&bytes), Ok(Some((without, bytes.len()))));
 }
 
 /// The size and the checksum of a greeting whose body has become another one.

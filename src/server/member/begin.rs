@@ -182,6 +182,7 @@ impl Member {
             seat: None,
             seed,
             members: Members::default(),
+            changed: 0,
             mail,
             courier,
             sending: Vec::new(),
@@ -233,8 +234,9 @@ impl Member {
         self.me.cluster = identity.cluster;
         self.me.node = identity.node;
         self.peers.set_me(self.me.clone(), now.mono);
-        self.members = seat.members().clone();
-        self.peers.set_members(&self.members, now.mono);
+        self.peers
+            .set_members(seat.members_changed(), seat.members(), now.mono);
+        (self.changed, self.members) = (seat.members_changed(), seat.members().clone());
         info!(
             "cluster {}: this is member {}, peers reach it at {}",
             identity.cluster, identity.node, self.me.peer

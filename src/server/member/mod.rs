@@ -66,8 +66,9 @@ pub struct Member {
     /// `None`: it waits to become a member.
     seat: Option<Box<Seat>>,
     seed: u64,
-    /// The members that the peers know of.
+    /// The members that the peers know of, and since which entry.
     members: Members,
+    changed: u64,
     mail: Receiver<Mail>,
     courier: Courier,
     /// Members to which a snapshot is being sent.
@@ -395,12 +396,12 @@ impl Member {
     /// The peers are those of the membership.
     fn follow_members(&mut self, now: Now) {
         let Some(seat) = &mut self.seat else { return };
-        if self.members != *seat.members() {
-            self.members = seat.members().clone();
-            self.peers.set_members(&self.members, now.mono);
+        if self.changed != seat.members_changed() {
+            (self.changed, self.members) = (seat.members_changed(), seat.members().clone());
+            self.peers
+                .set_members(self.changed, &self.members, now.mono);
         }
-        self.peers
-            .set_leads(seat.leads().then(|| seat.members_changed()));
+        self.peers.set_leads(seat.leads());
         let (members, cluster, leads) = (&self.members, self.me.cluster, seat.leads());
         self.joining.retain(|(join, answer)| {
             let told = match members.get(join.node) {

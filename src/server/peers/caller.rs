@@ -36,7 +36,7 @@ enum State {
     Answering(Hello, u64),
     /// It is told why it is not.
     Refusing(String),
-    Open(NodeId, Box<Decoder>),
+    Open(Hello, Box<Decoder>),
 }
 
 /// What has become of a caller.
@@ -77,8 +77,18 @@ impl Caller {
     /// Whose messages come here.
     pub(super) fn from(&self) -> Option<NodeId> {
         match &self.state {
-            State::Open(from, _) => Some(*from),
+            State::Open(hello, _) => Some(hello.from),
             _ => None,
+        }
+    }
+
+    /// It sends messages, or is about to, and is no member of the newest membership that it or we know.
+    pub(super) fn is_stranger(&self, changed: u64, members: &[NodeId]) -> bool {
+        match &self.state {
+            State::Open(hello, _) | State::Answering(hello, _) => {
+                hello.judge_member(true, changed, members).is_err()
+            }
+            State::Greeting(_) | State::Refusing(_) => false,
         }
     }
 
@@ -123,7 +133,7 @@ impl Caller {
                     return Ok(Step::HandOver(hello, nonce));
                 }
                 let decoder = Decoder::new(nonce, Side::Dialer, hello.from, setting.me.node);
-                self.state = State::Open(hello.from, Box::new(decoder));
+                self.state = State::Open(hello.clone(), Box::new(decoder));
                 Ok(Step::Opened(hello))
             }
             State::Open(..) if may_come => self.read(setting, take).map(|()| Step::Wait),
@@ -155,9 +165,8 @@ impl Caller {
                 }
             };
             let judged = hello.judge(setting.me).and_then(|version| {
-                let members = setting.members;
-                let judged = members.map(|(changed, list)| hello.judge_member(changed, list));
-                judged.unwrap_or(Ok(())).map(|()| version)
+                let judged = hello.judge_member(setting.leads, setting.changed, setting.members);
+                judged.map(|()| version)
             });
             return match judged {
                 Ok(version) => self.welcome(hello, version, setting),
@@ -200,7 +209,7 @@ impl Caller {
         setting: &mut Setting<'_>,
         mut take: impl FnMut(NodeId, Message),
     ) -> Result<(), String> {
-        let State::Open(from, decoder) = &mut self.state else {
+        let State::Open(hello, decoder) = &mut self.state else {
             return Ok(());
         };
         let mut left = READ_SIZE_MAX;
@@ -215,7 +224,7 @@ impl Caller {
             decoder.feed(&setting.buffer[..count]);
             while let Some(frame) = decoder.next().map_err(|error| error.to_string())? {
                 match frame {
-                    Frame::Raft(message) => take(*from, *message),
+                    Frame::Raft(message) => take(hello.from, *message),
                     _ => return Err("it sends what belongs on another connection".into()),
                 }
             }

@@ -60,7 +60,7 @@ pub(super) struct Link {
     attempts: usize,
     /// The failure that was told last.
     told: String,
-    /// It leads, and says that we are no member since this entry.
+    /// It says that we are no member since this entry.
     pub(super) left_out: Option<u64>,
     queue: VecDeque<Frame>,
     queued: usize,
@@ -248,7 +248,10 @@ impl Link {
         let socket = TcpStream::connect(*address).map_err(say)?;
         let channel = setting.dialed(socket, &self.dialed)?;
         let mut line = Line::new(channel, token, setting.registry).map_err(say)?;
-        let hello = Hello::of(setting.me, self.id, Purpose::Messages);
+        let hello = Hello {
+            members: setting.changed,
+            ..Hello::of(setting.me, self.id, Purpose::Messages)
+        };
         hello
             .encode(line.out())
             .map_err(|error| error.to_string())?;

@@ -84,7 +84,7 @@ pub(super) enum Received {
     Connected(NodeId),
     /// The connection to this peer has fallen, or cannot be made: tell raft that it is unreachable.
     Unreachable(NodeId),
-    /// A leader says that we are no member since this entry.
+    /// A peer says that we are no member since this entry.
     LeftOut(u64),
     /// Somebody brings a snapshot or asks to be added: `hello` says who and which. Every step blocks:
     /// go on with it on another thread.
@@ -125,10 +125,10 @@ pub(super) struct Peers {
     resting_until: Option<Time>,
     links: Vec<Link>,
     callers: Vec<Caller>,
-    /// The members, us included.
+    /// The members, us included, and the entry since which they are these.
     members: Vec<NodeId>,
-    /// We lead, and the members are these since this entry: who is none of them is told so.
-    leads: Option<u64>,
+    changed: u64,
+    leads: bool,
     inbox: VecDeque<(Received, usize)>,
     /// Bytes of messages in it.
     waiting: usize,
@@ -147,8 +147,10 @@ struct Setting<'a> {
     waker: &'a Arc<dyn Fn() + Send + Sync>,
     random: &'a mut Random,
     buffer: &'a mut [u8],
-    /// Who may call as a member, and since which entry; `None`: we do not know it for certain.
-    members: Option<(u64, &'a [NodeId])>,
+    /// The members, and since which entry.
+    members: &'a [NodeId],
+    changed: u64,
+    leads: bool,
     now: Time,
 }
 
@@ -196,7 +198,9 @@ macro_rules! setting {
             waker: &$peers.waker,
             random: &mut $peers.random,
             buffer: &mut $peers.buffer,
-            members: $peers.leads.map(|changed| (changed, &*$peers.members)),
+            members: &$peers.members,
+            changed: $peers.changed,
+            leads: $peers.leads,
             now: $now,
         }
     };
@@ -243,7 +247,8 @@ impl Peers {
             links: Vec::new(),
             callers: Vec::new(),
             members: Vec::new(),
-            leads: None,
+            changed: 0,
+            leads: false,
             inbox: VecDeque::new(),
             waiting: 0,
             dropped: 0,
@@ -278,10 +283,11 @@ impl Peers {
         }
     }
 
-    /// These are the members: dial each of them but us, and no others except those who call us. An
-    /// address that a peer has said itself counts until the membership has a new one. What waits for
-    /// one that is no member any more is dropped: flush before.
-    pub(super) fn set_members(&mut self, members: &Members, now: Time) {
+    /// These are the members since this entry: dial each of them but us, and no others except those who
+    /// call us. An address that a peer has said itself counts until the membership has a new one. What
+    /// waits for one that is no member any more is dropped: flush before.
+    pub(super) fn set_members(&mut self, changed: u64, members: &Members, now: Time) {
+        self.changed = changed;
         self.members = members.list.iter().map(|member| member.id).collect();
         // Who was one and is none any more is not answered, though it may call.
         let is_gone = |link: &Link| link.listed.is_some() && members.get(link.id).is_none();
@@ -316,16 +322,25 @@ impl Peers {
             }
             link.listed = Some((peer.clone(), client.clone()));
         }
+        self.judge_again();
     }
 
-    /// Whether we lead, with the members that there are since this entry: a leader knows for certain who
-    /// is one, and tells others that they are none. Those that call already have to call again to hear it.
-    pub(super) fn set_leads(&mut self, leads: Option<u64>) {
+    /// Whether we lead: a leader tells also who knows of no membership that it is none.
+    pub(super) fn set_leads(&mut self, leads: bool) {
+        let begins = leads && !self.leads;
         self.leads = leads;
-        let members = &self.members;
-        let is_stranger = |it: &Caller| it.from().is_some_and(|from| !members.contains(&from));
-        let stranger = self.callers.iter().position(is_stranger);
-        if let Some(at) = stranger.filter(|_| leads.is_some()) {
+        if begins {
+            self.judge_again();
+        }
+    }
+
+    /// Who is no member, and knows no newer membership, has to call again: it may hear now that it is none.
+    fn judge_again(&mut self) {
+        let stranger = |it: &Peers| {
+            let mut callers = it.callers.iter();
+            callers.position(|caller| caller.is_stranger(it.changed, &it.members))
+        };
+        while let Some(at) = stranger(self) {
             self.hang_up(at, "it is no member");
         }
     }

@@ -38,19 +38,17 @@ impl World {
             return;
         }
         let waits = self.random.one_in(3);
-        let machine = self.machine(to);
-        let Some(process) = &mut machine.up else {
+        // Who is refused gets nothing through; some of it was under way.
+        if self.is_refused(from, to) && self.random.one_in(2) {
             return;
-        };
-        let leads = matches!(process.role, Role::Leads(_));
-        let (index, members) = process.node.members();
-        let is_stranger = leads && members.get(from).is_none();
+        }
+        let machine = self.machine(to);
+        if machine.up.is_none() {
+            return;
+        }
         machine.inbox.push(message);
         if machine.inbox.len() > 1000 {
             machine.inbox.clear();
-        }
-        if is_stranger {
-            self.later(MS, Event::Notice { to: from, index });
         }
         // Some wait for the next, so that a turn has several.
         if waits {
@@ -60,8 +58,32 @@ impl World {
         }
     }
 
-    /// Now and then a node dials all others, and one that leads tells it that it is none any more: a
-    /// learner says nothing else.
+    /// The others of the membership that it knows.
+    pub(super) fn known_to(&self, id: NodeId) -> Vec<NodeId> {
+        let process = self.machines.get(id).and_then(|it| it.up.as_ref());
+        let members = process.map(|it| it.node.members().1.list.iter());
+        let ids = members.into_iter().flatten().map(|it| it.id);
+        ids.filter(|it| *it != id).collect()
+    }
+
+    /// Whether who calls `to` is no member any more, and is told so: by a leader, or by one that knows a
+    /// newer membership.
+    fn is_refused(&mut self, from: NodeId, to: NodeId) -> bool {
+        let known = self.process(from).map(|it| it.node.members().0);
+        let Some(process) = self.process(to) else {
+            return false;
+        };
+        let leads = matches!(process.role, Role::Leads(_));
+        let (index, members) = process.node.members();
+        let is_newer = leads || known.is_some_and(|known| known < index);
+        let is_refused = is_newer && members.get(from).is_none();
+        if is_refused {
+            self.later(MS, Event::Notice { to: from, index });
+        }
+        is_refused
+    }
+
+    /// Now and then a node dials the members that it knows: a learner says nothing else.
     pub(super) fn hello(&mut self) {
         let after = self.ms(100, 500);
         self.later(after, Event::Hello);
@@ -70,16 +92,10 @@ impl World {
             return;
         }
         let from = self.random.pick(&live);
-        let Some(to) = self.a_leader() else {
-            return;
-        };
-        let Some(process) = self.process(to) else {
-            return;
-        };
-        let (index, members) = process.node.members();
-        let is_stranger = members.get(from).is_none();
-        if is_stranger && !self.is_cut(from, to) && !self.is_cut(to, from) {
-            self.later(MS, Event::Notice { to: from, index });
+        for to in self.known_to(from) {
+            if !self.is_cut(from, to) && !self.is_cut(to, from) {
+                self.is_refused(from, to);
+            }
         }
     }
 }

@@ -67,7 +67,7 @@ fn a_node_that_falls_is_called_again_and_nothing_old_is_sent() {
         .register(&mut two.peers.listener, FIRST, Interest::READABLE)
         .unwrap();
     two.peers.may_accept = true;
-    one.peers.set_members(&known, one.now);
+    one.peers.set_members(1, &known, one.now);
     both(&mut one, &mut two, |one, _| {
         one.pass(MS);
         one.state(2).is_connected
@@ -85,7 +85,7 @@ fn who_cannot_be_reached_is_called_less_and_less_often() {
         .local_addr()
         .unwrap();
     site.peers
-        .set_members(&members(&[(2, nobody.to_string())]), site.now);
+        .set_members(1, &members(&[(2, nobody.to_string())]), site.now);
     let mut rests = Vec::new();
     for failures in 1..=9 {
         site.until(|site| site.failures() == failures);
@@ -108,14 +108,14 @@ fn a_name_is_looked_up_beside_the_loop() {
     let (mut one, mut two) = (Site::new(1), Site::new(2));
     let port = two.peers.local_addr().unwrap().port();
     one.peers
-        .set_members(&members(&[(2, format!("localhost:{port}"))]), one.now);
+        .set_members(1, &members(&[(2, format!("localhost:{port}"))]), one.now);
     both(&mut one, &mut two, |one, _| {
         one.pass(MS);
         one.state(2).is_connected
     });
     // No name ends so (RFC 6761).
     one.peers
-        .set_members(&members(&[(3, "nobody.invalid:1".into())]), one.now);
+        .set_members(1, &members(&[(3, "nobody.invalid:1".into())]), one.now);
     one.until(|one| one.failures() > 0);
 }
 
@@ -124,7 +124,7 @@ fn a_peer_of_another_cluster_is_not_connected_to() {
     let (mut one, mut two) = (Site::new(1), Site::new(2));
     two.peers.me.cluster = ClusterId([6; 16]);
     one.peers
-        .set_members(&members(&[(2, two.address())]), one.now);
+        .set_members(1, &members(&[(2, two.address())]), one.now);
     both(&mut one, &mut two, |one, _| one.failures() == 1);
     assert!(!one.state(2).is_connected);
 }
@@ -146,7 +146,7 @@ fn of_two_connections_of_a_peer_the_newest_is_heard() {
 fn who_is_no_member_and_calls_is_answered_as_long_as_it_calls() {
     let (mut one, mut two) = (Site::new(1), Site::new(2));
     one.peers
-        .set_members(&members(&[(2, two.address())]), one.now);
+        .set_members(1, &members(&[(2, two.address())]), one.now);
     both(&mut one, &mut two, |_, two| {
         two.peers
             .states()
@@ -158,7 +158,7 @@ fn who_is_no_member_and_calls_is_answered_as_long_as_it_calls() {
     assert_eq!(two.peers.client_address(NodeId(1)), Some("client-1:11300"));
     two.send(NodeId(7), 1, 1);
     assert_eq!(two.peers.dropped, 1, "nobody knows node 7");
-    one.peers.set_members(&Members::default(), one.now);
+    one.peers.set_members(1, &Members::default(), one.now);
     both(&mut one, &mut two, |_, two| two.peers.states().is_empty());
 }
 
@@ -167,14 +167,14 @@ fn an_address_that_a_peer_says_counts_until_the_membership_has_a_new_one() {
     let mut site = Site::new(1);
     let old = "127.0.0.1:2".to_owned();
     site.peers
-        .set_members(&members(&[(9, old.clone())]), site.now);
+        .set_members(1, &members(&[(9, old.clone())]), site.now);
     let _raw = Raw::new(&mut site, 9);
     let address = |site: &Site| site.peers.peer_address(NodeId(9)).unwrap().to_owned();
     assert_eq!(address(&site), "127.0.0.1:1");
-    site.peers.set_members(&members(&[(9, old)]), site.now);
+    site.peers.set_members(1, &members(&[(9, old)]), site.now);
     assert_eq!(address(&site), "127.0.0.1:1");
     site.peers
-        .set_members(&members(&[(9, "127.0.0.1:3".into())]), site.now);
+        .set_members(1, &members(&[(9, "127.0.0.1:3".into())]), site.now);
     assert_eq!(address(&site), "127.0.0.1:3");
 }
 
@@ -182,7 +182,7 @@ fn an_address_that_a_peer_says_counts_until_the_membership_has_a_new_one() {
 fn an_address_that_does_not_answer_and_the_one_of_the_membership_are_tried_in_turn() {
     let (mut one, mut two) = (Site::new(1), Site::new(2));
     one.peers
-        .set_members(&members(&[(2, two.address())]), one.now);
+        .set_members(1, &members(&[(2, two.address())]), one.now);
     let raw = Raw::new(&mut one, 2);
     assert_eq!(one.peers.peer_address(NodeId(2)), Some("127.0.0.1:1"));
     both(&mut one, &mut two, |one, _| {

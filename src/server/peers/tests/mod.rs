@@ -23,7 +23,8 @@ use super::*;
 use crate::clock::Clock;
 use crate::cluster::member::{ClusterId, Member, Votes};
 use crate::cluster::wire::{
-    Answer, Encoder, Frame, Join, JoinAnswer, Purpose, Side, VERSIONS, Versions, Welcome, Why,
+    Answer, Encoder, Frame, Join, JoinAnswer, Purpose, Refused, Side, VERSIONS, Versions, Welcome,
+    Why,
 };
 
 const FIRST: Token = Token(1 << 40);
@@ -187,8 +188,8 @@ fn pair() -> (Site, Site) {
 
 fn meet(mut one: Site, mut two: Site) -> (Site, Site) {
     let members = members(&[(one.id().0, one.address()), (two.id().0, two.address())]);
-    one.peers.set_members(&members, one.now);
-    two.peers.set_members(&members, two.now);
+    one.peers.set_members(1, &members, one.now);
+    two.peers.set_members(1, &members, two.now);
     let stands = |site: &Site| {
         let states = site.peers.states();
         states.len() == 1 && states[0].is_connected && states[0].is_heard

@@ -109,36 +109,50 @@ fn a_stranger_is_told_why_it_is_refused() {
     assert!(site.received.is_empty());
 }
 
+/// A stranger, and one that joins, call who follows or leads with the membership of entry 5.
 #[test]
-fn who_is_no_member_any_more_is_told_so_by_the_leader_alone() {
+fn who_knows_an_older_membership_is_told_that_it_is_none_and_by_the_leader_also_who_knows_none() {
     let mut site = Site::new(1);
-    let asks = |site: &mut Site, hello: &Hello| {
-        let mut socket = call(site);
-        answer(site, &mut socket, &bytes_of(hello))
-    };
-    let hello = hello(&site, 9);
-    let join = Hello {
-        purpose: Purpose::Join,
-        ..hello.clone()
-    };
     let known = members(&[(1, site.address()), (2, "127.0.0.1:1".into())]);
-    site.peers.set_members(&known, site.now);
-    let is_welcome = |answer| matches!(answer, Answer::Welcome(_));
-    assert!(
-        is_welcome(asks(&mut site, &hello)),
-        "who follows does not know for certain"
-    );
-    site.peers.set_leads(Some(5));
-    let Answer::Refused(refused) = asks(&mut site, &hello) else {
-        panic!("welcome");
-    };
-    assert_eq!((refused.why, refused.members), (Why::NoMember, 5));
-    assert!(is_welcome(asks(&mut site, &join)));
-    let member = Hello {
-        from: NodeId(2),
-        ..hello
-    };
-    assert!(is_welcome(asks(&mut site, &member)));
+    site.peers.set_members(5, &known, site.now);
+    let table = [
+        (false, 0, true),
+        (false, 4, false),
+        (false, 5, false),
+        (false, 6, true),
+        (true, 0, false),
+        (true, 4, false),
+        (true, 6, true),
+    ];
+    for (leads, knows, is_welcome) in table {
+        site.peers.set_leads(leads);
+        let stranger = Hello {
+            members: knows,
+            ..hello(&site, 9)
+        };
+        let refused = refusal(&mut site, &stranger);
+        let told = refused.map(|it| (it.why, it.members));
+        let expected = (!is_welcome).then_some((Why::NoMember, 5));
+        assert_eq!(told, expected, "leads: {leads}, knows {knows}");
+        let join = Hello {
+            purpose: Purpose::Join,
+            ..stranger.clone()
+        };
+        assert_eq!(refusal(&mut site, &join), None);
+        let member = Hello {
+            from: NodeId(2),
+            ..stranger
+        };
+        assert_eq!(refusal(&mut site, &member), None);
+    }
+}
+
+fn refusal(site: &mut Site, hello: &Hello) -> Option<Refused> {
+    let mut socket = call(site);
+    match answer(site, &mut socket, &bytes_of(hello)) {
+        Answer::Refused(refused) => Some(refused),
+        Answer::Welcome(_) => None,
+    }
 }
 
 #[test]
@@ -146,18 +160,52 @@ fn who_is_connected_and_is_removed_has_to_call_again_and_is_told_since_when() {
     let (mut one, mut two) = pair();
     let left_out = |site: &Site| site.count(|it| matches!(it, Received::LeftOut(7)));
     one.peers
-        .set_members(&members(&[(1, one.address())]), one.now);
-    one.peers.set_leads(Some(7));
+        .set_members(7, &members(&[(1, one.address())]), one.now);
     both(&mut one, &mut two, |_, two| {
         two.pass(MS);
         left_out(two) > 0
     });
     assert!(two.failures() > 0 && one.peers.callers.iter().all(|it| it.from().is_none()));
-    one.peers.set_leads(None);
+}
+
+/// It has joined, and who follows cannot know whether it is about to be added or has been removed since.
+#[test]
+fn who_knows_no_membership_and_is_none_has_to_call_again_once_and_by_a_new_leader_is_told() {
+    let (mut one, mut two) = (Site::new(1), Site::new(2));
+    let all = members(&[(1, one.address()), (2, two.address())]);
+    let without = members(&[(1, one.address())]);
+    one.peers.set_members(6, &without, one.now);
+    two.peers.set_members(0, &all, two.now);
+    let is_heard = |site: &Site| site.peers.callers.iter().any(|it| it.from().is_some());
+    both(&mut one, &mut two, |one, _| is_heard(one));
+    one.peers.set_members(7, &without, one.now);
+    assert!(!is_heard(&one));
     both(&mut one, &mut two, |one, two| {
         two.pass(MS);
-        one.peers.callers.iter().any(|it| it.from().is_some())
+        is_heard(one)
     });
+    one.peers.set_leads(false);
+    assert!(is_heard(&one) && two.count(|it| matches!(it, Received::LeftOut(_))) == 0);
+    one.peers.set_leads(true);
+    both(&mut one, &mut two, |_, two| {
+        two.pass(MS);
+        two.count(|it| matches!(it, Received::LeftOut(7))) > 0
+    });
+}
+
+/// Otherwise a member that was away could not be told of anything by a leader that it does not know yet.
+#[test]
+fn who_knows_a_newer_membership_is_heard_by_those_that_do_not_know_it() {
+    let (mut one, mut two) = (Site::new(1), Site::new(2));
+    let all = members(&[(1, one.address()), (2, two.address())]);
+    let before = members(&[(1, one.address())]);
+    two.peers.set_members(9, &all, two.now);
+    one.peers.set_members(6, &before, one.now);
+    let is_heard = |site: &Site| site.peers.callers.iter().any(|it| it.from().is_some());
+    both(&mut one, &mut two, |one, _| is_heard(one));
+    one.peers.set_members(7, &before, one.now);
+    one.peers.set_leads(true);
+    assert!(is_heard(&one));
 }
 
 #[test]
@@ -275,7 +323,8 @@ fn who_says_nothing_gives_way_and_a_peer_still_comes_in() {
 fn welcomed(site: &mut Site, node: u64) -> StdStream {
     let listener = StdListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    site.peers.set_members(&members(&[(2, address)]), site.now);
+    site.peers
+        .set_members(1, &members(&[(2, address)]), site.now);
     site.turn();
     let (mut socket, _) = listener.accept().unwrap();
     let mut bytes = Vec::new();

@@ -74,7 +74,7 @@ fn other_machines_need_tls() {
     assert!(peers.unwrap_err().to_string().contains("need TLS"));
     let mut site = Site::new(1);
     site.peers
-        .set_members(&members(&[(2, "192.0.2.1:1".into())]), site.now);
+        .set_members(1, &members(&[(2, "192.0.2.1:1".into())]), site.now);
     site.turn();
     assert_eq!(site.failures(), 1, "it does not even call");
     assert!(has_to_be_encrypted("[::ffff:10.0.0.1]:1".parse().unwrap()));
@@ -84,7 +84,7 @@ fn other_machines_need_tls() {
 /// Two nodes of which the first calls the second, which is not to be heard.
 fn is_never_heard(mut one: Site, mut two: Site) {
     one.peers
-        .set_members(&members(&[(2, two.address())]), one.now);
+        .set_members(1, &members(&[(2, two.address())]), one.now);
     both(&mut one, &mut two, |one, _| {
         one.pass(MS);
         one.failures() >= 3
