@@ -341,12 +341,13 @@ mod steered {
     use crate::volume::seed_of_run;
     use crate::wire::Wire;
 
-    /// Ask a member to remove another one; the answer's status and body.
-    fn remove(cluster: &Cluster, at: usize, id: &str) -> (u16, String) {
+    /// Ask a member to `remove` another one, or to hand the lead to it with `transfer`; the answer's status
+    /// and body.
+    fn ask(cluster: &Cluster, at: usize, verb: &str, id: &str) -> (u16, String) {
         let body = format!("{{\"member\": \"{id}\"}}");
         let fields = ["Content-Type: application/json"];
-        let line = "POST /api/v1/cluster/remove";
-        let answer = send(address(cluster.server(at)), line, &fields, body.as_bytes());
+        let line = format!("POST /api/v1/cluster/{verb}");
+        let answer = send(address(cluster.server(at)), &line, &fields, body.as_bytes());
         (
             answer.status,
             String::from_utf8_lossy(&answer.body).into_owned(),
@@ -361,7 +362,7 @@ mod steered {
         };
         wait_until("the member is removed", || {
             if peer_is_there() {
-                remove(cluster, cluster.leader(), id);
+                ask(cluster, cluster.leader(), "remove", id);
             }
             !peer_is_there()
         });
@@ -458,6 +459,36 @@ mod steered {
         assert_eq!({ jobs }.stat("stats", "current-jobs-ready"), "3");
         assert_eq!(term(&cluster), before, "{}", cluster.words());
         assert_eq!(members_of(&cluster.places[leader].dir).len(), 2);
+    }
+
+    /// The one that leads knows nothing of it, nor it of that one.
+    #[test]
+    fn a_removed_member_that_comes_back_is_told_by_one_that_it_knows_if_a_stranger_leads() {
+        let Some(launch) = with_http() else {
+            return;
+        };
+        let mut cluster = Cluster::of_three(&launch);
+        let leader = cluster.leader();
+        let gone = (0..3).find(|at| *at != leader).unwrap();
+        let dir = cluster.places[gone].dir.clone();
+        let id = id_of(&dir).to_string();
+        cluster.kill(gone);
+        remove_for_certain(&cluster, &dir, &id);
+        let first = cluster.places[leader].peer;
+        let new = cluster.add(&format!("--cluster-join={first}"));
+        cluster.wait_until_all_vote();
+        wait_until("the new one leads", || {
+            let at = cluster.leader();
+            at == new || {
+                ask(&cluster, at, "transfer", &cluster.id(new).to_string());
+                false
+            }
+        });
+        cluster.start(gone);
+        let words = "this server was removed from the cluster: it serves nobody";
+        wait_until("it is told", || cluster.words_of(gone).contains(words));
+        assert_eq!(cluster.leader(), new, "{}", cluster.words());
+        cluster.server(new).connect().put(b"after");
     }
 
     /// Who was asked to lead stands still: so nothing may be decided for as long as an election takes.
