@@ -29,8 +29,8 @@ impl World {
         assert!(is_well, "the cluster does not go on: {}", self.describe());
     }
 
-    /// A number from after the storm has reached all members, and who is none knows it, unless nobody whom
-    /// it knows is left to tell it.
+    /// A number from after the storm has reached all members, and who is none knows it, unless none of the
+    /// members that it knew is left to tell it.
     fn is_well(&self) -> bool {
         let Some(number) = self.last_number else {
             return false;
@@ -44,7 +44,10 @@ impl World {
         };
         let is_removed_well = |(id, machine): (NodeId, &Machine)| {
             let is_removed = |it: &Process| it.role == Role::Removed;
-            let is_alone = || self.known_to(id).iter().all(|it| self.is_lost(*it));
+            let is_alone = || {
+                let known = self.known_to(id);
+                known.iter().all(|it| members.get(*it).is_none())
+            };
             members.get(id).is_some() || machine.up.as_ref().is_none_or(is_removed) || is_alone()
         };
         members.list.iter().all(is_member_well) && self.machines.iter().all(is_removed_well)
