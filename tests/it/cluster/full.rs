@@ -47,11 +47,11 @@ enum Part {
 }
 
 impl Part {
-    /// A ledger begins with 32 MiB.
+    /// A ledger begins with 32 MiB; a copy of the log comes to the disk of the ledger, too.
     fn size(self) -> &'static str {
         match self {
             Part::All => "96m",
-            Part::Ledger => "40m",
+            Part::Ledger => "192m",
             Part::Log => "64m",
         }
     }
@@ -176,16 +176,18 @@ impl Pressure<'_> {
     }
 }
 
-/// Who leads of the others; waits for it.
-fn leader_beside(cluster: &Cluster, victim: usize) -> usize {
-    let others = || (0..3).filter(|at| *at != victim);
+/// Who leads, as the others say; waits for it. It may be `victim` again: its ledger gives up a file when
+/// the log has what is in it.
+fn leader_for_others(cluster: &Cluster, victim: usize) -> usize {
     let mut leader = None;
-    wait_until("another one leads", || {
-        let pids = others().filter_map(|at| pid_behind(cluster.server(at).address()));
-        let leads = |pid| others().find(|at| cluster.server(*at).id() == pid);
-        leader = pids.filter_map(leads).next();
-        leader.is_some()
-    });
+    let since = Instant::now();
+    while leader.is_none() {
+        assert!(since.elapsed() < PATIENCE, "{}", cluster.words());
+        let others = (0..3).filter(|at| *at != victim);
+        let mut pids = others.filter_map(|at| pid_behind(cluster.server(at).address()));
+        leader = pids.find_map(|pid| (0..3).find(|at| cluster.server(*at).id() == pid));
+        thread::sleep(POLL_EVERY);
+    }
     leader.unwrap()
 }
 
@@ -220,7 +222,7 @@ fn strike(site: &mut Site, victim: usize, history: &History, random: &mut Random
             site.cluster.words()
         );
     }
-    let leader = leader_beside(&site.cluster, victim);
+    let leader = leader_for_others(&site.cluster, victim);
     // It ends and begins on its full disk.
     if random.one_in(2) {
         site.cluster.kill(victim);
