@@ -124,7 +124,8 @@ pub struct Hello {
     pub client: String,
     /// What it wants.
     pub purpose: Purpose,
-    /// The entry that made the membership which it knows; 0: it knows of none.
+    /// The entry that made the membership which it knows; 0: it knows at most the one that it was invited
+    /// with.
     pub members: u64,
 }
 
