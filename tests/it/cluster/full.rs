@@ -179,16 +179,17 @@ impl Pressure<'_> {
 /// Who leads, as the others say; waits for it. It may be `victim` again: its ledger gives up a file when
 /// the log has what is in it.
 fn leader_for_others(cluster: &Cluster, victim: usize) -> usize {
-    let mut leader = None;
     let since = Instant::now();
-    while leader.is_none() {
-        assert!(since.elapsed() < PATIENCE, "{}", cluster.words());
+    loop {
         let others = (0..3).filter(|at| *at != victim);
         let mut pids = others.filter_map(|at| pid_behind(cluster.server(at).address()));
-        leader = pids.find_map(|pid| (0..3).find(|at| cluster.server(*at).id() == pid));
+        let leader = pids.find_map(|pid| (0..3).find(|at| cluster.server(*at).id() == pid));
+        if let Some(leader) = leader {
+            return leader;
+        }
+        assert!(since.elapsed() < PATIENCE, "{}", cluster.words());
         thread::sleep(POLL_EVERY);
     }
-    leader.unwrap()
 }
 
 /// The disk of `victim` is full, and has room again. How long nothing was acknowledged, at the longest.

@@ -417,19 +417,25 @@ mod steered {
         super::super::faults::check_everywhere(&mut cluster, &history);
     }
 
+    /// Three members with one job, of which one is removed while it does not run; who led, and that one.
+    fn without_one(launch: &Launch) -> (Cluster, usize, usize) {
+        let mut cluster = Cluster::of_three(launch);
+        let leader = cluster.leader();
+        let gone = (0..3).find(|at| *at != leader).unwrap();
+        cluster.server(leader).connect().put(b"before");
+        let dir = cluster.places[gone].dir.clone();
+        cluster.kill(gone);
+        remove_for_certain(&cluster, &dir, &id_of(&dir).to_string());
+        (cluster, leader, gone)
+    }
+
     #[test]
     fn the_process_of_a_removed_member_changes_nothing_when_it_comes_back() {
         let Some(launch) = with_http() else {
             return;
         };
-        let mut cluster = Cluster::of_three(&launch);
-        let leader = cluster.leader();
-        let gone = (0..3).find(|at| *at != leader).unwrap();
-        let dir = cluster.places[gone].dir.clone();
-        let id = id_of(&dir).to_string();
-        cluster.server(leader).connect().put(b"before");
-        cluster.kill(gone);
-        remove_for_certain(&cluster, &dir, &id);
+        let (mut cluster, leader, gone) = without_one(&launch);
+        let id = id_of(&cluster.places[gone].dir).to_string();
         cluster.server(leader).connect().put(b"after");
         let term = |cluster: &Cluster| cluster.words_of(leader).matches("leads").count();
         let before = term(&cluster);
@@ -467,13 +473,7 @@ mod steered {
         let Some(launch) = with_http() else {
             return;
         };
-        let mut cluster = Cluster::of_three(&launch);
-        let leader = cluster.leader();
-        let gone = (0..3).find(|at| *at != leader).unwrap();
-        let dir = cluster.places[gone].dir.clone();
-        let id = id_of(&dir).to_string();
-        cluster.kill(gone);
-        remove_for_certain(&cluster, &dir, &id);
+        let (mut cluster, leader, gone) = without_one(&launch);
         let first = cluster.places[leader].peer;
         let new = cluster.add(&format!("--cluster-join={first}"));
         cluster.wait_until_all_vote();

@@ -39,7 +39,7 @@ impl World {
         }
         let waits = self.random.one_in(3);
         // Who is refused gets nothing through; some of it was under way.
-        if self.is_refused(from, to) && self.random.one_in(2) {
+        if self.turns_away(to, from) && self.random.one_in(2) {
             return;
         }
         let machine = self.machine(to);
@@ -66,9 +66,9 @@ impl World {
         ids.filter(|it| *it != id).collect()
     }
 
-    /// Whether who calls `to` is no member any more, and is told so: by a leader, or by one that knows a
+    /// Whether `to` tells who calls it that it is no member any more: a leader does, and one that knows a
     /// newer membership.
-    fn is_refused(&mut self, from: NodeId, to: NodeId) -> bool {
+    fn turns_away(&mut self, to: NodeId, from: NodeId) -> bool {
         let known = self.process(from).map(|it| it.node.members().0);
         let Some(process) = self.process(to) else {
             return false;
@@ -76,11 +76,11 @@ impl World {
         let leads = matches!(process.role, Role::Leads(_));
         let (index, members) = process.node.members();
         let is_newer = leads || known.is_some_and(|known| known < index);
-        let is_refused = is_newer && members.get(from).is_none();
-        if is_refused {
+        let tells = is_newer && members.get(from).is_none();
+        if tells {
             self.later(MS, Event::Notice { to: from, index });
         }
-        is_refused
+        tells
     }
 
     /// Now and then a node dials the members that it knows: a learner says nothing else.
@@ -94,7 +94,7 @@ impl World {
         let from = self.random.pick(&live);
         for to in self.known_to(from) {
             if !self.is_cut(from, to) && !self.is_cut(to, from) {
-                self.is_refused(from, to);
+                self.turns_away(to, from);
             }
         }
     }
