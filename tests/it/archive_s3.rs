@@ -157,8 +157,13 @@ fn a_machine_lost_under_load_is_replaced_from_s3_and_one_that_was_cut_off_stops_
 }
 
 /// A client that puts, and connects anew to whichever server takes it, until it is told to end. Its
-/// bodies, and whether the first or the second server acknowledged each.
-fn client(number: usize, servers: [SocketAddr; 2], is_over: &AtomicBool) -> Vec<(String, u8)> {
+/// bodies, and whether the first or the second server acknowledged each. `has_found`: the second one has.
+fn client(
+    number: usize,
+    servers: [SocketAddr; 2],
+    has_found: &AtomicBool,
+    is_over: &AtomicBool,
+) -> Vec<(String, u8)> {
     let mut put = Vec::new();
     let mut connection = None;
     for nth in 0.. {
@@ -180,6 +185,7 @@ fn client(number: usize, servers: [SocketAddr; 2], is_over: &AtomicBool) -> Vec<
         match reply {
             Ok(reply) => {
                 assert!(reply.starts_with(b"INSERTED "), "{reply:?}");
+                has_found.fetch_or(*which == 2, Ordering::SeqCst);
                 put.push((body, *which));
             }
             // Nobody knows whether it was put.
@@ -208,10 +214,12 @@ fn a_standby_on_s3_takes_over_while_clients_reconnect_and_the_old_server_stops_w
     let copy = Launch::bsd().dir(&at("new"));
     let copy = follow(client_with("--follow", moto.address, copy));
     let (servers, is_over) = ([old.address(), copy.address()], AtomicBool::new(false));
+    let have_found = [const { AtomicBool::new(false) }; 4];
     let (new, puts) = thread::scope(|scope| {
         let (is_over, ended) = (&is_over, Ends(&is_over));
-        let clients: Vec<_> = (0..4)
-            .map(|number| scope.spawn(move || client(number, servers, is_over)))
+        let numbered = have_found.iter().enumerate();
+        let clients: Vec<_> = numbered
+            .map(|(number, found)| scope.spawn(move || client(number, servers, found, is_over)))
             .collect();
         wait_until("jobs are copied", || jobs_of_standby(&copy) > 200);
         old.kill();
@@ -221,7 +229,10 @@ fn a_standby_on_s3_takes_over_while_clients_reconnect_and_the_old_server_stops_w
         assert_eq!((code, &said["serves"]), (Some(0), &true.into()), "{said}");
         let copied = said["jobs"].as_u64().unwrap();
         let new = copy.serving();
-        wait_until("clients have found it", || jobs_now(&new) > copied + 100);
+        let is_found = |it: &AtomicBool| it.load(Ordering::SeqCst);
+        wait_until("clients have found it", || {
+            have_found.iter().all(is_found) && jobs_now(&new) > copied + 100
+        });
         drop(ended);
         let puts = clients.into_iter().map(|it| it.join().unwrap());
         (new, puts.collect::<Vec<_>>())
