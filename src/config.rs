@@ -4,6 +4,8 @@
 //! long names. Nothing here opens, binds or creates anything: a `Config` is a value, and every rule
 //! about flags can be tested without a server.
 
+mod unknown;
+
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -87,7 +89,8 @@ struct Args {
         short = 'f',
         value_name = "MS",
         overrides_with = "never_sync",
-        conflicts_with = "memory"
+        conflicts_with = "memory",
+        value_parser = parse_milliseconds
     )]
     sync_interval_ms: Option<u32>,
 
@@ -369,7 +372,9 @@ impl Config {
             .first()
             .and_then(|name| Path::new(name).file_name())
             .is_some_and(|name| name == BEANSTALKD);
-        let matches = Args::command().try_get_matches_from(words).map_err(Usage)?;
+        let matches = Args::command()
+            .try_get_matches_from(words)
+            .map_err(|error| Usage(unknown::explained(error)))?;
         let mut args = Args::from_arg_matches(&matches).map_err(Usage)?;
         if is_beanstalkd {
             args.become_beanstalkd();
@@ -565,6 +570,18 @@ fn http(args: &Args) -> Result<Option<Setup>, clap::Error> {
     setup.map_err(|why| invalid(&format!("invalid value for '--http <ADDR>': {why}")))
 }
 
+/// A bare number, as beanstalkd has it.
+fn parse_milliseconds(text: &str) -> Result<u32, String> {
+    let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    match (digits.parse(), digits == text) {
+        (Ok(ms), true) => Ok(ms),
+        (Ok(ms), false) if text[digits.len()..].eq_ignore_ascii_case("ms") => {
+            Err(format!("the number of milliseconds has no unit: -f {ms}"))
+        }
+        _ => Err("a whole number of milliseconds is expected, such as -f 50".into()),
+    }
+}
+
 /// A number of bytes with an optional suffix `k`, `m` or `g` (of either case): powers of 1024.
 fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -589,6 +606,22 @@ fn parse_size(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn g44_milliseconds_with_a_unit_are_refused_in_words() {
+        let said = |line: &str| parse(line).unwrap_err().text();
+        for (line, words) in [
+            ("-f 10ms", "the number of milliseconds has no unit: -f 10"),
+            (
+                "-f 1s",
+                "a whole number of milliseconds is expected, such as -f 50",
+            ),
+            ("-f often", "a whole number of milliseconds is expected"),
+        ] {
+            assert!(said(line).contains(words), "{}", said(line));
+        }
+        assert_eq!(config("-f 10").sync, SyncPolicy::Interval(10));
+    }
 
     fn parse(line: &str) -> Result<Config, Usage> {
         let words = std::iter::once("bsd-server").chain(line.split_whitespace());

@@ -160,6 +160,8 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
+            #[cfg(not(feature = "archive"))]
+            shown::say_without_archive(&error);
             // If the terminal is gone, there is no one to report it to.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() {

@@ -90,6 +90,19 @@ fn url(dir: &std::path::Path) -> Option<&str> {
     dir.to_str().filter(|text| text.contains("://"))
 }
 
+/// The command `archive` was given, and this program has none.
+#[cfg(not(feature = "archive"))]
+pub(crate) fn say_without_archive(error: &clap::Error) {
+    let given = error.get(clap::error::ContextKind::InvalidSubcommand);
+    if given.is_some_and(|given| given.to_string() == "archive") {
+        crate::complain(format_args!("`bsd-wal archive`: {BUILT_WITHOUT}"));
+    }
+}
+
+/// Why an archive cannot be read, and what can read it.
+const BUILT_WITHOUT: &str = "this bsd-wal was built without the feature `archive`: use the one of the \
+    packages, or one of `cargo build --release`";
+
 /// A command that reads a directory was given an archive.
 pub(crate) fn refuse_url(dir: &std::path::Path) -> Result<(), Failure> {
     let Some(url) = url(dir) else {
@@ -101,9 +114,6 @@ pub(crate) fn refuse_url(dir: &std::path::Path) -> Result<(), Failure> {
              NEW` makes one, `bsd-wal archive verify {url}` checks the archive"
         )
     } else {
-        format!(
-            "{url} is an archive, and this bsd-wal was built without archives: use one that was built \
-             with --features archive, as those of the packages are"
-        )
+        format!("{url} is an archive, and {BUILT_WITHOUT}")
     }))
 }
