@@ -57,6 +57,33 @@ fn ended(driver: &mut Driver, is_clean: bool) -> SimFs {
     driver.fs.crash_image(Crash::KeepAll)
 }
 
+/// An empty log in its place would give out its ids again, and hide the loss.
+#[test]
+fn g31_a_directory_whose_segments_are_all_gone_is_refused_and_left_as_it_is() {
+    let mut driver = begin(SyncPolicy::Always);
+    run(&mut driver, &busy_life());
+    let fs = ended(&mut driver, false);
+    for name in segments(&fs) {
+        fs.remove(path(&name)).expect("a segment");
+    }
+    let left = fs.names(DIR).expect("names");
+    assert!(
+        left.iter().any(|name| name.starts_with("spare-")),
+        "{left:?}"
+    );
+    let refused = Engine::open(&options(&fs, SyncPolicy::Always), driver.now);
+    let said = match refused {
+        Err(OpenError::Foreign { what, .. }) => what,
+        other => panic!("{:?}", other.map(|_| ())),
+    };
+    assert!(said.starts_with("a log was here (spare-"), "{said}");
+    assert_eq!(fs.names(DIR).expect("names"), left);
+    match Inspection::read(door(&fs), Path::new(DIR), &mut |_, _| ()) {
+        Err(OpenError::Foreign { what, .. }) => assert_eq!(what, said),
+        other => panic!("{:?}", other.map(|_| ())),
+    }
+}
+
 /// Zero every page of a log, one at a time, from the last `count` on: the start refuses, or it says
 /// that it cut a tail and nothing is missing.
 fn no_page_is_lost_in_silence(driver: &Driver, fs: &SimFs, count: usize) -> usize {

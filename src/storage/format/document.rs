@@ -11,7 +11,7 @@ use crate::storage::format::any_bytes::MemoryFile;
 use crate::storage::format::names::{
     ARCHIVE_WORD, COMPACTION_NAME, LOCK_NAME, STANDBY_WORD, new_word, parse_spare_name,
 };
-use crate::storage::log::spares::SEGMENT_SIZE_MIN;
+use crate::storage::log::spares::{FIRST_SPARE, SEGMENT_SIZE_MIN};
 use crate::storage::read::scan::{END_RULES, Reader, Step};
 use crate::types::{SegmentId, TUBE_NAME_MAX};
 
@@ -106,7 +106,10 @@ fn names() -> String {
             "| `{rewritten}` | what compaction has left of segment 3, and of the next ones where it \
              merged several; rewritten for the 2nd time |\n"
         ),
-        format!("| `{spare}` | space set aside; its content means nothing |\n"),
+        format!(
+            "| `{spare}` | space set aside; its content means nothing. The number {FIRST_SPARE} is \
+             that of a new log's first segment, before it has its name |\n"
+        ),
         format!("| `{COMPACTION_NAME}` | what compaction is writing; not part of the log |\n"),
         "| `cut-0000000012-0000004096` | the torn tail that a start cut off segment 12 at byte \
          4096; not part of the log |\n"

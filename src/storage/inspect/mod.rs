@@ -255,14 +255,17 @@ fn not_a_log(dir: &Path, found: &Found) -> OpenError {
         .iter()
         .any(|name| name.starts_with("binlog."));
     let what = if is_beanstalkds {
-        "this is beanstalkd's log, not bsd's; give the directory that bsd-server's -b names"
+        "this is beanstalkd's log, not bsd's; give the directory that bsd-server's -b names".into()
     } else {
-        "there is no log here: no file is called segment-…; give the directory that \
+        found.lost().unwrap_or_else(|| {
+            "there is no log here: no file is called segment-…; give the directory that \
              bsd-server's -b names"
+                .into()
+        })
     };
     OpenError::Foreign {
         path: dir.to_owned(),
-        what: what.to_owned(),
+        what,
     }
 }
 

@@ -29,6 +29,10 @@ pub const SEGMENT_SIZE_DEFAULT: u32 = 64 << 20;
 /// Bytes of a spare for a log that has almost nothing left.
 pub(crate) const LAST_RESORT_SIZE: u32 = 16 << 10;
 
+/// The number of the spare that becomes the first segment of a new log. No other spare has it: one
+/// with another number shows that there was a log.
+pub(crate) const FIRST_SPARE: u32 = 0;
+
 /// At most this many names are tried for one spare: strangers may have some of them.
 const NAMES_MAX: u32 = 1000;
 
@@ -77,7 +81,7 @@ impl Spares {
     /// Changes nothing: see [`Spares::renew`].
     pub(crate) fn open(fs: Arc<dyn Fs>, dir: &Path, names: &[(String, u64)]) -> io::Result<Spares> {
         let mut segments = Vec::new();
-        let mut next_number = 0;
+        let mut next_number = FIRST_SPARE + 1;
         for (name, size) in names {
             let Some(number) = parse_spare_name(name) else {
                 continue;
@@ -216,6 +220,7 @@ impl Spares {
     /// earlier start left is given back: that one did not finish.
     pub(crate) fn start_over(&mut self, size: u32) -> io::Result<()> {
         self.release_all()?;
+        self.next_number = FIRST_SPARE;
         let mut spare = self.create(size.saturating_mul(2), SEGMENT_SIZE_MIN + LAST_RESORT_SIZE)?;
         spare.size = size.min((spare.size / 2).max(SEGMENT_SIZE_MIN));
         spare.file.set_size(spare.size.into())?;
@@ -242,7 +247,10 @@ impl Spares {
         let mut tries = 0;
         loop {
             let path = self.dir.join(spare_name(self.next_number));
-            self.next_number = (self.next_number + 1) % SPARE_NUMBER_END;
+            self.next_number = match self.next_number + 1 {
+                SPARE_NUMBER_END => FIRST_SPARE + 1,
+                next => next,
+            };
             tries += 1;
             match self.fs.open(&path, OpenMode::CreateNew) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < NAMES_MAX => {
@@ -480,7 +488,7 @@ mod tests {
     fn f14_with_more_strangers_than_names_are_tried_there_is_no_room() {
         let disk = SimFs::new(1);
         let dir = Path::new("/spares");
-        for number in 0..=NAMES_MAX {
+        for number in 1..=NAMES_MAX {
             disk.create_dir_all(&dir.join(spare_name(number))).unwrap();
         }
         let mut spares = Spares::open(Arc::new(disk.clone()), dir, &[]).unwrap();

@@ -14,7 +14,7 @@ use crate::storage::format::names::{
     is_new_word, parse_cut_name, parse_file_name, parse_spare_name,
 };
 use crate::storage::format::{Entry, HeaderFault, LogId, SegmentHeader, newer, segment_header};
-use crate::storage::log::spares::SEGMENT_SIZE_MIN;
+use crate::storage::log::spares::{FIRST_SPARE, SEGMENT_SIZE_MIN};
 use crate::types::SegmentId;
 
 /// At most this many torn tails are kept, each from one crash.
@@ -75,6 +75,8 @@ pub(in crate::storage) struct Found {
     pub(in crate::storage) is_standby: bool,
     /// The names that no new segment may have.
     pub(in crate::storage) taken: Taken,
+    /// A file, no segment, that is only there once there was a log.
+    left_of_a_log: Option<String>,
 }
 
 /// A segment file that the disk does not return, or that this program does not read.
@@ -158,6 +160,10 @@ impl Found {
             useless: Vec::new(),
             is_standby: false,
             taken: Taken::among(names.iter().map(|entry| &*entry.name)),
+            left_of_a_log: names
+                .iter()
+                .find(shows_a_log)
+                .map(|entry| entry.name.clone()),
         };
         let (mut cuts, mut refused) = (Vec::new(), Vec::new());
         for entry in names {
@@ -200,6 +206,16 @@ impl Found {
     /// True if there is no segment, sound or not.
     pub(in crate::storage) fn is_empty(&self) -> bool {
         self.segments.is_empty() && self.unusable.is_empty()
+    }
+
+    /// What is wrong if there is no segment, although there was a log once.
+    pub(in crate::storage) fn lost(&self) -> Option<String> {
+        let left = self.left_of_a_log.as_ref().filter(|_| self.is_empty())?;
+        Some(format!(
+            "a log was here ({left} is left of it), and all of its segments are missing; look for \
+             the files called segment-… and put them back, or restore a backup to another \
+             directory; to begin a new log, name an empty directory"
+        ))
     }
 
     fn refuse(&mut self, damage: Damage) {
@@ -269,6 +285,13 @@ impl Found {
             }),
         }
     }
+}
+
+/// True for a file that no start leaves before the first segment of a log is durable.
+fn shows_a_log(entry: &&DirEntry) -> bool {
+    let name = &entry.name[..];
+    let is_later_spare = || parse_spare_name(name).is_some_and(|number| number != FIRST_SPARE);
+    entry.is_file && (name == ARCHIVE_WORD || is_later_spare() || parse_cut_name(name).is_some())
 }
 
 /// Damage in the header of a segment.

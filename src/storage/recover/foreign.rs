@@ -7,6 +7,7 @@ use crate::storage::error::OpenError;
 use crate::storage::format::names::{
     BACKUP_MANIFEST, CLUSTER_NAME, IMPORT_NAME, LOCK_NAME, parse_file_name,
 };
+use crate::storage::read::Found;
 
 /// Refuse a directory of beanstalkd without a log of bsd, and a backup: bsd must not change them.
 pub(super) fn refuse_foreign(
@@ -99,6 +100,18 @@ pub(super) fn refuse_unknown(dir: &Path, strangers: &[String]) -> Result<(), Ope
                 "{name:?} is called like the segment of a log, and not as this program calls one; \
                  move it elsewhere if a new log is to be made here"
             ),
+        }),
+    }
+}
+
+/// Refuse a directory that has what only a log leaves, and no segment: to begin a new log here would
+/// give out ids again, and hide that all jobs are gone.
+pub(super) fn refuse_lost(dir: &Path, found: &Found) -> Result<(), OpenError> {
+    match found.lost() {
+        None => Ok(()),
+        Some(what) => Err(OpenError::Foreign {
+            path: dir.to_owned(),
+            what,
         }),
     }
 }

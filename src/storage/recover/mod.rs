@@ -30,7 +30,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use self::foreign::{refuse_foreign, refuse_member, refuse_unknown};
+use self::foreign::{refuse_foreign, refuse_lost, refuse_member, refuse_unknown};
 pub use self::replay::{Progress, Replay};
 
 use self::replay::Replaying;
@@ -120,6 +120,7 @@ impl Log {
         };
         if found.is_empty() {
             refuse_unknown(&dir, &found.strangers)?;
+            refuse_lost(&dir, &found)?;
             opening.make(found, lock)
         } else {
             opening.read(&source, found, lock, replay)
