@@ -64,4 +64,12 @@ mod tests {
         assert!(!shortage.note_room(2000 + OVER_AFTER_NS));
         assert_eq!((shortage.is_on(), shortage.missing()), (false, 0));
     }
+
+    #[test]
+    fn t24_a_shortage_ends_although_the_clock_was_set_back() {
+        let mut shortage = Shortage::default();
+        assert!(shortage.note_refused(1, 5 * OVER_AFTER_NS));
+        assert!(shortage.note_room(5 * OVER_AFTER_NS - 1));
+        assert!(!shortage.is_on());
+    }
 }

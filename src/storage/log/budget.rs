@@ -44,3 +44,26 @@ impl Budget {
         self.note_freed();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Otherwise puts were refused for as long as the clock went back.
+    #[test]
+    fn t24_a_full_disk_is_asked_again_after_the_clock_was_set_back() {
+        let mut budget = Budget {
+            now_ns: 1_000 * ASK_AGAIN_NS,
+            ..Budget::default()
+        };
+        budget.full = Some((budget.now_ns, 100));
+        assert!(budget.is_known_full(100));
+        assert!(!budget.is_known_full(99), "less may fit");
+        budget.now_ns -= 1;
+        assert!(!budget.is_known_full(100), "the clock was set back");
+        budget.now_ns += ASK_AGAIN_NS;
+        assert!(budget.is_known_full(100));
+        budget.now_ns += 1;
+        assert!(!budget.is_known_full(100), "it was long ago");
+    }
+}

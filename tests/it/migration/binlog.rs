@@ -14,6 +14,8 @@ pub(crate) const DELAYED: u8 = 4;
 pub(crate) enum Version {
     V5,
     V7,
+    /// Version 7 as a 32-bit x86 writes it: fields of 8 bytes at multiples of 4.
+    V7Dense,
 }
 
 /// A job in a record.
@@ -76,7 +78,7 @@ impl Version {
     pub(crate) fn name_width(self) -> usize {
         match self {
             Version::V5 => 8,
-            Version::V7 => 4,
+            Version::V7 | Version::V7Dense => 4,
         }
     }
 
@@ -84,6 +86,7 @@ impl Version {
         match self {
             Version::V5 => 77,
             Version::V7 => 80,
+            Version::V7Dense => 72,
         }
     }
 
@@ -98,7 +101,7 @@ impl Version {
     pub(crate) fn cut_file(self, records: &[Vec<u8>]) -> Vec<u8> {
         let version: u32 = match self {
             Version::V5 => 5,
-            Version::V7 => 7,
+            Version::V7 | Version::V7Dense => 7,
         };
         let mut bytes = version.to_le_bytes().to_vec();
         bytes.extend(records.concat());
@@ -133,16 +136,20 @@ impl Version {
     fn fields(self, job: &Job) -> Vec<u8> {
         let unit = match self {
             Version::V5 => 1000,
-            Version::V7 => 1,
+            Version::V7 | Version::V7Dense => 1,
         };
         let time = |ns: u64| (ns / unit).to_le_bytes();
+        let padding = match self {
+            Version::V7Dense => &[][..],
+            Version::V5 | Version::V7 => &[0; 4],
+        };
         let mut bytes = job.id.to_le_bytes().to_vec();
         bytes.extend(job.pri.to_le_bytes());
-        bytes.extend([0; 4]);
+        bytes.extend(padding);
         bytes.extend(time(job.delay * SECOND_NS));
         bytes.extend(time(job.ttr * SECOND_NS));
         bytes.extend((job.body.len() as u32 + 2).to_le_bytes());
-        bytes.extend([0; 4]);
+        bytes.extend(padding);
         bytes.extend(time(job.created_ns));
         bytes.extend(time(job.deadline_ns));
         for counter in job.counters {

@@ -1,4 +1,4 @@
-//! The bytes of beanstalkd's files: its C structs as they lie in memory on x86-64 and arm64.
+//! The bytes of beanstalkd's files: its C structs as they lie in memory on little-endian machines.
 //!
 //! A file begins with its version; then come records, then zeros that were written ahead. A record:
 //!
@@ -6,6 +6,10 @@
 //! version 7   name size (4)  name  job (80)  body      beanstalkd 1.5 and later; times in ns
 //! version 5   name size (8)  name  job (77)  body      beanstalkd 1.4; times in µs
 //! ```
+//!
+//! On 32-bit x86 the compiler leaves no padding before 64-bit fields: a job has 72 bytes in version 7
+//! and 69 in version 5, whose name size has 4. The file does not say so; a record does, because it
+//! makes sense in one layout only. Fields are given here as they lie elsewhere: see [`Layout`].
 //!
 //! Name and body are present if the name size is not 0: the record of a put, or of a whole job that
 //! beanstalkd moved. Otherwise the record is an update of an earlier job. The body ends in CR LF,
@@ -61,50 +65,110 @@ pub(super) mod job {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Version {
     /// beanstalkd 1.4.
-    Five,
+    Five(Layout),
     /// beanstalkd 1.5 and later.
-    Seven,
+    Seven(Layout),
 }
+
+/// How a compiler lays out a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// 64-bit fields at multiples of 8: x86-64, arm64, 32-bit ARM.
+    Padded,
+    /// 64-bit fields at multiples of 4: 32-bit x86.
+    Dense,
+}
+
+impl Layout {
+    /// The fields of a job as [`Layout::Padded`] has them; `bytes` has all of them.
+    fn padded(self, bytes: &[u8]) -> [u8; job::STATE + 1] {
+        let mut fields = [0; job::STATE + 1];
+        match self {
+            Layout::Padded => fields.copy_from_slice(&bytes[..=job::STATE]),
+            Layout::Dense => {
+                let body_size_end = job::BODY_SIZE + 4;
+                set(&mut fields, job::ID, &bytes[..12]);
+                set(&mut fields, job::DELAY, &bytes[12..body_size_end - 4]);
+                set(
+                    &mut fields,
+                    job::CREATED,
+                    &bytes[body_size_end - 4..=job::STATE - 8],
+                );
+            }
+        }
+        fields
+    }
+}
+
+/// What bsd writes for beanstalkd.
+const SEVEN: Version = Version::Seven(Layout::Padded);
 
 impl Version {
     /// The version that a file of these first bytes has; `Err` is the number of an unknown one.
     pub(super) fn decode(bytes: [u8; VERSION_SIZE as usize]) -> Result<Version, u32> {
         match u32::from_le_bytes(bytes) {
-            5 => Ok(Version::Five),
-            7 => Ok(Version::Seven),
+            5 => Ok(Version::Five(Layout::Padded)),
+            7 => Ok(Version::Seven(Layout::Padded)),
             unknown => Err(unknown),
         }
+    }
+
+    /// The same version as 32-bit x86 writes it.
+    pub(super) fn dense(self) -> Version {
+        match self {
+            Version::Five(_) => Version::Five(Layout::Dense),
+            Version::Seven(_) => Version::Seven(Layout::Dense),
+        }
+    }
+
+    fn layout(self) -> Layout {
+        let (Version::Five(layout) | Version::Seven(layout)) = self;
+        layout
     }
 
     /// Bytes of the field that holds the size of the tube's name.
     pub(super) fn name_size_width(self) -> usize {
         match self {
-            Version::Five => 8,
-            Version::Seven => 4,
+            Version::Five(Layout::Padded) => 8,
+            Version::Five(Layout::Dense) | Version::Seven(_) => 4,
         }
     }
 
     /// Bytes of a job without name and body.
     pub(super) fn job_size(self) -> usize {
         match self {
-            Version::Five => 77,
-            Version::Seven => 80,
+            Version::Five(_) => self.state_offset() + 1,
+            Version::Seven(_) => (self.state_offset() + 1).next_multiple_of(4),
         }
+    }
+
+    /// The offset of a job's state.
+    pub(super) fn state_offset(self) -> usize {
+        match self.layout() {
+            Layout::Padded => job::STATE,
+            Layout::Dense => job::STATE - 8,
+        }
+    }
+
+    /// The body's size with CR LF, according to these [`Version::job_size`] bytes, if it is
+    /// possible.
+    pub(super) fn body_size(self, bytes: &[u8]) -> Option<u32> {
+        body_size(&self.layout().padded(bytes))
     }
 
     /// Nanoseconds in the unit of times.
     fn unit_ns(self) -> u64 {
         match self {
-            Version::Five => 1000,
-            Version::Seven => 1,
+            Version::Five(_) => 1000,
+            Version::Seven(_) => 1,
         }
     }
 
     /// The size of the name at the start of a record; `None` if no tube has so long a name.
     pub(super) fn decode_name_size(self, bytes: &[u8]) -> Option<usize> {
-        let size = match self {
-            Version::Five => u64::from_le_bytes(array(bytes, 0)),
-            Version::Seven => u32::from_le_bytes(array(bytes, 0)).into(),
+        let size = match self.name_size_width() {
+            8 => u64::from_le_bytes(array(bytes, 0)),
+            _ => u32::from_le_bytes(array(bytes, 0)).into(),
         };
         usize::try_from(size)
             .ok()
@@ -115,6 +179,7 @@ impl Version {
     /// writes.
     pub(super) fn decode_job(self, bytes: &[u8]) -> Result<Job, &'static str> {
         let unit = self.unit_ns();
+        let bytes = &self.layout().padded(bytes);
         let id = u64_at(bytes, job::ID);
         let created = u64_at(bytes, job::CREATED);
         Ok(Job {
@@ -147,7 +212,7 @@ impl Version {
 }
 
 /// The body's size with CR LF, according to these bytes of a job, if it is possible.
-pub(super) fn body_size(bytes: &[u8]) -> Option<u32> {
+fn body_size(bytes: &[u8]) -> Option<u32> {
     let size = u32_at(bytes, job::BODY_SIZE);
     (size >= BODY_END.len() as u32 && i32::try_from(size).is_ok()).then_some(size)
 }
@@ -212,7 +277,7 @@ impl Job {
 
     fn encode(&self, out: &mut Vec<u8>) {
         let start = out.len();
-        out.resize(start + Version::Seven.job_size(), 0);
+        out.resize(start + SEVEN.job_size(), 0);
         let bytes = &mut out[start..];
         let ns = |seconds: u32| u64::from(seconds) * SECOND_NS as u64;
         set(bytes, job::ID, &self.id.0.to_le_bytes());
@@ -239,7 +304,7 @@ pub(super) fn encode_version(out: &mut Vec<u8>) {
 
 /// Bytes of a version 7 record of a whole job.
 pub(super) fn put_size(tube: &str, body: &[u8]) -> u64 {
-    let version = Version::Seven;
+    let version = SEVEN;
     let head = version.name_size_width() + tube.len() + version.job_size();
     (head + body.len() + BODY_END.len()) as u64
 }
@@ -343,7 +408,7 @@ mod tests {
             counters: Counters::default(),
             state: State::Delayed,
         };
-        assert_eq!(Version::Seven.decode_job(&written[9..89]), Ok(job));
+        assert_eq!(SEVEN.decode_job(&written[9..89]), Ok(job));
         let mut encoded = Vec::new();
         encode_put("alpha", &job, b"dddd", &mut encoded);
         assert_eq!(encoded, written);
@@ -354,8 +419,8 @@ mod tests {
     fn what_is_encoded_is_decoded() {
         let mut bytes = Vec::new();
         encode_update(&job(), &mut bytes);
-        assert_eq!(Version::Seven.decode_name_size(&bytes), Some(0));
-        assert_eq!(Version::Seven.decode_job(&bytes[4..]), Ok(job()));
+        assert_eq!(SEVEN.decode_name_size(&bytes), Some(0));
+        assert_eq!(SEVEN.decode_job(&bytes[4..]), Ok(job()));
     }
 
     #[test]
@@ -378,14 +443,15 @@ mod tests {
         for (at, value) in cases {
             let mut bytes = sound.clone();
             set(&mut bytes, at, value);
-            assert!(Version::Seven.decode_job(&bytes).is_err(), "field at {at}");
+            assert!(SEVEN.decode_job(&bytes).is_err(), "field at {at}");
         }
     }
 
     #[test]
     fn versions_are_told_apart() {
-        assert_eq!(Version::decode([5, 0, 0, 0]), Ok(Version::Five));
-        assert_eq!(Version::decode([7, 0, 0, 0]), Ok(Version::Seven));
+        let five = Version::Five(Layout::Padded);
+        assert_eq!(Version::decode([5, 0, 0, 0]), Ok(five));
+        assert_eq!(Version::decode([7, 0, 0, 0]), Ok(SEVEN));
         assert_eq!(Version::decode([6, 0, 0, 0]), Err(6));
         assert_eq!(Version::decode([0, 0, 0, 7]), Err(7 << 24));
     }

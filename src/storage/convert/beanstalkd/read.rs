@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::binlog::{ID_END, PUT_SIZE_MIN, State, VERSION_SIZE, Version};
 use super::jobs::{Jobs, Known, Taken};
-use super::walk::{Record, Sink, Walked, walk};
+use super::walk::{Record, Sink, Walked, walk, with_layout};
 use super::{binlog_name, parse_binlog_name};
 use crate::storage::disk::{DirEntry, DirLock, Fs, LockError, ReadFile, read_exact_at};
 use crate::storage::error::Damage;
@@ -18,6 +18,9 @@ use crate::storage::error::OpenError;
 use crate::storage::format::parse_file_name;
 use crate::storage::inspect::Progress;
 use crate::types::JobId;
+
+/// beanstalkd rounds the size of its files up to a multiple of this, bytes.
+const FILE_SIZE_UNIT: u64 = 4096;
 
 /// beanstalkd's log, read from end to end.
 ///
@@ -88,6 +91,7 @@ impl Binlogs {
             files: Vec::new(),
             damages: Vec::new(),
             notes: strangers(&names),
+            is_last_cut: false,
             torn: Vec::new(),
             done: 0,
             total: numbers.iter().map(|(_, size)| size).sum(),
@@ -99,6 +103,7 @@ impl Binlogs {
             }
             reading.read_file(&binlog_name(*number))?;
         }
+        reading.note_cut();
         reading.judge_torn();
         reading.judge_orphans();
         let Reading {
@@ -228,6 +233,8 @@ struct Reading<'a> {
     /// With the index of the file, or of the one after a gap.
     damages: Vec<(u32, Damage)>,
     notes: Vec<String>,
+    /// The file that was read last ends with a record, and is not as long as beanstalkd makes files.
+    is_last_cut: bool,
     /// Records that a crash interrupted: file, offset, bytes.
     torn: Vec<(u32, u64, u64)>,
     done: u64,
@@ -263,12 +270,17 @@ impl Reading<'_> {
         let size = file.size().map_err(io)?;
         name.clone_into(&mut self.name);
         let walked = match version(&*file, size, &path)? {
-            Some(version) => walk(name, &*file, version, self),
+            Some(version) => {
+                // What the disk does not return is reported when it is read.
+                let version = with_layout(&*file, version).unwrap_or(version);
+                walk(name, &*file, version, self)
+            }
             None => self.note_empty(size),
         };
         if let Some((at, torn)) = walked.torn {
             self.torn.push((self.file(), at, torn));
         }
+        self.is_last_cut = walked.is_full && !size.is_multiple_of(FILE_SIZE_UNIT);
         self.done += size;
         self.files.push(BinlogReport {
             name: name.to_owned(),
@@ -284,6 +296,17 @@ impl Reading<'_> {
             self.name
         ));
         Walked::default()
+    }
+
+    /// Only when it goes on in the next file does beanstalkd cut one to its records.
+    fn note_cut(&mut self) {
+        if self.is_last_cut {
+            self.notes.push(format!(
+                "{}: it ends with a record; beanstalkd leaves its newest file longer than that, so \
+                 if this is a copy, compare its size with the original's",
+                self.name
+            ));
+        }
     }
 
     /// The index of the file that is being read.

@@ -4,15 +4,15 @@
 //! only if beanstalkd can have written it. For any other record:
 //!
 //! * Its bytes stop and only zeros follow: a crash interrupted it. Nothing of it is used.
+//! * The file ends inside it: beanstalkd makes a file as long as it is to be before it writes
+//!   records, so this one was cut later. That is damage.
 //! * Otherwise it is damaged. Its length may still be right: if another record, or the end, follows
 //!   it, reading continues there. If not, reading stops: records are not searched byte by byte,
 //!   because a body may contain bytes that look like one.
 
 use std::io;
 
-use super::binlog::{
-    BODY_END, HEAD_SIZE_MAX, Job, State, VERSION_SIZE, Version, body_size, decode_name, job,
-};
+use super::binlog::{BODY_END, HEAD_SIZE_MAX, Job, State, VERSION_SIZE, Version, decode_name, job};
 use crate::storage::disk::{ReadFile, read_exact_at};
 use crate::storage::error::Damage;
 
@@ -20,6 +20,10 @@ use crate::storage::error::Damage;
 const CHUNK: usize = 1 << 20;
 /// Disks write in units of this many bytes, or of multiples.
 const SECTOR: u64 = 512;
+/// Why a record that its file ends inside of was not interrupted by a crash.
+const WAS_CUT: &str = "beanstalkd makes a file as long as it is to be before it writes to it, so the \
+                       end of this one was lost later, with all that was in it; if a longer one is \
+                       elsewhere, import that";
 
 /// A whole record.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,6 +54,20 @@ pub(super) struct Walked {
     pub(super) records: u64,
     /// Offset and size of a record that a crash interrupted, if nothing follows it.
     pub(super) torn: Option<(u64, u64)>,
+    /// The last byte of the file is one of a record.
+    pub(super) is_full: bool,
+}
+
+/// The layout that the first record of a file has: a machine of the other kind wrote it if it makes
+/// sense there only.
+pub(super) fn with_layout(file: &dyn ReadFile, version: Version) -> io::Result<Version> {
+    let makes_sense = |version| -> io::Result<bool> {
+        let mut walk = Walk::of("", file, version);
+        walk.measure()?;
+        Ok(matches!(walk.parse(VERSION_SIZE)?, Parsed::Record(..)))
+    };
+    let is_dense = !makes_sense(version)? && makes_sense(version.dense())?;
+    Ok(if is_dense { version.dense() } else { version })
 }
 
 /// Read a file; `name` is used in reports. Bytes that the disk does not return are damage.
@@ -59,15 +77,7 @@ pub(super) fn walk(
     version: Version,
     sink: &mut dyn Sink,
 ) -> Walked {
-    let mut walk = Walk {
-        name,
-        window: Window::new(file),
-        version,
-        data_end: 0,
-        at: VERSION_SIZE,
-        records: 0,
-        torn: None,
-    };
+    let mut walk = Walk::of(name, file, version);
     if let Err(error) = walk.run(sink) {
         let size = walk.window.size.saturating_sub(walk.at);
         let what = format!("the disk does not give these bytes: {error}");
@@ -76,6 +86,7 @@ pub(super) fn walk(
     Walked {
         records: walk.records,
         torn: walk.torn,
+        is_full: walk.at == walk.data_end && walk.data_end == walk.window.size,
     }
 }
 
@@ -111,9 +122,26 @@ struct Head {
 }
 
 impl Walk<'_> {
-    fn run(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
+    fn of<'a>(name: &'a str, file: &'a dyn ReadFile, version: Version) -> Walk<'a> {
+        Walk {
+            name,
+            window: Window::new(file),
+            version,
+            data_end: 0,
+            at: VERSION_SIZE,
+            records: 0,
+            torn: None,
+        }
+    }
+
+    fn measure(&mut self) -> io::Result<()> {
         self.window.size = self.window.file.size()?;
         self.data_end = self.window.data_end()?;
+        Ok(())
+    }
+
+    fn run(&mut self, sink: &mut dyn Sink) -> io::Result<()> {
+        self.measure()?;
         while self.at < self.data_end {
             sink.progress(self.at);
             let bad = match self.parse(self.at)? {
@@ -128,6 +156,11 @@ impl Walk<'_> {
                 Parsed::Bad { what, end } => (what, end),
             };
             let (what, end) = bad;
+            if end.is_some_and(|end| end > self.window.size) {
+                let size = self.window.size - self.at;
+                sink.damage(self.damage(size, format!("{what}; {WAS_CUT}")));
+                break;
+            }
             if self.is_torn(end)? {
                 self.torn = Some((self.at, self.data_end - self.at));
                 break;
@@ -163,21 +196,19 @@ impl Walk<'_> {
         }
     }
 
-    /// True if a crash cut off the record here: its rest, up to `end`, is zeros or missing. A
+    /// True if a crash cut off the record here: its rest, up to `end`, is zeros. A
     /// damaged length also leads past all data; but then it covers other records.
     fn is_torn(&mut self, end: Option<u64>) -> io::Result<bool> {
         let (at, data_end) = (self.at, self.data_end);
         let Some(end) = end.filter(|end| *end > data_end) else {
             return Ok(false);
         };
-        let size = self.window.size;
         let head = self.head(at)?;
         // The last byte that is not zero in a whole record, unless an update deletes the job.
-        let state = head.job + job::STATE as u64;
+        let state = head.job + self.version.state_offset() as u64;
         let last = if head.has_name { end - 1 } else { state };
         let sector = last / SECTOR * SECTOR;
-        let is_cut = end > size
-            || (sector > at && (data_end..=last).contains(&sector))
+        let is_cut = (sector > at && (data_end..=last).contains(&sector))
             // beanstalkd writes the name's size, the name, the job and the body one after the
             // other.
             || (head.has_name && data_end <= head.job)
@@ -257,14 +288,17 @@ impl Walk<'_> {
             return bad("the file ends inside a record", Some(head_end));
         }
         let (name, fields) = bytes[width..head_size].split_at(name_size);
-        let body_size = body_size(fields).filter(|_| name_size > 0);
+        let body_size = version.body_size(fields).filter(|_| name_size > 0);
         let end = head_end + body_size.map_or(0, u64::from);
         let job = match version.decode_job(fields) {
             Ok(job) => job,
             Err(what) => return bad(what, Some(end)),
         };
         if name_size == 0 {
-            let whole_before = whole_before(&job, at + width as u64, end, data_end, file_size);
+            let state = at + (width + version.state_offset()) as u64;
+            // A file that ends inside the sector was cut: no crash leaves it so.
+            let whole_before = whole_before(&job, at + width as u64, state, data_end)
+                .filter(|_| (state / SECTOR + 1) * SECTOR <= file_size);
             let record = Record::Update { job, whole_before };
             return Ok(Parsed::Record(record, end));
         }
@@ -293,12 +327,12 @@ impl Walk<'_> {
 
 /// A record that deletes a job, with zeros after it, may be another update whose last sector was
 /// not written: then its state reads as zero. In that case, returns the offset in the job from
-/// which bytes may be unwritten.
-fn whole_before(found: &Job, start: u64, end: u64, data_end: u64, size: u64) -> Option<usize> {
-    let state = start + job::STATE as u64;
+/// which bytes may be unwritten, as [`job`] counts. `start` is where the job begins, `state` where its
+/// state is.
+fn whole_before(found: &Job, start: u64, state: u64, data_end: u64) -> Option<usize> {
     let cut = state / SECTOR * SECTOR;
-    let is_zero_from_cut = cut > start && data_end <= cut && end < size;
-    (found.state == State::Deleted && is_zero_from_cut).then(|| (cut - start) as usize)
+    let is_zero_from_cut = cut > start && data_end <= cut;
+    (found.state == State::Deleted && is_zero_from_cut).then(|| job::STATE - (state - cut) as usize)
 }
 
 /// A file with a part of it in memory.
