@@ -13,7 +13,7 @@ use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Receiver;
 
-use super::connections::Watch;
+use super::places::Watch;
 
 /// The header fields of every answer, problems of the protocol apart.
 const ALWAYS: [(HeaderName, HeaderValue); 5] = [
@@ -81,7 +81,7 @@ impl Body for Content {
             Content::Events { events, watch } => {
                 let event = std::task::ready!(events.poll_recv(context));
                 if let Some(watch) = watch {
-                    watch.set_busy(false);
+                    watch.rest();
                 }
                 event
             }
@@ -153,6 +153,10 @@ impl Said {
     }
 }
 
+/// An answer to a wrong token: it is to be late.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WrongToken;
+
 /// Why a request was not served.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Problem {
@@ -161,6 +165,8 @@ pub(super) struct Problem {
     pub(super) detail: String,
     /// The methods that there are, for 405.
     pub(super) allow: Option<String>,
+    /// A wrong token was shown: the answer is to be late.
+    pub(super) is_guess: bool,
     /// For a browser: another page that may say more, and what to call it.
     pub(super) see: Option<(String, &'static str)>,
 }
@@ -171,6 +177,7 @@ impl Problem {
             status,
             detail: detail.into(),
             allow: None,
+            is_guess: false,
             see: None,
         }
     }

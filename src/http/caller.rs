@@ -27,6 +27,10 @@ impl Caller {
         }
     }
 
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// The same, who has shown a certificate with this name.
     #[cfg(feature = "tls")]
     pub(super) fn named(mut self, name: Option<String>) -> Caller {

@@ -1,10 +1,9 @@
-//! Connections: how many there may be, and how long each may take for what. A client that is slow,
-//! or has bad intentions, costs its own connection and no other.
+//! Connections: how long each may take for what. A client that is slow, or has bad intentions, costs
+//! its own connection and no other. How many there may be is the business of `places`.
 
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use hyper::server::conn::http1;
@@ -14,23 +13,21 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{sleep, timeout_at};
 use tracing::{debug, warn};
 
 use super::caller::{Caller, Tls};
+use super::places::Watch;
 use super::{State, service};
 #[cfg(feature = "tls")]
 use crate::server::name_of;
 
-/// Connections that are open at a time. Who comes then takes the place of the one that has been
-/// idle for longest; where all are busy it is not let in.
-pub const CONNECTIONS_MAX: usize = 64;
 /// How long the header of a request may take.
 const HEADER_TIME: Duration = Duration::from_secs(10);
 /// How long a request may take, from its header to its answer.
 pub(super) const REQUEST_TIME: Duration = Duration::from_secs(30);
 /// How long a client may take to read an answer, and then to begin the next request.
-const IDLE_TIME: Duration = Duration::from_secs(30);
+pub(super) const IDLE_TIME: Duration = Duration::from_secs(30);
 /// How long nobody is let in where the system has no room for a connection.
 const REST: Duration = Duration::from_millis(100);
 /// Bytes that the header of a request may have, and of an answer that are held.
@@ -46,7 +43,6 @@ pub(super) async fn serve(
     end: &Notify,
 ) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
-    let mut open: Vec<Open> = Vec::new();
     let mut ended = pin!(end.notified());
     loop {
         let accepted = std::future::poll_fn(|context| {
@@ -58,10 +54,12 @@ pub(super) async fn serve(
         match accepted.await {
             None => return Ok(()),
             Some(Ok((stream, peer))) => {
-                open.retain(|open| !open.task.is_finished());
-                if make_room(&mut open) {
-                    open.push(begin(stream, Caller::at(peer), tls.clone(), state.clone()));
+                if let Some(watch) = state.places.find(peer) {
+                    let task = begin(stream, Caller::at(peer), tls.clone(), &state, &watch);
+                    state.places.seat(task, peer, watch);
                 }
+                // Those who are there go on before the next one comes.
+                tokio::task::yield_now().await;
             }
             Some(Err(error)) => {
                 warn!("HTTP connections cannot be accepted for now: {error}");
@@ -71,89 +69,20 @@ pub(super) async fn serve(
     }
 }
 
-/// A connection.
-struct Open {
-    task: AbortHandle,
-    watch: Arc<Watch>,
-}
-
-/// What a connection is about.
-pub(super) struct Watch {
-    begun: Instant,
-    /// It is between a request's header and its answer.
-    is_busy: AtomicBool,
-    /// Milliseconds from its beginning to when it must have come further.
-    deadline_ms: AtomicU64,
-    /// The same of when it last came further.
-    since_ms: AtomicU64,
-}
-
-impl Watch {
-    fn new() -> Watch {
-        Watch {
-            begun: Instant::now(),
-            is_busy: AtomicBool::new(false),
-            deadline_ms: AtomicU64::new(ms(IDLE_TIME)),
-            since_ms: AtomicU64::new(0),
-        }
-    }
-
-    /// A request is to be answered, or has been.
-    pub(super) fn set_busy(&self, is_busy: bool) {
-        let since = ms(self.begun.elapsed());
-        let time = if is_busy {
-            REQUEST_TIME + IDLE_TIME
-        } else {
-            IDLE_TIME
-        };
-        self.is_busy.store(is_busy, Ordering::Relaxed);
-        self.since_ms.store(since, Ordering::Relaxed);
-        self.deadline_ms.store(since + ms(time), Ordering::Relaxed);
-    }
-
-    fn deadline(&self) -> Instant {
-        self.begun + Duration::from_millis(self.deadline_ms.load(Ordering::Relaxed))
-    }
-
-    /// Since when it has been idle; `None` if it is not.
-    fn idle_since(&self) -> Option<Instant> {
-        let since = Duration::from_millis(self.since_ms.load(Ordering::Relaxed));
-        (!self.is_busy.load(Ordering::Relaxed)).then(|| self.begun + since)
-    }
-}
-
-fn ms(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// True when another connection may be opened.
-fn make_room(open: &mut Vec<Open>) -> bool {
-    if open.len() < CONNECTIONS_MAX {
-        return true;
-    }
-    let idle = open.iter().enumerate().filter_map(|(at, open)| {
-        let since = open.watch.idle_since()?;
-        Some((since, at))
-    });
-    let longest = idle.min();
-    if let Some((_, at)) = longest {
-        open.swap_remove(at).task.abort();
-    }
-    longest.is_some()
-}
-
-fn begin(stream: TcpStream, caller: Caller, tls: Option<Tls>, state: Arc<State>) -> Open {
-    let watch = Arc::new(Watch::new());
-    let shared = watch.clone();
+fn begin(
+    stream: TcpStream,
+    caller: Caller,
+    tls: Option<Tls>,
+    state: &Arc<State>,
+    watch: &Arc<Watch>,
+) -> AbortHandle {
+    let (state, watch) = (state.clone(), watch.clone());
     let task = match tls {
-        None => tokio::spawn(converse(stream, caller, state, shared)),
+        None => tokio::spawn(converse(stream, caller, state, watch)),
         #[cfg(feature = "tls")]
-        Some(tls) => tokio::spawn(converse_over(tls, stream, caller, state, shared)),
+        Some(tls) => tokio::spawn(converse_over(tls, stream, caller, state, watch)),
     };
-    Open {
-        task: task.abort_handle(),
-        watch,
-    }
+    task.abort_handle()
 }
 
 /// A client that is not through with its handshake is idle: others may take its place.
@@ -186,10 +115,10 @@ async fn converse(
     let answer = |request| {
         let (caller, state, watch) = (&caller, state.clone(), watch.clone());
         async move {
-            watch.set_busy(true);
-            let mut answer = service::answer(request, caller, &state).await;
+            watch.begin();
+            let mut answer = service::answer(request, caller, &state, &watch).await;
             answer.body_mut().leaves_by(&watch);
-            watch.set_busy(false);
+            watch.rest();
             Ok::<_, std::convert::Infallible>(answer)
         }
     };
@@ -217,15 +146,18 @@ mod tests {
     use std::net::SocketAddr;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::time::Instant;
 
     use super::*;
+    use crate::http::guard::Access;
     use crate::http::tests::{closed, paused};
+    use crate::http::tokens::Tokens;
 
     /// The other end of a connection that holds this many bytes, and when it began.
     fn connect(size: usize) -> (DuplexStream, Instant) {
         let (ours, theirs) = duplex(size);
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
-        let watch = Arc::new(Watch::new());
+        let watch = Arc::new(Watch::new(false));
         tokio::spawn(converse(
             theirs,
             Caller::at(peer),
@@ -248,7 +180,7 @@ mod tests {
         paused(async {
             let (mut stream, theirs) = duplex(64 << 10);
             let caller = Caller::at(SocketAddr::from(([127, 0, 0, 1], 1)));
-            let watch = Arc::new(Watch::new());
+            let watch = Arc::new(Watch::new(false));
             let begun = Instant::now();
             tokio::spawn(converse_over(
                 tls,
@@ -274,6 +206,45 @@ mod tests {
             assert!(said.starts_with("HTTP/1.1 503 "), "{said}");
             assert!(said.contains("it took more than 30 seconds"), "{said}");
             assert_eq!(begun.elapsed().as_secs(), REQUEST_TIME.as_secs());
+        });
+    }
+
+    #[test]
+    fn g30_a_wrong_token_is_answered_late_and_its_connection_gives_way_meanwhile() {
+        paused(async {
+            let line = format!("read:saltsalt:{}", "0".repeat(64));
+            let access = Access::new(Some(Tokens::of(&line)), Vec::new(), (1, false));
+            let state = Arc::new(State::new(closed().sight, access).unwrap());
+            let mut took = Vec::new();
+            for _ in 0..4 {
+                let (mut stream, theirs) = duplex(64 << 10);
+                let peer = Caller::at(SocketAddr::from(([10, 0, 0, 1], 1)));
+                let watch = Arc::new(Watch::new(false));
+                tokio::spawn(converse(theirs, peer, state.clone(), watch.clone()));
+                let begun = Instant::now();
+                let request = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+                               Authorization: Bearer x\r\n\r\n";
+                stream.write_all(request.as_bytes()).await.unwrap();
+                sleep(Duration::from_millis(50)).await;
+                assert!(watch.gives_way());
+                let said = rest(&mut stream).await;
+                assert!(said.starts_with("HTTP/1.1 401 "), "{said}");
+                took.push(begun.elapsed().as_millis() / 100);
+            }
+            assert_eq!(took, [1, 2, 4, 8]);
+        });
+    }
+
+    #[test]
+    fn g27_a_login_that_does_not_come_to_its_end_is_answered_after_5_seconds() {
+        paused(async {
+            let (mut stream, begun) = connect(64 << 10);
+            let request = "POST /login HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+                           Content-Length: 100\r\n\r\nx";
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let said = rest(&mut stream).await;
+            assert!(said.starts_with("HTTP/1.1 503 "), "{said}");
+            assert_eq!(begun.elapsed().as_secs(), 5);
         });
     }
 

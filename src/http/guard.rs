@@ -12,6 +12,7 @@ use super::answer::Problem;
 use super::routes::{Role, Route, Shape};
 use super::sessions::Sessions;
 use super::tokens::{Holder, Tokens};
+use crate::server::Guesses;
 
 /// Who is let in.
 #[derive(Debug)]
@@ -19,6 +20,8 @@ pub(super) struct Access {
     /// `None`: who can connect may do everything.
     tokens: Option<Tokens>,
     names: Vec<String>,
+    /// Who has shown wrong tokens, here or over the protocol.
+    pub(super) guesses: Guesses,
     /// Of browsers that have shown a token.
     pub(super) sessions: Sessions,
 }
@@ -61,6 +64,7 @@ impl Access {
         Access {
             tokens,
             names,
+            guesses: Guesses::default(),
             sessions: Sessions::new(port, has_tls),
         }
     }
@@ -114,10 +118,11 @@ impl Access {
         };
         let of_token = found.and_then(|token| tokens.find(token.as_bytes()));
         let Some(holder) = of_token.or_else(of_session) else {
-            return Err(Problem::new(
-                StatusCode::UNAUTHORIZED,
-                "this needs a token: send `Authorization: Bearer TOKEN`",
-            ));
+            let why = "this needs a token: send `Authorization: Bearer TOKEN`";
+            return Err(Problem {
+                is_guess: found.is_some(),
+                ..Problem::new(StatusCode::UNAUTHORIZED, why)
+            });
         };
         match holder.role >= route.role {
             true => Ok(Asker::Token(holder)),

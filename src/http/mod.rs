@@ -9,7 +9,9 @@
 //! |---|---|
 //! | `flags` | what was asked for on the command line? |
 //! | here | which address, and when does the thread begin and end? |
-//! | `connections` | who may connect, and for how long? |
+//! | `connections` | how long may a connection take for what? |
+//! | `places` | who gets a place, who gives way, and how much memory may requests take? |
+//! | `body` | how large may the body of a request be, and how slow? |
 //! | `caller` | who has connected, and over what? |
 //! | `routes` | what can be asked for, and by whom? |
 //! | `guard` | may this request be served? |
@@ -36,6 +38,7 @@ mod answer;
 #[cfg(any(test, fuzzing))]
 pub mod any_request;
 mod api;
+mod body;
 mod caller;
 /// Without the feature `cluster` there is none.
 #[cfg_attr(not(feature = "cluster"), path = "no_cluster.rs")]
@@ -48,6 +51,7 @@ mod guard;
 mod health;
 mod metrics;
 mod openapi;
+mod places;
 mod query;
 mod routes;
 mod service;
@@ -75,17 +79,18 @@ use self::api::history::Histories;
 use self::api::register::Register;
 use self::caller::Tls;
 pub use self::cluster::Desk;
-pub use self::connections::CONNECTIONS_MAX;
 use self::console::Console;
 pub use self::flags::HttpArgs;
 use self::guard::Access;
+pub use self::places::CONNECTIONS_MAX;
+use self::places::{PROBES_MAX, Places};
 use self::snapshot::Snapshots;
 use self::tokens::Tokens;
 use crate::archive::standby::Seat;
 use crate::archive::{Report, Reporter};
 use crate::clock::Clock;
 use crate::door::Door;
-use crate::server::{Lines, Pulse};
+use crate::server::{Guesses, Lines, Pulse};
 
 /// Where HTTP is served unless `--http` says otherwise: this port of 127.0.0.1.
 pub const HTTP_PORT_DEFAULT: u16 = 11380;
@@ -93,7 +98,7 @@ pub const HTTP_PORT_DEFAULT: u16 = 11380;
 pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 
 /// Files that HTTP may have open, connections included.
-pub const DESCRIPTORS: usize = CONNECTIONS_MAX + 8 + api::history::DESCRIPTORS;
+pub const DESCRIPTORS: usize = CONNECTIONS_MAX + PROBES_MAX + 8 + api::history::DESCRIPTORS;
 /// Tubes with metrics of their own, unless `--http-tubes-max` says otherwise.
 pub const TUBES_MAX_DEFAULT: usize = 1000;
 /// Scrapes that are answered at a time.
@@ -154,9 +159,16 @@ pub struct Bound {
     tls: Option<Tls>,
 }
 
-#[cfg(feature = "tls")]
 impl Bound {
+    /// Wrong tokens are counted here.
+    #[must_use]
+    pub fn with_guesses(mut self, guesses: Guesses) -> Bound {
+        self.access.guesses = guesses;
+        self
+    }
+
     /// Speak TLS there.
+    #[cfg(feature = "tls")]
     #[must_use]
     pub fn with_tls(mut self, tls: Option<Tls>) -> Bound {
         self.tls = tls;
@@ -226,6 +238,8 @@ pub struct Sight {
     pub lines: Option<Lines>,
     /// So many tubes have metrics of their own; the others are summed up.
     pub tubes_max: usize,
+    /// Bytes that the bodies of requests may take, all together.
+    pub bodies_max: usize,
     /// The directory of the log, if there is one.
     pub dir: Option<PathBuf>,
     /// Where the archive of the log reports, if there is one.
@@ -241,6 +255,7 @@ pub struct Sight {
 struct State {
     sight: Sight,
     access: Access,
+    places: Places,
     /// Set when the log has been replayed.
     door: OnceLock<Door>,
     snapshots: Snapshots,
@@ -280,6 +295,7 @@ impl State {
     /// Without a way to the engine.
     fn new(sight: Sight, access: Access) -> io::Result<State> {
         Ok(State {
+            places: Places::new(sight.bodies_max),
             sight,
             access,
             door: OnceLock::new(),

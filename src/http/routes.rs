@@ -629,6 +629,17 @@ impl Route {
 }
 
 impl Route {
+    /// It is sent by a form of the console.
+    pub(super) fn is_form(&self) -> bool {
+        self.shape == Shape::Page && self.method != Method::GET
+    }
+
+    /// What supervisors, load balancers and Prometheus ask for: there are always places for it.
+    pub(super) fn is_probe(&self) -> bool {
+        use Action::{Health, Leader, Metrics, Readiness};
+        matches!(self.action, Health | Readiness | Leader | Metrics)
+    }
+
     /// The last segment of its path.
     pub(super) fn last(&self) -> &'static str {
         self.path.rsplit('/').next().unwrap_or_default()

@@ -1,22 +1,26 @@
 //! From a request to an answer.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::{Method, Request, StatusCode};
-use tokio::time::timeout;
+use hyper::header::{CONNECTION, HeaderValue};
+use hyper::{Request, StatusCode};
+use tokio::time::{sleep, timeout};
 use tracing::info;
 
-use super::answer::{Answer, Problem, Said, json};
-use super::api::fields::Fields;
+use super::answer::{Answer, Problem, Said, WrongToken, json};
+use super::api::fields::{Fields, check_kind};
 use super::api::{
     checks, clients, drain, events, history, jobs, log, look, search, standby, tasks,
 };
+use super::body::{self, Limit};
 use super::caller::Caller;
 use super::connections::REQUEST_TIME;
 use super::guard::Asker;
+use super::places::{CONNECTIONS_MAX, Watch};
 use super::query::{Query, decode};
-use super::routes::{Action, Found, Role, Route, Shape, find};
+use super::routes::{Action, Found, Role, Route, find};
 use super::{State, cluster, console, health, metrics, openapi};
 
 /// The target of the lines that say who changed what.
@@ -27,38 +31,67 @@ pub(super) async fn answer(
     request: Request<Incoming>,
     caller: &Caller,
     state: &Arc<State>,
+    watch: &Arc<Watch>,
 ) -> Answer {
     let browser = console::Browser::of(&request);
-    let answered = match timeout(REQUEST_TIME, serve(request, caller, state)).await {
+    let answered = match timeout(REQUEST_TIME, serve(request, caller, state, watch)).await {
         Ok(answered) => answered,
         Err(_) => Err(Problem::unavailable(format!(
             "it took more than {} seconds",
             REQUEST_TIME.as_secs()
         ))),
     };
-    answered.unwrap_or_else(|problem| match browser {
+    let is_guess = match &answered {
+        Ok(answer) => answer.extensions().get::<WrongToken>().is_some(),
+        Err(problem) => problem.is_guess,
+    };
+    if is_guess {
+        put_off(caller, state, watch).await;
+    }
+    let mut answer = answered.unwrap_or_else(|problem| match browser {
         Some(browser) => browser.show(&problem),
         None => problem.answer(),
-    })
+    });
+    if watch.is_for_probes() {
+        let close = HeaderValue::from_static("close");
+        answer.headers_mut().insert(CONNECTION, close);
+    }
+    answer
+}
+
+/// A wrong token has been shown. Whoever has shown it waits, and gives way to others meanwhile.
+async fn put_off(caller: &Caller, state: &State, watch: &Watch) {
+    watch.begin();
+    let now = state.sight.clock.now().mono;
+    let due = state.access.guesses.note(caller.address(), now);
+    let wait = u64::try_from(due.since(now)).unwrap_or_default();
+    sleep(Duration::from_nanos(wait)).await;
 }
 
 async fn serve(
     request: Request<Incoming>,
     caller: &Caller,
     state: &Arc<State>,
+    watch: &Arc<Watch>,
 ) -> Result<Answer, Problem> {
     state.access.check_host(request.headers())?;
     let route = route(&request)?;
+    if watch.is_for_probes() && !route.is_probe() {
+        return Err(Problem::unavailable(format!(
+            "all {CONNECTIONS_MAX} places for HTTP connections are at work; try again"
+        )));
+    }
     let asker = state.access.check(route, request.headers())?;
-    let is_form = route.shape == Shape::Page && route.method != Method::GET;
-    let line = (route.role == Role::Admin || is_form)
+    let line = (route.role == Role::Admin || route.is_form())
         .then(|| format!("{} {}", request.method(), request.uri().path()));
-    let answered = act(route, request, asker, state).await;
-    if let Some(line) = line {
-        let (status, said) = match &answered {
-            Ok(answer) => (answer.status(), answer.extensions().get::<Said>()),
-            Err(problem) => (problem.status, None),
-        };
+    let answered = act(route, request, asker, state, watch).await;
+    let (status, said) = match &answered {
+        Ok(answer) => (answer.status(), answer.extensions().get::<Said>()),
+        Err(problem) => (problem.status, None),
+    };
+    // What anybody may ask for fills no log: something must have come of it.
+    let is_told = route.role != Role::Anyone || said.is_some();
+    if let Some(line) = line.filter(|_| is_told) {
         let said = said
             .map(|said| said.0.trim())
             .filter(|said| !said.is_empty());
@@ -88,15 +121,22 @@ async fn act(
     request: Request<Incoming>,
     asker: Asker,
     state: &Arc<State>,
+    watch: &Arc<Watch>,
 ) -> Result<Answer, Problem> {
     let (head, body) = request.into_parts();
     let query = Query::parse(head.uri.query(), route.parameters)?;
     let path = head.uri.path();
     let captured = decode(route.captured(path).unwrap_or_default())?;
-    let (fields, body) = match route.takes {
-        Some(_) => (Fields::read(&head.headers, body).await?, None),
-        None => (Fields::default(), Some(body)),
-    };
+    let held = state.places.hold(watch);
+    let (mut fields, mut form) = (Fields::default(), Vec::new());
+    if route.takes.is_some() {
+        check_kind(&head.headers)?;
+        let sent = body::read(&head.headers, body, Limit::of(route), &held).await?;
+        fields = Fields::parse(&sent)?;
+    } else if route.is_form() {
+        form = body::read(&head.headers, body, Limit::of(route), &held).await?;
+    }
+    watch.work();
     if route.action.is_of_leader() {
         cluster::check_leads(state)?;
     }
@@ -145,7 +185,7 @@ async fn act(
                 captured,
                 query,
                 headers: head.headers,
-                body,
+                body: form,
             };
             console::answer(page, asked, state).await
         }

@@ -7,6 +7,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use super::guard::Access;
+use super::places::CONNECTIONS_MAX;
 use super::{Http, Setup, Sight, State};
 use crate::archive::{Report, Reporter};
 use crate::clock::Clock;
@@ -43,6 +44,7 @@ impl Running {
             stuck_after: STUCK_AFTER,
             lines: None,
             tubes_max: 3,
+            bodies_max: 1 << 20,
             dir: Some("/nowhere".into()),
             archive: Some(archive.clone()),
             standby: None,
@@ -120,6 +122,7 @@ pub(super) fn closed() -> State {
         stuck_after: STUCK_AFTER,
         lines: None,
         tubes_max: 3,
+        bodies_max: 1 << 20,
         dir: None,
         archive: None,
         standby: None,
@@ -217,6 +220,39 @@ fn four_scrapes_are_answered_at_a_time() {
     drop(all);
     assert_eq!(status(http, "/metrics"), 200);
     assert_eq!(scrapes.available_permits(), 4, "it was given back");
+}
+
+#[test]
+fn g27_probes_are_answered_while_all_places_are_at_work() {
+    let running = Running::start();
+    running.wait_for("/readyz", 200);
+    let http = running.http.as_ref().unwrap();
+    let (begun, has_begun) = mpsc::channel();
+    let (let_end, end) = mpsc::channel();
+    let stuck = running.door.start(Stuck { begun, end });
+    let stuck = std::thread::spawn(move || stuck.wait().map(drop));
+    has_begun.recv().unwrap();
+    let busy: Vec<TcpStream> = (0..CONNECTIONS_MAX)
+        .map(|_| {
+            let mut stream = TcpStream::connect(http.address()).unwrap();
+            let request = b"GET /api/v1/tubes/default HTTP/1.1\r\nHost: localhost\r\n\r\n";
+            stream.write_all(request).unwrap();
+            stream
+        })
+        .collect();
+    let clock = Clock::start();
+    let refused = || text(http, "/static/icon.svg").contains("places for HTTP connections");
+    while !refused() {
+        assert!(clock.now().mono < PATIENCE, "they are not at work");
+        std::thread::yield_now();
+    }
+    running.wait_for("/healthz", 503);
+    assert_eq!(status(http, "/metrics"), 200);
+    let_end.send(()).unwrap();
+    stuck.join().unwrap().unwrap();
+    running.wait_for("/healthz", 200);
+    drop(busy);
+    running.wait_for("/api/v1/tubes/default", 200);
 }
 
 #[test]

@@ -61,6 +61,12 @@ impl Tokens {
         }
     }
 
+    /// Of a file with this text.
+    #[cfg(test)]
+    pub(super) fn of(text: &str) -> Tokens {
+        Tokens::parse(text).unwrap()
+    }
+
     /// Whose token this is. How long it takes says nothing of how near it comes to one.
     pub(super) fn find(&self, token: &[u8]) -> Option<Holder> {
         let mut found = None;

@@ -18,6 +18,8 @@ pub struct Bounds {
     /// Bytes of requests that are incomplete or may not run yet, all clients together. Beyond it,
     /// the bodies that have not grown for the longest time are refused. One body may exceed it.
     pub input_max: usize,
+    /// Bytes of requests over HTTP. One body may exceed it.
+    pub http_max: usize,
     /// Bytes of watch lists, tubes without jobs, and pauses: a part of the engine's memory.
     pub clients_max: u64,
     /// A client that has asked for nothing for this long, waits for nothing, and has no job reserved
@@ -33,6 +35,8 @@ const DEFAULT_MAX: u64 = 256 << 20;
 const LEAST_MAX: u64 = 64 << 10;
 /// Replies, requests and watch lists may each take all memory divided by this.
 const PART: u64 = 8;
+/// Of the part for requests, those over HTTP have this part.
+const HTTP_PART: u64 = 4;
 
 impl Bounds {
     /// Bounds within `memory_max` bytes for the whole server, and the part that is left to the
@@ -45,7 +49,8 @@ impl Bounds {
         let bounds = Bounds {
             connections_max: usize::MAX,
             output_max: part as usize,
-            input_max: part as usize,
+            input_max: (part - part / HTTP_PART) as usize,
+            http_max: (part / HTTP_PART) as usize,
             clients_max: part,
             idle: None,
             idle_output: None,
@@ -95,7 +100,8 @@ mod tests {
     #[test]
     fn f24_what_is_held_for_clients_has_its_part_of_the_memory() {
         let (bounds, left) = Bounds::within(Some(64 << 20));
-        assert_eq!((bounds.output_max, bounds.input_max), (8 << 20, 8 << 20));
+        assert_eq!((bounds.output_max, bounds.input_max), (8 << 20, 6 << 20));
+        assert_eq!(bounds.http_max, 2 << 20);
         assert_eq!(left, Some(48 << 20));
         let (bounds, left) = Bounds::within(None);
         assert_eq!((bounds.output_max as u64, left), (DEFAULT_MAX, None));

@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 
 use tracing::{debug, error, info, warn};
 
-use super::auth::Auth;
+use super::auth::{Auth, Guesses};
 use super::bounds::Lying;
 use super::connection::{Connection, Entry};
 use super::core::Core;
@@ -42,6 +42,7 @@ pub struct Gate {
     tls: Option<Tls>,
     /// Until a server has it.
     auth: Option<Auth>,
+    guesses: Guesses,
     /// Clients that have not come in, ordered by when they connected.
     entrants: Lying,
     /// Who may say who a client is.
@@ -70,8 +71,14 @@ impl Gate {
     /// All listeners but Unix sockets ask for a token of these.
     #[must_use]
     pub fn with_auth(mut self, auth: Option<Auth>) -> Gate {
-        self.auth = auth;
+        self.auth = auth.map(|auth| auth.with_guesses(self.guesses.clone()));
         self
+    }
+
+    /// Who has shown wrong tokens; HTTP is to have the same.
+    #[must_use]
+    pub fn guesses(&self) -> Guesses {
+        self.guesses.clone()
     }
 
     /// Listeners with `proxy:` believe these.

@@ -68,7 +68,7 @@ use mio::Events;
 use tracing::{debug, info};
 
 use self::accept::Acceptor;
-pub use self::auth::{Auth, Scope, new_token};
+pub use self::auth::{Auth, Guesses, Scope, new_token};
 pub use self::bounds::Bounds;
 use self::clients::{CLOSES_PER_TURN, Comer, admit, slot};
 use self::connection::Connection;

@@ -22,6 +22,7 @@ pub(super) fn bind_http(config: &Config, gate: &Gate) -> Result<Option<BoundHttp
         exit_code: config::EXIT_CANNOT_START,
         lines: vec![why],
     })?;
+    let bound = bound.map(|bound| bound.with_guesses(gate.guesses()));
     Ok(bound.map(|bound| with_tls(bound, setup, gate)))
 }
 
@@ -45,6 +46,7 @@ pub(super) fn start_http(
     clock: Clock,
     pulse: &Arc<Pulse>,
     lines: &Lines,
+    bodies_max: usize,
     (archive, standby, cluster): (Option<Reporter>, Option<Seat>, Option<http::Desk>),
 ) -> Result<Option<Http>, Failure> {
     let setup = config.http.as_ref();
@@ -54,6 +56,7 @@ pub(super) fn start_http(
         stuck_after: http::STUCK_AFTER,
         lines: Some(lines.clone()),
         tubes_max: setup.map_or(0, |setup| setup.tubes_max),
+        bodies_max,
         dir: config.dir.clone(),
         archive,
         standby,

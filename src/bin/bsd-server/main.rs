@@ -189,7 +189,7 @@ fn serve(config: &Config, lines: &Lines) -> Result<(), Failure> {
     let seat = seat(config);
     let reporter = reporter(config);
     let sights = (reporter.clone(), seat.clone(), desk.as_ref().cloned());
-    let http = start_http(http, config, clock, &pulse, lines, sights)?;
+    let http = start_http(http, config, clock, &pulse, lines, bounds.http_max, sights)?;
     restore_if_empty(config, store.as_ref(), clock)?;
     let mut manager = ServiceManager::from_env();
     let options = options(config, memory_max, &bounds, &reactor, clock);

@@ -18,6 +18,7 @@ pub(super) fn start_http(
     _: Clock,
     _: &Arc<Pulse>,
     _: &Lines,
+    _: usize,
     _: (
         Option<Reporter>,
         Option<bsd::archive::standby::Seat>,

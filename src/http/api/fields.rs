@@ -1,45 +1,18 @@
 //! What stands in the body of a request: a JSON object whose fields are known.
 
 use base64::Engine as _;
-use http_body_util::{BodyExt, Limited};
 use hyper::StatusCode;
-use hyper::body::Incoming;
-use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
+use hyper::header::{CONTENT_TYPE, HeaderMap};
 use serde_json::{Map, Value};
 
 use super::bad;
 use crate::http::answer::Problem;
-
-/// Bytes that the body of a request may have.
-pub(in crate::http) const REQUEST_SIZE_MAX: usize = 2 << 20;
 
 /// The fields of an object. One that is `null` is taken as not there.
 #[derive(Debug, Default)]
 pub(in crate::http) struct Fields(Map<String, Value>);
 
 impl Fields {
-    /// Read the body of a request that would change something. It has to say that it is JSON: a
-    /// form of another site's page cannot.
-    pub(in crate::http) async fn read(
-        headers: &HeaderMap,
-        body: Incoming,
-    ) -> Result<Fields, Problem> {
-        check_kind(headers)?;
-        let announced = headers.get(CONTENT_LENGTH).map(|size| size.to_str());
-        let announced = announced.and_then(|size| size.ok()?.parse::<usize>().ok());
-        if announced.is_some_and(|size| size > REQUEST_SIZE_MAX) {
-            return Err(too_large());
-        }
-        let read = Limited::new(body, REQUEST_SIZE_MAX).collect().await;
-        let bytes = read.map_err(
-            |error| match error.is::<http_body_util::LengthLimitError>() {
-                true => too_large(),
-                false => bad(format!("the request broke off: {error}")),
-            },
-        )?;
-        Fields::parse(&bytes.to_bytes())
-    }
-
     /// An object; no bytes are an object without fields.
     pub(in crate::http) fn parse(bytes: &[u8]) -> Result<Fields, Problem> {
         if bytes.is_empty() {
@@ -160,7 +133,9 @@ pub(in crate::http) fn needed<T>(name: &str, value: Option<T>) -> Result<T, Prob
     value.ok_or_else(|| bad(format!("the field {name:?} is missing")))
 }
 
-fn check_kind(headers: &HeaderMap) -> Result<(), Problem> {
+/// A request that would change something has to say that it is JSON: a form of another site's page
+/// cannot.
+pub(in crate::http) fn check_kind(headers: &HeaderMap) -> Result<(), Problem> {
     let kind = headers
         .get(CONTENT_TYPE)
         .and_then(|kind| kind.to_str().ok());
@@ -172,15 +147,6 @@ fn check_kind(headers: &HeaderMap) -> Result<(), Problem> {
             "send JSON, and say so: `Content-Type: application/json`",
         )),
     }
-}
-
-fn too_large() -> Problem {
-    Problem::new(
-        StatusCode::PAYLOAD_TOO_LARGE,
-        format!(
-            "a request has {REQUEST_SIZE_MAX} bytes at most; put a larger job over the protocol"
-        ),
-    )
 }
 
 #[cfg(test)]

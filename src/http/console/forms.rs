@@ -7,16 +7,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Limited};
 use hyper::StatusCode;
-use hyper::body::Incoming;
 use serde_json::{Map, Value, json};
 use tokio::time::sleep;
 
 use super::{Asked, Page, go_to, login, words};
 use crate::http::State;
 use crate::http::answer::{Answer, Problem, Said};
-use crate::http::api::fields::{Fields, REQUEST_SIZE_MAX};
+use crate::http::api::fields::Fields;
 use crate::http::api::{jobs, tasks};
 use crate::http::query::decode;
 use crate::secrets::is_same;
@@ -30,18 +28,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(15);
 pub(super) struct Form(Vec<(String, String)>);
 
 impl Form {
-    async fn read(body: Option<Incoming>) -> Result<Form, Problem> {
-        let Some(body) = body else {
-            return Ok(Form::default());
-        };
-        let read = Limited::new(body, REQUEST_SIZE_MAX).collect().await;
-        let bytes = read.map_err(|error| {
-            let why = format!("the form is larger than 2 MiB, or broke off: {error}");
-            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, why)
-        })?;
-        Form::parse(&bytes.to_bytes())
-    }
-
     fn parse(bytes: &[u8]) -> Result<Form, Problem> {
         let text = std::str::from_utf8(bytes).map_err(|_| bad("a form is UTF-8"))?;
         let pairs = text.split('&').filter(|pair| !pair.is_empty());
@@ -116,7 +102,7 @@ pub(super) async fn answer(
     mut asked: Asked,
     state: &Arc<State>,
 ) -> Result<Answer, Problem> {
-    let form = Form::read(asked.body.take()).await?;
+    let form = Form::parse(&std::mem::take(&mut asked.body))?;
     form.check(&state.console.form_word)?;
     let done = match page {
         Page::Enter => login::enter(state, &form),

@@ -12,7 +12,7 @@ use super::layout::{Frame, Place};
 use super::viewer::Viewer;
 use super::{Asked, go_to, words};
 use crate::http::State;
-use crate::http::answer::{Answer, Problem, Said};
+use crate::http::answer::{Answer, Problem, Said, WrongToken};
 use crate::http::routes::Parameter;
 
 pub(super) const PARAMETERS: &[Parameter] = &[Parameter::text(
@@ -66,8 +66,9 @@ pub(super) fn enter(state: &Arc<State>, form: &Form) -> Result<Answer, Problem> 
     let token = form.text("token").unwrap_or_default().trim();
     let Some(holder) = state.access.holder(token) else {
         let why = "No line of the file is that of this token.";
-        let answer = self::form(state, StatusCode::FORBIDDEN, to, Some(why));
-        return Ok(Said("a wrong token".into()).with(answer));
+        let mut answer = self::form(state, StatusCode::FORBIDDEN, to, Some(why));
+        answer.extensions_mut().insert(WrongToken);
+        return Ok(answer);
     };
     let cookie = state.access.sessions.begin(holder);
     let cookie = cookie.map_err(|error| {
@@ -79,8 +80,13 @@ pub(super) fn enter(state: &Arc<State>, form: &Form) -> Result<Answer, Problem> 
 
 /// The session is to end.
 pub(super) fn leave(state: &State, asked: &Asked) -> Answer {
-    let cookie = state.access.sessions.end(&asked.headers);
-    with_cookie(go_to("/login"), &cookie)
+    let sessions = &state.access.sessions;
+    let holder = sessions.find(&asked.headers);
+    let answer = with_cookie(go_to("/login"), &sessions.end(&asked.headers));
+    match holder {
+        None => answer,
+        Some(holder) => Said(format!("the token in line {}", holder.line)).with(answer),
+    }
 }
 
 fn with_cookie(mut answer: Answer, cookie: &str) -> Answer {

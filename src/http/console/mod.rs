@@ -49,7 +49,6 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hyper::body::Incoming;
 use hyper::header::{ACCEPT, HeaderMap, HeaderValue, LOCATION};
 use hyper::{Method, Request, StatusCode};
 use maud::{Markup, html};
@@ -223,7 +222,7 @@ pub(super) struct Asked {
     pub(super) query: Query,
     pub(super) headers: HeaderMap,
     /// Of what a form sends.
-    pub(super) body: Option<Incoming>,
+    pub(super) body: Vec<u8>,
 }
 
 /// Show a page.

@@ -10,7 +10,7 @@
 //! never late.
 
 mod grant;
-mod slow;
+mod guesses;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,29 +19,23 @@ use sha2::{Digest, Sha256};
 
 use self::grant::Grant;
 pub use self::grant::Scope;
-use self::slow::Slow;
+pub use self::guesses::Guesses;
 use super::bounds::Lying;
 use super::connection::Connection;
-use super::socket::Peer;
 use crate::protocol::Request;
 use crate::queue::Queue;
 use crate::secrets;
 use crate::sys::random;
-use crate::types::{ClientId, SECOND_NS, Time};
-
-/// At most one warning about wrong tokens in this time.
-const WARNING_INTERVAL_NS: i64 = 10 * SECOND_NS;
+use crate::types::{ClientId, Time};
 
 /// The tokens of a server, and who has shown wrong ones.
 #[derive(Debug)]
 pub struct Auth {
     path: PathBuf,
     grants: Vec<Arc<Grant>>,
-    slow: Slow,
+    guesses: Guesses,
     /// Clients that have shown a wrong token, ordered by when they are to be told.
     awaiting: Lying,
-    wrong: u64,
-    last_warning: Option<Time>,
 }
 
 /// How far a client has come.
@@ -94,11 +88,15 @@ impl Auth {
         Ok(Auth {
             grants: grants(&path)?,
             path,
-            slow: Slow::default(),
+            guesses: Guesses::default(),
             awaiting: Lying::default(),
-            wrong: 0,
-            last_warning: None,
         })
+    }
+
+    /// Who has shown wrong tokens, here or over HTTP.
+    pub(super) fn with_guesses(mut self, guesses: Guesses) -> Auth {
+        self.guesses = guesses;
+        self
     }
 
     /// Read the file again. [`Auth::still_holds`] says whose token is still in it.
@@ -140,11 +138,9 @@ impl Auth {
 
     /// A client has shown a wrong token: it is told after a while, and nothing of it runs before.
     pub(super) fn put_off(&mut self, client: ClientId, connection: &mut Connection, now: Time) {
-        self.wrong += 1;
-        let due = self.slow.failed(connection.peer, now);
+        let due = self.guesses.note_of(connection.peer, now);
         self.awaiting
             .replace(client, &mut connection.told_at, Some(due));
-        self.warn(connection.peer, now);
     }
 
     /// It is told, or gone.
@@ -161,17 +157,6 @@ impl Auth {
     pub(super) fn next_due(&self, now: Time) -> Option<ClientId> {
         let (due, client) = self.awaiting.longest()?;
         (due <= now).then_some(client)
-    }
-
-    fn warn(&mut self, peer: Peer, now: Time) {
-        let is_due = |at| now.since(at) >= WARNING_INTERVAL_NS;
-        if self.last_warning.is_none_or(is_due) {
-            self.last_warning = Some(now);
-            tracing::warn!(
-                "wrong tokens: {} so far; the last one, of {peer}",
-                self.wrong
-            );
-        }
     }
 }
 

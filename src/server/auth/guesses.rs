@@ -1,7 +1,9 @@
-//! Addresses that have sent wrong tokens, and how long the next answer takes.
+//! Wrong tokens, over the protocol and over HTTP: how long the answer to one takes, and when the log
+//! tells of them. One for both, so that an address which has tried here has tried there.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::super::socket::Peer;
 use crate::types::{SECOND_NS, Time};
@@ -15,6 +17,28 @@ const FORGIVEN_NS: i64 = 60 * SECOND_NS;
 /// Addresses that are remembered; all others are taken for one.
 const ADDRESSES_MAX: usize = 1024;
 
+/// At most one warning about wrong tokens in this time.
+const WARNING_INTERVAL_NS: i64 = 10 * SECOND_NS;
+
+/// Who has shown wrong tokens. Clones are one.
+#[derive(Debug, Clone, Default)]
+pub struct Guesses(Arc<Mutex<Slow>>);
+
+impl Guesses {
+    /// A wrong token has come from this address: when it is to be answered.
+    #[must_use]
+    pub fn note(&self, address: SocketAddr, now: Time) -> Time {
+        self.note_of(Peer::at(address), now)
+    }
+
+    pub(super) fn note_of(&self, peer: Peer, now: Time) -> Time {
+        let mut slow = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        slow.count += 1;
+        slow.warn(peer, now);
+        slow.failed(peer, now)
+    }
+}
+
 /// What an address has done.
 #[derive(Debug, Clone, Copy)]
 struct Record {
@@ -24,13 +48,15 @@ struct Record {
 
 /// The addresses.
 #[derive(Debug, Default)]
-pub(super) struct Slow {
+struct Slow {
     records: HashMap<Option<IpAddr>, Record>,
+    count: u64,
+    last_warning: Option<Time>,
 }
 
 impl Slow {
     /// A wrong token came from there: when it is to be answered.
-    pub(super) fn failed(&mut self, peer: Peer, now: Time) -> Time {
+    fn failed(&mut self, peer: Peer, now: Time) -> Time {
         let key = self.key(peer, now);
         let record = self.records.entry(key).or_insert(Record {
             failures: 0,
@@ -43,6 +69,17 @@ impl Slow {
         let delay = FIRST_NS << record.failures.min(30);
         record.failures = record.failures.saturating_add(1);
         Time(now.0.saturating_add(delay.min(LAST_NS)))
+    }
+
+    fn warn(&mut self, peer: Peer, now: Time) {
+        let is_due = |at| now.since(at) >= WARNING_INTERVAL_NS;
+        if self.last_warning.is_none_or(is_due) {
+            self.last_warning = Some(now);
+            tracing::warn!(
+                "wrong tokens: {} so far; the last one, of {peer}",
+                self.count
+            );
+        }
     }
 
     /// The place that is remembered; when there are too many, all others share one.
