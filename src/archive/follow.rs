@@ -472,6 +472,10 @@ impl Follower {
             self.over = Some(LINK_IS_MISSING.to_owned());
             return Ok(None);
         }
+        // Before the claim: without room this one could not serve, and the other one would be fenced.
+        if !copy.standby.skip_lost_ids(now)? {
+            return Err(FollowError::Trouble(Apart::Full.to_string()));
+        }
         let (claim, bytes) = copy.pursuit.claim(&self.setup.node, wall_ns);
         let fs = &*self.setup.options.fs;
         let mut own = Own::read(fs, &self.dir, copy.pursuit.log())?;

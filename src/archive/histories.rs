@@ -7,7 +7,7 @@
 //! `BSD_ARCHIVE_RUNS` and `BSD_ARCHIVE_FIRST` say how many histories there are and which is the
 //! first; `BSD_ARCHIVE_SEED` repeats one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZero;
 use std::panic::{RefUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
@@ -24,6 +24,7 @@ use crate::engine::{Engine, Options, ReplySink};
 use crate::protocol::{Command, Reply, Request};
 use crate::queue::Queue;
 use crate::random::Random;
+use crate::storage::IDS_SKIPPED;
 use crate::storage::disk::Fs;
 use crate::storage::disk::sim::Crash;
 use crate::storage::format::LogId;
@@ -59,9 +60,9 @@ fn body(id: u64, size: u32) -> Vec<u8> {
     (0..size).map(|at| (u64::from(at) ^ id) as u8).collect()
 }
 
-/// What a queue holds of the jobs below `next_id`.
-pub(super) fn state_of(queue: &Queue, next_id: u64) -> State {
-    let jobs = (1..next_id).filter_map(|id| queue.job(JobId(id)));
+/// What a queue holds; no job has another id than one of `given`.
+pub(super) fn state_of(queue: &Queue, given: &BTreeSet<u64>) -> State {
+    let jobs = given.iter().filter_map(|id| queue.job(JobId(*id)));
     let job = |job: crate::queue::JobView<'_>| {
         let state = match job.state {
             JobState::Reserved => JobState::Ready,
@@ -76,7 +77,9 @@ pub(super) fn state_of(queue: &Queue, next_id: u64) -> State {
         };
         (job.id.0, known)
     };
-    jobs.map(job).collect()
+    let state: State = jobs.map(job).collect();
+    assert_eq!(state.len() as u64, queue.stats().jobs.total());
+    state
 }
 
 /// A server, its disk and its archive.
@@ -95,6 +98,10 @@ pub(super) struct World {
     /// The same before the machine was lost, and when that was.
     earlier: Vec<(u64, Vec<(Position, State)>)>,
     pub(super) next_id: u64,
+    /// Ids that clients were given and may still hold, also those of a lost end.
+    pub(super) given: BTreeSet<u64>,
+    /// The disk is another one since the last start, with a restored log.
+    is_replaced: bool,
     /// What the archive was said to have.
     pub(super) archived: Option<Position>,
     pub(super) gaps: u64,
@@ -122,6 +129,8 @@ impl World {
             past: Vec::new(),
             earlier: Vec::new(),
             next_id: 1,
+            given: BTreeSet::new(),
+            is_replaced: false,
             archived: None,
             gaps: 0,
         }
@@ -160,6 +169,7 @@ impl World {
     /// The same, on a disk that has what another world's had.
     pub(super) fn start_with_past_of(&mut self, other: &World) {
         self.past.clone_from(&other.past);
+        self.given.clone_from(&other.given);
         (self.next_id, self.now) = (other.next_id, other.now);
         self.start();
     }
@@ -169,7 +179,7 @@ impl World {
     }
 
     fn state(&self) -> State {
-        state_of(self.engine().queue(), self.next_id)
+        state_of(self.engine().queue(), &self.given)
     }
 
     fn written(&self) -> Position {
@@ -179,6 +189,11 @@ impl World {
     /// After a start the queue holds what it held at some moment; later ones never were.
     fn note_start(&mut self) {
         self.next_id = self.engine().log().unwrap().next_id().0;
+        if self.sync != SyncPolicy::Always && !self.is_replaced {
+            // What a crash took was not promised, and its ids are not.
+            self.given.retain(|id| *id < self.next_id);
+        }
+        self.is_replaced = false;
         let (written, state) = (self.written(), self.state());
         let known = self.past.iter().rposition(|(_, past)| *past == state);
         match known {
@@ -216,6 +231,7 @@ impl World {
 
     pub(super) fn put(&mut self, size: u32) -> u64 {
         let id = self.next_id;
+        assert!(self.given.insert(id), "id {id} is given out twice");
         self.command(Command::Put {
             pri: (id % 5) as u32,
             delay: 0,
@@ -226,7 +242,8 @@ impl World {
     }
 
     pub(super) fn any_command(&mut self, random: &mut Random) {
-        let id = JobId(1 + random.below(self.next_id));
+        let nth = random.below(self.given.len() as u64 + 1) as usize;
+        let id = JobId(self.given.iter().nth(nth).copied().unwrap_or(self.next_id));
         let pri = random.below(9) as u32;
         match random.below(12) {
             0..6 => {
@@ -395,6 +412,7 @@ impl World {
         let past: Vec<_> = known.collect();
         (self.engine, self.writer) = (None, None);
         self.disk = disk;
+        self.is_replaced = true;
         self.pass(1);
         let past = std::mem::replace(&mut self.past, past);
         self.earlier.push((self.now.wall_ns, past));
@@ -567,4 +585,26 @@ fn any_restore_is_a_prefix_of_history_and_not_older_than_what_was_archived() {
     };
     println!("{restores} restores, {refused} refused");
     assert!(restores > refused, "{restores} restores, {refused} refused");
+}
+
+/// The clients of the lost machine still hold ids of jobs that are in no archive.
+#[test]
+fn g18_a_restored_log_gives_out_no_id_of_the_lost_end() {
+    let mut world = World::new(18);
+    world.start();
+    for loss in 1..=3 {
+        world.put(10);
+        world.archive();
+        // `put` asserts that an id is new.
+        let lost: Vec<u64> = (0..5).map(|_| world.put(10)).collect();
+        world.crash(Crash::KeepAll);
+        let (restored, disk) = world.check(Until::End).unwrap();
+        world.go_on_from(&restored, disk);
+        world.start();
+        assert!(world.next_id > loss * IDS_SKIPPED, "{lost:?}");
+        // The next id survives a crash at once.
+        world.crash(Crash::DropUnsynced);
+        world.start();
+        assert!(world.next_id > loss * IDS_SKIPPED);
+    }
 }

@@ -18,7 +18,7 @@ use super::format::{
 use super::pursuit::Pursuit;
 use super::store::{Store, Trouble};
 use crate::storage::OpenError;
-use crate::storage::convert::rebuild::{Rebuild, Rebuilt};
+use crate::storage::convert::rebuild::{Becomes, Rebuild, Rebuilt};
 use crate::storage::disk::Fs;
 use crate::storage::format::LogId;
 use crate::types::{Now, Position};
@@ -133,7 +133,8 @@ pub fn choose_log(store: &dyn Store, asked: Option<LogId>) -> Result<LogId, Rest
     }
 }
 
-/// Make the data directory `dir`, which must be empty or missing, from the archive of `log`. Durable
+/// Make the data directory `dir`, which must be empty or missing, from the archive of `log`. It leaves
+/// out ids that the lost end may have used. Durable
 /// on return; after an error nothing is there, and the call can be repeated.
 ///
 /// # Errors
@@ -146,7 +147,7 @@ pub fn restore(
     now: Now,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Restored, RestoreError> {
-    let finish = |rebuilt: Rebuilt, _: &Pursuit| rebuilt.finish(None);
+    let finish = |rebuilt: Rebuilt, _: &Pursuit| rebuilt.finish(Becomes::Successor);
     let done = restore_and(store, log, until, (fs, dir), now, progress, finish)?;
     Ok(done.0)
 }
@@ -165,7 +166,7 @@ pub(super) fn restore_copy(
 ) -> Result<(Restored, Pursuit), RestoreError> {
     let finish = |rebuilt: Rebuilt, pursuit: &Pursuit| {
         let word = pursuit.word(None);
-        rebuilt.finish(Some(&word))
+        rebuilt.finish(Becomes::Standby(&word))
     };
     restore_and(store, log, Until::End, (fs, dir), now, progress, finish)
 }

@@ -16,9 +16,9 @@ use super::writer::Failure;
 use crate::engine::{Engine, Options, Standby};
 use crate::protocol::{Command, Request};
 use crate::random::Random;
-use crate::storage::SimFs;
 use crate::storage::disk::sim::Crash;
 use crate::storage::words::{STANDBY_WORD, read_word};
+use crate::storage::{IDS_SKIPPED, SimFs};
 use crate::types::Position;
 
 const RUNS: u64 = 3000;
@@ -81,12 +81,7 @@ impl Side {
         let is_whole = did.is_some() && !standby.is_some_and(Standby::is_kicking);
         if is_whole && let Some((at, wall_ns)) = self.follower.at() {
             let queue = self.follower.standby().unwrap().queue();
-            assert_known(
-                world,
-                (at, wall_ns),
-                &state_of(queue, queue.next_id().0),
-                false,
-            );
+            assert_known(world, (at, wall_ns), &state_of(queue, &world.given), false);
         }
         did
     }
@@ -196,7 +191,7 @@ fn history(seed: u64) -> (u64, u64) {
     };
     side.disk.crash_at(u64::MAX);
     let queue = promoted.engine.queue();
-    let state = state_of(queue, queue.next_id().0);
+    let state = state_of(queue, &world.given);
     assert_known(&world, (promoted.at, promoted.wall_ns), &state, true);
     let said = archived.and_then(|end| world.past.iter().rfind(|past| past.0 <= end));
     if let (Some((least, _)), None) = (said, &promoted.given_up) {
@@ -250,15 +245,16 @@ fn go_on(world: &mut World, side: &Side, promoted: Promoted, state: &State) {
     engine.run(client, Request::Command(put), now, &mut Sink);
     engine.commit(now).unwrap();
     let next_id = engine.log().unwrap().next_id().0;
-    let newest = engine.queue().job(crate::types::JobId(next_id - 1));
     assert!(
-        newest.is_some_and(|job| !state.contains_key(&job.id.0)),
-        "an id is given out twice"
+        world.given.insert(next_id - 1),
+        "id {} is given out twice",
+        next_id - 1
     );
-    let all = state_of(engine.queue(), next_id);
+    let all = state_of(engine.queue(), &world.given);
+    assert_eq!(all.len(), state.len() + 1);
     engine.close(now).unwrap();
     let again = Engine::open(&options(&side.disk), now).unwrap();
-    assert_eq!(state_of(again.queue(), next_id), all);
+    assert_eq!(state_of(again.queue(), &world.given), all);
 }
 
 #[test]
@@ -273,4 +269,38 @@ fn a_standby_has_what_the_server_had_and_takes_over_with_everything_that_was_arc
         promoted > fenced && fenced > 0,
         "{promoted} promoted, {fenced} fenced"
     );
+}
+
+/// A start without `--follow` on the copy of a standby is a promotion too, and so is one by itself.
+#[test]
+fn g18_a_promoted_standby_gives_out_no_id_of_the_lost_end() {
+    for is_promoted in [true, false] {
+        let mut world = World::new(18);
+        world.start();
+        world.put(10);
+        world.archive();
+        let mut side = Side::new(&world, 18);
+        while side.step(&world) != Some(Did::Nothing) {}
+        (0..5).for_each(|_| drop(world.put(10)));
+        world.crash(Crash::KeepAll);
+        let next_id = |engine: &Engine| {
+            (
+                engine.queue().next_id().0,
+                engine.log().unwrap().next_id().0,
+            )
+        };
+        let engine = if is_promoted {
+            promote(&mut world, &mut side).unwrap().engine
+        } else {
+            drop(side.follower);
+            Engine::open(&options(&side.disk), world.now).unwrap()
+        };
+        let (queue, log) = next_id(&engine);
+        assert!(queue > IDS_SKIPPED && log == queue);
+        drop(engine);
+        // Nothing was put since, and a power cut keeps it.
+        let disk = side.disk.crash_image(Crash::DropUnsynced);
+        let engine = Engine::open(&options(&disk), world.now).unwrap();
+        assert_eq!(next_id(&engine), (queue, log));
+    }
 }

@@ -5,6 +5,8 @@
 //! served, and nothing is decided here. Compaction works when it is told to. To take the place of
 //! the other queue takes no more than what a start does after the last record.
 
+use std::path::Path;
+
 use super::replay::Replayer;
 use super::store::Store;
 use super::{Engine, Options};
@@ -17,6 +19,8 @@ use crate::types::{JobId, JobState, Now, Place, Position, SegmentId};
 #[derive(Debug)]
 pub struct Standby {
     engine: Engine,
+    /// The ids that the other queue may have given out are left out.
+    has_skipped: bool,
 }
 
 /// Why a record was not applied. It was not, and can come again.
@@ -60,6 +64,7 @@ impl Standby {
     pub fn open(options: &Options, now: Now) -> Result<Standby, OpenError> {
         Ok(Standby {
             engine: Engine::replay(options, true, now)?,
+            has_skipped: false,
         })
     }
 
@@ -121,12 +126,40 @@ impl Standby {
         Ok(())
     }
 
-    /// The queue takes the place of the one that it has followed.
+    /// Leave out the ids that the other queue may have given out beyond what came from it: what a
+    /// promotion does first. Durable on return; a second call does nothing. `Ok(false)`: there is no
+    /// room for it.
     ///
     /// # Errors
     /// When the disk failed.
+    pub fn skip_lost_ids(&mut self, now: Now) -> Result<bool, StoreError> {
+        let Store::Log(log) = &mut self.engine.store else {
+            return Ok(true);
+        };
+        if self.has_skipped {
+            return Ok(true);
+        }
+        let next_id = log.skip_lost_ids(now.wall_ns)?;
+        if let Some(next_id) = next_id {
+            self.engine.queue.set_next_id(next_id);
+            self.has_skipped = true;
+        }
+        Ok(self.has_skipped)
+    }
+
+    /// The queue takes the place of the one that it has followed, and leaves out the ids that this one
+    /// may have given out meanwhile.
+    ///
+    /// # Errors
+    /// When the disk failed, or is full: then it is still a standby, and can be opened again.
     pub fn promote(mut self, now: Now) -> Result<Engine, OpenError> {
+        if !self.skip_lost_ids(now)? {
+            let full = std::io::ErrorKind::StorageFull.into();
+            let dir = self.engine.log().map_or(Path::new(""), Log::dir);
+            return Err(OpenError::io("begin a segment in", dir, &full));
+        }
         if let Store::Log(log) = &mut self.engine.store {
+            // The last step: a crash before it leaves a copy.
             log.end_standby()?;
         }
         self.engine.started = now.mono;

@@ -65,7 +65,7 @@ fn a_machine_that_is_lost_is_restored_from_its_archive_and_goes_on_there() {
     assert!(said.contains("100 jobs"), "{said}");
     let second = server(&dir, &url);
     let id = second.connect().put(b"one more");
-    assert_eq!(id, 101, "no id is given out twice");
+    assert!(id > 1 << 32, "no id is given out twice: {id}");
     let exit = second.stop();
     assert_eq!(exit.code, Some(0), "{exit:?}");
     assert_eq!(
@@ -180,7 +180,7 @@ fn a_standby_follows_serves_nobody_and_takes_over_when_told_to() {
     let new = copy.serving();
     let mut client = new.connect();
     assert!(client.ask("stats").contains("current-jobs-ready: 150"));
-    assert_eq!(client.put(b"after"), 151, "no id is given out twice");
+    assert!(client.put(b"after") > 1 << 32, "no id is given out twice");
     wait_until("its claim is noted", || at("new").join("archived").exists());
     new.kill();
     let launch = Launch::bsd().dir(&at("new")).arg("--follow").arg(&url);

@@ -17,7 +17,6 @@ use crate::storage::format::names::parse_spare_name;
 use crate::storage::format::names::{LOCK_NAME, STANDBY_WORD, is_new_word};
 use crate::storage::format::{Record, parse_file_name};
 use crate::storage::inspect::Inspection;
-use crate::storage::log::spares::SEGMENT_SIZE_MIN;
 use crate::storage::log::sync::SyncPolicy;
 use crate::storage::log::{AppendError, Log, LogOptions, Purpose};
 use crate::storage::recover::Replay;
@@ -31,7 +30,6 @@ pub const INCOMPLETE: &str = ".incomplete";
 pub struct Build {
     fs: Arc<dyn Fs>,
     log: Log,
-    segment_size: u32,
     now: Now,
     /// Where it grows; declared after `log`, which is closed before its files are removed.
     incomplete: IncompleteDir,
@@ -66,7 +64,6 @@ impl Build {
         Ok(Build {
             fs,
             log,
-            segment_size,
             now,
             incomplete,
         })
@@ -92,18 +89,9 @@ impl Build {
     /// # Errors
     /// When the disk is full or fails.
     pub fn skip_ids(&mut self, next_id: JobId) -> Result<(), OpenError> {
-        if self.log.next_id >= next_id {
-            return Ok(());
-        }
-        self.log.next_id = next_id;
-        // The start of a segment says which ids are free.
-        let size = self.segment_size;
-        let spare = self.log.spares.reserve(size, SEGMENT_SIZE_MIN)?;
-        self.log.spares.add(spare.ok_or_else(|| self.full())?);
-        if self.log.rotate(0, self.now.wall_ns)? {
-            Ok(())
-        } else {
-            Err(self.full())
+        match self.log.skip_ids(next_id, self.now.wall_ns)? {
+            true => Ok(()),
+            false => Err(self.full()),
         }
     }
 

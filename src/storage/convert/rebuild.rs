@@ -16,6 +16,7 @@ use crate::storage::disk::{DirLock, File, Fs, OpenMode, ReadFile, write_all_at};
 use crate::storage::error::OpenError;
 use crate::storage::format::{LogId, Record, Stamp, parse_file_name};
 use crate::storage::log::files::Files;
+use crate::storage::log::skip::after_loss;
 use crate::storage::log::spares::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MIN};
 use crate::storage::log::sync::SyncPolicy;
 use crate::storage::log::{AppendError, Log, LogOptions, Purpose};
@@ -146,6 +147,18 @@ pub struct Rebuilt {
     incomplete: IncompleteDir,
 }
 
+/// What a log that was rebuilt is used as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Becomes<'a> {
+    /// It takes the place of the log of which it is made, whose end may be lost: it leaves out the ids
+    /// that this end may have used.
+    Successor,
+    /// It is the copy of a standby, and has this word, which says that.
+    Standby(&'a [u8]),
+    /// It is the log of a member of a cluster, which has everything that the others have.
+    Member,
+}
+
 /// In which segment the put of each job lies.
 #[derive(Debug, Default)]
 struct Puts(HashMap<JobId, SegmentId>);
@@ -249,20 +262,17 @@ impl Rebuilt {
 
     /// Make all of it durable, read it back, and give the directory its name. Durable on return.
     ///
-    /// With `word` it is the copy of a standby, which says that.
-    ///
     /// # Errors
     /// If the disk is full or fails, or did not keep what was written.
-    pub fn finish(mut self, word: Option<&[u8]>) -> Result<(), OpenError> {
-        if self.log.next_id < self.next_id {
-            self.log.next_id = self.next_id;
-            // The start of a segment says which ids are free.
-            let size = SEGMENT_SIZE_MIN;
-            let spare = self.log.spares.reserve(size, size)?;
-            self.log.spares.add(spare.ok_or_else(|| self.full())?);
-            if !self.log.rotate(0, self.now.wall_ns)? {
-                return Err(self.full());
-            }
+    pub fn finish(mut self, becomes: Becomes<'_>) -> Result<(), OpenError> {
+        let known = self.next_id.max(self.log.next_id);
+        let (next_id, word) = match becomes {
+            Becomes::Successor => (after_loss(known, self.now.wall_ns), None),
+            Becomes::Standby(word) => (known, Some(word)),
+            Becomes::Member => (known, None),
+        };
+        if !self.log.skip_ids(next_id, self.now.wall_ns)? {
+            return Err(self.full());
         }
         let Rebuilt {
             log,

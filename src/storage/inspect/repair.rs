@@ -11,7 +11,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::losses::PUT_SIZE_MIN;
 use super::runs::JobEntry;
 use super::{Inspection, Progress};
 use crate::storage::convert::build::Build;
@@ -19,14 +18,13 @@ use crate::storage::disk::Fs;
 use crate::storage::error::OpenError;
 use crate::storage::format::Record;
 use crate::storage::log::kicks::NO_KICK;
+use crate::storage::log::skip::after_loss;
 use crate::storage::log::spares::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MIN};
 use crate::types::{JobId, Now, Place};
 
 /// The new log has at most about this many files, unless its segments would then be larger than the
 /// default.
 const FILES_MAX: u64 = 256;
-/// For a missing or cut file this many ids are left out: as many as it can have held.
-const IDS_A_LOST_FILE: u64 = (2 << 30) / PUT_SIZE_MIN;
 
 /// What was written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -57,6 +55,7 @@ pub fn write(
     let mut writer = Writer {
         old,
         build,
+        now,
         repaired: Repaired::default(),
     };
     writer.write(progress)?;
@@ -70,6 +69,7 @@ pub fn write(
 struct Writer<'a> {
     old: &'a Inspection,
     build: Build,
+    now: Now,
     repaired: Repaired,
 }
 
@@ -82,7 +82,7 @@ impl Writer<'_> {
         }
         self.write_kicked()?;
         self.write_pauses()?;
-        self.repaired.next_id = next_id(self.old);
+        self.repaired.next_id = next_id(self.old, self.now);
         self.build.skip_ids(self.repaired.next_id)
     }
 
@@ -201,13 +201,15 @@ fn segment_size(old: &Inspection) -> u32 {
     size.clamp(SEGMENT_SIZE_MIN, SEGMENT_SIZE_DEFAULT)
 }
 
-/// The first id that the old log can never have given out. If puts after the last known one may be
-/// lost, as many ids are left out as the lost bytes can have held.
-fn next_id(old: &Inspection) -> JobId {
-    let ids_in = |bytes: Option<u64>| bytes.map_or(IDS_A_LOST_FILE, |bytes| bytes / PUT_SIZE_MIN);
-    let last = old.losses.iter().filter(|loss| loss.missing_from.is_some());
-    let lost: u64 = last.map(|loss| ids_in(loss.unknown_bytes)).sum();
-    JobId(old.next_id.0.saturating_add(lost).min(u64::MAX - 1))
+/// The first id that the old log can never have given out: if puts after the last known one may be
+/// lost, or if a backup takes the place of what went on after it, ids are left out.
+fn next_id(old: &Inspection, now: Now) -> JobId {
+    let is_end_lost = old.losses.iter().any(|loss| loss.missing_from.is_some());
+    if is_end_lost || old.is_backup {
+        after_loss(old.next_id, now.wall_ns)
+    } else {
+        old.next_id
+    }
 }
 
 /// Which side failed.

@@ -18,6 +18,7 @@
 //! | `room`, `budget` | how much must stay free after a record, and where does it come from? |
 //! | `held` | what of it waits until others have it? |
 //! | `rotate` | how does the log continue in a new segment? |
+//! | `skip` | which ids are left out after the end of a history was lost? |
 //! | `marker` | how does an idle or stopped log say what was durable? |
 //! | `sync` | when does what was written become durable? |
 //! | `compaction` | which files are rewritten, and how are their live records copied? |
@@ -38,13 +39,14 @@ mod maintain;
 mod marker;
 mod room;
 pub(in crate::storage) mod rotate;
+pub(in crate::storage) mod skip;
 pub(in crate::storage) mod spares;
 mod switch;
 pub(in crate::storage) mod sync;
 pub(in crate::storage) mod trail;
 pub(in crate::storage) mod zeros;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::clock::Clock;
@@ -85,8 +87,8 @@ pub struct LogOptions {
     /// Start a new epoch of the existing log, in a segment of its own: for a copy that continues in
     /// place of the original.
     pub new_epoch: bool,
-    /// The log is the copy of a standby, and stays one. Otherwise the word that it is one is removed
-    /// before anything else is changed.
+    /// The log is the copy of a standby, and stays one. Otherwise it takes the place of what it is the
+    /// copy of: ids are left out, and then the word that it is a copy is removed.
     pub standby: bool,
     /// The log may be one of several with the same jobs: there may be a ledger beside it, whose owner
     /// this is. Otherwise such a directory is refused.
@@ -652,6 +654,12 @@ impl Log {
     #[must_use]
     pub fn written(&self) -> Position {
         self.written
+    }
+
+    /// The data directory.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// No job with this id or a greater one is in the log.

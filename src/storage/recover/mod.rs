@@ -41,6 +41,7 @@ use crate::storage::format::{EPOCH_MIN, Entry, FrameKind, Identity, LogId, Stamp
 use crate::storage::log::files::Files;
 use crate::storage::log::kicks::Kicks;
 use crate::storage::log::rotate::{NewSegment, NotBegun, first_segment_size};
+use crate::storage::log::skip::after_loss;
 use crate::storage::log::spares::{SEGMENT_SIZE_MIN, Spares};
 use crate::storage::log::{Active, Log, LogOptions, Resumed};
 use crate::storage::read::{Found, Source, Survey, walk};
@@ -175,7 +176,7 @@ impl Opening<'_> {
                 random_log_id().map_err(|error| OpenError::io("name a log in", &dir, &error))?
             }
         };
-        self.end_standby(found.is_standby)?;
+        self.end_standby(found.is_standby && !self.options.standby)?;
         self.clear(&found.useless)?;
         let mut files = Files::new(log, EPOCH_MIN);
         files.taken = found.taken;
@@ -241,9 +242,9 @@ impl Opening<'_> {
 
     /// Whoever opens the copy of a standby for another purpose may change it: it is a log like others
     /// from now on.
-    fn end_standby(&self, is_standby: bool) -> Result<(), OpenError> {
+    fn end_standby(&self, takes_over: bool) -> Result<(), OpenError> {
         let dir = &self.options.dir;
-        if !is_standby || self.options.standby {
+        if !takes_over {
             return Ok(());
         }
         tracing::info!(
@@ -344,7 +345,7 @@ impl Opening<'_> {
     ) -> Result<(Log, Recovery), OpenError> {
         let dir = self.options.dir.clone();
         self.sync_all(&found)?;
-        let is_standby = found.is_standby;
+        let takes_over = found.is_standby && !self.options.standby;
         let mut survey = Survey::of(source, &dir, found)?;
         let mut spares = self.spares(&survey.spares)?;
         let mut replaying = Replaying::into(replay, self.progress);
@@ -361,7 +362,6 @@ impl Opening<'_> {
         // First of all: what the log says about files that it does not need is acted upon only once
         // it is durable.
         self.write_again(&files, &mut spares, survey.attested, &end)?;
-        self.end_standby(is_standby)?;
         self.clear(&survey.unlisted)?;
         self.clear(&survey.useless)?;
         self.set_aside(&survey.segments_after_torn_tail)?;
@@ -381,7 +381,10 @@ impl Opening<'_> {
                 previous: end.previous,
             },
             spares,
-            next_id: survey.next_id,
+            next_id: match takes_over {
+                true => after_loss(survey.next_id, self.now.wall_ns),
+                false => survey.next_id,
+            },
             kicks,
             end: end.position,
             is_marked: end.last.is_some_and(FrameKind::is_marker),
@@ -389,7 +392,10 @@ impl Opening<'_> {
             stamp: walked.stamp,
             lock,
         };
-        let resumed = self.go_on(resumed, &end, &mut recovery)?;
+        let in_new_segment = takes_over || self.options.new_epoch;
+        let resumed = self.go_on(resumed, &end, in_new_segment, &mut recovery)?;
+        // The last step: a crash before it leaves a copy.
+        self.end_standby(takes_over)?;
         let log = Log::resume(self.fs, self.options, resumed)?;
         Ok((log, recovery))
     }

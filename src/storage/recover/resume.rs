@@ -216,16 +216,17 @@ impl Opening<'_> {
     }
 
     /// Make the log ready for appending: after its last frame, or in a new segment if a torn tail
-    /// follows that frame or a new epoch begins.
+    /// follows that frame, if a new epoch begins, or if ids are left out.
     pub(super) fn go_on(
         &self,
         mut log: Resumed,
         end: &LogEnd,
+        in_new_segment: bool,
         recovery: &mut Recovery,
     ) -> Result<Resumed, OpenError> {
         let file = log.files.get(end.handle);
         let first = file.entry.first;
-        if end.end == End::Clean && !self.options.new_epoch {
+        if end.end == End::Clean && !in_new_segment {
             let path = self.options.dir.join(file.entry.file_name());
             let size = file
                 .file

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use bsd::clock::Clock;
+use bsd::storage::IDS_SKIPPED;
 use bsd::storage::inspect::{Inspection, JobRecord, Pin};
 use bsd::types::JobState;
 use clap::Args;
@@ -67,6 +68,8 @@ struct Info<'a> {
     /// The oldest files with live records, and their first jobs.
     pinned: Vec<Pinned>,
     next_id: u64,
+    /// Ids were left out, because the end of a history may have been lost.
+    ids_left_out: bool,
     end: End,
     #[serde(skip)]
     now_wall_ns: u64,
@@ -186,6 +189,7 @@ impl<'a> Info<'a> {
             reserved_bytes: inspection.reserved_bytes(),
             pinned: pins.into_iter().map(Pinned::from).collect(),
             next_id: inspection.next_id.0,
+            ids_left_out: inspection.next_id.0 > IDS_SKIPPED,
             end: match (&inspection.torn, inspection.clean_stop) {
                 (Some(torn), _) => End::Torn { bytes: torn.size },
                 (None, true) => End::Clean,
@@ -267,7 +271,11 @@ fn print_log(info: &Info<'_>, out: &mut dyn Write) -> Result<(), Failure> {
         let named = named.join(", ");
         writeln!(out, "{} is held by {jobs}: {named}{more}", pin.file)?;
     }
-    writeln!(out, "next id: {}", info.next_id)?;
+    let why = match info.ids_left_out {
+        true => " (ids were left out after a restore, a promotion or a repair)",
+        false => "",
+    };
+    writeln!(out, "next id: {}{why}", info.next_id)?;
     let end = match info.end {
         End::Torn { bytes } => format!("in a torn tail of {bytes} bytes, from a crash"),
         End::Clean => "with the marker of a clean stop".to_owned(),

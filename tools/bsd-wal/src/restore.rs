@@ -23,7 +23,8 @@ const AFTER_HELP: &str = concat!(
     "\
 Every byte is checked, and nothing is made of a backup that is damaged, unless --partial is given. The
 new directory takes the place of the one that was backed up: it goes by the
-same identity, and files of the two must not be mixed. BACKUP is only read. Interrupted, the command
+same identity, and files of the two must not be mixed. Its next id is past all that
+can have been given out since the backup. BACKUP is only read. Interrupted, the command
 can simply be run again.
 
 Examples:

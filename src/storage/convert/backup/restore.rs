@@ -35,8 +35,8 @@ pub struct Restored {
 
 /// Make a data directory `dir`, which must be empty or missing, from the backup in `backup`: all or
 /// nothing. Every byte is checked against the manifest, and then every frame and record. The log
-/// begins a new epoch there, in a segment of its own, because the original may have continued.
-/// Durable on return. The backup is only read; an interrupted call can be repeated.
+/// begins a new epoch there, in a segment of its own, because the original may have continued; for the
+/// same reason it leaves out ids. Durable on return. The backup is only read; an interrupted call can be repeated.
 ///
 /// # Errors
 /// * [`OpenError::Foreign`]: `backup` is no complete backup, or differs from its manifest; or `dir`
@@ -91,7 +91,11 @@ fn begin_epoch(fs: &Arc<dyn Fs>, dir: &Path, now: Now) -> Result<(), OpenError> 
         member: false,
         waker: None,
     };
-    let (log, _) = Log::open(fs.clone(), options, now, &mut Anything, &|_, _| ())?;
+    let (mut log, _) = Log::open(fs.clone(), options, now, &mut Anything, &|_, _| ())?;
+    if log.skip_lost_ids(now.wall_ns)?.is_none() {
+        let error = io::ErrorKind::StorageFull.into();
+        return Err(OpenError::io("write the next id to", dir, &error));
+    }
     Ok(log.close(now.wall_ns)?)
 }
 

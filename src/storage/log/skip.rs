@@ -1,0 +1,74 @@
+//! Ids that are not given out again: those that the lost end of a history has used.
+//!
+//! A log that takes the place of another one, out of an archive, a backup, a standby or a survivor of
+//! a cluster, may lack the end of the other's history. Clients may still hold ids of it. Were one of
+//! them given out again, the holder of the old job would delete the new one. So the next id moves past
+//! everything that the lost end can have used, once for each loss.
+
+use crate::storage::error::StoreError;
+use crate::storage::log::Log;
+use crate::storage::log::spares::SEGMENT_SIZE_MIN;
+use crate::types::JobId;
+
+/// At least so many ids are left out after the end of a history was lost: 2³². A clock that is behind
+/// does not take them away.
+pub const IDS_SKIPPED: u64 = 1 << 32;
+
+/// One id for each 1,024 ns since 1970.
+const NS_AN_ID_BITS: u32 = 10;
+
+/// The next id of a log that lacks the end of a history after which `next_id` was the next one, at a
+/// wall time in ns since 1970: one for each 1,024 ns since 1970, and [`IDS_SKIPPED`] past `next_id` at
+/// least.
+///
+/// Whatever is lost was given out before now, at fewer than 976,000 ids a second from the start of that
+/// log on. So its ids are smaller, also if several logs were made of the same backup, one after
+/// another, and each gave out its own: a fixed distance from the backup would have them begin at the
+/// same id. Until the year 2262 the ids fit into the 53 bits that clients with doubles have. They do
+/// not fit into 32 bits: no distance within these would last for a day.
+pub(in crate::storage) fn after_loss(next_id: JobId, wall_ns: u64) -> JobId {
+    let of_now = wall_ns >> NS_AN_ID_BITS;
+    JobId(
+        next_id
+            .0
+            .saturating_add(IDS_SKIPPED)
+            .max(of_now)
+            .min(u64::MAX - 1),
+    )
+}
+
+impl Log {
+    /// A server that continues this log gives out no id below `next_id`. Durable on return: the start
+    /// of a segment says which ids are free, so one is begun. `Ok(false)`: there is no room for it, and
+    /// nothing is changed; the call can be repeated.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub(crate) fn skip_ids(&mut self, next_id: JobId, wall_ns: u64) -> Result<bool, StoreError> {
+        if self.next_id >= next_id {
+            return Ok(true);
+        }
+        let size = self.options.segment_size;
+        // What is set aside for the jobs that are there is used only if there is nothing else.
+        if let Some(spare) = self.spares.reserve(size, SEGMENT_SIZE_MIN.min(size))? {
+            self.spares.add(spare);
+        }
+        let before = std::mem::replace(&mut self.next_id, next_id);
+        let is_begun = self.rotate(0, wall_ns)?;
+        if !is_begun {
+            self.next_id = before;
+        }
+        Ok(is_begun)
+    }
+
+    /// The end of the history that this log continues may be lost: leave out its ids. Returns the next
+    /// one. As [`Log::skip_ids`]; `None`: there is no room for it.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub(crate) fn skip_lost_ids(&mut self, wall_ns: u64) -> Result<Option<JobId>, StoreError> {
+        let next_id = after_loss(self.next_id, wall_ns);
+        let is_begun = self.skip_ids(next_id, wall_ns)?;
+        Ok(is_begun.then_some(next_id))
+    }
+}
