@@ -372,7 +372,12 @@ impl Config {
             .first()
             .and_then(|name| Path::new(name).file_name())
             .is_some_and(|name| name == BEANSTALKD);
-        let matches = Args::command()
+        let mut command = Args::command();
+        if is_beanstalkd {
+            // The unit names a directory first, and the flags of an operator follow.
+            command = command.mut_arg("memory", |memory| memory.overrides_with("dir"));
+        }
+        let matches = command
             .try_get_matches_from(words)
             .map_err(|error| Usage(unknown::explained(error)))?;
         let mut args = Args::from_arg_matches(&matches).map_err(Usage)?;
@@ -723,6 +728,24 @@ mod tests {
         let other = parse("/usr/bin/beanstalkd-like");
         assert_eq!(other.dir, Some("bsd-data".into()));
         assert!(Config::parse(["beanstalkd", "--nonsense"]).is_err());
+    }
+
+    #[test]
+    fn g47_under_beanstalkds_name_the_flags_of_an_operator_follow_the_directory_of_the_unit() {
+        let dir = |line: &str| Config::parse(line.split_whitespace()).map(|config| config.dir);
+        let unit = "beanstalkd -b /var/lib/beanstalkd -l 127.0.0.1 -p 11300";
+        let kept = Some("/var/lib/beanstalkd".into());
+        assert_eq!(dir(&format!("{unit} -z 524280")).unwrap(), kept);
+        assert_eq!(
+            dir(&format!("{unit} -b /srv/q")).unwrap(),
+            Some("/srv/q".into())
+        );
+        assert_eq!(dir(&format!("{unit} --memory")).unwrap(), None);
+        assert_eq!(
+            dir("beanstalkd --memory -b /srv/q").unwrap(),
+            Some("/srv/q".into())
+        );
+        assert!(dir("bsd-server -b /srv/q --memory").is_err());
     }
 
     #[test]

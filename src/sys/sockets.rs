@@ -87,6 +87,11 @@ impl Node {
     }
 
     pub(crate) fn give_to(&self, _: &Path, uid: Uid, gid: Gid) -> io::Result<()> {
+        let own = rustix::fs::fstat(&self.0)?;
+        if (own.st_uid, own.st_gid) == (uid.as_raw(), gid.as_raw()) {
+            // A filter of system calls may refuse even what changes nothing.
+            return Ok(());
+        }
         let flags = AtFlags::EMPTY_PATH;
         Ok(rustix::fs::chownat(
             &self.0,

@@ -94,6 +94,7 @@ mod memory;
 mod metrics;
 mod migration;
 mod normalise;
+mod packaged;
 mod pages;
 mod pair;
 #[cfg(feature = "http")]

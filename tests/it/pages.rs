@@ -74,6 +74,12 @@ fn links(line: &str) -> Vec<String> {
         .collect()
 }
 
+/// Where all links of a page lead.
+pub(crate) fn links_of(page: &str) -> Vec<String> {
+    let lines = lines_of_text(page).into_iter();
+    lines.flat_map(|(_, line)| links(line)).collect()
+}
+
 /// The anchors that a page's headings make, as GitHub makes them.
 fn anchors(page: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
