@@ -281,7 +281,9 @@ fn g18_a_promoted_standby_gives_out_no_id_of_the_lost_end() {
         world.archive();
         let mut side = Side::new(&world, 18);
         while side.step(&world) != Some(Did::Nothing) {}
-        (0..5).for_each(|_| drop(world.put(10)));
+        for _ in 0..5 {
+            world.put(10);
+        }
         world.crash(Crash::KeepAll);
         let next_id = |engine: &Engine| {
             (
