@@ -18,7 +18,7 @@ use crate::protocol::{Command, Request};
 use crate::random::Random;
 use crate::storage::disk::sim::Crash;
 use crate::storage::words::{STANDBY_WORD, read_word};
-use crate::storage::{IDS_SKIPPED, SimFs};
+use crate::storage::{IDS_SKIPPED, SimFs, SyncPolicy};
 use crate::types::Position;
 
 const RUNS: u64 = 3000;
@@ -305,4 +305,54 @@ fn g18_a_promoted_standby_gives_out_no_id_of_the_lost_end() {
         let engine = Engine::open(&options(&disk), world.now).unwrap();
         assert_eq!(next_id(&engine), (queue, log));
     }
+}
+
+/// Where no command waits for a sync, what a copy says of itself must wait for one.
+#[test]
+fn t16_a_copy_has_what_it_says_that_it_has_wherever_the_power_is_cut() {
+    let mut world = World::new(16);
+    world.start();
+    world.put(10);
+    world.archive();
+    let follower = |world: &World, disk: &SimFs| {
+        let options = Options {
+            sync: SyncPolicy::Never,
+            ..options(disk)
+        };
+        Follower::new(Setup {
+            store: Arc::new(world.store.clone()),
+            log: None,
+            options,
+            node: "standby".to_owned(),
+        })
+    };
+    let mut cuts = 0;
+    loop {
+        let disk = SimFs::new(cuts);
+        let mut before = follower(&world, &disk);
+        while before.step(world.now, &mut |_, _| ()).unwrap() != Did::Nothing {}
+        world.put(10);
+        world.archive();
+        // Longer than the copy may go without a note of how far it is.
+        world.pass(6000);
+        disk.crash_at(disk.operations() + cuts);
+        let is_cut = loop {
+            match before.step(world.now, &mut |_, _| ()) {
+                Ok(Did::Nothing) => break false,
+                Ok(_) => {}
+                Err(_) => break true,
+            }
+        };
+        let disk = disk.crash_image(Crash::DropUnsynced);
+        let mut after = follower(&world, &disk);
+        let did = after.step(world.now, &mut |_, _| ()).unwrap();
+        assert_eq!(did, Did::Opened, "cut {cuts}");
+        let state = state_of(after.standby().unwrap().queue(), &world.given);
+        assert_known(&world, after.at().unwrap(), &state, false);
+        if !is_cut {
+            break;
+        }
+        cuts += 1;
+    }
+    assert!(cuts > 5, "{cuts} operations");
 }

@@ -4,13 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::chain::{Bad, Depth, Survey, survey};
-use super::format::{HEAD_SIZE, Head, Kind, bases_dir, chain_dir, numbered};
+use super::format::{HEAD_SIZE, Head, Kind, bases_dir, chain_dir, numbered, parts_dir};
 use super::histories::{LOG, World};
 use super::restore::{RestoreError, Until};
 use super::sim::SimStore;
 use super::store::Store;
 use super::writer::{Done, Failure};
 use crate::protocol::Command;
+use crate::storage::SyncPolicy;
 use crate::storage::disk::sim::Crash;
 use crate::types::{JobId, Position};
 
@@ -523,4 +524,88 @@ fn an_idle_log_puts_nothing() {
     assert_eq!((world.store.names(), world.store.calls()), before);
     let first = numbered(&chain_dir(LOG), 1);
     assert_eq!(links(&world)[0], first);
+}
+
+/// The numbers of the links that are bases, with where each ends.
+fn bases(world: &World) -> Vec<(u64, Position)> {
+    let heads = links(world).into_iter().map(|name| {
+        let (head, ..) = Head::decode(&world.store.object(&name).unwrap()).unwrap();
+        head
+    });
+    let bases = heads.filter(|head| head.kind == Kind::Base);
+    bases.map(|head| (head.number, head.to)).collect()
+}
+
+/// A crash between the two would hide a base that is there.
+#[test]
+fn t13_no_base_is_in_the_chain_without_its_mark_whatever_fails() {
+    let mut seen = 0;
+    for seed in 0..40 {
+        let mut world = World::new(seed);
+        world.sizes.links_max = 2;
+        world.sizes.base_min = 0;
+        world.start();
+        world.store.set_faults(40);
+        for _ in 0..20 {
+            world.put(500);
+            for _ in 0..8 {
+                let _ = world.step();
+                for (number, _) in bases(&world) {
+                    let mark = numbered(&bases_dir(LOG), number);
+                    assert!(world.store.object(&mark).is_some(), "seed {seed}: {mark}");
+                    seen += 1;
+                }
+            }
+        }
+    }
+    assert!(seen > 0);
+}
+
+/// What is not durable here may be taken back by a power cut.
+#[test]
+fn t14_a_base_is_put_when_its_end_is_durable_and_not_before() {
+    let mut world = World::new(14);
+    world.sync = SyncPolicy::Interval(50);
+    world.start();
+    world.put(100);
+    let durable = |world: &World| world.writer.as_ref().unwrap().trail().durable();
+    let written = world.past.last().unwrap().0;
+    assert!(durable(&world) < written);
+    for _ in 0..100 {
+        world.step().unwrap();
+        let early: Vec<_> = bases(&world)
+            .into_iter()
+            .filter(|(_, end)| *end > durable(&world))
+            .collect();
+        assert_eq!(early, []);
+    }
+    world.archive();
+    assert!(durable(&world) >= written && !bases(&world).is_empty());
+}
+
+#[test]
+fn t15_a_part_of_an_older_base_is_read_back_before_a_newer_one_refers_to_it() {
+    let mut world = World::new(15);
+    world.sizes.base_min = 1 << 30;
+    world.sizes.links_max = 5;
+    world.start();
+    for _ in 0..5 {
+        world.put(2000);
+    }
+    world.archive();
+    let first = bases(&world);
+    let parts = world.store.names().into_iter();
+    let part = parts.filter(|name| name.starts_with(&parts_dir(LOG))).min();
+    let part = part.unwrap();
+    let mut rotten = world.store.object(&part).unwrap();
+    rotten[100] ^= 1;
+    world.store.set_object(&part, Some(rotten));
+    for _ in 0..7 {
+        world.put(100);
+        world.archive();
+    }
+    let (last, _) = *bases(&world).last().unwrap();
+    assert!(last > first[0].0);
+    let (restored, _) = world.check(Until::End).unwrap();
+    assert_eq!((restored.base, restored.skipped), (last, vec![]));
 }

@@ -112,3 +112,57 @@ fn is_of_a_copy(name: &str) -> bool {
         || name == ARCHIVE_WORD
         || parse_cut_name(name).is_some()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::disk::sim::Crash;
+    use crate::storage::words::read_word;
+    use crate::storage::{OpenError, SimFs};
+    use crate::types::SegmentId;
+
+    const DIR: &str = "/copy";
+
+    /// A copy of three files that says how far it goes.
+    fn copy(disk: &SimFs) {
+        Fs::create_dir(disk, DIR.as_ref()).unwrap();
+        for segment in 1..=3 {
+            let path = Path::new(DIR).join(file_name(SegmentId(segment), 0));
+            let file = Fs::open(disk, &path, OpenMode::CreateNew).unwrap();
+            file.sync().unwrap();
+        }
+        write_word(disk, DIR.as_ref(), STANDBY_WORD, b"up to here").unwrap();
+        Fs::sync_dir(disk, Path::new("/")).unwrap();
+    }
+
+    #[test]
+    fn t16_half_of_a_copy_that_is_discarded_never_says_how_far_it_goes() {
+        for cut in 0.. {
+            let disk = SimFs::new(cut);
+            copy(&disk);
+            disk.crash_at(disk.operations() + cut);
+            let done: Result<(), OpenError> = discard(&disk, DIR.as_ref());
+            let hows = (0..20).map(|seed| Crash::Random { seed });
+            for how in [Crash::DropUnsynced, Crash::KeepAll]
+                .into_iter()
+                .chain(hows)
+            {
+                let image = disk.crash_image(how);
+                let word = read_word(&image, DIR.as_ref(), STANDBY_WORD).unwrap();
+                let names = crate::storage::disk::ReadFs::read_dir(&image, DIR.as_ref()).unwrap();
+                let files = names
+                    .iter()
+                    .filter(|it| parse_file_name(&it.name).is_some());
+                match (word.as_deref(), files.count()) {
+                    (Some(b"up to here"), files) => assert_eq!(files, 3, "cut {cut}, {how:?}"),
+                    (Some(word), _) => assert_eq!(word, VOID, "cut {cut}, {how:?}"),
+                    (None, files) => assert_eq!(files, 0, "cut {cut}, {how:?}"),
+                }
+            }
+            if done.is_ok() {
+                assert!(cut > 5);
+                break;
+            }
+        }
+    }
+}
