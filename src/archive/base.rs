@@ -62,6 +62,12 @@ impl Making {
         self.list.end
     }
 
+    /// Bytes that are in the store, and bytes in all.
+    pub(super) fn progress(&self) -> (u64, u64) {
+        let all = self.sizes.iter().map(|(_, size)| size).sum();
+        (self.list.size(), all)
+    }
+
     /// Upload the next part. The list, if that was the last one.
     pub(super) fn step(
         &mut self,

@@ -319,6 +319,8 @@ pub fn survey(
 struct Reading {
     /// The index of the span that the next link may lengthen.
     span: Option<usize>,
+    /// The span that ended with the last gap, if no base came since: a server may go on there.
+    before_gap: Option<usize>,
     /// No link before this number is of use to a later base.
     broken_at: u64,
 }
@@ -339,9 +341,10 @@ impl Reading {
                 if head.kind == Kind::Gap {
                     survey.gaps.push(head.from);
                 }
-                self.span = None;
+                self.before_gap = self.span.take().or(self.before_gap);
                 self.broken_at = head.number + 1;
             }
+            Kind::Takeover => self.take_over(survey, head, name),
             Kind::Frames => {
                 let Some(span) = self.span.map(|index| &mut survey.spans[index]) else {
                     return Ok(());
@@ -385,8 +388,29 @@ impl Reading {
         Ok(())
     }
 
+    /// The history goes on in another log. It stands where the last whole frame ends, which may be
+    /// before the last byte.
+    fn take_over(&mut self, survey: &mut Survey, head: &Head, name: String) {
+        let Some(index) = self.span.or(self.before_gap.take()) else {
+            return;
+        };
+        let span = &mut survey.spans[index];
+        if head.from > span.to {
+            let what = format!(
+                "it goes on at {}, the chain stands at {}",
+                head.from, span.to
+            );
+            survey.bad.push(Bad { name, what });
+            self.span = None;
+            return;
+        }
+        span.to = head.from;
+        self.span = Some(index);
+    }
+
     /// A base that is sound.
     fn base(&mut self, survey: &mut Survey, head: &Head, list: &BaseList) {
+        self.before_gap = None;
         if let Some(index) = self.span {
             survey.spans[index].bases += 1;
             return;

@@ -72,6 +72,22 @@ impl Feed {
         self.taken == self.bytes.len()
     }
 
+    /// The history stands at `from`, and goes on in another log with the same jobs, in a later segment.
+    /// What there is of a frame that did not become complete is dropped.
+    ///
+    /// # Errors
+    /// It does not stand there.
+    pub(super) fn take_over(&mut self, from: Position) -> Result<(), Fault> {
+        if from != self.at || self.records > 0 {
+            let at = self.at;
+            return Err(format!("it goes on at {from}, the chain stands at {at}"));
+        }
+        self.bytes.clear();
+        self.taken = 0;
+        self.is_sealed = true;
+        Ok(())
+    }
+
     /// Take the bytes that begin at `from`, without those before `at`.
     pub(super) fn push(&mut self, from: Position, bytes: &[u8]) -> Result<(), Fault> {
         self.bytes.drain(..std::mem::take(&mut self.taken));

@@ -17,7 +17,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::own::Own;
+use super::own::{Own, has_claimed};
 use super::pursuit::{Came, Pursuit, Stop};
 use super::restore::{RestoreError, choose_log, restore_copy};
 use super::store::{Store, Trouble};
@@ -25,7 +25,7 @@ use crate::engine::{Apart, Engine, Options, Standby};
 use crate::storage::disk::Fs;
 use crate::storage::format::LogId;
 use crate::storage::standby::{cut, discard};
-use crate::storage::words::{ARCHIVE_WORD, STANDBY_WORD, read_word, write_word};
+use crate::storage::words::{STANDBY_WORD, read_word, write_word};
 use crate::storage::{OpenError, StoreError};
 use crate::types::{Now, Position, SECOND_NS, Time};
 
@@ -180,8 +180,7 @@ impl Copy {
 /// # Errors
 /// If the disk does not answer.
 pub fn has_taken_over(fs: &dyn Fs, dir: &Path) -> Result<bool, OpenError> {
-    let is_archived = read_word(fs, dir, ARCHIVE_WORD)?.is_some();
-    Ok(is_archived && read_word(fs, dir, STANDBY_WORD)?.is_none())
+    Ok(has_claimed(fs, dir)? && read_word(fs, dir, STANDBY_WORD)?.is_none())
 }
 
 impl Follower {
@@ -240,8 +239,10 @@ impl Follower {
         now: Now,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Did, FollowError> {
-        if let Some(over) = &self.over {
-            let over = over.clone();
+        if self.over.is_some() && self.is_healed()? {
+            self.over = None;
+        }
+        if let Some(over) = self.over.clone() {
             return self.renew(&over, now, progress);
         }
         if self.copy.is_none() {
@@ -259,6 +260,14 @@ impl Follower {
                 Ok(Did::Nothing)
             }
             Came::Over(why) => self.renew(&why, now, progress),
+        }
+    }
+
+    /// True if the copy can go on after all.
+    fn is_healed(&self) -> Result<bool, Trouble> {
+        match &self.copy {
+            Some(copy) => Ok(copy.pursuit.healed(&*self.setup.store)?.is_some()),
+            None => Ok(false),
         }
     }
 
@@ -465,18 +474,21 @@ impl Follower {
         let Some(copy) = &mut self.copy else {
             return Ok(None);
         };
+        let mut goes_on = true;
         if given_up.is_some() {
-            copy.pursuit.give_up(&*store)?;
+            goes_on = copy.pursuit.give_up(&*store)?;
         } else if copy.pursuit.is_skipped(&*store)? {
             // Lost, or expired while this was asleep: the end of the chain is elsewhere.
             self.over = Some(LINK_IS_MISSING.to_owned());
             return Ok(None);
         }
         // Before the claim: without room this one could not serve, and the other one would be fenced.
-        if !copy.standby.skip_lost_ids(now)? {
+        let past = copy.pursuit.at().segment();
+        let Some(life) = copy.standby.begin_life(past, now)? else {
             return Err(FollowError::Trouble(Apart::Full.to_string()));
-        }
-        let (claim, bytes) = copy.pursuit.claim(&self.setup.node, wall_ns);
+        };
+        let life = Some(life).filter(|_| goes_on);
+        let (claim, bytes) = copy.pursuit.claim(&self.setup.node, life, wall_ns);
         let fs = &*self.setup.options.fs;
         let mut own = Own::read(fs, &self.dir, copy.pursuit.log())?;
         own.note(fs, &self.dir, claim)?;

@@ -48,6 +48,9 @@ pub enum Kind {
         /// It goes on where the chain was; otherwise nothing follows it but a base.
         goes_on: bool,
     },
+    /// A writer begins whose log is another one with the same jobs: a restored one, or the copy of a
+    /// standby. The chain stands at `from`, and goes on with byte 0 of the segment of `to`.
+    Takeover,
     /// Bytes of a segment.
     Frames,
     /// A list of the files of a log at one position.
@@ -60,6 +63,7 @@ impl Kind {
     fn encode(self) -> (u8, u8) {
         match self {
             Kind::Claim { goes_on } => (1, u8::from(goes_on)),
+            Kind::Takeover => (1, 2),
             Kind::Frames => (2, 0),
             Kind::Base => (3, 0),
             Kind::Gap => (4, 0),
@@ -71,6 +75,7 @@ impl Kind {
             (1, 0 | 1) => Some(Kind::Claim {
                 goes_on: flags == 1,
             }),
+            (1, 2) => Some(Kind::Takeover),
             (2, 0) => Some(Kind::Frames),
             (3, 0) => Some(Kind::Base),
             (4, 0) => Some(Kind::Gap),
@@ -90,9 +95,9 @@ pub struct Head {
     pub number: u64,
     /// The log that it belongs to.
     pub log: LogId,
-    /// Where the bytes begin; of a base, where the chain stands.
+    /// Where the bytes begin; of a base and a takeover, where the chain stands.
     pub from: Position,
-    /// Where they end; of a base, where its log ends.
+    /// Where they end; of a base, where its log ends; of a takeover, where the bytes begin that come.
     pub to: Position,
     /// Wall time at which the writer saw the first of the bytes to be durable, ns since 1970.
     pub seen_wall_ns: u64,
@@ -100,8 +105,9 @@ pub struct Head {
     pub wall_ns: u64,
     /// The CRC in the head of the link before; 0 in the first.
     pub previous: u32,
-    /// Of frames: the CRC-32 of their segment, from its first byte to `to`; else 0. It says which
-    /// history they are of: the bytes themselves may be a body that another one has there too.
+    /// Of frames: the CRC-32 of their segment, from its first byte to `to`; of a takeover, that of the
+    /// header of the segment of `to`; else 0. It says which history they are of: the bytes themselves
+    /// may be a body that another one has there too.
     pub segment_crc: u32,
 }
 
@@ -216,6 +222,10 @@ impl Head {
         let spans = u64::from(head.to.offset().wrapping_sub(head.from.offset()));
         if kind == Kind::Frames && !(is_stretch && spans == body_size) {
             return Err("its positions and its size contradict each other".to_owned());
+        }
+        let is_later = head.to.segment() > head.from.segment() && head.to.offset() == 0;
+        if kind == Kind::Takeover && !is_later {
+            return Err("its positions contradict each other".to_owned());
         }
         Ok((head, crc, body_size))
     }
@@ -447,14 +457,19 @@ mod tests {
     use super::*;
 
     fn head(kind: Kind) -> Head {
-        let body = if kind == Kind::Frames { 5 } else { 0 };
+        let from = Position::new(SegmentId(12), 4096);
+        let to = match kind {
+            Kind::Frames => Position::new(SegmentId(12), 4096 + 5),
+            Kind::Takeover => Position::new(SegmentId(13), 0),
+            _ => from,
+        };
         Head {
             kind,
             epoch: 3,
             number: 42,
             log: LogId([7; 16]),
-            from: Position::new(SegmentId(12), 4096),
-            to: Position::new(SegmentId(12), 4096 + body),
+            from,
+            to,
             seen_wall_ns: 5,
             wall_ns: 6,
             previous: 0x1234_5678,
@@ -468,6 +483,7 @@ mod tests {
         for kind in [
             claim(false),
             claim(true),
+            Kind::Takeover,
             Kind::Frames,
             Kind::Base,
             Kind::Gap,

@@ -5,16 +5,20 @@
 //! was restored from there, has no such file: it may claim the chain.
 //!
 //! A claim is noted before it is put, because nobody knows whether a put that failed has happened.
+//!
+//! Of a log that was restored from the end of a chain the file says which link was the last one, and
+//! with which segment the log goes on after it: then no base has to be made of it.
 
 use std::path::Path;
 
 use super::chain::begin;
 use super::format::{HEAD_SIZE, Head, chain_dir, claims_dir, log_name, numbered, parse_log_name};
 use super::store::{Put, Store, Trouble};
-use crate::storage::OpenError;
 use crate::storage::disk::Fs;
 use crate::storage::format::LogId;
 use crate::storage::words::{ARCHIVE_WORD, read_word, write_word};
+use crate::storage::{Life, OpenError};
+use crate::types::{Position, SegmentId};
 
 const FIRST_LINE: &str = "bsd-archived 1";
 /// At most so many are noted, the newest: each is one that may come late.
@@ -28,14 +32,58 @@ pub(super) struct Claim {
     pub(super) crc: u32,
 }
 
+/// The end of a chain from which a log was restored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Origin {
+    /// The last link that was applied, or after which there was nothing to apply.
+    pub(super) number: u64,
+    pub(super) crc: u32,
+    /// Where the chain stands there.
+    pub(super) at: Position,
+    /// The log before this segment has the same jobs.
+    pub(super) life: Life,
+}
+
 /// The claims of a directory on the chain of one log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Own {
     log: LogId,
+    /// `None`: the log was not restored, or not from the end of a chain.
+    pub(super) origin: Option<Origin>,
     claims: Vec<Claim>,
 }
 
+/// True if the server of this directory has claimed a chain, or may have.
+///
+/// # Errors
+/// As of [`Own::read`].
+pub(super) fn has_claimed(fs: &dyn Fs, dir: &Path) -> Result<bool, OpenError> {
+    let Some(word) = read_word(fs, dir, ARCHIVE_WORD)? else {
+        return Ok(false);
+    };
+    let own = parse(&word).ok_or_else(|| damaged(dir))?;
+    Ok(!own.claims.is_empty())
+}
+
+fn damaged(dir: &Path) -> OpenError {
+    OpenError::Foreign {
+        path: dir.join(ARCHIVE_WORD),
+        what: "it says which archives this log has been put into, and is damaged; if no other \
+               server has taken over, remove it"
+            .to_owned(),
+    }
+}
+
 impl Own {
+    /// What is said of a log that was restored from the end of a chain, and has claimed nothing.
+    pub(super) fn restored(log: LogId, origin: Origin) -> Own {
+        Own {
+            log,
+            origin: Some(origin),
+            claims: Vec::new(),
+        }
+    }
+
     /// What the directory says; nothing, if that is about another log.
     ///
     /// # Errors
@@ -43,6 +91,7 @@ impl Own {
     pub(super) fn read(fs: &dyn Fs, dir: &Path, log: LogId) -> Result<Own, OpenError> {
         let nothing = Own {
             log,
+            origin: None,
             claims: Vec::new(),
         };
         let Some(word) = read_word(fs, dir, ARCHIVE_WORD)? else {
@@ -51,12 +100,7 @@ impl Own {
         match parse(&word) {
             Some(own) if own.log == log => Ok(own),
             Some(_) => Ok(nothing),
-            None => Err(OpenError::Foreign {
-                path: dir.join(ARCHIVE_WORD),
-                what: "it says which archives this log has been put into, and is damaged; if no other \
-                       server has taken over, remove it"
-                    .to_owned(),
-            }),
+            None => Err(damaged(dir)),
         }
     }
 
@@ -87,13 +131,30 @@ impl Own {
         self.claims.push(claim);
         let surplus = self.claims.len().saturating_sub(CLAIMS_MAX);
         self.claims.drain(..surplus);
+        write_word(fs, dir, ARCHIVE_WORD, &self.word())
+    }
+
+    /// What the file says.
+    pub(super) fn word(&self) -> Vec<u8> {
         let mut text = format!("{FIRST_LINE}\nlog {}\n", log_name(self.log));
+        if let Some(origin) = &self.origin {
+            let Origin {
+                number,
+                crc,
+                at,
+                life,
+            } = origin;
+            let (in_segment, offset, Life { segment, crc: of }) = (at.segment(), at.offset(), life);
+            text.push_str(&format!(
+                "origin {number} {crc:08x} {in_segment} {offset} {segment} {of:08x}\n"
+            ));
+        }
         for Claim { number, epoch, crc } in &self.claims {
             text.push_str(&format!("claim {number} {epoch} {crc:08x}\n"));
         }
         let crc = crc32fast::hash(text.as_bytes());
         text.push_str(&format!("crc {crc:08x}\n"));
-        write_word(fs, dir, ARCHIVE_WORD, text.as_bytes())
+        text.into_bytes()
     }
 }
 
@@ -130,6 +191,27 @@ fn parse(word: &[u8]) -> Option<Own> {
         return None;
     }
     let log = parse_log_name(lines.next()?.strip_prefix("log ")?)?;
+    let mut lines = lines.peekable();
+    let first = lines.peek().copied().unwrap_or_default();
+    let origin = match first.strip_prefix("origin ") {
+        None => None,
+        Some(fields) => {
+            let mut fields = fields.split(' ');
+            lines.next();
+            Some(Origin {
+                number: fields.next()?.parse().ok()?,
+                crc: u32::from_str_radix(fields.next()?, 16).ok()?,
+                at: Position::new(
+                    SegmentId(fields.next()?.parse().ok()?),
+                    fields.next()?.parse().ok()?,
+                ),
+                life: Life {
+                    segment: SegmentId(fields.next()?.parse().ok()?),
+                    crc: u32::from_str_radix(fields.next()?, 16).ok()?,
+                },
+            })
+        }
+    };
     let claims = lines.map(|line| {
         let mut fields = line.strip_prefix("claim ")?.split(' ');
         Some(Claim {
@@ -139,7 +221,11 @@ fn parse(word: &[u8]) -> Option<Own> {
         })
     });
     let claims = claims.collect::<Option<_>>()?;
-    Some(Own { log, claims })
+    Some(Own {
+        log,
+        origin,
+        claims,
+    })
 }
 
 #[cfg(test)]
@@ -148,7 +234,6 @@ mod tests {
     use crate::archive::format::Kind;
     use crate::archive::sim::SimStore;
     use crate::storage::SimFs;
-    use crate::types::Position;
 
     const LOG: LogId = LogId([3; 16]);
 
@@ -204,6 +289,29 @@ mod tests {
         assert_eq!(read().claims.len(), CLAIMS_MAX);
         let other = Own::read(&disk, "/d".as_ref(), LogId([4; 16])).unwrap();
         assert_eq!(other.claims, []);
+    }
+
+    #[test]
+    fn g15_where_a_log_comes_from_is_kept_with_its_claims() {
+        let disk = disk();
+        let origin = Origin {
+            number: 7,
+            crc: 0xfe,
+            at: Position::new(SegmentId(3), 4096),
+            life: Life {
+                segment: SegmentId(4),
+                crc: 0xff,
+            },
+        };
+        let restored = Own::restored(LOG, origin);
+        write_word(&disk, "/d".as_ref(), ARCHIVE_WORD, &restored.word()).unwrap();
+        let read = || Own::read(&disk, "/d".as_ref(), LOG).unwrap();
+        assert_eq!(read(), restored);
+        assert!(!has_claimed(&disk, "/d".as_ref()).unwrap());
+        let (_, claim) = claim(8, 2, "a");
+        read().note(&disk, "/d".as_ref(), claim).unwrap();
+        assert_eq!(read().origin, Some(origin));
+        assert!(has_claimed(&disk, "/d".as_ref()).unwrap());
     }
 
     #[test]

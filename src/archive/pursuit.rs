@@ -11,6 +11,7 @@ use super::format::{
 };
 use super::own::{Claim, put_claim};
 use super::store::{Store, Trouble};
+use crate::storage::Life;
 use crate::storage::format::{LogId, Record};
 use crate::types::{Position, SegmentId};
 
@@ -87,6 +88,11 @@ impl Pursuit {
         self.tip.log
     }
 
+    /// The number of the last link, and the CRC of its head; `None`: that is not known.
+    pub(super) fn last_link(&self) -> Option<(u64, u32)> {
+        Some((self.tip.next - 1, self.tip.previous?))
+    }
+
     /// Where to begin again, for [`Pursuit::resume`]. `own` is where the log of the copy ends, if
     /// more is applied after this; `None` if it is tended.
     pub(super) fn word(&self, own: Option<Position>) -> Vec<u8> {
@@ -152,12 +158,22 @@ impl Pursuit {
         }
         match head.kind {
             Kind::Claim { goes_on: true } | Kind::Base => {}
-            Kind::Gap => {
-                let at = self.feed.at;
-                return over(format!("after {at} there is a gap"));
+            Kind::Takeover => {
+                if let Err(what) = self.feed.take_over(head.from) {
+                    return over(what);
+                }
             }
-            Kind::Claim { goes_on: false } => {
-                return over("a server with another history has the archive".to_owned());
+            Kind::Gap | Kind::Claim { goes_on: false } => {
+                if let Some(tip) = self.healed(store)? {
+                    // The takeover is next.
+                    self.tip = tip;
+                    return Ok(Came::Link);
+                }
+                let at = self.feed.at;
+                return over(match head.kind {
+                    Kind::Gap => format!("after {at} there is a gap"),
+                    _ => "a server with another history has the archive".to_owned(),
+                });
             }
             Kind::Frames => {
                 let is_of_last = self.last.is_some_and(|(from, _)| from <= self.feed.at);
@@ -175,6 +191,31 @@ impl Pursuit {
         self.tip.pass(&head, crc);
         self.wall_ns = self.wall_ns.max(head.wall_ns);
         Ok(self.drain(take)?.unwrap_or(Came::Link))
+    }
+
+    /// A server that was restored after a gap may go on where this stands: before which link, if it
+    /// does. `None` also where no gap is next.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub(super) fn healed(&self, store: &dyn Store) -> Result<Option<Tip>, Trouble> {
+        let mut tip = self.tip;
+        loop {
+            let name = numbered(&chain_dir(tip.log), tip.next);
+            let Some(bytes) = store.get(&name)? else {
+                return Ok(None);
+            };
+            let Ok((head, crc, _)) = Head::decode(&bytes) else {
+                return Ok(None);
+            };
+            let is_gap = matches!(head.kind, Kind::Gap | Kind::Claim { .. });
+            let goes_on = head.kind == Kind::Takeover && head.from == self.feed.at;
+            match tip.check(&head) {
+                Ok(()) if goes_on && tip.next > self.tip.next => return Ok(Some(tip)),
+                Ok(()) if is_gap => tip.pass(&head, crc),
+                _ => return Ok(None),
+            }
+        }
     }
 
     fn drain<E>(
@@ -215,19 +256,26 @@ impl Pursuit {
     }
 
     /// The claim that would be the next link, and its bytes. Once it is put, no earlier writer can put
-    /// any.
-    pub(super) fn claim(&self, node: &str, wall_ns: u64) -> (Claim, Vec<u8>) {
+    /// any. The history goes on with this segment of the copy's log; `None`: with a base.
+    pub(super) fn claim(&self, node: &str, life: Option<Life>, wall_ns: u64) -> (Claim, Vec<u8>) {
+        let (kind, from, to) = match life {
+            Some(life) => (Kind::Takeover, self.feed.at, Position::new(life.segment, 0)),
+            None => {
+                let kind = Kind::Claim { goes_on: false };
+                (kind, Position::ZERO, Position::ZERO)
+            }
+        };
         let head = Head {
-            kind: Kind::Claim { goes_on: false },
+            kind,
             epoch: self.tip.epoch.saturating_add(1),
             number: self.tip.next,
             log: self.tip.log,
-            from: Position::ZERO,
-            to: Position::ZERO,
+            from,
+            to,
             seen_wall_ns: wall_ns,
             wall_ns,
             previous: self.tip.previous.unwrap_or_default(),
-            segment_crc: 0,
+            segment_crc: life.map_or(0, |life| life.crc),
         };
         let (bytes, crc) = head.encode(node.as_bytes());
         let claim = Claim {
@@ -246,21 +294,44 @@ impl Pursuit {
         put_claim(store, self.tip.log, self.tip.next, bytes)
     }
 
-    /// Pass over all links that are there, whatever they are: they are given up.
+    /// Pass over all links that are there, whatever they are: they are given up. Returns true if none
+    /// of them has a change: the chain stands where this does.
     ///
     /// # Errors
     /// The store did not answer.
-    pub(super) fn give_up(&mut self, store: &dyn Store) -> Result<(), Trouble> {
+    pub(super) fn give_up(&mut self, store: &dyn Store) -> Result<bool, Trouble> {
+        // Not in the middle of a frame, and not before one that is damaged.
+        let waits = self.feed.step(None, &mut |_| Err(()));
+        let is_whole = self.feed.records() == 0 && waits == Ok(Ok(false));
+        let mut tip = self.tip;
+        loop {
+            let name = numbered(&chain_dir(tip.log), tip.next);
+            let Some(bytes) = store.get(&name)? else {
+                break;
+            };
+            match Head::decode(&bytes) {
+                Ok((head, crc, _))
+                    if matches!(head.kind, Kind::Gap | Kind::Claim { .. })
+                        && tip.check(&head).is_ok() =>
+                {
+                    tip.pass(&head, crc);
+                }
+                _ => break,
+            }
+        }
         let dir = chain_dir(self.tip.log);
         let later = store.list(&dir, &numbered(&dir, self.tip.next - 1))?;
         let last = later.iter().rev().find_map(|it| number_in(&dir, &it.name));
-        let Some(last) = last else { return Ok(()) };
+        let Some(last) = last.filter(|last| *last >= tip.next) else {
+            self.tip = tip;
+            return Ok(is_whole);
+        };
         let bytes = store.get(&numbered(&dir, last))?.unwrap_or_default();
         match Head::decode(&bytes) {
             Ok((head, crc, _)) => self.tip.pass(&head, crc),
             Err(_) => (self.tip.next, self.tip.previous) = (last + 1, None),
         }
-        Ok(())
+        Ok(false)
     }
 }
 

@@ -15,12 +15,15 @@ use super::feed::Feed;
 use super::format::{
     BaseList, Fault, Head, Kind, bases_dir, chain_dir, log_name, number_in, numbered, part_name,
 };
+use super::own::{Origin, Own};
 use super::pursuit::Pursuit;
 use super::store::{Store, Trouble};
+use crate::clock::utc;
 use crate::storage::OpenError;
-use crate::storage::convert::rebuild::{Becomes, Rebuild, Rebuilt};
+use crate::storage::convert::rebuild::{Rebuild, Rebuilt};
 use crate::storage::disk::Fs;
 use crate::storage::format::LogId;
+use crate::storage::words::{ARCHIVE_WORD, STANDBY_WORD};
 use crate::types::{Now, Position};
 
 /// Up to where is restored.
@@ -53,6 +56,8 @@ pub struct Restored {
     pub jobs: u64,
     /// Bases that could not be used, the newest first, and why.
     pub skipped: Vec<Bad>,
+    /// What came after that is not in the archive, for a person: there is a gap, and no base after it.
+    pub missing: Option<String>,
 }
 
 /// Why nothing was restored.
@@ -147,7 +152,22 @@ pub fn restore(
     now: Now,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Restored, RestoreError> {
-    let finish = |rebuilt: Rebuilt, _: &Pursuit| rebuilt.finish(Becomes::Successor);
+    let finish = |mut rebuilt: Rebuilt, pursuit: &Pursuit| {
+        let at = pursuit.at();
+        let life = rebuilt.begin_life(at.segment())?;
+        // What was restored up to an earlier moment is not where the chain stands.
+        let last = pursuit.last_link().filter(|_| until == Until::End);
+        let own = last.map(|(number, crc)| {
+            let origin = Origin {
+                number,
+                crc,
+                at,
+                life,
+            };
+            Own::restored(log, origin).word()
+        });
+        rebuilt.finish(own.as_deref().map(|own| (ARCHIVE_WORD, own)))
+    };
     let done = restore_and(store, log, until, (fs, dir), now, progress, finish)?;
     Ok(done.0)
 }
@@ -166,7 +186,7 @@ pub(super) fn restore_copy(
 ) -> Result<(Restored, Pursuit), RestoreError> {
     let finish = |rebuilt: Rebuilt, pursuit: &Pursuit| {
         let word = pursuit.word(None);
-        rebuilt.finish(Becomes::Standby(&word))
+        rebuilt.finish(Some((STANDBY_WORD, &word)))
     };
     restore_and(store, log, Until::End, (fs, dir), now, progress, finish)
 }
@@ -230,6 +250,7 @@ fn restore_what_there_is(
             now,
             wall_ns: head.wall_ns,
             feed: Feed::begin(log, list.end),
+            gap: None,
             links: 0,
             progress: &mut *progress,
             done: 0,
@@ -246,6 +267,7 @@ fn restore_what_there_is(
                     records: rebuilt.records(),
                     jobs: rebuilt.jobs(),
                     skipped,
+                    missing: work.gap.map(|(head, _)| missing(&head, work.feed.at)),
                 };
                 let pursuit = Pursuit::after(work.feed, tip, list.first_link, work.wall_ns);
                 finish(rebuilt, &pursuit)?;
@@ -264,6 +286,21 @@ fn restore_what_there_is(
             "the archive of the log {} has no base yet",
             log_name(log)
         ))),
+    }
+}
+
+/// What came after `at` and is not in the archive.
+fn missing(head: &Head, at: Position) -> String {
+    let since = utc(head.wall_ns);
+    match head.kind {
+        Kind::Gap => format!(
+            "the archive has a gap after {at}, and no base after it: what was changed later than \
+             {since} is missing"
+        ),
+        _ => format!(
+            "a server with another history had the archive from {since} on, and its first base was \
+             not complete: what that server has changed is missing"
+        ),
     }
 }
 
@@ -298,6 +335,8 @@ struct Restore<'a> {
     /// When the last link was durable.
     wall_ns: u64,
     feed: Feed,
+    /// A gap, or a server with another history, after which nothing else came; and what had come before.
+    gap: Option<(Head, Tip)>,
     links: u64,
     progress: &'a mut dyn FnMut(u64, u64),
     done: u64,
@@ -327,7 +366,7 @@ impl Restore<'_> {
         }
         let mut rebuilt = rebuild.open(self.log, self.now)?;
         self.apply_links(&mut walk, &mut rebuilt)?;
-        Ok(Ok((rebuilt, walk.tip)))
+        Ok(Ok((rebuilt, self.gap.map_or(walk.tip, |(_, tip)| tip))))
     }
 
     fn advance(&mut self, bytes: usize) {
@@ -340,8 +379,10 @@ impl Restore<'_> {
         walk: &mut Walk<'_>,
         rebuilt: &mut Rebuilt,
     ) -> Result<(), RestoreError> {
-        let mut gap = None;
+        // The history goes on with a base that could not be used.
+        let mut is_lost = false;
         while !self.is_reached() {
+            let before = walk.tip;
             let (head, body) = match walk.next()? {
                 None => break,
                 Some(Item::Bad(bad)) => return Err(self.bad(bad)),
@@ -352,14 +393,30 @@ impl Restore<'_> {
             }
             self.advance(body.len());
             match head.kind {
-                Kind::Claim { goes_on: true } | Kind::Base => {}
-                Kind::Gap | Kind::Claim { goes_on: false } => gap = Some(head),
-                Kind::Frames if gap.is_some() => break,
+                Kind::Claim { goes_on: true } => {}
+                Kind::Base => is_lost |= self.gap.is_some(),
+                Kind::Gap | Kind::Claim { goes_on: false } => {
+                    self.gap.get_or_insert((head, before));
+                }
+                Kind::Takeover => match self.feed.take_over(head.from) {
+                    Ok(()) => self.gap = None,
+                    Err(_) if self.gap.is_some() => is_lost = true,
+                    Err(what) => {
+                        let name = numbered(&chain_dir(head.log), head.number);
+                        return Err(self.bad(Bad { name, what }));
+                    }
+                },
+                Kind::Frames if self.gap.is_some() => {
+                    is_lost = true;
+                    break;
+                }
                 Kind::Frames => self.apply(&head, &body, rebuilt)?,
             }
         }
-        match (gap, self.until) {
-            (Some(head), _) if !self.is_reached() => Err(RestoreError::Refused(format!(
+        match (self.gap, self.until) {
+            // The machine was lost before a base was complete: there is nothing later.
+            (Some(_), Until::End) if !is_lost => Ok(()),
+            (Some((head, _)), _) if !self.is_reached() => Err(RestoreError::Refused(format!(
                 "after {} the archive has a gap ({}), and no base that can be used follows it before \
                  the moment asked for; --until {} restores what was before the gap",
                 self.feed.at,

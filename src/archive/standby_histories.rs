@@ -11,14 +11,15 @@ use std::sync::Arc;
 
 use super::follow::{Did, FollowError, Follower, Promoted, Setup, has_taken_over};
 use super::histories::{Sink, State, World, each_seed, state_of};
-use super::restore::Until;
-use super::writer::Failure;
+use super::restore::{Until, restore};
+use super::writer::{Done, Failure, Writer};
 use crate::engine::{Engine, Options, Standby};
 use crate::protocol::{Command, Request};
 use crate::random::Random;
+use crate::storage::disk::Fs;
 use crate::storage::disk::sim::Crash;
 use crate::storage::words::{STANDBY_WORD, read_word};
-use crate::storage::{IDS_SKIPPED, SimFs, SyncPolicy};
+use crate::storage::{IDS_SKIPPED, SimFs, SyncPolicy, Trail};
 use crate::types::Position;
 
 const RUNS: u64 = 3000;
@@ -252,9 +253,146 @@ fn go_on(world: &mut World, side: &Side, promoted: Promoted, state: &State) {
     );
     let all = state_of(engine.queue(), &world.given);
     assert_eq!(all.len(), state.len() + 1);
+    // What was given up may have been more than the copy had.
+    if promoted.given_up.is_none() {
+        let calls = side.disk.operations() % 40;
+        lost_again(world, &side.disk, &mut engine, calls, (state, &all));
+    }
     engine.close(now).unwrap();
     let again = Engine::open(&options(&side.disk), now).unwrap();
     assert_eq!(state_of(again.queue(), &world.given), all);
+}
+
+/// The promoted server archives, and is lost after so many calls of the store: it was as `before` when
+/// it was promoted, and is as `now`. Returns whether everything was archived, and how many bases there
+/// are.
+fn lost_again(
+    world: &World,
+    disk: &SimFs,
+    engine: &mut Engine,
+    calls: u64,
+    (before, now): (&State, &State),
+) -> (bool, usize) {
+    let trail = Arc::new(Trail::new(1 << 20));
+    engine.publish_to(trail.clone());
+    let store = world.store.copy();
+    store.set_calls_left(Some(calls));
+    let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+    let node = "standby".to_owned();
+    let (to, dir) = (Arc::new(store.clone()), DIR.into());
+    let mut writer = Writer::new(to, trail, fs, dir, node, world.sizes);
+    let is_all = loop {
+        match writer.step(world.now.wall_ns, true) {
+            Ok(Done::Nothing) => break true,
+            Ok(_) => {}
+            Err(Failure::Trouble(_)) => break false,
+            Err(failure) => panic!("nobody else is there: {failure}"),
+        }
+    };
+    store.set_calls_left(None);
+    let log = engine.log().unwrap().files().log();
+    let image = SimFs::new(1);
+    let fs: Arc<dyn Fs> = Arc::new(image.clone());
+    let place = (&fs, std::path::Path::new(DIR));
+    let done = restore(&store, log, Until::End, place, world.now, &mut |_, _| ());
+    let restored = done.unwrap();
+    assert_eq!(restored.missing, None);
+    let again = Engine::open(&options(&image), world.now).unwrap();
+    let found = state_of(again.queue(), &world.given);
+    match is_all {
+        true => assert_eq!(&found, now),
+        false => assert!(&found == before || &found == now, "{found:?}"),
+    }
+    let names = store.names().into_iter();
+    (
+        is_all,
+        names.filter(|name| name.contains("/bases/")).count(),
+    )
+}
+
+#[test]
+fn g15_after_a_promotion_the_chain_goes_on_without_a_base_and_nothing_archived_is_lost() {
+    let mut calls = 0;
+    loop {
+        let mut world = World::new(15);
+        world.sizes.base_min = 1 << 30;
+        world.sizes.links_max = 1000;
+        world.start();
+        world.put(10);
+        world.archive();
+        let mut side = Side::new(&world, 15);
+        while side.step(&world) != Some(Did::Nothing) {}
+        for _ in 0..3 {
+            world.put(10);
+        }
+        world.archive();
+        world.crash(Crash::KeepAll);
+        let mut promoted = promote(&mut world, &mut side).unwrap();
+        let before = state_of(promoted.engine.queue(), &world.given);
+        assert_eq!(before.len(), 4);
+        let client = promoted.engine.connect();
+        let put = Command::Put {
+            pri: 1,
+            delay: 0,
+            ttr: 1,
+            body: b"new",
+        };
+        let (now, engine) = (world.now, &mut promoted.engine);
+        engine.run(client, Request::Command(put), now, &mut Sink);
+        engine.commit(now).unwrap();
+        world.given.insert(engine.log().unwrap().next_id().0 - 1);
+        let after = state_of(engine.queue(), &world.given);
+        let (is_all, bases) = lost_again(&world, &side.disk, engine, calls, (&before, &after));
+        assert_eq!(bases, 1);
+        if is_all {
+            break;
+        }
+        calls += 1;
+    }
+    assert!(calls > 8, "{calls} calls");
+}
+
+/// A standby needs no other copy where the server is restored, not even after a gap.
+#[test]
+fn g15_a_standby_follows_a_chain_that_goes_on_after_a_loss() {
+    for is_in_gap in [false, true] {
+        let mut world = World::new(15);
+        world.start();
+        world.put(10);
+        world.archive();
+        let earlier = world.past.last().unwrap().0;
+        world.put(10);
+        world.archive();
+        let mut side = Side::new(&world, 15);
+        while side.step(&world) != Some(Did::Nothing) {}
+        if is_in_gap {
+            let (restored, disk) = world.check(Until::Position(earlier)).unwrap();
+            world.go_on_from(&restored, disk);
+            world.start();
+            while world.writer.as_ref().unwrap().epoch().is_none() {
+                world.step().unwrap();
+            }
+            assert_eq!(side.step(&world), None, "it waits for a base");
+        }
+        let (restored, disk) = world.check(Until::End).unwrap();
+        assert_eq!((restored.jobs, restored.missing.is_some()), (2, is_in_gap));
+        world.go_on_from(&restored, disk);
+        world.start();
+        world.put(10);
+        world.archive();
+        while side.step(&world) != Some(Did::Nothing) {}
+        assert_eq!(
+            (side.follower.jobs(), side.follower.figures().restores),
+            (3, 1)
+        );
+        // A copy that is opened again, too.
+        side.crash(&world, Crash::DropUnsynced);
+        while side.step(&world) != Some(Did::Nothing) {}
+        assert_eq!(
+            (side.follower.jobs(), side.follower.figures().restores),
+            (3, 0)
+        );
+    }
 }
 
 #[test]

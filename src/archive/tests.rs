@@ -142,9 +142,9 @@ fn a4_after_a_restore_changes_are_archived_and_the_earlier_chain_is_untouched() 
     }
     let all = seen(&world.store, Depth::Everything);
     assert_eq!(
-        (all.bad, all.spans.len()),
-        (vec![], 2),
-        "both histories are there"
+        (all.bad, all.spans.len(), all.spans[0].bases),
+        (vec![], 1, 1),
+        "the history goes on"
     );
     let (again, _) = world.check(Until::End).unwrap();
     assert_eq!(again.jobs, 6);
@@ -608,4 +608,124 @@ fn t15_a_part_of_an_older_base_is_read_back_before_a_newer_one_refers_to_it() {
     assert!(last > first[0].0);
     let (restored, _) = world.check(Until::End).unwrap();
     assert_eq!((restored.base, restored.skipped), (last, vec![]));
+}
+
+/// The machine is lost again after each call of the store that its writer makes.
+#[test]
+fn g15_after_a_restore_the_chain_goes_on_without_a_base_and_nothing_archived_is_lost_again() {
+    let mut calls = 0;
+    loop {
+        let mut world = archived();
+        let (restored, disk) = world.check(Until::End).unwrap();
+        world.go_on_from(&restored, disk);
+        world.start();
+        world.put(100);
+        let before = bases(&world);
+        world.store.set_calls_left(Some(calls));
+        let is_done = loop {
+            match world.step() {
+                Ok(Done::Nothing) => break true,
+                Ok(_) => {}
+                Err(Failure::Trouble(_)) => break false,
+                Err(failure) => panic!("{failure}"),
+            }
+        };
+        world.store.set_calls_left(None);
+        // `check` holds it against the history.
+        let (again, _) = world.check(Until::End).unwrap();
+        assert!(again.end >= restored.end && again.missing.is_none());
+        assert!(world.writer.as_ref().unwrap().archived() <= Some(again.end) || !is_done);
+        if is_done {
+            assert_eq!((again.jobs, bases(&world)), (6, before));
+            break;
+        }
+        calls += 1;
+    }
+    assert!(calls > 8, "{calls} calls");
+}
+
+#[test]
+fn g15_a_chain_goes_on_through_one_loss_after_another() {
+    let mut world = archived();
+    let before = bases(&world);
+    let mut moments = Vec::new();
+    for life in 1..=4 {
+        let (restored, disk) = world.check(Until::End).unwrap();
+        assert_eq!(restored.jobs, 4 + life);
+        moments.push(restored.end);
+        world.go_on_from(&restored, disk);
+        world.start();
+        world.put(100);
+        world.archive();
+        // A restart in between goes on as any.
+        world.crash(Crash::DropUnsynced);
+        world.start();
+        world.archive();
+    }
+    assert_eq!(bases(&world), before);
+    for (life, end) in moments.iter().enumerate() {
+        let (earlier, _) = world.restored(Until::Position(*end)).unwrap();
+        assert_eq!((earlier.end, earlier.jobs), (*end, 5 + life as u64));
+    }
+    assert!(moments.is_sorted());
+    let all = seen(&world.store, Depth::Everything);
+    assert_eq!((all.bad, all.spans.len(), all.gaps.len()), (vec![], 1, 0));
+}
+
+/// A log that was restored to an earlier moment is not where the chain stands.
+#[test]
+fn g15_where_a_base_is_needed_a_loss_before_it_restores_the_last_good_state_and_says_what_is_missing()
+ {
+    let mut world = archived();
+    let earlier = world.past[world.past.len() / 2].0;
+    let (restored, disk) = world.check(Until::Position(earlier)).unwrap();
+    assert!(restored.jobs < 5);
+    world.go_on_from(&restored, disk);
+    world.start();
+    world.put(100);
+    let before = bases(&world);
+    // The claim, and not the base.
+    while world.writer.as_ref().unwrap().epoch().is_none() {
+        world.step().unwrap();
+    }
+    let writer = world.writer.as_ref().unwrap();
+    assert!(writer.is_in_gap() && bases(&world) == before);
+    let (again, disk) = world.check(Until::End).unwrap();
+    assert_eq!(again.jobs, 5);
+    let missing = again.missing.clone().unwrap();
+    assert!(missing.contains("first base was not complete"), "{missing}");
+    // Whoever is restored from there goes on with the chain.
+    world.go_on_from(&again, disk);
+    world.start();
+    world.put(100);
+    world.archive();
+    assert_eq!(bases(&world), before);
+    let (last, _) = world.check(Until::End).unwrap();
+    assert_eq!((last.jobs, last.missing), (6, None));
+    let all = seen(&world.store, Depth::Everything);
+    assert_eq!((all.bad, all.spans.len()), (vec![], 1));
+}
+
+/// Of two machines that are restored at once, the one that claims the archive last has it.
+#[test]
+fn g15_of_two_restored_machines_one_goes_on_and_the_other_stops() {
+    let mut world = archived();
+    let (restored, disk) = world.check(Until::End).unwrap();
+    let mut other = World::new(2);
+    (other.sizes, other.store) = (world.sizes, world.store.clone());
+    other.disk = disk.crash_image(Crash::KeepAll);
+    world.go_on_from(&restored, disk);
+    other.start_with_past_of(&world);
+    world.start();
+    world.put(100);
+    world.archive();
+    other.pass(7);
+    other.put(200);
+    other.archive();
+    assert!(other.writer.as_ref().unwrap().epoch() > world.writer.as_ref().unwrap().epoch());
+    world.put(100);
+    assert!(fenced(&mut world));
+    let (last, _) = other.check(Until::End).unwrap();
+    assert_eq!(last.jobs, 6);
+    assert_eq!(seen(&world.store, Depth::Everything).bad, []);
 }

@@ -41,6 +41,8 @@ pub struct Report {
     pub has_all_of: Option<Time>,
     /// A gap is open: until the next base is complete, changes since it began cannot be restored.
     pub is_in_gap: bool,
+    /// Bytes of the base that is being made that are in the store, and bytes of all of it.
+    pub base: Option<(u64, u64)>,
     /// What was done.
     pub figures: Figures,
     /// Calls that failed.
@@ -59,6 +61,13 @@ impl Report {
             Some(moment) if self.lag_bytes > 0 || self.is_in_gap => now.since(moment).max(0),
             _ => 0,
         }
+    }
+
+    /// What of the base that ends the gap is in the store, in percent.
+    #[must_use]
+    pub fn base_percent(&self) -> u64 {
+        let (done, all) = self.base.unwrap_or((0, 0));
+        (100 * done).checked_div(all).unwrap_or(0)
     }
 
     /// True while links are put, or could be: the writer has begun, nothing fails, and it goes on.
@@ -342,6 +351,7 @@ impl Work {
         known.archived = self.writer.archived();
         known.lag_bytes = self.writer.lag();
         known.is_in_gap = self.writer.is_in_gap();
+        known.base = self.writer.base_progress();
         known.figures = self.writer.figures();
         known.has_all_of = Some(self.reach.moment);
         self.reporter.set(known, self.writer.needs());

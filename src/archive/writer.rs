@@ -7,7 +7,8 @@
 //! another writer has taken over, and this one stops for good.
 //!
 //! ```text
-//! start   probe -> find the end of the chain -> is it an end of this log? -> claim
+//! start   probe -> find the end of the chain -> is it an end of this log, or of the one from which
+//!         this one was restored? -> claim
 //! then    link to put? -> put it
 //!         bytes?       -> the next link; or, if they are no longer held, a gap
 //!         base?        -> its next part; its list, when its end is durable
@@ -24,13 +25,13 @@ use super::format::{
     BaseList, FRAMES_SIZE_MAX, HEAD_SIZE, Head, Kind, LOGS, bases_dir, chain_dir, log_name,
     number_in, numbered,
 };
-use super::own::{Claim, Own, put_claim};
+use super::own::{Claim, Origin, Own, put_claim};
 use super::store::{Put, Store, Trouble};
 use crate::storage::convert::parts::LogParts;
 use crate::storage::disk::Fs;
-use crate::storage::format::LogId;
+use crate::storage::format::{LogId, segment_header};
 use crate::storage::words::ARCHIVE_WORD;
-use crate::storage::{OpenError, Trail};
+use crate::storage::{Life, OpenError, Trail};
 use crate::types::Position;
 
 /// A new base is made when the links since the last one have this many times its size …
@@ -173,7 +174,18 @@ struct Tip {
     number: u64,
     epoch: u32,
     crc: u32,
-    at: Option<Position>,
+    stand: Stand,
+}
+
+/// What a log has to do with the end of a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stand {
+    /// The chain goes on at this position of the log.
+    Here(Position),
+    /// The log was restored from there.
+    Copy(Origin),
+    /// Nothing that is known.
+    Elsewhere,
 }
 
 impl Writer {
@@ -248,6 +260,18 @@ impl Writer {
         self.needs().filter(|at| self.trail.after(*at).is_none())
     }
 
+    /// Bytes of the base that is being made that are in the store, and bytes of all of it; `None`: none
+    /// is being made.
+    #[must_use]
+    pub fn base_progress(&self) -> Option<(u64, u64)> {
+        let chain = self.chain.as_ref()?;
+        match (&chain.making, &chain.made) {
+            (Some(making), _) => Some(making.progress()),
+            (None, Some(list)) => Some((list.size(), list.size())),
+            (None, None) => None,
+        }
+    }
+
     /// What was done.
     #[must_use]
     pub fn figures(&self) -> Figures {
@@ -298,28 +322,35 @@ impl Writer {
         }
         self.store
             .put_if_absent(&format!("{LOGS}{}", log_name(log)), &[])?;
-        let tip = self.find_tip(log)?;
         let mut own = Own::read(&*self.fs, &self.dir, log).map_err(in_the_way)?;
+        let tip = self.find_tip(log, &own)?;
         match own.epoch(&*self.store)? {
             Some(epoch) if epoch < tip.epoch => return Err(self.replaced(log, epoch, tip.epoch)),
             _ => {}
         }
         let (last_base, since_base, links_since_base) = self.measure(log)?;
         let base_size = last_base.as_ref().map(BaseList::size);
-        let at = tip.at.filter(|_| base_size.is_some());
+        let claim = |goes_on| Kind::Claim { goes_on };
+        let (kind, from, at, segment_crc) = match tip.stand {
+            _ if base_size.is_none() => (claim(false), Position::ZERO, None, 0),
+            Stand::Here(at) => (claim(true), at, Some(at), 0),
+            Stand::Copy(Origin { at, life, .. }) => {
+                let begin = Position::new(life.segment, 0);
+                (Kind::Takeover, at, Some(begin), life.crc)
+            }
+            Stand::Elsewhere => (claim(false), Position::ZERO, None, 0),
+        };
         let head = Head {
-            kind: Kind::Claim {
-                goes_on: at.is_some(),
-            },
+            kind,
             epoch: tip.epoch.saturating_add(1),
             number: tip.number + 1,
             log,
-            from: at.unwrap_or(Position::ZERO),
+            from,
             to: at.unwrap_or(Position::ZERO),
             seen_wall_ns: wall_ns,
             wall_ns,
             previous: tip.crc,
-            segment_crc: 0,
+            segment_crc,
         };
         let (bytes, crc) = head.encode(self.node.as_bytes());
         let claim = Claim {
@@ -391,7 +422,7 @@ impl Writer {
     }
 
     /// The end of the chain, and whether this log goes on there.
-    fn find_tip(&self, log: LogId) -> Result<Tip, Failure> {
+    fn find_tip(&self, log: LogId, own: &Own) -> Result<Tip, Failure> {
         let dir = chain_dir(log);
         let bases = self.store.list(&bases_dir(log), "")?;
         let last_base = bases
@@ -414,35 +445,62 @@ impl Writer {
                 number: 0,
                 epoch: 0,
                 crc: 0,
-                at: None,
+                stand: Stand::Elsewhere,
             });
         };
         let (head, crc) = self.link(log, last)?;
-        let tip = |at| Tip {
+        Ok(Tip {
             number: last,
             epoch: head.epoch,
             crc,
-            at,
-        };
+            stand: self.stand(log, own, (last, head, crc))?,
+        })
+    }
+
+    /// What this log has to do with the chain whose last link is `last`: its number, its head, and the
+    /// checksum of that.
+    fn stand(&self, log: LogId, own: &Own, last: (u64, Head, u32)) -> Result<Stand, Failure> {
         let begin = begin(&*self.store, log)?;
-        let (mut number, mut head) = (last, head);
-        while number + LOOK_BACK_MAX > last {
+        let (mut number, mut head, mut crc) = last;
+        // What is later has no base, and is of no other history.
+        let (mut has_base, mut is_over) = (false, false);
+        while number + LOOK_BACK_MAX > last.0 {
+            let origin = own.origin.filter(|it| (it.number, it.crc) == (number, crc));
+            if let Some(origin) = origin.filter(|_| !has_base)
+                && self.holds(origin.life)?
+            {
+                return Ok(Stand::Copy(origin));
+            }
             match head.kind {
+                Kind::Takeover if !is_over && self.holds(life_of(&head))? => {
+                    return Ok(Stand::Here(head.to));
+                }
                 Kind::Frames => {
                     // The same segment, begun by the same server: then it is the same history.
-                    let is_here = self.sum_up_to(head.to)? == Some(head.segment_crc);
-                    return Ok(tip(is_here.then_some(head.to)));
+                    let is_here = !is_over && self.sum_up_to(head.to)? == Some(head.segment_crc);
+                    return Ok(match is_here {
+                        true => Stand::Here(head.to),
+                        false => Stand::Elsewhere,
+                    });
                 }
-                Kind::Gap | Kind::Claim { goes_on: false } => break,
-                Kind::Claim { goes_on: true } | Kind::Base => {}
+                Kind::Gap | Kind::Claim { goes_on: false } | Kind::Takeover => is_over = true,
+                Kind::Claim { goes_on: true } => {}
+                Kind::Base => has_base = true,
             }
             number -= 1;
-            if number < begin {
+            if number < begin || is_over && (has_base || own.origin.is_none()) {
                 break;
             }
-            (head, _) = self.link(log, number)?;
+            (head, crc) = self.link(log, number)?;
         }
-        Ok(tip(None))
+        Ok(Stand::Elsewhere)
+    }
+
+    /// True if the bytes of this segment can be archived, from the first one on.
+    fn holds(&self, Life { segment, crc }: Life) -> Result<bool, Trouble> {
+        let header = Position::new(segment, segment_header::SIZE as u32);
+        let is_held = self.trail.after(Position::new(segment, 0)).is_some();
+        Ok(is_held && self.sum_up_to(header)? == Some(crc))
     }
 
     fn link(&self, log: LogId, number: u64) -> Result<(Head, u32), Failure> {
@@ -572,9 +630,12 @@ impl Writer {
         let seen_wall_ns = *self.seen_wall_ns.get_or_insert(wall_ns);
         let size_max = self.sizes.frames_max.min(FRAMES_SIZE_MAX);
         let is_full = stretch.to.offset() - stretch.from.offset() >= size_max;
-        // To wait is of use only if the link would hold more then.
+        // To wait is of use only if the link would hold more then. A base waits for what is before its
+        // end: a server that goes on there must find it in the chain.
         let is_sealed = self.trail.durable().segment() > stretch.from.segment();
-        if !(is_due || is_full || is_sealed) {
+        let made = self.chain.as_ref().and_then(|chain| chain.made.as_ref());
+        let is_awaited = made.is_some_and(|list| list.end > at);
+        if !(is_due || is_full || is_sealed || is_awaited) {
             return Ok(None);
         }
         let body = stretch.read(size_max);
@@ -651,7 +712,8 @@ impl Writer {
             return Ok(Done::Nothing);
         };
         if let Some(list) = &chain.made {
-            if self.trail.durable() < list.end {
+            let is_in_chain = chain.at.is_none_or(|at| at >= list.end);
+            if self.trail.durable() < list.end || !is_in_chain {
                 return Ok(Done::Nothing);
             }
             let (from, to, body) = (chain.at.unwrap_or(list.end), list.end, list.encode());
@@ -688,6 +750,14 @@ impl Writer {
     }
 }
 
+/// The segment with which the history goes on after a takeover.
+fn life_of(head: &Head) -> Life {
+    Life {
+        segment: head.to.segment(),
+        crc: head.segment_crc,
+    }
+}
+
 fn in_the_way(error: OpenError) -> Failure {
     Trouble::passing(error.to_string()).into()
 }
@@ -696,7 +766,9 @@ fn fenced(name: &str, found: &[u8]) -> Failure {
     let by = match Head::decode(found) {
         Ok((head, _, body)) => {
             let who = match head.kind {
-                Kind::Claim { .. } => String::from_utf8_lossy(body).escape_debug().to_string(),
+                Kind::Claim { .. } | Kind::Takeover => {
+                    String::from_utf8_lossy(body).escape_debug().to_string()
+                }
                 _ => "another writer".to_owned(),
             };
             format!("{who}, in epoch {}", head.epoch)

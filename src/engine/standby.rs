@@ -12,15 +12,15 @@ use super::store::Store;
 use super::{Engine, Options};
 use crate::queue::Queue;
 use crate::storage::format::Record;
-use crate::storage::{AppendError, Log, OpenError, Purpose, StoreError};
+use crate::storage::{AppendError, Life, Log, OpenError, Purpose, StoreError};
 use crate::types::{JobId, JobState, Now, Place, Position, SegmentId};
 
 /// A queue that follows another one.
 #[derive(Debug)]
 pub struct Standby {
     engine: Engine,
-    /// The ids that the other queue may have given out are left out.
-    has_skipped: bool,
+    /// The segment that was begun to take the place of the other queue, and where the log ended then.
+    life: Option<(Life, Position)>,
 }
 
 /// Why a record was not applied. It was not, and can come again.
@@ -64,7 +64,7 @@ impl Standby {
     pub fn open(options: &Options, now: Now) -> Result<Standby, OpenError> {
         Ok(Standby {
             engine: Engine::replay(options, true, now)?,
-            has_skipped: false,
+            life: None,
         })
     }
 
@@ -127,24 +127,32 @@ impl Standby {
     }
 
     /// Leave out the ids that the other queue may have given out beyond what came from it: what a
-    /// promotion does first. Durable on return; a second call does nothing. `Ok(false)`: there is no
-    /// room for it.
+    /// promotion does first. They are left out in a segment with a number greater than `past`, which is
+    /// returned: the log before it has what was applied. Durable on return; a second call changes
+    /// nothing, unless something was applied since. `None`: there is no room for it.
     ///
     /// # Errors
     /// When the disk failed.
-    pub fn skip_lost_ids(&mut self, now: Now) -> Result<bool, StoreError> {
+    pub fn begin_life(&mut self, past: SegmentId, now: Now) -> Result<Option<Life>, StoreError> {
         let Store::Log(log) = &mut self.engine.store else {
-            return Ok(true);
+            return Ok(None);
         };
-        if self.has_skipped {
-            return Ok(true);
+        let is_as_then = |(life, written): &(Life, Position)| {
+            life.segment > past && *written == log.written() && !log.has_unwritten()
+        };
+        if let Some((life, _)) = self.life.filter(is_as_then) {
+            return Ok(Some(life));
         }
-        let next_id = log.skip_lost_ids(now.wall_ns)?;
-        if let Some(next_id) = next_id {
+        let begun = match self.life {
+            None => log.skip_lost_ids(past, now.wall_ns)?,
+            Some(_) => log.begin_life(log.next_id(), past, now.wall_ns)?,
+        };
+        if let Some(life) = begun {
+            self.life = Some((life, log.written()));
+            let next_id = log.next_id();
             self.engine.queue.set_next_id(next_id);
-            self.has_skipped = true;
         }
-        Ok(self.has_skipped)
+        Ok(begun)
     }
 
     /// The queue takes the place of the one that it has followed, and leaves out the ids that this one
@@ -153,7 +161,7 @@ impl Standby {
     /// # Errors
     /// When the disk failed, or is full: then it is still a standby, and can be opened again.
     pub fn promote(mut self, now: Now) -> Result<Engine, OpenError> {
-        if !self.skip_lost_ids(now)? {
+        if self.life.is_none() && self.begin_life(SegmentId(0), now)?.is_none() {
             let full = std::io::ErrorKind::StorageFull.into();
             let dir = self.engine.log().map_or(Path::new(""), Log::dir);
             return Err(OpenError::io("begin a segment in", dir, &full));

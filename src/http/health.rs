@@ -79,15 +79,25 @@ fn warnings(report: &Report, now: Time) -> Vec<String> {
             .trouble
             .is_some()
             .then(|| "the archive cannot be written; it is tried again".to_owned()),
-        report
-            .is_in_gap
-            .then(|| "the archive has a gap: what is new cannot be restored from it".to_owned()),
+        report.is_in_gap.then(|| in_gap(report)),
         (lag_ns > LAG_MAX_NS).then(|| {
             let (seconds, bytes) = (lag_ns / SECOND_NS, report.lag_bytes);
             format!("the archive is {seconds} s behind: {bytes} bytes are not in it")
         }),
     ];
     warnings.into_iter().flatten().collect()
+}
+
+/// Until a base is complete, nothing of what is new can be restored.
+fn in_gap(report: &Report) -> String {
+    let percent = report.base_percent();
+    match report.figures.gaps {
+        0 => format!("archive: first base {percent} %; until it is complete, nothing is archived"),
+        _ => format!(
+            "the archive has a gap: what is new cannot be restored from it; archive: next base \
+             {percent} %"
+        ),
+    }
 }
 
 async fn reasons(state: &State) -> Vec<String> {
@@ -145,6 +155,7 @@ impl Work for Look {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::archive::Figures;
 
     #[test]
     fn each_thing_that_is_wrong_with_an_archive_is_a_warning() {
@@ -170,8 +181,24 @@ mod tests {
         assert!(said[0].contains("cannot be written") && !said[0].contains("s3:"));
         let gap = Report {
             is_in_gap: true,
+            figures: Figures {
+                gaps: 1,
+                ..Figures::default()
+            },
             ..well
         };
         assert!(warnings(&gap, Time(0))[0].contains("gap"));
+    }
+
+    #[test]
+    fn g15_a_first_base_that_is_not_complete_is_said_with_how_far_it_is() {
+        let report = Report {
+            is_in_gap: true,
+            has_all_of: Some(Time(0)),
+            base: Some((43, 100)),
+            ..Report::default()
+        };
+        let said = warnings(&report, Time(0));
+        assert!(said[0].starts_with("archive: first base 43 %"), "{said:?}");
     }
 }

@@ -517,6 +517,7 @@ fn archive() -> Value {
         ("lag_bytes", count()),
         ("lag_seconds", time()),
         ("in_gap", flag()),
+        ("base_percent", or_null(count())),
         ("gaps", count()),
         ("links", count()),
         ("bytes", count()),

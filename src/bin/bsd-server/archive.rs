@@ -65,6 +65,9 @@ pub(super) fn restore_if_empty(
                 utc(restored.wall_ns),
                 restored.end
             );
+            if let Some(missing) = restored.missing {
+                warn!("{missing}");
+            }
         }
     }
     Ok(())

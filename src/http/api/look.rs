@@ -411,6 +411,7 @@ pub(super) fn archive_value(state: &State) -> Value {
         "lag_bytes": report.lag_bytes,
         "lag_seconds": lag,
         "in_gap": report.is_in_gap,
+        "base_percent": report.base.map(|_| report.base_percent()),
         "gaps": figures.gaps,
         "links": figures.links,
         "bytes": figures.bytes,

@@ -19,7 +19,7 @@ use crate::cluster::wire::{Begin, End, Frame, Intake, Join, JoinAnswer, Me, Purp
 use crate::cluster::{install, ledger_dir};
 use crate::server::peers::{PeerTls, Talk};
 use crate::storage::convert::parts::LogParts;
-use crate::storage::convert::rebuild::{Becomes, Rebuild};
+use crate::storage::convert::rebuild::Rebuild;
 use crate::storage::disk::Fs;
 use crate::storage::format::{LogId, SegmentHeader, Stamp, segment_header};
 
@@ -289,7 +289,7 @@ fn receive(fs: &Arc<dyn Fs>, dir: &Path, talk: &mut Talk) -> Result<Base, String
         index: begin.index,
         term: begin.term,
     });
-    let finished = rebuilt.finish(Becomes::Member);
+    let finished = rebuilt.finish(None);
     finished.map_err(|error| words(&error))?;
     Ok(Base {
         index: begin.index,

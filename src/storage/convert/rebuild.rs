@@ -16,12 +16,12 @@ use crate::storage::disk::{DirLock, File, Fs, OpenMode, ReadFile, write_all_at};
 use crate::storage::error::OpenError;
 use crate::storage::format::{LogId, Record, Stamp, parse_file_name};
 use crate::storage::log::files::Files;
-use crate::storage::log::skip::after_loss;
+use crate::storage::log::skip::Life;
 use crate::storage::log::spares::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MIN};
 use crate::storage::log::sync::SyncPolicy;
 use crate::storage::log::{AppendError, Log, LogOptions, Purpose};
 use crate::storage::recover::Replay;
-use crate::storage::words::{STANDBY_WORD, write_word};
+use crate::storage::words::write_word;
 use crate::types::{JobId, Now, Place, SegmentId};
 
 /// The files of a log, as they arrive. Dropped, it leaves nothing.
@@ -147,18 +147,6 @@ pub struct Rebuilt {
     incomplete: IncompleteDir,
 }
 
-/// What a log that was rebuilt is used as.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Becomes<'a> {
-    /// It takes the place of the log of which it is made, whose end may be lost: it leaves out the ids
-    /// that this end may have used.
-    Successor,
-    /// It is the copy of a standby, and has this word, which says that.
-    Standby(&'a [u8]),
-    /// It is the log of a member of a cluster, which has everything that the others have.
-    Member,
-}
-
 /// In which segment the put of each job lies.
 #[derive(Debug, Default)]
 struct Puts(HashMap<JobId, SegmentId>);
@@ -260,18 +248,25 @@ impl Rebuilt {
         self.log.held.pass(stamp);
     }
 
-    /// Make all of it durable, read it back, and give the directory its name. Durable on return.
+    /// It takes the place of the log of which it is made, whose end may be lost: leave out the ids that
+    /// this end may have used, in a segment with a number greater than `past`. The log before it has the
+    /// jobs that there are now.
+    ///
+    /// # Errors
+    /// If the disk is full or fails.
+    pub fn begin_life(&mut self, past: SegmentId) -> Result<Life, OpenError> {
+        self.log.next_id = self.log.next_id.max(self.next_id);
+        let begun = self.log.skip_lost_ids(past, self.now.wall_ns)?;
+        begun.ok_or_else(|| self.full())
+    }
+
+    /// Make all of it durable, read it back, and give the directory its name; `word` is a file that
+    /// says what it is, and what that says. Durable on return.
     ///
     /// # Errors
     /// If the disk is full or fails, or did not keep what was written.
-    pub fn finish(mut self, becomes: Becomes<'_>) -> Result<(), OpenError> {
-        let known = self.next_id.max(self.log.next_id);
-        let (next_id, word) = match becomes {
-            Becomes::Successor => (after_loss(known, self.now.wall_ns), None),
-            Becomes::Standby(word) => (known, Some(word)),
-            Becomes::Member => (known, None),
-        };
-        if !self.log.skip_ids(next_id, self.now.wall_ns)? {
+    pub fn finish(mut self, word: Option<(&str, &[u8])>) -> Result<(), OpenError> {
+        if !self.log.skip_ids(self.next_id, self.now.wall_ns)? {
             return Err(self.full());
         }
         let Rebuilt {
@@ -282,8 +277,8 @@ impl Rebuilt {
             ..
         } = self;
         log.close(now.wall_ns)?;
-        if let Some(word) = word {
-            write_word(&*fs, &incomplete.path, STANDBY_WORD, word)?;
+        if let Some((name, word)) = word {
+            write_word(&*fs, &incomplete.path, name, word)?;
         }
         let held = check(&fs, &incomplete.path)?;
         incomplete.publish(held)

@@ -29,6 +29,16 @@ impl Log {
     /// Continue in a new segment that has room for a record of `size` bytes. `Ok(false)`: the disk
     /// is full, and the log stays in this segment.
     pub(crate) fn rotate(&mut self, size: u64, wall_ns: u64) -> Result<bool, StoreError> {
+        self.rotate_past(SegmentId(0), size, wall_ns)
+    }
+
+    /// The same; the new segment has a number greater than `past`.
+    pub(in crate::storage::log) fn rotate_past(
+        &mut self,
+        past: SegmentId,
+        size: u64,
+        wall_ns: u64,
+    ) -> Result<bool, StoreError> {
         assert!(!self.is_holding(), "a segment ends with what is written");
         let need = size + FRAME_OVERHEAD_MAX as u64;
         let cost = self.segment_cost();
@@ -45,7 +55,7 @@ impl Log {
         if let Some(last) = entries.last_mut() {
             last.end = seal_at + EMPTY_FRAME_SIZE as u32;
         }
-        let mut segment = self.next_segment(old_entry.first)?;
+        let mut segment = self.next_segment(old_entry.first.max(past))?;
         let (entry, file, previous) = loop {
             match self.create_segment(&spare, segment, &entries, wall_ns) {
                 Ok(made) => break made,

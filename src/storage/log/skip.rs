@@ -5,14 +5,26 @@
 //! them given out again, the holder of the old job would delete the new one. So the next id moves past
 //! everything that the lost end can have used, once for each loss.
 
+use crate::storage::disk::read_exact_at;
 use crate::storage::error::StoreError;
+use crate::storage::format::segment_header;
 use crate::storage::log::Log;
 use crate::storage::log::spares::SEGMENT_SIZE_MIN;
-use crate::types::JobId;
+use crate::types::{JobId, SegmentId};
 
 /// At least so many ids are left out after the end of a history was lost: 2³². A clock that is behind
 /// does not take them away.
 pub const IDS_SKIPPED: u64 = 1 << 32;
+
+/// A segment from whose first byte on a log goes on by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Life {
+    /// Its number.
+    pub segment: SegmentId,
+    /// The CRC-32 of its header, which has the moment at which it was made: no other segment with this
+    /// number has the same.
+    pub crc: u32,
+}
 
 /// One id for each 1,024 ns since 1970.
 const NS_AN_ID_BITS: u32 = 10;
@@ -48,27 +60,54 @@ impl Log {
         if self.next_id >= next_id {
             return Ok(true);
         }
+        let begun = self.begin_life(next_id, SegmentId(0), wall_ns)?;
+        Ok(begun.is_some())
+    }
+
+    /// Begin a segment with a number greater than `past`, whose list says that ids below `next_id` are
+    /// not free. Durable on return, with everything before it. `None`: there is no
+    /// room for it, and nothing is changed; the call can be repeated.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub(crate) fn begin_life(
+        &mut self,
+        next_id: JobId,
+        past: SegmentId,
+        wall_ns: u64,
+    ) -> Result<Option<Life>, StoreError> {
         let size = self.options.segment_size;
         // What is set aside for the jobs that are there is used only if there is nothing else.
         if let Some(spare) = self.spares.reserve(size, SEGMENT_SIZE_MIN.min(size))? {
             self.spares.add(spare);
         }
-        let before = std::mem::replace(&mut self.next_id, next_id);
-        let is_begun = self.rotate(0, wall_ns)?;
-        if !is_begun {
+        let before = self.next_id;
+        self.next_id = before.max(next_id);
+        if !self.rotate_past(past, 0, wall_ns)? {
             self.next_id = before;
+            return Ok(None);
         }
-        Ok(is_begun)
+        self.sync_now()?;
+        let file = self.files.get(self.active.handle);
+        let (segment, path) = (file.entry.first, self.dir.join(file.entry.file_name()));
+        let mut header = [0; segment_header::SIZE];
+        if let Err(error) = read_exact_at(&*file.file, &mut header, 0) {
+            return Err(self.fail(StoreError::new("read", &path, &error)));
+        }
+        let crc = crc32fast::hash(&header);
+        Ok(Some(Life { segment, crc }))
     }
 
-    /// The end of the history that this log continues may be lost: leave out its ids. Returns the next
-    /// one. As [`Log::skip_ids`]; `None`: there is no room for it.
+    /// The end of the history that this log continues may be lost: leave out its ids, in a segment with
+    /// a number greater than `past`. As [`Log::begin_life`].
     ///
     /// # Errors
     /// When the disk failed.
-    pub(crate) fn skip_lost_ids(&mut self, wall_ns: u64) -> Result<Option<JobId>, StoreError> {
-        let next_id = after_loss(self.next_id, wall_ns);
-        let is_begun = self.skip_ids(next_id, wall_ns)?;
-        Ok(is_begun.then_some(next_id))
+    pub(crate) fn skip_lost_ids(
+        &mut self,
+        past: SegmentId,
+        wall_ns: u64,
+    ) -> Result<Option<Life>, StoreError> {
+        self.begin_life(after_loss(self.next_id, wall_ns), past, wall_ns)
     }
 }

@@ -271,6 +271,9 @@ fn make(args: &RestoreArgs, out: &mut dyn Write) -> Result<u8, Failure> {
             "{bad}; an older base was used, and nothing is missing for that"
         ));
     }
+    if let Some(missing) = &restored.missing {
+        note(format_args!("{missing}"));
+    }
     Done::new(args, &restored).tell(args.json, out)?;
     Ok(EXIT_OK)
 }
@@ -287,6 +290,8 @@ struct Done {
     links: u64,
     records: u64,
     jobs: u64,
+    /// What came after that and is not in the archive; null: nothing.
+    missing: Option<String>,
 }
 
 impl Done {
@@ -301,6 +306,7 @@ impl Done {
             links: restored.links,
             records: restored.records,
             jobs: restored.jobs,
+            missing: restored.missing.clone(),
         }
     }
 }

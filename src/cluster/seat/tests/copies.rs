@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::storage::convert::parts::LogParts;
-use crate::storage::convert::rebuild::{Becomes, Rebuild};
+use crate::storage::convert::rebuild::Rebuild;
 use crate::storage::disk::ReadFs;
 use crate::storage::format::LogId;
 
@@ -67,7 +67,7 @@ fn install(
             index: copy.base.index,
             term: copy.base.term,
         });
-        rebuilt.finish(Becomes::Member)
+        rebuilt.finish(None)
     };
     match build() {
         Err(OpenError::Io(_)) if is_full && !disk.is_crashed() => {

@@ -16,7 +16,7 @@ use crate::storage::log::spares::SEGMENT_SIZE_MIN;
 use crate::storage::log::sync::SyncPolicy;
 use crate::storage::log::{Log, LogOptions};
 use crate::storage::recover::Replay;
-use crate::types::{Now, Place, Position};
+use crate::types::{Now, Place, Position, SegmentId};
 
 /// What was restored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,7 +92,7 @@ fn begin_epoch(fs: &Arc<dyn Fs>, dir: &Path, now: Now) -> Result<(), OpenError> 
         waker: None,
     };
     let (mut log, _) = Log::open(fs.clone(), options, now, &mut Anything, &|_, _| ())?;
-    if log.skip_lost_ids(now.wall_ns)?.is_none() {
+    if log.skip_lost_ids(SegmentId(0), now.wall_ns)?.is_none() {
         let error = io::ErrorKind::StorageFull.into();
         return Err(OpenError::io("write the next id to", dir, &error));
     }
