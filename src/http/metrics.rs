@@ -156,7 +156,7 @@ const FAMILIES: &[Family] = &[
     Family {
         name: "bsd_tube_oldest_ready_age_seconds",
         kind: Kind::Gauge,
-        help: "Since the oldest ready job was put, among the eight most urgent priorities; 0 without one.",
+        help: "Since the oldest ready job was put, whatever its priority, to the second; 0 without one.",
         write: |page, tube, of| {
             let age = seconds(of.oldest_ready_ns);
             page.sample("bsd_tube_oldest_ready_age_seconds", &[("tube", tube)], age);

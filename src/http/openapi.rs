@@ -558,6 +558,7 @@ fn log_files() -> Value {
 fn tube() -> Value {
     object(&[
         ("name", text()),
+        ("exists", flag()),
         ("jobs", reference("Counts")),
         ("users", count()),
         ("watchers", count()),

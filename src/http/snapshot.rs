@@ -44,6 +44,8 @@ pub(super) struct Snapshot {
 pub(super) struct TubeFigures {
     name_begin: u32,
     name_len: u32,
+    /// It has vanished, and only its totals are left.
+    pub(super) is_gone: bool,
     pub(super) jobs: JobCounts,
     pub(super) using: u64,
     pub(super) watching: u64,
@@ -57,22 +59,30 @@ pub(super) struct TubeFigures {
 }
 
 impl TubeFigures {
-    /// Of the tube of this name, if there is one.
+    /// Of the tube of this name, if there is one, or was until not long ago. Its totals are those of
+    /// all tubes of this name that followed each other.
     pub(super) fn of(queue: &Queue, name: &str, now: Time) -> Option<TubeFigures> {
-        let found = queue.tube_stats(name, now)?;
-        let oldest = queue.oldest_ready(name).and_then(|id| queue.job(id));
+        let totals = queue.tube_totals(name, now)?;
+        let counted = TubeFigures {
+            is_gone: true,
+            puts: totals.puts,
+            deletes: totals.deletes,
+            pauses: totals.pauses,
+            ..TubeFigures::default()
+        };
+        let Some(found) = queue.tube_stats(name, now) else {
+            return Some(counted);
+        };
+        let oldest = queue.oldest_ready(name);
         Some(TubeFigures {
-            name_begin: 0,
-            name_len: 0,
+            is_gone: false,
             jobs: found.jobs,
             using: found.using.into(),
             watching: found.watching.into(),
             waiting: found.waiting,
-            puts: found.total_jobs,
-            deletes: found.deletes,
-            pauses: found.pauses,
             pause_left_ns: found.pause_left_ns,
-            oldest_ready_ns: oldest.map_or(0, |job| now.since(job.created).max(0)),
+            oldest_ready_ns: oldest.map_or(0, |put| now.since(put).max(0)),
+            ..counted
         })
     }
 
@@ -102,9 +112,10 @@ impl Snapshot {
         self.named(tubes.unwrap_or_default())
     }
 
-    /// The first 32,768 tubes, or as many as have lines of their own, with their names.
+    /// The first 32,768 tubes, or as many as have lines of their own, with their names; of those that
+    /// are there.
     pub(super) fn kept_tubes(&self) -> impl Iterator<Item = (&str, &TubeFigures)> {
-        self.named(&self.tubes)
+        self.named(&self.tubes).filter(|(_, tube)| !tube.is_gone)
     }
 
     fn named<'a>(
@@ -234,6 +245,14 @@ impl Work for Survey {
         }
         if step == Step::Done {
             self.list = TubeList::default();
+            // Those that have vanished since were in the list.
+            let (queue, begun) = (slice.engine().queue(), snapshot.now.mono);
+            let before = queue.departed_tubes(begun).filter(|(at, _)| *at < begun);
+            for (_, name) in before {
+                if let Some(tube) = TubeFigures::of(queue, name, begun) {
+                    snapshot.add(name, tube, self.tubes_max);
+                }
+            }
         }
         self.snapshot = Some(snapshot);
         step

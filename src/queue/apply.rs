@@ -289,7 +289,11 @@ impl Queue {
         } = self.jobs[job];
         let holder = &mut self.tubes[tube];
         match state {
-            JobState::Ready => holder.ready.remove(&self.jobs[job].ready_key()),
+            JobState::Ready => {
+                holder.ready.remove(&self.jobs[job].ready_key());
+                let is_last = holder.uncount_ready(self.jobs[job].created);
+                self.ready_seconds -= usize::from(is_last);
+            }
             JobState::Delayed => holder.delayed.remove(&self.jobs.due_key(job)),
             JobState::Buried => holder.buried.unlink(&mut self.jobs, job),
             JobState::Reserved => self.take_from_reserver(job),
@@ -307,6 +311,8 @@ impl Queue {
         match state {
             JobState::Ready => {
                 holder.ready.insert(self.jobs[job].ready_key());
+                let is_first = holder.count_ready(self.jobs[job].created);
+                self.ready_seconds += usize::from(is_first);
                 self.jobs.trim(job);
             }
             JobState::Delayed => holder.delayed.insert(self.jobs.due_key(job)),

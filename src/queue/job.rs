@@ -113,11 +113,6 @@ impl ReadyKey {
         }
     }
 
-    /// What comes before no job with this priority, and behind all of them.
-    pub(super) fn last_of(pri: u32) -> ReadyKey {
-        ReadyKey::new(pri, JobId(u64::MAX))
-    }
-
     /// The priority of the job.
     pub(super) fn pri(self) -> u32 {
         self.pri

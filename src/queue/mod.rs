@@ -32,6 +32,7 @@
 
 mod apply;
 mod client;
+mod departed;
 mod events;
 mod handle;
 mod ids;
@@ -61,6 +62,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 pub use self::apply::{Applied, ApplyError, RecordDims};
 pub use self::client::WaitEnd;
+pub use self::departed::TubeTotals;
 #[cfg(test)]
 pub(crate) use self::events::EVENTS_MAX;
 pub use self::events::{Event, Happened};
@@ -76,7 +78,7 @@ use self::handle::{ClientHandle, OfClient, TubeHandle};
 use self::job::{DueKey, Jobs, ReadyKey};
 use self::order::Order;
 use self::slab::Slab;
-use self::tube::Tubes;
+use self::tube::{SECOND_SIZE, Tubes};
 use crate::histogram::{Histogram, LONG, Reading};
 use crate::types::{Change, ClientId, Counters, JobCounts, JobId, JobState, Place, Time};
 
@@ -96,6 +98,8 @@ pub struct Queue {
     /// Tubes that have both a ready job and a waiting client and are not paused, ordered by the
     /// job.
     matches: Order<(ReadyKey, TubeHandle)>,
+    /// Seconds in which ready jobs were put, those of all tubes together.
+    ready_seconds: usize,
     /// Tubes, paused or not, that wide clients watch and that have a ready job, ordered by the job.
     stocked: BTreeSet<(ReadyKey, TubeHandle)>,
     /// Waiting wide clients, by their tickets.
@@ -181,6 +185,7 @@ impl Queue {
             tube_timers: Order::new(),
             client_timers: Order::new(),
             matches: Order::new(),
+            ready_seconds: 0,
             stocked: BTreeSet::new(),
             wide_waiters: BTreeMap::new(),
             searches: VecDeque::new(),
@@ -294,7 +299,7 @@ impl Queue {
         let due = (self.counts.delayed + self.counts.reserved) as usize;
         let due = due * size_of::<DueKey>();
         let lapsed = self.lapsed.len() * size_of::<LapsedPause>();
-        let orders = ready + due + lapsed;
+        let orders = ready + due + lapsed + self.ready_seconds * SECOND_SIZE;
         (self.jobs.memory() + self.tubes.memory() + self.sessions_memory() + orders) as u64
     }
 

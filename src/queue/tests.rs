@@ -38,9 +38,19 @@ impl Fixture {
 
     /// Puts a job into the tube that the client uses, at time 0.
     pub(super) fn put(&mut self, client: ClientId, pri: u32, delay: u32) -> JobId {
+        self.put_at(client, pri, delay, at(0))
+    }
+
+    pub(super) fn put_at(
+        &mut self,
+        client: ClientId,
+        pri: u32,
+        delay: u32,
+        created: Time,
+    ) -> JobId {
         let id = self.queue.take_id().unwrap();
         let tube = self.queue.used_tube(client).clone();
-        let (ttr, created, body_size) = (self.ttr, at(0), 100);
+        let (ttr, body_size) = (self.ttr, 100);
         let put = Change::Put {
             id,
             tube: &tube,
@@ -50,7 +60,7 @@ impl Fixture {
             created,
             body_size,
         };
-        self.apply(&put, at(0));
+        self.apply(&put, created);
         id
     }
 

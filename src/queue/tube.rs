@@ -3,16 +3,21 @@
 //! A tube has its ready and delayed jobs in order, its buried jobs in a list, and the clients that
 //! wait for it in a queue.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
 
+use super::departed::{Departed, TubeTotals};
 use super::handle::{OfTube, TubeHandle};
 use super::job::{DueKey, List, ReadyKey};
 use super::order::Order;
 use super::slab::Slab;
 use super::tube_list::{Listed, TubeList};
-use crate::types::{ClientId, JobCounts, Place, Time};
+use crate::types::{ClientId, JobCounts, Place, SECOND_NS, Time};
+
+/// An upper bound for what a second costs in which a ready job was put, bytes.
+pub(super) const SECOND_SIZE: usize = 24;
 
 /// The tube that every client uses and watches at first; it always exists.
 pub const DEFAULT_TUBE: &str = "default";
@@ -27,12 +32,16 @@ pub(super) struct Tube {
     /// The next tube whose name has the same hash.
     same_hash: Option<TubeHandle>,
     pub(super) ready: Order<ReadyKey>,
+    /// How many of the ready jobs were put in each second, whatever their priorities.
+    ready_by_second: BTreeMap<i32, u32>,
     pub(super) delayed: Order<DueKey>,
     pub(super) buried: List,
     pub(super) counts: JobCounts,
     pub(super) total_jobs: u64,
     pub(super) deletes: u64,
     pub(super) pauses: u64,
+    /// What tubes of this name had counted before.
+    pub(super) before: TubeTotals,
     pub(super) using: u32,
     pub(super) watching: u32,
     pub(super) pins: u32,
@@ -81,12 +90,14 @@ impl Tube {
             hash,
             same_hash: None,
             ready: Order::new(),
+            ready_by_second: BTreeMap::new(),
             delayed: Order::new(),
             buried: List::new(),
             counts: JobCounts::default(),
             total_jobs: 0,
             deletes: 0,
             pauses: 0,
+            before: TubeTotals::default(),
             using: 0,
             watching: 0,
             pins: 0,
@@ -98,6 +109,33 @@ impl Tube {
             timer: None,
             matched: None,
         }
+    }
+
+    /// A job that was put at `created` is ready from now on. Says whether no other one of that second
+    /// was.
+    pub(super) fn count_ready(&mut self, created: Time) -> bool {
+        let count = self.ready_by_second.entry(second_of(created)).or_default();
+        *count += 1;
+        *count == 1
+    }
+
+    /// A job that was put at `created` is ready no more. Says whether no other one of that second is.
+    pub(super) fn uncount_ready(&mut self, created: Time) -> bool {
+        let Entry::Occupied(mut count) = self.ready_by_second.entry(second_of(created)) else {
+            unreachable!("a ready job of {:?} was not counted", self.name)
+        };
+        *count.get_mut() -= 1;
+        let is_last = *count.get() == 0;
+        if is_last {
+            count.remove();
+        }
+        is_last
+    }
+
+    /// The second in which the oldest of the ready jobs was put.
+    pub(super) fn oldest_ready(&self) -> Option<Time> {
+        let (second, _) = self.ready_by_second.first_key_value()?;
+        Some(Time(i64::from(*second) * SECOND_NS))
     }
 
     /// True while the tube hands out no jobs.
@@ -145,6 +183,7 @@ pub(super) struct Tubes {
     /// entries may be stale.
     recent: Vec<Option<(TubeHandle, u32)>>,
     pub(super) list: TubeList,
+    pub(super) departed: Departed,
     /// The number of tubes without jobs, and the bytes of their names.
     vacant: usize,
     vacant_name_bytes: usize,
@@ -157,6 +196,7 @@ impl Tubes {
             names: BTreeMap::new(),
             recent: vec![None; RECENT_LEN],
             list: TubeList::default(),
+            departed: Departed::default(),
             vacant: 0,
             vacant_name_bytes: 0,
         }
@@ -198,7 +238,8 @@ impl Tubes {
 
     fn create(&mut self, name: &str, hash: u64) -> TubeHandle {
         let name = Arc::<str>::from(name);
-        let tube = Tube::new(name.clone(), hash, self.list.len());
+        let mut tube = Tube::new(name.clone(), hash, self.list.len());
+        tube.before = self.departed.take(&name);
         self.vacant += 1;
         self.vacant_name_bytes += name.len();
         let tube = self.slab.insert(tube);
@@ -281,6 +322,12 @@ const TUBE_SIZE: usize = {
     let waiters = 12 * size_of::<(u64, ClientId)>();
     Slab::<OfTube, Tube>::entry_size() + 2 * index + name + waiters
 };
+
+/// A clock of the process does not come to the end of these in 68 years.
+fn second_of(time: Time) -> i32 {
+    let second = time.0.div_euclid(SECOND_NS);
+    i32::try_from(second).unwrap_or(if second < 0 { i32::MIN } else { i32::MAX })
+}
 
 fn recent_index(hash: u64) -> usize {
     hash as usize % RECENT_LEN

@@ -14,9 +14,6 @@ use super::stats::TubeStats;
 use super::tube_list::TubeList;
 use crate::types::{ClientId, JobCounts, JobId, Place, Time};
 
-/// The oldest ready job of a tube is looked for in this many priorities, the most urgent ones.
-const PRIORITIES_MAX: usize = 8;
-
 /// A pin: the tube cannot vanish before [`Queue::unpin`] gets this back. Long work on a tube is
 /// done in slices, while clients come and go.
 #[derive(Debug)]
@@ -75,15 +72,11 @@ impl Queue {
         })
     }
 
-    /// The oldest ready job of a tube, of those with the eight most urgent priorities; `None` without
-    /// one.
+    /// When the oldest ready job of a tube was put, whatever its priority, rounded down to a second;
+    /// `None` without one.
     #[must_use]
-    pub fn oldest_ready(&self, name: &str) -> Option<JobId> {
-        let ready = &self.tubes[self.tubes.find(name)?].ready;
-        // Of one priority the oldest comes first.
-        let next = |key: &ReadyKey| ready.after(&ReadyKey::last_of(key.pri()));
-        let firsts = std::iter::successors(ready.first(), next).take(PRIORITIES_MAX);
-        firsts.map(ReadyKey::id).min()
+    pub fn oldest_ready(&self, name: &str) -> Option<Time> {
+        self.tubes[self.tubes.find(name)?].oldest_ready()
     }
 
     /// The job that `peek-ready` shows: the first ready one of the tube that `client` uses.
@@ -190,7 +183,8 @@ impl Queue {
                 self.tubes[tube].waiters.is_empty(),
                 "a tube vanishes under its waiters"
             );
-            self.tubes.remove(tube);
+            let gone = self.tubes.remove(tube);
+            self.note_departed(&gone, now);
         }
     }
 
@@ -250,21 +244,39 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_ready_job_is_found_behind_more_urgent_ones() {
+    fn g38_the_oldest_ready_job_is_known_however_many_priorities_come_before_it() {
         let mut f = Fixture::new();
         let client = f.queue.connect();
         assert_eq!(f.queue.oldest_ready("default"), None);
         assert_eq!(f.queue.oldest_ready("no such tube"), None);
+        let before = f.queue.memory();
         let mut ids = Vec::new();
-        for nth in 0..1000 {
-            // Older ones are less urgent.
-            ids.push(f.put(client, 7 - nth / 200, 0));
+        for second in 0..100_u32 {
+            // Of each second two, and none of two seconds of one priority; the older, the less urgent.
+            for _ in 0..2 {
+                let id = f.put_at(client, 1000 - second, 0, at(second.into()));
+                ids.push((second, id));
+            }
         }
-        for id in ids {
-            assert_eq!(f.queue.oldest_ready("default"), Some(id));
-            f.delete(id);
+        let starved = ids.remove(0).1;
+        for (second, id) in ids {
+            assert_eq!(f.queue.oldest_ready("default"), Some(at(0)), "{second}");
+            f.queue.reserve(client, id, at(200));
         }
+        f.queue.reserve(client, starved, at(200));
         assert_eq!(f.queue.oldest_ready("default"), None);
+        f.queue.disconnect(client, at(300), usize::MAX);
+        // They come back as old as they were.
+        assert_eq!(f.queue.oldest_ready("default"), Some(at(0)));
+        f.delete(starved);
+        assert_eq!(f.queue.oldest_ready("default"), Some(at(0)));
+        for id in 2..=200_u32 {
+            f.delete(JobId(id.into()));
+            let next = (id < 200).then(|| at(id / 2));
+            assert_eq!(f.queue.oldest_ready("default"), next, "{id}");
+        }
+        assert_eq!(f.queue.ready_seconds, 0);
+        assert!(f.queue.memory() <= before);
     }
 
     #[test]

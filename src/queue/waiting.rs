@@ -57,6 +57,12 @@ impl Queue {
         self.client(id).wait.is_some()
     }
 
+    /// When the client's wait ends at the latest; `None` also if it does not wait.
+    #[must_use]
+    pub fn waits_until(&self, id: ClientId) -> Option<Time> {
+        self.client(id).wait.as_ref()?.until
+    }
+
     /// Ends the client's wait; `false` if it was not waiting.
     pub fn stop_waiting(&mut self, id: ClientId) -> bool {
         let handle = self.client_handle(id);

@@ -313,6 +313,33 @@ fn a_tube_has_its_jobs_its_oldest_and_its_pause() {
 }
 
 #[test]
+fn g54_a_tube_that_has_vanished_keeps_its_totals_and_goes_on_when_it_comes_back() {
+    let (_dir, site, mut wire) = busy();
+    let puts = "bsd_tube_puts_total{tube=\"short-lived\"}";
+    let mut come_and_go = || {
+        wire.ask("use short-lived");
+        for _ in 0..2 {
+            let id = wire.put(b"x");
+            wire.ask(&format!("delete {id}"));
+        }
+        wire.ask("use default");
+    };
+    for total in [2_u64, 4] {
+        come_and_go();
+        wait_until("a fresh page tells of it", || {
+            Page::of(&site).samples.get(puts) == Some(&(total as f64))
+        });
+        let tube = site.get("/api/v1/tubes/short-lived").json();
+        assert_eq!(tube["exists"], false);
+        assert_eq!(tube["puts"], total);
+        assert_eq!(tube["jobs"]["ready"], 0);
+    }
+    let tubes = site.get("/api/v1/tubes").json();
+    let mut names = tubes["tubes"].as_array().unwrap().iter();
+    assert!(names.all(|tube| tube["name"] != "short-lived"));
+}
+
+#[test]
 fn times_and_the_log_are_counted() {
     let (_dir, site, _wire) = busy();
     let page = Page::of(&site);

@@ -231,7 +231,7 @@ impl Listing {
             return;
         }
         let found = TubeFigures::of(slice.engine().queue(), name, slice.now().mono);
-        if let Some(tube) = found {
+        if let Some(tube) = found.filter(|tube| !tube.is_gone) {
             self.found.insert(name.to_owned(), tube);
         }
         if self.found.len() > self.limit {
@@ -318,6 +318,7 @@ fn counts_value(jobs: &JobCounts) -> Value {
 pub(in crate::http) fn tube_value(name: &str, tube: &TubeFigures) -> Value {
     json!({
         "name": name,
+        "exists": !tube.is_gone,
         "jobs": counts_value(&tube.jobs),
         "users": tube.using,
         "watchers": tube.watching,
