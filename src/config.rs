@@ -16,7 +16,7 @@ use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
 use crate::cluster::{ClusterArgs, ClusterConfig, JOB_SIZE_MAX};
 #[cfg(feature = "http")]
 use crate::http::{HttpArgs, Setup};
-use crate::server::{Address, Layers, Network, Port, Scope};
+use crate::server::{Address, Layers, Network, Port, Probing, Scope};
 #[cfg(feature = "tls")]
 use crate::server::{TlsArgs, TlsFiles};
 use crate::storage::SyncPolicy;
@@ -49,6 +49,9 @@ pub const JOB_SIZE_LIMIT: u32 = 1 << 30;
 pub const BEANSTALKD: &str = "beanstalkd";
 
 /// Minutes for which a client may leave its replies unread, unless `--idle-output` says otherwise.
+const DEAD_AFTER_SECONDS: u32 = 60;
+/// The most that Linux takes.
+const DEAD_AFTER_SECONDS_MAX: u64 = 32_767;
 const IDLE_OUTPUT_MINUTES: u32 = 10;
 
 const EXIT_CODES: &str = "\
@@ -160,6 +163,11 @@ struct Args {
     /// one; 0: never
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     idle_timeout: u32,
+
+    /// Close a client whose machine has not answered for SECONDS, or a little later; 0: at the
+    /// system's own times, which are hours
+    #[arg(long, value_name = "SECONDS", default_value_t = DEAD_AFTER_SECONDS)]
+    dead_after: u32,
 
     /// Believe what proxies of these addresses and networks (10.0.0.0/8,…) say of their clients, at
     /// listeners that begin with proxy:
@@ -298,6 +306,8 @@ pub struct Config {
     pub each_max: Option<u32>,
     /// A client that has asked for nothing for this long is closed; `None`: never.
     pub idle: Option<Duration>,
+    /// How machines are noticed that are gone.
+    pub probing: Probing,
     /// Who may say who a client is.
     pub proxy_from: Vec<Network>,
     /// The file of tokens; `None`: none are asked for.
@@ -404,6 +414,7 @@ impl Config {
             connections_max: args.max_connections,
             each_max: args.max_connections_per_address,
             idle: (args.idle_timeout > 0).then(|| Duration::from_secs(args.idle_timeout.into())),
+            probing: probing(&args),
             proxy_from: proxy_from(&args, &listen)?,
             auth_file: args.auth_file.clone(),
             new_token: args.new_token.clone(),
@@ -496,6 +507,19 @@ fn sync_policy(args: &Args) -> SyncPolicy {
 }
 
 /// beanstalkd lowers a `-z` that is too large and says so; its command lines must still work.
+/// A machine that answers and takes nothing is not gone: how long it may do that, `--idle-output` says.
+fn probing(args: &Args) -> Probing {
+    if args.dead_after == 0 {
+        return Probing::default();
+    }
+    let seconds = u64::from(args.dead_after).min(DEAD_AFTER_SECONDS_MAX);
+    let untaken = seconds.max(60 * u64::from(args.idle_output));
+    Probing {
+        after: Some(Duration::from_secs(seconds)),
+        untaken: (args.idle_output > 0).then(|| Duration::from_secs(untaken)),
+    }
+}
+
 fn clamp_job_size(asked: u64, warnings: &mut Vec<String>) -> u32 {
     if asked > u64::from(JOB_SIZE_LIMIT) {
         warnings.push(format!(
@@ -778,6 +802,14 @@ mod tests {
             ("-s 1m", |c| c.segment_size == 1 << 20),
             ("-z 1g", |c| {
                 c.job_size_max == 1 << 30 && c.warnings.is_empty()
+            }),
+            ("--dead-after 0", |c| c.probing == Probing::default()),
+            ("", |c| {
+                let seconds = |it: Option<Duration>| it.map(|it| it.as_secs());
+                (seconds(c.probing.after), seconds(c.probing.untaken)) == (Some(60), Some(600))
+            }),
+            ("--dead-after 100000 --idle-output 0", |c| {
+                c.probing.after == Some(Duration::from_secs(32_767)) && c.probing.untaken.is_none()
             }),
             ("-z 0", |c| c.job_size_max == 0),
             ("-u nobody", |c| c.user.as_deref() == Some("nobody")),

@@ -7,8 +7,9 @@ use super::call::{Answer, Call, JobError, Order, Outcome, size_of_outcome};
 use super::handover::{Giver, Load};
 use super::work::Running;
 use crate::engine::{Engine, Flow, Link, ReplySink, TubeDocument};
-use crate::protocol::{Command, Op, Reply, Request};
+use crate::protocol::{Command, Op, Reply, Request, Shown};
 use crate::queue::DEFAULT_TUBE;
+use crate::storage::Body;
 use crate::types::{ClientId, JobId, Now, Position, Time};
 
 /// A session that has made a call.
@@ -517,6 +518,14 @@ impl<S: ReplySink + ?Sized> ReplySink for Replies<'_, S> {
             true => self.seats.reply(client, after, reply),
             false => self.others.reply(client, after, reply),
         }
+    }
+
+    fn takes_pieces(&self, client: ClientId) -> bool {
+        !self.seats.has(client) && self.others.takes_pieces(client)
+    }
+
+    fn reply_body(&mut self, client: ClientId, after: Position, job: (Shown, JobId), body: Body) {
+        self.others.reply_body(client, after, job, body);
     }
 
     fn reply_in_parts(&mut self, client: ClientId, after: Position, document: TubeDocument) {

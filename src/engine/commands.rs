@@ -1,5 +1,6 @@
 //! What each command does: decide, log, apply, reply.
 
+use super::large::{Awaited, Wanted};
 use super::{Engine, Flow, ReplySink};
 use crate::protocol::{Command, Op, Refusal, Reply, Request};
 use crate::storage::{AppendError, BodyError, NO_KICK, Purpose, StoreError};
@@ -198,21 +199,33 @@ impl Engine {
             let Some((client, job)) = self.queue.next_match() else {
                 return Ok(true);
             };
-            if let Handed::NotNow = self.hand_out(client, job, now, sink)? {
+            let until = self.queue.waits_until(client);
+            if let Handed::NotNow = self.hand_out(client, job, until, now, sink)? {
                 return Ok(true);
             }
         }
         Ok(self.queue.next_match().is_none())
     }
 
-    /// Reserve a ready job for a client and send it.
+    /// Reserve a ready job for a client and send it. If its body is lost and that is found out later,
+    /// the client waits for another one until `until`.
     fn hand_out(
         &mut self,
         client: ClientId,
         id: JobId,
+        until: Option<Time>,
         now: Now,
         sink: &mut dyn ReplySink,
     ) -> Result<Handed, StoreError> {
+        if self.is_in_pieces(client, id, sink) {
+            self.note_reserved(client, id, now);
+            let what = Wanted::Job { until };
+            let awaited = Awaited { client, id, what };
+            return Ok(match self.give_out(awaited, now, sink)? {
+                Flow::Blocked => Handed::Later,
+                Flow::Next | Flow::Close => Handed::Out,
+            });
+        }
         let after = self.after();
         let Some(job) = self.queue.job(id) else {
             unreachable!("job {id} is ready and does not exist")
@@ -220,9 +233,8 @@ impl Engine {
         let (tube_size, body_size) = (job.tube.len(), job.body_size as usize);
         match self.store.read_body(job.place, id, tube_size, body_size) {
             Ok(body) => {
-                self.queue.reserve(client, id, now.mono);
-                self.dirty_since.get_or_insert(now.mono);
                 sink.reply(client, after, Reply::Reserved(id, body));
+                self.note_reserved(client, id, now);
                 Ok(Handed::Out)
             }
             Err(error) => self.not_read(id, &error, now),
@@ -277,6 +289,8 @@ impl Engine {
 /// What came of handing out a job.
 pub(super) enum Handed {
     Out,
+    /// It is reserved, and its body comes when it has been checked.
+    Later,
     /// Its body is lost and it has been buried; the client has got nothing.
     Lost,
     /// Its body cannot be read before another file can be opened, or is lost and the job cannot be
@@ -286,9 +300,9 @@ pub(super) enum Handed {
 
 impl Handed {
     /// What a client is told that asked for this job.
-    fn refusal(&self) -> Option<Reply<'static>> {
+    pub(super) fn refusal(&self) -> Option<Reply<'static>> {
         match self {
-            Handed::Out => None,
+            Handed::Out | Handed::Later => None,
             Handed::Lost => Some(Reply::InternalError),
             Handed::NotNow => Some(Reply::OutOfMemory),
         }
@@ -471,8 +485,9 @@ impl Turn<'_> {
             return self.reply(Reply::DeadlineSoon);
         }
         while let Some(id) = engine.queue.best_ready(client, now.mono) {
-            match engine.hand_out(client, id, now, self.sink)? {
+            match engine.hand_out(client, id, until, now, self.sink)? {
                 Handed::Out => return Ok(Flow::Next),
+                Handed::Later => return Ok(Flow::Blocked),
                 Handed::Lost => {}
                 Handed::NotNow => return self.reply(Reply::OutOfMemory),
             }
@@ -496,6 +511,9 @@ impl Turn<'_> {
         };
         let (place, tube_size, body_size) = (job.place, job.tube.len(), job.body_size as usize);
         engine.queue.set_worker(self.client);
+        if engine.is_in_pieces(self.client, id, self.sink) {
+            return self.give_out(id, Wanted::ThisJob);
+        }
         if let Err(error) = engine.store.read_body(place, id, tube_size, body_size) {
             let outcome = engine.not_read(id, &error, self.now)?;
             return self.reply_unless_out(&outcome);
@@ -506,7 +524,7 @@ impl Turn<'_> {
         {
             return self.reply(Reply::OutOfMemory);
         }
-        let outcome = engine.hand_out(self.client, id, self.now, self.sink)?;
+        let outcome = engine.hand_out(self.client, id, None, self.now, self.sink)?;
         self.reply_unless_out(&outcome)
     }
 
@@ -590,6 +608,9 @@ impl Turn<'_> {
             return self.reply(Reply::NotFound);
         };
         let id = job.id;
+        if engine.is_in_pieces(self.client, id, self.sink) {
+            return self.give_out(id, Wanted::Look);
+        }
         let after = engine.after();
         let (tube_size, body_size) = (job.tube.len(), job.body_size as usize);
         match engine.store.read_body(job.place, id, tube_size, body_size) {
@@ -600,6 +621,12 @@ impl Turn<'_> {
             }
         }
         Ok(Flow::Next)
+    }
+
+    fn give_out(&mut self, id: JobId, what: Wanted) -> Result<Flow, StoreError> {
+        let client = self.client;
+        let awaited = Awaited { client, id, what };
+        self.engine.give_out(awaited, self.now, self.sink)
     }
 
     fn use_tube(&mut self, tube: &str) -> Result<Flow, StoreError> {

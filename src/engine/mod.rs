@@ -14,6 +14,7 @@
 //! | `commands` | what each command does |
 //! | `alter` | what may be changed of a job beside the commands |
 //! | `store` | where bodies and changes are kept: the log, or memory alone |
+//! | `large` | how are large bodies given out? |
 //! | `replay` | from the records of a log to a queue |
 //! | `upkeep` | what is done beside the commands: timers, counters, markers |
 //! | `pauses` | how long the record of a pause is needed |
@@ -28,6 +29,7 @@ mod commands;
 mod events;
 mod figures;
 mod kick;
+mod large;
 mod pauses;
 mod replay;
 mod replica;
@@ -43,18 +45,19 @@ use std::sync::Arc;
 use self::events::Telling;
 use self::figures::Commits;
 use self::kick::Kick;
+use self::large::Checks;
 use self::pauses::Pauses;
 use self::replay::Replayer;
 use self::replica::Tickets;
 use self::store::{MemoryStore, Store};
-use crate::protocol::{Op, Reply, Request};
+use crate::protocol::{Op, Reply, Request, Shown};
 use crate::queue::{Queue, WaitEnd};
 use crate::shortage::Shortage;
 use crate::storage::convert::beanstalkd::{TakenOver, take_over};
 use crate::storage::disk::Fs;
 use crate::storage::format::LogId;
 use crate::storage::{
-    Log, LogOptions, OpenError, RealFs, Recovery, StoreError, SyncPolicy, Trail, Waker,
+    Body, Log, LogOptions, OpenError, RealFs, Recovery, StoreError, SyncPolicy, Trail, Waker,
 };
 use crate::types::{ClientId, JobId, Now, Position, Time};
 
@@ -180,6 +183,17 @@ pub trait ReplySink {
         while document.write_part(&mut whole) {}
         self.reply(client, after, Reply::Yaml(&whole));
     }
+
+    /// Whether large bodies come to this client by [`ReplySink::reply_body`]; otherwise in one piece.
+    fn takes_pieces(&self, _: ClientId) -> bool {
+        false
+    }
+
+    /// A job with a large body as a reply. The body is read as it leaves; until then nothing may be run
+    /// for the client.
+    fn reply_body(&mut self, _: ClientId, _: Position, (_, id): (Shown, JobId), _: Body) {
+        unreachable!("job {id} is given in pieces to a client that takes none");
+    }
 }
 
 /// A queue and its log.
@@ -204,6 +218,7 @@ pub struct Engine {
     commands: [u64; Op::COUNT],
     /// Kicks of many jobs that are under way, the oldest first.
     kicks: VecDeque<Kick>,
+    checks: Checks,
     pauses: Pauses,
     recovery: Recovery,
     imported: Option<TakenOver>,
@@ -321,6 +336,7 @@ impl Engine {
             tickets: None,
             commands: [0; Op::COUNT],
             kicks: VecDeque::new(),
+            checks: Checks::default(),
             pauses,
             recovery,
             imported,
@@ -392,6 +408,7 @@ impl Engine {
         for kick in &mut self.kicks {
             kick.forget(client);
         }
+        self.checks.forget(client);
         self.releases_left -= self.queue.disconnect(client, now.mono, self.releases_left);
         self.is_busy = true;
         self.queue.take_visits();
@@ -428,6 +445,7 @@ impl Engine {
     /// The client has shut down its sending side: a waiting reserve is answered `TIMED_OUT`, once it
     /// has looked through what there is.
     pub fn half_closed(&mut self, client: ClientId, now: Now, sink: &mut dyn ReplySink) {
+        self.checks.hurry(client, now.mono);
         if self.queue.is_waiting(client) && self.queue.hurry(client, now.mono) {
             self.is_busy = true;
         } else if self.queue.stop_waiting(client) {

@@ -1,9 +1,14 @@
 //! Where bodies are kept and changes are recorded: the log, or memory alone.
 
+use std::sync::Arc;
+
 use crate::storage::format::{Record, put_size};
-use crate::storage::{AppendError, BodyError, Log, NO_KICK, Purpose, StoreError};
+use crate::storage::{
+    AppendError, Body, BodyCheck, BodyError, Bytes, Loan, Loans, Log, NO_KICK, Purpose, StoreError,
+};
 use crate::types::{Change, JobId, JobState, Now, Place, SegmentId};
 
+use super::large::LARGE;
 use crate::queue::JobView;
 
 #[derive(Debug)]
@@ -15,9 +20,37 @@ pub(super) enum Store {
 /// Bodies without a log. A [`Place`]'s offset is the index of the body.
 #[derive(Debug, Default)]
 pub(super) struct MemoryStore {
-    bodies: Vec<Box<[u8]>>,
+    bodies: Vec<InMemory>,
     free: Vec<u32>,
     bytes: u64,
+    /// Bytes of bodies of jobs that are gone, and that are still read.
+    loans: Loans,
+}
+
+/// A large body is lent to those who read it, not copied for them.
+#[derive(Debug)]
+enum InMemory {
+    Small(Box<[u8]>),
+    Large(Arc<Bytes>),
+}
+
+const _: () = assert!(size_of::<InMemory>() == size_of::<Box<[u8]>>());
+
+impl InMemory {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            InMemory::Small(bytes) => bytes,
+            InMemory::Large(shared) => &shared.bytes,
+        }
+    }
+}
+
+/// How a body comes to be given out piece by piece.
+#[derive(Debug)]
+pub(super) enum Lent {
+    Now(Body),
+    /// It has to be checked.
+    Checked(BodyCheck),
 }
 
 impl Store {
@@ -129,7 +162,29 @@ impl Store {
     ) -> Result<&[u8], BodyError> {
         match self {
             Store::Log(log) => log.read_body(place, id, tube_size, body_size),
-            Store::Memory(store) => Ok(&store.bodies[place.offset as usize]),
+            Store::Memory(store) => Ok(store.bodies[place.offset as usize].bytes()),
+        }
+    }
+
+    /// A body that is [`LARGE`], to be given out piece by piece.
+    pub(super) fn lend(&self, job: &JobView<'_>) -> Lent {
+        let (tube_size, body_size) = (job.tube.len(), job.body_size as usize);
+        match self {
+            Store::Log(log) => {
+                Lent::Checked(log.check_body(job.place, job.id, tube_size, body_size))
+            }
+            Store::Memory(store) => match &store.bodies[job.place.offset as usize] {
+                InMemory::Large(shared) => Lent::Now(Body::in_memory(shared.clone())),
+                InMemory::Small(_) => unreachable!("{body_size} bytes are kept as a small body"),
+            },
+        }
+    }
+
+    /// Bytes that are kept only because they are being read.
+    pub(super) fn lent(&self) -> u64 {
+        match self {
+            Store::Log(log) => log.lent(),
+            Store::Memory(store) => store.loans.bytes(),
         }
     }
 
@@ -186,8 +241,8 @@ impl Store {
         match self {
             Store::Log(_) => 0,
             Store::Memory(store) => {
-                let slots = store.bodies.len() * size_of::<Box<[u8]>>();
-                store.bytes + slots as u64
+                let slots = store.bodies.len() * size_of::<InMemory>();
+                store.bytes + slots as u64 + store.loans.bytes()
             }
         }
     }
@@ -196,13 +251,20 @@ impl Store {
 impl MemoryStore {
     fn keep(&mut self, body: &[u8]) -> Place {
         self.bytes += body.len() as u64;
+        let kept = match body.len() > LARGE {
+            false => InMemory::Small(body.into()),
+            true => InMemory::Large(Arc::new(Bytes {
+                bytes: body.into(),
+                loan: Loan::new(&self.loans),
+            })),
+        };
         let offset = match self.free.pop() {
             Some(offset) => {
-                self.bodies[offset as usize] = body.into();
+                self.bodies[offset as usize] = kept;
                 offset
             }
             None => {
-                self.bodies.push(body.into());
+                self.bodies.push(kept);
                 self.bodies.len() as u32 - 1
             }
         };
@@ -210,8 +272,12 @@ impl MemoryStore {
     }
 
     fn free(&mut self, place: Place) {
-        let body = std::mem::take(&mut self.bodies[place.offset as usize]);
-        self.bytes -= body.len() as u64;
+        let nothing = InMemory::Small(Box::default());
+        let body = std::mem::replace(&mut self.bodies[place.offset as usize], nothing);
+        self.bytes -= body.bytes().len() as u64;
+        if let InMemory::Large(shared) = body {
+            shared.loan.let_go(shared.bytes.len() as u64);
+        }
         self.free.push(place.offset);
     }
 }

@@ -51,12 +51,13 @@ impl Engine {
             self.dirty_since.get_or_insert(now.mono);
         }
         let served = self.serve_waiting(SERVED_A_TICK, now, sink)?;
+        let more_checks = self.go_on_checking(now, sink)?;
         self.end_pauses(now)?;
         self.log_counters_when_due(now)?;
         let more_upkeep = self.keep_log(now)?;
         self.releases_left = TIMERS_A_TICK;
         self.queue.take_visits();
-        self.is_busy = !kicked || more_timers || !served || more_upkeep;
+        self.is_busy = !kicked || more_timers || !served || more_checks || more_upkeep;
         Ok(())
     }
 
@@ -64,7 +65,7 @@ impl Engine {
     /// `None`: not before something happens.
     #[must_use]
     pub fn next_deadline(&self, now: Now) -> Option<Time> {
-        if self.is_busy {
+        if self.is_busy || self.checks.is_due(self.log()) {
             return Some(now.mono);
         }
         let idle = self

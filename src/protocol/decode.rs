@@ -189,7 +189,14 @@ impl Decoder {
     /// All of `input` belongs to an unfinished line.
     fn unfinished_line(&mut self, too_long: bool, input: &mut &[u8]) -> Option<Request<'static>> {
         if too_long {
+            let held = self.held.iter().chain(&**input).copied();
+            let head: Vec<u8> = held.take(parse::METHOD_SIZE_MAX).collect();
             self.reset();
+            if parse::begins_as_http(&head) {
+                take(input, input.len());
+                self.state = State::LongLine { last: 0 };
+                return Some(Request::refused(Refusal::Http, None));
+            }
             return self.long_line(0, input);
         }
         let bytes = take(input, input.len());
@@ -392,6 +399,28 @@ mod tests {
             .collect();
         let script = pieces.join(&b'|');
         assert_eq!(feed.requests, expected, "{}", script.escape_ascii());
+    }
+
+    #[test]
+    fn g49_a_line_of_http_is_known_however_long_it_is_and_however_it_comes() {
+        const HTTP: Request<'_> = Request::refused(Refusal::Http, None);
+        let limits = LIMITS;
+        for line in ["GET / HTTP/1.1", "POST /a?b HTTP/1.0", "PUT x y HTTP/1.1 "] {
+            let line = format!("{line}\r\n");
+            expect(limits, &[line.as_bytes()], &[HTTP]);
+            let bytes: Vec<&[u8]> = line.as_bytes().chunks(1).collect();
+            expect(limits, &bytes, &[HTTP]);
+        }
+        let long = format!("DELETE /{}", "x".repeat(400));
+        expect(limits, &[long.as_bytes()], &[HTTP]);
+        for size in [1, 7, 8, 100, 223, 224] {
+            let (head, rest) = long.as_bytes().split_at(size);
+            expect(limits, &[head, rest], &[HTTP]);
+        }
+        for line in ["GET / HTTP/2", "GET", "get / HTTP/1.1", "GETS / HTTP/1.1"] {
+            let unknown = Request::refused(Refusal::UnknownCommand, None);
+            expect(limits, &[line.as_bytes(), b"\r\n"], &[unknown]);
+        }
     }
 
     /// One of everything, errors included, with the expected requests.

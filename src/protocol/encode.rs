@@ -5,7 +5,7 @@
 //! growth.
 
 use super::number::push_u64;
-use super::{Refusal, Reply};
+use super::{Refusal, Reply, Shown};
 use crate::types::JobId;
 
 /// Digits of the largest number.
@@ -46,15 +46,26 @@ pub fn encode_document_begin(size: usize, out: &mut Vec<u8>) {
     number("OK ", size as u64, out);
 }
 
-/// Appends the end of a document.
+/// Appends the end of a document or a body.
 pub fn encode_document_end(out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
+}
+
+/// Appends the line of a [`Reply::Reserved`] or [`Reply::Found`] whose body has `size` bytes. The body
+/// must follow, and then [`encode_document_end`].
+pub fn encode_body_begin(shown: Shown, id: JobId, size: usize, out: &mut Vec<u8>) {
+    out.extend_from_slice(match shown {
+        Shown::Reserved => b"RESERVED ",
+        Shown::Found => b"FOUND ",
+    });
+    push_u64(out, id.0);
+    number(" ", size as u64, out);
 }
 
 fn refusal_line(refusal: Refusal) -> &'static str {
     match refusal {
         Refusal::BadFormat => "BAD_FORMAT\r\n",
-        Refusal::UnknownCommand => "UNKNOWN_COMMAND\r\n",
+        Refusal::UnknownCommand | Refusal::Http => "UNKNOWN_COMMAND\r\n",
         Refusal::JobTooBig => "JOB_TOO_BIG\r\n",
         Refusal::ExpectedCrlf => "EXPECTED_CRLF\r\n",
         Refusal::OutOfMemory => "OUT_OF_MEMORY\r\n",
@@ -96,6 +107,22 @@ fn sized(word: &str, data: &[u8], out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn g46_a_body_that_comes_in_pieces_begins_and_ends_as_one_in_one_piece() {
+        let (id, body) = (JobId(7), &b"hello"[..]);
+        for (shown, reply) in [
+            (Shown::Reserved, Reply::Reserved(id, body)),
+            (Shown::Found, Reply::Found(id, body)),
+        ] {
+            let (mut whole, mut parts) = (Vec::new(), Vec::new());
+            encode(&reply, &mut whole);
+            encode_body_begin(shown, id, body.len(), &mut parts);
+            parts.extend_from_slice(body);
+            encode_document_end(&mut parts);
+            assert_eq!(parts, whole);
+        }
+    }
 
     /// Every reply and its bytes, as `protocol.txt` has them.
     const REPLIES: [(Reply<'static>, &str); 30] = [

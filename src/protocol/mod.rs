@@ -23,6 +23,6 @@ mod yaml;
 pub mod any_bytes;
 
 pub use decode::{Decoder, Limits};
-pub use encode::{encode, encode_document_begin, encode_document_end};
-pub use request::{Command, Op, Refusal, Reply, Request};
+pub use encode::{encode, encode_body_begin, encode_document_begin, encode_document_end};
+pub use request::{Command, Op, Refusal, Reply, Request, Shown};
 pub use yaml::{JobStats, ServerStats, TubeStats, write_listed_tube, write_tube_list};

@@ -94,6 +94,9 @@ pub(super) fn put(line: &[u8]) -> Option<PutLine> {
 
 /// Reads any other line, without its CR LF.
 pub(super) fn line(line: &[u8]) -> Request<'_> {
+    if is_http(line) {
+        return Request::refused(Refusal::Http, None);
+    }
     if has_nul(line) {
         return Request::refused(Refusal::BadFormat, None);
     }
@@ -104,6 +107,36 @@ pub(super) fn line(line: &[u8]) -> Request<'_> {
         }
         None => Request::refused(Refusal::UnknownCommand, None),
     }
+}
+
+/// The methods of HTTP that a web page, or a server that is made to ask for addresses of others, can
+/// be made to send. No command begins with a capital letter.
+const METHODS: [&[u8]; 9] = [
+    b"GET ",
+    b"POST ",
+    b"PUT ",
+    b"HEAD ",
+    b"DELETE ",
+    b"OPTIONS ",
+    b"PATCH ",
+    b"CONNECT ",
+    b"TRACE ",
+];
+/// What ends such a line, but for a digit.
+const VERSION: &[u8] = b" HTTP/1.";
+/// Bytes of the longest method.
+pub(super) const METHOD_SIZE_MAX: usize = 8;
+
+/// Whether a line that is too long, of which this is the beginning, is taken for one of HTTP.
+pub(super) fn begins_as_http(line: &[u8]) -> bool {
+    METHODS.iter().any(|method| line.starts_with(method))
+}
+
+/// Whether it is the first line of a request of HTTP: its body could have lines that are commands.
+fn is_http(line: &[u8]) -> bool {
+    line.first().is_some_and(u8::is_ascii_uppercase)
+        && begins_as_http(line)
+        && line.windows(VERSION.len()).any(|part| part == VERSION)
 }
 
 /// beanstalkd keeps lines as C strings: a NUL would end one early.

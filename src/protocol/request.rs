@@ -141,6 +141,8 @@ pub enum Refusal {
     ExpectedCrlf,
     /// `OUT_OF_MEMORY`, after the body has been skipped: there was no room to receive it.
     OutOfMemory,
+    /// `UNKNOWN_COMMAND`: it is a line of HTTP, and what follows is not for a queue either.
+    Http,
 }
 
 /// One request of a client, decoded.
@@ -162,6 +164,15 @@ impl Request<'_> {
     pub(super) const fn refused(refusal: Refusal, counted: Option<Op>) -> Request<'static> {
         Request::Refused { refusal, counted }
     }
+}
+
+/// Why a body is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// The client has reserved the job: `RESERVED`.
+    Reserved,
+    /// The client looks at it: `FOUND`.
+    Found,
 }
 
 /// Every reply of the server.

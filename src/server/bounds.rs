@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::sys::processes::machine_memory;
 use crate::types::{ClientId, Time};
 
 /// Bounds of what is held for clients. Jobs have bounds of their own in the engine.
@@ -29,14 +30,17 @@ pub struct Bounds {
     pub idle_output: Option<Duration>,
 }
 
-/// The bound on held replies and requests if there is no bound on memory.
+/// The bound on held replies, and the least one on requests, if there is no bound on memory; with one
+/// replies have no more either.
 const DEFAULT_MAX: u64 = 256 << 20;
 /// The smallest bound, however little memory there is.
 const LEAST_MAX: u64 = 64 << 10;
 /// Replies, requests and watch lists may each take all memory divided by this.
 const PART: u64 = 8;
-/// Of the part for requests, those over HTTP have this part.
+/// Requests over HTTP have this part of what replies have. It is taken from the part for requests.
 const HTTP_PART: u64 = 4;
+/// If there is no bound on memory, requests may take all memory of the machine divided by this.
+const MACHINE_PART: u64 = 4;
 
 impl Bounds {
     /// Bounds within `memory_max` bytes for the whole server, and the part that is left to the
@@ -46,16 +50,26 @@ impl Bounds {
         let part = memory_max.map_or(DEFAULT_MAX, |all| {
             (all / PART).clamp(LEAST_MAX, DEFAULT_MAX)
         });
+        // A large body is held until all of it has arrived, and never as a reply: only the part for
+        // requests grows with the memory without end.
+        let incoming = match memory_max {
+            Some(all) => all / PART,
+            None => machine_memory().unwrap_or_default() / MACHINE_PART,
+        };
+        let incoming = incoming.max(part);
         let bounds = Bounds {
             connections_max: usize::MAX,
             output_max: part as usize,
-            input_max: (part - part / HTTP_PART) as usize,
+            input_max: (incoming - part / HTTP_PART) as usize,
             http_max: (part / HTTP_PART) as usize,
             clients_max: part,
             idle: None,
             idle_output: None,
         };
-        (bounds, memory_max.map(|all| all.saturating_sub(2 * part)))
+        (
+            bounds,
+            memory_max.map(|all| all.saturating_sub(part + incoming)),
+        )
     }
 }
 
@@ -87,6 +101,11 @@ impl Lying {
         self.0.first().copied()
     }
 
+    /// All of them, the longest time first.
+    pub(super) fn in_order(&self) -> impl Iterator<Item = (Time, ClientId)> + '_ {
+        self.0.iter().copied()
+    }
+
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.0.len()
@@ -107,6 +126,18 @@ mod tests {
         assert_eq!((bounds.output_max as u64, left), (DEFAULT_MAX, None));
         let (bounds, left) = Bounds::within(Some(1000));
         assert_eq!((bounds.output_max as u64, left), (LEAST_MAX, Some(0)));
+    }
+
+    #[test]
+    fn g46_requests_may_take_as_much_as_the_memory_allows() {
+        let (bounds, left) = Bounds::within(Some(16 << 30));
+        assert_eq!(bounds.output_max as u64, DEFAULT_MAX);
+        assert_eq!(bounds.input_max as u64, (2 << 30) - DEFAULT_MAX / HTTP_PART);
+        assert_eq!(left, Some((14 << 30) - DEFAULT_MAX));
+        let (bounds, _) = Bounds::within(None);
+        let least = machine_memory().unwrap_or_default() / MACHINE_PART;
+        let least = least.max(DEFAULT_MAX) - DEFAULT_MAX / HTTP_PART;
+        assert_eq!(bounds.input_max as u64, least);
     }
 
     #[test]

@@ -67,6 +67,11 @@ impl Server {
             return self.fail(client, &error);
         }
         self.core.count_held(client, connection);
+        if std::mem::take(&mut connection.is_http) {
+            let why = io::Error::other("it speaks HTTP to the port of the queue");
+            self.gate
+                .note_failure(connection.peer, &why, self.core.now.mono);
+        }
         if connection.entering.is_some() || connection.wrong_token {
             self.gate.look_at(&mut self.core, client, connection);
         }
@@ -240,7 +245,7 @@ impl Comer {
         (stream, peer, layers): (Stream, Peer, Layers),
         now: Time,
     ) -> io::Result<Comer> {
-        stream.tune();
+        stream.tune(gate.probing);
         let is_counted = gate.admit(peer, layers, now)?;
         match gate.wrap(stream, layers) {
             Ok(stream) => Ok(Comer {

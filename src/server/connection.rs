@@ -75,6 +75,8 @@ pub(super) struct Connection {
     pub(super) pass: Pass,
     /// It has just shown a wrong token.
     pub(super) wrong_token: bool,
+    /// It has sent a line of HTTP, and is to be closed.
+    pub(super) is_http: bool,
     /// When the client is to be told that its token was wrong; until then nothing runs.
     pub(super) told_at: Option<Time>,
 }
@@ -102,6 +104,7 @@ impl Connection {
             served_at: Time(0),
             pass: Pass::Open,
             wrong_token: false,
+            is_http: false,
             told_at: None,
         }
     }

@@ -17,9 +17,9 @@ use super::schedule::Room;
 use crate::clock::Clock;
 use crate::door::Desk;
 use crate::engine::{Engine, Flow, ReplySink};
-use crate::protocol::{Command, Limits, Reply, Request};
+use crate::protocol::{Command, Limits, Refusal, Reply, Request};
 use crate::storage::StoreError;
-use crate::types::{ClientId, Now, Position, Time};
+use crate::types::{ClientId, Now, Position, SECOND_NS, Time};
 
 /// Requests run for one connection before the next connection is served.
 pub(super) const REQUESTS_PER_CONNECTION: usize = 512;
@@ -45,6 +45,11 @@ const READ_COST: usize = 8;
 const AUTH_COST: usize = 4;
 /// Bytes read at a time when more than half of the bound on held input is in use.
 const SMALL_READ_SIZE: usize = 2 << 10;
+
+/// While more bytes than this are kept, in memory or on the disk, only for clients that read bodies of
+/// jobs that are gone, a client that takes nothing of one for so many nanoseconds is closed.
+const LENT_MAX: u64 = 256 << 20;
+const LENT_FOR_NS: i64 = 10 * SECOND_NS;
 
 /// How long calls of other threads may take in a turn, in nanoseconds, more or less by one call.
 const DOOR_SLICE_NS: i64 = 200_000;
@@ -238,6 +243,15 @@ impl Core {
             taken = input.len() - rest.len();
             share -= 1;
             trace_request(client, &request);
+            if let Request::Refused {
+                refusal: Refusal::Http,
+                ..
+            } = request
+            {
+                connection.is_http = true;
+                connection.ending = Some("it speaks HTTP");
+                break;
+            }
             if let Request::Command(Command::Auth(token)) = request
                 && let Some(auth) = self.auth.as_mut().filter(|_| !connection.pass.is_open())
             {
@@ -398,6 +412,20 @@ impl Core {
 
     /// When a client reaches the maximum time without taking anything.
     pub(super) fn next_idle(&self) -> Option<Time> {
+        let lent = self.longest_lent().map(|(until, _)| until);
+        self.next_stalled().into_iter().chain(lent).min()
+    }
+
+    /// While too much is kept only because clients read it: the one to close next, and when.
+    fn longest_lent(&self) -> Option<(Time, ClientId)> {
+        if self.engine.lent() <= LENT_MAX {
+            return None;
+        }
+        let (since, client) = self.outputs.longest_lent()?;
+        Some((Time(since.0.saturating_add(LENT_FOR_NS)), client))
+    }
+
+    fn next_stalled(&self) -> Option<Time> {
         let (since, _) = self.outputs.longest_stalled()?;
         if self.outputs.is_over() {
             return Some(since);
@@ -408,11 +436,16 @@ impl Core {
 
     /// The client to close because it does not take its replies, and why.
     pub(super) fn next_to_close(&self) -> Option<(ClientId, &'static str)> {
+        if let Some((until, client)) = self.longest_lent()
+            && until <= self.now.mono
+        {
+            return Some((client, "it has not taken a body that is kept for it alone"));
+        }
         let (_, client) = self.outputs.longest_stalled()?;
         if self.outputs.is_over() {
             return Some((client, "its unread replies took too much memory"));
         }
-        (self.next_idle()? <= self.now.mono).then_some((client, "it has not taken its replies"))
+        (self.next_stalled()? <= self.now.mono).then_some((client, "it has not taken its replies"))
     }
 
     /// The client whose request is to be refused because too much is held for requests. A client

@@ -18,7 +18,7 @@ use super::core::Core;
 use super::crowd::Crowd;
 use super::layers::Layers;
 use super::proxy::Network;
-use super::socket::{Peer, Stream};
+use super::socket::{Peer, Probing, Stream};
 #[cfg(feature = "tls")]
 use super::tls::{Tls, TlsStream};
 use super::{CONNECTIONS, Server, slot};
@@ -48,6 +48,7 @@ pub struct Gate {
     /// Who may say who a client is.
     trusted: Vec<Network>,
     crowd: Crowd,
+    pub(super) probing: Probing,
     failures: u64,
     last_warning: Option<Time>,
 }
@@ -92,6 +93,13 @@ impl Gate {
     #[must_use]
     pub fn with_each_max(mut self, each_max: Option<u32>) -> Gate {
         self.crowd = Crowd::of_at_most(each_max);
+        self
+    }
+
+    /// Probe connections, to notice machines that are gone.
+    #[must_use]
+    pub fn with_probing(mut self, probing: Probing) -> Gate {
+        self.probing = probing;
         self
     }
 

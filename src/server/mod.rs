@@ -91,7 +91,7 @@ pub use self::proxy::any_header as any_proxy_header;
 pub use self::pulse::{Beat, Pulse, Stage};
 pub use self::reactor::{Reactor, Stopper};
 use self::schedule::Schedule;
-pub use self::socket::{Address, Bound, Listener, Port};
+pub use self::socket::{Address, Bound, Listener, Port, Probing};
 #[cfg(feature = "tls")]
 #[cfg(all(feature = "tls", feature = "http"))]
 pub(crate) use self::tls::name_of;

@@ -584,21 +584,21 @@ fn f22_thousands_that_leave_at_once_are_closed_a_few_a_turn() {
     assert!(server.leaving.is_empty());
 }
 
-/// The server holds one job of a megabyte. Each of `clients` asks for it 64 times and takes
-/// nothing: more than sockets and server take together.
+/// The server holds one job, as large as one can be whose copies are held. Each of `clients` asks for
+/// it 1,024 times and takes nothing: more than sockets and server take together.
 fn ask_for_much(server: &mut Server, clients: &mut [Client<TcpStream>]) {
     let count = clients.len();
     turn_until(server, |server| server.connection_count >= count);
-    let body = "x".repeat(1 << 20);
+    let body = "x".repeat(64 << 10);
     let mut sender = Client(clients[0].0.try_clone().unwrap());
     let sending =
-        std::thread::spawn(move || sender.send(format!("put 0 0 60 1048576\r\n{body}\r\n")));
+        std::thread::spawn(move || sender.send(format!("put 0 0 60 65536\r\n{body}\r\n")));
     turn_until(server, |server| {
         server.core.engine.queue().stats().total_jobs == 1
     });
     sending.join().unwrap();
     for client in clients {
-        client.send("peek 1\r\n".repeat(64));
+        client.send("peek 1\r\n".repeat(1024));
     }
 }
 
@@ -624,7 +624,8 @@ fn f24_a_client_that_takes_none_of_its_replies_for_too_long_is_closed_and_the_ot
 #[test]
 fn f24_t11_unread_replies_past_their_bound_close_who_leaves_them_and_refuse_nobodys_put() {
     let bounds = Bounds {
-        output_max: 4 << 20,
+        // Three of the replies.
+        output_max: 200 << 10,
         ..bounds(1000)
     };
     let (mut server, address) = by_hand_within(None, bounds, Some(2 << 20));
@@ -637,9 +638,9 @@ fn f24_t11_unread_replies_past_their_bound_close_who_leaves_them_and_refuse_nobo
         assert!(!server.turn(&mut events).unwrap());
         most = most.max(server.core.outputs.held());
     }
-    let least = 3 << 20;
+    let least = 100 << 10;
     assert!(
-        (least..=(6 << 20)).contains(&most),
+        (least..=(300 << 10)).contains(&most),
         "{most} bytes were held"
     );
     other.send("put 0 0 60 2\r\nhi\r\n");
@@ -811,4 +812,46 @@ fn a_body_of_a_client_without_its_token_is_skipped_as_it_comes() {
         assert!(server.core.input_held <= 224, "{}", server.core.input_held);
         server.connection_count == 0
     });
+}
+
+#[test]
+fn g46_a_large_body_is_checked_a_few_pieces_a_turn_and_then_leaves_in_pieces() {
+    const SIZE: usize = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let (mut server, address) = by_hand_with(Some(dir.path()));
+    let mut client = connect(address);
+    turn_until(&mut server, |server| server.connection_count == 1);
+    let put = door::Order::Put {
+        tube: "default".into(),
+        body: vec![b'x'; SIZE].into(),
+        options: door::PutOptions::default(),
+    };
+    let door = server.door();
+    let putting = std::thread::spawn(move || door.session().run(put).wait());
+    turn_until(&mut server, |_| putting.is_finished());
+    assert_eq!(
+        putting.join().unwrap(),
+        Ok(door::Answer::Inserted(JobId(1)))
+    );
+    client.send("reserve\r\n");
+    turn_until(&mut server, |server| {
+        server.core.engine.queue().stats().jobs.reserved == 1
+    });
+    let (mut events, mut turns) = (reactor::events(), 0);
+    while server.core.outputs.is_blocked(ClientId(0)) {
+        assert!(!server.turn(&mut events).unwrap());
+        turns += 1;
+    }
+    assert!(turns >= SIZE / (256 << 10) - 1, "{turns} turns");
+    let mut most = 0;
+    let reading = std::thread::spawn(move || {
+        client.expect(&format!("RESERVED 1 {SIZE}\r\n{}", "x".repeat(SIZE)));
+        client.expect("\r\n");
+    });
+    while !reading.is_finished() {
+        assert!(!server.turn(&mut events).unwrap());
+        most = most.max(server.core.outputs.held());
+    }
+    reading.join().unwrap();
+    assert!(most <= 256 << 10, "{most} bytes were held");
 }

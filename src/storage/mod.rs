@@ -35,6 +35,7 @@ pub use error::{Damage, OpenError, StoreError};
 #[cfg(feature = "cluster")]
 pub(crate) use format::names::CLUSTER_NAME;
 pub use format::names::is_log_file;
+pub use log::body::{Body, BodyCheck, Bytes, Loan, Loans, PIECE};
 pub use log::compaction::{Index, Subject};
 pub use log::files::Files;
 pub use log::held::Formed;

@@ -24,3 +24,20 @@ pub(crate) fn resident_memory() -> Option<u64> {
     let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
     Some(kib * 1024)
 }
+
+/// The memory that this process and others share, bytes: the machine's, or less where the container
+/// has less; `None`: the system does not tell.
+#[cfg(feature = "server")]
+pub(crate) fn machine_memory() -> Option<u64> {
+    if !cfg!(target_os = "linux") {
+        return None;
+    }
+    let memory = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let total = memory
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib: u64 = total.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    let container = std::fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+    let container = container.and_then(|max| max.trim().parse().ok());
+    Some(container.unwrap_or(u64::MAX).min(kib * 1024))
+}

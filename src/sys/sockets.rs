@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{AtFlags, Gid, Mode, RawMode, Uid};
 use rustix::net::{AddressFamily, SocketType};
@@ -29,6 +30,34 @@ pub(crate) fn stream_socket(family: AddressFamily) -> io::Result<OwnedFd> {
     rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
     rustix::io::ioctl_fionbio(&socket, true)?;
     Ok(socket)
+}
+
+/// Probe the other end of a connection when nothing has come for `after`, `count` times with `between`
+/// between them.
+pub(crate) fn probe_after(
+    socket: impl AsFd,
+    after: Duration,
+    between: Duration,
+    count: u32,
+) -> rustix::io::Result<()> {
+    use rustix::net::sockopt;
+    sockopt::set_tcp_keepidle(&socket, after)?;
+    sockopt::set_tcp_keepintvl(&socket, between)?;
+    sockopt::set_tcp_keepcnt(&socket, count)
+}
+
+/// End a connection on which what was sent is not taken for so long. Only Linux can.
+pub(crate) fn give_up_after(socket: impl AsFd, untaken: Duration) -> rustix::io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        let ms = u32::try_from(untaken.as_millis()).unwrap_or(u32::MAX);
+        rustix::net::sockopt::set_tcp_user_timeout(socket, ms)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (socket, untaken);
+        Ok(())
+    }
 }
 
 /// Whether a socket that was passed on listens. macOS cannot tell: there it is taken to.

@@ -83,6 +83,7 @@ mod http_tls;
 mod inspection;
 #[cfg(feature = "http")]
 mod job_history;
+mod large_jobs;
 mod ledger;
 mod library;
 #[cfg(target_os = "linux")]

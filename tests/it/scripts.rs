@@ -970,3 +970,29 @@ fn pipelined_commands_are_answered_in_order() {
     ",
     );
 }
+
+/// A web page can make a browser send such things, and many a server can be made to.
+#[test]
+fn g49_a_request_of_http_ends_its_connection_and_none_of_its_lines_is_run() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let server = launch.memory().start();
+    let put = "put 0 0 60 2\r\nhi\r\n";
+    let long = format!("GET /{} HTTP/1.1", "x".repeat(1000));
+    for line in ["POST / HTTP/1.1", "GET /a HTTP/1.0", &long] {
+        let mut wire = server.connect();
+        let rest = format!("{line}\r\nHost: localhost\r\nContent-Length: 20\r\n\r\n{put}");
+        wire.send(rest);
+        // What it had sent and was not read may end it with a reset.
+        let came = wire.try_rest().unwrap_or_default();
+        assert_eq!(came, b"");
+        assert_eq!(server.connect().stat("stats", "total-jobs"), "0");
+    }
+    let mut wire = server.connect();
+    assert_eq!(wire.ask("GET"), "UNKNOWN_COMMAND");
+    assert_eq!(wire.ask("put 0 0 60 2\r\nhi"), "INSERTED 1");
+    let told = server.stderr();
+    let told = told.lines().filter(|line| line.contains("speaks HTTP"));
+    assert_eq!(told.count(), 1, "one line in ten seconds");
+}

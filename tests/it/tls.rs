@@ -240,6 +240,34 @@ fn what_was_acknowledged_over_tls_is_there_after_kill_9() {
     }
 }
 
+/// A body that leaves in pieces, each of them in several records, to a client that reads late: more
+/// than the sockets take.
+#[test]
+fn g46_a_large_job_comes_whole_over_tls_with_a_log_and_without() {
+    const SIZE: usize = 20_000_001;
+    let house = House::new();
+    let dir = tempfile::tempdir().unwrap();
+    let launch = house.launch().arg("-z").arg("20m");
+    let body: Vec<u8> = (0..SIZE).map(|at| (at % 251) as u8).collect();
+    for launch in [launch.clone().dir(dir.path()), launch.memory()] {
+        let server = launch.start();
+        let mut late = house.connect(&server);
+        let id = late.put(&body);
+        late.send(format!("reserve-job {id}\r\n"));
+        let mut other = house.connect(&server);
+        wait_until("it is being sent", || {
+            other.stat(&format!("stats-job {id}"), "state") == "reserved"
+        });
+        for _ in 0..100 {
+            let id = other.put(b"y");
+            assert_eq!(other.ask(&format!("delete {id}")), "DELETED");
+        }
+        let line = format!("RESERVED {id} {SIZE}\r\n").into_bytes();
+        assert!(late.reply() == [&line, &body[..], b"\r\n"].concat());
+        assert_eq!(late.ask(&format!("delete {id}")), "DELETED");
+    }
+}
+
 /// Replies of 20 MB: more than the sockets take. Every byte must come, in order, although nearly
 /// every write is cut short.
 #[test]

@@ -246,7 +246,8 @@ fn gate(config: &Config) -> Result<Gate, Failure> {
     let gate = Gate::default()
         .with_auth(auth)
         .with_trusted(config.proxy_from.clone())
-        .with_each_max(config.each_max);
+        .with_each_max(config.each_max)
+        .with_probing(config.probing);
     #[cfg(feature = "tls")]
     let gate = {
         let tls = config.tls.clone().map(server::Tls::read).transpose();

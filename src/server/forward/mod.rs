@@ -45,7 +45,7 @@ use super::gate::{ENTRY_NS, Gate};
 use super::layers::Layers;
 use super::peers::PeerTls;
 use super::schedule::{Room, Schedule};
-use super::socket::{Peer, Stream};
+use super::socket::{Peer, Probing, Stream};
 use super::{CONNECTIONS, Server};
 use crate::types::{ClientId, SECOND_NS, Time};
 
@@ -141,7 +141,7 @@ impl Target {
             }
         };
         let stream = Stream::dial(self.address, session)?;
-        stream.tune();
+        stream.tune(Probing::default());
         Ok(stream)
     }
 }

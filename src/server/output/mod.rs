@@ -19,8 +19,9 @@ use super::bounds::Lying;
 use super::schedule::{Room, Schedule, Stint};
 use super::socket::Peer;
 use crate::engine::{Link, ReplySink, TubeDocument};
-use crate::protocol::Reply;
-use crate::types::{ClientId, Position, Time};
+use crate::protocol::{Reply, Shown};
+use crate::storage::Body;
+use crate::types::{ClientId, JobId, Position, Time};
 
 /// A client with more waiting bytes than this is neither read nor served until it takes them.
 const PENDING_MAX: usize = 256 << 10;
@@ -157,6 +158,16 @@ impl Outputs {
         self.stalled.longest()
     }
 
+    /// Of the clients that could have taken something, and to which a body is sent that is kept for
+    /// nobody else: the one that has taken nothing for the longest time, and since when.
+    pub(super) fn longest_lent(&self) -> Option<(Time, ClientId)> {
+        let is_lent = |client: ClientId| {
+            let buffer = self.slots[client.0 as usize].buffer.as_ref();
+            buffer.is_some_and(|buffer| buffer.is_lent())
+        };
+        self.stalled.in_order().find(|(_, client)| is_lent(*client))
+    }
+
     /// Who is at the other end of a connection.
     pub(super) fn name(&mut self, client: ClientId, peer: Peer) {
         self.slot(client).peer = peer;
@@ -228,7 +239,7 @@ impl Outputs {
             && output
                 .buffer
                 .as_ref()
-                .is_none_or(|it| it.pending() < pending_max && !it.has_document())
+                .is_none_or(|it| it.pending() < pending_max && !it.has_rest())
     }
 
     /// True when the client has all its replies.
@@ -330,7 +341,7 @@ impl Outputs {
         if buffer.is_done() {
             return self.recycle(buffer);
         }
-        let (has_ready, has_parked) = (buffer.ready() > 0, buffer.has_parked());
+        let (has_ready, has_parked) = (buffer.has_ready(), buffer.has_parked());
         let output = self.slot(client);
         output.buffer = Some(buffer);
         if has_parked && !std::mem::replace(&mut output.waiting, true) {
@@ -377,11 +388,12 @@ impl Outputs {
     /// List a client that has something new to be written: behind the others if it is much.
     fn list_dirty(&mut self, client: ClientId) {
         let output = self.slot(client);
-        let pending = output.buffer.as_ref().map_or(0, |buffer| buffer.pending());
+        let is_much = |it: &Buffer| it.pending() >= PENDING_SMALL || it.has_rest();
+        let is_much = output.buffer.as_deref().is_some_and(is_much);
         if !std::mem::replace(&mut output.dirty, true) {
-            match pending < PENDING_SMALL {
-                true => self.dirty.come(client),
-                false => self.dirty.leave_over(client),
+            match is_much {
+                false => self.dirty.come(client),
+                true => self.dirty.leave_over(client),
             }
         }
     }
@@ -395,7 +407,7 @@ impl ReplySink for Outputs {
     fn link(&self, client: ClientId) -> Option<Link> {
         let output = self.slots.get(client.0 as usize);
         let output = output.filter(|output| output.open)?;
-        let unread = output.buffer.as_ref().map_or(0, |buffer| buffer.ready());
+        let unread = output.buffer.as_ref().map_or(0, |buffer| buffer.unread());
         Some(Link {
             peer: output.peer.address(),
             name: output.name.clone(),
@@ -409,6 +421,14 @@ impl ReplySink for Outputs {
 
     fn reply_in_parts(&mut self, client: ClientId, after: Position, document: TubeDocument) {
         self.push(client, |buffer| buffer.push_document(after, document));
+    }
+
+    fn takes_pieces(&self, _: ClientId) -> bool {
+        true
+    }
+
+    fn reply_body(&mut self, client: ClientId, after: Position, job: (Shown, JobId), body: Body) {
+        self.push(client, |buffer| buffer.push_body(after, job, body));
     }
 }
 
@@ -429,8 +449,8 @@ impl Outputs {
             buffer
         });
         assert!(
-            !buffer.has_document(),
-            "nothing is told in the middle of a document"
+            !buffer.has_rest(),
+            "nothing is told in the middle of a document or a body"
         );
         let (held_before, pending_before) = (buffer.held(), buffer.pending());
         add(buffer);

@@ -16,4 +16,5 @@ mod stream;
 
 pub use self::address::{Address, Port};
 pub use self::listener::{Bound, Listener};
+pub use self::stream::Probing;
 pub(super) use self::stream::{Peer, Stream};

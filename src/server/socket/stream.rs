@@ -7,6 +7,7 @@ use std::net::Shutdown;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mio::event::Source;
 use mio::{Interest, Registry, Token};
@@ -58,6 +59,34 @@ impl fmt::Display for Peer {
     }
 }
 
+/// When a client is given up whose machine does not answer. The system's own times are hours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Probing {
+    /// Probe a connection on which nothing has come for so long; it ends when [`PROBES`] in a row are
+    /// not answered. `None`: at the system's times.
+    pub after: Option<Duration>,
+    /// It ends, too, when what was sent is not taken for so long, whether the machine answers or not.
+    /// `None`: at the system's times.
+    pub untaken: Option<Duration>,
+}
+
+/// So many probes are sent, and between two of them a part of [`Probing::after`]: a quarter.
+const PROBES: u32 = 4;
+
+impl Probing {
+    fn apply(self, socket: impl AsFd) -> rustix::io::Result<()> {
+        sockopt::set_socket_keepalive(&socket, true)?;
+        if let Some(after) = self.after {
+            let between = Duration::from_secs((after.as_secs() / u64::from(PROBES)).max(1));
+            sockets::probe_after(&socket, after, between, PROBES)?;
+        }
+        if let Some(untaken) = self.untaken {
+            sockets::give_up_after(&socket, untaken)?;
+        }
+        Ok(())
+    }
+}
+
 /// An accepted connection, non-blocking.
 #[derive(Debug)]
 pub(in crate::server) enum Stream {
@@ -77,12 +106,12 @@ impl Stream {
         }
     }
 
-    /// No delay for small replies, and a probe from time to time to notice a peer that has
-    /// disappeared. Both are only improvements, so a failure does not matter.
-    pub(in crate::server) fn tune(&self) {
+    /// No delay for small replies, and probes to notice a peer that has disappeared. These are only
+    /// improvements, so a failure does not matter.
+    pub(in crate::server) fn tune(&self, probing: Probing) {
         if let Some(socket) = self.tcp() {
             let _ = socket.set_nodelay(true);
-            let _ = sockopt::set_socket_keepalive(socket.as_fd(), true);
+            let _ = probing.apply(socket.as_fd());
         }
     }
 
@@ -333,5 +362,33 @@ impl Write for Stream {
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g53_a_connection_is_probed_after_what_was_said() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (ours, _) = listener.accept().unwrap();
+        let stream = Stream::Tcp(mio::net::TcpStream::from_std(ours));
+        let Some(socket) = stream.tcp() else {
+            unreachable!("it is one of TCP")
+        };
+        stream.tune(Probing::default());
+        assert!(sockopt::socket_keepalive(socket).unwrap());
+        let (minute, ten) = (Duration::from_secs(60), Duration::from_secs(600));
+        stream.tune(Probing {
+            after: Some(minute),
+            untaken: Some(ten),
+        });
+        assert_eq!(sockopt::tcp_keepidle(socket).unwrap(), minute);
+        assert_eq!(sockopt::tcp_keepintvl(socket).unwrap(), minute / 4);
+        assert_eq!(sockopt::tcp_keepcnt(socket).unwrap(), 4);
+        #[cfg(target_os = "linux")]
+        assert_eq!(sockopt::tcp_user_timeout(socket).unwrap(), 600_000);
     }
 }

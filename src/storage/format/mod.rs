@@ -290,8 +290,8 @@ impl RecordCheck {
     }
 
     /// True if the bytes are what was written.
-    pub(crate) fn holds(self) -> bool {
-        self.stored == self.hasher.finalize().to_le_bytes()
+    pub(crate) fn holds(&self) -> bool {
+        self.stored == self.hasher.clone().finalize().to_le_bytes()
     }
 }
 

@@ -412,6 +412,18 @@ impl<'a> Record<'a> {
         }
     }
 
+    /// Whether `head` is the beginning of a put of this job, up to its body of `body_size` bytes.
+    /// Checks no checksum.
+    #[must_use]
+    pub fn is_head_of_put(head: &[u8], id: JobId, head_size: usize, body_size: usize) -> bool {
+        head.len() == head_size
+            && head_size >= put::SIZE
+            && head[put::KIND] == KIND_PUT
+            && usize::from(head[put::TUBE_SIZE]) == head_size - put::SIZE
+            && u64_at(head, put::ID) == id.0
+            && u32_at(head, put::BODY_SIZE) as usize == body_size
+    }
+
     /// Check and decode a single put record that lies at `offset`, as when a body is read for a
     /// client. `None` if anything is wrong.
     #[must_use]

@@ -14,6 +14,7 @@ use crate::storage::disk::{File, Fs, OpenMode, ReadFile};
 use crate::storage::error::OpenError;
 use crate::storage::format::names::Taken;
 use crate::storage::format::{Entry, Identity, LogId, Seed, segment_header, update};
+use crate::storage::log::body::{Loan, Loans};
 use crate::types::{Place, Position, SegmentId};
 
 /// One file of the log.
@@ -26,6 +27,8 @@ pub(crate) struct LogFile<F: ?Sized = dyn File> {
     /// Deletes before this position are not needed to keep this file's jobs dead.
     pub(crate) filtered_at: Position,
     pub(crate) file: Arc<F>,
+    /// Held by all who read a body in it piece by piece.
+    pub(crate) loan: Arc<Loan>,
     /// Bytes of live records, without deletes.
     live: u64,
     /// Bytes of deletes that are still needed, by the segment whose puts they keep dead.
@@ -112,6 +115,8 @@ pub struct Files<F: ?Sized = dyn File> {
     log: LogId,
     /// The epoch that new files belong to.
     pub(crate) epoch: u32,
+    /// Bytes of files that are gone and still read.
+    pub(crate) loans: Loans,
     /// The index is the handle minus 1. A handle is used again only after its file is gone.
     slots: Vec<Option<LogFile<F>>>,
     free: Vec<u32>,
@@ -161,6 +166,7 @@ impl Files<dyn ReadFile> {
                     seed: file.seed,
                     compacted: file.compacted,
                     filtered_at: file.filtered_at,
+                    loan: file.loan,
                     live: file.live,
                     tombstones: file.tombstones,
                     foreign: file.foreign,
@@ -175,6 +181,7 @@ impl Files<dyn ReadFile> {
         Ok(Files {
             log: self.log,
             epoch: self.epoch,
+            loans: self.loans,
             slots: self.slots.into_iter().map(open).collect::<Result<_, _>>()?,
             free: self.free,
             order: self.order,
@@ -197,6 +204,7 @@ impl<F: ?Sized> Files<F> {
         Files {
             log,
             epoch,
+            loans: Loans::default(),
             slots: Vec::new(),
             free: Vec::new(),
             order: BTreeMap::new(),
@@ -237,6 +245,7 @@ impl<F: ?Sized> Files<F> {
             compacted,
             filtered_at,
             file,
+            loan: Arc::new(Loan::new(&self.loans)),
             live: 0,
             tombstones: HashMap::new(),
             foreign: 0,
@@ -325,6 +334,7 @@ impl<F: ?Sized> Files<F> {
         let file = self.slots[handle as usize - 1].take();
         self.free.push(handle);
         if let Some(file) = &file {
+            file.loan.let_go(file.entry.end.into());
             for (segment, bytes) in &file.tombstones {
                 if !file.covers(*segment) {
                     unpin(&mut self.pinned, *segment, *bytes);

@@ -27,8 +27,10 @@
 //! | `spares`, `zeros` | files of space set aside, and the zeros written over them ahead |
 //! | `kicks` | which kicks would a crash leave half-done? |
 //! | `cache` | which frames were written last? |
+//! | `body` | how is a large body read without being held? |
 //! | `trail` | what does an archive need to know, and which files does it hold? |
 
+pub(in crate::storage) mod body;
 mod budget;
 pub(in crate::storage) mod cache;
 pub(in crate::storage) mod compaction;
@@ -50,12 +52,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::clock::Clock;
-use crate::storage::disk::errno::{is_full, wants_descriptor};
+use crate::storage::disk::errno::is_full;
 use crate::storage::disk::{DirLock, Fs, read_exact_at, write_all_at};
 use crate::storage::error::{OpenError, StoreError};
 use crate::storage::format::{
     FRAME_OVERHEAD_MAX, FrameBuilder, FrameKind, LogId, Record, Stamp, put_size,
 };
+use crate::storage::log::body::{BodyCheck, InLog};
 use crate::storage::log::budget::Budget;
 use crate::storage::log::cache::FrameCache;
 use crate::storage::log::compaction::Maintenance;
@@ -70,6 +73,8 @@ use crate::types::{JobId, Place, Position, SegmentId};
 
 /// A frame that has grown to this many bytes is written before the turn ends.
 const FRAME_SIZE_MAX: u64 = 1 << 20;
+/// What was read of a larger body is let go when the next one is read.
+const SCRATCH_SIZE_MAX: usize = 1 << 20;
 
 /// How a log is opened.
 #[derive(Clone)]
@@ -596,14 +601,12 @@ impl Log {
         {
             return Ok(&record[body]);
         }
+        if self.scratch.capacity() > SCRATCH_SIZE_MAX.max(size) {
+            self.scratch = Vec::new();
+        }
         self.scratch.resize(size, 0);
         if let Err(error) = read_exact_at(&*file.file, &mut self.scratch, place.offset.into()) {
-            let at = format!("{}: {error}", at());
-            return Err(if wants_descriptor(&error) {
-                BodyError::NoDescriptor { at }
-            } else {
-                BodyError::Unreadable { at }
-            });
+            return Err(BodyError::of_read(at(), &error));
         }
         match Record::decode_put(&self.scratch, file.seed, place.offset) {
             Some(Record::Put {
@@ -616,6 +619,42 @@ impl Log {
                 Err(BodyError::Damaged { at })
             }
         }
+    }
+
+    /// Begin to read the same body piece by piece. Nothing is read before [`Log::written`] has come to
+    /// [`BodyCheck::end`].
+    #[must_use]
+    pub fn check_body(
+        &self,
+        place: Place,
+        id: JobId,
+        tube_size: usize,
+        body_size: usize,
+    ) -> BodyCheck {
+        let file = self.files.get(place.file);
+        let record = InLog {
+            file: file.file.clone(),
+            loan: file.loan.clone(),
+            entry: file.entry,
+            seed: file.seed,
+            offset: place.offset,
+            head_size: put_size(tube_size, 0),
+            body_size,
+        };
+        BodyCheck::new(id, record)
+    }
+
+    /// A check has found the put record at `place` damaged, or it could not be read.
+    pub fn note_damaged_put(&mut self, place: Place, tube_size: usize, body_size: usize) {
+        let size = put_size(tube_size, body_size) as u32;
+        let lost = place.offset..place.offset.saturating_add(size);
+        self.files.note_damage(place.file, &[lost], None);
+    }
+
+    /// Bytes of files that are gone and still read.
+    #[must_use]
+    pub fn lent(&self) -> u64 {
+        self.files.loans.bytes()
     }
 
     /// The files, and how much of each is alive.

@@ -59,6 +59,31 @@ fn clients_of_any_member_share_one_queue() {
     }
 }
 
+/// Through those who follow and through who leads; the one who waits has it when a majority has.
+#[test]
+fn g46_a_large_job_comes_through_any_member_in_pieces() {
+    const SIZE: usize = 3_000_001;
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let cluster = Cluster::of_three(&launch.arg("-z").arg("4m"));
+    let body: Vec<u8> = (0..SIZE).map(|at| (at % 251) as u8).collect();
+    let mut wires: Vec<_> = cluster
+        .running()
+        .iter()
+        .map(|at| cluster.server(*at).connect())
+        .collect();
+    for nth in 0..3 {
+        let mut waiting = wires.remove(nth);
+        waiting.send("reserve\r\n");
+        let id = wires[0].put(&body);
+        let line = format!("RESERVED {id} {SIZE}\r\n").into_bytes();
+        assert!(waiting.reply() == [&line, &body[..], b"\r\n"].concat());
+        assert_eq!(waiting.ask(&format!("delete {id}")), "DELETED");
+        wires.insert(nth, waiting);
+    }
+}
+
 #[test]
 fn the_largest_body_is_8_mib_whatever_was_asked_for() {
     let Some(launch) = Launch::bsd_alone() else {
