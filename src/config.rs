@@ -4,6 +4,7 @@
 //! long names. Nothing here opens, binds or creates anything: a `Config` is a value, and every rule
 //! about flags can be tested without a server.
 
+mod exit;
 mod unknown;
 
 use std::ffi::OsString;
@@ -12,6 +13,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
 
+pub use self::exit::{EXIT_OK, exit_code, is_tried_again};
+use crate::ErrorClass;
 #[cfg(feature = "cluster")]
 use crate::cluster::{ClusterArgs, ClusterConfig, JOB_SIZE_MAX};
 #[cfg(feature = "http")]
@@ -21,23 +24,6 @@ use crate::server::{Address, Layers, Network, Port, Probing, Scope};
 use crate::server::{TlsArgs, TlsFiles};
 use crate::storage::SyncPolicy;
 use crate::storage::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN};
-
-/// The process stopped as requested.
-pub const EXIT_OK: u8 = 0;
-/// The server could not start: an address in use, a directory that cannot be written, …
-pub const EXIT_CANNOT_START: u8 = 1;
-/// The log is damaged: acknowledged jobs cannot be read.
-pub const EXIT_DAMAGED: u8 = 3;
-/// The disk failed while the server was running; nothing was acknowledged after that.
-pub const EXIT_DISK_FAILED: u8 = 4;
-/// The command line is wrong.
-pub const EXIT_USAGE: u8 = 5;
-/// The archive has another writer, or its store cannot hold one.
-pub const EXIT_ARCHIVE: u8 = 6;
-/// This member's copy is not what the others of the cluster have.
-pub const EXIT_CLUSTER: u8 = 7;
-/// Another process uses the data directory.
-pub const EXIT_IN_USE: u8 = 10;
 
 /// The port that beanstalkd's clients try first.
 pub const PORT_DEFAULT: u16 = 11300;
@@ -54,19 +40,6 @@ const DEAD_AFTER_SECONDS: u32 = 60;
 const DEAD_AFTER_SECONDS_MAX: u64 = 32_767;
 const IDLE_OUTPUT_MINUTES: u32 = 10;
 
-const EXIT_CODES: &str = "\
-Sizes take a suffix: k, m or g (powers of 1024).
-
-Exit codes:
-  0   stopped as asked (SIGTERM, SIGINT), or help or version shown
-  1   cannot start
-  3   the log is damaged: acknowledged jobs cannot be read
-  4   the disk failed while running; nothing was acknowledged after that
-  5   the command line is wrong
-  6   the archive has another writer, or its store cannot hold an archive
-  7   the copy of this member is not what the others of the cluster have
-  10  another process has the data directory";
-
 /// The command line as given. If a flag is repeated, the last one counts, as in beanstalkd:
 /// packages append to existing flags.
 #[derive(Debug, Clone, Parser)]
@@ -74,7 +47,7 @@ Exit codes:
     name = "bsd-server",
     version,
     about = "A durable job queue that speaks beanstalkd's protocol",
-    after_help = EXIT_CODES,
+    after_help = exit::help(),
     disable_version_flag = true,
     args_override_self = true
 )]
@@ -345,11 +318,11 @@ impl Usage {
         let _ = self.0.print();
     }
 
-    /// [`EXIT_OK`] for help and version, otherwise [`EXIT_USAGE`].
+    /// [`EXIT_OK`] for help and version, otherwise that of [`ErrorClass::Usage`].
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         if self.0.use_stderr() {
-            EXIT_USAGE
+            exit_code(ErrorClass::Usage)
         } else {
             EXIT_OK
         }
@@ -934,7 +907,7 @@ mod tests {
         ];
         for (line, expected) in table {
             let usage = parse(line).expect_err(line);
-            assert_eq!(usage.exit_code(), EXIT_USAGE, "{line}");
+            assert_eq!(usage.exit_code(), exit_code(ErrorClass::Usage), "{line}");
             assert!(usage.text().contains(expected), "{line}: {}", usage.text());
         }
     }

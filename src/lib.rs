@@ -19,6 +19,7 @@
 //! | [`server`] | sockets, signals, the loop |
 //! | `http` | health and the like over HTTP: who may ask what, and what is the answer? |
 //! | [`config`] | what do the flags mean? |
+//! | [`ErrorClass`] | what kind of trouble is an error? |
 //! | [`histogram`] | how long do things take? |
 //! | [`clock`] | what time is it? |
 //! | [`rlimit`] | how many files may be open? |
@@ -54,6 +55,7 @@ pub mod cluster;
 pub mod config;
 pub mod door;
 pub mod engine;
+mod error_class;
 pub mod histogram;
 #[cfg(feature = "http")]
 pub mod http;
@@ -76,5 +78,6 @@ pub mod types;
 
 pub use door::{Bounds, Job, JobError, Pending, PutOptions, block_on};
 pub use engine::Options;
+pub use error_class::ErrorClass;
 pub use library::{Finish, JobQueue, Queue, Reserved, Session};
 pub use storage::{OpenError, StoreError, SyncPolicy};

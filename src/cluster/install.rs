@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use super::ledger::{Base, LedgerError, failed, full_or_failed};
 use super::member::Members;
+use crate::ErrorClass;
 use crate::storage::OpenError;
 use crate::storage::disk::{Fs, OpenMode, read_exact_at, write_all_at};
 use crate::storage::is_log_file;
@@ -56,12 +57,12 @@ pub fn discard(fs: &Arc<dyn Fs>, ledger_dir: &Path) -> Result<(), OpenError> {
 /// way back. Durable on return; [`finish`] does the rest.
 ///
 /// # Errors
-/// [`LedgerError::Full`]: there is no room for the list, and nothing has happened. Otherwise the disk
-/// has failed.
+/// [`LedgerError::Full`]: there is no room for the list or the name, and nothing has happened.
+/// Otherwise the disk has failed.
 pub fn begin(fs: &Arc<dyn Fs>, ledger_dir: &Path, base: &Base) -> Result<(), LedgerError> {
     let from = ledger_dir.join(INCOMING);
     let listed = fs.read_dir(&from);
-    let listed = listed.map_err(|error| failed("list", &from, &error))?;
+    let listed = listed.map_err(|error| full_or_failed("list", &from, &error))?;
     let names: Vec<String> = listed
         .into_iter()
         .map(|entry| entry.name)
@@ -79,25 +80,35 @@ pub fn begin(fs: &Arc<dyn Fs>, ledger_dir: &Path, base: &Base) -> Result<(), Led
         file.sync()?;
         fs.sync_dir(&from)
     };
-    let rename = || -> io::Result<()> {
-        fs.rename(&from, &ledger_dir.join(INSTALLING))?;
-        fs.sync_dir(ledger_dir)
-    };
     write().map_err(|error| full_or_failed("write", &path, &error))?;
-    rename().map_err(|error| failed("rename", &from, &error))
+    if let Err(error) = fs.rename(&from, &ledger_dir.join(INSTALLING)) {
+        let listed = fs.read_dir(ledger_dir);
+        let has = |name: &str| {
+            listed
+                .as_ref()
+                .map(|all| all.iter().any(|it| it.name == name))
+        };
+        return Err(match (has(INCOMING), has(INSTALLING)) {
+            // A directory may need room for a name.
+            (Ok(true), Ok(false)) => full_or_failed("rename", &from, &error),
+            _ => failed("rename", &from, &error),
+        });
+    }
+    let synced = fs.sync_dir(ledger_dir);
+    synced.map_err(|error| failed("sync", ledger_dir, &error))
 }
 
 /// Steps 3 to 5, or what is left of them; `reset` is step 4. Returns whether there was anything to
 /// do. The log must not be open.
 ///
 /// # Errors
-/// If the disk fails: the next call goes on.
-pub fn finish(
+/// If the disk fails, or as of `reset`: the next call goes on.
+pub fn finish<E: From<OpenError>>(
     fs: &Arc<dyn Fs>,
     dir: &Path,
     ledger_dir: &Path,
-    reset: &mut dyn FnMut(Base) -> Result<(), OpenError>,
-) -> Result<bool, OpenError> {
+    reset: &mut dyn FnMut(Base) -> Result<(), E>,
+) -> Result<bool, E> {
     let from = ledger_dir.join(INSTALLING);
     if !list(&**fs, ledger_dir)?
         .iter()
@@ -116,12 +127,9 @@ pub fn finish(
     }
     let bytes = read(&**fs, &path).map_err(io)?;
     let Some((names, base)) = decode(&bytes) else {
-        return Err(OpenError::Foreign {
-            path,
-            what: "the list of a copy that is being installed is damaged; remove this member \
-                   (`bsd-ctl cluster remove`) and add it with an empty directory"
-                .to_owned(),
-        });
+        let advice = ErrorClass::Diverged.advice();
+        let what = format!("the list of a copy that is being installed is damaged; {advice}");
+        return Err(OpenError::Foreign { path, what }.into());
     };
     for name in list(&**fs, dir)? {
         if is_log_file(&name) && !names.contains(&name) {
@@ -134,7 +142,7 @@ pub fn finish(
         }
         let to = dir.join(name);
         match fs.remove_file(&to) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io(error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io(error).into()),
             _ => {}
         }
         fs.rename(&from.join(name), &to).map_err(io)?;

@@ -51,11 +51,12 @@ use std::sync::Arc;
 
 use raft::eraftpb::Entry;
 
-use self::files::{LedgerFile, Spare, file_name, remove_if_there, store_error};
+use self::files::{LedgerFile, Spare, file_name, remove_if_there};
 pub(super) use self::files::{failed, full_or_failed};
 use self::format::{Batch, ENTRY_SIZE, Opening};
 use self::held::Held;
 use super::member::{ClusterId, Members, NodeId};
+use crate::ErrorClass;
 use crate::storage::disk::Fs;
 use crate::storage::{OpenError, StoreError};
 
@@ -135,12 +136,21 @@ impl LedgerError {
     pub fn is_full(&self) -> bool {
         matches!(self, LedgerError::Full(_))
     }
+
+    /// What kind of trouble it is.
+    #[must_use]
+    pub fn class(&self) -> ErrorClass {
+        let (LedgerError::Full(error) | LedgerError::Failed(error)) = self;
+        error.class()
+    }
 }
 
 impl fmt::Display for LedgerError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            LedgerError::Full(StoreError { doing, path, cause }) => write!(
+            LedgerError::Full(StoreError {
+                doing, path, cause, ..
+            }) => write!(
                 f,
                 "the ledger has no room: could not {doing} {}: {cause}; this node agrees to \
                  nothing until there is room: free space on its disk",
@@ -165,18 +175,6 @@ impl From<LedgerError> for OpenError {
     fn from(error: LedgerError) -> OpenError {
         OpenError::Io(error.into())
     }
-}
-
-/// True if the error means that there is no room: on the disk, in a quota, or among the files that
-/// may be open.
-fn is_full(error: &io::Error) -> bool {
-    const NFILE_AND_MFILE: [i32; 2] = [23, 24];
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
-    ) || error
-        .raw_os_error()
-        .is_some_and(|number| NFILE_AND_MFILE.contains(&number))
 }
 
 /// An open ledger. See the head of this file.
@@ -248,6 +246,15 @@ impl Ledger {
         sizes: Sizes,
     ) -> Result<Ledger, OpenError> {
         open::create(fs, dir, identity, base, sizes)
+    }
+
+    /// What [`Ledger::create`] has made is not wanted, or it has failed: there is no ledger.
+    /// Durable on return. Not to be called where there may have been one before.
+    ///
+    /// # Errors
+    /// If the disk fails: there may be one.
+    pub fn abandon(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
+        open::abandon(fs, dir)
     }
 
     /// Open the ledger in `dir`; `None`: there is none. What a crash has left is put in order: a
@@ -388,7 +395,7 @@ impl Ledger {
     fn read(&self, index: u64) -> Result<Vec<Entry>, StoreError> {
         let lost = |path: &Path, cause: &str| {
             let cause = io::Error::other(format!("entry {index}: {cause}"));
-            store_error("read", path, &cause)
+            StoreError::new("read", path, &cause)
         };
         let place = self
             .held
@@ -401,7 +408,7 @@ impl Ledger {
             .find(|file| file.number == place.file)
             .ok_or_else(|| lost(&path, "the file is gone"))?;
         let payload = read::read_payload(&*file.file, file.seed, place.at, place.size)
-            .map_err(|error| store_error("read", &path, &error))?;
+            .map_err(|error| StoreError::new("read", &path, &error))?;
         let mut entries = payload
             .and_then(|payload| Batch::decode(&payload))
             .ok_or_else(|| lost(&path, "the disk returned something else than was written"))?

@@ -23,6 +23,7 @@ mod change;
 mod guard;
 mod membership;
 mod owner;
+mod refusals;
 mod start;
 mod status;
 #[cfg(test)]
@@ -31,7 +32,7 @@ mod timer;
 mod view;
 mod voice;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};
@@ -40,6 +41,7 @@ use raft::{ProgressState, RawNode, Ready, StateRole};
 use self::change::is_joint;
 pub use self::change::{Change, Refused};
 pub use self::owner::{Committed, Mark, NodeError, NotLeader, Out, Role, Settings, SnapshotWanted};
+use self::refusals::Refusals;
 pub use self::start::install;
 use self::start::{can_begin, start};
 pub use self::status::{Peer, Reach, Status};
@@ -100,8 +102,12 @@ pub struct Node {
     reads: Reads,
     /// When a peer last answered this leader.
     heard: BTreeMap<NodeId, Time>,
+    /// When a peer last said anything that was taken.
+    heard_of: BTreeMap<NodeId, Time>,
+    refusals: Refusals,
+    /// Whose connection broke after that.
+    lost: BTreeSet<NodeId>,
     snapshots: Vec<SnapshotWanted>,
-    refused: u64,
 }
 
 impl Node {
@@ -135,8 +141,10 @@ impl Node {
             is_removed,
             reads: Reads::default(),
             heard: BTreeMap::new(),
+            heard_of: BTreeMap::new(),
+            refusals: Refusals::default(),
+            lost: BTreeSet::new(),
             snapshots: Vec::new(),
-            refused: 0,
         })
     }
 
@@ -148,18 +156,20 @@ impl Node {
             return;
         }
         let raft = &mut self.raft.raft;
+        let (from, now) = (NodeId(message.from), self.timer.now);
         if let Err(why) = guard::check(raft, &message) {
-            self.refused += 1;
-            let from = NodeId(message.from);
-            tracing::warn!("a message from {from} was refused: it {why}");
+            self.refusals.note_refused(from, &why, now);
             return;
         }
+        self.refusals.note_taken(from, now);
+        self.heard_of.insert(from, now);
         let is_answer = matches!(
             message.get_msg_type(),
             MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse
         );
         if is_answer && message.term == raft.term {
-            self.heard.insert(NodeId(message.from), self.timer.now);
+            self.heard.insert(from, now);
+            self.lost.remove(&from);
         }
         // An error says that raft had no use for it.
         let _ = self.raft.step(message);
@@ -242,19 +252,22 @@ impl Node {
         self.propose_step(&step)
     }
 
-    /// Hands the lead to another voter, if this node leads. May fail: the node leads on then.
-    pub fn transfer(&mut self, to: NodeId) {
-        if self.takes_proposals() && to != self.id && self.votes(to) {
+    /// Hands the lead to another voter that was heard of within the last second, if this node
+    /// leads. `false`: nothing was begun. May fail later: the node leads on then.
+    pub fn transfer(&mut self, to: NodeId) -> bool {
+        let is_heir = to != self.id && self.votes(to) && self.is_reached(to);
+        let may = is_heir && self.takes_proposals();
+        if may {
             self.raft.transfer_leader(to.0);
         }
+        may
     }
 
     /// Hands the lead to the voter that has most of the entries, of those that answer. `None`: there is
     /// none now, or this node does not lead, or hands the lead over already.
     pub fn hand_over(&mut self) -> Option<NodeId> {
-        let to = self.successor().filter(|_| self.takes_proposals())?;
-        self.transfer(to);
-        Some(to)
+        let to = self.successor()?;
+        self.transfer(to).then_some(to)
     }
 
     /// Messages that may leave before the node's own disk has synced. [`persist`](Self::persist)
@@ -323,7 +336,11 @@ impl Node {
         let view = self.raft.mut_store();
         if let Some(term) = view.ledger().term(index) {
             view.durable = Mark { index, term };
-            view.ledger_mut().discard(index, keep_bytes)?;
+            return match view.ledger_mut().discard(index, keep_bytes) {
+                // It goes with the next one.
+                Err(LedgerError::Full(_)) => Ok(()),
+                discarded => discarded,
+            };
         }
         Ok(())
     }
@@ -340,7 +357,10 @@ impl Node {
             view.durable = Mark { index, term };
         }
         let durable = view.durable.index;
-        view.ledger_mut().give_up_oldest(durable)
+        match view.ledger_mut().give_up_oldest(durable) {
+            Err(LedgerError::Full(_)) => Ok(false),
+            gone => gone,
+        }
     }
 
     /// What a snapshot has to say that has the log up to this entry. `None`: no snapshot can be
@@ -418,8 +438,10 @@ impl Node {
         }
     }
 
-    /// This peer cannot be reached: what was sent to it is probably lost.
+    /// This peer cannot be reached: what was sent to it is probably lost. It counts as reached when
+    /// it answers again.
     pub fn unreachable(&mut self, peer: NodeId) {
+        self.lost.insert(peer);
         let progress = self.raft.raft.mut_prs().get_mut(peer.0);
         if let Some(progress) = progress.filter(|it| it.state == ProgressState::Replicate) {
             progress.become_probe();

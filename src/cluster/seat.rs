@@ -43,6 +43,8 @@ use crate::types::{Now, Position, Time};
 const APPLIED_A_TURN: usize = 512 << 10;
 /// A follower that has so many bytes of committed entries to apply takes no more for now.
 const PENDING_MAX: usize = 64 << 20;
+/// What an entry takes beside its bytes.
+const ENTRY_COST: usize = 64;
 
 /// What a member may do in this turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +85,8 @@ pub struct Seat {
     /// Committed, and not applied by the queue that follows.
     pending: VecDeque<Committed>,
     pending_bytes: usize,
+    /// See [`PENDING_MAX`].
+    pending_max: usize,
     /// Turns whose replies have not left, in order.
     barriers: VecDeque<Barrier>,
     /// The present turn, and up to which one replies may leave. They grow as long as the process runs.
@@ -119,6 +123,7 @@ impl Seat {
             leading: None,
             pending: VecDeque::new(),
             pending_bytes: 0,
+            pending_max: PENDING_MAX,
             barriers: VecDeque::new(),
             turn: 0,
             acknowledged: 0,
@@ -133,7 +138,7 @@ impl Seat {
 
     /// A message of a peer. A member that has too much to apply takes no entries.
     pub fn step(&mut self, message: Message) {
-        if self.pending_bytes > PENDING_MAX && !message.entries.is_empty() {
+        if self.pending_bytes > self.pending_max && !message.entries.is_empty() {
             return;
         }
         self.node.step(message);
@@ -306,7 +311,7 @@ impl Seat {
             };
             // What was decided in an earlier lead is applied by the queue that follows.
             if self.leading.is_none_or(|term| entry.mark.term != term) || self.is_falling() {
-                self.pending_bytes += entry.data.len();
+                self.pending_bytes += cost(&entry);
                 self.pending.push_back(entry);
             }
         }
@@ -366,8 +371,8 @@ impl Seat {
                     Err(Apart::Contradiction(what)) => return Err(SeatError::Contradiction(what)),
                 }
             }
-            let size = entry.data.len();
-            left = left.saturating_sub(size.max(64));
+            let size = cost(entry);
+            left = left.saturating_sub(size);
             self.pending_bytes -= size;
             self.node.applied(stamp.index);
             self.pending.pop_front();
@@ -483,9 +488,14 @@ impl Seat {
         self.node.change(change)
     }
 
-    /// Hand the lead to another voter.
-    pub fn transfer(&mut self, to: NodeId) {
-        self.node.transfer(to);
+    /// Hand the lead to another voter that answers. `false`: nothing was begun.
+    pub fn transfer(&mut self, to: NodeId) -> bool {
+        self.node.transfer(to)
+    }
+
+    /// Hand the lead to the best of those that answer. `None`: nothing was begun.
+    pub fn hand_over(&mut self) -> Option<NodeId> {
+        self.node.hand_over()
     }
 
     /// The node's view of the cluster.
@@ -534,6 +544,12 @@ impl Seat {
         self.committed.index >= index
     }
 
+    /// Whether a copy of a log with this base would take the place of this one now.
+    #[must_use]
+    pub fn wants(&self, base: &Base) -> bool {
+        self.leading.is_none() && self.node.accepts_snapshot(base)
+    }
+
     /// A copy of the log of another member has come and is complete under `cluster/incoming`: it takes
     /// the place of this one, unless this one has come as far meanwhile.
     ///
@@ -550,17 +566,20 @@ impl Seat {
         };
         let fs = self.options.fs.clone();
         let ledger_dir = super::ledger_dir(&dir);
-        if self.leading.is_some() || !self.node.accepts_snapshot(&base) {
-            super::install::discard(&fs, &ledger_dir)?;
+        // If it cannot be removed, the next copy or start does it.
+        let discard = || _ = super::install::discard(&fs, &ledger_dir);
+        if !self.wants(&base) {
+            discard();
             return Ok(false);
         }
         let prepared = self.node.prepare_install();
         match prepared.and_then(|()| super::install::begin(&fs, &ledger_dir, &base)) {
             Err(LedgerError::Full(error)) => {
+                let error = OpenError::Io(error);
                 tracing::warn!(
                     "the disk is full: a copy of the log is not installed: {error}; it is sent again"
                 );
-                super::install::discard(&fs, &ledger_dir)?;
+                discard();
                 return Ok(false);
             }
             begun => begun?,
@@ -568,11 +587,7 @@ impl Seat {
         *engine = Engine::follow(&Options::default(), now)?;
         let node = &mut self.node;
         super::install::finish(&fs, &dir, &ledger_dir, &mut |base| {
-            let installed = node.snapshot_installed(&base);
-            installed.map_err(|error| OpenError::Foreign {
-                path: ledger_dir.clone(),
-                what: error.to_string(),
-            })
+            Ok::<_, SeatError>(node.snapshot_installed(&base)?)
         })?;
         self.pending.clear();
         self.pending_bytes = 0;
@@ -584,6 +599,11 @@ impl Seat {
         *engine = Engine::follow(&self.options, now)?;
         Ok(true)
     }
+}
+
+/// Bytes that a committed entry takes until it is applied.
+fn cost(entry: &Committed) -> usize {
+    entry.data.len() + ENTRY_COST
 }
 
 /// What a member's log is opened with, whatever was asked for alone: its syncs come at leisure, because

@@ -81,8 +81,8 @@ impl Engine {
     /// What is here is what the replicated log says up to this entry. Durable on return.
     ///
     /// # Errors
-    /// When the disk failed, or is full.
-    pub fn stamp_as(&mut self, stamp: Stamp, now: Now) -> Result<(), StoreError> {
+    /// If the disk is full: then nothing has changed. Otherwise it has failed.
+    pub fn stamp_as(&mut self, stamp: Stamp, now: Now) -> Result<(), AppendError> {
         match self.store.log() {
             Some(log) => log.stamp_as(stamp, now.wall_ns),
             None => Ok(()),

@@ -151,6 +151,7 @@ fn why_unready(report: &Report) -> Option<String> {
         Standing::Leads => return None,
         Standing::Follows if leader_of(report).is_some() => return None,
         Standing::Follows => "it is not known yet where clients reach the leader",
+        Standing::Alone if report.trouble.is_some() => return report.trouble.clone(),
         Standing::Alone => "no member of the cluster is known to lead: clients wait",
         Standing::Waiting if report.is_joining => "it asks to be added to a cluster",
         Standing::Waiting => {

@@ -7,9 +7,9 @@ use hyper::StatusCode;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::State;
 use super::answer::{Answer, json};
 use super::cluster;
+use super::{READS_AGAIN, State};
 use crate::archive::Report;
 use crate::door::{Slice, Step, Work};
 use crate::server::{Beat, Stage};
@@ -104,6 +104,7 @@ async fn reasons(state: &State) -> Vec<String> {
     let sight = &state.sight;
     match sight.pulse.stage() {
         Stage::Starting => return vec![sight.why_closed().into()],
+        Stage::Reading => return vec![READS_AGAIN.into()],
         Stage::Stopping => return vec!["the server is stopping".into()],
         Stage::Failed => return vec!["the disk failed; the server is ending".into()],
         Stage::Running => {}

@@ -90,7 +90,7 @@ use crate::archive::standby::Seat;
 use crate::archive::{Report, Reporter};
 use crate::clock::Clock;
 use crate::door::Door;
-use crate::server::{Guesses, Lines, Pulse};
+use crate::server::{Guesses, Lines, Pulse, Stage};
 
 /// Where HTTP is served unless `--http` says otherwise: this port of 127.0.0.1.
 pub const HTTP_PORT_DEFAULT: u16 = 11380;
@@ -101,6 +101,8 @@ pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 pub const DESCRIPTORS: usize = CONNECTIONS_MAX + PROBES_MAX + 8 + api::history::DESCRIPTORS;
 /// Tubes with metrics of their own, unless `--http-tubes-max` says otherwise.
 pub const TUBES_MAX_DEFAULT: usize = 1000;
+/// Why a member of a cluster answers little for a while.
+const READS_AGAIN: &str = "this member does not lead any more, and reads its log again";
 /// Scrapes that are answered at a time.
 const SCRAPES_MAX: usize = 4;
 
@@ -310,8 +312,16 @@ impl State {
         })
     }
 
+    /// The server has run, and reads its log again: nothing that is asked of the loop is answered.
+    fn is_reading_again(&self) -> bool {
+        self.sight.pulse.stage() == Stage::Reading
+    }
+
     /// The way to the engine.
     fn door(&self) -> Result<&Door, Problem> {
+        if self.is_reading_again() {
+            return Err(Problem::unavailable(READS_AGAIN));
+        }
         let door = self.door.get();
         door.ok_or_else(|| Problem::unavailable(self.sight.why_closed()))
     }

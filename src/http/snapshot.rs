@@ -179,7 +179,7 @@ fn silent() -> Problem {
 }
 
 async fn survey(state: &State) -> Result<Option<Arc<Snapshot>>, Problem> {
-    if is_stuck(state) {
+    if is_stuck(state) || state.is_reading_again() {
         return Ok(None);
     }
     let door = state.door()?;

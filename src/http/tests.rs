@@ -13,7 +13,7 @@ use crate::archive::{Report, Reporter};
 use crate::clock::Clock;
 use crate::door::{Door, Order, Slice, Step, Work};
 use crate::engine::{Engine, Options};
-use crate::server::{Bounds, Pulse, Reactor, Server, Stopper};
+use crate::server::{Bounds, Pulse, Reactor, Server, Stage, Stopper};
 use crate::types::{JobId, SECOND_NS, Time};
 
 const STUCK_AFTER: Duration = Duration::from_millis(50);
@@ -253,6 +253,33 @@ fn g27_probes_are_answered_while_all_places_are_at_work() {
     running.wait_for("/healthz", 200);
     drop(busy);
     running.wait_for("/api/v1/tubes/default", 200);
+}
+
+#[test]
+fn g07_while_the_loop_reads_its_log_again_http_answers_by_itself() {
+    let running = Running::start();
+    running.wait_for("/readyz", 200);
+    let http = running.http.as_ref().unwrap();
+    let (begun, has_begun) = mpsc::channel();
+    let (let_end, end) = mpsc::channel();
+    let stuck = running.door.start(Stuck { begun, end });
+    let stuck = std::thread::spawn(move || stuck.wait().map(drop));
+    has_begun.recv().unwrap();
+    let sight = &http.state.sight;
+    sight.pulse.read_again(sight.clock.now().mono);
+    let said = text(http, "/readyz");
+    assert!(said.starts_with("HTTP/1.1 503 "), "{said}");
+    assert!(said.contains("reads its log again"), "{said}");
+    assert_eq!(status(http, "/healthz"), 200);
+    let page = text(http, "/metrics");
+    assert!(page.starts_with("HTTP/1.1 200 "), "{page}");
+    assert!(!page.contains("bsd_jobs"), "{page}");
+    assert_eq!(status(http, "/api/v1/tubes/default"), 503);
+    let_end.send(()).unwrap();
+    stuck.join().unwrap().unwrap();
+    sight.pulse.set_stage(Stage::Running);
+    running.wait_for("/readyz", 200);
+    assert_eq!(status(http, "/api/v1/tubes/default"), 200);
 }
 
 #[test]

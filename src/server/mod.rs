@@ -97,6 +97,7 @@ pub use self::socket::{Address, Bound, Listener, Port, Probing};
 pub(crate) use self::tls::name_of;
 #[cfg(feature = "tls")]
 pub use self::tls::{Tls, TlsArgs, TlsFiles};
+use crate::ErrorClass;
 use crate::clock::Clock;
 #[cfg(feature = "cluster")]
 use crate::cluster::seat::SeatError;
@@ -137,6 +138,19 @@ impl fmt::Display for RunError {
 }
 
 impl std::error::Error for RunError {}
+
+impl RunError {
+    /// What kind of trouble it is.
+    #[must_use]
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            RunError::Store(error) => error.class().while_running(),
+            #[cfg(feature = "cluster")]
+            RunError::Seat(error) => error.class(),
+            RunError::Poll(error) => ErrorClass::of_system(error),
+        }
+    }
+}
 
 impl From<StoreError> for RunError {
     fn from(error: StoreError) -> RunError {

@@ -5,6 +5,8 @@ use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
+#[cfg(feature = "cluster")]
+use std::sync::atomic::AtomicI64;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::errno::Errno;
@@ -13,6 +15,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use tracing::warn;
 
 use super::socket::Listener;
+#[cfg(feature = "cluster")]
+use crate::clock::Clock;
 use crate::sys;
 use crate::types::{SECOND_NS, Time};
 
@@ -145,6 +149,10 @@ pub struct ServiceManager {
     is_deaf: bool,
 }
 
+/// See [`ServiceManager::heart`].
+#[cfg(feature = "cluster")]
+pub(super) type Heart = Box<dyn Fn() + Send + Sync>;
+
 const YEAR_US: u64 = 365 * 24 * 3600 * 1_000_000;
 
 /// The manager ends the process if it gets no message for some time.
@@ -210,6 +218,23 @@ impl ServiceManager {
             watchdog.next = Time(now.0.saturating_add(watchdog.interval_ns));
             self.notify("WATCHDOG=1\n");
         }
+    }
+
+    /// Tells the manager, whenever it is called and that is due, that what keeps the loop goes on:
+    /// for work that takes longer than a turn may, step by step. `None`: nobody waits for it.
+    #[cfg(feature = "cluster")]
+    pub(super) fn heart(&self, clock: Clock) -> Option<Heart> {
+        let interval_ns = self.watchdog.as_ref()?.interval_ns;
+        let socket = self.socket.as_ref()?.try_clone().ok()?;
+        let next = AtomicI64::new(0);
+        Some(Box::new(move || {
+            let now = clock.now().mono.0;
+            if now >= next.load(Ordering::Relaxed) {
+                next.store(now.saturating_add(interval_ns), Ordering::Relaxed);
+                // If it cannot be sent, the next turn of the loop says so.
+                let _ = socket.send(b"WATCHDOG=1\n");
+            }
+        }))
     }
 
     fn notify(&mut self, message: &str) {
@@ -281,6 +306,32 @@ mod tests {
         for wrong in ["", "0", "x", "-1"] {
             assert_eq!(interval(text(wrong), None), None, "{wrong}");
         }
+    }
+
+    #[cfg(feature = "cluster")]
+    #[test]
+    fn g13_long_work_tells_the_manager_that_it_goes_on_and_no_more_often_than_is_due() {
+        let (socket, other) = UnixDatagram::pair().unwrap();
+        other.set_nonblocking(true).unwrap();
+        let watched = |interval_ns| ServiceManager {
+            socket: Some(socket.try_clone().unwrap()),
+            watchdog: Some(Watchdog {
+                interval_ns,
+                next: Time(0),
+            }),
+            ..ServiceManager::default()
+        };
+        let heard = || {
+            let mut text = [0; 64];
+            std::iter::from_fn(|| other.recv(&mut text).ok()).count()
+        };
+        let heart = watched(i64::MAX).heart(Clock::start()).unwrap();
+        (0..1000).for_each(|_| heart());
+        assert_eq!(heard(), 1);
+        let heart = watched(0).heart(Clock::start()).unwrap();
+        (0..5).for_each(|_| heart());
+        assert_eq!(heard(), 5);
+        assert!(ServiceManager::default().heart(Clock::start()).is_none());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::ErrorClass;
 use crate::storage::disk::errno::hint;
 use crate::storage::disk::{Holder, LockError};
 use crate::types::JobId;
@@ -18,6 +19,7 @@ pub struct StoreError {
     pub path: PathBuf,
     /// The error text of the system.
     pub cause: String,
+    pub(crate) class: ErrorClass,
 }
 
 impl StoreError {
@@ -26,17 +28,27 @@ impl StoreError {
             doing,
             path: path.to_owned(),
             cause: cause.to_string(),
+            class: ErrorClass::of(cause),
         }
+    }
+
+    /// What kind of trouble it is.
+    #[must_use]
+    pub fn class(&self) -> ErrorClass {
+        self.class
     }
 }
 
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let StoreError { doing, path, cause } = self;
+        let StoreError {
+            doing, path, cause, ..
+        } = self;
+        let advice = self.class.while_running().advice();
         write!(
             f,
             "the log has failed: could not {doing} {}: {cause}; nothing was acknowledged after \
-             this; check the disk, then start again: every acknowledged job is read back",
+             this; {advice}",
             path.display()
         )
     }
@@ -91,6 +103,17 @@ impl OpenError {
         }
         OpenError::Io(error)
     }
+
+    /// What kind of trouble it is.
+    #[must_use]
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            OpenError::InUse { .. } => ErrorClass::InUse,
+            OpenError::Damaged { .. } => ErrorClass::Damaged,
+            OpenError::Foreign { .. } => ErrorClass::Setup,
+            OpenError::Io(error) => error.class(),
+        }
+    }
 }
 
 impl fmt::Display for OpenError {
@@ -122,6 +145,14 @@ impl fmt::Display for OpenError {
                     writeln!(f, "{}: {damage}", dir.display())?;
                 }
                 let dir = dir.display();
+                if damages.iter().all(|it| it.file.starts_with("ledger-")) {
+                    let advice = ErrorClass::Diverged.advice();
+                    return write!(
+                        f,
+                        "the ledger in {dir} is damaged and was left as it is: votes and entries that \
+                         this member has answered for would be missing; {advice}"
+                    );
+                }
                 write!(
                     f,
                     "the log in {dir} is damaged and was left as it is; look at it with `bsd-wal \
@@ -129,7 +160,9 @@ impl fmt::Display for OpenError {
                 )
             }
             OpenError::Foreign { path, what } => write!(f, "{}: {what}", path.display()),
-            OpenError::Io(StoreError { doing, path, cause }) => {
+            OpenError::Io(StoreError {
+                doing, path, cause, ..
+            }) => {
                 write!(f, "could not {doing} {}: {cause}", path.display())
             }
         }

@@ -421,6 +421,6 @@ fn bsd_ctl_begins_a_cluster_adds_shows_hands_over_and_removes() {
     });
     let (code, told) = third.ctl(&["status"]);
     assert_eq!(code, NOT_DONE);
-    assert!(told.contains("empty its directory"), "{told}");
+    assert!(told.contains("move its directory elsewhere"), "{told}");
     assert_eq!(third.site.get("/readyz").status, 503);
 }

@@ -15,7 +15,6 @@ use crate::ledger::{
 use crate::strace::{Call, Trace, Tracer, is_permitted};
 use crate::wire::{Wire, inserted, job_of, put_command};
 
-const CANNOT_START: Option<i32> = Some(1);
 const DISK_FAILED: Option<i32> = Some(4);
 /// A run of [`work_together`] writes and sets aside at least so often: where fewer calls failed,
 /// the run was not the one that is meant here.
@@ -211,13 +210,9 @@ impl Run {
 
     fn check_end(&self, failure: &Call) {
         let calls = &self.trace.calls;
-        let is_served = |call: &Call| is_wait(call) && call.end < failure.begin;
-        if calls.iter().any(is_served) {
-            assert_eq!(self.exit.code, DISK_FAILED, "after {}", self.failure());
-            self.assert_says("what to do", "start again");
-        } else {
-            assert_eq!(self.exit.code, CANNOT_START, "after {}", self.failure());
-        }
+        // At a start and while it runs alike.
+        assert_eq!(self.exit.code, DISK_FAILED, "after {}", self.failure());
+        self.assert_says("what to do", "start again");
         // The loop learns a little later what a thread has found.
         if failure.thread == self.trace.main {
             let is_late = |call: &&Call| call.begin > failure.end && call.is_reply();
@@ -309,7 +304,7 @@ fn wherever_the_disk_turns_out_to_be_full_what_was_acknowledged_stays() {
                 return;
             };
             println!("{call} {nth}: {:?} {:?}", run.failure(), run.exit.code);
-            assert!(matches!(run.exit.code, Some(0 | 1 | 4)), "{:?}", run.exit);
+            assert!(matches!(run.exit.code, Some(0 | 8)), "{:?}", run.exit);
             run.check_restart();
             if run.injected().next().is_none() {
                 assert!(nth > least, "only {} of {call} failed", nth - 1);

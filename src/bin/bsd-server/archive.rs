@@ -13,17 +13,15 @@ use bsd::storage::{RealFs, Trail};
 use signal_hook::consts::{SIGTERM, SIGUSR2};
 
 use super::{
-    Clock, Config, Engine, Failure, Options, ServiceManager, config, error, info, progress, warn,
+    Clock, Config, Engine, ErrorClass, Failure, Options, ServiceManager, error, info, progress,
+    warn,
 };
 
 pub(super) fn open_store(config: &Config) -> Result<Option<Arc<dyn Store>>, Failure> {
     let Some(archive) = &config.archive else {
         return Ok(None);
     };
-    let store = archive::open(&archive.url).map_err(|why| Failure {
-        exit_code: config::EXIT_CANNOT_START,
-        lines: vec![why],
-    })?;
+    let store = archive::open(&archive.url).map_err(|why| Failure::new(ErrorClass::Setup, why))?;
     Ok(Some(Arc::from(store)))
 }
 
@@ -39,10 +37,7 @@ pub(super) fn restore_if_empty(
     if !archive.restore_if_empty {
         return Ok(());
     }
-    archive::check_place(&archive.url).map_err(|why| Failure {
-        exit_code: config::EXIT_CANNOT_START,
-        lines: vec![why],
-    })?;
+    archive::check_place(&archive.url).map_err(|why| Failure::new(ErrorClass::Setup, why))?;
     let fs: Arc<dyn Fs> = Arc::new(RealFs);
     let tell = progress(clock, "restoring the log from its archive");
     let refilled =
@@ -79,9 +74,9 @@ fn not_restored(archive: &ArchiveConfig, config: &Config, error: RestoreError) -
         RestoreError::Disk(error) => return error.into(),
         other => other,
     };
-    let exit_code = match error {
-        RestoreError::Bad { .. } => config::EXIT_DAMAGED,
-        _ => config::EXIT_CANNOT_START,
+    let class = match error {
+        RestoreError::Bad { .. } => ErrorClass::Damaged,
+        _ => ErrorClass::Setup,
     };
     let dir = config.dir.clone().unwrap_or_default();
     let advice = format!(
@@ -91,10 +86,7 @@ fn not_restored(archive: &ArchiveConfig, config: &Config, error: RestoreError) -
         url = archive.url,
         dir = dir.display()
     );
-    Failure {
-        exit_code,
-        lines: vec![error.to_string(), advice],
-    }
+    Failure::new(class, format_args!("{error}\n{advice}"))
 }
 
 /// Where the archive will report; `None`: there is none.
@@ -205,10 +197,10 @@ fn node() -> String {
 pub(super) fn end_archive(archive: Option<Archive>) -> Result<(), Failure> {
     let report = archive.map(Archive::finish);
     match report.and_then(|report| report.ended) {
-        Some(_) => Err(Failure {
-            exit_code: config::EXIT_ARCHIVE,
-            lines: vec!["stopped because of the archive; see above".to_owned()],
-        }),
+        Some(_) => {
+            let text = "stopped because of the archive; see above";
+            Err(Failure::new(ErrorClass::Replaced, text))
+        }
         None => Ok(()),
     }
 }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, TcpListener};
 use bsd::cluster::ClusterConfig;
 use bsd::server::{Address, ClusterDesk, Layers, Member, MemberError, Port, Setup};
 
-use super::{Clock, Config, Engine, Failure, Options, Reactor, Server, config, info};
+use super::{Clock, Config, Engine, Failure, Options, Reactor, Server, info};
 
 /// The socket for the other members.
 pub(super) fn bind_peers(config: &Config) -> Result<Option<TcpListener>, Failure> {
@@ -50,12 +50,8 @@ pub(super) fn open_member(
         now: clock.now(),
     });
     let (member, engine) = opened.map_err(|error| match error {
-        MemberError::Open(error) => error.into(),
-        error @ (MemberError::Node(_) | MemberError::Seat(_)) => Failure {
-            exit_code: config::EXIT_CLUSTER,
-            lines: vec![error.to_string()],
-        },
         MemberError::Peers(why) => Failure::cannot("be a member of a cluster", why),
+        error => Failure::new(error.class(), error),
     })?;
     let jobs = engine.queue().stats().jobs.total();
     let dir = options.dir.clone().unwrap_or_default();

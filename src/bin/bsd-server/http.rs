@@ -6,7 +6,7 @@ use bsd::archive::Reporter;
 use bsd::archive::standby::Seat;
 use bsd::http::{self, Http};
 
-use super::{Clock, Config, Failure, Gate, Lines, Pulse, Server, config};
+use super::{Clock, Config, ErrorClass, Failure, Gate, Lines, Pulse, Server};
 
 pub(super) type BoundHttp = http::Bound;
 
@@ -18,10 +18,8 @@ pub(super) fn bind_http(config: &Config, gate: &Gate) -> Result<Option<BoundHttp
     let Some(setup) = &config.http else {
         return Ok(None);
     };
-    let bound = setup.bind().map_err(|why| Failure {
-        exit_code: config::EXIT_CANNOT_START,
-        lines: vec![why],
-    })?;
+    let bound = setup.bind();
+    let bound = bound.map_err(|why| Failure::new(ErrorClass::Setup, why))?;
     let bound = bound.map(|bound| bound.with_guesses(gate.guesses()));
     Ok(bound.map(|bound| with_tls(bound, setup, gate)))
 }

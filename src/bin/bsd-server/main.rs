@@ -28,6 +28,7 @@ use self::archive::{
 };
 use self::cluster::{bind_peers, cluster_desk, open_member, seat_member};
 use self::http::{BoundHttp, HTTP_DESCRIPTORS, bind_http, open_http, start_http};
+use bsd::ErrorClass;
 use bsd::clock::Clock;
 use bsd::config::{self, Config};
 use bsd::engine::{Engine, Options};
@@ -65,7 +66,7 @@ fn main() -> ExitCode {
         Err(error) => {
             // If that cannot be written either, the exit code must be enough.
             let _ = writeln!(std::io::stderr(), "cannot start a thread: {error}");
-            return ExitCode::from(config::EXIT_CANNOT_START);
+            return ExitCode::from(config::exit_code(ErrorClass::Setup));
         }
     };
     log_to(&lines, config.verbosity);
@@ -73,8 +74,8 @@ fn main() -> ExitCode {
     let exit_code = match serve(&config, &lines) {
         Ok(()) => config::EXIT_OK,
         Err(failure) => {
-            failure.lines.iter().for_each(|line| error!("{line}"));
-            failure.exit_code
+            failure.lines().for_each(|line| error!("{line}"));
+            config::exit_code(failure.class)
         }
     };
     lines.drain(LAST_WORDS);
@@ -93,7 +94,7 @@ fn print_token(scope: &server::Scope) -> ExitCode {
         Err(why) => {
             // If that cannot be written either, the exit code must be enough.
             let _ = writeln!(std::io::stderr(), "cannot make a token: {why}");
-            config::EXIT_CANNOT_START
+            config::exit_code(ErrorClass::Setup)
         }
     })
 }
@@ -104,53 +105,51 @@ fn say_dropped(count: u64) {
 
 /// Why the server ends other than as requested.
 struct Failure {
-    exit_code: u8,
+    class: ErrorClass,
     lines: Vec<String>,
 }
 
 impl Failure {
-    fn cannot(what: impl std::fmt::Display, error: impl std::fmt::Display) -> Failure {
-        let lines = vec![format!("cannot {what}: {error}")];
-        Failure {
-            exit_code: config::EXIT_CANNOT_START,
-            lines,
-        }
+    /// All lines of `text` belong to an error of this class.
+    fn new(class: ErrorClass, text: impl std::fmt::Display) -> Failure {
+        let lines = text.to_string().lines().map(str::to_owned).collect();
+        Failure { class, lines }
     }
-}
 
-impl Failure {
+    fn cannot(
+        what: impl std::fmt::Display,
+        error: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Failure {
+        let error = error.into();
+        let of_system = error.downcast_ref().map(ErrorClass::of_system);
+        let class = of_system.unwrap_or(ErrorClass::Setup);
+        Failure::new(class, format_args!("cannot {what}: {error}"))
+    }
+
     fn usage(why: String) -> Failure {
-        Failure {
-            exit_code: config::EXIT_USAGE,
-            lines: vec![why],
-        }
+        Failure::new(ErrorClass::Usage, why)
+    }
+
+    /// What has happened; and what to do about it, if that is not said yet and the line itself does
+    /// not say what to correct.
+    fn lines(&self) -> impl Iterator<Item = String> {
+        let advice = self.class.advice();
+        let says_itself = matches!(self.class, ErrorClass::Setup | ErrorClass::Usage);
+        let is_said = says_itself || self.lines.iter().any(|line| line.contains(advice));
+        let advice = (!is_said).then(|| format!("what to do: {advice}"));
+        self.lines.iter().cloned().chain(advice)
     }
 }
 
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Failure {
-        let exit_code = match error {
-            OpenError::InUse { .. } => config::EXIT_IN_USE,
-            OpenError::Damaged { .. } => config::EXIT_DAMAGED,
-            OpenError::Foreign { .. } | OpenError::Io(_) => config::EXIT_CANNOT_START,
-        };
-        let lines = error.to_string().lines().map(str::to_owned).collect();
-        Failure { exit_code, lines }
+        Failure::new(error.class(), error)
     }
 }
 
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Failure {
-        let exit_code = match error {
-            RunError::Store(_) => config::EXIT_DISK_FAILED,
-            RunError::Poll(_) => config::EXIT_CANNOT_START,
-            #[cfg(feature = "cluster")]
-            RunError::Seat(_) => config::EXIT_CLUSTER,
-        };
-        Failure {
-            exit_code,
-            lines: vec![error.to_string()],
-        }
+        Failure::new(error.class(), error)
     }
 }
 

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::format::{FramePlace, HEADER_SIZE, Kind, Opening, Seed, encode_header, put_frame};
-use super::{Identity, LedgerError, is_full};
+use super::{Identity, LedgerError};
+use crate::ErrorClass;
 use crate::storage::StoreError;
-use crate::storage::disk::{File, Fs, OpenMode, write_all_at};
+use crate::storage::disk::{File, Fs, OpenMode, is_missing, write_all_at};
 
 /// The directory of the ledger, in the data directory.
 pub(super) const DIR_NAME: &str = "cluster";
@@ -57,7 +58,7 @@ pub(in crate::cluster) fn failed(
     path: &Path,
     cause: &io::Error,
 ) -> LedgerError {
-    LedgerError::Failed(store_error(doing, path, cause))
+    LedgerError::Failed(StoreError::new(doing, path, cause))
 }
 
 /// No room, or a failure.
@@ -66,19 +67,11 @@ pub(in crate::cluster) fn full_or_failed(
     path: &Path,
     cause: &io::Error,
 ) -> LedgerError {
-    let error = store_error(doing, path, cause);
-    if is_full(cause) {
+    let error = StoreError::new(doing, path, cause);
+    if error.class().is_short() {
         LedgerError::Full(error)
     } else {
         LedgerError::Failed(error)
-    }
-}
-
-pub(super) fn store_error(doing: &'static str, path: &Path, cause: &io::Error) -> StoreError {
-    StoreError {
-        doing,
-        path: path.to_owned(),
-        cause: cause.to_string(),
     }
 }
 
@@ -103,7 +96,10 @@ pub(super) fn make_spare(
     let mut made = Err(io::ErrorKind::InvalidInput.into());
     for size in sizes {
         made = file.allocate(size).map(|()| size);
-        if !made.as_ref().is_err_and(is_full) {
+        if !made
+            .as_ref()
+            .is_err_and(|error| ErrorClass::of(error).is_short())
+        {
             break;
         }
     }
@@ -159,12 +155,17 @@ impl NewFile<'_> {
             let _ = self.fs.remove_file(&temporary);
             return Err(full_or_failed("write", &path, &error));
         }
-        let make = || -> io::Result<()> {
-            spare.file.sync()?;
-            self.fs.rename(&temporary, &path)?;
-            self.fs.sync_dir(self.dir)
-        };
-        make().map_err(|error| failed("make", &path, &error))?;
+        let failed = |error| failed("make", &path, &error);
+        spare.file.sync().map_err(failed)?;
+        if let Err(error) = self.fs.rename(&temporary, &path) {
+            // A directory may need room for a name. If this fails too, the next attempt removes it.
+            let _ = self.fs.remove_file(&temporary);
+            return Err(match is_missing(self.fs, &path) {
+                true => full_or_failed("make", &path, &error),
+                false => failed(error),
+            });
+        }
+        self.fs.sync_dir(self.dir).map_err(failed)?;
         Ok(LedgerFile {
             number: self.number,
             seed: Seed::new(self.identity, self.number),

@@ -23,7 +23,6 @@ use std::sync::Arc;
 
 use super::files::{
     DIR_NAME, LedgerFile, NewFile, SPARE_NAME, file_name, file_number, make_spare, remove_if_there,
-    store_error,
 };
 use super::format::{
     Batch, Before, FileHeader, FrameHeader, HEADER_SIZE, Kind, Opening, Seed, decode_header,
@@ -37,10 +36,6 @@ use crate::storage::{Damage, OpenError};
 
 /// Bytes that are copied at once.
 const CHUNK: u64 = 1 << 20;
-
-fn io_error(doing: &'static str, path: &Path, error: &io::Error) -> OpenError {
-    OpenError::Io(store_error(doing, path, error))
-}
 
 fn newer(path: PathBuf, version: u16) -> OpenError {
     OpenError::Foreign {
@@ -65,7 +60,7 @@ pub(super) fn create(
     let dir = data_dir.join(DIR_NAME);
     fs.create_dir(&dir)
         .and_then(|()| fs.sync_dir(data_dir))
-        .map_err(|error| io_error("make", &dir, &error))?;
+        .map_err(|error| OpenError::io("make", &dir, &error))?;
     if let Some(number) = numbers(&**fs, &dir)?.last() {
         return Err(OpenError::Foreign {
             path: dir.join(file_name(*number)),
@@ -86,7 +81,7 @@ pub(super) fn create(
         members: vec![(base.index, base.members.clone())],
     };
     let spare = make_spare(&**fs, &dir, sizes.of_files())
-        .map_err(|error| io_error("set aside", &dir.join(SPARE_NAME), &error))?;
+        .map_err(|error| OpenError::io("set aside", &dir.join(SPARE_NAME), &error))?;
     let new = NewFile {
         fs: &**fs,
         dir: &dir,
@@ -104,6 +99,19 @@ pub(super) fn create(
         replay: Replay::new(&opening),
     };
     Ok(found.into_ledger(fs, dir, identity, sizes))
+}
+
+/// See [`Ledger::abandon`].
+pub(super) fn abandon(fs: &dyn Fs, data_dir: &Path) -> Result<(), OpenError> {
+    let dir = data_dir.join(DIR_NAME);
+    let path = dir.join(file_name(1));
+    let io = |error| OpenError::io("remove", &path, &error);
+    // What has another name means nothing to a start.
+    let _ = remove_if_there(fs, &dir.join(SPARE_NAME));
+    match fs.remove_file(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.and_then(|()| fs.sync_dir(&dir)).map_err(io),
+    }
 }
 
 /// See [`Ledger::open`].
@@ -126,7 +134,7 @@ pub(super) fn open(
     let found = read(&dir, *newest, begun, sizes)?;
     found
         .put_in_order(&**fs, data_dir, &dir, &leftovers)
-        .map_err(|error| io_error("put in order", &dir, &error))?;
+        .map_err(|error| OpenError::io("put in order", &dir, &error))?;
     Ok(Some(found.into_ledger(fs, dir, identity, sizes)))
 }
 
@@ -134,7 +142,7 @@ pub(super) fn open(
 fn is_missing(fs: &dyn Fs, data_dir: &Path) -> Result<bool, OpenError> {
     let entries = fs
         .read_dir(data_dir)
-        .map_err(|error| io_error("list", data_dir, &error))?;
+        .map_err(|error| OpenError::io("list", data_dir, &error))?;
     Ok(entries.iter().all(|entry| entry.name != DIR_NAME))
 }
 
@@ -142,7 +150,7 @@ fn is_missing(fs: &dyn Fs, data_dir: &Path) -> Result<bool, OpenError> {
 fn numbers(fs: &dyn Fs, dir: &Path) -> Result<Vec<u64>, OpenError> {
     let entries = fs
         .read_dir(dir)
-        .map_err(|error| io_error("list", dir, &error))?;
+        .map_err(|error| OpenError::io("list", dir, &error))?;
     let mut numbers: Vec<u64> = entries
         .iter()
         .filter_map(|entry| file_number(&entry.name))
@@ -169,19 +177,14 @@ struct AllBegun {
     files: VecDeque<Begun>,
 }
 
-/// Damage of one file, in words. The text of [`OpenError::Damaged`] is about the log: so what to do
-/// is said here.
+/// Damage of one file, in words.
 fn damaged(dir: &Path, number: u64, range: Option<(u64, u64)>, what: &str) -> OpenError {
     OpenError::Damaged {
         dir: dir.to_owned(),
         damages: vec![Damage {
             file: file_name(number),
             range,
-            what: format!(
-                "{what}; the ledger of a node cannot be repaired, because votes and entries that \
-                 it answered for would be missing: remove this node from the cluster, and let it \
-                 join again with an empty directory"
-            ),
+            what: what.to_owned(),
             jobs: Vec::new(),
         }],
     }
@@ -227,7 +230,7 @@ fn begin_file(
     identity: &mut Option<Identity>,
 ) -> Result<Begun, OpenError> {
     let path = dir.join(file_name(number));
-    let io = |error: &io::Error| io_error("read", &path, error);
+    let io = |error: &io::Error| OpenError::io("read", &path, error);
     let file = fs.open(&path, OpenMode::ReadWrite).map_err(|it| io(&it))?;
     let size = file.size().map_err(|it| io(&it))?;
     let mut header = [0; HEADER_SIZE];
@@ -419,7 +422,7 @@ impl Found {
         end: Option<Before>,
         sizes: Sizes,
     ) -> Result<(), OpenError> {
-        let io = |error: &io::Error| io_error("read", &begun.path, error);
+        let io = |error: &io::Error| OpenError::io("read", &begun.path, error);
         let number = begun.number;
         (self.opening_end, self.durable) = (begun.reader.at, begun.reader.at);
         let fault = loop {

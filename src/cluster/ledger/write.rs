@@ -7,7 +7,8 @@ use super::files::{
 };
 use super::format::{Before, ENTRY_SIZE, FramePlace, Kind, NewBatch, Opening, put_frame};
 use super::held::Place;
-use super::{HardState, Ledger, LedgerError, is_full};
+use super::{HardState, Ledger, LedgerError};
+use crate::ErrorClass;
 use crate::cluster::member::Members;
 use crate::storage::disk::write_all_at;
 
@@ -62,7 +63,7 @@ impl Ledger {
         let touched = match write_all_at(&*active.file, &zeros, from) {
             Ok(()) => from + zeros.len() as u64,
             // The disk copies on write.
-            Err(error) if is_full(&error) => capacity,
+            Err(error) if ErrorClass::of(&error).is_short() => capacity,
             Err(error) => {
                 let path = self.dir.join(file_name(active.number));
                 return Err(self.latch(failed("write", &path, &error)));

@@ -10,6 +10,7 @@ use raft::eraftpb::{Entry, EntryType};
 use super::change::{Change, Refused, Step, is_joint};
 use super::{LAG_MAX, Node, REACHED_NS};
 use crate::cluster::member::{MEMBERS_MAX, Member, Members, NodeId, Votes};
+use crate::types::Time;
 
 impl Node {
     /// A change, or a transfer of the lead, is under way.
@@ -71,10 +72,10 @@ impl Node {
         }
     }
 
-    fn is_reached(&self, id: NodeId) -> bool {
-        let since = |heard| self.timer.now.since(heard);
-        let heard = self.heard.get(&id).copied();
-        id == self.id || heard.is_some_and(|heard| since(heard) <= REACHED_NS)
+    pub(super) fn is_reached(&self, id: NodeId) -> bool {
+        let is_recent = |heard: &Time| self.timer.now.since(*heard) <= REACHED_NS;
+        let answers = !self.lost.contains(&id) && self.heard.get(&id).is_some_and(is_recent);
+        id == self.id || answers
     }
 
     /// It is a learner that may vote.
@@ -110,8 +111,7 @@ impl Node {
         if id != self.id {
             return Ok(());
         }
-        let to = self.successor().ok_or(Refused::NoMajority)?;
-        self.transfer(to);
+        let to = self.hand_over().ok_or(Refused::NoMajority)?;
         Err(Refused::HandsOver(to))
     }
 
@@ -203,6 +203,8 @@ impl Node {
     fn take_part(&mut self, members: &Members) {
         self.is_removed = members.get(self.id).is_none();
         self.heard.retain(|id, _| members.get(*id).is_some());
+        self.lost.retain(|id| members.get(*id).is_some());
+        self.heard_of.retain(|id, _| members.get(*id).is_some());
         let raft = &mut self.raft.raft;
         if !raft.promotable() && raft.state != StateRole::Follower {
             raft.become_follower(raft.term, raft::INVALID_ID);

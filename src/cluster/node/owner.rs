@@ -130,22 +130,16 @@ impl fmt::Display for NodeError {
             NodeError::LogBehind { log, ledger } => write!(
                 f,
                 "the log ends with entry {} of the cluster, but its ledger begins after entry \
-                 {ledger}: the log is an older one; remove this member, empty its directory, and \
-                 add it as a new one",
+                 {ledger}: the log is an older one",
                 log.index
             ),
             NodeError::LedgerBehind { log, ledger } => write!(
                 f,
                 "the log ends with entry {} of term {}, which the ledger, whose last entry is \
-                 {ledger}, does not have: the ledger is an older one; remove this member, empty its \
-                 directory, and add it as a new one",
+                 {ledger}, does not have: the ledger is an older one",
                 log.index, log.term
             ),
-            NodeError::Unsound(what) => write!(
-                f,
-                "the ledger is unsound: {what}; remove this member, empty its directory, and add \
-                 it as a new one"
-            ),
+            NodeError::Unsound(what) => write!(f, "the ledger is unsound: {what}"),
             NodeError::Store(error) => write!(f, "{error}"),
         }
     }

@@ -46,6 +46,10 @@ pub struct Status {
 pub struct Peer {
     /// Who it is.
     pub member: Member,
+    /// When it last said anything that was taken.
+    pub heard: Option<Time>,
+    /// Why its messages are refused, if they are.
+    pub refused: Option<String>,
     /// How far it is, if the node that says this leads.
     pub progress: Option<Reach>,
 }
@@ -63,8 +67,6 @@ pub struct Reach {
     pub is_paused: bool,
     /// It waits for a snapshot.
     pub needs_snapshot: bool,
-    /// When it last answered.
-    pub heard: Option<Time>,
 }
 
 impl Node {
@@ -76,10 +78,12 @@ impl Node {
         let (members_index, members) = ledger.members();
         let peer = |member: &Member| Peer {
             member: member.clone(),
-            progress: raft
-                .prs()
-                .get(member.id.0)
-                .and_then(|it| self.reach(member.id, it)),
+            heard: self.heard_of.get(&member.id).copied(),
+            refused: self
+                .refusals
+                .of(member.id, self.timer.now)
+                .map(str::to_owned),
+            progress: raft.prs().get(member.id.0).and_then(|it| self.reach(it)),
         };
         Status {
             id: self.id,
@@ -95,12 +99,12 @@ impl Node {
             ledger_bytes: ledger.bytes(),
             members_index,
             is_changing: self.is_changing(),
-            refused: self.refused,
+            refused: self.refusals.all(),
             members: members.list.iter().map(peer).collect(),
         }
     }
 
-    fn reach(&self, id: NodeId, progress: &Progress) -> Option<Reach> {
+    fn reach(&self, progress: &Progress) -> Option<Reach> {
         let last = self.raft.raft.raft_log.last_index();
         self.is_elected().then(|| Reach {
             matched: progress.matched,
@@ -108,7 +112,6 @@ impl Node {
             lag: last.saturating_sub(progress.matched),
             is_paused: progress.is_paused(),
             needs_snapshot: progress.state == ProgressState::Snapshot,
-            heard: self.heard.get(&id).copied(),
         })
     }
 }

@@ -578,3 +578,36 @@ fn no_message_makes_a_node_panic() {
     );
     assert!(leads > 0);
 }
+
+/// Voter 2 has all entries and is silent for more than a second; voter 3 has fewer, and answers.
+#[test]
+fn t17_the_lead_goes_to_nobody_who_does_not_answer() {
+    let mut node = elected();
+    answers(&mut node, 2, 1);
+    let last = node.propose(Bytes::from_static(b"x")).unwrap();
+    answers(&mut node, 2, last);
+    let silent_from = node.timer.now;
+    while node.timer.now.since(silent_from) <= REACHED_NS {
+        node.tick(Time(node.timer.now.0 + 10 * MS));
+        answers(&mut node, 3, 1);
+    }
+    assert_eq!(node.role(), Role::Leads(2));
+    assert!(!node.transfer(NodeId(2)) && node.takes_proposals());
+    assert_eq!(node.hand_over(), Some(NodeId(3)));
+    assert!(!node.takes_proposals());
+}
+
+#[test]
+fn t17_a_broken_connection_is_no_way_for_the_lead_until_there_is_an_answer() {
+    let mut node = elected();
+    (2..=3).for_each(|id| drop(answers(&mut node, id, 1)));
+    (2..=3).for_each(|id| node.unreachable(NodeId(id)));
+    assert_eq!(node.hand_over(), None);
+    assert_eq!(
+        node.change(Change::Remove(NodeId(3))),
+        Err(Refused::NoMajority)
+    );
+    answers(&mut node, 3, 1);
+    assert!(!node.transfer(NodeId(2)));
+    assert!(node.transfer(NodeId(3)));
+}

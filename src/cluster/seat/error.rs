@@ -1,5 +1,6 @@
 //! Why a member cannot go on.
 
+use crate::ErrorClass;
 use crate::cluster::ledger::LedgerError;
 use crate::cluster::node::NodeError;
 use crate::storage::{OpenError, StoreError};
@@ -22,9 +23,23 @@ impl std::fmt::Display for SeatError {
             SeatError::Open(error) => error.fmt(f),
             SeatError::Contradiction(what) => write!(
                 f,
-                "{what}: the log of this member is not what the others have; remove the member \
-                 (`bsd-ctl cluster remove`), empty its directory and add it again. Please report it"
+                "{what}: the log of this member is not what the others have; {}. Please report it",
+                self.class().advice()
             ),
+        }
+    }
+}
+
+impl SeatError {
+    /// What kind of trouble it is.
+    #[must_use]
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            SeatError::Store(error) | SeatError::Open(OpenError::Io(error)) => {
+                error.class().while_running()
+            }
+            SeatError::Open(error) => error.class(),
+            SeatError::Contradiction(_) => ErrorClass::Diverged,
         }
     }
 }
@@ -39,7 +54,10 @@ impl From<LedgerError> for SeatError {
 
 impl From<NodeError> for SeatError {
     fn from(error: NodeError) -> SeatError {
-        SeatError::Contradiction(error.to_string())
+        match error {
+            NodeError::Store(error) => error.into(),
+            other => SeatError::Contradiction(other.to_string()),
+        }
     }
 }
 

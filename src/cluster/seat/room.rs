@@ -152,3 +152,63 @@ impl Room {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: i64 = SECOND_NS / 1000;
+
+    /// It leads from `from` to `to`, in milliseconds, without room in its log: when it asks another
+    /// one to lead.
+    fn lead(room: &mut Room, from: i64, to: i64) -> Vec<i64> {
+        let mut asked = Vec::new();
+        for ms in (from..to).step_by(10) {
+            if room.leads_in_vain(true, Time(ms * MS)) {
+                room.asked(Time(ms * MS));
+                asked.push(ms);
+            }
+        }
+        asked
+    }
+
+    #[test]
+    fn t19_a_leader_without_room_hands_over_once_and_keeps_the_lead_when_it_has_it_again() {
+        let mut room = Room::default();
+        // Nobody takes it: another try each second.
+        assert_eq!(lead(&mut room, 0, 3_500), [1_000, 2_000, 3_000]);
+        room.fell(Time(3_500 * MS));
+        // All disks are full: it comes back.
+        let again = 3_500 + KEEP_NS / MS;
+        assert_eq!(lead(&mut room, 5_000, again), Vec::<i64>::new());
+        assert_eq!(lead(&mut room, again, again + 500), [again]);
+    }
+
+    #[test]
+    fn t19_a_lead_that_was_lost_for_another_reason_is_handed_over_when_there_is_no_room() {
+        let mut room = Room::default();
+        assert_eq!(lead(&mut room, 0, 500), Vec::<i64>::new());
+        room.fell(Time(500 * MS));
+        assert_eq!(lead(&mut room, 1_000, 2_500), [2_000]);
+        // It takes longer than that to lose the lead by being asked.
+        room.fell(Time(4_000 * MS));
+        assert_eq!(lead(&mut room, 5_000, 6_500), [6_000]);
+    }
+
+    #[test]
+    fn t19_who_was_elected_and_lacks_entries_asks_once_a_second() {
+        let mut room = Room::default();
+        assert!(!room.is_unfit(Time(0)));
+        room.refused_by_log(Time(0));
+        let mut asked = 0;
+        for ms in (0..5_000).step_by(10) {
+            if room.is_unfit(Time(ms * MS)) {
+                room.asked(Time(ms * MS));
+                asked += 1;
+            }
+        }
+        assert_eq!(asked, 5);
+        room.log_goes_on();
+        assert!(!room.is_unfit(Time(9_000 * MS)));
+    }
+}

@@ -244,8 +244,8 @@ impl Hello {
             return Ok(());
         }
         let text = format!(
-            "{} is no member of this cluster any more, it was removed while it was away: stop it, and \
-             start it with --cluster-join on an empty directory to add it again",
+            "{} is no member of this cluster any more, it was removed while it was away: stop it; to \
+             add it again, move its directory elsewhere and start it with --cluster-join on a new one",
             self.from
         );
         Err(Refused {

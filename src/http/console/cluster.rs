@@ -50,7 +50,9 @@ fn judge(report: &Report) -> (&'static str, String) {
         ),
         Standing::Removed => (
             "full",
-            "This server was removed from its cluster: stop it, and empty its directory.".into(),
+            "This server was removed from its cluster: stop it. To add it again, move its directory \
+             elsewhere first."
+                .into(),
         ),
         Standing::Leads | Standing::Follows if away > 0 => (
             "delayed",

@@ -1,14 +1,17 @@
 //! How a server becomes a member: what a start finds, `init`, and being added.
 
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, OnceLock};
 
 use tracing::info;
 
 use super::desk::ClusterDesk;
 use super::snapshot::Courier;
-use super::{FIRST_TOKEN, Member};
+use super::{FIRST_TOKEN, LISTEN_NS, Member};
+use crate::ErrorClass;
 use crate::cluster::install;
 use crate::cluster::ledger::{Base, Identity, Ledger};
 use crate::cluster::member::{ClusterId, Member as Listed, Members, NodeId, Votes};
@@ -19,10 +22,11 @@ use crate::cluster::{Beginning, ClusterConfig, ledger_dir};
 use crate::engine::{Engine, Options};
 use crate::server::Reactor;
 use crate::server::peers::{PeerTls, PeerTlsFiles, Peers};
-use crate::storage::OpenError;
+use crate::server::process::Heart;
 use crate::storage::disk::Fs;
 use crate::storage::format::Stamp;
-use crate::types::{Now, Position};
+use crate::storage::{AppendError, OpenError};
+use crate::types::{Now, Position, Time};
 
 /// Why a server cannot be a member.
 #[derive(Debug)]
@@ -41,9 +45,24 @@ impl std::fmt::Display for MemberError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             MemberError::Open(error) => error.fmt(f),
-            MemberError::Node(error) => error.fmt(f),
+            MemberError::Node(NodeError::Store(error)) => error.fmt(f),
+            MemberError::Node(error) => write!(f, "{error}; {}", self.class().advice()),
             MemberError::Peers(why) => f.write_str(why),
             MemberError::Seat(error) => error.fmt(f),
+        }
+    }
+}
+
+impl MemberError {
+    /// What kind of trouble it is.
+    #[must_use]
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            MemberError::Open(error) => error.class(),
+            MemberError::Node(NodeError::Store(error)) => error.class(),
+            MemberError::Node(_) => ErrorClass::Diverged,
+            MemberError::Peers(_) => ErrorClass::Setup,
+            MemberError::Seat(error) => error.class(),
         }
     }
 }
@@ -59,6 +78,23 @@ impl From<OpenError> for MemberError {
 impl From<SeatError> for MemberError {
     fn from(error: SeatError) -> MemberError {
         MemberError::Seat(error)
+    }
+}
+
+impl From<NodeError> for MemberError {
+    fn from(error: NodeError) -> MemberError {
+        MemberError::Node(error)
+    }
+}
+
+impl From<MemberError> for SeatError {
+    fn from(error: MemberError) -> SeatError {
+        match error {
+            MemberError::Open(error) => SeatError::Open(error),
+            MemberError::Node(error) => error.into(),
+            MemberError::Peers(why) => SeatError::Contradiction(why),
+            MemberError::Seat(error) => error,
+        }
     }
 }
 
@@ -94,6 +130,16 @@ impl Member {
     /// # Errors
     /// See [`MemberError`].
     pub fn open(setup: Setup<'_>) -> Result<(Member, Engine), MemberError> {
+        let tls = peer_files(setup.config).as_ref().map(PeerTls::read);
+        let tls = tls.transpose().map_err(MemberError::Peers)?;
+        Member::open_with(setup, tls)
+    }
+
+    /// The same, with these certificates.
+    pub(super) fn open_with(
+        setup: Setup<'_>,
+        tls: Option<PeerTls>,
+    ) -> Result<(Member, Engine), MemberError> {
         let Setup {
             config,
             client,
@@ -103,14 +149,13 @@ impl Member {
             desk,
             now,
         } = setup;
-        let options = log_options(options);
+        let heart = Arc::new(OnceLock::new());
+        let options = with_heart(log_options(options), &heart);
         let Some(dir) = options.dir.clone() else {
             let why = "a member of a cluster keeps a log; give it a directory with -b";
             return Err(MemberError::Peers(why.into()));
         };
         let fs = options.fs.clone();
-        let tls = peer_files(config).as_ref().map(PeerTls::read).transpose();
-        let tls = tls.map_err(MemberError::Peers)?;
         crate::storage::make_data_dir(&*fs, &dir)?;
         let ledger_dir = ledger_dir(&dir);
         // A directory without a ledger has none after this either: an empty one is no member's.
@@ -126,16 +171,13 @@ impl Member {
         let mut ledger = Ledger::open(&fs, &dir)?;
         if let Some(ledger) = &mut ledger {
             install::finish(&fs, &dir, &ledger_dir, &mut |base| {
-                node::install(ledger, &base).map_err(|error| match error {
-                    NodeError::Store(error) => error.into(),
-                    other => OpenError::Foreign {
-                        path: ledger_dir.clone(),
-                        what: other.to_string(),
-                    },
-                })
+                Ok::<_, MemberError>(node::install(ledger, &base)?)
             })?;
         }
         let mut engine = Engine::follow(&options, now)?;
+        if let Some(ledger) = ledger.as_ref().filter(|it| is_only_begun(it, &engine)) {
+            stamp(&mut engine, ledger.base(), &dir, now)?;
+        }
         let seed = random_u64()?;
         let identity = match &ledger {
             Some(ledger) => ledger.identity(),
@@ -186,10 +228,13 @@ impl Member {
             mail,
             courier,
             sending: Vec::new(),
+            failing: BTreeMap::new(),
+            not_received: None,
             is_receiving: false,
             joining: Vec::new(),
             is_joining: false,
             not_added: None,
+            begins_at: None,
             desk,
             reported_at: None,
             said: None,
@@ -197,12 +242,20 @@ impl Member {
             forwarded: 0,
             stops_at: None,
             is_over: false,
+            pulse: Arc::default(),
+            heart,
             standing: Standing::Follows,
             acknowledged: Position::ZERO,
             _lock: lock,
         };
         match (ledger, config.beginning) {
             (Some(ledger), _) => member.sit_down(ledger, &engine, now)?,
+            (None, Beginning::Init) if is_empty(&engine) => {
+                info!(
+                    "a cluster is begun here, if no member of another one calls this server first"
+                );
+                member.begins_at = Some(Time(now.mono.0 + LISTEN_NS));
+            }
             (None, Beginning::Init) => member.init(&mut engine, now)?,
             (None, Beginning::Join(address)) => {
                 let asked = member.ask_to_be_added(address, &engine);
@@ -214,6 +267,39 @@ impl Member {
             ),
         }
         Ok((member, engine))
+    }
+
+    /// In an empty directory a cluster is begun after a while. A disk that is lost, or not mounted,
+    /// looks the same: then the other members of its cluster call, and nothing is begun.
+    pub(super) fn begin_if_due(&mut self, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
+        let Some(at) = self.begins_at.filter(|_| self.seat.is_none()) else {
+            return Ok(());
+        };
+        if let Some(why) = self.is_missed(engine) {
+            return Err(why.into());
+        }
+        if now.mono >= at {
+            self.begins_at = None;
+            self.init(engine, now)?;
+        }
+        Ok(())
+    }
+
+    /// The directory is empty, and the members of a cluster take this server for one of them.
+    pub(super) fn is_missed(&self, engine: &Engine) -> Option<OpenError> {
+        let hello = self.peers.stranger().filter(|_| is_empty(engine))?;
+        Some(OpenError::Foreign {
+            path: self.dir.clone(),
+            what: format!(
+                "it is empty, and member {} of cluster {} calls this server as its member {to}: the \
+                 disk of that one is lost, or is not mounted, and no other cluster is begun. Mount it; \
+                 if it is lost, `bsd-ctl cluster remove {to}` there, and start this server with \
+                 --cluster-join in place of --cluster-init",
+                hello.from,
+                hello.cluster,
+                to = hello.to
+            ),
+        })
     }
 
     /// A node over this ledger, which goes on where the log ends.
@@ -228,8 +314,7 @@ impl Member {
             self.seed,
             now.mono,
             Settings::default(),
-        )
-        .map_err(MemberError::Node)?;
+        )?;
         let seat = Seat::new(node, self.options.clone(), engine);
         self.me.cluster = identity.cluster;
         self.me.node = identity.node;
@@ -246,6 +331,12 @@ impl Member {
     }
 
     /// Begin a cluster of this one member, with the jobs that are here.
+    ///
+    /// The ledger comes first: its file can be removed again, what the log says cannot. A start
+    /// that finds the one without the other goes on: [`is_only_begun`].
+    ///
+    /// # Errors
+    /// See [`MemberError`]; then [`Member::take_back`] is to be called.
     pub(super) fn init(&mut self, engine: &mut Engine, now: Now) -> Result<(), MemberError> {
         let mut cluster = [0; 16];
         crate::sys::random::fill(&mut cluster).map_err(cannot_draw)?;
@@ -266,19 +357,30 @@ impl Member {
         // Who comes later has not what is here: this entry stands for it, and is in no ledger. A log that
         // was a member's goes on with its numbers.
         let was = engine.stamp();
-        let stamp = Stamp {
+        let base = Base {
             index: was.index.max(1),
             term: was.term.max(1),
-        };
-        engine.stamp_as(stamp, now).map_err(OpenError::from)?;
-        let base = Base {
-            index: stamp.index,
-            term: stamp.term,
             members,
         };
-        let ledger = Ledger::create(&self.fs, &self.dir, identity, base)?;
+        let ledger = Ledger::create(&self.fs, &self.dir, identity, base.clone())?;
+        stamp(engine, &base, &self.dir, now)?;
         info!("began the cluster {}", identity.cluster);
         self.sit_down(ledger, engine, now)
+    }
+
+    /// A cluster could not be begun or joined: nothing of its ledger stays, and the server is what
+    /// it was. Why, for who has asked.
+    ///
+    /// # Errors
+    /// What has failed, if that cannot be taken back: only a start can say what is there.
+    pub(super) fn take_back(&self, error: MemberError) -> Result<String, SeatError> {
+        // A ledger that is not ours is left alone.
+        let is_ours = !matches!(error, MemberError::Open(OpenError::Foreign { .. }));
+        let abandoned = is_ours.then(|| Ledger::abandon(&*self.fs, &self.dir));
+        match abandoned.transpose() {
+            Ok(_) => Ok(format!("{error}; this server goes on as before")),
+            Err(_) => Err(error.into()),
+        }
     }
 
     /// Ask the member at `address` for this server to be added.
@@ -287,29 +389,31 @@ impl Member {
         address: SocketAddr,
         engine: &Engine,
     ) -> Result<(), String> {
-        if engine.queue().stats().jobs.total() > 0 || engine.stamp() != Stamp::default() {
+        if !is_empty(engine) {
             return Err(format!(
                 "{} has a log with jobs, or that was a member's, and a server that joins gets the log \
-                 of the cluster; give it an empty directory",
+                 of the cluster; give it a new directory, and keep this one",
                 self.dir.display()
             ));
         }
         if !self.is_joining {
             info!("asking the member at {address} to be added");
-            self.is_joining = true;
-            self.courier.ask_to_be_added(self.me.clone(), address);
+            self.is_joining = self.courier.ask_to_be_added(self.me.clone(), address);
         }
-        Ok(())
+        match self.is_joining {
+            true => Ok(()),
+            false => Err("no thread can be started; ask again later".into()),
+        }
     }
 
-    /// The cluster has this server as a member.
+    /// The cluster has this server as a member. `Err`: it is none yet, and may ask again.
     pub(super) fn join(
         &mut self,
         cluster: ClusterId,
         members: Members,
         engine: &Engine,
         now: Now,
-    ) -> Result<(), SeatError> {
+    ) -> Result<Result<(), String>, SeatError> {
         let identity = Identity {
             cluster,
             node: self.me.node,
@@ -319,13 +423,56 @@ impl Member {
             term: 0,
             members,
         };
-        let ledger = Ledger::create(&self.fs, &self.dir, identity, base)?;
-        self.sit_down(ledger, engine, now)
-            .map_err(|error| match error {
-                MemberError::Open(error) => SeatError::Open(error),
-                other => SeatError::Contradiction(other.to_string()),
-            })
+        match Ledger::create(&self.fs, &self.dir, identity, base) {
+            Ok(ledger) => Ok(Ok(self.sit_down(ledger, engine, now)?)),
+            Err(error) => self.take_back(error.into()).map(Err),
+        }
     }
+}
+
+/// Each step of reading the log tells the service manager, once the server runs.
+fn with_heart(options: Options, heart: &Arc<OnceLock<Heart>>) -> Options {
+    let (heart, tell) = (heart.clone(), options.progress.clone());
+    Options {
+        progress: Some(Arc::new(move |done, all| {
+            if let Some(beat) = heart.get() {
+                beat();
+            }
+            if let Some(tell) = &tell {
+                tell(done, all);
+            }
+        })),
+        ..options
+    }
+}
+
+/// The log has what the ledger begins after, in the name of the cluster. Durable on return.
+fn stamp(engine: &mut Engine, base: &Base, dir: &Path, now: Now) -> Result<(), OpenError> {
+    let stamp = Stamp {
+        index: base.index,
+        term: base.term,
+    };
+    engine.stamp_as(stamp, now).map_err(|error| match error {
+        AppendError::Full => {
+            let full = std::io::ErrorKind::StorageFull.into();
+            OpenError::io("mark the log in", dir, &full)
+        }
+        AppendError::Failed(error) => error.into(),
+    })
+}
+
+/// A crash came while this member began a cluster: its ledger was there, and the log did not say so
+/// yet. It has never voted, so it never led.
+fn is_only_begun(ledger: &Ledger, engine: &Engine) -> bool {
+    let Base { index, members, .. } = ledger.base();
+    let is_alone = members.list.len() == 1 && members.get(ledger.identity().node).is_some();
+    let is_unused = ledger.last_index() == *index && ledger.hard_state().vote == 0;
+    is_alone && is_unused && *index == 1 && engine.stamp() == Stamp::default()
+}
+
+/// It has no job, and was no member's.
+fn is_empty(engine: &Engine) -> bool {
+    engine.queue().stats().jobs.total() == 0 && engine.stamp() == Stamp::default()
 }
 
 fn has_ledger(fs: &dyn Fs, dir: &Path) -> Result<bool, OpenError> {

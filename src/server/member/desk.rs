@@ -10,7 +10,7 @@ use crate::cluster::member::NodeId;
 use crate::cluster::node::{Change, Role};
 use crate::cluster::seat::SeatError;
 use crate::engine::Engine;
-use crate::types::Now;
+use crate::types::{Now, SECOND_NS};
 
 /// What may be asked of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +70,8 @@ pub struct MemberReport {
     pub leads: bool,
     /// This is the server that says all this.
     pub is_this: bool,
-    /// There is a connection to it; of the server itself always.
+    /// There is a connection to it, and it answers, if this server asks it anything; of the server
+    /// itself always.
     pub is_connected: bool,
     /// It has everything up to this entry, as the leader knows.
     pub matched: Option<u64>,
@@ -78,7 +79,7 @@ pub struct MemberReport {
     pub lag: Option<u64>,
     /// It gets a copy of the whole log.
     pub needs_snapshot: bool,
-    /// Milliseconds since it last answered the leader.
+    /// Milliseconds since it was last heard of.
     pub heard_ms: Option<u64>,
 }
 
@@ -91,7 +92,7 @@ pub struct Report {
     pub node: String,
     /// It asks to be added to a cluster.
     pub is_joining: bool,
-    /// Why it was not added, the last time that it asked.
+    /// Why it was not added, the last time that it asked; or what is wrong with a member.
     pub trouble: Option<String>,
     /// What it is.
     pub standing: Standing,
@@ -138,6 +139,9 @@ impl std::fmt::Debug for ClusterDesk {
         f.debug_struct("ClusterDesk").finish_non_exhaustive()
     }
 }
+
+/// Who was not heard of for so long does not answer.
+const SILENT_NS: i64 = 2 * SECOND_NS;
 
 /// No more questions wait than these.
 const ASKS_MAX: usize = 16;
@@ -209,11 +213,15 @@ impl Member {
         let is_member = || Err("this server is a member of a cluster already".to_owned());
         Ok(match (ask, &mut self.seat) {
             (Ask::Init | Ask::Join(_), Some(_)) => is_member(),
-            (Ask::Init, None) => match self.init(engine, now) {
-                Ok(()) => Ok(format!("began the cluster {}", self.me.cluster)),
-                Err(error) => return Err(SeatError::Contradiction(error.to_string())),
+            (Ask::Init, None) => match (self.is_missed(engine), self.begins_at.take()) {
+                (Some(why), _) => Err(why.to_string()),
+                (None, _) => match self.init(engine, now) {
+                    Ok(()) => Ok(format!("began the cluster {}", self.me.cluster)),
+                    Err(error) => Err(self.take_back(error)?),
+                },
             },
             (Ask::Join(address), None) => {
+                self.begins_at = None;
                 let asked = self.ask_to_be_added(address, engine);
                 asked.map(|()| format!("asking the member at {address} to be added"))
             }
@@ -229,10 +237,13 @@ impl Member {
                     Some(false) => Err(format!(
                         "member {id} has no vote yet: it is catching up; ask again later"
                     )),
-                    Some(true) => {
-                        seat.transfer(id);
+                    Some(true) if seat.transfer(id) => {
                         Ok(format!("handing the lead to member {id}"))
                     }
+                    Some(true) => Err(format!(
+                        "member {id} does not answer, or the lead is being handed over already: ask \
+                         again later"
+                    )),
                 }
             }
             (Ask::Transfer(_), Some(seat)) => Err(match seat.role() {
@@ -266,11 +277,24 @@ impl Member {
             Role::Removed => Standing::Removed,
         };
         let states = self.peers.states();
+        // Who leads, or wants to, hears of all others all the time; who follows hears of its
+        // leader.
+        let asks_all = matches!(standing, Standing::Leads | Standing::Alone);
+        let is_recent = |at| now.mono.since(at) <= SILENT_NS;
+        let mut refused = status.members.iter().filter_map(|it| {
+            let why = it.refused.as_ref()?;
+            Some(format!(
+                "messages of member {} are refused: {why}",
+                it.member.id
+            ))
+        });
+        let trouble = refused.next();
         let members = status.members.iter().map(|it| {
             let (id, reach) = (it.member.id, &it.progress);
             let state = states.iter().find(|state| state.node == id);
             let is_this = id == self.me.node;
-            let heard = reach.as_ref().and_then(|reach| reach.heard);
+            let is_silent = asks_all && !it.heard.is_some_and(is_recent);
+            let is_connected = state.is_some_and(|it| it.is_connected) && !is_silent;
             MemberReport {
                 id,
                 peer: it.member.peer.clone(),
@@ -278,18 +302,20 @@ impl Member {
                 votes: it.member.votes.incoming,
                 leads: status.leader == Some(id),
                 is_this,
-                is_connected: is_this || state.is_some_and(|it| it.is_connected),
+                is_connected: is_this || is_connected,
                 matched: reach.as_ref().map(|reach| reach.matched),
                 lag: reach.as_ref().map(|reach| reach.lag),
                 needs_snapshot: reach.as_ref().is_some_and(|reach| reach.needs_snapshot),
-                heard_ms: heard.map(|at| now.mono.since(at).max(0) as u64 / 1_000_000),
+                heard_ms: it
+                    .heard
+                    .map(|at| now.mono.since(at).max(0) as u64 / 1_000_000),
             }
         });
         Report {
             cluster: self.me.cluster.to_string(),
             node: self.me.node.to_string(),
             is_joining: false,
-            trouble: None,
+            trouble,
             standing,
             term: status.term,
             leader,

@@ -21,11 +21,14 @@
 mod begin;
 mod desk;
 mod snapshot;
+#[cfg(test)]
+mod tests;
 mod turn;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, OnceLock};
 
 use mio::Token;
 use mio::event::Event;
@@ -37,6 +40,8 @@ use self::snapshot::{Courier, Mail};
 use super::core::Core;
 use super::forward::{Leader, Target};
 use super::peers::{PeerTls, PeerTlsFiles, Peers, Received};
+use super::process::Heart;
+use super::pulse::{Pulse, Stage};
 use crate::cluster::member::{Members, NodeId};
 use crate::cluster::node::{Change, Role};
 use crate::cluster::seat::{Seat, SeatError, Standing};
@@ -51,8 +56,20 @@ const MESSAGES_A_TURN: usize = 1024;
 const READY_TURNS: usize = 4;
 /// The report for other threads is made anew this often, nanoseconds.
 const REPORT_NS: i64 = 100_000_000;
+/// A cluster is begun in an empty directory after this, nanoseconds: a member of another one, which
+/// takes this server for another of its members, has called by then.
+const LISTEN_NS: i64 = 3_000_000_000;
+/// Why a member is not ready that reads its log again.
+const READS: &str = "it reads its log again";
 /// A leader that is to stop waits no longer than this for another one to lead, nanoseconds.
 const HAND_OVER_NS: i64 = 1_000_000_000;
+
+/// Copies of the log that did not come to a member.
+#[derive(Debug, Default)]
+struct Failing {
+    why: String,
+    times: u32,
+}
 
 /// The part of a server that makes it one of several.
 pub struct Member {
@@ -73,6 +90,9 @@ pub struct Member {
     courier: Courier,
     /// Members to which a snapshot is being sent.
     sending: Vec<NodeId>,
+    /// Copies that did not come, until one does: to a member, and from one.
+    failing: BTreeMap<NodeId, Failing>,
+    not_received: Option<String>,
     is_receiving: bool,
     /// Who asked to be added, and is told when it is a member.
     joining: Vec<(Join, Sender<JoinAnswer>)>,
@@ -80,6 +100,8 @@ pub struct Member {
     is_joining: bool,
     /// Why it was not, the last time.
     not_added: Option<String>,
+    /// When it begins a cluster, if no member of another one has called until then.
+    begins_at: Option<Time>,
     desk: ClusterDesk,
     reported_at: Option<Time>,
     /// What was said last about who leads.
@@ -92,6 +114,10 @@ pub struct Member {
     stops_at: Option<Time>,
     /// Another one leads, and this one stops.
     is_over: bool,
+    /// Where other threads see that the loop reads the log again.
+    pulse: Arc<Pulse>,
+    /// What a step of that tells the service manager.
+    heart: Arc<OnceLock<Heart>>,
     standing: Standing,
     /// Replies up to this position may leave.
     acknowledged: Position,
@@ -151,6 +177,7 @@ impl Member {
         while let Ok(mail) = self.mail.try_recv() {
             self.read(mail, engine, now)?;
         }
+        self.begin_if_due(engine, now)?;
         self.answer_asks(engine, now)?;
         self.conclude(engine, now)?;
         let Some(seat) = &mut self.seat else {
@@ -193,8 +220,7 @@ impl Member {
                 (Received::Called(hello, talk), _) => match hello.purpose {
                     Purpose::Join => self.courier.hear_out(talk),
                     Purpose::Snapshot if !self.is_receiving && self.seat.is_some() => {
-                        self.is_receiving = true;
-                        self.courier.receive(talk, hello.from);
+                        self.is_receiving = self.courier.receive(talk, hello.from);
                     }
                     _ => {}
                 },
@@ -207,11 +233,14 @@ impl Member {
     fn read(&mut self, mail: Mail, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
         match mail {
             Mail::Join(join, answer) => self.consider(join, answer),
-            Mail::Joined(cluster, members) => {
-                (self.is_joining, self.not_added) = (false, None);
-                if self.seat.is_none() {
-                    self.join(cluster, members, engine, now)?;
-                }
+            Mail::Joined(cluster, members, answer) => {
+                let joined = match self.seat {
+                    Some(_) => Ok(()),
+                    None => self.join(cluster, members, engine, now)?,
+                };
+                (self.is_joining, self.not_added) = (joined.is_err(), None);
+                // The thread may be gone.
+                let _ = answer.send(joined);
             }
             Mail::NotAdded(why) => self.not_added = Some(why),
             Mail::Base(stamp, answer) => {
@@ -226,10 +255,7 @@ impl Member {
             }
             Mail::Sent(to, sent) => {
                 self.sending.retain(|it| *it != to);
-                match &sent {
-                    Ok(index) => info!("member {to} has a copy of the log, up to entry {index}"),
-                    Err(why) => warn!("a copy of the log did not come to member {to}: {why}"),
-                }
+                self.note_sent(to, &sent);
                 if let Some(seat) = &mut self.seat {
                     seat.snapshot_sent(to, sent.ok());
                 }
@@ -237,11 +263,17 @@ impl Member {
             Mail::Came(from, base, answer) => {
                 self.is_receiving = false;
                 let index = base.index;
-                let is_new = match &mut self.seat {
-                    Some(seat) => seat.install(engine, base, now)?,
-                    None => false,
+                let is_wanted = self.seat.as_ref().is_some_and(|seat| seat.wants(&base));
+                let installed = match (is_wanted, &mut self.seat) {
+                    (true, _) => self.while_reading(engine, now, |seat, engine| {
+                        seat.install(engine, base, now)
+                    })?,
+                    (false, Some(seat)) => Some(seat.install(engine, base, now)?),
+                    (false, None) => None,
                 };
+                let is_new = installed.unwrap_or(false);
                 if is_new {
+                    self.not_received = None;
                     let jobs = engine.queue().stats().jobs.total();
                     info!("took over the log of member {from}: {jobs} jobs, up to entry {index}");
                 }
@@ -252,10 +284,32 @@ impl Member {
             }
             Mail::Failed(from, why) => {
                 self.is_receiving = false;
-                warn!("a copy of the log of member {from} did not come: {why}");
+                if self.not_received.as_ref() != Some(&why) {
+                    warn!("a copy of the log of member {from} did not come: {why}; it comes again");
+                }
+                self.not_received = Some(why);
             }
         }
         Ok(())
+    }
+
+    /// A copy has come to that member, or not: what goes wrong in the same way is said once.
+    fn note_sent(&mut self, to: NodeId, sent: &Result<u64, String>) {
+        let why = match sent {
+            Ok(index) => {
+                self.failing.remove(&to);
+                return info!("member {to} has a copy of the log, up to entry {index}");
+            }
+            Err(why) => why,
+        };
+        let failing = self.failing.entry(to).or_default();
+        if failing.why != *why {
+            warn!(
+                "a copy of the log did not come to member {to}: {why}; it is sent again, after longer \
+                 and longer times"
+            );
+        }
+        (failing.why, failing.times) = (why.clone(), failing.times + 1);
     }
 
     /// Somebody asks to be added.
@@ -322,37 +376,59 @@ impl Member {
         if !is_asked || !leads {
             return is_asked;
         }
-        let (Some(heir), Some(seat)) = (self.heir(), &mut self.seat) else {
+        let Some(heir) = self.seat.as_mut().and_then(|seat| seat.hand_over()) else {
             return true;
         };
         info!("stopping: the lead goes to member {heir}");
-        seat.transfer(heir);
         self.stops_at = Some(Time(now.0 + HAND_OVER_NS));
         false
     }
 
-    /// Of those that vote and that we reach, the one that has most of the entries.
-    fn heir(&self) -> Option<NodeId> {
-        let status = self.seat.as_ref()?.status();
-        let states = self.peers.states();
-        let is_connected = |id| states.iter().any(|it| it.node == id && it.is_connected);
-        let members = status.members.iter();
-        let heirs = members.filter(|it| it.member.votes.incoming && is_connected(it.member.id));
-        let heir = heirs.max_by_key(|it| it.progress.as_ref().map(|reach| reach.matched))?;
-        Some(heir.member.id)
-    }
-
     /// The clients are gone: follow; or stop, if that is what the lead was handed over for.
     pub(super) fn fall(&mut self, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
-        if let Some(seat) = &mut self.seat {
+        if self.seat.is_some() {
             info!("this member does not lead any more; its clients were closed");
             // A queue that follows is made by reading the whole log.
             self.is_over = self.stops_at.is_some();
             if !self.is_over {
-                seat.fall(engine, now)?;
+                self.while_reading(engine, now, |seat, engine| seat.fall(engine, now))?;
             }
         }
         Ok(())
+    }
+
+    /// The log is read again, which may take long. Other threads see before that this member does
+    /// not lead, and is not ready.
+    fn while_reading<T>(
+        &mut self,
+        engine: &mut Engine,
+        now: Now,
+        read: impl FnOnce(&mut Seat, &mut Engine) -> Result<T, SeatError>,
+    ) -> Result<Option<T>, SeatError> {
+        let report = Report {
+            standing: MemberStanding::Alone,
+            leader: None,
+            trouble: Some(READS.to_owned()),
+            ..self.make_report(engine, now)
+        };
+        let Some(seat) = &mut self.seat else {
+            return Ok(None);
+        };
+        self.desk.publish(report);
+        self.reported_at = None;
+        self.pulse.read_again(now.mono);
+        let done = read(seat, engine)?;
+        self.pulse.set_stage(Stage::Running);
+        Ok(Some(done))
+    }
+
+    /// What the rest of the server has for it.
+    pub(super) fn show(&mut self, pulse: Arc<Pulse>, heart: Option<Heart>) {
+        self.pulse = pulse;
+        // A member is shown once.
+        if let Some(heart) = heart {
+            let _ = self.heart.set(heart);
+        }
     }
 
     /// Nothing of this turn is to be done any more.
@@ -400,6 +476,8 @@ impl Member {
             (self.changed, self.members) = (seat.members_changed(), seat.members().clone());
             self.peers
                 .set_members(self.changed, &self.members, now.mono);
+            let members = &self.members;
+            self.failing.retain(|id, _| members.get(*id).is_some());
         }
         self.peers.set_leads(seat.leads());
         let (members, cluster, leads) = (&self.members, self.me.cluster, seat.leads());
@@ -422,15 +500,13 @@ impl Member {
         let Some(seat) = &mut self.seat else { return };
         for wanted in seat.take_snapshots() {
             let to = wanted.to;
-            let address = self.peers.peer_address(to).map(str::to_owned);
-            match address {
-                Some(address) if !self.sending.contains(&to) => {
+            let failed = self.failing.get(&to).map_or(0, |it| it.times);
+            match self.peers.peer_address(to) {
+                Some(_) if self.sending.contains(&to) => {}
+                Some(address) if self.courier.send(self.me.clone(), (to, failed), address) => {
                     self.sending.push(to);
-                    let dir = self.dir.clone();
-                    self.courier.send(self.me.clone(), to, address, dir);
                 }
-                Some(_) => {}
-                None => seat.snapshot_sent(to, None),
+                _ => seat.snapshot_sent(to, None),
             }
         }
     }
@@ -468,10 +544,9 @@ impl Member {
     pub(super) fn next_deadline(&self, now: Time) -> Option<Time> {
         let of_seat = self.seat.as_ref().map(|seat| seat.next_deadline());
         let of_report = self.reported_at.map(|at| Time(at.0 + REPORT_NS));
-        [of_seat, of_report, self.peers.next_deadline(now)]
-            .into_iter()
-            .flatten()
-            .min()
+        let of_peers = self.peers.next_deadline(now);
+        let deadlines = [of_seat, of_report, of_peers, self.begins_at];
+        deadlines.into_iter().flatten().min()
     }
 
     /// Say who leads when that changes, and let other threads see how things are.
@@ -493,8 +568,8 @@ impl Member {
                 }
                 Some(Role::Follows(None)) => info!("no member is known to lead; clients wait"),
                 Some(Role::Removed) => error!(
-                    "this server was removed from the cluster: it serves nobody; stop it, and empty \
-                     its directory before it is added again"
+                    "this server was removed from the cluster: it serves nobody; stop it; to add it \
+                     again, move its directory elsewhere first"
                 ),
                 None => {}
             }

@@ -4,8 +4,8 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 pub(super) enum Mail {
     /// Somebody asks to be added.
     Join(Join, Sender<JoinAnswer>),
-    /// This server is a member of this cluster.
-    Joined(ClusterId, Members),
+    /// This server is a member of this cluster; whether it could become one here is to be answered.
+    Joined(ClusterId, Members, Sender<Result<(), String>>),
     /// Nobody has added it yet, for this reason; it asks again.
     NotAdded(String),
     /// Up to which entry a copy of the log goes that has this stamp.
@@ -55,9 +55,29 @@ pub(super) enum Mail {
 pub(super) struct Courier {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
-    tls: Option<PeerTls>,
+    certificates: Certificates,
     post: Post,
+    /// How a thread is started: there may be none.
+    pub(super) spawn: Spawn,
 }
+
+/// What members show each other now, if they do. Clones are one: a thread that runs for long sees
+/// what SIGHUP has brought.
+#[derive(Clone)]
+struct Certificates(Arc<Mutex<Option<PeerTls>>>);
+
+impl Certificates {
+    fn now(&self) -> Option<PeerTls> {
+        self.locked().clone()
+    }
+
+    fn locked(&self) -> MutexGuard<'_, Option<PeerTls>> {
+        // What is in it is replaced as a whole.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+type Spawn = fn(thread::Builder, Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
 #[derive(Clone)]
 struct Post {
@@ -90,38 +110,54 @@ impl Courier {
         sender: Sender<Mail>,
         waker: Arc<dyn Fn() + Send + Sync>,
     ) -> Courier {
-        let post = Post { sender, waker };
-        Courier { fs, dir, tls, post }
-    }
-
-    /// Threads that start from now on show these certificates.
-    pub(super) fn set_tls(&mut self, tls: PeerTls) {
-        self.tls = Some(tls);
-    }
-
-    fn start(&self, name: &str, work: impl FnOnce() + Send + 'static) {
-        if let Err(error) = thread::Builder::new().name(name.into()).spawn(work) {
-            warn!("cannot start a thread for the cluster: {error}");
+        Courier {
+            fs,
+            dir,
+            certificates: Certificates(Arc::new(Mutex::new(tls))),
+            post: Post { sender, waker },
+            spawn: |builder, work| builder.spawn(work).map(drop),
         }
     }
 
-    /// Send a copy of the log to a member.
-    pub(super) fn send(&self, me: Me, to: NodeId, address: String, dir: PathBuf) {
-        let (fs, tls, post) = (self.fs.clone(), self.tls.clone(), self.post.clone());
-        info!("member {to} lacks entries that are not kept any more: sending it a copy of the log");
+    /// Whoever is called from now on is shown these certificates.
+    pub(super) fn set_tls(&self, tls: PeerTls) {
+        *self.certificates.locked() = Some(tls);
+    }
+
+    /// Whether the work has begun; if not, no mail will tell of it.
+    fn start(&self, name: &str, work: impl FnOnce() + Send + 'static) -> bool {
+        let builder = thread::Builder::new().name(name.into());
+        let started = (self.spawn)(builder, Box::new(work));
+        if let Err(error) = &started {
+            warn!("cannot start a thread for the cluster: {error}");
+        }
+        started.is_ok()
+    }
+
+    /// Send a copy of the log to a member, to which it did not come `failed` times; `false`: that
+    /// cannot be begun.
+    pub(super) fn send(&self, me: Me, (to, failed): (NodeId, u32), address: &str) -> bool {
+        let address = address.to_owned();
+        let (fs, tls, post) = (self.fs.clone(), self.certificates.now(), self.post.clone());
+        let dir = self.dir.clone();
+        if failed == 0 {
+            info!(
+                "member {to} lacks entries that are not kept any more: sending it a copy of the log"
+            );
+        }
         self.start("bsd-snapshot", move || {
             let sent = send(&*fs, &dir, &me, to, &address, tls.as_ref(), &post);
             if sent.is_err() {
                 // It is wanted again at once, and the disk there may be full. Nobody waits for this
                 // thread; it ends with the process.
-                thread::sleep(ASK_AGAIN);
+                thread::sleep(rest_after(failed));
             }
             post.send(Mail::Sent(to, sent));
-        });
+        })
     }
 
-    /// Receive a copy of a log.
-    pub(super) fn receive(&self, mut talk: Box<Talk>, from: NodeId) {
+    /// Receive a copy of a log; `false`: that cannot be begun.
+    pub(super) fn receive(&self, mut talk: Box<Talk>, from: NodeId) -> bool {
         let (fs, dir, post) = (self.fs.clone(), self.dir.clone(), self.post.clone());
         self.start("bsd-snapshot", move || {
             info!("member {from} sends a copy of its log");
@@ -140,12 +176,13 @@ impl Courier {
             };
             // It sees by what this member answers what it has.
             let _ = talk.send(&Frame::Taken(taken));
-        });
+        })
     }
 
     /// Hear who asks to be added.
     pub(super) fn hear_out(&self, mut talk: Box<Talk>) {
         let post = self.post.clone();
+        // Without a thread the connection ends, and it asks again.
         self.start("bsd-join", move || {
             let Ok(Frame::Join(join)) = talk.receive() else {
                 return;
@@ -156,17 +193,21 @@ impl Courier {
         });
     }
 
-    /// Ask the member there, and whoever leads, for this server to be added, until it is.
-    pub(super) fn ask_to_be_added(&self, me: Me, address: SocketAddr) {
-        let (tls, post) = (self.tls.clone(), self.post.clone());
+    /// Ask the member there, and whoever leads, for this server to be added, until it is; `false`:
+    /// that cannot be begun.
+    pub(super) fn ask_to_be_added(&self, me: Me, address: SocketAddr) -> bool {
+        let (certificates, post) = (self.certificates.clone(), self.post.clone());
         self.start("bsd-join", move || {
             let mut at = address.to_string();
             let mut said = String::new();
             loop {
-                let why = match ask_once(&me, &at, tls.as_ref()) {
+                let why = match ask_once(&me, &at, certificates.now().as_ref()) {
                     Ok(JoinAnswer::Invited { cluster, members }) => {
-                        post.send(Mail::Joined(cluster, members));
-                        return;
+                        let joined = post.ask(|answer| Mail::Joined(cluster, members, answer));
+                        match joined {
+                            Some(Err(why)) => why,
+                            _ => return,
+                        }
                     }
                     Ok(JoinAnswer::Elsewhere { peer, .. }) => {
                         at = peer;
@@ -177,15 +218,22 @@ impl Courier {
                 };
                 if why != said {
                     warn!("the member at {at} does not add this server: {why}; it is asked again");
-                    post.send(Mail::NotAdded(format!("the member at {at}: {why}")));
+                    let told = format!("the member at {at}: {why}; it is asked again");
+                    post.send(Mail::NotAdded(told));
                     said = why;
                 }
                 at = address.to_string();
                 // Nobody waits for this thread; it ends with the process.
                 thread::sleep(ASK_AGAIN);
             }
-        });
+        })
     }
+}
+
+/// How long nothing is sent to a member after a copy did not come to it, as did not `failed`
+/// before.
+pub(super) fn rest_after(failed: u32) -> Duration {
+    ASK_AGAIN.saturating_mul(1 << failed.min(6))
 }
 
 fn ask_once(me: &Me, address: &str, tls: Option<&PeerTls>) -> io::Result<JoinAnswer> {
@@ -218,37 +266,72 @@ fn send(
         .flatten()
         .ok_or("it does not lead any more, or has just changed its members")?;
     let index = base.index;
-    let files: Vec<_> = parts.files().collect();
     let broken = |error: io::Error| format!("the connection to {address} is broken: {error}");
     let (mut talk, _) =
         Talk::dial(me, to, address, Purpose::Snapshot, tls, PATIENCE).map_err(broken)?;
-    talk.send(&Frame::Begin(Begin {
+    let begin = Begin {
         index,
         term: base.term,
         members: base.members,
-        files: files.clone(),
-    }))
-    .map_err(broken)?;
+        files: parts.files().collect(),
+    };
+    let is_closed = |error: &io::Error| {
+        matches!(
+            error.kind(),
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+        )
+    };
+    match stream(&mut talk, begin, &parts) {
+        Ok(()) => {}
+        Err(Stop::Read(why)) => return Err(why),
+        // Who refuses it says so and closes the connection.
+        Err(Stop::Broken(error)) if is_closed(&error) => {
+            return Err(match talk.receive() {
+                Ok(Frame::Taken(Taken::Refused(why))) => why,
+                _ => broken(error),
+            });
+        }
+        Err(Stop::Broken(error)) => return Err(broken(error)),
+    }
+    match talk.receive().map_err(broken)? {
+        Frame::Taken(Taken::Installed) => Ok(index),
+        Frame::Taken(Taken::Refused(why)) => Err(why),
+        _ => Err("it answers something else".into()),
+    }
+}
+
+/// Why a copy was not sent to its end.
+enum Stop {
+    Read(String),
+    Broken(io::Error),
+}
+
+impl From<io::Error> for Stop {
+    fn from(error: io::Error) -> Stop {
+        Stop::Broken(error)
+    }
+}
+
+/// All that a copy is.
+fn stream(talk: &mut Talk, begin: Begin, parts: &LogParts) -> Result<(), Stop> {
+    let files = begin.files.clone();
+    talk.send(&Frame::Begin(begin))?;
     let mut crc = crc32fast::Hasher::new();
     for (at, (name, size)) in files.iter().enumerate() {
         let mut offset = 0;
         while offset < *size {
             let count = (size - offset).min(PIECE_SIZE as u64) as usize;
             let bytes = parts.read(at, offset, count);
-            let bytes = bytes.map_err(|error| format!("cannot read {name}: {error}"))?;
+            let bytes =
+                bytes.map_err(|error| Stop::Read(format!("cannot read {name}: {error}")))?;
             crc.update(&bytes);
-            talk.send(&Frame::Chunk(Bytes::from(bytes)))
-                .map_err(broken)?;
+            talk.send(&Frame::Chunk(Bytes::from(bytes)))?;
             offset += count as u64;
         }
     }
     let crc = crc.finalize();
-    talk.send(&Frame::End(End { crc })).map_err(broken)?;
-    match talk.receive().map_err(broken)? {
-        Frame::Taken(Taken::Installed) => Ok(index),
-        Frame::Taken(Taken::Refused(why)) => Err(why),
-        _ => Err("it answers something else".into()),
-    }
+    talk.send(&Frame::End(End { crc }))?;
+    Ok(())
 }
 
 /// Receive a log into `cluster/incoming`. Durable, checked and complete on return.

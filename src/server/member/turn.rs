@@ -22,7 +22,8 @@ impl From<SeatError> for RunError {
 impl Server {
     /// Be a member of a cluster from now on.
     #[must_use]
-    pub fn one_of_several(mut self, member: Member) -> Server {
+    pub fn one_of_several(mut self, mut member: Member) -> Server {
+        member.show(self.pulse.clone(), self.manager.heart(self.clock));
         self.forward
             .leader_is(member.leader(), self.clock.now().mono);
         self.member = Some(Box::new(member));

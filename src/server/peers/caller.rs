@@ -34,8 +34,8 @@ enum State {
     Greeting(Vec<u8>),
     /// It is told that it is welcome, with this nonce.
     Answering(Hello, u64),
-    /// It is told why it is not.
-    Refusing(String),
+    /// It is told why it is not; a member of another cluster is remembered.
+    Refusing(String, Option<Box<Hello>>),
     Open(Hello, Box<Decoder>),
 }
 
@@ -82,13 +82,21 @@ impl Caller {
         }
     }
 
+    /// What it has said, if it takes us for a member of another cluster. Once.
+    pub(super) fn take_stranger(&mut self) -> Option<Box<Hello>> {
+        match &mut self.state {
+            State::Refusing(_, stranger) => stranger.take(),
+            _ => None,
+        }
+    }
+
     /// It sends messages, or is about to, and is no member of the newest membership that it or we know.
     pub(super) fn is_stranger(&self, changed: u64, members: &[NodeId]) -> bool {
         match &self.state {
             State::Open(hello, _) | State::Answering(hello, _) => {
                 hello.judge_member(true, changed, members).is_err()
             }
-            State::Greeting(_) | State::Refusing(_) => false,
+            State::Greeting(_) | State::Refusing(..) => false,
         }
     }
 
@@ -125,7 +133,7 @@ impl Caller {
         }
         let is_told = self.line.push(setting.now).map_err(broken)?;
         match &mut self.state {
-            State::Refusing(why) if is_told => Err(std::mem::take(why)),
+            State::Refusing(why, _) if is_told => Err(std::mem::take(why)),
             State::Answering(hello, nonce) if is_told => {
                 let (hello, nonce) = (hello.clone(), *nonce);
                 self.deadline = None;
@@ -170,6 +178,15 @@ impl Caller {
             });
             return match judged {
                 Ok(version) => self.welcome(hello, version, setting),
+                Err(refused) if refused.why == Why::Cluster => {
+                    self.refuse(refused)?;
+                    if let State::Refusing(_, stranger) = &mut self.state
+                        && hello.purpose == Purpose::Messages
+                    {
+                        *stranger = Some(Box::new(hello));
+                    }
+                    Ok(())
+                }
                 Err(refused) => self.refuse(refused),
             };
         }
@@ -194,7 +211,7 @@ impl Caller {
     }
 
     fn refuse(&mut self, refused: Refused) -> Result<(), String> {
-        self.state = State::Refusing(refused.text.clone());
+        self.state = State::Refusing(refused.text.clone(), None);
         self.say(&Answer::Refused(refused))
     }
 

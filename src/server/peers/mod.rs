@@ -135,6 +135,8 @@ pub(super) struct Peers {
     /// Messages for nodes that nobody knows.
     dropped: u64,
     refused: u64,
+    /// Who takes us for a member of another cluster.
+    stranger: Option<Box<Hello>>,
     random: Random,
     buffer: Box<[u8]>,
 }
@@ -253,6 +255,7 @@ impl Peers {
             waiting: 0,
             dropped: 0,
             refused: 0,
+            stranger: None,
             random: Random::new(seed),
             buffer: vec![0; READ_SIZE].into_boxed_slice(),
         })
@@ -476,6 +479,12 @@ impl Peers {
         self.refused
     }
 
+    /// Who has called this node as a member of another cluster, and has not been heard since.
+    #[must_use]
+    pub(super) fn stranger(&self) -> Option<&Hello> {
+        self.stranger.as_deref()
+    }
+
     fn free_token(&self) -> Option<Token> {
         let callers = self.callers.iter().map(Caller::token);
         let used: Vec<Token> = callers
@@ -569,7 +578,9 @@ impl Peers {
                 *waiting += size;
                 inbox.push_back((Received::Message { from, message }, size));
             };
-            match self.callers[at].advance(&mut setting!(self, now), may_come, take) {
+            let step = self.callers[at].advance(&mut setting!(self, now), may_come, take);
+            self.stranger = self.callers[at].take_stranger().or(self.stranger.take());
+            match step {
                 Ok(Step::Wait) => at += 1,
                 Ok(Step::Opened(hello)) => at = self.open(at, &hello, now),
                 Ok(Step::HandOver(hello, nonce)) => self.hand_over(at, hello, nonce),

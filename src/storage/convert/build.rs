@@ -11,6 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::ErrorClass;
 use crate::storage::disk::{DirLock, Fs, ReadFile};
 use crate::storage::error::{OpenError, StoreError};
 use crate::storage::format::names::parse_spare_name;
@@ -118,6 +119,7 @@ impl Build {
             doing: "write all jobs to",
             path: self.incomplete.dir.clone(),
             cause: "the disk is full; free space, or give a directory on another disk".to_owned(),
+            class: ErrorClass::Full,
         })
     }
 }

@@ -4,6 +4,8 @@ use std::io;
 
 use rustix::io::Errno;
 
+use crate::ErrorClass;
+
 /// What to do about a system error, if its kind tells enough.
 pub(in crate::storage) fn hint(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
@@ -29,17 +31,10 @@ pub(in crate::storage) fn hint(error: &io::Error) -> Option<&'static str> {
 /// True if the error means that there is no room: on the file system, in a quota, or among the
 /// files that may be open.
 pub(in crate::storage) fn is_full(error: &io::Error) -> bool {
-    let is_space = matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
-    );
-    is_space || wants_descriptor(error)
+    ErrorClass::of(error).is_short()
 }
 
 /// True if the error means that the process, or the system, has reached its limit of open files.
 pub(in crate::storage) fn wants_descriptor(error: &io::Error) -> bool {
-    matches!(
-        Errno::from_io_error(error),
-        Some(Errno::MFILE | Errno::NFILE)
-    )
+    ErrorClass::of(error) == ErrorClass::Descriptors
 }

@@ -173,6 +173,12 @@ pub fn read_exact_at(file: &dyn ReadFile, mut buf: &mut [u8], mut offset: u64) -
     Ok(())
 }
 
+/// True if no file has this name, certainly.
+pub(crate) fn is_missing(fs: &dyn Fs, path: &Path) -> bool {
+    let opened = fs.open_read(path);
+    opened.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
 /// Write all of `buf` at `offset`, however many calls that takes.
 pub fn write_all_at(file: &dyn File, mut buf: &[u8], mut offset: u64) -> io::Result<()> {
     while !buf.is_empty() {

@@ -235,17 +235,19 @@ impl Log {
     /// The log goes up to this entry by something else than entries: say so. Durable on return.
     ///
     /// # Errors
-    /// When the disk failed, or has no room for a marker.
-    pub(crate) fn stamp_as(&mut self, stamp: Stamp, wall_ns: u64) -> Result<(), StoreError> {
+    /// If there is no room for a marker: then the log says what it said before. Otherwise the disk
+    /// has failed.
+    pub(crate) fn stamp_as(&mut self, stamp: Stamp, wall_ns: u64) -> Result<(), AppendError> {
         self.commit(true)?;
+        let was = self.held.written;
         self.held.pass(stamp);
         self.mark(FrameKind::Idle, wall_ns)?;
         self.sync_now()?;
         if self.held.framed == stamp {
             return Ok(());
         }
-        let (dir, full) = (self.dir.clone(), std::io::ErrorKind::StorageFull.into());
-        Err(self.fail(StoreError::new("mark the log in", &dir, &full)))
+        self.held.pass(was);
+        Err(AppendError::Full)
     }
 
     /// Up to which entry the log goes, as far as it is written.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::storage::disk::errno::is_full;
-use crate::storage::disk::{File, Fs, write_all_at};
+use crate::storage::disk::{File, Fs, is_missing, write_all_at};
 use crate::storage::error::StoreError;
 use crate::storage::format::{
     EMPTY_FRAME_SIZE, Entries, Entry, FRAME_OVERHEAD_MAX, FrameBuilder, FrameKind, Identity,
@@ -235,8 +235,10 @@ impl NewSegment<'_> {
         synced.map_err(|error| not_begun(error, false))?;
         let named = fs.rename(&spare.path, &path);
         named.map_err(|error| {
-            let is_nameless = error.kind() == io::ErrorKind::AlreadyExists;
-            not_begun(error, is_nameless)
+            let is_taken = error.kind() == io::ErrorKind::AlreadyExists;
+            // A directory may need room for a name.
+            let is_refused = is_full(&error) && is_missing(fs, &path);
+            not_begun(error, is_taken || is_refused)
         })?;
         let name_synced = fs.sync_dir(dir);
         name_synced.map_err(|error| not_begun(error, false))?;
@@ -325,6 +327,25 @@ mod tests {
         assert_eq!(finish_syncs(&mut log), written);
         set_aside(&mut log);
         assert!(log.rotate(0, 1).unwrap() && segment(&log) > begun);
+    }
+
+    /// A directory may need room for a name.
+    #[test]
+    fn g05_a_name_without_room_leaves_the_log_where_it_is_and_of_use() {
+        let disk = SimFs::new(1);
+        let mut log = log(&disk, SyncPolicy::Always);
+        let begun = segment(&log);
+        set_aside(&mut log);
+        disk.inject(Fault::fail(OpKind::Rename, Errno::NOSPC));
+        assert!(!log.rotate(0, 1).unwrap());
+        assert_eq!(segment(&log), begun);
+        let written = write(&mut log);
+        assert_eq!(finish_syncs(&mut log), written);
+        set_aside(&mut log);
+        assert!(log.rotate(0, 1).unwrap() && segment(&log) > begun);
+        set_aside(&mut log);
+        disk.inject(Fault::fail(OpKind::Rename, Errno::IO));
+        log.rotate(0, 1).unwrap_err();
     }
 
     /// What exactly failed is unknown: nothing more is acknowledged.

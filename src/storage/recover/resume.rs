@@ -6,6 +6,7 @@ use std::io;
 use std::path::PathBuf;
 
 use super::{Beginning, Opening, Recovery};
+use crate::ErrorClass;
 use crate::storage::disk::errno::is_full;
 use crate::storage::disk::{File, OpenMode, ReadFile, read_exact_at, write_all_at};
 use crate::storage::error::{OpenError, StoreError};
@@ -34,6 +35,7 @@ fn cannot_write_again(path: PathBuf, error: &io::Error) -> OpenError {
         doing: "write again",
         path,
         cause: format!("{error}{what_next}"),
+        class: ErrorClass::of(error),
     })
 }
 

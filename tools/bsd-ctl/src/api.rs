@@ -1,5 +1,6 @@
 //! The server's API over HTTP: for what the protocol has no command for. beanstalkd has none.
 
+use std::cell::Cell;
 use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -54,6 +55,7 @@ impl ApiArgs {
             tls,
             token,
             timeout: context.global.timeout,
+            has_answered: Cell::new(false),
         })
     }
 }
@@ -75,6 +77,8 @@ pub(crate) struct Api {
     tls: TlsConfig,
     token: Option<String>,
     pub(crate) timeout: Duration,
+    /// It has answered something.
+    has_answered: Cell<bool>,
 }
 
 impl Api {
@@ -157,6 +161,7 @@ impl Api {
     }
 
     fn value(&self, mut answer: Response<Body>) -> Result<Value, Failure> {
+        self.has_answered.set(true);
         let status = answer.status().as_u16();
         let text = answer.body_mut().read_to_vec();
         let text = text.map_err(|error| self.unreachable(&error))?;
@@ -180,18 +185,12 @@ impl Api {
             }
             other => other.to_string(),
         };
-        let advice = match reason.contains("peer certificate") {
-            true => {
-                "name the server as its certificate does, and with --tls-ca who has signed that"
-            }
-            false => {
-                "start bsd-server with --http, or name another address with --http or BSD_CTL_HTTP, \
-                 https://HOST:PORT over TLS"
-            }
-        };
-        Failure::Input(format!(
-            "{} does not answer over HTTP: {reason}; {advice}",
-            self.site
+        let was_reached = matches!(error, ureq::Error::Io(error) if is_of_an_end(error.kind()));
+        Failure::Input(no_answer(
+            &self.site,
+            &reason,
+            self.has_answered.get(),
+            was_reached,
         ))
     }
 
@@ -201,6 +200,43 @@ impl Api {
             self.site
         ))
     }
+}
+
+/// A connection stood, and ended.
+fn is_of_an_end(kind: io::ErrorKind) -> bool {
+    matches!(
+        kind,
+        io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe
+    )
+}
+
+/// Why nothing came, and what helps: that depends on whether a server was there.
+fn no_answer(site: &str, reason: &str, has_answered: bool, was_reached: bool) -> String {
+    if reason.contains("peer certificate") {
+        return format!(
+            "{site} does not answer over HTTP: {reason}; name the server as its certificate does, and \
+             with --tls-ca who has signed that"
+        );
+    }
+    if has_answered {
+        return format!(
+            "{site} has answered, and does not any more: {reason}; look at the lines of that server: \
+             it may have ended"
+        );
+    }
+    if was_reached {
+        return format!(
+            "{site} ended the connection without an answer: {reason}; look at the lines of that \
+             server: it may have ended, or it is not HTTP that listens there"
+        );
+    }
+    format!(
+        "{site} does not answer over HTTP: {reason}; start bsd-server with --http, or name another \
+         address with --http or BSD_CTL_HTTP, https://HOST:PORT over TLS"
+    )
 }
 
 /// A part of a path: what is no letter, digit, `-`, `.` or `_` is escaped.
@@ -216,6 +252,17 @@ pub(crate) fn escaped(part: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn g01_a_server_that_was_there_is_not_to_be_started_with_http() {
+        for (has_answered, was_reached) in [(true, false), (true, true), (false, true)] {
+            let said = no_answer("here", "broken", has_answered, was_reached);
+            assert!(said.contains("look at the lines"), "{said}");
+            assert!(!said.contains("with --http"), "{said}");
+        }
+        let said = no_answer("here", "nobody listens there", false, false);
+        assert!(said.contains("start bsd-server with --http"), "{said}");
+    }
 
     #[test]
     fn a_name_is_one_part_of_a_path() {

@@ -73,7 +73,7 @@ struct InitArgs {
 const ADD_HELP: &str = concat!(
     "\
 Asked of the new server, not of the cluster: ADDR is where members reach one of them, that is its
---cluster, not its --http. The directory of the new server must be empty. It gets a copy of the log,
+--cluster, not its --http. The directory of the new server must be new. It gets a copy of the log,
 and votes when it has caught up. Waits until it is a member and follows. Ctrl-C, and --at-most, end
 the waiting and not the asking: the server goes on until it is added, or ends.
 
@@ -100,7 +100,7 @@ const REMOVE_HELP: &str = concat!(
     "\
 Asked of the leader. MEMBER is an id as `bsd-ctl cluster status` shows it, or as many of its first
 digits as only one has, or the address by which the others reach it. What was removed never comes
-back: stop that server, and empty its directory before it is added again, as a new member. Asks
+back: stop that server. To add it again, as a new member, move its directory elsewhere first. Asks
 before it does so, unless --yes. A member is not removed where too few of the others can be reached:
 the cluster would stop.
 
@@ -129,8 +129,9 @@ struct RemoveArgs {
 
 const STATUS_HELP: &str = concat!(
     "\
-As the server that is asked knows it. LAG is how many entries a member does not have, and HEARD how
-long ago it answered; only the leader knows these. A member that is `learning` has no vote yet.
+As the server that is asked knows it. LAG is how many entries a member does not have, which only the
+leader knows. HEARD is how long ago the server heard of it. A member is CONNECTED if it answers; one
+that follows asks its leader alone. A member that is `learning` has no vote yet.
 Exit code 1: the server is no member of a cluster, or knows no leader.
 
 Examples:
@@ -270,7 +271,7 @@ impl WaitArgs {
                 )));
             }
             if let Some(text) = trouble.as_str().filter(|_| said != *trouble) {
-                note(format_args!("{text}; it is asked again"));
+                note(text);
                 said = trouble.clone();
             }
             std::thread::sleep(LOOK_EVERY);
@@ -347,7 +348,11 @@ fn lines(cluster: &Value) -> Vec<(&'static str, String)> {
         ("it is", standing(cluster)),
     ];
     if let Some(trouble) = cluster["trouble"].as_str() {
-        lines.push(("not added yet", trouble.to_owned()));
+        let what = match cluster["cluster"].is_null() {
+            true => "not added yet",
+            false => "trouble",
+        };
+        lines.push((what, trouble.to_owned()));
     }
     if cluster["cluster"].is_null() {
         return lines;
@@ -377,7 +382,9 @@ fn standing(cluster: &Value) -> String {
         Some("leader") => "the leader".to_owned(),
         Some("follower") => "a follower".to_owned(),
         Some("no leader") => "a follower without a leader: clients wait".to_owned(),
-        Some("removed") => "removed: stop it, and empty its directory".to_owned(),
+        Some("removed") => {
+            "removed: stop it; to add it again, move its directory elsewhere first".to_owned()
+        }
         _ if cluster["joining"] == true => "no member yet; it asks to be added".to_owned(),
         _ => "no member yet: `bsd-ctl cluster init`, or `add`".to_owned(),
     }

@@ -124,10 +124,21 @@ fn a_frame_of_zeros_is_damage_if_a_later_one_says_that_it_was_durable() {
         error.contains(&format!("ledger-0000000001 at byte {}", place.at)),
         "{error}"
     );
-    assert!(
-        error.contains("join again with an empty directory"),
-        "{error}"
-    );
+}
+
+/// No tool repairs a ledger: it is not sent to one.
+#[test]
+fn g10_who_has_a_damaged_ledger_is_told_what_helps_a_member() {
+    let disk = disk();
+    drop(create(&disk));
+    let mut bytes = disk.read(path(1)).unwrap();
+    bytes[70] ^= 1;
+    disk.write(path(1), &bytes).unwrap();
+    let error = open(&disk).unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Damaged);
+    let said = error.to_string();
+    assert!(said.contains(ErrorClass::Diverged.advice()), "{said}");
+    assert!(!said.contains("bsd-wal"), "{said}");
 }
 
 #[test]

@@ -117,6 +117,50 @@ fn a_full_disk_is_said_and_the_commit_is_made_when_there_is_room() {
     assert!(refused > 3, "{refused}");
 }
 
+/// A directory may need room for a name.
+#[test]
+fn g05_a_name_without_room_is_no_failure_and_the_ledger_goes_on() {
+    let disk = disk();
+    let mut ledger = create(&disk);
+    disk.inject(Fault::fail(OpKind::Rename, Errno::NOSPC).for_ever());
+    for index in 6..40 {
+        ledger.append(&[entry(index, 2, 300)]);
+        ledger.commit().unwrap();
+        let image = disk.crash_image(Crash::DropUnsynced);
+        assert_eq!(picture(&reopen(&image)), picture(&ledger));
+    }
+    assert!(count(&disk, OpKind::Rename) > 3, "it wants another file");
+    ledger.set_aside().unwrap();
+    assert!(ledger.reset(base(50, 3)).unwrap_err().is_full());
+    disk.clear_faults();
+    ledger.append(&[entry(40, 2, 300)]);
+    ledger.commit().unwrap();
+    assert!(ledger.files.len() > 1);
+    ledger.reset(base(50, 3)).unwrap();
+    let image = disk.crash_image(Crash::DropUnsynced);
+    assert_eq!(picture(&reopen(&image)), picture(&ledger));
+}
+
+/// It keeps more than it has to, until there is room.
+#[test]
+fn g05_a_name_that_cannot_be_removed_for_want_of_room_is_no_failure() {
+    let disk = disk();
+    let mut ledger = create(&disk);
+    for index in 6..40 {
+        ledger.append(&[entry(index, 2, 300)]);
+        ledger.commit().unwrap();
+    }
+    ledger.set_hard_state(state(2, 0, 39));
+    ledger.commit().unwrap();
+    disk.inject(Fault::fail(OpKind::Remove, Errno::NOSPC).for_ever());
+    let before = picture(&ledger);
+    assert!(ledger.discard(39, 0).unwrap_err().is_full());
+    assert_eq!(picture(&ledger), before);
+    disk.clear_faults();
+    ledger.discard(39, 0).unwrap();
+    assert!(ledger.base().index > 5);
+}
+
 /// A part of a frame is behind the end; what is written next is shorter.
 #[test]
 fn what_a_full_disk_left_of_a_frame_is_written_over() {

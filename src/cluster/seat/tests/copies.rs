@@ -2,9 +2,12 @@
 //! the middle.
 
 use super::*;
+use crate::ErrorClass;
+use crate::cluster::seat::SeatError;
 use crate::storage::convert::parts::LogParts;
 use crate::storage::convert::rebuild::Rebuild;
 use crate::storage::disk::ReadFs;
+use crate::storage::disk::sim::{Errno, Fault, OpKind};
 use crate::storage::format::LogId;
 
 /// A copy on its way.
@@ -46,6 +49,22 @@ fn take(disk: &SimFs, life: &Life) -> Option<(Base, LogId, Files)> {
     Some((base, parts.log(), files.collect()))
 }
 
+/// The copy is complete under `cluster/incoming`.
+fn build(disk: &SimFs, copy: &Copy, now: Now) -> Result<(), OpenError> {
+    let (fs, ledger_dir): (Arc<dyn Fs>, _) = (Arc::new(disk.clone()), ledger_dir(Path::new(DIR)));
+    install::discard(&fs, &ledger_dir)?;
+    let mut rebuild = Rebuild::begin(&fs, &install::incoming(&ledger_dir))?;
+    for (name, bytes) in &copy.files {
+        rebuild.write(name, 0, bytes)?;
+    }
+    let mut rebuilt = rebuild.open(copy.log, now)?;
+    rebuilt.set_stamp(Stamp {
+        index: copy.base.index,
+        term: copy.base.term,
+    });
+    rebuilt.finish(None)
+}
+
 /// The copy is complete under `cluster/incoming`; then it takes the place of the log. `false`: it does
 /// not; on a full disk (`is_full`) that may be for want of room.
 fn install(
@@ -55,22 +74,10 @@ fn install(
     copy: &Copy,
     now: Now,
 ) -> Result<bool, String> {
-    let (fs, ledger_dir): (Arc<dyn Fs>, _) = (Arc::new(disk.clone()), ledger_dir(Path::new(DIR)));
-    let build = || -> Result<(), OpenError> {
-        install::discard(&fs, &ledger_dir)?;
-        let mut rebuild = Rebuild::begin(&fs, &install::incoming(&ledger_dir))?;
-        for (name, bytes) in &copy.files {
-            rebuild.write(name, 0, bytes)?;
-        }
-        let mut rebuilt = rebuild.open(copy.log, now)?;
-        rebuilt.set_stamp(Stamp {
-            index: copy.base.index,
-            term: copy.base.term,
-        });
-        rebuilt.finish(None)
-    };
-    match build() {
+    match build(disk, copy, now) {
         Err(OpenError::Io(_)) if is_full && !disk.is_crashed() => {
+            let (fs, ledger_dir): (Arc<dyn Fs>, _) =
+                (Arc::new(disk.clone()), ledger_dir(Path::new(DIR)));
             return install::discard(&fs, &ledger_dir)
                 .map(|()| false)
                 .map_err(|error| error.to_string());
@@ -247,4 +254,97 @@ fn a_crash_at_any_operation_of_an_installation_leaves_the_old_log_or_the_new_one
         }
     }
     assert!(olds > 100 && news > 100, "{olds} and {news}");
+}
+
+/// Errors of the disk that a person answers in different ways.
+const ERRNOS: [(Errno, ErrorClass); 3] = [
+    (Errno::NOSPC, ErrorClass::Full),
+    (Errno::IO, ErrorClass::Disk),
+    (Errno::MFILE, ErrorClass::Descriptors),
+];
+
+/// Let each call fail that `work` makes on a disk like `before`, one by one and with each error.
+/// What is said of it is the error's own class, and the next start goes on with the jobs of
+/// `may_be`. Returns how often `work` failed.
+fn fail_each_call(
+    (before, now): (&SimFs, Now),
+    work: impl Fn(&SimFs, &mut Life) -> Box<dyn FnOnce(&mut Life) -> Result<(), SeatError>>,
+    may_be: &[u64],
+) -> usize {
+    let run = |fault: Option<Fault>| {
+        let disk = before.crash_image(Crash::KeepAll);
+        let mut life = Life::begin(&disk, 7, now).unwrap();
+        let work = work(&disk, &mut life);
+        disk.clear_trace();
+        fault.into_iter().for_each(|fault| disk.inject(fault));
+        let done = work(&mut life);
+        let trace = disk.trace();
+        drop(life);
+        disk.clear_faults();
+        (disk, done, trace)
+    };
+    let (_, done, calls) = run(None);
+    done.unwrap_or_else(|error| panic!("without a fault: {error}"));
+    let mut failures = 0;
+    for kind in OpKind::ALL {
+        let count = calls.iter().filter(|call| call.kind == kind).count() as u64;
+        for (nth, (errno, class)) in (1..=count).flat_map(|nth| ERRNOS.map(|it| (nth, it))) {
+            let what = format!("{kind:?} {nth} of {count}: {errno}");
+            let (disk, done, _) = run(Some(Fault::fail(kind, errno).nth(nth)));
+            if let Err(error) = done {
+                assert_eq!(error.class(), class, "{what}: {error}");
+                failures += 1;
+            }
+            let (jobs, ..) = found(&disk, now, &what);
+            assert!(may_be.contains(&jobs), "{what}: {jobs} jobs");
+        }
+    }
+    failures
+}
+
+#[test]
+fn g02_whatever_fails_while_a_copy_is_installed_is_called_what_it_is_and_a_restart_goes_on() {
+    let (before, copy, now) = one_that_was_away();
+    let (old, ..) = found(&before.crash_image(Crash::KeepAll), now, "before");
+    let after = before.crash_image(Crash::KeepAll);
+    let mut life = Life::begin(&after, 7, now).unwrap();
+    assert_eq!(install(&after, false, &mut life, &copy, now), Ok(true));
+    let new = life.engine.queue().stats().jobs.total();
+    let base = copy.base.clone();
+    let work = move |disk: &SimFs, _: &mut Life| -> Box<dyn FnOnce(&mut Life) -> _> {
+        build(disk, &copy, now).unwrap();
+        let base = base.clone();
+        Box::new(move |life| life.seat.install(&mut life.engine, base, now).map(drop))
+    };
+    let failures = fail_each_call((&before, now), work, &[old, new]);
+    assert!(failures > 50, "only {failures} calls failed");
+}
+
+#[test]
+fn g02_whatever_fails_while_a_former_leader_opens_its_log_again_is_called_what_it_is() {
+    let (before, _, now) = one_that_was_away();
+    let (jobs, ..) = found(&before.crash_image(Crash::KeepAll), now, "before");
+    let work = move |_: &SimFs, _: &mut Life| -> Box<dyn FnOnce(&mut Life) -> _> {
+        Box::new(move |life| life.seat.fall(&mut life.engine, now))
+    };
+    let failures = fail_each_call((&before, now), work, &[jobs]);
+    assert!(failures > 20, "only {failures} calls failed");
+}
+
+/// A directory may need room for a name.
+#[test]
+fn g05_a_copy_that_cannot_get_its_name_for_want_of_room_is_given_up_and_comes_again() {
+    let (before, copy, now) = one_that_was_away();
+    let disk = before.crash_image(Crash::KeepAll);
+    let mut life = Life::begin(&disk, 7, now).unwrap();
+    build(&disk, &copy, now).unwrap();
+    disk.inject(Fault::fail(OpKind::Rename, Errno::NOSPC));
+    let installed = life.seat.install(&mut life.engine, copy.base.clone(), now);
+    assert!(!installed.unwrap(), "it has no name");
+    let names = disk.read_dir(&ledger_dir(Path::new(DIR))).unwrap();
+    assert!(
+        !names.iter().any(|it| it.name.starts_with("in")),
+        "{names:?}"
+    );
+    assert_eq!(install(&disk, false, &mut life, &copy, now), Ok(true));
 }

@@ -3,6 +3,7 @@
 use raft::eraftpb::{Entry, Message, MessageType};
 
 use super::*;
+use crate::cluster::seat::ENTRY_COST;
 
 /// So many entries after what is committed, of this term.
 fn append(world: &World, to: usize, count: u64, term: u64) -> Message {
@@ -91,4 +92,38 @@ fn an_entry_of_another_leader_lets_no_reply_leave() {
     );
     world.turn(leader, false);
     assert_eq!((world.seen.fell, world.seen.replies), (fell + 1, told));
+}
+
+#[test]
+fn t18_who_cannot_apply_takes_a_bounded_number_of_entries_and_goes_on_when_it_can() {
+    const MAX: usize = 10_000;
+    const COUNT: u64 = 20;
+    let mut world = World::new(1);
+    world.peace();
+    let leader = world.leader().unwrap();
+    let term = world.life(leader).seat.status().term;
+    let (at, now) = ((leader + 1) % 3, world.now);
+    world.life(at).seat.pending_max = MAX;
+    let send = |world: &mut World| {
+        let mut message = append(world, at, COUNT, term);
+        message.commit += COUNT;
+        let life = world.life(at);
+        life.seat.step(message);
+        while life.seat.has_ready() {
+            life.seat.outbox();
+            life.seat.persist(&life.engine, now).unwrap();
+        }
+        (life.seat.pending_bytes, life.seat.status().last)
+    };
+    let (mut most, mut last) = (0, 0);
+    for _ in 0..100 {
+        (most, last) = send(&mut world);
+    }
+    let message = COUNT as usize * ENTRY_COST;
+    assert!(MAX < most && most <= MAX + message, "{most} bytes wait");
+    let life = world.life(at);
+    while life.seat.pending_bytes > 0 {
+        life.seat.advance(&mut life.engine, now).unwrap();
+    }
+    assert_eq!(send(&mut world).1, last + COUNT);
 }

@@ -1,0 +1,166 @@
+//! What kind of trouble an error is: decided once, where the system's error is seen, and kept on
+//! its way up. The server's exit code, and whether a service manager starts it again, follow from
+//! it alone (`config: exit`).
+
+use std::io;
+
+use rustix::io::Errno;
+
+/// The kind of trouble that ended something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ErrorClass {
+    /// Something cannot be used as it is set up: an address, a right, another program's directory.
+    Setup,
+    /// Acknowledged data is damaged.
+    Damaged,
+    /// A call of the disk failed, and nobody knows what is on it before it is read again.
+    Disk,
+    /// The command line is wrong.
+    Usage,
+    /// Another server has taken over the archive, or the store cannot hold one.
+    Replaced,
+    /// The copy of this member is not what the others of its cluster have.
+    Diverged,
+    /// The disk is full, and there is nothing to be done without room.
+    Full,
+    /// No more files can be opened.
+    Descriptors,
+    /// Another process uses the directory.
+    InUse,
+}
+
+impl ErrorClass {
+    /// All of them.
+    pub const ALL: [ErrorClass; 9] = [
+        ErrorClass::Setup,
+        ErrorClass::Damaged,
+        ErrorClass::Disk,
+        ErrorClass::Usage,
+        ErrorClass::Replaced,
+        ErrorClass::Diverged,
+        ErrorClass::Full,
+        ErrorClass::Descriptors,
+        ErrorClass::InUse,
+    ];
+
+    /// The class of an error of the system. What is not known is taken for a failure of the disk:
+    /// the next start reads it.
+    #[must_use]
+    pub fn of(error: &io::Error) -> ErrorClass {
+        match error.kind() {
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::FileTooLarge => ErrorClass::Full,
+            io::ErrorKind::NotFound
+            | io::ErrorKind::PermissionDenied
+            | io::ErrorKind::AlreadyExists
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::IsADirectory
+            | io::ErrorKind::DirectoryNotEmpty
+            | io::ErrorKind::ReadOnlyFilesystem
+            | io::ErrorKind::InvalidInput
+            | io::ErrorKind::InvalidFilename
+            | io::ErrorKind::CrossesDevices
+            | io::ErrorKind::Unsupported => ErrorClass::Setup,
+            _ => match Errno::from_io_error(error) {
+                Some(Errno::MFILE | Errno::NFILE) => ErrorClass::Descriptors,
+                _ => ErrorClass::Disk,
+            },
+        }
+    }
+
+    /// The class of an error of a call that has nothing to do with the disk.
+    #[must_use]
+    pub fn of_system(error: &io::Error) -> ErrorClass {
+        match ErrorClass::of(error) {
+            ErrorClass::Descriptors => ErrorClass::Descriptors,
+            _ => ErrorClass::Setup,
+        }
+    }
+
+    /// True if something lacks room, on the disk or among the files that may be open: it can be
+    /// tried again.
+    #[must_use]
+    pub fn is_short(self) -> bool {
+        matches!(self, ErrorClass::Full | ErrorClass::Descriptors)
+    }
+
+    /// The class of the same error of a server that runs: what could be used at its start, and
+    /// cannot any more, has failed.
+    #[must_use]
+    pub fn while_running(self) -> ErrorClass {
+        match self {
+            ErrorClass::Setup => ErrorClass::Disk,
+            other => other,
+        }
+    }
+
+    /// What a person does about it. Never to remove what may be the only copy.
+    #[must_use]
+    pub fn advice(self) -> &'static str {
+        match self {
+            ErrorClass::Setup => "correct what the line names, then start again",
+            ErrorClass::Damaged => "copy the directory before anything else, and work on the copy",
+            ErrorClass::Disk => {
+                "check the disk, then start again: every acknowledged job is read back"
+            }
+            ErrorClass::Usage => "correct the command line",
+            ErrorClass::Replaced => {
+                "find out which server archives this log now, before this one is started again"
+            }
+            ErrorClass::Diverged => {
+                "look at the others first (`bsd-ctl cluster status`); if a majority of them has the \
+                 jobs, remove this member, move its directory elsewhere and keep it, and add it again \
+                 with a new one"
+            }
+            ErrorClass::Full => {
+                "make room on the disk, then start again: every acknowledged job is read back"
+            }
+            ErrorClass::Descriptors => {
+                "raise the limit of open files (`LimitNOFILE=`, `ulimit -n`), then start again: every \
+                 acknowledged job is read back"
+            }
+            ErrorClass::InUse => "stop the other process, or use another directory",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g02_an_error_of_the_system_has_the_class_that_says_what_helps() {
+        let table = [
+            (Errno::NOSPC, ErrorClass::Full),
+            (Errno::DQUOT, ErrorClass::Full),
+            (Errno::FBIG, ErrorClass::Full),
+            (Errno::MFILE, ErrorClass::Descriptors),
+            (Errno::NFILE, ErrorClass::Descriptors),
+            (Errno::IO, ErrorClass::Disk),
+            (Errno::NXIO, ErrorClass::Disk),
+            (Errno::ACCESS, ErrorClass::Setup),
+            (Errno::ROFS, ErrorClass::Setup),
+            (Errno::NOENT, ErrorClass::Setup),
+            (Errno::INVAL, ErrorClass::Setup),
+        ];
+        for (errno, class) in table {
+            assert_eq!(ErrorClass::of(&errno.into()), class, "{errno}");
+        }
+        let unknown = io::Error::other("a bug");
+        assert_eq!(ErrorClass::of(&unknown), ErrorClass::Disk);
+    }
+
+    #[test]
+    fn g02_each_class_has_one_advice_and_none_removes_data() {
+        let mut advices = ErrorClass::ALL.map(ErrorClass::advice).to_vec();
+        for advice in &advices {
+            for word in ["empty", "delete", "rm ", "erase", "wipe"] {
+                assert!(!advice.contains(word), "{advice}");
+            }
+        }
+        advices.sort_unstable();
+        advices.dedup();
+        assert_eq!(advices.len(), ErrorClass::ALL.len());
+    }
+}
