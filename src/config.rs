@@ -15,6 +15,8 @@ use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
 
 pub use self::exit::{EXIT_OK, exit_code, is_tried_again};
 use crate::ErrorClass;
+#[cfg(feature = "archive")]
+use crate::archive::format::parse_log_name;
 #[cfg(feature = "cluster")]
 use crate::cluster::{ClusterArgs, ClusterConfig, JOB_SIZE_MAX};
 #[cfg(feature = "http")]
@@ -23,6 +25,8 @@ use crate::server::{Address, Layers, Network, Port, Probing, Scope};
 #[cfg(feature = "tls")]
 use crate::server::{TlsArgs, TlsFiles};
 use crate::storage::SyncPolicy;
+#[cfg(feature = "archive")]
+use crate::storage::format::LogId;
 use crate::storage::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN};
 
 /// The port that beanstalkd's clients try first.
@@ -234,6 +238,38 @@ struct ArchiveArgs {
     /// If the data directory is missing or empty, restore the log from the archive first
     #[arg(long, requires = "archive", conflicts_with = "import")]
     restore_if_empty: bool,
+
+    /// Restore or follow the log ID, if URL has archives of several
+    #[arg(long, value_name = "ID", value_parser = parse_log, requires = "archive_url")]
+    archive_log: Option<LogId>,
+
+    /// Begin the archive of this log although URL has that of another one
+    #[arg(long, requires = "archive_url")]
+    archive_new_log: bool,
+
+    /// Refuse puts while the archive lacks what is older than TIME, such as 30s [default: never]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "archive_url")]
+    archive_lag_max: Option<Duration>,
+}
+
+/// Seconds with the suffix `s`, or minutes with `m`.
+#[cfg(feature = "archive")]
+fn parse_time(text: &str) -> Result<Duration, String> {
+    let unit = match text.chars().last() {
+        Some('s') => 1,
+        Some('m') => 60,
+        _ => 0,
+    };
+    let number = text.get(..text.len().saturating_sub(1)).unwrap_or_default();
+    match number.parse::<u32>() {
+        Ok(number) if number > 0 && unit > 0 => Ok(Duration::from_secs(u64::from(number) * unit)),
+        _ => Err("a time is expected, such as 30s or 5m".into()),
+    }
+}
+
+#[cfg(feature = "archive")]
+fn parse_log(text: &str) -> Result<LogId, String> {
+    parse_log_name(text).ok_or_else(|| "a log has 32 hexadecimal digits".to_owned())
 }
 
 /// An archive that is to be written.
@@ -250,6 +286,12 @@ pub struct ArchiveConfig {
     pub hold_max: u64,
     /// Restore the log from it first, if the data directory is missing or empty.
     pub restore_if_empty: bool,
+    /// Which log is restored or followed; `None`: the one that there is.
+    pub log: Option<LogId>,
+    /// It may have archives of other logs, too.
+    pub is_shared: bool,
+    /// Puts are refused while it lacks what is older.
+    pub lag_max: Option<Duration>,
 }
 
 /// What the server should do.
@@ -468,6 +510,9 @@ fn archive(args: &ArchiveArgs) -> Option<ArchiveConfig> {
         interval: Duration::from_millis(args.archive_interval),
         hold_max: args.archive_hold_max,
         restore_if_empty: args.restore_if_empty,
+        log: args.archive_log,
+        is_shared: args.archive_new_log,
+        lag_max: args.archive_lag_max,
     })
 }
 

@@ -4,9 +4,11 @@
 //! its checksums and its reference to the link before agree; whoever walks the chain is told of
 //! every one that is not.
 
+use std::collections::BTreeSet;
+
 use super::format::{
-    BaseList, Fault, HEAD_SIZE, Head, Kind, LOGS, begins_dir, chain_dir, log_name, number_in,
-    numbered, parse_log_name, part_name,
+    BaseList, Fault, HEAD_SIZE, Head, Kind, LOGS, MARKER, begins_dir, chain_dir, log_name,
+    number_in, numbered, parse_log_name, part_name,
 };
 use super::store::{Listed, Store, Trouble};
 use crate::storage::format::LogId;
@@ -34,14 +36,26 @@ impl std::fmt::Display for Bad {
     }
 }
 
-/// The logs that have an archive here.
+/// The logs that have an archive here: those with a mark, and those with any other object. One of the
+/// two may be lost, or be missing from a list.
 ///
 /// # Errors
 /// The store did not answer.
 pub fn logs(store: &dyn Store) -> Result<Vec<LogId>, Trouble> {
     let listed = store.list(LOGS, "")?;
-    let names = listed.iter().filter_map(|it| it.name.strip_prefix(LOGS));
-    Ok(names.filter_map(parse_log_name).collect())
+    let marked = listed.iter().filter_map(|it| it.name.strip_prefix(LOGS));
+    let tops = store.tops()?;
+    let names = marked.chain(tops.iter().map(String::as_str));
+    let logs: BTreeSet<_> = names.filter_map(parse_log_name).map(|log| log.0).collect();
+    Ok(logs.into_iter().map(LogId).collect())
+}
+
+/// True if the place has an archive, or had one of which nothing is left but its marker.
+///
+/// # Errors
+/// The store did not answer.
+pub fn is_archive(store: &dyn Store) -> Result<bool, Trouble> {
+    Ok(!logs(store)?.is_empty() || store.get(MARKER)?.is_some())
 }
 
 /// The first link that has to be there: what was before it has expired.

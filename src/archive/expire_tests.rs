@@ -343,6 +343,14 @@ impl Meanwhile {
 }
 
 impl Store for Meanwhile {
+    fn place(&self) -> &str {
+        self.store.place()
+    }
+
+    fn tops(&self) -> Result<Vec<String>, Trouble> {
+        self.call().tops()
+    }
+
     fn put_if_absent(&self, name: &str, bytes: &[u8]) -> Result<Put, Trouble> {
         self.call().put_if_absent(name, bytes)
     }
@@ -446,7 +454,7 @@ fn a2_a_standby_that_slept_through_an_expiry_takes_over_with_everything() {
         while follower.step(world.now, &mut |_, _| ()).unwrap() != Did::Nothing {}
         store.calls_left.store(calls, Ordering::Relaxed);
         let promoted = loop {
-            match follower.promote(world.now, &mut |_, _| ()) {
+            match follower.promote(world.now, true, &mut |_, _| ()) {
                 Ok(Some(promoted)) => break promoted,
                 Ok(None) => {}
                 Err(FollowError::Trouble(what)) => assert!(what.contains("an expiry"), "{what}"),

@@ -112,6 +112,8 @@ pub enum FollowError {
     Trouble(String),
     /// The archive has nothing that can be used, now: says why.
     Nothing(String),
+    /// To take over would give up what another server has done: says what.
+    Refused(String),
     /// It cannot go on: the disk failed, or the directory holds something else.
     Failed(OpenError),
 }
@@ -453,13 +455,15 @@ impl Follower {
     }
 
     /// Take over: apply everything that is in the archive, claim it, and open the queue. `None`:
-    /// something came meanwhile; ask again.
+    /// something came meanwhile; ask again. With `force` also where another server has taken over whose
+    /// changes are not in the archive, and where what is there cannot be applied.
     ///
     /// # Errors
     /// See [`FollowError`]. It is still a standby.
     pub fn promote(
         &mut self,
         now: Now,
+        force: bool,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Option<Promoted>, FollowError> {
         let given_up = match self.step(now, progress) {
@@ -474,6 +478,9 @@ impl Follower {
         let Some(copy) = &mut self.copy else {
             return Ok(None);
         };
+        if !force {
+            refuse_to_discard(&copy.pursuit, given_up.as_deref())?;
+        }
         let mut goes_on = true;
         if given_up.is_some() {
             goes_on = copy.pursuit.give_up(&*store)?;
@@ -509,6 +516,22 @@ impl Follower {
             given_up,
         }))
     }
+}
+
+/// Whoever was told to take over may not know that another one was told before.
+fn refuse_to_discard(pursuit: &Pursuit, given_up: Option<&str>) -> Result<(), FollowError> {
+    let at = pursuit.at();
+    let what = match (given_up, pursuit.newcomer()) {
+        (Some(why), _) => {
+            format!("the archive goes on after {at}, and that would be given up: {why}")
+        }
+        (None, Some(who)) => format!(
+            "{who}, and nothing of what it has done since is in the archive: that would be given up; \
+             it is there in a moment if that server runs"
+        ),
+        (None, None) => return Ok(()),
+    };
+    Err(FollowError::Refused(what))
 }
 
 fn begins_anew(why: &str, what: &str) -> String {

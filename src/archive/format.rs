@@ -366,6 +366,16 @@ impl BaseList {
     }
 }
 
+/// The object that says that this is an archive, and which: made once, by the first writer, after the
+/// mark of its log.
+pub const MARKER: &str = "bsd-archive";
+
+/// What the marker says: who made it, and when.
+#[must_use]
+pub fn marker(log: LogId, wall_ns: u64) -> Vec<u8> {
+    format!("bsd-archive 1 {} {wall_ns}\n", log_name(log)).into_bytes()
+}
+
 /// The directory of all logs, each an empty object.
 pub const LOGS: &str = "logs/";
 

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use super::chain::{Depth, survey};
 use super::expire::{Keep, plan};
@@ -89,6 +90,8 @@ pub(super) struct World {
     pub(super) sizes: Sizes,
     pub(super) sync: SyncPolicy,
     pub(super) hold_max: u64,
+    pub(super) lag_max: Option<Duration>,
+    pub(super) log: LogId,
     pub(super) now: Now,
     pub(super) engine: Option<Engine>,
     client: ClientId,
@@ -122,6 +125,8 @@ impl World {
             },
             sync: SyncPolicy::Always,
             hold_max: 1 << 20,
+            lag_max: None,
+            log: LOG,
             now: Now { mono, wall_ns },
             engine: None,
             client: ClientId(0),
@@ -147,12 +152,13 @@ impl World {
             segment_size: 64 << 10,
             sync: self.sync,
             fs: World::fs(&self.disk),
-            log_id: Some(LOG),
+            log_id: Some(self.log),
             ..Options::default()
         };
         let mut engine = Engine::open(&options, self.now).unwrap();
         self.client = engine.connect();
-        let trail = Arc::new(Trail::new(self.hold_max));
+        let trail = Trail::new(self.hold_max).with_lag_max(self.lag_max);
+        let trail = Arc::new(trail);
         engine.publish_to(trail.clone());
         self.engine = Some(engine);
         self.writer = Some(Writer::new(
@@ -219,6 +225,31 @@ impl World {
         self.next_id = engine.log().unwrap().next_id().0;
         self.note();
         self.turn();
+    }
+
+    /// What the client is told: the name of the reply.
+    pub(super) fn reply(&mut self, command: Command<'_>) -> String {
+        struct Name(String);
+        impl ReplySink for Name {
+            fn reply(&mut self, _: ClientId, _: Position, reply: Reply<'_>) {
+                let text = format!("{reply:?}");
+                let is_of_name = |letter: char| letter.is_alphanumeric();
+                self.0 = text.chars().take_while(|it| is_of_name(*it)).collect();
+            }
+        }
+        let mut name = Name(String::new());
+        let (now, client) = (self.now, self.client);
+        let engine = self.engine.as_mut().unwrap();
+        engine.run(client, Request::Command(command), now, &mut name);
+        engine.commit(now).unwrap();
+        name.0
+    }
+
+    /// What the thread of the writer tells the log of it.
+    pub(super) fn note_archived(&self) {
+        let writer = self.writer.as_ref().unwrap();
+        let trail = writer.trail();
+        trail.note_archived(writer.archived(), self.now.mono);
     }
 
     fn turn(&mut self) {

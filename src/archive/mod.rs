@@ -8,7 +8,7 @@
 //! | file | question |
 //! |---|---|
 //! | `store` | what is asked of an object store? |
-//! | `object` (feature `archive`) | how do real stores answer that? |
+//! | `object`, `local` (feature `archive`) | how do real stores and directories answer that? |
 //! | `sim` | what may a network and a store do to a writer? |
 //! | `format` | which names and bytes do objects have? |
 //! | `writer` | what is put next, and what if that fails? |
@@ -19,6 +19,7 @@
 //! | `pursuit` | which link is next for who follows a chain? |
 //! | `restore` | how does a data directory come out of it? |
 //! | `expire` | what may be removed, and in which order? |
+//! | `forget` | how does the archive of one log go? |
 //! | `refill` | what if a server starts and its directory is empty? |
 //! | `follow` | how does a copy keep up with an archive, begin anew, and take over? |
 //! | `standby` | when is that called, and what does it report? |
@@ -36,7 +37,10 @@ pub mod chain;
 pub mod expire;
 mod feed;
 pub mod follow;
+pub mod forget;
 pub mod format;
+#[cfg(feature = "archive")]
+mod local;
 #[cfg(feature = "archive")]
 mod object;
 mod own;

@@ -1,4 +1,4 @@
-//! Real object stores, through the crate `object_store`.
+//! Real object stores, through the crate `object_store`; directories are in `local`.
 //!
 //! Its calls are asynchronous; each is run to its end here, on a current-thread runtime that belongs
 //! to the store. Credentials and regions come from the environment, as the vendors' own tools read
@@ -11,7 +11,6 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
 use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
-use object_store::local::LocalFileSystem;
 use object_store::path::Path;
 use object_store::{
     ClientOptions, Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt, ObjectStoreScheme,
@@ -19,6 +18,7 @@ use object_store::{
 };
 use tokio::runtime::Runtime;
 
+use super::local::LocalStore;
 use super::store::{Listed, Put, Store, Trouble};
 
 /// A request takes at most this long, with its answer.
@@ -47,7 +47,10 @@ pub fn open(url: &str) -> Result<Box<dyn Store>, String> {
         ..RetryConfig::default()
     };
     let built: Result<Box<dyn ObjectStore>, Error> = match scheme {
-        ObjectStoreScheme::Local => Ok(Box::new(LocalFileSystem::new().with_fsync(true))),
+        ObjectStoreScheme::Local => {
+            let root = std::path::Path::new("/").join(prefix.as_ref());
+            return Ok(Box::new(LocalStore::new(root, url)));
+        }
         ObjectStoreScheme::AmazonS3 => AmazonS3Builder::from_env()
             .with_url(url)
             .with_retry(retry)
@@ -153,6 +156,21 @@ fn causes(error: &dyn std::error::Error) -> String {
 }
 
 impl Store for Remote {
+    fn place(&self) -> &str {
+        &self.url
+    }
+
+    fn tops(&self) -> Result<Vec<String>, Trouble> {
+        let listed = self.store.list_with_delimiter(Some(&self.prefix));
+        let listed = self.runtime.block_on(listed);
+        let listed = listed.map_err(|error| self.trouble("list", "/", &error))?;
+        let objects = listed.objects.iter().map(|meta| &meta.location);
+        let names = listed.common_prefixes.iter().chain(objects);
+        Ok(names
+            .filter_map(|name| name.filename().map(str::to_owned))
+            .collect())
+    }
+
     fn put_if_absent(&self, name: &str, bytes: &[u8]) -> Result<Put, Trouble> {
         let payload = PutPayload::from(bytes.to_vec());
         let options = PutOptions::from(PutMode::Create);

@@ -48,6 +48,8 @@ pub(super) struct Origin {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Own {
     log: LogId,
+    /// The address of the archive, and the checksum of its marker. `None`: not known yet.
+    pub(super) place: Option<(String, u32)>,
     /// `None`: the log was not restored, or not from the end of a chain.
     pub(super) origin: Option<Origin>,
     claims: Vec<Claim>,
@@ -79,6 +81,7 @@ impl Own {
     pub(super) fn restored(log: LogId, origin: Origin) -> Own {
         Own {
             log,
+            place: None,
             origin: Some(origin),
             claims: Vec::new(),
         }
@@ -91,6 +94,7 @@ impl Own {
     pub(super) fn read(fs: &dyn Fs, dir: &Path, log: LogId) -> Result<Own, OpenError> {
         let nothing = Own {
             log,
+            place: None,
             origin: None,
             claims: Vec::new(),
         };
@@ -137,6 +141,9 @@ impl Own {
     /// What the file says.
     pub(super) fn word(&self) -> Vec<u8> {
         let mut text = format!("{FIRST_LINE}\nlog {}\n", log_name(self.log));
+        if let Some((url, marker)) = &self.place {
+            text.push_str(&format!("place {marker:08x} {url}\n"));
+        }
         if let Some(origin) = &self.origin {
             let Origin {
                 number,
@@ -193,6 +200,15 @@ fn parse(word: &[u8]) -> Option<Own> {
     let log = parse_log_name(lines.next()?.strip_prefix("log ")?)?;
     let mut lines = lines.peekable();
     let first = lines.peek().copied().unwrap_or_default();
+    let place = match first.strip_prefix("place ") {
+        None => None,
+        Some(fields) => {
+            lines.next();
+            let (marker, url) = fields.split_once(' ')?;
+            Some((url.to_owned(), u32::from_str_radix(marker, 16).ok()?))
+        }
+    };
+    let first = lines.peek().copied().unwrap_or_default();
     let origin = match first.strip_prefix("origin ") {
         None => None,
         Some(fields) => {
@@ -223,6 +239,7 @@ fn parse(word: &[u8]) -> Option<Own> {
     let claims = claims.collect::<Option<_>>()?;
     Some(Own {
         log,
+        place,
         origin,
         claims,
     })
@@ -303,7 +320,10 @@ mod tests {
                 crc: 0xff,
             },
         };
-        let restored = Own::restored(LOG, origin);
+        let restored = Own {
+            place: Some(("file:///a b".to_owned(), 5)),
+            ..Own::restored(LOG, origin)
+        };
         write_word(&disk, "/d".as_ref(), ARCHIVE_WORD, &restored.word()).unwrap();
         let read = || Own::read(&disk, "/d".as_ref(), LOG).unwrap();
         assert_eq!(read(), restored);

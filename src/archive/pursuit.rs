@@ -11,6 +11,7 @@ use super::format::{
 };
 use super::own::{Claim, put_claim};
 use super::store::{Store, Trouble};
+use crate::clock::utc;
 use crate::storage::Life;
 use crate::storage::format::{LogId, Record};
 use crate::types::{Position, SegmentId};
@@ -28,6 +29,8 @@ pub(super) struct Pursuit {
     last: Option<(Position, Tip)>,
     /// When the last link was durable, by the clock of its writer, ns since 1970.
     wall_ns: u64,
+    /// Who has taken over with the last link, and when: it has archived nothing since.
+    newcomer: Option<String>,
 }
 
 /// What a step has found.
@@ -71,7 +74,13 @@ impl Pursuit {
             resume,
             last: None,
             wall_ns,
+            newcomer: None,
         }
+    }
+
+    /// Another server has the archive, and what it has done is not there yet: says who it is.
+    pub(super) fn newcomer(&self) -> Option<&str> {
+        self.newcomer.as_deref()
     }
 
     /// Up to where the records were taken.
@@ -162,6 +171,7 @@ impl Pursuit {
                 if let Err(what) = self.feed.take_over(head.from) {
                     return over(what);
                 }
+                self.newcomer = Some(who(&head, body));
             }
             Kind::Gap | Kind::Claim { goes_on: false } => {
                 if let Some(tip) = self.healed(store)? {
@@ -172,10 +182,11 @@ impl Pursuit {
                 let at = self.feed.at;
                 return over(match head.kind {
                     Kind::Gap => format!("after {at} there is a gap"),
-                    _ => "a server with another history has the archive".to_owned(),
+                    _ => format!("another history has the archive: {}", who(&head, body)),
                 });
             }
             Kind::Frames => {
+                self.newcomer = None;
                 let is_of_last = self.last.is_some_and(|(from, _)| from <= self.feed.at);
                 if self.feed.is_drained() {
                     self.resume = self.tip;
@@ -335,6 +346,16 @@ impl Pursuit {
     }
 }
 
+/// Who has put a claim, and when.
+fn who(head: &Head, body: &[u8]) -> String {
+    let node = String::from_utf8_lossy(body).escape_debug().to_string();
+    format!(
+        "{node} took over at {} (epoch {})",
+        utc(head.wall_ns),
+        head.epoch
+    )
+}
+
 fn parse(word: &[u8]) -> Option<(Pursuit, Option<Position>)> {
     let text = std::str::from_utf8(word).ok()?;
     let (checked, crc) = text.strip_suffix('\n')?.rsplit_once("crc ")?;
@@ -379,6 +400,7 @@ fn parse(word: &[u8]) -> Option<(Pursuit, Option<Position>)> {
         resume,
         last: None,
         wall_ns,
+        newcomer: None,
     };
     Some((pursuit, own))
 }

@@ -9,11 +9,12 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::chain::is_archive;
 use super::restore::{RestoreError, Restored, Until, choose_log, restore};
 use super::store::Store;
 use crate::storage::OpenError;
 use crate::storage::disk::Fs;
-use crate::storage::format::parse_file_name;
+use crate::storage::format::{LogId, parse_file_name};
 use crate::types::Now;
 
 /// What was found, and done.
@@ -27,13 +28,15 @@ pub enum Refilled {
     Restored(Restored),
 }
 
-/// Restore the end of the one log that `store` has to `dir`, if that is missing or empty. Durable on
-/// return; after an error nothing is there, and the call can be repeated.
+/// Restore the end of the log `asked`, or of the one that `store` has, to `dir`, if that is missing or
+/// empty. Durable on return; after an error nothing is there, and the call can be repeated.
 ///
 /// # Errors
-/// See [`RestoreError`]. Also if `dir` has files that are no log.
+/// See [`RestoreError`]. Also if `dir` has files that are no log, and if there is an archive of which
+/// nothing can be restored: it is not taken for none.
 pub fn restore_if_empty(
     store: &dyn Store,
+    asked: Option<LogId>,
     (fs, dir): (&Arc<dyn Fs>, &Path),
     now: Now,
     progress: &mut dyn FnMut(u64, u64),
@@ -41,11 +44,17 @@ pub fn restore_if_empty(
     if has_log(&**fs, dir)? {
         return Ok(Refilled::HasLog);
     }
-    let restored = choose_log(store, None)
+    if asked.is_none() && !is_archive(store)? {
+        return Ok(Refilled::Nothing("there is no archive here".to_owned()));
+    }
+    let restored = choose_log(store, asked)
         .and_then(|log| restore(store, log, Until::End, (fs, dir), now, progress));
     match restored {
         Ok(restored) => Ok(Refilled::Restored(restored)),
-        Err(RestoreError::Nothing(why)) => Ok(Refilled::Nothing(why)),
+        Err(RestoreError::Nothing(why)) => Err(RestoreError::Refused(format!(
+            "this is an archive, and nothing can be restored from it: {why}; to begin an empty log \
+             beside it, start with --archive-new-log and without --restore-if-empty"
+        ))),
         Err(error) => Err(error),
     }
 }

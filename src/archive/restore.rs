@@ -131,7 +131,8 @@ pub fn choose_log(store: &dyn Store, asked: Option<LogId>) -> Result<LogId, Rest
         (None, several) => {
             let names: Vec<_> = several.iter().map(|log| log_name(*log)).collect();
             refuse(format!(
-                "there are archives of several logs here, name one with --log: {}",
+                "there are archives of several logs here, name one with --log (of a server: \
+                 --archive-log): {}",
                 names.join(" ")
             ))
         }

@@ -167,6 +167,22 @@ impl SimStore {
 }
 
 impl Store for SimStore {
+    fn place(&self) -> &str {
+        "sim://store"
+    }
+
+    fn tops(&self) -> Result<Vec<String>, Trouble> {
+        let mut state = self.state();
+        state.begin()?;
+        if state.has_fault() {
+            return Err(Trouble::passing("simulated: refused"));
+        }
+        let first = |name: &String| name.split('/').next().map(str::to_owned);
+        let mut tops: Vec<_> = state.objects.keys().filter_map(first).collect();
+        tops.dedup();
+        Ok(tops)
+    }
+
     fn put_if_absent(&self, name: &str, bytes: &[u8]) -> Result<Put, Trouble> {
         let mut state = self.state();
         state.begin()?;

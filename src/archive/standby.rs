@@ -42,6 +42,8 @@ pub struct StandbyReport {
     pub trouble: Option<String>,
     /// It takes over, or has.
     pub is_promoted: bool,
+    /// The last word to take over was refused: why.
+    pub refused: Option<String>,
 }
 
 /// A standby as other threads see it.
@@ -54,6 +56,8 @@ struct Shared {
     promoted: Condvar,
     /// Set by a signal too, which can wake nobody.
     word: Arc<AtomicBool>,
+    /// What others have done may be given up.
+    force: AtomicBool,
 }
 
 impl Seat {
@@ -63,12 +67,23 @@ impl Seat {
         self.lock().clone()
     }
 
-    /// From now on it takes over as soon as it can.
-    pub fn promote(&self) {
+    /// From now on it takes over as soon as it can; with `force` also if that gives up what another
+    /// server has done.
+    pub fn promote(&self, force: bool) {
         let mut report = self.lock();
+        self.0.force.store(force, Ordering::SeqCst);
         self.0.word.store(true, Ordering::SeqCst);
         report.is_promoted = true;
+        report.refused = None;
         self.0.promoted.notify_all();
+    }
+
+    /// It is a standby as before.
+    fn refuse(&self, why: String) {
+        let mut report = self.lock();
+        self.0.word.store(false, Ordering::SeqCst);
+        report.is_promoted = false;
+        report.refused = Some(why);
     }
 
     /// What a signal sets to the same effect.
@@ -169,17 +184,31 @@ impl Following<'_> {
     fn promote(&mut self) -> Result<Result<Box<Promoted>, Duration>, OpenError> {
         if !self.is_said {
             self.is_said = true;
-            self.seat.promote();
+            // A signal has told nobody else.
+            let force = self.seat.0.force.load(Ordering::SeqCst);
+            self.seat.promote(force);
             info!("told to take over: reading the archive to its end");
         }
         let seat = self.seat.clone();
         let mut progress = |done, total| seat.lock().restoring = Some((done, total));
-        match self.follower.promote(self.clock.now(), &mut progress) {
+        let force = seat.0.force.load(Ordering::SeqCst);
+        match self
+            .follower
+            .promote(self.clock.now(), force, &mut progress)
+        {
             Ok(Some(promoted)) => {
                 self.end_trouble();
                 Ok(Ok(Box::new(promoted)))
             }
             Ok(None) => Ok(Err(Duration::ZERO)),
+            Err(FollowError::Refused(why)) => {
+                warn!(
+                    "it does not take over: {why}; `bsd-ctl promote --force` does it nevertheless"
+                );
+                self.is_said = false;
+                self.seat.refuse(why);
+                Ok(Err(self.interval))
+            }
             Err(error) => self.wait_out(error).map(Err),
         }
     }
@@ -187,6 +216,7 @@ impl Following<'_> {
     fn wait_out(&mut self, error: FollowError) -> Result<Duration, OpenError> {
         let what = match error {
             FollowError::Trouble(what) | FollowError::Nothing(what) => what,
+            FollowError::Refused(what) => what,
             FollowError::Failed(error) => return Err(error),
         };
         if self.seat.lock().trouble.is_none() {

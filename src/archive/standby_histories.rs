@@ -66,6 +66,7 @@ impl Side {
         let did = match self.follower.step(world.now, &mut |_, _| ()) {
             Ok(did) => Some(did),
             Err(FollowError::Trouble(_) | FollowError::Nothing(_)) => None,
+            Err(FollowError::Refused(why)) => panic!("nobody was told to take over: {why}"),
             Err(FollowError::Failed(_)) if self.disk.is_crashed() => {
                 self.crash(
                     world,
@@ -121,7 +122,7 @@ fn promote(world: &mut World, side: &mut Side) -> Option<Promoted> {
     let mut last = None;
     for _ in 0..1000 {
         world.pass(60);
-        match side.follower.promote(world.now, &mut |_, _| ()) {
+        match side.follower.promote(world.now, true, &mut |_, _| ()) {
             Ok(Some(promoted)) => return Some(promoted),
             Err(FollowError::Nothing(_)) if side.follower.at().is_none() => return None,
             Err(FollowError::Failed(_)) if side.disk.is_crashed() => {
@@ -350,6 +351,61 @@ fn g15_after_a_promotion_the_chain_goes_on_without_a_base_and_nothing_archived_i
         calls += 1;
     }
     assert!(calls > 8, "{calls} calls");
+}
+
+/// Two standbys are told to take over, one after the other.
+#[test]
+fn g20_a_second_standby_does_not_take_over_while_the_changes_of_the_first_are_not_archived() {
+    for goes_on in [true, false] {
+        let mut world = World::new(20);
+        world.start();
+        world.put(10);
+        world.archive();
+        let earlier = world.past.last().unwrap().0;
+        world.put(10);
+        world.archive();
+        let mut second = Side::new(&world, 2);
+        while second.step(&world) != Some(Did::Nothing) {}
+        world.crash(Crash::KeepAll);
+        // The first one, which has the archive's end, or an earlier moment of it.
+        let until = match goes_on {
+            true => Until::End,
+            false => Until::Position(earlier),
+        };
+        let (restored, disk) = world.check(until).unwrap();
+        world.go_on_from(&restored, disk);
+        world.start();
+        while world.writer.as_ref().unwrap().epoch().is_none() {
+            world.step().unwrap();
+        }
+        world.put(10);
+        let promote = |world: &World, side: &mut Side, force| {
+            let (mut progress, now) = (|_, _| (), world.now);
+            loop {
+                match side.follower.promote(now, force, &mut progress) {
+                    Ok(None) => {}
+                    done => return done,
+                }
+            }
+        };
+        let names = world.store.names();
+        match promote(&world, &mut second, false) {
+            Err(FollowError::Refused(why)) => assert!(why.contains("took over"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(world.store.names(), names, "nothing was claimed");
+        if goes_on {
+            // Its changes are in the archive: then the second has them.
+            world.archive();
+            let promoted = promote(&world, &mut second, false).unwrap().unwrap();
+            assert_eq!(promoted.engine.queue().stats().jobs.total(), 3);
+        } else {
+            let promoted = promote(&world, &mut second, true).unwrap().unwrap();
+            assert_eq!(promoted.engine.queue().stats().jobs.total(), 2);
+            assert!(promoted.given_up.is_some());
+        }
+        assert!(fenced(&mut world));
+    }
 }
 
 /// A standby needs no other copy where the server is restored, not even after a gap.

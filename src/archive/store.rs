@@ -55,6 +55,9 @@ impl std::error::Error for Trouble {}
 /// An object store, below one prefix. Names are relative to it, of ASCII letters, digits, `-`, `.`
 /// and `/`.
 pub trait Store: Debug + Send + Sync {
+    /// Its address, for people, and to tell it from others.
+    fn place(&self) -> &str;
+
     /// Put an object unless there is one of that name. Durable when it returns.
     ///
     /// # Errors
@@ -79,6 +82,12 @@ pub trait Store: Debug + Send + Sync {
     /// # Errors
     /// The store did not answer.
     fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, Trouble>;
+
+    /// The first parts, before a `/`, of the names of all objects, and the names without one.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    fn tops(&self) -> Result<Vec<String>, Trouble>;
 
     /// Remove objects, those that are there.
     ///

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::chain::{Bad, Depth, Survey, survey};
+use super::chain::{Bad, Depth, Survey, is_archive, logs, survey};
+use super::forget::{forget, objects};
 use super::format::{HEAD_SIZE, Head, Kind, bases_dir, chain_dir, numbered, parts_dir};
 use super::histories::{LOG, World};
 use super::restore::{RestoreError, Until};
@@ -13,6 +15,7 @@ use super::writer::{Done, Failure};
 use crate::protocol::Command;
 use crate::storage::SyncPolicy;
 use crate::storage::disk::sim::Crash;
+use crate::storage::format::LogId;
 use crate::types::{JobId, Position};
 
 /// A server with some jobs, all of them archived.
@@ -728,4 +731,136 @@ fn g15_of_two_restored_machines_one_goes_on_and_the_other_stops() {
     let (last, _) = other.check(Until::End).unwrap();
     assert_eq!(last.jobs, 6);
     assert_eq!(seen(&world.store, Depth::Everything).bad, []);
+}
+
+/// The only way to bound what a primary that is cut off from the store acknowledges.
+#[test]
+fn g19_puts_are_refused_while_the_archive_is_late_and_all_else_goes_on() {
+    let mut world = World::new(19);
+    world.lag_max = Some(Duration::from_secs(30));
+    world.start();
+    let first = world.put(10);
+    world.archive();
+    world.store.set_away(true);
+    world.note_archived();
+    let put = Command::Put {
+        pri: 1,
+        delay: 0,
+        ttr: 1,
+        body: b"late",
+    };
+    let second = world.put(10);
+    world.pass(29_000);
+    let third = world.put(10);
+    world.pass(2_000);
+    assert_eq!(world.reply(put), "OutOfMemory");
+    assert_eq!(world.reply(Command::ReserveJob(JobId(first))), "Reserved");
+    assert_eq!(world.reply(Command::Delete(JobId(second))), "Deleted");
+    world.store.set_away(false);
+    world.archive();
+    world.note_archived();
+    assert_eq!(world.put(10), third + 1);
+}
+
+#[test]
+fn g16_a_place_that_is_not_the_archive_any_more_gets_nothing_and_the_chain_goes_on_after_it() {
+    let mut world = archived();
+    let kept = world.store.copy();
+    // A mount point without its disk.
+    for name in kept.names() {
+        world.store.set_object(&name, None);
+    }
+    world.put(100);
+    world.writer.as_mut().unwrap().doubt();
+    for _ in 0..5 {
+        match world.step() {
+            Err(Failure::Trouble(trouble)) => {
+                assert!(trouble.what.contains("mounted"), "{trouble}")
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    // A start, too.
+    world.crash(Crash::KeepAll);
+    world.start();
+    for _ in 0..5 {
+        assert!(matches!(world.step(), Err(Failure::Trouble(_))));
+    }
+    assert_eq!(world.store.names(), [] as [String; 0]);
+    for name in kept.names() {
+        world.store.set_object(&name, kept.object(&name));
+    }
+    world.archive();
+    let all = seen(&world.store, Depth::Everything);
+    assert_eq!((all.bad, all.spans.len(), all.gaps.len()), (vec![], 1, 0));
+    assert_eq!(world.check(Until::End).unwrap().0.jobs, 6);
+}
+
+#[test]
+fn g16_a_link_that_is_lost_is_noticed_and_healed_by_a_base() {
+    let mut world = archived();
+    let before = bases(&world).len();
+    let last = links(&world).pop().unwrap();
+    world.store.set_object(&last, None);
+    world.put(100);
+    world.writer.as_mut().unwrap().doubt();
+    let done = world.step().unwrap();
+    assert!(matches!(done, Done::Hole(_)), "{done:?}");
+    world.archive();
+    assert_eq!(bases(&world).len(), before + 1);
+    let (restored, _) = world.check(Until::End).unwrap();
+    assert_eq!((restored.jobs, restored.missing), (6, None));
+}
+
+/// An empty directory in the place of the data must not begin a log beside the one that it lacks.
+#[test]
+fn g23_a_second_log_is_not_begun_in_an_archive_unless_that_is_meant() {
+    let world = archived();
+    for lost in [None, Some("logs/")] {
+        let store = world.store.copy();
+        for name in store.names() {
+            if lost.is_some_and(|lost| name.starts_with(lost)) {
+                store.set_object(&name, None);
+            }
+        }
+        let before = store.names();
+        let mut other = World::new(23);
+        (other.log, other.store) = (LogId([9; 16]), store.clone());
+        other.start();
+        match other.step() {
+            Err(Failure::Refused(why)) => assert!(why.contains("--archive-new-log"), "{why}"),
+            done => panic!("{done:?}"),
+        }
+        assert_eq!(store.names(), before);
+        other.writer = other.writer.take().map(|it| it.beside_others(true));
+        other.archive();
+        assert_eq!(logs(&store).unwrap(), [LOG, LogId([9; 16])]);
+        // From now on it is one of them.
+        other.crash(Crash::KeepAll);
+        other.start();
+        other.put(10);
+        other.archive();
+    }
+}
+
+#[test]
+fn g23_a_log_that_is_forgotten_leaves_the_others_and_in_the_end_an_empty_place() {
+    let world = archived();
+    let mut other = World::new(23);
+    (other.log, other.store) = (LogId([9; 16]), world.store.clone());
+    other.start();
+    other.writer = other.writer.take().map(|it| it.beside_others(true));
+    other.archive();
+    let store = &world.store;
+    let forget = |log| {
+        let (names, _) = objects(store, log).unwrap();
+        forget(store, log, &names, &mut |_, _| ()).unwrap();
+    };
+    forget(other.log);
+    assert_eq!(logs(store).unwrap(), [LOG]);
+    assert_eq!(world.check(Until::End).unwrap().0.jobs, 5);
+    assert!(is_archive(store).unwrap());
+    forget(LOG);
+    assert_eq!(store.names(), [] as [String; 0]);
+    assert!(!is_archive(store).unwrap());
 }

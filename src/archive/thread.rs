@@ -23,6 +23,8 @@ const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// A writer that has nothing to put asks this often whether another has taken over.
 const OWNER_INTERVAL_NS: i64 = 10 * SECOND_NS;
+/// So often a writer looks whether the store still has what was put there.
+const PROOF_INTERVAL_NS: i64 = 60 * SECOND_NS;
 /// How long a server that stops waits for the last link.
 pub const LAST_LINK: Duration = Duration::from_secs(5);
 
@@ -113,6 +115,7 @@ impl Archive {
             reach: Reach::new(now),
             pause: PAUSE_MIN,
             owner_asked: now,
+            proved: now,
             is_gap_told: false,
         };
         let run = move || {
@@ -194,6 +197,11 @@ impl Reporter {
         report
     }
 
+    /// Puts are refused, because the archive lacks what is older than it may be.
+    pub(crate) fn is_late(&self, now: Time) -> bool {
+        self.0.trail.get().is_some_and(|trail| trail.is_late(now))
+    }
+
     /// `needs`: the writer needs what follows this position.
     pub(crate) fn set(&self, report: &Report, needs: Option<Position>) {
         let last = self.0.last.lock();
@@ -215,6 +223,8 @@ struct Work {
     reach: Reach,
     pause: Duration,
     owner_asked: Time,
+    /// When it was last looked whether the store has what was put.
+    proved: Time,
     /// A gap has been told of before its link could be put.
     is_gap_told: bool,
 }
@@ -226,9 +236,19 @@ impl Work {
         self.publish();
         loop {
             let now = self.clock.now();
+            if now.mono.since(self.proved) >= PROOF_INTERVAL_NS {
+                self.proved = now.mono;
+                self.writer.doubt();
+            }
             let wait = match self.writer.step(now.wall_ns, now.mono >= due) {
                 Ok(done) => {
                     self.end_trouble();
+                    if let Done::Hole(number) = done {
+                        error!(
+                            "GAP in the archive: link {number}, which was put there, is there no more; \
+                             a new base is made; find out what removed it"
+                        );
+                    }
                     if let Done::Gap(at) = done {
                         self.tell_gap(at);
                         // The next one is another.
@@ -241,7 +261,7 @@ impl Work {
                             due = Time(now.mono.0.saturating_add(interval.unwrap_or(i64::MAX)));
                             Duration::ZERO
                         }
-                        Done::Some | Done::Gap(_) => Duration::ZERO,
+                        Done::Some | Done::Gap(_) | Done::Hole(_) => Duration::ZERO,
                     }
                 }
                 Err(failure) => self.fail(failure)?,
@@ -354,6 +374,9 @@ impl Work {
         known.base = self.writer.base_progress();
         known.figures = self.writer.figures();
         known.has_all_of = Some(self.reach.moment);
+        writer
+            .trail()
+            .note_archived(known.archived, self.reach.moment);
         self.reporter.set(known, self.writer.needs());
     }
 }

@@ -20,10 +20,10 @@ use std::sync::Arc;
 use crc32fast::Hasher;
 
 use super::base::Making;
-use super::chain::{LOOK_BACK_MAX, begin};
+use super::chain::{LOOK_BACK_MAX, begin, logs};
 use super::format::{
-    BaseList, FRAMES_SIZE_MAX, HEAD_SIZE, Head, Kind, LOGS, bases_dir, chain_dir, log_name,
-    number_in, numbered,
+    BaseList, FRAMES_SIZE_MAX, HEAD_SIZE, Head, Kind, LOGS, MARKER, bases_dir, chain_dir, log_name,
+    marker, number_in, numbered,
 };
 use super::own::{Claim, Origin, Own, put_claim};
 use super::store::{Put, Store, Trouble};
@@ -74,6 +74,8 @@ pub enum Done {
     Nothing,
     /// A gap begins: what follows this position is not in the chain, up to the next base.
     Gap(Position),
+    /// The last link that was put, with this number, is not in the store any more: a gap begins.
+    Hole(u64),
 }
 
 /// Why a step was not done.
@@ -115,7 +117,13 @@ pub struct Writer {
     /// Who it is, for people.
     node: String,
     sizes: Sizes,
+    /// A second log may be begun in the archive.
+    may_add_log: bool,
     is_probed: bool,
+    /// The store has what was put there, as of a moment ago.
+    is_proved: bool,
+    /// The address of the store, and the checksum of its marker.
+    place: Option<(String, u32)>,
     chain: Option<Chain>,
     /// Wall time at which bytes were seen that are not archived.
     seen_wall_ns: Option<u64>,
@@ -205,12 +213,29 @@ impl Writer {
             dir,
             node,
             sizes,
+            may_add_log: false,
             is_probed: false,
+            is_proved: false,
+            place: None,
             chain: None,
             seen_wall_ns: None,
             sum: None,
             figures: Figures::default(),
         }
+    }
+
+    /// The archive may have other logs, beside which that of this writer is begun.
+    #[must_use]
+    pub fn beside_others(self, may_add_log: bool) -> Writer {
+        Writer {
+            may_add_log,
+            ..self
+        }
+    }
+
+    /// The next step looks whether the store has what was put there.
+    pub fn doubt(&mut self) {
+        self.is_proved = false;
     }
 
     /// Everything before this position can be restored; `None` during a gap, and before the start.
@@ -284,12 +309,27 @@ impl Writer {
     /// # Errors
     /// See [`Failure`]. After trouble the call is to be repeated.
     pub fn step(&mut self, wall_ns: u64, is_due: bool) -> Result<Done, Failure> {
+        let done = self.work(wall_ns, is_due);
+        // After trouble it may be another store than before.
+        self.is_proved &= done.is_ok();
+        done
+    }
+
+    fn work(&mut self, wall_ns: u64, is_due: bool) -> Result<Done, Failure> {
         if self.chain.is_none() {
             self.start(wall_ns)?;
             return Ok(Done::Some);
         }
+        if !self.is_proved {
+            self.find_marker()?;
+        }
         if self.put_pending()? {
             return Ok(Done::Some);
+        }
+        if !self.is_proved
+            && let Some(hole) = self.find_hole(wall_ns)?
+        {
+            return Ok(hole);
         }
         if let Some(done) = self.follow(wall_ns, is_due)? {
             return Ok(done);
@@ -312,17 +352,96 @@ impl Writer {
         }
     }
 
+    /// The store is the one that it was: a directory may be a mount point now, whose disk is elsewhere.
+    /// Returns the checksum of its marker.
+    fn find_marker(&self) -> Result<Option<u32>, Failure> {
+        let found = self.store.get(MARKER)?;
+        let found = found.map(|marker| crc32fast::hash(&marker));
+        match &self.place {
+            Some((url, known)) if url == self.store.place() && found != Some(*known) => {
+                let what = match found {
+                    Some(_) => "is that of another archive",
+                    None => "is not there",
+                };
+                Err(Trouble::passing(format!(
+                    "{url} is not the archive that this log was put into: its object {MARKER} {what}; \
+                     is its disk mounted? Nothing is written there"
+                ))
+                .into())
+            }
+            _ => Ok(found),
+        }
+    }
+
+    /// The last link is where it was put. Otherwise what follows has nothing to follow, and only a base
+    /// can be restored.
+    fn find_hole(&mut self, wall_ns: u64) -> Result<Option<Done>, Failure> {
+        let Some(chain) = &self.chain else {
+            return Ok(None);
+        };
+        let last = chain.next - 1;
+        let name = numbered(&chain_dir(chain.log), last);
+        let head = self.store.get_range(&name, 0..HEAD_SIZE as u64)?;
+        let head = head.and_then(|head| Head::decode_alone(&head).ok());
+        let is_there = head.is_some_and(|(_, crc, _)| crc == chain.previous);
+        let at = chain.at;
+        self.is_proved = true;
+        Ok(at.filter(|_| !is_there).map(|at| {
+            self.begin_gap(at, wall_ns);
+            Done::Hole(last)
+        }))
+    }
+
+    /// An archive of another log is not taken for an empty place: a server that was started on an empty
+    /// directory would put its log there, and whoever restores would have to choose.
+    fn refuse_second_log(&self, log: LogId) -> Result<(), Failure> {
+        let found = logs(&*self.store)?;
+        if self.may_add_log || found.is_empty() || found.contains(&log) {
+            return Ok(());
+        }
+        let (url, own) = (self.store.place(), log_name(log));
+        let others: Vec<_> = found.iter().map(|log| log_name(*log)).collect();
+        Err(Failure::Refused(format!(
+            "{url} is the archive of another log ({}), and this server has the log {own}; was it \
+             started on a wrong or empty directory? To go on with the other one, restore it \
+             (--restore-if-empty); to archive this one, give another address, or --archive-new-log",
+            others.join(" ")
+        )))
+    }
+
+    /// Make this place an archive, with this log in it.
+    fn mark(&mut self, log: LogId, wall_ns: u64) -> Result<(), Failure> {
+        self.store
+            .put_if_absent(&format!("{LOGS}{}", log_name(log)), &[])?;
+        let found = match self.find_marker()? {
+            Some(found) => found,
+            None => {
+                self.store.put_if_absent(MARKER, &marker(log, wall_ns))?;
+                // The name may have been taken meanwhile.
+                let found = self.find_marker()?;
+                found.ok_or_else(|| Trouble::passing(format!("{MARKER} is not what was put")))?
+            }
+        };
+        self.place = Some((self.store.place().to_owned(), found));
+        Ok(())
+    }
+
     fn start(&mut self, wall_ns: u64) -> Result<(), Failure> {
         let Some(log) = self.trail.log() else {
             return Err(Trouble::passing("the log is not open yet").into());
         };
+        let mut own = Own::read(&*self.fs, &self.dir, log).map_err(in_the_way)?;
+        if self.place.is_none() {
+            self.place.clone_from(&own.place);
+        }
+        self.find_marker()?;
         if !self.is_probed {
+            self.refuse_second_log(log)?;
             self.probe(log, wall_ns)?;
+            self.mark(log, wall_ns)?;
             self.is_probed = true;
         }
-        self.store
-            .put_if_absent(&format!("{LOGS}{}", log_name(log)), &[])?;
-        let mut own = Own::read(&*self.fs, &self.dir, log).map_err(in_the_way)?;
+        own.place.clone_from(&self.place);
         let tip = self.find_tip(log, &own)?;
         match own.epoch(&*self.store)? {
             Some(epoch) if epoch < tip.epoch => return Err(self.replaced(log, epoch, tip.epoch)),

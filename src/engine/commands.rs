@@ -444,6 +444,9 @@ impl Turn<'_> {
         if engine.draining {
             return self.reply(Reply::Draining);
         }
+        if engine.is_archive_late(self.now) {
+            return self.reply(Reply::OutOfMemory);
+        }
         if engine.memory_max.is_some() && !engine.has_memory_for(body.len() as u64, self.now) {
             return self.reply(Reply::OutOfMemory);
         }

@@ -204,6 +204,8 @@ pub struct Engine {
     memory_max: Option<u64>,
     /// Puts are refused for want of memory.
     memory_shortage: Shortage,
+    /// Puts were refused for the sake of the archive when the last one came.
+    was_archive_late: bool,
     clients_memory_max: Option<u64>,
     /// Watch lists, tubes or pauses are refused for want of memory.
     clients_shortage: Shortage,
@@ -327,6 +329,7 @@ impl Engine {
             job_size_max: options.job_size_max,
             memory_max: options.memory_max,
             memory_shortage: Shortage::default(),
+            was_archive_late: false,
             clients_memory_max: options.clients_memory_max,
             clients_shortage: Shortage::default(),
             burials_shortage: Shortage::default(),
@@ -530,6 +533,22 @@ impl Engine {
     #[must_use]
     pub fn is_draining(&self) -> bool {
         self.draining
+    }
+
+    /// True if puts are refused because the archive lacks what is older than it may be. One line says
+    /// when that begins, and one when it ends.
+    fn is_archive_late(&mut self, now: Now) -> bool {
+        let is_late = self.log().is_some_and(|log| log.is_archive_late(now.mono));
+        if std::mem::replace(&mut self.was_archive_late, is_late) != is_late {
+            match is_late {
+                true => tracing::warn!(
+                    "puts are refused: the archive lacks what is older than --archive-lag-max; they \
+                     are taken again when it has that"
+                ),
+                false => tracing::info!("puts are taken again: the archive is no longer late"),
+            }
+        }
+        is_late
     }
 
     /// Puts are refused for want of memory: bytes that were missing for the last one.

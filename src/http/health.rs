@@ -55,6 +55,10 @@ pub(super) async fn readiness(state: &State) -> Answer {
     if report.as_ref().is_some_and(|report| report.ended.is_some()) {
         reasons.push("the archive has ended; the server is stopping".to_owned());
     }
+    if sight.is_archive_late() {
+        let why = "the archive lacks what is older than --archive-lag-max: puts are refused";
+        reasons.push(why.to_owned());
+    }
     let warnings = report.map_or_else(Vec::new, |it| warnings(&it, sight.clock.now().mono));
     let (status, mut value) = match reasons.is_empty() {
         true => (StatusCode::OK, json!({"status": "ready"})),

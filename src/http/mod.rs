@@ -272,6 +272,12 @@ struct State {
 }
 
 impl Sight {
+    /// Puts are refused because the archive lacks what is older than it may be.
+    fn is_archive_late(&self) -> bool {
+        let archive = self.archive.as_ref();
+        archive.is_some_and(|archive| archive.is_late(self.clock.now().mono))
+    }
+
     /// What is known of the archive now; `None`: there is none, or it is another server that writes
     /// it.
     fn archive(&self) -> Option<Report> {

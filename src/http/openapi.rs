@@ -254,6 +254,7 @@ fn standby() -> Value {
             or_null(object(&[("done", count()), ("total", count())])),
         ),
         ("trouble", or_null(text())),
+        ("refused", or_null(text())),
     ])
 }
 
@@ -330,6 +331,7 @@ fn requests() -> Map<String, Value> {
     let states = list(one_of(LISTED));
     let all = [
         ("Nothing", object(&[])),
+        ("Promotion", open_object(&[], &[("force", flag())])),
         ("JoinCluster", object(&[("address", text())])),
         ("OfMember", object(&[("member", text())])),
         (

@@ -484,7 +484,7 @@ pub(super) const ROUTES: &[Route] = &[
         Shape::Json("Standby"),
     )
     .named("standby", "How far a standby is"),
-    change("/api/v1/promote", Action::Promote, "Nothing", "Standby")
+    change("/api/v1/promote", Action::Promote, "Promotion", "Standby")
         .named("promote", "Have a standby take over as soon as it can")
         .answering(StatusCode::ACCEPTED),
     look(

@@ -105,7 +105,7 @@ fn a_directory_with_a_log_is_never_touched_and_the_archive_is_not_asked() {
     assert_eq!(own.stop().code, Some(0));
     // Whoever read this archive would complain.
     fs::write(place.object("/chain/"), "damaged").unwrap();
-    let server = place.launch("data").start();
+    let server = place.launch("data").args(["--archive-new-log"]).start();
     assert!(!server.stderr().contains("restored"), "{}", server.stderr());
     assert_eq!(server.connect().put(b"one more"), 2);
 }
@@ -153,12 +153,59 @@ fn a_directory_of_the_archive_that_is_not_there_is_not_taken_for_an_empty_archiv
 fn with_archives_of_several_logs_the_server_does_not_choose() {
     let place = Place::with_archive(3);
     let other = Launch::bsd().dir(&place.at("other"));
-    let other = other.args(["--archive", &place.url()]).start();
+    let other = other.args(["--archive", &place.url(), "--archive-new-log"]);
+    let other = other.start();
     other.connect().put(b"of another log");
     assert_eq!(other.stop().code, Some(0));
     let exit = place.refused(1);
     assert!(exit.stderr.contains("several logs"), "{exit:?}");
-    assert!(exit.stderr.contains("--log"), "{exit:?}");
+    assert!(exit.stderr.contains("--archive-log"), "{exit:?}");
+    let log = fs::read_dir(place.at("archive/logs")).unwrap().next();
+    let log = log.unwrap().unwrap().file_name().into_string().unwrap();
+    let server = place.launch("data").args(["--archive-log", &log]).start();
+    assert!(server.stderr().contains("restored"), "{}", server.stderr());
+}
+
+#[test]
+fn g15_a_restored_server_is_archived_from_its_first_job_on_and_without_a_base() {
+    let place = Place::with_archive(100);
+    for life in 1..=3 {
+        let server = place.launch("data").start();
+        let found = format!("{} jobs", 99 + life);
+        assert!(server.stderr().contains(&found), "{}", server.stderr());
+        server.connect().put(b"one more");
+        assert_eq!(server.stop().code, Some(0));
+        fs::remove_dir_all(place.at("data")).unwrap();
+    }
+    let mut bases = files(&place.at("archive"));
+    bases.retain(|path| path.to_str().unwrap().contains("/bases/"));
+    assert_eq!(bases.len(), 1, "{bases:?}");
+    let (code, said) = wal(&["archive", "verify", &place.url()]);
+    assert_eq!(code, Some(0), "{said}");
+}
+
+/// One lost object, or one directory that cannot be seen, does not make an archive an empty place.
+#[test]
+fn g23_an_archive_without_its_mark_is_still_one_and_a_second_log_is_not_begun_in_it() {
+    let place = Place::with_archive(10);
+    fs::remove_dir_all(place.at("archive/logs")).unwrap();
+    let other = Launch::bsd().dir(&place.at("other"));
+    let exit = other.args(["--archive", &place.url()]).run_to_exit();
+    assert_eq!(exit.code, Some(6), "{exit:?}");
+    assert!(exit.stderr.contains("--archive-new-log"), "{exit:?}");
+    let server = place.launch("data").start();
+    assert!(server.stderr().contains("10 jobs"), "{}", server.stderr());
+    assert_eq!(server.stop().code, Some(0));
+    // Nothing is left but the marker.
+    for entry in fs::read_dir(place.at("archive")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            fs::remove_dir_all(path).unwrap();
+        }
+    }
+    let exit = place.launch("fresh").run_to_exit();
+    assert_eq!(exit.code, Some(1), "{exit:?}");
+    assert!(exit.stderr.contains("nothing can be restored"), "{exit:?}");
 }
 
 /// What a restore that was killed has left is not taken for anything, and goes away.

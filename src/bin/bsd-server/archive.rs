@@ -40,10 +40,15 @@ pub(super) fn restore_if_empty(
     archive::check_place(&archive.url).map_err(|why| Failure::new(ErrorClass::Setup, why))?;
     let fs: Arc<dyn Fs> = Arc::new(RealFs);
     let tell = progress(clock, "restoring the log from its archive");
-    let refilled =
-        archive::restore_if_empty(&**store, (&fs, dir), clock.now(), &mut |done, all| {
+    let refilled = archive::restore_if_empty(
+        &**store,
+        archive.log,
+        (&fs, dir),
+        clock.now(),
+        &mut |done, all| {
             tell(done, all);
-        });
+        },
+    );
     let (url, shown) = (&archive.url, dir.display());
     match refilled.map_err(|error| not_restored(archive, config, error))? {
         Refilled::HasLog => {}
@@ -115,7 +120,7 @@ pub(super) fn follow(
     if let Some(dir) = &options.dir
         && has_taken_over(&*options.fs, dir)?
     {
-        seat.promote();
+        seat.promote(false);
         info!(
             "this standby has taken over before; it serves, and archives to {}",
             archive.url
@@ -126,7 +131,7 @@ pub(super) fn follow(
         .map_err(|error| Failure::cannot("catch signals", error))?;
     let setup = Setup {
         store: store.clone(),
-        log: None,
+        log: archive.log,
         options: options.clone(),
         node: node(),
     };
@@ -152,7 +157,7 @@ pub(super) fn follow(
 /// From now on the log holds its segments for the archive.
 pub(super) fn hold(config: &Config, engine: &mut Engine) -> Option<Arc<Trail>> {
     let archive = config.archive.as_ref()?;
-    let trail = Arc::new(Trail::new(archive.hold_max));
+    let trail = Arc::new(Trail::new(archive.hold_max).with_lag_max(archive.lag_max));
     engine.publish_to(trail.clone());
     Some(trail)
 }
@@ -172,6 +177,7 @@ pub(super) fn start_archive(
     };
     let (fs, dir, sizes) = (Arc::new(RealFs), dir.clone(), Sizes::default());
     let writer = Writer::new(store, trail, fs, dir, node(), sizes);
+    let writer = writer.beside_others(archive.is_shared);
     let reporter = reporter.unwrap_or_default();
     let archive_thread = Archive::start(writer, archive.interval, clock, reporter, stop)
         .map_err(|error| Failure::cannot("start a thread for the archive", error))?;

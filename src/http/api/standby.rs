@@ -18,11 +18,12 @@ pub(in crate::http) fn show(state: &State) -> Result<Answer, Problem> {
     Ok(json(StatusCode::OK, &value(state, &seat(state)?.report())))
 }
 
-/// From now on it takes over as soon as it can. Said a second time, it changes nothing.
+/// From now on it takes over as soon as it can; with `force` also if that gives up what another server
+/// has done. Said a second time, it changes nothing.
 pub(in crate::http) fn promote(state: &State, fields: &Fields) -> Result<Answer, Problem> {
-    fields.only(&[])?;
+    fields.only(&["force"])?;
     let seat = seat(state)?;
-    seat.promote();
+    seat.promote(fields.flag("force")?);
     let answer = json(StatusCode::ACCEPTED, &value(state, &seat.report()));
     Ok(Said("it takes over".to_owned()).with(answer))
 }
@@ -56,5 +57,6 @@ fn value(state: &State, report: &StandbyReport) -> Value {
         "restores": report.figures.restores,
         "restoring": restoring,
         "trouble": report.trouble,
+        "refused": report.refused,
     })
 }

@@ -69,7 +69,7 @@ use crate::storage::log::spares::Spares;
 use crate::storage::log::sync::{Pace, SyncPolicy, SyncThread, Waker};
 use crate::storage::log::trail::Trail;
 use crate::storage::standby;
-use crate::types::{JobId, Place, Position, SegmentId};
+use crate::types::{JobId, Place, Position, SegmentId, Time};
 
 /// A frame that has grown to this many bytes is written before the turn ends.
 const FRAME_SIZE_MAX: u64 = 1 << 20;
@@ -438,6 +438,12 @@ impl Log {
         plain.reverse();
         trail.attach(self.files.log(), plain.into_iter(), self.durable);
         self.trail = Some(trail);
+    }
+
+    /// True if the archive lacks what is older than it may be: puts are refused.
+    #[must_use]
+    pub fn is_archive_late(&self, now: Time) -> bool {
+        self.trail.as_ref().is_some_and(|trail| trail.is_late(now))
     }
 
     pub(super) fn set_durable(&mut self, durable: Position) {

@@ -14,10 +14,11 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::storage::disk::{File, read_exact_at};
 use crate::storage::format::LogId;
-use crate::types::{Position, SegmentId};
+use crate::types::{Position, SegmentId, Time};
 
 /// At most this many sealed segments are held: each may need a descriptor.
 pub const HELD_SEGMENTS_MAX: usize = 64;
@@ -26,6 +27,8 @@ pub const HELD_SEGMENTS_MAX: usize = 64;
 #[derive(Debug)]
 pub struct Trail {
     hold_max: u64,
+    /// An archive that lacks what is older is late.
+    lag_max_ns: Option<i64>,
     shared: Mutex<Shared>,
 }
 
@@ -34,6 +37,10 @@ struct Shared {
     log: Option<LogId>,
     durable: Position,
     segments: VecDeque<Held>,
+    /// The archive has everything before this.
+    archived: Option<Position>,
+    /// It has everything that was durable at this moment; before it has told, when it was first asked.
+    has_all_of: Option<Time>,
 }
 
 #[derive(Debug)]
@@ -73,8 +80,43 @@ impl Trail {
     pub fn new(hold_max: u64) -> Trail {
         Trail {
             hold_max,
+            lag_max_ns: None,
             shared: Mutex::default(),
         }
+    }
+
+    /// The same; the archive is late if it lacks what is older than `lag_max`.
+    #[must_use]
+    pub fn with_lag_max(self, lag_max: Option<Duration>) -> Trail {
+        let ns = |it: Duration| i64::try_from(it.as_nanos()).unwrap_or(i64::MAX);
+        Trail {
+            lag_max_ns: lag_max.map(ns),
+            ..self
+        }
+    }
+
+    /// The archive has everything before `archived`, and all that was durable at `has_all_of`.
+    pub fn note_archived(&self, archived: Option<Position>, has_all_of: Time) {
+        let mut shared = self.shared();
+        shared.archived = archived;
+        shared.has_all_of = shared.has_all_of.max(Some(has_all_of));
+    }
+
+    /// True if the archive lacks what is older than it may be: the loss of this machine would cost more
+    /// than was agreed.
+    #[must_use]
+    pub fn is_late(&self, now: Time) -> bool {
+        let Some(lag_max_ns) = self.lag_max_ns else {
+            return false;
+        };
+        let mut shared = self.shared();
+        if shared
+            .archived
+            .is_some_and(|at| shared.bytes_after(at) == 0)
+        {
+            shared.has_all_of = shared.has_all_of.max(Some(now));
+        }
+        now.since(*shared.has_all_of.get_or_insert(now)) > lag_max_ns
     }
 
     fn shared(&self) -> MutexGuard<'_, Shared> {
@@ -134,17 +176,7 @@ impl Trail {
     /// Durable bytes after `at`, over all segments that are held.
     #[must_use]
     pub fn bytes_after(&self, at: Position) -> u64 {
-        let shared = self.shared();
-        let bytes = |held: &Held| -> u64 {
-            let from = match held.id == at.segment() {
-                true => at.offset(),
-                false => 0,
-            };
-            let stretch = shared.stretch(held, from);
-            stretch.map_or(0, |it| u64::from(it.to.offset() - it.from.offset()))
-        };
-        let later = |held: &&Held| held.id >= at.segment();
-        shared.segments.iter().filter(later).map(bytes).sum()
+        self.shared().bytes_after(at)
     }
 
     /// Segments before `segment` are not needed any more.
@@ -198,6 +230,19 @@ impl Trail {
 }
 
 impl Shared {
+    fn bytes_after(&self, at: Position) -> u64 {
+        let bytes = |held: &Held| -> u64 {
+            let from = match held.id == at.segment() {
+                true => at.offset(),
+                false => 0,
+            };
+            let stretch = self.stretch(held, from);
+            stretch.map_or(0, |it| u64::from(it.to.offset() - it.from.offset()))
+        };
+        let later = |held: &&Held| held.id >= at.segment();
+        self.segments.iter().filter(later).map(bytes).sum()
+    }
+
     /// What is durable of a segment from `from` on; `None` if it ends before that.
     fn stretch(&self, held: &Held, from: u32) -> Option<Stretch> {
         let durable = match self.durable.segment().cmp(&held.id) {
@@ -268,6 +313,28 @@ mod tests {
                 .unwrap(),
             None
         );
+    }
+
+    #[test]
+    fn g19_an_archive_is_late_by_the_age_of_what_it_lacks_and_not_while_it_lacks_nothing() {
+        let mut log = log(&SimFs::new(1), SyncPolicy::Always);
+        let trail = Trail::new(1 << 20).with_lag_max(Some(Duration::from_nanos(30)));
+        let trail = Arc::new(trail);
+        log.publish_to(trail.clone());
+        // The writer has not begun: from the first question on.
+        assert!(!trail.is_late(Time(1000)) && !trail.is_late(Time(1030)));
+        assert!(trail.is_late(Time(1031)));
+        trail.note_archived(Some(trail.durable()), Time(1031));
+        // An idle log is never late, however long nobody asks.
+        assert!(!trail.is_late(Time(5000)));
+        write(&mut log);
+        finish_syncs(&mut log);
+        assert!(!trail.is_late(Time(5030)));
+        assert!(trail.is_late(Time(5031)));
+        // A gap: it lacks everything since.
+        trail.note_archived(None, Time(5020));
+        assert!(!trail.is_late(Time(5050)) && trail.is_late(Time(5051)));
+        assert!(!Trail::new(1).is_late(Time(i64::MAX)));
     }
 
     #[test]

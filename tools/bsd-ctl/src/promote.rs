@@ -12,7 +12,8 @@ const PROMOTE_HELP: &str = concat!(
     "\
 Over the server's API, which beanstalkd does not have. The standby reads the archive to its end,
 claims it, and serves clients; the old server, if it still runs, finds that out and stops. Waits
-until clients are served. Ctrl-C ends the waiting and not the taking over, which nothing ends. Where
+until clients are served. It refuses where another server has taken over and what that has done is
+not in the archive: --force gives that up. Ctrl-C ends the waiting and not the taking over, which nothing ends. Where
 the archive cannot be reached the standby goes on trying: `bsd-ctl standby` says what is in the way.
 
 Examples:
@@ -25,6 +26,9 @@ Examples:
 #[derive(Args)]
 #[command(after_help = PROMOTE_HELP)]
 pub(crate) struct PromoteArgs {
+    /// Take over also where that gives up what another server has done
+    #[arg(long)]
+    force: bool,
     /// Do not wait until clients are served
     #[arg(long)]
     no_wait: bool,
@@ -34,7 +38,11 @@ pub(crate) struct PromoteArgs {
 
 pub(crate) fn run(args: &PromoteArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
     let api = args.api.open(context)?;
-    let mut standby = api.post("/promote", &json!({}))?;
+    let word = match args.force {
+        true => json!({"force": true}),
+        false => json!({}),
+    };
+    let mut standby = api.post("/promote", &word)?;
     if !args.no_wait {
         standby = wait(&api)?;
     }
@@ -53,6 +61,11 @@ fn wait(api: &Api) -> Result<Value, Failure> {
         let standby = api.get("/standby")?;
         if standby["serves"] == true {
             return Ok(standby);
+        }
+        if let Some(why) = standby["refused"].as_str() {
+            return Err(Failure::NotDone(format!(
+                "it does not take over: {why}; --force takes over nevertheless"
+            )));
         }
         let records = standby["records"].as_u64().unwrap_or_default();
         meter.show(records, records);

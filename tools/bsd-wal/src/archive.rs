@@ -2,6 +2,7 @@
 //! of it may go.
 
 mod expire;
+mod forget;
 mod moment;
 
 use std::io::{self, Write};
@@ -29,8 +30,8 @@ pub(crate) use moment::Moment;
 const AFTER_HELP: &str = concat!(
     "\
 URL is what bsd-server's --archive names: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX
-or file:///DIR. Credentials come from the environment, as for the vendor's own tools. `expire` removes
-objects; the others only read. `dump`, `history` and `info` read an archive, too.
+or file:///DIR. Credentials come from the environment, as for the vendor's own tools. `expire` and
+`forget` remove objects; the others only read. `dump`, `history` and `info` read an archive, too.
 
 Examples:
   bsd-wal archive ls file:///var/backups/bsd
@@ -61,6 +62,8 @@ enum ArchiveCommand {
     Restore(RestoreArgs),
     /// Remove what is not needed to restore the time that is to be kept
     Expire(expire::ExpireArgs),
+    /// Remove the archive of one log, all of it
+    Forget(forget::ForgetArgs),
 }
 
 #[derive(Args)]
@@ -127,6 +130,7 @@ pub(crate) fn run(args: &ArchiveArgs, out: &mut dyn Write) -> Result<u8, Failure
         ArchiveCommand::Verify(args) => look(args, Depth::Everything, out),
         ArchiveCommand::Restore(args) => make(args, out),
         ArchiveCommand::Expire(args) => expire::run(args, out),
+        ArchiveCommand::Forget(args) => forget::run(args, out),
     }
 }
 

@@ -1,0 +1,53 @@
+//! `bsd-wal archive forget`: the archive of one log goes.
+
+use std::io::Write;
+
+use bsd::archive::chain::logs;
+use bsd::archive::forget::{forget, objects};
+use bsd::archive::format::log_name;
+use bsd::storage::format::LogId;
+use clap::Args;
+
+use super::{open, parse_log};
+use crate::human::{Meter, Size, count};
+use crate::{EXIT_OK, Failure};
+
+#[derive(Args)]
+pub(super) struct ForgetArgs {
+    /// The archive
+    url: String,
+    /// The log, as `ls` shows it
+    #[arg(value_name = "ID", value_parser = parse_log)]
+    log: LogId,
+    /// Remove it; otherwise only say what there is of it
+    #[arg(long)]
+    yes: bool,
+}
+
+pub(super) fn run(args: &ForgetArgs, out: &mut dyn Write) -> Result<u8, Failure> {
+    let store = open(&args.url)?;
+    let log = log_name(args.log);
+    if !logs(&*store)?.contains(&args.log) {
+        let url = &args.url;
+        return Err(Failure::Refused(format!(
+            "there is no archive of the log {log} at {url}"
+        )));
+    }
+    let (names, bytes) = objects(&*store, args.log)?;
+    let what = format!("{} ({})", count(names.len() as u64, "object"), Size(bytes));
+    if !args.yes {
+        writeln!(
+            out,
+            "log {log}: {what}; nothing was removed: with --yes all of it is, and no server and no \
+             restore can use it any more"
+        )?;
+        return Ok(EXIT_OK);
+    }
+    let mut meter = Meter::start("removing");
+    forget(&*store, args.log, &names, &mut |done, total| {
+        meter.show(done, total);
+    })?;
+    drop(meter);
+    writeln!(out, "log {log}: {what} removed")?;
+    Ok(EXIT_OK)
+}
