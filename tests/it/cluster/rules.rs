@@ -326,11 +326,19 @@ fn a_node_of_another_cluster_at_the_address_of_a_member_changes_nothing() {
     let gone = (0..3).find(|at| *at != leader).unwrap();
     cluster.stop(gone);
     let peer = cluster.places[gone].peer;
+    let begins = |dir: &Path| {
+        let launch = launch.clone().dir(dir).arg(format!("--cluster={peer}"));
+        launch.arg("--cluster-init")
+    };
+    // In an empty directory it begins none: the disk may be lost, or not mounted.
+    let exit = begins(&cluster.dir().join("empty")).run_to_exit();
+    assert_eq!(exit.code, Some(1), "{exit:?}");
+    assert!(exit.stderr.contains("calls this server"), "{exit:?}");
     let dir = cluster.dir().join("stranger");
-    let other = launch.clone().dir(&dir);
-    let other = other.arg(format!("--cluster={peer}")).arg("--cluster-init");
-    let stranger = other.start();
-    let id = stranger.connect().put(b"of the stranger");
+    let alone = launch.clone().dir(&dir).start();
+    let id = alone.connect().put(b"of the stranger");
+    assert_eq!(alone.stop().code, Some(0));
+    let stranger = begins(&dir).start();
     wait_until("the leader meets it", || {
         cluster
             .words_of(leader)
