@@ -337,11 +337,11 @@ fn a_cluster_is_begun_joined_seen_and_steered_over_the_api() {
 
     // Alone of two it knows nobody who leads, and says so.
     first.site.server.signal(rustix::process::Signal::KILL);
-    wait_within(SOON, "nobody leads", || {
-        second.site.get("/readyz").status == 503
+    wait_within(SOON, "nobody leads, and it has read its log again", || {
+        let ready = second.site.get("/readyz");
+        let reason = || ready.json()["reasons"][0].to_string();
+        ready.status == 503 && reason().contains("is known to lead")
     });
-    let reason = second.site.get("/readyz").json()["reasons"][0].to_string();
-    assert!(reason.contains("is known to lead"), "{reason}");
     assert!(!leads(second));
     assert_eq!(second.metric("bsd_cluster_has_leader"), Some(0.0));
     assert_eq!(second.post(jobs, &[MASTER], &job).status, 503);
