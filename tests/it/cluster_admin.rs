@@ -8,7 +8,7 @@ use tempfile::{NamedTempFile, TempDir};
 
 use crate::api::Description;
 use crate::ctl::{NOT_DONE, OK, command, said};
-use crate::harness::{Launch, free_port, wait_until, wait_within};
+use crate::harness::{Launch, peer_address, wait_until, wait_within};
 use crate::http::{Answer, Site, tokens};
 
 const READER: &str = "Authorization: Bearer reader";
@@ -24,9 +24,9 @@ struct Node {
 }
 
 impl Node {
-    fn start(tokens: Option<&NamedTempFile>) -> Node {
+    fn start(number: u8, tokens: Option<&NamedTempFile>) -> Node {
         let dir = TempDir::new().unwrap();
-        let peer = format!("127.0.0.1:{}", free_port());
+        let peer = peer_address(number).to_string();
         let log = dir.path().join("log");
         let mut launch = Launch::bsd().dir(&log).args(["--cluster", &peer]);
         if let Some(file) = tokens {
@@ -42,7 +42,7 @@ impl Node {
     }
 
     fn three(tokens: Option<&NamedTempFile>) -> [Node; 3] {
-        [(); 3].map(|()| Node::start(tokens))
+        [0, 1, 2].map(|number| Node::start(number, tokens))
     }
 
     fn get(&self, path: &str) -> Answer {
@@ -238,7 +238,7 @@ fn a_cluster_is_begun_joined_seen_and_steered_over_the_api() {
         let told = node.site.get("/leader");
         let told = described.hold(&told, ("get", "/leader"), "/leader", status);
         assert_eq!(told["leader"], clients[0]);
-        assert_eq!(node.site.get("/readyz").status, 200);
+        wait_until("it is ready", || node.site.get("/readyz").status == 200);
         let report = described.hold(&node.get(path), ("get", path), path, 200);
         assert_eq!(report["members"].as_array().unwrap().len(), 3);
         let members = report["members"].as_array().unwrap();

@@ -108,7 +108,7 @@ fn with_standby(dir: &TempDir) -> Vec<Site> {
 /// The only member of a cluster.
 #[cfg(feature = "cluster")]
 fn member(dir: &TempDir) -> Site {
-    let peer = format!("127.0.0.1:{}", crate::harness::free_port());
+    let peer = crate::harness::peer_address(0).to_string();
     let launch = Launch::bsd().dir(&dir.path().join("member"));
     Site::start(launch.args(["--cluster", &peer, "--cluster-init"]))
 }
@@ -440,14 +440,14 @@ fn assert_fires_nothing(prometheus: &Prometheus) {
 #[test]
 fn alerts_fire_for_a_cluster_that_has_lost_a_member_and_one_that_has_no_leader() {
     let dir = TempDir::new().unwrap();
-    let ports = [(); 3].map(|()| crate::harness::free_port());
+    let peers = [0, 1, 2].map(|nth| crate::harness::peer_address(nth).to_string());
     let cases = [0, 1, 2].map(|nth| {
-        let [own, first] = [ports[nth], ports[0]].map(|port| format!("127.0.0.1:{port}"));
+        let [own, first] = [&peers[nth], &peers[0]];
         let launch = Launch::bsd().dir(&dir.path().join(nth.to_string()));
-        let launch = launch.args(["--cluster", &own, "--http", "127.0.0.1:0"]);
+        let launch = launch.args(["--cluster", own, "--http", "127.0.0.1:0"]);
         let launch = match nth {
             0 => launch.arg("--cluster-init"),
-            _ => launch.args(["--cluster-join", &first]),
+            _ => launch.args(["--cluster-join", first]),
         };
         // Only the leader answers as itself.
         Case::at(Site::of(launch.spawn_bound()), None)

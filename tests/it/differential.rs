@@ -28,12 +28,17 @@ pub(crate) fn run_script(flags: &[&str], script: &str) {
     let Some(mut pair) = Pair::start(flags) else {
         return;
     };
+    run_on(&mut pair, script);
+    pair.finish();
+}
+
+/// The same on servers that run.
+pub(crate) fn run_on(pair: &mut Pair, script: &str) {
     for line in script.lines().map(str::trim_start) {
         if !line.is_empty() && !line.starts_with('#') {
-            run_line(&mut pair, line);
+            run_line(pair, line);
         }
     }
-    pair.finish();
 }
 
 fn run_line(pair: &mut Pair, line: &str) {

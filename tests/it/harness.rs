@@ -5,12 +5,16 @@
 //! process id, and down when the kernel has returned its exit status. Polling is limited by
 //! [`PATIENCE`].
 
+#[cfg(feature = "cluster")]
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::LazyLock;
+#[cfg(feature = "cluster")]
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -303,6 +307,22 @@ impl Launch {
     }
 }
 
+/// An address for the peers of a member, which nobody else gets while the member is down: its IP
+/// address is one of loopback's for this process and this number where that can be had, so that the
+/// kernel gives it to no client, and its port has been given out to no other test of this process.
+#[cfg(feature = "cluster")]
+pub(crate) fn peer_address(number: u8) -> SocketAddr {
+    static GIVEN: Mutex<BTreeSet<SocketAddr>> = Mutex::new(BTreeSet::new());
+    let [high, low] = (std::process::id() as u16).to_be_bytes();
+    let ip = match cfg!(target_os = "linux") {
+        true => Ipv4Addr::new(127, high.max(1), low, number + 1),
+        false => Ipv4Addr::LOCALHOST,
+    };
+    let unused = || TcpListener::bind((ip, 0)).unwrap().local_addr().unwrap();
+    let is_new = |address: &SocketAddr| GIVEN.lock().unwrap().insert(*address);
+    std::iter::repeat_with(unused).find(is_new).unwrap()
+}
+
 /// An unused port. Another process may take it before the server does: then the server reports that
 /// and [`Launch::start`] takes the next one.
 pub(crate) fn free_port() -> u16 {
@@ -387,8 +407,9 @@ impl Server {
         self.child.try_wait().unwrap().is_none()
     }
 
-    /// Its standard error so far.
+    /// Its standard error: all that it had said when this was called, and perhaps more.
     pub(crate) fn stderr(&self) -> String {
+        wait_until("its lines are written", || !self.is_writing_lines());
         let mut text = Vec::new();
         self.stderr
             .reopen()
@@ -396,6 +417,17 @@ impl Server {
             .read_to_end(&mut text)
             .unwrap();
         String::from_utf8_lossy(&text).into_owned()
+    }
+
+    /// Lines are written by a thread of their own, which is woken before who asked has the answer:
+    /// while it does not sleep there may be lines that are not in the file yet.
+    fn is_writing_lines(&self) -> bool {
+        let stat_of = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("stat"));
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id()));
+        let mut stats = tasks.into_iter().flatten().flatten().flat_map(stat_of);
+        let writer = stats.find_map(|stat| Some(stat.split_once("(bsd-lines) ")?.1.to_owned()));
+        // A process that is stopped writes nothing, and one that has ended has no such thread.
+        writer.is_some_and(|state| !state.starts_with(['S', 'T', 't', 'Z', 'X']))
     }
 
     /// Wait until it serves, which it must.

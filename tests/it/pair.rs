@@ -38,6 +38,8 @@ pub(crate) struct Pair {
     tested: Side,
     history: VecDeque<String>,
     replies: u64,
+    /// The last reply of beanstalkd.
+    expected: Vec<u8>,
 }
 
 impl Pair {
@@ -55,6 +57,7 @@ impl Pair {
             tested: Side::start(&with_flags(tested)),
             history: VecDeque::new(),
             replies: 0,
+            expected: Vec::new(),
         })
     }
 
@@ -66,6 +69,11 @@ impl Pair {
     /// How many jobs have appeared.
     pub(crate) fn jobs(&self) -> usize {
         self.reference.ids.count()
+    }
+
+    /// The last reply of beanstalkd was that a wait was over.
+    pub(crate) fn reference_has_timed_out(&self) -> bool {
+        self.expected == b"TIMED_OUT\r\n"
     }
 
     /// Send `text` and a CR LF to both, and compare one reply.
@@ -96,6 +104,7 @@ impl Pair {
         let expected = self.reference.wire(name).try_reply();
         let expected = expected.unwrap_or_else(|error| self.fail("no reply of beanstalkd", error));
         self.note(format!("    < {}", abridged(&printable(&expected))));
+        self.expected.clone_from(&expected);
         let got = self.tested.wire(name).try_reply();
         let got = got.unwrap_or_else(|error| self.fail("no reply of the tested one", error));
         self.compare(&expected, &got);

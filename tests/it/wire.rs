@@ -118,6 +118,17 @@ impl Wire {
         }
     }
 
+    /// Send so much of it as goes at once, over a unix socket; its size, or why nothing went.
+    pub(crate) fn send_at_once(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Stream::Unix(stream) = &mut self.stream else {
+            panic!("no unix socket");
+        };
+        stream.set_nonblocking(true)?;
+        let sent = stream.write(bytes);
+        stream.set_nonblocking(false)?;
+        sent
+    }
+
     /// The next reply, with its CR LF and its chunk.
     pub(crate) fn reply(&mut self) -> Vec<u8> {
         self.try_reply().unwrap_or_else(|error| {

@@ -15,7 +15,7 @@ use bsd::random::Random;
 use bsd::storage::disk::{Fs, RealFs};
 
 use super::links::Links;
-use crate::harness::{Exit, Launch, PATIENCE, POLL_EVERY, Server, free_port, wait_until};
+use crate::harness::{Exit, Launch, PATIENCE, POLL_EVERY, Server, peer_address, wait_until};
 use crate::wire::Wire;
 
 /// How long work may stand still after a fault that leaves a majority.
@@ -51,8 +51,8 @@ pub(super) struct Cluster {
     launch: Launch,
     pub(super) places: Vec<Place>,
     pub(super) doors: Doors,
-    begun: usize,
-    peer_of: fn(usize) -> SocketAddr,
+    begun: u8,
+    peer_of: fn(u8) -> SocketAddr,
     /// What is between the members, if it is not loopback alone.
     links: Option<Links>,
 }
@@ -101,17 +101,17 @@ impl Cluster {
     }
 
     /// One member alone; the addresses for peers, by number, are these.
-    pub(super) fn at(launch: &Launch, peer_of: fn(usize) -> SocketAddr) -> Cluster {
+    pub(super) fn at(launch: &Launch, peer_of: fn(u8) -> SocketAddr) -> Cluster {
         Cluster::begin(launch, peer_of, None)
     }
 
-    fn begin(launch: &Launch, peer_of: fn(usize) -> SocketAddr, links: Option<Links>) -> Cluster {
+    fn begin(launch: &Launch, peer_of: fn(u8) -> SocketAddr, links: Option<Links>) -> Cluster {
         let mut cluster = Cluster::empty(launch, peer_of, links);
         cluster.add("--cluster-init");
         cluster
     }
 
-    fn empty(launch: &Launch, peer_of: fn(usize) -> SocketAddr, links: Option<Links>) -> Cluster {
+    fn empty(launch: &Launch, peer_of: fn(u8) -> SocketAddr, links: Option<Links>) -> Cluster {
         Cluster {
             dir: tempfile::tempdir().unwrap(),
             launch: launch.clone(),
@@ -321,20 +321,6 @@ pub(super) fn pid_behind(address: SocketAddr) -> Option<u32> {
     let stats = String::from_utf8(wire.try_reply().ok()?).ok()?;
     let pid = stats.lines().find_map(|line| line.strip_prefix("pid: "))?;
     pid.parse().ok()
-}
-
-/// An address that no other process takes while its member is down: where that can be had, one of
-/// loopback's that the kernel gives nobody.
-fn peer_address(number: usize) -> SocketAddr {
-    let port = free_port();
-    let last = std::process::id() as u16;
-    match cfg!(target_os = "linux") {
-        true => {
-            let [high, low] = last.to_be_bytes();
-            SocketAddr::from(([127, high.max(1), low, number as u8 + 1], port))
-        }
-        false => SocketAddr::from(([127, 0, 0, 1], port)),
-    }
 }
 
 /// The members as the ledger in this directory has them, whether its server runs or not.

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::members::{Cluster, id_of, members_of};
-use crate::harness::{Launch, free_port, wait_until, wal};
+use crate::harness::{Launch, peer_address, wait_until, wal};
 use crate::wire::{inserted, put_command};
 
 const USAGE: Option<i32> = Some(5);
@@ -128,11 +128,10 @@ fn the_directory_of_a_member_is_no_lone_servers_and_one_with_jobs_does_not_join(
     alone.connect().put(b"own");
     assert_eq!(alone.stop().code, Some(0));
     let first = cluster.places[0].peer;
-    let port = crate::harness::free_port();
     let exit = launch
         .clone()
         .dir(&dir)
-        .arg(format!("--cluster=127.0.0.1:{port}"))
+        .arg(format!("--cluster={}", peer_address(8)))
         .arg(format!("--cluster-join={first}"))
         .run_to_exit();
     assert_eq!(exit.code, Some(1), "{exit:?}");
@@ -143,9 +142,10 @@ fn the_directory_of_a_member_is_no_lone_servers_and_one_with_jobs_does_not_join(
     assert_eq!(alone.connect().ask("peek 1"), "FOUND 1 3\r\nown");
     assert_eq!(alone.stop().code, Some(0));
     // Nor to one that waited to become a member, and became none.
-    let port = crate::harness::free_port();
     let waiting = launch.clone().dir(&dir);
-    let waiting = waiting.arg(format!("--cluster=127.0.0.1:{port}")).spawn();
+    let waiting = waiting
+        .arg(format!("--cluster={}", peer_address(9)))
+        .spawn();
     wait_until("it waits", || {
         waiting.stderr().contains("no member of a cluster yet")
             && waiting.stderr().contains("ready")
@@ -160,7 +160,7 @@ fn flags_that_cannot_be_are_refused_in_words() {
     let Some(launch) = Launch::bsd_alone() else {
         return;
     };
-    let member = &*format!("--cluster=127.0.0.1:{}", free_port());
+    let member = &*format!("--cluster={}", peer_address(0));
     let dir = tempfile::tempdir().unwrap();
     for (args, words) in [
         (&["--cluster=0.0.0.0:12300"][..], "cannot connect to that"),
@@ -581,7 +581,7 @@ mod steered {
             })
         };
         house.certify_for("a member", &addresses());
-        let mut cluster = Cluster::at(&with(&house), loopback);
+        let mut cluster = Cluster::at(&with(&house), at_one_host);
         let first = cluster.places[0].peer;
         for _ in 0..2 {
             cluster.add(&format!("--cluster-join={first}"));
@@ -606,7 +606,7 @@ mod steered {
         std::fs::copy(house.path("ca.pem"), trusting.path("ca.pem")).unwrap();
         let join = |launch: Launch, name: &str| {
             let launch = launch.dir(&cluster.dir().join(name));
-            let launch = launch.arg(format!("--cluster={}", loopback(0)));
+            let launch = launch.arg(format!("--cluster={}", at_one_host(0)));
             launch.arg(format!("--cluster-join={first}")).spawn()
         };
         for (server, why) in [
@@ -635,11 +635,11 @@ mod steered {
     }
 
     fn addresses() -> Vec<String> {
-        vec!["127.0.0.1".to_owned(), "localhost".to_owned()]
+        vec![at_one_host(0).ip().to_string(), "localhost".to_owned()]
     }
 
     /// A certificate names one address for all.
-    fn loopback(_: usize) -> std::net::SocketAddr {
-        std::net::SocketAddr::from(([127, 0, 0, 1], crate::harness::free_port()))
+    fn at_one_host(_: u8) -> std::net::SocketAddr {
+        crate::harness::peer_address(0)
     }
 }
