@@ -98,6 +98,16 @@ pub fn begin(fs: &Arc<dyn Fs>, ledger_dir: &Path, base: &Base) -> Result<(), Led
     synced.map_err(|error| failed("sync", ledger_dir, &error))
 }
 
+/// True if a copy is being installed: the next start goes on with that.
+///
+/// # Errors
+/// If the disk does not answer.
+pub fn is_under_way(fs: &Arc<dyn Fs>, ledger_dir: &Path) -> Result<bool, OpenError> {
+    Ok(list(&**fs, ledger_dir)?
+        .iter()
+        .any(|name| name == INSTALLING))
+}
+
 /// Steps 3 to 5, or what is left of them; `reset` is step 4. Returns whether there was anything to
 /// do. The log must not be open.
 ///
@@ -110,10 +120,7 @@ pub fn finish<E: From<OpenError>>(
     reset: &mut dyn FnMut(Base) -> Result<(), E>,
 ) -> Result<bool, E> {
     let from = ledger_dir.join(INSTALLING);
-    if !list(&**fs, ledger_dir)?
-        .iter()
-        .any(|name| name == INSTALLING)
-    {
+    if !is_under_way(fs, ledger_dir)? {
         return Ok(false);
     }
     let path = from.join(LIST);

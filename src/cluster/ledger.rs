@@ -33,6 +33,7 @@
 //! | `write` | how does a commit get to the disk, and when is there another file? |
 //! | `files` | how is a file made? |
 //! | `held` | what is known without reading? |
+//! | `view` | what does a ledger say that is read only? |
 
 mod files;
 mod format;
@@ -41,6 +42,7 @@ mod open;
 mod read;
 #[cfg(test)]
 mod tests;
+mod view;
 mod write;
 
 use std::collections::VecDeque;
@@ -53,11 +55,12 @@ use raft::eraftpb::Entry;
 
 use self::files::{LedgerFile, Spare, file_name, remove_if_there};
 pub(super) use self::files::{failed, full_or_failed};
-use self::format::{Batch, ENTRY_SIZE, Opening};
+use self::format::{Batch, Opening, Seed};
 use self::held::Held;
+pub use self::view::LedgerView;
 use super::member::{ClusterId, Members, NodeId};
 use crate::ErrorClass;
-use crate::storage::disk::Fs;
+use crate::storage::disk::{Fs, ReadFile};
 use crate::storage::{OpenError, StoreError};
 
 /// What a ledger begins with: everything up to `index` is in the log, and not here.
@@ -369,73 +372,46 @@ impl Ledger {
             self.first_index(),
             self.last_index()
         );
-        let mut found = Found {
-            entries: Vec::new(),
-            left: bytes_max,
-            is_full: false,
-        };
-        let mut next = from;
-        while next < to && !found.is_full {
-            if let Some(entry) = self.held.recent(next) {
-                found.push(entry.clone());
-                next += 1;
-                continue;
-            }
-            for entry in self.read(next)? {
-                if entry.index == next && next < to && !found.is_full {
-                    found.push(entry);
-                    next += 1;
-                }
-            }
-        }
-        Ok(found.entries)
+        self.held
+            .entries(from, to, bytes_max, |index| self.read(index))
     }
 
     /// The entries from `index` on that are in the same frame, and not replaced.
     fn read(&self, index: u64) -> Result<Vec<Entry>, StoreError> {
-        let lost = |path: &Path, cause: &str| {
-            let cause = io::Error::other(format!("entry {index}: {cause}"));
-            StoreError::new("read", path, &cause)
+        let file_of = |number| {
+            let file = self.files.iter().find(|file| file.number == number)?;
+            Some((&*file.file as &dyn ReadFile, file.seed))
         };
-        let place = self
-            .held
-            .place(index)
-            .ok_or_else(|| lost(&self.dir, "its place is not known"))?;
-        let path = self.dir.join(file_name(place.file));
-        let file = self
-            .files
-            .iter()
-            .find(|file| file.number == place.file)
-            .ok_or_else(|| lost(&path, "the file is gone"))?;
-        let payload = read::read_payload(&*file.file, file.seed, place.at, place.size)
-            .map_err(|error| StoreError::new("read", &path, &error))?;
-        let mut entries = payload
-            .and_then(|payload| Batch::decode(&payload))
-            .ok_or_else(|| lost(&path, "the disk returned something else than was written"))?
-            .entries;
-        entries.retain(|entry| index <= entry.index && entry.index <= place.last);
-        match entries.first() {
-            Some(first) if first.index == index => Ok(entries),
-            _ => Err(lost(&path, "it is not in its frame")),
-        }
+        read_frame(&self.dir, &self.held, index, file_of)
     }
 }
 
-/// Collects entries up to a number of bytes.
-struct Found {
-    entries: Vec<Entry>,
-    left: u64,
-    is_full: bool,
-}
-
-impl Found {
-    fn push(&mut self, entry: Entry) {
-        let size = (entry.data.len() + entry.context.len() + ENTRY_SIZE) as u64;
-        self.is_full = size > self.left;
-        self.left = self.left.saturating_sub(size);
-        if !self.is_full || self.entries.is_empty() {
-            self.entries.push(entry);
-        }
+/// The entries from `index` on that are in the same frame, and not replaced.
+fn read_frame<'a>(
+    dir: &Path,
+    held: &Held,
+    index: u64,
+    file_of: impl FnOnce(u64) -> Option<(&'a dyn ReadFile, Seed)>,
+) -> Result<Vec<Entry>, StoreError> {
+    let lost = |path: &Path, cause: &str| {
+        let cause = io::Error::other(format!("entry {index}: {cause}"));
+        StoreError::new("read", path, &cause)
+    };
+    let place = held
+        .place(index)
+        .ok_or_else(|| lost(dir, "its place is not known"))?;
+    let path = dir.join(file_name(place.file));
+    let (file, seed) = file_of(place.file).ok_or_else(|| lost(&path, "the file is gone"))?;
+    let payload = read::read_payload(file, seed, place.at, place.size)
+        .map_err(|error| StoreError::new("read", &path, &error))?;
+    let mut entries = payload
+        .and_then(|payload| Batch::decode(&payload))
+        .ok_or_else(|| lost(&path, "the disk returned something else than was written"))?
+        .entries;
+    entries.retain(|entry| index <= entry.index && entry.index <= place.last);
+    match entries.first() {
+        Some(first) if first.index == index => Ok(entries),
+        _ => Err(lost(&path, "it is not in its frame")),
     }
 }
 

@@ -16,6 +16,7 @@
 //! | `wire` | which bytes are a message of a peer? |
 //! | `seat` | what does an entry mean for the queue, and when may a reply leave? |
 //! | `install` | how does the log of another member take the place of this one's? |
+//! | `survivor` | what has the last member that is left, and how does it become a server? |
 //! | `flags` | what does the command line say of it? |
 
 pub mod flags;
@@ -28,6 +29,7 @@ pub mod node;
 pub mod seat;
 #[cfg(test)]
 mod seeds;
+pub mod survivor;
 pub mod wire;
 
 use std::path::{Path, PathBuf};

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::ErrorClass;
 use crate::storage::disk::errno::hint;
 use crate::storage::disk::{Holder, LockError};
+use crate::storage::format::names::LEDGER_PREFIX;
 use crate::types::JobId;
 
 /// A write, sync or read that the log cannot do without has failed. Nothing may be acknowledged
@@ -144,15 +145,17 @@ impl fmt::Display for OpenError {
                 for damage in damages {
                     writeln!(f, "{}: {damage}", dir.display())?;
                 }
-                let dir = dir.display();
-                if damages.iter().all(|it| it.file.starts_with("ledger-")) {
+                if damages.iter().all(|it| it.file.starts_with(LEDGER_PREFIX)) {
+                    let (ledger, dir) = (dir.display(), dir.parent().unwrap_or(dir).display());
                     let advice = ErrorClass::Diverged.advice();
                     return write!(
                         f,
-                        "the ledger in {dir} is damaged and was left as it is: votes and entries that \
-                         this member has answered for would be missing; {advice}"
+                        "the ledger in {ledger} is damaged and was left as it is: votes and entries \
+                         that this member has answered for would be missing; {advice}; if the others \
+                         are lost for good, see `bsd-wal ledger recover {dir} --help`"
                     );
                 }
+                let dir = dir.display();
                 write!(
                     f,
                     "the log in {dir} is damaged and was left as it is; look at it with `bsd-wal \

@@ -32,9 +32,9 @@ pub use disk::RealFs;
 #[cfg(any(test, fuzzing, feature = "sim"))]
 pub use disk::sim::SimFs;
 pub use error::{Damage, OpenError, StoreError};
-#[cfg(feature = "cluster")]
-pub(crate) use format::names::CLUSTER_NAME;
 pub use format::names::is_log_file;
+#[cfg(feature = "cluster")]
+pub(crate) use format::names::{CLUSTER_NAME, LEDGER_PREFIX};
 pub use log::body::{Body, BodyCheck, Bytes, Loan, Loans, PIECE};
 pub use log::compaction::{Index, Subject};
 pub use log::files::Files;

@@ -111,13 +111,10 @@ fn every_test_that_the_table_of_faults_names_exists() {
 #[test]
 fn every_finding_has_a_row_and_every_test_that_it_names_exists() {
     let tests = all_tests();
-    for (letter, count) in [('F', 45), ('T', 12)] {
+    for (letter, count) in [('F', 45), ('T', 13), ('G', 14)] {
         let rows = rows("docs/testing.md", letter);
-        if rows.is_empty() {
-            // The table has not been written yet.
-            continue;
-        }
-        assert_numbered(&rows, count);
+        assert!(rows.len() >= count, "{letter}: {}", rows.len());
+        assert!(rows.is_sorted_by(|one, next| one.0 < next.0), "{letter}");
         for (number, cells) in rows {
             let row = format!("{letter}{number}");
             let named = named(&cells);

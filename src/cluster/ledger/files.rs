@@ -10,8 +10,8 @@ use std::sync::Arc;
 use super::format::{FramePlace, HEADER_SIZE, Kind, Opening, Seed, encode_header, put_frame};
 use super::{Identity, LedgerError};
 use crate::ErrorClass;
-use crate::storage::StoreError;
 use crate::storage::disk::{File, Fs, OpenMode, is_missing, write_all_at};
+use crate::storage::{LEDGER_PREFIX, StoreError};
 
 /// The directory of the ledger, in the data directory.
 pub(super) const DIR_NAME: &str = "cluster";
@@ -20,21 +20,21 @@ pub(super) const SPARE_NAME: &str = "ledger-next";
 
 /// The name of the file with this number.
 pub(super) fn file_name(number: u64) -> String {
-    format!("ledger-{number:010}")
+    format!("{LEDGER_PREFIX}{number:010}")
 }
 
 /// The number of the file with this name; `None`: it is none of a ledger's.
 pub(super) fn file_number(name: &str) -> Option<u64> {
-    let number = name.strip_prefix("ledger-")?.parse().ok()?;
+    let number = name.strip_prefix(LEDGER_PREFIX)?.parse().ok()?;
     (number > 0 && file_name(number) == name).then_some(number)
 }
 
-/// One file.
+/// One file, which may be written to, or read only.
 #[derive(Debug)]
-pub(super) struct LedgerFile {
+pub(super) struct LedgerFile<F = Arc<dyn File>> {
     pub(super) number: u64,
     pub(super) seed: Seed,
-    pub(super) file: Arc<dyn File>,
+    pub(super) file: F,
     /// Where its frames end.
     pub(super) end: u64,
     /// The checksum of its last frame.

@@ -11,6 +11,9 @@ use std::mem::size_of;
 
 use raft::eraftpb::Entry;
 
+use super::format::ENTRY_SIZE;
+use crate::storage::StoreError;
+
 /// The place on the disk of a range of entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
@@ -37,6 +40,24 @@ pub(super) struct Held {
     recent: VecDeque<Entry>,
     recent_size: usize,
     last: u64,
+}
+
+/// Collects entries up to a number of bytes.
+struct Found {
+    entries: Vec<Entry>,
+    left: u64,
+    is_full: bool,
+}
+
+impl Found {
+    fn push(&mut self, entry: Entry) {
+        let size = (entry.data.len() + entry.context.len() + ENTRY_SIZE) as u64;
+        self.is_full = size > self.left;
+        self.left = self.left.saturating_sub(size);
+        if !self.is_full || self.entries.is_empty() {
+            self.entries.push(entry);
+        }
+    }
 }
 
 /// Bytes of memory that an entry takes.
@@ -82,6 +103,38 @@ impl Held {
         let first = self.recent.front()?.index;
         self.recent
             .get(usize::try_from(index.checked_sub(first)?).ok()?)
+    }
+
+    /// The entries from `from` up to but without `to`: as many as have `bytes_max` bytes of data and
+    /// context together, and at least one. Those that are not in memory come by `read`, with what
+    /// follows them in the same frame.
+    pub(super) fn entries(
+        &self,
+        from: u64,
+        to: u64,
+        bytes_max: u64,
+        mut read: impl FnMut(u64) -> Result<Vec<Entry>, StoreError>,
+    ) -> Result<Vec<Entry>, StoreError> {
+        let mut found = Found {
+            entries: Vec::new(),
+            left: bytes_max,
+            is_full: false,
+        };
+        let mut next = from;
+        while next < to && !found.is_full {
+            if let Some(entry) = self.recent(next) {
+                found.push(entry.clone());
+                next += 1;
+                continue;
+            }
+            for entry in read(next)? {
+                if entry.index == next && next < to && !found.is_full {
+                    found.push(entry);
+                    next += 1;
+                }
+            }
+        }
+        Ok(found.entries)
     }
 
     /// The place of the entry, if it is on the disk.

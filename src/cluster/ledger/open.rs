@@ -31,7 +31,7 @@ use super::held::{Held, Place};
 use super::read::{Fault, Reader, Step};
 use super::{Base, HardState, Identity, Ledger, Sizes, assert_writable, put_members};
 use crate::cluster::member::Members;
-use crate::storage::disk::{File, Fs, OpenMode, read_exact_at, write_all_at};
+use crate::storage::disk::{File, Fs, OpenMode, ReadFile, ReadFs, read_exact_at, write_all_at};
 use crate::storage::{Damage, OpenError};
 
 /// Bytes that are copied at once.
@@ -129,9 +129,16 @@ pub(super) fn open(
     let Some(newest) = numbers.last() else {
         return Ok(None);
     };
-    let (begun, leftovers) = begin(&**fs, &dir, &numbers)?;
+    let open = |path: &Path| {
+        let file = fs.open(path, OpenMode::ReadWrite)?;
+        Ok((file.clone(), file as Arc<dyn ReadFile>))
+    };
+    let (begun, leftovers) = begin(&dir, &numbers, &open)?;
     let identity = begun.identity;
-    let found = read(&dir, *newest, begun, sizes)?;
+    let (found, damage) = read(&dir, *newest, begun, sizes)?;
+    if let Some(damage) = damage {
+        return Err(damage);
+    }
     found
         .put_in_order(&**fs, data_dir, &dir, &leftovers)
         .map_err(|error| OpenError::io("put in order", &dir, &error))?;
@@ -139,7 +146,7 @@ pub(super) fn open(
 }
 
 /// True if there is no directory of a ledger in `data_dir`.
-fn is_missing(fs: &dyn Fs, data_dir: &Path) -> Result<bool, OpenError> {
+pub(super) fn is_missing(fs: &dyn ReadFs, data_dir: &Path) -> Result<bool, OpenError> {
     let entries = fs
         .read_dir(data_dir)
         .map_err(|error| OpenError::io("list", data_dir, &error))?;
@@ -147,7 +154,7 @@ fn is_missing(fs: &dyn Fs, data_dir: &Path) -> Result<bool, OpenError> {
 }
 
 /// The numbers of the files in `dir`, ascending.
-fn numbers(fs: &dyn Fs, dir: &Path) -> Result<Vec<u64>, OpenError> {
+pub(super) fn numbers(fs: &dyn ReadFs, dir: &Path) -> Result<Vec<u64>, OpenError> {
     let entries = fs
         .read_dir(dir)
         .map_err(|error| OpenError::io("list", dir, &error))?;
@@ -159,11 +166,14 @@ fn numbers(fs: &dyn Fs, dir: &Path) -> Result<Vec<u64>, OpenError> {
     Ok(numbers)
 }
 
+/// How a file is opened: what is kept of it, and what it is read by.
+pub(super) type Opener<'a, F> = &'a dyn Fn(&Path) -> io::Result<(F, Arc<dyn ReadFile>)>;
+
 /// A file whose header and opening are sound.
-struct Begun {
+struct Begun<F> {
     path: PathBuf,
     number: u64,
-    file: Arc<dyn File>,
+    file: F,
     size: u64,
     seed: Seed,
     opening: Opening,
@@ -171,10 +181,10 @@ struct Begun {
     reader: Reader,
 }
 
-struct AllBegun {
-    identity: Identity,
+pub(super) struct AllBegun<F> {
+    pub(super) identity: Identity,
     /// Oldest first.
-    files: VecDeque<Begun>,
+    files: VecDeque<Begun<F>>,
 }
 
 /// Damage of one file, in words.
@@ -191,9 +201,13 @@ fn damaged(dir: &Path, number: u64, range: Option<(u64, u64)>, what: &str) -> Op
 }
 
 /// Header and opening of all files of the ledger, and the numbers of the files before it.
-fn begin(fs: &dyn Fs, dir: &Path, numbers: &[u64]) -> Result<(AllBegun, Vec<u64>), OpenError> {
+pub(super) fn begin<F>(
+    dir: &Path,
+    numbers: &[u64],
+    open: Opener<'_, F>,
+) -> Result<(AllBegun<F>, Vec<u64>), OpenError> {
     let mut identity = None;
-    let mut files: VecDeque<Begun> = VecDeque::new();
+    let mut files: VecDeque<Begun<F>> = VecDeque::new();
     let mut older = numbers.to_vec();
     while let Some(number) = older.pop() {
         if let Some(next) = files.front()
@@ -202,7 +216,7 @@ fn begin(fs: &dyn Fs, dir: &Path, numbers: &[u64]) -> Result<(AllBegun, Vec<u64>
             let gone = next.number - 1;
             return Err(damaged(dir, gone, None, "the file is missing"));
         }
-        let begun = begin_file(fs, dir, number, &mut identity)?;
+        let begun = begin_file(dir, number, &mut identity, open)?;
         let is_first = begun.opening.before.is_none();
         if begun
             .opening
@@ -223,21 +237,21 @@ fn begin(fs: &dyn Fs, dir: &Path, numbers: &[u64]) -> Result<(AllBegun, Vec<u64>
     Ok((AllBegun { identity, files }, older))
 }
 
-fn begin_file(
-    fs: &dyn Fs,
+fn begin_file<F>(
     dir: &Path,
     number: u64,
     identity: &mut Option<Identity>,
-) -> Result<Begun, OpenError> {
+    open: Opener<'_, F>,
+) -> Result<Begun<F>, OpenError> {
     let path = dir.join(file_name(number));
     let io = |error: &io::Error| OpenError::io("read", &path, error);
-    let file = fs.open(&path, OpenMode::ReadWrite).map_err(|it| io(&it))?;
-    let size = file.size().map_err(|it| io(&it))?;
+    let (file, bytes) = open(&path).map_err(|it| io(&it))?;
+    let size = bytes.size().map_err(|it| io(&it))?;
     let mut header = [0; HEADER_SIZE];
     let short = header
         .len()
         .min(usize::try_from(size).unwrap_or(HEADER_SIZE));
-    read_exact_at(&*file, &mut header[..short], 0).map_err(|it| io(&it))?;
+    read_exact_at(&*bytes, &mut header[..short], 0).map_err(|it| io(&it))?;
     let found = match decode_header(&header) {
         FileHeader::Newer(version) => return Err(newer(path, version)),
         FileHeader::Known {
@@ -265,7 +279,7 @@ fn begin_file(
         });
     }
     let seed = Seed::new(identity, number);
-    let mut reader = Reader::new(file.clone(), seed, size, HEADER_SIZE as u64);
+    let mut reader = Reader::new(bytes, seed, size, HEADER_SIZE as u64);
     let opening = match reader.step().map_err(|it| io(&it))? {
         Step::Bad(Fault::Newer(version)) => return Err(newer(path, version.into())),
         Step::Frame(_, header, payload) if header.kind == Some(Kind::Opening) => {
@@ -362,8 +376,8 @@ fn follows(state: HardState, next: HardState) -> bool {
 }
 
 /// What the files hold.
-struct Found {
-    files: VecDeque<LedgerFile>,
+pub(super) struct Found<F> {
+    files: VecDeque<LedgerFile<F>>,
     opening_end: u64,
     /// Up to where the last file was durable, as its frames say.
     durable: u64,
@@ -371,8 +385,14 @@ struct Found {
     replay: Replay,
 }
 
-fn read(dir: &Path, newest: u64, begun: AllBegun, sizes: Sizes) -> Result<Found, OpenError> {
-    let mut begun = begun.files;
+/// What the files hold, up to damage that there is behind it.
+pub(super) fn read<F>(
+    dir: &Path,
+    newest: u64,
+    begun: AllBegun<F>,
+    sizes: Sizes,
+) -> Result<(Found<F>, Option<OpenError>), OpenError> {
+    let begun = begun.files;
     let ends: Vec<Option<Before>> = begun
         .iter()
         .skip(1)
@@ -389,17 +409,22 @@ fn read(dir: &Path, newest: u64, begun: AllBegun, sizes: Sizes) -> Result<Found,
         is_torn: false,
         replay: Replay::new(&first.opening),
     };
-    for (nth, (file, end)) in begun.iter_mut().zip(ends).enumerate() {
+    let mut damage = None;
+    for (nth, (file, end)) in begun.into_iter().zip(ends).enumerate() {
         if nth > 0 && !found.replay.agrees(&file.opening) {
             let what = "it does not follow what is in the file before it";
-            return Err(damaged(dir, file.number, None, what));
+            damage = Some(damaged(dir, file.number, None, what));
+            break;
         }
         // It may have one that was to be written with the next commit. What a later start reads,
         // which may not have the files before, is what this one reads.
         for (index, members) in &file.opening.members {
             put_members(&mut found.replay.members, *index, members.clone());
         }
-        found.read_file(dir, file, end, sizes)?;
+        damage = found.read_file(dir, file, end, sizes)?;
+        if damage.is_some() {
+            break;
+        }
     }
     let base = found.replay.held.base().0;
     if found.replay.members.first().is_none_or(|it| it.0 > base) {
@@ -409,22 +434,23 @@ fn read(dir: &Path, newest: u64, begun: AllBegun, sizes: Sizes) -> Result<Found,
     let state = &mut found.replay.state;
     // What is discarded was committed, even if no frame says so.
     state.commit = state.commit.max(base);
-    Ok(found)
+    Ok((found, damage))
 }
 
-impl Found {
+impl<F> Found<F> {
     /// Read the frames of one file after its opening, up to `end` if a later file says where that
-    /// is.
+    /// is, or up to the damage that is returned.
     fn read_file(
         &mut self,
         dir: &Path,
-        begun: &mut Begun,
+        mut begun: Begun<F>,
         end: Option<Before>,
         sizes: Sizes,
-    ) -> Result<(), OpenError> {
+    ) -> Result<Option<OpenError>, OpenError> {
         let io = |error: &io::Error| OpenError::io("read", &begun.path, error);
         let number = begun.number;
         (self.opening_end, self.durable) = (begun.reader.at, begun.reader.at);
+        let mut damage = None;
         let fault = loop {
             if let Some(end) = end
                 && (begun.reader.at, begun.reader.previous) == (end.end, end.crc)
@@ -433,9 +459,11 @@ impl Found {
             }
             match begun.reader.step().map_err(|it| io(&it))? {
                 Step::Frame(at, header, payload) => {
-                    let range = Some((at, header.frame_size()));
-                    self.take(at, &header, payload, number, sizes)
-                        .map_err(|what| damaged(dir, number, range, what))?;
+                    if let Err(what) = self.take(at, &header, payload, number, sizes) {
+                        let range = Some((at, header.frame_size()));
+                        damage = Some(damaged(dir, number, range, what));
+                        break None;
+                    }
                 }
                 Step::Bad(Fault::Newer(version)) => {
                     return Err(newer(begun.path.clone(), version.into()));
@@ -450,7 +478,7 @@ impl Found {
             if end.is_some() || durable > at || self.durable > at {
                 let size = ahead.next_frame.unwrap_or(durable).saturating_sub(at);
                 let what = fault.describe();
-                return Err(damaged(dir, number, Some((at, size)), what));
+                damage = Some(damaged(dir, number, Some((at, size)), what));
             }
             self.is_torn = ahead.is_garbage;
         }
@@ -458,13 +486,13 @@ impl Found {
         self.files.push_back(LedgerFile {
             number,
             seed: begun.seed,
-            file: begun.file.clone(),
+            file: begun.file,
             end: at,
             crc: begun.reader.previous,
             capacity: begun.size.max(at),
             touched: at,
         });
-        Ok(())
+        Ok(damage)
     }
 
     fn take(
@@ -491,6 +519,26 @@ impl Found {
         self.replay.take(batch, place, sizes)
     }
 
+    /// What a ledger that is only read has of it.
+    pub(super) fn into_parts(
+        self,
+    ) -> (
+        VecDeque<LedgerFile<F>>,
+        HardState,
+        Vec<(u64, Members)>,
+        Held,
+    ) {
+        let Replay {
+            state,
+            members,
+            held,
+            ..
+        } = self.replay;
+        (self.files, state, members, held)
+    }
+}
+
+impl Found<Arc<dyn File>> {
     /// Make durable what was read, and remove what is none of the ledger.
     ///
     /// After a sync that failed, the page cache may hold bytes that can be read and that count as

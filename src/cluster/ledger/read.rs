@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use super::format::{ALIGN, FRAME_HEADER_SIZE, FRAME_MAGIC, FrameHeader, Seed, VERSION};
-use crate::storage::disk::{File, ReadFile, read_exact_at};
+use crate::storage::disk::{ReadFile, read_exact_at};
 
 /// Bytes requested from a file at once.
 const CHUNK: u64 = 1 << 20;
@@ -55,7 +55,7 @@ pub(super) enum Step<'a> {
 /// Reads the frames of one file in order.
 #[derive(Debug)]
 pub(super) struct Reader {
-    file: Arc<dyn File>,
+    file: Arc<dyn ReadFile>,
     seed: Seed,
     size: u64,
     /// Where the next frame should begin.
@@ -69,7 +69,7 @@ pub(super) struct Reader {
 
 impl Reader {
     /// A reader of `file`, which is `size` bytes long, that begins at `at`.
-    pub(super) fn new(file: Arc<dyn File>, seed: Seed, size: u64, at: u64) -> Reader {
+    pub(super) fn new(file: Arc<dyn ReadFile>, seed: Seed, size: u64, at: u64) -> Reader {
         Reader {
             file,
             seed,

@@ -7,10 +7,13 @@
 //! there whose delete was acknowledged; no id was given to two bodies. In between, once the leader of a
 //! term has answered anybody, no leader of an earlier term answers what it is asked from then on.
 //!
+//! Now and then two of three are lost in thought, and a server is made of the third (`survivors`).
+//!
 //! `BSD_SEAT_RUNS` histories, from `BSD_SEAT_FIRST` on; a failure names its seed.
 
 mod copies;
 mod leads;
+mod survivors;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
@@ -447,6 +450,9 @@ impl World {
             self.pass_time();
             self.befall();
             (0..3).for_each(|site| self.turn(site, true));
+            if self.random.below(1000) == 0 {
+                self.judge_survivors();
+            }
         }
     }
 
@@ -576,6 +582,11 @@ struct Seen {
     full_ledgers: u64,
     /// And whose log had none for what is committed.
     full_logs: u64,
+    /// Servers that were made of one member, of those the ones whose ledger had more than the log, and
+    /// the ones with entries of which it was not known whether they were committed.
+    survivors: u64,
+    ledgers_ahead: u64,
+    uncertain: u64,
 }
 
 impl AddAssign for Seen {
@@ -585,6 +596,9 @@ impl AddAssign for Seen {
         self.fell += other.fell;
         self.full_ledgers += other.full_ledgers;
         self.full_logs += other.full_logs;
+        self.survivors += other.survivors;
+        self.ledgers_ahead += other.ledgers_ahead;
+        self.uncertain += other.uncertain;
     }
 }
 
@@ -622,6 +636,9 @@ fn no_acknowledged_job_is_lost_whatever_happens_to_members_and_their_network() {
         && seen.installed > runs / 10
         && seen.fell > runs / 2
         && seen.full_ledgers > 0
-        && seen.full_logs > 0;
+        && seen.full_logs > 0
+        && seen.survivors > runs
+        && seen.ledgers_ahead > 0
+        && seen.uncertain > 0;
     assert!(is_much || runs < RUNS, "only {seen:?}");
 }

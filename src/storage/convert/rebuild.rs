@@ -85,11 +85,11 @@ impl Rebuild {
         synced.map_err(|error| OpenError::io("sync a file in", &self.incomplete.path, &error))
     }
 
-    /// All files are there: open them as the log `log`, in a new epoch.
+    /// All files are there: open them as the log `log`, or as whatever log they are, in a new epoch.
     ///
     /// # Errors
     /// If they are damaged, or of another log; or if the disk fails.
-    pub fn open(mut self, log: LogId, now: Now) -> Result<Rebuilt, OpenError> {
+    pub fn open(mut self, log: impl Into<Option<LogId>>, now: Now) -> Result<Rebuilt, OpenError> {
         self.sync()?;
         let Rebuild {
             fs,
@@ -117,7 +117,7 @@ impl Rebuild {
         };
         let mut puts = Puts::default();
         let (opened, _) = Log::open(fs.clone(), options, now, &mut puts, &|_, _| ())?;
-        if opened.files().log() != log {
+        if log.into().is_some_and(|log| opened.files().log() != log) {
             let what = "its files are those of another log; use another base".to_owned();
             return Err(OpenError::Foreign { path, what });
         }
@@ -241,6 +241,12 @@ impl Rebuilt {
                  moment"
             ),
         }
+    }
+
+    /// Up to which entry of a replicated log it goes.
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        self.log.stamp()
     }
 
     /// The files are those of a log that goes up to this entry of a replicated one.

@@ -24,6 +24,8 @@ pub const ARCHIVE_WORD: &str = "archived";
 const NEW_WORD: &str = "-new";
 /// A directory of this name has the ledger of a member of a cluster.
 pub(crate) const CLUSTER_NAME: &str = "cluster";
+/// What the names of the files in it begin with.
+pub(crate) const LEDGER_PREFIX: &str = "ledger-";
 /// The prefix of the names of directories with imported files of beanstalkd.
 pub(in crate::storage) const IMPORTED_PREFIX: &str = "beanstalkd-binlogs";
 /// The prefix of the names of torn tails and segments that a start saved.

@@ -3,7 +3,7 @@
 //!
 //! `client` has the clients, `history` the rules, `members` the processes, `links` the network between
 //! them, `faults` what befalls both, `full` disks that are full, and `rules` what a member refuses, and
-//! what tools may do beside it.
+//! what tools may do beside it, `survivor` what becomes of the last one that is left.
 
 mod client;
 mod faults;
@@ -12,3 +12,4 @@ mod history;
 mod links;
 mod members;
 mod rules;
+mod survivor;

@@ -351,7 +351,8 @@ fn describe_record(place: &RecordPlace<'_>, record: &Record<'_>) -> String {
     )
 }
 
-fn describe(record: &Record<'_>) -> String {
+/// What a record says, in words.
+pub(crate) fn describe(record: &Record<'_>) -> String {
     match record {
         Record::Put {
             id,

@@ -587,6 +587,33 @@ pub(crate) fn print_record(
     print(&line, out)
 }
 
+#[cfg(feature = "cluster")]
+#[derive(Serialize)]
+struct OfEntry<'a> {
+    entry: u64,
+    term: u64,
+    certain: bool,
+    #[serde(flatten)]
+    what: What<'a>,
+}
+
+/// One line for a record of an entry: its index, its term, and whether a majority is known to have it.
+#[cfg(feature = "cluster")]
+pub(crate) fn print_entry(
+    (entry, term, certain): (u64, u64, bool),
+    record: &Record<'_>,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let what = record.into();
+    let line = OfEntry {
+        entry,
+        term,
+        certain,
+        what,
+    };
+    print(&line, out)
+}
+
 /// One line.
 pub(crate) fn print(line: &impl Serialize, out: &mut dyn Write) -> Result<(), Failure> {
     serde_json::to_writer(&mut *out, line).map_err(std::io::Error::from)?;

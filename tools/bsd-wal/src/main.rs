@@ -31,6 +31,8 @@ mod human;
 mod import;
 mod info;
 mod json;
+#[cfg(feature = "cluster")]
+mod ledger;
 mod load;
 #[cfg(feature = "man")]
 mod man;
@@ -120,6 +122,9 @@ enum Command {
     /// List, check, restore and expire an archive that bsd-server writes
     #[cfg(feature = "archive")]
     Archive(archive::ArchiveArgs),
+    /// Show the ledger of a member of a cluster, and make a server of the last one that is left
+    #[cfg(feature = "cluster")]
+    Ledger(ledger::LedgerArgs),
     /// Make a log from beanstalkd's log
     Import(import::ImportArgs),
     /// Write a log as files on which beanstalkd starts
@@ -198,6 +203,8 @@ fn run(command: &Command, out: &mut dyn Write) -> Result<u8, Failure> {
         Command::Restore(args) => restore::run(args, out),
         #[cfg(feature = "archive")]
         Command::Archive(args) => archive::run(args, out),
+        #[cfg(feature = "cluster")]
+        Command::Ledger(args) => ledger::run(args, out),
         Command::Import(args) => import::run(args, out),
         Command::Export(args) => export::run(args, out),
         #[cfg(feature = "man")]

@@ -138,7 +138,11 @@ fn g10_who_has_a_damaged_ledger_is_told_what_helps_a_member() {
     assert_eq!(error.class(), ErrorClass::Damaged);
     let said = error.to_string();
     assert!(said.contains(ErrorClass::Diverged.advice()), "{said}");
-    assert!(!said.contains("bsd-wal"), "{said}");
+    assert!(!said.contains("bsd-wal repair"), "{said}");
+    assert!(
+        said.contains("`bsd-wal ledger recover /data --help`"),
+        "{said}"
+    );
 }
 
 #[test]
