@@ -1,6 +1,7 @@
 //! What each command does: decide, log, apply, reply.
 
 use super::large::{Awaited, Wanted};
+use super::pauses::Owner;
 use super::{Engine, Flow, ReplySink};
 use crate::protocol::{Command, Op, Refusal, Reply, Request};
 use crate::storage::{AppendError, BodyError, NO_KICK, Purpose, StoreError};
@@ -347,17 +348,17 @@ impl Engine {
             true => all / 2,
             false => all,
         };
-        let taken = self.queue.clients_memory() + self.pauses.memory();
+        let taken = self.queue.clients_memory();
         if taken < bound {
             if self.clients_shortage.is_on() && self.clients_shortage.note_room(now.wall_ns) {
-                tracing::warn!("there is room for watch lists, tubes and pauses again");
+                tracing::warn!("there is room for watch lists and tubes again");
             }
             return true;
         }
         let missing = taken - bound + 1;
         if self.clients_shortage.note_refused(missing, now.wall_ns) {
             tracing::warn!(
-                "watch lists, tubes without jobs and pauses take {taken} bytes, of which {all} are \
+                "watch lists and tubes without jobs take {taken} bytes, of which {all} are \
                  for them: clients that watch more than {LONG_WATCH_LIST} tubes may watch no more \
                  at half of it, and others at all of it; have clients watch fewer, or give more \
                  with --max-memory"
@@ -376,6 +377,26 @@ impl Engine {
         }
         self.queue.use_tube(client, tube, now.mono);
         true
+    }
+
+    /// Whether the share of pauses leaves room for one more of this owner; where that changes, it is
+    /// said.
+    fn has_room_for_pause(&mut self, owner: &Owner, now: Now) -> bool {
+        if self.pauses.has_room_for(owner) {
+            if self.pauses_shortage.is_on() && self.pauses_shortage.note_room(now.wall_ns) {
+                tracing::warn!("there is room for pauses again");
+            }
+            return true;
+        }
+        let (taken, share) = (self.pauses.memory(), self.pauses.share());
+        if self.pauses_shortage.note_refused(1, now.wall_ns) {
+            tracing::warn!(
+                "records of pauses take {taken} bytes, of which {share} are for them: clients {owner} \
+                 have made so many that they may pause no other tubes until some have ended; pause \
+                 fewer tubes, for a shorter time, or give more with --max-memory"
+            );
+        }
+        false
     }
 
     /// Whether pausing this tube, or lifting its pause, only changes what is held already.
@@ -668,7 +689,11 @@ impl Turn<'_> {
         if !self.engine.queue.tube_exists(tube) {
             return self.reply(Reply::NotFound);
         }
-        if !self.engine.has_pause(tube, self.now) && !self.engine.has_room_for_client(0, self.now) {
+        let owner = Owner::of(self.sink.link(self.client));
+        if !self.engine.has_pause(tube, self.now)
+            && !(self.engine.has_room_for_client(0, self.now)
+                && self.engine.has_room_for_pause(&owner, self.now))
+        {
             return self.reply(Reply::OutOfMemory);
         }
         // A pause of 0 seconds is over at once: it lifts the one that is on.
@@ -676,7 +701,7 @@ impl Turn<'_> {
             0 => Time(self.now.mono.0.saturating_add(1)),
             seconds => self.now.mono.plus_seconds(seconds),
         };
-        match self.engine.pause(tube, delay, until, self.now)? {
+        match self.engine.pause((tube, &owner), delay, until, self.now)? {
             Logged::Done => self.reply_and_serve(Reply::Paused),
             Logged::Full => self.reply(Reply::OutOfMemory),
         }

@@ -73,6 +73,9 @@ pub const PROTOCOL_VERSION: &str = "1.13";
 /// Bytes of recently put bodies that are kept in memory beside the log.
 const FRAME_CACHE_SIZE: usize = 4 << 20;
 
+/// Records of pauses may take what is for clients divided by this, beside it.
+const PAUSES_PART: u64 = 4;
+
 /// How to open an engine.
 #[derive(Clone)]
 pub struct Options {
@@ -88,8 +91,9 @@ pub struct Options {
     /// Bound of the memory that jobs may take, bytes; a put beyond it is answered `OUT_OF_MEMORY`.
     pub memory_max: Option<u64>,
     /// Bound of the memory that is taken because of clients and not of jobs, bytes: watch lists, tubes
-    /// without jobs, records of pauses. It is a part of `memory_max`. What would go beyond it is
-    /// answered `OUT_OF_MEMORY`, long watch lists at half of it.
+    /// without jobs. It is a part of `memory_max`. What would go beyond it is answered
+    /// `OUT_OF_MEMORY`, long watch lists at half of it. Records of pauses may take a quarter as much,
+    /// beside it; past half of that whoever has made more of them than are left is refused.
     pub clients_memory_max: Option<u64>,
     /// Called from background threads when [`Engine::tick`] has something to do. `None`: there are
     /// no threads, and everything happens inside the calls.
@@ -209,6 +213,8 @@ pub struct Engine {
     clients_memory_max: Option<u64>,
     /// Watch lists, tubes or pauses are refused for want of memory.
     clients_shortage: Shortage,
+    /// Pauses are refused for want of memory.
+    pauses_shortage: Shortage,
     /// A job whose body is lost could not be buried.
     burials_shortage: Shortage,
     sync: SyncPolicy,
@@ -273,6 +279,9 @@ impl Engine {
     fn replay(options: &Options, standby: bool, now: Now) -> Result<Engine, OpenError> {
         let mut queue = Queue::new();
         let mut pauses = Pauses::default();
+        if let Some(all) = options.clients_memory_max {
+            pauses.bound(all / PAUSES_PART);
+        }
         let mut recovery = Recovery::default();
         let mut imported = None;
         let store = match &options.dir {
@@ -332,6 +341,7 @@ impl Engine {
             was_archive_late: false,
             clients_memory_max: options.clients_memory_max,
             clients_shortage: Shortage::default(),
+            pauses_shortage: Shortage::default(),
             burials_shortage: Shortage::default(),
             sync: options.sync,
             draining: false,

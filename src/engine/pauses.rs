@@ -1,106 +1,271 @@
-//! How long the record of a pause is needed.
+//! How long the record of a pause is needed, and who has made it.
 //!
 //! A pause that is replaced by a shorter one, or lifted, leaves a record behind that replay would
 //! bring back, were the later record gone first. So the last record about a tube stays alive until
 //! every pause that it replaced would have ended by itself, or until compaction has dropped the
-//! records of all these: whichever comes first. The latter is looked for a few tubes at a time, and
-//! only after a compaction.
+//! records of all these: whichever comes first. Both are looked for a few tubes at a time.
+//!
+//! A client can make many such records in a short time, of tubes that vanish at once. So they have a
+//! share of the memory of their own. Past half of it, each who makes them has at most as much as is
+//! left for all others; and the files with the records of dead pauses are rewritten, which lets go
+//! of what kept them dead.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::Link;
 use crate::storage::Log;
 use crate::storage::format::pause;
-use crate::types::{Place, SegmentId, Time};
+use crate::types::{Place, SECOND_NS, SegmentId, Time};
 
-/// What a tube costs here, its name apart, bytes, roughly.
-const TUBE_SIZE: usize = 176;
+/// What a tube costs here, its name apart, bytes, roughly: an entry of a tree whose leaves are half
+/// full, and the smallest piece of memory for the name.
+const TUBE_SIZE: usize = 112;
 
-/// The last record about a tube's pause.
-#[derive(Debug)]
-struct Last {
-    place: Place,
-    /// When the pause ends that it records; that of a record that lifts one has ended.
-    until: Time,
-    replaced: Option<Replaced>,
+/// Who has made a pause.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Owner {
+    /// Somebody before the start, or another queue.
+    #[default]
+    Unknown,
+    /// A process of this machine, or this one.
+    Here,
+    /// Clients of an address; of IPv6 of a network of 64 bits.
+    Address(IpAddr),
+    /// Whoever has the token, or the certificate, with this name.
+    Name(Arc<str>),
 }
 
-/// The records of pauses that it replaced.
-#[derive(Debug, Clone, Copy)]
-struct Replaced {
-    /// The segments between which they lie.
-    first: SegmentId,
-    last: SegmentId,
-    /// When all of those pauses would have ended.
-    until: Time,
-}
-
-impl Last {
-    fn needed_until(&self) -> Time {
-        let replaced = self.replaced.map_or(self.until, |replaced| replaced.until);
-        self.until.max(replaced)
+impl Owner {
+    /// The one at the other end of a connection.
+    pub(super) fn of(link: Option<Link>) -> Owner {
+        let Some(link) = link else { return Owner::Here };
+        match (link.name, link.peer.map(|peer| peer.ip().to_canonical())) {
+            (Some(name), _) => Owner::Name(name),
+            (None, None) => Owner::Here,
+            (None, Some(IpAddr::V6(long))) => {
+                Owner::Address(IpAddr::from((long.to_bits() & (!0 << 64)).to_be_bytes()))
+            }
+            (None, Some(address)) => Owner::Address(address),
+        }
     }
 }
 
-/// The records of pauses that the log has to keep.
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Owner::Unknown => write!(f, "before the start"),
+            Owner::Here => write!(f, "on this machine"),
+            Owner::Address(address) => write!(f, "at {address}"),
+            Owner::Name(name) => write!(f, "with the name {name:?}"),
+        }
+    }
+}
+
+/// A second of the process's clock; what ends within one ends with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Second(i32);
+
+impl Second {
+    const NEVER: Second = Second(i32::MAX);
+
+    fn at_or_after(time: Time) -> Second {
+        let second = time.0.saturating_add(SECOND_NS - 1).div_euclid(SECOND_NS);
+        let end = if second < 0 { i32::MIN } else { i32::MAX };
+        Second(i32::try_from(second).unwrap_or(end))
+    }
+
+    fn is_over(self, now: Time) -> bool {
+        self != Second::NEVER && i64::from(self.0) * SECOND_NS <= now.0
+    }
+}
+
+/// The last record about a tube's pause.
+#[derive(Debug, Clone, Copy)]
+struct Last {
+    place: Place,
+    /// When the pause ends that it records; that of a record that lifts one has ended.
+    until: Second,
+    /// When all pauses that it replaced would have ended.
+    replaced_until: Second,
+    /// The segments between which their records lie; the first is behind the last where there are
+    /// none.
+    first: SegmentId,
+    last: SegmentId,
+    /// Who made the first of them.
+    owner: u32,
+}
+
+impl Last {
+    fn has_replaced(&self) -> bool {
+        self.first <= self.last
+    }
+
+    fn needed_until(&self) -> Second {
+        match self.has_replaced() {
+            true => self.until.max(self.replaced_until),
+            false => self.until,
+        }
+    }
+
+    /// What a record that follows, in another place, replaces.
+    fn replaced(&self, segment: SegmentId) -> (Second, SegmentId, SegmentId) {
+        match self.has_replaced() {
+            true => (
+                self.needed_until(),
+                self.first.min(segment),
+                self.last.max(segment),
+            ),
+            false => (self.until, segment, segment),
+        }
+    }
+}
+
+/// How many bytes are held for each owner.
 #[derive(Debug, Default)]
+struct Owners {
+    ids: BTreeMap<Owner, u32>,
+    held: Vec<(Owner, u64)>,
+    free: Vec<u32>,
+}
+
+impl Owners {
+    fn id(&mut self, owner: &Owner) -> u32 {
+        if let Some(id) = self.ids.get(owner) {
+            return *id;
+        }
+        let id = self.free.pop().unwrap_or(self.held.len() as u32);
+        if self.held.len() == id as usize {
+            self.held.push(Default::default());
+        }
+        self.held[id as usize] = (owner.clone(), 0);
+        self.ids.insert(owner.clone(), id);
+        id
+    }
+
+    fn held_for(&self, owner: &Owner) -> u64 {
+        let id = self.ids.get(owner);
+        id.map_or(0, |id| self.held[*id as usize].1)
+    }
+
+    fn add(&mut self, id: u32, bytes: u64) {
+        self.held[id as usize].1 += bytes;
+    }
+
+    fn subtract(&mut self, id: u32, bytes: u64) {
+        let (owner, held) = &mut self.held[id as usize];
+        *held -= bytes;
+        if *held == 0 {
+            self.ids.remove(owner);
+            self.free.push(id);
+        }
+    }
+}
+
+/// A look at all tubes, a few in a tick.
+#[derive(Debug)]
+struct Look {
+    /// The last tube that was looked at.
+    behind: Box<str>,
+    /// The first end among those that stay.
+    next_end: Second,
+    /// The files with the records of dead pauses are to be rewritten.
+    rewrites: bool,
+}
+
+/// The records of pauses that the log has to keep.
+#[derive(Debug)]
 pub(super) struct Pauses {
-    last: BTreeMap<Arc<str>, Last>,
-    by_end: BTreeSet<(Time, Arc<str>)>,
+    last: BTreeMap<Box<str>, Last>,
     name_bytes: usize,
-    /// The tube up to which has been looked for what compaction has dropped; `None` at the end.
-    looked_up_to: Option<Arc<str>>,
-    /// How many compactions there had been when that look began.
-    compactions: u64,
+    owners: Owners,
+    /// Bytes that they may take.
+    share: u64,
+    /// No record is needed no more before this.
+    next_end: Second,
+    look: Option<Look>,
+    /// How many compactions there had been when the last look began, and the last that had files
+    /// rewritten.
+    looked: u64,
+    rewritten: Option<u64>,
+}
+
+impl Default for Pauses {
+    fn default() -> Pauses {
+        Pauses {
+            last: BTreeMap::new(),
+            name_bytes: 0,
+            owners: Owners::default(),
+            share: u64::MAX,
+            next_end: Second::NEVER,
+            look: None,
+            looked: 0,
+            rewritten: None,
+        }
+    }
 }
 
 /// A record that may go: its place and size.
 type Freed = (Place, usize);
 
 impl Pauses {
-    /// A record about the pause of `tube`, which lasts until `until`, lies at `place`. Returns the
-    /// record that it replaces, which `segment_of` places; or this one, if nothing needs it.
+    /// They may take so many bytes.
+    pub(super) fn bound(&mut self, share: u64) {
+        self.share = share;
+    }
+
+    /// A record about the pause of `tube`, which lasts until `until`, lies at `place`. `owner` has made
+    /// it. Returns the record that it replaces, which `segment_of` places; or this one, if nothing
+    /// needs it.
     pub(super) fn record(
         &mut self,
-        tube: &str,
+        (tube, owner): (&str, &Owner),
         place: Place,
         until: Time,
         now: Time,
         segment_of: impl Fn(Place) -> SegmentId,
     ) -> Option<Freed> {
         let size = pause::SIZE + tube.len();
-        let before = self.last.get_key_value(tube);
-        let before =
-            before.map(|(name, last)| (name.clone(), last.place, replaced(last, segment_of)));
-        let (name, freed, replaced) = match before {
-            Some((name, place, replaced)) => (name, Some((place, size)), Some(replaced)),
-            None if until <= now => return Some((place, size)),
-            None => (Arc::from(tube), None, None),
-        };
-        self.forget(&name);
-        self.keep(
-            name,
+        let until_second = Second::at_or_after(until);
+        if let Some(last) = self.last.get_mut(tube) {
+            let freed = (last.place, size);
+            let (replaced_until, first, end) = last.replaced(segment_of(last.place));
+            (last.place, last.until) = (place, until_second);
+            (last.replaced_until, last.first, last.last) = (replaced_until, first, end);
+            let end = last.needed_until();
+            self.note_end(end);
+            return Some(freed);
+        }
+        if until <= now {
+            return Some((place, size));
+        }
+        let owner = self.owners.id(owner);
+        self.owners.add(owner, memory_of(tube));
+        self.name_bytes += tube.len();
+        self.note_end(until_second);
+        let nothing = (SegmentId(1), SegmentId(0));
+        self.last.insert(
+            tube.into(),
             Last {
                 place,
-                until,
-                replaced,
+                until: until_second,
+                replaced_until: until_second,
+                first: nothing.0,
+                last: nothing.1,
+                owner,
             },
         );
-        freed
+        None
     }
 
-    fn keep(&mut self, tube: Arc<str>, last: Last) {
-        self.name_bytes += tube.len();
-        self.by_end.insert((last.needed_until(), tube.clone()));
-        self.last.insert(tube, last);
-    }
-
-    fn forget(&mut self, tube: &Arc<str>) -> Option<Last> {
-        let last = self.last.remove(tube)?;
-        self.name_bytes -= tube.len();
-        self.by_end.remove(&(last.needed_until(), tube.clone()));
-        Some(last)
+    fn note_end(&mut self, end: Second) {
+        self.next_end = self.next_end.min(end);
+        if let Some(look) = &mut self.look {
+            look.next_end = look.next_end.min(end);
+        }
     }
 
     /// Whether the record about `tube` at `place` is needed.
@@ -119,60 +284,70 @@ impl Pauses {
         }
     }
 
-    /// Forgets the records that are needed no more, and tells the log so; of at most `budget` tubes.
-    /// Says whether there may be more.
-    pub(super) fn expire(&mut self, log: &mut Log, now: Time, mut budget: usize) -> bool {
-        while budget > 0
-            && let Some((_, tube)) = self.by_end.first().filter(|(end, _)| *end <= now)
-        {
-            let tube = tube.clone();
-            self.free(log, &tube);
-            budget -= 1;
+    /// Forgets the records that are needed no more, and tells the log so; looks at no more than
+    /// `budget` tubes. Says whether there may be more.
+    pub(super) fn expire(&mut self, log: &mut Log, now: Time, budget: usize) -> bool {
+        let compactions = log.compactions();
+        let rewrites = self.is_pressed() && self.rewritten != Some(compactions);
+        let is_due = self.next_end.is_over(now) || self.looked != compactions || rewrites;
+        if self.look.is_none() && is_due && !self.last.is_empty() {
+            self.looked = compactions;
+            if rewrites {
+                self.rewritten = Some(compactions);
+            }
+            self.look = Some(Look {
+                behind: Box::default(),
+                next_end: Second::NEVER,
+                rewrites,
+            });
         }
-        if self.looked_up_to.is_none() && self.compactions != log.compactions() {
-            self.compactions = log.compactions();
-            self.looked_up_to = Some(Arc::from(""));
+        if let Some(look) = self.look.take() {
+            self.go_on(look, log, now, budget);
         }
-        self.forget_dropped(log, now, budget);
-        self.looked_up_to.is_some() || self.by_end.first().is_some_and(|(end, _)| *end <= now)
+        self.look.is_some()
     }
 
-    fn free(&mut self, log: &mut Log, tube: &Arc<str>) {
-        if let Some(last) = self.forget(tube) {
-            log.files_mut().free(last.place, pause::SIZE + tube.len());
-        }
-    }
-
-    /// Goes on looking for tubes whose last record has nothing to keep dead any more.
-    fn forget_dropped(&mut self, log: &mut Log, now: Time, budget: usize) {
-        let Some(from) = self.looked_up_to.take_if(|_| budget > 0) else {
-            return;
-        };
+    fn go_on(&mut self, mut look: Look, log: &mut Log, now: Time, budget: usize) {
         let rest = self
             .last
-            .range::<Arc<str>, _>((Bound::Excluded(&from), Bound::Unbounded));
-        let slice: Vec<_> = rest.take(budget).map(|(tube, _)| tube.clone()).collect();
-        for tube in &slice {
-            let Some(last) = self.last.get(tube) else {
-                continue;
-            };
-            let is_dropped = |replaced: Replaced| {
-                !log.may_hold_what_died(replaced.first, replaced.last, last.place)
-            };
-            if !last.replaced.is_some_and(is_dropped) {
-                continue;
-            }
-            if last.until <= now {
+            .range::<str, _>((Bound::Excluded(&*look.behind), Bound::Unbounded));
+        let slice: Vec<_> = rest
+            .take(budget)
+            .map(|(tube, last)| (tube.clone(), *last))
+            .collect();
+        for (tube, last) in &slice {
+            let is_dropped =
+                last.has_replaced() && !log.may_hold_what_died(last.first, last.last, last.place);
+            let is_dead = last.until.is_over(now);
+            if last.needed_until().is_over(now) || is_dead && is_dropped {
                 self.free(log, tube);
-            } else if let Some(last) = self.forget(tube) {
-                let last = Last {
-                    replaced: None,
-                    ..last
-                };
-                self.keep(tube.clone(), last);
+                continue;
             }
+            if is_dropped && let Some(last) = self.last.get_mut(tube) {
+                (last.first, last.last) = (SegmentId(1), SegmentId(0));
+            }
+            if is_dead && look.rewrites {
+                log.rewrite_soon(last.first);
+                log.rewrite_soon(last.last);
+            }
+            let last = self.last.get(tube);
+            let end = last.map_or(Second::NEVER, Last::needed_until);
+            look.next_end = look.next_end.min(end);
         }
-        self.looked_up_to = slice.last().filter(|_| slice.len() == budget).cloned();
+        if let Some((behind, _)) = slice.last().filter(|_| slice.len() == budget) {
+            look.behind = behind.clone();
+            self.look = Some(look);
+        } else {
+            self.next_end = look.next_end;
+        }
+    }
+
+    fn free(&mut self, log: &mut Log, tube: &str) {
+        if let Some(last) = self.last.remove(tube) {
+            self.name_bytes -= tube.len();
+            self.owners.subtract(last.owner, memory_of(tube));
+            log.files_mut().free(last.place, pause::SIZE + tube.len());
+        }
     }
 
     /// Whether there is a record of a pause of this tube.
@@ -180,23 +355,90 @@ impl Pauses {
         self.last.contains_key(tube)
     }
 
+    /// Whether `owner` may pause one tube more: in the first half of the share everybody may; past it
+    /// whoever has less than is left.
+    pub(super) fn has_room_for(&self, owner: &Owner) -> bool {
+        let left = self.share.saturating_sub(self.memory());
+        !self.is_pressed() || self.owners.held_for(owner) < left
+    }
+
+    fn is_pressed(&self) -> bool {
+        self.memory() >= self.share / 2
+    }
+
     /// The memory that it takes, bytes, roughly.
     pub(super) fn memory(&self) -> u64 {
         (self.last.len() * TUBE_SIZE + self.name_bytes) as u64
     }
+
+    /// The bytes that they may take.
+    pub(super) fn share(&self) -> u64 {
+        self.share
+    }
 }
 
-/// What a record that follows `last` replaces.
-fn replaced(last: &Last, segment_of: impl Fn(Place) -> SegmentId) -> Replaced {
-    let segment = segment_of(last.place);
-    let before = last.replaced.unwrap_or(Replaced {
-        first: segment,
-        last: segment,
-        until: last.until,
-    });
-    Replaced {
-        first: before.first.min(segment),
-        last: before.last.max(segment),
-        until: before.until.max(last.until),
+fn memory_of(tube: &str) -> u64 {
+    (TUBE_SIZE + tube.len()) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(offset: u32) -> Place {
+        Place { file: 1, offset }
+    }
+
+    fn pause(pauses: &mut Pauses, tube: &str, owner: &Owner) -> bool {
+        if !pauses.has_room_for(owner) {
+            return false;
+        }
+        let (until, now) = (Time(i64::MAX), Time(0));
+        pauses.record((tube, owner), place(0), until, now, |_| SegmentId(1));
+        true
+    }
+
+    #[test]
+    fn g28_who_makes_most_pauses_is_refused_first_and_others_have_what_is_left() {
+        let mut pauses = Pauses::default();
+        pauses.bound(1 << 20);
+        let name = |name: &str| Owner::Name(name.into());
+        let many = |pauses: &mut Pauses, owner: &str| {
+            let tubes = (0..).map(|nth| format!("{owner}-{nth}"));
+            let mut tubes = tubes.take_while(|tube| pause(pauses, tube, &name(owner)));
+            tubes.by_ref().count() as u64
+        };
+        let each = (TUBE_SIZE + 8) as u64;
+        let greedy = many(&mut pauses, "greedy");
+        assert!(greedy.abs_diff((1 << 19) / each) < 300, "{greedy}");
+        assert!(!pause(&mut pauses, "more", &name("greedy")));
+        assert!(pause(&mut pauses, "one", &Owner::Here));
+        let second = many(&mut pauses, "second");
+        assert!(second.abs_diff((1 << 18) / each) < 300, "{second}");
+        assert!(pause(&mut pauses, "two", &Owner::Here));
+        assert!(pauses.memory() < 1 << 20);
+    }
+
+    #[test]
+    fn g28_whoever_has_a_name_is_known_by_it_and_others_by_their_network() {
+        let link = |peer: &str, name: Option<&str>| {
+            Owner::of(Some(Link {
+                peer: Some(peer.parse().unwrap()),
+                name: name.map(Arc::from),
+                unread: 0,
+            }))
+        };
+        assert_eq!(
+            link("10.0.0.1:1", Some("mail")),
+            link("10.0.0.2:2", Some("mail"))
+        );
+        assert_eq!(link("10.0.0.1:1", None), link("10.0.0.1:2", None));
+        assert_ne!(link("10.0.0.1:1", None), link("10.0.0.2:1", None));
+        assert_eq!(
+            link("[2001:db8::1]:1", None),
+            link("[2001:db8::ff:2]:1", None)
+        );
+        assert_eq!(link("[::ffff:10.0.0.1]:1", None), link("10.0.0.1:1", None));
+        assert_eq!(Owner::of(None), Owner::Here);
     }
 }

@@ -1,6 +1,6 @@
 //! From the records of a log to a queue: the way back of what `store` records.
 
-use super::pauses::Pauses;
+use super::pauses::{Owner, Pauses};
 use crate::queue::{Applied, Queue};
 use crate::storage::disk::ReadFile;
 use crate::storage::format::{Record, put_size};
@@ -54,9 +54,13 @@ impl Replayer<'_> {
                 };
                 files.keep(place, record.size());
                 let segment_of = |place| files.segment_of(place);
-                let freed = self
-                    .pauses
-                    .record(tube, place, until, self.now.mono, segment_of);
+                let freed = self.pauses.record(
+                    (tube, &Owner::Unknown),
+                    place,
+                    until,
+                    self.now.mono,
+                    segment_of,
+                );
                 if let Some((place, size)) = freed {
                     files.free(place, size);
                 }

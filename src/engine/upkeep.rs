@@ -8,7 +8,7 @@ use crate::queue::{Queue, WaitEnd};
 use crate::storage::{AppendError, Index, Log, Purpose, StoreError, Subject, SyncPolicy};
 use crate::types::{Change, Now, Place, Time};
 
-use super::pauses::Pauses;
+use super::pauses::{Owner, Pauses};
 
 /// So many timers are dealt with in one call.
 pub(super) const TIMERS_A_TICK: usize = 256;
@@ -193,7 +193,7 @@ impl Engine {
     /// Log and apply a pause, or with a `duration` of 0 the end of one.
     pub(super) fn pause(
         &mut self,
-        tube: &str,
+        (tube, owner): (&str, &Owner),
         duration: u32,
         until: Time,
         now: Now,
@@ -208,7 +208,7 @@ impl Engine {
             true => Purpose::Pause,
             false => Purpose::Update,
         };
-        match self.record_pause(&change, tube, until, purpose, now)? {
+        match self.record_pause(&change, (tube, owner), until, purpose, now)? {
             None => Ok(Logged::Full),
             Some(place) => match self.queue.apply(&change, place, now.mono) {
                 Ok(_) => Ok(Logged::Done),
@@ -220,7 +220,7 @@ impl Engine {
     fn record_pause(
         &mut self,
         change: &Change<'_>,
-        tube: &str,
+        (tube, owner): (&str, &Owner),
         until: Time,
         purpose: Purpose,
         now: Now,
@@ -236,7 +236,9 @@ impl Engine {
                 .keep(place, crate::storage::format::pause::SIZE + tube.len());
             let store = &self.store;
             let segment_of = |place| store.segment_of(place);
-            let freed = self.pauses.record(tube, place, until, now.mono, segment_of);
+            let freed = self
+                .pauses
+                .record((tube, owner), place, until, now.mono, segment_of);
             if let Some((place, size)) = freed {
                 self.store.free(place, size);
             }
@@ -256,7 +258,8 @@ impl Engine {
                 duration: 0,
                 until: now.mono,
             };
-            let place = self.record_pause(&change, &lapsed.tube, now.mono, Purpose::Delete, now)?;
+            let of = (&*lapsed.tube, &Owner::Unknown);
+            let place = self.record_pause(&change, of, now.mono, Purpose::Delete, now)?;
             if place.is_none() {
                 self.queue.put_back_lapsed_pause(lapsed);
                 break;

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::io;
 
+use tempfile::TempDir;
+
 use crate::harness::{Launch, Server, wait_until};
 use crate::wire::Wire;
 
@@ -145,4 +147,58 @@ fn f24_tubes_in_use_are_bounded_and_pauses_that_are_on_can_be_changed() {
         server.connect().ask("use another") == "USING another"
     });
     assert_eq!(other.ask("pause-tube default 100"), "PAUSED");
+}
+
+/// Each of them is of a tube that vanishes at once, and would have been paused for weeks.
+#[test]
+fn g28_pauses_of_tubes_that_vanished_are_refused_to_who_makes_them_and_cost_others_nothing() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let dir = TempDir::new().unwrap();
+    let socket = dir.path().join("socket");
+    let server = launch
+        .dir(&dir.path().join("log"))
+        .args(["--max-memory", "1m", "-s", "64k", "-f", "0"])
+        .arg("-l")
+        .arg(format!("unix:{}", socket.display()))
+        .start();
+    let mut greedy = server.connect();
+    let mut other = Wire::connect_unix(&socket).unwrap();
+    other.ask("use kept");
+    let mut refused = 0;
+    for round in 0..100 {
+        let names = (0..200).map(|nth| format!("vanishing-{}", round * 200 + nth));
+        let lines = names.map(|name| format!("use {name}\r\npause-tube {name} 3000000\r\n"));
+        greedy.send(lines.collect::<String>());
+        for _ in 0..200 {
+            assert!(greedy.text().starts_with("USING vanishing-"));
+            match &*greedy.text() {
+                "PAUSED" => {}
+                "OUT_OF_MEMORY" => refused += 1,
+                reply => panic!("{reply}"),
+            }
+        }
+        assert_eq!(
+            other.ask(&format!("use used-{round}")),
+            format!("USING used-{round}")
+        );
+        assert_eq!(other.ask("watch watched"), "WATCHING 2");
+        assert_eq!(other.ask("ignore watched"), "WATCHING 1");
+        if round % 10 == 0 {
+            let pause = format!("pause-tube used-{round} 1");
+            assert_eq!(other.ask(&pause), "PAUSED", "{refused} of {round} rounds");
+        }
+    }
+    println!("{refused} of 20,000 were refused");
+    other.put(b"a job of somebody else");
+    // Those that are dead are let go.
+    wait_until("the greedy one may pause a tube again", || {
+        greedy.ask("use last");
+        greedy.ask("pause-tube last 1") == "PAUSED"
+    });
+    let told = server.stderr();
+    let about = |words: &str| told.lines().filter(|line| line.contains(words)).count();
+    assert_eq!(about("watch lists"), 0);
+    assert_eq!(about("records of pauses take") > 0, refused > 0);
 }

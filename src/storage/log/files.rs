@@ -137,7 +137,8 @@ pub struct Files<F: ?Sized = dyn File> {
     pub(in crate::storage) live_updates: u64,
     /// Bytes of records that have died since this was set to 0.
     pub(in crate::storage) freed: u64,
-    /// Files in which a damaged record has died; each has to be rewritten.
+    /// Files that have to be rewritten: those in which a damaged record has died, and those with dead
+    /// records of pauses when there are too many.
     pub(in crate::storage) mendable: Vec<u32>,
     /// True if one of them has not been examined.
     pub(in crate::storage) has_new_mendable: bool,
@@ -443,6 +444,16 @@ impl<F: ?Sized> Files<F> {
         let is_mendable = file.damaged_live.unwrap_or(0) == 0;
         if is_mendable && !self.mendable.contains(&place.file) {
             self.mendable.push(place.file);
+            self.has_new_mendable = true;
+        }
+    }
+
+    /// Have the file that holds `segment` rewritten, whatever that saves.
+    pub(crate) fn rewrite_soon(&mut self, segment: SegmentId) {
+        if let Some(handle) = self.covering(segment)
+            && !self.mendable.contains(&handle)
+        {
+            self.mendable.push(handle);
             self.has_new_mendable = true;
         }
     }

@@ -802,6 +802,11 @@ impl Log {
         self.files.may_hold_what_died(first, last, place)
     }
 
+    /// Have the file that holds `segment` rewritten, whatever that saves: what is dead in it is to go.
+    pub fn rewrite_soon(&mut self, segment: SegmentId) {
+        self.files.rewrite_soon(segment);
+    }
+
     /// How many compactions have taken effect since this process started.
     #[must_use]
     pub fn compactions(&self) -> u64 {
