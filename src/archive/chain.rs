@@ -1,18 +1,18 @@
-//! Reading an archive: which links it has, what is wrong with them, and what can be restored.
+//! Reading an archive: which links it has, and what is wrong with them.
 //!
 //! Nothing here decides what to do about a fault. A link is sound if its name, its number, its log,
 //! its checksums and its reference to the link before agree; whoever walks the chain is told of
 //! every one that is not.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet, VecDeque};
 
 use super::format::{
-    BaseList, Fault, HEAD_SIZE, Head, Kind, LOGS, MARKER, begins_dir, chain_dir, log_name,
-    number_in, numbered, parse_log_name, part_name,
+    BaseList, Fault, HEAD_SIZE, Head, LOGS, MARKER, Part, begins_dir, chain_dir, number_in,
+    numbered, parse_log_name, part_name,
 };
-use super::store::{Listed, Store, Trouble};
+use super::reader::{Reader, at_once};
+use super::store::{Listed, Store, Trouble, Want};
 use crate::storage::format::LogId;
-use crate::types::Position;
 
 /// A link can have at most this many bytes.
 const LINK_SIZE_MAX: u64 = HEAD_SIZE as u64 + super::format::BODY_SIZE_MAX;
@@ -28,6 +28,26 @@ pub struct Bad {
     pub name: String,
     /// What is wrong with it.
     pub what: Fault,
+}
+
+impl Bad {
+    /// So many links from this one on.
+    pub(super) fn missing(dir: &str, number: u64, count: u64) -> Bad {
+        let what = match count {
+            1 => "it is missing".to_owned(),
+            _ => format!("it is missing, and so are the {} after it", count - 1),
+        };
+        Bad {
+            name: numbered(dir, number),
+            what,
+        }
+    }
+
+    /// An object among the links that is none.
+    pub(super) fn stranger(name: String) -> Bad {
+        let what = "it is not named as a link is".to_owned();
+        Bad { name, what }
+    }
 }
 
 impl std::fmt::Display for Bad {
@@ -54,7 +74,7 @@ pub fn logs(store: &dyn Store) -> Result<Vec<LogId>, Trouble> {
 ///
 /// # Errors
 /// The store did not answer.
-pub fn is_archive(store: &dyn Store) -> Result<bool, Trouble> {
+pub(super) fn is_archive(store: &dyn Store) -> Result<bool, Trouble> {
     Ok(!logs(store)?.is_empty() || store.get(MARKER)?.is_some())
 }
 
@@ -76,20 +96,13 @@ pub(super) fn begin(store: &dyn Store, log: LogId) -> Result<u64, Trouble> {
 ///
 /// # Errors
 /// Passing trouble.
-pub(super) fn check_begin(store: &dyn Store, log: LogId, began: u64) -> Result<(), Trouble> {
-    match begin(store, log)? == began {
+pub(super) fn check_begin(reader: &Reader<'_>, log: LogId, began: u64) -> Result<(), Trouble> {
+    match reader.again(|store| begin(store, log))? == began {
         true => Ok(()),
         false => Err(Trouble::passing(
             "an expiry has removed some of it meanwhile; begin again",
         )),
     }
-}
-
-/// A link, or what is in its place.
-#[derive(Debug)]
-pub(super) enum Item {
-    Link { head: Head, body: Vec<u8> },
-    Bad(Bad),
 }
 
 /// What the next link must agree with.
@@ -107,12 +120,7 @@ pub(super) struct Tip {
 impl Tip {
     /// Whether this is the next link.
     pub(super) fn check(&self, head: &Head) -> Result<(), Fault> {
-        if head.log != self.log {
-            return Err(format!("it belongs to the log {}", log_name(head.log)));
-        }
-        if head.number != self.next {
-            return Err(format!("it is a copy of link {}", head.number));
-        }
+        head.check_place(self.log, self.next)?;
         if head.epoch < self.epoch {
             return Err(format!(
                 "it is of epoch {}, which was over: epoch {} had begun",
@@ -133,357 +141,208 @@ impl Tip {
     }
 }
 
+/// A link, or what is in its place.
+#[derive(Debug)]
+pub(super) enum Item {
+    /// Its head, and all of it.
+    Link { head: Head, link: Vec<u8> },
+    /// The links up to `number` are missing, or that one is damaged.
+    Bad { number: u64, bad: Bad },
+}
+
+/// A link that was read, and is sound in itself.
+type Read = Result<(Head, u32, Vec<u8>), Fault>;
+
 /// Walks a chain in order.
+#[derive(Debug)]
 pub(super) struct Walk<'a> {
-    store: &'a dyn Store,
+    reader: Reader<'a>,
     dir: String,
-    links: std::iter::Peekable<std::vec::IntoIter<Listed>>,
-    /// Heads alone are read, and bodies are empty.
-    heads_only: bool,
+    /// Those that have not been read.
+    links: VecDeque<(u64, u64)>,
+    /// Those that have been, and come next.
+    read: VecDeque<(u64, Read)>,
     pub(super) tip: Tip,
     /// Bytes of all links.
     pub(super) size: u64,
+    /// Objects among the links that are none.
+    pub(super) strangers: Vec<Bad>,
 }
 
 impl<'a> Walk<'a> {
     /// The links from the number `first` on, which the chain must have if it has later ones.
-    pub(super) fn from(
-        store: &'a dyn Store,
-        log: LogId,
-        first: u64,
-        heads_only: bool,
-    ) -> Result<Walk<'a>, Trouble> {
+    pub(super) fn from(reader: Reader<'a>, log: LogId, first: u64) -> Result<Walk<'a>, Trouble> {
         let dir = chain_dir(log);
-        let links = store.list(&dir, &numbered(&dir, first - 1))?;
+        let (mut links, mut strangers) = (VecDeque::new(), Vec::new());
+        for Listed { name, size } in reader.list(&dir, &numbered(&dir, first - 1))? {
+            match number_in(&dir, &name) {
+                Some(number) => links.push_back((number, size)),
+                None => strangers.push(Bad::stranger(name)),
+            }
+        }
         Ok(Walk {
-            store,
+            reader,
             dir,
-            size: links.iter().map(|link| link.size).sum(),
-            links: links.into_iter().peekable(),
-            heads_only,
+            size: links.iter().map(|(_, size)| size).sum(),
+            links,
+            read: VecDeque::new(),
             tip: Tip {
                 log,
                 next: first,
                 previous: None,
                 epoch: 0,
             },
+            strangers,
         })
     }
 
-    pub(super) fn next(&mut self) -> Result<Option<Item>, Trouble> {
-        let Some(link) = self.links.peek() else {
+    /// Bytes of those that are listed, up to this one.
+    pub(super) fn size_to(&self, last: u64) -> u64 {
+        let wanted = self.links.iter().take_while(|(number, _)| *number <= last);
+        wanted.map(|(_, size)| size).sum()
+    }
+
+    /// The next link up to `last`.
+    pub(super) fn next(&mut self, last: u64) -> Result<Option<Item>, Trouble> {
+        if self.read.is_empty() {
+            self.read_some(last)?;
+        }
+        let front = self.read.front().map(|(number, _)| *number);
+        // What is missing is told by the one after it, which need not be read for that.
+        let after = || self.links.front().map(|(number, _)| *number);
+        let Some(number) = front.or_else(|| after().filter(|_| self.tip.next <= last)) else {
             return Ok(None);
         };
-        let Some(number) = number_in(&self.dir, &link.name) else {
-            let name = link.name.clone();
-            self.links.next();
-            let what = "it is not named as a link is".to_owned();
-            return Ok(Some(Item::Bad(Bad { name, what })));
-        };
         if number > self.tip.next {
-            let name = numbered(&self.dir, self.tip.next);
-            let count = number - self.tip.next;
-            let what = match count {
-                1 => "it is missing".to_owned(),
-                _ => format!("it is missing, and so are the {} after it", count - 1),
-            };
+            let bad = Bad::missing(&self.dir, self.tip.next, number - self.tip.next);
             (self.tip.next, self.tip.previous) = (number, None);
-            return Ok(Some(Item::Bad(Bad { name, what })));
+            let number = number - 1;
+            return Ok(Some(Item::Bad { number, bad }));
         }
-        let Listed { name, size } = link.clone();
-        let read = self.read(&name, size)?;
-        self.links.next();
-        let checked = read.and_then(|bytes| self.check(size, &bytes));
+        let checked = match self.read.pop_front() {
+            None => return Ok(None),
+            Some((_, read)) => read.and_then(|(head, crc, link)| {
+                self.tip.check(&head)?;
+                Ok((head, crc, link))
+            }),
+        };
         Ok(Some(match checked {
-            Ok((head, crc, body)) => {
+            Ok((head, crc, link)) => {
                 self.tip.pass(&head, crc);
-                Item::Link { head, body }
+                Item::Link { head, link }
             }
             Err(what) => {
                 (self.tip.next, self.tip.previous) = (number + 1, None);
-                Item::Bad(Bad { name, what })
+                let name = numbered(&self.dir, number);
+                let bad = Bad { name, what };
+                Item::Bad { number, bad }
             }
         }))
     }
 
-    fn read(&self, name: &str, size: u64) -> Result<Result<Vec<u8>, Fault>, Trouble> {
-        if size > LINK_SIZE_MAX {
-            return Ok(Err(format!(
-                "it has {size} bytes, more than a link can have"
-            )));
+    /// Read the next ones at once, as many as memory is meant for.
+    fn read_some(&mut self, last: u64) -> Result<(), Trouble> {
+        let wanted = self.links.iter().take_while(|(number, _)| *number <= last);
+        let count = at_once(wanted.map(|(_, size)| *size));
+        let (log, links) = (self.tip.log, self.links.drain(..count));
+        let (mut wants, mut numbers) = (Vec::new(), Vec::new());
+        for (number, size) in links {
+            if size > LINK_SIZE_MAX {
+                let what = format!("it has {size} bytes, more than a link can have");
+                self.read.push_back((number, Err(what)));
+                continue;
+            }
+            wants.push(Want::whole(&numbered(&self.dir, number)));
+            numbers.push(number);
         }
-        let bytes = match self.heads_only {
-            true => self.store.get_range(name, 0..HEAD_SIZE as u64)?,
-            false => self.store.get(name)?,
-        };
-        Ok(bytes.ok_or_else(|| "it is in the list and cannot be read".to_owned()))
-    }
-
-    fn check(&self, size: u64, bytes: &[u8]) -> Result<(Head, u32, Vec<u8>), Fault> {
-        let (head, crc, body) = match self.heads_only {
-            true => {
-                let (head, crc, body_size) = Head::decode_alone(bytes)?;
-                let expected = HEAD_SIZE as u64 + body_size;
-                if size != expected {
-                    return Err(format!("it has {size} bytes instead of {expected}"));
-                }
-                (head, crc, Vec::new())
-            }
-            false => {
-                let (head, crc, body) = Head::decode(bytes)?;
-                (head, crc, body.to_vec())
-            }
-        };
-        self.tip.check(&head)?;
-        Ok((head, crc, body))
-    }
-}
-
-/// A stretch of history that can be restored, to any of its moments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
-    /// The base that it begins with.
-    pub base: u64,
-    /// Where that ends.
-    pub from: Position,
-    /// When that was durable, ns since 1970.
-    pub from_wall_ns: u64,
-    /// Where the last link ends.
-    pub to: Position,
-    /// When that was durable, ns since 1970.
-    pub to_wall_ns: u64,
-    /// Bases in it.
-    pub bases: u64,
-}
-
-/// What an archive of one log holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Survey {
-    /// The log.
-    pub log: LogId,
-    /// Links that are sound.
-    pub links: u64,
-    /// Bytes of all links, without the parts of bases.
-    pub bytes: u64,
-    /// The epoch of the last link.
-    pub epoch: u32,
-    /// What can be restored, in the order in which it was archived.
-    pub spans: Vec<Span>,
-    /// Gaps that the writer has named: where they begin.
-    pub gaps: Vec<Position>,
-    /// Objects that are not as they were put.
-    pub bad: Vec<Bad>,
-}
-
-/// How much of an archive is read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Depth {
-    /// The heads of links, and the lists of bases.
-    Heads,
-    /// Every byte of every link and of every part of a base.
-    Everything,
-}
-
-/// Read the archive of a log, and say what is in it.
-///
-/// # Errors
-/// The store did not answer.
-pub fn survey(
-    store: &dyn Store,
-    log: LogId,
-    depth: Depth,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<Survey, Trouble> {
-    let begin = begin(store, log)?;
-    let mut walk = Walk::from(store, log, begin, depth == Depth::Heads)?;
-    let mut survey = Survey {
-        log,
-        links: 0,
-        bytes: walk.size,
-        epoch: 0,
-        spans: Vec::new(),
-        gaps: Vec::new(),
-        bad: Vec::new(),
-    };
-    let mut reading = Reading::default();
-    let (mut done, total) = (0, walk.size);
-    while let Some(item) = walk.next()? {
-        match item {
-            Item::Bad(bad) => {
-                reading.broken_at = walk.tip.next;
-                reading.span = None;
-                survey.bad.push(bad);
-            }
-            Item::Link { head, body } => {
-                done += (HEAD_SIZE + body.len()) as u64;
-                progress(done, total);
-                survey.links += 1;
-                survey.epoch = head.epoch;
-                reading.link(store, &mut survey, &head, body, depth)?;
-            }
-        }
-    }
-    if !survey.bad.is_empty() {
-        check_begin(store, log, begin)?;
-    }
-    Ok(survey)
-}
-
-#[derive(Default)]
-struct Reading {
-    /// The index of the span that the next link may lengthen.
-    span: Option<usize>,
-    /// The span that ended with the last gap, if no base came since: a server may go on there.
-    before_gap: Option<usize>,
-    /// No link before this number is of use to a later base.
-    broken_at: u64,
-}
-
-impl Reading {
-    fn link(
-        &mut self,
-        store: &dyn Store,
-        survey: &mut Survey,
-        head: &Head,
-        body: Vec<u8>,
-        depth: Depth,
-    ) -> Result<(), Trouble> {
-        let name = numbered(&chain_dir(head.log), head.number);
-        match head.kind {
-            Kind::Claim { goes_on: true } => {}
-            Kind::Claim { goes_on: false } | Kind::Gap => {
-                if head.kind == Kind::Gap {
-                    survey.gaps.push(head.from);
-                }
-                self.before_gap = self.span.take().or(self.before_gap);
-                self.broken_at = head.number + 1;
-            }
-            Kind::Takeover => self.take_over(survey, head, name),
-            Kind::Frames => {
-                let Some(span) = self.span.map(|index| &mut survey.spans[index]) else {
-                    return Ok(());
-                };
-                if follows(span.to, head.from) {
-                    span.to = head.to;
-                    span.to_wall_ns = head.wall_ns;
-                } else if head.to > span.to {
-                    let what = format!(
-                        "it begins at {}, the chain stands at {}",
-                        head.from, span.to
-                    );
-                    survey.bad.push(Bad { name, what });
-                    self.span = None;
-                }
-            }
-            Kind::Base => {
-                let body = match depth {
-                    Depth::Everything => body,
-                    Depth::Heads => {
-                        let bytes = store.get(&name)?.unwrap_or_default();
-                        bytes.get(HEAD_SIZE..).unwrap_or_default().to_vec()
-                    }
-                };
-                let faults = match BaseList::decode(&body) {
-                    Err(what) => vec![Bad { name, what }],
-                    Ok(list) => {
-                        let bad = match depth {
-                            Depth::Heads => Vec::new(),
-                            Depth::Everything => check_parts(store, head.log, &list, &mut |_| ())?,
-                        };
-                        if bad.is_empty() {
-                            self.base(survey, head, &list);
-                        }
-                        bad
-                    }
-                };
-                survey.bad.extend(faults);
-            }
-        }
+        let read = self.reader.read_all(&wants, |index, link| {
+            let (head, crc, _) = Head::decode(&link)?;
+            head.check_place(log, numbers[index])?;
+            Ok((head, crc, link))
+        })?;
+        self.read.extend(numbers.into_iter().zip(read));
+        self.read
+            .make_contiguous()
+            .sort_by_key(|(number, _)| *number);
         Ok(())
     }
-
-    /// The history goes on in another log. It stands where the last whole frame ends, which may be
-    /// before the last byte.
-    fn take_over(&mut self, survey: &mut Survey, head: &Head, name: String) {
-        let Some(index) = self.span.or(self.before_gap.take()) else {
-            return;
-        };
-        let span = &mut survey.spans[index];
-        if head.from > span.to {
-            let what = format!(
-                "it goes on at {}, the chain stands at {}",
-                head.from, span.to
-            );
-            survey.bad.push(Bad { name, what });
-            self.span = None;
-            return;
-        }
-        span.to = head.from;
-        self.span = Some(index);
-    }
-
-    /// A base that is sound.
-    fn base(&mut self, survey: &mut Survey, head: &Head, list: &BaseList) {
-        self.before_gap = None;
-        if let Some(index) = self.span {
-            survey.spans[index].bases += 1;
-            return;
-        }
-        // Links that it needs may be among those that are lost.
-        let is_followed = list.first_link >= self.broken_at;
-        survey.spans.push(Span {
-            base: head.number,
-            from: list.end,
-            from_wall_ns: head.wall_ns,
-            to: list.end.max(head.from),
-            to_wall_ns: head.wall_ns,
-            bases: 1,
-        });
-        self.span = is_followed.then(|| survey.spans.len() - 1);
-        if let (false, Some(span)) = (is_followed, survey.spans.last_mut()) {
-            span.to = list.end;
-        }
-    }
 }
 
-/// True if bytes that begin at `from` follow those that end at `to`.
-pub(super) fn follows(to: Position, from: Position) -> bool {
-    from == to || from.offset() == 0 && from.segment() > to.segment()
-}
-
-/// The parts of a base that are not as they were put. `read` is told the bytes of each.
+/// The parts of a base that are not as they were put, but for those that are known to be `sound`.
+/// `read` is told the bytes of each.
 pub(super) fn check_parts(
-    store: &dyn Store,
+    reader: &Reader<'_>,
     log: LogId,
     list: &BaseList,
+    sound: &mut HashSet<String>,
     read: &mut dyn FnMut(u64),
 ) -> Result<Vec<Bad>, Trouble> {
     let mut bad = Vec::new();
-    for file in &list.files {
-        for (offset, part) in file.parts() {
-            let name = part_name(log, &file.name, offset, part);
-            if let Err(what) = read_part(store, &name, part)? {
-                bad.push(Bad { name, what });
-            }
-            read(part.size.into());
+    let mut parts = parts_of(log, list);
+    parts.retain(|part| !sound.contains(&part.name));
+    for_each_part(reader, &parts, &mut |part, found| {
+        match found {
+            Ok(_) => drop(sound.insert(part.name.clone())),
+            Err(what) => bad.push(Bad {
+                name: part.name.clone(),
+                what,
+            }),
         }
-    }
+        read(part.part.size.into());
+        Ok::<(), Trouble>(())
+    })?;
     Ok(bad)
 }
 
-/// The bytes of a part, checked.
-pub(super) fn read_part(
-    store: &dyn Store,
-    name: &str,
-    part: super::format::Part,
-) -> Result<Result<Vec<u8>, Fault>, Trouble> {
-    // One byte more than it should have.
-    let range = 0..u64::from(part.size) + 1;
-    let Some(bytes) = store.get_range(name, range)? else {
-        return Ok(Err("it is missing".to_owned()));
-    };
+/// A part of a base, and where it belongs.
+#[derive(Debug, Clone)]
+pub(super) struct NamedPart<'a> {
+    pub(super) name: String,
+    pub(super) file: &'a str,
+    pub(super) offset: u64,
+    part: Part,
+}
+
+/// The parts of a base, in the order of the files.
+pub(super) fn parts_of(log: LogId, list: &BaseList) -> Vec<NamedPart<'_>> {
+    let parts = list.files.iter().flat_map(|file| {
+        file.parts().map(|(offset, part)| NamedPart {
+            name: part_name(log, &file.name, offset, part),
+            file: &file.name,
+            offset,
+            part,
+        })
+    });
+    parts.collect()
+}
+
+/// Read parts, as many at once as memory is meant for, and give each to `take`, in their order.
+pub(super) fn for_each_part<E: From<Trouble>>(
+    reader: &Reader<'_>,
+    mut parts: &[NamedPart<'_>],
+    take: &mut dyn FnMut(&NamedPart<'_>, Result<Vec<u8>, Fault>) -> Result<(), E>,
+) -> Result<(), E> {
+    while !parts.is_empty() {
+        let count = at_once(parts.iter().map(|part| part.part.size.into()));
+        let (now, later) = parts.split_at(count);
+        let want = |part: &NamedPart<'_>| Want {
+            name: part.name.clone(),
+            // One byte more than it should have.
+            range: Some(0..u64::from(part.part.size) + 1),
+        };
+        let wants: Vec<Want> = now.iter().map(want).collect();
+        let found = reader.read_all(&wants, |index, bytes| check_part(now[index].part, bytes))?;
+        for (part, found) in now.iter().zip(found) {
+            take(part, found)?;
+        }
+        parts = later;
+    }
+    Ok(())
+}
+
+fn check_part(part: Part, bytes: Vec<u8>) -> Result<Vec<u8>, Fault> {
     let crc = crc32fast::hash(&bytes);
-    Ok(match (bytes.len() as u64, crc) {
+    match (bytes.len() as u64, crc) {
         (size, _) if size > u64::from(part.size) => Err("it has too many bytes".to_owned()),
         (size, _) if size < u64::from(part.size) => {
             Err(format!("it has {size} bytes instead of {}", part.size))
@@ -493,5 +352,5 @@ pub(super) fn read_part(
             part.crc
         )),
         _ => Ok(bytes),
-    })
+    }
 }

@@ -10,13 +10,14 @@
 //! so its parts have a greater [`Part::since`](super::format::Part::since) than the number of the
 //! base that stays; and it uses no other parts than those of the newest complete base.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::chain::{Bad, LOOK_BACK_MAX, begin, check_parts};
 use super::format::{
-    BaseList, HEAD_SIZE, Head, Kind, bases_dir, begins_dir, chain_dir, claims_dir, number_in,
-    numbered, part_name, parts_dir, since_in,
+    BaseList, Head, Kind, bases_dir, begins_dir, chain_dir, claims_dir, number_in, numbered,
+    part_name, parts_dir, since_in,
 };
+use super::reader::Reader;
 use super::restore::base;
 use super::store::{Listed, Store, Trouble};
 use crate::storage::format::LogId;
@@ -24,6 +25,9 @@ use crate::types::Position;
 
 /// So many objects are removed by one call.
 const REMOVED_AT_ONCE: usize = 1000;
+
+/// So many links are looked at by one call.
+const LOOKED_AT_ONCE: usize = 16;
 
 /// What has to stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +133,7 @@ pub struct Found {
 /// # Errors
 /// The store did not answer.
 pub fn plan(
-    store: &dyn Store,
+    reader: &Reader<'_>,
     log: LogId,
     keep: Keep,
     wall_ns: u64,
@@ -140,15 +144,15 @@ pub fn plan(
         skipped: Vec::new(),
     };
     // The parts first: none of these is of a base that is complete later.
-    let parts = store.list(&parts_dir(log), "")?;
-    let candidates = candidates(store, log)?;
-    let end_ns = last_wall_ns(store, log)?.map_or(wall_ns, |last| last.min(wall_ns));
+    let parts = reader.list(&parts_dir(log), "")?;
+    let candidates = candidates(reader, log)?;
+    let end_ns = last_wall_ns(reader, log)?.map_or(wall_ns, |last| last.min(wall_ns));
     let since_ns = end_ns.saturating_sub(keep.age_ns);
     let Some(newest) = choose(&candidates, since_ns, keep.bases) else {
         return Ok(found);
     };
     for index in (0..=newest).rev() {
-        let plan = gather(store, log, &candidates[index..], &parts)?;
+        let plan = gather(reader, log, &candidates[index..], &parts)?;
         if plan.is_empty() {
             break;
         }
@@ -158,7 +162,8 @@ pub fn plan(
             done += bytes;
             progress(done, list.size());
         };
-        match check_parts(store, log, list, read)?.pop() {
+        let mut sound = HashSet::new();
+        match check_parts(reader, log, list, &mut sound, read)?.pop() {
             None => {
                 let bases = index as u64;
                 found.plan = Some(Plan { bases, ..plan });
@@ -171,25 +176,29 @@ pub fn plan(
 }
 
 /// When the last link was durable, by the clock of its writer.
-fn last_wall_ns(store: &dyn Store, log: LogId) -> Result<Option<u64>, Trouble> {
-    let links = store.list(&chain_dir(log), "")?;
-    let Some(last) = links.last() else {
-        return Ok(None);
-    };
-    let head = store.get_range(&last.name, 0..HEAD_SIZE as u64)?;
-    let head = head.and_then(|head| Head::decode_alone(&head).ok());
-    Ok(head.map(|(head, ..)| head.wall_ns))
+fn last_wall_ns(reader: &Reader<'_>, log: LogId) -> Result<Option<u64>, Trouble> {
+    let dir = chain_dir(log);
+    let links = reader.list(&dir, "")?;
+    let last = links.iter().rev().find_map(|it| number_in(&dir, &it.name));
+    Ok(match last {
+        Some(last) => head(reader, log, last)?.map(|head| head.wall_ns),
+        None => None,
+    })
+}
+
+fn head(reader: &Reader<'_>, log: LogId, number: u64) -> Result<Option<Head>, Trouble> {
+    Ok(reader.heads(log, &[number])?.pop().and_then(Result::ok))
 }
 
 /// The bases whose lists can be read, the oldest first.
-fn candidates(store: &dyn Store, log: LogId) -> Result<Vec<Candidate>, Trouble> {
-    let (marks, chain) = (bases_dir(log), chain_dir(log));
+fn candidates(reader: &Reader<'_>, log: LogId) -> Result<Vec<Candidate>, Trouble> {
+    let marks = bases_dir(log);
     let mut candidates = Vec::new();
-    for mark in store.list(&marks, "")? {
+    for mark in reader.list(&marks, "")? {
         let Some(number) = number_in(&marks, &mark.name) else {
             continue;
         };
-        if let Ok((head, list)) = base(store, log, number, &numbered(&chain, number))? {
+        if let Some(Ok((head, list))) = base(reader, log, number)? {
             candidates.push(Candidate { number, head, list });
         }
     }
@@ -208,28 +217,28 @@ fn choose(candidates: &[Candidate], since_ns: u64, bases: usize) -> Option<usize
 
 /// Everything that is not needed if the first of these bases is the oldest.
 fn gather(
-    store: &dyn Store,
+    reader: &Reader<'_>,
     log: LogId,
     stay: &[Candidate],
     parts: &[Listed],
 ) -> Result<Plan, Trouble> {
     let oldest = &stay[0];
     let chain = chain_dir(log);
-    let begin = first_to_stay(store, log, oldest)?;
+    let begin = first_to_stay(reader, log, oldest)?;
     let (bases, begins) = (bases_dir(log), begins_dir(log));
     let is_before =
         |dir: &str, name: &str, number: u64| number_in(dir, name).is_some_and(|it| it < number);
     let mut marks = Vec::new();
     for (dir, number) in [(&bases, oldest.number), (&begins, begin)] {
-        let listed = store.list(dir, "")?.into_iter().map(|it| it.name);
+        let listed = reader.list(dir, "")?.into_iter().map(|it| it.name);
         marks.extend(listed.filter(|name| is_before(dir, name, number)));
     }
-    let claims = store.list(&claims_dir(log), "")?;
+    let claims = reader.list(&claims_dir(log), "")?;
     let claims: BTreeSet<u64> = claims
         .iter()
         .filter_map(|mark| number_in(&claims_dir(log), &mark.name))
         .collect();
-    let links = store.list(&chain, "")?.into_iter().filter(|link| {
+    let links = reader.list(&chain, "")?.into_iter().filter(|link| {
         let number = number_in(&chain, &link.name);
         number.is_some_and(|number| number < begin && !claims.contains(&number))
     });
@@ -260,18 +269,19 @@ fn gather(
 
 /// The first link that has to stay for this base: where the bytes after its end begin, or the last
 /// link with bytes before that, for a writer that starts while there are no later ones.
-fn first_to_stay(store: &dyn Store, log: LogId, oldest: &Candidate) -> Result<u64, Trouble> {
+fn first_to_stay(reader: &Reader<'_>, log: LogId, oldest: &Candidate) -> Result<u64, Trouble> {
     let first = oldest.list.first_link;
-    let began = begin(store, log)?.max(first.saturating_sub(LOOK_BACK_MAX));
-    for number in (began..first).rev() {
-        let name = numbered(&chain_dir(log), number);
-        let head = store.get_range(&name, 0..HEAD_SIZE as u64)?;
-        let head = head.and_then(|head| Head::decode_alone(&head).ok());
-        match head.map(|(head, ..)| head.kind) {
-            Some(Kind::Frames) => return Ok(number),
-            // It goes, with its parts.
-            Some(Kind::Base) => break,
-            _ => {}
+    let began = reader.again(|store| begin(store, log))?;
+    let began = began.max(first.saturating_sub(LOOK_BACK_MAX));
+    let numbers: Vec<u64> = (began..first).rev().collect();
+    for numbers in numbers.chunks(LOOKED_AT_ONCE) {
+        for head in reader.heads(log, numbers)?.into_iter().flatten() {
+            match head.kind {
+                Kind::Frames => return Ok(head.number),
+                // It goes, with its parts.
+                Kind::Base => return Ok(first),
+                Kind::Claim { .. } | Kind::Takeover | Kind::Gap => {}
+            }
         }
     }
     Ok(first)

@@ -1,6 +1,6 @@
 //! From the bytes of links to records: frames may begin in one link and end in another.
 
-use super::chain::follows;
+use super::course::{Place, place};
 use super::format::Fault;
 use crate::storage::format::{
     FrameHeader, FrameKind, HeaderFault, Identity, LogId, Record, SegmentHeader, check_frame,
@@ -21,8 +21,6 @@ pub(super) struct Feed {
     previous: Option<u32>,
     /// The frame before `at` was a seal.
     is_sealed: bool,
-    /// A frame was met that ends after the position that is wanted.
-    pub(super) has_passed: bool,
     /// So many records of the frame at `at` were taken.
     records: usize,
 }
@@ -36,7 +34,6 @@ impl Feed {
             taken: 0,
             previous: None,
             is_sealed: false,
-            has_passed: false,
             records: 0,
         }
     }
@@ -96,29 +93,19 @@ impl Feed {
             self.at.segment(),
             self.at.offset() + self.bytes.len() as u32,
         );
-        if end <= self.at && self.bytes.is_empty() {
-            return Ok(());
+        match place(next, from, end) {
+            Place::Known => {}
+            Place::Next(known) => self.bytes.extend_from_slice(&bytes[known as usize..]),
+            Place::Segment if self.is_sealed && self.bytes.is_empty() => {
+                (self.at, self.previous, self.is_sealed) = (from, Some(0), false);
+                self.bytes.extend_from_slice(bytes);
+            }
+            Place::Segment | Place::Apart => {
+                return Err(format!(
+                    "its bytes begin at {from}, and those from {next} on are missing"
+                ));
+            }
         }
-        if from.segment() == next.segment() && from <= next && self.bytes.is_empty() {
-            let known = (next.offset() - from.offset()) as usize;
-            self.bytes.extend_from_slice(&bytes[known..]);
-            return Ok(());
-        }
-        if from.segment() > next.segment()
-            && self.is_sealed
-            && self.bytes.is_empty()
-            && follows(next, from)
-        {
-            (self.at, self.previous, self.is_sealed) = (from, Some(0), false);
-            self.bytes.extend_from_slice(bytes);
-            return Ok(());
-        }
-        if from != next {
-            return Err(format!(
-                "its bytes begin at {from}, and those from {next} on are missing"
-            ));
-        }
-        self.bytes.extend_from_slice(bytes);
         Ok(())
     }
 
@@ -137,7 +124,11 @@ impl Feed {
             generation: 0,
         };
         if self.at.offset() == 0 {
-            return Ok(self.pass_header(identity));
+            let end = Position::new(segment, segment_header::SIZE as u32);
+            return Ok(match until.is_some_and(|until| end > until) {
+                true => Ok(false),
+                false => self.pass_header(identity),
+            });
         }
         let (seed, offset) = (identity.seed(), self.at.offset());
         let bytes = &self.bytes[self.taken..];
@@ -173,7 +164,6 @@ impl Feed {
         };
         let end = Position::new(segment, end);
         if until.is_some_and(|until| end > until) {
-            self.has_passed = true;
             return Ok(Ok(false));
         }
         let frame = &bytes[..size as usize];

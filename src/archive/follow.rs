@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use super::own::{Own, has_claimed};
 use super::pursuit::{Came, Pursuit, Stop};
+use super::reader::{Reader, Wait};
 use super::restore::{RestoreError, choose_log, restore_copy};
 use super::store::{Store, Trouble};
 use crate::engine::{Apart, Engine, Options, Standby};
@@ -42,6 +43,8 @@ const LINK_IS_MISSING: &str = "a link of the archive is missing";
 pub struct Setup {
     /// The archive.
     pub store: Arc<dyn Store>,
+    /// How the archive is waited for during a restore.
+    pub wait: Arc<dyn Wait>,
     /// Which log, if the archive has several.
     pub log: Option<LogId>,
     /// How the queue is opened; with a directory.
@@ -266,11 +269,16 @@ impl Follower {
     }
 
     /// True if the copy can go on after all.
-    fn is_healed(&self) -> Result<bool, Trouble> {
-        match &self.copy {
+    fn is_healed(&mut self) -> Result<bool, Trouble> {
+        match &mut self.copy {
             Some(copy) => Ok(copy.pursuit.healed(&*self.setup.store)?.is_some()),
             None => Ok(false),
         }
+    }
+
+    fn chosen_log(&self) -> Result<LogId, RestoreError> {
+        let reader = Reader::new(&*self.setup.store, &*self.setup.wait);
+        choose_log(&reader, self.setup.log)
     }
 
     fn fs(&self) -> &Arc<dyn Fs> {
@@ -279,7 +287,7 @@ impl Follower {
 
     fn begin(&mut self, now: Now, progress: &mut dyn FnMut(u64, u64)) -> Result<Did, FollowError> {
         let Some(word) = read_word(&**self.fs(), &self.dir, STANDBY_WORD)? else {
-            let log = choose_log(&*self.setup.store, self.setup.log)?;
+            let log = self.chosen_log()?;
             let dir = self.dir.clone();
             let pursuit = self.restore(log, &dir, now, progress)?;
             // What a crash has left when this one had been discarded, and not yet replaced.
@@ -331,8 +339,8 @@ impl Follower {
         now: Now,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Pursuit, FollowError> {
-        let store = self.setup.store.clone();
-        let (_, pursuit) = restore_copy(&*store, log, (self.fs(), dir), now, progress)?;
+        let reader = Reader::new(&*self.setup.store, &*self.setup.wait);
+        let (_, pursuit) = restore_copy(&reader, log, (self.fs(), dir), now, progress)?;
         self.figures.restores += 1;
         Ok(pursuit)
     }
@@ -347,7 +355,7 @@ impl Follower {
         self.over = Some(why.to_owned());
         self.expect_base(why)?;
         let kept = self.log();
-        let chosen = kept.map_or_else(|| choose_log(&*self.setup.store, self.setup.log), Ok);
+        let chosen = kept.map_or_else(|| self.chosen_log(), Ok);
         let next = self.next_dir();
         let restored = chosen.map_err(FollowError::from).and_then(|log| {
             self.discard_next()?;

@@ -154,6 +154,17 @@ impl Head {
         (bytes, crc)
     }
 
+    /// An error, if it is none of this log, or another link than the one with this number.
+    pub(super) fn check_place(&self, log: LogId, number: u64) -> Result<(), Fault> {
+        if self.log != log {
+            return Err(format!("it belongs to the log {}", log_name(self.log)));
+        }
+        match self.number == number {
+            true => Ok(()),
+            false => Err(format!("it is a copy of link {}", self.number)),
+        }
+    }
+
     /// Decode a link: its head, the head's CRC, and its body.
     ///
     /// # Errors

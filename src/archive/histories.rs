@@ -16,10 +16,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::chain::{Depth, survey};
 use super::expire::{Keep, plan};
 use super::restore::{RestoreError, Restored, Until, restore};
 use super::sim::SimStore;
+use super::survey::{Depth, survey};
 use super::writer::{Done, Failure, Sizes, Writer};
 use crate::engine::{Engine, Options, ReplySink};
 use crate::protocol::{Command, Reply, Request};
@@ -344,7 +344,7 @@ impl World {
             bases: random.below(3) as usize,
         };
         let wall_ns = self.now.wall_ns;
-        let Ok(found) = plan(&self.store, LOG, keep, wall_ns, &mut |_, _| ()) else {
+        let Ok(found) = plan(&self.store.reader(), LOG, keep, wall_ns, &mut |_, _| ()) else {
             return;
         };
         assert_eq!(found.skipped, [], "bases are as they were put");
@@ -367,7 +367,7 @@ impl World {
         let fs = World::fs(&disk);
         let store = self.store.copy();
         let done = restore(
-            &store,
+            &store.reader(),
             LOG,
             until,
             (&fs, Path::new(DIR)),
@@ -537,7 +537,7 @@ fn history(seed: u64) -> (u64, u64) {
         }
         if random.percent(20) {
             let store = world.store.copy();
-            let all = survey(&store, LOG, Depth::Everything, &mut |_, _| ()).unwrap();
+            let all = survey(&store.reader(), LOG, Depth::Everything, &mut |_, _| ()).unwrap();
             assert_eq!(all.bad, []);
         }
         let part = world.check(until);

@@ -14,7 +14,11 @@
 //! | `writer` | what is put next, and what if that fails? |
 //! | `own` | which claims has the server of this directory made? |
 //! | `base` | how does a whole log get into the store while it is being written? |
-//! | `chain` | what is in an archive, and what is wrong with it? |
+//! | `reader` | how is read from a store that may fail for a while? |
+//! | `chain` | which links are there, and what is wrong with them? |
+//! | `course` | which links follow a base, and where does that end? |
+//! | `survey` | what of an archive can be restored, and what cannot? |
+//! | `moment` | which links does a time or a position mean? |
 //! | `feed` | which records are in the bytes of links? |
 //! | `pursuit` | which link is next for who follows a chain? |
 //! | `restore` | how does a data directory come out of it? |
@@ -34,6 +38,7 @@
 
 mod base;
 pub mod chain;
+mod course;
 pub mod expire;
 mod feed;
 pub mod follow;
@@ -41,19 +46,24 @@ pub mod forget;
 pub mod format;
 #[cfg(feature = "archive")]
 mod local;
+mod moment;
 #[cfg(feature = "archive")]
 mod object;
 mod own;
 mod pursuit;
+pub mod reader;
 mod refill;
 pub mod restore;
 #[cfg(any(test, feature = "sim"))]
 mod sim;
 pub mod standby;
 mod store;
+pub mod survey;
 pub mod thread;
 mod writer;
 
+#[cfg(test)]
+mod agreement;
 #[cfg(test)]
 mod expire_tests;
 #[cfg(test)]
@@ -65,9 +75,10 @@ mod tests;
 
 #[cfg(feature = "archive")]
 pub use self::object::{check_place, open};
+pub use self::reader::{Reader, Wait, Waiter};
 pub use self::refill::{Refilled, restore_if_empty};
 #[cfg(any(test, feature = "sim"))]
 pub use self::sim::SimStore;
-pub use self::store::{Listed, Put, Store, Trouble};
+pub use self::store::{Listed, Put, Store, Trouble, Want};
 pub use self::thread::{Archive, Report, Reporter};
 pub use self::writer::{Done, Failure, Figures, Sizes, Writer};

@@ -7,6 +7,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use object_store::aws::{AmazonS3Builder, S3ConditionalPut};
 use object_store::azure::MicrosoftAzureBuilder;
@@ -19,7 +20,7 @@ use object_store::{
 use tokio::runtime::Runtime;
 
 use super::local::LocalStore;
-use super::store::{Listed, Put, Store, Trouble};
+use super::store::{Listed, Put, Store, Trouble, Want};
 
 /// A request takes at most this long, with its answer.
 const REQUEST_TIME: Duration = Duration::from_secs(60);
@@ -129,6 +130,42 @@ impl Remote {
             .fold(self.prefix.clone(), |path, part| path.join(part))
     }
 
+    /// A put was refused. S3 does that with "conflict" also while another put of the same name is
+    /// under way, and then there may be no object yet.
+    fn exists(&self, name: &str, path: &Path, refused: &Error) -> Result<Put, Trouble> {
+        match self.runtime.block_on(self.store.head(path)) {
+            Ok(_) => Ok(Put::Exists),
+            Err(Error::NotFound { .. }) => Err(Trouble::passing(format!(
+                "another put of {name} is under way at {}: {}",
+                self.url,
+                causes(refused)
+            ))),
+            Err(error) => Err(self.trouble("look for", name, &error)),
+        }
+    }
+
+    async fn read(
+        &self,
+        name: &str,
+        range: Option<Range<u64>>,
+    ) -> Result<Option<Vec<u8>>, Trouble> {
+        let doing = match range {
+            None => "get",
+            Some(_) => "get a part of",
+        };
+        let options = GetOptions {
+            range: range.map(GetRange::Bounded),
+            ..GetOptions::default()
+        };
+        let path = self.path(name);
+        let read = async { self.store.get_opts(&path, options).await?.bytes().await };
+        match read.await {
+            Ok(bytes) => Ok(Some(bytes.to_vec())),
+            Err(Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(self.trouble(doing, name, &error)),
+        }
+    }
+
     fn trouble(&self, doing: &str, name: &str, error: &Error) -> Trouble {
         let is_final = matches!(
             error,
@@ -180,33 +217,27 @@ impl Store for Remote {
             .block_on(self.store.put_opts(&path, payload, options))
         {
             Ok(_) => Ok(Put::Done),
-            Err(Error::AlreadyExists { .. } | Error::Precondition { .. }) => Ok(Put::Exists),
+            Err(error @ (Error::AlreadyExists { .. } | Error::Precondition { .. })) => {
+                self.exists(name, &path, &error)
+            }
             Err(error) => Err(self.trouble("put", name, &error)),
         }
     }
 
     fn get(&self, name: &str) -> Result<Option<Vec<u8>>, Trouble> {
-        let path = self.path(name);
-        let read = async { self.store.get(&path).await?.bytes().await };
-        match self.runtime.block_on(read) {
-            Ok(bytes) => Ok(Some(bytes.to_vec())),
-            Err(Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(self.trouble("get", name, &error)),
-        }
+        self.runtime.block_on(self.read(name, None))
     }
 
     fn get_range(&self, name: &str, range: Range<u64>) -> Result<Option<Vec<u8>>, Trouble> {
-        let path = self.path(name);
-        let options = GetOptions {
-            range: Some(GetRange::Bounded(range)),
-            ..GetOptions::default()
-        };
-        let read = async { self.store.get_opts(&path, options).await?.bytes().await };
-        match self.runtime.block_on(read) {
-            Ok(bytes) => Ok(Some(bytes.to_vec())),
-            Err(Error::NotFound { .. }) => Ok(None),
-            Err(error) => Err(self.trouble("get a part of", name, &error)),
-        }
+        self.runtime.block_on(self.read(name, Some(range)))
+    }
+
+    fn get_many(&self, wants: &[Want]) -> Vec<Result<Option<Vec<u8>>, Trouble>> {
+        let reads = wants
+            .iter()
+            .map(|want| self.read(&want.name, want.range.clone()));
+        // In the order of the wants.
+        self.runtime.block_on(join_all(reads))
     }
 
     fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, Trouble> {

@@ -10,6 +10,7 @@ use super::format::{
     Fault, Head, Kind, bases_dir, chain_dir, log_name, number_in, numbered, parse_log_name,
 };
 use super::own::{Claim, put_claim};
+use super::reader::READINGS;
 use super::store::{Store, Trouble};
 use crate::clock::utc;
 use crate::storage::Life;
@@ -31,6 +32,8 @@ pub(super) struct Pursuit {
     wall_ns: u64,
     /// Who has taken over with the last link, and when: it has archived nothing since.
     newcomer: Option<String>,
+    /// How often, one time after another, the next link was not as it has to be.
+    doubts: u32,
 }
 
 /// What a step has found.
@@ -75,6 +78,16 @@ impl Pursuit {
             last: None,
             wall_ns,
             newcomer: None,
+            doubts: 0,
+        }
+    }
+
+    /// What was read cannot be used: an answer may be wrong, so it is read again some times.
+    fn doubt(&mut self, bad: &Bad) -> Result<(), Trouble> {
+        self.doubts += 1;
+        match self.doubts < READINGS {
+            true => Err(Trouble::passing(format!("{bad}; it is read again"))),
+            false => Ok(()),
         }
     }
 
@@ -157,14 +170,27 @@ impl Pursuit {
         let Some(bytes) = store.get(&name)? else {
             return Ok(Came::Nothing);
         };
-        let over = |what| Ok(Came::Over(Bad { name, what }.to_string()));
-        let (head, crc, body) = match Head::decode(&bytes) {
-            Ok(found) => found,
-            Err(what) => return over(what),
+        let over = |what| {
+            Ok(Came::Over(
+                Bad {
+                    name: name.clone(),
+                    what,
+                }
+                .to_string(),
+            ))
         };
-        if let Err(what) = self.tip.check(&head) {
-            return over(what);
-        }
+        let decoded = Head::decode(&bytes).and_then(|found| {
+            self.tip.check(&found.0)?;
+            Ok(found)
+        });
+        let (head, crc, body) = match decoded {
+            Ok(found) => found,
+            Err(what) => {
+                let bad = Bad { name, what };
+                self.doubt(&bad)?;
+                return Ok(Came::Over(bad.to_string()));
+            }
+        };
         match head.kind {
             Kind::Claim { goes_on: true } | Kind::Base => {}
             Kind::Takeover => {
@@ -177,6 +203,7 @@ impl Pursuit {
                 if let Some(tip) = self.healed(store)? {
                     // The takeover is next.
                     self.tip = tip;
+                    self.doubts = 0;
                     return Ok(Came::Link);
                 }
                 let at = self.feed.at;
@@ -200,6 +227,7 @@ impl Pursuit {
             }
         }
         self.tip.pass(&head, crc);
+        self.doubts = 0;
         self.wall_ns = self.wall_ns.max(head.wall_ns);
         Ok(self.drain(take)?.unwrap_or(Came::Link))
     }
@@ -209,15 +237,19 @@ impl Pursuit {
     ///
     /// # Errors
     /// The store did not answer.
-    pub(super) fn healed(&self, store: &dyn Store) -> Result<Option<Tip>, Trouble> {
+    pub(super) fn healed(&mut self, store: &dyn Store) -> Result<Option<Tip>, Trouble> {
         let mut tip = self.tip;
         loop {
             let name = numbered(&chain_dir(tip.log), tip.next);
             let Some(bytes) = store.get(&name)? else {
                 return Ok(None);
             };
-            let Ok((head, crc, _)) = Head::decode(&bytes) else {
-                return Ok(None);
+            let (head, crc) = match Head::decode(&bytes) {
+                Ok((head, crc, _)) => (head, crc),
+                Err(what) => {
+                    self.doubt(&Bad { name, what })?;
+                    return Ok(None);
+                }
             };
             let is_gap = matches!(head.kind, Kind::Gap | Kind::Claim { .. });
             let goes_on = head.kind == Kind::Takeover && head.from == self.feed.at;
@@ -250,9 +282,15 @@ impl Pursuit {
     ///
     /// # Errors
     /// The store did not answer.
-    pub(super) fn is_skipped(&self, store: &dyn Store) -> Result<bool, Trouble> {
-        let later = store.list(&chain_dir(self.tip.log), &self.next_name())?;
-        Ok(!later.is_empty() && store.get(&self.next_name())?.is_none())
+    pub(super) fn is_skipped(&mut self, store: &dyn Store) -> Result<bool, Trouble> {
+        let name = self.next_name();
+        let later = store.list(&chain_dir(self.tip.log), &name)?;
+        if later.is_empty() || store.get(&name)?.is_some() {
+            return Ok(false);
+        }
+        let what = "it is missing, and later ones are there".to_owned();
+        self.doubt(&Bad { name, what })?;
+        Ok(true)
     }
 
     /// True if there is a base among the links that have not been applied.
@@ -337,11 +375,16 @@ impl Pursuit {
             self.tip = tip;
             return Ok(is_whole);
         };
-        let bytes = store.get(&numbered(&dir, last))?.unwrap_or_default();
+        let name = numbered(&dir, last);
+        let bytes = store.get(&name)?.unwrap_or_default();
         match Head::decode(&bytes) {
             Ok((head, crc, _)) => self.tip.pass(&head, crc),
-            Err(_) => (self.tip.next, self.tip.previous) = (last + 1, None),
+            Err(what) => {
+                self.doubt(&Bad { name, what })?;
+                (self.tip.next, self.tip.previous) = (last + 1, None);
+            }
         }
+        self.doubts = 0;
         Ok(false)
     }
 }
@@ -401,6 +444,7 @@ fn parse(word: &[u8]) -> Option<(Pursuit, Option<Position>)> {
         last: None,
         wall_ns,
         newcomer: None,
+        doubts: 0,
     };
     Some((pursuit, own))
 }

@@ -10,8 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::chain::is_archive;
+use super::reader::Reader;
 use super::restore::{RestoreError, Restored, Until, choose_log, restore};
-use super::store::Store;
 use crate::storage::OpenError;
 use crate::storage::disk::Fs;
 use crate::storage::format::{LogId, parse_file_name};
@@ -35,7 +35,7 @@ pub enum Refilled {
 /// See [`RestoreError`]. Also if `dir` has files that are no log, and if there is an archive of which
 /// nothing can be restored: it is not taken for none.
 pub fn restore_if_empty(
-    store: &dyn Store,
+    reader: &Reader<'_>,
     asked: Option<LogId>,
     (fs, dir): (&Arc<dyn Fs>, &Path),
     now: Now,
@@ -44,11 +44,11 @@ pub fn restore_if_empty(
     if has_log(&**fs, dir)? {
         return Ok(Refilled::HasLog);
     }
-    if asked.is_none() && !is_archive(store)? {
+    if asked.is_none() && !reader.again(is_archive)? {
         return Ok(Refilled::Nothing("there is no archive here".to_owned()));
     }
-    let restored = choose_log(store, asked)
-        .and_then(|log| restore(store, log, Until::End, (fs, dir), now, progress));
+    let restored = choose_log(reader, asked)
+        .and_then(|log| restore(reader, log, Until::End, (fs, dir), now, progress));
     match restored {
         Ok(restored) => Ok(Refilled::Restored(restored)),
         Err(RestoreError::Nothing(why)) => Err(RestoreError::Refused(format!(

@@ -10,14 +10,17 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::chain::{Bad, Item, Tip, Walk, begin, check_begin, logs, read_part};
+use super::chain::{Bad, Item, Tip, Walk, begin, check_begin, for_each_part, parts_of};
+use super::course::{Place, Run, Stop};
 use super::feed::Feed;
 use super::format::{
-    BaseList, Fault, Head, Kind, bases_dir, chain_dir, log_name, number_in, numbered, part_name,
+    BaseList, Fault, HEAD_SIZE, Head, Kind, bases_dir, chain_dir, log_name, number_in, numbered,
 };
+use super::moment::{Cut, cut};
 use super::own::{Origin, Own};
 use super::pursuit::Pursuit;
-use super::store::{Store, Trouble};
+use super::reader::Reader;
+use super::store::Trouble;
 use crate::clock::utc;
 use crate::storage::OpenError;
 use crate::storage::convert::rebuild::{Rebuild, Rebuilt};
@@ -35,6 +38,8 @@ pub enum Until {
     Wall(u64),
     /// All frames that end at this position or before it.
     Position(Position),
+    /// What the archive had when this link was put.
+    Link(u64),
 }
 
 /// What was restored.
@@ -120,8 +125,8 @@ impl std::error::Error for RestoreError {}
 ///
 /// # Errors
 /// There is none, or there are several.
-pub fn choose_log(store: &dyn Store, asked: Option<LogId>) -> Result<LogId, RestoreError> {
-    let found = logs(store)?;
+pub fn choose_log(reader: &Reader<'_>, asked: Option<LogId>) -> Result<LogId, RestoreError> {
+    let found = reader.logs()?;
     let refuse = |why: String| Err(RestoreError::Refused(why));
     match (asked, &found[..]) {
         (Some(log), all) if all.contains(&log) => Ok(log),
@@ -146,7 +151,7 @@ pub fn choose_log(store: &dyn Store, asked: Option<LogId>) -> Result<LogId, Rest
 /// # Errors
 /// See [`RestoreError`].
 pub fn restore(
-    store: &dyn Store,
+    reader: &Reader<'_>,
     log: LogId,
     until: Until,
     (fs, dir): (&Arc<dyn Fs>, &Path),
@@ -169,7 +174,7 @@ pub fn restore(
         });
         rebuilt.finish(own.as_deref().map(|own| (ARCHIVE_WORD, own)))
     };
-    let done = restore_and(store, log, until, (fs, dir), now, progress, finish)?;
+    let done = restore_and(reader, log, until, (fs, dir), now, progress, finish)?;
     Ok(done.0)
 }
 
@@ -179,7 +184,7 @@ pub fn restore(
 /// # Errors
 /// See [`RestoreError`].
 pub(super) fn restore_copy(
-    store: &dyn Store,
+    reader: &Reader<'_>,
     log: LogId,
     (fs, dir): (&Arc<dyn Fs>, &Path),
     now: Now,
@@ -189,11 +194,11 @@ pub(super) fn restore_copy(
         let word = pursuit.word(None);
         rebuilt.finish(Some((STANDBY_WORD, &word)))
     };
-    restore_and(store, log, Until::End, (fs, dir), now, progress, finish)
+    restore_and(reader, log, Until::End, (fs, dir), now, progress, finish)
 }
 
 fn restore_and(
-    store: &dyn Store,
+    reader: &Reader<'_>,
     log: LogId,
     until: Until,
     (fs, dir): (&Arc<dyn Fs>, &Path),
@@ -201,17 +206,17 @@ fn restore_and(
     progress: &mut dyn FnMut(u64, u64),
     finish: impl FnOnce(Rebuilt, &Pursuit) -> Result<(), OpenError>,
 ) -> Result<(Restored, Pursuit), RestoreError> {
-    let began = begin(store, log)?;
-    let done = restore_what_there_is(store, log, until, (fs, dir), now, progress, finish);
+    let began = reader.again(|store| begin(store, log))?;
+    let done = restore_what_there_is(reader, log, until, (fs, dir), now, progress, finish);
     match &done {
         Ok(_) | Err(RestoreError::Store(_) | RestoreError::Disk(_)) => {}
-        Err(_) => check_begin(store, log, began)?,
+        Err(_) => check_begin(reader, log, began)?,
     }
     done
 }
 
 fn restore_what_there_is(
-    store: &dyn Store,
+    reader: &Reader<'_>,
     log: LogId,
     until: Until,
     (fs, dir): (&Arc<dyn Fs>, &Path),
@@ -220,36 +225,32 @@ fn restore_what_there_is(
     finish: impl FnOnce(Rebuilt, &Pursuit) -> Result<(), OpenError>,
 ) -> Result<(Restored, Pursuit), RestoreError> {
     let (marks, links) = (bases_dir(log), chain_dir(log));
+    let cut = cut(reader, log, until, now)?;
     let mut skipped = Vec::new();
     let mut earliest = None;
-    for mark in store.list(&marks, "")?.iter().rev() {
+    for mark in reader.list(&marks, "")?.iter().rev() {
         let Some(number) = number_in(&marks, &mark.name) else {
             continue;
         };
         let name = numbered(&links, number);
-        let (head, list) = match base(store, log, number, &name)? {
-            Ok(base) => base,
-            Err(None) => continue,
-            Err(Some(what)) => {
+        let (head, list) = match base(reader, log, number)? {
+            Some(Ok(base)) => base,
+            None => continue,
+            Some(Err(what)) => {
                 skipped.push(Bad { name, what });
                 continue;
             }
         };
-        let is_before = match until {
-            Until::End => true,
-            Until::Wall(wall_ns) => head.wall_ns <= wall_ns,
-            Until::Position(position) => list.end <= position,
-        };
-        if !is_before {
+        if !cut.has(number) || cut.position.is_some_and(|position| list.end > position) {
             earliest = Some(list.end);
             continue;
         }
         let mut work = Restore {
-            store,
+            reader,
             log,
-            until,
+            cut,
             now,
-            wall_ns: head.wall_ns,
+            run: Run::begin(&head, list.end),
             feed: Feed::begin(log, list.end),
             gap: None,
             links: 0,
@@ -263,14 +264,15 @@ fn restore_what_there_is(
                     log,
                     base: number,
                     end: work.feed.at,
-                    wall_ns: work.wall_ns,
+                    wall_ns: work.run.wall_ns,
                     links: work.links,
                     records: rebuilt.records(),
                     jobs: rebuilt.jobs(),
                     skipped,
                     missing: work.gap.map(|(head, _)| missing(&head, work.feed.at)),
                 };
-                let pursuit = Pursuit::after(work.feed, tip, list.first_link, work.wall_ns);
+                let wall_ns = restored.wall_ns;
+                let pursuit = Pursuit::after(work.feed, tip, list.first_link, wall_ns);
                 finish(rebuilt, &pursuit)?;
                 return Ok((restored, pursuit));
             }
@@ -305,36 +307,30 @@ fn missing(head: &Head, at: Position) -> String {
     }
 }
 
-/// A base. `Err(None)`: a mark without one, which an interrupted writer leaves.
+/// A base. `None`: there is none of this number, only its mark, which an interrupted writer leaves.
 pub(super) fn base(
-    store: &dyn Store,
+    reader: &Reader<'_>,
     log: LogId,
     number: u64,
-    name: &str,
-) -> Result<Result<(Head, BaseList), Option<Fault>>, Trouble> {
-    let Some(bytes) = store.get(name)? else {
-        return Ok(Err(None));
-    };
-    let (head, body) = match Head::decode(&bytes) {
-        Ok((head, _, body)) if head.number == number && head.log == log => (head, body),
-        Ok(_) => return Ok(Err(Some("it is another link under this name".to_owned()))),
-        Err(what) => return Ok(Err(Some(what))),
-    };
-    if head.kind != Kind::Base {
-        return Ok(Err(None));
-    }
-    Ok(BaseList::decode(body)
-        .map(|list| (head, list))
-        .map_err(Some))
+) -> Result<Option<Result<(Head, BaseList), Fault>>, Trouble> {
+    let name = numbered(&chain_dir(log), number);
+    let found = reader.find(&name, |bytes| {
+        let (head, _, body) = Head::decode(&bytes)?;
+        head.check_place(log, number)?;
+        Ok(match head.kind {
+            Kind::Base => Some((head, BaseList::decode(body)?)),
+            _ => None,
+        })
+    })?;
+    Ok(found.and_then(Result::transpose))
 }
 
 struct Restore<'a> {
-    store: &'a dyn Store,
+    reader: &'a Reader<'a>,
     log: LogId,
-    until: Until,
+    cut: Cut,
     now: Now,
-    /// When the last link was durable.
-    wall_ns: u64,
+    run: Run,
     feed: Feed,
     /// A gap, or a server with another history, after which nothing else came; and what had come before.
     gap: Option<(Head, Tip)>,
@@ -351,20 +347,28 @@ impl Restore<'_> {
         (fs, dir): (&Arc<dyn Fs>, &Path),
         list: &BaseList,
     ) -> Result<Result<(Rebuilt, Tip), Bad>, RestoreError> {
-        let mut walk = Walk::from(self.store, self.log, list.first_link, false)?;
-        self.total = list.size() + walk.size;
+        let mut walk = Walk::from(*self.reader, self.log, list.first_link)?;
+        self.total = list.size() + walk.size_to(self.cut.last);
         let mut rebuild = Rebuild::begin(fs, dir)?;
-        for file in &list.files {
-            for (offset, part) in file.parts() {
-                let name = part_name(self.log, &file.name, offset, part);
-                let bytes = match read_part(self.store, &name, part)? {
-                    Ok(bytes) => bytes,
-                    Err(what) => return Ok(Err(Bad { name, what })),
-                };
-                rebuild.write(&file.name, offset, &bytes)?;
+        let parts = parts_of(self.log, list);
+        let reader = self.reader;
+        let mut bad = None;
+        let read = for_each_part(reader, &parts, &mut |part, found| match found {
+            Ok(bytes) => {
+                rebuild.write(part.file, part.offset, &bytes)?;
                 self.advance(bytes.len());
+                Ok(())
             }
+            Err(what) => {
+                let name = part.name.clone();
+                bad = Some(Bad { name, what });
+                Err(RestoreError::Refused(String::new()))
+            }
+        });
+        if let Some(bad) = bad {
+            return Ok(Err(bad));
         }
+        read?;
         let mut rebuilt = rebuild.open(self.log, self.now)?;
         self.apply_links(&mut walk, &mut rebuilt)?;
         Ok(Ok((rebuilt, self.gap.map_or(walk.tip, |(_, tip)| tip))))
@@ -380,63 +384,75 @@ impl Restore<'_> {
         walk: &mut Walk<'_>,
         rebuilt: &mut Rebuilt,
     ) -> Result<(), RestoreError> {
-        // The history goes on with a base that could not be used.
-        let mut is_lost = false;
-        while !self.is_reached() {
-            let before = walk.tip;
-            let (head, body) = match walk.next()? {
+        while walk.tip.next <= self.cut.last && !self.is_reached() {
+            let tip = walk.tip;
+            let (head, link) = match walk.next(self.cut.last)? {
                 None => break,
-                Some(Item::Bad(bad)) => return Err(self.bad(bad)),
-                Some(Item::Link { head, body }) => (head, body),
+                Some(Item::Bad { number, bad }) => {
+                    self.run.miss(number, &bad);
+                    continue;
+                }
+                Some(Item::Link { head, link }) => (head, link),
             };
-            if matches!(self.until, Until::Wall(wall_ns) if head.wall_ns > wall_ns) {
-                break;
+            self.advance(link.len());
+            let (before, gap) = (self.run.at, self.run.gap());
+            let place = self.run.pass(&head).map_err(|stop| self.stopped(stop))?;
+            self.gap = self.run.gap().map(|gap| self.gap.unwrap_or((gap, tip)));
+            if head.kind == Kind::Takeover
+                && let Err(what) = self.feed.take_over(head.from)
+            {
+                let name = numbered(&chain_dir(head.log), head.number);
+                return Err(match gap {
+                    Some(gap) => self.stopped(Stop::Gap(gap)),
+                    None => self.bad(Bad { name, what }),
+                });
             }
-            self.advance(body.len());
-            match head.kind {
-                Kind::Claim { goes_on: true } => {}
-                Kind::Base => is_lost |= self.gap.is_some(),
-                Kind::Gap | Kind::Claim { goes_on: false } => {
-                    self.gap.get_or_insert((head, before));
-                }
-                Kind::Takeover => match self.feed.take_over(head.from) {
-                    Ok(()) => self.gap = None,
-                    Err(_) if self.gap.is_some() => is_lost = true,
-                    Err(what) => {
-                        let name = numbered(&chain_dir(head.log), head.number);
-                        return Err(self.bad(Bad { name, what }));
-                    }
-                },
-                Kind::Frames if self.gap.is_some() => {
-                    is_lost = true;
-                    break;
-                }
-                Kind::Frames => self.apply(&head, &body, rebuilt)?,
+            if let (Some(Place::Segment), Some(position)) = (place, self.cut.position)
+                && position < head.from
+            {
+                return Err(RestoreError::Refused(format!(
+                    "there is no position {position}: what ends at {before} goes on at {}",
+                    head.from
+                )));
+            }
+            if place.is_some() {
+                self.apply(&head, &link[HEAD_SIZE..], rebuilt)?;
             }
         }
-        match (self.gap, self.until) {
+        if self.is_reached() {
+            return Ok(());
+        }
+        match self.run.finish() {
+            Ok(()) => {}
             // The machine was lost before a base was complete: there is nothing later.
-            (Some(_), Until::End) if !is_lost => Ok(()),
-            (Some((head, _)), _) if !self.is_reached() => Err(RestoreError::Refused(format!(
-                "after {} the archive has a gap ({}), and no base that can be used follows it before \
-                 the moment asked for; --until {} restores what was before the gap",
-                self.feed.at,
-                numbered(&chain_dir(self.log), head.number),
+            Err(Stop::Gap(_)) if self.cut.is_end() => return Ok(()),
+            Err(stop) => return Err(self.stopped(stop)),
+        }
+        match self.cut.position {
+            Some(position) if self.run.at < position => Err(RestoreError::Refused(format!(
+                "the archive ends at {}, before {position}",
                 self.feed.at
             ))),
-            (_, Until::Position(position)) if self.feed.at < position && !self.feed.has_passed => {
-                Err(RestoreError::Refused(format!(
-                    "the archive ends at {}, before {position}",
-                    self.feed.at
-                )))
-            }
             _ => Ok(()),
         }
     }
 
     /// True if no later frame is wanted.
     fn is_reached(&self) -> bool {
-        self.feed.has_passed || matches!(self.until, Until::Position(it) if self.feed.at >= it)
+        self.cut.position.is_some_and(|it| self.run.at >= it)
+    }
+
+    fn stopped(&self, stop: Stop) -> RestoreError {
+        match stop {
+            Stop::Hole(bad) => self.bad(bad),
+            Stop::Gap(head) => RestoreError::Refused(format!(
+                "after {} the archive has a gap ({}), and no base that can be used follows it before \
+                 the moment asked for; --until {} restores what was before the gap",
+                self.feed.at,
+                numbered(&chain_dir(self.log), head.number),
+                self.feed.at
+            )),
+        }
     }
 
     fn apply(
@@ -452,10 +468,7 @@ impl Restore<'_> {
         self.feed
             .push(head.from, body)
             .map_err(|what| self.bad(bad(what)))?;
-        let until = match self.until {
-            Until::Position(position) => Some(position),
-            _ => None,
-        };
+        let until = self.cut.position;
         loop {
             match self.feed.step(until, &mut |record| rebuilt.apply(record))? {
                 Ok(true) => {}
@@ -464,7 +477,6 @@ impl Restore<'_> {
             }
         }
         self.links += 1;
-        self.wall_ns = head.wall_ns;
         Ok(())
     }
 

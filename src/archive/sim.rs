@@ -8,6 +8,8 @@
 //! | repeated | the put is made twice: the second finds the first, and its answer is the one given |
 //! | away | every call fails, until the store is back |
 //! | full | every put fails, until there is room |
+//! | lies | of some of what is read a bit is flipped, the end is missing, or nothing is found, until a moment |
+//! | back at a moment | every call fails, until somebody has waited so long |
 //! | unordered | a list comes back as any store might order it, before the client sorts it |
 //!
 //! One seed gives one run. What it cannot do: lose an object that was put, or show old content; the
@@ -16,8 +18,11 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use super::reader::{Reader, Wait};
 use super::store::{Listed, Put, Store, Trouble};
+use crate::types::{SECOND_NS, Time};
 
 /// The simulated store. Clones share the objects and the faults.
 #[derive(Debug, Clone)]
@@ -37,6 +42,12 @@ struct State {
     calls: u64,
     /// The store goes away after so many more calls.
     calls_left: Option<u64>,
+    /// The time of those who wait.
+    now: Time,
+    /// Until then every call fails.
+    away_until: Time,
+    /// Until then some of what is read is wrong.
+    lies_until: Time,
 }
 
 impl State {
@@ -57,7 +68,7 @@ impl State {
         }
         let is_over = self.calls_left == Some(0);
         self.calls_left = self.calls_left.map(|left| left.saturating_sub(1));
-        match self.is_away || is_over {
+        match self.is_away || is_over || self.now < self.away_until {
             true => Err(Trouble::passing("the simulated store is away")),
             false => Ok(()),
         }
@@ -92,11 +103,20 @@ impl SimStore {
             is_conditional: true,
             calls: 0,
             calls_left: None,
+            now: Time(0),
+            away_until: Time(0),
+            lies_until: Time(0),
         })))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads from it, and waits in its time.
+    #[must_use]
+    pub fn reader(&self) -> Reader<'_> {
+        Reader::new(self, self)
     }
 
     /// From now on so many calls of a hundred go wrong.
@@ -122,6 +142,18 @@ impl SimStore {
     /// The store goes away after so many more calls; `None`: it does not.
     pub fn set_calls_left(&self, calls: Option<u64>) {
         self.state().calls_left = calls;
+    }
+
+    /// Every call fails, until somebody has waited for so many seconds.
+    pub fn set_away_for(&self, seconds: i64) {
+        let mut state = self.state();
+        state.away_until = Time(state.now.0 + seconds * SECOND_NS);
+    }
+
+    /// One answer in sixteen is wrong, until somebody has waited for so many seconds.
+    pub fn set_lies_for(&self, seconds: i64) {
+        let mut state = self.state();
+        state.lies_until = Time(state.now.0 + seconds * SECOND_NS);
     }
 
     /// Calls so far.
@@ -163,6 +195,34 @@ impl SimStore {
         let copy = SimStore::new(seed);
         copy.state().objects = self.state().objects.clone();
         copy
+    }
+}
+
+/// What a store may say in the place of this.
+fn lied(mut bytes: Vec<u8>, lie: u64) -> Option<Vec<u8>> {
+    let at = (lie >> 8) as usize % bytes.len().max(1);
+    match lie % 48 {
+        0 => None,
+        1 => {
+            bytes.truncate(at);
+            Some(bytes)
+        }
+        2 if !bytes.is_empty() => {
+            bytes[at] ^= 1 << (lie >> 4 & 7);
+            Some(bytes)
+        }
+        _ => Some(bytes),
+    }
+}
+
+/// Time passes for a store when somebody waits for it, and only then.
+impl Wait for SimStore {
+    fn now(&self) -> Time {
+        self.state().now
+    }
+
+    fn pause(&self, pause: Duration, _: u32, _: &str) {
+        self.state().now.0 += pause.as_nanos() as i64;
     }
 }
 
@@ -219,11 +279,16 @@ impl Store for SimStore {
         if state.has_fault() {
             return Err(Trouble::passing("simulated: refused"));
         }
+        let lie = (state.now < state.lies_until).then(|| state.next());
         let cut = |bytes: &Vec<u8>| {
             let end = range.end.min(bytes.len() as u64) as usize;
             bytes[(range.start as usize).min(end)..end].to_vec()
         };
-        Ok(state.objects.get(name).map(cut))
+        let found = state.objects.get(name).map(cut);
+        Ok(match lie {
+            Some(lie) => found.and_then(|bytes| lied(bytes, lie)),
+            None => found,
+        })
     }
 
     fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, Trouble> {

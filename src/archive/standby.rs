@@ -17,7 +17,7 @@ use crate::storage::format::LogId;
 use crate::types::{Position, Time};
 
 /// The longest pause after trouble; the first is an interval.
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// A signal is seen so soon.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 

@@ -43,6 +43,7 @@ fn options(disk: &SimFs) -> Options {
 fn follower(world: &World, disk: &SimFs) -> Follower {
     Follower::new(Setup {
         store: Arc::new(world.store.clone()),
+        wait: Arc::new(world.store.clone()),
         log: None,
         options: options(disk),
         node: "standby".to_owned(),
@@ -295,7 +296,14 @@ fn lost_again(
     let image = SimFs::new(1);
     let fs: Arc<dyn Fs> = Arc::new(image.clone());
     let place = (&fs, std::path::Path::new(DIR));
-    let done = restore(&store, log, Until::End, place, world.now, &mut |_, _| ());
+    let done = restore(
+        &store.reader(),
+        log,
+        Until::End,
+        place,
+        world.now,
+        &mut |_, _| (),
+    );
     let restored = done.unwrap();
     assert_eq!(restored.missing, None);
     let again = Engine::open(&options(&image), world.now).unwrap();
@@ -515,6 +523,7 @@ fn t16_a_copy_has_what_it_says_that_it_has_wherever_the_power_is_cut() {
         };
         Follower::new(Setup {
             store: Arc::new(world.store.clone()),
+            wait: Arc::new(world.store.clone()),
             log: None,
             options,
             node: "standby".to_owned(),

@@ -25,6 +25,26 @@ pub struct Listed {
     pub size: u64,
 }
 
+/// An object that is read, or a part of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Want {
+    /// Its name.
+    pub name: String,
+    /// The bytes; `None`: all.
+    pub range: Option<Range<u64>>,
+}
+
+impl Want {
+    /// All of an object.
+    #[must_use]
+    pub fn whole(name: &str) -> Want {
+        Want {
+            name: name.to_owned(),
+            range: None,
+        }
+    }
+}
+
 /// Why a call has no result. The put may have happened nevertheless.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
@@ -75,6 +95,16 @@ pub trait Store: Debug + Send + Sync {
     /// # Errors
     /// The store did not answer.
     fn get_range(&self, name: &str, range: Range<u64>) -> Result<Option<Vec<u8>>, Trouble>;
+
+    /// Several objects or parts, at the same time if the store can do that; the answers are in the
+    /// order of `wants`, each as of [`Store::get`] or [`Store::get_range`].
+    fn get_many(&self, wants: &[Want]) -> Vec<Result<Option<Vec<u8>>, Trouble>> {
+        let get = |want: &Want| match &want.range {
+            Some(range) => self.get_range(&want.name, range.clone()),
+            None => self.get(&want.name),
+        };
+        wants.iter().map(get).collect()
+    }
 
     /// All objects whose name begins with `prefix`, which ends in `/`, and comes after `after`; in
     /// the order of their names.

@@ -19,8 +19,10 @@ use crate::types::{Position, SECOND_NS, Time};
 
 /// The first pause after trouble; each further one is twice as long …
 const PAUSE_MIN: Duration = Duration::from_secs(1);
-/// … up to this.
-const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// … up to this: so soon after the store is back the archive is written again.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// An archive that lacks something for longer than this, and two intervals, is late.
+pub(crate) const LAG_MAX_NS: i64 = 15 * SECOND_NS;
 /// A writer that has nothing to put asks this often whether another has taken over.
 const OWNER_INTERVAL_NS: i64 = 10 * SECOND_NS;
 /// So often a writer looks whether the store still has what was put there.
@@ -45,6 +47,8 @@ pub struct Report {
     pub is_in_gap: bool,
     /// Bytes of the base that is being made that are in the store, and bytes of all of it.
     pub base: Option<(u64, u64)>,
+    /// It is written so often, in nanoseconds.
+    pub interval_ns: i64,
     /// What was done.
     pub figures: Figures,
     /// Calls that failed.
@@ -70,6 +74,13 @@ impl Report {
     pub fn base_percent(&self) -> u64 {
         let (done, all) = self.base.unwrap_or((0, 0));
         (100 * done).checked_div(all).unwrap_or(0)
+    }
+
+    /// True if the archive lacks more than an interval and an upload explain.
+    #[must_use]
+    pub fn is_late(&self, now: Time) -> bool {
+        let usual_ns = self.interval_ns.saturating_mul(2);
+        self.lag_ns(now) > LAG_MAX_NS.saturating_add(usual_ns)
     }
 
     /// True while links are put, or could be: the writer has begun, nothing fails, and it goes on.
@@ -111,12 +122,16 @@ impl Archive {
             interval,
             clock,
             reporter: reporter.clone(),
-            known: Report::default(),
+            known: Report {
+                interval_ns: i64::try_from(interval.as_nanos()).unwrap_or(i64::MAX),
+                ..Report::default()
+            },
             reach: Reach::new(now),
             pause: PAUSE_MIN,
             owner_asked: now,
             proved: now,
             is_gap_told: false,
+            is_late_told: false,
         };
         let run = move || {
             if work.run(&stopping).is_err() {
@@ -227,6 +242,8 @@ struct Work {
     proved: Time,
     /// A gap has been told of before its link could be put.
     is_gap_told: bool,
+    /// It has been told that the archive is late.
+    is_late_told: bool,
 }
 
 impl Work {
@@ -378,6 +395,21 @@ impl Work {
             .trail()
             .note_archived(known.archived, self.reach.moment);
         self.reporter.set(known, self.writer.needs());
+        self.tell_late(now);
+    }
+
+    /// A store may be so slow that nothing fails, and the archive is late nevertheless.
+    fn tell_late(&mut self, now: Time) {
+        let is_late = self.known.is_late(now) && self.known.trouble.is_none();
+        if is_late && !self.is_late_told {
+            let (seconds, bytes) = (self.known.lag_ns(now) / SECOND_NS, self.known.lag_bytes);
+            warn!("the archive is {seconds} s behind: {bytes} bytes are not in it");
+        } else if self.is_late_told && self.known.lag_ns(now) < LAG_MAX_NS {
+            info!("the archive is no longer behind");
+        } else {
+            return;
+        }
+        self.is_late_told = is_late;
     }
 }
 

@@ -18,10 +18,6 @@ use crate::types::{SECOND_NS, Time};
 /// How long the loop may take to say whether it is ready.
 const ASK_TIME: Duration = Duration::from_secs(2);
 
-/// An archive that lacks something for longer is behind. It is written every second, unless it was
-/// told to be written less often.
-const LAG_MAX_NS: i64 = 60 * SECOND_NS;
-
 /// The pulse is looked at, nothing is asked: a loop that is stuck could not answer.
 pub(super) fn health(state: &State) -> Answer {
     let sight = &state.sight;
@@ -84,7 +80,7 @@ fn warnings(report: &Report, now: Time) -> Vec<String> {
             .is_some()
             .then(|| "the archive cannot be written; it is tried again".to_owned()),
         report.is_in_gap.then(|| in_gap(report)),
-        (lag_ns > LAG_MAX_NS).then(|| {
+        report.is_late(now).then(|| {
             let (seconds, bytes) = (lag_ns / SECOND_NS, report.lag_bytes);
             format!("the archive is {seconds} s behind: {bytes} bytes are not in it")
         }),
@@ -161,6 +157,7 @@ impl Work for Look {
 mod tests {
     use super::*;
     use crate::archive::Figures;
+    use crate::archive::thread::LAG_MAX_NS;
 
     #[test]
     fn each_thing_that_is_wrong_with_an_archive_is_a_warning() {
@@ -176,7 +173,7 @@ mod tests {
         };
         assert_eq!(warnings(&behind, Time(LAG_MAX_NS)), Vec::<String>::new());
         let said = warnings(&behind, late);
-        assert_eq!(said, ["the archive is 60 s behind: 7 bytes are not in it"]);
+        assert_eq!(said, ["the archive is 15 s behind: 7 bytes are not in it"]);
         let away = Report {
             trouble: Some("cannot put s3://bucket: secret".to_owned()),
             ..well.clone()

@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -344,5 +344,144 @@ fn dump_history_and_info_read_an_archive_as_it_was_at_a_moment() {
         fs::read_dir(at("tmp")).unwrap().count(),
         0,
         "nothing is left"
+    );
+}
+
+/// What `ls` and `verify` say in JSON, and their exit code.
+fn looked(command: &str, url: &str) -> (Option<i32>, Value) {
+    let output = Command::new(bsd_wal())
+        .args(["archive", command, "--json", url])
+        .output()
+        .unwrap();
+    let said = serde_json::from_slice(&output.stdout);
+    let said = said.unwrap_or_else(|error| panic!("{command}: {error}: {output:?}"));
+    (output.status.code(), said)
+}
+
+/// The files of the only log of an archive that are below this directory of it, by name.
+fn objects(archive: &Path, below: &str) -> Vec<PathBuf> {
+    let dirs = fs::read_dir(archive)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let log = dirs.into_iter().find(|path| !path.ends_with("logs"));
+    let entries = fs::read_dir(log.unwrap().join(below)).unwrap();
+    let mut found: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn g22_g25_t25_what_is_told_of_an_archive_is_true_and_what_cannot_be_meant_is_refused() {
+    let place = TempDir::new().unwrap();
+    let at = |name: &str| place.path().join(name);
+    let url = format!("file://{}", at("archive").display());
+    fs::create_dir(at("archive")).unwrap();
+    // Two histories, each with a base.
+    for number in 1..=2 {
+        let dir = at(&format!("data-{number}"));
+        if number > 1 {
+            wal_ok(&["archive", "restore", &url, dir.to_str().unwrap()]);
+        }
+        let server = server(&dir, &url);
+        server.connect().put(b"one more");
+        wait_until("there is a base", || {
+            let (_, said) = wal(&["archive", "ls", &url]);
+            said.matches("can be restored").count() == number
+        });
+        assert_eq!(server.stop().code, Some(0));
+    }
+    for (command, is_read) in [("ls", false), ("verify", true)] {
+        let (code, said) = looked(command, &url);
+        assert_eq!((code, &said["is_whole"]), (Some(0), &true.into()), "{said}");
+        assert_eq!(said["every_byte_read"], is_read, "{said}");
+    }
+    let (_, said) = looked("ls", &url);
+    let spans = &said["logs"][0]["spans"];
+    let until = |until: &str| {
+        let dir = at("until");
+        let _ = fs::remove_dir_all(&dir);
+        let to = dir.to_str().unwrap();
+        wal(&["archive", "restore", "--until", until, &url, to])
+    };
+    for (span, jobs_then) in [(0, 1), (1, 2)] {
+        let (code, said) = until(&format!("link:{}", spans[span]["link"]));
+        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(jobs(&at("until")), jobs_then);
+    }
+    for (moment, code, words) in [
+        ("2500-01-01T00:00:00Z", 2, "in the future"),
+        ("2026-11-26T00:00:00+24:00", 5, "is no time"),
+        ("99:99999999", 2, "before 99:99999999"),
+        ("link:99999", 2, "there is no link 99999"),
+        ("link:0", 5, "a link has a number"),
+    ] {
+        let (found, said) = until(moment);
+        assert_eq!(found, Some(code), "{moment}: {said}");
+        assert!(said.contains(words), "{moment}: {said}");
+        assert!(!at("until").exists());
+    }
+
+    // A part of the newest base, which no other one uses.
+    let since = |path: &PathBuf| -> u64 {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        name.split('-').nth(5).unwrap().parse().unwrap()
+    };
+    let parts = objects(&at("archive"), "parts");
+    let newest = parts.iter().max_by_key(|path| since(path)).unwrap();
+    let sound = fs::read(newest).unwrap();
+    let mut spoiled = sound.clone();
+    spoiled[sound.len() / 2] ^= 1;
+    fs::write(newest, spoiled).unwrap();
+    let expire = ["archive", "expire", "--keep", "0s", "--bases", "1", &url];
+    let (code, said) = wal(&expire);
+    assert_eq!(code, Some(1), "a base was skipped: {said}");
+    assert!(said.contains("an older base stays"), "{said}");
+    let (code, said) = looked("verify", &url);
+    assert_eq!(
+        (code, &said["is_whole"]),
+        (Some(1), &false.into()),
+        "{said}"
+    );
+    fs::write(newest, sound).unwrap();
+    assert_eq!(wal(&expire).0, Some(0));
+    assert_eq!(looked("verify", &url).1["is_whole"], true);
+    let last = objects(&at("archive"), "chain").pop().unwrap();
+    fs::write(&last, "").unwrap();
+    let (code, said) = looked("ls", &url);
+    assert_eq!(
+        (code, &said["is_whole"]),
+        (Some(1), &false.into()),
+        "{said}"
+    );
+}
+
+#[test]
+fn g25_the_waiting_for_a_promotion_ends_while_the_store_is_away() {
+    let place = TempDir::new().unwrap();
+    let at = |name: &str| place.path().join(name);
+    let store = crate::archive_seen::Away::new(place.path());
+    let old = server(&at("old"), &store.url());
+    old.connect().put(b"first");
+    let copy = standby(&at("new"), &store.url());
+    wait_until("all is copied", || jobs_of_standby(&copy) == 1);
+    old.kill();
+    store.go();
+    let mut command = crate::ctl::command(&copy.address().to_string());
+    command.env("BSD_CTL_HTTP", crate::http::address(&copy).to_string());
+    let output = command
+        .args(["promote", "--timeout", "3"])
+        .output()
+        .unwrap();
+    let (code, said) = crate::ctl::said(&output);
+    assert_eq!(code, crate::ctl::NOT_DONE, "{said}");
+    assert!(said.contains("goes on trying"), "{said}");
+    store.come_back();
+    let (code, said) = ctl(&copy, &["promote"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        copy.serving()
+            .connect()
+            .ask("stats")
+            .contains("current-jobs-ready: 1")
     );
 }

@@ -435,3 +435,25 @@ fn a10_a_store_that_never_answers_is_named_and_the_queue_goes_on() {
         metric(&site, "bsd_archive_up") == 1.0 && metric(&site, "bsd_archive_lag_bytes") == 0.0
     });
 }
+
+#[test]
+fn g17_links_are_asked_for_many_at_a_time() {
+    let place = TempDir::new().unwrap();
+    let store = SmallS3::start(Mood::Well);
+    let site = Site::start(client_of(
+        store.address,
+        Launch::bsd().dir(&place.path().join("log")),
+    ));
+    let mut wire = site.server.connect();
+    wait_until("there are many links", || {
+        wire.put(b"body");
+        metric(&site, "bsd_archive_links_total") >= 20.0
+            && metric(&site, "bsd_archive_bases_total") >= 1.0
+    });
+    assert_eq!(site.server.stop().code, Some(0));
+    // Whoever asks for one after another gets none.
+    store.set(Mood::Together);
+    let (code, said) = wal(store.address, &["archive", "verify", URL]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("every object is as it was put"), "{said}");
+}

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::console::Page;
-use crate::harness::{Launch, bsd_wal, wal};
+use crate::harness::{Launch, bsd_ctl, bsd_wal, wal};
 use crate::http::Site;
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -130,6 +130,103 @@ fn the_words_of_a_line_that_do_not_change_are_found() {
     assert_eq!(lines_of(source), ["cannot become {user}"]);
     let source = "OpenError::Foreign {\n path,\n what: format!(\"this is {other}'s\"),\n })";
     assert_eq!(lines_of(source), ["this is {other}'s"]);
+}
+
+/// What a program says of itself with these words.
+fn help(program: &Path, words: &[&str]) -> String {
+    let output = Command::new(program).args(words).arg("--help").output();
+    String::from_utf8(output.unwrap().stdout).unwrap()
+}
+
+/// The commands that a help lists.
+fn commands_of(help: &str) -> Vec<&str> {
+    let lines = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let names = lines
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next());
+    names.collect()
+}
+
+/// What a page shows as code, a line each.
+fn code_of(page: &str) -> Vec<String> {
+    let mut is_block = false;
+    let mut code = Vec::new();
+    for line in page.lines() {
+        if line.trim_start().starts_with("```") {
+            is_block = !is_block;
+        } else if is_block {
+            code.push(line.trim_start_matches(['$', '#', ' ']).to_owned());
+        } else {
+            code.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
+        }
+    }
+    code
+}
+
+/// What of a line of code is not there, if it calls one of these programs.
+fn unknown_in(line: &str, programs: &[(&str, &Path)]) -> Option<String> {
+    let mut words = line.split_whitespace();
+    let name = words.next()?;
+    let (_, program) = programs.iter().find(|(it, _)| *it == name)?;
+    let words: Vec<&str> = words
+        .take_while(|word| !["|", "&&", ";", "&", "#", ">"].contains(word))
+        .collect();
+    let general = help(program, &[]);
+    let mut path = Vec::new();
+    let mut text = general.clone();
+    for word in &words {
+        let is_word = word
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+        let commands = commands_of(&text);
+        if !is_word || word.starts_with('-') || commands.is_empty() {
+            break;
+        }
+        if !commands.contains(word) {
+            return Some(format!("{name} {} {word}", path.join(" ")));
+        }
+        path.push(*word);
+        text = help(program, &path);
+    }
+    let flags = words
+        .iter()
+        .filter(|word| word.len() > 2 && word.starts_with("--"));
+    let mut flags = flags.map(|flag| flag.split('=').next().unwrap_or(flag));
+    let unknown = flags.find(|flag| {
+        let flag = flag.trim_end_matches([']', ',', '.']);
+        !text.contains(flag) && !general.contains(flag)
+    });
+    unknown.map(|flag| format!("{name} {} {flag}", path.join(" ")))
+}
+
+#[test]
+fn g25_each_command_and_flag_that_a_page_calls_is_one_of_the_programs() {
+    let programs: [(&str, &Path); 3] = [
+        ("bsd-server", Path::new(env!("CARGO_BIN_EXE_bsd-server"))),
+        ("bsd-wal", bsd_wal()),
+        ("bsd-ctl", bsd_ctl()),
+    ];
+    let mut pages = vec![Path::new(ROOT).join("README.md")];
+    let docs = fs::read_dir(Path::new(ROOT).join("docs")).unwrap();
+    pages.extend(docs.map(|entry| entry.unwrap().path()));
+    pages.retain(|page| page.extension().is_some_and(|it| it == "md"));
+    let (mut seen, mut missing) = (0, Vec::new());
+    for page in pages {
+        for line in code_of(&fs::read_to_string(&page).unwrap()) {
+            seen += usize::from(line.starts_with("bsd-"));
+            let unknown = unknown_in(&line, &programs);
+            missing.extend(unknown.map(|it| format!("{}: {it}: {line}", page.display())));
+        }
+    }
+    assert!(seen > 80, "{seen}");
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+    for line in [
+        "bsd-wal archive list URL",
+        "bsd-server --standby",
+        "bsd-ctl archives",
+    ] {
+        assert!(unknown_in(line, &programs).is_some(), "{line}");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 #[cfg(feature = "tls")]
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -134,6 +134,8 @@ pub(crate) enum Mood {
     Slow,
     /// No put is taken.
     Full,
+    /// A link is given out when so many are asked for at the same time.
+    Together,
     /// A put overwrites what is there, although it says `If-None-Match`.
     Overwrites,
 }
@@ -144,13 +146,19 @@ struct Shared {
     requests: u64,
     /// Connections that get no answer.
     kept: Vec<Box<dyn Send>>,
+    /// Requests for links that came in [`Mood::Together`].
+    gathered: usize,
 }
+
+/// So many requests wait for each other in [`Mood::Together`].
+const TOGETHER: usize = 8;
 
 /// A small store, with as much of S3 as an archive needs. It serves until the process ends.
 #[derive(Clone)]
 pub(crate) struct SmallS3 {
     pub(crate) address: SocketAddr,
     shared: Arc<Mutex<Shared>>,
+    has_gathered: Arc<Condvar>,
 }
 
 impl SmallS3 {
@@ -184,8 +192,13 @@ impl SmallS3 {
             objects: BTreeMap::new(),
             requests: 0,
             kept: Vec::new(),
+            gathered: 0,
         }));
-        let store = SmallS3 { address, shared };
+        let store = SmallS3 {
+            address,
+            shared,
+            has_gathered: Arc::default(),
+        };
         let serving = store.clone();
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
@@ -213,6 +226,14 @@ impl SmallS3 {
         let request = Request::read(&mut stream)?;
         let mut shared = self.shared.lock().unwrap();
         shared.requests += 1;
+        if shared.mood == Mood::Together && request.key.contains("/chain/") {
+            shared.gathered += 1;
+            self.has_gathered.notify_all();
+            let is_alone =
+                |shared: &mut Shared| shared.mood == Mood::Together && shared.gathered < TOGETHER;
+            let waited = self.has_gathered.wait_while(shared, is_alone);
+            shared = waited.unwrap();
+        }
         let (status, body) = match shared.mood {
             Mood::Silent => {
                 shared.kept.push(Box::new(stream));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bsd::archive::follow::{Setup, has_taken_over};
 use bsd::archive::restore::RestoreError;
 use bsd::archive::standby::{self, Seat};
-use bsd::archive::{self, Archive, Refilled, Reporter, Sizes, Store, Writer};
+use bsd::archive::{self, Archive, Reader, Refilled, Reporter, Sizes, Store, Waiter, Writer};
 use bsd::clock::utc;
 use bsd::config::ArchiveConfig;
 use bsd::storage::disk::Fs;
@@ -40,8 +40,10 @@ pub(super) fn restore_if_empty(
     archive::check_place(&archive.url).map_err(|why| Failure::new(ErrorClass::Setup, why))?;
     let fs: Arc<dyn Fs> = Arc::new(RealFs);
     let tell = progress(clock, "restoring the log from its archive");
+    let wait = Waiter::new(clock, wait_told);
+    let reader = Reader::new(&**store, &wait);
     let refilled = archive::restore_if_empty(
-        &**store,
+        &reader,
         archive.log,
         (&fs, dir),
         clock.now(),
@@ -71,6 +73,11 @@ pub(super) fn restore_if_empty(
         }
     }
     Ok(())
+}
+
+/// An object of the archive is not to be had.
+fn wait_told(why: &str) {
+    warn!("the archive is waited for: {why}; it is tried again, for minutes");
 }
 
 /// The server must not start with an empty log in the place of one that could not be read.
@@ -131,6 +138,7 @@ pub(super) fn follow(
         .map_err(|error| Failure::cannot("catch signals", error))?;
     let setup = Setup {
         store: store.clone(),
+        wait: Arc::new(Waiter::new(clock, wait_told)),
         log: archive.log,
         options: options.clone(),
         node: node(),

@@ -1,5 +1,6 @@
 //! `bsd-ctl promote`: a standby takes over.
 
+use bsd::clock::Clock;
 use bsd_tools::human::Meter;
 use clap::Args;
 use serde_json::{Value, json};
@@ -13,8 +14,9 @@ const PROMOTE_HELP: &str = concat!(
 Over the server's API, which beanstalkd does not have. The standby reads the archive to its end,
 claims it, and serves clients; the old server, if it still runs, finds that out and stops. Waits
 until clients are served. It refuses where another server has taken over and what that has done is
-not in the archive: --force gives that up. Ctrl-C ends the waiting and not the taking over, which nothing ends. Where
-the archive cannot be reached the standby goes on trying: `bsd-ctl standby` says what is in the way.
+not in the archive: --force gives that up. Where the archive cannot be reached the standby goes on
+trying. Once that has lasted for --timeout the waiting ends, with exit code 1; the taking over goes
+on, and nothing ends it: `bsd-ctl standby` says what is in the way.
 
 Examples:
   bsd-ctl promote
@@ -56,6 +58,8 @@ pub(crate) fn run(args: &PromoteArgs, context: &mut Context<'_>) -> Result<u8, F
 
 /// Until the server has a queue that can be asked.
 fn wait(api: &Api) -> Result<Value, Failure> {
+    let clock = Clock::start();
+    let mut troubled = None;
     let mut meter = Meter::counting("taking over", "records");
     loop {
         let standby = api.get("/standby")?;
@@ -66,6 +70,19 @@ fn wait(api: &Api) -> Result<Value, Failure> {
             return Err(Failure::NotDone(format!(
                 "it does not take over: {why}; --force takes over nevertheless"
             )));
+        }
+        let now = clock.now().mono;
+        match standby["trouble"].as_str() {
+            None => troubled = None,
+            Some(trouble) => {
+                let lasted = now.since(*troubled.get_or_insert(now));
+                if u128::try_from(lasted).is_ok_and(|it| it >= api.timeout.as_nanos()) {
+                    return Err(Failure::NotDone(format!(
+                        "no clients are served yet, and the standby goes on trying to take over: \
+                         {trouble}; run the command again to wait on"
+                    )));
+                }
+            }
         }
         let records = standby["records"].as_u64().unwrap_or_default();
         meter.show(records, records);

@@ -9,10 +9,10 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bsd::archive::chain::{Depth, Survey, logs, survey};
 use bsd::archive::format::{log_name, parse_log_name};
 use bsd::archive::restore::{RestoreError, Restored, Until, choose_log, restore};
-use bsd::archive::{self, Store, Trouble};
+use bsd::archive::survey::{Depth, Lost, Span, Survey, survey};
+use bsd::archive::{self, Reader, Store, Trouble, Waiter};
 use bsd::clock::Clock;
 use bsd::storage::RealFs;
 use bsd::storage::disk::Fs;
@@ -81,9 +81,9 @@ struct RestoreArgs {
     url: String,
     /// The data directory to create; it must be empty or not exist
     dir: PathBuf,
-    /// Restore what was durable then: a time (RFC 3339, by the clock of the server that archived), or
-    /// a position SEGMENT:OFFSET as `ls` shows it
-    #[arg(long, value_name = "TIME|POSITION", value_parser = parse_until)]
+    /// Restore what was durable then: a time (RFC 3339, by the clock of the server that archived), a
+    /// position SEGMENT:OFFSET or a link link:NUMBER as `ls` shows them
+    #[arg(long, value_name = "TIME|POSITION|LINK", value_parser = parse_until)]
     until: Option<Until>,
     /// The log, if there are archives of several
     #[arg(long, value_name = "ID", value_parser = parse_log)]
@@ -103,6 +103,12 @@ fn parse_until(text: &str) -> Result<Until, String> {
         let segment = SegmentId(segment.parse().ok()?);
         Some(Position::new(segment, offset.parse().ok()?))
     };
+    if let Some(number) = text.strip_prefix("link:") {
+        let number = number.parse().ok().filter(|number| *number > 0);
+        return number
+            .map(Until::Link)
+            .ok_or_else(|| "a link has a number, such as link:17".to_owned());
+    }
     match position() {
         Some(position) => Ok(Until::Position(position)),
         None => parse_timestamp(text).map(Until::Wall),
@@ -126,7 +132,7 @@ impl From<RestoreError> for Failure {
 
 pub(crate) fn run(args: &ArchiveArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     match &args.command {
-        ArchiveCommand::Ls(args) => look(args, Depth::Heads, out),
+        ArchiveCommand::Ls(args) => look(args, Depth::Lists, out),
         ArchiveCommand::Verify(args) => look(args, Depth::Everything, out),
         ArchiveCommand::Restore(args) => make(args, out),
         ArchiveCommand::Expire(args) => expire::run(args, out),
@@ -138,12 +144,23 @@ fn open(url: &str) -> Result<Box<dyn Store>, Failure> {
     archive::open(url).map_err(Failure::Refused)
 }
 
+/// Says why nothing happens.
+fn waiter() -> Waiter<impl Fn(&str) + Send + Sync> {
+    Waiter::new(Clock::start(), |why: &str| {
+        note(format_args!(
+            "the archive is waited for: {why}; it is tried again, for minutes"
+        ));
+    })
+}
+
 fn look(args: &LookArgs, depth: Depth, out: &mut dyn Write) -> Result<u8, Failure> {
     let store = open(&args.url)?;
+    let wait = waiter();
+    let reader = Reader::new(&*store, &wait);
     let mut found = Vec::new();
-    for log in logs(&*store)? {
+    for log in reader.logs()? {
         let mut meter = Meter::start("reading");
-        found.push(survey(&*store, log, depth, &mut |done, total| {
+        found.push(survey(&reader, log, depth, &mut |done, total| {
             meter.show(done, total);
         })?);
     }
@@ -154,7 +171,8 @@ fn look(args: &LookArgs, depth: Depth, out: &mut dyn Write) -> Result<u8, Failur
     let is_sound = found.iter().all(|survey| survey.bad.is_empty());
     let all = Contents {
         url: args.url.clone(),
-        is_whole: depth == Depth::Everything,
+        is_whole: is_sound && found.iter().all(|survey| survey.lost.is_empty()),
+        every_byte_read: depth == Depth::Everything,
         logs: found.iter().map(OneLog::from).collect(),
     };
     all.tell(args.json, out)?;
@@ -164,8 +182,9 @@ fn look(args: &LookArgs, depth: Depth, out: &mut dyn Write) -> Result<u8, Failur
 #[derive(Serialize)]
 struct Contents {
     url: String,
-    /// Every byte was read.
+    /// Nothing that was looked at is missing or damaged, and there is no gap.
     is_whole: bool,
+    every_byte_read: bool,
     logs: Vec<OneLog>,
 }
 
@@ -176,6 +195,10 @@ struct OneLog {
     links: u64,
     bytes: u64,
     spans: Vec<OneSpan>,
+    /// What cannot be restored.
+    lost: Vec<OneLost>,
+    /// Where a restore of the end ends; `null`: it is refused.
+    end: Option<String>,
     /// Positions after which a gap begins.
     gaps: Vec<String>,
     damages: Vec<String>,
@@ -189,17 +212,32 @@ struct OneSpan {
     from_time: String,
     to: String,
     to_time: String,
+    link: u64,
+}
+
+#[derive(Serialize)]
+struct OneLost {
+    after: String,
+    /// `null`: to the end.
+    until: Option<String>,
+    why: String,
 }
 
 impl From<&Survey> for OneLog {
     fn from(survey: &Survey) -> OneLog {
-        let span = |span: &archive::chain::Span| OneSpan {
+        let span = |span: &Span| OneSpan {
             base: span.base,
             bases: span.bases,
             from: span.from.to_string(),
             from_time: timestamp(span.from_wall_ns),
             to: span.to.to_string(),
             to_time: timestamp(span.to_wall_ns),
+            link: span.link,
+        };
+        let lost = |lost: &Lost| OneLost {
+            after: lost.after.to_string(),
+            until: lost.until.as_ref().map(Position::to_string),
+            why: lost.why.to_string(),
         };
         OneLog {
             log: log_name(survey.log),
@@ -207,6 +245,8 @@ impl From<&Survey> for OneLog {
             links: survey.links,
             bytes: survey.bytes,
             spans: survey.spans.iter().map(span).collect(),
+            lost: survey.lost.iter().map(lost).collect(),
+            end: survey.end.as_ref().map(Position::to_string),
             gaps: survey.gaps.iter().map(Position::to_string).collect(),
             damages: survey.bad.iter().map(ToString::to_string).collect(),
         }
@@ -227,24 +267,27 @@ impl Report for Contents {
             for span in &log.spans {
                 writeln!(
                     out,
-                    "  can be restored: {} to {}, positions {} to {}, {}",
+                    "  can be restored: {} to {}, positions {} to {}, {}, up to link {}",
                     span.from_time,
                     span.to_time,
                     span.from,
                     span.to,
-                    count(span.bases, "base")
+                    count(span.bases, "base"),
+                    span.link
                 )?;
             }
             if log.spans.is_empty() {
                 writeln!(out, "  nothing can be restored: there is no base yet")?;
             }
-            for gap in &log.gaps {
-                writeln!(out, "  GAP after {gap}")?;
+            for lost in &log.lost {
+                let until = lost.until.as_deref().unwrap_or("the end");
+                let OneLost { after, why, .. } = lost;
+                writeln!(out, "  cannot be restored: {after} to {until}: {why}")?;
             }
             for bad in &log.damages {
                 writeln!(out, "  DAMAGED {bad}")?;
             }
-            if self.is_whole && log.damages.is_empty() {
+            if self.every_byte_read && log.damages.is_empty() {
                 writeln!(out, "  every object is as it was put")?;
             }
         }
@@ -254,13 +297,15 @@ impl Report for Contents {
 
 fn make(args: &RestoreArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let store = open(&args.url)?;
-    let log = choose_log(&*store, args.log)?;
+    let wait = waiter();
+    let reader = Reader::new(&*store, &wait);
+    let log = choose_log(&reader, args.log)?;
     let fs: Arc<dyn Fs> = Arc::new(RealFs);
     let until = args.until.unwrap_or(Until::End);
     let mut meter = Meter::start("restoring");
     let now = Clock::start().now();
     let restored = restore(
-        &*store,
+        &reader,
         log,
         until,
         (&fs, &args.dir),

@@ -15,9 +15,16 @@ pub(crate) fn timestamp(wall_ns: u64) -> String {
 
 /// The inverse of [`timestamp`].
 pub(crate) fn parse_timestamp(text: &str) -> Result<u64, String> {
-    let time: jiff::Timestamp = text
-        .parse()
-        .map_err(|_| format!("{text:?} is no time such as 2026-01-31T12:00:00Z"))?;
+    let wrong = || format!("{text:?} is no time such as 2026-01-31T12:00:00Z");
+    // RFC 3339 has offsets of less than a day; the parser takes more.
+    let offset = text
+        .rfind(['+', '-'])
+        .filter(|at| text[..*at].contains([':']));
+    let hours = offset.map(|at| text[at + 1..].chars().take(2).collect::<String>());
+    if hours.is_some_and(|hours| hours.parse::<u8>().is_ok_and(|hours| hours > 23)) {
+        return Err(wrong());
+    }
+    let time: jiff::Timestamp = text.parse().map_err(|_| wrong())?;
     u64::try_from(time.as_nanosecond())
         .map_err(|_| format!("{text:?} is not between 1970 and 2554"))
 }
@@ -48,5 +55,17 @@ mod tests {
         }
         assert!(parse_timestamp("1969-12-31T23:59:59Z").is_err());
         assert!(parse_timestamp("yesterday").is_err());
+    }
+
+    #[test]
+    fn g22_a_time_has_an_offset_of_less_than_a_day() {
+        let noon = parse_timestamp("2026-01-31T12:00:00Z").unwrap();
+        for same in ["2026-01-31T13:30:00+01:30", "2026-01-30T12:01:00-23:59"] {
+            assert_eq!(parse_timestamp(same), Ok(noon), "{same}");
+        }
+        for wrong in ["+24:00", "-24:00", "+25:59", "+99:00", "+2400"] {
+            let text = format!("2026-01-31T12:00:00{wrong}");
+            assert!(parse_timestamp(&text).is_err(), "{text}");
+        }
     }
 }

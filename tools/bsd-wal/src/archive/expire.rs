@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use bsd::archive::Reader;
 use bsd::archive::expire::{Keep, Plan, plan};
 use bsd::archive::format::log_name;
 use bsd::archive::restore::{RestoreError, choose_log};
@@ -10,7 +11,7 @@ use bsd::storage::format::LogId;
 use clap::Args;
 use serde::Serialize;
 
-use super::{open, parse_log};
+use super::{open, parse_log, waiter};
 use crate::human::{Meter, Size, count, note, parse_age, timestamp};
 use crate::report::Report;
 use crate::{EXIT_DAMAGED, EXIT_OK, Failure};
@@ -38,7 +39,9 @@ pub(crate) struct ExpireArgs {
 
 pub(crate) fn run(args: &ExpireArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     let store = open(&args.url)?;
-    let log = choose_log(&*store, args.log).map_err(|error| match error {
+    let wait = waiter();
+    let reader = Reader::new(&*store, &wait);
+    let log = choose_log(&reader, args.log).map_err(|error| match error {
         // Nothing was to be restored.
         RestoreError::Store(trouble) => Failure::from(trouble),
         other => other.into(),
@@ -50,7 +53,7 @@ pub(crate) fn run(args: &ExpireArgs, out: &mut dyn Write) -> Result<u8, Failure>
     let wall_ns = Clock::start().now().wall_ns;
     let found = {
         let mut meter = Meter::start("reading the oldest base that stays");
-        plan(&*store, log, keep, wall_ns, &mut |done, total| {
+        plan(&reader, log, keep, wall_ns, &mut |done, total| {
             meter.show(done, total);
         })?
     };

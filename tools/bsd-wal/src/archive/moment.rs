@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bsd::archive::Reader;
 use bsd::archive::format::log_name;
 use bsd::archive::restore::{Until, choose_log, restore};
 use bsd::clock::Clock;
@@ -12,15 +13,15 @@ use bsd::storage::format::LogId;
 use clap::Args;
 use tempfile::TempDir;
 
-use super::{open, parse_log, parse_until};
+use super::{open, parse_log, parse_until, waiter};
 use crate::Failure;
 use crate::human::{Meter, note, timestamp};
 
 #[derive(Args)]
 pub(crate) struct Moment {
     /// Of an archive, what was durable then: a time (RFC 3339, by the clock of the server that
-    /// archived), or a position SEGMENT:OFFSET as `archive ls` shows it
-    #[arg(long, value_name = "TIME|POSITION", value_parser = parse_asked)]
+    /// archived), a position SEGMENT:OFFSET or a link link:NUMBER as `archive ls` shows them
+    #[arg(long, value_name = "TIME|POSITION|LINK", value_parser = parse_asked)]
     until: Option<Asked>,
     /// Of archives of several logs, this one
     #[arg(long, value_name = "ID", value_parser = parse_log)]
@@ -71,7 +72,9 @@ impl Moment {
     /// Restore it into a directory that is gone with the first of what is returned.
     pub(crate) fn restore(&self, url: &str) -> Result<(TempDir, PathBuf), Failure> {
         let store = open(url)?;
-        let log = choose_log(&*store, self.log)?;
+        let wait = waiter();
+        let reader = Reader::new(&*store, &wait);
+        let log = choose_log(&reader, self.log)?;
         let temporary = std::env::temp_dir();
         let copy = tempfile::Builder::new().prefix("bsd-wal-").tempdir();
         let copy = copy.map_err(|error| {
@@ -86,7 +89,7 @@ impl Moment {
         let restored = {
             let mut meter = Meter::start("restoring");
             let now = Clock::start().now();
-            restore(&*store, log, until, (&fs, &dir), now, &mut |done, total| {
+            restore(&reader, log, until, (&fs, &dir), now, &mut |done, total| {
                 meter.show(done, total);
             })?
         };
