@@ -28,7 +28,7 @@ use crate::storage::disk::Fs;
 use crate::storage::disk::sim::Crash;
 use crate::types::{Now, Position};
 
-const RUNS: u64 = 1500;
+const RUNS: u64 = 500;
 
 fn restored(store: &SimStore, until: Until, now: Now) -> Result<Restored, RestoreError> {
     restored_by(&store.reader(), until, now)
@@ -184,7 +184,12 @@ fn assert_agrees(world: &World, is_listed: bool) -> (u64, u64) {
             .any(|it| it.from <= position && position <= it.to);
         match restored(store, Until::Position(position), now) {
             Ok(found) => {
-                assert!(is_in, "{position} is restored: {found:?} {all:#?}");
+                // A takeover drops what there was of a frame, which one can ask for, too.
+                let is_end = all.spans.iter().any(|it| it.to == found.end);
+                assert!(
+                    is_in || is_end,
+                    "{position} is restored: {found:?} {all:#?}"
+                );
                 assert!(found.end <= position, "{found:?}");
                 note(true);
             }

@@ -169,7 +169,7 @@ fn unknown_in(line: &str, programs: &[(&str, &Path)]) -> Option<String> {
     let name = words.next()?;
     let (_, program) = programs.iter().find(|(it, _)| *it == name)?;
     let words: Vec<&str> = words
-        .take_while(|word| !["|", "&&", ";", "&", "#", ">"].contains(word))
+        .take_while(|word| !["|", "\\|", "&&", ";", "&", "#", ">"].contains(word))
         .collect();
     let general = help(program, &[]);
     let mut path = Vec::new();
@@ -179,7 +179,10 @@ fn unknown_in(line: &str, programs: &[(&str, &Path)]) -> Option<String> {
             .bytes()
             .all(|byte| byte.is_ascii_lowercase() || byte == b'-');
         let commands = commands_of(&text);
-        if !is_word || word.starts_with('-') || commands.is_empty() {
+        if word.starts_with('-') {
+            continue;
+        }
+        if !is_word || commands.is_empty() {
             break;
         }
         if !commands.contains(word) {
