@@ -70,6 +70,7 @@ impl fmt::Display for Owner {
 struct Second(i32);
 
 impl Second {
+    const PAST: Second = Second(i32::MIN);
     const NEVER: Second = Second(i32::MAX);
 
     fn at_or_after(time: Time) -> Second {
@@ -229,7 +230,11 @@ impl Pauses {
         segment_of: impl Fn(Place) -> SegmentId,
     ) -> Option<Freed> {
         let size = pause::SIZE + tube.len();
-        let until_second = Second::at_or_after(until);
+        // What lifts a pause is dead at once, and not at the end of the second.
+        let until_second = match until <= now {
+            true => Second::PAST,
+            false => Second::at_or_after(until),
+        };
         if let Some(last) = self.last.get_mut(tube) {
             let freed = (last.place, size);
             let (replaced_until, first, end) = last.replaced(segment_of(last.place));
