@@ -193,6 +193,7 @@ impl Pursuit {
         };
         match head.kind {
             Kind::Claim { goes_on: true } | Kind::Base => {}
+            Kind::Takeover if self.has_passed(&head) => {}
             Kind::Takeover => {
                 if let Err(what) = self.feed.take_over(head.from) {
                     return over(what);
@@ -232,6 +233,12 @@ impl Pursuit {
         Ok(self.drain(take)?.unwrap_or(Came::Link))
     }
 
+    /// This has bytes from after the takeover, and comes by it again because it was resumed from a link
+    /// before it. A takeover begins a segment with a greater number than any before.
+    fn has_passed(&self, takeover: &Head) -> bool {
+        takeover.to.segment() <= self.feed.at.segment()
+    }
+
     /// A server that was restored after a gap may go on where this stands: before which link, if it
     /// does. `None` also where no gap is next.
     ///
@@ -252,7 +259,8 @@ impl Pursuit {
                 }
             };
             let is_gap = matches!(head.kind, Kind::Gap | Kind::Claim { .. });
-            let goes_on = head.kind == Kind::Takeover && head.from == self.feed.at;
+            let goes_on = head.kind == Kind::Takeover
+                && (head.from == self.feed.at || self.has_passed(&head));
             match tip.check(&head) {
                 Ok(()) if goes_on && tip.next > self.tip.next => return Ok(Some(tip)),
                 Ok(()) if is_gap => tip.pass(&head, crc),

@@ -898,7 +898,11 @@ mod tests {
 
     #[test]
     fn t22_what_stats_tube_says_is_what_the_page_says_of_the_tube() {
-        let now = Clock::start().now();
+        // The age of a job is known to the second.
+        let now = Now {
+            mono: Time(10_000_000_000),
+            ..Clock::start().now()
+        };
         let (mut engine, client) = busy(now);
         let yaml = Yaml::of(&mut engine, client, Command::StatsTube("a"), now);
         let later = Time(now.mono.0 + 2_000_000_000);
