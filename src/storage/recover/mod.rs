@@ -136,11 +136,14 @@ pub(crate) fn make_data_dir(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
         let is_missing = error.kind() == io::ErrorKind::NotFound;
         let parent = dir.parent().filter(|_| is_missing);
         let error = match parent {
-            Some(parent) => io::Error::other(format!(
-                "there is no directory {}; mount its disk, or make it (`mkdir -p {0}`), then start \
-                 again",
-                parent.display()
-            )),
+            Some(parent) => {
+                let what = format!(
+                    "there is no directory {}; mount its disk, or make it (`mkdir -p {0}`), then \
+                     start again",
+                    parent.display()
+                );
+                io::Error::new(error.kind(), what)
+            }
             None => error,
         };
         OpenError::io("create", dir, &error)
