@@ -216,6 +216,8 @@ fn an_archive_that_has_expired_up_to_a_base_gives_back_what_came_after_it() {
         let dir = at(&format!("data-{number}"));
         if number > 1 {
             wal_ok(&["archive", "restore", &url, dir.to_str().unwrap()]);
+            // It does not know where it stands in the chain: it needs a base.
+            fs::remove_file(dir.join("archived")).unwrap();
         }
         let server = server(&dir, &url);
         server.connect().put(b"one more");
@@ -381,6 +383,8 @@ fn g22_g25_t25_what_is_told_of_an_archive_is_true_and_what_cannot_be_meant_is_re
         let dir = at(&format!("data-{number}"));
         if number > 1 {
             wal_ok(&["archive", "restore", &url, dir.to_str().unwrap()]);
+            // It does not know where it stands in the chain: it needs a base.
+            fs::remove_file(dir.join("archived")).unwrap();
         }
         let server = server(&dir, &url);
         server.connect().put(b"one more");

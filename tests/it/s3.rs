@@ -340,6 +340,9 @@ impl Request {
                 ("200 OK", Vec::new())
             }
             "GET" if self.key.is_empty() => ("200 OK", self.list(objects)),
+            // What a client asks for that was told of a conflict.
+            "HEAD" if objects.contains_key(&self.key) => ("200 OK", Vec::new()),
+            "HEAD" => ("404 Not Found", Vec::new()),
             "GET" => match (objects.get(&self.key), self.range) {
                 (None, _) => ("404 Not Found", problem("NoSuchKey")),
                 (Some(body), None) => ("200 OK", body.clone()),

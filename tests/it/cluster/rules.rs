@@ -250,7 +250,9 @@ fn tools_read_the_log_of_a_member_that_runs_and_of_one_that_does_not() {
         let to = restored.to_str().unwrap();
         let (code, said) = wal(&["restore", backup, "--output", to]);
         assert_eq!(code, Some(0), "{said}");
-        assert_eq!(dump(&restored, &[]), live);
+        // All but the last line, which has the next id: a restored log leaves ids out.
+        let jobs = |dump: &str| dump.trim_end().rsplit_once('\n').unwrap().0.to_owned();
+        assert_eq!(jobs(&dump(&restored, &[])), jobs(&live));
         let alone = Launch::bsd().dir(&restored).start();
         let mut wire = alone.connect();
         assert_eq!(wire.stat("stats", "current-jobs-ready"), count.to_string());
@@ -546,9 +548,11 @@ mod steered {
             .status
         };
         cluster.signal(heir, Signal::STOP);
-        for _ in 0..5 {
+        for nth in 0..5 {
+            // Who has said nothing for a second is not asked.
             let asked = post("cluster/transfer", &format!("{{\"member\": \"{id}\"}}"));
-            assert_eq!(asked, 202, "{}", cluster.words());
+            let is_expected = asked == 202 || nth > 0 && asked == 409;
+            assert!(is_expected, "{asked}: {}", cluster.words());
             for _ in 0..5 {
                 let put = post("tubes/default/jobs", "{\"body\": {\"data\": \"x\"}}");
                 assert_eq!(put, 201, "{}", cluster.words());
