@@ -316,11 +316,15 @@ pub(super) fn parts_of(log: LogId, list: &BaseList) -> Vec<NamedPart<'_>> {
     parts.collect()
 }
 
+/// What is done with each part, or with what is wrong with it.
+pub(super) type TakePart<'a, E> =
+    &'a mut dyn FnMut(&NamedPart<'_>, Result<Vec<u8>, Fault>) -> Result<(), E>;
+
 /// Read parts, as many at once as memory is meant for, and give each to `take`, in their order.
 pub(super) fn for_each_part<E: From<Trouble>>(
     reader: &Reader<'_>,
     mut parts: &[NamedPart<'_>],
-    take: &mut dyn FnMut(&NamedPart<'_>, Result<Vec<u8>, Fault>) -> Result<(), E>,
+    take: TakePart<'_, E>,
 ) -> Result<(), E> {
     while !parts.is_empty() {
         let count = at_once(parts.iter().map(|part| part.part.size.into()));

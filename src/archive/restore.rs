@@ -307,12 +307,15 @@ fn missing(head: &Head, at: Position) -> String {
     }
 }
 
+/// A base, or what is wrong with it.
+pub(super) type FoundBase = Result<(Head, BaseList), Fault>;
+
 /// A base. `None`: there is none of this number, only its mark, which an interrupted writer leaves.
 pub(super) fn base(
     reader: &Reader<'_>,
     log: LogId,
     number: u64,
-) -> Result<Option<Result<(Head, BaseList), Fault>>, Trouble> {
+) -> Result<Option<FoundBase>, Trouble> {
     let name = numbered(&chain_dir(log), number);
     let found = reader.find(&name, |bytes| {
         let (head, _, body) = Head::decode(&bytes)?;

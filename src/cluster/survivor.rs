@@ -52,6 +52,9 @@ impl From<OpenError> for SurvivorError {
     }
 }
 
+/// What is done with each entry: its stamp, and its records.
+pub type Visit<'a, E> = &'a mut dyn FnMut(Stamp, &[Record<'_>]) -> Result<(), E>;
+
 /// The directory of a member whose server does not run.
 #[derive(Debug)]
 pub struct Survivor {
@@ -156,11 +159,7 @@ impl Survivor {
     ///
     /// # Errors
     /// That of `visit`, or of the disk; or an entry is not what a member writes.
-    pub fn entries<E: From<SurvivorError>>(
-        &self,
-        from: u64,
-        visit: &mut dyn FnMut(Stamp, &[Record<'_>]) -> Result<(), E>,
-    ) -> Result<(), E> {
+    pub fn entries<E: From<SurvivorError>>(&self, from: u64, visit: Visit<'_, E>) -> Result<(), E> {
         let mut next = from.max(self.ledger.base().index + 1);
         while next <= self.ledger.last_index() {
             let entries = self.ledger.entries(next, READ_AT_ONCE);

@@ -119,7 +119,7 @@ mod tests {
             let codes: Vec<BTreeSet<u8>> = found
                 .map(|codes| codes.split(' ').map(|code| code.parse().unwrap()).collect())
                 .collect();
-            assert_eq!(codes, [final_ones.clone()], "{unit}");
+            assert_eq!(codes, std::slice::from_ref(&final_ones), "{unit}");
         }
         let last = final_ones.last().unwrap();
         let others = final_ones.iter().filter(|it| *it != last);

@@ -690,10 +690,10 @@ impl Turn<'_> {
             return self.reply(Reply::NotFound);
         }
         let owner = Owner::of(self.sink.link(self.client));
-        if !self.engine.has_pause(tube, self.now)
-            && !(self.engine.has_room_for_client(0, self.now)
-                && self.engine.has_room_for_pause(&owner, self.now))
-        {
+        let may_begin = |engine: &mut Engine, now| {
+            engine.has_room_for_client(0, now) && engine.has_room_for_pause(&owner, now)
+        };
+        if !self.engine.has_pause(tube, self.now) && !may_begin(self.engine, self.now) {
             return self.reply(Reply::OutOfMemory);
         }
         // A pause of 0 seconds is over at once: it lifts the one that is on.

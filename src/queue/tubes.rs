@@ -254,7 +254,7 @@ mod tests {
         for second in 0..100_u32 {
             // Of each second two, and none of two seconds of one priority; the older, the less urgent.
             for _ in 0..2 {
-                let id = f.put_at(client, 1000 - second, 0, at(second.into()));
+                let id = f.put_at(client, 1000 - second, 0, at(second));
                 ids.push((second, id));
             }
         }

@@ -823,7 +823,7 @@ fn g46_a_large_body_is_checked_a_few_pieces_a_turn_and_then_leaves_in_pieces() {
     turn_until(&mut server, |server| server.connection_count == 1);
     let put = door::Order::Put {
         tube: "default".into(),
-        body: vec![b'x'; SIZE].into(),
+        body: vec![b'x'; SIZE],
         options: door::PutOptions::default(),
     };
     let door = server.door();

@@ -385,6 +385,14 @@ pub(super) struct Found<F> {
     replay: Replay,
 }
 
+/// The same for a ledger that is only read.
+pub(super) struct View<F> {
+    pub(super) files: VecDeque<LedgerFile<F>>,
+    pub(super) state: HardState,
+    pub(super) members: Vec<(u64, Members)>,
+    pub(super) held: Held,
+}
+
 /// What the files hold, up to damage that there is behind it.
 pub(super) fn read<F>(
     dir: &Path,
@@ -520,21 +528,19 @@ impl<F> Found<F> {
     }
 
     /// What a ledger that is only read has of it.
-    pub(super) fn into_parts(
-        self,
-    ) -> (
-        VecDeque<LedgerFile<F>>,
-        HardState,
-        Vec<(u64, Members)>,
-        Held,
-    ) {
+    pub(super) fn into_view(self) -> View<F> {
         let Replay {
             state,
             members,
             held,
             ..
         } = self.replay;
-        (self.files, state, members, held)
+        View {
+            files: self.files,
+            state,
+            members,
+            held,
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use raft::eraftpb::Entry;
 
 use super::files::{DIR_NAME, LedgerFile};
 use super::held::Held;
-use super::open::{begin, is_missing, numbers, read};
+use super::open::{View, begin, is_missing, numbers, read};
 use super::{Base, HardState, Identity, Sizes, read_frame};
 use crate::cluster::member::Members;
 use crate::storage::disk::{ReadFile, ReadFs};
@@ -53,7 +53,12 @@ impl LedgerView {
         let (begun, _) = begin(&dir, &numbers, &open)?;
         let identity = begun.identity;
         let (found, damage) = read(&dir, *newest, begun, Sizes::default())?;
-        let (files, state, members, held) = found.into_parts();
+        let View {
+            files,
+            state,
+            members,
+            held,
+        } = found.into_view();
         Ok(Some(LedgerView {
             dir,
             identity,

@@ -54,7 +54,7 @@ impl Refusals {
     /// A message was taken. Returns whether that is told: it ends what was refused.
     pub(super) fn note_taken(&mut self, from: NodeId, now: Time) -> bool {
         let known = self.of.get(&from);
-        if !known.is_some_and(|it| now.since(it.last) >= OVER_NS) {
+        if known.is_none_or(|it| now.since(it.last) < OVER_NS) {
             return false;
         }
         let count = self.of.remove(&from).map_or(0, |it| it.count);
