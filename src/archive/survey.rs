@@ -2,7 +2,7 @@
 //!
 //! A short look asks for lists alone, and reads the objects that say something about many: claims,
 //! bases, and the links beside those and beside what is missing. The other way reads every byte. Both
-//! show what they have seen to the same [`Course`].
+//! show what they have seen to the same `Course`.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 

@@ -62,7 +62,7 @@ impl fmt::Display for Peer {
 /// When a client is given up whose machine does not answer. The system's own times are hours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Probing {
-    /// Probe a connection on which nothing has come for so long; it ends when [`PROBES`] in a row are
+    /// Probe a connection on which nothing has come for so long; it ends when `PROBES` in a row are
     /// not answered. `None`: at the system's times.
     pub after: Option<Duration>,
     /// It ends, too, when what was sent is not taken for so long, whether the machine answers or not.
