@@ -232,7 +232,7 @@ fn an_archive_that_has_expired_up_to_a_base_gives_back_what_came_after_it() {
         let log = dir.map(|entry| entry.unwrap().path());
         let log = log
             .into_iter()
-            .find(|path| !path.ends_with("logs"))
+            .find(|path| path.is_dir() && !path.ends_with("logs"))
             .unwrap();
         fs::read_dir(log.join("chain")).unwrap().count()
     };
