@@ -365,7 +365,9 @@ fn objects(archive: &Path, below: &str) -> Vec<PathBuf> {
     let dirs = fs::read_dir(archive)
         .unwrap()
         .map(|entry| entry.unwrap().path());
-    let log = dirs.into_iter().find(|path| !path.ends_with("logs"));
+    let log = dirs
+        .into_iter()
+        .find(|path| path.is_dir() && !path.ends_with("logs"));
     let entries = fs::read_dir(log.unwrap().join(below)).unwrap();
     let mut found: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     found.sort();
