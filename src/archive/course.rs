@@ -98,7 +98,11 @@ impl Run {
             Kind::Takeover => {
                 self.refuse_behind_hole()?;
                 self.take_over(head)?;
-                None
+                // It has no bytes: what is here was durable before it.
+                self.is_assumed = false;
+                self.epoch = head.epoch;
+                self.link = self.link.max(head.number);
+                return Ok(None);
             }
             Kind::Base | Kind::Frames if self.gap.is_some() => return self.finish().map(|()| None),
             // Whether others were put before it by another writer is not known.

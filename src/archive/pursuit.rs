@@ -229,7 +229,10 @@ impl Pursuit {
         }
         self.tip.pass(&head, crc);
         self.doubts = 0;
-        self.wall_ns = self.wall_ns.max(head.wall_ns);
+        // A takeover has no bytes: what is here was durable before it.
+        if head.kind != Kind::Takeover {
+            self.wall_ns = self.wall_ns.max(head.wall_ns);
+        }
         Ok(self.drain(take)?.unwrap_or(Came::Link))
     }
 
