@@ -174,7 +174,8 @@ impl<'a> Life<'a> {
     fn begin(world: &'a mut World, mut engine: Engine) -> Life<'a> {
         world.disk.crash_at(u64::MAX);
         world.disk.clear_faults();
-        let ids: Vec<JobId> = (1..engine.queue().next_id().0).map(JobId).collect();
+        let mut ids: Vec<JobId> = engine.queue().ids().collect();
+        ids.sort_unstable();
         let found = seen(&mut engine, world.now, &ids);
         world.past.recover(&found, engine.queue().next_id());
         Life {

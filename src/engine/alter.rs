@@ -349,9 +349,8 @@ mod tests {
     /// Of each size how many jobs there are, and whether they are buried.
     fn jobs(fs: &SimFs) -> BTreeMap<u32, Vec<JobState>> {
         let engine = open(fs).unwrap_or_else(|error| panic!("{error}"));
-        let ids = (1..engine.queue().next_id().0).map(JobId);
         let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for job in ids.filter_map(|id| engine.queue().job(id)) {
+        for job in engine.queue().ids().filter_map(|id| engine.queue().job(id)) {
             found.entry(job.body_size).or_default().push(job.state);
         }
         found

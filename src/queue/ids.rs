@@ -111,6 +111,23 @@ impl IdTable {
         paged.into_iter().chain(lone).min()
     }
 
+    /// The ids that are there: those in pages in order, behind them the single ones in order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = JobId> {
+        let pages = self.blocks.iter().flat_map(|(block, it)| {
+            let pages = it.pages.iter().enumerate();
+            pages.filter_map(move |(at, page)| {
+                Some((block << BLOCK_BITS | at as u64, page.as_deref()?))
+            })
+        });
+        let paged = pages.flat_map(|(number, page)| {
+            let slots = page.handles.iter().enumerate();
+            slots.filter_map(move |(slot, handle)| {
+                handle.map(|_| JobId(number << PAGE_BITS | slot as u64))
+            })
+        });
+        paged.chain(self.lone.keys().copied())
+    }
+
     fn get_paged(&self, id: JobId) -> Option<JobHandle> {
         let path = Path::of(id);
         self.blocks.get(&path.block)?.pages[path.page]
@@ -249,9 +266,12 @@ mod tests {
         let ids = (1..100_000).chain([1 << 40, u64::MAX - 1, u64::MAX]);
         ids.clone()
             .for_each(|id| table.insert(JobId(id), handle(id % 1_000_003)));
-        for id in ids {
+        for id in ids.clone() {
             assert_eq!(table.get(JobId(id)), Some(handle(id % 1_000_003)));
         }
+        let mut listed: Vec<u64> = table.iter().map(|id| id.0).collect();
+        listed.sort_unstable();
+        assert!(listed.into_iter().eq(ids));
         assert_eq!(table.get(JobId(100_000)), None);
         assert_eq!(table.get(JobId(1 << 50)), None);
     }

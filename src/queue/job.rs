@@ -163,6 +163,11 @@ impl Jobs {
         self.ids.get(id)
     }
 
+    /// The ids of all jobs, in no order.
+    pub(super) fn ids(&self) -> impl Iterator<Item = JobId> {
+        self.ids.iter()
+    }
+
     /// The least id that is there.
     pub(super) fn first(&self) -> Option<JobId> {
         self.ids.first()

@@ -38,6 +38,12 @@ pub struct ClientView<'a> {
 }
 
 impl Queue {
+    /// The ids of all jobs, each once, in no order. Takes time in proportion to the jobs, however far
+    /// apart their ids are.
+    pub fn ids(&self) -> impl Iterator<Item = JobId> {
+        self.jobs.ids()
+    }
+
     /// Names of clients are below this.
     #[must_use]
     pub fn clients_bound(&self) -> u32 {

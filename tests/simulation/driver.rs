@@ -4,7 +4,7 @@
 //! A turn is the same as in the server's loop: commands, `tick`, `commit`. Nothing here looks into
 //! the log, except for the positions up to which it is durable.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -890,16 +890,16 @@ impl Driver {
     pub(super) fn look(&mut self) -> Result<Seen, Stop> {
         let next_id = self.engine().queue().next_id().0;
         let mut jobs = BTreeMap::new();
-        for id in (1..next_id).map(JobId) {
-            if self.engine().queue().job(id).is_some() {
-                let operations = self.fs.operations();
-                let body = match self.ask(self.boss, Command::Peek(id)) {
-                    Some((_, Answer::Job(_, body))) => body,
-                    _ if self.has_failed_since(operations) => return Err(Stop::Disk),
-                    other => panic!("the body of job {id} is not to be had: {other:?}"),
-                };
-                jobs.insert(id.0, self.see(id, body));
-            }
+        // Not all ids below the next one: a restored log passes over billions of them.
+        let ids: BTreeSet<JobId> = self.engine().queue().ids().collect();
+        for id in ids {
+            let operations = self.fs.operations();
+            let body = match self.ask(self.boss, Command::Peek(id)) {
+                Some((_, Answer::Job(_, body))) => body,
+                _ if self.has_failed_since(operations) => return Err(Stop::Disk),
+                other => panic!("the body of job {id} is not to be had: {other:?}"),
+            };
+            jobs.insert(id.0, self.see(id, body));
         }
         assert_eq!(
             self.engine().queue().stats().jobs.total(),
@@ -1054,8 +1054,8 @@ pub(super) fn disk_bytes(fs: &SimFs) -> u64 {
 }
 
 fn counters(engine: &Engine) -> BTreeMap<u64, Counters> {
-    let ids = 1..engine.queue().next_id().0;
-    let jobs = ids.filter_map(|id| engine.queue().job(JobId(id)));
+    let ids = engine.queue().ids();
+    let jobs = ids.filter_map(|id| engine.queue().job(id));
     jobs.map(|job| (job.id.0, job.counters)).collect()
 }
 

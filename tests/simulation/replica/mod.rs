@@ -14,7 +14,7 @@ mod requests;
 mod runs;
 mod state;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -413,11 +413,8 @@ impl Cluster {
         };
         engine.lead(stamp, self.now).unwrap();
         let client = engine.connect();
-        let ids = 1..engine.queue().next_id().0;
-        for id in ids.map(JobId) {
-            if engine.queue().job(id).is_none() {
-                continue;
-            }
+        let ids: BTreeSet<JobId> = engine.queue().ids().collect();
+        for id in ids {
             let mut replies = Replies::default();
             let peek = Request::Command(Command::Peek(id));
             engine.run(client, peek, self.now, &mut replies);

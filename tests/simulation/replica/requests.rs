@@ -101,8 +101,8 @@ impl Cluster {
 
     fn nth_id(&self, nth: usize) -> Option<u64> {
         let queue = self.leader().queue();
-        let ids = (1..queue.next_id().0).filter(|id| queue.job(JobId(*id)).is_some());
-        let ids: Vec<u64> = ids.collect();
+        let mut ids: Vec<u64> = queue.ids().map(|id| id.0).collect();
+        ids.sort_unstable();
         ids.get(nth % ids.len().max(1)).copied()
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bsd::engine::Engine;
-use bsd::types::{Counters, JobId, JobState, Now};
+use bsd::types::{Counters, JobState, Now};
 
 use super::super::driver::TUBES;
 
@@ -36,7 +36,7 @@ impl State {
     pub(super) fn of(engine: &Engine, now: Now) -> State {
         let queue = engine.queue();
         let next_id = queue.next_id().0;
-        let jobs = (1..next_id).filter_map(|id| queue.job(JobId(id)));
+        let jobs = queue.ids().filter_map(|id| queue.job(id));
         let kept = |job: &bsd::queue::JobView<'_>| Kept {
             tube: job.tube.to_owned(),
             pri: job.pri,
