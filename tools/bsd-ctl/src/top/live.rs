@@ -21,7 +21,7 @@ use super::wait::{Awake, Bell, Waiter, waiter};
 use crate::tubes::Sort;
 use crate::{EXIT_OK, Failure};
 
-const HEAD_LINES: u16 = 5;
+const HEAD_LINES: u16 = 6;
 
 const HELP: [&str; 11] = [
     "q, Esc, Ctrl-C   quit",

@@ -11,16 +11,24 @@ use super::sample::Sample;
 use crate::tubes::Sort;
 use crate::{json, names};
 
-/// The commands whose rates are shown, and what people call them.
-const COMMANDS: [(&str, &str); 7] = [
-    ("cmd-put", "put"),
-    ("cmd-reserve", "reserve"),
-    ("cmd-delete", "delete"),
-    ("cmd-release", "release"),
-    ("cmd-bury", "bury"),
-    ("cmd-kick", "kick"),
-    ("job-timeouts", "timeout"),
+/// What is counted under one name, and what people call it.
+type Counted = (&'static [&'static str], &'static str);
+
+/// The rates that are shown, in two lines.
+const RATES: [Counted; 7] = [
+    (&["cmd-put"], "put"),
+    (
+        &["cmd-reserve", "cmd-reserve-with-timeout", "cmd-reserve-job"],
+        "reserve",
+    ),
+    (&["cmd-delete"], "delete"),
+    (&["job-timeouts"], "timeout"),
+    (&["cmd-release"], "release"),
+    (&["cmd-bury"], "bury"),
+    (&["cmd-kick", "cmd-kick-job"], "kick"),
 ];
+/// Of them in the first line.
+const RATES_ABOVE: usize = 4;
 
 /// Columns of a tube behind its name: title, width, key.
 const COLUMNS: [(&str, usize, &str); 7] = [
@@ -64,8 +72,8 @@ impl View {
         // Another run of the server counts from the beginning.
         let before = before.filter(|before| before.stats.get("id") == now.stats.get("id"));
         let seconds = before.map_or(0.0, |before| now.at - before.at);
-        let rates = COMMANDS.map(|(key, label)| {
-            let rate = before.and_then(|before| rate(&before.stats, &now.stats, key, seconds));
+        let rates = RATES.map(|(keys, label)| {
+            let rate = before.and_then(|before| rate(&before.stats, &now.stats, keys, seconds));
             (label, rate)
         });
         let known: HashMap<String, &Dictionary> = before.map_or_else(HashMap::new, |before| {
@@ -74,7 +82,7 @@ impl View {
         });
         let tubes = now.tubes.iter().map(|tube| {
             let before = known.get(&tube.text("name"));
-            let of = |key| before.and_then(|before| rate(before, tube, key, seconds));
+            let of = |key| before.and_then(|before| rate(before, tube, &[key], seconds));
             TubeView {
                 tube: tube.clone(),
                 put_rate: of("total-jobs"),
@@ -133,10 +141,11 @@ impl View {
     }
 }
 
-/// `None`: it cannot be told.
-fn rate(before: &Dictionary, now: &Dictionary, key: &str, seconds: f64) -> Option<f64> {
-    let grown = now.number(key).checked_sub(before.number(key))?;
-    (seconds > 0.0).then(|| grown as f64 / seconds)
+/// Of all these together; `None`: it cannot be told.
+fn rate(before: &Dictionary, now: &Dictionary, keys: &[&str], seconds: f64) -> Option<f64> {
+    let grown = |key: &&str| Some(now.number(key).checked_sub(before.number(key))? as f64);
+    let grown: f64 = keys.iter().map(grown).sum::<Option<f64>>()?;
+    (seconds > 0.0).then(|| grown / seconds)
 }
 
 fn head(now: &Sample, rates: &[(&str, Option<f64>)]) -> Vec<String> {
@@ -151,9 +160,12 @@ fn head(now: &Sample, rates: &[(&str, Option<f64>)]) -> Vec<String> {
         0 => String::new(),
         left_out => format!(", of which {left_out} are not asked for"),
     };
-    let rates = rates
-        .iter()
-        .map(|(label, rate)| format!("{label} {}", show_rate(*rate)));
+    let shown = |rates: &[(&str, Option<f64>)]| {
+        let rates = rates.iter();
+        let rates = rates.map(|(label, rate)| format!("{label} {}", show_rate(*rate)));
+        rates.collect::<Vec<_>>().join(", ")
+    };
+    let (above, below) = rates.split_at(RATES_ABOVE);
     vec![
         format!(
             "{}, version {}, up {}{draining}",
@@ -169,7 +181,8 @@ fn head(now: &Sample, rates: &[(&str, Option<f64>)]) -> Vec<String> {
             jobs("delayed"),
             jobs("buried"),
         ),
-        format!("per second: {}", rates.collect::<Vec<_>>().join(", ")),
+        format!("per second: {}", shown(above)),
+        format!("            {}", shown(below)),
         format!(
             "clients: {} connected, {} producers, {} workers, {} waiting",
             number("current-connections"),
@@ -285,6 +298,31 @@ mod tests {
         let other = sample(3.0, "cd", 30, &[]);
         let view = View::between(Some(&before), &other, Sort::Name, false);
         assert_eq!(view.rates[0], ("put", None));
+    }
+
+    #[test]
+    fn g41_all_ways_to_reserve_count_and_all_rates_fit_in_80_columns() {
+        let sample = |at, count: u64| {
+            let keys = RATES.iter().flat_map(|(keys, _)| *keys);
+            let counts: String = keys.map(|key| format!("{key}: {count}\n")).collect();
+            let stats = format!("---\nid: ab\n{counts}");
+            Sample {
+                stats: Dictionary::parse(stats.as_bytes(), &["id"]).unwrap(),
+                ..sample(at, "ab", 0, &[])
+            }
+        };
+        let between = |before, now| View::between(Some(&before), &now, Sort::Name, false);
+        let view = between(sample(1.0, 0), sample(3.0, 20));
+        assert_eq!(view.rates[1], ("reserve", Some(30.0)));
+        for grown in [0, 793, 12_345, u64::MAX / 4] {
+            let view = between(sample(1.0, 0), sample(2.0, grown));
+            let head = view.head().collect::<Vec<_>>().join("\n");
+            for (label, rate) in &view.rates {
+                let whole = format!("{label} {}", show_rate(*rate));
+                assert!(head.contains(&whole), "{whole}: {head}");
+            }
+            assert!(head.lines().all(|line| line.len() <= 80), "{head}");
+        }
     }
 
     #[test]
