@@ -1,4 +1,5 @@
-//! `bsd-ctl clear`: deletes what is in a tube, job by job, as any client of the protocol must.
+//! `bsd-ctl clear`: deletes what is in a tube. bsd does that by itself when its API is asked; of
+//! another server each job is looked at and deleted, as any client of the protocol must.
 
 use std::io;
 use std::sync::Arc;
@@ -10,15 +11,21 @@ use clap::Args;
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::api::{Api, ApiArgs, escaped};
 use crate::confirm::confirm;
 use crate::job::{State, choose};
-use crate::{Context, EXIT_OK, Failure, names};
+use crate::listing::words;
+use crate::many::wait;
+use crate::{Context, EXIT_OK, Failure, names, note};
 
 const AFTER_HELP: &str = concat!(
     "\
-Counts the jobs, asks before it deletes more than one, and deletes no more than it has counted. Jobs
-that clients have reserved stay. Each job costs the server two commands. Ctrl-C stops between two
-jobs and says how many were deleted; run it again to go on.
+Counts the jobs, and asks before it deletes more than one; then it deletes no more than it has
+counted. Jobs that clients have reserved stay. Ctrl-C stops between two jobs and says how many were
+deleted; run it again to go on.
+
+Asks bsd over its API, where --http leads to that of the same server. Else, and of beanstalkd, it
+deletes job by job, which takes minutes for a million.
 
 Examples:
   bsd-ctl clear mail --state buried --yes
@@ -40,7 +47,12 @@ pub(crate) struct ClearArgs {
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
+    #[command(flatten)]
+    api: ApiArgs,
 }
+
+/// With more jobs than this it is said that they are deleted job by job, if they are.
+const MANY: u64 = 10_000;
 
 pub(crate) fn run(args: &ClearArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
     let mut client = context.connect()?;
@@ -70,25 +82,82 @@ pub(crate) fn run(args: &ClearArgs, context: &mut Context<'_>) -> Result<u8, Fai
         all,
         args.yes,
     )?;
+    let api = api_of(args, context)?;
+    if let Some(api) = api {
+        return over_api(&api, args, &counted, all, context);
+    }
+    if all > MANY {
+        note(
+            "job by job, as this server's API was not found; --http ADDRESS names where it is, \
+             --token-file who asks",
+        );
+    }
     // Nobody should keep a connection open while a person thinks: the first one may have timed out.
     let mut clearing = Clearing::begin(context.connect()?, all)?;
     choose(&mut clearing.client, tube)?;
     let done = clearing.clear_all(&counted);
     drop(clearing.meter);
     let (deleted, missed) = (clearing.deleted, clearing.missed);
-    let json = json!({"tube": tube, "deleted": deleted, "counted": all});
-    context.tell(
-        json,
-        format_args!("{} of {tube} deleted", count(deleted, "job")),
-    )?;
+    tell(tube, deleted, all, context)?;
     done?;
     if clearing.stop.load(Ordering::Relaxed) {
-        return Err(Failure::NotDone(format!(
-            "stopped: {} of the {all} that were counted are left, or have gone by themselves; run \
-             the command again to go on",
-            all - deleted
-        )));
+        return Err(stopped(all - deleted, all));
     }
+    missed_by(missed)
+}
+
+/// The API of the server that is cleared, if there is one and it may be asked.
+fn api_of(args: &ClearArgs, context: &Context<'_>) -> Result<Option<Api>, Failure> {
+    let api = args.api.open(context)?;
+    let id = context.connect()?.stats()?.text("id");
+    let is_it = api.get("/server").is_ok_and(|server| server["id"] == *id);
+    Ok((is_it && !id.is_empty()).then_some(api))
+}
+
+/// What was counted is deleted by a task of the server.
+fn over_api(
+    api: &Api,
+    args: &ClearArgs,
+    counted: &[(State, u64)],
+    all: u64,
+    context: &mut Context<'_>,
+) -> Result<u8, Failure> {
+    let states: Vec<State> = counted.iter().map(|(state, _)| *state).collect();
+    let mut body = json!({"states": words(&states)});
+    if !args.yes {
+        // No more than were shown.
+        body["most"] = all.into();
+    }
+    let tube = &args.tube;
+    let path = format!("/tubes/{}/clear", escaped(tube));
+    let task = wait(api, "/tasks", api.post(&path, &body)?, "deleting")?;
+    let number = |key: &str| task[key].as_u64().unwrap_or(0);
+    let (deleted, missed) = (number("changed"), number("skipped"));
+    tell(tube, deleted, all, context)?;
+    match task["state"].as_str() {
+        Some("done") => missed_by(missed),
+        Some("cancelled") => Err(stopped(all.saturating_sub(deleted), all)),
+        _ => Err(Failure::NotDone(format!(
+            "not all was done: {}; run the command again when that is mended",
+            task["reason"].as_str().unwrap_or_default()
+        ))),
+    }
+}
+
+fn tell(tube: &str, deleted: u64, all: u64, context: &mut Context<'_>) -> Result<(), Failure> {
+    let json = json!({"tube": tube, "deleted": deleted, "counted": all});
+    let text = format_args!("{} of {tube} deleted", count(deleted, "job"));
+    Ok(context.tell(json, text)?)
+}
+
+fn stopped(left: u64, all: u64) -> Failure {
+    Failure::NotDone(format!(
+        "stopped: {left} of the {all} that were counted are left, or have gone by themselves; run \
+         the command again to go on"
+    ))
+}
+
+fn missed_by(missed: u64) -> Result<u8, Failure> {
     match missed {
         0 => Ok(EXIT_OK),
         missed => Err(Failure::NotDone(format!(
