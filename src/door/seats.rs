@@ -513,6 +513,10 @@ impl<S: ReplySink + ?Sized> ReplySink for Replies<'_, S> {
         }
     }
 
+    fn close(&mut self, client: ClientId) -> bool {
+        !self.seats.has(client) && self.others.close(client)
+    }
+
     fn reply(&mut self, client: ClientId, after: Position, reply: Reply<'_>) {
         match self.seats.has(client) {
             true => self.seats.reply(client, after, reply),

@@ -99,7 +99,7 @@ impl Slice<'_> {
 }
 
 impl Slice<'_> {
-    /// Change a job that no client has reserved, beyond what orders can. It is done when this
+    /// Change a job that no client has reserved, beyond what orders can; or take it from its client. It is done when this
     /// returns, and is durable, as the policy says, when the task is over.
     ///
     /// # Errors
@@ -111,6 +111,18 @@ impl Slice<'_> {
         let mut replies = Replies::new(self.seats, self.others);
         let altered = self.engine.alter(id, alteration, self.now, &mut replies);
         altered.map_err(JobError::Store)
+    }
+
+    /// Close the connection of a client: its jobs are ready again soon after. `false` if there is no
+    /// such connection.
+    ///
+    /// # Errors
+    /// [`JobError::NotLeader`]: this queue follows, and has no clients.
+    pub fn close(&mut self, client: ClientId) -> Result<bool, JobError> {
+        if self.engine.is_following() {
+            return Err(JobError::NotLeader);
+        }
+        Ok(!self.seats.has(client) && self.others.close(client))
     }
 
     /// From now on events are written into this feed: [`Engine::listen`]. Returns the number of the

@@ -1,7 +1,8 @@
 //! What may be changed of a job beside the commands of the protocol, for whoever runs the server:
 //! its priority, its delay, its tube; and to bury it without reserving it.
 //!
-//! A job that a client has reserved is the client's: it is left alone. Everything else is one
+//! A job that a client has reserved is the client's: it is left alone, unless it is taken from the
+//! client first, as if its time were up. Everything else is one
 //! record of a job's state, as a release is, except for a move. A job stays in its tube for life, so
 //! a move is the put of a copy and the delete of the original, in one frame of the log: a crash
 //! leaves the one or the other, never both and never none.
@@ -26,6 +27,9 @@ pub enum Alteration<'a> {
     Bury,
     /// It is delayed for so many seconds from now, at least 1.
     Delay(u32),
+    /// It is taken from the client that has reserved it, and ready again, with the priority that it
+    /// has and without a record. What the client does with it then is answered as after its time.
+    TakeBack,
     /// It is in another tube, under a new id, and as old as before. Among buried jobs it comes last.
     Move {
         /// The tube.
@@ -54,7 +58,7 @@ pub enum Altered {
 }
 
 impl Engine {
-    /// Change a job that no client has reserved.
+    /// Change a job that no client has reserved, or take it from the one that has.
     ///
     /// # Errors
     /// When the disk failed, now or earlier: nothing more may be acknowledged.
@@ -83,10 +87,17 @@ impl Engine {
         let Some(job) = self.queue.job(id) else {
             return Ok(Altered::NotFound);
         };
-        if job.state == JobState::Reserved {
+        let is_reserved = job.state == JobState::Reserved;
+        if is_reserved && alteration != Alteration::TakeBack {
             return Ok(Altered::Reserved);
         }
         let change = match alteration {
+            Alteration::TakeBack if !is_reserved => return Ok(Altered::Same),
+            Alteration::TakeBack => {
+                // Somebody may wait for it.
+                self.is_busy |= self.queue.take_back(id, now.mono);
+                return Ok(Altered::Done(id));
+            }
             Alteration::Priority(pri) if pri == job.pri => return Ok(Altered::Same),
             Alteration::Bury if job.state == JobState::Buried => return Ok(Altered::Same),
             Alteration::Move { tube, .. } if tube == job.tube => return Ok(Altered::Same),

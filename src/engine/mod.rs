@@ -180,6 +180,11 @@ pub trait ReplySink {
     /// [`Engine::acknowledged`] is at or past `after`. If the client was blocked it is no more.
     fn reply(&mut self, client: ClientId, after: Position, reply: Reply<'_>);
 
+    /// Close the connection of a client, as soon as that can be; `false` if it has none.
+    fn close(&mut self, _: ClientId) -> bool {
+        false
+    }
+
     /// A long document as a reply. Whoever can, writes it down as it leaves; then nothing may be run
     /// for the client before it has left. Otherwise it is a [`Reply::Yaml`] at once.
     fn reply_in_parts(&mut self, client: ClientId, after: Position, mut document: TubeDocument) {

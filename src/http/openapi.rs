@@ -331,6 +331,10 @@ fn requests() -> Map<String, Value> {
     let states = list(one_of(LISTED));
     let all = [
         ("Nothing", object(&[])),
+        (
+            "Release",
+            open_object(&[], &[("priority", count()), ("delay", count())]),
+        ),
         ("Promotion", open_object(&[], &[("force", flag())])),
         ("JoinCluster", object(&[("address", text())])),
         ("OfMember", object(&[("member", text())])),
@@ -659,6 +663,7 @@ fn job() -> Value {
         ("ttr", count()),
         ("age_seconds", time()),
         ("time_left_seconds", or_null(time())),
+        ("reserved_by", or_null(count())),
         ("reserves", count()),
         ("timeouts", count()),
         ("releases", count()),

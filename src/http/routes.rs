@@ -35,10 +35,12 @@ pub(super) enum Action {
     Jobs,
     Clients,
     Client,
+    CloseClient,
     Put,
     Delete,
     /// What the last part of the path says, of one job.
     Change,
+    Release,
     Pause,
     PauseMany,
     Tasks,
@@ -72,6 +74,8 @@ impl Action {
             Action::Put
             | Action::Delete
             | Action::Change
+            | Action::Release
+            | Action::CloseClient
             | Action::Pause
             | Action::PauseMany
             | Action::StartTask
@@ -391,6 +395,15 @@ pub(super) const ROUTES: &[Route] = &[
         "client",
         "One client, with the tubes that it watches and the jobs that it has reserved, 250 of each",
     ),
+    delete("/api/v1/clients/{client}", Action::CloseClient, "Changed")
+        .named(
+            "closeClient",
+            "Close the connection of a client; the jobs that it has reserved are ready again",
+        )
+        .taking(&[Parameter::text(
+            "address",
+            "Only if it is connected from here: ids are given again",
+        )]),
     change(
         "/api/v1/tubes/{tube}/jobs",
         Action::Put,
@@ -414,6 +427,13 @@ pub(super) const ROUTES: &[Route] = &[
         "Changed",
     )
     .named("bury", "Bury a ready or delayed job"),
+    change(
+        "/api/v1/jobs/{id}/release",
+        Action::Release,
+        "Release",
+        "Changed",
+    )
+    .named("release", "Take a job from the client that has reserved it"),
     change(
         "/api/v1/jobs/{id}/delay",
         Action::Change,

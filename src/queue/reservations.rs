@@ -98,6 +98,18 @@ impl Queue {
         true
     }
 
+    /// The same of a job whoever has reserved it: it is taken from its client. `false` if it is not
+    /// reserved.
+    pub fn take_back(&mut self, job: JobId, now: Time) -> bool {
+        let is_reserved = |job: &JobHandle| self.jobs[*job].state == JobState::Reserved;
+        let Some(job) = self.jobs.find(job).filter(is_reserved) else {
+            return false;
+        };
+        self.note_job(job, Happened::Return, now);
+        self.return_to_ready(job, now);
+        true
+    }
+
     /// True if `delete` finds the job: it exists, and no other client has reserved it.
     #[must_use]
     pub fn deletable(&self, id: ClientId, job: JobId) -> bool {

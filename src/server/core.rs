@@ -434,8 +434,11 @@ impl Core {
         Some(Time(since.0.saturating_add(idle)))
     }
 
-    /// The client to close because it does not take its replies, and why.
-    pub(super) fn next_to_close(&self) -> Option<(ClientId, &'static str)> {
+    /// The client to close because somebody said so, or it does not take its replies, and why.
+    pub(super) fn next_to_close(&mut self) -> Option<(ClientId, &'static str)> {
+        if let Some(client) = self.outputs.next_dismissed() {
+            return Some((client, "whoever runs the server has closed it"));
+        }
         if let Some((until, client)) = self.longest_lent()
             && until <= self.now.mono
         {

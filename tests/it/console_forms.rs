@@ -30,12 +30,14 @@ pub(crate) fn submit(site: &Site, path: &str, form: &str) -> Page {
 }
 
 /// Every form, and something to send by it.
-const FORMS: [(&str, &str); 10] = [
+const FORMS: [(&str, &str); 12] = [
     ("/tubes/default/put", "body=x"),
     ("/tubes/default/pause", "seconds=0"),
     ("/tubes/default/count", "what=delete&state=buried"),
     ("/jobs/1/kick", ""),
     ("/jobs/1/bury", ""),
+    ("/jobs/1/release", ""),
+    ("/clients/0/close", ""),
     ("/jobs/1/delay", "delay=5"),
     ("/jobs/1/priority", "priority=5"),
     ("/jobs/1/move", "to=elsewhere"),
@@ -72,6 +74,32 @@ fn forms_come_from_pages_of_this_process_and_from_no_other_site() {
     let done = post(&site, "/jobs/1/bury", &[&origin], &format!("form={word}"));
     assert_eq!(done.answer.status, 303);
     assert_eq!(wire.stat("stats-job 1", "state"), "buried");
+}
+
+#[test]
+fn g51_a_job_is_taken_from_a_client_and_a_client_is_closed_by_a_form() {
+    let site = memory();
+    let mut worker = site.server.connect();
+    let id = worker.put(b"x");
+    assert_eq!(worker.reserve(), id);
+    let page = Page::shown(&site, &format!("/jobs/{id}"));
+    let (_, rest) = page.text.split_once(" by <a href=\"/clients/").unwrap();
+    let client = rest.split('"').next().unwrap();
+    assert!(
+        page.text
+            .contains(&format!("action=\"/jobs/{id}/release\""))
+    );
+    let said = submit(&site, &format!("/jobs/{id}/release"), "");
+    assert!(said.text.contains("Job 1 was released."), "{}", said.text);
+    assert_eq!(worker.ask(&format!("delete {id}")), "DELETED");
+    let page = Page::shown(&site, &format!("/clients/{client}"));
+    let (_, rest) = page.text.split_once("name=\"address\" value=\"").unwrap();
+    let address = rest.split('"').next().unwrap().to_owned();
+    let path = format!("/clients/{client}/close");
+    let said = submit(&site, &path, &format!("address={address}"));
+    let words = format!("The connection of client {client} is closed.");
+    assert!(said.text.contains(&words), "{}", said.text);
+    assert_eq!(worker.rest(), b"");
 }
 
 #[test]

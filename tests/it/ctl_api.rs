@@ -1,6 +1,7 @@
 //! What `bsd-ctl` does over the server's API: lists, searches, moves, and tells why it could not.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 use serde_json::{Value, json};
@@ -82,6 +83,91 @@ fn a_search_finds_a_text_in_bodies() {
     let (code, said) = ctl(&site, &["search", "mail", "nowhere"]);
     assert_eq!(code, NOT_DONE);
     assert!(said.contains("30 that were looked at"), "{said}");
+}
+
+#[test]
+fn g50_a_tube_is_cleared_over_the_api_of_the_same_server_and_job_by_job_without_it() {
+    let (site, other) = (site(), site());
+    let tasks = |site: &Site| ids(&site.get("/api/v1/tasks").json()["tasks"]).len();
+    let clear = [
+        "clear", "t/1", "--state", "ready", "--state", "buried", "--yes",
+    ];
+    let told = json!({"tube": "t/1", "deleted": 7, "counted": 7});
+    let refill = || {
+        fill(&site, "t/1", 9);
+        let mut wire = site.server.connect();
+        wire.ask("watch t/1");
+        let [held, buried] = [wire.reserve(), wire.reserve()];
+        assert_eq!(wire.ask(&format!("bury {buried} 0")), "BURIED");
+        let delayed = wire.reserve();
+        assert_eq!(wire.ask(&format!("release {delayed} 0 900")), "RELEASED");
+        (wire, held, delayed)
+    };
+    let (mut wire, held, delayed) = refill();
+    assert_eq!(json_of(&site, &clear[..]), told);
+    assert_eq!(tasks(&site), 1);
+    for id in [held, delayed] {
+        assert!(
+            wire.ask(&format!("stats-job {id}")).starts_with("OK"),
+            "{id}"
+        );
+        assert_eq!(wire.ask(&format!("delete {id}")), "DELETED");
+    }
+    drop(wire);
+    let _wire = refill();
+    let (code, said) = ctl(&site, &clear[..6]);
+    assert_eq!(code, NOT_DONE);
+    assert!(
+        said.contains("would delete 1 buried and 6 ready jobs"),
+        "{said}"
+    );
+    // The API of another server is not asked, nor one that is not there.
+    let (code, said) = at(&site.server.address().to_string(), other.address, &clear);
+    assert_eq!((code, &*said), (OK, "7 jobs of t/1 deleted\n"));
+    assert_eq!((tasks(&site), tasks(&other)), (1, 0));
+}
+
+#[test]
+fn g51_a_job_that_a_hung_worker_holds_is_freed_and_the_worker_closed() {
+    let site = site();
+    fill(&site, "default", 3);
+    let mut hung = site.server.connect();
+    let [one, two] = [hung.reserve(), hung.reserve()].map(|id| id.to_string());
+    let (code, said) = ctl(&site, &["release", &one]);
+    assert_eq!(code, NOT_DONE);
+    let advice = format!("`bsd-ctl release {one} --force`");
+    assert!(said.contains(&advice), "{said}");
+    let freed = json_of(&site, &["release", &one, "--force", "--pri", "3"]);
+    assert_eq!(freed, json!({"id": 1, "released": true}));
+    let shown = json_of(&site, &["job", &one]);
+    assert_eq!(
+        (&shown["state"], &shown["pri"]),
+        (&json!("ready"), &json!(3))
+    );
+    let (code, said) = ctl(&site, &["release", "3", "--force"]);
+    assert_eq!(code, NOT_DONE);
+    assert!(said.contains("no client has reserved this job"), "{said}");
+    let clients = json_of(&site, &["clients"]);
+    let client = clients.as_array().unwrap().iter();
+    let client = client
+        .filter(|it| it["has_reserved"] == true)
+        .next()
+        .unwrap();
+    let id = client["id"].to_string();
+    let said = done(&site, &["client", "show", &id]);
+    assert!(
+        said.contains(&format!("has reserved  {two} of default (")),
+        "{said}"
+    );
+    let address = client["address"].as_str().unwrap();
+    let said = done(&site, &["client", "close", &id]);
+    let expected = format!("client {id} at {address} was closed; it had reserved 1 job\n");
+    assert_eq!(said, expected);
+    assert_eq!(hung.rest(), b"");
+    assert_eq!(json_of(&site, &["job", &two])["state"], "ready");
+    let (code, said) = ctl(&site, &["client", "close", &id]);
+    assert_eq!(code, NOT_DONE);
+    assert!(said.contains("no such client is connected"), "{said}");
 }
 
 #[test]
@@ -224,8 +310,12 @@ fn who_does_not_answer_as_the_api_is_named() {
     assert!(said.contains("nobody listens there"), "{said}");
 }
 
+fn set_mode(path: &str, mode: u32) {
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
 #[test]
-fn a_token_is_read_from_a_file() {
+fn g32_a_token_is_read_from_a_file_that_nobody_else_can_read() {
     let tokens = tokens();
     let site = Site::start(
         Launch::bsd()
@@ -240,6 +330,15 @@ fn a_token_is_read_from_a_file() {
     assert_eq!(code, NOT_DONE);
     assert!(said.contains("--token-file"), "{said}");
     let mine = mine.to_str().unwrap();
+    // G32: a token that others can read is none.
+    for mode in [0o666, 0o640, 0o604] {
+        set_mode(mine, mode);
+        let (code, said) = ctl(&site, &["tasks", "--token-file", mine]);
+        assert_eq!(code, CANNOT, "{said}");
+        let why = format!("its rights are {mode:04o}; make them 0600 (chmod 600)");
+        assert!(said.contains(&why), "{said}");
+    }
+    set_mode(mine, 0o600);
     done(&site, &["tasks", "--token-file", mine]);
     let (code, said) = ctl(&site, &["cancel", "1", "--token-file", mine]);
     assert_eq!(code, NOT_DONE, "{said}");

@@ -109,6 +109,106 @@ fn a_job_is_put_and_changed_and_deleted_as_by_a_client() {
     }
 }
 
+/// A worker that hangs: it has reserved a job for hours, and answers nothing.
+#[test]
+fn g51_a_job_is_taken_from_the_client_that_has_reserved_it() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let launches = [Launch::bsd().memory(), Launch::bsd().dir(dir.path())];
+    for (launch, has_log) in launches.into_iter().zip([false, true]) {
+        let site = Site::start(launch.clone());
+        let (mut hung, mut next) = (site.server.connect(), site.server.connect());
+        let ids: Vec<u64> = (0..3)
+            .map(|_| {
+                hung.send("put 5 0 9999 1\r\nx\r\n");
+                inserted(&hung.text()).unwrap()
+            })
+            .collect();
+        for id in &ids {
+            assert_eq!(hung.reserve(), *id);
+        }
+        let holder = &job(&site, ids[0])["reserved_by"];
+        let client = site.get(&format!("/api/v1/clients/{holder}")).json();
+        assert_eq!(client["reserved"].as_array().unwrap().len(), 3);
+        // Who waits gets it at once.
+        next.send("reserve\r\n");
+        change(&site, ids[0], "release", json!({}), 200);
+        assert_eq!(next.text(), format!("RESERVED {} 1\r\nx", ids[0]));
+        assert_eq!(next.ask(&format!("delete {}", ids[0])), "DELETED");
+        change(&site, ids[0], "release", json!({}), 404);
+        // What the worker does then is answered as after its time.
+        let body = json!({"priority": 7, "delay": 1000});
+        change(&site, ids[1], "release", body.clone(), 200);
+        change(&site, ids[1], "release", body, 409);
+        assert_eq!(hung.ask(&format!("touch {}", ids[1])), "NOT_FOUND");
+        assert_eq!(hung.ask(&format!("release {} 0 0", ids[1])), "NOT_FOUND");
+        let shown = job(&site, ids[1]);
+        let expected = (&json!("delayed"), &json!(7), &Value::Null);
+        assert_eq!(
+            (&shown["state"], &shown["priority"], &shown["reserved_by"]),
+            expected
+        );
+        assert_eq!(hung.ask(&format!("delete {}", ids[2])), "DELETED");
+        let audit = format!("POST /api/v1/jobs/{}/release: 200: from client ", ids[0]);
+        wait_until("it is told", || site.server.stderr().contains(&audit));
+        if has_log {
+            site.server.kill();
+            let server = launch.start();
+            let mut wire = server.connect();
+            let id = ids[1];
+            assert_eq!(wire.stat(&format!("stats-job {id}"), "state"), "delayed");
+            assert_eq!(wire.stat(&format!("stats-job {id}"), "pri"), "7");
+        }
+    }
+}
+
+#[test]
+fn g51_a_client_is_closed_and_its_jobs_are_ready_again() {
+    const CLIENT: &str = "/api/v1/clients/{client}";
+    let site = memory();
+    let described = Description::of(&site);
+    let close =
+        |path: &str, status| described.send(&site, ("delete", CLIENT), path, &Value::Null, status);
+    let (mut hung, mut other) = (site.server.connect(), site.server.connect());
+    let id = other.put(b"x");
+    // It takes none of its replies either.
+    hung.send("reserve\r\n");
+    wait_until("it has it", || job(&site, id)["state"] == "reserved");
+    let client = job(&site, id)["reserved_by"].as_u64().unwrap();
+    let path = format!("/api/v1/clients/{client}");
+    close(&format!("{path}?address=127.0.0.1:1"), 404);
+    let address = site.get(&path).json()["address"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    other.send("reserve\r\n");
+    assert_eq!(
+        close(&format!("{path}?address={address}"), 200)["id"],
+        client
+    );
+    assert_eq!(other.text(), format!("RESERVED {id} 1\r\nx"));
+    assert!(
+        hung.rest().ends_with(b"x\r\n"),
+        "what it had been sent, and the end"
+    );
+    close(&path, 404);
+    close("/api/v1/clients/4000000000", 404);
+    close("/api/v1/clients/x", 400);
+    assert_eq!(other.ask(&format!("delete {id}")), "DELETED");
+    // Whoever has the same id now is left alone by who means the one before.
+    let mut others: Vec<Wire> = (0..20).map(|_| site.server.connect()).collect();
+    assert!(
+        others
+            .iter_mut()
+            .all(|it| it.ask("use t").starts_with("USING"))
+    );
+    close(&format!("{path}?address={address}"), 404);
+    assert!(
+        others
+            .iter_mut()
+            .all(|it| it.ask("use t").starts_with("USING"))
+    );
+}
+
 #[test]
 fn a_moved_job_is_the_same_but_for_its_tube_and_id_also_after_a_restart() {
     let dir = tempfile::TempDir::new().unwrap();

@@ -1,15 +1,16 @@
-//! Who is connected: its address, what it uses, watches and has reserved, and what it has not read.
+//! Who is connected: its address, what it uses, watches and has reserved, and what it has not read;
+//! and the end of a connection.
 //! Sessions of the server's own threads are not among them.
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::look::{LIMIT_DEFAULT, job_value};
-use super::{LIMIT_MAX, bad, gone, not_found, run};
-use crate::door::{Slice, Step, Work};
+use super::{LIMIT_MAX, bad, gone, not_found, of_error, run};
+use crate::door::{JobError, Slice, Step, Work};
 use crate::engine::Link;
 use crate::http::State;
-use crate::http::answer::{Answer, Problem, json};
+use crate::http::answer::{Answer, Problem, Said, json};
 use crate::http::query::Query;
 use crate::http::snapshot::LOOK_AFTER;
 use crate::queue::ClientView;
@@ -32,13 +33,62 @@ pub(in crate::http) async fn clients(state: &State, query: &Query) -> Result<Ans
 
 /// `GET /api/v1/clients/{client}`
 pub(in crate::http) async fn client(state: &State, id: &str) -> Result<Answer, Problem> {
-    let id = id.parse().map(ClientId);
-    let id = id.map_err(|_| bad("a client's id is a number"))?;
+    let id = client_id(id)?;
     match run(state, Look { id, found: None }).await?.found {
         Some(Some(value)) => Ok(json(StatusCode::OK, &value)),
         Some(None) => Err(not_found("no such client is connected")),
         None => Err(gone()),
     }
+}
+
+/// `DELETE /api/v1/clients/{client}`: close its connection, if it is still the one that is meant. Its
+/// id may be another client's by now, who has come from elsewhere.
+pub(in crate::http) async fn close(
+    state: &State,
+    id: &str,
+    address: Option<&str>,
+) -> Result<Answer, Problem> {
+    let id = client_id(id)?;
+    let closing = Closing {
+        id,
+        address: address.map(str::to_owned),
+        closed: None,
+    };
+    match run(state, closing).await?.closed.ok_or_else(gone)? {
+        Ok(Some(peer)) => Ok(Said(peer).with(json(StatusCode::OK, &json!({"id": id.0})))),
+        Ok(None) => Err(not_found("no such client is connected, or not from there")),
+        Err(error) => Err(of_error(&error)),
+    }
+}
+
+struct Closing {
+    id: ClientId,
+    address: Option<String>,
+    /// Where it was connected from.
+    closed: Option<Result<Option<String>, JobError>>,
+}
+
+impl Work for Closing {
+    fn step(&mut self, slice: &mut Slice<'_>) -> Step {
+        let link = slice.link(self.id);
+        let peer = link.map(|link| link.peer.map(|peer| peer.to_string()));
+        let is_meant = |peer: &Option<String>| self.address.is_none() || *peer == self.address;
+        self.closed = Some(match peer.filter(is_meant) {
+            None => Ok(None),
+            Some(peer) => {
+                let said = peer.unwrap_or_else(|| "a socket of this machine".to_owned());
+                slice
+                    .close(self.id)
+                    .map(|is_closed| is_closed.then_some(said))
+            }
+        });
+        Step::Done
+    }
+}
+
+fn client_id(text: &str) -> Result<ClientId, Problem> {
+    let id = text.parse().map(ClientId);
+    id.map_err(|_| bad("a client's id is a number"))
 }
 
 /// A page of clients, by their ids.

@@ -103,15 +103,19 @@ impl Deed {
                 kick: *kick,
             },
         };
-        match slice.alter(id, alteration) {
-            Ok(Altered::Done(id)) => Done::Changed(id),
-            Ok(Altered::Same) => Done::Same,
-            Ok(Altered::NotFound) => Done::NotFound,
-            Ok(Altered::Reserved) => Done::Reserved,
-            Ok(Altered::NoRoom) => Done::Refused(JobError::OutOfSpace),
-            Ok(Altered::Damaged) => Done::Refused(JobError::Damaged),
-            Err(error) => Done::Refused(error),
-        }
+        altered(slice.alter(id, alteration))
+    }
+}
+
+fn altered(outcome: Result<Altered, JobError>) -> Done {
+    match outcome {
+        Ok(Altered::Done(id)) => Done::Changed(id),
+        Ok(Altered::Same) => Done::Same,
+        Ok(Altered::NotFound) => Done::NotFound,
+        Ok(Altered::Reserved) => Done::Reserved,
+        Ok(Altered::NoRoom) => Done::Refused(JobError::OutOfSpace),
+        Ok(Altered::Damaged) => Done::Refused(JobError::Damaged),
+        Err(error) => Done::Refused(error),
     }
 }
 
@@ -185,9 +189,83 @@ pub(in crate::http) async fn change(
         Done::NotFound => Err(not_found("there is no such job")),
         Done::Reserved => Err(Problem::new(
             StatusCode::CONFLICT,
-            "a client has reserved this job; wait until it is released, buried, or its time is up",
+            "a client has reserved this job; wait until it is released, buried, or its time is up, or \
+             release it yourself",
         )),
         Done::Refused(error) => Err(of_error(&error)),
+    }
+}
+
+/// `POST /api/v1/jobs/{id}/release`: take a job from the client that has reserved it.
+pub(in crate::http) async fn release(
+    state: &State,
+    id: &str,
+    fields: &Fields,
+) -> Result<Answer, Problem> {
+    fields.only(&["priority", "delay"])?;
+    let taking = TakeBack {
+        id: job_id(id)?,
+        pri: fields.number_of_job("priority", 0)?,
+        delay: fields.number_of_job("delay", 0)?.unwrap_or(0),
+        from: None,
+        done: None,
+    };
+    let taken = run(state, taking).await?;
+    let from = match taken.from {
+        Some(client) => format!("from client {client}"),
+        None => "from a client that has left".to_owned(),
+    };
+    match taken.done.ok_or_else(gone)? {
+        Done::Changed(id) => Ok(Said(from).with(changed(StatusCode::OK, id))),
+        Done::NotFound => Err(not_found("there is no such job")),
+        Done::Refused(error) => Err(of_error(&error)),
+        Done::Same | Done::Reserved => Err(Problem::new(
+            StatusCode::CONFLICT,
+            "no client has reserved this job",
+        )),
+    }
+}
+
+/// Takes a job back, and gives it another priority or a delay before anybody else can have it.
+struct TakeBack {
+    id: JobId,
+    pri: Option<u32>,
+    delay: u32,
+    from: Option<String>,
+    done: Option<Done>,
+}
+
+impl Work for TakeBack {
+    fn step(&mut self, slice: &mut Slice<'_>) -> Step {
+        self.done = Some(self.take(slice));
+        Step::Done
+    }
+}
+
+impl TakeBack {
+    fn take(&mut self, slice: &mut Slice<'_>) -> Done {
+        let job = slice.engine().queue().job(self.id);
+        let holder = job.and_then(|job| job.reserver);
+        self.from = holder.map(
+            |client| match slice.link(client).and_then(|link| link.peer) {
+                Some(peer) => format!("{} at {peer}", client.0),
+                None => client.0.to_string(),
+            },
+        );
+        let taken = altered(slice.alter(self.id, Alteration::TakeBack));
+        let more = [
+            self.pri.map(Alteration::Priority),
+            (self.delay > 0).then_some(Alteration::Delay(self.delay)),
+        ];
+        match taken {
+            Done::Changed(id) => {
+                let outcomes = more.into_iter().flatten();
+                let mut outcomes = outcomes.map(|more| altered(slice.alter(id, more)));
+                let refused = outcomes.find(|done| matches!(done, Done::Refused(_)));
+                refused.unwrap_or(Done::Changed(id))
+            }
+            other => other,
+        }
     }
 }
 

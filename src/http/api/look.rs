@@ -344,6 +344,7 @@ pub(in crate::http) fn job_value(job: &JobView<'_>, now: Now) -> Value {
         "ttr": job.ttr,
         "age_seconds": seconds(now.mono.since(job.created).max(0)),
         "time_left_seconds": left,
+        "reserved_by": job.reserver.map(|client| client.0),
         "reserves": job.counters.reserves,
         "timeouts": job.counters.timeouts,
         "releases": job.counters.releases,

@@ -18,7 +18,7 @@
 //!
 //! Whatever changes a job goes the way of a client's command, through the door: decided, logged,
 //! applied, durable as the policy says, then answered. A job that a client has reserved is the
-//! client's, and nothing here touches it.
+//! client's, and nothing here touches it but what takes it from the client.
 
 pub(super) mod checks;
 pub(super) mod clients;

@@ -14,12 +14,8 @@ use crate::http::answer::{Answer, Problem};
 use crate::http::api::clients;
 use crate::http::routes::Parameter;
 
-pub(super) const PARAMETERS: &[Parameter] = &[Parameter::number(
-    "after",
-    "Only clients behind this one",
-    0,
-    u32::MAX as u64,
-)];
+pub(super) const AFTER: Parameter =
+    Parameter::number("after", "Only clients behind this one", 0, u32::MAX as u64);
 
 /// A page of them, by their ids.
 pub(super) async fn list(state: &Arc<State>, asked: &Asked) -> Result<Answer, Problem> {
@@ -90,7 +86,28 @@ pub(super) async fn one(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pro
         }
     };
     let title = format!("Client {}", asked.captured);
+    let content = html! {
+        (content)
+        @if let Some(word) = Viewer::of(state, asked).admin() { (forms(&client, word)) }
+    };
     Ok(frame(state, asked, title, content))
+}
+
+/// What can be done with it.
+fn forms(client: &Value, form_word: &str) -> Markup {
+    html! {
+        section class="forms" aria-labelledby="forms" {
+            h2 id="forms" { "Close" }
+            form class="bar" method="post" action=(format!("/clients/{}/close", client["id"])) {
+                input type="hidden" name="form" value=(form_word);
+                @if let Some(address) = client["address"].as_str() {
+                    input type="hidden" name="address" value=(address);
+                }
+                button class="danger" { "Close its connection" }
+                " The jobs that it has reserved are ready again."
+            }
+        }
+    }
 }
 
 fn frame(state: &State, asked: &Asked, title: String, content: Markup) -> Answer {

@@ -15,7 +15,7 @@ use super::{Asked, Page, go_to, login, words};
 use crate::http::State;
 use crate::http::answer::{Answer, Problem, Said};
 use crate::http::api::fields::Fields;
-use crate::http::api::{jobs, tasks};
+use crate::http::api::{clients, jobs, tasks};
 use crate::http::query::decode;
 use crate::secrets::is_same;
 
@@ -109,6 +109,7 @@ pub(super) async fn answer(
         Page::Leave => Ok(login::leave(state, &asked)),
         Page::Put => put(state, asked.captured, &form).await,
         Page::Change(word) => change(state, &asked.captured, word, &form).await,
+        Page::CloseClient => close(state, &asked.captured, &form).await,
         Page::Pause => pause(state, asked.captured, &form).await,
         Page::Count => count(state, &asked.captured, &form).await,
         Page::Run => run(state, &asked.captured, &form),
@@ -162,7 +163,11 @@ async fn change(
         }
         _ => {}
     }
-    let done = jobs::change(state, id, word, &fields(sent)?).await?;
+    let sent = fields(sent)?;
+    let done = match word {
+        "release" => jobs::release(state, id, &sent).await?,
+        word => jobs::change(state, id, word, &sent).await?,
+    };
     let now = done.body().value()["id"].clone();
     let (path, sentence) = match word {
         "delete" => {
@@ -171,6 +176,7 @@ async fn change(
         }
         "kick" => (format!("/jobs/{now}"), format!("Job {id} was kicked.")),
         "bury" => (format!("/jobs/{now}"), format!("Job {id} was buried.")),
+        "release" => (format!("/jobs/{now}"), format!("Job {id} was released.")),
         "move" => {
             let sentence = format!("Job {id} was moved, and is job {now} now.");
             (format!("/jobs/{now}"), sentence)
@@ -182,6 +188,12 @@ async fn change(
     };
     let path = if path == "/tubes/" { "/tubes" } else { &path };
     Ok(tell(state, path, sentence, done.extensions().get()))
+}
+
+async fn close(state: &State, id: &str, form: &Form) -> Result<Answer, Problem> {
+    let done = clients::close(state, id, form.text("address")).await?;
+    let sentence = format!("The connection of client {id} is closed.");
+    Ok(tell(state, "/clients", sentence, done.extensions().get()))
 }
 
 async fn pause(state: &State, tube: String, form: &Form) -> Result<Answer, Problem> {

@@ -161,6 +161,11 @@ fn forms(job: &Value, form_word: &str) -> Markup {
             h2 id="forms" { "Change" }
             @if state == "reserved" {
                 p { "A client has reserved this job: it can be changed when that is over." }
+                form class="bar" method="post" action=(to("release")) {
+                    (hidden)
+                    button { "Release" }
+                    " It is taken from the client and ready again, also if somebody works on it."
+                }
             } @else {
                 div class="bar" {
                     @for (what, text, _) in offers.iter().filter(|(_, _, is_offered)| *is_offered) {
@@ -200,7 +205,12 @@ fn fields(job: &Value) -> Markup {
         ("Tube", html! { a href=(path) { (tube) } }),
         (
             "State",
-            html! { span class=(format!("mark {state}")) { (state) } },
+            html! {
+                span class=(format!("mark {state}")) { (state) }
+                @if let Some(client) = job["reserved_by"].as_u64() {
+                    " by " a href=(format!("/clients/{client}")) { "client " (client) }
+                }
+            },
         ),
         ("Priority", html! { (whole("priority")) }),
         (

@@ -99,6 +99,7 @@ pub(super) enum Page {
     Put,
     /// This, of one job.
     Change(&'static str),
+    CloseClient,
     Pause,
     Count,
     Run,
@@ -108,7 +109,8 @@ pub(super) enum Page {
 impl Page {
     /// It is sent by a form that changes jobs, or begins what does.
     pub(super) fn changes_jobs(self) -> bool {
-        matches!(self, Page::Put | Page::Change(_) | Page::Pause | Page::Run)
+        use Page::{Change, CloseClient, Pause, Put, Run};
+        matches!(self, Put | Change(_) | CloseClient | Pause | Run)
     }
 }
 
@@ -139,13 +141,15 @@ pub(super) const ROUTES: &[Route] = &[
     form("/jobs/{id}/delete", Role::Admin, Page::Change("delete")),
     form("/jobs/{id}/kick", Role::Admin, Page::Change("kick")),
     form("/jobs/{id}/bury", Role::Admin, Page::Change("bury")),
+    form("/jobs/{id}/release", Role::Admin, Page::Change("release")),
     form("/jobs/{id}/delay", Role::Admin, Page::Change("delay")),
     form("/jobs/{id}/priority", Role::Admin, Page::Change("priority")),
     form("/jobs/{id}/move", Role::Admin, Page::Change("move")),
     of("/durability", Role::Read, Page::Durability).taking(&[SPAN]),
     of("/cluster", Role::Read, Page::Cluster),
-    of("/clients", Role::Read, Page::Clients).taking(clients::PARAMETERS),
+    of("/clients", Role::Read, Page::Clients).taking(&[clients::AFTER, SAID]),
     of("/clients/{client}", Role::Read, Page::Client),
+    form("/clients/{client}/close", Role::Admin, Page::CloseClient),
     of("/tasks", Role::Read, Page::Tasks),
     of("/tasks/{task}", Role::Read, Page::Task).taking(&[SAID]),
     form("/tasks/{task}/run", Role::Admin, Page::Run),

@@ -51,6 +51,8 @@ struct Output {
     /// Listed in `Outputs::dirty`, in `Outputs::waiting`.
     dirty: bool,
     waiting: bool,
+    /// Listed in `Outputs::dismissed`.
+    is_dismissed: bool,
     /// When the client last took a part of its available replies; `None`: it has taken all.
     stalled: Option<Time>,
     peer: Peer,
@@ -84,6 +86,8 @@ pub(super) struct Outputs {
     pool: Vec<Box<Buffer>>,
     /// Clients whose sockets take no more bytes, ordered by when they last took some.
     stalled: Lying,
+    /// Clients that are to be closed because somebody said so.
+    dismissed: Vec<ClientId>,
     acknowledged: Position,
     /// Bytes of memory held for all clients together, and their bound.
     held: usize,
@@ -110,6 +114,7 @@ impl Outputs {
             unblocked: Vec::new(),
             pool: Vec::new(),
             stalled: Lying::default(),
+            dismissed: Vec::new(),
             acknowledged: Position::ZERO,
             held: 0,
             held_max,
@@ -166,6 +171,17 @@ impl Outputs {
             buffer.is_some_and(|buffer| buffer.is_lent())
         };
         self.stalled.in_order().find(|(_, client)| is_lent(*client))
+    }
+
+    /// A client that somebody wants to be closed; each is returned once.
+    pub(super) fn next_dismissed(&mut self) -> Option<ClientId> {
+        while let Some(client) = self.dismissed.pop() {
+            // Its id may be that of another connection since.
+            if std::mem::take(&mut self.slot(client).is_dismissed) {
+                return Some(client);
+            }
+        }
+        None
     }
 
     /// Who is at the other end of a connection.
@@ -413,6 +429,17 @@ impl ReplySink for Outputs {
             name: output.name.clone(),
             unread,
         })
+    }
+
+    fn close(&mut self, client: ClientId) -> bool {
+        let output = self.slots.get_mut(client.0 as usize);
+        let Some(output) = output.filter(|output| output.open) else {
+            return false;
+        };
+        if !std::mem::replace(&mut output.is_dismissed, true) {
+            self.dismissed.push(client);
+        }
+        true
     }
 
     fn reply(&mut self, client: ClientId, after: Position, reply: Reply<'_>) {

@@ -1,7 +1,8 @@
 //! The server's API over HTTP: for what the protocol has no command for. beanstalkd has none.
 
 use std::cell::Cell;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -60,13 +61,24 @@ impl ApiArgs {
     }
 }
 
+/// A file that others may read or write is refused, as the server refuses its own.
 fn read_token(path: &Path) -> Result<String, Failure> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    let unusable = |why: &dyn std::fmt::Display| {
         Failure::Input(format!(
-            "the token cannot be read from {}: {error}",
+            "the token cannot be read from {}: {why}",
             path.display()
         ))
-    })?;
+    };
+    let mut file = std::fs::File::open(path).map_err(|error| unusable(&error))?;
+    let found = file.metadata().map_err(|error| unusable(&error))?;
+    let mode = found.permissions().mode() & 0o777;
+    if found.is_file() && mode & 0o077 != 0 {
+        let why = format!("its rights are {mode:04o}; make them 0600 (chmod 600)");
+        return Err(unusable(&why));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text)
+        .map_err(|error| unusable(&error))?;
     Ok(text.lines().next().unwrap_or_default().trim().to_owned())
 }
 

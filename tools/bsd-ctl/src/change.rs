@@ -6,6 +6,7 @@ use bsd_tools::human::count;
 use clap::Args;
 use serde_json::json;
 
+use crate::api::ApiArgs;
 use crate::confirm::confirm;
 use crate::put::parse_seconds;
 use crate::{Context, EXIT_NOT_DONE, EXIT_OK, Failure, complain, job, names};
@@ -209,11 +210,15 @@ const RELEASE_HELP: &str = concat!(
     "\
 The protocol lets only a client release a job that has reserved it. So this reserves the job first
 (reserve-job, beanstalkd 1.12 or later): its count of reserves grows by one. A job that another
-client has reserved cannot be released. If the connection breaks in between, the job is ready, with
-the priority that it had. DELAY is seconds, or has a unit: 90, 5m, 2h, 3d.
+client has reserved is released with --force alone. If the connection breaks in between, the job is
+ready, with the priority that it had. DELAY is seconds, or has a unit: 90, 5m, 2h, 3d.
+
+--force asks the API, which beanstalkd does not have: the job is taken from its client, as when its
+time is up. If the client works on it, another one may have it at the same time.
 
 Examples:
   bsd-ctl release 1
+  bsd-ctl release 3 --force
   bsd-ctl release 2 --pri 0 --delay 5m
 
 ",
@@ -231,10 +236,28 @@ pub(crate) struct ReleaseArgs {
     /// How long until it is ready
     #[arg(long, default_value = "0", value_parser = parse_seconds)]
     delay: u32,
+    /// Take it from the client that has reserved it
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    api: ApiArgs,
 }
 
 pub(crate) fn run_release(args: &ReleaseArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
     let (id, delay) = (args.id, args.delay);
+    if args.force {
+        let api = args.api.open(context)?;
+        let mut body = json!({"delay": delay});
+        if let Some(pri) = args.pri {
+            body["priority"] = pri.into();
+        }
+        api.post(&format!("/jobs/{id}/release"), &body)?;
+        context.tell(
+            json!({"id": id, "released": true}),
+            format_args!("job {id} was taken from its client and released"),
+        )?;
+        return Ok(EXIT_OK);
+    }
     let give_back = |pri| format!("release {id} {pri} {delay}");
     take_and_give_back(id, args.pri, give_back, "RELEASED", context)?;
     context.tell(
@@ -263,7 +286,8 @@ fn take_and_give_back(
         (Some(_), _) if given.line == done => Ok(()),
         (Some(_), _) => Err(client.unexpected(&give_back, &given.line).into()),
         (None, "NOT_FOUND") => Err(Failure::NotDone(format!(
-            "job {id} was left as it is: a client has reserved it; try again when it is done with it"
+            "job {id} was left as it is: a client has reserved it; try again when it is done with it, \
+             or take it away with `bsd-ctl release {id} --force`"
         ))),
         (None, line) => Err(client.unexpected("reserve-job", line).into()),
     }

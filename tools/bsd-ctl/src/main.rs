@@ -23,6 +23,7 @@ mod api;
 mod archive;
 mod change;
 mod clear;
+mod client;
 mod cluster;
 mod confirm;
 mod drain;
@@ -183,6 +184,8 @@ enum Command {
     Cluster(cluster::ClusterArgs),
     /// List the clients that are connected
     Clients(listing::ClientsArgs),
+    /// Show one client, or close its connection
+    Client(client::ClientArgs),
     /// Show what happens to jobs, as it happens
     Tail(tail::TailArgs),
     /// Watch the server live: rates, and the busiest tubes
@@ -299,6 +302,7 @@ fn run(command: &Command, context: &mut Context<'_>) -> Result<u8, Failure> {
         Command::Standby(args) => promote::show(args, context),
         Command::Cluster(args) => cluster::run(args, context),
         Command::Clients(args) => listing::run_clients(args, context),
+        Command::Client(args) => client::run(args, context),
         Command::Tail(args) => tail::run(args, context),
         Command::Top(args) => top::run(args, context),
         #[cfg(feature = "man")]
