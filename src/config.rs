@@ -5,6 +5,7 @@
 //! about flags can be tested without a server.
 
 mod exit;
+mod open;
 mod unknown;
 
 use std::ffi::OsString;
@@ -33,6 +34,10 @@ use crate::storage::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN};
 pub const PORT_DEFAULT: u16 = 11300;
 /// The largest value of `-z`, bytes: beanstalkd's bound.
 pub const JOB_SIZE_LIMIT: u32 = 1 << 30;
+
+/// The least that `--max-memory` takes. Requests and replies have 128 KiB of it; with much less than
+/// the rest nothing could be put.
+const MEMORY_MIN: u64 = 256 << 10;
 
 /// The name of the program that bsd takes the place of. Under this name the server has
 /// beanstalkd's defaults: see [`Config::parse`].
@@ -111,7 +116,7 @@ struct Args {
     /// Limit the memory: a quarter of BYTES is for unfinished requests and unread replies, the rest
     /// for jobs and tubes, of which at most an eighth of BYTES for watch lists, tubes without jobs
     /// and pauses; anything beyond that is answered with OUT_OF_MEMORY
-    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_memory)]
     max_memory: Option<u64>,
 
     /// Close a client that reads none of its waiting replies for MINUTES; 0: never
@@ -629,6 +634,16 @@ fn parse_milliseconds(text: &str) -> Result<u32, String> {
     }
 }
 
+fn parse_memory(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        ..MEMORY_MIN => Err(format!(
+            "nothing could be put: at least {}k are needed; without --max-memory there is no bound",
+            MEMORY_MIN >> 10
+        )),
+        size => Ok(size),
+    }
+}
+
 /// A number of bytes with an optional suffix `k`, `m` or `g` (of either case): powers of 1024.
 fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -898,7 +913,9 @@ mod tests {
             ("-u a -u b", |c| c.user.as_deref() == Some("b")),
             ("--memory --memory", |c| c.dir.is_none()),
             ("--import --import", |c| c.import),
-            ("--max-memory 1 --max-memory 2", |c| c.memory_max == Some(2)),
+            ("--max-memory 1m --max-memory 256k", |c| {
+                c.memory_max == Some(MEMORY_MIN)
+            }),
             ("--max-connections 1 --max-connections 2", |c| {
                 c.connections_max == Some(2)
             }),
@@ -943,6 +960,9 @@ mod tests {
             ("-z ten", "suffixes"),
             ("-z -1", "unexpected argument"),
             ("--max-memory 5t", "suffixes k, m and g"),
+            ("--max-memory 0", "at least 256k are needed"),
+            ("--max-memory 1", "at least 256k are needed"),
+            ("--max-memory 262143", "at least 256k are needed"),
             ("--max-memory 99999999999g", "too large"),
             ("--max-connections 0", "0 is not in"),
             ("-l unix:", "no path"),

@@ -20,7 +20,7 @@ use super::caller::{Caller, Tls};
 use super::places::Watch;
 use super::{State, service};
 #[cfg(feature = "tls")]
-use crate::server::name_of;
+use crate::server::{explained, name_of};
 
 /// How long the header of a request may take.
 const HEADER_TIME: Duration = Duration::from_secs(10);
@@ -101,7 +101,10 @@ async fn converse_over(
             let name = shown.and_then(<[_]>::first).and_then(name_of);
             converse(stream, caller.named(name), state, watch).await;
         }
-        Ok(Err(error)) => debug!(peer = %caller, "HTTP connection without TLS: {error}"),
+        Ok(Err(error)) => {
+            let why = explained(&error);
+            debug!(peer = %caller, "HTTP connection without TLS: {why}");
+        }
         Err(_) => debug!(peer = %caller, "HTTP connection closed: its handshake is too slow"),
     }
 }

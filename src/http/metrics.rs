@@ -18,7 +18,7 @@ use crate::archive::Report;
 use crate::archive::standby::StandbyReport;
 use crate::engine::LogFigures;
 use crate::protocol::Op;
-use crate::server::cpu_times;
+use crate::server::{CertificateOf, Pulse, cpu_times};
 use crate::types::Time;
 
 /// Bytes of a page that are made at a time, give or take a line.
@@ -575,6 +575,26 @@ fn of_loop(page: &mut Page, state: &State) {
     page.histogram("bsd_loop_calls_seconds", help, &pulse.calls());
     let help = "From when the loop had something synced to when it knew that it was.";
     page.histogram("bsd_log_sync_seconds", help, &pulse.syncs());
+    of_certificates(page, pulse);
+}
+
+fn of_certificates(page: &mut Page, pulse: &Pulse) {
+    let ends = [
+        ("clients", CertificateOf::Clients),
+        ("members", CertificateOf::Members),
+    ]
+    .map(|(shown_to, of)| (shown_to, pulse.certificate_end(of)));
+    if ends.iter().all(|(_, end)| end.is_none()) {
+        return;
+    }
+    let name = "bsd_tls_certificate_expiry_seconds";
+    let help = "When the certificate that these are shown ends, since 1970.";
+    page.family(name, Kind::Gauge, help);
+    for (shown_to, end) in ends {
+        if let Some(end) = end {
+            page.sample(name, &[("shown_to", shown_to)], end);
+        }
+    }
 }
 
 fn of_process(page: &mut Page, state: &State) {
@@ -719,6 +739,22 @@ mod tests {
             ..report.clone()
         };
         assert_eq!(value(&page(&gap), "bsd_archive_in_gap"), 1.0);
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn g32_the_end_of_each_certificate_is_a_sample_and_one_that_there_is_not_is_none() {
+        let pulse = Pulse::default();
+        let page = |pulse: &Pulse| written(|page| of_certificates(page, pulse));
+        assert_eq!(page(&pulse), "");
+        pulse.set_certificate_end(CertificateOf::Members, Some(-1));
+        let of = |who: &str| format!("bsd_tls_certificate_expiry_seconds{{shown_to=\"{who}\"}}");
+        assert_samples(&page(&pulse), &[(&of("members"), -1.0)]);
+        pulse.set_certificate_end(CertificateOf::Clients, Some(2));
+        let both = [(&*of("clients"), 2.0), (&*of("members"), -1.0)];
+        assert_samples(&page(&pulse), &both);
+        pulse.set_certificate_end(CertificateOf::Members, None);
+        assert_samples(&page(&pulse), &both[..1]);
     }
 
     #[test]

@@ -18,6 +18,9 @@ use super::core::Core;
 use super::crowd::Crowd;
 use super::layers::Layers;
 use super::proxy::Network;
+#[cfg(feature = "tls")]
+use super::pulse::CertificateOf;
+use super::pulse::Pulse;
 use super::socket::{Peer, Probing, Stream};
 #[cfg(feature = "tls")]
 use super::tls::{Tls, TlsStream};
@@ -67,6 +70,16 @@ impl Gate {
     #[must_use]
     pub fn tls(&self) -> Option<&Tls> {
         self.tls.as_ref()
+    }
+
+    /// Let other threads see when the certificate ends, also before a server runs.
+    pub fn show_certificate(&self, pulse: &Pulse) {
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            pulse.set_certificate_end(CertificateOf::Clients, tls.end());
+        }
+        #[cfg(not(feature = "tls"))]
+        let _ = pulse;
     }
 
     /// All listeners but Unix sockets ask for a token of these.
@@ -236,6 +249,8 @@ impl Server {
         let has_tls = self.member.as_mut().is_some_and(|it| it.reload()) | has_tls;
         #[cfg(feature = "cluster")]
         self.certify_links();
+        #[cfg(feature = "tls")]
+        self.show_certificates();
         let has_auth = self.core.auth.is_some();
         if !has_tls && !has_auth {
             info!("SIGHUP: there is no configuration to read again; nothing has changed");

@@ -25,7 +25,7 @@
 //! The parts: `accept` (who may connect), `auth` (what a token allows), `bounds` (what the server may
 //! hold for clients), `clients` (the way of one connection through the turns), `connection` (input),
 //! `core` (the engine and what a client may take of a turn), `crowd` (how many of one address, and
-//! who is idle), `forward` (a cluster's clients of another node), `gate` (what comes before the first request), `layers` and `proxy` and `tls` (what
+//! who is idle), `expiry` (when certificates end), `forward` (a cluster's clients of another node), `gate` (what comes before the first request), `layers` and `proxy` and `tls` (what
 //! lies between socket and protocol), `output` (replies), `schedule` (who is served next), `socket`
 //! (addresses and streams), `reactor` (what wakes the loop), `process` (limits, user, systemd),
 //! `pulse` (what the loop shows of itself), `lines` (what is written to standard error).
@@ -37,6 +37,8 @@ mod clients;
 mod connection;
 mod core;
 mod crowd;
+#[cfg(feature = "tls")]
+mod expiry;
 #[cfg(feature = "cluster")]
 mod forward;
 mod gate;
@@ -88,15 +90,15 @@ pub use self::proxy::Network;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub use self::proxy::any_header as any_proxy_header;
-pub use self::pulse::{Beat, Pulse, Stage};
+pub use self::pulse::{Beat, CertificateOf, Pulse, Stage};
 pub use self::reactor::{Reactor, Stopper};
 use self::schedule::Schedule;
 pub use self::socket::{Address, Bound, Listener, Port, Probing};
 #[cfg(feature = "tls")]
-#[cfg(all(feature = "tls", feature = "http"))]
-pub(crate) use self::tls::name_of;
-#[cfg(feature = "tls")]
 pub use self::tls::{Tls, TlsArgs, TlsFiles};
+#[cfg(feature = "tls")]
+#[cfg(all(feature = "tls", feature = "http"))]
+pub(crate) use self::tls::{explained, name_of};
 use crate::ErrorClass;
 use crate::clock::Clock;
 #[cfg(feature = "cluster")]
@@ -184,6 +186,9 @@ pub struct Server {
     manager: ServiceManager,
     door: Door,
     pulse: Arc<Pulse>,
+    /// When it is said again which certificates end soon.
+    #[cfg(feature = "tls")]
+    reminds_at: Time,
 }
 
 impl Server {
@@ -221,6 +226,8 @@ impl Server {
             manager: ServiceManager::default(),
             door,
             pulse: Arc::default(),
+            #[cfg(feature = "tls")]
+            reminds_at: Time(clock.now().mono.0.saturating_add(expiry::REMINDER_NS)),
         })
     }
 
@@ -242,6 +249,8 @@ impl Server {
     #[must_use]
     pub fn showing(mut self, pulse: Arc<Pulse>) -> Server {
         self.pulse = pulse;
+        #[cfg(feature = "tls")]
+        self.show_certificates();
         self
     }
 
@@ -343,6 +352,8 @@ impl Server {
         self.pass_on();
         self.make_way();
         self.manager.tell_alive(self.core.now.mono);
+        #[cfg(feature = "tls")]
+        self.remind_of_certificates();
         #[cfg(feature = "cluster")]
         let stop = self.may_stop(stop);
         Ok(stop)
@@ -403,6 +414,8 @@ impl Server {
             of_gate,
             of_auth,
             self.sweep.next_deadline(now.mono),
+            #[cfg(feature = "tls")]
+            self.next_reminder(),
             #[cfg(feature = "cluster")]
             self.forward.next_deadline(),
             #[cfg(feature = "cluster")]

@@ -37,6 +37,20 @@ pub struct Pulse {
     turns: Histogram,
     calls: Histogram,
     syncs: Histogram,
+    /// When the certificates of each [`CertificateOf`] end; `UNKNOWN` without one.
+    certificate_ends: [AtomicI64; 2],
+}
+
+/// The end of a certificate that there is not, or that cannot be read.
+const UNKNOWN: i64 = i64::MIN;
+
+/// Who is shown a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CertificateOf {
+    /// Clients, of the protocol and over HTTP.
+    Clients,
+    /// Members of the cluster.
+    Members,
 }
 
 impl Default for Pulse {
@@ -48,6 +62,7 @@ impl Default for Pulse {
             turns: Histogram::new(SHORT),
             calls: Histogram::new(SHORT),
             syncs: Histogram::new(SHORT),
+            certificate_ends: [const { AtomicI64::new(UNKNOWN) }; 2],
         }
     }
 }
@@ -99,6 +114,20 @@ impl Pulse {
     pub(crate) fn read_again(&self, now: Time) {
         self.set_stage(Stage::Reading);
         self.sleep(now, None);
+    }
+
+    /// When the certificate ends that these are shown, seconds since 1970; `None` if there is none, or
+    /// that cannot be read.
+    #[must_use]
+    pub fn certificate_end(&self, of: CertificateOf) -> Option<i64> {
+        let end = self.certificate_ends[of as usize].load(Ordering::Relaxed);
+        (end != UNKNOWN).then_some(end)
+    }
+
+    #[cfg(feature = "tls")]
+    pub(crate) fn set_certificate_end(&self, of: CertificateOf, end: Option<i64>) {
+        let end = end.unwrap_or(UNKNOWN);
+        self.certificate_ends[of as usize].store(end, Ordering::Relaxed);
     }
 
     /// How long turns took, waits for the disk included.

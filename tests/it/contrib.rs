@@ -17,6 +17,8 @@ use crate::harness::{Launch, bsd_wal, program, skip, wait_until, wait_until_it_i
 use crate::http::Site;
 use crate::prometheus::Prometheus;
 use crate::strace::{Tracer, is_permitted};
+#[cfg(feature = "tls")]
+use crate::tls::House;
 use crate::wire::{Wire, put_command};
 
 const RULES: &str = "contrib/prometheus/bsd.rules.yml";
@@ -87,11 +89,12 @@ fn archived(dir: &TempDir) -> Launch {
         .arg(format!("file://{}", archive.display()))
 }
 
-/// False for what is about archives, standbys and clusters, where they are not built in.
+/// False for what is about archives, standbys, clusters and TLS, where they are not built in.
 fn is_built_in(expression: &str) -> bool {
     let is_of = |names: &[&str]| names.iter().any(|name| expression.contains(name));
     (cfg!(feature = "archive") || !is_of(&["bsd_archive_", "bsd_standby_"]))
         && (cfg!(feature = "cluster") || !is_of(&["bsd_cluster_"]))
+        && (cfg!(feature = "tls") || !is_of(&["bsd_tls_"]))
 }
 
 /// A server, and with archives built in, a standby of it; with clusters, a member of one.
@@ -169,7 +172,10 @@ fn metrics_in(text: &str) -> BTreeSet<String> {
 #[test]
 fn rules_and_dashboard_name_only_what_the_server_exports() {
     let dir = TempDir::new().unwrap();
-    let sites = with_standby(&dir);
+    #[allow(unused_mut, reason = "without TLS there is no other")]
+    let mut sites = with_standby(&dir);
+    #[cfg(feature = "tls")]
+    sites.push(Site::start(House::new().launch().memory()));
     tell_of_checks(&sites[0], false);
     let page = |site: &Site| String::from_utf8(site.get("/metrics").body).unwrap();
     let pages: String = sites.iter().map(page).collect();
@@ -505,6 +511,22 @@ fn an_alert_fires_for_a_full_disk_and_goes_away_when_there_is_room() {
         wire.try_put(b"x");
         prometheus.firing().is_empty()
     });
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn g32_an_alert_fires_for_a_certificate_that_is_over() {
+    let (fresh, over) = (House::new(), House::new());
+    let old = over.authority.issue_until("the server", 2020);
+    old.be_the_servers(&over);
+    let cases = [
+        Case::of(fresh.launch().memory(), None),
+        Case::of(over.launch().memory(), Some("BsdCertificateEnds")),
+    ];
+    let Some(prometheus) = prometheus(&cases) else {
+        return;
+    };
+    assert_fires(&prometheus, &cases);
 }
 
 /// The disk answers late, or not at all: beside the loop, and in it.

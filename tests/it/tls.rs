@@ -1,6 +1,7 @@
 //! The protocol over TLS: what clients do with it, certificates, and reading them again.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, 
 use rustix::process::Signal;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
 
@@ -42,7 +44,7 @@ impl Authority {
         self.issue_until(name, 4000)
     }
 
-    fn issue_until(&self, name: &str, year: i32) -> Identity {
+    pub(crate) fn issue_until(&self, name: &str, year: i32) -> Identity {
         self.issue_for(name, &["localhost".to_owned()], year)
     }
 
@@ -102,6 +104,12 @@ impl Identity {
         Arc::new(config.unwrap())
     }
 
+    /// Make it that of the server, in a house.
+    pub(crate) fn be_the_servers(&self, house: &House) {
+        house.write("cert.pem", &self.cert);
+        house.write("key.pem", &self.key);
+    }
+
     /// The files of the certificate and of the key, in a house.
     pub(crate) fn write(&self, house: &House) -> (PathBuf, PathBuf) {
         let cert = house.write("client.pem", &self.cert);
@@ -132,23 +140,20 @@ impl House {
 
     pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
-        std::fs::write(&path, text).unwrap();
+        write_private(&path, text);
         path
     }
 
     /// Give the server a new certificate with this name.
     pub(crate) fn certify(&self, name: &str) {
-        let identity = self.authority.issue(name);
-        self.write("cert.pem", &identity.cert);
-        self.write("key.pem", &identity.key);
+        self.authority.issue(name).be_the_servers(self);
     }
 
     /// The same, for these names and addresses.
     #[cfg(feature = "cluster")]
     pub(crate) fn certify_for(&self, name: &str, hosts: &[String]) {
         let identity = self.authority.issue_for(name, hosts, 4000);
-        self.write("cert.pem", &identity.cert);
-        self.write("key.pem", &identity.key);
+        identity.be_the_servers(self);
     }
 
     /// A server that also speaks TLS, on a port that the kernel chooses.
@@ -394,6 +399,127 @@ fn a_token_is_asked_for_behind_a_certificate_and_neither_stands_for_the_other() 
 
 fn exit_with(house: &House, change: impl FnOnce(Launch) -> Launch) -> Exit {
     change(house.launch().memory()).run_to_exit()
+}
+
+/// What `openssl x509 -req` made of a request without extensions, and its key.
+const OLD_CERT: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBITCByAIUcgrX+okanLaTvhINLgxvFJAI7iswCgYIKoZIzj0EAwIwFDESMBAG
+A1UEAwwJYXV0aG9yaXR5MCAXDTI2MTEyNjE4MjIxNloYDzIxMjYxMTAyMTgyMjE2
+WjARMQ8wDQYDVQQDDAZtYWlsZXIwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAARI
+Q2zgXOExZJ19Nw7sIx4NLR4KDeFDpWuF6+mwEkC+iDAEzw1AfJ0RmiY//Jl/MEek
+Tu3ya2AgrxIo7Zxe19rDMAoGCCqGSM49BAMCA0gAMEUCIQCZM0L5h+Bri8wneKzB
+VxUG2qHqmP4ShxV4JBKJHtRy4QIgMiMaQHNEMUY8aVfZUA2//0eqeELUcrXkRjhs
+SMfIA4o=
+-----END CERTIFICATE-----
+";
+const OLD_KEY: &str = "\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgrT+NYlakbSUhDY0C
+nOGic/ApxiMnaHNMNcHLlonIL2KhRANCAARIQ2zgXOExZJ19Nw7sIx4NLR4KDeFD
+pWuF6+mwEkC+iDAEzw1AfJ0RmiY//Jl/MEekTu3ya2AgrxIo7Zxe19rD
+-----END PRIVATE KEY-----
+";
+
+#[test]
+fn g33_a_certificate_of_version_1_is_refused_in_words_that_say_how_to_make_another() {
+    const CAUSE: &str = "the certificate is of X.509 version 1, and only version 3 is taken";
+    const COMMAND: &str = "`openssl x509 -req` does with `-extfile FILE`";
+    let house = House::new();
+    let files = [
+        house.write("old.pem", OLD_CERT),
+        house.write("old.key", OLD_KEY),
+    ];
+    // The server's own.
+    let exit = exit_with(&house, |launch| {
+        launch
+            .arg("--tls-cert")
+            .arg(&files[0])
+            .arg("--tls-key")
+            .arg(&files[1])
+    });
+    assert_eq!(exit.code, USAGE, "{exit:?}");
+    assert!(
+        exit.stderr.contains(CAUSE) && exit.stderr.contains(COMMAND),
+        "{exit:?}"
+    );
+    // A client's. rustls shows such a certificate only if it is not asked to check it.
+    let launch = house
+        .launch()
+        .memory()
+        .arg("--tls-client-ca")
+        .arg(house.path("ca.pem"));
+    let server = launch.start();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let key = PrivateKeyDer::from_pem_slice(OLD_KEY.as_bytes()).unwrap();
+    let key = provider.key_provider.load_private_key(key).unwrap();
+    let chain = vec![CertificateDer::from_pem_slice(OLD_CERT.as_bytes()).unwrap()];
+    let shown = CertifiedKey::new(chain, key);
+    let mut roots = RootCertStore::empty();
+    roots.add(house.authority.0.der().clone()).unwrap();
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_client_cert_resolver(Arc::new(SingleCertAndKey::from(shown)));
+    let answer = Wire::connect_tls(address(&server), Arc::new(config)).and_then(|mut wire| {
+        wire.try_send(b"stats\r\n")?;
+        wire.try_reply()
+    });
+    assert!(answer.is_err(), "{answer:?}");
+    wait_until("it says why", || {
+        server.stderr().contains("clients did not come in")
+    });
+    let said = server.stderr();
+    assert!(said.contains(CAUSE) && said.contains(COMMAND), "{said}");
+}
+
+/// The end of the certificate that this server shows, if the page has one.
+fn expiry(site: &Site) -> Option<f64> {
+    let page = String::from_utf8(site.get("/metrics").body).unwrap();
+    let name = "bsd_tls_certificate_expiry_seconds{shown_to=\"clients\"} ";
+    let value = page.lines().find_map(|line| line.strip_prefix(name));
+    value.map(|value| value.parse().unwrap())
+}
+
+#[test]
+fn g32_the_end_of_a_certificate_is_a_metric_and_one_that_is_over_is_named() {
+    let house = House::new();
+    let site = Site::start(house.launch().memory());
+    // The first second of the year 4000.
+    assert_eq!(expiry(&site), Some(64_060_588_800.0));
+    let said = site.server.stderr();
+    assert!(crate::harness::complaints(&said).is_empty(), "{said}");
+    let old = house.authority.issue_until("the server", 2020);
+    old.be_the_servers(&house);
+    site.server.signal(Signal::HUP);
+    wait_until("it has read the new ones", || {
+        expiry(&site) == Some(1_577_836_800.0)
+    });
+    let words = format!(
+        "WARN the certificate in {} has ended on 2020-01-01: whoever checks it does not connect",
+        house.path("cert.pem").display()
+    );
+    wait_until("it says that the certificate is over", || {
+        site.server.stderr().contains(&words)
+    });
+    // The same at a start; without TLS there is no such metric.
+    let site = Site::start(house.launch().memory());
+    assert_eq!(expiry(&site), Some(1_577_836_800.0));
+    assert!(site.server.stderr().contains(&words));
+    assert_eq!(expiry(&Site::start(Launch::bsd().memory())), None);
+}
+
+#[test]
+fn g32_a_key_that_everybody_on_the_machine_can_read_is_named() {
+    let house = House::new();
+    let key = house.path("key.pem");
+    for (mode, is_open) in [(0o644, true), (0o602, true), (0o640, false), (0o600, false)] {
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode)).unwrap();
+        let server = house.launch().memory().start();
+        let words = format!("WARN the key {} has the rights {mode:04o}", key.display());
+        assert_eq!(server.stderr().contains(&words), is_open, "{mode:o}");
+    }
 }
 
 #[test]

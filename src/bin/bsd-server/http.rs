@@ -1,5 +1,6 @@
 //! HTTP beside the protocol: when it is bound, when it answers, when it may ask the engine.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bsd::archive::Reporter;
@@ -64,6 +65,10 @@ pub(super) fn start_http(
         .map(|bound| Http::start(bound, sight))
         .transpose()
         .map_err(|error| Failure::cannot("serve HTTP", error))
+}
+
+pub(super) fn http_address(http: &Http) -> SocketAddr {
+    http.address()
 }
 
 pub(super) fn open_http(http: Option<&Http>, server: &Server) {

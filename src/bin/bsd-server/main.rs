@@ -27,7 +27,7 @@ use self::archive::{
     end_archive, follow, hold, open_store, reporter, restore_if_empty, seat, start_archive,
 };
 use self::cluster::{bind_peers, cluster_desk, open_member, seat_member};
-use self::http::{BoundHttp, HTTP_DESCRIPTORS, bind_http, open_http, start_http};
+use self::http::{BoundHttp, HTTP_DESCRIPTORS, bind_http, http_address, open_http, start_http};
 use bsd::ErrorClass;
 use bsd::clock::Clock;
 use bsd::config::{self, Config};
@@ -185,10 +185,14 @@ fn serve(config: &Config, lines: &Lines) -> Result<(), Failure> {
             .map_err(|error| Failure::cannot(format_args!("become {user}"), error))?;
     }
     let pulse = Arc::new(Pulse::default());
+    gate.show_certificate(&pulse);
     let seat = seat(config);
     let reporter = reporter(config);
     let sights = (reporter.clone(), seat.clone(), desk.as_ref().cloned());
     let http = start_http(http, config, clock, &pulse, lines, bounds.http_max, sights)?;
+    if let Some(who) = config.open_to(&sockets.names(), http.as_ref().map(http_address)) {
+        warn!("{who}");
+    }
     restore_if_empty(config, store.as_ref(), clock)?;
     let mut manager = ServiceManager::from_env();
     let options = options(config, memory_max, &bounds, &reactor, clock);
@@ -460,6 +464,16 @@ impl Sockets {
             .map(bind)
             .collect::<Result<_, _>>()
             .map(Sockets::Bound)
+    }
+
+    /// What the start says of each.
+    fn names(&self) -> Vec<String> {
+        match self {
+            Sockets::Inherited(listeners) => {
+                listeners.iter().map(|it| it.name().to_owned()).collect()
+            }
+            Sockets::Bound(bound) => bound.iter().map(Bound::name).collect(),
+        }
     }
 
     fn listen(self) -> Result<Vec<Listener>, Failure> {

@@ -28,4 +28,8 @@ pub(super) fn start_http(
     Ok(None)
 }
 
+pub(super) fn http_address(http: &BoundHttp) -> std::net::SocketAddr {
+    match *http {}
+}
+
 pub(super) fn open_http(_: Option<&BoundHttp>, _: &Server) {}

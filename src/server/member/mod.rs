@@ -26,7 +26,7 @@ mod tests;
 mod turn;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, OnceLock};
 
@@ -42,6 +42,7 @@ use super::forward::{Leader, Target};
 use super::peers::{PeerTls, PeerTlsFiles, Peers, Received};
 use super::process::Heart;
 use super::pulse::{Pulse, Stage};
+use super::tls::end_of;
 use crate::cluster::member::{Members, NodeId};
 use crate::cluster::node::{Change, Role};
 use crate::cluster::seat::{Seat, SeatError, Standing};
@@ -158,6 +159,12 @@ impl Member {
     /// What members show each other, if they do.
     pub(super) fn tls(&self) -> Option<&PeerTls> {
         self.peers.tls()
+    }
+
+    /// The file of the certificate that it shows to others, and when that ends.
+    pub(super) fn certificate(&self) -> Option<(&Path, Option<i64>)> {
+        let (files, tls) = self.files.as_ref().zip(self.tls())?;
+        Some((&files.cert, end_of(&tls.signed().cert)))
     }
 
     /// So many clients are passed on to another member.

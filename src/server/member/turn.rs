@@ -28,6 +28,7 @@ impl Server {
             .leader_is(member.leader(), self.clock.now().mono);
         self.member = Some(Box::new(member));
         self.certify_links();
+        self.show_certificates();
         self
     }
 

@@ -7,6 +7,8 @@ use std::io::{self, ErrorKind, Read, Write};
 
 use rustls::Connection as Session;
 
+use crate::server::tls::explained;
+
 /// Bytes that are taken from an encrypted socket at a time.
 const RAW_SIZE: usize = 64 << 10;
 /// Bytes that are encrypted at a time.
@@ -133,7 +135,7 @@ impl<S: Read + Write> Channel<S> {
         if let Err(error) = session.process_new_packets() {
             // The other end is told why; if it does not listen, the end must be enough.
             let _ = self.push();
-            return Err(invalid(error));
+            return Err(invalid(explained(&error)));
         }
         match self.push() {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(true),

@@ -46,6 +46,12 @@ impl Bound {
         }
     }
 
+    /// Where it will listen, as the start says it: with `tls:`, `proxy:` or `unix:` before it.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}{}", self.layers, self.name)
+    }
+
     /// Let clients connect.
     ///
     /// # Errors

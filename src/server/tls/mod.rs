@@ -3,8 +3,8 @@
 //! The loop knows nothing of this but [`TlsStream`], which is one more kind of stream, and that a
 //! handshake comes before the first request.
 
+mod certificate;
 mod flags;
-mod name;
 mod shown;
 mod stream;
 #[cfg(test)]
@@ -19,9 +19,9 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
+pub(super) use self::certificate::warn_of_end;
+pub(crate) use self::certificate::{end_of, explained, name_of};
 pub use self::flags::TlsArgs;
-#[cfg(feature = "http")]
-pub(crate) use self::name::name_of;
 pub(super) use self::shown::read_signed;
 use self::shown::{OfMembers, Shown};
 #[cfg(feature = "cluster")]
@@ -44,7 +44,15 @@ pub struct TlsFiles {
 pub struct Tls {
     files: Arc<TlsFiles>,
     of_members: OfMembers,
-    config: Arc<Mutex<Arc<ServerConfig>>>,
+    read: Arc<Mutex<Read>>,
+}
+
+/// What the files said last.
+#[derive(Debug)]
+struct Read {
+    config: Arc<ServerConfig>,
+    /// When the certificate ends.
+    end: Option<i64>,
 }
 
 impl Tls {
@@ -54,11 +62,11 @@ impl Tls {
     /// What is wrong with which file.
     pub fn read(files: TlsFiles) -> Result<Tls, String> {
         let of_members = OfMembers::default();
-        let config = Arc::new(config(&files, &of_members)?);
+        let read = read(&files, &of_members)?;
         Ok(Tls {
             files: Arc::new(files),
             of_members,
-            config: Arc::new(Mutex::new(config)),
+            read: Arc::new(Mutex::new(read)),
         })
     }
 
@@ -68,9 +76,19 @@ impl Tls {
     /// # Errors
     /// What is wrong with which file; then everything stays as it was.
     pub(super) fn reload(&self) -> Result<(), String> {
-        let read = Arc::new(config(&self.files, &self.of_members)?);
-        *self.config() = read;
+        let read = read(&self.files, &self.of_members)?;
+        *self.last() = read;
         Ok(())
+    }
+
+    /// When the certificate ends, seconds since 1970, as far as that can be read.
+    pub(super) fn end(&self) -> Option<i64> {
+        self.last().end
+    }
+
+    /// The file of the certificate.
+    pub(super) fn cert(&self) -> &Path {
+        &self.files.cert
     }
 
     /// New connections of members of the cluster, which pass their clients on, get this certificate.
@@ -81,11 +99,11 @@ impl Tls {
 
     /// What new connections get now.
     pub(crate) fn now(&self) -> Arc<ServerConfig> {
-        Arc::clone(&self.config())
+        Arc::clone(&self.last().config)
     }
 
-    fn config(&self) -> MutexGuard<'_, Arc<ServerConfig>> {
-        self.config.lock().unwrap_or_else(PoisonError::into_inner)
+    fn last(&self) -> MutexGuard<'_, Read> {
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A session whose handshake has not begun.
@@ -95,7 +113,7 @@ impl Tls {
 }
 
 /// TLS 1.2 and 1.3, and no data before the handshake is over: such data could be replayed.
-fn config(files: &TlsFiles, of_members: &OfMembers) -> Result<ServerConfig, String> {
+fn read(files: &TlsFiles, of_members: &OfMembers) -> Result<Read, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let of_clients = read_signed(&files.cert, &files.key, &provider)?;
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -105,7 +123,12 @@ fn config(files: &TlsFiles, of_members: &OfMembers) -> Result<ServerConfig, Stri
         None => builder.with_no_client_auth(),
         Some(path) => builder.with_client_cert_verifier(verifier(path, provider)?),
     };
-    Ok(builder.with_cert_resolver(Arc::new(Shown::new(of_clients, of_members.clone()))))
+    let end = end_of(&of_clients.cert);
+    let shown = Shown::new(of_clients, of_members.clone());
+    Ok(Read {
+        config: Arc::new(builder.with_cert_resolver(Arc::new(shown))),
+        end,
+    })
 }
 
 fn verifier(

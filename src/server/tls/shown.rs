@@ -4,6 +4,7 @@
 //! clients. It says so in its hello, by a protocol of its own (ALPN), and is shown the certificate
 //! that members know each other by.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,8 +13,9 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use tracing::warn;
 
-use super::{certificates, unusable};
+use super::{certificates, end_of, explained, unusable, warn_of_end};
 
 /// The protocol that a member asks for. No protocol is ever agreed on: this only says who asks.
 pub(in crate::server) const PASSED_ON: &[u8] = b"bsd-passed-on";
@@ -21,7 +23,8 @@ pub(in crate::server) const PASSED_ON: &[u8] = b"bsd-passed-on";
 /// A certificate, those between it and the authority, and its key.
 pub(in crate::server) type Signed = Arc<CertifiedKey>;
 
-/// Read them, in PEM.
+/// Read them, in PEM. Warnings tell of a certificate that ends soon, and of a key that others can
+/// read.
 ///
 /// # Errors
 /// What is wrong with which file.
@@ -34,9 +37,24 @@ pub(in crate::server) fn read_signed(
     let read = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable("key", key, &error))?;
     let signed = CertifiedKey::from_der(chain, read, provider).map_err(|error| {
         let (cert, key) = (cert.display(), key.display());
-        format!("cannot use the certificate {cert} with the key {key}: {error}")
+        let why = explained(&error);
+        format!("cannot use the certificate {cert} with the key {key}: {why}")
     })?;
+    warn_of_end(cert, end_of(&signed.cert));
+    warn_of_readers(key);
     Ok(Arc::new(signed))
+}
+
+/// A key of a group is a way to share it with other servers of the machine; one of everybody is none.
+fn warn_of_readers(key: &Path) {
+    let mode = std::fs::metadata(key).map_or(0, |it| it.permissions().mode() & 0o777);
+    if mode & 0o007 != 0 {
+        let key = key.display();
+        warn!(
+            "the key {key} has the rights {mode:04o}: everybody on this machine can read or change \
+               it; make them 0600 (chmod 600)"
+        );
+    }
 }
 
 /// What members are shown, as far as there are any; one for all clones.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use mio::net::TcpStream;
 use rustls::Connection;
 
-use super::name::name_of;
+use super::certificate::{explained, name_of};
 
 /// Bytes that are encrypted at a time: one record.
 const SEALED_MAX: usize = 16 << 10;
@@ -151,7 +151,7 @@ impl TlsStream {
             let state = self.session.process_new_packets().map_err(|error| {
                 // The client is told why; if it does not listen, the end must be enough.
                 let _ = self.push();
-                invalid(error)
+                invalid(explained(&error))
             })?;
             self.opened = state.plaintext_bytes_to_read();
         }
