@@ -132,7 +132,8 @@ const STATUS_HELP: &str = concat!(
 As the server that is asked knows it. LAG is how many entries a member does not have, which only the
 leader knows. HEARD is how long ago the server heard of it. A member is CONNECTED if it answers; one
 that follows asks its leader alone. A member that is `learning` has no vote yet.
-Exit code 1: the server is no member of a cluster, or knows no leader.
+Exit code 1: the server is no member of a cluster, or knows no leader; or it leads, and is connected
+to less than a majority.
 
 Examples:
   bsd-ctl cluster status
@@ -316,8 +317,7 @@ fn in_short(cluster: &Value) -> String {
 
 fn status(args: &StatusArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
     let cluster = args.api.open(context)?.get("/cluster")?;
-    let is_well = ["leader", "follower"].map(Value::from);
-    let code = match is_well.contains(&cluster["standing"]) {
+    let code = match is_well(&cluster) {
         true => EXIT_OK,
         false => EXIT_NOT_DONE,
     };
@@ -331,6 +331,20 @@ fn status(args: &StatusArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
         table(&cluster).print(context.out)?;
     }
     Ok(code)
+}
+
+/// Jobs are served, as far as the server that was asked can know: it follows a leader, or leads and is
+/// connected to a majority. For a moment a leader without one does not know yet that it is none.
+fn is_well(cluster: &Value) -> bool {
+    let voters = || members(cluster).filter(|member| member["votes"] == true);
+    let connected = voters()
+        .filter(|member| member["connected"] == true)
+        .count();
+    match cluster["standing"].as_str() {
+        Some("leader") => 2 * connected > voters().count(),
+        Some("follower") => !cluster["leader"].is_null(),
+        _ => false,
+    }
 }
 
 fn said(value: &Value) -> String {
@@ -427,6 +441,32 @@ fn table(cluster: &Value) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn t25_it_is_well_only_with_a_leader_and_a_majority() {
+        let cluster = |standing: &str, leader: Value, connected: [bool; 3]| {
+            let members = connected.map(|it| json!({"votes": true, "connected": it}));
+            json!({"standing": standing, "leader": leader, "members": members})
+        };
+        let leader = || json!({"id": "00aa000000000001", "client": null});
+        let (all, two, one) = ([true; 3], [true, true, false], [true, false, false]);
+        for (standing, leader, connected, wanted) in [
+            ("leader", leader(), all, true),
+            ("leader", leader(), two, true),
+            ("leader", leader(), one, false),
+            ("follower", leader(), one, true),
+            ("follower", Value::Null, all, false),
+            ("no leader", Value::Null, all, false),
+            ("removed", leader(), all, false),
+            ("waiting", Value::Null, all, false),
+        ] {
+            let cluster = cluster(standing, leader, connected);
+            assert_eq!(is_well(&cluster), wanted, "{cluster}");
+        }
+        let mut learning = cluster("leader", leader(), two);
+        learning["members"][1]["votes"] = false.into();
+        assert!(!is_well(&learning), "who learns is no part of a majority");
+    }
 
     #[test]
     fn a_member_is_meant_by_its_id_its_beginning_or_its_address() {
