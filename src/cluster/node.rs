@@ -24,6 +24,7 @@ mod guard;
 mod membership;
 mod owner;
 mod refusals;
+mod set_back;
 mod start;
 mod status;
 #[cfg(test)]
@@ -42,6 +43,7 @@ use self::change::is_joint;
 pub use self::change::{Change, Refused};
 pub use self::owner::{Committed, Mark, NodeError, NotLeader, Out, Role, Settings, SnapshotWanted};
 use self::refusals::Refusals;
+use self::set_back::SetBack;
 pub use self::start::install;
 use self::start::{can_begin, start};
 pub use self::status::{Peer, Reach, Status};
@@ -105,6 +107,7 @@ pub struct Node {
     /// When a peer last said anything that was taken.
     heard_of: BTreeMap<NodeId, Time>,
     refusals: Refusals,
+    set_back: SetBack,
     /// Whose connection broke after that.
     lost: BTreeSet<NodeId>,
     snapshots: Vec<SnapshotWanted>,
@@ -143,6 +146,7 @@ impl Node {
             heard: BTreeMap::new(),
             heard_of: BTreeMap::new(),
             refusals: Refusals::default(),
+            set_back: SetBack::default(),
             lost: BTreeSet::new(),
             snapshots: Vec::new(),
         })
@@ -162,6 +166,7 @@ impl Node {
             return;
         }
         self.refusals.note_taken(from, now);
+        self.set_back.note(raft, &message);
         self.heard_of.insert(from, now);
         let is_answer = matches!(
             message.get_msg_type(),

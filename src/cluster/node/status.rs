@@ -50,6 +50,8 @@ pub struct Peer {
     pub heard: Option<Time>,
     /// Why its messages are refused, if they are.
     pub refused: Option<String>,
+    /// It has less than it had acknowledged: its disk was set back.
+    pub is_set_back: bool,
     /// How far it is, if the node that says this leads.
     pub progress: Option<Reach>,
 }
@@ -83,7 +85,11 @@ impl Node {
                 .refusals
                 .of(member.id, self.timer.now)
                 .map(str::to_owned),
-            progress: raft.prs().get(member.id.0).and_then(|it| self.reach(it)),
+            is_set_back: self.is_elected() && self.set_back.last_of(member.id).is_some(),
+            progress: raft
+                .prs()
+                .get(member.id.0)
+                .and_then(|it| self.reach(member.id, it)),
         };
         Status {
             id: self.id,
@@ -104,12 +110,13 @@ impl Node {
         }
     }
 
-    fn reach(&self, progress: &Progress) -> Option<Reach> {
+    fn reach(&self, peer: NodeId, progress: &Progress) -> Option<Reach> {
         let last = self.raft.raft.raft_log.last_index();
+        let matched = self.set_back.last_of(peer).unwrap_or(progress.matched);
         self.is_elected().then(|| Reach {
-            matched: progress.matched,
+            matched,
             next: progress.next_idx,
-            lag: last.saturating_sub(progress.matched),
+            lag: last.saturating_sub(matched),
             is_paused: progress.is_paused(),
             needs_snapshot: progress.state == ProgressState::Snapshot,
         })

@@ -248,6 +248,66 @@ fn answers(node: &mut Node, from: u64, index: u64) -> Vec<Message> {
     settle(node).0
 }
 
+/// What the leader shows of member 2: whether it was set back, and its lag.
+fn seen_of_2(node: &Node) -> (bool, Option<u64>) {
+    let status = node.status();
+    let two = status.members.iter().find(|it| it.member.id == NodeId(2));
+    let two = two.unwrap();
+    (two.is_set_back, two.progress.as_ref().map(|it| it.lag))
+}
+
+#[test]
+fn g09_the_lag_of_a_member_whose_disk_was_set_back_is_counted_from_what_it_has() {
+    let mut node = elected();
+    answers(&mut node, 2, 1);
+    for _ in 0..9 {
+        node.propose(Bytes::from_static(b"entry")).unwrap();
+    }
+    let last = node.status().last;
+    answers(&mut node, 2, last);
+    answers(&mut node, 3, last);
+    assert_eq!(seen_of_2(&node), (false, Some(0)));
+
+    // It asks to be elected, for it hears of no leader that it believes.
+    let asks = |node: &mut Node, index| {
+        let term = node.status().term;
+        let mut asks = message(MessageType::MsgRequestPreVote, 2, term + 1);
+        (asks.index, asks.log_term) = (index, term);
+        let is_told = node.set_back.note(&node.raft.raft, &asks);
+        node.step(asks);
+        settle(node);
+        is_told
+    };
+    assert!(!asks(&mut node, last), "it has all");
+    assert_eq!(seen_of_2(&node), (false, Some(0)));
+    assert!(asks(&mut node, last - 4));
+    assert_eq!(seen_of_2(&node), (true, Some(4)));
+    for _ in 0..1000 {
+        assert!(!asks(&mut node, last - 4), "it is told once");
+    }
+
+    // What is sent to it does not follow what it has.
+    let mut refuses = message(MessageType::MsgAppendResponse, 2, node.status().term);
+    (refuses.reject, refuses.index, refuses.reject_hint) = (true, last, last - 6);
+    node.step(refuses.clone());
+    assert_eq!(seen_of_2(&node), (true, Some(6)));
+
+    // The right disk is back.
+    let status = node.status();
+    assert!(status.members.iter().filter(|it| it.is_set_back).count() == 1);
+    let mut has = message(MessageType::MsgAppendResponse, 2, status.term);
+    has.index = last;
+    assert!(node.set_back.note(&node.raft.raft, &has));
+    answers(&mut node, 2, last);
+    assert_eq!(seen_of_2(&node), (false, Some(0)));
+
+    // What was not sent before, and is refused now, proves nothing.
+    node.propose(Bytes::from_static(b"entry")).unwrap();
+    (refuses.index, refuses.reject_hint) = (last + 1, last - 6);
+    node.step(refuses);
+    assert_eq!(seen_of_2(&node), (false, Some(1)));
+}
+
 #[test]
 fn who_follows_answers_for_entries_when_they_are_durable() {
     let mut node = node(base(0, 0, 3));
