@@ -493,7 +493,7 @@ fn of_archive(page: &mut Page, report: &Report, now: Time) {
     }
 }
 
-/// What the server was not told of has no sample.
+/// What the server was not told of has no sample; that it was not told of a success is a 0.
 fn of_checks(page: &mut Page, checks: &Checks) {
     type Value = fn(&Check) -> u64;
     let families: [(&str, &str, Value); 2] = [
@@ -508,7 +508,7 @@ fn of_checks(page: &mut Page, checks: &Checks) {
             |check| check.has_failed.into(),
         ),
     ];
-    let checks = checks.all();
+    let (checks, successes) = (checks.all(), checks.successes());
     for (name, help, value) in families {
         page.family(name, Kind::Gauge, help);
         for (kind, check) in KINDS.iter().zip(&checks) {
@@ -516,6 +516,13 @@ fn of_checks(page: &mut Page, checks: &Checks) {
                 page.sample(name, &[("check", kind)], value(check));
             }
         }
+    }
+    let name = "bsd_check_last_success_timestamp_seconds";
+    let help = "When the server was last told of a backup, or of a verification, that succeeded, \
+                since 1970; 0: it was not since its start.";
+    page.family(name, Kind::Gauge, help);
+    for (kind, wall_ns) in KINDS.iter().zip(successes) {
+        page.sample(name, &[("check", kind)], wall_ns / 1_000_000_000);
     }
 }
 

@@ -326,7 +326,8 @@ fn drained() -> Case {
 
 fn full_of_memory() -> Case {
     let launch = memory().arg("--max-memory").arg("1m");
-    let case = Case::of(launch, Some("BsdMemoryFull"));
+    let mut case = Case::of(launch, Some("BsdMemoryFull"));
+    case.more = &["BsdMemoryHigh"];
     fill(&mut case.site.server.connect(), 10_000);
     case
 }
@@ -354,7 +355,10 @@ fn alerts_fire_for_what_happens_to_the_queue_and_every_panel_shows_something() {
     let buried = grows.site.server.connect();
     let checked = TempDir::new().unwrap();
     cases.extend([with_an_old_job(), drained(), full_of_memory()]);
-    cases.extend([badly_checked(&checked), grows]);
+    cases.extend([badly_checked(&checked), grows, unwatched()]);
+    let hangs = Case::of(memory(), Some("BsdJobTimeouts"));
+    let hanging = hangs.site.server.connect();
+    cases.push(hangs);
     let Some(prometheus) = prometheus(&cases) else {
         return;
     };
@@ -365,12 +369,32 @@ fn alerts_fire_for_what_happens_to_the_queue_and_every_panel_shows_something() {
         prometheus.get("/api/v1/metadata?metric=bsd")["bsd"][0]["type"] == "info"
     });
     bury(buried, 20);
+    let _hanging = let_time_out(hanging, 20);
     assert_fires(&prometheus, &cases);
     for expression in expressions().iter().filter(|it| is_built_in(it)) {
         wait_until(&format!("{expression} has a value"), || {
             !prometheus.query(expression).is_empty()
         });
     }
+}
+
+/// A server with a job in a tube that nobody watches.
+fn unwatched() -> Case {
+    let case = Case::of(memory(), Some("BsdNoWorkers"));
+    let mut wire = case.site.server.connect();
+    assert_eq!(wire.ask("use mail"), "USING mail");
+    wire.put(b"body");
+    case
+}
+
+/// Reserve so many jobs, each for a second, and do nothing with them.
+fn let_time_out(mut wire: Wire, count: usize) -> Wire {
+    for _ in 0..count {
+        wire.send("put 0 0 1 4\r\nbody\r\n");
+        assert!(wire.text().starts_with("INSERTED"));
+        wire.reserve();
+    }
+    wire
 }
 
 fn bury(mut wire: Wire, count: usize) {

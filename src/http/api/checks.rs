@@ -32,15 +32,36 @@ pub(in crate::http) struct Check {
 
 /// The last of each kind, in the order of [`KINDS`]; `None`: the server was told of none.
 #[derive(Debug, Default)]
-pub(in crate::http) struct Checks(Mutex<[Option<Check>; KINDS.len()]>);
+pub(in crate::http) struct Checks(Mutex<[Told; KINDS.len()]>);
+
+/// What the server was told of one kind.
+#[derive(Debug, Clone, Default)]
+struct Told {
+    last: Option<Check>,
+    /// When it was told of the last one that succeeded, ns since 1970; 0: of none.
+    succeeded_ns: u64,
+}
 
 impl Checks {
-    fn lock(&self) -> MutexGuard<'_, [Option<Check>; KINDS.len()]> {
+    fn lock(&self) -> MutexGuard<'_, [Told; KINDS.len()]> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(in crate::http) fn all(&self) -> [Option<Check>; KINDS.len()] {
-        self.lock().clone()
+        self.lock().clone().map(|told| told.last)
+    }
+
+    /// When the server was told of the last success of each kind, ns since 1970; 0: of none.
+    pub(in crate::http) fn successes(&self) -> [u64; KINDS.len()] {
+        self.lock().clone().map(|told| told.succeeded_ns)
+    }
+
+    fn note(&self, nth: usize, check: Check) {
+        let told = &mut self.lock()[nth];
+        if !check.has_failed {
+            told.succeeded_ns = check.wall_ns;
+        }
+        told.last = Some(check);
     }
 }
 
@@ -68,7 +89,7 @@ pub(in crate::http) fn note(state: &State, fields: &Fields) -> Result<Answer, Pr
         true => format!("a {kind} has failed"),
         false => format!("a {kind} is done"),
     };
-    state.checks.lock()[nth] = Some(check);
+    state.checks.note(nth, check);
     Ok(Said(said).with(json(StatusCode::OK, &value(state))))
 }
 
@@ -84,4 +105,31 @@ pub(super) fn value(state: &State) -> Value {
     };
     let [backup, verify] = state.checks.all().map(of);
     json!({"backup": backup, "verify": verify})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn g40_a_failure_leaves_the_time_of_the_last_success_as_it_was() {
+        let checks = Checks::default();
+        assert_eq!(
+            checks.successes(),
+            [0, 0],
+            "it is there before anything was told"
+        );
+        let check = |wall_ns, has_failed| Check {
+            wall_ns,
+            has_failed,
+            note: String::new(),
+        };
+        checks.note(0, check(5, false));
+        checks.note(0, check(7, true));
+        checks.note(1, check(8, true));
+        assert_eq!(checks.successes(), [5, 0]);
+        assert_eq!(checks.all().map(|it| it.unwrap().wall_ns), [7, 8]);
+        checks.note(0, check(9, false));
+        assert_eq!(checks.successes(), [9, 0]);
+    }
 }
