@@ -4,6 +4,7 @@
 //! Nothing here asks the engine. What is known is what the loop has reported last, a tenth of a second
 //! ago at most; what is asked is answered by the loop, and waited for without holding up others.
 
+use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
@@ -11,11 +12,11 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::State;
 use super::answer::{Answer, Problem, Said, json};
 use super::api::fields::{Fields, needed};
 use super::exposition::{Kind, Page};
 use super::health::is_stuck;
+use super::{Membership, State};
 use crate::cluster::member::NodeId;
 use crate::server::{Ask, ClusterDesk, MemberReport, MemberStanding as Standing, Report, Stage};
 
@@ -39,6 +40,38 @@ pub(super) fn report(state: &State) -> Result<Report, Problem> {
     Ok(desk(state)?.report())
 }
 
+/// `None`: the server was started to serve alone.
+pub(super) fn membership(state: &State) -> Option<Membership> {
+    Some(membership_of(&state.sight.cluster.as_ref()?.report()))
+}
+
+fn membership_of(report: &Report) -> Membership {
+    let voters = report.members.iter().filter(|member| member.votes);
+    let follows = report.standing == Standing::Follows;
+    let leader = report.leader.as_ref().filter(|_| follows);
+    let heard = report.members.iter().find(|member| member.leads);
+    let heard = heard.and_then(|leader| leader.heard_ms);
+    Membership {
+        role: report.standing.word(),
+        is_member: !matches!(report.standing, Standing::Waiting | Standing::Removed),
+        voters: voters.count(),
+        is_full: report.is_ledger_full,
+        leader_http: leader.and_then(|leader| link(&leader.http)),
+        as_of: heard
+            .filter(|_| follows && report.applied >= report.committed)
+            .map(Duration::from_millis),
+    }
+}
+
+/// An address of HTTP that another member has told, if it is nothing else.
+fn link(told: &str) -> Option<String> {
+    let address = ["http://", "https://"]
+        .iter()
+        .find_map(|scheme| told.strip_prefix(scheme))?;
+    address.parse::<SocketAddr>().ok()?;
+    Some(told.to_owned())
+}
+
 fn desk(state: &State) -> Result<&Desk, Problem> {
     let desk = state.sight.cluster.as_ref();
     desk.ok_or_else(|| {
@@ -58,7 +91,7 @@ fn value(report: &Report) -> Value {
     let leader = report
         .leader
         .as_ref()
-        .map(|(id, client)| json!({"id": id, "client": known(client)}));
+        .map(|it| json!({"id": it.id, "client": known(&it.client), "http": known(&it.http)}));
     json!({
         "cluster": known(&report.cluster),
         "member": report.node,
@@ -84,6 +117,8 @@ fn of_member(member: &MemberReport) -> Value {
         "id": member.id.to_string(),
         "peer": member.peer,
         "client": known(&member.client),
+        "http": known(&member.http),
+        "clock_ahead_seconds": member.clock_ahead_ns.map(seconds_of),
         "votes": member.votes,
         "leads": member.leads,
         "this": member.is_this,
@@ -95,6 +130,10 @@ fn of_member(member: &MemberReport) -> Value {
     })
 }
 
+fn seconds_of(ns: i64) -> f64 {
+    (ns / 1_000_000) as f64 / 1000.0
+}
+
 /// Nobody knows an empty text.
 fn known(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty())
@@ -102,8 +141,12 @@ fn known(text: &str) -> Option<&str> {
 
 /// Where clients reach the leader, as far as that is known.
 fn leader_of(report: &Report) -> Option<&str> {
-    let leader = report.leader.as_ref();
-    leader.and_then(|(_, client)| known(client))
+    report.leader.as_ref().and_then(|it| known(&it.client))
+}
+
+/// Where HTTP reaches the leader, as far as that is known.
+fn leader_http(report: &Report) -> Option<String> {
+    report.leader.as_ref().and_then(|it| link(&it.http))
 }
 
 /// `GET /leader`: 200 where this member leads, 503 elsewhere. A report that is not made anew any more
@@ -116,7 +159,11 @@ pub(super) fn leader(state: &State) -> Result<Answer, Problem> {
         true => StatusCode::OK,
         false => StatusCode::SERVICE_UNAVAILABLE,
     };
-    let value = json!({"leads": leads, "leader": leader_of(&report)});
+    let value = json!({
+        "leads": leads,
+        "leader": leader_of(&report),
+        "http": leader_http(&report),
+    });
     Ok(json(status, &value))
 }
 
@@ -130,10 +177,14 @@ pub(super) fn check_leads(state: &State) -> Result<(), Problem> {
         return Ok(());
     }
     Err(Problem::unavailable(match leader_of(&report) {
-        Some(client) if report.standing == Standing::Follows => format!(
-            "this server follows another member of its cluster, and jobs are changed by the leader \
-             alone: ask that one; its clients connect to {client}"
-        ),
+        Some(client) if report.standing == Standing::Follows => {
+            let there = leader_http(&report);
+            let there = there.map_or("ask that one".to_owned(), |http| format!("ask {http}"));
+            format!(
+                "this server follows another member of its cluster, and jobs are changed by the \
+                 leader alone: {there}; clients of the leader connect to {client}"
+            )
+        }
         _ => why_unready(&report).unwrap_or_else(|| "no member of the cluster leads".to_owned()),
     }))
 }
@@ -221,6 +272,14 @@ async fn wait(answer: Receiver<Result<String, String>>) -> Result<Result<String,
     }
 }
 
+/// What a member can be.
+const ROLES: [Standing; 4] = [
+    Standing::Leads,
+    Standing::Follows,
+    Standing::Alone,
+    Standing::Removed,
+];
+
 /// Of a server that is no member yet there is nothing.
 pub(super) fn write_metrics(page: &mut Page, state: &State) {
     let report = state.sight.cluster.as_ref().map(Desk::report);
@@ -305,6 +364,12 @@ fn write_report(page: &mut Page, report: &Report) {
     for (name, help, value) in gauges {
         page.single(name, Gauge, help, value);
     }
+    let roles = "What this member is: 1 for that role, 0 for the others.";
+    page.family("bsd_cluster_role", Gauge, roles);
+    for role in ROLES {
+        let is = u64::from(report.standing == role);
+        page.sample("bsd_cluster_role", &[("role", role.word())], is);
+    }
     let help = "Messages of other members that were refused.";
     page.single(
         "bsd_cluster_refused_messages",
@@ -337,6 +402,16 @@ fn write_report(page: &mut Page, report: &Report) {
         "1: this member is so far behind that it gets a copy of the whole log.",
         |it| it.lag.map(|_| it.needs_snapshot.into()),
     );
+    let name = "bsd_cluster_member_clock_ahead_seconds";
+    let help = "By how much that member's clock is at least ahead of the one here, when it was \
+                connected to last; below 0: behind.";
+    page.family(name, Gauge, help);
+    for member in &report.members {
+        if let Some(ns) = member.clock_ahead_ns {
+            let labels = [("member", &*member.id.to_string()), ("peer", &*member.peer)];
+            page.sample(name, &labels, seconds_of(ns));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -344,8 +419,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::http::openapi;
+    use crate::http::exposition::Format;
     use crate::http::tests::{closed, paused};
+    use crate::http::{LEADER, openapi};
+    use crate::server::LeaderReport;
 
     const ALL: [Standing; 5] = [
         Standing::Waiting,
@@ -366,10 +443,94 @@ mod tests {
     }
 
     #[test]
+    fn g12_a_follower_says_as_of_when_it_is_and_where_the_leader_is() {
+        let leader = |http: &str| LeaderReport {
+            http: http.to_owned(),
+            ..LeaderReport::default()
+        };
+        let heard = MemberReport {
+            id: NodeId(1),
+            peer: String::new(),
+            client: String::new(),
+            http: String::new(),
+            clock_ahead_ns: None,
+            votes: true,
+            leads: true,
+            is_this: false,
+            is_connected: true,
+            matched: None,
+            lag: None,
+            needs_snapshot: false,
+            heard_ms: Some(150),
+        };
+        let follower = Report {
+            standing: Standing::Follows,
+            leader: Some(leader("http://10.0.0.1:11380")),
+            committed: 7,
+            applied: 7,
+            members: vec![heard],
+            ..Report::default()
+        };
+        let it = membership_of(&follower);
+        assert_eq!((it.role, it.is_behind()), ("follower", true));
+        assert_eq!(it.as_of, Some(Duration::from_millis(150)));
+        assert_eq!(it.leader_http.as_deref(), Some("http://10.0.0.1:11380"));
+        let late = Report {
+            applied: 6,
+            ..follower.clone()
+        };
+        assert_eq!(membership_of(&late).as_of, None, "it has not all of that");
+        for told in [
+            "",
+            "10.0.0.1:1",
+            "javascript:alert(1)",
+            "http://evil/",
+            "https://",
+        ] {
+            let report = Report {
+                leader: Some(leader(told)),
+                ..follower.clone()
+            };
+            assert_eq!(membership_of(&report).leader_http, None, "{told}");
+        }
+        let leads = Report {
+            standing: Standing::Leads,
+            ..follower
+        };
+        let it = membership_of(&leads);
+        assert_eq!((it.role, it.is_behind()), (LEADER, false));
+        assert_eq!((it.as_of, it.leader_http), (None, None));
+        let waits = membership_of(&Report::default());
+        assert!(!waits.is_member && !waits.is_behind());
+    }
+
+    #[test]
+    fn g12_exactly_one_role_of_a_member_is_1() {
+        for standing in ALL.into_iter().filter(|it| *it != Standing::Waiting) {
+            let report = Report {
+                standing,
+                ..Report::default()
+            };
+            let mut page = Page::new(Format::OpenMetrics);
+            write_report(&mut page, &report);
+            let lines = page.text.lines();
+            let ones: Vec<_> = lines
+                .filter(|line| line.starts_with("bsd_cluster_role{") && line.ends_with(" 1"))
+                .collect();
+            let word = standing.word();
+            assert_eq!(ones, [format!("bsd_cluster_role{{role=\"{word}\"}} 1")]);
+        }
+    }
+
+    #[test]
     fn only_a_member_that_knows_where_the_leader_is_is_ready() {
         let report = |standing, leader: Option<&str>| Report {
             standing,
-            leader: leader.map(|client| ("1".to_owned(), client.to_owned())),
+            leader: leader.map(|client| LeaderReport {
+                id: "1".to_owned(),
+                client: client.to_owned(),
+                http: String::new(),
+            }),
             ..Report::default()
         };
         for standing in ALL {

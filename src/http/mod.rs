@@ -271,6 +271,39 @@ struct State {
     console: Console,
 }
 
+/// What a member of a cluster is, for those who need not know more of clusters.
+#[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "there is none"))]
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Membership {
+    /// One word, as metrics and the API have it.
+    role: &'static str,
+    /// It is, or was last known to be, one of a cluster: it is not waiting, and was not removed.
+    is_member: bool,
+    /// Members that vote: each acknowledged job is synced on more than half of them.
+    voters: usize,
+    /// Its ledger has no room.
+    is_full: bool,
+    /// Where the leader's HTTP is, if another one leads and that is known.
+    leader_http: Option<String>,
+    /// It follows, and has all that was committed when it last heard of its leader, so long ago.
+    as_of: Option<Duration>,
+}
+
+impl Membership {
+    /// So many members have synced what is acknowledged.
+    fn majority(&self) -> usize {
+        self.voters / 2 + 1
+    }
+
+    /// What is shown here may be behind what the leader has.
+    fn is_behind(&self) -> bool {
+        self.is_member && self.role != LEADER
+    }
+}
+
+/// The word for who leads.
+const LEADER: &str = "leader";
+
 impl Sight {
     /// Puts are refused because the archive lacks what is older than it may be.
     fn is_archive_late(&self) -> bool {

@@ -1,9 +1,9 @@
 //! In the place of `cluster`, where that is not built in: this server is alone.
 
-use super::State;
 use super::answer::{Answer, Problem};
 use super::api::fields::Fields;
 use super::exposition::Page;
+use super::{Membership, State};
 use hyper::StatusCode;
 
 /// There is none.
@@ -34,6 +34,10 @@ pub(super) async fn steer(_: &State, _: &str, _: &Fields) -> Result<Answer, Prob
 
 pub(super) fn check_leads(_: &State) -> Result<(), Problem> {
     Ok(())
+}
+
+pub(super) fn membership(_: &State) -> Option<Membership> {
+    None
 }
 
 pub(super) fn why_not_ready(_: &State) -> Option<String> {

@@ -226,7 +226,11 @@ fn schemas() -> Value {
         ]),
         "Drain": object(&[("draining", flag())]),
         "Standby": standby(),
-        "Leader": object(&[("leads", flag()), ("leader", or_null(text()))]),
+        "Leader": object(&[
+            ("leads", flag()),
+            ("leader", or_null(text())),
+            ("http", or_null(text())),
+        ]),
         "Cluster": cluster(),
         "ClusterMember": cluster_member(),
         "ClusterAnswer": object(&[("answer", text())]),
@@ -259,7 +263,11 @@ fn standby() -> Value {
 }
 
 fn cluster() -> Value {
-    let leader = object(&[("id", text()), ("client", or_null(text()))]);
+    let leader = object(&[
+        ("id", text()),
+        ("client", or_null(text())),
+        ("http", or_null(text())),
+    ]);
     object(&[
         ("cluster", or_null(text())),
         ("member", text()),
@@ -285,6 +293,8 @@ fn cluster_member() -> Value {
         ("id", text()),
         ("peer", text()),
         ("client", or_null(text())),
+        ("http", or_null(text())),
+        ("clock_ahead_seconds", or_null(time())),
         ("votes", flag()),
         ("leads", flag()),
         ("this", flag()),
@@ -550,7 +560,7 @@ fn log_files() -> Value {
     ]);
     let oldest = object(&[("id", count()), ("first_segment", count())]);
     let files = [
-        ("sync", one_of(&["always", "interval", "never"])),
+        ("sync", one_of(&["always", "interval", "never", "majority"])),
         ("sync_interval_ms", or_null(count())),
         ("files", list(file)),
         ("files_left_out", count()),

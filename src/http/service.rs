@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
-use hyper::header::{CONNECTION, HeaderValue};
+use hyper::header::{CONNECTION, HeaderName, HeaderValue, LINK};
 use hyper::{Request, StatusCode};
 use tokio::time::{sleep, timeout};
 use tracing::info;
@@ -21,7 +21,13 @@ use super::guard::Asker;
 use super::places::{CONNECTIONS_MAX, Watch};
 use super::query::{Query, decode};
 use super::routes::{Action, Found, Role, Route, find};
-use super::{State, cluster, console, health, metrics, openapi};
+use super::{Membership, State, cluster, console, health, metrics, openapi};
+use crate::clock::utc;
+
+/// What a member of a cluster is.
+const ROLE: HeaderName = HeaderName::from_static("bsd-role");
+/// When what a member that follows shows was what the leader had.
+const AS_OF: HeaderName = HeaderName::from_static("bsd-as-of");
 
 /// The target of the lines that say who changed what.
 pub(super) const AUDIT: &str = "bsd::audit";
@@ -84,7 +90,14 @@ async fn serve(
     let asker = state.access.check(route, request.headers())?;
     let line = (route.role == Role::Admin || route.is_form())
         .then(|| format!("{} {}", request.method(), request.uri().path()));
-    let answered = act(route, request, asker, state, watch).await;
+    let is_of_api = request.uri().path().starts_with("/api/");
+    let mut answered = act(route, request, asker, state, watch).await;
+    if let Ok(answer) = answered.as_mut()
+        && is_of_api
+        && let Some(membership) = cluster::membership(state)
+    {
+        mark(answer, &membership, state.sight.clock.now().wall_ns);
+    }
     let (status, said) = match &answered {
         Ok(answer) => (answer.status(), answer.extensions().get::<Said>()),
         Err(problem) => (problem.status, None),
@@ -100,6 +113,22 @@ async fn serve(
         info!(target: AUDIT, "audit: {caller}, {asker}: {line}: {status}{said}");
     }
     answered
+}
+
+/// A member of a cluster says with each answer of the API what it is. What one that does not lead
+/// shows is its own copy: as of when, and where the leader is.
+fn mark(answer: &mut Answer, membership: &Membership, wall_ns: u64) {
+    let headers = answer.headers_mut();
+    headers.insert(ROLE, HeaderValue::from_static(membership.role));
+    if let Some(as_of) = membership.as_of {
+        let ago = u64::try_from(as_of.as_nanos()).unwrap_or(u64::MAX);
+        let at = utc(wall_ns.saturating_sub(ago));
+        headers.extend(HeaderValue::try_from(at).ok().map(|at| (AS_OF, at)));
+    }
+    if let Some(http) = &membership.leader_http {
+        let there = HeaderValue::try_from(format!("<{http}>; rel=\"leader\""));
+        headers.extend(there.ok().map(|there| (LINK, there)));
+    }
 }
 
 fn route(request: &Request<Incoming>) -> Result<&'static Route, Problem> {

@@ -83,7 +83,8 @@ pub use self::layers::Layers;
 pub use self::lines::Lines;
 #[cfg(feature = "cluster")]
 pub use self::member::{
-    Ask, ClusterDesk, Member, MemberError, MemberReport, MemberStanding, Report, Setup,
+    Ask, ClusterDesk, LeaderReport, Member, MemberError, MemberReport, MemberStanding, Report,
+    Setup,
 };
 pub use self::process::{Account, ExitOnSignal, ServiceManager, cpu_times, inherited_listeners};
 pub use self::proxy::Network;

@@ -193,7 +193,10 @@ fn a_cluster_is_begun_joined_seen_and_steered_over_the_api() {
         "/leader",
         503,
     );
-    assert_eq!(nobody, json!({"leads": false, "leader": null}));
+    assert_eq!(
+        nobody,
+        json!({"leads": false, "leader": null, "http": null})
+    );
     assert_eq!(first.metric("bsd_cluster_members"), None);
     let path = "/api/v1/cluster";
     let waiting = described.hold(&first.get(path), ("get", path), path, 200);
@@ -423,4 +426,96 @@ fn bsd_ctl_begins_a_cluster_adds_shows_hands_over_and_removes() {
     assert_eq!(code, NOT_DONE);
     assert!(told.contains("move its directory elsewhere"), "{told}");
     assert_eq!(third.site.get("/readyz").status, 503);
+}
+
+#[test]
+fn t25_the_status_of_a_cluster_without_a_leader_is_not_well() {
+    let nodes = [0, 1].map(|number| Node::start(number, None));
+    let [first, second] = &nodes;
+    first.ctl_done(&["init"]);
+    second.ctl_done(&["add", &first.peer]);
+    wait_for_members(&[first, second], 2);
+    for node in &nodes {
+        node.ctl_done(&["status"]);
+    }
+    second.site.server.signal(rustix::process::Signal::KILL);
+    wait_within(SOON, "nobody leads", || {
+        first.ctl(&["status", "--json"]).0 == NOT_DONE && first.standing() == "no leader"
+    });
+    let (code, table) = first.ctl(&["status"]);
+    assert_eq!(code, NOT_DONE, "{table}");
+    assert!(table.contains("a follower without a leader"), "{table}");
+}
+
+/// What each of three members says of itself: in the console, the API and the metrics.
+#[test]
+fn g11_g12_a_member_says_what_is_acknowledged_where_and_a_follower_that_it_follows() {
+    let alone = Site::start(Launch::bsd().memory());
+    let described = Description::of(&alone);
+    let of_one = alone.get("/api/v1/server");
+    assert_eq!(
+        of_one.field("bsd-role"),
+        None,
+        "a single server is no member"
+    );
+    let nodes = Node::three(None);
+    let text = |node: &Node, path: &str| String::from_utf8(node.get(path).body).unwrap();
+    let waiting = text(&nodes[0], "/durability");
+    assert!(waiting.contains("takes no jobs"), "{waiting}");
+    assert!(!waiting.contains("500 ms"), "{waiting}");
+    unite(&nodes, &described);
+    let [first, ..] = &nodes;
+    let console = format!("http://{}", first.site.address);
+    for node in &nodes {
+        let leads = node.peer == first.peer;
+        for path in ["/", "/durability"] {
+            let page = text(node, path);
+            assert!(page.contains("of 2 of 3 members"), "{page}");
+            assert!(!page.contains("500 ms"), "{page}");
+        }
+        assert!(text(node, "/durability").contains("on 2 of 3 members, before each reply"));
+        let path = "/api/v1/log";
+        let log = described.hold(&node.get(path), ("get", path), path, 200);
+        assert_eq!(
+            (&log["sync"], &log["sync_interval_ms"]),
+            (&json!("majority"), &Value::Null)
+        );
+
+        let role = if leads { "leader" } else { "follower" };
+        let metrics = text(node, "/metrics");
+        for (word, is) in [
+            ("leader", leads),
+            ("follower", !leads),
+            ("no leader", false),
+        ] {
+            let line = format!("\nbsd_cluster_role{{role=\"{word}\"}} {}\n", u8::from(is));
+            assert!(metrics.contains(&line), "{line} {metrics}");
+        }
+        for path in [
+            "/api/v1/tubes",
+            "/api/v1/tubes/default/jobs",
+            "/api/v1/server",
+        ] {
+            let answer = node.get(path);
+            assert_eq!(answer.field("bsd-role"), Some(role), "{answer:?}");
+            assert_eq!(answer.field("bsd-as-of").is_some(), !leads, "{answer:?}");
+            let there = format!("<{console}>; rel=\"leader\"");
+            let there = Some(&*there).filter(|_| !leads);
+            assert_eq!(answer.field("link"), there, "{answer:?}");
+        }
+        for path in ["/", "/tubes", "/tubes/default", "/clients", "/durability"] {
+            let page = text(node, path);
+            assert_eq!(page.contains("Follower, as of "), !leads, "{path}: {page}");
+            let link = format!("href=\"{console}/\"");
+            assert_eq!(page.contains(&link), !leads, "{path}: {page}");
+        }
+        let told = node.site.get("/leader").json();
+        assert_eq!(told["http"], console);
+        assert_eq!(node.report()["leader"]["http"], console);
+        if !leads {
+            let job = json!({"body": {"data": "one"}});
+            let why = detail(&node.post("/api/v1/tubes/default/jobs", &[], &job), 503);
+            assert!(why.contains(&format!("ask {console}")), "{why}");
+        }
+    }
 }

@@ -33,7 +33,7 @@ pub(super) fn open_member(
     listener: Option<TcpListener>,
     options: &Options,
     reactor: &Reactor,
-    desk: Option<&ClusterDesk>,
+    (desk, http): (Option<&ClusterDesk>, Option<(SocketAddr, bool)>),
     clock: Clock,
 ) -> Result<Option<(Member, Engine)>, Failure> {
     let (Some(cluster), Some(listener), Some(desk)) = (&config.cluster, listener, desk) else {
@@ -43,6 +43,7 @@ pub(super) fn open_member(
     let opened = Member::open(Setup {
         config: cluster,
         client,
+        http: http.map_or_else(String::new, |http| console_address(cluster, http)),
         options: options.clone(),
         listener,
         reactor,
@@ -104,6 +105,19 @@ fn client_address(cluster: &ClusterConfig, listen: &[Address]) -> Result<String,
         }
     };
     Ok(format!("{layers}{at}"))
+}
+
+/// Where people find the console, and programs the API, who have looked at another member; empty where
+/// it is served to this machine alone, and there are members on others.
+fn console_address(cluster: &ClusterConfig, (bound, has_tls): (SocketAddr, bool)) -> String {
+    let peer = cluster.peer.ip();
+    let ip = match bound.ip() {
+        ip if ip.is_unspecified() => peer,
+        ip if ip.is_loopback() && !peer.is_loopback() => return String::new(),
+        ip => ip,
+    };
+    let scheme = if has_tls { "https" } else { "http" };
+    format!("{scheme}://{}", SocketAddr::new(ip, bound.port()))
 }
 
 /// Where others reach that listener, if they can.

@@ -71,6 +71,12 @@ pub(super) fn http_address(http: &Http) -> SocketAddr {
     http.address()
 }
 
+/// Where it is bound, and whether it speaks TLS.
+pub(super) fn http_seen_at(http: Option<&Http>, config: &Config) -> Option<(SocketAddr, bool)> {
+    let has_tls = config.http.as_ref().is_some_and(|setup| setup.has_tls);
+    http.map(|http| (http.address(), has_tls))
+}
+
 pub(super) fn open_http(http: Option<&Http>, server: &Server) {
     if let Some(http) = http {
         http.open(server.door());

@@ -27,7 +27,9 @@ use self::archive::{
     end_archive, follow, hold, open_store, reporter, restore_if_empty, seat, start_archive,
 };
 use self::cluster::{bind_peers, cluster_desk, open_member, seat_member};
-use self::http::{BoundHttp, HTTP_DESCRIPTORS, bind_http, http_address, open_http, start_http};
+use self::http::{
+    BoundHttp, HTTP_DESCRIPTORS, bind_http, http_address, http_seen_at, open_http, start_http,
+};
 use bsd::ErrorClass;
 use bsd::clock::Clock;
 use bsd::config::{self, Config};
@@ -204,7 +206,8 @@ fn serve(config: &Config, lines: &Lines) -> Result<(), Failure> {
         &mut manager,
         clock,
     )?;
-    let opened = open_member(config, peers, &options, &reactor, desk.as_ref(), clock)?;
+    let seen_at = (desk.as_ref(), http_seen_at(http.as_ref(), config));
+    let opened = open_member(config, peers, &options, &reactor, seen_at, clock)?;
     let (mut engine, member) = match (promoted, opened) {
         (Some(engine), _) => (engine, None),
         (None, Some((member, engine))) => (engine, Some(member)),

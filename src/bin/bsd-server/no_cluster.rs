@@ -18,7 +18,10 @@ pub(super) fn open_member(
     _: Nothing,
     _: &Options,
     _: &Reactor,
-    _: Option<&std::convert::Infallible>,
+    (_, _): (
+        Option<&std::convert::Infallible>,
+        Option<(std::net::SocketAddr, bool)>,
+    ),
     _: Clock,
 ) -> Result<Option<(std::convert::Infallible, Engine)>, Failure> {
     Ok(None)

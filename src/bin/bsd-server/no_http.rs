@@ -32,4 +32,11 @@ pub(super) fn http_address(http: &BoundHttp) -> std::net::SocketAddr {
     match *http {}
 }
 
+pub(super) fn http_seen_at(
+    _: Option<&BoundHttp>,
+    _: &Config,
+) -> Option<(std::net::SocketAddr, bool)> {
+    None
+}
+
 pub(super) fn open_http(_: Option<&BoundHttp>, _: &Server) {}

@@ -14,14 +14,15 @@
 //! Bodies of version 1:
 //!
 //! ```text
-//! Hello    cluster [u8; 16], from u64, to u64, purpose u8, peer address, client address, members u64
-//! Welcome  node u64, nonce u64, client address
+//! Hello    cluster [u8; 16], from u64, to u64, purpose u8, peer address, client address, members u64,
+//!          HTTP address
+//! Welcome  node u64, nonce u64, client address, HTTP address, wall u64
 //! Refused  why u16, text, members u64
 //! ```
 //!
-//! An address is its size in a byte and its bytes. A body that ends before `members` has 0 there. What
-//! follows in a body belongs to later versions, and is skipped: so a later version can say hello to this
-//! one.
+//! An address is its size in a byte and its bytes. A body of an older program ends before `members`,
+//! or before the HTTP address: what it lacks is 0, and an empty address. What follows in a body belongs
+//! to later versions, and is skipped: so a later version can say hello to this one.
 
 use std::fmt;
 
@@ -103,6 +104,8 @@ pub struct Me {
     pub peer: String,
     /// Where clients reach us, `HOST:PORT`; empty if nobody is to know.
     pub client: String,
+    /// Where HTTP reaches us, `http://HOST:PORT` or `https://HOST:PORT`; empty if nobody is to know.
+    pub http: String,
     /// What we speak.
     pub versions: Versions,
 }
@@ -127,6 +130,8 @@ pub struct Hello {
     /// The entry that made the membership which it knows; 0: it knows at most the one that it was invited
     /// with.
     pub members: u64,
+    /// Where HTTP reaches it; empty: nowhere, as far as it says.
+    pub http: String,
 }
 
 impl Hello {
@@ -142,6 +147,7 @@ impl Hello {
             client: me.client.clone(),
             purpose,
             members: 0,
+            http: me.http.clone(),
         }
     }
 
@@ -159,6 +165,7 @@ impl Hello {
         put_short(&mut body, &self.peer)?;
         put_short(&mut body, &self.client)?;
         body.extend_from_slice(&self.members.to_le_bytes());
+        put_short(&mut body, &self.http)?;
         let Versions { min, max } = self.versions;
         seal(HELLO, (min, max), &body, bytes);
         Ok(())
@@ -184,7 +191,8 @@ impl Hello {
             peer: body.short()?,
             client: body.short()?,
             purpose: *purpose,
-            members: entry_of_members(&mut body)?,
+            members: or_0(&mut body)?,
+            http: or_empty(&mut body)?,
         };
         Ok(Some((hello, size)))
     }
@@ -276,6 +284,10 @@ pub struct Welcome {
     pub nonce: u64,
     /// Where clients reach it.
     pub client: String,
+    /// Where HTTP reaches it; empty: nowhere, as far as it says.
+    pub http: String,
+    /// Its wall clock as it says this, nanoseconds since 1970; 0: it does not say.
+    pub wall_ns: u64,
 }
 
 /// Why a connection is of no use.
@@ -347,6 +359,8 @@ impl Answer {
                 body.extend_from_slice(&welcome.node.0.to_le_bytes());
                 body.extend_from_slice(&welcome.nonce.to_le_bytes());
                 put_short(&mut body, &welcome.client)?;
+                put_short(&mut body, &welcome.http)?;
+                body.extend_from_slice(&welcome.wall_ns.to_le_bytes());
                 (welcome.version, 0)
             }
             Answer::Refused(refused) => {
@@ -384,6 +398,8 @@ impl Answer {
                 node: NodeId(body.u64()?),
                 nonce: body.u64()?,
                 client: body.short()?,
+                http: or_empty(&mut body)?,
+                wall_ns: or_0(&mut body)?,
             }),
             1 => {
                 let why = body.u16()?;
@@ -395,7 +411,7 @@ impl Answer {
                 Answer::Refused(Refused {
                     why: known.map_or(Why::Other(why), |(_, why)| *why),
                     text: text(&body.take(length)?)?,
-                    members: entry_of_members(&mut body)?,
+                    members: or_0(&mut body)?,
                 })
             }
             _ => return Err(WireError::Unknown("answer", kind.into())),
@@ -404,10 +420,19 @@ impl Answer {
     }
 }
 
-fn entry_of_members(body: &mut Reader) -> Result<u64, WireError> {
+/// A number that an older program does not send.
+fn or_0(body: &mut Reader) -> Result<u64, WireError> {
     match body.left() {
         0 => Ok(0),
         _ => body.u64(),
+    }
+}
+
+/// An address that an older program does not send.
+fn or_empty(body: &mut Reader) -> Result<String, WireError> {
+    match body.left() {
+        0 => Ok(String::new()),
+        _ => body.short(),
     }
 }
 

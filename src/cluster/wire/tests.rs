@@ -176,6 +176,7 @@ fn me() -> Me {
         node: TO,
         peer: "10.0.0.2:11301".into(),
         client: "10.0.0.2:11300".into(),
+        http: "https://10.0.0.2:11380".into(),
         versions: VERSIONS,
     }
 }
@@ -426,6 +427,8 @@ fn greetings_are_read_as_they_were_written_and_nothing_else_is() {
         node: TO,
         nonce: NONCE,
         client: "a:1".into(),
+        http: "http://a:2".into(),
+        wall_ns: 1_800_000_000_000_000_000,
     });
     let refused = [
         Why::Version,
@@ -531,21 +534,50 @@ fn a_greeting_that_ends_before_the_entry_of_the_membership_has_0_there() {
             members,
         })
     };
-    let shortened = |mut bytes: Vec<u8>| {
-        bytes.truncate(bytes.len() - 8);
-        seal_again(&mut bytes);
-        bytes
-    };
     let mut bytes = Vec::new();
     refused(7).encode(&mut bytes).unwrap();
-    let bytes = shortened(bytes);
+    let bytes = without_end(bytes, 8);
     assert_eq!(Answer::decode(&bytes), Ok(Some((refused(0), bytes.len()))));
-    let bytes = shortened(bytes_of(&hello()));
+    let bytes = without_end(bytes_of(&hello()), 8 + 1 + hello().http.len());
     let without = Hello {
         members: 0,
+        http: String::new(),
         ..hello()
     };
     assert_eq!(Hello::decode(&bytes), Ok(Some((without, bytes.len()))));
+}
+
+/// As they were sent before they named it, and the time.
+#[test]
+fn g12_a_greeting_that_ends_before_the_http_address_names_none() {
+    let bytes = without_end(bytes_of(&hello()), 1 + hello().http.len());
+    let without = Hello {
+        http: String::new(),
+        ..hello()
+    };
+    assert_eq!(Hello::decode(&bytes), Ok(Some((without, bytes.len()))));
+    let welcome = |http: &str, wall_ns| {
+        Answer::Welcome(Welcome {
+            version: 1,
+            node: TO,
+            nonce: NONCE,
+            client: "a:1".into(),
+            http: http.into(),
+            wall_ns,
+        })
+    };
+    let mut bytes = Vec::new();
+    welcome("http://a:2", 7).encode(&mut bytes).unwrap();
+    let bytes = without_end(bytes, 1 + "http://a:2".len() + 8);
+    let expected = welcome("", 0);
+    assert_eq!(Answer::decode(&bytes), Ok(Some((expected, bytes.len()))));
+}
+
+/// A greeting without the last bytes of its body.
+fn without_end(mut bytes: Vec<u8>, size: usize) -> Vec<u8> {
+    bytes.truncate(bytes.len() - size);
+    seal_again(&mut bytes);
+    bytes
 }
 
 /// The size and the checksum of a greeting whose body has become another one.
@@ -766,6 +798,8 @@ fn any_bytes_are_checked() {
         node: TO,
         nonce: NONCE,
         client: "a:1".into(),
+        http: "http://a:2".into(),
+        wall_ns: 1_800_000_000_000_000_000,
     };
     Answer::Welcome(welcome).encode(&mut answer).unwrap();
     for round in 0..20_000 {

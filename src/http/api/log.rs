@@ -8,8 +8,8 @@ use super::look::{archive_value, log_value};
 use super::{gone, not_found, run};
 use crate::door::{Slice, Step, Work};
 use crate::engine::{LogFigures, OldestJob, SegmentFigures};
-use crate::http::State;
 use crate::http::answer::{Answer, Problem, json};
+use crate::http::{State, cluster};
 use crate::storage::SyncPolicy;
 use crate::storage::format::file_name;
 use crate::types::SegmentId;
@@ -52,7 +52,10 @@ pub(in crate::http) async fn log(state: &State) -> Result<Answer, Problem> {
     }
     let figures = view.figures.as_ref().ok_or_else(gone)?;
     let mut value = log_value(figures);
+    // A member syncs its ledger before a reply, and waits for the others'.
+    let is_member = cluster::membership(state).is_some();
     let (policy, interval) = match figures.sync {
+        _ if is_member => ("majority", None),
         SyncPolicy::Always => ("always", None),
         SyncPolicy::Interval(ms) => ("interval", Some(ms)),
         SyncPolicy::Never => ("never", None),

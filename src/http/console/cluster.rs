@@ -129,7 +129,7 @@ fn members(report: &Report, live: &Live) -> Markup {
 
 fn numbers(report: &Report, live: &Live) -> Markup {
     let count = |id: &str, number: u64| live.text(id, words::count(number));
-    let leader = report.leader.as_ref().map_or("–", |(id, _)| id);
+    let leader = report.leader.as_ref().map_or("–", |leader| &leader.id);
     let changing = if report.is_changing { "yes" } else { "no" };
     html! {
         section aria-labelledby="entries" {

@@ -14,14 +14,15 @@ use crate::engine::{Figures, LogFigures, SegmentFigures};
 use crate::histogram::Reading;
 use crate::http::api::checks::Check;
 use crate::http::api::log::LogView;
-use crate::http::snapshot::Snapshot;
+use crate::http::{Membership, cluster};
 use crate::storage::SyncPolicy;
 use crate::storage::format::file_name;
 use crate::types::{SegmentId, Time};
 
 /// In one sentence, whether what is acknowledged is safe.
-pub(super) fn verdict(snapshot: &Snapshot, live: &Live) -> Markup {
-    let (mark, sentence) = judge(&snapshot.figures);
+pub(super) fn verdict(sight: &Sight<'_>, live: &Live) -> Markup {
+    let membership = cluster::membership(sight.state);
+    let (mark, sentence) = judge(&sight.snapshot.figures, membership.as_ref());
     html! {
         span class=(format!("mark {mark}")) { (live.text("verdict-mark", mark)) } " "
         (live.text("verdict", sentence))
@@ -29,7 +30,10 @@ pub(super) fn verdict(snapshot: &Snapshot, live: &Live) -> Markup {
 }
 
 /// A word, and the sentence.
-fn judge(figures: &Figures) -> (&'static str, String) {
+fn judge(figures: &Figures, membership: Option<&Membership>) -> (&'static str, String) {
+    if let Some(membership) = membership {
+        return judge_member(figures, membership);
+    }
     let Some(log) = &figures.log else {
         let sentence = "There is no log: every job is gone when the process ends.";
         return ("memory", sentence.into());
@@ -56,7 +60,54 @@ fn judge(figures: &Figures) -> (&'static str, String) {
     }
 }
 
-fn policy(log: Option<&LogFigures>) -> String {
+/// Of a member the ledger is synced before every reply, whatever `-f` says of the log beside it.
+fn judge_member(figures: &Figures, member: &Membership) -> (&'static str, String) {
+    let (voters, majority) = (member.voters, member.majority());
+    if !member.is_member || voters == 0 {
+        let sentence = "This server is no member of a cluster now, and takes no jobs.";
+        return ("delayed", sentence.into());
+    }
+    if member.is_full
+        || figures
+            .log
+            .as_ref()
+            .is_some_and(|log| log.missing.is_some())
+    {
+        let sentence = "The disk of this member is full: it takes part again when there is room.";
+        return ("full", sentence.into());
+    }
+    if voters == 1 {
+        let sentence = "Every job that was acknowledged is on stable storage, of this member alone: a \
+                        power cut loses none, the loss of its disk all of them.";
+        return ("delayed", sentence.into());
+    }
+    let borne = match majority - 1 {
+        1 => "any one disk".to_owned(),
+        some => format!("any {some} disks"),
+    };
+    let more = match voters - majority {
+        0 => String::new(),
+        _ => format!("The loss of {majority} disks may lose jobs. "),
+    };
+    let sentence = format!(
+        "Every job that was acknowledged is on stable storage of {majority} of {voters} members: a \
+         power cut loses none, nor does the loss of {borne}. {more}The loss of all {voters} disks \
+         loses every job."
+    );
+    ("durable", sentence)
+}
+
+fn policy(log: Option<&LogFigures>, membership: Option<&Membership>) -> String {
+    if let Some(member) = membership {
+        return match member.is_member {
+            true => format!(
+                "on {} of {} members, before each reply",
+                member.majority(),
+                member.voters
+            ),
+            false => "--cluster: no member now".into(),
+        };
+    }
     match log.map(|log| log.sync) {
         None => "--memory: no log".into(),
         Some(SyncPolicy::Always) => "-f 0: before each reply".into(),
@@ -69,10 +120,11 @@ pub(super) fn content(sight: &Sight<'_>, span: Span, live: &Live) -> Markup {
     let snapshot = &*sight.snapshot;
     let figures = &snapshot.figures;
     let syncs = sight.state.sight.pulse.syncs();
+    let membership = cluster::membership(sight.state);
     html! {
-        p class="lead" { (verdict(snapshot, live)) }
+        p class="lead" { (verdict(sight, live)) }
         (facts(&[
-            ("Sync policy", html! { (policy(figures.log.as_ref())) }),
+            ("Sync policy", html! { (policy(figures.log.as_ref(), membership.as_ref())) }),
             ("Syncs", live.text("syncs", words::count(syncs.counts.iter().sum()))),
             ("Half of the syncs took", live.text("sync-50", quantile(&syncs, 0.5))),
             ("99 of 100 took", live.text("sync-99", quantile(&syncs, 0.99))),
@@ -358,7 +410,83 @@ fn list(segments: &[SegmentFigures]) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Clock;
+    use crate::engine::{Engine, Options};
     use crate::histogram::{Histogram, SHORT};
+    use crate::storage::SimFs;
+
+    /// As a member keeps its log, and in memory.
+    fn figures(log: SyncPolicy) -> Figures {
+        let dir = Some("/log".into());
+        let options = Options {
+            dir,
+            fs: std::sync::Arc::new(SimFs::new(1)),
+            sync: log,
+            ..Options::default()
+        };
+        let now = Clock::start().now();
+        Engine::open(&options, now).unwrap().figures(now)
+    }
+
+    #[test]
+    fn g11_of_a_member_it_is_said_what_a_majority_has_and_not_what_its_own_log_syncs() {
+        let figures = figures(SyncPolicy::Interval(500));
+        let (mark, alone) = judge(&figures, None);
+        assert_eq!((mark, alone.contains("last 500 ms")), ("delayed", true));
+        assert_eq!(policy(figures.log.as_ref(), None), "-f 500: within 500 ms");
+        let member = |voters| Membership {
+            role: "follower",
+            is_member: true,
+            voters,
+            is_full: false,
+            leader_http: None,
+            as_of: None,
+        };
+        for (voters, mark, words, wanted) in [
+            (
+                1,
+                "delayed",
+                "the loss of its disk all",
+                "on 1 of 1 members",
+            ),
+            (
+                2,
+                "durable",
+                "loss of any one disk. The loss of all 2",
+                "on 2 of 2 members",
+            ),
+            (
+                3,
+                "durable",
+                "loss of any one disk. The loss of 2 disks may",
+                "on 2 of 3 members",
+            ),
+            (
+                5,
+                "durable",
+                "loss of any 2 disks. The loss of 3 disks may",
+                "on 3 of 5 members",
+            ),
+        ] {
+            let (marked, sentence) = judge(&figures, Some(&member(voters)));
+            assert_eq!(marked, mark, "{sentence}");
+            assert!(sentence.contains(words), "{voters}: {sentence}");
+            assert!(sentence.contains("power cut loses none"), "{sentence}");
+            let policy = policy(figures.log.as_ref(), Some(&member(voters)));
+            assert!(policy.starts_with(wanted), "{policy}");
+            assert!(![&*sentence, &*policy].iter().any(|it| it.contains("500")));
+        }
+        let full = Membership {
+            is_full: true,
+            ..member(3)
+        };
+        assert_eq!(judge(&figures, Some(&full)).0, "full");
+        let outside = Membership {
+            is_member: false,
+            ..member(0)
+        };
+        assert!(judge(&figures, Some(&outside)).1.contains("takes no jobs"));
+    }
 
     #[test]
     fn a_quantile_is_the_bound_of_its_bucket() {

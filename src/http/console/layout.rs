@@ -32,6 +32,9 @@ const PLACES: [(Place, &str, &str); 6] = [
     (Place::Tasks, "/tasks", "Tasks"),
 ];
 
+/// The id of the sentence that says what a member of a cluster is.
+pub(super) const STANDING: &str = "member-standing";
+
 /// A page.
 pub(super) struct Frame {
     pub(super) place: Place,
@@ -73,6 +76,14 @@ impl Frame {
                         h1 { (self.title) }
                         @if let Some(said) = &self.viewer.said {
                             p class="said" role="status" { (said) }
+                        }
+                        @if let Some((sentence, leader)) = &self.viewer.standing {
+                            p { small {
+                                span id=(STANDING) { (sentence) }
+                                @if let Some(leader) = leader {
+                                    " " a href=(format!("{leader}/")) { "The leader's console" }
+                                }
+                            } }
                         }
                         (self.content)
                     }

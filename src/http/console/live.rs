@@ -16,9 +16,9 @@ use tokio::sync::mpsc::{Sender, channel};
 use tokio::time::{Instant, timeout};
 
 use super::history::{SPANS, Span};
-use super::layout::Place;
+use super::layout::{Place, STANDING};
 use super::tubes::Listed;
-use super::{Sight, cluster, durability, overview, past, tasks, tube, tubes, words};
+use super::{Sight, cluster, durability, overview, past, tasks, tube, tubes, viewer, words};
 use crate::http::State;
 use crate::http::answer::{Answer, Content, Problem, page};
 use crate::http::query::Query;
@@ -140,6 +140,10 @@ impl Subject {
 
     /// The page, or the part of it that changes.
     pub(super) fn content(&self, sight: &Sight<'_>, live: &Live) -> Markup {
+        if let Some(sentence) = viewer::standing_now(sight.state) {
+            // It stands above the content, once.
+            let _ = live.text(STANDING, sentence);
+        }
         match self {
             Subject::Overview(span) => overview::content(sight, *span, live),
             Subject::Tubes(listed) => tubes::content(sight, listed, live),

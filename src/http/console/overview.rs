@@ -15,7 +15,7 @@ pub(super) fn content(sight: &Sight<'_>, span: Span, live: &Live) -> Markup {
     let mut history = sight.state.console.history();
     html! {
         p class="lead" {
-            (durability::verdict(snapshot, live)) " "
+            (durability::verdict(sight, live)) " "
             a href="/durability" { "Why" }
         }
         (jobs(snapshot, live))

@@ -4,10 +4,11 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 use super::{Asked, Console};
-use crate::http::State;
+use crate::clock::utc;
 use crate::http::cluster;
 use crate::http::guard::Asker;
 use crate::http::routes::Role;
+use crate::http::{Membership, State};
 
 /// Things to be told that are kept for those who did something.
 const SAID_MAX: usize = 64;
@@ -22,6 +23,8 @@ pub(super) struct Viewer {
     pub(super) form_word: Option<String>,
     /// The server is one of several.
     pub(super) sees_cluster: bool,
+    /// What it is among them, in words, and the leader's console if that is another one.
+    pub(super) standing: Option<(String, Option<String>)>,
     /// What came of what was done.
     pub(super) said: Option<String>,
 }
@@ -38,6 +41,7 @@ impl Viewer {
             has_session,
             form_word: is_known.then(|| state.console.form_word.clone()),
             sees_cluster: cluster::check_there(state).is_ok(),
+            standing: standing(state),
             said: said.and_then(|word| state.console.told(word)),
         }
     }
@@ -49,6 +53,7 @@ impl Viewer {
             has_session: false,
             form_word: None,
             sees_cluster: false,
+            standing: None,
             said: None,
         }
     }
@@ -58,6 +63,42 @@ impl Viewer {
         let word = self.form_word.as_deref();
         word.filter(|_| self.role >= Role::Admin)
     }
+}
+
+/// What a member of a cluster is, for the top of every page, and where the leader's console is.
+fn standing(state: &State) -> Option<(String, Option<String>)> {
+    let membership = cluster::membership(state)?;
+    let sentence = standing_of(&membership, state.sight.clock.now().wall_ns);
+    Some((sentence, membership.leader_http))
+}
+
+/// The sentence, for a page that is open while it changes.
+pub(super) fn standing_now(state: &State) -> Option<String> {
+    standing(state).map(|(sentence, _)| sentence)
+}
+
+fn standing_of(membership: &Membership, wall_ns: u64) -> String {
+    if !membership.is_behind() {
+        return match membership.is_member {
+            true => "This member leads its cluster.".into(),
+            false => "This server is no member of a cluster now.".into(),
+        };
+    }
+    let as_of = match membership.as_of {
+        Some(ago) => {
+            let ago = u64::try_from(ago.as_nanos()).unwrap_or(u64::MAX);
+            format!("as of {}", utc(wall_ns.saturating_sub(ago)))
+        }
+        None => "which may lack what others have".into(),
+    };
+    let role = match membership.role {
+        "follower" => "Follower",
+        _ => "No leader is known",
+    };
+    format!(
+        "{role}, {as_of}: jobs that became due are shown as delayed, reserved ones as ready. Jobs are \
+         changed by the leader alone."
+    )
 }
 
 impl Console {

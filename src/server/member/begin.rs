@@ -104,6 +104,8 @@ pub struct Setup<'a> {
     pub config: &'a ClusterConfig,
     /// Where clients reach this server.
     pub client: String,
+    /// Where HTTP reaches it, for people who look at another member; empty: nowhere.
+    pub http: String,
     /// How its log is opened.
     pub options: Options,
     /// The socket for peers, bound.
@@ -143,6 +145,7 @@ impl Member {
         let Setup {
             config,
             client,
+            http,
             options,
             listener,
             reactor,
@@ -191,6 +194,7 @@ impl Member {
             node: identity.node,
             peer: config.peer.to_string(),
             client,
+            http,
             versions: VERSIONS,
         };
         let registry = reactor.registry().try_clone();

@@ -55,6 +55,17 @@ impl Standing {
     }
 }
 
+/// Who leads, as far as it is known where that is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LeaderReport {
+    /// Which member.
+    pub id: String,
+    /// Where clients reach it; empty: not known.
+    pub client: String,
+    /// Where HTTP reaches it, `http://ADDR` or `https://ADDR`; empty: not known.
+    pub http: String,
+}
+
 /// One member, as another one sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemberReport {
@@ -64,6 +75,11 @@ pub struct MemberReport {
     pub peer: String,
     /// Where clients reach it.
     pub client: String,
+    /// Where HTTP reaches it; empty: not known.
+    pub http: String,
+    /// Nanoseconds by which its wall clock is at least ahead of the one here, or behind if that is
+    /// negative, as of the last time that this server connected to it.
+    pub clock_ahead_ns: Option<i64>,
     /// It votes.
     pub votes: bool,
     /// It leads.
@@ -98,8 +114,8 @@ pub struct Report {
     pub standing: Standing,
     /// The term.
     pub term: u64,
-    /// The leader's id and its address for clients, as far as they are known.
-    pub leader: Option<(String, String)>,
+    /// The leader, if there is one as far as is known.
+    pub leader: Option<LeaderReport>,
     /// The last entry that is known to be committed, that is applied here, and that is in the ledger.
     pub committed: u64,
     /// See `committed`.
@@ -264,11 +280,15 @@ impl Member {
         };
         let status = seat.status();
         let leader = status.leader.map(|id| {
-            let client = match id == self.me.node {
-                true => Some(self.me.client.as_str()),
-                false => self.peers.client_address(id),
+            let (client, http) = match id == self.me.node {
+                true => (Some(&*self.me.client), Some(&*self.me.http)),
+                false => (self.peers.client_address(id), self.peers.http_address(id)),
             };
-            (id.to_string(), client.unwrap_or_default().to_owned())
+            LeaderReport {
+                id: id.to_string(),
+                client: client.unwrap_or_default().to_owned(),
+                http: http.unwrap_or_default().to_owned(),
+            }
         });
         let standing = match seat.role() {
             Role::Leads(_) => Standing::Leads,
@@ -282,11 +302,15 @@ impl Member {
         let asks_all = matches!(standing, Standing::Leads | Standing::Alone);
         let is_recent = |at| now.mono.since(at) <= SILENT_NS;
         let mut refused = status.members.iter().filter_map(|it| {
+            let id = it.member.id;
+            if it.is_set_back {
+                return Some(format!(
+                    "member {id} has less than it had acknowledged, and does not follow: its disk is \
+                     older than it was"
+                ));
+            }
             let why = it.refused.as_ref()?;
-            Some(format!(
-                "messages of member {} are refused: {why}",
-                it.member.id
-            ))
+            Some(format!("messages of member {id} are refused: {why}"))
         });
         let trouble = refused.next();
         let members = status.members.iter().map(|it| {
@@ -299,6 +323,11 @@ impl Member {
                 id,
                 peer: it.member.peer.clone(),
                 client: state.map_or(&it.member.client, |it| &it.client).clone(),
+                http: match is_this {
+                    true => self.me.http.clone(),
+                    false => state.map_or_else(String::new, |it| it.http.clone()),
+                },
+                clock_ahead_ns: state.and_then(|it| it.clock_ahead_ns),
                 votes: it.member.votes.incoming,
                 leads: status.leader == Some(id),
                 is_this,

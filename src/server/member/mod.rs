@@ -35,7 +35,9 @@ use mio::event::Event;
 use tracing::{debug, error, info, warn};
 
 pub use self::begin::{MemberError, Setup};
-pub use self::desk::{Ask, ClusterDesk, MemberReport, Report, Standing as MemberStanding};
+pub use self::desk::{
+    Ask, ClusterDesk, LeaderReport, MemberReport, Report, Standing as MemberStanding,
+};
 use self::snapshot::{Courier, Mail};
 use super::core::Core;
 use super::forward::{Leader, Target};
@@ -179,6 +181,7 @@ impl Member {
         engine: &mut Engine,
         now: Now,
     ) -> Result<Standing, SeatError> {
+        self.peers.set_wall(now.wall_ns);
         self.peers.turn(now.mono);
         self.read_peers();
         while let Ok(mail) = self.mail.try_recv() {

@@ -114,6 +114,7 @@ impl Site {
         let setup = Setup {
             config: &config,
             client: "127.0.0.1:1".to_owned(),
+            http: "http://127.0.0.1:2".to_owned(),
             options: options(disk),
             listener,
             reactor: &reactor,
@@ -335,6 +336,7 @@ fn sender(site: &mut Site) -> Talk {
         node: NodeId(9),
         peer: "127.0.0.1:9".to_owned(),
         client: String::new(),
+        http: String::new(),
         versions: VERSIONS,
     };
     let (to, address) = (site.member.me.node, site.member.me.peer.clone());

@@ -205,6 +205,8 @@ impl Caller {
             node: setting.me.node,
             nonce,
             client: setting.me.client.clone(),
+            http: setting.me.http.clone(),
+            wall_ns: setting.wall_ns,
         };
         self.state = State::Answering(hello, nonce);
         self.say(&Answer::Welcome(welcome))

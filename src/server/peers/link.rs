@@ -12,6 +12,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::ops::RangeInclusive;
 use std::sync::mpsc;
 
 use mio::net::TcpStream;
@@ -52,6 +53,11 @@ pub(super) struct Link {
     pub(super) address: String,
     /// Where clients reach it.
     pub(super) client: String,
+    /// Where HTTP reaches it, as it has said.
+    pub(super) http: String,
+    /// Its wall clock is ahead of ours by at least this, or behind if it is negative, as of when we
+    /// connected; `None`: not known.
+    pub(super) clock_ahead_ns: Option<i64>,
     state: State,
     rest_ns: i64,
     /// Where the connection is to, or was to last.
@@ -93,6 +99,15 @@ struct Greeting {
     is_connected: bool,
     answer: Vec<u8>,
     deadline: Time,
+    /// The wall clock when it was called.
+    wall_ns: u64,
+}
+
+/// Clocks that differ by so much are not kept alike.
+const APART_NS: u64 = SECOND_NS as u64;
+
+fn is_apart(ahead_ns: i64) -> bool {
+    ahead_ns.unsigned_abs() >= APART_NS
 }
 
 /// What has become of a link.
@@ -109,6 +124,8 @@ impl Link {
             listed: None,
             address,
             client,
+            http: String::new(),
+            clock_ahead_ns: None,
             state: State::Resting { until: now },
             rest_ns: REST_NS_MIN,
             dialed: String::new(),
@@ -260,6 +277,7 @@ impl Link {
             is_connected: false,
             answer: Vec::new(),
             deadline: Time(setting.now.0.saturating_add(GREETING_NS)),
+            wall_ns: setting.wall_ns,
         });
         self.greet(setting)
     }
@@ -272,6 +290,7 @@ impl Link {
         if greeting.deadline <= setting.now {
             return Err("it has not answered in time".into());
         }
+        let called_ns = greeting.wall_ns;
         let welcome = match greeting.step(setting).map_err(|why| why.to_string())? {
             Some(Answer::Welcome(welcome)) => welcome,
             Some(Answer::Refused(refused)) => {
@@ -287,6 +306,8 @@ impl Link {
             ));
         }
         self.client = welcome.client;
+        self.http = welcome.http;
+        self.compare_clocks(welcome.wall_ns, called_ns..=setting.wall_ns);
         self.told.clear();
         info!(node = %self.id, address = %self.dialed, "connected to a peer");
         let rest = State::Resting { until: setting.now };
@@ -298,6 +319,29 @@ impl Link {
             };
         }
         Ok(true)
+    }
+
+    /// It has read its clock between two looks at ours: what is outside of that is a difference. A
+    /// large one is said once, and once that it is over.
+    fn compare_clocks(&mut self, theirs: u64, ours: RangeInclusive<u64>) {
+        let was_apart = self.clock_ahead_ns.is_some_and(is_apart);
+        self.clock_ahead_ns = (theirs > 0 && !ours.is_empty()).then(|| {
+            let nearest = theirs.clamp(*ours.start(), *ours.end());
+            i64::try_from(i128::from(theirs) - i128::from(nearest)).unwrap_or(i64::MAX)
+        });
+        let Some(ahead_ns) = self.clock_ahead_ns else {
+            return;
+        };
+        let (node, seconds) = (self.id, ahead_ns.unsigned_abs() as f64 / SECOND_NS as f64);
+        let side = if ahead_ns < 0 { "behind" } else { "ahead of" };
+        match (was_apart, is_apart(ahead_ns)) {
+            (false, true) => warn!(
+                "the clock of member {node} is {seconds:.1} s {side} the clock of this one: delays and \
+                 pauses follow the clock of the leader; keep the clocks of all members alike"
+            ),
+            (true, false) => info!("the clock of member {node} agrees with that of this one again"),
+            _ => {}
+        }
     }
 
     /// Who listens says nothing after its welcome: whatever comes is the end.

@@ -100,6 +100,11 @@ pub(super) struct PeerState {
     pub peer: String,
     /// Where clients reach it.
     pub client: String,
+    /// Where HTTP reaches it, as it has said; empty: it has not.
+    pub http: String,
+    /// Its wall clock is ahead of ours by at least this, or behind if it is negative, as of when we
+    /// connected; `None`: not known.
+    pub clock_ahead_ns: Option<i64>,
     /// We can send to it.
     pub is_connected: bool,
     /// We hear it.
@@ -129,6 +134,8 @@ pub(super) struct Peers {
     members: Vec<NodeId>,
     changed: u64,
     leads: bool,
+    /// The wall clock, as the loop has said it.
+    wall_ns: u64,
     inbox: VecDeque<(Received, usize)>,
     /// Bytes of messages in it.
     waiting: usize,
@@ -154,6 +161,8 @@ struct Setting<'a> {
     changed: u64,
     leads: bool,
     now: Time,
+    /// The wall clock then.
+    wall_ns: u64,
 }
 
 impl Setting<'_> {
@@ -204,6 +213,7 @@ macro_rules! setting {
             changed: $peers.changed,
             leads: $peers.leads,
             now: $now,
+            wall_ns: $peers.wall_ns,
         }
     };
 }
@@ -251,6 +261,7 @@ impl Peers {
             members: Vec::new(),
             changed: 0,
             leads: false,
+            wall_ns: 0,
             inbox: VecDeque::new(),
             waiting: 0,
             dropped: 0,
@@ -335,6 +346,11 @@ impl Peers {
         if begins {
             self.judge_again();
         }
+    }
+
+    /// What the wall clock says in this turn: peers are told, and theirs are compared.
+    pub(super) fn set_wall(&mut self, wall_ns: u64) {
+        self.wall_ns = wall_ns;
     }
 
     /// Who is no member, and knows no newer membership, has to call again: it may hear now that it is none.
@@ -437,6 +453,13 @@ impl Peers {
         Some(link.client.as_str()).filter(|client| !client.is_empty())
     }
 
+    /// Where HTTP reaches this node, as it said last; `None`: that is not known.
+    #[must_use]
+    pub(super) fn http_address(&self, of: NodeId) -> Option<&str> {
+        let link = self.links.iter().find(|link| link.id == of)?;
+        Some(link.http.as_str()).filter(|http| !http.is_empty())
+    }
+
     /// Where other nodes reach this node, as it or the membership said last.
     #[must_use]
     pub(super) fn peer_address(&self, of: NodeId) -> Option<&str> {
@@ -451,6 +474,8 @@ impl Peers {
             node: link.id,
             peer: link.address.clone(),
             client: link.client.clone(),
+            http: link.http.clone(),
+            clock_ahead_ns: link.clock_ahead_ns,
             is_connected: link.is_open(),
             is_heard: self
                 .callers
@@ -607,6 +632,7 @@ impl Peers {
             link.move_to(&hello.peer, now, &self.registry);
         }
         hello.client.clone_into(&mut link.client);
+        hello.http.clone_into(&mut link.http);
         // It is there: it may be called at once.
         link.hurry(now);
         let older = |it: &Caller| it.from() == Some(hello.from) && it.token() != token;

@@ -31,6 +31,34 @@ fn messages_pass_both_ways_in_order_and_addresses_with_the_greetings() {
 }
 
 #[test]
+fn g12_where_http_reaches_a_peer_comes_with_the_greetings() {
+    let (one, two) = pair();
+    let (of_two, of_one) = ("http://client-2:11380", "http://client-1:11380");
+    assert_eq!(one.peers.http_address(NodeId(2)), Some(of_two));
+    assert_eq!(two.peers.http_address(NodeId(1)), Some(of_one));
+    assert_eq!(one.state(2).http, of_two);
+}
+
+#[test]
+fn g10_a_clock_that_is_apart_is_known_by_as_much_as_is_certain() {
+    const AT: u64 = 1_800_000_000_000_000_000;
+    let seconds = |seconds: i64| seconds * SECOND_NS;
+    for (ours, theirs, ahead) in [
+        (AT, AT, Some(0)),
+        (AT, AT + 3_600_000_000_000, Some(seconds(3600))),
+        (AT, AT - 5_000_000_000, Some(seconds(-5))),
+        // It does not say.
+        (AT, 0, None),
+    ] {
+        let (mut one, mut two) = (Site::new(1), Site::new(2));
+        one.peers.set_wall(ours);
+        two.peers.set_wall(theirs);
+        let (one, _two) = meet(one, two);
+        assert_eq!(one.state(2).clock_ahead_ns, ahead, "{ours} {theirs}");
+    }
+}
+
+#[test]
 fn a_large_message_arrives_whole() {
     let (mut one, mut two) = pair();
     let mut message = one.message(NodeId(2), 1, 0);

@@ -38,6 +38,7 @@ fn me(id: u64, peer: String) -> Me {
         node: NodeId(id),
         peer,
         client: format!("client-{id}:11300"),
+        http: format!("http://client-{id}:11380"),
         versions: VERSIONS,
     }
 }

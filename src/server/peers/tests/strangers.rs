@@ -338,6 +338,8 @@ fn welcomed(site: &mut Site, node: u64) -> StdStream {
         node: NodeId(node),
         nonce: 7,
         client: "moved:1".into(),
+        http: String::new(),
+        wall_ns: 0,
     };
     Answer::Welcome(welcome).encode(&mut bytes).unwrap();
     socket.write_all(&bytes).unwrap();
