@@ -20,6 +20,35 @@ impl fmt::Display for JobId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClientId(pub u32);
 
+/// Whether a character is not seen, or changes how others are: what turns their direction round, what
+/// has no width, and what separates lines. A name with one can look like another name.
+#[must_use]
+pub fn is_invisible(letter: char) -> bool {
+    matches!(
+        letter,
+        '\u{ad}'
+            | '\u{61c}'
+            | '\u{180e}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}'
+    )
+}
+
+/// A name from elsewhere as it may be shown: what no name needs is replaced.
+#[must_use]
+pub fn shown_name(name: &str) -> String {
+    let shown = |letter: char| match letter.is_control() || is_invisible(letter) {
+        true => '\u{fffd}',
+        false => letter,
+    };
+    name.chars().map(shown).collect()
+}
+
 /// Nanoseconds in a second.
 pub const SECOND_NS: i64 = 1_000_000_000;
 

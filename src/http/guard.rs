@@ -45,6 +45,17 @@ impl std::fmt::Display for Asker {
 }
 
 impl Asker {
+    /// What somebody has begun they may end; and an admin what anybody has.
+    pub(super) fn check_may_end(self, owner: Asker) -> Result<(), Problem> {
+        match self == owner || self.role() == Role::Admin {
+            true => Ok(()),
+            false => Err(Problem::new(
+                StatusCode::FORBIDDEN,
+                "somebody else has begun this; only they and holders of the role admin may end it",
+            )),
+        }
+    }
+
     /// What the one who asks may do.
     pub(super) fn role(self) -> Role {
         match self {
@@ -97,8 +108,9 @@ impl Access {
     /// Whoever asks may use this route, from where the request comes.
     pub(super) fn check(&self, route: &Route, headers: &HeaderMap) -> Result<Asker, Problem> {
         let asker = self.check_role(route, headers)?;
-        if route.method != Method::GET {
-            check_origin(headers)?;
+        match route.method == Method::GET {
+            true => check_look(route, headers)?,
+            false => check_origin(headers)?,
         }
         Ok(asker)
     }
@@ -163,6 +175,24 @@ fn is_address(host: &str) -> bool {
     }
 }
 
+/// A page of another site may lead to a page of ours, as a link does, and have nothing else: what it
+/// would embed takes places here, and its sound, size or time could tell something. Programs do not
+/// send these fields.
+fn check_look(route: &Route, headers: &HeaderMap) -> Result<(), Problem> {
+    let field = |name: &str| headers.get(name).map(|value| value.as_bytes());
+    let is_of_another = matches!(field("sec-fetch-site"), Some(b"cross-site" | b"same-site"));
+    let is_link = field("sec-fetch-mode") == Some(b"navigate")
+        && field("sec-fetch-dest") == Some(b"document")
+        && !route.is_stream();
+    match is_of_another && !is_link {
+        false => Ok(()),
+        true => Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "a page of another site may lead here and embed nothing",
+        )),
+    }
+}
+
 /// No page of another site sent it. Programs send neither field; browsers cannot leave them out.
 fn check_origin(headers: &HeaderMap) -> Result<(), Problem> {
     let site = headers.get("sec-fetch-site").map(|value| value.as_bytes());
@@ -224,6 +254,44 @@ mod tests {
         assert!(access.check_host(&headers(&[])).is_err());
         let twice = headers(&[("host", "localhost"), ("host", "evil.example")]);
         assert!(access.check_host(&twice).is_err());
+    }
+
+    #[test]
+    fn g34_a_page_of_another_site_may_lead_here_and_embeds_nothing() {
+        let route = |path: &str| match crate::http::routes::find(&Method::GET, path) {
+            crate::http::routes::Found::Route(route) => route,
+            found => panic!("{found:?}"),
+        };
+        let [cross, same, ours] =
+            ["cross-site", "same-site", "same-origin"].map(|site| ("sec-fetch-site", site));
+        let link = [
+            ("sec-fetch-mode", "navigate"),
+            ("sec-fetch-dest", "document"),
+        ];
+        let frame = [("sec-fetch-mode", "navigate"), ("sec-fetch-dest", "iframe")];
+        let source = [("sec-fetch-mode", "cors"), ("sec-fetch-dest", "empty")];
+        for (path, is_stream) in [
+            ("/", false),
+            ("/tubes/default", false),
+            ("/metrics", false),
+            ("/events", true),
+            ("/api/v1/events", true),
+        ] {
+            for (site, kind, is_let_in) in [
+                (cross, link, !is_stream),
+                (same, link, !is_stream),
+                (cross, frame, false),
+                (cross, source, false),
+                (same, source, false),
+                (ours, source, true),
+                (("sec-fetch-site", "none"), link, true),
+                (("host", "localhost"), [("accept", "*/*"); 2], true),
+            ] {
+                let fields = headers(&[site, kind[0], kind[1]]);
+                let checked = check_look(route(path), &fields);
+                assert_eq!(checked.is_ok(), is_let_in, "{path} {site:?} {kind:?}");
+            }
+        }
     }
 
     #[test]

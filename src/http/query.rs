@@ -10,6 +10,12 @@ use super::routes::Parameter;
 pub(super) struct Query(Vec<(String, String)>);
 
 impl Query {
+    /// Those of what a form sends in an address: there a plus sign is a blank.
+    pub(super) fn of_form(text: Option<&str>, known: &[Parameter]) -> Result<Query, Problem> {
+        let text = text.map(|text| text.replace('+', "%20"));
+        Query::parse(text.as_deref(), known)
+    }
+
     /// Those of a request to a route with these.
     pub(super) fn parse(text: Option<&str>, known: &[Parameter]) -> Result<Query, Problem> {
         let mut query = Query::default();

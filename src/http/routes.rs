@@ -654,6 +654,11 @@ impl Route {
         self.shape == Shape::Page && self.method != Method::GET
     }
 
+    /// It is answered for as long as somebody listens.
+    pub(super) fn is_stream(&self) -> bool {
+        matches!(self.action, Action::Events | Action::Console(Page::Events))
+    }
+
     /// What supervisors, load balancers and Prometheus ask for: there are always places for it.
     pub(super) fn is_probe(&self) -> bool {
         use Action::{Health, Leader, Metrics, Readiness};

@@ -20,7 +20,7 @@ use super::connections::REQUEST_TIME;
 use super::guard::Asker;
 use super::places::{CONNECTIONS_MAX, Watch};
 use super::query::{Query, decode};
-use super::routes::{Action, Found, Role, Route, find};
+use super::routes::{Action, Found, Role, Route, Shape, find};
 use super::{Membership, State, cluster, console, health, metrics, openapi};
 use crate::clock::utc;
 
@@ -153,7 +153,11 @@ async fn act(
     watch: &Arc<Watch>,
 ) -> Result<Answer, Problem> {
     let (head, body) = request.into_parts();
-    let query = Query::parse(head.uri.query(), route.parameters)?;
+    let query = match route.shape {
+        // Addresses of pages are made by forms.
+        Shape::Page => Query::of_form(head.uri.query(), route.parameters)?,
+        _ => Query::parse(head.uri.query(), route.parameters)?,
+    };
     let path = head.uri.path();
     let captured = decode(route.captured(path).unwrap_or_default())?;
     let held = state.places.hold(watch);
@@ -179,8 +183,8 @@ async fn act(
         Action::Tube => look::tube(state, captured).await,
         Action::Jobs => look::jobs(state, captured, &query).await,
         Action::Job => look::job(state, &captured).await,
-        Action::History => history::history(state, &captured).await,
-        Action::CancelHistory => history::cancel(state, &captured),
+        Action::History => history::history(state, &captured, asker).await,
+        Action::CancelHistory => history::cancel(state, &captured, asker),
         Action::Log => log::log(state).await,
         Action::Clients => clients::clients(state, &query).await,
         Action::Client => clients::client(state, &captured).await,
@@ -193,14 +197,14 @@ async fn act(
         Action::PauseMany => jobs::pause_many(state, &fields).await,
         Action::Tasks => Ok(state.tasks.list()),
         Action::Task => state.tasks.show(&captured),
-        Action::StartTask => tasks::start(state, &fields),
-        Action::CancelTask => state.tasks.cancel(&captured),
-        Action::Search => search::start(state, &fields),
+        Action::StartTask => tasks::start(state, &fields, asker),
+        Action::CancelTask => state.tasks.cancel(&captured, asker),
+        Action::Search => search::start(state, &fields, asker),
         Action::Searches => Ok(state.searches.list()),
         Action::Found => state.searches.show(&captured),
-        Action::CancelSearch => state.searches.cancel(&captured),
-        Action::Clear => tasks::clear(state, captured, &fields),
-        Action::Redrive => tasks::redrive(state, captured, &fields),
+        Action::CancelSearch => state.searches.cancel(&captured, asker),
+        Action::Clear => tasks::clear(state, captured, &fields, asker),
+        Action::Redrive => tasks::redrive(state, captured, &fields, asker),
         Action::Events => events::events(state, &query).await,
         Action::Drain => drain::drain(state, &fields, true).await,
         Action::Undrain => drain::drain(state, &fields, false).await,

@@ -3,7 +3,7 @@
 //! something here alone, for some hours; it is sent with no request that a page of another site
 //! makes, and no script can read it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use tokio::time::Instant;
 use super::tokens::Holder;
 use crate::secrets::is_same;
 
-/// Sessions that are open at a time; who begins another ends the one that is open for longest.
+/// Sessions that are open at a time. Who begins another ends the first one of the token that has the
+/// most, so that no token ends the only session of another one.
 pub(super) const SESSIONS_MAX: usize = 256;
 /// A session ends after this.
 pub(super) const SESSION_TIME: Duration = Duration::from_secs(12 * 3600);
@@ -67,14 +68,22 @@ impl Sessions {
         let word = random_word()?;
         let cookie = self.cookie(&word, SESSION_TIME);
         let mut open = self.open();
-        if open.len() == SESSIONS_MAX {
-            open.pop_front();
-        }
         open.push_back(Session {
             word,
             holder,
             begun: Instant::now(),
         });
+        if open.len() > SESSIONS_MAX {
+            let mut counts = BTreeMap::<usize, usize>::new();
+            for session in &*open {
+                *counts.entry(session.holder.line).or_default() += 1;
+            }
+            let most = counts.into_iter().max_by_key(|(_, count)| *count);
+            let is_of_most = |it: &Session| most.is_some_and(|(line, _)| line == it.holder.line);
+            if let Some(first) = open.iter().position(is_of_most) {
+                open.remove(first);
+            }
+        }
         Ok(cookie)
     }
 
@@ -158,6 +167,25 @@ mod tests {
         assert_eq!(sessions.find(&cookies[0]), None);
         let others = cookies[1..].iter();
         assert!(others.into_iter().all(|it| sessions.find(it).is_some()));
+    }
+
+    #[test]
+    fn g34_whoever_begins_many_sessions_ends_their_own() {
+        let sessions = Sessions::new(80, false);
+        let other = Holder { line: 4, ..HOLDER };
+        let admins = sent(&sessions.begin(other).unwrap());
+        let many: Vec<_> = (0..2 * SESSIONS_MAX)
+            .map(|_| sent(&sessions.begin(HOLDER).unwrap()))
+            .collect();
+        assert_eq!(sessions.find(&admins), Some(other));
+        assert_eq!(sessions.open().len(), SESSIONS_MAX);
+        let kept = many.iter().filter(|it| sessions.find(it).is_some());
+        assert_eq!(kept.count(), SESSIONS_MAX - 1);
+        let last = sent(&sessions.begin(other).unwrap());
+        assert_eq!(
+            [&admins, &last].map(|it| sessions.find(it)),
+            [Some(other); 2]
+        );
     }
 
     #[test]

@@ -601,6 +601,38 @@ fn every_route_lets_in_the_roles_that_it_should() {
     }
 }
 
+#[test]
+fn g34_a_search_is_ended_by_who_began_it_or_by_an_admin() {
+    let file = tokens();
+    let site = Site::start(memory().arg("--http-tokens").arg(file.path()));
+    let [reader, admin] = ["reader", "master"].map(|it| format!("Authorization: Bearer {it}"));
+    let json = "Content-Type: application/json";
+    let begin = |who: &str| {
+        let body = br#"{"filter": {"tube": "*"}}"#;
+        let begun = site.send("POST /api/v1/search", &[who, json], body);
+        assert_eq!(begun.status, 202, "{begun:?}");
+        begun.json()["id"].to_string()
+    };
+    let end = |who: &str, id: &str| {
+        let line = format!("DELETE /api/v1/search/{id}");
+        site.send(&line, &[who], b"").status
+    };
+    let (of_reader, of_admin) = (begin(&reader), begin(&admin));
+    assert_eq!(end(&reader, &of_admin), 403);
+    assert_eq!(end(&reader, &of_reader), 200);
+    assert_eq!(end(&admin, &begin(&reader)), 200);
+    assert_eq!(end(&admin, &of_admin), 200);
+}
+
+#[test]
+fn g34_streams_are_not_for_pages_of_other_sites() {
+    let site = Site::start(memory());
+    for path in ["/events?of=tasks", "/api/v1/events"] {
+        let answer = site.send(&format!("GET {path}"), &["Sec-Fetch-Site: cross-site"], b"");
+        assert_eq!(answer.status, 403, "{path}");
+    }
+}
+
 /// Connections are kept, and close when the client wants.
 #[test]
 fn a_connection_serves_many_requests() {

@@ -20,6 +20,7 @@ use crate::clock::{Clock, utc};
 use crate::door::{Slice, Step, Work};
 use crate::http::State;
 use crate::http::answer::{Answer, Problem, json};
+use crate::http::guard::Asker;
 use crate::storage::RealFs;
 use crate::storage::inspect::history::{Event, History, HistoryEntry, State as JobAt};
 use crate::storage::inspect::{Access, Opened};
@@ -52,6 +53,8 @@ pub(in crate::http) struct Histories(Mutex<Option<Arc<Reading>>>);
 #[derive(Debug)]
 struct Reading {
     job: JobId,
+    /// Who asked first.
+    owner: Asker,
     clock: Clock,
     begun: Time,
     /// When nobody wants it any more.
@@ -64,10 +67,11 @@ struct Reading {
 }
 
 impl Reading {
-    fn new(job: JobId, clock: Clock) -> Reading {
+    fn new(job: JobId, clock: Clock, owner: Asker) -> Reading {
         let begun = clock.now().mono;
         Reading {
             job,
+            owner,
             clock,
             begun,
             wanted_until: AtomicI64::new(begun.0 + WANTED_NS),
@@ -252,7 +256,12 @@ impl Histories {
     }
 
     /// The reading for this job: the one under way, or a new one.
-    fn begin(&self, job: JobId, clock: Clock, dir: &Path) -> Result<Arc<Reading>, Problem> {
+    fn begin(
+        &self,
+        (job, owner): (JobId, Asker),
+        clock: Clock,
+        dir: &Path,
+    ) -> Result<Arc<Reading>, Problem> {
         let mut slot = self.slot();
         if let Some(reading) = &*slot {
             let is_it = reading.job == job && reading.is_wanted(clock.now().mono);
@@ -267,7 +276,7 @@ impl Histories {
                 )));
             }
         }
-        let reading = Arc::new(Reading::new(job, clock));
+        let reading = Arc::new(Reading::new(job, clock, owner));
         let (shared, dir): (_, PathBuf) = (reading.clone(), dir.to_owned());
         let thread = std::thread::Builder::new().name("bsd-history".into());
         let spawned = thread.spawn(move || shared.run(&dir));
@@ -325,8 +334,12 @@ impl Work for LookAtFate {
 }
 
 /// `GET /api/v1/jobs/{id}/history`
-pub(in crate::http) async fn history(state: &State, id: &str) -> Result<Answer, Problem> {
-    let value = read(state, id).await?;
+pub(in crate::http) async fn history(
+    state: &State,
+    id: &str,
+    asker: Asker,
+) -> Result<Answer, Problem> {
+    let value = read(state, id, asker).await?;
     let status = match value["state"] == "done" {
         true => StatusCode::OK,
         false => StatusCode::ACCEPTED,
@@ -335,7 +348,7 @@ pub(in crate::http) async fn history(state: &State, id: &str) -> Result<Answer, 
 }
 
 /// What is known of a job's past, or how far the reading is.
-pub(in crate::http) async fn read(state: &State, id: &str) -> Result<Value, Problem> {
+pub(in crate::http) async fn read(state: &State, id: &str, asker: Asker) -> Result<Value, Problem> {
     let id = job_id(id)?;
     let dir = state.sight.dir.as_deref();
     let dir = dir.ok_or_else(|| not_found("jobs have no history: the server keeps no log"))?;
@@ -344,7 +357,7 @@ pub(in crate::http) async fn read(state: &State, id: &str) -> Result<Value, Prob
     if fate == "never put" {
         return Err(not_found("no job has had this id yet"));
     }
-    let reading = state.histories.begin(id, state.sight.clock, dir)?;
+    let reading = state.histories.begin((id, asker), state.sight.clock, dir)?;
     let ended = reading.has_ended.notified();
     if reading.end.get().is_none() {
         // It may take longer.
@@ -359,9 +372,11 @@ pub(in crate::http) async fn read(state: &State, id: &str) -> Result<Value, Prob
 }
 
 /// `DELETE /api/v1/jobs/{id}/history`
-pub(in crate::http) fn cancel(state: &State, id: &str) -> Result<Answer, Problem> {
+pub(in crate::http) fn cancel(state: &State, id: &str, asker: Asker) -> Result<Answer, Problem> {
     let progress = state.histories.look(job_id(id)?);
     let progress = progress.ok_or_else(|| not_found("no history of this job is being read"))?;
+    let owner = state.histories.slot().as_ref().map(|reading| reading.owner);
+    asker.check_may_end(owner.unwrap_or(asker))?;
     state.histories.cancel();
     Ok(json(StatusCode::OK, &progress))
 }
@@ -370,7 +385,7 @@ pub(in crate::http) fn cancel(state: &State, id: &str) -> Result<Answer, Problem
 impl Histories {
     /// As if the log were being read for this job, by a thread that does not end.
     pub(in crate::http) fn hold(&self, job: JobId, clock: Clock) {
-        *self.slot() = Some(Arc::new(Reading::new(job, clock)));
+        *self.slot() = Some(Arc::new(Reading::new(job, clock, Asker::Local)));
     }
 }
 
@@ -380,7 +395,7 @@ mod tests {
 
     #[test]
     fn a_reading_ends_when_nobody_asks_about_it_and_when_it_takes_too_long() {
-        let reading = Reading::new(JobId(7), Clock::start());
+        let reading = Reading::new(JobId(7), Clock::start(), Asker::Local);
         let after = |ns: i64| Time(reading.begun.0 + ns);
         assert_eq!(reading.why_not(after(WANTED_NS - 1)), None);
         let why = reading.why_not(after(WANTED_NS)).unwrap();
@@ -395,7 +410,7 @@ mod tests {
 
     #[test]
     fn a_reading_that_breaks_off_is_over() {
-        let reading = Reading::new(JobId(7), Clock::start());
+        let reading = Reading::new(JobId(7), Clock::start(), Asker::Local);
         let broken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let _ending = Ending(&reading);
             std::panic::resume_unwind(Box::new(()));
@@ -412,23 +427,37 @@ mod tests {
     #[test]
     fn one_history_is_read_at_a_time() {
         let (histories, clock) = (Histories::default(), Clock::start());
-        let first = Arc::new(Reading::new(JobId(1), clock));
+        let first = Arc::new(Reading::new(JobId(1), clock, Asker::Local));
         *histories.slot() = Some(first.clone());
         let nowhere = Path::new("/nowhere");
-        let same = histories.begin(JobId(1), clock, nowhere).unwrap();
+        let same = histories
+            .begin((JobId(1), Asker::Local), clock, nowhere)
+            .unwrap();
         assert!(
             Arc::ptr_eq(&first, &same),
             "who asks for the same waits for it"
         );
-        let refused = histories.begin(JobId(2), clock, nowhere).unwrap_err();
+        let refused = histories
+            .begin((JobId(2), Asker::Local), clock, nowhere)
+            .unwrap_err();
         assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
         // Also where nobody wants it any more, as long as it is under way.
         histories.cancel();
-        assert!(histories.begin(JobId(2), clock, nowhere).is_err());
-        assert!(histories.begin(JobId(1), clock, nowhere).is_err());
+        assert!(
+            histories
+                .begin((JobId(2), Asker::Local), clock, nowhere)
+                .is_err()
+        );
+        assert!(
+            histories
+                .begin((JobId(1), Asker::Local), clock, nowhere)
+                .is_err()
+        );
         assert!(histories.take(&first).is_none());
         first.end.set(Ok(json!({}))).unwrap();
-        let second = histories.begin(JobId(2), clock, nowhere).unwrap();
+        let second = histories
+            .begin((JobId(2), Asker::Local), clock, nowhere)
+            .unwrap();
         assert_eq!(second.job, JobId(2));
         assert_eq!(histories.take(&first), Some(Ok(json!({}))));
         assert!(

@@ -15,6 +15,7 @@ use crate::door::Work;
 use crate::http::State;
 use crate::http::answer::{Answer, Problem, Said, json};
 use crate::http::exposition::seconds;
+use crate::http::guard::Asker;
 
 /// Work of a kind that is under way at a time.
 pub(in crate::http) const RUNNING_MAX: usize = 8;
@@ -68,6 +69,8 @@ pub(super) struct Entry {
     id: u64,
     /// What was asked for.
     asked: Value,
+    /// Who has.
+    owner: Asker,
     /// It changes jobs, and does not only look for some.
     changes: bool,
     begun: Instant,
@@ -183,12 +186,12 @@ impl Register {
     pub(super) fn start<W: Told>(
         &self,
         state: &State,
-        asked: Value,
+        (asked, owner): (Value, Asker),
         work: impl FnOnce(Arc<Progress>) -> W,
     ) -> Result<Answer, Problem> {
         let door = state.door()?;
         let progress = Arc::new(Progress::default());
-        let entry = self.enter(asked, progress.clone())?;
+        let entry = self.enter((asked, owner), progress.clone())?;
         let task = door.start(work(progress));
         let kept = entry.clone();
         tokio::spawn(async move {
@@ -207,7 +210,11 @@ impl Register {
         Ok(said.with(json(StatusCode::ACCEPTED, &entry.value())))
     }
 
-    fn enter(&self, asked: Value, progress: Arc<Progress>) -> Result<Arc<Entry>, Problem> {
+    fn enter(
+        &self,
+        (asked, owner): (Value, Asker),
+        progress: Arc<Progress>,
+    ) -> Result<Arc<Entry>, Problem> {
         let mut entries = self.entries();
         if entries.running() >= RUNNING_MAX {
             return Err(Problem::new(
@@ -222,6 +229,7 @@ impl Register {
         let entry = Arc::new(Entry {
             id,
             asked,
+            owner,
             changes: self.changes,
             begun: Instant::now(),
             progress,
@@ -266,8 +274,9 @@ impl Register {
     }
 
     /// Let one do no further step. What it has done stays.
-    pub(in crate::http) fn cancel(&self, id: &str) -> Result<Answer, Problem> {
+    pub(in crate::http) fn cancel(&self, id: &str, asker: Asker) -> Result<Answer, Problem> {
         let entry = self.find(id)?;
+        asker.check_may_end(entry.owner)?;
         entry.progress.is_cancelled.store(true, Ordering::Relaxed);
         Ok(json(StatusCode::OK, &entry.value()))
     }
@@ -279,7 +288,9 @@ mod tests {
     use crate::http::tests::paused;
 
     fn over(register: &Register) -> u64 {
-        let entry = register.enter(json!({}), Arc::default()).unwrap();
+        let entry = register
+            .enter((json!({}), Asker::Local), Arc::default())
+            .unwrap();
         let end = End {
             reason: None,
             is_cancelled: false,
@@ -297,7 +308,9 @@ mod tests {
     fn the_last_64_that_are_over_are_kept_for_an_hour() {
         paused(async {
             let register = Register::of_tasks();
-            let running = register.enter(json!({}), Arc::default()).unwrap();
+            let running = register
+                .enter((json!({}), Asker::Local), Arc::default())
+                .unwrap();
             let first = over(&register);
             tokio::time::advance(KEPT_TIME - Duration::from_secs(1)).await;
             let second = over(&register);

@@ -15,6 +15,7 @@ use super::scan::{COST_MAX, Looked, Scan};
 use crate::door::{JobError, Slice, Step, Work};
 use crate::http::State;
 use crate::http::answer::{Answer, Problem};
+use crate::http::guard::Asker;
 use crate::types::{JobId, Time};
 
 /// What was asked for.
@@ -50,12 +51,16 @@ impl Wanted {
 }
 
 /// `POST /api/v1/search`
-pub(in crate::http) fn start(state: &State, fields: &Fields) -> Result<Answer, Problem> {
+pub(in crate::http) fn start(
+    state: &State,
+    fields: &Fields,
+    asker: Asker,
+) -> Result<Answer, Problem> {
     let wanted = Wanted::parse(fields)?;
     let scan = wanted.scan()?;
     state
         .searches
-        .start(state, wanted.value(), |progress| Search {
+        .start(state, (wanted.value(), asker), |progress| Search {
             limit: wanted.limit,
             scan,
             found: Vec::new(),

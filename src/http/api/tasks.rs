@@ -19,6 +19,7 @@ use super::{bad, tube_name};
 use crate::door::{JobError, Slice, Step, Work};
 use crate::http::State;
 use crate::http::answer::{Answer, Problem};
+use crate::http::guard::Asker;
 use crate::types::{JobId, JobState, Position, SECOND_NS, Time};
 
 /// Jobs a second that may be asked for as the rate of a task.
@@ -116,8 +117,12 @@ pub(in crate::http) fn any_plan(fields: &Fields) {
 }
 
 /// `POST /api/v1/tasks`
-pub(in crate::http) fn start(state: &State, fields: &Fields) -> Result<Answer, Problem> {
-    begin(state, Plan::parse(fields)?)
+pub(in crate::http) fn start(
+    state: &State,
+    fields: &Fields,
+    asker: Asker,
+) -> Result<Answer, Problem> {
+    begin(state, Plan::parse(fields)?, asker)
 }
 
 /// `POST /api/v1/tubes/{tube}/clear`
@@ -125,6 +130,7 @@ pub(in crate::http) fn clear(
     state: &State,
     tube: String,
     fields: &Fields,
+    asker: Asker,
 ) -> Result<Answer, Problem> {
     fields.only(&["states", "dry_run", "most"])?;
     let tube = tube_name(tube)?;
@@ -138,7 +144,7 @@ pub(in crate::http) fn clear(
         rate: None,
         most: most(fields)?,
     };
-    begin(state, plan)
+    begin(state, plan, asker)
 }
 
 /// `POST /api/v1/tubes/{tube}/redrive`
@@ -146,6 +152,7 @@ pub(in crate::http) fn redrive(
     state: &State,
     tube: String,
     fields: &Fields,
+    asker: Asker,
 ) -> Result<Answer, Problem> {
     fields.only(&["to", "rate", "dry_run", "most"])?;
     let tube = tube_name(tube)?;
@@ -163,10 +170,10 @@ pub(in crate::http) fn redrive(
         rate: fields.number("rate", 1, RATE_MAX)?,
         most: most(fields)?,
     };
-    begin(state, plan)
+    begin(state, plan, asker)
 }
 
-fn begin(state: &State, plan: Plan) -> Result<Answer, Problem> {
+fn begin(state: &State, plan: Plan, asker: Asker) -> Result<Answer, Problem> {
     let not_in = match &plan.deed {
         Deed::Move { to, .. } if plan.filter.tube.name() == Some(&**to) => {
             return Err(bad(format!("the jobs of {to:?} are in that tube already")));
@@ -177,9 +184,9 @@ fn begin(state: &State, plan: Plan) -> Result<Answer, Problem> {
     let states = plan.states()?;
     let asked = plan.value();
     let scan = Scan::new(plan.filter.clone(), states, not_in);
-    state
-        .tasks
-        .start(state, asked, |progress| Drive::new(plan, scan, progress))
+    state.tasks.start(state, (asked, asker), |progress| {
+        Drive::new(plan, scan, progress)
+    })
 }
 
 /// A task under way.
@@ -441,6 +448,27 @@ mod tests {
             let progress = &drive.progress;
             assert_eq!((told(&progress.changed), told(&progress.skipped)), (3, 1));
         }
+    }
+
+    /// What another task has done first is skipped: the three numbers are of one sum here too.
+    #[test]
+    fn g34_of_two_tasks_that_overlap_each_says_what_it_has_skipped() {
+        let mut engine = Engine::open(&Options::default(), NOW).unwrap();
+        put(&mut engine, 4, 1);
+        let asked = |rate: u64| json!({"action": "delete", "filter": {"tube": "t"}, "rate": rate});
+        let [mut slow, mut fast] = [drive(&asked(1)), drive(&asked(1_000_000))];
+        Slice::alone(&mut engine, NOW, |slice| slow.step(slice));
+        let mut at = NOW;
+        for _ in 0..100 {
+            at.mono = Time(at.mono.0 + 2000);
+            Slice::alone(&mut engine, at, |slice| fast.step(slice));
+        }
+        for _ in 0..4 {
+            at.mono = Time(at.mono.0 + SECOND_NS);
+            Slice::alone(&mut engine, at, |slice| slow.step(slice));
+        }
+        let numbers = [&slow, &fast].map(|it| (it.matched, it.changed, it.skipped));
+        assert_eq!(numbers, [(4, 1, 3), (3, 3, 0)]);
     }
 
     #[test]

@@ -16,6 +16,7 @@ use crate::http::State;
 use crate::http::answer::{Answer, Problem, Said};
 use crate::http::api::fields::Fields;
 use crate::http::api::{clients, jobs, tasks};
+use crate::http::guard::Asker;
 use crate::http::query::decode;
 use crate::secrets::is_same;
 
@@ -111,9 +112,9 @@ pub(super) async fn answer(
         Page::Change(word) => change(state, &asked.captured, word, &form).await,
         Page::CloseClient => close(state, &asked.captured, &form).await,
         Page::Pause => pause(state, asked.captured, &form).await,
-        Page::Count => count(state, &asked.captured, &form).await,
-        Page::Run => run(state, &asked.captured, &form),
-        Page::Cancel => cancel(state, &asked.captured),
+        Page::Count => count(state, &asked.captured, &form, asked.asker).await,
+        Page::Run => run(state, &asked.captured, &form, asked.asker),
+        Page::Cancel => cancel(state, &asked.captured, asked.asker),
         _ => Err(bad("there is no such form")),
     };
     state.snapshots.forget().await;
@@ -213,7 +214,7 @@ async fn pause(state: &State, tube: String, form: &Form) -> Result<Answer, Probl
 }
 
 /// Count the jobs that are meant. What is to be done with them is asked again, with their number.
-async fn count(state: &State, tube: &str, form: &Form) -> Result<Answer, Problem> {
+async fn count(state: &State, tube: &str, form: &Form, asker: Asker) -> Result<Answer, Problem> {
     let action = form.text("what").unwrap_or_default();
     let mut filter = json!({"tube": tube, "states": form.texts("state")});
     if let Some(contains) = form.text("with") {
@@ -242,7 +243,7 @@ async fn count(state: &State, tube: &str, form: &Form) -> Result<Answer, Problem
         }
         _ => {}
     }
-    let begun = tasks::start(state, &fields(sent)?)?;
+    let begun = tasks::start(state, &fields(sent)?, asker)?;
     let id = begun.body().value()["id"].to_string();
     for _ in 0..LOOKS {
         let task = state.tasks.show(&id)?;
@@ -259,7 +260,7 @@ async fn count(state: &State, tube: &str, form: &Form) -> Result<Answer, Problem
 }
 
 /// Do what a task has counted for, if no more jobs are meant than the page has shown.
-fn run(state: &State, id: &str, form: &Form) -> Result<Answer, Problem> {
+fn run(state: &State, id: &str, form: &Form, asker: Asker) -> Result<Answer, Problem> {
     let counted = state.tasks.show(id)?.body().value();
     if counted["dry_run"] != true || counted["state"] != "done" {
         return Err(Problem::new(
@@ -278,19 +279,17 @@ fn run(state: &State, id: &str, form: &Form) -> Result<Answer, Problem> {
     });
     let mut sent: Map<_, _> = sent.collect();
     sent.insert("most".into(), json!(most));
-    let begun = tasks::start(state, &fields(sent)?)?;
+    let begun = tasks::start(state, &fields(sent)?, asker)?;
     let id = begun.body().value()["id"].clone();
-    let sentence = format!("Task {id} has begun.");
-    Ok(tell(
-        state,
-        &format!("/tasks/{id}"),
-        sentence,
-        begun.extensions().get(),
-    ))
+    // Its page says how far it is, which may be its end by now.
+    let said = begun.extensions().get::<Said>().cloned();
+    Ok(said
+        .unwrap_or_default()
+        .with(go_to(&format!("/tasks/{id}"))))
 }
 
-fn cancel(state: &State, id: &str) -> Result<Answer, Problem> {
-    let done = state.tasks.cancel(id)?;
+fn cancel(state: &State, id: &str, asker: Asker) -> Result<Answer, Problem> {
+    let done = state.tasks.cancel(id, asker)?;
     let sentence = "It ends where it is; what it has done stays.".to_owned();
     Ok(tell(
         state,

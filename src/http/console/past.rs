@@ -16,7 +16,7 @@ use crate::http::api::{history, job_id};
 
 pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Problem> {
     let id = job_id(&asked.captured)?.to_string();
-    let value = history::read(state, &id).await?;
+    let value = history::read(state, &id, asked.asker).await?;
     let is_done = value["state"] == "done";
     let subject = Subject::History(id.clone());
     let content = html! {

@@ -18,7 +18,7 @@ use crate::pattern::Pattern;
 use crate::protocol::Command;
 use crate::queue::Queue;
 use crate::secrets;
-use crate::types::{ClientId, JobId};
+use crate::types::{ClientId, JobId, shown_name};
 
 /// Which commands a token allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -134,7 +134,7 @@ impl Grant {
         Ok(Grant {
             scope,
             digest,
-            name: name.map(str::to_owned),
+            name: name.map(shown_name),
         })
     }
 }

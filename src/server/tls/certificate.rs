@@ -14,6 +14,7 @@ use tracing::warn;
 use webpki::EndEntityCert;
 
 use crate::clock::{Clock, utc};
+use crate::types::shown_name;
 
 /// Characters of a name that are kept.
 const NAME_MAX: usize = 64;
@@ -150,11 +151,8 @@ pub(crate) fn name_of(certificate: &CertificateDer<'_>) -> Option<String> {
 }
 
 fn shown(name: &str) -> String {
-    let shown = |letter: char| match letter.is_control() {
-        true => '\u{fffd}',
-        false => letter,
-    };
-    name.chars().take(NAME_MAX).map(shown).collect()
+    let cut: String = name.chars().take(NAME_MAX).collect();
+    shown_name(&cut)
 }
 
 /// The first common name in the content of a `Name`: a row of SETs, in each of which are SEQUENCEs
@@ -297,6 +295,18 @@ mod tests {
         assert_eq!(name, "ä".repeat(NAME_MAX));
         let name = name_of(&certificate(Some("a\n\x1b[31mb"), &[])).unwrap();
         assert_eq!(name, "a\u{fffd}\u{fffd}[31mb");
+    }
+
+    #[test]
+    fn g34_a_name_has_no_characters_that_turn_others_round_or_are_not_seen() {
+        let name = name_of(&certificate(
+            Some("a\u{202e}b\u{200b}c\u{feff}\u{2066}d\u{ad}é"),
+            &[],
+        ));
+        assert_eq!(
+            name.unwrap(),
+            "a\u{fffd}b\u{fffd}c\u{fffd}\u{fffd}d\u{fffd}é"
+        );
     }
 
     #[test]

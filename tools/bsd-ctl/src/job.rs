@@ -197,10 +197,15 @@ fn times(number: u64) -> String {
     count(number, "time")
 }
 
+/// Characters that change the order in which a terminal shows others.
+fn is_direction(letter: char) -> bool {
+    matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// A body that a terminal can show, without a line feed at its end; and whether it was cut.
 fn body_text(body: &[u8]) -> (Option<&str>, bool) {
     let is_shown = |letter: char| {
-        matches!(letter, '\n' | '\t') || !(letter.is_control() || names::is_direction(letter))
+        matches!(letter, '\n' | '\t') || !(letter.is_control() || is_direction(letter))
     };
     let text = std::str::from_utf8(body).ok();
     let Some(text) = text.filter(|text| text.chars().all(is_shown)) else {

@@ -1,6 +1,6 @@
 //! Names of tubes: as they are typed, as patterns, and as they are shown.
 
-use bsd::types::{TUBE_NAME_MAX, is_tube_name};
+use bsd::types::{TUBE_NAME_MAX, is_invisible, is_tube_name};
 use bsd_tools::client::{Client, ClientError};
 
 use crate::{Failure, note};
@@ -85,16 +85,11 @@ pub(crate) fn no_tube(name: &str) -> Failure {
 
 /// Text of a server's, fit for a terminal: control characters are escaped.
 pub(crate) fn shown(text: &str) -> String {
-    let show = |letter: char| match letter.is_control() || is_direction(letter) {
+    let show = |letter: char| match letter.is_control() || is_invisible(letter) {
         true => letter.escape_default().to_string(),
         false => letter.to_string(),
     };
     text.chars().map(show).collect()
-}
-
-/// Characters that change the order in which a terminal shows others.
-pub(crate) fn is_direction(letter: char) -> bool {
-    matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
