@@ -15,6 +15,7 @@ use super::restore::{RestoreError, Restored, Until, choose_log, restore};
 use crate::storage::OpenError;
 use crate::storage::disk::Fs;
 use crate::storage::format::{LogId, parse_file_name};
+use crate::storage::words::{INSIDE_WHOLE, is_as_empty};
 use crate::types::Now;
 
 /// What was found, and done.
@@ -66,9 +67,10 @@ fn has_log(fs: &dyn Fs, dir: &Path) -> Result<bool, OpenError> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(OpenError::io("list", dir, &error)),
     };
-    let is_of_log = |name: &str| parse_file_name(name).is_some();
-    match entries.first() {
+    let is_of_log = |name: &str| parse_file_name(name).is_some() || name == INSIDE_WHOLE;
+    match entries.iter().find(|entry| !is_as_empty(entry)) {
         None => Ok(false),
+        // Where a restore was interrupted when it had all, a start has the rest to do.
         Some(_) if entries.iter().any(|entry| is_of_log(&entry.name)) => Ok(true),
         Some(first) => Err(OpenError::Foreign {
             path: dir.to_owned(),

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::sync::Once;
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
@@ -23,9 +24,46 @@ pub(crate) fn sync_data(file: &File) -> io::Result<()> {
     file.sync_data()
 }
 
+/// True if it is known that a file system is mounted there.
+#[cfg(target_os = "linux")]
+pub(crate) fn is_mount_point(dir: &Path) -> bool {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+    let found = statx(CWD, dir, AtFlags::empty(), StatxFlags::TYPE);
+    found.is_ok_and(|it| it.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+/// A file system of its own has another number than its parent.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn is_mount_point(dir: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let device = |path: &Path| std::fs::metadata(path).map(|it| it.dev()).ok();
+    let (own, above) = (device(dir), device(&dir.join("..")));
+    own.is_some() && own != above
+}
+
 /// Make the names in a directory durable: `fsync`, on macOS `F_FULLFSYNC`.
+///
+/// Some file systems (of networks, of user space) know no sync of a directory, and say so: they keep
+/// names by themselves, or cannot. That is said once; for a file it is an error.
 pub(crate) fn sync_directory(directory: &File) -> io::Result<()> {
-    directory.sync_all()
+    static IS_SAID: Once = Once::new();
+    match directory.sync_all() {
+        Err(error) if knows_no_sync(&error) => {
+            IS_SAID.call_once(|| {
+                tracing::warn!(
+                    "a file system does not know the sync of a directory ({error}): whether a power \
+                     cut can take the name of a file that is new is up to that file system"
+                );
+            });
+            Ok(())
+        }
+        synced => synced,
+    }
+}
+
+fn knows_no_sync(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    errno.is_some_and(|errno| errno == Errno::INVAL || errno == Errno::NOTSUP)
 }
 
 /// Reserve space for the first `size` bytes, which are not 0, and make the file at least that long.
@@ -96,6 +134,19 @@ pub(crate) fn rename_to_unused(_: &Path, _: &Path) -> Option<io::Result<()>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn g52_a_directory_that_cannot_be_synced_is_no_error_and_a_file_is_one() {
+        // Of the file systems that know no sync this one is everywhere.
+        sync_directory(&File::open("/proc/self").unwrap()).unwrap();
+        let file = File::open("/proc/self/stat").unwrap();
+        let error = sync_data(&file).unwrap_err();
+        assert!(knows_no_sync(&error), "{error}");
+        for errno in [Errno::IO, Errno::NOSPC, Errno::DQUOT, Errno::BADF] {
+            assert!(!knows_no_sync(&errno.into()), "{errno}");
+        }
+    }
 
     #[test]
     fn where_space_cannot_be_reserved_the_size_grows_and_never_shrinks() {

@@ -8,6 +8,7 @@ use bsd::storage::format::file_name;
 use bsd::types::SegmentId;
 use tempfile::TempDir;
 
+use crate::faults::SmallDisk;
 use crate::harness::{Exit, Launch, wait_until, wal};
 
 /// A place with an archive, and the address of that.
@@ -78,6 +79,32 @@ fn files(dir: &Path) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+/// The root of a file system cannot be replaced, and has a directory of its own.
+#[test]
+fn g52_an_empty_root_of_a_file_system_is_refilled() {
+    let place = Place::with_archive(20);
+    let refilled = |dir: &str| {
+        let server = place.launch(dir).args(["-s", "1m"]).start();
+        let jobs = server.connect().stat("stats", "current-jobs-ready");
+        assert_eq!(jobs, "20", "{}", server.stderr());
+        assert!(server.stderr().contains("restored"), "{}", server.stderr());
+        assert_eq!(server.stop().code, Some(0));
+        let left = fs::read_dir(place.at(dir)).unwrap().flatten();
+        let left: Vec<String> = left
+            .map(|it| it.file_name().into_string().unwrap())
+            .collect();
+        assert!(
+            !left.iter().any(|name| name.starts_with("bsd.")),
+            "{left:?}"
+        );
+    };
+    fs::create_dir_all(place.at("data/lost+found")).unwrap();
+    refilled("data");
+    if let Some(disk) = SmallDisk::mount("128m") {
+        refilled(disk.path().to_str().unwrap());
+    }
 }
 
 #[test]

@@ -5,6 +5,11 @@
 //! read back and checked, the directory gets its name. If interrupted, there is nothing under the
 //! requested name, and the next call starts over; after an error, nothing is left next to it either
 //! (`IncompleteDir`).
+//!
+//! The root of a file system cannot be replaced by another directory. There the log grows in a
+//! subdirectory ([`INSIDE`]), which gets another name when it is whole ([`INSIDE_WHOLE`]); then its
+//! files are moved up. A crash in between leaves some here and some there: whoever opens the log next
+//! moves the rest, before anything is read.
 
 use crate::storage::log::files::Files;
 use std::io;
@@ -15,7 +20,9 @@ use crate::ErrorClass;
 use crate::storage::disk::{DirLock, Fs, ReadFile};
 use crate::storage::error::{OpenError, StoreError};
 use crate::storage::format::names::parse_spare_name;
-use crate::storage::format::names::{LOCK_NAME, STANDBY_WORD, is_new_word};
+use crate::storage::format::names::{
+    INSIDE, INSIDE_WHOLE, LOCK_NAME, STANDBY_WORD, is_as_empty, is_new_word,
+};
 use crate::storage::format::{Record, parse_file_name};
 use crate::storage::inspect::Inspection;
 use crate::storage::log::sync::SyncPolicy;
@@ -146,10 +153,15 @@ impl IncompleteDir {
         dir: &Path,
         is_ours: fn(&str) -> bool,
     ) -> Result<IncompleteDir, OpenError> {
-        refuse_what_is_there(&**fs, dir)?;
-        let mut name = dir.file_name().unwrap_or_default().to_owned();
-        name.push(INCOMPLETE);
-        let path = dir.with_file_name(name);
+        let is_kept = refuse_what_is_there(&**fs, dir)? || fs.is_mount_point(dir);
+        let path = match is_kept && is_ours(LOCK_NAME) {
+            true => dir.join(INSIDE),
+            false => {
+                let mut name = dir.file_name().unwrap_or_default().to_owned();
+                name.push(INCOMPLETE);
+                dir.with_file_name(name)
+            }
+        };
         fs.create_dir_all(&path)
             .map_err(|error| OpenError::io("create", &path, &error))?;
         clear(&**fs, &path, is_ours)?;
@@ -166,11 +178,26 @@ impl IncompleteDir {
     /// keeps others out: a server that opened it earlier could acknowledge a job, and a power cut
     /// could lose the whole directory.
     pub(in crate::storage) fn publish<T>(mut self, held: T) -> Result<(), OpenError> {
+        if self.path == self.dir.join(INSIDE) {
+            return self.move_up(held);
+        }
         let renamed = self.fs.replace(&self.path, &self.dir);
         self.is_published = renamed.is_ok();
         let named = renamed.and_then(|()| self.fs.sync_dir(parent(&self.dir)));
         drop(held);
         named.map_err(|error| OpenError::io("give its name to", &self.dir, &error))
+    }
+
+    /// The same, of one that grows inside of the requested directory.
+    fn move_up<T>(mut self, held: T) -> Result<(), OpenError> {
+        let _lock = lock(&*self.fs, &self.dir)?;
+        let whole = self.dir.join(INSIDE_WHOLE);
+        let renamed = self.fs.replace(&self.path, &whole);
+        self.is_published = renamed.is_ok();
+        let named = renamed.and_then(|()| self.fs.sync_dir(&self.dir));
+        drop(held);
+        named.map_err(|error| OpenError::io("give its name to", &whole, &error))?;
+        finish_move(&*self.fs, &self.dir)
     }
 
     /// Another call may have started in the same place: what is locked is not ours.
@@ -211,12 +238,40 @@ pub(in crate::storage) fn check(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Inspecti
     }
 }
 
-/// Nothing is ever overwritten.
-fn refuse_what_is_there(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
+/// Move the files of a whole log up to where they belong, if a publication was interrupted. The caller
+/// has the lock of `dir`. Durable on return; it can be repeated.
+///
+/// # Errors
+/// If the disk fails.
+pub(in crate::storage) fn finish_move(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
+    let whole = dir.join(INSIDE_WHOLE);
+    let mut names = match fs.read_dir(&whole) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        names => names.map_err(|error| OpenError::io("list", &whole, &error))?,
+    };
+    // That it is a copy is known before anything else is here.
+    names.sort_by_key(|entry| entry.name != STANDBY_WORD);
+    let moved = || -> io::Result<()> {
+        for entry in names.iter().filter(|entry| entry.name != LOCK_NAME) {
+            fs.replace(&whole.join(&entry.name), &dir.join(&entry.name))?;
+        }
+        fs.sync_dir(dir)?;
+        if names.iter().any(|entry| entry.name == LOCK_NAME) {
+            fs.remove_file(&whole.join(LOCK_NAME))?;
+        }
+        fs.remove_dir(&whole)?;
+        fs.sync_dir(dir)
+    };
+    moved().map_err(|error| OpenError::io("move the log out of", &whole, &error))
+}
+
+/// Nothing is ever overwritten. True if the directory has what its file system has made there, so that
+/// it cannot be replaced.
+fn refuse_what_is_there(fs: &dyn Fs, dir: &Path) -> Result<bool, OpenError> {
     match fs.read_dir(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(OpenError::io("list", dir, &error)),
-        Ok(names) if names.is_empty() => Ok(()),
+        Ok(names) if names.iter().all(is_as_empty) => Ok(!names.is_empty()),
         Ok(_) => Err(OpenError::Foreign {
             path: dir.to_owned(),
             what: "the directory is not empty, and nothing is ever overwritten; give the name of \
@@ -299,6 +354,7 @@ mod tests {
     use super::*;
     use crate::storage::SimFs;
     use crate::storage::disk::sim::Crash;
+    use crate::storage::disk::{OpenMode, write_all_at};
 
     /// Both have found the place empty; the one without the lock gives up.
     #[test]
@@ -315,6 +371,72 @@ mod tests {
         drop(held);
         drop(one);
         assert!(disk.names("/new.incomplete").is_err(), "nothing is left");
+    }
+
+    /// Whatever call is the last before the power cut: the directory is as good as empty, or has all.
+    #[test]
+    fn g52_a_directory_that_cannot_be_replaced_has_all_of_a_new_log_or_nothing() {
+        let dir = Path::new("/disk");
+        let file = |name: &str| format!("segment-000000000{name}.00000");
+        let names = [&*file("1"), &*file("2"), &*file("3"), STANDBY_WORD];
+        let (mut nothing, mut all) = (0, 0);
+        for calls in 1.. {
+            let disk = SimFs::new(7);
+            let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+            fs.create_dir(dir).unwrap();
+            fs.create_dir(&dir.join("lost+found")).unwrap();
+            fs.sync_dir(Path::new("/")).unwrap();
+            fs.sync_dir(dir).unwrap();
+            disk.crash_at(disk.operations() + calls);
+            let build = || -> Result<(), OpenError> {
+                let new = IncompleteDir::make(&fs, dir, is_of_a_log)?;
+                let write = || -> io::Result<()> {
+                    for name in names {
+                        let file = fs.open(&new.path.join(name), OpenMode::CreateNew)?;
+                        write_all_at(&*file, name.as_bytes(), 0)?;
+                        file.sync()?;
+                    }
+                    fs.sync_dir(&new.path)
+                };
+                write().map_err(|error| OpenError::io("write", dir, &error))?;
+                new.publish(())
+            };
+            let built = build();
+            let after = disk.crash_image(Crash::DropUnsynced);
+            let image: Arc<dyn Fs> = Arc::new(after.clone());
+            let found = image.read_dir(dir).unwrap();
+            match found.iter().all(is_as_empty) {
+                // It can be done again.
+                true => {
+                    nothing += 1;
+                    assert!(built.is_err());
+                    drop(IncompleteDir::make(&image, dir, is_of_a_log).unwrap());
+                }
+                false
+                    if found
+                        .iter()
+                        .all(|it| is_as_empty(it) || it.name == LOCK_NAME) =>
+                {
+                    nothing += 1
+                }
+                false => {
+                    all += 1;
+                    finish_move(&*image, dir).unwrap();
+                    for name in names {
+                        assert_eq!(
+                            after.read(dir.join(name)).unwrap(),
+                            name.as_bytes(),
+                            "{calls}"
+                        );
+                    }
+                    assert!(image.read_dir(&dir.join(INSIDE_WHOLE)).is_err());
+                }
+            }
+            if built.is_ok() {
+                break;
+            }
+        }
+        assert!(nothing > 5 && all > 5, "{nothing} {all}");
     }
 
     /// When dropped, it examines what a power cut would leave.

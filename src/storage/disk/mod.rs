@@ -121,6 +121,11 @@ pub trait Fs: ReadFs {
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         self.open_dir(dir)?.sync()
     }
+    /// True if it is known that the directory is the root of a mounted file system: no other directory
+    /// can take its name.
+    fn is_mount_point(&self, _: &Path) -> bool {
+        false
+    }
     /// Open a directory that will be synced often: its syncs then need no new descriptor.
     fn open_dir(&self, dir: &Path) -> io::Result<Box<dyn Dir>>;
     /// Lock the directory for this process alone, through the file `lock` in it, which is created
@@ -266,6 +271,10 @@ impl Fs for RealFs {
 
     fn remove_dir(&self, dir: &Path) -> io::Result<()> {
         fs::remove_dir(dir)
+    }
+
+    fn is_mount_point(&self, dir: &Path) -> bool {
+        sys::files::is_mount_point(dir)
     }
 
     fn open_dir(&self, dir: &Path) -> io::Result<Box<dyn Dir>> {

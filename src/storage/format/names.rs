@@ -3,6 +3,7 @@
 //! Nothing else in storage builds or parses such names, except for files of other formats: those of
 //! a backup in `backup`, and beanstalkd's in `beanstalkd`.
 
+use crate::storage::disk::DirEntry;
 use std::collections::BTreeSet;
 
 use crate::types::SegmentId;
@@ -45,6 +46,20 @@ pub fn parse_file_name(name: &str) -> Option<(SegmentId, u32)> {
     let (first, generation) = name.strip_prefix("segment-")?.split_once('.')?;
     let parsed = (SegmentId(first.parse().ok()?), generation.parse().ok()?);
     (file_name(parsed.0, parsed.1) == name).then_some(parsed)
+}
+
+/// The directory that a file system makes for itself at its root.
+pub(in crate::storage) const LOST_AND_FOUND: &str = "lost+found";
+
+/// Where a new log grows in a directory that cannot be replaced, and its name when it is whole. From
+/// there its files are moved to where they belong; a start goes on with that.
+pub(in crate::storage) const INSIDE: &str = "bsd.incomplete";
+pub(crate) const INSIDE_WHOLE: &str = "bsd.complete";
+
+/// True for what a directory may hold that is empty otherwise: what its file system has made, and what
+/// an interrupted call has left.
+pub(crate) fn is_as_empty(entry: &DirEntry) -> bool {
+    !entry.is_file && matches!(&*entry.name, LOST_AND_FOUND | INSIDE)
 }
 
 /// True if a file of this name belongs to a log: a segment, or what a start removes or keeps aside.

@@ -39,6 +39,8 @@ use crate::storage::log::{Log, Purpose};
 
 /// Bytes that a delete needs in a frame of its own.
 pub(super) const DELETE_SIZE: u64 = 64;
+/// What is said to be missing is a multiple of this: file systems give no less.
+const BLOCK_SIZE: u64 = 4 << 10;
 /// Bytes that an update needs in a frame with others. Compaction brings updates together in large
 /// frames.
 pub(super) const UPDATE_SIZE: u64 = 56;
@@ -452,9 +454,10 @@ impl Log {
             .shortage
             .note_refused(missing, self.budget.now_ns)
         {
+            let missing = missing.next_multiple_of(BLOCK_SIZE);
             tracing::warn!(
-                "the disk of {} is full: puts are refused until {missing} bytes are free; delete \
-                 jobs, or make room on that disk",
+                "the disk of {} is full: puts are refused until at least {missing} bytes are free; \
+                 delete jobs, or make room on that disk",
                 self.dir.display()
             );
         }

@@ -10,8 +10,9 @@ use crate::storage::disk::{DirEntry, ReadFile, ReadFs, read_exact_at};
 use crate::storage::error::Damage;
 use crate::storage::error::OpenError;
 use crate::storage::format::names::{
-    ARCHIVE_WORD, CLUSTER_NAME, COMPACTION_NAME, IMPORTED_PREFIX, LOCK_NAME, STANDBY_WORD, Taken,
-    is_new_word, parse_cut_name, parse_file_name, parse_spare_name,
+    ARCHIVE_WORD, CLUSTER_NAME, COMPACTION_NAME, IMPORTED_PREFIX, INSIDE_WHOLE, LOCK_NAME,
+    LOST_AND_FOUND, STANDBY_WORD, Taken, is_new_word, parse_cut_name, parse_file_name,
+    parse_spare_name,
 };
 use crate::storage::format::{Entry, HeaderFault, LogId, SegmentHeader, newer, segment_header};
 use crate::storage::log::spares::{FIRST_SPARE, SEGMENT_SIZE_MIN};
@@ -149,6 +150,15 @@ impl Found {
         let names = fs
             .read_dir(dir)
             .map_err(|error| OpenError::io("list", dir, &error))?;
+        if names.iter().any(|entry| entry.name == INSIDE_WHOLE) {
+            return Err(OpenError::Foreign {
+                path: dir.to_owned(),
+                what: format!(
+                    "the log is whole, and an interruption has left a part of it in {INSIDE_WHOLE}; \
+                     start the server once, which moves that to where it belongs"
+                ),
+            });
+        }
         let mut found = Found {
             log: LogId([0; 16]),
             epoch: 0,
@@ -314,8 +324,8 @@ enum Kind {
     Cut(SegmentId),
     /// Says that this is the copy of a standby.
     Standby,
-    /// Also what a start has nothing to do with: the subdirectories with imported files and with a
-    /// ledger, and the word on archives.
+    /// Also what a start has nothing to do with: the subdirectories with imported files, with a ledger,
+    /// and of the file system; and the word on archives.
     Lock,
     Stranger,
 }
@@ -324,8 +334,8 @@ impl Kind {
     fn of(entry: &DirEntry) -> Kind {
         let name = &entry.name[..];
         let is_imported = !entry.is_file && name.starts_with(IMPORTED_PREFIX);
-        let is_ledger = !entry.is_file && name == CLUSTER_NAME;
-        if name == LOCK_NAME || name == ARCHIVE_WORD || is_imported || is_ledger {
+        let is_other = !entry.is_file && matches!(name, CLUSTER_NAME | LOST_AND_FOUND);
+        if name == LOCK_NAME || name == ARCHIVE_WORD || is_imported || is_other {
             Kind::Lock
         } else if parse_file_name(name).is_some() {
             Kind::Segment

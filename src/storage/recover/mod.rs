@@ -34,6 +34,7 @@ use self::foreign::{refuse_foreign, refuse_lost, refuse_member, refuse_unknown};
 pub use self::replay::{Progress, Replay};
 
 use self::replay::Replaying;
+use crate::storage::convert::build::finish_move;
 use crate::storage::disk::descriptors::Descriptors;
 use crate::storage::disk::{DirLock, Fs, OpenMode};
 use crate::storage::error::OpenError;
@@ -110,6 +111,7 @@ impl Log {
                 .lock_dir(&dir)
                 .map_err(|error| OpenError::lock(&dir, error))?,
         };
+        finish_move(&*fs, &dir)?;
         // Listed again, now that only this process can change it.
         let source = Source::strict(fs.clone());
         let found = Found::read(&source, &dir)?;
@@ -133,6 +135,10 @@ impl Log {
 /// not mounted or a path is misspelt, and an empty log would hide that.
 pub(crate) fn make_data_dir(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
     fs.create_dir(dir).map_err(|error| {
+        if error.kind() == io::ErrorKind::AlreadyExists {
+            let what = "something of this name is there that is no directory; give a directory";
+            return OpenError::io("create", dir, &io::Error::new(error.kind(), what));
+        }
         let is_missing = error.kind() == io::ErrorKind::NotFound;
         let parent = dir.parent().filter(|_| is_missing);
         let error = match parent {
