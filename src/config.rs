@@ -30,6 +30,8 @@ use crate::storage::SyncPolicy;
 use crate::storage::format::LogId;
 use crate::storage::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN};
 
+/// Where the log is if nothing is said, below the directory of the start.
+pub const DIR_DEFAULT: &str = "bsd-data";
 /// The port that beanstalkd's clients try first.
 pub const PORT_DEFAULT: u16 = 11300;
 /// The largest value of `-z`, bytes: beanstalkd's bound.
@@ -423,7 +425,7 @@ impl Config {
         #[cfg(feature = "cluster")]
         let cluster = args.cluster.config().map_err(|why| invalid(&why))?;
         let mut config = Config {
-            dir: (!args.memory).then(|| args.dir.clone().unwrap_or_else(|| "bsd-data".into())),
+            dir: (!args.memory).then(|| args.dir.clone().unwrap_or_else(|| DIR_DEFAULT.into())),
             import: args.import,
             sync: sync_policy(&args),
             segment_size: clamp_segment_size(args.segment_size, &mut warnings),

@@ -90,6 +90,7 @@ use crate::archive::standby::Seat;
 use crate::archive::{Report, Reporter};
 use crate::clock::Clock;
 use crate::door::Door;
+use crate::server::who_has;
 use crate::server::{Guesses, Lines, Pulse, Stage};
 
 /// Where HTTP is served unless `--http` says otherwise: this port of 127.0.0.1.
@@ -213,16 +214,23 @@ impl Setup {
                 Ok(Some(bound))
             }
             Err(error) if self.is_default && error.kind() == io::ErrorKind::AddrInUse => {
+                let who = who_has(&self.host, self.port);
                 warn!(
-                    "HTTP is not served: {self} is in use; --http ADDR names another address, \
+                    "HTTP is not served: {self} is in use: {who}; --http ADDR names another address, \
                      --http off none"
                 );
                 Ok(None)
             }
-            Err(error) => Err(format!(
-                "cannot serve HTTP on {self}: {error}; --http ADDR names another address, --http \
-                 off none"
-            )),
+            Err(error) => {
+                let why = match error.kind() {
+                    io::ErrorKind::AddrInUse => who_has(&self.host, self.port),
+                    _ => error.to_string(),
+                };
+                Err(format!(
+                    "cannot serve HTTP on {self}: {why}; --http ADDR names another address, --http \
+                     off none"
+                ))
+            }
         }
     }
 }

@@ -77,6 +77,71 @@ fn forms_come_from_pages_of_this_process_and_from_no_other_site() {
 }
 
 #[test]
+fn g44_what_is_looked_for_may_have_blanks_and_plus_signs() {
+    let site = memory();
+    for (sent, to) in [
+        ("a+b", "/tubes?q=a%20b"),
+        ("a%2Bb", "/tubes?q=a%2Bb"),
+        ("+7+", "/jobs/7"),
+    ] {
+        let found = Page::of(&site, &format!("/find?q={sent}"));
+        assert_eq!(found.answer.field("location"), Some(to), "{sent}");
+    }
+}
+
+#[test]
+fn g44_a_page_knows_when_its_list_is_one_of_before() {
+    let site = memory();
+    let mut wire = site.server.connect();
+    wire.put(b"x");
+    let listed = |path: &str| {
+        let page = Page::shown(&site, path);
+        let (_, rest) = page
+            .text
+            .split_once("<span hidden><span id=\"listed\">")
+            .unwrap();
+        rest.split_once('<').unwrap().0.to_owned()
+    };
+    let paths = ["/tubes", "/tubes/default"];
+    let before = paths.map(&listed);
+    assert_eq!(paths.map(&listed), before);
+    wire.put(b"y");
+    wire.ask("use other");
+    wait_until("both are others", || {
+        let now = paths.map(&listed);
+        now[0] != before[0] && now[1] != before[1]
+    });
+    let before = listed("/tasks");
+    submit(&site, "/tubes/default/count", "what=delete&state=ready");
+    assert_ne!(listed("/tasks"), before);
+}
+
+#[test]
+fn g44_a_task_that_is_over_is_not_said_to_have_begun() {
+    let site = memory();
+    site.server.connect().put(b"x");
+    let word = word_of(&Page::shown(&site, "/tubes/default"));
+    let counted = format!("form={word}&what=delete&state=ready");
+    let counted = post(&site, "/tubes/default/count", &[], &counted);
+    let path = counted.answer.field("location").unwrap().to_owned();
+    wait_until("it has counted", || {
+        Page::shown(&site, &path).text.contains("Delete 1 job")
+    });
+    let run = post(
+        &site,
+        &format!("{path}/run"),
+        &[],
+        &format!("form={word}&most=1"),
+    );
+    let path = run.answer.field("location").unwrap().to_owned();
+    wait_until("it is over", || {
+        Page::shown(&site, &path).text.contains(">done<")
+    });
+    let page = Page::shown(&site, &path);
+    assert!(!page.text.contains("has begun"), "{}", page.text);
+}
+
+#[test]
 fn g51_a_job_is_taken_from_a_client_and_a_client_is_closed_by_a_form() {
     let site = memory();
     let mut worker = site.server.connect();

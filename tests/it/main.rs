@@ -102,6 +102,7 @@ mod pair;
 mod prometheus;
 #[cfg(feature = "http")]
 mod proxy;
+mod refusals;
 mod restart;
 #[cfg(all(feature = "archive", feature = "http"))]
 mod s3;

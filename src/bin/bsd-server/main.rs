@@ -36,8 +36,8 @@ use bsd::config::{self, Config};
 use bsd::engine::{Engine, Options};
 use bsd::rlimit;
 use bsd::server::{
-    self, Account, Bound, Bounds, ExitOnSignal, Gate, Lines, Listener, Pulse, Reactor, RunError,
-    Server, ServiceManager,
+    self, Account, Address, Bound, Bounds, ExitOnSignal, Gate, Lines, Listener, Port, Pulse,
+    Reactor, RunError, Server, ServiceManager,
 };
 use bsd::storage::convert::beanstalkd::TakenOver;
 use bsd::storage::{OpenError, Recovery, SyncPolicy};
@@ -77,6 +77,13 @@ fn main() -> ExitCode {
         Ok(()) => config::EXIT_OK,
         Err(failure) => {
             failure.lines().for_each(|line| error!("{line}"));
+            if failure.is_about_default_dir(&config) {
+                error!(
+                    "no -b was given, so the log would be in ./{}: give a directory that the server \
+                     may write with -b DIR, or keep no log with --memory",
+                    config::DIR_DEFAULT
+                );
+            }
             config::exit_code(failure.class)
         }
     };
@@ -130,6 +137,13 @@ impl Failure {
 
     fn usage(why: String) -> Failure {
         Failure::new(ErrorClass::Usage, why)
+    }
+
+    /// Whoever started the server did not say where the log is, and it cannot be there.
+    fn is_about_default_dir(&self, config: &Config) -> bool {
+        let is_default = config.dir.as_deref() == Some(config::DIR_DEFAULT.as_ref());
+        let names_it = |line: &String| line.contains(&format!(" {}", config::DIR_DEFAULT));
+        is_default && self.class == ErrorClass::Setup && self.lines.iter().any(names_it)
     }
 
     /// What has happened; and what to do about it, if that is not said yet and the line itself does
@@ -428,6 +442,12 @@ fn progress(clock: Clock, doing: &'static str) -> Arc<dyn Fn(u64, u64) + Send + 
     })
 }
 
+fn not_bound(address: &Address, error: &std::io::Error) -> Failure {
+    let why = server::why_not_bound(address, error);
+    let class = ErrorClass::of_system(error);
+    Failure::new(class, format_args!("cannot listen on {address}: {why}"))
+}
+
 /// The sockets for clients.
 enum Sockets {
     /// systemd opened them, and clients may already be waiting.
@@ -457,10 +477,8 @@ impl Sockets {
     }
 
     fn bind_own(config: &Config, owner: Option<&Account>) -> Result<Sockets, Failure> {
-        let bind = |address| {
-            Bound::bind(address, owner)
-                .map_err(|error| Failure::cannot(format_args!("listen on {address}"), error))
-        };
+        let bind =
+            |address| Bound::bind(address, owner).map_err(|error| not_bound(address, &error));
         config
             .listen
             .iter()
@@ -481,9 +499,11 @@ impl Sockets {
 
     fn listen(self) -> Result<Vec<Listener>, Failure> {
         let listen = |bound: Bound| {
-            bound
-                .listen()
-                .map_err(|error| Failure::cannot("listen", error))
+            let name = bound.name();
+            bound.listen().map_err(|error| {
+                let address = Address::parse(&name, &Port::Number(0));
+                address.map_or_else(Failure::usage, |address| not_bound(&address, &error))
+            })
         };
         match self {
             Sockets::Inherited(listeners) => Ok(listeners),

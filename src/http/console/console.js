@@ -11,6 +11,9 @@
   let source = null;
   let retry = 0;
 
+  // The rows of a list are those of when the page was loaded.
+  let isListOld = false;
+
   const say = (word) => {
     if (state.textContent !== word) {
       state.textContent = word;
@@ -22,7 +25,9 @@
     const parts = JSON.parse(event.data);
     for (const [id, text] of Object.entries(parts.texts)) {
       const element = document.getElementById(id);
-      if (id === "stage" && element && element.textContent !== text) {
+      if (id === "listed" && element) {
+        isListOld = element.textContent !== text;
+      } else if (id === "stage" && element && element.textContent !== text) {
         // There is something else to decide now.
         location.reload();
       } else if (element) {
@@ -32,7 +37,7 @@
     for (const [id, path] of Object.entries(parts.paths)) {
       document.getElementById(id)?.setAttribute("d", path);
     }
-    say("live");
+    say(isListOld ? "live, but the list" : "live");
   };
 
   const close = () => {

@@ -177,6 +177,13 @@ impl Live {
         markup
     }
 
+    /// What a list of the page is made from, however it is said. When it changes, the list is one of
+    /// before, and the page says so.
+    pub(super) fn listed(&self, from: &str) -> Markup {
+        let digest = format!("{:08x}", crc32fast::hash(from.as_bytes()));
+        html! { span hidden { (self.text("listed", digest)) } }
+    }
+
     /// A path of a drawing that changes.
     pub(super) fn path(&self, id: &str, class: &str, path: String) -> Markup {
         let markup = html! { path id=(id) class=(class) d=(path) {} };

@@ -39,7 +39,9 @@ pub(super) fn content(state: &State, live: &Live) -> Markup {
         }
         @if tasks.is_empty() { tr { td colspan="6" { "No task. A tube's page begins them." } } }
     };
+    let ids: Vec<String> = tasks.iter().map(|task| task["id"].to_string()).collect();
     html! {
+        (live.listed(&ids.join(" ")))
         p { "Changes of many jobs. One that is over is kept for an hour." }
         (table("Tasks, the newest first", &head, &rows))
     }

@@ -86,7 +86,10 @@ fn numbers_of(sight: &Sight<'_>, name: &str, tube: &Value, live: &Live) -> Marku
     };
     let jobs = &tube["jobs"];
     let line = sight.state.console.history().tube(name);
+    // Where nothing was put, deleted, or moved to another state, the same jobs are listed.
+    let of_list = format!("{jobs} {} {}", tube["puts"], tube["deletes"]);
     html! {
+        (live.listed(&of_list))
         dl class="tiles" {
             @for state in ["ready", "reserved", "delayed", "buried"] {
                 div class=(state) {

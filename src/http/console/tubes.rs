@@ -146,8 +146,10 @@ pub(super) fn content(sight: &Sight<'_>, listed: &Listed, live: &Live) -> Markup
     let shown = &rows[begin..rows.len().min(begin + PAGE_SIZE)];
     let tubes = sight.snapshot.figures.queue.tubes;
     let kept = sight.snapshot.kept_tubes().count() as u64;
+    let names: Vec<&str> = shown.iter().map(|(name, _)| *name).collect();
     html! {
         (filter(listed))
+        (live.listed(&names.join(" ")))
         p {
             (words::counted(rows.len() as u64, "tube"))
             @if !listed.contains.is_empty() { " with “" (listed.contains) "” in their names" }
