@@ -454,7 +454,12 @@ impl Server {
 
     fn grant_wishes(&mut self) -> bool {
         let wishes = self.reactor.wishes();
-        if wishes.drain {
+        if wishes.drain && self.core.engine.is_following() {
+            info!(
+                "SIGUSR1: this member of a cluster does not lead, and whether jobs are taken is said to \
+                 the leader: bsd-ctl drain"
+            );
+        } else if wishes.drain {
             info!("draining: no more jobs are taken");
             self.core.engine.drain();
         }

@@ -13,6 +13,8 @@
 //! payload
 //! ```
 //!
+//! Version 2 has one kind of frame more, [`Frame::Drains`]; who speaks version 1 is not sent it.
+//!
 //! The nonce is drawn by the listening end for each connection; the sequence number counts the
 //! frames of one end. Both are in the checksums and not in the frame: a frame that is repeated,
 //! left out, out of order or of another connection does not parse. A size is believed only once
@@ -48,7 +50,9 @@ pub use self::transfer::{Begin, End, Intake, Join, JoinAnswer, Piece, Taken};
 use super::member::NodeId;
 
 /// The versions that this program speaks.
-pub const VERSIONS: Versions = Versions { min: 1, max: 1 };
+pub const VERSIONS: Versions = Versions { min: 1, max: 2 };
+/// Who speaks this version, or a later one, is told whether jobs are taken.
+pub const DRAINS_SINCE: u16 = 2;
 /// The largest frame, its header included, bytes.
 pub const FRAME_SIZE_MAX: usize = (16 << 20) + (64 << 10);
 /// The largest part of a file in one [`Frame::Chunk`], bytes.
@@ -79,6 +83,8 @@ pub enum Frame {
     Join(Join),
     /// What it is told.
     Invite(JoinAnswer),
+    /// Whether no jobs are taken, as far as who sends this knows. What the leader says counts.
+    Drains(bool),
 }
 
 impl Frame {
@@ -91,6 +97,7 @@ impl Frame {
             Frame::Taken(_) => 5,
             Frame::Join(_) => 6,
             Frame::Invite(_) => 7,
+            Frame::Drains(_) => 8,
         }
     }
 
@@ -110,6 +117,10 @@ impl Frame {
             Frame::Taken(taken) => taken.encode(bytes),
             Frame::Join(join) => join.encode(bytes),
             Frame::Invite(answer) => answer.encode(bytes),
+            Frame::Drains(drains) => {
+                bytes.push(u8::from(*drains));
+                Ok(())
+            }
         }
     }
 
@@ -126,6 +137,11 @@ impl Frame {
             5 => Frame::Taken(Taken::decode(&mut reader)?),
             6 => Frame::Join(Join::decode(&mut reader)?),
             7 => Frame::Invite(JoinAnswer::decode(&mut reader)?),
+            8 => match reader.u8()? {
+                0 => Frame::Drains(false),
+                1 => Frame::Drains(true),
+                _ => return Err(WireError::Malformed("neither yes nor no")),
+            },
             _ => return Err(WireError::Unknown("kind of frame", kind.into())),
         };
         match reader.left() {
@@ -142,6 +158,7 @@ impl Frame {
                 Frame::Raft(message) => message::size(message),
                 Frame::Chunk(chunk) => chunk.len(),
                 Frame::Begin(begin) => begin.size(),
+                Frame::Drains(_) => 1,
                 Frame::End(_) | Frame::Taken(_) | Frame::Join(_) | Frame::Invite(_) => 16 << 10,
             }
     }

@@ -142,6 +142,8 @@ fn frames() -> Vec<Frame> {
             peer: "[::1]:1".into(),
         }),
         Frame::Invite(JoinAnswer::Refused("a change is under way".into())),
+        Frame::Drains(true),
+        Frame::Drains(false),
     ]);
     frames
 }
@@ -507,21 +509,26 @@ fn the_highest_common_version_is_spoken() {
     }
 }
 
-/// Version 2, made up: it says more in its hello.
+/// Version 3, made up: it says more in its hello. Version 1 is that of older programs.
 #[test]
-fn a_peer_of_version_2_speaks_version_1_with_us() {
+fn a_peer_of_version_3_speaks_version_2_with_us_and_one_of_version_1_that() {
+    let older = Hello {
+        versions: Versions { min: 1, max: 1 },
+        ..hello()
+    };
+    assert_eq!(older.judge(&me()), Ok(1));
     let hello = Hello {
-        versions: Versions { min: 1, max: 2 },
+        versions: Versions { min: 1, max: 3 },
         ..hello()
     };
     let mut bytes = bytes_of(&hello);
-    bytes.extend_from_slice(b"what version 2 adds");
+    bytes.extend_from_slice(b"what version 3 adds");
     seal_again(&mut bytes);
     assert_eq!(
         Hello::decode(&bytes),
         Ok(Some((hello.clone(), bytes.len())))
     );
-    assert_eq!(hello.judge(&me()), Ok(1));
+    assert_eq!(hello.judge(&me()), Ok(2));
 }
 
 /// As they were sent before they named the entry.
@@ -596,7 +603,7 @@ fn a_peer_that_is_too_new_or_a_stranger_is_refused_in_words() {
     let table = [
         (
             Hello {
-                versions: Versions { min: 2, max: 3 },
+                versions: Versions { min: 3, max: 4 },
                 ..hello()
             },
             Why::Version,
@@ -678,7 +685,7 @@ fn a_peer_that_is_too_new_or_a_stranger_is_refused_in_words() {
         purpose: Purpose::Join,
         ..hello()
     };
-    assert_eq!(newcomer.judge(&me()), Ok(1));
+    assert_eq!(newcomer.judge(&me()), Ok(2));
 }
 
 #[test]

@@ -233,6 +233,7 @@ impl Member {
             courier,
             sending: Vec::new(),
             failing: BTreeMap::new(),
+            draining: super::Draining::default(),
             not_received: None,
             is_receiving: false,
             joining: Vec::new(),

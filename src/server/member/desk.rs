@@ -327,7 +327,10 @@ impl Member {
                     true => self.me.http.clone(),
                     false => state.map_or_else(String::new, |it| it.http.clone()),
                 },
-                clock_ahead_ns: state.and_then(|it| it.clock_ahead_ns),
+                clock_ahead_ns: match is_this {
+                    true => Some(0),
+                    false => state.and_then(|it| it.clock_ahead_ns),
+                },
                 votes: it.member.votes.incoming,
                 leads: status.leader == Some(id),
                 is_this,

@@ -16,10 +16,12 @@
 //! | `begin` | how does a server become a member? |
 //! | `desk` | what do other threads see of the cluster and ask of it? |
 //! | `turn` | what does the server do for its member? |
+//! | `draining` | are jobs taken, whoever leads? |
 //! | `snapshot` | how does a copy of the log get from one member to another? |
 
 mod begin;
 mod desk;
+mod draining;
 mod snapshot;
 #[cfg(test)]
 mod tests;
@@ -38,6 +40,7 @@ pub use self::begin::{MemberError, Setup};
 pub use self::desk::{
     Ask, ClusterDesk, LeaderReport, MemberReport, Report, Standing as MemberStanding,
 };
+use self::draining::Draining;
 use self::snapshot::{Courier, Mail};
 use super::core::Core;
 use super::forward::{Leader, Target};
@@ -95,6 +98,7 @@ pub struct Member {
     sending: Vec<NodeId>,
     /// Copies that did not come, until one does: to a member, and from one.
     failing: BTreeMap<NodeId, Failing>,
+    draining: Draining,
     not_received: Option<String>,
     is_receiving: bool,
     /// Who asked to be added, and is told when it is a member.
@@ -194,6 +198,7 @@ impl Member {
             self.standing = Standing::Follows;
             return Ok(self.standing);
         };
+        self.draining.agree(seat, &mut self.peers, engine);
         self.standing = seat.begin(engine, now)?;
         Ok(self.standing)
     }
@@ -224,6 +229,9 @@ impl Member {
             match (received, &mut self.seat) {
                 (Received::Message { from, message }, Some(seat)) if message.from == from.0 => {
                     seat.step(message);
+                }
+                (Received::Drains { from, drains }, Some(_)) => {
+                    self.draining.hear(from, drains, &self.members);
                 }
                 (Received::Unreachable(peer), Some(seat)) => seat.unreachable(peer),
                 (Received::LeftOut(changed), Some(seat)) => seat.left_out(changed),
@@ -459,6 +467,7 @@ impl Member {
             let mut replies = core.desk.replies(&mut core.outputs);
             seat.decide(&mut core.engine, &mut replies, now)?;
         }
+        self.draining.agree(seat, &mut self.peers, &mut core.engine);
         let calls = core.desk.taken();
         let has_answered = calls != self.calls_before || core.desk.has_works();
         self.calls_before = calls;

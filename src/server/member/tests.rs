@@ -400,6 +400,40 @@ fn t21_a_stop_waits_for_a_successor_for_a_second_and_no_longer() {
 }
 
 #[test]
+fn g10_draining_outlives_its_leader_and_ends_where_the_next_one_ends_it() {
+    let (mut first, mut second) = Site::two();
+    let drains = |site: &Site| site.core.engine.is_draining();
+    assert!(!drains(&first) && !drains(&second));
+    first.core.engine.drain();
+    until("both drain", &mut [&mut first, &mut second], |site| {
+        drains(site)
+    });
+    assert!(first.leads());
+    let heir = second.member.me.node;
+    first.ask(Ask::Transfer(heir)).unwrap().unwrap();
+    until(
+        "the other one leads",
+        &mut [&mut first, &mut second],
+        |site| site.leads() == (site.member.me.node == heir),
+    );
+    for _ in 0..100 {
+        first.turn().unwrap();
+        second.turn().unwrap();
+        assert!(drains(&first) && drains(&second));
+    }
+    second.core.engine.undrain();
+    until("neither drains", &mut [&mut first, &mut second], |site| {
+        !drains(site)
+    });
+    // What is said to one that follows changes nothing.
+    first.core.engine.drain();
+    until("neither drains", &mut [&mut first, &mut second], |site| {
+        !drains(site)
+    });
+    assert!(second.leads());
+}
+
+#[test]
 fn t21_who_has_no_successor_stops_at_once() {
     let mut alone = Site::leader(&SimFs::new(1));
     let now = alone.now.mono;

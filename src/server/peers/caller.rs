@@ -39,6 +39,14 @@ enum State {
     Open(Hello, Box<Decoder>),
 }
 
+/// What a peer says.
+#[derive(Debug)]
+pub(super) enum Said {
+    Message(Box<Message>),
+    /// Whether no jobs are taken.
+    Drains(bool),
+}
+
 /// What has become of a caller.
 #[derive(Debug)]
 pub(super) enum Step {
@@ -122,7 +130,7 @@ impl Caller {
         &mut self,
         setting: &mut Setting<'_>,
         may_come: bool,
-        take: impl FnMut(NodeId, Message),
+        take: impl FnMut(NodeId, Said),
     ) -> Result<Step, String> {
         if self.deadline.is_some_and(|at| at <= setting.now) {
             return Err("it has not said hello in time".into());
@@ -226,7 +234,7 @@ impl Caller {
     fn read(
         &mut self,
         setting: &mut Setting<'_>,
-        mut take: impl FnMut(NodeId, Message),
+        mut take: impl FnMut(NodeId, Said),
     ) -> Result<(), String> {
         let State::Open(hello, decoder) = &mut self.state else {
             return Ok(());
@@ -243,7 +251,8 @@ impl Caller {
             decoder.feed(&setting.buffer[..count]);
             while let Some(frame) = decoder.next().map_err(|error| error.to_string())? {
                 match frame {
-                    Frame::Raft(message) => take(hello.from, *message),
+                    Frame::Raft(message) => take(hello.from, Said::Message(message)),
+                    Frame::Drains(drains) => take(hello.from, Said::Drains(drains)),
                     _ => return Err("it sends what belongs on another connection".into()),
                 }
             }

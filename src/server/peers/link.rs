@@ -23,7 +23,9 @@ use tracing::{debug, info, warn};
 use super::line::Line;
 use super::{GREETING_NS, Setting};
 use crate::cluster::member::NodeId;
-use crate::cluster::wire::{Answer, Encoder, Frame, Hello, Purpose, Side, Welcome, Why};
+use crate::cluster::wire::{
+    Answer, DRAINS_SINCE, Encoder, Frame, Hello, Purpose, Side, Welcome, Why,
+};
 use crate::types::{SECOND_NS, Time};
 
 /// How long a link rests at first, and at most.
@@ -90,6 +92,10 @@ enum State {
         line: Line,
         encoder: Encoder,
         since: Time,
+        /// What both speak.
+        version: u16,
+        /// What it was told last: whether no jobs are taken.
+        told: Option<bool>,
     },
 }
 
@@ -316,6 +322,8 @@ impl Link {
                 line: greeting.line,
                 encoder: Encoder::new(welcome.nonce, Side::Dialer),
                 since: setting.now,
+                version: welcome.version,
+                told: None,
             };
         }
         Ok(true)
@@ -365,16 +373,28 @@ impl Link {
 
     /// Encode and send what waits, as far as the socket takes it.
     pub(super) fn flush(&mut self, setting: &mut Setting<'_>) -> Option<Change> {
-        let sent = self.push(setting.now);
+        let sent = self.push(setting.now, setting.drains);
         let why = sent.err()?;
         self.fail(&format!("the connection is broken: {why}"), setting);
         Some(Change::Failed)
     }
 
-    fn push(&mut self, now: Time) -> io::Result<()> {
-        let State::Open { line, encoder, .. } = &mut self.state else {
+    fn push(&mut self, now: Time, drains: bool) -> io::Result<()> {
+        let State::Open {
+            line,
+            encoder,
+            version,
+            told,
+            ..
+        } = &mut self.state
+        else {
             return Ok(());
         };
+        if *version >= DRAINS_SINCE && *told != Some(drains) {
+            // One byte is always taken.
+            let _ = encoder.encode(&Frame::Drains(drains), line.out());
+            *told = Some(drains);
+        }
         let mut sent = 0;
         self.has_more = false;
         loop {

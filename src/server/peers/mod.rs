@@ -37,7 +37,7 @@ use mio::{Interest, Registry, Token};
 use raft::eraftpb::Message;
 use tracing::{debug, info, warn};
 
-use self::caller::{Caller, Step};
+use self::caller::{Caller, Said, Step};
 use self::channel::Channel;
 use self::link::{Change, Link};
 pub(super) use self::talk::Talk;
@@ -79,6 +79,13 @@ pub(super) enum Received {
         from: NodeId,
         /// What it sends.
         message: Message,
+    },
+    /// A peer says whether no jobs are taken, as far as it knows.
+    Drains {
+        /// Who says so.
+        from: NodeId,
+        /// None are.
+        drains: bool,
     },
     /// The connection to this peer stands.
     Connected(NodeId),
@@ -136,6 +143,7 @@ pub(super) struct Peers {
     leads: bool,
     /// The wall clock, as the loop has said it.
     wall_ns: u64,
+    drains: bool,
     inbox: VecDeque<(Received, usize)>,
     /// Bytes of messages in it.
     waiting: usize,
@@ -163,6 +171,8 @@ struct Setting<'a> {
     now: Time,
     /// The wall clock then.
     wall_ns: u64,
+    /// No jobs are taken, as far as we know.
+    drains: bool,
 }
 
 impl Setting<'_> {
@@ -214,6 +224,7 @@ macro_rules! setting {
             leads: $peers.leads,
             now: $now,
             wall_ns: $peers.wall_ns,
+            drains: $peers.drains,
         }
     };
 }
@@ -262,6 +273,7 @@ impl Peers {
             changed: 0,
             leads: false,
             wall_ns: 0,
+            drains: false,
             inbox: VecDeque::new(),
             waiting: 0,
             dropped: 0,
@@ -351,6 +363,11 @@ impl Peers {
     /// What the wall clock says in this turn: peers are told, and theirs are compared.
     pub(super) fn set_wall(&mut self, wall_ns: u64) {
         self.wall_ns = wall_ns;
+    }
+
+    /// Whether no jobs are taken, as far as we know: peers hear of it with the next flush.
+    pub(super) fn set_drains(&mut self, drains: bool) {
+        self.drains = drains;
     }
 
     /// Who is no member, and knows no newer membership, has to call again: it may hear now that it is none.
@@ -598,10 +615,17 @@ impl Peers {
         while at < self.callers.len() {
             let may_come = self.waiting < INBOX_SIZE_MAX;
             let Peers { inbox, waiting, .. } = self;
-            let take = |from, message| {
-                let size = MESSAGE_COST + size(&message);
+            let take = |from, said| {
+                let (received, size) = match said {
+                    Said::Message(message) => {
+                        let size = MESSAGE_COST + size(&message);
+                        let message = *message;
+                        (Received::Message { from, message }, size)
+                    }
+                    Said::Drains(drains) => (Received::Drains { from, drains }, MESSAGE_COST),
+                };
                 *waiting += size;
-                inbox.push_back((Received::Message { from, message }, size));
+                inbox.push_back((received, size));
             };
             let step = self.callers[at].advance(&mut setting!(self, now), may_come, take);
             self.stranger = self.callers[at].take_stranger().or(self.stranger.take());

@@ -348,7 +348,7 @@ fn a_rolling_upgrade_under_load_loses_nothing_and_ends_in_time() {
                 let handed = exit.stderr.contains("stopping: the lead goes to member");
                 assert!(handed, "{}", exit.stderr);
             }
-            links.speaks(cluster.id(at), Versions { min: 1, max: 2 });
+            links.speaks(cluster.id(at), Versions { min: 1, max: 3 });
             cluster.start(at);
             let own = cluster.server(at).address();
             wait_until("clients are served through it", || history.probe(own));

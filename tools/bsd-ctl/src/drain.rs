@@ -17,7 +17,8 @@ Over the server's API, which beanstalkd does not have. Puts are answered DRAININ
 after SIGUSR1; all else goes on, and workers go on reserving. With --wait it is done when no job is
 reserved, which stays so only where workers have been told to stop, or are none; with --until empty,
 when there is no job left, delayed and buried ones included. Ctrl-C ends the waiting and not the
-draining; `bsd-ctl undrain` or a restart does that. Exit code 1: it drains, and there were still
+draining; `bsd-ctl undrain` or a restart does that. Of a cluster the leader is asked, and it goes on
+when another member leads. Exit code 1: it drains, and there were still
 jobs after --at-most, or somebody ended the draining.
 
 Examples:

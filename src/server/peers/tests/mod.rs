@@ -23,8 +23,8 @@ use super::*;
 use crate::clock::Clock;
 use crate::cluster::member::{ClusterId, Member, Votes};
 use crate::cluster::wire::{
-    Answer, Encoder, Frame, Join, JoinAnswer, Purpose, Refused, Side, VERSIONS, Versions, Welcome,
-    Why,
+    Answer, Decoder, Encoder, Frame, Join, JoinAnswer, Purpose, Refused, Side, VERSIONS, Versions,
+    Welcome, Why,
 };
 
 const FIRST: Token = Token(1 << 40);

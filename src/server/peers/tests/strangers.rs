@@ -92,7 +92,7 @@ fn a_stranger_is_told_why_it_is_refused() {
         ),
         (
             Hello {
-                versions: Versions { min: 2, max: 9 },
+                versions: Versions { min: 3, max: 9 },
                 ..hello
             },
             Why::Version,
@@ -344,6 +344,32 @@ fn welcomed(site: &mut Site, node: u64) -> StdStream {
     Answer::Welcome(welcome).encode(&mut bytes).unwrap();
     socket.write_all(&bytes).unwrap();
     socket
+}
+
+/// As an older program: it would take the frame for a fault, and close.
+#[test]
+fn g10_who_speaks_version_1_is_not_told_what_it_cannot_read() {
+    let mut site = Site::new(1);
+    let mut socket = welcomed(&mut site, 2);
+    site.until(|site| site.state(2).is_connected);
+    site.peers.set_drains(true);
+    site.send(NodeId(2), 1, 10);
+    site.until(|site| site.state(2).sent == 1);
+    let mut bytes = vec![0; 64 << 10];
+    let count = socket.read(&mut bytes).unwrap();
+    let (_, size) = Hello::decode(&bytes[..count]).unwrap().unwrap();
+    let mut decoder = Decoder::new(7, Side::Dialer, NodeId(1), NodeId(2));
+    decoder.feed(&bytes[size..count]);
+    loop {
+        match decoder.next().unwrap() {
+            Some(Frame::Raft(_)) => return,
+            Some(other) => panic!("{other:?}"),
+            None => {
+                let count = socket.read(&mut bytes).unwrap();
+                decoder.feed(&bytes[..count]);
+            }
+        }
+    }
 }
 
 /// One that welcomes and then reads nothing.
