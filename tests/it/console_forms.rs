@@ -134,10 +134,12 @@ fn g44_a_task_that_is_over_is_not_said_to_have_begun() {
         &format!("form={word}&most=1"),
     );
     let path = run.answer.field("location").unwrap().to_owned();
+    let task = || site.get("/api/v1/tasks").json()["tasks"][0].clone();
     wait_until("it is over", || {
-        Page::shown(&site, &path).text.contains(">done<")
+        task()["changed"] == 1 && task()["state"] == "done"
     });
     let page = Page::shown(&site, &path);
+    assert!(page.text.contains(">done<"), "{}", page.text);
     assert!(!page.text.contains("has begun"), "{}", page.text);
 }
 
