@@ -148,11 +148,8 @@ fn g51_a_job_that_a_hung_worker_holds_is_freed_and_the_worker_closed() {
     assert_eq!(code, NOT_DONE);
     assert!(said.contains("no client has reserved this job"), "{said}");
     let clients = json_of(&site, &["clients"]);
-    let client = clients.as_array().unwrap().iter();
-    let client = client
-        .filter(|it| it["has_reserved"] == true)
-        .next()
-        .unwrap();
+    let mut client = clients.as_array().unwrap().iter();
+    let client = client.find(|it| it["has_reserved"] == true).unwrap();
     let id = client["id"].to_string();
     let said = done(&site, &["client", "show", &id]);
     assert!(

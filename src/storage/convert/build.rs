@@ -7,7 +7,7 @@
 //! (`IncompleteDir`).
 //!
 //! The root of a file system cannot be replaced by another directory. There the log grows in a
-//! subdirectory ([`INSIDE`]), which gets another name when it is whole ([`INSIDE_WHOLE`]); then its
+//! subdirectory (`INSIDE`), which gets another name when it is whole (`INSIDE_WHOLE`); then its
 //! files are moved up. A crash in between leaves some here and some there: whoever opens the log next
 //! moves the rest, before anything is read.
 

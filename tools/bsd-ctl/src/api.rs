@@ -69,7 +69,10 @@ fn read_token(path: &Path) -> Result<String, Failure> {
             path.display()
         ))
     };
-    let mut file = std::fs::File::open(path).map_err(|error| unusable(&error))?;
+    let mut file = std::fs::File::options()
+        .read(true)
+        .open(path)
+        .map_err(|error| unusable(&error))?;
     let found = file.metadata().map_err(|error| unusable(&error))?;
     let mode = found.permissions().mode() & 0o777;
     if found.is_file() && mode & 0o077 != 0 {
