@@ -94,6 +94,7 @@ pub use self::proxy::any_header as any_proxy_header;
 pub use self::pulse::{Beat, CertificateOf, Pulse, Stage};
 pub use self::reactor::{Reactor, Stopper};
 use self::schedule::Schedule;
+#[cfg(feature = "http")]
 pub(crate) use self::socket::who_has;
 pub use self::socket::{Address, Bound, Listener, Port, Probing, why_not_bound};
 #[cfg(feature = "tls")]

@@ -8,7 +8,6 @@ use super::disk::{Fs, OpenMode, ReadFs, read_exact_at, write_all_at};
 use super::error::OpenError;
 use super::format::names::new_word;
 pub use super::format::names::{ARCHIVE_WORD, STANDBY_WORD};
-#[cfg(feature = "archive")]
 pub(crate) use super::format::names::{INSIDE_WHOLE, is_as_empty};
 
 /// No word is longer, bytes.
