@@ -19,8 +19,10 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
+#[cfg(feature = "http")]
+pub(crate) use self::certificate::name_of;
 pub(super) use self::certificate::warn_of_end;
-pub(crate) use self::certificate::{end_of, explained, name_of};
+pub(crate) use self::certificate::{end_of, explained};
 pub use self::flags::TlsArgs;
 pub(super) use self::shown::read_signed;
 use self::shown::{OfMembers, Shown};
