@@ -200,8 +200,10 @@ pub struct Ledger {
     spare: Option<Spare>,
     /// When the last file has become this long, a spare that could not be made is tried again.
     spare_from: u64,
-    /// The last attempt to make a spare failed, which was said.
+    /// The last attempt to make a spare failed.
     lacks_spare: bool,
+    /// That was so once, and was said.
+    has_lacked_spare: bool,
     base: Base,
     /// From which index on which membership holds; ascending. The first one holds at the base.
     members: Vec<(u64, Members)>,
@@ -348,6 +350,12 @@ impl Ledger {
             Some((index, members)) => (*index, members),
             None => (self.base.index, &self.base.members),
         }
+    }
+
+    /// True if there is no space set aside for the next file, because the disk had none.
+    #[must_use]
+    pub fn lacks_spare(&self) -> bool {
+        self.spare.is_none() && self.lacks_spare
     }
 
     /// Bytes of all its files, without the space set aside.
@@ -608,7 +616,33 @@ impl Ledger {
         };
         let before = self.members.partition_point(|it| it.0 <= begins);
         self.members.drain(..before.saturating_sub(1));
+        if self.lacks_spare {
+            self.try_spare();
+        }
         Ok(true)
+    }
+
+    /// Give back what is set aside for the next file, but for the least. Returns whether it was more.
+    pub fn cut_spare(&mut self) -> bool {
+        let least = self.sizes.of_files().last().unwrap_or(self.sizes.file);
+        let spare = self.spare.as_mut().filter(|spare| spare.size > least);
+        let is_cut = spare.is_some_and(|spare| {
+            let cut = spare.file.set_size(least);
+            if cut.is_ok() {
+                spare.size = least;
+            }
+            cut.is_ok()
+        });
+        if is_cut {
+            self.spare_from = self.active().end + self.sizes.file / 16;
+        }
+        is_cut
+    }
+
+    /// There may be room again for what [`Ledger::lacks_spare`] tells of.
+    pub fn try_spare(&mut self) {
+        self.spare_from = 0;
+        self.prepare_spare();
     }
 
     /// One after the other, each durable: a hole in the row of files is damage.

@@ -24,6 +24,7 @@ mod guard;
 mod membership;
 mod owner;
 mod refusals;
+mod room;
 mod set_back;
 mod start;
 mod status;
@@ -108,6 +109,10 @@ pub struct Node {
     heard_of: BTreeMap<NodeId, Time>,
     refusals: Refusals,
     set_back: SetBack,
+    /// This node can take what a put needs.
+    has_room: bool,
+    /// Who answered last that it cannot.
+    short: BTreeSet<NodeId>,
     /// Whose connection broke after that.
     lost: BTreeSet<NodeId>,
     snapshots: Vec<SnapshotWanted>,
@@ -147,6 +152,8 @@ impl Node {
             heard_of: BTreeMap::new(),
             refusals: Refusals::default(),
             set_back: SetBack::default(),
+            has_room: true,
+            short: BTreeSet::new(),
             lost: BTreeSet::new(),
             snapshots: Vec::new(),
         })
@@ -175,6 +182,7 @@ impl Node {
         if is_answer && message.term == raft.term {
             self.heard.insert(from, now);
             self.lost.remove(&from);
+            room::take(&message, &mut self.short);
         }
         // An error says that raft had no use for it.
         let _ = self.raft.step(message);
@@ -351,7 +359,7 @@ impl Node {
     }
 
     /// The disk is full: the ledger gives up a file that it keeps for followers that are behind, if it
-    /// has one; they get a snapshot. The owner's log has the entries up to `index`, durably. Returns
+    /// has one, for they get a snapshot; or most of what is set aside for its next file. The owner's log has the entries up to `index`, durably. Returns
     /// whether there is more room. It may be called whatever `persist` has returned.
     pub fn give_room(&mut self, index: u64) -> Result<bool, LedgerError> {
         let index = index.min(self.raft.raft.raft_log.applied);
@@ -363,9 +371,20 @@ impl Node {
         }
         let durable = view.durable.index;
         match view.ledger_mut().give_up_oldest(durable) {
-            Err(LedgerError::Full(_)) => Ok(false),
+            Ok(false) | Err(LedgerError::Full(_)) => Ok(view.ledger_mut().cut_spare()),
             gone => gone,
         }
+    }
+
+    /// True if the ledger has no space set aside for its next file, because the disk is full.
+    #[must_use]
+    pub fn lacks_spare(&self) -> bool {
+        self.ledger().lacks_spare()
+    }
+
+    /// There may be room again for the ledger's next file.
+    pub fn try_spare(&mut self) {
+        self.ledger_mut().try_spare();
     }
 
     /// What a snapshot has to say that has the log up to this entry. `None`: no snapshot can be
@@ -594,7 +613,8 @@ impl Node {
 
     /// raft's message of a snapshot is for the owner: the snapshot is streamed beside.
     fn sort_out(&mut self, mut messages: Vec<Message>) -> Vec<Message> {
-        messages.retain(|message| {
+        messages.retain_mut(|message| {
+            room::put(message, self.has_room);
             let is_snapshot = message.get_msg_type() == MessageType::MsgSnapshot;
             if is_snapshot {
                 self.snapshots.push(SnapshotWanted {

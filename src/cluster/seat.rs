@@ -195,11 +195,21 @@ impl Seat {
     }
 
     /// If the log has no room, the ledger gives up what it can, and a leader hands the lead over.
-    fn make_way(&mut self, engine: &Engine, now: Now) -> Result<(), SeatError> {
-        let is_short = engine.log().and_then(Log::missing_on_disk).is_some();
-        if is_short {
-            self.node.give_room(engine.durable_stamp().index)?;
+    fn make_way(&mut self, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
+        let mut has_room = engine.has_room_to_follow(now)?;
+        while !has_room && self.node.give_room(engine.durable_stamp().index)? {
+            engine.note_freed();
+            has_room = engine.has_room_to_follow(now)?;
         }
+        if self.node.lacks_spare() && self.room.may_try_spare(now.mono) {
+            self.node.try_spare();
+            while self.node.lacks_spare() && engine.squeeze()? {
+                self.node.try_spare();
+            }
+        }
+        self.node.set_has_room(has_room);
+        engine.set_others_full(self.leading.is_some() && self.node.lacks_room());
+        let is_short = engine.log().is_some_and(Log::is_disk_full);
         let is_due = match (self.role, self.leading) {
             (Role::Leads(_), Some(_)) => self.room.leads_in_vain(is_short, now.mono),
             (Role::Leads(_), None) => self.room.is_unfit(now.mono),
@@ -280,7 +290,7 @@ impl Seat {
     ///
     /// # Errors
     /// When the disk failed.
-    pub fn persist(&mut self, engine: &Engine, now: Now) -> Result<Vec<Message>, SeatError> {
+    pub fn persist(&mut self, engine: &mut Engine, now: Now) -> Result<Vec<Message>, SeatError> {
         if !self.room.may_persist(now.mono) {
             return Ok(Vec::new());
         }
@@ -293,7 +303,9 @@ impl Seat {
         } = loop {
             match self.node.persist() {
                 Err(error) if error.is_full() => {
-                    if !self.node.give_room(engine.durable_stamp().index)? {
+                    let durable = engine.durable_stamp().index;
+                    let has_given = self.node.give_room(durable)?;
+                    if !has_given && !engine.squeeze()? && !engine.spend_kept() {
                         self.room.refused_by_ledger(&error, now.mono);
                         return Ok(Vec::new());
                     }
@@ -361,7 +373,11 @@ impl Seat {
                 term: entry.mark.term,
             };
             if stamp.index > engine.stamp().index {
-                match engine.apply_entry(stamp, &entry.data, now) {
+                let mut applied = engine.apply_entry(stamp, &entry.data, now);
+                if matches!(applied, Err(Apart::Full)) && engine.spend_kept() {
+                    applied = engine.apply_entry(stamp, &entry.data, now);
+                }
+                match applied {
                     Ok(()) => {}
                     Err(Apart::Full) => {
                         self.room.refused_by_log(now.mono);

@@ -192,6 +192,48 @@ impl Engine {
         self.log().is_some_and(Log::is_holding)
     }
 
+    /// Have what one of several servers should have set aside and keep back, as far as the disk has room.
+    /// Returns whether it is there: if not, others should not count on this one for puts. To be called
+    /// once a turn.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub fn has_room_to_follow(&mut self, now: Now) -> Result<bool, StoreError> {
+        let job_size_max = self.job_size_max;
+        match self.store.log() {
+            Some(log) => log.has_room_to_follow(job_size_max, now.wall_ns),
+            None => Ok(true),
+        }
+    }
+
+    /// Give back to the disk what is kept back for entries. Returns whether there was anything.
+    pub fn spend_kept(&mut self) -> bool {
+        self.store.log().is_some_and(Log::spend_kept)
+    }
+
+    /// Give back to the disk what the log has set aside beyond what must be there. Returns whether there
+    /// was anything.
+    ///
+    /// # Errors
+    /// When the disk failed.
+    pub fn squeeze(&mut self) -> Result<bool, StoreError> {
+        self.store.log().map_or(Ok(false), Log::squeeze)
+    }
+
+    /// Something else has given space back to the disk: the log may ask it again at once.
+    pub fn note_freed(&mut self) {
+        if let Some(log) = self.store.log() {
+            log.note_freed();
+        }
+    }
+
+    /// Refuse puts and pauses, or do not, because too few of the other servers have room. One that leads.
+    pub fn set_others_full(&mut self, is_so: bool) {
+        if let Some(log) = self.store.log() {
+            log.set_others_full(is_so);
+        }
+    }
+
     /// Whether a request that holds `size` bytes can be run now. If not, no request should be run until
     /// nothing is held: [`Engine::wants_quiet`].
     #[must_use]

@@ -52,6 +52,23 @@ pub(super) struct Spare {
     pub(super) size: u64,
 }
 
+impl Spare {
+    /// Have the first of `sizes` that fits, the largest first; each is larger than it is.
+    pub(super) fn grow(&mut self, sizes: impl IntoIterator<Item = u64>) -> io::Result<()> {
+        let mut grown = Ok(());
+        for size in sizes {
+            grown = self.file.allocate(size);
+            match &grown {
+                Ok(()) => self.size = size,
+                Err(error) if ErrorClass::of(error).is_short() => continue,
+                Err(_) => {}
+            }
+            break;
+        }
+        grown
+    }
+}
+
 /// An error of this kind that no repetition can mend.
 pub(in crate::cluster) fn failed(
     doing: &'static str,

@@ -603,6 +603,7 @@ impl Found<Arc<dyn File>> {
             spare: None,
             spare_from: 0,
             lacks_spare: false,
+            has_lacked_spare: false,
             base: Base::default(),
             members,
             written_last: (last, held.term(last).unwrap_or(term)),

@@ -231,8 +231,12 @@ impl Ledger {
             Err(LedgerError::Full(_)) if !was_torn => return Ok(false),
             begun => begun?,
         }
-        // The space behind its end is not needed. What is there means nothing.
-        if !was_torn && let Err(error) = file.set_size(end) {
+        // The space behind its end is not needed. What is there means nothing. On a full disk it stays:
+        // when this file goes, another one as large has room.
+        if !was_torn
+            && !self.lacks_spare
+            && let Err(error) = file.set_size(end)
+        {
             tracing::warn!("could not cut {}: {error}", path.display());
         }
         Ok(true)
@@ -267,26 +271,38 @@ impl Ledger {
         })
     }
 
-    /// Set space aside for the next file when half of this one is used. The next attempt comes
-    /// later if there is none: nothing depends on it yet.
-    fn prepare_spare(&mut self) {
+    /// Set space aside for the next file: a little at once, so that a full disk does not end the ledger,
+    /// and all when half of this file is used. The next attempt comes later if there is none.
+    pub(super) fn prepare_spare(&mut self) {
         let LedgerFile { end, capacity, .. } = *self.active();
-        if self.spare.is_some() || end < capacity / 2 || end < self.spare_from {
+        let is_soon = end >= capacity / 2;
+        let has = self.spare.as_ref().map_or(0, |spare| spare.size);
+        let sizes = self.sizes.of_files().filter(|size| *size > has);
+        let sizes: Vec<u64> = match is_soon {
+            true => sizes.collect(),
+            false => sizes.last().filter(|_| has == 0).into_iter().collect(),
+        };
+        if sizes.is_empty() || end < self.spare_from {
             return;
         }
-        let made = make_spare(&*self.fs, &self.dir, self.sizes.of_files());
+        let made = match &mut self.spare {
+            Some(spare) => spare.grow(sizes),
+            None => make_spare(&*self.fs, &self.dir, sizes).map(|spare| self.spare = Some(spare)),
+        };
         // Files are small, and many, while there is little room: it is said once.
         if let Err(error) = &made
-            && !self.lacks_spare
+            && !self.has_lacked_spare
+            && self.spare.is_none()
         {
             let path = self.dir.join(SPARE_NAME);
             tracing::warn!("could not set aside {}: {error}", path.display());
+            self.has_lacked_spare = true;
         }
-        self.lacks_spare = made.is_err();
-        self.spare = made.ok();
-        if self.lacks_spare {
-            self.spare_from = end + self.sizes.file / 16;
-        }
+        self.lacks_spare = self.spare.is_none();
+        self.spare_from = match made {
+            Ok(()) => 0,
+            Err(_) => end + self.sizes.file / 16,
+        };
     }
 }
 

@@ -52,6 +52,8 @@ pub struct Peer {
     pub refused: Option<String>,
     /// It has less than it had acknowledged: its disk was set back.
     pub is_set_back: bool,
+    /// It has no room for a put: what its leader was told last, or what it knows of itself.
+    pub is_short: bool,
     /// How far it is, if the node that says this leads.
     pub progress: Option<Reach>,
 }
@@ -90,6 +92,7 @@ impl Node {
                 .prs()
                 .get(member.id.0)
                 .and_then(|it| self.reach(member.id, it)),
+            is_short: (self.is_elected() || member.id == self.id) && self.is_short(member.id),
         };
         Status {
             id: self.id,

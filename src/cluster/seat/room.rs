@@ -5,6 +5,7 @@
 //! | the ledger | the member agrees to nothing, and says nothing to the others. If it led, another one is elected meanwhile, and its clients are closed |
 //! | the log of one that follows | what is committed waits; the ledger has it. If it is elected all the same, it hands the lead over |
 //! | the log of one that leads | puts are refused, as by a server that is alone; after a second it hands the lead over |
+//! | the disks of so many that no majority has room | puts are refused; the lead stays. See `storage`: `kept` |
 //!
 //! A lead is not handed over again for a while, so that members whose disks are all full do not pass it
 //! around: then puts are refused.
@@ -48,6 +49,8 @@ pub(super) struct Room {
     ledger: Option<Want>,
     /// In the log, for what is committed.
     log: Option<Want>,
+    /// When the ledger's next file, for which there is no room, is tried again.
+    spare_again: Option<Time>,
     /// In the log of a leader, for puts, since then.
     short_since: Option<Time>,
     /// When another member was asked to lead for that, and when one did.
@@ -94,6 +97,15 @@ impl Room {
     /// Whether the log is to be tried.
     pub(super) fn may_apply(&self, now: Time) -> bool {
         self.log.is_none_or(|want| now >= want.again)
+    }
+
+    /// Whether the next file of a ledger that lacks it is to be tried; then it is.
+    pub(super) fn may_try_spare(&mut self, now: Time) -> bool {
+        let may = self.spare_again.is_none_or(|again| now >= again);
+        if may {
+            self.spare_again = Some(Time(now.0 + AGAIN_NS));
+        }
+        may
     }
 
     /// True while the ledger has no room.

@@ -13,6 +13,7 @@
 
 mod copies;
 mod leads;
+mod room;
 mod survivors;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -147,6 +148,10 @@ struct World {
     /// While something does not pass, clients read only: what they had changed would keep back all
     /// that a leader answers that was replaced.
     only_reads: bool,
+    /// What whoever leads is asked in its next turn, in place of what chance would have it asked; and
+    /// what all clients were told since this was emptied.
+    script: Vec<room::Ask>,
+    told: Vec<Told>,
     oracle: Oracle,
     bodies: u64,
     seen: Seen,
@@ -247,6 +252,8 @@ impl World {
             busy,
             puts,
             only_reads,
+            script: Vec::new(),
+            told: Vec::new(),
             oracle: Oracle::default(),
             bodies: 0,
             seen: Seen::default(),
@@ -306,6 +313,9 @@ impl World {
             standing = Standing::Follows;
         }
         let mut replies = Replies(Vec::new());
+        if standing == Standing::Serves && !self.script.is_empty() {
+            life.serve(std::mem::take(&mut self.script), now, &mut replies);
+        }
         if standing == Standing::Serves && has_work && random.percent(self.busy) {
             let client = *life.client.get_or_insert_with(|| life.engine.connect());
             let puts = match self.only_reads && !self.cut.is_empty() {
@@ -377,7 +387,7 @@ impl World {
             });
         }
         let mut sent = life.seat.outbox();
-        sent.extend(life.seat.persist(&life.engine, now).unwrap());
+        sent.extend(life.seat.persist(&mut life.engine, now).unwrap());
         life.seat.advance(&mut life.engine, now).unwrap();
         self.seen.full_ledgers += u64::from(life.seat.is_ledger_full());
         self.seen.full_logs += u64::from(life.seat.room.is_log_full());
@@ -385,6 +395,7 @@ impl World {
         let may_leave = |it: &Waiting| it.after <= acknowledged;
         for it in life.waiting.extract_if(.., |it| may_leave(it)) {
             self.seen.replies += 1;
+            self.told.push(it.told.clone());
             self.oracle.told(at, it);
         }
         for wanted in life.seat.take_snapshots() {
@@ -468,6 +479,12 @@ impl World {
             9..=13 if self.cut.is_empty() => self.isolate(),
             14 | 15 => self.move_member(),
             16 | 17 => {
+                // Half of them have nothing that is kept back.
+                if self.random.one_in(2)
+                    && let Some(life) = &mut self.sites[site].life
+                {
+                    life.engine.spend_kept();
+                }
                 let room = self.random.below(300_000);
                 self.sites[site].set_room(Some(room));
             }

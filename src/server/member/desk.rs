@@ -312,7 +312,19 @@ impl Member {
             let why = it.refused.as_ref()?;
             Some(format!("messages of member {id} are refused: {why}"))
         });
-        let trouble = refused.next();
+        let short = status.members.iter().filter(|it| it.is_short);
+        let short: Vec<String> = short.map(|it| it.member.id.to_string()).collect();
+        let is_short = || {
+            let (who, is) = match short.len() {
+                1 => ("the disk of member", "is"),
+                _ => ("the disks of members", "are"),
+            };
+            let ids = short.join(", ");
+            format!("{who} {ids} {is} full: make room there, or delete jobs")
+        };
+        let trouble = refused
+            .next()
+            .or_else(|| (!short.is_empty()).then(is_short));
         let members = status.members.iter().map(|it| {
             let (id, reach) = (it.member.id, &it.progress);
             let state = states.iter().find(|state| state.node == id);

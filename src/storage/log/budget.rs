@@ -19,6 +19,9 @@ pub(crate) struct Budget {
     pub(crate) work_size: u32,
     /// Whether puts or updates are refused.
     pub(crate) shortage: Shortage,
+    /// Too few of the other servers have room, and whether something is refused for that.
+    pub(super) others_full: bool,
+    pub(super) others: Shortage,
     /// Bytes that had died when the log last found nothing that could make way.
     pub(crate) no_way_at: Option<u64>,
     /// How often a compaction was over, or a segment was left for want of room.

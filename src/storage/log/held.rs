@@ -56,6 +56,8 @@ pub(crate) struct Held {
     /// The stamp of the next frame; `None`: frames are not held.
     next: Option<Stamp>,
     frames: VecDeque<HeldFrame>,
+    /// Bytes of them.
+    bytes: u64,
     /// So many of the last frames have not been handed out.
     formed: usize,
     /// Up to where the written log goes.
@@ -286,12 +288,6 @@ impl Log {
         self.held.next.is_some()
     }
 
-    /// Bytes of frames that are held.
-    #[must_use]
-    pub fn held_bytes(&self) -> usize {
-        self.held.frames.iter().map(|frame| frame.bytes.len()).sum()
-    }
-
     /// The next frame that was formed, to be proposed as an entry.
     pub fn take_formed(&mut self) -> Option<Formed> {
         let at = self.held.frames.len() - self.held.formed;
@@ -317,6 +313,7 @@ impl Log {
             ..stamp
         });
         self.held.formed += 1;
+        self.held.bytes += bytes.len() as u64;
         self.held.frames.push_back(HeldFrame {
             stamp,
             handle,
@@ -370,6 +367,7 @@ impl Log {
                 frame.at.offset() + frame.bytes.len() as u32,
             );
             self.held.mark(end, frame.stamp);
+            self.held.bytes -= frame.bytes.len() as u64;
             self.cache.push(frame.at, frame.bytes);
         }
         if self.held.frames.is_empty() && upto > self.held.written {
@@ -397,13 +395,20 @@ impl Log {
         result.map_err(|error| self.fail(StoreError::new("write to", &path, &error)))
     }
 
-    /// Whether a request that appends `size` bytes at most can be run now: there is room for it in the
-    /// open segment. Otherwise it has to wait for a quiet moment, which is due from now on. Always so
-    /// in a log that does not lead, and where nothing is held: then it finds room, or is refused.
+    /// Whether a request that appends `size` bytes at most can be run now: not too much is held, and
+    /// there is room for it in the open segment. Otherwise it has to wait until less is held, or for a
+    /// quiet moment, which is due from now on. Always so in a log that does not lead, and where nothing
+    /// is held: then it finds room, or is refused.
     #[must_use]
     pub fn has_room_for(&self, size: u64) -> bool {
+        if self.held.next.is_none() || !self.is_holding() {
+            return true;
+        }
+        if size.saturating_add(self.held.bytes + self.frame.size()) > self.held_max() {
+            return false;
+        }
         let size = size.saturating_add(self.margin());
-        if self.held.next.is_none() || !self.is_holding() || self.fits(size) {
+        if self.fits(size) {
             return true;
         }
         self.held.wanted.set(self.held.wanted.get().max(size));

@@ -25,6 +25,7 @@
 //! | `maintain` | when are they chosen, and when is space set aside? |
 //! | `switch` | what does a finished compaction change? |
 //! | `spares`, `zeros` | files of space set aside, and the zeros written over them ahead |
+//! | `kept` | what does one of several servers keep back, and when are puts refused for others? |
 //! | `kicks` | which kicks would a crash leave half-done? |
 //! | `cache` | which frames were written last? |
 //! | `body` | how is a large body read without being held? |
@@ -36,6 +37,7 @@ pub(in crate::storage) mod cache;
 pub(in crate::storage) mod compaction;
 pub(in crate::storage) mod files;
 pub(in crate::storage) mod held;
+mod kept;
 pub(in crate::storage) mod kicks;
 mod maintain;
 mod marker;

@@ -184,6 +184,9 @@ impl Log {
     ) -> Result<bool, StoreError> {
         self.budget.now_ns = wall_ns;
         let need = size + FRAME_OVERHEAD_MAX as u64;
+        if self.is_refused_for_others(need, purpose) {
+            return Ok(false);
+        }
         let has_room = self.find_room(need, purpose)?;
         match purpose {
             Purpose::Put | Purpose::Update | Purpose::Pause if !has_room => {
@@ -276,7 +279,7 @@ impl Log {
     }
 
     /// Reduce the room for compaction to what it must have. Returns whether it had more.
-    fn spare_room_to_compact(&mut self) -> Result<bool, StoreError> {
+    pub(super) fn spare_room_to_compact(&mut self) -> Result<bool, StoreError> {
         let size = self.work_size_min(0);
         let has = self.spares.compaction.as_ref().map_or(0, |it| it.size);
         if u64::from(has) < u64::from(size) + BLOCK {
@@ -307,7 +310,7 @@ impl Log {
 
     /// Give back spares beyond need, but keep one of up to `keep` bytes. Returns whether there was
     /// anything to give back.
-    fn give_back_to(&mut self, keep: u32) -> Result<bool, StoreError> {
+    pub(super) fn give_back_to(&mut self, keep: u32) -> Result<bool, StoreError> {
         let mut has_given = false;
         loop {
             let surplus = self.aside().saturating_sub(self.aside_aim());
@@ -536,10 +539,18 @@ impl Log {
         self.files.in_order().map(account).collect()
     }
 
-    /// If puts are refused because the disk is full: the bytes that were missing for the last one.
+    /// If puts are refused because the disk is full, this one or those of other servers: the bytes that
+    /// were missing for the last one.
     #[must_use]
     pub fn missing_on_disk(&self) -> Option<u64> {
-        let shortage = &self.budget.shortage;
-        shortage.is_on().then(|| shortage.missing())
+        let mut shortages = [&self.budget.shortage, &self.budget.others].into_iter();
+        let shortage = shortages.find(|it| it.is_on())?;
+        Some(shortage.missing())
+    }
+
+    /// True while puts are refused because this disk is full.
+    #[must_use]
+    pub fn is_disk_full(&self) -> bool {
+        self.budget.shortage.is_on()
     }
 }

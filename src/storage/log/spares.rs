@@ -72,6 +72,8 @@ pub(crate) struct Spares {
     zeros: Option<Zeros>,
     /// For the next output of compaction.
     pub(crate) compaction: Option<Spare>,
+    /// Of the log of one of several servers: for entries that find the disk full. See `kept`.
+    pub(super) kept: Option<Spare>,
     /// The disk was full when it was last asked.
     was_full: bool,
 }
@@ -103,6 +105,7 @@ impl Spares {
             segments,
             zeros: None,
             compaction: None,
+            kept: None,
             was_full: false,
         })
     }
@@ -316,7 +319,8 @@ impl Spares {
     pub(crate) fn release_all(&mut self) -> io::Result<bool> {
         let mut released = false;
         self.stop_zeros();
-        for spare in self.segments.drain(..).chain(self.compaction.take()) {
+        let apart = self.compaction.take().into_iter().chain(self.kept.take());
+        for spare in self.segments.drain(..).chain(apart) {
             let Spare { path, file, .. } = spare;
             drop(file);
             self.fs.remove_file(&path)?;

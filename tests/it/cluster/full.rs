@@ -32,6 +32,10 @@ const LARGE: usize = 256 << 10;
 const JOB_SIZE_MAX: &str = "300000";
 /// So many of them are there at a time where the log has to have room for them.
 const FEW: usize = 8;
+/// After so many jobs on a full disk a member copes.
+const COPED: u32 = 400;
+/// So much is left of disks that jobs fill.
+const LEFT: u64 = 8 << 20;
 /// A member says less than this in a round.
 const LINES: usize = 300;
 /// What a member says that has no room.
@@ -47,12 +51,13 @@ enum Part {
 }
 
 impl Part {
-    /// A ledger begins with 32 MiB; a copy of the log comes to the disk of the ledger, too.
+    /// A ledger begins with 32 MiB; a copy of the log comes to the disk of the ledger, too. Beside its
+    /// log a member keeps back 7 MiB.
     fn size(self) -> &'static str {
         match self {
-            Part::All => "96m",
+            Part::All => "128m",
             Part::Ledger => "192m",
-            Part::Log => "64m",
+            Part::Log => "96m",
         }
     }
 
@@ -208,13 +213,15 @@ fn strike(site: &mut Site, victim: usize, history: &History, random: &mut Random
     let closed = if led { vec![victim] } else { Vec::new() };
     site.cluster.open_doors(&closed);
     let since = Instant::now();
-    while site.complaints(victim) == before {
+    let mut puts = 0;
+    // Where all is on one disk, each part lives on what the other gives up, and there may be no
+    // complaint.
+    while site.complaints(victim) == before && (site.part != Part::All || puts < COPED) {
         pressure.put(&site.cluster, victim);
+        puts += 1;
         if site.part != Part::Log {
             pressure.delete_all_but(FEW, &site.cluster, Some(victim));
-        }
-        // What the ledger gives up somebody else takes.
-        if site.part == Part::Ledger {
+            // What the ledger gives up somebody else takes.
             fill_up(site.disks[victim].path());
         }
         assert!(
@@ -293,6 +300,72 @@ fn fill_disks(part: Part) {
     });
     wait_until_alike(&site.cluster);
     check_everywhere(&mut site.cluster, &history);
+}
+
+/// The disks of two or of all three are full: puts are refused, and workers empty the cluster.
+#[test]
+fn g04_when_the_disks_of_a_majority_are_full_puts_end_and_workers_empty_the_cluster() {
+    let Some(launch) = Launch::bsd_alone() else {
+        return;
+    };
+    let launch = launch.arg("-z").arg(JOB_SIZE_MAX);
+    let Some(site) = Site::build(Part::All, &launch) else {
+        return;
+    };
+    for full in [2, 3] {
+        let leader = site.cluster.leader();
+        let history = History::default();
+        history.may_refuse(true);
+        let members = (0..3).map(|nth| (leader + 1 + nth) % 3);
+        let full: Vec<usize> = members.take(full).collect();
+        for at in &full {
+            fill_up(site.disks[*at].path());
+            let ballast = fs::File::options().write(true).open(site.ballast(*at));
+            let ballast = ballast.unwrap();
+            let size = ballast.metadata().unwrap().len();
+            ballast.set_len(size.saturating_sub(LEFT)).unwrap();
+        }
+        let (mut jobs, mut refused) = (Vec::new(), 0);
+        let since = Instant::now();
+        // A leader that is short may hand the lead over, and its clients are closed.
+        while refused < 50 {
+            for at in site.cluster.running() {
+                match history.probe_with(site.cluster.server(at).address(), LARGE) {
+                    Answer::Told(id) => {
+                        refused = 0;
+                        jobs.push(id);
+                    }
+                    Answer::Refused => refused += 1,
+                    Answer::None => {}
+                }
+            }
+            assert!(since.elapsed() < 2 * PATIENCE, "{}", site.cluster.words());
+        }
+        println!("{full:?}: refused after {} jobs", jobs.len());
+        let since = Instant::now();
+        while let Some(id) = jobs.last() {
+            let doors = site.cluster.running().into_iter();
+            let mut doors = doors.map(|at| site.cluster.server(at).address());
+            if doors.any(|door| history.delete_probe(door, *id)) {
+                jobs.pop();
+            }
+            assert!(
+                since.elapsed() < PATIENCE,
+                "{} jobs cannot be deleted\n{}",
+                jobs.len(),
+                site.cluster.words()
+            );
+        }
+        for at in &full {
+            fs::remove_file(site.ballast(*at)).unwrap();
+        }
+        wait_until("puts are accepted again", || {
+            let door = site.cluster.server(site.cluster.leader()).address();
+            matches!(history.probe_with(door, LARGE), Answer::Told(_))
+        });
+        history.assert_sound("full disks", || site.cluster.words());
+    }
+    wait_until_alike(&site.cluster);
 }
 
 #[test]

@@ -289,12 +289,12 @@ fn a_reset_without_room_changes_nothing_and_can_be_repeated() {
 fn a_reset_has_the_room_that_was_set_aside_for_it() {
     let disk = disk();
     let mut ledger = create(&disk);
-    ledger.append(&entries(6, 3, 2, 10));
-    ledger.commit().unwrap();
     disk.set_quota(Some(disk.used()));
     assert!(ledger.set_aside().unwrap_err().is_full());
     disk.set_quota(None);
     ledger.set_aside().unwrap();
+    ledger.append(&entries(6, 3, 2, 10));
+    ledger.commit().unwrap();
     disk.set_quota(Some(disk.used()));
     ledger.reset(base(20, 3)).unwrap();
     assert_eq!(

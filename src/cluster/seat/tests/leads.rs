@@ -111,7 +111,7 @@ fn t18_who_cannot_apply_takes_a_bounded_number_of_entries_and_goes_on_when_it_ca
         life.seat.step(message);
         while life.seat.has_ready() {
             life.seat.outbox();
-            life.seat.persist(&life.engine, now).unwrap();
+            life.seat.persist(&mut life.engine, now).unwrap();
         }
         (life.seat.pending_bytes, life.seat.status().last)
     };
