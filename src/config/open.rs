@@ -93,7 +93,7 @@ mod tests {
 
     fn said(line: &str, listeners: &[&str], http: &str) -> String {
         let words = format!("bsd-server {line}");
-        let config = Config::parse(words.split_whitespace()).unwrap();
+        let config = Config::parse(words.split_whitespace()).expect("flags");
         let listeners: Vec<String> = listeners.iter().map(|it| (*it).to_owned()).collect();
         let http = http.parse().ok();
         config.open_to(&listeners, http).unwrap_or_default()

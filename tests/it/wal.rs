@@ -409,6 +409,29 @@ fn whole_files_that_are_missing_emptied_swapped_or_doubled_are_accounted_for() {
     }
 }
 
+/// With few descriptors files are opened again when they are read, as long as they are all there.
+#[test]
+fn g36_with_few_descriptors_a_log_in_use_is_read_and_one_that_loses_a_file_is_not_called_damaged() {
+    let disk = SimFs::new(3);
+    let mut queue = JobQueue::open_with(&options(&disk, DIR)).unwrap();
+    for _ in 0..40 {
+        let put = PutOptions::default();
+        queue.put("t", &[b'x'; 50_000], put).unwrap();
+    }
+    let files = segments(&disk);
+    assert!(files.len() > 30, "{files:?}");
+    disk.set_descriptors(Some(disk.open_files() + 20));
+    let read = |progress: &mut dyn FnMut(u64, u64)| {
+        Inspection::read_live(Arc::new(disk.clone()), Path::new(DIR), progress)
+    };
+    let found = read(&mut |_, _| ()).unwrap();
+    assert!(found.is_intact() && found.job_count() == 40);
+    drop(found);
+    let lost = read(&mut |_, _| _ = disk.remove(path(&files[20])));
+    let error = lost.err().expect("a file is gone");
+    assert_eq!(error.class(), bsd::ErrorClass::Descriptors, "{error}");
+}
+
 /// The jobs that a server finds on a copy of the disk, of those with small ids.
 fn served(disk: &SimFs, next_id: JobId) -> Vec<JobId> {
     let queue = JobQueue::open_with(&options(&copy(disk), DIR)).unwrap();

@@ -7,10 +7,9 @@ use super::losses::Loss;
 use super::{Inspection, Live, Pass, Progress, RecordPlace, survey};
 use crate::storage::convert::backup::{Fault, Manifest, View, is_backup};
 use crate::storage::disk::{DirLock, ReadFs};
-use crate::storage::error::Damage;
-use crate::storage::error::OpenError;
+use crate::storage::error::{Damage, OpenError, too_few_descriptors};
 use crate::storage::format::Record;
-use crate::storage::read::{HeldFile, Snapshot, Source, walk};
+use crate::storage::read::{Snapshot, Source, walk};
 
 /// Who else may use a directory while it is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +43,7 @@ pub struct Opened {
     pub backup: Option<Manifest>,
     faults: Vec<Fault>,
     /// Files that are opened again when they are read, and where.
-    reopened: Option<(Arc<dyn ReadFs>, Vec<String>)>,
+    reopened: Option<(Arc<dyn ReadFs>, Snapshot)>,
 }
 
 impl Opened {
@@ -95,53 +94,45 @@ impl Opened {
 
     /// Like `live`, through a source that opens files again.
     fn sparing(fs: Arc<dyn ReadFs>, dir: &Path) -> Result<Opened, OpenError> {
-        let few: Arc<dyn ReadFs> = Arc::new(Source::strict(fs.clone()));
-        let Some(snapshot) = Snapshot::take(&*few, dir)? else {
-            let source = Source::new(fs);
-            return Ok(Opened {
+        let few = Source::strict(fs.clone());
+        Ok(match Snapshot::take(&few, dir)? {
+            Some(snapshot) => Opened::at(dir, snapshot, Some(fs)),
+            None => Opened {
                 is_in_use: true,
-                ..Opened::of(dir, source, None)
-            });
-        };
-        let names = snapshot.files.iter().map(HeldFile::name).collect();
-        let (end, durable) = (snapshot.end, snapshot.durable);
-        Ok(Opened {
-            live: Some(Live { end, durable }),
-            is_in_use: true,
-            reopened: Some((fs, names)),
-            ..Opened::of(dir, Source::new(Arc::new(snapshot)), None)
+                ..Opened::of(dir, Source::new(fs), None)
+            },
         })
     }
 
-    /// Opened by [`Access::Sparing`], and a file that was there then is not any more: what was read
-    /// may lack what it held, and damage that was found may be none.
+    /// Opened by [`Access::Sparing`], or with too few descriptors for all files, and a file that was
+    /// there then is not any more: what was read may lack what it held, and damage that was found may be
+    /// none.
     #[must_use]
     pub fn has_lost_files(&self) -> bool {
-        let Some((fs, names)) = &self.reopened else {
-            return false;
-        };
-        let Ok(found) = fs.read_dir(&self.dir) else {
-            return true;
-        };
-        let is_there = |name: &String| found.iter().any(|entry| entry.name == *name);
-        !names.iter().all(is_there)
+        let reopened = self.reopened.as_ref();
+        reopened.is_some_and(|(fs, snapshot)| !snapshot.is_whole(&**fs))
     }
 
     fn live(fs: Arc<dyn ReadFs>, dir: &Path) -> Result<Opened, OpenError> {
-        let (source, live) = match Snapshot::take(&*fs, dir)? {
-            Some(snapshot) => {
-                let (end, durable) = (snapshot.end, snapshot.durable);
-                let source = Source::new(Arc::new(snapshot));
-                (source, Some(Live { end, durable }))
-            }
+        Ok(match Snapshot::take_of_many(fs.clone(), dir)? {
+            Some((snapshot, is_reopened)) => Opened::at(dir, snapshot, is_reopened.then_some(fs)),
             // Damaged, or no log: it is read as it is, and the faults are reported.
-            None => (Source::changing(fs), None),
-        };
-        Ok(Opened {
-            live,
-            is_in_use: true,
-            ..Opened::of(dir, source, None)
+            None => Opened {
+                is_in_use: true,
+                ..Opened::of(dir, Source::changing(fs), None)
+            },
         })
+    }
+
+    /// The log as it was at one instant; `reopened`: where its files are opened again.
+    fn at(dir: &Path, snapshot: Snapshot, reopened: Option<Arc<dyn ReadFs>>) -> Opened {
+        let (end, durable) = (snapshot.end, snapshot.durable);
+        Opened {
+            live: Some(Live { end, durable }),
+            is_in_use: true,
+            reopened: reopened.map(|fs| (fs, snapshot.clone())),
+            ..Opened::of(dir, Source::new(Arc::new(snapshot)), None)
+        }
     }
 
     fn backup(
@@ -170,6 +161,9 @@ impl Opened {
     /// Those of [`Inspection::read`], except [`OpenError::InUse`].
     pub fn inspect(mut self, progress: Progress<'_>) -> Result<Inspection, OpenError> {
         let inspection = self.read(progress)?;
+        if self.has_lost_files() {
+            return Err(too_few_descriptors(&self.dir));
+        }
         Ok(Inspection {
             _lock: self.lock.take(),
             ..inspection

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::scan::Reader;
+use crate::storage::disk::errno::wants_descriptor;
 use crate::storage::disk::{DirEntry, ReadFile, ReadFs, read_exact_at};
 use crate::storage::error::Damage;
 use crate::storage::error::OpenError;
@@ -139,6 +140,9 @@ impl Found {
         for Refused { name, why } in refused {
             match why {
                 Why::Io(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Why::Io(error) if wants_descriptor(&error) => {
+                    return Err(OpenError::io("read", &dir.join(name), &error));
+                }
                 why => found.refuse(in_header(name, why.to_string())),
             }
         }

@@ -27,13 +27,15 @@
 //! instant would leave, without the tail that a crash may tear. It never holds two generations of a
 //! segment.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::found::{Found, Key, Segment, key_of};
 use super::newest::{Ending, Newest};
+use super::source::Source;
+use crate::ErrorClass;
 use crate::storage::disk::{DirEntry, DirLock, LockError, ReadFile, ReadFs};
 use crate::storage::error::OpenError;
 use crate::storage::format::{Entry, LogId, Seed, Stamp};
@@ -118,6 +120,35 @@ impl Snapshot {
             }
         }
         Ok(None)
+    }
+
+    /// The same for a process that may not have so many files open: then they are opened again whenever
+    /// they are read. `true`: it is so, and [`Snapshot::is_whole`] has to be asked after the last of them
+    /// was read.
+    ///
+    /// # Errors
+    /// As of [`Snapshot::take`].
+    pub(in crate::storage) fn take_of_many(
+        fs: Arc<dyn ReadFs>,
+        dir: &Path,
+    ) -> Result<Option<(Snapshot, bool)>, OpenError> {
+        match Snapshot::take(&*fs, dir) {
+            Err(error) if error.class() == ErrorClass::Descriptors => {
+                let taken = Snapshot::take(&Source::strict(fs), dir)?;
+                Ok(taken.map(|snapshot| (snapshot, true)))
+            }
+            taken => Ok(taken?.map(|snapshot| (snapshot, false))),
+        }
+    }
+
+    /// All its files still have their names in the directory: so what was read under these names was
+    /// theirs.
+    pub(in crate::storage) fn is_whole(&self, fs: &dyn ReadFs) -> bool {
+        let Ok(found) = fs.read_dir(&self.dir) else {
+            return false;
+        };
+        let found: BTreeSet<String> = found.into_iter().map(|entry| entry.name).collect();
+        self.files.iter().all(|held| found.contains(&held.name()))
     }
 
     /// Bytes of all files together.

@@ -20,7 +20,7 @@ use crate::storage::error::OpenError;
 /// Disks refuse bytes in units of at least this size.
 const BLOCK: u64 = 4096;
 /// At most this many files are open at a time: a log may have more files than a process may open.
-const OPEN_MAX: usize = 64;
+const OPEN_MAX: usize = 16;
 
 /// Bytes of one file that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]

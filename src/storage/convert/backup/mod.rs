@@ -40,7 +40,7 @@ use crate::storage::disk::{
     DirEntry, DirLock, File, Fs, OpenMode, ReadFile, ReadFs, read_exact_at, write_all_at,
 };
 use crate::storage::error::Damage;
-use crate::storage::error::OpenError;
+use crate::storage::error::{OpenError, too_few_descriptors};
 use crate::storage::format::names::{BACKUP_MANIFEST, LOCK_NAME};
 use crate::storage::format::{LogId, SegmentHeader, segment_header};
 use crate::storage::inspect::{Inspection, Progress};
@@ -101,9 +101,8 @@ pub fn back_up(
     now: Now,
     progress: Progress<'_>,
 ) -> Result<BackedUp, OpenError> {
-    let snapshot = match Snapshot::take(&**fs, dir)? {
-        Some(snapshot) => snapshot,
-        None => return Err(what_is_wrong(fs, dir)),
+    let Some((snapshot, is_reopened)) = Snapshot::take_of_many(fs.clone(), dir)? else {
+        return Err(what_is_wrong(fs, dir));
     };
     let target = Target::open(&**fs, target)?;
     target.refuse_other_logs(&snapshot)?;
@@ -129,6 +128,10 @@ pub fn back_up(
         .map(|held| backup.file(held))
         .collect();
     let mut done = backup.done;
+    let files = match is_reopened && !snapshot.is_whole(&**fs) {
+        true => Err(too_few_descriptors(dir)),
+        false => files,
+    };
     let publish = |files| {
         let manifest = Manifest {
             log: snapshot.log,
