@@ -428,7 +428,9 @@ fn g36_with_few_descriptors_a_log_in_use_is_read_and_one_that_loses_a_file_is_no
     assert!(found.is_intact() && found.job_count() == 40);
     drop(found);
     let lost = read(&mut |_, _| _ = disk.remove(path(&files[20])));
-    let error = lost.err().expect("a file is gone");
+    let Err(error) = lost else {
+        panic!("a file is gone");
+    };
     assert_eq!(error.class(), bsd::ErrorClass::Descriptors, "{error}");
 }
 
