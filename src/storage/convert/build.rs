@@ -245,10 +245,14 @@ pub(in crate::storage) fn check(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Inspecti
 /// If the disk fails.
 pub(in crate::storage) fn finish_move(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
     let whole = dir.join(INSIDE_WHOLE);
-    let mut names = match fs.read_dir(&whole) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        names => names.map_err(|error| OpenError::io("list", &whole, &error))?,
+    let list = |dir: &Path| {
+        fs.read_dir(dir)
+            .map_err(|error| OpenError::io("list", dir, &error))
     };
+    if !list(dir)?.iter().any(|entry| entry.name == INSIDE_WHOLE) {
+        return Ok(());
+    }
+    let mut names = list(&whole)?;
     // That it is a copy is known before anything else is here.
     names.sort_by_key(|entry| entry.name != STANDBY_WORD);
     let moved = || -> io::Result<()> {
