@@ -14,13 +14,14 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::storage::disk::errno::wants_descriptor;
 use crate::storage::disk::{DirEntry, DirLock, LockError, ReadFile, ReadFs};
 use crate::storage::error::OpenError;
 
 /// Disks refuse bytes in units of at least this size.
 const BLOCK: u64 = 4096;
 /// At most this many files are open at a time: a log may have more files than a process may open.
-const OPEN_MAX: usize = 16;
+const OPEN_MAX: usize = 64;
 
 /// Bytes of one file that could not be read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +38,8 @@ struct Shared {
     holes: BTreeMap<String, Vec<Hole>>,
     /// The open files, the most recently read one last.
     open: Vec<(PathBuf, Arc<dyn ReadFile>)>,
+    /// So many of them, because the process may not have more.
+    fewer: Option<usize>,
 }
 
 /// The directory's file system, for reading only.
@@ -101,13 +104,22 @@ impl Source {
     /// The file at `path`, opened.
     fn open_again(&self, path: &Path) -> io::Result<Arc<dyn ReadFile>> {
         let mut shared = lock(&self.shared);
-        let open = &mut shared.open;
+        let Shared { open, fewer, .. } = &mut *shared;
         let known = open.iter().rposition(|(other, _)| other == path);
         let (path, file) = match known {
             Some(index) => open.remove(index),
-            None => (path.to_owned(), self.fs.open_read(path)?),
+            None => {
+                let mut opened = self.fs.open_read(path);
+                if opened.as_ref().is_err_and(wants_descriptor) && !open.is_empty() {
+                    let half = open.len() / 2;
+                    open.drain(..open.len() - half);
+                    *fewer = Some(half.max(1));
+                    opened = self.fs.open_read(path);
+                }
+                (path.to_owned(), opened?)
+            }
         };
-        if open.len() == OPEN_MAX {
+        if open.len() >= fewer.unwrap_or(OPEN_MAX) {
             open.remove(0);
         }
         open.push((path, file.clone()));
