@@ -191,8 +191,10 @@ impl IncompleteDir {
     /// The same, of one that grows inside of the requested directory.
     fn move_up<T>(mut self, held: T) -> Result<(), OpenError> {
         let _lock = lock(&*self.fs, &self.dir)?;
+        // A server may have begun a log here meanwhile, and ended.
+        refuse_what_is_there(&*self.fs, &self.dir)?;
         let whole = self.dir.join(INSIDE_WHOLE);
-        let renamed = self.fs.replace(&self.path, &whole);
+        let renamed = self.fs.rename(&self.path, &whole);
         self.is_published = renamed.is_ok();
         let named = renamed.and_then(|()| self.fs.sync_dir(&self.dir));
         drop(held);
@@ -242,7 +244,8 @@ pub(in crate::storage) fn check(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Inspecti
 /// has the lock of `dir`. Durable on return; it can be repeated.
 ///
 /// # Errors
-/// If the disk fails.
+/// [`OpenError::Foreign`] if a name is taken: then that file, and its namesake, stay as they are.
+/// Otherwise if the disk fails.
 pub(in crate::storage) fn finish_move(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
     let whole = dir.join(INSIDE_WHOLE);
     let list = |dir: &Path| {
@@ -255,10 +258,22 @@ pub(in crate::storage) fn finish_move(fs: &dyn Fs, dir: &Path) -> Result<(), Ope
     let mut names = list(&whole)?;
     // That it is a copy is known before anything else is here.
     names.sort_by_key(|entry| entry.name != STANDBY_WORD);
-    let moved = || -> io::Result<()> {
-        for entry in names.iter().filter(|entry| entry.name != LOCK_NAME) {
-            fs.replace(&whole.join(&entry.name), &dir.join(&entry.name))?;
+    let failed = |error: &io::Error| OpenError::io("move the log out of", &whole, error);
+    for entry in names.iter().filter(|entry| entry.name != LOCK_NAME) {
+        let from = whole.join(&entry.name);
+        match fs.rename(&from, &dir.join(&entry.name)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(OpenError::Foreign {
+                    path: from,
+                    what: "the directory above has a file of this name, and nothing is ever \
+                           overwritten; keep both, and move the one that is not of this log elsewhere"
+                        .to_owned(),
+                });
+            }
+            renamed => renamed.map_err(|error| failed(&error))?,
         }
+    }
+    let cleared = || -> io::Result<()> {
         fs.sync_dir(dir)?;
         if names.iter().any(|entry| entry.name == LOCK_NAME) {
             fs.remove_file(&whole.join(LOCK_NAME))?;
@@ -266,7 +281,7 @@ pub(in crate::storage) fn finish_move(fs: &dyn Fs, dir: &Path) -> Result<(), Ope
         fs.remove_dir(&whole)?;
         fs.sync_dir(dir)
     };
-    moved().map_err(|error| OpenError::io("move the log out of", &whole, &error))
+    cleared().map_err(|error| failed(&error))
 }
 
 /// Nothing is ever overwritten. True if the directory has what its file system has made there, so that
@@ -416,13 +431,6 @@ mod tests {
                     assert!(built.is_err());
                     drop(IncompleteDir::make(&image, dir, is_of_a_log).unwrap());
                 }
-                false
-                    if found
-                        .iter()
-                        .all(|it| is_as_empty(it) || it.name == LOCK_NAME) =>
-                {
-                    nothing += 1
-                }
                 false => {
                     all += 1;
                     finish_move(&*image, dir).unwrap();
@@ -441,6 +449,32 @@ mod tests {
             }
         }
         assert!(nothing > 5 && all > 5, "{nothing} {all}");
+    }
+
+    /// A server has begun a log there since the place was found empty, and has ended.
+    #[test]
+    fn g52_a_log_that_came_meanwhile_is_not_overwritten_by_one_that_is_moved_up() {
+        let dir = Path::new("/disk");
+        let disk = SimFs::new(7);
+        let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+        fs.create_dir(dir).unwrap();
+        fs.create_dir(&dir.join("lost+found")).unwrap();
+        let new = IncompleteDir::make(&fs, dir, is_of_a_log).unwrap();
+        let name = "segment-0000000001.00000";
+        disk.write(new.path.join(name), b"new").unwrap();
+        disk.write(dir.join(name), b"acknowledged").unwrap();
+        let refused = new.publish(()).unwrap_err();
+        assert!(matches!(refused, OpenError::Foreign { .. }), "{refused}");
+        assert_eq!(disk.read(dir.join(name)).unwrap(), b"acknowledged");
+
+        // Nor by what looks like the rest of an interrupted move.
+        let whole = dir.join(INSIDE_WHOLE);
+        fs.create_dir(&whole).unwrap();
+        disk.write(whole.join(name), b"new").unwrap();
+        let refused = finish_move(&*fs, dir).unwrap_err();
+        assert!(matches!(refused, OpenError::Foreign { .. }), "{refused}");
+        assert_eq!(disk.read(dir.join(name)).unwrap(), b"acknowledged");
+        assert_eq!(disk.read(whole.join(name)).unwrap(), b"new");
     }
 
     /// When dropped, it examines what a power cut would leave.

@@ -57,9 +57,12 @@ pub(in crate::storage) const INSIDE: &str = "bsd.incomplete";
 pub(crate) const INSIDE_WHOLE: &str = "bsd.complete";
 
 /// True for what a directory may hold that is empty otherwise: what its file system has made, and what
-/// an interrupted call has left.
+/// an interrupted call has left, a lock among it.
 pub(crate) fn is_as_empty(entry: &DirEntry) -> bool {
-    !entry.is_file && matches!(&*entry.name, LOST_AND_FOUND | INSIDE)
+    match entry.is_file {
+        true => entry.name == LOCK_NAME,
+        false => matches!(&*entry.name, LOST_AND_FOUND | INSIDE),
+    }
 }
 
 /// True if a file of this name belongs to a log: a segment, or what a start removes or keeps aside.
