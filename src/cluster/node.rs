@@ -359,8 +359,9 @@ impl Node {
     }
 
     /// The disk is full: the ledger gives up a file that it keeps for followers that are behind, if it
-    /// has one, for they get a snapshot; or most of what is set aside for its next file. The owner's log has the entries up to `index`, durably. Returns
-    /// whether there is more room. It may be called whatever `persist` has returned.
+    /// has one, for they get a snapshot; or most of what is set aside for its next file. The owner's
+    /// log has the entries up to `index`, durably. Returns whether there is more room. It may be called
+    /// whatever `persist` has returned.
     pub fn give_room(&mut self, index: u64) -> Result<bool, LedgerError> {
         let index = index.min(self.raft.raft.raft_log.applied);
         let view = self.raft.mut_store();

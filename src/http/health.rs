@@ -143,7 +143,10 @@ impl Work for Look {
             engine
                 .is_draining()
                 .then(|| "it drains: puts are refused".to_owned()),
-            disk.map(|missing| format!("the disk is full: {missing} bytes are missing")),
+            disk.map(|missing| match log.is_some_and(|log| log.is_disk_full()) {
+                true => format!("the disk is full: {missing} bytes are missing"),
+                false => "no majority of the members has room on its disks".to_owned(),
+            }),
             engine
                 .missing_in_memory()
                 .map(|missing| format!("--max-memory is reached: {missing} bytes are missing")),

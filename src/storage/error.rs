@@ -85,8 +85,8 @@ pub enum OpenError {
     Io(StoreError),
 }
 
-/// There were too few descriptors to keep all files of a log open, and its server has removed one that was
-/// to be read again.
+/// There were too few descriptors to keep all files of a log open, and its server has removed one that
+/// was to be read again.
 pub(in crate::storage) fn too_few_descriptors(dir: &Path) -> OpenError {
     OpenError::io(
         "hold all files of the log open in",

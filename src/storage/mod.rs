@@ -14,8 +14,8 @@
 //!
 //! Each room knows only the rooms above it: `disk`, `format`, `read` and the open `log` do not know
 //! how a start, a report or a copy uses them. Two exceptions: `read` counts in the log's list of files
-//! (`log::files`), and `read` and `format` know the sizes and numbers of spares (`log::spares`). `storage-format.md` describes the format and the
-//! assumptions about the disk.
+//! (`log::files`), and `read` and `format` know the sizes and numbers of spares (`log::spares`).
+//! `storage-format.md` describes the format and the assumptions about the disk.
 
 pub mod convert;
 pub mod disk;

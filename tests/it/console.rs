@@ -334,13 +334,16 @@ fn browsers_are_told_to_be_careful_and_keep_only_what_is_part_of_the_program() {
 }
 
 #[test]
-fn the_one_that_is_looked_for_is_found_by_its_id_or_name() {
+fn g44_the_one_that_is_looked_for_is_found_by_its_id_or_name() {
     let site = memory();
     for (wanted, place) in [
         ("12", "/jobs/12"),
         ("%20mail", "/tubes?q=mail"),
         ("a%2Fb", "/tubes?q=a%2Fb"),
         ("", "/tubes?q="),
+        ("a+b", "/tubes?q=a%20b"),
+        ("a%2Bb", "/tubes?q=a%2Bb"),
+        ("+7+", "/jobs/7"),
     ] {
         let page = Page::of(&site, &format!("/find?q={wanted}"));
         assert_eq!(

@@ -77,19 +77,6 @@ fn forms_come_from_pages_of_this_process_and_from_no_other_site() {
 }
 
 #[test]
-fn g44_what_is_looked_for_may_have_blanks_and_plus_signs() {
-    let site = memory();
-    for (sent, to) in [
-        ("a+b", "/tubes?q=a%20b"),
-        ("a%2Bb", "/tubes?q=a%2Bb"),
-        ("+7+", "/jobs/7"),
-    ] {
-        let found = Page::of(&site, &format!("/find?q={sent}"));
-        assert_eq!(found.answer.field("location"), Some(to), "{sent}");
-    }
-}
-
-#[test]
 fn g44_a_page_knows_when_its_list_is_one_of_before() {
     let site = memory();
     let mut wire = site.server.connect();

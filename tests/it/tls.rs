@@ -497,7 +497,7 @@ fn g32_the_end_of_a_certificate_is_a_metric_and_one_that_is_over_is_named() {
         expiry(&site) == Some(1_577_836_800.0)
     });
     let words = format!(
-        "WARN the certificate in {} has ended on 2020-01-01: whoever checks it does not connect",
+        "WARN the certificate in {} expired on 2020-01-01: clients that check it cannot connect",
         house.path("cert.pem").display()
     );
     wait_until("it says that the certificate is over", || {

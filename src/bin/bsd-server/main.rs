@@ -139,7 +139,7 @@ impl Failure {
         Failure::new(ErrorClass::Usage, why)
     }
 
-    /// Whoever started the server did not say where the log is, and it cannot be there.
+    /// No `-b` was given, and the log cannot be in the default directory.
     fn is_about_default_dir(&self, config: &Config) -> bool {
         let is_default = config.dir.as_deref() == Some(config::DIR_DEFAULT.as_ref());
         let names_it = |line: &String| line.contains(&format!(" {}", config::DIR_DEFAULT));

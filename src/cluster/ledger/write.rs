@@ -271,8 +271,8 @@ impl Ledger {
         })
     }
 
-    /// Set space aside for the next file: a little at once, so that a full disk does not end the ledger,
-    /// and all when half of this file is used. The next attempt comes later if there is none.
+    /// Set space aside for the next file: a little at once, so that the ledger goes on when the disk is
+    /// full, and the rest when half of this file is used. After a failure it is tried again later.
     pub(super) fn prepare_spare(&mut self) {
         let LedgerFile { end, capacity, .. } = *self.active();
         let is_soon = end >= capacity / 2;

@@ -42,11 +42,13 @@ impl Node {
         self.has_room = has_room;
     }
 
-    /// True if a majority answers, but none that has room for a put. Only a leader knows: of others it
-    /// is not so.
+    /// True if a majority answers, and no majority of those that have room for a put. Only a leader
+    /// knows: any other node returns false.
     #[must_use]
     pub fn lacks_room(&self) -> bool {
-        if !self.is_elected() {
+        // Nearly always: this is asked for in each turn.
+        let is_anyone_short = !self.has_room || !self.short.is_empty();
+        if !is_anyone_short || !self.is_elected() {
             return false;
         }
         let reached = |id: &u64| self.is_reached(NodeId(*id));
@@ -54,7 +56,7 @@ impl Node {
         let reached: HashSet<u64, _> = prs.iter().map(|(id, _)| *id).filter(reached).collect();
         let roomy = reached.iter().copied();
         let roomy: HashSet<u64, _> = roomy.filter(|id| !self.is_short(NodeId(*id))).collect();
-        roomy.len() < reached.len() && prs.has_quorum(&reached) && !prs.has_quorum(&roomy)
+        prs.has_quorum(&reached) && !prs.has_quorum(&roomy)
     }
 
     /// True if this node has said that it has no room for a put, as far as this one knows.

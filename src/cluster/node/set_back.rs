@@ -20,7 +20,7 @@ impl SetBack {
     /// once at the end.
     pub(super) fn note<S: Storage>(&mut self, raft: &Raft<S>, message: &Message) -> bool {
         if raft.state != StateRole::Leader {
-            // Whoever leads next asks anew what each has.
+            // A new leader asks every member again what it has.
             self.0.clear();
             return false;
         }

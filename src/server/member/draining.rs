@@ -1,4 +1,5 @@
-//! Whether jobs are taken, which the leader decides and all members know: who leads next goes on with it.
+//! Whether the cluster drains. The leader decides it, all members know it, and the next leader goes on
+//! with it.
 //!
 //! It is no part of the log. Each member tells all others what it knows, and believes its leader. So it
 //! outlives a leader, as soon as its successor has heard of it; it ends with the last member, as it ends

@@ -58,8 +58,8 @@ fn ending(end: i64, now: i64) -> Option<String> {
         .saturating_mul(1_000_000_000));
     let day = at.split('T').next().unwrap_or_default();
     let what = match days {
-        ..0 => format!("has ended on {day}: whoever checks it does not connect"),
-        0..WARNING_DAYS => format!("ends in {days} days, on {day}"),
+        ..0 => format!("expired on {day}: clients that check it cannot connect"),
+        0..WARNING_DAYS => format!("expires in {days} days, on {day}"),
         _ => return None,
     };
     Some(format!(
@@ -255,12 +255,12 @@ mod tests {
         assert_eq!(said(14 * DAY_SECONDS), None);
         let soon = said(14 * DAY_SECONDS - 1).unwrap();
         assert!(
-            soon.starts_with("ends in 13 days, on 2020-01-14; "),
+            soon.starts_with("expires in 13 days, on 2020-01-14; "),
             "{soon}"
         );
-        assert!(said(0).unwrap().starts_with("ends in 0 days"));
+        assert!(said(0).unwrap().starts_with("expires in 0 days"));
         let late = said(-1).unwrap();
-        assert!(late.starts_with("has ended on 2019-12-31: "), "{late}");
+        assert!(late.starts_with("expired on 2019-12-31: "), "{late}");
     }
 
     fn certificate(common: Option<&str>, dns: &[&str]) -> CertificateDer<'static> {
