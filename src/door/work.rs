@@ -99,8 +99,8 @@ impl Slice<'_> {
 }
 
 impl Slice<'_> {
-    /// Change a job that no client has reserved, beyond what orders can; or take it from its client. It is done when this
-    /// returns, and is durable, as the policy says, when the task is over.
+    /// Change a job that no client has reserved, beyond what orders can; or take it from its client. It
+    /// is done when this returns, and is durable, as the policy says, when the task is over.
     ///
     /// # Errors
     /// [`JobError::Store`]: the disk failed, now or earlier.
