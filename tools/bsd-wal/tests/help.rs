@@ -133,6 +133,7 @@ fn the_examples_of_the_help_work() {
         write_log(&log);
         let archive = format!("file://{}/archive", dir.path().display());
         if command == "archive" {
+            std::fs::create_dir(dir.path().join("archive")).unwrap();
             write_archive(&log, &archive);
         }
         // The commands that create directories.
