@@ -463,6 +463,22 @@ impl Node {
         }
     }
 
+    /// A message from this peer, or to it, is under way and moves. The peer lives, but is heard of only when
+    /// the message has come: on a slow network a large one takes longer than an election. It only puts
+    /// off elections; who may lead, and what is committed, does not depend on it.
+    pub fn moves(&mut self, peer: NodeId) {
+        let raft = &mut self.raft.raft;
+        match raft.state {
+            StateRole::Leader => {
+                if let Some(progress) = raft.mut_prs().get_mut(peer.0) {
+                    progress.recent_active = true;
+                }
+            }
+            StateRole::Follower if raft.leader_id == peer.0 => raft.election_elapsed = 0,
+            _ => {}
+        }
+    }
+
     /// This peer cannot be reached: what was sent to it is probably lost. It counts as reached when
     /// it answers again.
     pub fn unreachable(&mut self, peer: NodeId) {

@@ -486,6 +486,11 @@ impl Seat {
         self.node.snapshot_sent(to, installed);
     }
 
+    /// A message from this peer, or to it, is under way and moves.
+    pub fn moves(&mut self, peer: NodeId) {
+        self.node.moves(peer);
+    }
+
     /// A peer cannot be reached.
     pub fn unreachable(&mut self, peer: NodeId) {
         self.node.unreachable(peer);

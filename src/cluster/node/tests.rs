@@ -414,6 +414,32 @@ fn a_leader_that_no_majority_answers_leads_no_more() {
 }
 
 #[test]
+fn members_between_which_a_large_message_moves_do_not_miss_each_other() {
+    let mut leader = elected();
+    answers(&mut leader, 2, 1);
+    let mut follower = elected();
+    follower.step(message(MessageType::MsgHeartbeat, 2, 7));
+    assert_eq!(follower.role(), Role::Follows(Some(NodeId(2))));
+    let pass = |node: &mut Node, ticks: usize, moves: bool| {
+        for _ in 0..ticks {
+            if moves {
+                node.moves(NodeId(2));
+            }
+            node.tick(Time(node.timer.now.0 + 10 * MS));
+            settle(node);
+        }
+        node.role()
+    };
+    assert_eq!(pass(&mut leader, 10 * ELECTION_TICKS, true), Role::Leads(2));
+    let follows = Role::Follows(Some(NodeId(2)));
+    assert_eq!(pass(&mut follower, 10 * ELECTION_TICKS, true), follows);
+    // Nothing moves any more.
+    let nobody = Role::Follows(None);
+    assert_eq!(pass(&mut leader, 2 * ELECTION_TICKS + 1, false), nobody);
+    assert_eq!(pass(&mut follower, 2 * ELECTION_TICKS + 1, false), nobody);
+}
+
+#[test]
 fn a_leader_that_is_to_leave_hands_over_the_lead_and_leaves_no_cluster_that_stands_still() {
     let mut node = elected();
     answers(&mut node, 2, 1);

@@ -233,6 +233,7 @@ impl Member {
                 (Received::Drains { from, drains }, Some(_)) => {
                     self.draining.hear(from, drains, &self.members);
                 }
+                (Received::Moves(peer), Some(seat)) => seat.moves(peer),
                 (Received::Unreachable(peer), Some(seat)) => seat.unreachable(peer),
                 (Received::LeftOut(changed), Some(seat)) => seat.left_out(changed),
                 (Received::Called(hello, talk), _) => match hello.purpose {

@@ -8,7 +8,7 @@ use raft::eraftpb::Message;
 
 use super::channel::Channel;
 use super::line::Line;
-use super::{GREETING_NS, Setting};
+use super::{GREETING_NS, MOVED_SIZE, Setting};
 use crate::cluster::member::NodeId;
 use crate::cluster::wire::{
     Answer, Decoder, Frame, Hello, Purpose, Refused, Side, Welcome, Why, WireError,
@@ -26,6 +26,8 @@ pub(super) struct Caller {
     pub(super) place: SocketAddr,
     state: State,
     deadline: Option<Time>,
+    /// Bytes of a message under way that have come since it was said that it moves.
+    moved: usize,
 }
 
 #[derive(Debug)]
@@ -45,6 +47,8 @@ pub(super) enum Said {
     Message(Box<Message>),
     /// Whether no jobs are taken.
     Drains(bool),
+    /// More of a message that has not come whole: [`MOVED_SIZE`] bytes at least.
+    Part,
 }
 
 /// What has become of a caller.
@@ -71,6 +75,7 @@ impl Caller {
             place,
             state: State::Greeting(Vec::new()),
             deadline: Some(Time(setting.now.0.saturating_add(GREETING_NS))),
+            moved: 0,
         })
     }
 
@@ -255,6 +260,14 @@ impl Caller {
                     Frame::Drains(drains) => take(hello.from, Said::Drains(drains)),
                     _ => return Err("it sends what belongs on another connection".into()),
                 }
+            }
+            self.moved = match decoder.has_part() {
+                true => self.moved + count,
+                false => 0,
+            };
+            if self.moved >= MOVED_SIZE {
+                self.moved = 0;
+                take(hello.from, Said::Part);
             }
         }
         Ok(())

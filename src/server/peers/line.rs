@@ -8,6 +8,7 @@ use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 use rustix::net::sockopt;
 
+use super::MOVED_SIZE;
 use super::channel::Channel;
 use crate::types::{SECOND_NS, Time};
 
@@ -27,6 +28,8 @@ pub(super) struct Line {
     is_readable: bool,
     /// When the socket last took something, while something waits.
     waiting_since: Option<Time>,
+    /// Bytes that the socket had taken when it was said last that they move.
+    moved_at: u64,
 }
 
 impl Line {
@@ -45,6 +48,7 @@ impl Line {
             used: 0,
             is_readable: true,
             waiting_since: None,
+            moved_at: 0,
         })
     }
 
@@ -81,6 +85,18 @@ impl Line {
     /// Bytes that wait to be sent.
     pub(super) fn waiting(&self) -> usize {
         self.out.len() - self.used
+    }
+
+    /// True if bytes wait, here or `behind` it, while the socket takes them: [`MOVED_SIZE`] of them since
+    /// that was said.
+    pub(super) fn take_moves(&mut self, behind: bool) -> bool {
+        let sent = self.channel.sent();
+        let waits = behind || self.waiting() > 0;
+        let moves = waits && sent - self.moved_at >= MOVED_SIZE as u64;
+        if moves || !waits {
+            self.moved_at = sent;
+        }
+        moves
     }
 
     /// Read once; `None`: nothing is there until the next event. Zero bytes: it has ended.

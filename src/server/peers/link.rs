@@ -371,6 +371,15 @@ impl Link {
         }
     }
 
+    /// True if messages wait while the socket takes them: [`MOVED_SIZE`] bytes since that was said.
+    pub(super) fn take_moves(&mut self) -> bool {
+        let is_behind = !self.queue.is_empty();
+        match &mut self.state {
+            State::Open { line, .. } => line.take_moves(is_behind),
+            _ => false,
+        }
+    }
+
     /// Encode and send what waits, as far as the socket takes it.
     pub(super) fn flush(&mut self, setting: &mut Setting<'_>) -> Option<Change> {
         let sent = self.push(setting.now, setting.drains);

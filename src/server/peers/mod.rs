@@ -59,6 +59,9 @@ pub(super) const INBOX_SIZE_MAX: usize = 32 << 20;
 const GREETING_NS: i64 = 5 * SECOND_NS;
 /// Bytes read at a time.
 const READ_SIZE: usize = 64 << 10;
+/// As many bytes of a message under way say that the peer lives: that is 200 kB a second, or the peers do
+/// without each other until it has come.
+const MOVED_SIZE: usize = 64 << 10;
 /// Connections accepted in a turn.
 const ACCEPTS_MAX: usize = 16;
 /// How long the listener rests when the system cannot give a connection.
@@ -87,6 +90,9 @@ pub(super) enum Received {
         /// None are.
         drains: bool,
     },
+    /// A message from this peer or to it is under way, and as much of it as [`MOVED_SIZE`] has moved since
+    /// the last time: tell raft, which hears nothing else until it has come.
+    Moves(NodeId),
     /// The connection to this peer stands.
     Connected(NodeId),
     /// The connection to this peer has fallen, or cannot be made: tell raft that it is unreachable.
@@ -435,6 +441,10 @@ impl Peers {
     pub(super) fn flush(&mut self, now: Time) {
         for at in 0..self.links.len() {
             let change = self.links[at].flush(&mut setting!(self, now));
+            if self.links[at].take_moves() {
+                let moves = Received::Moves(self.links[at].id);
+                self.inbox.push_back((moves, 0));
+            }
             self.tell(at, change);
         }
     }
@@ -623,6 +633,7 @@ impl Peers {
                         (Received::Message { from, message }, size)
                     }
                     Said::Drains(drains) => (Received::Drains { from, drains }, MESSAGE_COST),
+                    Said::Part => (Received::Moves(from), MESSAGE_COST),
                 };
                 *waiting += size;
                 inbox.push_back((received, size));

@@ -77,6 +77,29 @@ fn a_large_message_arrives_whole() {
     assert_eq!(two.count(is_it), 1);
 }
 
+/// A peer that sends a message of megabytes is heard of only when it has come: until then it says that it
+/// lives by sending.
+#[test]
+fn a_large_message_is_seen_to_move_at_both_ends_and_a_small_one_is_not() {
+    let (mut one, mut two) = pair();
+    let moves = |site: &Site, of: u64| {
+        site.count(|it| matches!(it, Received::Moves(node) if *node == NodeId(of)))
+    };
+    one.send(NodeId(2), 1, 1000);
+    both(&mut one, &mut two, |_, two| two.messages() == [1]);
+    assert_eq!((moves(&one, 2), moves(&two, 1)), (0, 0));
+    one.send(NodeId(2), 2, 8 << 20);
+    both(&mut one, &mut two, |_, two| moves(two, 1) >= 64);
+    assert_eq!(
+        two.messages(),
+        [1],
+        "it is said before the message has come"
+    );
+    both(&mut one, &mut two, |_, two| two.messages() == [1, 2]);
+    assert!(moves(&one, 2) > 0 && moves(&two, 1) < (8 << 20) / MOVED_SIZE + 1);
+    assert_eq!((moves(&one, 1), moves(&two, 2)), (0, 0));
+}
+
 #[test]
 fn a_node_that_falls_is_called_again_and_nothing_old_is_sent() {
     let (mut one, two) = pair();
