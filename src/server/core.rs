@@ -75,8 +75,8 @@ pub(super) struct Core {
     anew: Share,
     /// When a sync began in the background, and up to which position.
     syncing: Option<(Time, Position)>,
-    /// A request had to wait for a moment in which nothing is held.
-    is_put_off: bool,
+    /// A request of this size, bytes, had to wait for a commit.
+    put_off: Option<usize>,
 }
 
 /// What a connection may take before the next one is served.
@@ -120,7 +120,7 @@ impl Core {
             bytes_left: 0,
             anew: Share::WHOLE,
             syncing: None,
-            is_put_off: false,
+            put_off: None,
         }
     }
 
@@ -128,11 +128,20 @@ impl Core {
         self.now = now;
         self.outputs.begin_turn(now.mono);
         (self.requests_left, self.bytes_left) = (REQUESTS_PER_TURN, BYTES_PER_TURN);
-        self.is_put_off = false;
+        self.put_off = None;
     }
 
     pub(super) fn is_turn_full(&self) -> bool {
-        self.is_put_off || self.requests_left == 0 || self.bytes_left == 0 || self.outputs.is_full()
+        self.put_off.is_some()
+            || self.requests_left == 0
+            || self.bytes_left == 0
+            || self.outputs.is_full()
+    }
+
+    /// True if a request was put off, and there is still no room for it: only a commit makes some.
+    pub(super) fn waits_for_commit(&self) -> bool {
+        self.put_off
+            .is_some_and(|size| !self.engine.has_room_for(size))
     }
 
     /// This many clients are newly listed in this turn.
@@ -217,11 +226,9 @@ impl Core {
         {
             let mut rest = &input[taken..];
             // What the next request brings is in the input, and in what has come of it before.
-            if !self
-                .engine
-                .has_room_for(connection.decoder.held() + rest.len())
-            {
-                self.is_put_off = true;
+            let size = connection.decoder.held() + rest.len();
+            if size > 0 && !self.engine.has_room_for(size) {
+                self.put_off = Some(size);
                 connection.is_put_off = true;
                 put_off = true;
                 break;

@@ -387,8 +387,10 @@ impl Server {
     /// Maximum time the loop may sleep. Only the clock is read again: a turn may have taken as long
     /// as a sync.
     fn timeout(&self) -> Option<Duration> {
-        let may_go_on =
-            !self.runnable.is_empty() && !self.core.outputs.is_over() && self.may_serve();
+        let may_go_on = !self.runnable.is_empty()
+            && !self.core.outputs.is_over()
+            && !self.core.waits_for_commit()
+            && self.may_serve();
         if may_go_on || !self.leaving.is_empty() || self.core.outputs.has_dirty() {
             return Some(Duration::ZERO);
         }
