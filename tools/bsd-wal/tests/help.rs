@@ -74,6 +74,38 @@ fn write_archive(dir: &Path, url: &str) {
 #[cfg(not(feature = "archive"))]
 fn write_archive(_: &Path, _: &str) {}
 
+/// Make the directory that of a member of a cluster.
+#[cfg(feature = "cluster")]
+fn write_ledger(dir: &Path) {
+    use bsd::cluster::ledger::{Base, Identity, Ledger};
+    use bsd::cluster::member::{ClusterId, Member, Members, NodeId, Votes};
+    use bsd::storage::RealFs;
+    use std::sync::Arc;
+
+    let identity = Identity {
+        cluster: ClusterId([1; 16]),
+        node: NodeId(1),
+    };
+    let mut members = Members::default();
+    members.put(Member {
+        id: identity.node,
+        peer: "127.0.0.1:12300".into(),
+        client: String::new(),
+        votes: Votes {
+            incoming: true,
+            ..Votes::default()
+        },
+    });
+    let base = Base {
+        members,
+        ..Base::default()
+    };
+    Ledger::create(&(Arc::new(RealFs) as _), dir, identity, base).unwrap();
+}
+
+#[cfg(not(feature = "cluster"))]
+fn write_ledger(_: &Path) {}
+
 /// The examples of a command's help.
 fn examples(command: &str) -> Vec<String> {
     let (code, help) = wal(&[command, "--help"]);
@@ -135,6 +167,9 @@ fn the_examples_of_the_help_work() {
         if command == "archive" {
             std::fs::create_dir(dir.path().join("archive")).unwrap();
             write_archive(&log, &archive);
+        }
+        if command == "ledger" {
+            write_ledger(&log);
         }
         // The commands that create directories.
         let made: &[&[&str]] = match &*command {
