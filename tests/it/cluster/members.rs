@@ -314,6 +314,15 @@ impl Cluster {
     }
 }
 
+/// A test that fails shows what the members said.
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            println!("{}", self.words());
+        }
+    }
+}
+
 /// The process that serves who connects there.
 pub(super) fn pid_behind(address: SocketAddr) -> Option<u32> {
     let mut wire = Wire::connect(address).ok()?;
