@@ -20,6 +20,7 @@
 //!   that is full makes it silent until a later `persist` succeeds.
 
 mod change;
+mod clock;
 mod guard;
 mod membership;
 mod owner;
@@ -42,6 +43,7 @@ use raft::{ProgressState, RawNode, Ready, StateRole};
 
 use self::change::is_joint;
 pub use self::change::{Change, Refused};
+use self::clock::LeaderClock;
 pub use self::owner::{Committed, Mark, NodeError, NotLeader, Out, Role, Settings, SnapshotWanted};
 use self::refusals::Refusals;
 use self::set_back::SetBack;
@@ -52,7 +54,7 @@ use self::timer::Timer;
 use self::view::View;
 use super::ledger::{Base, HardState, Ledger, LedgerError};
 use super::member::{Members, NodeId};
-use crate::types::{SECOND_NS, Time};
+use crate::types::{Now, SECOND_NS, Time};
 
 /// The most bytes that one proposal may have.
 pub const DATA_SIZE_MAX: usize = 16 << 20;
@@ -116,6 +118,9 @@ pub struct Node {
     /// Whose connection broke after that.
     lost: BTreeSet<NodeId>,
     snapshots: Vec<SnapshotWanted>,
+    /// What the clocks show in this turn.
+    clock: Now,
+    leader_clock: LeaderClock,
 }
 
 impl Node {
@@ -156,6 +161,11 @@ impl Node {
             short: BTreeSet::new(),
             lost: BTreeSet::new(),
             snapshots: Vec::new(),
+            clock: Now {
+                mono: now,
+                wall_ns: 0,
+            },
+            leader_clock: LeaderClock::default(),
         })
     }
 
@@ -174,6 +184,8 @@ impl Node {
         }
         self.refusals.note_taken(from, now);
         self.set_back.note(raft, &message);
+        self.note_clock(&message);
+        let raft = &mut self.raft.raft;
         self.heard_of.insert(from, now);
         let is_answer = matches!(
             message.get_msg_type(),
@@ -205,6 +217,12 @@ impl Node {
             self.timer.tick(&mut self.raft.raft);
         }
         self.go_on_changing();
+    }
+
+    /// The newest term that this node knows.
+    #[must_use]
+    pub fn term(&self) -> u64 {
+        self.raft.raft.term
     }
 
     /// When [`tick`](Self::tick) has to be called, if nothing happens before.
@@ -632,6 +650,7 @@ impl Node {
     fn sort_out(&mut self, mut messages: Vec<Message>) -> Vec<Message> {
         messages.retain_mut(|message| {
             room::put(message, self.has_room);
+            clock::put(message, self.clock.wall_ns);
             let is_snapshot = message.get_msg_type() == MessageType::MsgSnapshot;
             if is_snapshot {
                 self.snapshots.push(SnapshotWanted {

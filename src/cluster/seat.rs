@@ -373,6 +373,7 @@ impl Seat {
                 term: entry.mark.term,
             };
             if stamp.index > engine.stamp().index {
+                engine.set_clock_ahead(self.node.clock_ahead(stamp.term));
                 let mut applied = engine.apply_entry(stamp, &entry.data, now);
                 if matches!(applied, Err(Apart::Full)) && engine.spend_kept() {
                     applied = engine.apply_entry(stamp, &entry.data, now);
@@ -484,6 +485,11 @@ impl Seat {
     /// How a snapshot has fared: installed up to this entry, or not.
     pub fn snapshot_sent(&mut self, to: NodeId, installed: Option<u64>) {
         self.node.snapshot_sent(to, installed);
+    }
+
+    /// What the clocks show in this turn. To be said before the messages of peers are stepped.
+    pub fn set_clock(&mut self, now: Now) {
+        self.node.set_clock(now);
     }
 
     /// A message from this peer, or to it, is under way and moves.

@@ -226,6 +226,8 @@ pub struct Engine {
     draining: bool,
     /// It applies what another queue decides.
     is_following: bool,
+    /// See [`Engine::set_clock_ahead`].
+    clock_ahead_ns: i64,
     /// What replies wait for in place of positions of the log.
     tickets: Option<Tickets>,
     commands: [u64; Op::COUNT],
@@ -351,6 +353,7 @@ impl Engine {
             sync: options.sync,
             draining: false,
             is_following: false,
+            clock_ahead_ns: 0,
             tickets: None,
             commands: [0; Op::COUNT],
             kicks: VecDeque::new(),

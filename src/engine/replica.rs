@@ -42,6 +42,13 @@ impl Engine {
         self.is_following
     }
 
+    /// The wall clock of the server that decided the next entries is ahead of the one here by this,
+    /// nanoseconds; below 0 it is behind. Wall times in entries are moved by it, so that a delay is as long
+    /// here.
+    pub fn set_clock_ahead(&mut self, ns: i64) {
+        self.clock_ahead_ns = ns;
+    }
+
     /// Apply one committed entry; empty `data` changes nothing. Written on return, and durable when
     /// [`Engine::durable_stamp`] has come to `stamp`.
     ///

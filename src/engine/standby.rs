@@ -215,7 +215,7 @@ impl Engine {
         else {
             return Ok(());
         };
-        let record = here(record, log, place);
+        let record = in_our_time(here(record, log, place), self.clock_ahead_ns);
         let place = match log.append(&record, purpose, now.wall_ns) {
             Ok(place) => place,
             Err(AppendError::Full) => return Err(Apart::Full),
@@ -259,6 +259,34 @@ fn here<'a>(record: &Record<'a>, log: &Log, put: Option<Place>) -> Record<'a> {
         },
         (record, _) => record,
     }
+}
+
+/// The record with the wall times that our clock had; 0 is none.
+fn in_our_time(mut record: Record<'_>, ahead_ns: i64) -> Record<'_> {
+    match &mut record {
+        Record::Put {
+            created_wall_ns: wall_ns,
+            ..
+        }
+        | Record::Update {
+            deadline_wall_ns: wall_ns,
+            ..
+        }
+        | Record::Pause {
+            until_wall_ns: wall_ns,
+            ..
+        }
+        | Record::Kick {
+            due_wall_ns: wall_ns,
+            ..
+        } if *wall_ns > 0 => {
+            *wall_ns = wall_ns
+                .saturating_add_signed(ahead_ns.saturating_neg())
+                .max(1);
+        }
+        _ => {}
+    }
+    record
 }
 
 fn segment_of(log: &Log, place: Place) -> SegmentId {

@@ -11,6 +11,7 @@
 //!
 //! `BSD_SEAT_RUNS` histories, from `BSD_SEAT_FIRST` on; a failure names its seed.
 
+mod clocks;
 mod copies;
 mod leads;
 mod room;
@@ -151,6 +152,8 @@ struct World {
     /// What whoever leads is asked in its next turn, in place of what chance would have it asked; and
     /// what all clients were told since this was emptied.
     script: Vec<room::Ask>,
+    /// The wall clock of each member is ahead by this, nanoseconds.
+    ahead: [i64; 3],
     told: Vec<Told>,
     oracle: Oracle,
     bodies: u64,
@@ -253,6 +256,7 @@ impl World {
             puts,
             only_reads,
             script: Vec::new(),
+            ahead: [0; 3],
             told: Vec::new(),
             oracle: Oracle::default(),
             bodies: 0,
@@ -291,8 +295,12 @@ impl World {
 
     /// One turn of a member, as its server's loop has it.
     fn turn(&mut self, at: usize, has_work: bool) {
+        let wall_ns = self.now.wall_ns.saturating_add_signed(self.ahead[at]);
         let (now, mut random) = (
-            self.now,
+            Now {
+                wall_ns,
+                ..self.now
+            },
             self.random.fork(at as u64 + self.now.mono.0 as u64),
         );
         let is_due = |wire: &mut (Time, usize, _)| wire.1 == at && wire.0 <= now.mono;
@@ -300,6 +308,7 @@ impl World {
         let Some(life) = &mut self.sites[at].life else {
             return;
         };
+        life.seat.set_clock(now);
         for (_, _, message) in due {
             life.seat.step(message);
         }

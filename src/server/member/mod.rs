@@ -186,6 +186,9 @@ impl Member {
         now: Now,
     ) -> Result<Standing, SeatError> {
         self.peers.set_wall(now.wall_ns);
+        if let Some(seat) = &mut self.seat {
+            seat.set_clock(now);
+        }
         self.peers.turn(now.mono);
         self.read_peers();
         while let Ok(mail) = self.mail.try_recv() {

@@ -344,8 +344,8 @@ impl Link {
         let side = if ahead_ns < 0 { "behind" } else { "ahead of" };
         match (was_apart, is_apart(ahead_ns)) {
             (false, true) => warn!(
-                "the clock of member {node} is {seconds:.1} s {side} the clock of this one: delays and \
-                 pauses follow the clock of the leader; keep the clocks of all members alike"
+                "the clock of member {node} is {seconds:.1} s {side} the clock of this one; keep the \
+                 clocks of all members alike"
             ),
             (true, false) => info!("the clock of member {node} agrees with that of this one again"),
             _ => {}

@@ -8,6 +8,8 @@ use super::*;
 pub(super) enum Ask {
     /// A put of a body of so many bytes.
     Put(usize),
+    /// A put with a delay of so many seconds.
+    PutDelayed(u32),
     Delete(JobId),
 }
 
@@ -23,12 +25,16 @@ impl Life {
         for ask in asks {
             let body = match ask {
                 Ask::Put(size) => vec![b'x'; size],
-                Ask::Delete(_) => Vec::new(),
+                Ask::PutDelayed(_) | Ask::Delete(_) => Vec::new(),
             };
             let (asked, command) = match ask {
                 Ask::Delete(id) => (Asked::Delete(id), Command::Delete(id)),
-                Ask::Put(_) => {
-                    let (pri, delay, ttr, body) = (0, 0, 60, &body[..]);
+                Ask::Put(_) | Ask::PutDelayed(_) => {
+                    let (pri, ttr, body) = (0, 60, &body[..]);
+                    let delay = match ask {
+                        Ask::PutDelayed(seconds) => seconds,
+                        _ => 0,
+                    };
                     let put = Command::Put {
                         pri,
                         delay,
@@ -46,7 +52,7 @@ impl Life {
 }
 
 impl World {
-    fn turns(&mut self, count: u32) {
+    pub(super) fn turns(&mut self, count: u32) {
         for _ in 0..count {
             self.pass_time();
             (0..3).for_each(|site| self.turn(site, false));
@@ -54,7 +60,7 @@ impl World {
     }
 
     /// Ask whoever leads, and wait for the answers. Nobody stops leading meanwhile.
-    fn ask(&mut self, asks: &[Ask]) -> Vec<Told> {
+    pub(super) fn ask(&mut self, asks: &[Ask]) -> Vec<Told> {
         self.told.clear();
         self.script = asks.to_vec();
         for _ in 0..TURNS {
