@@ -169,18 +169,80 @@ fn metrics_in(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-#[test]
-fn rules_and_dashboard_name_only_what_the_server_exports() {
+/// The names of all samples and families of servers of each kind.
+fn exported() -> BTreeSet<String> {
     let dir = TempDir::new().unwrap();
     #[allow(unused_mut, reason = "without TLS there is no other")]
     let mut sites = with_standby(&dir);
     #[cfg(feature = "tls")]
-    sites.push(Site::start(House::new().launch().memory()));
+    sites.push(Site::start(
+        House::new().launch().memory().args(["--max-memory", "1g"]),
+    ));
     tell_of_checks(&sites[0], false);
     let page = |site: &Site| String::from_utf8(site.get("/metrics").body).unwrap();
     let pages: String = sites.iter().map(page).collect();
-    let samples = pages.lines().filter(|line| !line.starts_with('#'));
-    let exported: BTreeSet<String> = samples.flat_map(metrics_in).collect();
+    let lines = pages
+        .lines()
+        .filter_map(|line| match line.strip_prefix("# ") {
+            Some(comment) => comment.strip_prefix("TYPE "),
+            None => Some(line),
+        });
+    lines.flat_map(metrics_in).collect()
+}
+
+/// The pages of the handbook, each with its name.
+fn pages() -> Vec<(String, String)> {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let entries = fs::read_dir(docs).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names = names.filter(|name| name.ends_with(".md"));
+    let names = names.map(|name| format!("docs/{name}"));
+    let names = names.chain(["README.md".to_owned()]);
+    names.map(|name| (name.clone(), text(&name))).collect()
+}
+
+#[test]
+fn each_metric_that_a_page_names_is_exported() {
+    let exported = exported();
+    // A name that ends so stands for all that begin with it.
+    let exists = |name: &String| match name.ends_with('_') {
+        true => exported.iter().any(|it| it.starts_with(name)),
+        false => exported.contains(name),
+    };
+    let (mut seen, mut missing) = (0, Vec::new());
+    for (page, text) in pages() {
+        let spans = text.split('`').skip(1).step_by(2);
+        let names: BTreeSet<String> = spans.flat_map(metrics_in).collect();
+        let names = names.iter().filter(|name| is_built_in(name));
+        seen += names.clone().count();
+        missing.extend(
+            names
+                .filter(|it| !exists(it))
+                .map(|it| format!("{page}: {it}")),
+        );
+    }
+    assert!(seen > 80, "{seen}");
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+}
+
+#[test]
+fn each_alert_that_a_page_names_exists_and_each_alert_is_on_a_page() {
+    let alerts: BTreeSet<String> = alerts().into_iter().collect();
+    let mut named = BTreeSet::new();
+    for (_, text) in pages() {
+        let words = text.split(|letter: char| !letter.is_ascii_alphanumeric());
+        let is_alert = |word: &&str| {
+            let rest = word.strip_prefix("Bsd").unwrap_or_default();
+            rest.starts_with(|letter: char| letter.is_ascii_uppercase())
+        };
+        named.extend(words.filter(is_alert).map(str::to_owned));
+    }
+    assert_eq!(named, alerts);
+}
+
+#[test]
+fn rules_and_dashboard_name_only_what_the_server_exports() {
+    let exported = exported();
     let rules = text(RULES);
     let of_rules = values(&rules, "expr: ").map(str::to_owned);
     let all = expressions().into_iter().chain(of_rules);

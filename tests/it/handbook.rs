@@ -5,6 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use bsd::ErrorClass;
+
 use crate::console::Page;
 use crate::harness::{Launch, bsd_ctl, bsd_wal, wal};
 use crate::http::Site;
@@ -202,6 +204,55 @@ fn unknown_in(line: &str, programs: &[(&str, &Path)]) -> Option<String> {
     unknown.map(|flag| format!("{name} {} {flag}", path.join(" ")))
 }
 
+/// The numbers that follow "exit code" or "exit codes" in a text.
+fn exit_codes_in(text: &str) -> Vec<u8> {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut codes = Vec::new();
+    for rest in text.split("exit code").skip(1) {
+        let rest = rest.strip_prefix('s').unwrap_or(rest);
+        for word in rest.split_whitespace() {
+            let number = word.trim_matches(|letter: char| !letter.is_ascii_digit());
+            match number.parse() {
+                Ok(code) => codes.push(code),
+                Err(_) if ["and", "or"].contains(&word) => continue,
+                Err(_) => break,
+            }
+            if !word.ends_with(',') && !word.ends_with(|letter: char| letter.is_ascii_digit()) {
+                break;
+            }
+        }
+    }
+    codes
+}
+
+#[test]
+fn each_exit_code_that_a_page_names_is_one_of_the_programs() {
+    let page =
+        "With exit code 3: stop. After exit codes 1, 3,\n5 and 10 it rests. The exit code is 7.";
+    assert_eq!(exit_codes_in(page), [3, 1, 3, 5, 10]);
+    let of_classes = ErrorClass::ALL.map(bsd::config::exit_code);
+    // 2 is of the tools; a panic; killed with SIGKILL.
+    let known: Vec<u8> = of_classes.into_iter().chain([0, 2, 101, 137]).collect();
+    let (mut seen, mut wrong) = (0, Vec::new());
+    for page in handbook() {
+        let codes = exit_codes_in(&fs::read_to_string(&page).unwrap());
+        seen += codes.len();
+        let unknown = codes.iter().filter(|code| !known.contains(code));
+        wrong.extend(unknown.map(|code| format!("{}: exit code {code}", page.display())));
+    }
+    assert!(seen > 25, "{seen}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The README and all pages of `docs`.
+fn handbook() -> Vec<PathBuf> {
+    let mut pages = vec![Path::new(ROOT).join("README.md")];
+    let docs = fs::read_dir(Path::new(ROOT).join("docs")).unwrap();
+    pages.extend(docs.map(|entry| entry.unwrap().path()));
+    pages.retain(|page| page.extension().is_some_and(|it| it == "md"));
+    pages
+}
+
 #[test]
 fn g25_each_command_and_flag_that_a_page_calls_is_one_of_the_programs() {
     let programs: [(&str, &Path); 3] = [
@@ -209,12 +260,8 @@ fn g25_each_command_and_flag_that_a_page_calls_is_one_of_the_programs() {
         ("bsd-wal", bsd_wal()),
         ("bsd-ctl", bsd_ctl()),
     ];
-    let mut pages = vec![Path::new(ROOT).join("README.md")];
-    let docs = fs::read_dir(Path::new(ROOT).join("docs")).unwrap();
-    pages.extend(docs.map(|entry| entry.unwrap().path()));
-    pages.retain(|page| page.extension().is_some_and(|it| it == "md"));
     let (mut seen, mut missing) = (0, Vec::new());
-    for page in pages {
+    for page in handbook() {
         for line in code_of(&fs::read_to_string(&page).unwrap()) {
             seen += usize::from(line.starts_with("bsd-"));
             let unknown = unknown_in(&line, &programs);
