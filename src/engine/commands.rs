@@ -4,7 +4,7 @@ use super::large::{Awaited, Wanted};
 use super::pauses::Owner;
 use super::{Engine, Flow, ReplySink};
 use crate::protocol::{Command, Op, Refusal, Reply, Request};
-use crate::storage::{AppendError, BodyError, NO_KICK, Purpose, StoreError};
+use crate::storage::{AppendError, Begun, BodyError, NO_KICK, Purpose, StoreError};
 use crate::types::{Change, ClientId, JobId, JobState, Now, Place, Time};
 
 /// How a change that needs room in the log went.
@@ -18,7 +18,7 @@ impl Engine {
     pub(super) fn dispatch(
         &mut self,
         client: ClientId,
-        request: Request<'_>,
+        (request, begun): (Request<'_>, Option<&Begun>),
         now: Now,
         sink: &mut dyn ReplySink,
     ) -> Result<Flow, StoreError> {
@@ -52,7 +52,7 @@ impl Engine {
                 delay,
                 ttr,
                 body,
-            } => turn.put(pri, delay, ttr, body),
+            } => turn.put(pri, delay, ttr, (begun, body)),
             Command::Reserve { timeout, op } => turn.reserve(timeout, op),
             Command::ReserveJob(id) => turn.reserve_job(id),
             Command::Delete(id) => turn.delete(id),
@@ -157,11 +157,40 @@ impl Engine {
             Err(AppendError::Full) => return Ok(Logged::Full),
             Err(AppendError::Failed(error)) => return Err(error),
         };
+        self.apply_put(put, place, (tube, body.len()), now);
+        Ok(Logged::Done)
+    }
+
+    /// The same with a body that was begun. `None`: its beginning could not be read, and nothing
+    /// happened.
+    fn log_begun(
+        &mut self,
+        put: &Change<'_>,
+        tube: &str,
+        (begun, rest): (&Begun, &[u8]),
+        now: Now,
+    ) -> Result<Option<Logged>, StoreError> {
+        let place = match self.store.append_begun(put, (begun, rest), now) {
+            Ok(Some(place)) => place,
+            Ok(None) => return Ok(None),
+            Err(AppendError::Full) => return Ok(Some(Logged::Full)),
+            Err(AppendError::Failed(error)) => return Err(error),
+        };
+        self.apply_put(put, place, (tube, begun.size() + rest.len()), now);
+        Ok(Some(Logged::Done))
+    }
+
+    fn apply_put(
+        &mut self,
+        put: &Change<'_>,
+        place: Place,
+        (tube, body_size): (&str, usize),
+        now: Now,
+    ) {
         if let Err(error) = self.queue.apply(put, place, now.mono) {
             unreachable!("a new job is refused: {error}");
         }
-        self.store.keep_put(place, tube.len(), body.len());
-        Ok(Logged::Done)
+        self.store.keep_put(place, tube.len(), body_size);
     }
 
     /// Log and apply the delete of a job that exists.
@@ -458,7 +487,15 @@ impl Turn<'_> {
         Ok(Flow::Next)
     }
 
-    fn put(&mut self, pri: u32, delay: u32, ttr: u32, body: &[u8]) -> Result<Flow, StoreError> {
+    /// A new job. Of its body `rest` comes behind what was begun.
+    fn put(
+        &mut self,
+        pri: u32,
+        delay: u32,
+        ttr: u32,
+        (begun, rest): (Option<&Begun>, &[u8]),
+    ) -> Result<Flow, StoreError> {
+        let body_size = begun.map_or(0, Begun::size) + rest.len();
         let engine = &mut *self.engine;
         engine.count(Op::Put);
         engine.queue.set_producer(self.client);
@@ -468,7 +505,7 @@ impl Turn<'_> {
         if engine.is_archive_late(self.now) {
             return self.reply(Reply::OutOfMemory);
         }
-        if engine.memory_max.is_some() && !engine.has_memory_for(body.len() as u64, self.now) {
+        if engine.memory_max.is_some() && !engine.has_memory_for(body_size as u64, self.now) {
             return self.reply(Reply::OutOfMemory);
         }
         let Some(id) = engine.queue.take_id() else {
@@ -486,9 +523,16 @@ impl Turn<'_> {
             delay,
             ttr,
             created: self.now.mono,
-            body_size: body.len() as u32,
+            body_size: body_size as u32,
         };
-        match engine.log_put(&change, &tube, body, self.now)? {
+        let logged = match begun {
+            None => engine.log_put(&change, &tube, rest, self.now)?,
+            Some(begun) => match engine.log_begun(&change, &tube, (begun, rest), self.now)? {
+                Some(logged) => logged,
+                None => return self.reply(Reply::InternalError),
+            },
+        };
+        match logged {
             Logged::Done => self.reply_and_serve(Reply::Inserted(id)),
             Logged::Full => self.reply(Reply::OutOfMemory),
         }

@@ -68,6 +68,8 @@ pub struct LogFigures {
     pub dead: u64,
     /// Bytes set aside for records to come.
     pub reserved: u64,
+    /// Bytes that bodies on their way take, in a file that is not the log's.
+    pub spooled: u64,
     /// Bytes that are written and not known to be durable, those in segments between apart.
     pub unsynced: u64,
     /// Bytes that became durable, the same apart.
@@ -207,6 +209,7 @@ impl Engine {
             live: size.saturating_sub(dead),
             dead,
             reserved: u64::from(left) + log.spares.bytes(),
+            spooled: log.spooled(),
             unsynced: bytes_between(log, log.durable(), log.written()),
             synced: self.commits.synced,
             writes: self.commits.writes,

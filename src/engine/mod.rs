@@ -15,6 +15,7 @@
 //! | `alter` | what may be changed of a job beside the commands |
 //! | `store` | where bodies and changes are kept: the log, or memory alone |
 //! | `large` | how are large bodies given out? |
+//! | `incoming` | where is a large body that comes slowly? |
 //! | `replay` | from the records of a log to a queue |
 //! | `upkeep` | what is done beside the commands: timers, counters, markers |
 //! | `pauses` | how long the record of a pause is needed |
@@ -28,6 +29,7 @@ mod alter;
 mod commands;
 mod events;
 mod figures;
+mod incoming;
 mod kick;
 mod large;
 mod pauses;
@@ -44,6 +46,7 @@ use std::sync::Arc;
 
 use self::events::Telling;
 use self::figures::Commits;
+use self::incoming::Incoming;
 use self::kick::Kick;
 use self::large::Checks;
 use self::pauses::Pauses;
@@ -234,6 +237,7 @@ pub struct Engine {
     /// Kicks of many jobs that are under way, the oldest first.
     kicks: VecDeque<Kick>,
     checks: Checks,
+    incoming: Incoming,
     pauses: Pauses,
     recovery: Recovery,
     imported: Option<TakenOver>,
@@ -358,6 +362,7 @@ impl Engine {
             commands: [0; Op::COUNT],
             kicks: VecDeque::new(),
             checks: Checks::default(),
+            incoming: Incoming::default(),
             pauses,
             recovery,
             imported,
@@ -430,12 +435,14 @@ impl Engine {
             kick.forget(client);
         }
         self.checks.forget(client);
+        self.forget_begun(client);
         self.releases_left -= self.queue.disconnect(client, now.mono, self.releases_left);
         self.is_busy = true;
         self.queue.take_visits();
     }
 
-    /// Run one request of a client that is not blocked.
+    /// Run one request of a client that is not blocked. Of a put with a beginning that
+    /// [`Engine::keep_begun`] has kept, the request has the rest of the body.
     pub fn run(
         &mut self,
         client: ClientId,
@@ -446,14 +453,19 @@ impl Engine {
         if self.failed.is_some() {
             return Flow::Blocked;
         }
-        match self.dispatch(client, request, now, sink) {
+        let begun = self.incoming.take(client);
+        let flow = match self.dispatch(client, (request, begun.as_ref()), now, sink) {
             Ok(flow) => flow,
             Err(error) => {
                 // No reply: what the client asked for may or may not be in the log.
                 self.failed = Some(error);
                 Flow::Blocked
             }
+        };
+        if let Some(begun) = begun {
+            self.give_back_begun(begun);
         }
+        flow
     }
 
     /// How many tubes and clients the requests that were run since the last call have looked at, beyond

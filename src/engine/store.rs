@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::storage::format::{Record, put_size};
 use crate::storage::{
-    AppendError, Body, BodyCheck, BodyError, Bytes, Loan, Loans, Log, NO_KICK, Purpose, StoreError,
+    AppendError, Begun, Body, BodyCheck, BodyError, Bytes, Loan, Loans, Log, NO_KICK, Purpose,
+    StoreError,
 };
 use crate::types::{Change, JobId, JobState, Now, Place, SegmentId};
 
@@ -69,6 +70,19 @@ impl Store {
                 _ => Ok(Place::NONE),
             },
         }
+    }
+
+    /// Record a put with a body that was begun. `None`: its beginning could not be read.
+    pub(super) fn append_begun(
+        &mut self,
+        put: &Change<'_>,
+        (begun, rest): (&Begun, &[u8]),
+        now: Now,
+    ) -> Result<Option<Place>, AppendError> {
+        let Store::Log(log) = self else {
+            unreachable!("without a log no body is begun on a disk")
+        };
+        log.append_begun(begun, &record(put, rest, now), now.wall_ns)
     }
 
     /// Record an update, and to which kick under way it belongs.

@@ -356,7 +356,7 @@ fn of_server(page: &mut Page, snapshot: &Snapshot) {
 
 fn of_log(page: &mut Page, log: &LogFigures) {
     use Kind::{Counter, Gauge};
-    let gauges: [(&str, &str, u64); 11] = [
+    let gauges: [(&str, &str, u64); 12] = [
         (
             "bsd_log_live_bytes",
             "What a rewritten log would have.",
@@ -371,6 +371,11 @@ fn of_log(page: &mut Page, log: &LogFigures) {
             "bsd_log_reserved_bytes",
             "What is set aside for records to come.",
             log.reserved,
+        ),
+        (
+            "bsd_log_spooled_bytes",
+            "What bodies on their way take on the disk, beside the log.",
+            log.spooled,
         ),
         (
             "bsd_log_unsynced_bytes",

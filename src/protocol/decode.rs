@@ -58,8 +58,8 @@ enum State {
     Line,
     /// A line that is too long to keep. `last` is its last byte so far.
     LongLine { last: u8 },
-    /// The body that this line announced, or the CR LF after it.
-    Body(PutLine),
+    /// The body that this line announced, or the CR LF after it. The caller has `begun` bytes of it.
+    Body { put: PutLine, begun: u32 },
     /// A body that will be refused; `left` bytes of it are still to come.
     Skip { left: u64, refusal: Refusal },
     /// Nothing yet: the last request borrows `held`, which the next call frees.
@@ -79,7 +79,7 @@ impl Decoder {
         match self.state {
             State::Line => self.line(input, limits),
             State::LongLine { last } => self.long_line(last, input),
-            State::Body(put) => self.body(put, input, limits),
+            State::Body { put, begun } => self.body(put, begun, input, limits),
             State::Skip { left, refusal } => self.skip(left, refusal, input),
             State::Lent => {
                 self.end_request();
@@ -95,10 +95,7 @@ impl Decoder {
     /// as much, if no body is being received, or if there is no memory, which `decode` then
     /// handles.
     pub fn body_buffer(&mut self, size_min: usize, limits: Limits) -> Option<&mut Vec<u8>> {
-        let State::Body(put) = self.state else {
-            return None;
-        };
-        let missing = put.size_with_crlf() - self.held.len() as u64;
+        let missing = self.missing()?;
         let is_long = missing >= size_min as u64 && self.growth(0, missing) >= size_min;
         let has_room = is_long && self.make_room(size_min, missing, limits.memory_left);
         (has_room && self.spare() as u64 <= missing).then_some(&mut self.held)
@@ -116,16 +113,54 @@ impl Decoder {
     /// Gives up the body being received: the rest of it is skipped, and the `put` is refused with
     /// `OUT_OF_MEMORY`. `false` if no body is being received.
     pub fn refuse_body(&mut self) -> bool {
-        let State::Body(put) = self.state else {
+        let Some(left) = self.missing() else {
             return false;
         };
-        let left = put.size_with_crlf() - self.held.len() as u64;
         self.reset();
         self.state = State::Skip {
             left,
             refusal: Refusal::OutOfMemory,
         };
         true
+    }
+
+    /// Bytes that are still to come of the body being received, with its CR LF; `None` if none is.
+    fn missing(&self) -> Option<u64> {
+        let State::Body { put, begun } = self.state else {
+            return None;
+        };
+        Some(put.size_with_crlf() - u64::from(begun) - self.held.len() as u64)
+    }
+
+    /// What is held of the body being received, without its CR LF. The caller may keep it elsewhere,
+    /// and then says so with [`Decoder::set_aside`]. `None` if no body is being received.
+    #[must_use]
+    pub fn beginning(&self) -> Option<&[u8]> {
+        let State::Body { put, begun } = self.state else {
+            return None;
+        };
+        let left = u64::from(put.body_size - begun);
+        Some(&self.held[..at_most(left, self.held.len())])
+    }
+
+    /// The caller keeps what [`Decoder::beginning`] returned, behind what it has of this body: the
+    /// `put` will have only the rest of it. That it comes from a caller that has no beginning, or has
+    /// one of another body, would be wrong.
+    pub fn set_aside(&mut self) {
+        let size = self.beginning().map_or(0, <[u8]>::len);
+        if let State::Body { begun, .. } = &mut self.state {
+            *begun += size as u32;
+            self.held = self.held.split_off(size);
+        }
+    }
+
+    /// Bytes that the caller keeps of the body being received.
+    #[must_use]
+    pub fn begun(&self) -> usize {
+        match self.state {
+            State::Body { begun, .. } => begun as usize,
+            _ => 0,
+        }
     }
 
     /// Bytes of heap memory held for an incomplete request: at most 224, or four times the part of
@@ -232,17 +267,18 @@ impl Decoder {
         } else if u64::from(put.body_size) > limits.memory_left {
             self.skip(put.size_with_crlf(), Refusal::OutOfMemory, input)
         } else {
-            self.body(put, input, limits)
+            self.body(put, 0, input, limits)
         }
     }
 
     fn body<'a, 'i: 'a>(
         &'a mut self,
         put: PutLine,
+        begun: u32,
         input: &mut &'i [u8],
         limits: Limits,
     ) -> Option<Request<'a>> {
-        let missing = put.size_with_crlf() - self.held.len() as u64;
+        let missing = put.size_with_crlf() - u64::from(begun) - self.held.len() as u64;
         let arrived = take(input, at_most(missing, input.len()));
         let complete = arrived.len() as u64 == missing;
         if complete && self.held.is_empty() {
@@ -257,7 +293,7 @@ impl Decoder {
             self.state = State::Lent;
             return Some(put.with(&self.held));
         }
-        self.state = State::Body(put);
+        self.state = State::Body { put, begun };
         None
     }
 
@@ -324,7 +360,7 @@ impl PutLine {
         u64::from(self.body_size) + CRLF.len() as u64
     }
 
-    /// The request of this line and the bytes after it, which end with a CR LF, or should.
+    /// The request of this line and the bytes after it, or the last of them, which end with a CR LF, or should.
     pub(super) fn with(self, bytes: &[u8]) -> Request<'_> {
         let PutLine {
             pri, delay, ttr, ..
@@ -682,6 +718,70 @@ mod tests {
         let refused = put_refused(Refusal::OutOfMemory);
         assert_eq!(decoder.decode(&mut input, LIMITS), Some(refused));
         assert_eq!(decoder.decode(&mut input, LIMITS), Some(DELETE));
+    }
+
+    /// Wherever the bytes are cut, and whichever parts of the body the caller has taken.
+    #[test]
+    fn g46_of_a_body_whose_beginning_was_set_aside_the_put_has_the_rest() {
+        let body = b"a\r\nbody\r\n";
+        let bytes = [&b"put 1 2 3 9\r\n"[..], body, b"\r\ndelete 7\r\n"].concat();
+        let mut begun_most = 0;
+        for (first, second) in
+            (0..bytes.len()).flat_map(|at| (at..bytes.len()).map(move |to| (at, to)))
+        {
+            let mut decoder = Decoder::default();
+            let mut aside = Vec::new();
+            let mut seen = Vec::new();
+            for piece in [&bytes[..first], &bytes[first..second], &bytes[second..]] {
+                let mut input = piece;
+                while let Some(request) = decoder.decode(&mut input, LIMITS) {
+                    match request {
+                        Request::Command(Command::Put { body, .. }) => {
+                            seen.push([&aside[..], body].concat());
+                            begun_most = begun_most.max(aside.len());
+                            aside.clear();
+                        }
+                        other => assert_eq!(other, DELETE),
+                    }
+                }
+                if let Some(beginning) = decoder.beginning() {
+                    aside.extend_from_slice(beginning);
+                    decoder.set_aside();
+                    assert!(decoder.held() <= 1, "no more than a CR is left");
+                }
+                assert_eq!(decoder.begun(), aside.len());
+                assert_eq!(decoder.beginning().unwrap_or_default(), b"");
+            }
+            assert_eq!(seen, [body], "cut at {first} and {second}");
+        }
+        assert_eq!(begun_most, body.len());
+    }
+
+    #[test]
+    fn g46_a_body_that_was_set_aside_can_be_refused_and_nothing_of_it_is_left() {
+        for end in [&b"xxxx\r\n"[..], b"xxxxxx"] {
+            let mut decoder = Decoder::default();
+            assert_eq!(
+                decoder.decode(&mut &b"put 1 2 3 9\r\nabcde"[..], LIMITS),
+                None
+            );
+            decoder.set_aside();
+            assert_eq!((decoder.begun(), decoder.held()), (5, 0));
+            let refusal = match end.ends_with(CRLF) {
+                true => Refusal::OutOfMemory,
+                false => Refusal::ExpectedCrlf,
+            };
+            if refusal == Refusal::OutOfMemory {
+                assert!(decoder.refuse_body());
+            }
+            let mut input = &[end, b"delete 7\r\n"].concat()[..];
+            assert_eq!(
+                decoder.decode(&mut input, LIMITS),
+                Some(put_refused(refusal))
+            );
+            assert_eq!(decoder.begun(), 0);
+            assert_eq!(decoder.decode(&mut input, LIMITS), Some(DELETE));
+        }
     }
 
     #[test]

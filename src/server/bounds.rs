@@ -50,8 +50,8 @@ impl Bounds {
         let part = memory_max.map_or(DEFAULT_MAX, |all| {
             (all / PART).clamp(LEAST_MAX, DEFAULT_MAX)
         });
-        // A large body is held until all of it has arrived, and never as a reply: only the part for
-        // requests grows with the memory without end.
+        // Where it cannot be kept on the disk, a large body is held until all of it has arrived, and
+        // never as a reply: only the part for requests grows with the memory without end.
         let incoming = match memory_max {
             Some(all) => all / PART,
             None => machine_memory().unwrap_or_default() / MACHINE_PART,

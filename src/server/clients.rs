@@ -175,6 +175,7 @@ impl Server {
                 return;
             };
             let is_body = connection.decoder.refuse_body();
+            self.core.engine.forget_begun(client);
             if !is_body {
                 connection.drop_input();
                 self.end(client, "its requests took too much memory");

@@ -43,6 +43,10 @@ const LEAST_SHARE: usize = 2 << 10;
 const READ_COST: usize = 8;
 /// A digest of a token takes about as long as this number of small requests.
 const AUTH_COST: usize = 4;
+/// Bytes of bodies on their way that memory is for, or half of the bound on held input if that is
+/// less. Past it, what has come of a body goes to the disk, each time that so much is held of it.
+const BODIES_MAX: usize = 8 << 20;
+const SET_ASIDE_MIN: usize = 16 << 10;
 /// Bytes read at a time when more than half of the bound on held input is in use.
 const SMALL_READ_SIZE: usize = 2 << 10;
 
@@ -190,7 +194,25 @@ impl Core {
                 Input::End => connection.ending = Some("the client closed it"),
             }
         }
+        self.set_aside(client, connection);
         Ok(())
+    }
+
+    /// If memory is not for it, what is held of the body of a client goes to the disk. What is there of
+    /// a body that will not come is let go.
+    fn set_aside(&mut self, client: ClientId, connection: &mut Connection) {
+        let decoder = &mut connection.decoder;
+        let held = self.input_held - connection.counted + decoder.held();
+        if held > BODIES_MAX.min(self.bounds.input_max / 2)
+            && let Some(bytes) = decoder.beginning()
+            && bytes.len() >= SET_ASIDE_MIN
+            && self.engine.keep_begun(client, bytes, self.now)
+        {
+            decoder.set_aside();
+        }
+        if decoder.begun() == 0 {
+            self.engine.forget_begun(client);
+        }
     }
 
     fn run_new(&mut self, client: ClientId, connection: &mut Connection, input: &[u8]) {
@@ -234,6 +256,7 @@ impl Core {
                 break;
             }
             let limits = self.limits(&connection.pass);
+            let begun = connection.decoder.begun();
             let Some(request) = connection.decoder.decode(&mut rest, limits) else {
                 taken = input.len();
                 break;
@@ -249,7 +272,7 @@ impl Core {
             }
             taken = input.len() - rest.len();
             share -= 1;
-            trace_request(client, &request);
+            trace_request(client, begun, &request);
             if let Request::Refused {
                 refusal: Refusal::Http,
                 ..
@@ -279,6 +302,7 @@ impl Core {
                 .pass
                 .allows(&request, client, self.engine.queue())
             {
+                self.engine.forget_begun(client);
                 // It may tell that a job is there: not before the job is durable.
                 self.outputs
                     .reply(client, self.engine.after(), Reply::NotAuthorized);
@@ -287,6 +311,11 @@ impl Core {
                     break;
                 }
             } else {
+                assert_eq!(
+                    self.engine.begun_of(client),
+                    begun,
+                    "a put has the beginning of its body, and no other"
+                );
                 let mut replies = self.desk.replies(&mut self.outputs);
                 match self.engine.run(client, request, self.now, &mut replies) {
                     Flow::Next => {}
@@ -476,7 +505,7 @@ impl Core {
 }
 
 /// Bodies are left out: they are long, and they may be confidential. So are tokens.
-fn trace_request(client: ClientId, request: &Request<'_>) {
+fn trace_request(client: ClientId, begun: usize, request: &Request<'_>) {
     if !enabled!(tracing::Level::TRACE) {
         return;
     }
@@ -488,7 +517,8 @@ fn trace_request(client: ClientId, request: &Request<'_>) {
             ttr,
             body,
         }) => {
-            trace!(client, pri, delay, ttr, size = body.len(), "put");
+            let size = begun + body.len();
+            trace!(client, pri, delay, ttr, size, "put");
         }
         Request::Command(Command::Auth(_)) => trace!(client, "auth"),
         Request::Command(command) => trace!(client, "{command:?}"),

@@ -43,6 +43,7 @@ pub use log::held::Formed;
 pub use log::kicks::{KICKS_MAX, KickUnderWay, Kicked, NO_KICK};
 pub use log::skip::{IDS_SKIPPED, Life};
 pub use log::spares::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN};
+pub use log::spool::Begun;
 pub use log::sync::{SyncPolicy, Waker};
 pub use log::trail::{HELD_SEGMENTS_MAX, Stretch, Trail};
 pub use log::{AppendError, BodyError, Log, LogOptions, Purpose};

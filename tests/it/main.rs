@@ -84,6 +84,7 @@ mod inspection;
 #[cfg(feature = "http")]
 mod job_history;
 mod large_jobs;
+mod large_puts;
 mod ledger;
 mod library;
 #[cfg(target_os = "linux")]

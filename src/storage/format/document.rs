@@ -107,8 +107,9 @@ fn names() -> String {
              merged several; rewritten for the 2nd time |\n"
         ),
         format!(
-            "| `{spare}` | space set aside; its content means nothing. The number {FIRST_SPARE} is \
-             that of a new log's first segment, before it has its name |\n"
+            "| `{spare}` | space set aside; its content means nothing. An empty one is left of the \
+             file for bodies on their way: a crash came before its name was removed. The number \
+             {FIRST_SPARE} is that of a new log's first segment, before it has its name |\n"
         ),
         format!("| `{COMPACTION_NAME}` | what compaction is writing; not part of the log |\n"),
         "| `cut-0000000012-0000004096` | the torn tail that a start cut off segment 12 at byte \

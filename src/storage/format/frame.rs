@@ -193,8 +193,46 @@ impl FrameBuilder {
     /// Append a record; returns its offset in the file.
     pub fn push(&mut self, record: &Record<'_>) -> u32 {
         let start = self.bytes.len();
-        let offset = self.offset + start as u32;
+        self.make_room(record.size());
         record.encode(&mut self.bytes);
+        self.end_record(start)
+    }
+
+    /// Append a put whose body begins with `begun` bytes that `read` fills in, and ends with those in
+    /// the record.
+    ///
+    /// # Errors
+    /// That of `read`; then nothing is appended.
+    pub fn push_behind<E>(
+        &mut self,
+        begun: usize,
+        record: &Record<'_>,
+        read: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<u32, E> {
+        let start = self.bytes.len();
+        self.make_room(record.size() + begun);
+        record.encode_behind(begun, &mut self.bytes);
+        let end = self.bytes.len() - record.body_size();
+        match read(&mut self.bytes[end - begun..end]) {
+            Ok(()) => Ok(self.end_record(start)),
+            Err(error) => {
+                self.bytes.truncate(start);
+                if self.records == 0 {
+                    self.bytes = Vec::new();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Make room for a record and for the end of the frame: a large frame that grew for its end would
+    /// be copied.
+    fn make_room(&mut self, size: usize) {
+        self.bytes.reserve(size + frame_trailer::SIZE + FRAME_ALIGN);
+    }
+
+    fn end_record(&mut self, start: usize) -> u32 {
+        let offset = self.offset + start as u32;
         let crc = Seed(self.seed).crc(offset, &self.bytes[start + put::KIND..]);
         set_u32(&mut self.bytes[start..], put::CRC, crc);
         self.checksum.update(&crc.to_le_bytes());

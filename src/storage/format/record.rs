@@ -166,6 +166,14 @@ impl<'a> Record<'a> {
         }
     }
 
+    /// Bytes of the body in it.
+    pub(super) fn body_size(&self) -> usize {
+        match self {
+            Record::Put { body, .. } => body.len(),
+            _ => 0,
+        }
+    }
+
     /// The size of the record that `bytes` begins with, according to its own length fields; `None`
     /// if that is more than there is. This only finds the end: nothing is trusted before the CRC is
     /// checked.
@@ -212,6 +220,12 @@ impl<'a> Record<'a> {
     }
 
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        self.encode_behind(0, out);
+    }
+
+    /// Encode a put whose body has `begun` bytes more, in front of those in the record. They are zeros
+    /// in `out`. Other records have no body.
+    pub(super) fn encode_behind(&self, begun: usize, out: &mut Vec<u8>) {
         let start = out.len();
         match *self {
             Record::Put {
@@ -231,8 +245,9 @@ impl<'a> Record<'a> {
                 set_u32(bytes, put::PRI, pri);
                 set_u32(bytes, put::DELAY, delay);
                 set_u32(bytes, put::TTR, ttr);
-                set_u32(bytes, put::BODY_SIZE, body.len() as u32);
+                set_u32(bytes, put::BODY_SIZE, (begun + body.len()) as u32);
                 out.extend_from_slice(tube.as_bytes());
+                out.resize(out.len() + begun, 0);
                 out.extend_from_slice(body);
             }
             Record::Update {
@@ -308,7 +323,7 @@ impl<'a> Record<'a> {
                 added.encode(out);
             }
         }
-        debug_assert_eq!(out.len() - start, self.size());
+        debug_assert_eq!(out.len() - start, self.size() + begun);
     }
 
     /// Decode a record from exactly these bytes; the caller checks its CRC.

@@ -29,6 +29,7 @@
 //! | `kicks` | which kicks would a crash leave half-done? |
 //! | `cache` | which frames were written last? |
 //! | `body` | how is a large body read without being held? |
+//! | `spool` | where is a body while it is on its way? |
 //! | `trail` | what does an archive need to know, and which files does it hold? |
 
 pub(in crate::storage) mod body;
@@ -45,6 +46,7 @@ mod room;
 pub(in crate::storage) mod rotate;
 pub(in crate::storage) mod skip;
 pub(in crate::storage) mod spares;
+pub(in crate::storage) mod spool;
 mod switch;
 pub(in crate::storage) mod sync;
 pub(in crate::storage) mod trail;
@@ -68,6 +70,7 @@ use crate::storage::log::files::Files;
 use crate::storage::log::held::Held;
 use crate::storage::log::kicks::{KickUnderWay, Kicked, Kicks};
 use crate::storage::log::spares::Spares;
+use crate::storage::log::spool::{Begun, Spool};
 use crate::storage::log::sync::{Pace, SyncPolicy, SyncThread, Waker};
 use crate::storage::log::trail::Trail;
 use crate::storage::standby;
@@ -201,6 +204,8 @@ pub struct Log {
     pub(in crate::storage) frame: FrameBuilder,
     cache: FrameCache,
     scratch: Vec<u8>,
+    /// Bodies on their way.
+    spool: Spool,
     /// Replies wait for this position: the end of the last record that a reply depends on.
     awaited: Position,
     /// The end of the last frame written.
@@ -280,6 +285,7 @@ impl Log {
             frame: FrameBuilder::default(),
             cache: FrameCache::new(options.cache_size),
             scratch: Vec::new(),
+            spool: Spool::default(),
             awaited: end,
             written: end,
             durable: end,
@@ -309,8 +315,47 @@ impl Log {
         purpose: Purpose,
         wall_ns: u64,
     ) -> Result<Place, AppendError> {
+        let size = record.size();
+        self.begin_record(size as u64, purpose, wall_ns)?;
+        let offset = self.frame.push(record);
+        self.end_record(record, offset, size, purpose)
+    }
+
+    /// Append a put whose body begins with what is in the spool. `None`: that could not be read, and
+    /// nothing was appended.
+    ///
+    /// # Errors
+    /// As of an append.
+    pub fn append_begun(
+        &mut self,
+        begun: &Begun,
+        record: &Record<'_>,
+        wall_ns: u64,
+    ) -> Result<Option<Place>, AppendError> {
+        let (size, purpose) = (record.size() + begun.size(), Purpose::Put);
+        self.begin_record(size as u64, purpose, wall_ns)?;
+        let mut frame = std::mem::take(&mut self.frame);
+        let read = |bytes: &mut [u8]| self.read_begun(begun, bytes);
+        let pushed = frame.push_behind(begun.size(), record, read);
+        self.frame = frame;
+        match pushed {
+            Ok(offset) => Ok(Some(self.end_record(record, offset, size, purpose)?)),
+            Err(error) => {
+                let dir = self.dir.display();
+                tracing::error!("a put is refused: its body cannot be read back in {dir}: {error}");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Make sure that there is a frame with room for a record of this size.
+    fn begin_record(
+        &mut self,
+        size: u64,
+        purpose: Purpose,
+        wall_ns: u64,
+    ) -> Result<(), AppendError> {
         self.check()?;
-        let size = record.size() as u64;
         if !self.has_room_for_entry() && !self.make_room(size, purpose, wall_ns)? {
             return Err(AppendError::Full);
         }
@@ -326,11 +371,22 @@ impl Log {
             let at = file.entry.end;
             self.frame.begin(self.cache.buffer(), file.seed, at);
         }
-        let offset = self.frame.push(record);
+        Ok(())
+    }
+
+    /// Note a record that is in the frame.
+    fn end_record(
+        &mut self,
+        record: &Record<'_>,
+        offset: u32,
+        size: usize,
+        purpose: Purpose,
+    ) -> Result<Place, AppendError> {
         self.kicks.note(record);
         self.records_written += 1;
         if purpose != Purpose::Counters {
-            self.awaited = Position::new(file.entry.first, offset + size as u32);
+            let first = self.files.get(self.active.handle).entry.first;
+            self.awaited = Position::new(first, offset + size as u32);
         }
         if let Record::Put { id, .. } = record {
             self.next_id = self.next_id.max(JobId(id.0.saturating_add(1)));

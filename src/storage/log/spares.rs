@@ -141,6 +141,13 @@ impl Spares {
         self.segments.len()
     }
 
+    /// A file that no name leads to: it is gone when it is closed.
+    pub(super) fn create_nameless(&mut self) -> io::Result<Arc<dyn File>> {
+        let (path, file) = self.create_file()?;
+        self.fs.remove_file(&path)?;
+        Ok(file)
+    }
+
     /// Add a spare for the segments to come.
     pub(crate) fn add(&mut self, spare: Spare) {
         self.segments.push(spare);

@@ -1,0 +1,256 @@
+//! Bodies on their way: their beginnings are in the log's spool while the rest is to come.
+//!
+//! Whoever reads requests decides which bodies memory is not for. A beginning belongs to the next
+//! request of its client: the put that it is the beginning of, or a refusal of that put. It is let go
+//! with that request, or with the client.
+
+use std::collections::BTreeMap;
+
+use super::store::Store;
+use super::{Engine, Log};
+use crate::storage::Begun;
+use crate::types::{ClientId, Now, Time};
+
+/// After the spool had no room, bodies are held in memory for so many nanoseconds.
+const HELD_FOR_NS: i64 = 100_000_000;
+
+/// The beginnings of bodies.
+#[derive(Debug, Default)]
+pub(super) struct Incoming {
+    of_clients: BTreeMap<ClientId, Begun>,
+    /// Until then there is no room.
+    held_until: Option<Time>,
+    /// It was said that the spool cannot be written.
+    is_told: bool,
+}
+
+impl Incoming {
+    pub(super) fn take(&mut self, client: ClientId) -> Option<Begun> {
+        match self.of_clients.is_empty() {
+            true => None,
+            false => self.of_clients.remove(&client),
+        }
+    }
+}
+
+impl Engine {
+    /// Keep what comes next of the body of a client's put on the disk. `false`: there is no log, or no
+    /// room; or several servers have to have what is put before it is written, and until then the
+    /// leader holds it anyway. The body is then as it was, and its rest has to be held in memory.
+    pub fn keep_begun(&mut self, client: ClientId, bytes: &[u8], now: Now) -> bool {
+        let Store::Log(log) = &mut self.store else {
+            return false;
+        };
+        let incoming = &mut self.incoming;
+        let is_held = incoming.held_until.is_some_and(|until| now.mono < until);
+        if is_held || self.failed.is_some() || log.is_one_of_several() || log.is_short() {
+            return false;
+        }
+        let mut begun = incoming.of_clients.remove(&client).unwrap_or_default();
+        let kept = log.spool(&mut begun, bytes);
+        if begun.size() > 0 {
+            incoming.of_clients.insert(client, begun);
+        } else {
+            log.forget_begun(begun);
+        }
+        incoming.held_until = None;
+        if let Err(error) = &kept {
+            incoming.held_until = Some(Time(now.mono.0.saturating_add(HELD_FOR_NS)));
+            if !std::mem::replace(&mut incoming.is_told, true) {
+                let dir = log.dir().display();
+                tracing::warn!(
+                    "large bodies that come slowly are held in memory: they cannot be kept in {dir} \
+                     meanwhile: {error}"
+                );
+            }
+        }
+        kept.is_ok()
+    }
+
+    /// Bytes that are kept of the body of a client's put.
+    #[must_use]
+    pub fn begun_of(&self, client: ClientId) -> usize {
+        let begun = self.incoming.of_clients.get(&client);
+        begun.map_or(0, Begun::size)
+    }
+
+    /// The body of a client will not come.
+    pub fn forget_begun(&mut self, client: ClientId) {
+        if let Some(begun) = self.incoming.take(client) {
+            self.give_back_begun(begun);
+        }
+    }
+
+    pub(super) fn give_back_begun(&mut self, begun: Begun) {
+        if let Some(log) = self.store.log() {
+            log.forget_begun(begun);
+        }
+    }
+
+    /// Bytes of the disk that bodies on their way take.
+    #[must_use]
+    pub fn spooled(&self) -> u64 {
+        self.log().map_or(0, Log::spooled)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::engine::{Options, ReplySink};
+    use crate::protocol::{Command, Reply, Request};
+    use crate::storage::SimFs;
+    use crate::storage::disk::sim::{Errno, Fault, OpKind};
+    use crate::types::Position;
+
+    const NOW: Now = Now {
+        mono: Time(1_000_000_000),
+        wall_ns: 1_700_000_000_000_000_000,
+    };
+
+    /// The last reply.
+    #[derive(Default)]
+    struct Last(Vec<u8>);
+
+    impl ReplySink for Last {
+        fn reply(&mut self, _: ClientId, _: Position, reply: Reply<'_>) {
+            self.0.clear();
+            crate::protocol::encode(&reply, &mut self.0);
+        }
+    }
+
+    fn open(fs: &SimFs) -> Engine {
+        let options = Options {
+            dir: Some("/log".into()),
+            segment_size: 64 << 10,
+            job_size_max: 4 << 20,
+            fs: Arc::new(fs.clone()),
+            ..Options::default()
+        };
+        Engine::open(&options, NOW).unwrap()
+    }
+
+    fn body() -> Vec<u8> {
+        (0..2_000_001).map(|at| (at / 3) as u8).collect()
+    }
+
+    fn run(engine: &mut Engine, client: ClientId, command: Command<'_>) -> Vec<u8> {
+        let mut last = Last::default();
+        engine.run(client, Request::Command(command), NOW, &mut last);
+        engine.commit(NOW).unwrap();
+        last.0
+    }
+
+    fn put(body: &[u8]) -> Command<'_> {
+        Command::Put {
+            pri: 1,
+            delay: 0,
+            ttr: 60,
+            body,
+        }
+    }
+
+    /// Keep all but the last 100,001 bytes of the body.
+    fn begin(engine: &mut Engine, client: ClientId, body: &[u8]) {
+        for piece in body[..body.len() - 100_001].chunks(70_000) {
+            assert!(engine.keep_begun(client, piece, NOW));
+        }
+    }
+
+    #[test]
+    fn g46_a_body_that_was_begun_on_the_disk_is_in_the_log_as_one_that_came_at_once() {
+        let fs = SimFs::new(1);
+        let mut engine = open(&fs);
+        let (client, other) = (engine.connect(), engine.connect());
+        let body = body();
+        begin(&mut engine, client, &body);
+        begin(&mut engine, other, &body[1..]);
+        let rest = &body[body.len() - 100_001..];
+        assert_eq!(run(&mut engine, client, put(rest)), b"INSERTED 1\r\n");
+        // The next one of the same client has nothing of it.
+        assert_eq!(run(&mut engine, client, put(b"small")), b"INSERTED 2\r\n");
+        assert!(engine.spooled() > 1 << 20);
+        engine.disconnect(other, NOW);
+        assert_eq!(engine.spooled(), 0);
+        let look = |engine: &mut Engine, client, id: u64| {
+            run(engine, client, Command::Peek(crate::types::JobId(id)))
+        };
+        let found = [
+            format!("FOUND 1 {}\r\n", body.len()).as_bytes(),
+            &body,
+            b"\r\n",
+        ]
+        .concat();
+        assert!(look(&mut engine, client, 1) == found);
+        drop(engine);
+        let mut engine = open(&fs);
+        let client = engine.connect();
+        assert!(look(&mut engine, client, 1) == found);
+        assert_eq!(look(&mut engine, client, 2), b"FOUND 2 5\r\nsmall\r\n");
+    }
+
+    #[test]
+    fn g46_a_body_that_cannot_be_read_back_is_one_put_refused_and_the_log_goes_on() {
+        let fs = SimFs::new(1);
+        let mut engine = open(&fs);
+        let client = engine.connect();
+        let body = body();
+        for has_frame in [false, true] {
+            begin(&mut engine, client, &body);
+            let mut last = Last::default();
+            if has_frame {
+                let small = Request::Command(put(b"in the same frame"));
+                let other = engine.connect();
+                engine.run(other, small, NOW, &mut last);
+            }
+            fs.inject(Fault::fail(OpKind::Read, Errno::IO));
+            let rest = &body[body.len() - 100_001..];
+            assert_eq!(run(&mut engine, client, put(rest)), b"INTERNAL_ERROR\r\n");
+            assert_eq!(engine.spooled(), 0);
+        }
+        begin(&mut engine, client, &body);
+        let rest = &body[body.len() - 100_001..];
+        let inserted = run(&mut engine, client, put(rest));
+        assert!(inserted.starts_with(b"INSERTED "));
+        drop(engine);
+        let engine = open(&fs);
+        assert_eq!(engine.queue().stats().jobs.ready, 2);
+    }
+
+    #[test]
+    fn g46_without_room_for_the_beginning_it_stays_with_its_owner_and_is_taken_later() {
+        let fs = SimFs::new(1);
+        let mut engine = open(&fs);
+        let client = engine.connect();
+        let body = body();
+        assert!(engine.keep_begun(client, &body[..1000], NOW));
+        fs.set_quota(Some(fs.used()));
+        assert!(!engine.keep_begun(client, &body[1000..400_000], NOW));
+        fs.set_quota(None);
+        assert!(
+            !engine.keep_begun(client, &body[1000..400_000], NOW),
+            "it was full just now"
+        );
+        assert_eq!(engine.begun_of(client), 1000);
+        let later = Now {
+            mono: Time(NOW.mono.0 + HELD_FOR_NS),
+            ..NOW
+        };
+        assert!(engine.keep_begun(client, &body[1000..400_000], later));
+        assert_eq!(engine.begun_of(client), 400_000);
+        let inserted = run(&mut engine, client, put(&body[400_000..]));
+        assert_eq!(inserted, b"INSERTED 1\r\n");
+        let found = run(&mut engine, client, Command::Peek(crate::types::JobId(1)));
+        assert!(found.ends_with(&[&body[..], b"\r\n"].concat()));
+    }
+
+    #[test]
+    fn g46_without_a_log_no_beginning_is_kept() {
+        let mut engine = Engine::open(&Options::default(), NOW).unwrap();
+        let client = engine.connect();
+        assert!(!engine.keep_begun(client, b"begun", NOW));
+        assert_eq!((engine.begun_of(client), engine.spooled()), (0, 0));
+    }
+}
