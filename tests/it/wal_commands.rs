@@ -403,6 +403,52 @@ fn g36_a_log_of_more_files_than_may_be_open_is_looked_at_backed_up_repaired_and_
     }
 }
 
+/// A disk or a person may exchange blocks of two files.
+#[test]
+fn g35_a_log_whose_segments_have_exchanged_their_beginnings_is_refused_and_repaired_to_the_last_job()
+ {
+    let dir = TempDir::new().unwrap();
+    let log = dir.path().join("log");
+    segments(&log, 4);
+    let expected = dumped(&log, &[]);
+    let mut names: Vec<_> = std::fs::read_dir(&log)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| text(path).contains("segment-"))
+        .collect();
+    names.sort();
+    let whole: Vec<_> = names
+        .iter()
+        .map(|name| std::fs::read(name).unwrap())
+        .collect();
+    let mut tried = 0;
+    for (one, other) in [(0, 1), (1, 2), (0, names.len() - 1)] {
+        for size in [512, 4096, 20480] {
+            let mut bytes = [whole[one].clone(), whole[other].clone()];
+            let [first, second] = &mut bytes;
+            first[..size].swap_with_slice(&mut second[..size]);
+            std::fs::write(&names[one], first).unwrap();
+            std::fs::write(&names[other], second).unwrap();
+            let (code, said) = wal(&["verify", text(&log)]);
+            assert_eq!(code, DAMAGED, "{said}");
+            let start = Launch::bsd().dir(&log).run_to_exit();
+            assert_eq!(start.code, Some(3));
+            tried += 1;
+            let new = dir.path().join(format!("new-{tried}"));
+            let (code, said) = wal(&["repair", text(&log), "--output", text(&new)]);
+            assert_eq!(code, DAMAGED, "{said}");
+            assert_eq!(
+                dumped(&new, &[]),
+                expected,
+                "{one}, {other}, {size}: {said}"
+            );
+        }
+        for (name, bytes) in names.iter().zip(&whole) {
+            std::fs::write(name, bytes).unwrap();
+        }
+    }
+}
+
 #[test]
 fn every_exit_code_means_what_the_help_says() {
     let dir = TempDir::new().unwrap();

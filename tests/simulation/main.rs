@@ -18,6 +18,7 @@
 //! | `names` | few descriptors, and nothing made over a name that something has |
 //! | `bounds` | how large the log grows, and how often bytes are copied |
 //! | `damage` | flipped bits, missing, swapped, cut and foreign files |
+//! | `displaced` | blocks of one file that lie in another |
 //! | `tools` | backup of a log in use, restore, offline compaction; a crash at every operation of them |
 //! | `clocks` | clocks that jump |
 //! | `upkeep` | pauses that are over, counters, reserves that take several turns |
@@ -36,6 +37,7 @@ mod clocks;
 mod crashes;
 mod damage;
 mod defects;
+mod displaced;
 mod driver;
 mod exhaustive;
 mod faults;

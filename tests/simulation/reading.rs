@@ -24,7 +24,7 @@ use super::driver::{DIR, Driver, Step, after_restart, options, path};
 
 const PAGE: usize = 4096;
 
-fn put(size: usize) -> Step {
+pub(super) fn put(size: usize) -> Step {
     Step::Put {
         tube: 1,
         pri: 1,
@@ -34,20 +34,20 @@ fn put(size: usize) -> Step {
     }
 }
 
-fn begin(sync: SyncPolicy) -> Driver {
+pub(super) fn begin(sync: SyncPolicy) -> Driver {
     Driver::begin(&SimFs::new(1), sync).unwrap_or_else(|stop| panic!("{stop}"))
 }
 
-fn run(driver: &mut Driver, steps: &[Step]) {
+pub(super) fn run(driver: &mut Driver, steps: &[Step]) {
     driver.run(steps).unwrap_or_else(|stop| panic!("{stop}"));
 }
 
-fn go_idle(driver: &mut Driver) {
+pub(super) fn go_idle(driver: &mut Driver) {
     run(driver, &[Step::Turn { ms: 150 }; 4]);
 }
 
 /// The disk after the server is gone: after a clean stop, or killed.
-fn ended(driver: &mut Driver, is_clean: bool) -> SimFs {
+pub(super) fn ended(driver: &mut Driver, is_clean: bool) -> SimFs {
     if is_clean {
         driver.stop().unwrap_or_else(|stop| panic!("{stop}"));
     } else {
@@ -207,9 +207,9 @@ struct Live {
 }
 
 /// A log as it is before anything happens to it.
-struct Sound {
-    now: Now,
-    files: BTreeMap<String, Vec<u8>>,
+pub(super) struct Sound {
+    pub(super) now: Now,
+    pub(super) files: BTreeMap<String, Vec<u8>>,
     live: BTreeMap<JobId, Live>,
     /// Where deletes lie.
     deleted: BTreeMap<JobId, Spot>,
@@ -219,11 +219,11 @@ struct Sound {
     is_marked: bool,
 }
 
-fn door(fs: &SimFs) -> Arc<dyn Fs> {
+pub(super) fn door(fs: &SimFs) -> Arc<dyn Fs> {
     Arc::new(fs.clone())
 }
 
-fn inspect(fs: &SimFs) -> Inspection {
+pub(super) fn inspect(fs: &SimFs) -> Inspection {
     Inspection::read(door(fs), Path::new(DIR), &mut |_, _| ())
         .unwrap_or_else(|error| panic!("{error}"))
 }
@@ -234,7 +234,7 @@ fn files_of(fs: &SimFs) -> BTreeMap<String, Vec<u8>> {
 }
 
 impl Sound {
-    fn of(fs: &SimFs, now: Now, is_marked: bool) -> Sound {
+    pub(super) fn of(fs: &SimFs, now: Now, is_marked: bool) -> Sound {
         let (mut puts, mut updates) = (BTreeMap::new(), BTreeMap::new());
         let (mut deleted, mut lists) = (BTreeMap::new(), Vec::new());
         let mut visit = |place: RecordPlace<'_>, record: &Record<'_>| {
@@ -274,18 +274,22 @@ impl Sound {
 
 /// One thing that happens to a log.
 #[derive(Debug, Clone)]
-enum Fault {
+pub(super) enum Fault {
     Bit(String, u64),
     Zeros(String, Range<u64>),
     /// The header of one file is that of another.
     Header(String, String),
+    /// Two files have exchanged these bytes.
+    Exchanged(String, String, Range<u64>),
+    /// These bytes of one file are those of another.
+    Overwritten(String, String, Range<u64>),
     Deleted(String),
     Doubled(String, String),
     Renamed(String, String),
 }
 
 impl Fault {
-    fn happen(&self, sound: &Sound) -> SimFs {
+    pub(super) fn happen(&self, sound: &Sound) -> SimFs {
         let mut files = sound.files.clone();
         match self {
             Fault::Bit(name, byte) => {
@@ -298,6 +302,13 @@ impl Fault {
             Fault::Header(name, other) => {
                 let header = sound.files[other][..segment_header::SIZE].to_vec();
                 files.get_mut(name).expect("a file")[..header.len()].copy_from_slice(&header);
+            }
+            Fault::Exchanged(one, other, range) => {
+                overwrite(&mut files, one, &sound.files[other], range);
+                overwrite(&mut files, other, &sound.files[one], range);
+            }
+            Fault::Overwritten(name, other, range) => {
+                overwrite(&mut files, name, &sound.files[other], range);
             }
             Fault::Deleted(name) => drop(files.remove(name)),
             Fault::Doubled(name, to) => drop(files.insert(to.clone(), files[name].clone())),
@@ -318,13 +329,23 @@ impl Fault {
         let (file, range) = spot;
         match self {
             Fault::Bit(name, byte) => name == file && range.contains(byte),
-            Fault::Zeros(name, zeros) => {
+            Fault::Zeros(name, zeros) | Fault::Overwritten(name, _, zeros) => {
                 name == file && zeros.start < range.end && range.start < zeros.end
             }
             Fault::Deleted(name) => name == file,
-            Fault::Header(..) | Fault::Doubled(..) | Fault::Renamed(..) => false,
+            Fault::Header(..) | Fault::Exchanged(..) | Fault::Doubled(..) | Fault::Renamed(..) => {
+                false
+            }
         }
     }
+}
+
+/// Write these bytes of one file, as many of them as there are, over those of another.
+fn overwrite(files: &mut BTreeMap<String, Vec<u8>>, name: &str, with: &[u8], range: &Range<u64>) {
+    let file = files.get_mut(name).expect("a file");
+    let end = file.len().min(with.len()) / 512 * 512;
+    let range = (range.start as usize).min(end)..(range.end as usize).min(end);
+    file[range.clone()].copy_from_slice(&with[range]);
 }
 
 /// Every single fault of a list, in every file.
@@ -374,7 +395,7 @@ fn faults(sound: &Sound) -> Vec<Fault> {
 }
 
 /// Everything intact is found after a fault, and the report about the rest is true.
-fn is_kept(sound: &Sound, fault: &Fault) {
+pub(super) fn is_kept(sound: &Sound, fault: &Fault) {
     let fs = fault.happen(sound);
     let opened = Engine::open(
         &options(&fs.crash_image(Crash::KeepAll), SyncPolicy::Always),
@@ -465,7 +486,7 @@ fn is_kept(sound: &Sound, fault: &Fault) {
 
 /// A log of several files, some of which compaction has written, whose open segment has switched
 /// files; it went idle, and the server was killed.
-fn busy_life() -> Vec<Step> {
+pub(super) fn busy_life() -> Vec<Step> {
     let mut steps = Vec::new();
     for nth in 0..150 {
         steps.extend([put(300 + nth * 37 % 2500), put(80 + nth % 50)]);

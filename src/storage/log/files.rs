@@ -155,6 +155,13 @@ struct Run {
 }
 
 impl Files<dyn ReadFile> {
+    /// Read a file elsewhere from now on.
+    pub(crate) fn read_in(&mut self, handle: u32, file: Arc<dyn ReadFile>) {
+        if let Some(Some(known)) = self.slots.get_mut(handle as usize - 1) {
+            known.file = file;
+        }
+    }
+
     /// The same files in `dir`, opened for reading and writing.
     pub(crate) fn open(self, fs: &dyn Fs, dir: &Path) -> Result<Files, OpenError> {
         let open = |slot: Option<LogFile<dyn ReadFile>>| {

@@ -12,10 +12,12 @@
 //! | `survey` | which files are the log, in which order? |
 //! | `walk` | which records are there, in order, and what is damaged? |
 //! | `scan` | is this a sound frame, and what does the end of a file mean? |
+//! | `displaced` | does another file have the bytes that are missing here? |
 //! | `salvage` | which records in a damaged stretch are sound? |
 //! | `source` | what if the disk does not return every byte? |
 //! | `snapshot` | what if a server is writing to it meanwhile? |
 
+mod displaced;
 mod found;
 mod newest;
 mod salvage;

@@ -106,6 +106,18 @@ impl Reader {
         self.window.bytes.len()
     }
 
+    /// The checksum of the frame before the reader's position, if it was read.
+    pub(in crate::storage) fn known_previous(&self) -> Option<u32> {
+        self.previous
+    }
+
+    /// Read another file of `size` bytes from now on.
+    pub(in crate::storage) fn read_in(&mut self, file: Arc<dyn ReadFile>, size: u64) {
+        self.file = file;
+        self.size = size.min(u64::from(u32::MAX));
+        self.refresh();
+    }
+
     /// Continue at another offset, after damage: the chain of frames is not checked there.
     pub fn skip_to(&mut self, at: u32) {
         self.at = at;

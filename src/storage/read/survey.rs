@@ -6,8 +6,10 @@
 //! damage; a start then stops.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 use std::path::Path;
 
+use super::displaced::{Effort, Other, Stretch};
 use super::found::{Found, Key, Segment, key_of};
 use super::newest::Ending;
 use super::scan::{Lookahead, Reader};
@@ -16,7 +18,9 @@ use crate::storage::disk::{ReadFile, ReadFs, read_exact_at};
 use crate::storage::error::Damage;
 use crate::storage::error::OpenError;
 use crate::storage::format::names::{Taken, parse_file_name};
-use crate::storage::format::{Entry, FRAME_ALIGN, Identity, LogId, SegmentHeader, segment_header};
+use crate::storage::format::{
+    Entry, FRAME_ALIGN, Identity, LogId, SegmentHeader, file_name, segment_header,
+};
 use crate::storage::log::files::Files;
 use crate::types::{JobId, Position, SegmentId};
 
@@ -82,6 +86,13 @@ pub(in crate::storage) struct Survey {
     pub(in crate::storage) strangers: Vec<String>,
     /// The names that no new segment may have.
     pub(in crate::storage) taken: Taken,
+    /// Every file in which a segment's bytes may lie by mistake; those whose own header does not
+    /// fit first.
+    pub(super) others: Vec<Other>,
+    /// How much may be tried with them.
+    pub(super) effort: Effort,
+    /// Bytes in files that belong to other files.
+    displaced: Vec<(String, Range<u64>)>,
 }
 
 impl Survey {
@@ -95,7 +106,13 @@ impl Survey {
         mut found: Found,
     ) -> Result<Survey, OpenError> {
         // A file without a sound header may still hold records, and the list of files.
-        let mut damages = adopt(source, dir, &mut found)?;
+        let unfit = Unfit::read(source, dir, &mut found)?;
+        let Adopted {
+            mut damages,
+            others,
+            effort,
+            displaced,
+        } = unfit.adopt(dir, &mut found)?;
         let Ending {
             newest,
             segments_after_torn_tail,
@@ -133,6 +150,9 @@ impl Survey {
             useless: found.useless,
             strangers: found.strangers,
             taken: found.taken,
+            others,
+            effort,
+            displaced,
         };
         match newest {
             None => survey.guess(&mut files, SegmentId(0), &mut damages),
@@ -313,46 +333,179 @@ impl Survey {
         }
     }
 
+    /// These bytes in the file `name` belong to another file.
+    pub(super) fn note_displaced(&mut self, name: &str, bytes: Range<u64>) {
+        self.displaced.push((name.to_owned(), bytes));
+    }
+
+    /// True if bytes in the file `name` after `at` belong to another file: its own were
+    /// overwritten.
+    pub(super) fn has_others_bytes_after(&self, name: &str, at: u32) -> bool {
+        let mut displaced = self.displaced.iter();
+        displaced.any(|(file, bytes)| file == name && bytes.end > u64::from(at))
+    }
+
     /// The name of a file.
     pub(super) fn name_of(&self, handle: u32) -> String {
         self.names.get(&handle).cloned().unwrap_or_default()
     }
 }
 
-/// Segments whose header is damaged, or names another file, may still hold records: take them with
-/// the identity under which their frames check. Returns what is wrong with each file without a
-/// sound, fitting header.
-fn adopt(
-    source: &Source,
-    dir: &Path,
-    found: &mut Found,
-) -> Result<BTreeMap<String, Damage>, OpenError> {
-    let damages = std::mem::take(&mut found.unusable);
-    // A link or a device is not opened: that may have any effect.
-    let files = damages.values().filter(|damage| is_file(damage));
-    for Damage { file, .. } in files {
-        let mut best = None;
-        for header in candidates(source, dir, file, found)? {
-            let segment = open(source, dir, file, header)?;
-            let frames = count_frames(dir, &segment)?;
-            if frames > best.as_ref().map_or(0, |(most, _)| *most) {
-                best = Some((frames, segment));
-            }
-        }
-        let Some((_, segment)) = best else { continue };
-        let (first, _, generation) = segment.key();
-        let is_it = |other: &Segment| {
-            let key = other.key();
-            (key.0, key.2) == (first, generation)
+/// Segments whose header is damaged, or names another file: they may still hold records, of the
+/// segment that their name says, of the one that their header says, or of both.
+struct Unfit {
+    /// What is wrong with each.
+    damages: BTreeMap<String, Damage>,
+    files: Vec<Other>,
+    /// A segment, and the files in which there are frames of it.
+    parts: BTreeMap<(SegmentId, u32), Vec<Part>>,
+    /// Headers that were read, of whatever segment.
+    headers: HashMap<(SegmentId, u32), SegmentHeader>,
+}
+
+/// A file with frames of a segment.
+struct Part {
+    segment: Segment,
+    ahead: Lookahead,
+}
+
+/// What was taken over from them, and what is known about them.
+struct Adopted {
+    damages: BTreeMap<String, Damage>,
+    others: Vec<Other>,
+    effort: Effort,
+    displaced: Vec<(String, Range<u64>)>,
+}
+
+impl Unfit {
+    /// Look under each identity that a file may have.
+    fn read(source: &Source, dir: &Path, found: &mut Found) -> Result<Unfit, OpenError> {
+        let mut unfit = Unfit {
+            damages: std::mem::take(&mut found.unusable),
+            files: Vec::new(),
+            parts: BTreeMap::new(),
+            headers: HashMap::new(),
         };
-        // A copy of a file that is there is not needed.
-        if !found.segments.iter().any(is_it) {
+        // A link or a device is not opened: that may have any effect.
+        let files = unfit.damages.values().filter(|damage| is_file(damage));
+        // Without a sound header, the first file that can be read says which log it is.
+        let mut log = Some(found.log).filter(|_| !found.segments.is_empty());
+        for Damage { file: name, .. } in files {
+            let Candidates { read, named } = Candidates::of(source, dir, name, log)?;
+            if let Some(read) = read {
+                unfit.headers.insert(identity_of(&read), read);
+            }
+            // The header says more than the name: how many segments were merged.
+            let named = named
+                .filter(|named| read.is_none_or(|read| identity_of(&read) != identity_of(named)));
+            for header in read.into_iter().chain(named) {
+                let segment = open(source, dir, name, header)?;
+                let ahead = look_for_frames(dir, &segment)?;
+                if ahead.frames > 0 {
+                    log.get_or_insert(header.identity.log);
+                    let parts = unfit.parts.entry(identity_of(&header)).or_default();
+                    parts.push(Part { segment, ahead });
+                }
+            }
+            let path = dir.join(name);
+            let file = source.open_read(&path);
+            unfit.files.push(Other {
+                name: name.clone(),
+                file: file.map_err(|error| OpenError::io("read", &path, &error))?,
+            });
+        }
+        Ok(unfit)
+    }
+
+    /// Add the segments that these files are to those that were found.
+    fn adopt(self, dir: &Path, found: &mut Found) -> Result<Adopted, OpenError> {
+        let sizes = found.segments.iter().map(|segment| segment.size);
+        let unfit_sizes = self.parts.values().flatten().map(|part| part.segment.size);
+        let others = found.segments.iter().map(|segment| Other {
+            name: segment.name.clone(),
+            file: segment.file.clone(),
+        });
+        let mut adopted = Adopted {
+            damages: self.damages,
+            effort: Effort::for_log(sizes.chain(unfit_sizes).sum()),
+            others: self.files.into_iter().chain(others).collect(),
+            displaced: Vec::new(),
+        };
+        for (identity, parts) in self.parts {
+            let is_it = |other: &Segment| identity_of(&other.header) == identity;
+            // A copy of a file that is there is not needed.
+            if found.segments.iter().any(is_it) {
+                continue;
+            }
+            let name = file_name(identity.0, identity.1);
+            // If parts of it are in several files, it is the one with its name.
+            let rank = |part: &&Part| (part.segment.name == name, part.ahead.frames);
+            let Some(Part { mut segment, ahead }) =
+                parts.into_iter().rev().max_by_key(|part| rank(&part))
+            else {
+                continue;
+            };
+            let header = self.headers.get(&identity);
+            if let Some(header) = header.filter(|header| is_of(header, &segment)) {
+                segment.header = *header;
+            }
+            adopted.find_beginning(dir, &mut segment, &ahead)?;
             found.log = segment.header.identity.log;
             found.segments.push(segment);
         }
+        found.segments.sort_by_key(Segment::key);
+        Ok(adopted)
     }
-    found.segments.sort_by_key(Segment::key);
-    Ok(damages)
+}
+
+impl Adopted {
+    /// If the first frames of a segment lie in another file, read them there: its list of files is
+    /// among them.
+    fn find_beginning(
+        &mut self,
+        dir: &Path,
+        segment: &mut Segment,
+        ahead: &Lookahead,
+    ) -> Result<(), OpenError> {
+        let io = |error| OpenError::io("read", &dir.join(&segment.name), &error);
+        let start = segment_header::SIZE as u32;
+        let next = ahead.next_frame.unwrap_or(start);
+        let stretch = Stretch {
+            file: &*segment.file,
+            seed: segment.header.identity.seed(),
+            range: start..next.max(start),
+            previous: Some(0),
+        };
+        if stretch.range.is_empty() {
+            return Ok(());
+        }
+        let others = self
+            .others
+            .iter()
+            .filter(|other| other.name != segment.name);
+        let Some(displaced) = stretch.look_in(others, &mut self.effort).map_err(io)? else {
+            return Ok(());
+        };
+        segment.file = displaced.in_place(segment.file.clone());
+        for range in &displaced.ranges {
+            let bytes = range.start.into()..range.end.into();
+            self.displaced.push((displaced.name.clone(), bytes));
+        }
+        let end = displaced.ranges.last().map_or(start, |range| range.end);
+        if let Some(damage) = self.damages.get_mut(&segment.name) {
+            damage.range = Some((0, end.into()));
+            damage.what = format!("{}; {}", damage.what, displaced.describe());
+        }
+        Ok(())
+    }
+}
+
+fn is_of(header: &SegmentHeader, segment: &Segment) -> bool {
+    header.identity.log == segment.header.identity.log
+}
+
+fn identity_of(header: &SegmentHeader) -> (SegmentId, u32) {
+    (header.identity.first, header.identity.generation)
 }
 
 /// True if the problem of a segment is its header, and not that it is no regular file.
@@ -376,36 +529,41 @@ fn adopt_by_name(
 }
 
 /// What the header of a file may have been.
-fn candidates(
-    source: &Source,
-    dir: &Path,
-    name: &str,
-    found: &Found,
-) -> Result<Vec<SegmentHeader>, OpenError> {
-    let path = dir.join(name);
-    let io = |error| OpenError::io("read", &path, &error);
-    let file = source.open_read(&path).map_err(io)?;
-    let size = file.size().map_err(io)?;
-    let mut bytes = [0; segment_header::SIZE];
-    let read = bytes.len().min(size as usize);
-    read_exact_at(&*file, &mut bytes[..read], 0).map_err(io)?;
-    let header = SegmentHeader::decode(&bytes)
-        .ok()
-        .or_else(|| corrected(bytes));
-    let is_ours = |log: LogId| found.segments.is_empty() || log == found.log;
-    let mut candidates = Vec::new();
-    candidates.extend(header.filter(|header| is_ours(header.identity.log)));
-    if let Some((first, generation)) = parse_file_name(name) {
-        let mut logs = vec![found.log];
-        if found.segments.is_empty() {
-            let mut log = [0; 16];
-            log.copy_from_slice(&bytes[segment_header::LOG_ID..segment_header::FILTERED_AT]);
-            logs = vec![LogId(log)];
-        }
-        let named = logs.into_iter();
-        candidates.extend(named.map(|log| header_with(log, (first, first, generation))));
+struct Candidates {
+    /// As its bytes say.
+    read: Option<SegmentHeader>,
+    /// As its name says.
+    named: Option<SegmentHeader>,
+}
+
+impl Candidates {
+    fn of(
+        source: &Source,
+        dir: &Path,
+        name: &str,
+        log: Option<LogId>,
+    ) -> Result<Candidates, OpenError> {
+        let path = dir.join(name);
+        let io = |error| OpenError::io("read", &path, &error);
+        let file = source.open_read(&path).map_err(io)?;
+        let size = file.size().map_err(io)?;
+        let mut bytes = [0; segment_header::SIZE];
+        let read = bytes.len().min(size as usize);
+        read_exact_at(&*file, &mut bytes[..read], 0).map_err(io)?;
+        let header = SegmentHeader::decode(&bytes)
+            .ok()
+            .or_else(|| corrected(bytes));
+        let mut written = [0; 16];
+        written.copy_from_slice(&bytes[segment_header::LOG_ID..segment_header::FILTERED_AT]);
+        let is_ours = |header: &SegmentHeader| log.is_none_or(|log| log == header.identity.log);
+        let log = log.unwrap_or(LogId(written));
+        let named = parse_file_name(name)
+            .map(|(first, generation)| header_with(log, (first, first, generation)));
+        Ok(Candidates {
+            read: header.filter(is_ours),
+            named,
+        })
     }
-    Ok(candidates)
 }
 
 /// A header with one flipped bit corrected: for so few bytes, the checksum tells which bit it was.
@@ -457,15 +615,14 @@ fn open(
     })
 }
 
-/// How many frame headers check in a file, if it is what its header says.
-fn count_frames(dir: &Path, segment: &Segment) -> Result<u32, OpenError> {
+/// Look for frames in a file, as if it were what its header says.
+fn look_for_frames(dir: &Path, segment: &Segment) -> Result<Lookahead, OpenError> {
     let seed = segment.header.identity.seed();
     let before = (segment_header::SIZE - FRAME_ALIGN) as u32;
     let mut reader = Reader::new(segment.file.clone(), seed, segment.size, before);
-    let ahead = reader
+    reader
         .look_ahead()
-        .map_err(|error| OpenError::io("read", &dir.join(&segment.name), &error))?;
-    Ok(ahead.frames)
+        .map_err(|error| OpenError::io("read", &dir.join(&segment.name), &error))
 }
 
 fn twice(entry: &Entry) -> Damage {

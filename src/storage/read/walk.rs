@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::displaced::{Displaced, Stretch};
 use super::salvage::{Piece, salvage};
 use super::scan::{End, EndFacts, Lookahead, Reader, Step, describe, verdict};
 use super::source::{Hole, Source};
@@ -172,8 +173,8 @@ pub(in crate::storage) fn walk(
                 is_newest,
                 header_damage,
             } => {
-                let file = walk.file(handle, size, end, is_newest);
-                walk.read(&file, header_damage)?;
+                let mut file = walk.file(handle, size, end, is_newest);
+                walk.read(&mut file, header_damage)?;
             }
         }
     }
@@ -268,7 +269,7 @@ impl Walk<'_> {
     }
 
     /// Read one file to its end, past all damage.
-    fn read(&mut self, file: &Reading, header_damage: Option<Damage>) -> Result<(), OpenError> {
+    fn read(&mut self, file: &mut Reading, header_damage: Option<Damage>) -> Result<(), OpenError> {
         let mut report = SegmentReport {
             file: file.name.clone(),
             entry: file.entry,
@@ -282,7 +283,8 @@ impl Walk<'_> {
             damaged: Vec::new(),
         };
         if let Some(damage) = header_damage {
-            report.damaged.push(0..segment_header::SIZE as u64);
+            let (start, size) = damage.range.unwrap_or_default();
+            report.damaged.push(start..start + size);
             self.damage(file, damage, Some(0));
         }
         if self.walked.is_over {
@@ -305,7 +307,7 @@ impl Walk<'_> {
 
     fn read_frames(
         &mut self,
-        file: &Reading,
+        file: &mut Reading,
         report: &mut SegmentReport,
     ) -> Result<LogEnd, OpenError> {
         let path = self.dir.join(&file.name);
@@ -351,6 +353,12 @@ impl Walk<'_> {
                 self.note_tail(file, &reader, &ahead, end);
                 self.done = begun + file.size;
                 return Ok(file.end_at(&reader, end, ahead.garbage_end, last));
+            }
+            let displaced = self.look_elsewhere(file, &reader, &ahead).map_err(io)?;
+            if let Some(displaced) = displaced {
+                self.read_elsewhere(file, report, &displaced);
+                reader.read_in(file.file.clone(), file.size);
+                continue;
             }
             last = None;
             let next = self
@@ -404,7 +412,8 @@ impl Walk<'_> {
                 || ahead.durable > here
                 || self.survey.attested > here
                 || is_list_lost
-                || holes.iter().any(|hole| hole.bytes.end > u64::from(at)),
+                || holes.iter().any(|hole| hole.bytes.end > u64::from(at))
+                || self.survey.has_others_bytes_after(&file.name, at),
             garbage: ahead.garbage_end > at,
         })
     }
@@ -416,6 +425,52 @@ impl Walk<'_> {
                 offset: reader.at().into(),
                 size: u64::from(ahead.garbage_end.saturating_sub(reader.at())),
             });
+        }
+    }
+
+    /// Look in the other files for what should be where the reader is.
+    fn look_elsewhere(
+        &mut self,
+        file: &Reading,
+        reader: &Reader,
+        ahead: &Lookahead,
+    ) -> io::Result<Option<Displaced>> {
+        let size = file.size.max(file.end.unwrap_or(0).into());
+        let end = ahead.next_frame.map_or(size, |next| size.min(next.into()));
+        let stretch = Stretch {
+            file: &*file.file,
+            seed: file.seed,
+            range: reader.at()..u32::try_from(end).unwrap_or(u32::MAX).max(reader.at()),
+            previous: reader.known_previous(),
+        };
+        let Survey { others, effort, .. } = &mut *self.survey;
+        let others = others.iter().filter(|other| other.name != file.name);
+        stretch.look_in(others, effort)
+    }
+
+    /// Report what lies in another file, and read it there.
+    fn read_elsewhere(
+        &mut self,
+        file: &mut Reading,
+        report: &mut SegmentReport,
+        displaced: &Displaced,
+    ) {
+        file.file = displaced.in_place(file.file.clone());
+        self.survey.files.read_in(file.handle, file.file.clone());
+        // What was seen after the end of the newest segment was not its own.
+        self.survey.tail = None;
+        for range in &displaced.ranges {
+            let (start, end) = (u64::from(range.start), u64::from(range.end));
+            file.size = file.size.max(end);
+            report.damaged.push(start..end);
+            self.survey.note_displaced(&displaced.name, start..end);
+            let damage = Damage {
+                file: file.name.clone(),
+                range: Some((start, end - start)),
+                what: displaced.describe(),
+                jobs: Vec::new(),
+            };
+            self.damage(file, damage, Some(0));
         }
     }
 
