@@ -161,23 +161,3 @@ fn the_page_and_the_help_of_every_command_say_the_same_of_exit_codes() {
         );
     }
 }
-
-/// A block of the page begins with `$`: each line with one is run, and what follows is what it says.
-#[test]
-fn what_the_page_shows_is_what_is_said() {
-    let site = Site::start(Launch::bsd().memory());
-    let server = &site.server;
-    let dir = TempDir::new().unwrap();
-    let page = page();
-    let blocks = page.split("```\n").skip(1).step_by(2);
-    let mut found = 0;
-    for block in blocks.filter(|block| block.starts_with("$ ")) {
-        for part in block.trim_end().split("$ ").skip(1) {
-            let (line, expected) = part.split_once('\n').unwrap_or((part, ""));
-            let (_, said) = shell(server, Some(site.address), dir.path(), line);
-            assert_eq!(said.trim_end(), expected.trim_end(), "{line}");
-            found += 1;
-        }
-    }
-    assert!(found > 8, "only {found} commands were found");
-}

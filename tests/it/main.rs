@@ -72,6 +72,7 @@ mod embedded;
 mod events;
 mod failing_calls;
 mod faults;
+mod fences;
 mod generator;
 #[cfg(feature = "http")]
 mod handbook;
