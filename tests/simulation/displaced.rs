@@ -9,7 +9,7 @@ use bsd::storage::inspect::{Inspection, JobRecord, repair};
 use bsd::storage::{OpenError, SyncPolicy};
 use bsd::types::JobId;
 
-use super::driver::{DIR, options};
+use super::driver::options;
 use super::reading::{Fault, Sound, begin, busy_life, door, ended, go_idle, inspect, is_kept, run};
 
 /// A log of several segments, some of which compaction has written.
