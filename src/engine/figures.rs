@@ -68,7 +68,7 @@ pub struct LogFigures {
     pub dead: u64,
     /// Bytes set aside for records to come.
     pub reserved: u64,
-    /// Bytes that bodies on their way take, in a file that is not the log's.
+    /// Bytes of bodies on their way, in a file that is not the log's.
     pub spooled: u64,
     /// Bytes that are written and not known to be durable, those in segments between apart.
     pub unsynced: u64,

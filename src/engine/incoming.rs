@@ -4,7 +4,8 @@
 //! request of its client: the put that it is the beginning of, or a refusal of that put. It is let go
 //! with that request, or with the client.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 
 use super::store::Store;
 use super::{Engine, Log};
@@ -17,7 +18,9 @@ const HELD_FOR_NS: i64 = 100_000_000;
 /// The beginnings of bodies.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
-    of_clients: BTreeMap<ClientId, Begun>,
+    of_clients: BTreeMap<ClientId, (Begun, Time)>,
+    /// Their clients, ordered by when the beginning last grew.
+    order: BTreeSet<(Time, ClientId)>,
     /// Until then there is no room.
     held_until: Option<Time>,
     /// It was said that the spool cannot be written.
@@ -26,10 +29,34 @@ pub(super) struct Incoming {
 
 impl Incoming {
     pub(super) fn take(&mut self, client: ClientId) -> Option<Begun> {
-        match self.of_clients.is_empty() {
-            true => None,
-            false => self.of_clients.remove(&client),
+        if self.of_clients.is_empty() {
+            return None;
         }
+        let (begun, grown) = self.of_clients.remove(&client)?;
+        self.order.remove(&(grown, client));
+        Some(begun)
+    }
+
+    /// Something was written to the spool, or not. Says which.
+    fn note(&mut self, written: io::Result<()>, log: &Log, now: Now) -> bool {
+        let Err(error) = written else {
+            self.held_until = None;
+            return true;
+        };
+        self.held_until = Some(Time(now.mono.0.saturating_add(HELD_FOR_NS)));
+        if !std::mem::replace(&mut self.is_told, true) {
+            let dir = log.dir().display();
+            tracing::warn!(
+                "large bodies that come slowly are held in memory: they cannot be kept in {dir} \
+                 meanwhile: {error}"
+            );
+        }
+        false
+    }
+
+    fn keep(&mut self, client: ClientId, begun: Begun, now: Time) {
+        self.order.insert((now, client));
+        self.of_clients.insert(client, (begun, now));
     }
 }
 
@@ -41,37 +68,36 @@ impl Engine {
         let Store::Log(log) = &mut self.store else {
             return false;
         };
-        let incoming = &mut self.incoming;
-        let is_held = incoming.held_until.is_some_and(|until| now.mono < until);
-        if is_held || self.failed.is_some() || log.is_one_of_several() || log.is_short() {
+        if self.failed.is_some() || log.is_one_of_several() {
             return false;
         }
-        let mut begun = incoming.of_clients.remove(&client).unwrap_or_default();
-        let kept = log.spool(&mut begun, bytes);
+        let incoming = &mut self.incoming;
+        let mut begun = incoming.take(client).unwrap_or_default();
+        let is_held = incoming.held_until.is_some_and(|until| now.mono < until);
+        let kept = match is_held || log.is_short() {
+            true => false,
+            false => incoming.note(log.spool(&mut begun, bytes), log, now),
+        };
+        // What comes and has to be held in memory is a sign of life, too.
         if begun.size() > 0 {
-            incoming.of_clients.insert(client, begun);
+            incoming.keep(client, begun, now.mono);
         } else {
             log.forget_begun(begun);
         }
-        incoming.held_until = None;
-        if let Err(error) = &kept {
-            incoming.held_until = Some(Time(now.mono.0.saturating_add(HELD_FOR_NS)));
-            if !std::mem::replace(&mut incoming.is_told, true) {
-                let dir = log.dir().display();
-                tracing::warn!(
-                    "large bodies that come slowly are held in memory: they cannot be kept in {dir} \
-                     meanwhile: {error}"
-                );
-            }
-        }
-        kept.is_ok()
+        kept
     }
 
     /// Bytes that are kept of the body of a client's put.
     #[must_use]
     pub fn begun_of(&self, client: ClientId) -> usize {
         let begun = self.incoming.of_clients.get(&client);
-        begun.map_or(0, Begun::size)
+        begun.map_or(0, |(begun, _)| begun.size())
+    }
+
+    /// The client whose beginning has not grown for the longest time, and since when.
+    #[must_use]
+    pub fn longest_begun(&self) -> Option<(Time, ClientId)> {
+        self.incoming.order.first().copied()
     }
 
     /// The body of a client will not come.
@@ -87,7 +113,7 @@ impl Engine {
         }
     }
 
-    /// Bytes of the disk that bodies on their way take.
+    /// Bytes of bodies on their way that are on the disk.
     #[must_use]
     pub fn spooled(&self) -> u64 {
         self.log().map_or(0, Log::spooled)

@@ -374,7 +374,7 @@ fn of_log(page: &mut Page, log: &LogFigures) {
         ),
         (
             "bsd_log_spooled_bytes",
-            "What bodies on their way take on the disk, beside the log.",
+            "What is on the disk of bodies on their way, beside the log.",
             log.spooled,
         ),
         (

@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::door::Desk;
 use crate::engine::{Engine, Flow, ReplySink};
 use crate::protocol::{Command, Limits, Refusal, Reply, Request};
-use crate::storage::StoreError;
+use crate::storage::{Log, StoreError};
 use crate::types::{ClientId, Now, Position, SECOND_NS, Time};
 
 /// Requests run for one connection before the next connection is served.
@@ -44,9 +44,13 @@ const READ_COST: usize = 8;
 /// A digest of a token takes about as long as this number of small requests.
 const AUTH_COST: usize = 4;
 /// Bytes of bodies on their way that memory is for, or half of the bound on held input if that is
-/// less. Past it, what has come of a body goes to the disk, each time that so much is held of it.
+/// less. Past it, what has come of a body goes to the disk, and so does the rest of this body, each
+/// time that so much is held of it.
 const BODIES_MAX: usize = 8 << 20;
 const SET_ASIDE_MIN: usize = 16 << 10;
+/// While the disk is full, a body that is partly there and has not grown for so many nanoseconds is
+/// refused.
+const BEGUN_FOR_NS: i64 = 10 * SECOND_NS;
 /// Bytes read at a time when more than half of the bound on held input is in use.
 const SMALL_READ_SIZE: usize = 2 << 10;
 
@@ -203,7 +207,8 @@ impl Core {
     fn set_aside(&mut self, client: ClientId, connection: &mut Connection) {
         let decoder = &mut connection.decoder;
         let held = self.input_held - connection.counted + decoder.held();
-        if held > BODIES_MAX.min(self.bounds.input_max / 2)
+        let is_much = held > BODIES_MAX.min(self.bounds.input_max / 2);
+        if (is_much || decoder.begun() > 0)
             && let Some(bytes) = decoder.beginning()
             && bytes.len() >= SET_ASIDE_MIN
             && self.engine.keep_begun(client, bytes, self.now)
@@ -449,7 +454,16 @@ impl Core {
     /// When a client reaches the maximum time without taking anything.
     pub(super) fn next_idle(&self) -> Option<Time> {
         let lent = self.longest_lent().map(|(until, _)| until);
-        self.next_stalled().into_iter().chain(lent).min()
+        let begun = self.longest_begun().map(|(until, _)| until);
+        let others = lent.into_iter().chain(begun);
+        self.next_stalled().into_iter().chain(others).min()
+    }
+
+    /// While the disk is full: the one whose body on the disk is refused next, and when.
+    fn longest_begun(&self) -> Option<(Time, ClientId)> {
+        let (since, client) = self.engine.longest_begun()?;
+        let is_full = self.engine.log().is_some_and(Log::is_disk_full);
+        is_full.then(|| (Time(since.0.saturating_add(BEGUN_FOR_NS)), client))
     }
 
     /// While too much is kept only because clients read it: the one to close next, and when.
@@ -487,9 +501,14 @@ impl Core {
         (self.next_stalled()? <= self.now.mono).then_some((client, "it has not taken its replies"))
     }
 
-    /// The client whose request is to be refused because too much is held for requests. A client
-    /// alone may exceed the bound.
+    /// The client whose request is to be refused because too much is held for requests, or because
+    /// others need the room that it takes on the disk. A client alone may exceed the bound.
     pub(super) fn next_to_refuse(&self) -> Option<ClientId> {
+        if let Some((until, client)) = self.longest_begun()
+            && until <= self.now.mono
+        {
+            return Some(client);
+        }
         let is_over = self.input_held > self.bounds.input_max && self.holders.len() > 1;
         let (_, client) = self.holders.longest().filter(|_| is_over)?;
         Some(client)

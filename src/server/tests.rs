@@ -10,7 +10,7 @@ use super::core::REQUESTS_PER_CONNECTION;
 use super::*;
 use crate::engine::{Options, ReplySink};
 use crate::protocol::Reply;
-use crate::storage::SyncPolicy;
+use crate::storage::{SimFs, SyncPolicy};
 use crate::types::JobId;
 
 /// No reply takes longer, however busy the machine is.
@@ -39,16 +39,20 @@ fn by_hand_within(
     bounds: Bounds,
     memory_max: Option<u64>,
 ) -> (Server, SocketAddr) {
+    by_hand_on(bounds, |reactor| Options {
+        dir: dir.map(Path::to_owned),
+        memory_max,
+        ..in_memory(reactor)
+    })
+}
+
+fn by_hand_on(bounds: Bounds, options: impl Fn(&Reactor) -> Options) -> (Server, SocketAddr) {
     let reactor = Reactor::new().unwrap();
     let address = Address::parse("127.0.0.1:0", &Port::Number(0)).unwrap();
     let listener = Bound::bind(&address, None).unwrap().listen().unwrap();
     let address = listener.name().parse().unwrap();
     let clock = Clock::start();
-    let options = Options {
-        dir: dir.map(Path::to_owned),
-        memory_max,
-        ..in_memory(&reactor)
-    };
+    let options = options(&reactor);
     let engine = Engine::open(&options, clock.now()).unwrap();
     let stopper = reactor.stopper();
     std::thread::spawn(move || {
@@ -681,6 +685,65 @@ fn f24_bodies_half_sent_past_their_bound_are_refused_the_longest_lying_first() {
     }
     stopper.stop().unwrap();
     thread.join().unwrap().unwrap();
+}
+
+/// What is on the disk of a body that does not come gives way to the puts of others.
+#[test]
+fn g46_on_a_full_disk_a_body_that_has_not_grown_for_long_is_refused() {
+    let disk = SimFs::new(1);
+    let bounds = Bounds {
+        input_max: 1_000_000,
+        ..bounds(1000)
+    };
+    let (mut server, address) = by_hand_on(bounds, |reactor| Options {
+        dir: Some("/log".into()),
+        segment_size: 64 << 10,
+        job_size_max: 4 << 20,
+        fs: Arc::new(disk.clone()),
+        ..in_memory(reactor)
+    });
+    let mut clients: Vec<_> = (0..2).map(|_| connect(address)).collect();
+    for (nth, client) in clients.iter_mut().enumerate() {
+        let mut sender = Client(client.0.try_clone().unwrap());
+        let half = format!("put 0 0 60 3000000\r\n{}", "x".repeat(2_000_000));
+        let sending = std::thread::spawn(move || sender.send(half));
+        turn_until(&mut server, |server| {
+            server.core.engine.begun_of(ClientId(nth as u32)) > 1_900_000
+        });
+        sending.join().unwrap();
+    }
+    let mut other = connect(address);
+    disk.set_quota(Some(disk.used()));
+    other.send(format!("put 0 0 60 300000\r\n{}\r\n", "y".repeat(300_000)));
+    assert_eq!(server.core.next_idle(), None, "there is room");
+    other.0.set_nonblocking(true).unwrap();
+    turn_until(&mut server, |_| other.0.peek(&mut [0]).is_ok());
+    other.expect("OUT_OF_MEMORY\r\n");
+    assert!(server.core.engine.log().is_some_and(Log::is_disk_full));
+
+    let until = server.core.next_idle().unwrap();
+    server.core.now.mono = Time(until.0 - 1);
+    assert_eq!(server.core.next_to_refuse(), None);
+    server.core.now.mono = until;
+    assert_eq!(server.core.next_to_refuse(), Some(ClientId(0)));
+    server.make_way();
+    let begun = [0, 1].map(|nth| server.core.engine.begun_of(ClientId(nth)) > 0);
+    assert_eq!(begun, [false, true], "the other one has grown since");
+    assert!(server.core.next_idle().unwrap() > until);
+    disk.set_quota(None);
+    let sending = std::thread::spawn(move || {
+        for client in &mut clients {
+            client.send("x".repeat(1_000_000) + "\r\n");
+        }
+        clients
+    });
+    turn_until(&mut server, |server| {
+        server.core.engine.queue().stats().total_jobs == 1
+    });
+    let mut clients = sending.join().unwrap();
+    clients[0].expect("OUT_OF_MEMORY\r\n");
+    assert_eq!(clients[1].inserted(), 2);
+    assert_eq!(server.core.engine.spooled(), 0);
 }
 
 #[test]

@@ -77,6 +77,16 @@ pub(crate) fn reserve(file: &File, size: u64) -> io::Result<()> {
     }
 }
 
+/// Give the space of this range back. A file system that cannot do that gives an error.
+#[cfg(target_os = "linux")]
+pub(crate) fn punch(file: &File, range: std::ops::Range<u64>) -> io::Result<()> {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let size = range.end - range.start;
+    Ok(rustix::io::retry_on_intr(|| {
+        rustix::fs::fallocate(file, flags, range.start, size)
+    })?)
+}
+
 /// FreeBSD: `posix_fallocate`.
 #[cfg(not(target_vendor = "apple"))]
 fn allocate(file: &File, size: u64) -> rustix::io::Result<()> {

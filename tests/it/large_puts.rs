@@ -184,10 +184,7 @@ fn g46_what_has_come_of_a_body_is_let_go_with_its_client_and_with_its_put() {
     let Some(launch) = launch(dir.path()) else {
         return;
     };
-    let launch = launch.args(["--max-memory", "64m"]);
-    #[cfg(feature = "http")]
-    let launch = launch.args(["--http", "127.0.0.1:0"]);
-    let server = launch.start();
+    let server = launch.args(["--max-memory", "64m"]).start();
     let begin = |nth: usize| {
         let mut producer = Producer::begin(connect(dir.path()), nth, 12 * MIB);
         while producer.sent + 1 < producer.pieces {
@@ -196,16 +193,7 @@ fn g46_what_has_come_of_a_body_is_let_go_with_its_client_and_with_its_put() {
         wait_until("it is on the disk", || spooled(&server) > 6 * MIB as u64);
         producer
     };
-    let producer = begin(0);
-    #[cfg(feature = "http")]
-    wait_until("the metrics say how much", || {
-        let site = crate::http::address(&server);
-        let page = crate::http::send(site, "GET /metrics", &[], b"").body;
-        let page = String::from_utf8(page).unwrap();
-        let size = spooled(&server);
-        size > 0 && page.contains(&format!("\nbsd_log_spooled_bytes {size}\n"))
-    });
-    drop(producer);
+    drop(begin(0));
     wait_until("its room is free", || spooled(&server) == 0);
 
     // The end of the body is not where it was announced.
@@ -225,6 +213,47 @@ fn g46_what_has_come_of_a_body_is_let_go_with_its_client_and_with_its_put() {
     producer.send_piece();
     assert_eq!(producer.end(), "DRAINING");
     assert_eq!(spooled(&server), 0);
+}
+
+/// Of two that come in turns, one leaves in the middle.
+#[test]
+fn g46_the_room_of_a_body_that_will_not_come_is_free_while_others_still_come() {
+    let dir = TempDir::new().unwrap();
+    let Some(launch) = launch(dir.path()) else {
+        return;
+    };
+    let launch = launch.args(["--max-memory", "64m"]);
+    #[cfg(feature = "http")]
+    let launch = launch.args(["--http", "127.0.0.1:0"]);
+    let server = launch.start();
+    let mut two = [0, 1].map(|nth| Producer::begin(connect(dir.path()), nth, 12 * MIB));
+    send_in_turns(&mut two, |_| {});
+    #[cfg(feature = "http")]
+    wait_until("the metrics say how much", || {
+        let site = crate::http::address(&server);
+        let page = crate::http::send(site, "GET /metrics", &[], b"").body;
+        let page = String::from_utf8(page).unwrap();
+        let line = page
+            .lines()
+            .find_map(|line| line.strip_prefix("bsd_log_spooled_bytes "));
+        let size: usize = line.unwrap().parse().unwrap();
+        assert!(size <= 24 * MIB);
+        size > 24 * MIB - 2 * PIECE
+    });
+    wait_until("both are on the disk", || {
+        spooled(&server) > 23 * MIB as u64
+    });
+    let [gone, mut left] = two;
+    drop(gone);
+    wait_until("the room of one is free", || {
+        spooled(&server) < 13 * MIB as u64
+    });
+    let id = inserted(&left.end()).unwrap();
+    assert_eq!(spooled(&server), 0);
+    let wire = &mut left.wire;
+    wire.send(format!("peek {id}\r\n"));
+    let reply = wire.reply();
+    assert!(left.is_body(job_of(&reply).unwrap().1));
 }
 
 /// A put that a token does not allow is not the beginning of the next one.

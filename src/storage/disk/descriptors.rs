@@ -317,6 +317,10 @@ impl File for Kept {
     fn allocate(&self, size: u64) -> io::Result<()> {
         self.file()?.allocate(size)
     }
+
+    fn give_back(&self, range: std::ops::Range<u64>) -> io::Result<()> {
+        self.file()?.give_back(range)
+    }
 }
 
 #[cfg(test)]

@@ -160,6 +160,11 @@ pub trait File: ReadFile {
     /// Reserve space for the first `size` bytes and make the file at least that long, so that
     /// writes within it cannot fail for lack of space, if the file system can promise that.
     fn allocate(&self, size: u64) -> io::Result<()>;
+    /// Give the space of this range back, which is zeros from then on. Where that cannot be done,
+    /// nothing happens.
+    fn give_back(&self, _: std::ops::Range<u64>) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Read exactly `buf.len()` bytes at `offset`, however many calls that takes.
@@ -363,6 +368,11 @@ impl File for RealFile {
             return Ok(()); // which fallocate refuses
         }
         sys::files::reserve(&self.0, size)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn give_back(&self, range: std::ops::Range<u64>) -> io::Result<()> {
+        sys::files::punch(&self.0, range)
     }
 }
 

@@ -8,20 +8,20 @@
 //!   crash leaves nothing of it, or a spare without content, which the next start removes.
 //! * No reply depends on it, so it is never synced. What is read back is compared with the checksum
 //!   of what was written.
-//! * Its room is reserved before it is written to. It is never taken from what the log has set aside:
-//!   that is in files of its own.
-//! * A body has whole slots. Slots that are given back are used again, the first ones first; behind
-//!   the last one in use the file is cut.
+//! * Its room is never taken from what the log has set aside: that is in files of its own.
+//! * A body has whole slots. The room of slots that are given back goes back to the disk, and they are
+//!   used again, the first ones first.
 
 use std::collections::BTreeSet;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::storage::disk::{File, read_exact_at, write_all_at};
 use crate::storage::log::Log;
 use crate::storage::log::spares::Spares;
 
-/// Bytes of a slot, which are written and read at a time.
+/// Bytes of a slot, of which so many are read at a time.
 const SLOT: usize = 256 << 10;
 
 /// The file, if there is one, and which slots of it are in use.
@@ -32,6 +32,8 @@ pub(super) struct Spool {
     slots: u32,
     /// Those of them that no body has.
     free: BTreeSet<u32>,
+    /// Bytes of all bodies.
+    size: u64,
 }
 
 /// The beginning of a body, in the spool. It has slots until [`Log::forget_begun`] takes it back.
@@ -50,8 +52,9 @@ impl Begun {
     }
 }
 
-fn start_of(slot: u32) -> u64 {
-    u64::from(slot) * SLOT as u64
+fn range_of(slot: u32) -> Range<u64> {
+    let start = u64::from(slot) * SLOT as u64;
+    start..start + SLOT as u64
 }
 
 impl Spool {
@@ -61,15 +64,16 @@ impl Spool {
         while !rest.is_empty() {
             let (index, at) = (size / SLOT, size % SLOT);
             if index == begun.slots.len() {
-                begun.slots.push(self.take_slot(spares)?);
+                begun.slots.push(self.take_slot());
             }
             let (piece, behind) = rest.split_at(rest.len().min(SLOT - at));
-            let offset = start_of(begun.slots[index]) + at as u64;
+            let offset = range_of(begun.slots[index]).start + at as u64;
             write_all_at(&**self.file(spares)?, piece, offset)?;
             size += piece.len();
             rest = behind;
         }
         begun.size = size;
+        self.size += bytes.len() as u64;
         begun.sum.update(bytes);
         Ok(())
     }
@@ -79,7 +83,7 @@ impl Spool {
         let mut sum = crc32fast::Hasher::new();
         let file = self.file.as_ref().ok_or(io::ErrorKind::NotFound)?;
         for (slot, piece) in begun.slots.iter().zip(bytes.chunks_mut(SLOT)) {
-            read_exact_at(&**file, piece, start_of(*slot))?;
+            read_exact_at(&**file, piece, range_of(*slot).start)?;
             sum.update(piece);
         }
         match sum.finalize() == begun.sum.clone().finalize() {
@@ -98,36 +102,32 @@ impl Spool {
         self.file.as_ref().ok_or(io::ErrorKind::NotFound.into())
     }
 
-    fn take_slot(&mut self, spares: &mut Spares) -> io::Result<u32> {
-        if let Some(slot) = self.free.pop_first() {
-            return Ok(slot);
-        }
-        let slot = self.slots;
-        let allocated = self.file(spares)?.allocate(start_of(slot + 1));
-        if allocated.is_err() {
-            // Some file systems keep the part that they could reserve.
-            self.cut();
-        }
-        allocated?;
-        self.slots += 1;
-        Ok(slot)
+    fn take_slot(&mut self) -> u32 {
+        self.free.pop_first().unwrap_or_else(|| {
+            self.slots += 1;
+            self.slots - 1
+        })
     }
 
     fn give_back(&mut self, begun: Begun) {
-        self.free.extend(begun.slots);
+        let before = self.slots;
+        self.size -= begun.size as u64;
+        self.free.extend(&begun.slots);
         while self.slots > 0 && self.free.remove(&(self.slots - 1)) {
             self.slots -= 1;
         }
-        self.cut();
-    }
-
-    /// Let go of what is behind the last slot in use.
-    fn cut(&mut self) {
         if self.slots == 0 {
             self.file = None;
-        } else if let Some(file) = &self.file {
-            // Otherwise the file has room to spare, until it is cut the next time.
-            let _ = file.set_size(start_of(self.slots));
+        }
+        let Some(file) = &self.file else {
+            return;
+        };
+        // What cannot be given back is used again.
+        if self.slots < before {
+            let _ = file.set_size(range_of(self.slots).start);
+        }
+        for slot in begun.slots.into_iter().filter(|slot| *slot < self.slots) {
+            let _ = file.give_back(range_of(slot));
         }
     }
 }
@@ -149,14 +149,16 @@ impl Log {
 
     /// A body is in the log, or will not come: the room of its beginning is free again.
     pub fn forget_begun(&mut self, begun: Begun) {
-        self.spool.give_back(begun);
-        self.budget.note_freed();
+        if !begun.slots.is_empty() {
+            self.spool.give_back(begun);
+            self.budget.note_freed();
+        }
     }
 
-    /// Bytes of the disk that bodies on their way take.
+    /// Bytes of bodies on their way that are on the disk.
     #[must_use]
     pub fn spooled(&self) -> u64 {
-        start_of(self.spool.slots)
+        self.spool.size
     }
 }
 
@@ -207,13 +209,15 @@ mod tests {
         }
         let mut next = Begun::default();
         spool.write(&mut spares, &mut next, &bodies[1]).unwrap();
-        assert_eq!(spool.slots, 16, "no new room is taken");
+        assert_eq!(spool.slots, 16, "no new slots are taken");
+        assert_eq!(spool.size, 2 * (bodies[0].len() as u64));
         assert!(is_back(&spool, &last, &bodies[3]) && is_back(&spool, &next, &bodies[1]));
         spool.give_back(last);
         assert!(spool.slots < 16, "the end of the file is cut");
         assert!(is_back(&spool, &next, &bodies[1]));
         spool.give_back(next);
         assert_eq!((spool.slots, spool.file.is_none()), (0, true));
+        assert_eq!(spool.size, 0);
     }
 
     #[test]
