@@ -18,9 +18,6 @@ use super::links::Links;
 use crate::harness::{Exit, Launch, PATIENCE, POLL_EVERY, Server, peer_address, wait_until};
 use crate::wire::Wire;
 
-/// How long work may stand still after a fault that leaves a majority.
-pub(super) const RECOVERY: Duration = Duration::from_secs(5);
-
 /// One member, whether its process runs or not.
 #[derive(Debug)]
 pub(super) struct Place {
