@@ -288,7 +288,7 @@ pub(super) fn write_metrics(page: &mut Page, state: &State) {
     }
 }
 
-fn write_report(page: &mut Page, report: &Report) {
+pub(super) fn write_report(page: &mut Page, report: &Report) {
     use Kind::{Counter, Gauge};
     let count = |is: fn(&MemberReport) -> bool| {
         let members = report.members.iter();

@@ -16,7 +16,7 @@ use super::exposition::{Format, Kind, Page, seconds};
 use super::snapshot::{Snapshot, TubeFigures};
 use crate::archive::Report;
 use crate::archive::standby::StandbyReport;
-use crate::engine::LogFigures;
+use crate::engine::{Figures, LogFigures};
 use crate::protocol::Op;
 use crate::server::{CertificateOf, Pulse, cpu_times};
 use crate::types::Time;
@@ -321,6 +321,14 @@ fn of_server(page: &mut Page, snapshot: &Snapshot) {
         queue.waiting,
     );
 
+    of_memory(page, figures);
+    if let Some(log) = &figures.log {
+        of_log(page, log);
+    }
+}
+
+fn of_memory(page: &mut Page, figures: &Figures) {
+    use Kind::Gauge;
     page.family("bsd_memory_bytes", Gauge, "Memory by use, as counted.");
     let jobs = figures.queue_memory.saturating_sub(figures.clients_memory);
     for (of, bytes) in [
@@ -349,9 +357,6 @@ fn of_server(page: &mut Page, snapshot: &Snapshot) {
     let missing = missing.unwrap_or(0);
     let help = "What was missing for the put that was refused last.";
     page.single("bsd_memory_missing_bytes", Gauge, help, missing);
-    if let Some(log) = &figures.log {
-        of_log(page, log);
-    }
 }
 
 fn of_log(page: &mut Page, log: &LogFigures) {

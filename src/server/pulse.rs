@@ -149,17 +149,17 @@ impl Pulse {
     }
 
     /// Calls took this many nanoseconds of a turn.
-    pub(super) fn note_calls(&self, ns: i64) {
+    pub(crate) fn note_calls(&self, ns: i64) {
         self.calls.note(ns);
     }
 
     /// A sync took this many nanoseconds.
-    pub(super) fn note_sync(&self, ns: i64) {
+    pub(crate) fn note_sync(&self, ns: i64) {
         self.syncs.note(ns);
     }
 
     /// A turn begins. This ends the turn before, unless the loop slept.
-    pub(super) fn wake(&self, now: Time) {
+    pub(crate) fn wake(&self, now: Time) {
         if self.asleep_until.load(Ordering::Relaxed) == AWAKE {
             self.note_turn(now);
         }
@@ -173,7 +173,7 @@ impl Pulse {
     }
 
     /// The turn is over. Without an event the next one begins at this time, or never.
-    pub(super) fn sleep(&self, now: Time, until: Option<Time>) {
+    pub(crate) fn sleep(&self, now: Time, until: Option<Time>) {
         if self.asleep_until.load(Ordering::Relaxed) == AWAKE {
             self.note_turn(now);
         }

@@ -1,3 +1,9 @@
+mod families;
+mod log;
+mod members;
+mod memory;
+mod rest;
+
 use tokio::sync::Semaphore;
 
 use super::*;
@@ -163,7 +169,8 @@ fn t22_processor_time_and_memory_are_what_the_system_says() {
     let resident = status.lines().find_map(|it| it.strip_prefix("VmRSS:"));
     let resident = resident.unwrap().trim().strip_suffix(" kB").unwrap();
     let resident = resident.trim().parse::<u64>().unwrap() * 1024;
-    let shown = crate::sys::processes::resident_memory().unwrap();
+    let page = written(|page| of_process(page, &crate::http::tests::closed()));
+    let shown = value(&page, "process_resident_memory_bytes") as u64;
     assert!(
         (resident / 2..resident * 2).contains(&shown),
         "{shown}, {resident}"

@@ -155,6 +155,31 @@ impl Log {
         set_aside.max(in_all)
     }
 
+    /// Bytes that the disk lacks for such a record: space is set aside in files of a size that is
+    /// worth it.
+    fn missing_in_files(&self, need: u64, purpose: Purpose) -> u64 {
+        let to_compact = match purpose {
+            Purpose::Put => self.lacks_to_compact(need).into(),
+            _ => 0,
+        };
+        let missing = self.missing(need, purpose);
+        let file = match missing > 0 || !self.has_segment_for(need) {
+            true => (missing + self.segment_cost()).max(self.file_size_min(need, purpose)),
+            false => 0,
+        };
+        to_compact + file
+    }
+
+    /// A record of `need` bytes, frame included, fits into a segment.
+    fn has_segment_for(&self, need: u64) -> bool {
+        need <= self.left() || self.spares.sizes().any(|it| need <= self.usable(it))
+    }
+
+    /// The smallest file for a segment with such a record.
+    fn file_size_min(&self, need: u64, purpose: Purpose) -> u64 {
+        (need + self.segment_cost()).max(self.spare_size_min(purpose).into())
+    }
+
     /// Bytes to set aside for the next put.
     pub(crate) fn aside_aim(&self) -> u64 {
         let demand = self.demand(Purpose::Put);
@@ -207,13 +232,10 @@ impl Log {
             return Ok(false);
         }
         loop {
-            let fits = need <= self.left() || self.spares.sizes().any(|it| need <= self.usable(it));
-            if fits && self.missing(need, purpose) == 0 {
+            if self.has_segment_for(need) && self.missing(need, purpose) == 0 {
                 return Ok(true);
             }
-            let size_min =
-                (need + self.segment_cost()).max(u64::from(self.spare_size_min(purpose)));
-            let Ok(size_min) = u32::try_from(size_min) else {
+            let Ok(size_min) = u32::try_from(self.file_size_min(need, purpose)) else {
                 return Ok(false);
             };
             let size = self.next_size().max(size_min);
@@ -377,21 +399,26 @@ impl Log {
     /// Returns whether there is enough. This comes before all other reservations: without it no
     /// space can ever be freed.
     pub(crate) fn keep_room_to_compact(&mut self, more: u64) -> Result<bool, StoreError> {
-        if self.files.len() == 1 && more + self.frame.size() <= self.left() {
-            return Ok(true);
-        }
         let needed = self.work_size_min(more);
-        let has = match &self.spares.compaction {
-            Some(spare) => spare.size,
-            None if self.is_compacting() => self.budget.work_size,
-            None => 0,
-        };
-        if has >= needed {
+        if self.lacks_to_compact(more) == 0 {
             return Ok(true);
         }
         // In steps, not for each put.
         let ample = needed.saturating_add(needed / 8).max(self.work_size_aim());
         self.widen_room_to_compact(ample, needed)
+    }
+
+    /// Bytes that compaction's room lacks before a put of `more` bytes.
+    fn lacks_to_compact(&self, more: u64) -> u32 {
+        if self.files.len() == 1 && more + self.frame.size() <= self.left() {
+            return 0;
+        }
+        let has = match &self.spares.compaction {
+            Some(spare) => spare.size,
+            None if self.is_compacting() => self.budget.work_size,
+            None => 0,
+        };
+        self.work_size_min(more).saturating_sub(has)
     }
 
     /// Widen the room for compaction to the size it should have, if the disk has it.
@@ -448,7 +475,7 @@ impl Log {
     }
 
     fn note_refused(&mut self, need: u64, purpose: Purpose) {
-        let missing = self.missing(need, purpose).max(1);
+        let missing = self.missing_in_files(need, purpose).max(1);
         if !self.budget.shortage.is_on() {
             self.maintenance.look_again();
         }
