@@ -116,7 +116,11 @@ impl Store {
                     id: job.id,
                     put_segment,
                 };
-                let place = log.append(&record, Purpose::Delete, now.wall_ns)?;
+                let appended = log.append(&record, Purpose::Delete, now.wall_ns);
+                if let Err(AppendError::Full) = appended {
+                    log.note_no_room_to_delete();
+                }
+                let place = appended?;
                 log.files_mut()
                     .keep_tombstone(place, put_segment, record.size());
                 Ok(place)

@@ -410,12 +410,12 @@ fn of_log(page: &mut Page, log: &LogFigures) {
         ),
         (
             "bsd_disk_full",
-            "1: puts are refused for want of room on the disk.",
+            "1: puts, or deletes too, are refused for want of room on the disk.",
             log.missing.is_some().into(),
         ),
         (
             "bsd_disk_missing_bytes",
-            "What was missing for the put that was refused last.",
+            "What was missing for the command that was refused last.",
             log.missing.unwrap_or(0),
         ),
     ];

@@ -138,6 +138,88 @@ fn f08_a_copy_without_its_space_set_aside_starts_on_a_full_disk() {
     }
 }
 
+/// There is nothing on the disk that deletes could use: that is said at once, and how much is
+/// missing. With that much room they go on.
+#[test]
+fn g36_a_start_on_a_full_disk_without_its_space_set_aside_says_what_deletes_lack() {
+    let (Some(disk), Some(launch)) = (SmallDisk::mount("16m"), Launch::bsd_alone()) else {
+        return;
+    };
+    let (data, copy) = (disk.path().join("data"), disk.path().join("copy"));
+    let server = launch.clone().dir(&data).arg("-s").arg("1m").start();
+    let mut wire = server.connect();
+    let ids: Vec<u64> = (0..400).map(|_| wire.put(&[b'x'; 5000])).collect();
+    drop(wire);
+    assert_eq!(server.stop().code, Some(0));
+    let copied = Command::new("cp")
+        .args(["-r", "--sparse=always"])
+        .args([&data, &copy])
+        .status();
+    assert!(copied.unwrap().success());
+    fill_up(disk.path());
+    let server = launch.dir(&copy).arg("-s").arg("1m").start();
+    let mut wire = server.connect();
+    let said = |what: &str| server.stderr().matches(what).count();
+    wait_until("it is said before anything is refused", || {
+        said("what was set aside for deletes is not there") == 1
+    });
+    assert_eq!(wire.stat("stats", "disk-full"), "1");
+    let delete = format!("delete {}", ids[0]);
+    assert_eq!(wire.ask(&delete), "OUT_OF_MEMORY");
+    let missing: u64 = wire.stat("stats", "disk-missing-bytes").parse().unwrap();
+    assert!(missing > 0);
+    let ballast = fs::OpenOptions::new()
+        .write(true)
+        .open(disk.path().join("ballast"))
+        .unwrap();
+    let size = ballast.metadata().unwrap().len();
+    ballast.set_len(size - missing).unwrap();
+    wait_until("a delete works with that much room", || {
+        wire.ask(&delete) == "DELETED"
+    });
+    delete_all(&mut wire, &ids[1..]);
+    wait_until("the disk is no longer called full", || {
+        wire.try_put(b"x");
+        wire.stat("stats", "disk-full") == "0"
+    });
+    assert_eq!(said("what was set aside for deletes is not there"), 1);
+    drop(wire);
+    assert_eq!(server.stop().code, Some(0));
+}
+
+/// The disk has room at the start, and none later: what was left out is there again.
+#[test]
+fn g36_a_copy_without_its_space_set_aside_that_starts_in_time_can_be_emptied_on_a_full_disk() {
+    let (Some(disk), Some(launch)) = (SmallDisk::mount("16m"), Launch::bsd_alone()) else {
+        return;
+    };
+    let (data, copy) = (disk.path().join("data"), disk.path().join("copy"));
+    let server = launch.clone().dir(&data).arg("-s").arg("1m").start();
+    let mut wire = server.connect();
+    let ids = (0..400)
+        .map(|_| wire.put(&[b'x'; 5000]))
+        .collect::<Vec<u64>>();
+    drop(wire);
+    assert_eq!(server.stop().code, Some(0));
+    let copied = Command::new("cp")
+        .args(["-r", "--sparse=always"])
+        .args([&data, &copy])
+        .status();
+    assert!(copied.unwrap().success());
+    let server = launch.dir(&copy).arg("-s").arg("1m").start();
+    let mut wire = server.connect();
+    fill_up(disk.path());
+    delete_all(&mut wire, &ids);
+    assert_eq!(
+        server.stderr().matches("is full").count(),
+        0,
+        "{}",
+        server.stderr()
+    );
+    drop(wire);
+    assert_eq!(server.stop().code, Some(0));
+}
+
 #[test]
 fn f10_a_disk_that_is_full_is_said_once_when_it_begins_and_once_when_it_ends() {
     let (Some(disk), Some(launch)) = (SmallDisk::mount("8m"), Launch::bsd_alone()) else {

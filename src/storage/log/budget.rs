@@ -19,6 +19,8 @@ pub(crate) struct Budget {
     pub(crate) work_size: u32,
     /// Whether puts or updates are refused.
     pub(crate) shortage: Shortage,
+    /// Whether deletes are refused: what was set aside for them is not there.
+    pub(super) deletes: Shortage,
     /// Too few of the other servers have room, and whether something is refused for that.
     pub(super) others_full: bool,
     pub(super) others: Shortage,

@@ -47,6 +47,7 @@ impl Log {
         if self.is_time_to_look() {
             self.look();
             self.prepare_space()?;
+            self.note_room_to_delete();
             let need = self.need();
             self.choose(need, wall_ns)?;
         }

@@ -33,6 +33,7 @@ use crate::storage::error::StoreError;
 use crate::storage::format::{
     EMPTY_FRAME_SIZE, FRAME_OVERHEAD_MAX, entry, frame_size, manifest, segment_header,
 };
+use crate::storage::log::budget::Budget;
 use crate::storage::log::compaction::plan::{BLOCK, blocks, room_for};
 use crate::storage::log::spares::{LAST_RESORT_SIZE, SEGMENT_SIZE_MIN, Spare};
 use crate::storage::log::{Log, Purpose};
@@ -217,7 +218,7 @@ impl Log {
             Purpose::Put | Purpose::Update | Purpose::Pause if !has_room => {
                 self.note_refused(need, purpose)
             }
-            Purpose::Put => self.note_room(),
+            Purpose::Put | Purpose::Delete if has_room => self.note_room(purpose),
             _ => {}
         }
         Ok(has_room)
@@ -493,9 +494,47 @@ impl Log {
         }
     }
 
-    fn note_room(&mut self) {
-        if self.budget.shortage.is_on() && self.budget.shortage.note_room(self.budget.now_ns) {
+    fn note_room(&mut self, purpose: Purpose) {
+        let Budget {
+            deletes,
+            shortage,
+            now_ns,
+            ..
+        } = &mut self.budget;
+        let is_over = deletes.is_on() && deletes.note_room(*now_ns);
+        let is_put = purpose == Purpose::Put && shortage.is_on();
+        if (is_put && shortage.note_room(*now_ns)) || (is_over && !shortage.is_on()) {
             tracing::warn!("the disk of {} has room again", self.dir.display());
+        }
+    }
+
+    /// A log that has always been here has set aside what deletes need. A copy of its directory may
+    /// have left that out, and the disk may be full since.
+    pub fn note_no_room_to_delete(&mut self) {
+        // What is held gives its room back soon.
+        if self.is_holding() {
+            return;
+        }
+        let missing = self.missing_in_files(DELETE_SIZE, Purpose::Delete).max(1);
+        let missing = missing.next_multiple_of(BLOCK_SIZE);
+        let deletes = &mut self.budget.deletes;
+        if deletes.note_refused(missing, self.budget.now_ns) {
+            tracing::warn!(
+                "the disk of {} is full, and what was set aside for deletes is not there: they \
+                 are refused until at least {missing} bytes are free; make room on that disk",
+                self.dir.display()
+            );
+        }
+    }
+
+    /// Note at a look whether deletes have room, or can be given some.
+    pub(super) fn note_room_to_delete(&mut self) {
+        let can_compact = self.spares.compaction.is_some() || self.is_compacting();
+        let can_make_way = can_compact || self.files.sealed().dead > 0;
+        if self.missing(DELETE_SIZE, Purpose::Delete) == 0 {
+            self.note_room(Purpose::Delete);
+        } else if self.files.live_jobs > 0 && !can_make_way {
+            self.note_no_room_to_delete();
         }
     }
 
@@ -566,18 +605,24 @@ impl Log {
         self.files.in_order().map(account).collect()
     }
 
-    /// If puts are refused because the disk is full, this one or those of other servers: the bytes that
+    /// If puts or deletes are refused because the disk is full, this one or those of other servers: the bytes that
     /// were missing for the last one.
     #[must_use]
     pub fn missing_on_disk(&self) -> Option<u64> {
-        let mut shortages = [&self.budget.shortage, &self.budget.others].into_iter();
+        let Budget {
+            shortage,
+            deletes,
+            others,
+            ..
+        } = &self.budget;
+        let mut shortages = [shortage, deletes, others].into_iter();
         let shortage = shortages.find(|it| it.is_on())?;
         Some(shortage.missing())
     }
 
-    /// True while puts are refused because this disk is full.
+    /// True while puts, or even deletes, are refused because this disk is full.
     #[must_use]
     pub fn is_disk_full(&self) -> bool {
-        self.budget.shortage.is_on()
+        self.budget.shortage.is_on() || self.budget.deletes.is_on()
     }
 }
