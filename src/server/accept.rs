@@ -40,6 +40,8 @@ pub(super) struct Acceptor {
     /// The listener that is checked first in the next turn, so that many connections at one
     /// listener do not keep another waiting.
     first: usize,
+    /// Connections that are accepted in a turn.
+    per_turn_max: usize,
 }
 
 #[derive(Debug)]
@@ -86,6 +88,7 @@ impl Acceptor {
             resting_until: None,
             refusals,
             first: 0,
+            per_turn_max: PER_TURN_MAX,
         })
     }
 
@@ -120,7 +123,7 @@ impl Acceptor {
             return;
         }
         self.resting_until = None;
-        let mut budget = PER_TURN_MAX;
+        let mut budget = self.per_turn_max;
         let mut stint = Stint::new(LOOK_AFTER);
         let count = self.listeners.len();
         let first = self.first;
@@ -245,6 +248,8 @@ mod tests {
     use crate::types::SECOND_NS;
 
     const NOW: Time = Time(0);
+    /// As many connections wait in any system.
+    const FEW: usize = 8;
 
     fn acceptor(connections_max: usize) -> (Acceptor, SocketAddr, mio::Poll) {
         let poll = mio::Poll::new().unwrap();
@@ -303,12 +308,13 @@ mod tests {
     #[test]
     fn one_turn_accepts_no_more_than_its_share() {
         let (mut acceptor, address, _poll) = acceptor(1000);
-        let _clients: Vec<_> = (0..=PER_TURN_MAX)
+        acceptor.per_turn_max = FEW;
+        let _clients: Vec<_> = (0..=FEW)
             .map(|_| TcpStream::connect(address).unwrap())
             .collect();
         let mut count = 0;
         acceptor.accept(0, || NOW, |_, _, _| count += 1);
-        assert_eq!(count, PER_TURN_MAX);
+        assert_eq!(count, FEW);
         assert_eq!(
             acceptor.next_deadline(NOW),
             Some(NOW),
@@ -344,7 +350,8 @@ mod tests {
             .map(|listener| listener.name().parse().unwrap())
             .collect();
         let mut acceptor = Acceptor::new(listeners, 1000, poll.registry()).unwrap();
-        let flood = (0..2 * PER_TURN_MAX).map(|_| TcpStream::connect(addresses[0]).unwrap());
+        acceptor.per_turn_max = FEW;
+        let flood = (0..2 * FEW).map(|_| TcpStream::connect(addresses[0]).unwrap());
         let _flood: Vec<_> = flood.collect();
         let other = TcpStream::connect(addresses[1]).unwrap();
         let mut peers = Vec::new();
