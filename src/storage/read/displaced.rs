@@ -7,7 +7,8 @@
 //!
 //! A frame, and a record in it, may lie on both sides of the edge of such a block. Disks and file
 //! systems move whole sectors, so at each fault the reader changes to the other file there, or at
-//! one of the next sectors, if more can be read then.
+//! one of the next sectors, if more can be read then. At least one record, or the header of a frame,
+//! must lie in the other file as a whole, unless that file has a header that does not fit its name.
 //!
 //! Bounds: a log has [`STRETCHES_MAX`] damaged stretches for which other files are tried; together,
 //! these tries read and checksum as many bytes as the log has, and [`BYTES_MIN`]. After that,
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use crate::storage::disk::ReadFile;
 use crate::storage::format::{
     FRAME_ALIGN, FRAME_MAGIC, FrameFault, FrameHeader, FrameKind, Record, Seed, check_frame,
-    frame_header, put,
+    frame_header, put, records,
 };
 
 /// Blocks begin at multiples of this.
@@ -37,6 +38,8 @@ const TRY_COST: u64 = 4096;
 #[derive(Debug)]
 pub(super) struct Other {
     pub(super) name: String,
+    /// Its header does not fit its name: something of another file was written there.
+    pub(super) is_unfit: bool,
     pub(super) file: Arc<dyn ReadFile>,
 }
 
@@ -136,10 +139,11 @@ impl Stretch<'_> {
                 seed: self.seed,
                 start,
                 edges: Vec::new(),
+                is_proven: false,
                 effort,
             };
             let ranges = mix.read_through(self.previous);
-            if !ranges.is_empty() {
+            if (mix.is_proven || other.is_unfit) && !ranges.is_empty() {
                 return Ok(Some(Displaced {
                     name: other.name.clone(),
                     file: other.file.clone(),
@@ -175,6 +179,9 @@ struct Mix<'a> {
     start: u32,
     /// Where the file changes, in order; the segment's own comes first.
     edges: Vec<usize>,
+    /// A whole record, or a frame's header, lies in the other file. Without that, a body may have
+    /// been completed by equal bytes of another one.
+    is_proven: bool,
     effort: &'a mut Effort,
 }
 
@@ -206,6 +213,7 @@ impl Mix<'_> {
                     let Some(next) = self.next_in_other(at) else {
                         return self.ranges(fault.part.start);
                     };
+                    self.is_proven = true;
                     if !self.is_other() {
                         self.edges.push(next);
                     }
@@ -260,12 +268,34 @@ impl Mix<'_> {
         }
         let until = at + size;
         match check_frame(&self.get(at, size), &header, self.seed, offset) {
-            Ok(checksum) => Ok(Sound { size, checksum }),
+            Ok(checksum) => {
+                self.prove(at, &header);
+                Ok(Sound { size, checksum })
+            }
             Err(FrameFault::Record { offset, .. }) => {
                 fault((offset - self.start) as usize..until, true)
             }
             Err(_) => fault(after_header + header.body_size as usize..until, false),
         }
+    }
+
+    /// Note if the header of a sound frame, or a record in it, lies in the other file.
+    fn prove(&mut self, at: usize, header: &FrameHeader) {
+        if self.is_proven || self.edges.is_empty() {
+            return;
+        }
+        let is_other = |from: usize, size: usize| {
+            let passed = self.edges.partition_point(|edge| *edge <= from);
+            let next = self.edges.get(passed);
+            passed % 2 == 1 && next.is_none_or(|edge| from + size <= *edge)
+        };
+        let bytes = self.get(at, header.frame_size() as usize);
+        let mut found = records(&bytes, header, self.offset(at));
+        let is_proven = is_other(at, frame_header::SIZE)
+            || found
+                .any(|(offset, record)| is_other((offset - self.start) as usize, record.size()));
+        drop(found);
+        self.is_proven = is_proven;
     }
 
     /// Change to the other of the two files where the frame at `at` is damaged, or at a sector in
@@ -285,7 +315,11 @@ impl Mix<'_> {
                 Some(seen.map_or_else(|fault| fault.part.start > start, |_| true))
             };
             match is_better {
-                Some(true) => return true,
+                Some(true) => {
+                    // All of the record lies there.
+                    self.is_proven |= fault.is_record && edge == start;
+                    return true;
+                }
                 Some(false) => {}
                 None => {
                     self.edges.pop();
@@ -440,6 +474,7 @@ mod tests {
         };
         let other = Other {
             name: "other".to_owned(),
+            is_unfit: false,
             file: other,
         };
         let found = stretch.look_in([&other].into_iter(), &mut effort).unwrap();

@@ -411,6 +411,7 @@ impl Unfit {
             let file = source.open_read(&path);
             unfit.files.push(Other {
                 name: name.clone(),
+                is_unfit: true,
                 file: file.map_err(|error| OpenError::io("read", &path, &error))?,
             });
         }
@@ -423,6 +424,7 @@ impl Unfit {
         let unfit_sizes = self.parts.values().flatten().map(|part| part.segment.size);
         let others = found.segments.iter().map(|segment| Other {
             name: segment.name.clone(),
+            is_unfit: false,
             file: segment.file.clone(),
         });
         let mut adopted = Adopted {
