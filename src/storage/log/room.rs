@@ -605,8 +605,8 @@ impl Log {
         self.files.in_order().map(account).collect()
     }
 
-    /// If puts or deletes are refused because the disk is full, this one or those of other servers: the bytes that
-    /// were missing for the last one.
+    /// If puts or deletes are refused because the disk is full, this one or those of other servers: the
+    /// bytes that were missing for the last one.
     #[must_use]
     pub fn missing_on_disk(&self) -> Option<u64> {
         let Budget {
