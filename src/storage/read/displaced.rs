@@ -158,9 +158,16 @@ impl Stretch<'_> {
 /// The bytes `range` of a file; zeros after its end.
 fn read(file: &dyn ReadFile, range: &Range<u32>) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; (range.end - range.start) as usize];
+    let there = file.size()?.saturating_sub(range.start.into());
+    let there = bytes
+        .len()
+        .min(usize::try_from(there).unwrap_or(usize::MAX));
     let mut done = 0;
-    while done < bytes.len() {
-        match file.read_at(&mut bytes[done..], u64::from(range.start) + done as u64) {
+    while done < there {
+        match file.read_at(
+            &mut bytes[done..there],
+            u64::from(range.start) + done as u64,
+        ) {
             Ok(0) => break,
             Ok(count) => done += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
