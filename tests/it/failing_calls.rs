@@ -8,7 +8,7 @@ use std::thread;
 
 use tempfile::TempDir;
 
-use crate::harness::{Exit, Launch, wait_until};
+use crate::harness::{Exit, Launch, is_port_taken, wait_until};
 use crate::ledger::{
     CALLS, assert_synced_before_acknowledged, is_of_compaction, is_of_segment, is_wait, marked_body,
 };
@@ -149,7 +149,7 @@ impl Run {
         } else {
             server.wait()
         };
-        if exit.stderr.contains("Address already in use") {
+        if is_port_taken(&exit.stderr) {
             // Clients come by the unix socket; that the port is taken is an accident.
             return Run::with(injection);
         }

@@ -221,7 +221,7 @@ impl Launch {
             let mut server = self.spawn();
             match server.wait_until_it_serves() {
                 Ok(()) => return server,
-                Err(exit) if exit.stderr.contains("Address already in use") => {}
+                Err(exit) if is_port_taken(&exit.stderr) => {}
                 Err(exit) => panic!("{self:?} did not start: {exit:#?}"),
             }
         }
@@ -241,7 +241,7 @@ impl Launch {
             wait_until("it is ready", || {
                 server.stderr().contains("ready: ") || !server.is_running()
             });
-            if !server.stderr().contains("Address already in use") {
+            if !is_port_taken(&server.stderr()) {
                 return server;
             }
         }
@@ -312,22 +312,33 @@ impl Launch {
 /// kernel gives it to no client, and its port has been given out to no other test of this process.
 #[cfg(feature = "cluster")]
 pub(crate) fn peer_address(number: u8) -> SocketAddr {
-    static GIVEN: Mutex<BTreeSet<SocketAddr>> = Mutex::new(BTreeSet::new());
     let [high, low] = (std::process::id() as u16).to_be_bytes();
     let ip = match cfg!(target_os = "linux") {
         true => Ipv4Addr::new(127, high.max(1), low, number + 1),
         false => Ipv4Addr::LOCALHOST,
     };
+    unused_address(ip)
+}
+
+/// An unused port of this address, which no other test of this process was given while there are such.
+fn unused_address(ip: Ipv4Addr) -> SocketAddr {
+    static GIVEN: Mutex<BTreeSet<SocketAddr>> = Mutex::new(BTreeSet::new());
     let unused = || TcpListener::bind((ip, 0)).unwrap().local_addr().unwrap();
     let is_new = |address: &SocketAddr| GIVEN.lock().unwrap().insert(*address);
-    std::iter::repeat_with(unused).find(is_new).unwrap()
+    let mut tries = std::iter::repeat_with(unused).take(1000);
+    tries.find(is_new).unwrap_or_else(unused)
+}
+
+/// Whether a server, bsd's or beanstalkd, has ended because another process has its port: between the
+/// choice of a port and its use it may be taken.
+pub(crate) fn is_port_taken(said: &str) -> bool {
+    said.contains("Address already in use") || said.contains("listens there")
 }
 
 /// An unused port. Another process may take it before the server does: then the server reports that
 /// and [`Launch::start`] takes the next one.
 pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap().port()
+    unused_address(Ipv4Addr::LOCALHOST).port()
 }
 
 /// A running server; dropping it kills it.
