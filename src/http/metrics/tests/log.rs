@@ -216,7 +216,7 @@ fn t22_each_sample_of_the_log_is_what_the_directory_says() {
     );
     let copy = bench.fs.crash_image(Crash::KeepAll);
     let fs: Arc<dyn Fs> = Arc::new(copy.clone());
-    offline::compact(&fs, Path::new(DIR), bench.now, &mut |_, _| ()).unwrap();
+    offline::compact(&fs, Path::new(DIR), bench.now, &|_, _| ()).unwrap();
     let rewritten: u64 = inspection(&copy).segments.iter().map(|it| it.used).sum();
     let live = of("bsd_log_live_bytes");
     assert!(live.abs_diff(rewritten) < 4096, "{live}, {rewritten}");
