@@ -148,6 +148,19 @@ fn connect(address: SocketAddr) -> Client<TcpStream> {
     Client(stream)
 }
 
+/// Connect so many clients, some at a time: a system may let no more than 128 wait.
+fn connect_all(server: &mut Server, address: SocketAddr, count: usize) -> Vec<Client<TcpStream>> {
+    let mut clients: Vec<Client<TcpStream>> = Vec::new();
+    let before = server.connection_count;
+    while clients.len() < count {
+        let more = (count - clients.len()).min(64);
+        clients.extend((0..more).map(|_| connect(address)));
+        let all = before + clients.len();
+        turn_until(server, |server| server.connection_count == all);
+    }
+    clients
+}
+
 impl<S: Read + Write> Client<S> {
     fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.write_all(bytes.as_ref()).unwrap();
@@ -515,7 +528,7 @@ fn what_a_client_leaves_is_there_for_a_request_of_the_same_turn() {
 fn f22_who_asks_for_little_is_served_before_the_first_of_many_large_bodies() {
     let (mut server, address) = by_hand();
     let mut events = reactor::events();
-    let mut greedy: Vec<_> = (0..200).map(|_| connect(address)).collect();
+    let mut greedy = connect_all(&mut server, address, 200);
     let mut other = connect(address);
     turn_until(&mut server, |server| server.connection_count == 201);
     let body = "x".repeat(60_000);
@@ -552,7 +565,7 @@ fn f22_who_asks_for_little_is_served_before_the_first_of_many_large_bodies() {
 fn f22_of_many_that_come_together_each_has_a_small_first_share() {
     let (mut server, address) = by_hand();
     let mut events = reactor::events();
-    let mut greedy: Vec<_> = (0..200).map(|_| connect(address)).collect();
+    let mut greedy = connect_all(&mut server, address, 200);
     let mut other = connect(address);
     turn_until(&mut server, |server| server.connection_count == 201);
     greedy[0].send(format!("put 0 0 60 1500\r\n{}\r\n", "x".repeat(1500)));
@@ -576,9 +589,7 @@ fn f22_of_many_that_come_together_each_has_a_small_first_share() {
 fn f22_thousands_that_leave_at_once_are_closed_a_few_a_turn() {
     let (mut server, address) = by_hand();
     let count = 4 * CLOSES_PER_TURN;
-    let clients: Vec<_> = (0..count).map(|_| connect(address)).collect();
-    turn_until(&mut server, |server| server.connection_count == count);
-    drop(clients);
+    drop(connect_all(&mut server, address, count));
     let mut events = reactor::events();
     while server.connection_count > 0 {
         let before = server.connection_count;
