@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::faults::{SmallDisk, delete_all, fill};
@@ -138,17 +138,12 @@ fn f08_a_copy_without_its_space_set_aside_starts_on_a_full_disk() {
     }
 }
 
-/// There is nothing on the disk that deletes could use: that is said at once, and how much is
-/// missing. With that much room they go on.
-#[test]
-fn g36_a_start_on_a_full_disk_without_its_space_set_aside_says_what_deletes_lack() {
-    let (Some(disk), Some(launch)) = (SmallDisk::mount("16m"), Launch::bsd_alone()) else {
-        return;
-    };
-    let (data, copy) = (disk.path().join("data"), disk.path().join("copy"));
+/// A copy of a log of 400 jobs, made without the space that the log has set aside; and their ids.
+fn sparse_copy(launch: &Launch, disk: &Path) -> (PathBuf, Vec<u64>) {
+    let (data, copy) = (disk.join("data"), disk.join("copy"));
     let server = launch.clone().dir(&data).arg("-s").arg("1m").start();
     let mut wire = server.connect();
-    let ids: Vec<u64> = (0..400).map(|_| wire.put(&[b'x'; 5000])).collect();
+    let ids = (0..400).map(|_| wire.put(&[b'x'; 5000])).collect();
     drop(wire);
     assert_eq!(server.stop().code, Some(0));
     let copied = Command::new("cp")
@@ -156,6 +151,17 @@ fn g36_a_start_on_a_full_disk_without_its_space_set_aside_says_what_deletes_lack
         .args([&data, &copy])
         .status();
     assert!(copied.unwrap().success());
+    (copy, ids)
+}
+
+/// There is nothing on the disk that deletes could use: that is said at once, and how much is
+/// missing. With that much room they go on.
+#[test]
+fn g36_a_start_on_a_full_disk_without_its_space_set_aside_says_what_deletes_lack() {
+    let (Some(disk), Some(launch)) = (SmallDisk::mount("16m"), Launch::bsd_alone()) else {
+        return;
+    };
+    let (copy, ids) = sparse_copy(&launch, disk.path());
     fill_up(disk.path());
     let server = launch.dir(&copy).arg("-s").arg("1m").start();
     let mut wire = server.connect();
@@ -193,19 +199,7 @@ fn g36_a_copy_without_its_space_set_aside_that_starts_in_time_can_be_emptied_on_
     let (Some(disk), Some(launch)) = (SmallDisk::mount("16m"), Launch::bsd_alone()) else {
         return;
     };
-    let (data, copy) = (disk.path().join("data"), disk.path().join("copy"));
-    let server = launch.clone().dir(&data).arg("-s").arg("1m").start();
-    let mut wire = server.connect();
-    let ids = (0..400)
-        .map(|_| wire.put(&[b'x'; 5000]))
-        .collect::<Vec<u64>>();
-    drop(wire);
-    assert_eq!(server.stop().code, Some(0));
-    let copied = Command::new("cp")
-        .args(["-r", "--sparse=always"])
-        .args([&data, &copy])
-        .status();
-    assert!(copied.unwrap().success());
+    let (copy, ids) = sparse_copy(&launch, disk.path());
     let server = launch.dir(&copy).arg("-s").arg("1m").start();
     let mut wire = server.connect();
     fill_up(disk.path());
