@@ -110,7 +110,7 @@ fn under_beanstalkds_name_what_is_not_said_is_as_beanstalkd_has_it() {
     assert_eq!(
         listeners("-l tls:0.0.0.0:1").len(),
         1,
-        "nobody may come in the clear"
+        "without -l there is no listener without TLS"
     );
 
     let other = parse("/usr/bin/beanstalkd-like");

@@ -1,6 +1,6 @@
 //! Bodies on their way: their beginnings are in the log's spool while the rest is to come.
 //!
-//! Whoever reads requests decides which bodies memory is not for. A beginning belongs to the next
+//! The reader of requests decides which bodies are not held in memory. A beginning belongs to the next
 //! request of its client: the put that it is the beginning of, or a refusal of that put. It is let go
 //! with that request, or with the client.
 
@@ -12,7 +12,7 @@ use super::{Engine, Log};
 use crate::storage::Begun;
 use crate::types::{ClientId, Now, Time};
 
-/// After the spool had no room, bodies are held in memory for so many nanoseconds.
+/// After the spool had no room, bodies are held in memory for this time, nanoseconds.
 const HELD_FOR_NS: i64 = 100_000_000;
 
 /// The beginnings of bodies.

@@ -48,7 +48,7 @@ const AUTH_COST: usize = 4;
 /// time that so much is held of it.
 const BODIES_MAX: usize = 8 << 20;
 const SET_ASIDE_MIN: usize = 16 << 10;
-/// While the disk is full, a body that is partly there and has not grown for so many nanoseconds is
+/// While the disk is full, a body that is partly there and has not grown for this time, nanoseconds, is
 /// refused.
 const BEGUN_FOR_NS: i64 = 10 * SECOND_NS;
 /// Bytes read at a time when more than half of the bound on held input is in use.

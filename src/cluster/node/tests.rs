@@ -434,9 +434,12 @@ fn members_between_which_a_large_message_moves_do_not_miss_each_other() {
     let follows = Role::Follows(Some(NodeId(2)));
     assert_eq!(pass(&mut follower, 10 * ELECTION_TICKS, true), follows);
     // Nothing moves any more.
-    let nobody = Role::Follows(None);
-    assert_eq!(pass(&mut leader, 2 * ELECTION_TICKS + 1, false), nobody);
-    assert_eq!(pass(&mut follower, 2 * ELECTION_TICKS + 1, false), nobody);
+    let no_leader = Role::Follows(None);
+    assert_eq!(pass(&mut leader, 2 * ELECTION_TICKS + 1, false), no_leader);
+    assert_eq!(
+        pass(&mut follower, 2 * ELECTION_TICKS + 1, false),
+        no_leader
+    );
 }
 
 #[test]

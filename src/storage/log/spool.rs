@@ -21,7 +21,7 @@ use crate::storage::disk::{File, read_exact_at, write_all_at};
 use crate::storage::log::Log;
 use crate::storage::log::spares::Spares;
 
-/// Bytes of a slot, of which so many are read at a time.
+/// Bytes of a slot: as many are read at a time.
 const SLOT: usize = 256 << 10;
 
 /// The file, if there is one, and which slots of it are in use.

@@ -51,7 +51,7 @@ pub(super) struct Effort {
 }
 
 impl Effort {
-    /// For a log of so many bytes.
+    /// For a log of this size, bytes.
     pub(super) fn for_log(bytes: u64) -> Effort {
         Effort {
             bytes: bytes.saturating_add(BYTES_MIN),

@@ -38,7 +38,7 @@ struct Shared {
     holes: BTreeMap<String, Vec<Hole>>,
     /// The open files, the most recently read one last.
     open: Vec<(PathBuf, Arc<dyn ReadFile>)>,
-    /// So many of them, because the process may not have more.
+    /// At most this number of them: the process may not have more.
     fewer: Option<usize>,
 }
 

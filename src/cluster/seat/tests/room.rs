@@ -6,9 +6,9 @@ use super::*;
 /// What a client asks for.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ask {
-    /// A put of a body of so many bytes.
+    /// A put of a body of this size, bytes.
     Put(usize),
-    /// A put with a delay of so many seconds.
+    /// A put with this delay, seconds.
     PutDelayed(u32),
     Delete(JobId),
 }
