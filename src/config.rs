@@ -16,17 +16,12 @@ use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
 
 pub use self::exit::{EXIT_OK, exit_code, is_tried_again};
 use crate::ErrorClass;
-#[cfg(feature = "archive")]
 use crate::archive::format::parse_log_name;
-#[cfg(feature = "cluster")]
 use crate::cluster::{ClusterArgs, ClusterConfig, JOB_SIZE_MAX};
-#[cfg(feature = "http")]
 use crate::http::{HttpArgs, Setup};
 use crate::server::{Address, Layers, Network, Port, Probing, Scope};
-#[cfg(feature = "tls")]
 use crate::server::{TlsArgs, TlsFiles};
 use crate::storage::SyncPolicy;
-#[cfg(feature = "archive")]
 use crate::storage::format::LogId;
 use crate::storage::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN};
 
@@ -158,19 +153,15 @@ struct Args {
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     proxy_from: Vec<Network>,
 
-    #[cfg(feature = "tls")]
     #[command(flatten)]
     tls: TlsArgs,
 
-    #[cfg(feature = "http")]
     #[command(flatten)]
     http: HttpArgs,
 
-    #[cfg(feature = "archive")]
     #[command(flatten)]
     archive: ArchiveArgs,
 
-    #[cfg(feature = "cluster")]
     #[command(flatten)]
     cluster: ClusterArgs,
 
@@ -210,7 +201,6 @@ impl Args {
 }
 
 /// The flags of the archive.
-#[cfg(feature = "archive")]
 #[derive(Debug, Clone, clap::Args)]
 struct ArchiveArgs {
     /// Archive the log at URL as it grows: s3://BUCKET/PREFIX, gs://BUCKET/PREFIX,
@@ -260,7 +250,6 @@ struct ArchiveArgs {
 }
 
 /// Seconds with the suffix `s`, or minutes with `m`.
-#[cfg(feature = "archive")]
 fn parse_time(text: &str) -> Result<Duration, String> {
     let unit = match text.chars().last() {
         Some('s') => 1,
@@ -274,13 +263,11 @@ fn parse_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-#[cfg(feature = "archive")]
 fn parse_log(text: &str) -> Result<LogId, String> {
     parse_log_name(text).ok_or_else(|| "a log has 32 hexadecimal digits".to_owned())
 }
 
 /// An archive that is to be written.
-#[cfg(feature = "archive")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArchiveConfig {
     /// Where.
@@ -337,16 +324,12 @@ pub struct Config {
     /// Only make a token.
     pub new_token: Option<Scope>,
     /// The files of TLS; `None`: no listener needs them.
-    #[cfg(feature = "tls")]
     pub tls: Option<TlsFiles>,
     /// What is served over HTTP; `None`: nothing.
-    #[cfg(feature = "http")]
     pub http: Option<Setup>,
     /// The archive; `None`: there is none.
-    #[cfg(feature = "archive")]
     pub archive: Option<ArchiveConfig>,
     /// The part in a cluster; `None`: the server is alone.
-    #[cfg(feature = "cluster")]
     pub cluster: Option<ClusterConfig>,
     /// The user to become after binding.
     pub user: Option<String>,
@@ -422,7 +405,6 @@ impl Config {
     fn from_args(args: Args) -> Result<Config, clap::Error> {
         let mut warnings = Vec::new();
         let listen = addresses(&args)?;
-        #[cfg(feature = "cluster")]
         let cluster = args.cluster.config().map_err(|why| invalid(&why))?;
         let mut config = Config {
             dir: (!args.memory).then(|| args.dir.clone().unwrap_or_else(|| DIR_DEFAULT.into())),
@@ -440,15 +422,11 @@ impl Config {
             proxy_from: proxy_from(&args, &listen)?,
             auth_file: args.auth_file.clone(),
             new_token: args.new_token.clone(),
-            #[cfg(feature = "tls")]
             tls: tls(&args, &listen)?,
             listen,
             listen_is_explicit: !args.listen.is_empty(),
-            #[cfg(feature = "http")]
             http: http(&args)?,
-            #[cfg(feature = "archive")]
             archive: archive(&args.archive),
-            #[cfg(feature = "cluster")]
             cluster,
             user: args.user,
             verbosity: args.verbosity,
@@ -461,12 +439,10 @@ impl Config {
 
 impl Config {
     /// What a member of a cluster cannot do otherwise.
-    #[cfg(feature = "cluster")]
     fn fit_cluster(&mut self) -> Result<(), clap::Error> {
         if self.cluster.is_none() {
             return Ok(());
         }
-        #[cfg(feature = "archive")]
         if self.archive.is_some() {
             return Err(invalid(
                 "--cluster and --archive or --follow cannot be used together: the other members are \
@@ -490,16 +466,9 @@ impl Config {
         }
         Ok(())
     }
-
-    #[cfg(not(feature = "cluster"))]
-    #[allow(clippy::unnecessary_wraps, reason = "as with a cluster")]
-    fn fit_cluster(&mut self) -> Result<(), clap::Error> {
-        Ok(())
-    }
 }
 
 /// In smaller files a turn of a leader's loop would often not fit.
-#[cfg(feature = "cluster")]
 const CLUSTER_SEGMENT_SIZE_MIN: u32 = 16 << 20;
 
 /// The definition of the command line, for manual pages and shell completions.
@@ -508,7 +477,6 @@ pub fn command() -> clap::Command {
     Args::command()
 }
 
-#[cfg(feature = "archive")]
 fn archive(args: &ArchiveArgs) -> Option<ArchiveConfig> {
     let url = args.follow.as_ref().or(args.archive.as_ref())?;
     Some(ArchiveConfig {
@@ -582,13 +550,8 @@ fn addresses(args: &Args) -> Result<Vec<Address>, clap::Error> {
 }
 
 fn address(text: &str, port: &Port) -> Result<Address, clap::Error> {
-    let address = Address::parse(text, port).and_then(|address| match address.layers() {
-        Layers { tls: true, .. } if cfg!(not(feature = "tls")) => {
-            Err("this build cannot speak TLS".into())
-        }
-        _ => Ok(address),
-    });
-    address.map_err(|why| invalid(&format!("invalid value '{text}' for '-l <ADDR>': {why}")))
+    Address::parse(text, port)
+        .map_err(|why| invalid(&format!("invalid value '{text}' for '-l <ADDR>': {why}")))
 }
 
 fn invalid(why: &str) -> clap::Error {
@@ -608,17 +571,12 @@ fn proxy_from(args: &Args, listen: &[Address]) -> Result<Vec<Network>, clap::Err
     }
 }
 
-#[cfg(feature = "tls")]
 fn tls(args: &Args, listen: &[Address]) -> Result<Option<TlsFiles>, clap::Error> {
-    #[cfg(feature = "http")]
     let has_http = http(args)?.is_some_and(|http| http.has_tls);
-    #[cfg(not(feature = "http"))]
-    let has_http = false;
     let is_wanted = has_http || listen.iter().any(|address| address.layers().tls);
     args.tls.files(is_wanted).map_err(|why| invalid(&why))
 }
 
-#[cfg(feature = "http")]
 fn http(args: &Args) -> Result<Option<Setup>, clap::Error> {
     let setup = args.http.setup();
     setup.map_err(|why| invalid(&format!("invalid value for '--http <ADDR>': {why}")))

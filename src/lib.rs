@@ -49,27 +49,20 @@ pub mod archive;
 #[doc(hidden)]
 pub mod check;
 pub mod clock;
-#[cfg(feature = "cluster")]
 pub mod cluster;
-#[cfg(feature = "server")]
 pub mod config;
 pub mod door;
 pub mod engine;
 mod error_class;
 pub mod histogram;
-#[cfg(feature = "http")]
 pub mod http;
 mod library;
-#[cfg(feature = "server")]
 mod pattern;
 pub mod protocol;
 pub mod queue;
-#[cfg(any(test, fuzzing, feature = "sim", feature = "cluster"))]
 pub mod random;
 pub mod rlimit;
-#[cfg(feature = "server")]
 mod secrets;
-#[cfg(feature = "server")]
 pub mod server;
 mod shortage;
 pub mod storage;

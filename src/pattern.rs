@@ -31,7 +31,6 @@ impl Pattern {
     }
 
     /// The name, if there is only one that matches.
-    #[cfg(feature = "http")]
     pub(crate) fn name(&self) -> Option<&str> {
         (!self.0.contains(['*', '?'])).then_some(&*self.0)
     }

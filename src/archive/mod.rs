@@ -44,10 +44,8 @@ mod feed;
 pub mod follow;
 pub mod forget;
 pub mod format;
-#[cfg(feature = "archive")]
 mod local;
 mod moment;
-#[cfg(feature = "archive")]
 mod object;
 mod own;
 mod pursuit;
@@ -73,7 +71,6 @@ mod standby_histories;
 #[cfg(test)]
 mod tests;
 
-#[cfg(feature = "archive")]
 pub use self::object::{check_place, open};
 pub use self::reader::{Reader, Wait, Waiter};
 pub use self::refill::{Refilled, restore_if_empty};

@@ -213,7 +213,6 @@ impl Reporter {
     }
 
     /// Puts are refused, because the archive lacks what is older than it may be.
-    #[cfg(feature = "http")]
     pub(crate) fn is_late(&self, now: Time) -> bool {
         self.0.trail.get().is_some_and(|trail| trail.is_late(now))
     }

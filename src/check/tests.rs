@@ -61,21 +61,18 @@ const TARGETS: &[Target] = &[
         size_max: 300,
         runs: 1000,
     },
-    #[cfg(feature = "server")]
     Target {
         name: "proxy",
         check: crate::server::any_proxy_header,
         size_max: 300,
         runs: 2000,
     },
-    #[cfg(feature = "http")]
     Target {
         name: "request",
         check: crate::http::any_request::any_request,
         size_max: 200,
         runs: 2000,
     },
-    #[cfg(feature = "cluster")]
     Target {
         name: "peers",
         check: crate::cluster::wire::check,
@@ -196,7 +193,5 @@ macro_rules! runs {
 }
 
 runs!(protocol segment directory import load commands);
-#[cfg(feature = "http")]
 runs!(request);
-#[cfg(feature = "cluster")]
 runs!(peers);

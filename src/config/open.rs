@@ -38,7 +38,6 @@ impl Config {
     }
 
     /// The same, of HTTP. Without tokens it is served on this machine alone.
-    #[cfg(feature = "http")]
     fn http_open_to(&self, address: SocketAddr) -> Option<String> {
         let setup = self.http.as_ref()?;
         let is_here = address.ip().to_canonical().is_loopback();
@@ -59,21 +58,10 @@ impl Config {
         })
     }
 
-    #[cfg(not(feature = "http"))]
-    fn http_open_to(&self, _: SocketAddr) -> Option<String> {
-        None
-    }
-
     /// Where there is TLS, clients must show a certificate.
-    #[cfg(feature = "tls")]
     fn checks_clients(&self, has_tls: bool) -> bool {
         let files = self.tls.as_ref().filter(|_| has_tls);
         files.is_some_and(|files| files.client_ca.is_some())
-    }
-
-    #[cfg(not(feature = "tls"))]
-    fn checks_clients(&self, _: bool) -> bool {
-        false
     }
 }
 
@@ -87,7 +75,7 @@ fn reached_by_others(name: &str) -> Option<Layers> {
     is_reached.then_some(layers)
 }
 
-#[cfg(all(test, feature = "http", feature = "tls"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

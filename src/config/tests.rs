@@ -53,7 +53,6 @@ fn beanstalkds_log_is_imported_only_when_asked_for() {
     assert!(parse("--memory --import").is_err());
 }
 
-#[cfg(feature = "archive")]
 #[test]
 fn an_archive_is_written_only_when_asked_for() {
     assert_eq!(config("").archive, None);

@@ -140,7 +140,7 @@ impl Slice<'_> {
     }
 }
 
-#[cfg(all(test, feature = "http"))]
+#[cfg(test)]
 impl Slice<'_> {
     /// One without an end, for the only client of an engine.
     pub(crate) fn alone<R>(

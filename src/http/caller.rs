@@ -3,13 +3,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-#[cfg(feature = "tls")]
 pub(super) use crate::server::Tls;
-
-/// In this build there is none.
-#[cfg(not(feature = "tls"))]
-#[derive(Debug, Clone)]
-pub(super) enum Tls {}
 
 /// Who has connected, for lines of the log.
 #[derive(Debug, Clone)]
@@ -32,7 +26,6 @@ impl Caller {
     }
 
     /// The same, who has shown a certificate with this name.
-    #[cfg(feature = "tls")]
     pub(super) fn named(mut self, name: Option<String>) -> Caller {
         self.name = name;
         self

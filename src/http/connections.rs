@@ -19,7 +19,6 @@ use tracing::{debug, warn};
 use super::caller::{Caller, Tls};
 use super::places::Watch;
 use super::{State, service};
-#[cfg(feature = "tls")]
 use crate::server::{explained, name_of};
 
 /// How long the header of a request may take.
@@ -79,14 +78,12 @@ fn begin(
     let (state, watch) = (state.clone(), watch.clone());
     let task = match tls {
         None => tokio::spawn(converse(stream, caller, state, watch)),
-        #[cfg(feature = "tls")]
         Some(tls) => tokio::spawn(converse_over(tls, stream, caller, state, watch)),
     };
     task.abort_handle()
 }
 
 /// A client that is not through with its handshake is idle: others may take its place.
-#[cfg(feature = "tls")]
 async fn converse_over(
     tls: Tls,
     stream: impl AsyncRead + AsyncWrite + Unpin,
@@ -176,7 +173,6 @@ mod tests {
         String::from_utf8(said).unwrap()
     }
 
-    #[cfg(feature = "tls")]
     #[test]
     fn a_handshake_that_stops_is_given_up_after_10_seconds() {
         let (tls, _) = Tls::made();

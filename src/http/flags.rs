@@ -51,16 +51,13 @@ impl HttpArgs {
                 host,
                 port: Port::Number(port),
                 layers,
-            } if !layers.proxy => match layers.tls && cfg!(not(feature = "tls")) {
-                true => Err("this build cannot speak TLS".into()),
-                false => Ok(Some(Setup {
-                    host,
-                    port,
-                    is_default: false,
-                    has_tls: layers.tls,
-                    ..setup
-                })),
-            },
+            } if !layers.proxy => Ok(Some(Setup {
+                host,
+                port,
+                is_default: false,
+                has_tls: layers.tls,
+                ..setup
+            })),
             Address::Tcp { layers, .. } if layers.proxy => {
                 Err("HTTP is served without the PROXY protocol".into())
             }
@@ -106,7 +103,6 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "tls")]
     #[test]
     fn tls_is_asked_for_before_the_address() {
         let setup = setup("--http tls:[::1]:443").unwrap().unwrap();

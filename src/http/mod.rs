@@ -41,7 +41,6 @@ mod api;
 mod body;
 mod caller;
 /// Without the feature `cluster` there is none.
-#[cfg_attr(not(feature = "cluster"), path = "no_cluster.rs")]
 mod cluster;
 mod connections;
 mod console;
@@ -171,7 +170,6 @@ impl Bound {
     }
 
     /// Speak TLS there.
-    #[cfg(feature = "tls")]
     #[must_use]
     pub fn with_tls(mut self, tls: Option<Tls>) -> Bound {
         self.tls = tls;
@@ -280,7 +278,6 @@ struct State {
 }
 
 /// What a member of a cluster is, for those who need not know more of clusters.
-#[cfg_attr(not(feature = "cluster"), allow(dead_code, reason = "there is none"))]
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Membership {
     /// One word, as metrics and the API have it.

@@ -32,10 +32,7 @@ impl Server {
 
     /// When that is next, if there are certificates.
     pub(super) fn next_reminder(&self) -> Option<Time> {
-        #[cfg(feature = "cluster")]
         let of_members = self.member.as_ref().is_some_and(|it| it.tls().is_some());
-        #[cfg(not(feature = "cluster"))]
-        let of_members = false;
         (of_members || self.gate.tls().is_some()).then_some(self.reminds_at)
     }
 
@@ -43,10 +40,7 @@ impl Server {
     fn certificates(&self) -> impl Iterator<Item = (CertificateOf, &Path, Option<i64>)> {
         let of_clients = self.gate.tls();
         let of_clients = of_clients.map(|tls| (CertificateOf::Clients, tls.cert(), tls.end()));
-        #[cfg(feature = "cluster")]
         let of_members = self.member.as_ref().and_then(|it| it.certificate());
-        #[cfg(not(feature = "cluster"))]
-        let of_members = None::<(&Path, Option<i64>)>;
         let of_members = of_members.map(|(file, end)| (CertificateOf::Members, file, end));
         of_clients.into_iter().chain(of_members)
     }

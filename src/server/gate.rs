@@ -18,11 +18,9 @@ use super::core::Core;
 use super::crowd::Crowd;
 use super::layers::Layers;
 use super::proxy::Network;
-#[cfg(feature = "tls")]
 use super::pulse::CertificateOf;
 use super::pulse::Pulse;
 use super::socket::{Peer, Probing, Stream};
-#[cfg(feature = "tls")]
 use super::tls::{Tls, TlsStream};
 use super::{CONNECTIONS, Server, slot};
 use crate::engine::ReplySink;
@@ -41,7 +39,6 @@ const WARNING_INTERVAL_NS: i64 = 10 * SECOND_NS;
 /// What is asked of those who connect.
 #[derive(Debug, Default)]
 pub struct Gate {
-    #[cfg(feature = "tls")]
     tls: Option<Tls>,
     /// Until a server has it.
     auth: Option<Auth>,
@@ -58,7 +55,6 @@ pub struct Gate {
 
 impl Gate {
     /// Listeners with `tls:` use this.
-    #[cfg(feature = "tls")]
     #[must_use]
     pub fn with_tls(mut self, tls: Option<Tls>) -> Gate {
         self.tls = tls;
@@ -66,7 +62,6 @@ impl Gate {
     }
 
     /// What listeners with `tls:` use.
-    #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls(&self) -> Option<&Tls> {
         self.tls.as_ref()
@@ -74,12 +69,9 @@ impl Gate {
 
     /// Let other threads see when the certificate ends, also before a server runs.
     pub fn show_certificate(&self, pulse: &Pulse) {
-        #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
             pulse.set_certificate_end(CertificateOf::Clients, tls.end());
         }
-        #[cfg(not(feature = "tls"))]
-        let _ = pulse;
     }
 
     /// All listeners but Unix sockets ask for a token of these.
@@ -150,7 +142,6 @@ impl Gate {
 
     /// Read the certificates again, and tell the outcome; false if there are none.
     fn reload(&mut self) -> bool {
-        #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
             match tls.reload() {
                 Ok(()) => info!("SIGHUP: new connections get the certificates as they are now"),
@@ -164,7 +155,6 @@ impl Gate {
     /// Put the layers of its listener around the socket of a new connection.
     pub(super) fn wrap(&self, stream: Stream, layers: Layers) -> io::Result<Stream> {
         match stream {
-            #[cfg(feature = "tls")]
             Stream::Tcp(socket) if layers.tls => {
                 let none = || io::Error::other("there is no certificate");
                 let tls = self.tls.as_ref().ok_or_else(none)?;
@@ -237,7 +227,6 @@ impl Server {
     pub fn guarded_by(mut self, mut gate: Gate) -> Server {
         self.core.auth = gate.auth.take();
         self.gate = gate;
-        #[cfg(feature = "cluster")]
         self.certify_links();
         self
     }
@@ -245,11 +234,8 @@ impl Server {
     /// Read certificates and tokens again.
     pub(super) fn reload(&mut self) {
         let has_tls = self.gate.reload();
-        #[cfg(feature = "cluster")]
         let has_tls = self.member.as_mut().is_some_and(|it| it.reload()) | has_tls;
-        #[cfg(feature = "cluster")]
         self.certify_links();
-        #[cfg(feature = "tls")]
         self.show_certificates();
         let has_auth = self.core.auth.is_some();
         if !has_tls && !has_auth {

@@ -37,17 +37,13 @@ mod clients;
 mod connection;
 mod core;
 mod crowd;
-#[cfg(feature = "tls")]
 mod expiry;
-#[cfg(feature = "cluster")]
 mod forward;
 mod gate;
 mod layers;
 mod lines;
-#[cfg(feature = "cluster")]
 mod member;
 mod output;
-#[cfg(feature = "cluster")]
 mod peers;
 mod process;
 mod proxy;
@@ -57,7 +53,6 @@ mod schedule;
 mod socket;
 #[cfg(test)]
 mod tests;
-#[cfg(feature = "tls")]
 mod tls;
 
 use std::collections::VecDeque;
@@ -76,12 +71,10 @@ use self::clients::{CLOSES_PER_TURN, Comer, admit, slot};
 use self::connection::Connection;
 use self::core::Core;
 use self::crowd::Sweep;
-#[cfg(feature = "cluster")]
 use self::forward::Forward;
 pub use self::gate::Gate;
 pub use self::layers::Layers;
 pub use self::lines::Lines;
-#[cfg(feature = "cluster")]
 pub use self::member::{
     Ask, ClusterDesk, LeaderReport, Member, MemberError, MemberReport, MemberStanding, Report,
     Setup,
@@ -94,23 +87,16 @@ pub use self::proxy::any_header as any_proxy_header;
 pub use self::pulse::{Beat, CertificateOf, Pulse, Stage};
 pub use self::reactor::{Reactor, Stopper};
 use self::schedule::Schedule;
-#[cfg(feature = "http")]
 pub(crate) use self::socket::who_has;
 pub use self::socket::{Address, Bound, Listener, Port, Probing, why_not_bound};
-#[cfg(feature = "tls")]
 pub use self::tls::{Tls, TlsArgs, TlsFiles};
-#[cfg(feature = "tls")]
-#[cfg(all(feature = "tls", feature = "http"))]
 pub(crate) use self::tls::{explained, name_of};
 use crate::ErrorClass;
 use crate::clock::Clock;
-#[cfg(feature = "cluster")]
 use crate::cluster::seat::SeatError;
 use crate::door::{self, Door};
 use crate::engine::Engine;
 use crate::storage::{Log, StoreError};
-#[cfg(not(feature = "cluster"))]
-use crate::types::Now;
 use crate::types::{ClientId, Position, Time};
 
 /// The target of log lines about single connections, of which there may be very many.
@@ -125,7 +111,6 @@ pub enum RunError {
     /// The disk failed: nothing was acknowledged after that.
     Store(StoreError),
     /// This member of a cluster cannot go on.
-    #[cfg(feature = "cluster")]
     Seat(SeatError),
     /// The system no longer says which sockets are ready.
     Poll(io::Error),
@@ -135,7 +120,6 @@ impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RunError::Store(error) => error.fmt(f),
-            #[cfg(feature = "cluster")]
             RunError::Seat(error) => error.fmt(f),
             RunError::Poll(error) => write!(f, "cannot wait for sockets: {error}"),
         }
@@ -150,7 +134,6 @@ impl RunError {
     pub fn class(&self) -> ErrorClass {
         match self {
             RunError::Store(error) => error.class().while_running(),
-            #[cfg(feature = "cluster")]
             RunError::Seat(error) => error.class(),
             RunError::Poll(error) => ErrorClass::of_system(error),
         }
@@ -181,16 +164,13 @@ pub struct Server {
     closes_left: usize,
     read_buffer: Box<[u8]>,
     /// Clients that are passed on while another node leads.
-    #[cfg(feature = "cluster")]
     forward: Forward,
     /// The part in a cluster; `None`: the server is alone.
-    #[cfg(feature = "cluster")]
     member: Option<Box<Member>>,
     manager: ServiceManager,
     door: Door,
     pulse: Arc<Pulse>,
     /// When it is said again which certificates end soon.
-    #[cfg(feature = "tls")]
     reminds_at: Time,
 }
 
@@ -210,9 +190,7 @@ impl Server {
         let acceptor = Acceptor::new(listeners, bounds.connections_max, reactor.registry())?;
         let (door, desk) = Door::new(door::Bounds::default(), reactor.waker());
         Ok(Server {
-            #[cfg(feature = "cluster")]
             forward: Forward::new(reactor.registry().try_clone()?, &bounds),
-            #[cfg(feature = "cluster")]
             member: None,
             reactor,
             acceptor,
@@ -229,7 +207,6 @@ impl Server {
             manager: ServiceManager::default(),
             door,
             pulse: Arc::default(),
-            #[cfg(feature = "tls")]
             reminds_at: Time(clock.now().mono.0.saturating_add(expiry::REMINDER_NS)),
         })
     }
@@ -252,7 +229,6 @@ impl Server {
     #[must_use]
     pub fn showing(mut self, pulse: Arc<Pulse>) -> Server {
         self.pulse = pulse;
-        #[cfg(feature = "tls")]
         self.show_certificates();
         self
     }
@@ -332,7 +308,6 @@ impl Server {
         self.begin_turn();
         let mut stop = self.take_events(events);
         let may_serve = self.stand()?;
-        #[cfg(feature = "cluster")]
         if self.is_over() {
             return Ok(true);
         }
@@ -351,13 +326,10 @@ impl Server {
         self.settle()?;
         self.resume();
         self.send();
-        #[cfg(feature = "cluster")]
         self.pass_on();
         self.make_way();
         self.manager.tell_alive(self.core.now.mono);
-        #[cfg(feature = "tls")]
         self.remind_of_certificates();
-        #[cfg(feature = "cluster")]
         let stop = self.may_stop(stop);
         Ok(stop)
     }
@@ -394,7 +366,6 @@ impl Server {
         if may_go_on || !self.leaving.is_empty() || self.core.outputs.has_dirty() {
             return Some(Duration::ZERO);
         }
-        #[cfg(feature = "cluster")]
         if self.forward.has_work() || self.member.as_ref().is_some_and(|it| it.has_work()) {
             return Some(Duration::ZERO);
         }
@@ -419,11 +390,8 @@ impl Server {
             of_gate,
             of_auth,
             self.sweep.next_deadline(now.mono),
-            #[cfg(feature = "tls")]
             self.next_reminder(),
-            #[cfg(feature = "cluster")]
             self.forward.next_deadline(),
-            #[cfg(feature = "cluster")]
             self.member
                 .as_ref()
                 .and_then(|it| it.next_deadline(now.mono)),
@@ -445,7 +413,6 @@ impl Server {
             if reactor::is_own_token(event.token()) {
                 wished = true;
             } else if !self.acceptor.on_event(event.token()) {
-                #[cfg(feature = "cluster")]
                 if self.forward.on_event(event) || self.is_of_peer(event) {
                     continue;
                 }
@@ -484,14 +451,12 @@ impl Server {
             ..
         } = self;
         let open = *connection_count;
-        #[cfg(feature = "cluster")]
         let (open, forward) = (open + self.forward.connections(), &mut self.forward);
         acceptor.accept(
             open,
             || clock.now().mono,
             |stream, peer, origin| {
                 let (arrival, now) = ((stream, peer, origin.layers()), core.now.mono);
-                #[cfg(feature = "cluster")]
                 if forward.takes_clients() {
                     return forward.take_or_close(gate, arrival, now);
                 }
@@ -513,26 +478,6 @@ impl Server {
         {
             self.serve_one(client);
         }
-    }
-}
-
-#[cfg(not(feature = "cluster"))]
-impl Server {
-    #[allow(clippy::unnecessary_wraps, reason = "as with a cluster")]
-    fn stand(&mut self) -> Result<bool, RunError> {
-        Ok(true)
-    }
-
-    fn may_serve(&self) -> bool {
-        true
-    }
-
-    fn deadline_of_engine(&self, now: Now) -> Option<Time> {
-        self.core.engine.next_deadline(now)
-    }
-
-    fn settle(&mut self) -> Result<(), RunError> {
-        Ok(self.core.settle(&self.clock, &self.pulse)?)
     }
 }
 

@@ -5,7 +5,6 @@ use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
-#[cfg(feature = "cluster")]
 use std::sync::atomic::AtomicI64;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -15,7 +14,6 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use tracing::warn;
 
 use super::socket::Listener;
-#[cfg(feature = "cluster")]
 use crate::clock::Clock;
 use crate::sys;
 use crate::types::{SECOND_NS, Time};
@@ -150,7 +148,6 @@ pub struct ServiceManager {
 }
 
 /// See [`ServiceManager::heart`].
-#[cfg(feature = "cluster")]
 pub(super) type Heart = Box<dyn Fn() + Send + Sync>;
 
 const YEAR_US: u64 = 365 * 24 * 3600 * 1_000_000;
@@ -222,7 +219,6 @@ impl ServiceManager {
 
     /// Tells the manager, whenever it is called and that is due, that what keeps the loop goes on:
     /// for work that takes longer than a turn may, step by step. `None`: nobody waits for it.
-    #[cfg(feature = "cluster")]
     pub(super) fn heart(&self, clock: Clock) -> Option<Heart> {
         let interval_ns = self.watchdog.as_ref()?.interval_ns;
         let socket = self.socket.as_ref()?.try_clone().ok()?;
@@ -308,7 +304,6 @@ mod tests {
         }
     }
 
-    #[cfg(feature = "cluster")]
     #[test]
     fn g13_long_work_tells_the_manager_that_it_goes_on_and_no_more_often_than_is_due() {
         let (socket, other) = UnixDatagram::pair().unwrap();

@@ -193,7 +193,6 @@ fn has_field(mut fields: &[u8], (wanted, value): (u8, &[u8])) -> bool {
 /// ```text
 /// \r\n\r\n\0\r\nQUIT\n | 0x21 | family | length, u16 | source, destination, ports | fields
 /// ```
-#[cfg(any(test, feature = "cluster"))]
 pub(super) fn encode(source: Option<SocketAddr>, destination: Option<SocketAddr>) -> Vec<u8> {
     let (family, mut fields) = match source {
         None => (UNSPECIFIED, Vec::new()),
@@ -210,7 +209,6 @@ pub(super) fn encode(source: Option<SocketAddr>, destination: Option<SocketAddr>
 }
 
 /// Both are of one family: an address of IPv4 beside one of IPv6 is written as one of IPv6.
-#[cfg(any(test, feature = "cluster"))]
 fn encode_addresses(source: SocketAddr, destination: SocketAddr) -> (u8, Vec<u8>) {
     let ports = [source.port(), destination.port()].map(u16::to_be_bytes);
     let long = |address| match address {

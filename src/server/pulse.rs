@@ -110,7 +110,6 @@ impl Pulse {
 
     /// In the middle of a turn the loop begins to read the log again, however long that takes: it
     /// is not late. [`Stage::Running`] ends it.
-    #[cfg(any(test, feature = "cluster"))]
     pub(crate) fn read_again(&self, now: Time) {
         self.set_stage(Stage::Reading);
         self.sleep(now, None);
@@ -124,7 +123,6 @@ impl Pulse {
         (end != UNKNOWN).then_some(end)
     }
 
-    #[cfg(feature = "tls")]
     pub(crate) fn set_certificate_end(&self, of: CertificateOf, end: Option<i64>) {
         let end = end.unwrap_or(UNKNOWN);
         self.certificate_ends[of as usize].store(end, Ordering::Relaxed);

@@ -34,7 +34,6 @@ pub use disk::RealFs;
 pub use disk::sim::SimFs;
 pub use error::{Damage, OpenError, StoreError};
 pub use format::names::is_log_file;
-#[cfg(feature = "cluster")]
 pub(crate) use format::names::{CLUSTER_NAME, LEDGER_PREFIX};
 pub use log::body::{Body, BodyCheck, Bytes, Loan, Loans, PIECE};
 pub use log::compaction::{Index, Subject};
@@ -47,6 +46,5 @@ pub use log::spool::Begun;
 pub use log::sync::{SyncPolicy, Waker};
 pub use log::trail::{HELD_SEGMENTS_MAX, Stretch, Trail};
 pub use log::{AppendError, BodyError, Log, LogOptions, Purpose};
-#[cfg(feature = "cluster")]
 pub(crate) use recover::make_data_dir;
 pub use recover::{Progress, Recovery, Replay};

@@ -16,10 +16,8 @@
 //! promise under the same name.
 
 pub(crate) mod files;
-#[cfg(feature = "server")]
 pub(crate) mod groups;
 pub(crate) mod locks;
 pub(crate) mod processes;
 pub(crate) mod random;
-#[cfg(feature = "server")]
 pub(crate) mod sockets;

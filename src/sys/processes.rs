@@ -12,7 +12,6 @@ pub(crate) fn command_line(pid: u32) -> Option<String> {
 }
 
 /// A process that listens at this TCP port; `None`: the system does not tell this one.
-#[cfg(feature = "server")]
 pub(crate) fn listener_at(port: u16) -> Option<u32> {
     if !cfg!(target_os = "linux") {
         return None;
@@ -43,7 +42,6 @@ pub(crate) fn listener_at(port: u16) -> Option<u32> {
 }
 
 /// The memory of this process, bytes; `None`: the system does not tell.
-#[cfg(feature = "http")]
 pub(crate) fn resident_memory() -> Option<u64> {
     if !cfg!(target_os = "linux") {
         return None;
@@ -58,7 +56,6 @@ pub(crate) fn resident_memory() -> Option<u64> {
 
 /// The memory that this process and others share, bytes: the machine's, or less where the container
 /// has less; `None`: the system does not tell.
-#[cfg(feature = "server")]
 pub(crate) fn machine_memory() -> Option<u64> {
     if !cfg!(target_os = "linux") {
         return None;

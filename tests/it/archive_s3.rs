@@ -18,7 +18,6 @@ use crate::archive_seen::metric;
 use crate::archive_trouble::Ends;
 use crate::harness::{Launch, Server, complaints, wait_until, wait_within};
 use crate::http::{self, Site};
-#[cfg(feature = "tls")]
 use crate::s3::client_over_tls;
 use crate::s3::{Mood, Moto, SmallS3, URL, client_of, client_with, wal};
 use crate::wire::{Wire, inserted, put_command};
@@ -296,7 +295,6 @@ fn a11_a_store_without_conditional_writes_is_refused_at_the_start() {
 }
 
 #[test]
-#[cfg(feature = "tls")]
 fn a_store_over_tls_is_used_if_its_certificate_is_of_an_authority_of_the_system() {
     let [house, stranger] = [(); 2].map(|()| crate::tls::House::new());
     let store = SmallS3::start_tls(house.authority.issue("store").server());

@@ -17,7 +17,6 @@ use crate::harness::{Launch, bsd_wal, program, skip, wait_until, wait_until_it_i
 use crate::http::Site;
 use crate::prometheus::Prometheus;
 use crate::strace::{Tracer, is_permitted};
-#[cfg(feature = "tls")]
 use crate::tls::House;
 use crate::wire::{Wire, put_command};
 
@@ -76,40 +75,23 @@ fn the_rules_are_valid_and_each_fires_and_does_not_fire_in_its_unit_tests() {
     }
 }
 
-/// A server with a log, and with an archive if that is built in.
+/// A server with a log and an archive.
 fn archived(dir: &TempDir) -> Launch {
-    let launch = Launch::bsd().dir(&dir.path().join("log"));
-    if !cfg!(feature = "archive") {
-        return launch;
-    }
     let archive = dir.path().join("archive");
     fs::create_dir(&archive).unwrap();
-    launch
+    Launch::bsd()
+        .dir(&dir.path().join("log"))
         .arg("--archive")
         .arg(format!("file://{}", archive.display()))
 }
 
-/// False for what is about archives, standbys, clusters and TLS, where they are not built in.
-fn is_built_in(expression: &str) -> bool {
-    let is_of = |names: &[&str]| names.iter().any(|name| expression.contains(name));
-    (cfg!(feature = "archive") || !is_of(&["bsd_archive_", "bsd_standby_"]))
-        && (cfg!(feature = "cluster") || !is_of(&["bsd_cluster_"]))
-        && (cfg!(feature = "tls") || !is_of(&["bsd_tls_"]))
-}
-
-/// A server, and with archives built in, a standby of it; with clusters, a member of one.
+/// A server, a standby of it, and a member of a cluster.
 fn with_standby(dir: &TempDir) -> Vec<Site> {
-    #[allow(unused_mut, reason = "without archives and clusters there is no other")]
-    let mut sites = vec![Site::start(archived(dir))];
-    #[cfg(feature = "archive")]
-    sites.push(standby(dir));
-    #[cfg(feature = "cluster")]
-    sites.push(member(dir));
-    sites
+    let first = Site::start(archived(dir));
+    vec![first, standby(dir), member(dir)]
 }
 
 /// The only member of a cluster.
-#[cfg(feature = "cluster")]
 fn member(dir: &TempDir) -> Site {
     let peer = crate::harness::peer_address(0).to_string();
     let launch = Launch::bsd().dir(&dir.path().join("member"));
@@ -117,7 +99,6 @@ fn member(dir: &TempDir) -> Site {
 }
 
 /// A standby of the server that [`archived`] launches.
-#[cfg(feature = "archive")]
 fn standby(dir: &TempDir) -> Site {
     let url = format!("file://{}", dir.path().join("archive").display());
     let launch = Launch::bsd().dir(&dir.path().join("copy"));
@@ -174,7 +155,6 @@ fn exported() -> BTreeSet<String> {
     let dir = TempDir::new().unwrap();
     #[allow(unused_mut, reason = "without TLS there is no other")]
     let mut sites = with_standby(&dir);
-    #[cfg(feature = "tls")]
     sites.push(Site::start(
         House::new().launch().memory().args(["--max-memory", "1g"]),
     ));
@@ -213,10 +193,10 @@ fn each_metric_that_a_page_names_is_exported() {
     for (page, text) in pages() {
         let spans = text.split('`').skip(1).step_by(2);
         let names: BTreeSet<String> = spans.flat_map(metrics_in).collect();
-        let names = names.iter().filter(|name| is_built_in(name));
-        seen += names.clone().count();
+        seen += names.len();
         missing.extend(
             names
+                .iter()
                 .filter(|it| !exists(it))
                 .map(|it| format!("{page}: {it}")),
         );
@@ -246,7 +226,7 @@ fn rules_and_dashboard_name_only_what_the_server_exports() {
     let rules = text(RULES);
     let of_rules = values(&rules, "expr: ").map(str::to_owned);
     let all = expressions().into_iter().chain(of_rules);
-    for expression in all.filter(|it| is_built_in(it)) {
+    for expression in all {
         let names = metrics_in(&expression);
         assert!(
             names.iter().all(|name| exported.contains(name)),
@@ -433,7 +413,7 @@ fn alerts_fire_for_what_happens_to_the_queue_and_every_panel_shows_something() {
     bury(buried, 20);
     let _hanging = let_time_out(hanging, 20);
     assert_fires(&prometheus, &cases);
-    for expression in expressions().iter().filter(|it| is_built_in(it)) {
+    for expression in &expressions() {
         wait_until(&format!("{expression} has a value"), || {
             !prometheus.query(expression).is_empty()
         });
@@ -469,7 +449,6 @@ fn bury(mut wire: Wire, count: usize) {
 
 /// One server whose store is away, and which holds nothing for it, and its standby; another whose
 /// store is well.
-#[cfg(feature = "archive")]
 #[test]
 fn alerts_fire_for_an_archive_that_is_away_behind_and_has_a_gap() {
     use crate::archive_seen::{Away, archived_at};
@@ -528,7 +507,6 @@ fn assert_fires_nothing(prometheus: &Prometheus) {
 }
 
 /// Three members: one goes, and then the next one.
-#[cfg(feature = "cluster")]
 #[test]
 fn alerts_fire_for_a_cluster_that_has_lost_a_member_and_one_that_has_no_leader() {
     let dir = TempDir::new().unwrap();
@@ -599,7 +577,6 @@ fn an_alert_fires_for_a_full_disk_and_goes_away_when_there_is_room() {
     });
 }
 
-#[cfg(feature = "tls")]
 #[test]
 fn g32_an_alert_fires_for_a_certificate_that_is_over() {
     let (fresh, over) = (House::new(), House::new());

@@ -227,21 +227,3 @@ fn a_handle_goes_to_any_thread() {
         .collect();
     assert_eq!(ids.len(), 4);
 }
-
-/// The crates that the library needs without the server, including this package.
-#[test]
-fn without_default_features_the_library_is_made_of_few_crates() {
-    let output = Command::new(env!("CARGO"))
-        .args(["tree", "--offline", "-p", "bsd-queue", "-e", "normal"])
-        .args(["--no-default-features", "--prefix", "none", "--no-dedupe"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .output()
-        .unwrap();
-    let tree = String::from_utf8(output.stdout).unwrap();
-    let crates: BTreeSet<&str> = tree
-        .lines()
-        .filter_map(|line| line.split(' ').next())
-        .collect();
-    assert!(crates.contains("bsd-queue"), "{tree}");
-    assert!(crates.len() <= 15, "{} crates: {crates:?}", crates.len());
-}

@@ -5,7 +5,6 @@
 //! process id, and down when the kernel has returned its exit status. Polling is limited by
 //! [`PATIENCE`].
 
-#[cfg(feature = "cluster")]
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
@@ -13,7 +12,6 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::LazyLock;
-#[cfg(feature = "cluster")]
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -234,7 +232,6 @@ impl Launch {
     }
 
     /// Start it and return when it has said that it is ready, whether it serves or not, or has ended.
-    #[cfg(feature = "cluster")]
     pub(crate) fn spawn_bound(&self) -> Server {
         for _ in 0..PORT_TRIES {
             let mut server = self.spawn();
@@ -310,7 +307,6 @@ impl Launch {
 /// An address for the peers of a member, which nobody else gets while the member is down: its IP
 /// address is one of loopback's for this process and this number where that can be had, so that the
 /// kernel gives it to no client, and its port has been given out to no other test of this process.
-#[cfg(feature = "cluster")]
 pub(crate) fn peer_address(number: u8) -> SocketAddr {
     let [high, low] = (std::process::id() as u16).to_be_bytes();
     let ip = match cfg!(target_os = "linux") {
@@ -519,7 +515,6 @@ pub(crate) fn wait_until(what: &str, done: impl FnMut() -> bool) {
 }
 
 /// Poll `look` until it returns what is expected; panics with what it returned last if it does not.
-#[cfg(feature = "http")]
 pub(crate) fn wait_until_it_is<T>(expected: &T, what: &str, mut look: impl FnMut() -> T)
 where
     T: PartialEq + std::fmt::Debug,

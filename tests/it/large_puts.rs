@@ -223,12 +223,10 @@ fn g46_the_room_of_a_body_that_will_not_come_is_free_while_others_still_come() {
         return;
     };
     let launch = launch.args(["--max-memory", "64m"]);
-    #[cfg(feature = "http")]
     let launch = launch.args(["--http", "127.0.0.1:0"]);
     let server = launch.start();
     let mut two = [0, 1].map(|nth| Producer::begin(connect(dir.path()), nth, 12 * MIB));
     send_in_turns(&mut two, |_| {});
-    #[cfg(feature = "http")]
     wait_until("the metrics say how much", || {
         let site = crate::http::address(&server);
         let page = crate::http::send(site, "GET /metrics", &[], b"").body;

@@ -27,62 +27,43 @@
 )]
 
 mod activation;
-#[cfg(feature = "http")]
 mod api;
-#[cfg(feature = "http")]
 mod api_load;
-#[cfg(all(feature = "archive", feature = "http"))]
 mod archive;
-#[cfg(all(feature = "archive", feature = "http"))]
 mod archive_refill;
-#[cfg(all(feature = "archive", feature = "http"))]
 mod archive_s3;
-#[cfg(all(feature = "archive", feature = "http"))]
 mod archive_seen;
-#[cfg(all(feature = "archive", feature = "http"))]
 mod archive_trouble;
 mod auth;
 mod backup;
 mod bounds;
 mod clients;
-#[cfg(feature = "cluster")]
 mod cluster;
-#[cfg(all(feature = "cluster", feature = "http"))]
 mod cluster_admin;
 mod compatibility;
-#[cfg(feature = "http")]
 mod console;
-#[cfg(feature = "http")]
 mod console_forms;
-#[cfg(feature = "http")]
 mod contrib;
 mod crash;
 mod ctl;
-#[cfg(feature = "http")]
 mod ctl_api;
-#[cfg(feature = "http")]
 mod ctl_examples;
-#[cfg(all(feature = "http", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 mod ctl_terminal;
 mod damaged_logs;
 mod differential;
 mod documented;
 mod embedded;
-#[cfg(feature = "http")]
 mod events;
 mod failing_calls;
 mod faults;
 mod fences;
 mod generator;
-#[cfg(feature = "http")]
 mod handbook;
 mod harness;
-#[cfg(feature = "http")]
 mod http;
-#[cfg(all(feature = "http", feature = "tls"))]
 mod http_tls;
 mod inspection;
-#[cfg(feature = "http")]
 mod job_history;
 mod large_jobs;
 mod large_puts;
@@ -90,35 +71,26 @@ mod ledger;
 mod library;
 #[cfg(target_os = "linux")]
 mod lines;
-#[cfg(feature = "http")]
 mod log_files;
 mod memory;
-#[cfg(feature = "http")]
 mod metrics;
 mod migration;
 mod normalise;
 mod packaged;
 mod pages;
 mod pair;
-#[cfg(feature = "http")]
 mod prometheus;
-#[cfg(feature = "http")]
 mod proxy;
 mod refusals;
 mod restart;
-#[cfg(all(feature = "archive", feature = "http"))]
 mod s3;
 mod scripts;
-#[cfg(feature = "http")]
 mod selection;
 mod soak;
 mod space;
-#[cfg(feature = "http")]
 mod steering;
 mod strace;
-#[cfg(all(feature = "http", feature = "tls"))]
 mod tls;
-#[cfg(all(feature = "http", feature = "tls"))]
 mod tls_hostile;
 mod trace;
 mod volume;

@@ -103,7 +103,6 @@ fn who_is_not_trusted_may_not_speak_for_others() {
     wait_until(why, || server.stderr().contains(why));
 }
 
-#[cfg(feature = "tls")]
 #[test]
 fn tls_comes_behind_the_header() {
     use crate::tls::House;

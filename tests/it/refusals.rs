@@ -70,7 +70,6 @@ fn g44_whoever_has_the_port_is_named_and_what_to_do() {
         false => "another process".to_owned(),
     };
     assert_said(&exit, SETUP, &[&who, "listens there"]);
-    #[cfg(feature = "http")]
     {
         let exit = Launch::bsd().memory().args(["--http", &at]).run_to_exit();
         assert_said(&exit, SETUP, &[&who, "--http off"]);

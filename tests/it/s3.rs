@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-#[cfg(feature = "tls")]
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex};
@@ -46,7 +45,6 @@ pub(crate) fn client_with(flag: &str, store: SocketAddr, launch: Launch) -> Laun
 }
 
 /// The server as a client of a store that speaks TLS, who trusts these authorities and no others.
-#[cfg(feature = "tls")]
 pub(crate) fn client_over_tls(store: SocketAddr, authorities: &Path, launch: Launch) -> Launch {
     let env = ["env", "-u", "SSL_CERT_DIR"].map(str::to_owned);
     let mut words = [env.to_vec(), environment(store)].concat();
@@ -171,7 +169,6 @@ impl SmallS3 {
     }
 
     /// One that speaks TLS.
-    #[cfg(feature = "tls")]
     pub(crate) fn start_tls(config: Arc<rustls::ServerConfig>) -> SmallS3 {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         SmallS3::serve_in(listener, Mood::Well, move |stream| {

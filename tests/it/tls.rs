@@ -91,7 +91,6 @@ impl Authority {
 
 impl Identity {
     /// A server that shows it.
-    #[cfg(feature = "archive")]
     pub(crate) fn server(&self) -> Arc<rustls::ServerConfig> {
         let cert = CertificateDer::from_pem_slice(self.cert.as_bytes()).unwrap();
         let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap();
@@ -150,7 +149,6 @@ impl House {
     }
 
     /// The same, for these names and addresses.
-    #[cfg(feature = "cluster")]
     pub(crate) fn certify_for(&self, name: &str, hosts: &[String]) {
         let identity = self.authority.issue_for(name, hosts, 4000);
         identity.be_the_servers(self);

@@ -17,7 +17,6 @@ const READ_SIZE: usize = 16 * 1024;
 enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
-    #[cfg(all(feature = "http", feature = "tls"))]
     Tls(Box<rustls::StreamOwned<rustls::ClientConnection, TcpStream>>),
 }
 
@@ -45,7 +44,6 @@ impl Wire {
     }
 
     /// Connect over TCP, and speak TLS there to who calls itself localhost.
-    #[cfg(all(feature = "http", feature = "tls"))]
     pub(crate) fn connect_tls(
         address: SocketAddr,
         config: std::sync::Arc<rustls::ClientConfig>,
@@ -54,7 +52,6 @@ impl Wire {
     }
 
     /// The same, behind what is sent in the clear.
-    #[cfg(all(feature = "http", feature = "tls"))]
     pub(crate) fn connect_tls_behind(
         address: SocketAddr,
         config: std::sync::Arc<rustls::ClientConfig>,
@@ -83,7 +80,6 @@ impl Wire {
     }
 
     /// The session below.
-    #[cfg(all(feature = "http", feature = "tls"))]
     pub(crate) fn tls(&mut self) -> &mut rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
         match &mut self.stream {
             Stream::Tls(stream) => stream,
@@ -113,7 +109,6 @@ impl Wire {
         match &mut self.stream {
             Stream::Tcp(stream) => stream.write_all(bytes),
             Stream::Unix(stream) => stream.write_all(bytes),
-            #[cfg(all(feature = "http", feature = "tls"))]
             Stream::Tls(stream) => stream.write_all(bytes),
         }
     }
@@ -204,7 +199,6 @@ impl Wire {
         let _ = match &self.stream {
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Write),
             Stream::Unix(stream) => stream.shutdown(Shutdown::Write),
-            #[cfg(all(feature = "http", feature = "tls"))]
             Stream::Tls(stream) => stream.sock.shutdown(Shutdown::Write),
         };
     }
@@ -238,7 +232,6 @@ impl Wire {
             let read = match &mut self.stream {
                 Stream::Tcp(stream) => stream.read(&mut arrived),
                 Stream::Unix(stream) => stream.read(&mut arrived),
-                #[cfg(all(feature = "http", feature = "tls"))]
                 Stream::Tls(stream) => stream.read(&mut arrived),
             };
             match read {

@@ -25,18 +25,11 @@ pub(super) fn bind_http(config: &Config, gate: &Gate) -> Result<Option<BoundHttp
     Ok(bound.map(|bound| with_tls(bound, setup, gate)))
 }
 
-#[cfg(feature = "tls")]
 fn with_tls(bound: BoundHttp, setup: &http::Setup, gate: &Gate) -> BoundHttp {
     match setup.has_tls {
         true => bound.with_tls(gate.tls().cloned()),
         false => bound,
     }
-}
-
-/// An address with TLS has been refused.
-#[cfg(not(feature = "tls"))]
-fn with_tls(bound: BoundHttp, _: &http::Setup, _: &Gate) -> BoundHttp {
-    bound
 }
 
 pub(super) fn start_http(

@@ -5,13 +5,10 @@
 //! writes its lines on standard error, from the first to the last.
 
 /// Without the feature `archive` there is no archive, and no flag for it.
-#[cfg_attr(not(feature = "archive"), path = "no_archive.rs")]
 mod archive;
 /// Without the feature `cluster` there is no cluster, and no flag for it.
-#[cfg_attr(not(feature = "cluster"), path = "no_cluster.rs")]
 mod cluster;
 /// Without the feature `http` there is no HTTP, and no flag for it.
-#[cfg_attr(not(feature = "http"), path = "no_http.rs")]
 mod http;
 mod memory;
 
@@ -268,7 +265,6 @@ fn gate(config: &Config) -> Result<Gate, Failure> {
         .with_trusted(config.proxy_from.clone())
         .with_each_max(config.each_max)
         .with_probing(config.probing);
-    #[cfg(feature = "tls")]
     let gate = {
         let tls = config.tls.clone().map(server::Tls::read).transpose();
         gate.with_tls(tls.map_err(Failure::usage)?)

@@ -26,7 +26,6 @@ mod assets;
 mod chart;
 mod clients;
 /// Without the feature `cluster` it shows nothing.
-#[cfg_attr(not(feature = "cluster"), path = "no_cluster.rs")]
 mod cluster;
 mod durability;
 mod forms;

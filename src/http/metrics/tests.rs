@@ -87,7 +87,6 @@ fn t22_each_sample_of_an_archive_is_what_its_writer_reports() {
     assert_eq!(value(&page(&gap), "bsd_archive_in_gap"), 1.0);
 }
 
-#[cfg(feature = "tls")]
 #[test]
 fn g32_the_end_of_each_certificate_is_a_sample_and_one_that_there_is_not_is_none() {
     let pulse = Pulse::default();

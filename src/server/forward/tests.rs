@@ -1,7 +1,6 @@
 //! Pairs between clients and leaders that the test plays itself, over loopback. The time is the
 //! test's own; only the sockets are waited for.
 
-#[cfg(feature = "tls")]
 mod encrypted;
 mod layers;
 mod leaders;

@@ -18,7 +18,6 @@ mod stream;
 
 pub use self::address::{Address, Port};
 pub use self::listener::{Bound, Listener};
-#[cfg(feature = "http")]
 pub(crate) use self::refused::who_has;
 pub use self::refused::why_not_bound;
 pub use self::stream::Probing;

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-#[cfg(feature = "cluster")]
 use std::net::Shutdown;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
@@ -17,7 +16,6 @@ use rustix::net::sockopt;
 use crate::server::connection::Entry;
 use crate::server::layers::Layers;
 use crate::server::proxy::{self, Introduction, Parsed};
-#[cfg(feature = "tls")]
 use crate::server::tls::TlsStream;
 use crate::sys::sockets;
 
@@ -92,7 +90,6 @@ impl Probing {
 pub(in crate::server) enum Stream {
     Tcp(mio::net::TcpStream),
     Unix(mio::net::UnixStream),
-    #[cfg(feature = "tls")]
     Tls(Box<TlsStream>),
 }
 
@@ -101,7 +98,6 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => Some(stream),
             Stream::Unix(_) => None,
-            #[cfg(feature = "tls")]
             Stream::Tls(stream) => Some(stream.socket()),
         }
     }
@@ -121,7 +117,6 @@ impl Stream {
         match self {
             Stream::Tcp(_) => sockets::SHORT_READ_EMPTIES_TCP,
             Stream::Unix(_) => false,
-            #[cfg(feature = "tls")]
             Stream::Tls(stream) => sockets::SHORT_READ_EMPTIES_TCP && stream.is_drained(),
         }
     }
@@ -130,7 +125,6 @@ impl Stream {
     pub(in crate::server) fn held(&self) -> usize {
         match self {
             Stream::Tcp(_) | Stream::Unix(_) => 0,
-            #[cfg(feature = "tls")]
             Stream::Tls(stream) => stream.held(),
         }
     }
@@ -140,7 +134,6 @@ impl Stream {
     pub(in crate::server) fn sealed(&self) -> usize {
         match self {
             Stream::Tcp(_) | Stream::Unix(_) => 0,
-            #[cfg(feature = "tls")]
             Stream::Tls(stream) => stream.sealed(),
         }
     }
@@ -149,7 +142,6 @@ impl Stream {
     pub(in crate::server) fn owes(&self) -> bool {
         match self {
             Stream::Tcp(_) | Stream::Unix(_) => false,
-            #[cfg(feature = "tls")]
             Stream::Tls(stream) => stream.owes(),
         }
     }
@@ -190,7 +182,6 @@ impl Stream {
     fn take_header(&mut self, buffer: &mut [u8]) -> io::Result<Introduction> {
         let socket = match self {
             Stream::Tcp(stream) => stream,
-            #[cfg(feature = "tls")]
             Stream::Tls(stream) => stream.socket_mut(),
             Stream::Unix(_) => return Ok(Introduction::default()),
         };
@@ -218,7 +209,6 @@ impl Stream {
                 let _ = buffer;
                 Ok(true)
             }
-            #[cfg(feature = "tls")]
             Stream::Tls(stream) => stream.shake_hands(buffer),
         }
     }
@@ -227,7 +217,6 @@ impl Stream {
     pub(in crate::server) fn agreed(&self) -> Option<(&'static str, Option<Arc<str>>)> {
         match self {
             Stream::Tcp(_) | Stream::Unix(_) => None,
-            #[cfg(feature = "tls")]
             Stream::Tls(stream) => Some(stream.agreed()),
         }
     }
@@ -236,7 +225,6 @@ impl Stream {
     pub(in crate::server) fn finish(&mut self) {
         match self {
             Stream::Tcp(_) | Stream::Unix(_) => {}
-            #[cfg(feature = "tls")]
             Stream::Tls(stream) => stream.finish(),
         }
     }
@@ -246,7 +234,6 @@ impl Stream {
         Ok(match self {
             Stream::Tcp(stream) => rustix::io::read(stream, spare_capacity(bytes))?,
             Stream::Unix(stream) => rustix::io::read(stream, spare_capacity(bytes))?,
-            #[cfg(feature = "tls")]
             Stream::Tls(stream) => stream.read_into(bytes)?,
         })
     }
@@ -261,14 +248,12 @@ impl Stream {
         match self {
             Stream::Tcp(stream) => stream.register(registry, token, both),
             Stream::Unix(stream) => stream.register(registry, token, both),
-            #[cfg(feature = "tls")]
             Stream::Tls(stream) => stream.socket_mut().register(registry, token, both),
         }
     }
 }
 
 /// What only those ask for who pass connections on.
-#[cfg(feature = "cluster")]
 impl Stream {
     /// Begin to connect to a TCP port: [`Stream::is_connected`] says when that is over. With a session
     /// a handshake follows.
@@ -344,7 +329,6 @@ impl Read for Stream {
         match self {
             Stream::Tcp(stream) => stream.read(buffer),
             Stream::Unix(stream) => stream.read(buffer),
-            #[cfg(feature = "tls")]
             Stream::Tls(stream) => stream.read(buffer),
         }
     }
@@ -355,7 +339,6 @@ impl Write for Stream {
         match self {
             Stream::Tcp(stream) => stream.write(bytes),
             Stream::Unix(stream) => stream.write(bytes),
-            #[cfg(feature = "tls")]
             Stream::Tls(stream) => stream.write(bytes),
         }
     }

@@ -19,14 +19,12 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 
-#[cfg(feature = "http")]
 pub(crate) use self::certificate::name_of;
 pub(super) use self::certificate::warn_of_end;
 pub(crate) use self::certificate::{end_of, explained};
 pub use self::flags::TlsArgs;
 pub(super) use self::shown::read_signed;
 use self::shown::{OfMembers, Shown};
-#[cfg(feature = "cluster")]
 pub(super) use self::shown::{PASSED_ON, Signed};
 pub(super) use self::stream::TlsStream;
 
@@ -94,7 +92,6 @@ impl Tls {
     }
 
     /// New connections of members of the cluster, which pass their clients on, get this certificate.
-    #[cfg(feature = "cluster")]
     pub(super) fn show_to_members(&self, signed: Signed) {
         self.of_members.set(signed);
     }

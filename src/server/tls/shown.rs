@@ -62,7 +62,6 @@ fn warn_of_readers(key: &Path) {
 pub(super) struct OfMembers(Arc<Mutex<Option<Signed>>>);
 
 impl OfMembers {
-    #[cfg(feature = "cluster")]
     pub(super) fn set(&self, signed: Signed) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(signed);
     }

@@ -371,7 +371,6 @@ fn a_node_of_another_cluster_at_the_address_of_a_member_changes_nothing() {
     assert_eq!(members_of(&dir).len(), 1);
 }
 
-#[cfg(feature = "http")]
 mod steered {
     use super::super::client::Client;
     use super::super::history::History;

@@ -41,12 +41,10 @@ pub(crate) struct Times {
 }
 
 impl Limit {
-    /// All the commands of a load that are on their way at once are in so many entries at once. None
-    /// where this program was built without the feature `cluster`.
+    /// All the commands of a load that are on their way at once are in this number of entries at once.
     pub(crate) fn of(shape: Shape, body: f64) -> impl Iterator<Item = Limit> {
         let commands = shape.connections * shape.pipeline;
-        let is_possible =
-            move |in_flight: &usize| cfg!(feature = "cluster") && *in_flight <= commands;
+        let is_possible = move |in_flight: &usize| *in_flight <= commands;
         let ways = IN_FLIGHT.into_iter().filter(is_possible);
         ways.map(move |in_flight| Limit {
             shape,
@@ -164,7 +162,7 @@ fn replicate(programs: &Programs, limit: &Limit, times: Times) -> io::Result<Val
     }
 }
 
-#[cfg(all(test, feature = "cluster"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

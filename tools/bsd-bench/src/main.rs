@@ -43,7 +43,6 @@ mod plan;
 mod plot;
 mod process;
 mod random;
-#[cfg(feature = "cluster")]
 mod replicate;
 mod report;
 mod restart;
@@ -95,7 +94,6 @@ enum Command {
     /// A server that parses and answers, and does nothing else
     Echo(echo::Args),
     /// A node of a cluster that replicates entries and does nothing with them
-    #[cfg(feature = "cluster")]
     Replicate(replicate::Args),
 }
 
@@ -112,7 +110,6 @@ fn main() -> ExitCode {
         Command::Library(args) => library::run(&args),
         Command::Http(args) => http::run(&args),
         Command::Echo(args) => echo::run(&args),
-        #[cfg(feature = "cluster")]
         Command::Replicate(args) => replicate::run(&args),
     });
     match done {

@@ -587,7 +587,6 @@ pub(crate) fn print_record(
     print(&line, out)
 }
 
-#[cfg(feature = "cluster")]
 #[derive(Serialize)]
 struct OfEntry<'a> {
     entry: u64,
@@ -598,7 +597,6 @@ struct OfEntry<'a> {
 }
 
 /// One line for a record of an entry: its index, its term, and whether a majority is known to have it.
-#[cfg(feature = "cluster")]
 pub(crate) fn print_entry(
     (entry, term, certain): (u64, u64, bool),
     record: &Record<'_>,

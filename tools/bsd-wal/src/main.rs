@@ -20,7 +20,6 @@ A torn tail, which a crash leaves and nobody was told of, is not damage."
     };
 }
 
-#[cfg(feature = "archive")]
 mod archive;
 mod backup;
 mod compact;
@@ -31,7 +30,6 @@ mod human;
 mod import;
 mod info;
 mod json;
-#[cfg(feature = "cluster")]
 mod ledger;
 mod load;
 #[cfg(feature = "man")]
@@ -120,10 +118,8 @@ enum Command {
     /// Make a data directory from a backup
     Restore(restore::RestoreArgs),
     /// List, check, restore and expire an archive that bsd-server writes
-    #[cfg(feature = "archive")]
     Archive(archive::ArchiveArgs),
     /// Show the ledger of a member of a cluster, and make a server of the last one that is left
-    #[cfg(feature = "cluster")]
     Ledger(ledger::LedgerArgs),
     /// Make a log from beanstalkd's log
     Import(import::ImportArgs),
@@ -165,8 +161,6 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            #[cfg(not(feature = "archive"))]
-            shown::say_without_archive(&error);
             // If the terminal is gone, there is no one to report it to.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() {
@@ -201,9 +195,7 @@ fn run(command: &Command, out: &mut dyn Write) -> Result<u8, Failure> {
         Command::Compact(args) => compact::run(args, out),
         Command::Backup(args) => backup::run(args, out),
         Command::Restore(args) => restore::run(args, out),
-        #[cfg(feature = "archive")]
         Command::Archive(args) => archive::run(args, out),
-        #[cfg(feature = "cluster")]
         Command::Ledger(args) => ledger::run(args, out),
         Command::Import(args) => import::run(args, out),
         Command::Export(args) => export::run(args, out),

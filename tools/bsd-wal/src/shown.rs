@@ -10,21 +10,13 @@ use crate::Failure;
 
 #[derive(Args)]
 pub(crate) struct Shown {
-    #[cfg_attr(
-        feature = "archive",
-        doc = "The data directory, a backup of one, or the URL of an archive: it is restored into a \
-               temporary directory (see TMPDIR), which is removed at the end"
-    )]
-    #[cfg_attr(
-        not(feature = "archive"),
-        doc = "The data directory, or a backup of one"
-    )]
+    /// The data directory, a backup of one, or the URL of an archive: it is restored into a
+    /// temporary directory (see TMPDIR), which is removed at the end
     dir: PathBuf,
     /// Read the state at one instant, up to the last write, without a lock: a server may be using
     /// the directory, or may start meanwhile
     #[arg(long)]
     live: bool,
-    #[cfg(feature = "archive")]
     #[command(flatten)]
     moment: crate::archive::Moment,
 }
@@ -35,12 +27,10 @@ pub(crate) struct Place {
     pub(crate) access: Access,
     /// What names it on a command line.
     pub(crate) name: String,
-    #[cfg(feature = "archive")]
     _copy: Option<tempfile::TempDir>,
 }
 
 impl Shown {
-    #[cfg(feature = "archive")]
     pub(crate) fn place(&self) -> Result<Place, Failure> {
         let name = self.moment.on_a_command_line(&self.dir);
         let Some(url) = url(&self.dir) else {
@@ -66,15 +56,6 @@ impl Shown {
         })
     }
 
-    #[cfg(not(feature = "archive"))]
-    pub(crate) fn place(&self) -> Result<Place, Failure> {
-        Ok(Place {
-            dir: self.dir.clone(),
-            access: self.access(),
-            name: self.dir.display().to_string(),
-        })
-    }
-
     /// A directory in use is accepted, too.
     fn access(&self) -> Access {
         if self.live {
@@ -90,30 +71,13 @@ fn url(dir: &std::path::Path) -> Option<&str> {
     dir.to_str().filter(|text| text.contains("://"))
 }
 
-/// The command `archive` was given, and this program has none.
-#[cfg(not(feature = "archive"))]
-pub(crate) fn say_without_archive(error: &clap::Error) {
-    let given = error.get(clap::error::ContextKind::InvalidSubcommand);
-    if given.is_some_and(|given| given.to_string() == "archive") {
-        crate::complain(format_args!("`bsd-wal archive`: {BUILT_WITHOUT}"));
-    }
-}
-
-/// Why an archive cannot be read, and what can read it.
-const BUILT_WITHOUT: &str = "this bsd-wal was built without the feature `archive`: use the one of the \
-    packages, or one of `cargo build --release`";
-
 /// A command that reads a directory was given an archive.
 pub(crate) fn refuse_url(dir: &std::path::Path) -> Result<(), Failure> {
     let Some(url) = url(dir) else {
         return Ok(());
     };
-    Err(Failure::Refused(if cfg!(feature = "archive") {
-        format!(
-            "{url} is an archive, and this command reads a directory: `bsd-wal archive restore {url} \
-             NEW` makes one, `bsd-wal archive verify {url}` checks the archive"
-        )
-    } else {
-        format!("{url} is an archive, and {BUILT_WITHOUT}")
-    }))
+    Err(Failure::Refused(format!(
+        "{url} is an archive, and this command reads a directory: `bsd-wal archive restore {url} NEW` \
+         makes one, `bsd-wal archive verify {url}` checks the archive"
+    )))
 }

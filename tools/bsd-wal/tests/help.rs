@@ -43,7 +43,6 @@ fn write_log(dir: &Path) {
 const ARCHIVE: &str = "file:///var/backups/bsd";
 
 /// An archive of the log in `dir`, made before the moment of which the examples tell.
-#[cfg(feature = "archive")]
 fn write_archive(dir: &Path, url: &str) {
     use bsd::archive::{Done, Sizes, Writer, open};
     use bsd::engine::{Engine, Options};
@@ -71,11 +70,7 @@ fn write_archive(dir: &Path, url: &str) {
     engine.close(now).unwrap();
 }
 
-#[cfg(not(feature = "archive"))]
-fn write_archive(_: &Path, _: &str) {}
-
 /// Make the directory that of a member of a cluster.
-#[cfg(feature = "cluster")]
 fn write_ledger(dir: &Path) {
     use bsd::cluster::ledger::{Base, Identity, Ledger};
     use bsd::cluster::member::{ClusterId, Member, Members, NodeId, Votes};
@@ -102,9 +97,6 @@ fn write_ledger(dir: &Path) {
     };
     Ledger::create(&(Arc::new(RealFs) as _), dir, identity, base).unwrap();
 }
-
-#[cfg(not(feature = "cluster"))]
-fn write_ledger(_: &Path) {}
 
 /// The examples of a command's help.
 fn examples(command: &str) -> Vec<String> {

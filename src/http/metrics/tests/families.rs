@@ -14,7 +14,6 @@ fn whole_page() -> String {
     let mut state = closed();
     let (output, _reader) = UnixStream::pair().unwrap();
     state.sight.lines = Some(Lines::start(OwnedFd::from(output), |_| ()).unwrap());
-    #[cfg(feature = "tls")]
     state
         .sight
         .pulse
