@@ -1,7 +1,7 @@
 //! A pool of workers on one queue: threads that reserve, work, and delete; a job whose work fails
 //! is tried again a few times, then buried.
 //!
-//! `cargo run --example worker_pool --no-default-features -- DIR` puts some jobs into a queue in
+//! `cargo run --example worker_pool -- DIR` puts some jobs into a queue in
 //! DIR and works on all that are there. End it at any time, with `kill -9` too: what was put and
 //! not finished is worked on the next time.
 

@@ -44,29 +44,23 @@
 //! * After the first failed write or sync nothing is acknowledged any more.
 //! * A file is removed only if the log's own list of files no longer needs it.
 
-pub mod archive;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "sim"))]
 #[doc(hidden)]
 pub mod check;
 pub mod clock;
-pub mod cluster;
-pub mod config;
 pub mod door;
 pub mod engine;
 mod error_class;
 pub mod histogram;
-pub mod http;
 mod library;
-mod pattern;
 pub mod protocol;
 pub mod queue;
 pub mod random;
 pub mod rlimit;
-mod secrets;
-pub mod server;
 mod shortage;
 pub mod storage;
-mod sys;
+#[doc(hidden)]
+pub mod sys;
 pub mod types;
 
 pub use door::{Bounds, Job, JobError, Pending, PutOptions, block_on};

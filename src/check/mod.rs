@@ -5,13 +5,14 @@
 //! |---|---|
 //! | `directory` | a log with any damage: recovery and verification agree, and a repair is sound |
 //! | `forge` | damage, done to a log that was sound |
+//! | `corpus` | the seeds of each target, and random inputs |
 //! | `binlogs` | any files of beanstalkd's: imported or refused, and left as they were |
 //! | `dump` | any jobs: loaded as described, or refused by name |
 //! | `life` | any commands, and crashes at any operation: nothing acknowledged is lost |
 //! | `past` | what must be there after a crash |
 //! | `sight` | the jobs of a log, as an engine and as an inspection have them |
 //!
-//! Compiled for tests and fuzzing only; not part of the library. Random bytes alone find little
+//! Compiled for tests and fuzzing only (feature `sim`); not part of the library. Random bytes alone find little
 //! here: checksums and rules of order reject nearly all of them. So each check reads its bytes as a
 //! list of decisions ([`Input`]), and builds a case from them that gets far. Any bytes are a case,
 //! and the same bytes are the same case.
@@ -21,6 +22,7 @@
 //! request are in `http`.
 
 mod binlogs;
+pub mod corpus;
 mod directory;
 mod dump;
 mod forge;
@@ -153,4 +155,81 @@ fn contents(disk: &SimFs, dir: &str) -> BTreeMap<String, Vec<u8>> {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::corpus::Target;
+    use super::{any_binlogs, any_directory, any_jobs, any_life};
+    use crate::protocol::any_bytes as protocol_check;
+    use crate::storage::format::any_bytes as any_segment;
+
+    #[test]
+    fn fuzz_target_protocol() {
+        let target = Target {
+            name: "protocol",
+            check: protocol_check::any_bytes,
+            size_max: 400,
+            runs: 2000,
+        };
+        target.check_corpus();
+        target.check_random();
+    }
+
+    #[test]
+    fn fuzz_target_segment() {
+        let target = Target {
+            name: "segment",
+            check: any_segment::any_bytes,
+            size_max: 2000,
+            runs: 2000,
+        };
+        target.check_corpus();
+        target.check_random();
+    }
+
+    #[test]
+    fn fuzz_target_directory() {
+        let target = Target {
+            name: "directory",
+            check: any_directory,
+            size_max: 40,
+            runs: 500,
+        };
+        target.check_corpus();
+        target.check_random();
+    }
+
+    #[test]
+    fn fuzz_target_import() {
+        let target = Target {
+            name: "import",
+            check: any_binlogs,
+            size_max: 300,
+            runs: 1000,
+        };
+        target.check_corpus();
+        target.check_random();
+    }
+
+    #[test]
+    fn fuzz_target_load() {
+        let target = Target {
+            name: "load",
+            check: any_jobs,
+            size_max: 300,
+            runs: 1000,
+        };
+        target.check_corpus();
+        target.check_random();
+    }
+
+    #[test]
+    fn fuzz_target_commands() {
+        let target = Target {
+            name: "commands",
+            check: any_life,
+            size_max: 300,
+            runs: 1000,
+        };
+        target.check_corpus();
+        target.check_random();
+    }
+}

@@ -140,14 +140,10 @@ impl Slice<'_> {
     }
 }
 
-#[cfg(test)]
+#[cfg(any(test, feature = "sim"))]
 impl Slice<'_> {
     /// One without an end, for the only client of an engine.
-    pub(crate) fn alone<R>(
-        engine: &mut Engine,
-        now: Now,
-        run: impl FnOnce(&mut Slice<'_>) -> R,
-    ) -> R {
+    pub fn alone<R>(engine: &mut Engine, now: Now, run: impl FnOnce(&mut Slice<'_>) -> R) -> R {
         struct Nobody;
         impl ReplySink for Nobody {
             fn reply(

@@ -1,6 +1,6 @@
 //! A property that must hold for any bytes; the fuzz target and its seeds use it.
 //!
-//! Compiled for tests and fuzzing only. The decoder is compared with a model that has all bytes at
+//! Compiled for tests and fuzzing only (feature `sim`). The decoder is compared with a model that has all bytes at
 //! once and keeps no state. Both share the grammar of a line, which is compared with a table of its
 //! own.
 

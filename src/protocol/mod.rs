@@ -19,7 +19,7 @@ mod parse;
 mod request;
 mod yaml;
 
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "sim"))]
 pub mod any_bytes;
 
 pub use decode::{Decoder, Limits};

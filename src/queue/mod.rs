@@ -258,7 +258,7 @@ impl Queue {
     }
 
     /// So many tubes or clients were looked at.
-    pub(crate) fn visit(&self, count: usize) {
+    pub fn visit(&self, count: usize) {
         self.visits.set(self.visits.get() + count);
     }
 

@@ -24,7 +24,8 @@ pub struct StoreError {
 }
 
 impl StoreError {
-    pub(crate) fn new(doing: &'static str, path: &Path, cause: &io::Error) -> StoreError {
+    /// `doing` says what failed, in the form "write".
+    pub fn new(doing: &'static str, path: &Path, cause: &io::Error) -> StoreError {
         StoreError {
             doing,
             path: path.to_owned(),
@@ -97,7 +98,7 @@ pub(in crate::storage) fn too_few_descriptors(dir: &Path) -> OpenError {
 
 impl OpenError {
     /// `dir` could not be locked.
-    pub(crate) fn lock(dir: &Path, error: LockError) -> OpenError {
+    pub fn lock(dir: &Path, error: LockError) -> OpenError {
         match error {
             LockError::Held { holder } => OpenError::InUse {
                 dir: dir.to_owned(),
@@ -107,7 +108,8 @@ impl OpenError {
         }
     }
 
-    pub(crate) fn io(doing: &'static str, path: &Path, cause: &io::Error) -> OpenError {
+    /// An I/O call of a start failed; `doing` says which, in the form "read".
+    pub fn io(doing: &'static str, path: &Path, cause: &io::Error) -> OpenError {
         let mut error = StoreError::new(doing, path, cause);
         if let Some(hint) = hint(cause) {
             error.cause = format!("{}; {hint}", error.cause);

@@ -30,11 +30,11 @@ pub mod standby;
 pub mod words;
 
 pub use disk::RealFs;
-#[cfg(any(test, fuzzing, feature = "sim"))]
+#[cfg(any(test, feature = "sim"))]
 pub use disk::sim::SimFs;
 pub use error::{Damage, OpenError, StoreError};
 pub use format::names::is_log_file;
-pub(crate) use format::names::{CLUSTER_NAME, LEDGER_PREFIX};
+pub use format::names::{CLUSTER_NAME, LEDGER_PREFIX};
 pub use log::body::{Body, BodyCheck, Bytes, Loan, Loans, PIECE};
 pub use log::compaction::{Index, Subject};
 pub use log::files::Files;
@@ -46,5 +46,5 @@ pub use log::spool::Begun;
 pub use log::sync::{SyncPolicy, Waker};
 pub use log::trail::{HELD_SEGMENTS_MAX, Stretch, Trail};
 pub use log::{AppendError, BodyError, Log, LogOptions, Purpose};
-pub(crate) use recover::make_data_dir;
+pub use recover::make_data_dir;
 pub use recover::{Progress, Recovery, Replay};

@@ -8,7 +8,7 @@ use super::disk::{Fs, OpenMode, ReadFs, read_exact_at, write_all_at};
 use super::error::OpenError;
 use super::format::names::new_word;
 pub use super::format::names::{ARCHIVE_WORD, STANDBY_WORD};
-pub(crate) use super::format::names::{INSIDE_WHOLE, is_as_empty};
+pub use super::format::names::{INSIDE_WHOLE, is_as_empty};
 
 /// No word is longer, bytes.
 pub const WORD_SIZE_MAX: u64 = 64 << 10;

@@ -1,4 +1,4 @@
-//! The one door to what differs between operating systems.
+//! The one door to what differs between operating systems; sockets and groups are in `bsd-net`.
 //!
 //! Every other module is the same on Linux, macOS and FreeBSD. `docs/platforms.md` says what each
 //! of them promises, and what was only compiled.
@@ -9,15 +9,11 @@
 //! | `locks` | which locks of a file see each other, and who holds one? |
 //! | `processes` | what does the system tell about a process? |
 //! | `random` | where do bytes come from that nobody can guess? |
-//! | `sockets` | how is a socket made, and how is its file kept hold of? |
-//! | `groups` | in which groups is this process? |
 //!
 //! A function that a system cannot serve says so: it returns an error or `None`, never a weaker
 //! promise under the same name.
 
 pub(crate) mod files;
-pub(crate) mod groups;
 pub(crate) mod locks;
-pub(crate) mod processes;
-pub(crate) mod random;
-pub(crate) mod sockets;
+pub mod processes;
+pub mod random;

@@ -4,7 +4,7 @@
 
 /// The words of the command line of a process, separated by zeros; `None`: the system does not
 /// tell.
-pub(crate) fn command_line(pid: u32) -> Option<String> {
+pub fn command_line(pid: u32) -> Option<String> {
     match cfg!(target_os = "linux") {
         true => std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok(),
         false => None,
@@ -12,7 +12,7 @@ pub(crate) fn command_line(pid: u32) -> Option<String> {
 }
 
 /// A process that listens at this TCP port; `None`: the system does not tell this one.
-pub(crate) fn listener_at(port: u16) -> Option<u32> {
+pub fn listener_at(port: u16) -> Option<u32> {
     if !cfg!(target_os = "linux") {
         return None;
     }
@@ -42,7 +42,7 @@ pub(crate) fn listener_at(port: u16) -> Option<u32> {
 }
 
 /// The memory of this process, bytes; `None`: the system does not tell.
-pub(crate) fn resident_memory() -> Option<u64> {
+pub fn resident_memory() -> Option<u64> {
     if !cfg!(target_os = "linux") {
         return None;
     }
@@ -56,7 +56,7 @@ pub(crate) fn resident_memory() -> Option<u64> {
 
 /// The memory that this process and others share, bytes: the machine's, or less where the container
 /// has less; `None`: the system does not tell.
-pub(crate) fn machine_memory() -> Option<u64> {
+pub fn machine_memory() -> Option<u64> {
     if !cfg!(target_os = "linux") {
         return None;
     }

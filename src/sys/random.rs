@@ -7,13 +7,13 @@ use std::io;
 /// # Errors
 /// The system has none.
 #[cfg(target_os = "linux")]
-pub(crate) fn fill(bytes: &mut [u8]) -> io::Result<()> {
+pub fn fill(bytes: &mut [u8]) -> io::Result<()> {
     fill_with(bytes, rustix::rand::GetRandomFlags::empty())
 }
 
 /// The same, but where it would have to wait it fails.
 #[cfg(target_os = "linux")]
-pub(crate) fn fill_now(bytes: &mut [u8]) -> io::Result<()> {
+pub fn fill_now(bytes: &mut [u8]) -> io::Result<()> {
     fill_with(bytes, rustix::rand::GetRandomFlags::NONBLOCK)
 }
 
@@ -26,12 +26,12 @@ fn fill_with(bytes: &mut [u8], flags: rustix::rand::GetRandomFlags) -> io::Resul
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn fill(bytes: &mut [u8]) -> io::Result<()> {
+pub fn fill(bytes: &mut [u8]) -> io::Result<()> {
     Ok(getrandom::fill(bytes)?)
 }
 
 /// These systems have random numbers before any program runs.
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn fill_now(bytes: &mut [u8]) -> io::Result<()> {
+pub fn fill_now(bytes: &mut [u8]) -> io::Result<()> {
     fill(bytes)
 }

@@ -9,24 +9,19 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use crate::ROOT;
 use crate::harness::{Launch, program, skip, wait_for};
 
 /// The least that a transcript of a working library has.
 const TRANSCRIPT_LINES_MIN: usize = 30;
 
 pub(crate) fn script(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/clients")
-        .join(name)
+    Path::new(ROOT).join("tests/clients").join(name)
 }
 
 /// A folder that `.ci/run` fills, below `target` unless a variable names another.
 pub(crate) fn folder(variable: &str, below_target: &str) -> PathBuf {
-    let default = || {
-        Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("target")
-            .join(below_target)
-    };
+    let default = || Path::new(ROOT).join("target").join(below_target);
     std::env::var_os(variable).map_or_else(default, PathBuf::from)
 }
 

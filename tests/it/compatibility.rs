@@ -9,6 +9,7 @@ use bsd::storage::format::{
 };
 use tempfile::TempDir;
 
+use crate::ROOT;
 use crate::harness::{Launch, wal};
 
 const CANNOT_START: Option<i32> = Some(1);
@@ -17,7 +18,7 @@ const SEGMENT: &str = "segment-0000000001.00000";
 
 /// The log of a golden directory.
 fn golden() -> Vec<u8> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+    let path = Path::new(ROOT)
         .join("tests/golden/v1/clean-stop")
         .join(SEGMENT);
     fs::read(path).expect("a golden directory")

@@ -12,6 +12,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::ROOT;
 use crate::faults::{SmallDisk, fill};
 use crate::harness::{Launch, bsd_wal, program, skip, wait_until, wait_until_it_is, wait_within};
 use crate::http::Site;
@@ -29,7 +30,7 @@ const PUT_EVERY: Duration = Duration::from_millis(250);
 const DASHBOARD: &str = "contrib/grafana/bsd.json";
 
 fn text(path: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+    fs::read_to_string(Path::new(ROOT).join(path)).unwrap()
 }
 
 /// What follows this on lines that begin with it, blanks apart.
@@ -51,7 +52,7 @@ fn promtool(args: &[&str]) {
     };
     let output = Command::new(promtool)
         .args(args)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .current_dir(ROOT)
         .output()
         .unwrap();
     assert!(output.status.success(), "{args:?}: {output:?}");
@@ -172,7 +173,7 @@ fn exported() -> BTreeSet<String> {
 
 /// The pages of the handbook, each with its name.
 fn pages() -> Vec<(String, String)> {
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let docs = Path::new(ROOT).join("docs");
     let entries = fs::read_dir(docs).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let names = names.filter(|name| name.ends_with(".md"));

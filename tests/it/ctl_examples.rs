@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
+use crate::ROOT;
 use crate::ctl::{NOT_DONE, OK, done, json_of, said};
 use crate::harness::{Launch, Server, bsd_ctl};
 use crate::http::Site;
@@ -35,7 +36,7 @@ fn help(command: &str) -> String {
 }
 
 fn page() -> String {
-    std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/bsd-ctl.md")).unwrap()
+    std::fs::read_to_string(Path::new(ROOT).join("docs/bsd-ctl.md")).unwrap()
 }
 
 /// Jobs for one example: three in `mail` that are ready, then one buried and one delayed. The id of

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+use crate::ROOT;
 
 /// Tests by the names of their functions, each with the names of the directories, files and modules that
 /// it is in.
@@ -20,7 +20,9 @@ fn tests_below(dir: &Path, found: &mut Tests) {
             let text = fs::read_to_string(&path).expect("a source is text");
             for (modules, test) in tests_in(&text) {
                 let place = path.with_extension("");
-                let names = place.iter().map(|name| name.to_string_lossy().into_owned());
+                let names = place
+                    .iter()
+                    .map(|name| name.to_string_lossy().replace('-', "_"));
                 let names = names.chain(modules).collect();
                 found.entry(test).or_default().push(names);
             }
@@ -78,7 +80,7 @@ fn name(text: &str) -> Option<String> {
 
 fn all_tests() -> Tests {
     let mut found = Tests::new();
-    for dir in ["src", "tests", "tools"] {
+    for dir in ["src", "crates", "tests", "tools"] {
         tests_below(&Path::new(ROOT).join(dir), &mut found);
     }
     assert!(found.len() > 700, "only {} tests", found.len());
@@ -175,16 +177,39 @@ fn every_fault_of_beanstalkd_has_a_test_with_its_number_in_its_name() {
     }
 }
 
-/// One build has every flag of the packages: the only feature is for tests.
+/// One build has every flag of the packages: the features of a package are for tests and manual pages.
 #[test]
-fn g43_the_only_feature_is_the_simulated_disk() {
-    let manifest = fs::read_to_string(Path::new(ROOT).join("Cargo.toml")).expect("a manifest");
-    let features = manifest.split("\n[features]\n").nth(1).expect("features");
-    let features = features.split("\n[").next().expect("the section");
-    let lines = features.lines().filter(|line| !line.starts_with('#'));
-    let names: Vec<&str> = lines
-        .filter_map(|line| line.split_once(" = "))
-        .map(|it| it.0)
-        .collect();
-    assert_eq!(names, ["sim"]);
+fn g43_no_package_has_a_feature_without_which_a_program_has_less() {
+    let mut seen = 0;
+    for dir in [".", "crates/*", "tools/*"] {
+        for manifest in manifests(dir) {
+            let text = fs::read_to_string(&manifest).expect("a manifest");
+            seen += 1;
+            let Some(features) = text.split("\n[features]\n").nth(1) else {
+                continue;
+            };
+            let features = features.split("\n[").next().expect("the section");
+            let lines = features.lines().filter(|line| !line.starts_with('#'));
+            let names = lines.filter_map(|line| line.split_once(" = "));
+            for (name, _) in names {
+                assert!(
+                    ["sim", "man"].contains(&name),
+                    "{}: {name}",
+                    manifest.display()
+                );
+            }
+        }
+    }
+    assert!(seen >= 9, "{seen} packages");
+}
+
+/// The manifests of the packages of the workspace in a directory, or in those below it.
+fn manifests(dir: &str) -> Vec<PathBuf> {
+    let root = Path::new(ROOT);
+    let Some(above) = dir.strip_suffix("/*") else {
+        return vec![root.join(dir).join("Cargo.toml")];
+    };
+    let entries = fs::read_dir(root.join(above)).expect("packages");
+    let manifests = entries.map(|entry| entry.expect("an entry").path().join("Cargo.toml"));
+    manifests.filter(|manifest| manifest.is_file()).collect()
 }

@@ -13,6 +13,7 @@ use bsd::storage::disk::sim::Crash;
 use bsd::types::JobId;
 use bsd::{Bounds, JobError, JobQueue, Options, PutOptions, Queue, Session};
 
+use crate::ROOT;
 use crate::volume::volume;
 use crate::wal::{DIR, options};
 
@@ -226,4 +227,22 @@ fn a_handle_goes_to_any_thread() {
         .map(|put| put.join().unwrap().unwrap())
         .collect();
     assert_eq!(ids.len(), 4);
+}
+
+/// The crates that the library needs, including this package.
+#[test]
+fn the_library_is_made_of_few_crates() {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "-p", "bsd-queue", "-e", "normal"])
+        .args(["--prefix", "none", "--no-dedupe"])
+        .current_dir(ROOT)
+        .output()
+        .unwrap();
+    let tree = String::from_utf8(output.stdout).unwrap();
+    let crates: BTreeSet<&str> = tree
+        .lines()
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    assert!(crates.contains("bsd-queue"), "{tree}");
+    assert!(crates.len() <= 15, "{} crates: {crates:?}", crates.len());
 }

@@ -7,10 +7,9 @@ use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 
+use crate::ROOT;
 use crate::harness::{Launch, bsd_ctl, bsd_wal, program, skip};
 use crate::http::Site;
-
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// What a block is that has no commands.
 const OTHER: [&str; 7] = ["text", "ini", "json", "python", "rust", "toml", "yaml"];

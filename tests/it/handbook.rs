@@ -7,11 +7,10 @@ use std::process::Command;
 
 use bsd::ErrorClass;
 
+use crate::ROOT;
 use crate::console::Page;
 use crate::harness::{Launch, bsd_ctl, bsd_wal, wal};
 use crate::http::Site;
-
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).unwrap() {
@@ -102,8 +101,9 @@ fn refusals_of(source: &str) -> impl Iterator<Item = String> {
 fn each_warning_error_and_refusal_is_in_the_runbook() {
     let page = fs::read_to_string(Path::new(ROOT).join("docs/runbook.md")).unwrap();
     let mut files = Vec::new();
-    sources(&Path::new(ROOT).join("src"), &mut files);
-    sources(&Path::new(ROOT).join("tools/bsd-wal/src"), &mut files);
+    for dir in ["src", "crates", "tools/bsd-wal/src"] {
+        sources(&Path::new(ROOT).join(dir), &mut files);
+    }
     let (mut seen, mut missing) = (0, Vec::new());
     for file in files {
         for line in lines_of(&fs::read_to_string(&file).unwrap()) {
@@ -230,7 +230,7 @@ fn each_exit_code_that_a_page_names_is_one_of_the_programs() {
     let page =
         "With exit code 3: stop. After exit codes 1, 3,\n5 and 10 it rests. The exit code is 7.";
     assert_eq!(exit_codes_in(page), [3, 1, 3, 5, 10]);
-    let of_classes = ErrorClass::ALL.map(bsd::config::exit_code);
+    let of_classes = ErrorClass::ALL.map(bsd_server::config::exit_code);
     // 2 is of the tools; a panic; killed with SIGKILL.
     let known: Vec<u8> = of_classes.into_iter().chain([0, 2, 101, 137]).collect();
     let (mut seen, mut wrong) = (0, Vec::new());

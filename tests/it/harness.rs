@@ -20,6 +20,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::NamedTempFile;
 
+use crate::ROOT;
 use crate::wire::Wire;
 
 /// How long anything that must happen may take before the test fails.
@@ -75,11 +76,15 @@ fn tool(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let program = test.ancestors().nth(2).unwrap().join(name);
     let built = program.metadata().and_then(|it| it.modified());
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(ROOT);
     let own = format!("tools/{name}/src");
-    let changed = ["src", "tools/bsd-tools/src", &own].map(|dir| last_change(&root.join(dir)));
+    let crates = ["crates/bsd-archive/src", "crates/bsd-cluster/src"];
+    let sources = ["src", "tools/bsd-tools/src", &own]
+        .into_iter()
+        .chain(crates);
+    let mut changed = sources.map(|dir| last_change(&root.join(dir)));
     assert!(
-        built.is_ok_and(|built| changed.iter().all(|changed| *changed <= built)),
+        built.is_ok_and(|built| changed.all(|changed| changed <= built)),
         "{} is missing, or older than its sources; build it: `cargo build`, with --release if the \
          test is run so",
         program.display()
@@ -87,18 +92,14 @@ fn tool(name: &str) -> PathBuf {
     program
 }
 
-/// When a source below `dir` was changed last, those that only the server is made of apart.
+/// When a source below `dir` was changed last.
 fn last_change(dir: &Path) -> SystemTime {
     let mut last = SystemTime::UNIX_EPOCH;
     for entry in std::fs::read_dir(dir).unwrap() {
         let entry = entry.unwrap();
-        let is_server = ["server", "http", "main.rs", "config.rs"]
-            .contains(&&*entry.file_name().to_string_lossy());
-        let is_dir = entry.file_type().unwrap().is_dir();
-        last = last.max(match (is_server, is_dir) {
-            (true, _) => continue,
-            (false, true) => last_change(&entry.path()),
-            (false, false) => entry.metadata().unwrap().modified().unwrap(),
+        last = last.max(match entry.file_type().unwrap().is_dir() {
+            true => last_change(&entry.path()),
+            false => entry.metadata().unwrap().modified().unwrap(),
         });
     }
     last

@@ -104,3 +104,6 @@ mod wal_look;
 mod wal_output;
 mod wal_shared;
 mod wire;
+
+/// The root of the repository.
+pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
+use crate::ROOT;
 use crate::pages::links_of;
-
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Source and destination of each asset of a list in `Cargo.toml`.
 fn assets(list: &str) -> Vec<(String, String)> {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+use crate::ROOT;
 
 /// The README is read to its end if it is no longer than this.
 const README_LINES_MAX: usize = 150;

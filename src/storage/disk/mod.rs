@@ -19,7 +19,7 @@
 pub(in crate::storage) mod descriptors;
 pub(in crate::storage) mod errno;
 pub(in crate::storage) mod lock;
-#[cfg(any(test, fuzzing, feature = "sim"))]
+#[cfg(any(test, feature = "sim"))]
 pub mod sim;
 
 use std::fmt::{self, Debug};
@@ -184,7 +184,7 @@ pub fn read_exact_at(file: &dyn ReadFile, mut buf: &mut [u8], mut offset: u64) -
 }
 
 /// True if no file has this name, certainly.
-pub(crate) fn is_missing(fs: &dyn Fs, path: &Path) -> bool {
+pub fn is_missing(fs: &dyn Fs, path: &Path) -> bool {
     let opened = fs.open_read(path);
     opened.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }

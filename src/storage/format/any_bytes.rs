@@ -1,6 +1,6 @@
 //! A property that must hold for any bytes in a segment; the fuzz target and its seeds use it.
 //!
-//! Compiled for tests and fuzzing only. No bytes may make the reader panic, run forever, or hold
+//! Compiled for tests and fuzzing only (feature `sim`). No bytes may make the reader panic, run forever, or hold
 //! more memory than the file is long; and what the reader returns must be what an encoder would
 //! write. Checksums keep nearly all inputs away from the code behind them, so each input is tried
 //! twice: unchanged, and with all checksums corrected.

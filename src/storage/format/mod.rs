@@ -22,7 +22,7 @@
 //! from the log's id, the segment and its generation, mixed with the byte offset. Bytes at a wrong
 //! place, or left by an earlier file, do not parse, even if they are intact.
 
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "sim"))]
 pub mod any_bytes;
 mod claim;
 #[cfg(test)]

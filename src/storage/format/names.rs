@@ -24,9 +24,9 @@ pub const ARCHIVE_WORD: &str = "archived";
 /// What the name of the next word ends with, before it replaces the one that there is.
 const NEW_WORD: &str = "-new";
 /// A directory of this name has the ledger of a member of a cluster.
-pub(crate) const CLUSTER_NAME: &str = "cluster";
+pub const CLUSTER_NAME: &str = "cluster";
 /// What the names of the files in it begin with.
-pub(crate) const LEDGER_PREFIX: &str = "ledger-";
+pub const LEDGER_PREFIX: &str = "ledger-";
 /// The prefix of the names of directories with imported files of beanstalkd.
 pub(in crate::storage) const IMPORTED_PREFIX: &str = "beanstalkd-binlogs";
 /// The prefix of the names of torn tails and segments that a start saved.
@@ -54,11 +54,12 @@ pub(in crate::storage) const LOST_AND_FOUND: &str = "lost+found";
 /// Where a new log grows in a directory that cannot be replaced, and its name when it is whole. From
 /// there its files are moved to where they belong; a start goes on with that.
 pub(in crate::storage) const INSIDE: &str = "bsd.incomplete";
-pub(crate) const INSIDE_WHOLE: &str = "bsd.complete";
+/// What a directory has inside once all of its content is there.
+pub const INSIDE_WHOLE: &str = "bsd.complete";
 
 /// True for what a directory may hold that is empty otherwise: what its file system has made, and what
 /// an interrupted call has left, a lock among it.
-pub(crate) fn is_as_empty(entry: &DirEntry) -> bool {
+pub fn is_as_empty(entry: &DirEntry) -> bool {
     match entry.is_file {
         true => entry.name == LOCK_NAME,
         false => matches!(&*entry.name, LOST_AND_FOUND | INSIDE),

@@ -229,7 +229,8 @@ impl<F: ?Sized> Files<F> {
         }
     }
 
-    pub(crate) fn log(&self) -> LogId {
+    /// The identity of the log whose files these are.
+    pub fn log(&self) -> LogId {
         self.log
     }
 

@@ -101,7 +101,7 @@ impl Reader {
     }
 
     /// Bytes of the file that are held in memory.
-    #[cfg(any(test, fuzzing))]
+    #[cfg(any(test, feature = "sim"))]
     pub(in crate::storage) fn held(&self) -> usize {
         self.window.bytes.len()
     }

@@ -133,7 +133,7 @@ impl Log {
 
 /// Make the data directory if it is missing, but not its parent: if that is missing too, a disk is
 /// not mounted or a path is misspelt, and an empty log would hide that.
-pub(crate) fn make_data_dir(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
+pub fn make_data_dir(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
     fs.create_dir(dir).map_err(|error| {
         if error.kind() == io::ErrorKind::AlreadyExists {
             let what = "something of this name is there that is no directory; give a directory";

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use bsd::cluster::member::NodeId;
-use bsd::cluster::wire::Versions;
 use bsd::random::Random;
+use bsd_cluster::member::NodeId;
+use bsd_cluster::wire::Versions;
 
 use super::client::Client;
 use super::history::History;

@@ -107,7 +107,7 @@ impl Site {
     /// beginning: the first copy of the log comes by way of the ledger's directory.
     fn part_ledger(&mut self, at: usize) {
         self.cluster.stop(at);
-        let here = bsd::cluster::ledger_dir(&self.cluster.places[at].dir);
+        let here = bsd_cluster::ledger_dir(&self.cluster.places[at].dir);
         let there = match self.part {
             Part::Ledger => self.disks[at].path().join("ledger"),
             _ => self.roomy.path().join(format!("ledger-{at}")),

@@ -12,8 +12,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use bsd::cluster::member::NodeId;
-use bsd::cluster::wire::{Hello, Versions};
+use bsd_cluster::member::NodeId;
+use bsd_cluster::wire::{Hello, Versions};
 
 /// From one member to another.
 type Way = (NodeId, NodeId);

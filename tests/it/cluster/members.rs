@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use bsd::cluster::ledger::Ledger;
-use bsd::cluster::member::{Member, NodeId};
 use bsd::random::Random;
 use bsd::storage::disk::{Fs, RealFs};
+use bsd_cluster::ledger::Ledger;
+use bsd_cluster::member::{Member, NodeId};
 
 use super::links::Links;
 use crate::harness::{Exit, Launch, PATIENCE, POLL_EVERY, Server, peer_address, wait_until};
@@ -347,9 +347,9 @@ pub(super) fn id_of(dir: &Path) -> NodeId {
 /// Look at a copy: opening it would change what is there. A file may go meanwhile.
 fn with_ledger<T>(dir: &Path, look: impl FnOnce(&Ledger) -> T) -> Option<T> {
     let copy = tempfile::tempdir().unwrap();
-    let to = bsd::cluster::ledger_dir(copy.path());
+    let to = bsd_cluster::ledger_dir(copy.path());
     std::fs::create_dir(&to).unwrap();
-    for entry in std::fs::read_dir(bsd::cluster::ledger_dir(dir)).ok()? {
+    for entry in std::fs::read_dir(bsd_cluster::ledger_dir(dir)).ok()? {
         let entry = entry.ok()?;
         if entry.file_type().ok()?.is_file() {
             std::fs::copy(entry.path(), to.join(entry.file_name())).ok()?;

@@ -297,7 +297,7 @@ fn a_member_without_its_ledger_is_a_lone_server_with_its_jobs_and_begins_a_new_c
         cluster.kill(at);
     }
     let dir = cluster.places[2].dir.clone();
-    std::fs::remove_dir_all(bsd::cluster::ledger_dir(&dir)).unwrap();
+    std::fs::remove_dir_all(bsd_cluster::ledger_dir(&dir)).unwrap();
     let alone = launch.clone().dir(&dir).start();
     assert_eq!(alone.connect().stat("stats", "current-jobs-ready"), "50");
     assert_eq!(alone.stop().code, Some(0));
@@ -606,7 +606,7 @@ mod steered {
         // What members pass on is encrypted where there is a listener for that.
         let id = cluster.server(other).connect().put(b"kept");
         let members = members_of(&cluster.places[leader].dir);
-        let is_tls = |it: &bsd::cluster::member::Member| it.client.starts_with("tls:127.0.0.2:");
+        let is_tls = |it: &bsd_cluster::member::Member| it.client.starts_with("tls:127.0.0.2:");
         assert!(members.iter().all(is_tls), "{members:?}");
         let mut wire = doors.connect(cluster.server(other));
         let found = format!("FOUND {id} 4\r\nkept");

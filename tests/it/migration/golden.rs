@@ -21,10 +21,11 @@ use tempfile::TempDir;
 use super::binlog::{DELAYED, Job, READY, RESERVED, Version, job};
 use super::real::{Snapshot, copy_dir, snapshot};
 use super::*;
+use crate::ROOT;
 use crate::harness::{Launch, wal};
 
 fn golden(name: &str) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = Path::new(ROOT);
     root.join("tests/golden").join(name)
 }
 

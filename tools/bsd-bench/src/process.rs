@@ -61,7 +61,7 @@ pub(crate) fn sleep_until(deadline: Instant) -> io::Result<()> {
 
 /// Processor time that this process has used, all threads.
 pub(crate) fn own_cpu() -> Duration {
-    let (user, system) = bsd::server::cpu_times();
+    let (user, system) = bsd_net::cpu_times();
     Duration::from_micros(user + system)
 }
 

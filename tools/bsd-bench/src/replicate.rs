@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bsd::cluster::ledger::{Base, Identity, Ledger};
-use bsd::cluster::member::{ClusterId, Member, Members, NodeId, Votes};
-use bsd::cluster::node::{Mark, Node, Out, Role, Settings};
-use bsd::cluster::wire::{Decoder, Encoder, Frame, Message, Side};
 use bsd::storage::RealFs;
 use bsd::storage::disk::Fs;
 use bsd::types::Time;
+use bsd_cluster::ledger::{Base, Identity, Ledger};
+use bsd_cluster::member::{ClusterId, Member, Members, NodeId, Votes};
+use bsd_cluster::node::{Mark, Node, Out, Role, Settings};
+use bsd_cluster::wire::{Decoder, Encoder, Frame, Message, Side};
 use bytes::Bytes;
 use mio::net::TcpStream;
 use mio::{Events, Interest, Poll, Token};

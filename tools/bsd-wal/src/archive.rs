@@ -9,15 +9,15 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bsd::archive::format::{log_name, parse_log_name};
-use bsd::archive::restore::{RestoreError, Restored, Until, choose_log, restore};
-use bsd::archive::survey::{Depth, Lost, Span, Survey, survey};
-use bsd::archive::{self, Reader, Store, Trouble, Waiter};
 use bsd::clock::Clock;
 use bsd::storage::RealFs;
 use bsd::storage::disk::Fs;
 use bsd::storage::format::LogId;
 use bsd::types::{Position, SegmentId};
+use bsd_archive::format::{log_name, parse_log_name};
+use bsd_archive::restore::{RestoreError, Restored, Until, choose_log, restore};
+use bsd_archive::survey::{Depth, Lost, Span, Survey, survey};
+use bsd_archive::{Reader, Store, Trouble, Waiter};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
@@ -141,7 +141,7 @@ pub(crate) fn run(args: &ArchiveArgs, out: &mut dyn Write) -> Result<u8, Failure
 }
 
 fn open(url: &str) -> Result<Box<dyn Store>, Failure> {
-    archive::open(url).map_err(Failure::Refused)
+    bsd_archive::open(url).map_err(Failure::Refused)
 }
 
 /// Says why nothing happens.

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bsd::clock::Clock;
-use bsd::cluster::survivor::{Changes, Recovered, Survivor, SurvivorError};
 use bsd::storage::RealFs;
 use bsd::storage::disk::Fs;
+use bsd_cluster::survivor::{Changes, Recovered, Survivor, SurvivorError};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 

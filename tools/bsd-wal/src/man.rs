@@ -18,7 +18,7 @@ pub(crate) struct ManArgs {
 /// Write all pages and completions, replace existing ones, and print their names.
 pub(crate) fn run(args: &ManArgs, out: &mut dyn Write) -> Result<u8, Failure> {
     for (command, section) in [
-        (bsd::config::command(), man::DAEMONS),
+        (bsd_server::config::command(), man::DAEMONS),
         (Cli::command(), man::COMMANDS),
     ] {
         for path in man::write(&command, section, &args.out_dir).map_err(Failure::Refused)? {

@@ -44,10 +44,10 @@ const ARCHIVE: &str = "file:///var/backups/bsd";
 
 /// An archive of the log in `dir`, made before the moment of which the examples tell.
 fn write_archive(dir: &Path, url: &str) {
-    use bsd::archive::{Done, Sizes, Writer, open};
     use bsd::engine::{Engine, Options};
     use bsd::storage::{RealFs, Trail};
     use bsd::types::{Now, Time};
+    use bsd_archive::{Done, Sizes, Writer, open};
     use std::sync::Arc;
 
     /// 2026-11-22 17:00:00 UTC.
@@ -72,9 +72,9 @@ fn write_archive(dir: &Path, url: &str) {
 
 /// Make the directory that of a member of a cluster.
 fn write_ledger(dir: &Path) {
-    use bsd::cluster::ledger::{Base, Identity, Ledger};
-    use bsd::cluster::member::{ClusterId, Member, Members, NodeId, Votes};
     use bsd::storage::RealFs;
+    use bsd_cluster::ledger::{Base, Identity, Ledger};
+    use bsd_cluster::member::{ClusterId, Member, Members, NodeId, Votes};
     use std::sync::Arc;
 
     let identity = Identity {

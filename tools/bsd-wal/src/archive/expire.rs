@@ -2,12 +2,12 @@
 
 use std::io::{self, Write};
 
-use bsd::archive::Reader;
-use bsd::archive::expire::{Keep, Plan, plan};
-use bsd::archive::format::log_name;
-use bsd::archive::restore::{RestoreError, choose_log};
 use bsd::clock::Clock;
 use bsd::storage::format::LogId;
+use bsd_archive::Reader;
+use bsd_archive::expire::{Keep, Plan, plan};
+use bsd_archive::format::log_name;
+use bsd_archive::restore::{RestoreError, choose_log};
 use clap::Args;
 use serde::Serialize;
 

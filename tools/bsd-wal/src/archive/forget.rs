@@ -2,10 +2,10 @@
 
 use std::io::Write;
 
-use bsd::archive::chain::logs;
-use bsd::archive::forget::{forget, objects};
-use bsd::archive::format::log_name;
 use bsd::storage::format::LogId;
+use bsd_archive::chain::logs;
+use bsd_archive::forget::{forget, objects};
+use bsd_archive::format::log_name;
 use clap::Args;
 
 use super::{open, parse_log};

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bsd::archive::Reader;
-use bsd::archive::format::log_name;
-use bsd::archive::restore::{Until, choose_log, restore};
 use bsd::clock::Clock;
 use bsd::storage::RealFs;
 use bsd::storage::disk::Fs;
 use bsd::storage::format::LogId;
+use bsd_archive::Reader;
+use bsd_archive::format::log_name;
+use bsd_archive::restore::{Until, choose_log, restore};
 use clap::Args;
 use tempfile::TempDir;
 

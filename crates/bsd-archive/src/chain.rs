@@ -1,0 +1,360 @@
+//! Reading an archive: which links it has, and what is wrong with them.
+//!
+//! Nothing here decides what to do about a fault. A link is sound if its name, its number, its log,
+//! its checksums and its reference to the link before agree; whoever walks the chain is told of
+//! every one that is not.
+
+use std::collections::{BTreeSet, HashSet, VecDeque};
+
+use super::format::{
+    BaseList, Fault, HEAD_SIZE, Head, LOGS, MARKER, Part, begins_dir, chain_dir, number_in,
+    numbered, parse_log_name, part_name,
+};
+use super::reader::{Reader, at_once};
+use super::store::{Listed, Store, Trouble, Want};
+use bsd::storage::format::LogId;
+
+/// A link can have at most this many bytes.
+const LINK_SIZE_MAX: u64 = HEAD_SIZE as u64 + super::format::BODY_SIZE_MAX;
+
+/// At most so many links are looked at for the last one with bytes, which a writer that starts
+/// compares with its log: writers that began and ended without any leave one each.
+pub(super) const LOOK_BACK_MAX: u64 = 1000;
+
+/// An object that is not as it was put.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bad {
+    /// Its name, below the archive's address.
+    pub name: String,
+    /// What is wrong with it.
+    pub what: Fault,
+}
+
+impl Bad {
+    /// So many links from this one on.
+    pub(super) fn missing(dir: &str, number: u64, count: u64) -> Bad {
+        let what = match count {
+            1 => "it is missing".to_owned(),
+            _ => format!("it is missing, and so are the {} after it", count - 1),
+        };
+        Bad {
+            name: numbered(dir, number),
+            what,
+        }
+    }
+
+    /// An object among the links that is none.
+    pub(super) fn stranger(name: String) -> Bad {
+        let what = "it is not named as a link is".to_owned();
+        Bad { name, what }
+    }
+}
+
+impl std::fmt::Display for Bad {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.name, self.what)
+    }
+}
+
+/// The logs that have an archive here: those with a mark, and those with any other object. One of the
+/// two may be lost, or be missing from a list.
+///
+/// # Errors
+/// The store did not answer.
+pub fn logs(store: &dyn Store) -> Result<Vec<LogId>, Trouble> {
+    let listed = store.list(LOGS, "")?;
+    let marked = listed.iter().filter_map(|it| it.name.strip_prefix(LOGS));
+    let tops = store.tops()?;
+    let names = marked.chain(tops.iter().map(String::as_str));
+    let logs: BTreeSet<_> = names.filter_map(parse_log_name).map(|log| log.0).collect();
+    Ok(logs.into_iter().map(LogId).collect())
+}
+
+/// True if the place has an archive, or had one of which nothing is left but its marker.
+///
+/// # Errors
+/// The store did not answer.
+pub(super) fn is_archive(store: &dyn Store) -> Result<bool, Trouble> {
+    Ok(!logs(store)?.is_empty() || store.get(MARKER)?.is_some())
+}
+
+/// The first link that has to be there: what was before it has expired.
+///
+/// # Errors
+/// The store did not answer.
+pub(super) fn begin(store: &dyn Store, log: LogId) -> Result<u64, Trouble> {
+    let dir = begins_dir(log);
+    let marks = store.list(&dir, "")?;
+    Ok(marks
+        .iter()
+        .rev()
+        .find_map(|it| number_in(&dir, &it.name))
+        .unwrap_or(1))
+}
+
+/// An error, if the chain no longer begins with the link `began`: what was not there was removed.
+///
+/// # Errors
+/// Passing trouble.
+pub(super) fn check_begin(reader: &Reader<'_>, log: LogId, began: u64) -> Result<(), Trouble> {
+    match reader.again(|store| begin(store, log))? == began {
+        true => Ok(()),
+        false => Err(Trouble::passing(
+            "an expiry has removed some of it meanwhile; begin again",
+        )),
+    }
+}
+
+/// What the next link must agree with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tip {
+    pub(super) log: LogId,
+    /// The number of the next link.
+    pub(super) next: u64,
+    /// The CRC of the link before, if that is sound.
+    pub(super) previous: Option<u32>,
+    /// The greatest epoch so far.
+    pub(super) epoch: u32,
+}
+
+impl Tip {
+    /// Whether this is the next link.
+    pub(super) fn check(&self, head: &Head) -> Result<(), Fault> {
+        head.check_place(self.log, self.next)?;
+        if head.epoch < self.epoch {
+            return Err(format!(
+                "it is of epoch {}, which was over: epoch {} had begun",
+                head.epoch, self.epoch
+            ));
+        }
+        match self.previous {
+            Some(previous) if previous != head.previous => {
+                Err("it does not follow the link before it".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// That link was passed.
+    pub(super) fn pass(&mut self, head: &Head, crc: u32) {
+        (self.next, self.previous, self.epoch) = (head.number + 1, Some(crc), head.epoch);
+    }
+}
+
+/// A link, or what is in its place.
+#[derive(Debug)]
+pub(super) enum Item {
+    /// Its head, and all of it.
+    Link { head: Head, link: Vec<u8> },
+    /// The links up to `number` are missing, or that one is damaged.
+    Bad { number: u64, bad: Bad },
+}
+
+/// A link that was read, and is sound in itself.
+type Read = Result<(Head, u32, Vec<u8>), Fault>;
+
+/// Walks a chain in order.
+#[derive(Debug)]
+pub(super) struct Walk<'a> {
+    reader: Reader<'a>,
+    dir: String,
+    /// Those that have not been read.
+    links: VecDeque<(u64, u64)>,
+    /// Those that have been, and come next.
+    read: VecDeque<(u64, Read)>,
+    pub(super) tip: Tip,
+    /// Bytes of all links.
+    pub(super) size: u64,
+    /// Objects among the links that are none.
+    pub(super) strangers: Vec<Bad>,
+}
+
+impl<'a> Walk<'a> {
+    /// The links from the number `first` on, which the chain must have if it has later ones.
+    pub(super) fn from(reader: Reader<'a>, log: LogId, first: u64) -> Result<Walk<'a>, Trouble> {
+        let dir = chain_dir(log);
+        let (mut links, mut strangers) = (VecDeque::new(), Vec::new());
+        for Listed { name, size } in reader.list(&dir, &numbered(&dir, first - 1))? {
+            match number_in(&dir, &name) {
+                Some(number) => links.push_back((number, size)),
+                None => strangers.push(Bad::stranger(name)),
+            }
+        }
+        Ok(Walk {
+            reader,
+            dir,
+            size: links.iter().map(|(_, size)| size).sum(),
+            links,
+            read: VecDeque::new(),
+            tip: Tip {
+                log,
+                next: first,
+                previous: None,
+                epoch: 0,
+            },
+            strangers,
+        })
+    }
+
+    /// Bytes of those that are listed, up to this one.
+    pub(super) fn size_to(&self, last: u64) -> u64 {
+        let wanted = self.links.iter().take_while(|(number, _)| *number <= last);
+        wanted.map(|(_, size)| size).sum()
+    }
+
+    /// The next link up to `last`.
+    pub(super) fn next(&mut self, last: u64) -> Result<Option<Item>, Trouble> {
+        if self.read.is_empty() {
+            self.read_some(last)?;
+        }
+        let front = self.read.front().map(|(number, _)| *number);
+        // What is missing is told by the one after it, which need not be read for that.
+        let after = || self.links.front().map(|(number, _)| *number);
+        let Some(number) = front.or_else(|| after().filter(|_| self.tip.next <= last)) else {
+            return Ok(None);
+        };
+        if number > self.tip.next {
+            let bad = Bad::missing(&self.dir, self.tip.next, number - self.tip.next);
+            (self.tip.next, self.tip.previous) = (number, None);
+            let number = number - 1;
+            return Ok(Some(Item::Bad { number, bad }));
+        }
+        let checked = match self.read.pop_front() {
+            None => return Ok(None),
+            Some((_, read)) => read.and_then(|(head, crc, link)| {
+                self.tip.check(&head)?;
+                Ok((head, crc, link))
+            }),
+        };
+        Ok(Some(match checked {
+            Ok((head, crc, link)) => {
+                self.tip.pass(&head, crc);
+                Item::Link { head, link }
+            }
+            Err(what) => {
+                (self.tip.next, self.tip.previous) = (number + 1, None);
+                let name = numbered(&self.dir, number);
+                let bad = Bad { name, what };
+                Item::Bad { number, bad }
+            }
+        }))
+    }
+
+    /// Read the next ones at once, as many as memory is meant for.
+    fn read_some(&mut self, last: u64) -> Result<(), Trouble> {
+        let wanted = self.links.iter().take_while(|(number, _)| *number <= last);
+        let count = at_once(wanted.map(|(_, size)| *size));
+        let (log, links) = (self.tip.log, self.links.drain(..count));
+        let (mut wants, mut numbers) = (Vec::new(), Vec::new());
+        for (number, size) in links {
+            if size > LINK_SIZE_MAX {
+                let what = format!("it has {size} bytes, more than a link can have");
+                self.read.push_back((number, Err(what)));
+                continue;
+            }
+            wants.push(Want::whole(&numbered(&self.dir, number)));
+            numbers.push(number);
+        }
+        let read = self.reader.read_all(&wants, |index, link| {
+            let (head, crc, _) = Head::decode(&link)?;
+            head.check_place(log, numbers[index])?;
+            Ok((head, crc, link))
+        })?;
+        self.read.extend(numbers.into_iter().zip(read));
+        self.read
+            .make_contiguous()
+            .sort_by_key(|(number, _)| *number);
+        Ok(())
+    }
+}
+
+/// The parts of a base that are not as they were put, but for those that are known to be `sound`.
+/// `read` is told the bytes of each.
+pub(super) fn check_parts(
+    reader: &Reader<'_>,
+    log: LogId,
+    list: &BaseList,
+    sound: &mut HashSet<String>,
+    read: &mut dyn FnMut(u64),
+) -> Result<Vec<Bad>, Trouble> {
+    let mut bad = Vec::new();
+    let mut parts = parts_of(log, list);
+    parts.retain(|part| !sound.contains(&part.name));
+    for_each_part(reader, &parts, &mut |part, found| {
+        match found {
+            Ok(_) => drop(sound.insert(part.name.clone())),
+            Err(what) => bad.push(Bad {
+                name: part.name.clone(),
+                what,
+            }),
+        }
+        read(part.part.size.into());
+        Ok::<(), Trouble>(())
+    })?;
+    Ok(bad)
+}
+
+/// A part of a base, and where it belongs.
+#[derive(Debug, Clone)]
+pub(super) struct NamedPart<'a> {
+    pub(super) name: String,
+    pub(super) file: &'a str,
+    pub(super) offset: u64,
+    part: Part,
+}
+
+/// The parts of a base, in the order of the files.
+pub(super) fn parts_of(log: LogId, list: &BaseList) -> Vec<NamedPart<'_>> {
+    let parts = list.files.iter().flat_map(|file| {
+        file.parts().map(|(offset, part)| NamedPart {
+            name: part_name(log, &file.name, offset, part),
+            file: &file.name,
+            offset,
+            part,
+        })
+    });
+    parts.collect()
+}
+
+/// What is done with each part, or with what is wrong with it.
+pub(super) type TakePart<'a, E> =
+    &'a mut dyn FnMut(&NamedPart<'_>, Result<Vec<u8>, Fault>) -> Result<(), E>;
+
+/// Read parts, as many at once as memory is meant for, and give each to `take`, in their order.
+pub(super) fn for_each_part<E: From<Trouble>>(
+    reader: &Reader<'_>,
+    mut parts: &[NamedPart<'_>],
+    take: TakePart<'_, E>,
+) -> Result<(), E> {
+    while !parts.is_empty() {
+        let count = at_once(parts.iter().map(|part| part.part.size.into()));
+        let (now, later) = parts.split_at(count);
+        let want = |part: &NamedPart<'_>| Want {
+            name: part.name.clone(),
+            // One byte more than it should have.
+            range: Some(0..u64::from(part.part.size) + 1),
+        };
+        let wants: Vec<Want> = now.iter().map(want).collect();
+        let found = reader.read_all(&wants, |index, bytes| check_part(now[index].part, bytes))?;
+        for (part, found) in now.iter().zip(found) {
+            take(part, found)?;
+        }
+        parts = later;
+    }
+    Ok(())
+}
+
+fn check_part(part: Part, bytes: Vec<u8>) -> Result<Vec<u8>, Fault> {
+    let crc = crc32fast::hash(&bytes);
+    match (bytes.len() as u64, crc) {
+        (size, _) if size > u64::from(part.size) => Err("it has too many bytes".to_owned()),
+        (size, _) if size < u64::from(part.size) => {
+            Err(format!("it has {size} bytes instead of {}", part.size))
+        }
+        (_, crc) if crc != part.crc => Err(format!(
+            "its checksum is {crc:08x} instead of {:08x}",
+            part.crc
+        )),
+        _ => Ok(bytes),
+    }
+}

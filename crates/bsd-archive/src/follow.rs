@@ -1,0 +1,547 @@
+//! The copy of a standby: how it keeps up with an archive, begins anew, and takes over.
+//!
+//! A state machine without a thread and without a clock: each call does one thing, and can be
+//! repeated after an error. The copy is a data directory that says that it is one
+//! (`storage::standby`), and up to where it goes; after a restart it goes on there.
+//!
+//! ```text
+//! start    a copy? -> open it      nothing? -> restore one      anything else? -> refuse
+//! then     the next link -> its records -> the copy
+//! anew     a gap, another history, damage: restore beside the copy, then take its place
+//! promote  links to the end -> claim the next number -> open the queue
+//! ```
+//!
+//! Whoever is promoted has everything that the archive had when it was claimed: the number after the
+//! last link that was applied is put by the one or by the other.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::own::{Own, has_claimed};
+use super::pursuit::{Came, Pursuit, Stop};
+use super::reader::{Reader, Wait};
+use super::restore::{RestoreError, choose_log, restore_copy};
+use super::store::{Store, Trouble};
+use bsd::engine::{Apart, Engine, Options, Standby};
+use bsd::storage::disk::Fs;
+use bsd::storage::format::LogId;
+use bsd::storage::standby::{cut, discard};
+use bsd::storage::words::{STANDBY_WORD, read_word, write_word};
+use bsd::storage::{OpenError, StoreError};
+use bsd::types::{Now, Position, SECOND_NS, Time};
+
+/// So often, at most, compaction has its turn, and it is noted how far the copy goes: after a restart
+/// so much comes again.
+const TEND_INTERVAL_NS: i64 = 5 * SECOND_NS;
+/// If nothing comes for so long, it is asked whether a link was lost.
+const QUIET_NS: i64 = 10 * SECOND_NS;
+/// The name of the next copy ends so while it is made.
+const NEXT: &str = ".next";
+const LINK_IS_MISSING: &str = "a link of the archive is missing";
+
+/// What is followed, and where the copy is.
+pub struct Setup {
+    /// The archive.
+    pub store: Arc<dyn Store>,
+    /// How the archive is waited for during a restore.
+    pub wait: Arc<dyn Wait>,
+    /// Which log, if the archive has several.
+    pub log: Option<LogId>,
+    /// How the queue is opened; with a directory.
+    pub options: Options,
+    /// Who claims the archive, for people.
+    pub node: String,
+}
+
+impl std::fmt::Debug for Setup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Setup")
+            .field("node", &self.node)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Follows an archive.
+#[derive(Debug)]
+pub struct Follower {
+    setup: Setup,
+    dir: PathBuf,
+    copy: Option<Copy>,
+    /// Nothing that follows can be applied: the copy has to begin anew.
+    over: Option<String>,
+    /// When the claim was first tried: it is repeated as it was.
+    claimed_wall_ns: Option<u64>,
+    figures: Figures,
+}
+
+#[derive(Debug)]
+struct Copy {
+    standby: Standby,
+    pursuit: Pursuit,
+    /// When compaction last had its turn.
+    tended: Time,
+    /// When something last came.
+    came: Time,
+}
+
+/// What was done so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Figures {
+    /// Links that were applied.
+    pub links: u64,
+    /// Records that were applied.
+    pub records: u64,
+    /// How often a copy was restored.
+    pub restores: u64,
+}
+
+/// What a step has done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Did {
+    /// Nothing: the copy has everything that is in the archive.
+    Nothing,
+    /// Something; there may be more.
+    Some,
+    /// A copy that was there is opened again.
+    Opened,
+    /// A copy was restored.
+    Restored,
+}
+
+/// Why a step was not done.
+#[derive(Debug)]
+pub enum FollowError {
+    /// It may be possible later: says what is in the way.
+    Trouble(String),
+    /// The archive has nothing that can be used, now: says why.
+    Nothing(String),
+    /// To take over would give up what another server has done: says what.
+    Refused(String),
+    /// It cannot go on: the disk failed, or the directory holds something else.
+    Failed(OpenError),
+}
+
+impl From<Trouble> for FollowError {
+    fn from(trouble: Trouble) -> FollowError {
+        FollowError::Trouble(format!("the archive cannot be read: {trouble}"))
+    }
+}
+
+impl From<OpenError> for FollowError {
+    fn from(error: OpenError) -> FollowError {
+        FollowError::Failed(error)
+    }
+}
+
+impl From<StoreError> for FollowError {
+    fn from(error: StoreError) -> FollowError {
+        FollowError::Failed(error.into())
+    }
+}
+
+impl From<RestoreError> for FollowError {
+    fn from(error: RestoreError) -> FollowError {
+        match error {
+            RestoreError::Disk(error) => FollowError::Failed(error),
+            RestoreError::Store(trouble) => trouble.into(),
+            nothing => FollowError::Nothing(nothing.to_string()),
+        }
+    }
+}
+
+/// A queue that has taken over.
+#[derive(Debug)]
+pub struct Promoted {
+    /// The queue.
+    pub engine: Engine,
+    /// The epoch of the archive from now on.
+    pub epoch: u32,
+    /// Up to where it has the history of the archive …
+    pub at: Position,
+    /// … which was durable at this time, by the clock of its writer, ns since 1970.
+    pub wall_ns: u64,
+    /// The archive goes on after that, and this could not be used: why.
+    pub given_up: Option<String>,
+}
+
+impl Copy {
+    /// Give compaction its turn, between two words. After the first nothing is applied, so a restart
+    /// goes on there with the log as it is; after the second nothing is compacted, so a restart can
+    /// cut the log there. What a word says is there is durable before.
+    fn tend(&mut self, fs: &dyn Fs, dir: &Path, now: Now) -> Result<(), FollowError> {
+        self.standby.sync()?;
+        write_word(fs, dir, STANDBY_WORD, &self.pursuit.word(None))?;
+        self.standby.tend(now)?;
+        let end = self.standby.sync()?;
+        write_word(fs, dir, STANDBY_WORD, &self.pursuit.word(Some(end)))?;
+        self.tended = now.mono;
+        Ok(())
+    }
+}
+
+/// True if the log in `dir` has been archived, and is nobody's copy: a standby that has taken over is
+/// a server like others, also when it is started again.
+///
+/// # Errors
+/// If the disk does not answer.
+pub fn has_taken_over(fs: &dyn Fs, dir: &Path) -> Result<bool, OpenError> {
+    Ok(has_claimed(fs, dir)? && read_word(fs, dir, STANDBY_WORD)?.is_none())
+}
+
+impl Follower {
+    /// Nothing is read or made yet.
+    #[must_use]
+    pub fn new(setup: Setup) -> Follower {
+        let dir = setup.options.dir.clone().unwrap_or_default();
+        Follower {
+            setup,
+            dir,
+            copy: None,
+            over: None,
+            claimed_wall_ns: None,
+            figures: Figures::default(),
+        }
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn figures(&self) -> Figures {
+        self.figures
+    }
+
+    /// Up to where the copy goes, and when that was durable by the clock of its writer, ns since
+    /// 1970. `None`: there is none yet.
+    #[must_use]
+    pub fn at(&self) -> Option<(Position, u64)> {
+        let pursuit = &self.copy.as_ref()?.pursuit;
+        Some((pursuit.at(), pursuit.wall_ns()))
+    }
+
+    /// The log that is followed.
+    #[must_use]
+    pub fn log(&self) -> Option<LogId> {
+        self.copy.as_ref().map(|copy| copy.pursuit.log())
+    }
+
+    /// The copy, to look at.
+    #[must_use]
+    pub fn standby(&self) -> Option<&Standby> {
+        self.copy.as_ref().map(|copy| &copy.standby)
+    }
+
+    /// Jobs of the copy.
+    #[must_use]
+    pub fn jobs(&self) -> u64 {
+        self.copy.as_ref().map_or(0, |copy| copy.standby.jobs())
+    }
+
+    /// Open or restore the copy, or apply the next link.
+    ///
+    /// # Errors
+    /// See [`FollowError`].
+    pub fn step(
+        &mut self,
+        now: Now,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Did, FollowError> {
+        if self.over.is_some() && self.is_healed()? {
+            self.over = None;
+        }
+        if let Some(over) = self.over.clone() {
+            return self.renew(&over, now, progress);
+        }
+        if self.copy.is_none() {
+            return self.begin(now, progress);
+        }
+        let came = self.next(now)?;
+        match came {
+            Came::Link => {
+                self.keep(now)?;
+                Ok(Did::Some)
+            }
+            Came::Nothing => {
+                self.keep(now)?;
+                self.look_for_lost_links(now)?;
+                Ok(Did::Nothing)
+            }
+            Came::Over(why) => self.renew(&why, now, progress),
+        }
+    }
+
+    /// True if the copy can go on after all.
+    fn is_healed(&mut self) -> Result<bool, Trouble> {
+        match &mut self.copy {
+            Some(copy) => Ok(copy.pursuit.healed(&*self.setup.store)?.is_some()),
+            None => Ok(false),
+        }
+    }
+
+    fn chosen_log(&self) -> Result<LogId, RestoreError> {
+        let reader = Reader::new(&*self.setup.store, &*self.setup.wait);
+        choose_log(&reader, self.setup.log)
+    }
+
+    fn fs(&self) -> &Arc<dyn Fs> {
+        &self.setup.options.fs
+    }
+
+    fn begin(&mut self, now: Now, progress: &mut dyn FnMut(u64, u64)) -> Result<Did, FollowError> {
+        let Some(word) = read_word(&**self.fs(), &self.dir, STANDBY_WORD)? else {
+            let log = self.chosen_log()?;
+            let dir = self.dir.clone();
+            let pursuit = self.restore(log, &dir, now, progress)?;
+            // What a crash has left when this one had been discarded, and not yet replaced.
+            self.discard_next()?;
+            return self.open(pursuit, true, now);
+        };
+        let (pursuit, own) = match Pursuit::resume(&word) {
+            Ok(found) => found,
+            Err(why) => return self.renew(&why, now, progress),
+        };
+        if self.setup.log.is_some_and(|log| log != pursuit.log()) {
+            return Err(FollowError::Failed(OpenError::Foreign {
+                path: self.dir.clone(),
+                what: "this is the copy of another log; give another directory".to_owned(),
+            }));
+        }
+        if let Some(own) = own {
+            cut(&**self.fs(), &self.dir, own)?;
+        }
+        match self.open(pursuit, false, now) {
+            // A copy can be had again.
+            Err(FollowError::Failed(error @ OpenError::Damaged { .. })) => {
+                self.renew(&error.to_string(), now, progress)
+            }
+            other => other,
+        }
+    }
+
+    fn open(&mut self, pursuit: Pursuit, is_new: bool, now: Now) -> Result<Did, FollowError> {
+        let standby = Standby::open(&self.setup.options, now)?;
+        self.over = None;
+        let copy = self.copy.insert(Copy {
+            standby,
+            pursuit,
+            tended: now.mono,
+            came: now.mono,
+        });
+        copy.tend(&*self.setup.options.fs, &self.dir, now)?;
+        Ok(match is_new {
+            true => Did::Restored,
+            false => Did::Opened,
+        })
+    }
+
+    fn restore(
+        &mut self,
+        log: LogId,
+        dir: &Path,
+        now: Now,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Pursuit, FollowError> {
+        let reader = Reader::new(&*self.setup.store, &*self.setup.wait);
+        let (_, pursuit) = restore_copy(&reader, log, (self.fs(), dir), now, progress)?;
+        self.figures.restores += 1;
+        Ok(pursuit)
+    }
+
+    /// Restore another copy, and have it take the place of this one. Until then this one stays.
+    fn renew(
+        &mut self,
+        why: &str,
+        now: Now,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Did, FollowError> {
+        self.over = Some(why.to_owned());
+        self.expect_base(why)?;
+        let kept = self.log();
+        let chosen = kept.map_or_else(|| self.chosen_log(), Ok);
+        let next = self.next_dir();
+        let restored = chosen.map_err(FollowError::from).and_then(|log| {
+            self.discard_next()?;
+            self.restore(log, &next, now, progress)
+        });
+        let pursuit = restored.map_err(|error| match error {
+            FollowError::Nothing(what) => FollowError::Nothing(begins_anew(why, &what)),
+            other => other,
+        })?;
+        // It holds the directory.
+        self.copy = None;
+        let fs = self.fs().clone();
+        discard(&*fs, &self.dir)?;
+        let parent = match self.dir.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        fs.replace(&next, &self.dir)
+            .and_then(|()| fs.sync_dir(parent))
+            .map_err(|error| OpenError::io("give its name to", &self.dir, &error))?;
+        self.open(pursuit, true, now)
+    }
+
+    fn next_dir(&self) -> PathBuf {
+        let mut name = self.dir.file_name().unwrap_or_default().to_owned();
+        name.push(NEXT);
+        self.dir.with_file_name(name)
+    }
+
+    /// Remove the next copy of an attempt that was interrupted.
+    fn discard_next(&self) -> Result<(), FollowError> {
+        let (fs, next) = (&**self.fs(), self.next_dir());
+        if read_word(fs, &next, STANDBY_WORD)?.is_some() {
+            discard(fs, &next)?;
+        }
+        Ok(())
+    }
+
+    /// The copy can begin anew with a base that comes after what it has, and only so.
+    fn expect_base(&self, why: &str) -> Result<(), FollowError> {
+        match &self.copy {
+            Some(copy) if !copy.pursuit.has_later_base(&*self.setup.store)? => {
+                let what = "there is no base after that in the archive";
+                Err(FollowError::Nothing(begins_anew(why, what)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn next(&mut self, now: Now) -> Result<Came, FollowError> {
+        let (store, records) = (self.setup.store.clone(), &mut self.figures.records);
+        let Some(copy) = &mut self.copy else {
+            return Ok(Came::Nothing);
+        };
+        let standby = &mut copy.standby;
+        let came = copy.pursuit.step(&*store, &mut |record| {
+            *records += 1;
+            standby.apply(record, now)
+        });
+        match came {
+            Ok(Came::Link) => {
+                copy.came = now.mono;
+                self.figures.links += 1;
+                Ok(Came::Link)
+            }
+            Ok(other) => Ok(other),
+            Err(Stop::Store(trouble)) => Err(trouble.into()),
+            Err(Stop::Refused(Apart::Failed(error))) => Err(error.into()),
+            Err(Stop::Refused(apart @ Apart::Contradiction(_))) => {
+                Ok(Came::Over(apart.to_string()))
+            }
+            Err(Stop::Refused(full)) => {
+                // Compaction may make room.
+                copy.tend(&*self.setup.options.fs, &self.dir, now)?;
+                Err(FollowError::Trouble(full.to_string()))
+            }
+        }
+    }
+
+    /// Write what was applied, and give compaction its turn from time to time.
+    fn keep(&mut self, now: Now) -> Result<(), FollowError> {
+        let Some(copy) = &mut self.copy else {
+            return Ok(());
+        };
+        copy.standby.commit(now)?;
+        let is_due = now.mono.since(copy.tended) >= TEND_INTERVAL_NS && copy.came > copy.tended;
+        match is_due {
+            true => copy.tend(&*self.setup.options.fs, &self.dir, now),
+            false => Ok(()),
+        }
+    }
+
+    fn look_for_lost_links(&mut self, now: Now) -> Result<(), FollowError> {
+        let Some(copy) = &mut self.copy else {
+            return Ok(());
+        };
+        if now.mono.since(copy.came) < QUIET_NS {
+            return Ok(());
+        }
+        copy.came = now.mono;
+        if copy.pursuit.is_skipped(&*self.setup.store)? {
+            self.over = Some(LINK_IS_MISSING.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Take over: apply everything that is in the archive, claim it, and open the queue. `None`:
+    /// something came meanwhile; ask again. With `force` also where another server has taken over whose
+    /// changes are not in the archive, and where what is there cannot be applied.
+    ///
+    /// # Errors
+    /// See [`FollowError`]. It is still a standby.
+    pub fn promote(
+        &mut self,
+        now: Now,
+        force: bool,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Option<Promoted>, FollowError> {
+        let given_up = match self.step(now, progress) {
+            Ok(Did::Nothing) if self.over.is_none() => None,
+            Ok(_) => return Ok(None),
+            // What cannot be applied and cannot be restored either is given up.
+            Err(FollowError::Nothing(what)) if self.copy.is_some() => Some(what),
+            Err(error) => return Err(error),
+        };
+        let store = self.setup.store.clone();
+        let wall_ns = *self.claimed_wall_ns.get_or_insert(now.wall_ns);
+        let Some(copy) = &mut self.copy else {
+            return Ok(None);
+        };
+        if !force {
+            refuse_to_discard(&copy.pursuit, given_up.as_deref())?;
+        }
+        let mut goes_on = true;
+        if given_up.is_some() {
+            goes_on = copy.pursuit.give_up(&*store)?;
+        } else if copy.pursuit.is_skipped(&*store)? {
+            // Lost, or expired while this was asleep: the end of the chain is elsewhere.
+            self.over = Some(LINK_IS_MISSING.to_owned());
+            return Ok(None);
+        }
+        // Before the claim: without room this one could not serve, and the other one would be fenced.
+        let past = copy.pursuit.at().segment();
+        let Some(life) = copy.standby.begin_life(past, now)? else {
+            return Err(FollowError::Trouble(Apart::Full.to_string()));
+        };
+        let life = Some(life).filter(|_| goes_on);
+        let (claim, bytes) = copy.pursuit.claim(&self.setup.node, life, wall_ns);
+        let fs = &*self.setup.options.fs;
+        let mut own = Own::read(fs, &self.dir, copy.pursuit.log())?;
+        own.note(fs, &self.dir, claim)?;
+        if !copy.pursuit.put_claim(&*store, &bytes)? {
+            return Ok(None);
+        }
+        let Some(Copy {
+            standby, pursuit, ..
+        }) = self.copy.take()
+        else {
+            return Ok(None);
+        };
+        Ok(Some(Promoted {
+            engine: standby.promote(now)?,
+            epoch: claim.epoch,
+            at: pursuit.at(),
+            wall_ns: pursuit.wall_ns(),
+            given_up,
+        }))
+    }
+}
+
+/// Whoever was told to take over may not know that another one was told before.
+fn refuse_to_discard(pursuit: &Pursuit, given_up: Option<&str>) -> Result<(), FollowError> {
+    let at = pursuit.at();
+    let what = match (given_up, pursuit.newcomer()) {
+        (Some(why), _) => {
+            format!("the archive goes on after {at}, and that would be given up: {why}")
+        }
+        (None, Some(who)) => format!(
+            "{who}, and nothing of what it has done since is in the archive: that would be given up; \
+             it is there in a moment if that server runs"
+        ),
+        (None, None) => return Ok(()),
+    };
+    Err(FollowError::Refused(what))
+}
+
+fn begins_anew(why: &str, what: &str) -> String {
+    format!("the copy cannot go on ({why}) and has to begin anew: {what}")
+}

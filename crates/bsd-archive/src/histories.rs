@@ -1,0 +1,638 @@
+//! Histories of a server and its archive: a disk that crashes, a store that fails, in one run.
+//!
+//! The oracle is the history: what the queue held after each frame. Whatever is restored must be
+//! one of these states, that of the position up to which was restored, and none older than what the
+//! writer said to be archived. A history may go on from what was restored, as after a lost machine.
+//!
+//! `BSD_ARCHIVE_RUNS` and `BSD_ARCHIVE_FIRST` say how many histories there are and which is the
+//! first; `BSD_ARCHIVE_SEED` repeats one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZero;
+use std::panic::{RefUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use super::expire::{Keep, plan};
+use super::restore::{RestoreError, Restored, Until, restore};
+use super::sim::SimStore;
+use super::survey::{Depth, survey};
+use super::writer::{Done, Failure, Sizes, Writer};
+use bsd::engine::{Engine, Options, ReplySink};
+use bsd::protocol::{Command, Reply, Request};
+use bsd::queue::Queue;
+use bsd::random::Random;
+use bsd::storage::IDS_SKIPPED;
+use bsd::storage::disk::Fs;
+use bsd::storage::disk::sim::Crash;
+use bsd::storage::format::LogId;
+use bsd::storage::inspect::Inspection;
+use bsd::storage::{SimFs, SyncPolicy, Trail};
+use bsd::types::{ClientId, JobId, JobState, Now, Position, SECOND_NS, Time};
+
+const RUNS: u64 = 10_000;
+const DIR: &str = "/data";
+pub(super) const LOG: LogId = LogId([7; 16]);
+const WALL_NS: u64 = 1_800_000_000_000_000_000;
+pub(super) const MS_NS: u64 = 1_000_000;
+
+pub(super) struct Sink;
+
+impl ReplySink for Sink {
+    fn reply(&mut self, _: ClientId, _: Position, _: Reply<'_>) {}
+}
+
+/// A job as a restart has it, counters and times apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Job {
+    state: JobState,
+    pri: u32,
+    delay: u32,
+    size: u32,
+}
+
+pub(super) type State = BTreeMap<u64, Job>;
+
+/// The body of a job, which its id and size determine.
+fn body(id: u64, size: u32) -> Vec<u8> {
+    (0..size).map(|at| (u64::from(at) ^ id) as u8).collect()
+}
+
+/// What a queue holds; no job has another id than one of `given`.
+pub(super) fn state_of(queue: &Queue, given: &BTreeSet<u64>) -> State {
+    let jobs = given.iter().filter_map(|id| queue.job(JobId(*id)));
+    let job = |job: bsd::queue::JobView<'_>| {
+        let state = match job.state {
+            JobState::Reserved => JobState::Ready,
+            state => state,
+        };
+        let (pri, delay, size) = (job.pri, job.delay, job.body_size);
+        let known = Job {
+            state,
+            pri,
+            delay,
+            size,
+        };
+        (job.id.0, known)
+    };
+    let state: State = jobs.map(job).collect();
+    assert_eq!(state.len() as u64, queue.stats().jobs.total());
+    state
+}
+
+/// A server, its disk and its archive.
+pub(super) struct World {
+    pub(super) disk: SimFs,
+    pub(super) store: SimStore,
+    pub(super) sizes: Sizes,
+    pub(super) sync: SyncPolicy,
+    pub(super) hold_max: u64,
+    pub(super) lag_max: Option<Duration>,
+    pub(super) log: LogId,
+    pub(super) now: Now,
+    pub(super) engine: Option<Engine>,
+    client: ClientId,
+    pub(super) writer: Option<Writer>,
+    /// What the queue held after the frame that ends at each position.
+    pub(super) past: Vec<(Position, State)>,
+    /// The same before the machine was lost, and when that was.
+    earlier: Vec<(u64, Vec<(Position, State)>)>,
+    pub(super) next_id: u64,
+    /// Ids that clients were given and may still hold, also those of a lost end.
+    pub(super) given: BTreeSet<u64>,
+    /// The disk is another one since the last start, with a restored log.
+    is_replaced: bool,
+    /// What the archive was said to have.
+    pub(super) archived: Option<Position>,
+    pub(super) gaps: u64,
+}
+
+impl World {
+    pub(super) fn new(seed: u64) -> World {
+        let wall_ns = WALL_NS;
+        let mono = Time(5 * SECOND_NS);
+        World {
+            disk: SimFs::new(seed),
+            store: SimStore::new(seed),
+            sizes: Sizes {
+                base_min: 4000,
+                links_max: 30,
+                frames_max: 1500,
+                part_max: 3000,
+            },
+            sync: SyncPolicy::Always,
+            hold_max: 1 << 20,
+            lag_max: None,
+            log: LOG,
+            now: Now { mono, wall_ns },
+            engine: None,
+            client: ClientId(0),
+            writer: None,
+            past: Vec::new(),
+            earlier: Vec::new(),
+            next_id: 1,
+            given: BTreeSet::new(),
+            is_replaced: false,
+            archived: None,
+            gaps: 0,
+        }
+    }
+
+    fn fs(disk: &SimFs) -> Arc<dyn Fs> {
+        Arc::new(disk.clone())
+    }
+
+    /// Start a server, and a writer beside it.
+    pub(super) fn start(&mut self) {
+        let options = Options {
+            dir: Some(DIR.into()),
+            segment_size: 64 << 10,
+            sync: self.sync,
+            fs: World::fs(&self.disk),
+            log_id: Some(self.log),
+            ..Options::default()
+        };
+        let mut engine = Engine::open(&options, self.now).unwrap();
+        self.client = engine.connect();
+        let trail = Trail::new(self.hold_max).with_lag_max(self.lag_max);
+        let trail = Arc::new(trail);
+        engine.publish_to(trail.clone());
+        self.engine = Some(engine);
+        self.writer = Some(Writer::new(
+            Arc::new(self.store.clone()),
+            trail,
+            Arc::new(self.disk.clone()),
+            DIR.into(),
+            "node".to_owned(),
+            self.sizes,
+        ));
+        self.note_start();
+    }
+
+    /// The same, on a disk that has what another world's had.
+    pub(super) fn start_with_past_of(&mut self, other: &World) {
+        self.past.clone_from(&other.past);
+        self.given.clone_from(&other.given);
+        (self.next_id, self.now) = (other.next_id, other.now);
+        self.start();
+    }
+
+    fn engine(&self) -> &Engine {
+        self.engine.as_ref().unwrap()
+    }
+
+    fn state(&self) -> State {
+        state_of(self.engine().queue(), &self.given)
+    }
+
+    fn written(&self) -> Position {
+        self.engine().log().unwrap().written()
+    }
+
+    /// After a start the queue holds what it held at some moment; later ones never were.
+    fn note_start(&mut self) {
+        self.next_id = self.engine().log().unwrap().next_id().0;
+        if self.sync != SyncPolicy::Always && !self.is_replaced {
+            // What a crash took was not promised, and its ids are not.
+            self.given.retain(|id| *id < self.next_id);
+        }
+        self.is_replaced = false;
+        let (written, state) = (self.written(), self.state());
+        let known = self.past.iter().rposition(|(_, past)| *past == state);
+        match known {
+            Some(index) => self.past.truncate(index + 1),
+            None => assert!(
+                self.past.is_empty(),
+                "the server has a state that never was"
+            ),
+        }
+        self.past.push((written, state));
+    }
+
+    fn note(&mut self) {
+        self.past.push((self.written(), self.state()));
+    }
+
+    /// Run a command, and everything else that a turn of a loop does.
+    pub(super) fn command(&mut self, command: Command<'_>) {
+        let (now, client) = (self.now, self.client);
+        let engine = self.engine.as_mut().unwrap();
+        engine.run(client, Request::Command(command), now, &mut Sink);
+        engine.commit(now).unwrap();
+        self.next_id = engine.log().unwrap().next_id().0;
+        self.note();
+        self.turn();
+    }
+
+    /// What the client is told: the name of the reply.
+    pub(super) fn reply(&mut self, command: Command<'_>) -> String {
+        struct Name(String);
+        impl ReplySink for Name {
+            fn reply(&mut self, _: ClientId, _: Position, reply: Reply<'_>) {
+                let text = format!("{reply:?}");
+                let is_of_name = |letter: char| letter.is_alphanumeric();
+                self.0 = text.chars().take_while(|it| is_of_name(*it)).collect();
+            }
+        }
+        let mut name = Name(String::new());
+        let (now, client) = (self.now, self.client);
+        let engine = self.engine.as_mut().unwrap();
+        engine.run(client, Request::Command(command), now, &mut name);
+        engine.commit(now).unwrap();
+        name.0
+    }
+
+    /// What the thread of the writer tells the log of it.
+    pub(super) fn note_archived(&self) {
+        let writer = self.writer.as_ref().unwrap();
+        let trail = writer.trail();
+        trail.note_archived(writer.archived(), self.now.mono);
+    }
+
+    fn turn(&mut self) {
+        let now = self.now;
+        let engine = self.engine.as_mut().unwrap();
+        engine.tick(now, &mut Sink).unwrap();
+        engine.commit(now).unwrap();
+        self.note();
+    }
+
+    pub(super) fn put(&mut self, size: u32) -> u64 {
+        let id = self.next_id;
+        assert!(self.given.insert(id), "id {id} is given out twice");
+        self.command(Command::Put {
+            pri: (id % 5) as u32,
+            delay: 0,
+            ttr: 1000,
+            body: &body(id, size),
+        });
+        id
+    }
+
+    pub(super) fn any_command(&mut self, random: &mut Random) {
+        let nth = random.below(self.given.len() as u64 + 1) as usize;
+        let id = JobId(self.given.iter().nth(nth).copied().unwrap_or(self.next_id));
+        let pri = random.below(9) as u32;
+        match random.below(12) {
+            0..6 => {
+                let size = match random.below(4) {
+                    0 => random.below(12_000),
+                    _ => random.below(300),
+                };
+                self.put(size as u32);
+            }
+            6 | 7 => self.command(Command::Delete(id)),
+            8 => {
+                self.command(Command::ReserveJob(id));
+                self.command(Command::Bury { id, pri });
+            }
+            9 => {
+                let delay = random.below(2) as u32 * 100_000;
+                self.command(Command::ReserveJob(id));
+                self.command(Command::Release { id, pri, delay });
+            }
+            10 => self.command(Command::Kick {
+                bound: 1 + random.below(4) as u32,
+            }),
+            _ => self.command(Command::KickJob(id)),
+        }
+    }
+
+    pub(super) fn pass(&mut self, ms: u64) {
+        self.now.mono.0 += (ms * MS_NS) as i64;
+        self.now.wall_ns += ms * MS_NS;
+    }
+
+    /// One step of the writer.
+    pub(super) fn step(&mut self) -> Result<Done, Failure> {
+        let writer = self.writer.as_mut().unwrap();
+        let done = writer.step(self.now.wall_ns, true);
+        if matches!(done, Ok(Done::Gap(_))) {
+            self.gaps += 1;
+        }
+        self.archived = writer.archived().or(self.archived);
+        done
+    }
+
+    /// Steps until there is nothing to do.
+    pub(super) fn archive(&mut self) {
+        let mut last = None;
+        for _ in 0..10_000 {
+            // So that what waits for a sync gets one.
+            self.pass(60);
+            self.turn();
+            last = Some(self.step());
+            match last.clone().unwrap() {
+                Ok(Done::Nothing) => return,
+                Ok(_) | Err(Failure::Trouble(_)) => {}
+                Err(failure) => panic!("{failure}"),
+            }
+        }
+        panic!(
+            "the writer does not come to an end: {last:?}, {:?}",
+            self.writer.as_ref().unwrap().figures()
+        );
+    }
+
+    /// Expire something, or a part of it: the store may fail.
+    pub(super) fn expire(&self, random: &mut Random) {
+        let keep = Keep {
+            age_ns: random.below(1000 * MS_NS),
+            bases: random.below(3) as usize,
+        };
+        let wall_ns = self.now.wall_ns;
+        let Ok(found) = plan(&self.store.reader(), LOG, keep, wall_ns, &mut |_, _| ()) else {
+            return;
+        };
+        assert_eq!(found.skipped, [], "bases are as they were put");
+        if let Some(plan) = found.plan {
+            // After an error an archive is left.
+            let _ = plan.carry_out(&self.store, &mut |_, _| ());
+        }
+    }
+
+    /// End the server and its writer; the disk is what is left.
+    pub(super) fn crash(&mut self, how: Crash) {
+        self.engine = None;
+        self.writer = None;
+        self.disk = self.disk.crash_image(how);
+        self.pass(20);
+    }
+
+    pub(super) fn restored(&self, until: Until) -> Result<(Restored, SimFs), RestoreError> {
+        let disk = SimFs::new(1);
+        let fs = World::fs(&disk);
+        let store = self.store.copy();
+        let done = restore(
+            &store.reader(),
+            LOG,
+            until,
+            (&fs, Path::new(DIR)),
+            self.now,
+            &mut |_, _| (),
+        );
+        done.map(|restored| (restored, disk))
+    }
+
+    /// Restore, and hold the result against the history. `None`: the archive says that it has it not.
+    pub(super) fn check(&self, until: Until) -> Option<(Restored, SimFs)> {
+        let (restored, disk) = match self.restored(until) {
+            Ok(done) => done,
+            Err(RestoreError::Refused(_) | RestoreError::Nothing(_)) => return None,
+            Err(error) => panic!("{error}"),
+        };
+        let past = self.past_of(&restored);
+        let index = past.iter().rposition(|(at, _)| *at <= restored.end);
+        let (_, known) = &past[index.unwrap()];
+        // A kick that the end has interrupted counts as finished: a start finishes it.
+        let next = past.get(index.unwrap() + 1).map(|(_, next)| next);
+        let kicked = |id: u64| {
+            next.and_then(|next| next.get(&id))
+                .filter(|it| it.state == JobState::Ready)
+        };
+        let found =
+            Inspection::read(Arc::new(disk.clone()), Path::new(DIR), &mut |_, _| ()).unwrap();
+        assert!(found.is_intact());
+        let ids: Vec<u64> = found.jobs().map(|job| job.id.0).collect();
+        assert!(
+            ids.iter().eq(known.keys()),
+            "{until:?}: at {} there were {:?} and not {ids:?}",
+            restored.end,
+            known.keys().collect::<Vec<_>>()
+        );
+        for (id, job) in known {
+            let found = found.read_job(JobId(*id)).unwrap().unwrap();
+            let job = match found.state {
+                JobState::Ready => kicked(*id)
+                    .filter(|_| job.state == JobState::Buried)
+                    .unwrap_or(job),
+                _ => job,
+            };
+            assert_eq!(
+                (found.state, found.pri, found.delay),
+                (job.state, job.pri, job.delay)
+            );
+            assert_eq!(found.body.len() as u32, job.size, "job {id}");
+            assert!(found.body == body(*id, job.size), "job {id}");
+        }
+        Some((restored, disk))
+    }
+
+    /// The history of which this is a part.
+    fn past_of(&self, restored: &Restored) -> &[(Position, State)] {
+        self.past_at(restored.wall_ns)
+    }
+
+    /// The history that the archive had at this time.
+    pub(super) fn past_at(&self, wall_ns: u64) -> &[(Position, State)] {
+        let mut earlier = self.earlier.iter();
+        let of = earlier.find(|(until, _)| wall_ns < *until);
+        of.map_or(&self.past, |(_, past)| past)
+    }
+
+    /// The last restore is the disk now, and the history goes on from there.
+    pub(super) fn go_on_from(&mut self, restored: &Restored, disk: SimFs) {
+        let past = self.past_of(restored);
+        let index = past.iter().rposition(|(at, _)| *at <= restored.end);
+        // The second, if a start finishes a kick that was interrupted there.
+        let known = past.iter().skip(index.unwrap()).take(2);
+        let known = known.map(|(_, state)| (restored.end, state.clone()));
+        let past: Vec<_> = known.collect();
+        (self.engine, self.writer) = (None, None);
+        self.disk = disk;
+        self.is_replaced = true;
+        self.pass(1);
+        let past = std::mem::replace(&mut self.past, past);
+        self.earlier.push((self.now.wall_ns, past));
+        // Its positions are greater than those of the lost machine, and nothing of that is lost again.
+        self.archived = Some(restored.end);
+    }
+}
+
+/// One history.
+fn history(seed: u64) -> (u64, u64) {
+    let mut random = Random::new(seed);
+    let mut world = World::new(seed);
+    world.sync = match random.below(3) {
+        0 => SyncPolicy::Interval(50),
+        _ => SyncPolicy::Always,
+    };
+    world.sizes.frames_max = 200 + random.below(4000) as u32;
+    world.hold_max = match random.below(4) {
+        0 => random.below(100_000),
+        _ => 1 << 20,
+    };
+    // A start takes some fifteen calls that all succeed.
+    let faults = random.below(2) * random.below(25);
+    world.store.set_faults(faults);
+    let (mut restores, mut refused) = (0, 0);
+    for _ in 0..1 + random.below(3) {
+        world.start();
+        for _ in 0..random.below(30) {
+            world.any_command(&mut random);
+            world.pass(random.below(40));
+            if random.percent(2) {
+                world.expire(&mut random);
+            }
+            if random.percent(3) {
+                world.store.set_away(random.percent(60));
+            }
+            for _ in 0..random.below(4) {
+                match world.step() {
+                    Ok(_) | Err(Failure::Trouble(_)) => {}
+                    Err(failure) => panic!("there is no other writer: {failure}"),
+                }
+            }
+        }
+        world.store.set_away(false);
+        if random.percent(50) {
+            world.archive();
+            let writer = world.writer.as_ref().unwrap();
+            assert_eq!(
+                writer.archived(),
+                Some(world.engine().log().unwrap().durable())
+            );
+        }
+        let archived = world.archived;
+        match random.below(4) {
+            0 => {
+                let now = world.now;
+                world.engine.take().unwrap().close(now).unwrap();
+                world.crash(Crash::DropUnsynced);
+            }
+            1 => world.crash(Crash::KeepAll),
+            _ => world.crash(Crash::Random { seed }),
+        }
+        // Restored before the server comes back: its disk is lost.
+        let until = match random.below(3) {
+            0 => Until::End,
+            1 => Until::Wall(world.now.wall_ns - random.below(600 * MS_NS)),
+            _ => {
+                let index = random.below(world.past.len() as u64) as usize;
+                Until::Position(world.past[index].0)
+            }
+        };
+        let whole = world.check(Until::End);
+        match &whole {
+            Some((restored, _)) => {
+                // A link may end inside a frame.
+                let said = |past: &&(Position, State)| archived.is_some_and(|end| past.0 <= end);
+                if let Some((least, wanted)) = world.past.iter().rfind(said) {
+                    // A crash may have lost changes that cancelled each other: the server came back
+                    // with the same jobs, and nothing tells that those positions are gone.
+                    let past = world.past_of(restored).iter();
+                    let found = past.rev().find(|(at, _)| *at <= restored.end);
+                    let is_same = found.is_some_and(|(_, found)| found == wanted);
+                    assert!(
+                        restored.end >= *least || is_same,
+                        "{} is too old",
+                        restored.end
+                    );
+                }
+            }
+            None => assert!(archived.is_none(), "what was archived is not there"),
+        }
+        if random.percent(20) {
+            let store = world.store.copy();
+            let all = survey(&store.reader(), LOG, Depth::Everything, &mut |_, _| ()).unwrap();
+            assert_eq!(all.bad, []);
+        }
+        let part = world.check(until);
+        restores += u64::from(whole.is_some()) + u64::from(part.is_some());
+        refused += u64::from(whole.is_none()) + u64::from(part.is_none());
+        if let (Until::Position(position), Some((restored, _))) = (until, &part) {
+            assert!(restored.end <= position);
+            let past = world.past_of(restored);
+            let wanted = past.iter().rfind(|(at, _)| *at <= position);
+            let found = past.iter().rfind(|(at, _)| *at <= restored.end);
+            assert_eq!(
+                wanted.map(|it| &it.1),
+                found.map(|it| &it.1),
+                "exactly that prefix"
+            );
+        }
+        if let Some((restored, disk)) = whole.filter(|_| random.percent(25)) {
+            world.go_on_from(&restored, disk);
+        }
+    }
+    (restores, refused)
+}
+
+/// Run a history for each seed, as many as `variable` or else `runs` says, on every processor, and
+/// add up what they return. `None`: one seed was repeated.
+pub(super) fn each_seed(
+    module: &str,
+    (variable, runs): (&str, u64),
+    history: impl Fn(u64) -> (u64, u64) + Sync + RefUnwindSafe,
+) -> Option<(u64, u64)> {
+    let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+    let repeated = number("BSD_ARCHIVE_SEED");
+    let seeds = match repeated {
+        Some(seed) => seed..seed + 1,
+        None => {
+            let first = number("BSD_ARCHIVE_FIRST").unwrap_or(0);
+            first..first + number(variable).unwrap_or(runs)
+        }
+    };
+    let next = AtomicU64::new(seeds.start);
+    let share = || {
+        let mut sums = (0, 0);
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end {
+                return sums;
+            }
+            let done = catch_unwind(|| history(seed));
+            let (one, other) = done.unwrap_or_else(|panic| {
+                println!("to repeat: BSD_ARCHIVE_SEED={seed} cargo test --lib archive::{module}");
+                // The other shares end, too.
+                next.store(seeds.end, Ordering::Relaxed);
+                resume_unwind(panic)
+            });
+            sums = (sums.0 + one, sums.1 + other);
+        }
+    };
+    let sums = thread::scope(|scope| {
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        let shares: Vec<_> = (0..processors).map(|_| scope.spawn(share)).collect();
+        let done = shares.into_iter().map(|share| share.join());
+        let sums = done.map(|sums| sums.unwrap_or_else(|panic| resume_unwind(panic)));
+        sums.fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1))
+    });
+    repeated.is_none().then_some(sums)
+}
+
+#[test]
+fn any_restore_is_a_prefix_of_history_and_not_older_than_what_was_archived() {
+    let Some((restores, refused)) = each_seed("histories", ("BSD_ARCHIVE_RUNS", RUNS), history)
+    else {
+        return;
+    };
+    println!("{restores} restores, {refused} refused");
+    assert!(restores > refused, "{restores} restores, {refused} refused");
+}
+
+/// The clients of the lost machine still hold ids of jobs that are in no archive.
+#[test]
+fn g18_a_restored_log_gives_out_no_id_of_the_lost_end() {
+    let mut world = World::new(18);
+    world.start();
+    for loss in 1..=3 {
+        world.put(10);
+        world.archive();
+        // `put` asserts that an id is new.
+        let lost: Vec<u64> = (0..5).map(|_| world.put(10)).collect();
+        world.crash(Crash::KeepAll);
+        let (restored, disk) = world.check(Until::End).unwrap();
+        world.go_on_from(&restored, disk);
+        world.start();
+        assert!(world.next_id > loss * IDS_SKIPPED, "{lost:?}");
+        // The next id survives a crash at once.
+        world.crash(Crash::DropUnsynced);
+        world.start();
+        assert!(world.next_id > loss * IDS_SKIPPED);
+    }
+}

@@ -1,0 +1,353 @@
+//! Which claims the server of a data directory has made, in a file of that directory.
+//!
+//! A server that comes back finds the chain claimed by another one. If it was the writer before,
+//! then it was replaced, and must not go on. A directory that has never been archived there, or that
+//! was restored from there, has no such file: it may claim the chain.
+//!
+//! A claim is noted before it is put, because nobody knows whether a put that failed has happened.
+//!
+//! Of a log that was restored from the end of a chain the file says which link was the last one, and
+//! with which segment the log goes on after it: then no base has to be made of it.
+
+use std::path::Path;
+
+use super::chain::begin;
+use super::format::{HEAD_SIZE, Head, chain_dir, claims_dir, log_name, numbered, parse_log_name};
+use super::store::{Put, Store, Trouble};
+use bsd::storage::disk::Fs;
+use bsd::storage::format::LogId;
+use bsd::storage::words::{ARCHIVE_WORD, read_word, write_word};
+use bsd::storage::{Life, OpenError};
+use bsd::types::{Position, SegmentId};
+
+const FIRST_LINE: &str = "bsd-archived 1";
+/// At most so many are noted, the newest: each is one that may come late.
+const CLAIMS_MAX: usize = 64;
+
+/// A claim that was put, or may have been.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Claim {
+    pub(super) number: u64,
+    pub(super) epoch: u32,
+    pub(super) crc: u32,
+}
+
+/// The end of a chain from which a log was restored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Origin {
+    /// The last link that was applied, or after which there was nothing to apply.
+    pub(super) number: u64,
+    pub(super) crc: u32,
+    /// Where the chain stands there.
+    pub(super) at: Position,
+    /// The log before this segment has the same jobs.
+    pub(super) life: Life,
+}
+
+/// The claims of a directory on the chain of one log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Own {
+    log: LogId,
+    /// The address of the archive, and the checksum of its marker. `None`: not known yet.
+    pub(super) place: Option<(String, u32)>,
+    /// `None`: the log was not restored, or not from the end of a chain.
+    pub(super) origin: Option<Origin>,
+    claims: Vec<Claim>,
+}
+
+/// True if the server of this directory has claimed a chain, or may have.
+///
+/// # Errors
+/// As of [`Own::read`].
+pub(super) fn has_claimed(fs: &dyn Fs, dir: &Path) -> Result<bool, OpenError> {
+    let Some(word) = read_word(fs, dir, ARCHIVE_WORD)? else {
+        return Ok(false);
+    };
+    let own = parse(&word).ok_or_else(|| damaged(dir))?;
+    Ok(!own.claims.is_empty())
+}
+
+fn damaged(dir: &Path) -> OpenError {
+    OpenError::Foreign {
+        path: dir.join(ARCHIVE_WORD),
+        what: "it says which archives this log has been put into, and is damaged; if no other \
+               server has taken over, remove it"
+            .to_owned(),
+    }
+}
+
+impl Own {
+    /// What is said of a log that was restored from the end of a chain, and has claimed nothing.
+    pub(super) fn restored(log: LogId, origin: Origin) -> Own {
+        Own {
+            log,
+            place: None,
+            origin: Some(origin),
+            claims: Vec::new(),
+        }
+    }
+
+    /// What the directory says; nothing, if that is about another log.
+    ///
+    /// # Errors
+    /// The disk does not answer, or the file is damaged.
+    pub(super) fn read(fs: &dyn Fs, dir: &Path, log: LogId) -> Result<Own, OpenError> {
+        let nothing = Own {
+            log,
+            place: None,
+            origin: None,
+            claims: Vec::new(),
+        };
+        let Some(word) = read_word(fs, dir, ARCHIVE_WORD)? else {
+            return Ok(nothing);
+        };
+        match parse(&word) {
+            Some(own) if own.log == log => Ok(own),
+            Some(_) => Ok(nothing),
+            None => Err(damaged(dir)),
+        }
+    }
+
+    /// The greatest epoch that this directory has claimed; `None`: none.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub(super) fn epoch(&self, store: &dyn Store) -> Result<Option<u32>, Trouble> {
+        for claim in self.claims.iter().rev() {
+            let name = numbered(&chain_dir(self.log), claim.number);
+            let head = store.get_range(&name, 0..HEAD_SIZE as u64)?;
+            let found = head.and_then(|head| Head::decode_alone(&head).ok());
+            if found.is_some_and(|(_, crc, _)| crc == claim.crc) {
+                return Ok(Some(claim.epoch));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Note a claim that is about to be put. Durable on return.
+    ///
+    /// # Errors
+    /// The disk is full or fails.
+    pub(super) fn note(&mut self, fs: &dyn Fs, dir: &Path, claim: Claim) -> Result<(), OpenError> {
+        if self.claims.last() == Some(&claim) {
+            return Ok(());
+        }
+        self.claims.push(claim);
+        let surplus = self.claims.len().saturating_sub(CLAIMS_MAX);
+        self.claims.drain(..surplus);
+        write_word(fs, dir, ARCHIVE_WORD, &self.word())
+    }
+
+    /// What the file says.
+    pub(super) fn word(&self) -> Vec<u8> {
+        let mut text = format!("{FIRST_LINE}\nlog {}\n", log_name(self.log));
+        if let Some((url, marker)) = &self.place {
+            text.push_str(&format!("place {marker:08x} {url}\n"));
+        }
+        if let Some(origin) = &self.origin {
+            let Origin {
+                number,
+                crc,
+                at,
+                life,
+            } = origin;
+            let (in_segment, offset, Life { segment, crc: of }) = (at.segment(), at.offset(), life);
+            text.push_str(&format!(
+                "origin {number} {crc:08x} {in_segment} {offset} {segment} {of:08x}\n"
+            ));
+        }
+        for Claim { number, epoch, crc } in &self.claims {
+            text.push_str(&format!("claim {number} {epoch} {crc:08x}\n"));
+        }
+        let crc = crc32fast::hash(text.as_bytes());
+        text.push_str(&format!("crc {crc:08x}\n"));
+        text.into_bytes()
+    }
+}
+
+/// Put the claim `number`, and its mark: an expiry leaves claims alone, so that a writer that was
+/// replaced finds the number after its last link taken, however late it comes. `false`: another link
+/// was there first, though it may have expired meanwhile.
+///
+/// # Errors
+/// The store did not answer; the same claim can be put again.
+pub(super) fn put_claim(
+    store: &dyn Store,
+    log: LogId,
+    number: u64,
+    bytes: &[u8],
+) -> Result<bool, Trouble> {
+    store.put_if_absent(&numbered(&claims_dir(log), number), &[])?;
+    let name = numbered(&chain_dir(log), number);
+    let is_put = match store.put_if_absent(&name, bytes)? {
+        Put::Done => true,
+        Put::Exists => store.get(&name)?.as_deref() == Some(bytes),
+    };
+    // An expiry says where the chain begins before it removes a link.
+    Ok(is_put && begin(store, log)? <= number)
+}
+
+fn parse(word: &[u8]) -> Option<Own> {
+    let text = std::str::from_utf8(word).ok()?;
+    let (checked, crc) = text.strip_suffix('\n')?.rsplit_once("crc ")?;
+    if crc != format!("{:08x}", crc32fast::hash(checked.as_bytes())) {
+        return None;
+    }
+    let mut lines = checked.lines();
+    if lines.next()? != FIRST_LINE {
+        return None;
+    }
+    let log = parse_log_name(lines.next()?.strip_prefix("log ")?)?;
+    let mut lines = lines.peekable();
+    let first = lines.peek().copied().unwrap_or_default();
+    let place = match first.strip_prefix("place ") {
+        None => None,
+        Some(fields) => {
+            lines.next();
+            let (marker, url) = fields.split_once(' ')?;
+            Some((url.to_owned(), u32::from_str_radix(marker, 16).ok()?))
+        }
+    };
+    let first = lines.peek().copied().unwrap_or_default();
+    let origin = match first.strip_prefix("origin ") {
+        None => None,
+        Some(fields) => {
+            let mut fields = fields.split(' ');
+            lines.next();
+            Some(Origin {
+                number: fields.next()?.parse().ok()?,
+                crc: u32::from_str_radix(fields.next()?, 16).ok()?,
+                at: Position::new(
+                    SegmentId(fields.next()?.parse().ok()?),
+                    fields.next()?.parse().ok()?,
+                ),
+                life: Life {
+                    segment: SegmentId(fields.next()?.parse().ok()?),
+                    crc: u32::from_str_radix(fields.next()?, 16).ok()?,
+                },
+            })
+        }
+    };
+    let claims = lines.map(|line| {
+        let mut fields = line.strip_prefix("claim ")?.split(' ');
+        Some(Claim {
+            number: fields.next()?.parse().ok()?,
+            epoch: fields.next()?.parse().ok()?,
+            crc: u32::from_str_radix(fields.next()?, 16).ok()?,
+        })
+    });
+    let claims = claims.collect::<Option<_>>()?;
+    Some(Own {
+        log,
+        place,
+        origin,
+        claims,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Kind;
+    use crate::sim::SimStore;
+    use bsd::storage::SimFs;
+
+    const LOG: LogId = LogId([3; 16]);
+
+    fn disk() -> SimFs {
+        let disk = SimFs::new(1);
+        Fs::create_dir(&disk, "/d".as_ref()).unwrap();
+        disk
+    }
+
+    fn claim(number: u64, epoch: u32, node: &str) -> (Vec<u8>, Claim) {
+        let head = Head {
+            kind: Kind::Claim { goes_on: false },
+            epoch,
+            number,
+            log: LOG,
+            from: Position::ZERO,
+            to: Position::ZERO,
+            seen_wall_ns: 1,
+            wall_ns: 1,
+            previous: 0,
+            segment_crc: 0,
+        };
+        let (bytes, crc) = head.encode(node.as_bytes());
+        (bytes, Claim { number, epoch, crc })
+    }
+
+    #[test]
+    fn a_server_that_was_replaced_knows_it_whatever_became_of_its_puts() {
+        let (disk, store) = (disk(), SimStore::new(1));
+        let read = || Own::read(&disk, "/d".as_ref(), LOG).unwrap();
+        assert_eq!(read().epoch(&store).unwrap(), None);
+        let put = |(bytes, claim): &(Vec<u8>, Claim)| {
+            store
+                .put_if_absent(&numbered(&chain_dir(LOG), claim.number), bytes)
+                .unwrap()
+        };
+        let first = claim(1, 1, "a");
+        read().note(&disk, "/d".as_ref(), first.1).unwrap();
+        assert_eq!(read().epoch(&store).unwrap(), None, "it was not put");
+        assert_eq!(put(&first), Put::Done);
+        assert_eq!(read().epoch(&store).unwrap(), Some(1));
+        // Tries whose answers were lost: any of them may have happened.
+        let tries: Vec<_> = (0..CLAIMS_MAX)
+            .map(|nth| claim(2, 2, &nth.to_string()))
+            .collect();
+        let mut own = read();
+        for each in &tries {
+            own.note(&disk, "/d".as_ref(), each.1).unwrap();
+        }
+        assert_eq!(read(), own);
+        assert_eq!(put(&tries[0]), Put::Done);
+        assert_eq!(read().epoch(&store).unwrap(), Some(2));
+        assert_eq!(read().claims.len(), CLAIMS_MAX);
+        let other = Own::read(&disk, "/d".as_ref(), LogId([4; 16])).unwrap();
+        assert_eq!(other.claims, []);
+    }
+
+    #[test]
+    fn g15_where_a_log_comes_from_is_kept_with_its_claims() {
+        let disk = disk();
+        let origin = Origin {
+            number: 7,
+            crc: 0xfe,
+            at: Position::new(SegmentId(3), 4096),
+            life: Life {
+                segment: SegmentId(4),
+                crc: 0xff,
+            },
+        };
+        let restored = Own {
+            place: Some(("file:///a b".to_owned(), 5)),
+            ..Own::restored(LOG, origin)
+        };
+        write_word(&disk, "/d".as_ref(), ARCHIVE_WORD, &restored.word()).unwrap();
+        let read = || Own::read(&disk, "/d".as_ref(), LOG).unwrap();
+        assert_eq!(read(), restored);
+        assert!(!has_claimed(&disk, "/d".as_ref()).unwrap());
+        let (_, claim) = claim(8, 2, "a");
+        read().note(&disk, "/d".as_ref(), claim).unwrap();
+        assert_eq!(read().origin, Some(origin));
+        assert!(has_claimed(&disk, "/d".as_ref()).unwrap());
+    }
+
+    #[test]
+    fn a_damaged_file_is_named_and_never_taken_for_none() {
+        let disk = disk();
+        let mut own = Own::read(&disk, "/d".as_ref(), LOG).unwrap();
+        own.note(&disk, "/d".as_ref(), claim(1, 1, "a").1).unwrap();
+        let word = read_word(&disk, "/d".as_ref(), ARCHIVE_WORD)
+            .unwrap()
+            .unwrap();
+        for bit in 0..8 * word.len() {
+            let mut word = word.clone();
+            word[bit / 8] ^= 1 << (bit % 8);
+            write_word(&disk, "/d".as_ref(), ARCHIVE_WORD, &word).unwrap();
+            let error = Own::read(&disk, "/d".as_ref(), LOG).unwrap_err();
+            assert!(error.to_string().contains("archived"), "{error}");
+        }
+    }
+}

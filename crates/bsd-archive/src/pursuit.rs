@@ -1,0 +1,466 @@
+//! Following a chain: which link is next, and where to begin again after a restart.
+//!
+//! The links come by their numbers, one after another, while a writer puts them. What is not there
+//! yet cannot be told from what is lost, so whoever finds nothing for a while asks
+//! [`Pursuit::is_skipped`].
+
+use super::chain::{Bad, Tip};
+use super::feed::Feed;
+use super::format::{
+    Fault, Head, Kind, bases_dir, chain_dir, log_name, number_in, numbered, parse_log_name,
+};
+use super::own::{Claim, put_claim};
+use super::reader::READINGS;
+use super::store::{Store, Trouble};
+use bsd::clock::utc;
+use bsd::storage::Life;
+use bsd::storage::format::{LogId, Record};
+use bsd::types::{Position, SegmentId};
+
+const FIRST_LINE: &str = "bsd-standby 1";
+
+/// Follows the chain of one log.
+#[derive(Debug)]
+pub(super) struct Pursuit {
+    tip: Tip,
+    feed: Feed,
+    /// The link that has the first byte after `feed.at`, or one before it.
+    resume: Tip,
+    /// Where the bytes of the last link began, and what its place is.
+    last: Option<(Position, Tip)>,
+    /// When the last link was durable, by the clock of its writer, ns since 1970.
+    wall_ns: u64,
+    /// Who has taken over with the last link, and when: it has archived nothing since.
+    newcomer: Option<String>,
+    /// How often, one time after another, the next link was not as it has to be.
+    doubts: u32,
+}
+
+/// What a step has found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Came {
+    /// No link follows yet.
+    Nothing,
+    /// A link; all its records were taken.
+    Link,
+    /// Nothing that follows can be applied to what is here: says why.
+    Over(String),
+}
+
+/// Why a step was not done. It can be repeated.
+#[derive(Debug)]
+pub(super) enum Stop<E> {
+    Store(Trouble),
+    /// A record was refused.
+    Refused(E),
+}
+
+impl<E> From<Trouble> for Stop<E> {
+    fn from(trouble: Trouble) -> Stop<E> {
+        Stop::Store(trouble)
+    }
+}
+
+impl Pursuit {
+    /// What comes after everything that `feed` has taken. The first of its bytes that it has not
+    /// taken are not before the link `first`.
+    pub(super) fn after(feed: Feed, tip: Tip, first: u64, wall_ns: u64) -> Pursuit {
+        let resume = Tip {
+            next: first,
+            previous: None,
+            epoch: 0,
+            ..tip
+        };
+        Pursuit {
+            tip,
+            feed,
+            resume,
+            last: None,
+            wall_ns,
+            newcomer: None,
+            doubts: 0,
+        }
+    }
+
+    /// What was read cannot be used: an answer may be wrong, so it is read again some times.
+    fn doubt(&mut self, bad: &Bad) -> Result<(), Trouble> {
+        self.doubts += 1;
+        match self.doubts < READINGS {
+            true => Err(Trouble::passing(format!("{bad}; it is read again"))),
+            false => Ok(()),
+        }
+    }
+
+    /// Another server has the archive, and what it has done is not there yet: says who it is.
+    pub(super) fn newcomer(&self) -> Option<&str> {
+        self.newcomer.as_deref()
+    }
+
+    /// Up to where the records were taken.
+    pub(super) fn at(&self) -> Position {
+        self.feed.at
+    }
+
+    /// When the last link was durable, by the clock of its writer, ns since 1970.
+    pub(super) fn wall_ns(&self) -> u64 {
+        self.wall_ns
+    }
+
+    pub(super) fn log(&self) -> LogId {
+        self.tip.log
+    }
+
+    /// The number of the last link, and the CRC of its head; `None`: that is not known.
+    pub(super) fn last_link(&self) -> Option<(u64, u32)> {
+        Some((self.tip.next - 1, self.tip.previous?))
+    }
+
+    /// Where to begin again, for [`Pursuit::resume`]. `own` is where the log of the copy ends, if
+    /// more is applied after this; `None` if it is tended.
+    pub(super) fn word(&self, own: Option<Position>) -> Vec<u8> {
+        let resume = match self.feed.is_drained() {
+            true => self.tip,
+            false => self.resume,
+        };
+        let (previous, is_sealed) = self.feed.frame_before();
+        let number = |it: Option<u32>| it.map_or("-".to_owned(), |it| format!("{it:08x}"));
+        let position = |it: Position| format!("{} {}", it.segment(), it.offset());
+        let text = [
+            FIRST_LINE.to_owned(),
+            format!("log {}", log_name(self.tip.log)),
+            format!(
+                "link {} {} {}",
+                resume.next,
+                resume.epoch,
+                number(resume.previous)
+            ),
+            format!("at {} {}", position(self.feed.at), self.feed.records()),
+            format!("after {} {}", number(previous), u8::from(is_sealed)),
+            format!("wall {}", self.wall_ns),
+            own.map_or("tended".to_owned(), |own| format!("own {}", position(own))),
+        ];
+        let text = text.join("\n") + "\n";
+        let crc = crc32fast::hash(text.as_bytes());
+        format!("{text}crc {crc:08x}\n").into_bytes()
+    }
+
+    /// Go on where a word was written; and where the log of the copy ended then, if more may have
+    /// been applied since.
+    ///
+    /// # Errors
+    /// It is damaged.
+    pub(super) fn resume(word: &[u8]) -> Result<(Pursuit, Option<Position>), Fault> {
+        parse(word).ok_or_else(|| "the file that says how far it goes is damaged".to_owned())
+    }
+
+    /// Take the records that are there, or get the next link first.
+    ///
+    /// # Errors
+    /// See [`Stop`].
+    pub(super) fn step<E>(
+        &mut self,
+        store: &dyn Store,
+        take: &mut dyn FnMut(&Record<'_>) -> Result<(), E>,
+    ) -> Result<Came, Stop<E>> {
+        // What a refused record has left.
+        if let Some(over) = self.drain(take)? {
+            return Ok(over);
+        }
+        let name = self.next_name();
+        let Some(bytes) = store.get(&name)? else {
+            return Ok(Came::Nothing);
+        };
+        let over = |what| {
+            Ok(Came::Over(
+                Bad {
+                    name: name.clone(),
+                    what,
+                }
+                .to_string(),
+            ))
+        };
+        let decoded = Head::decode(&bytes).and_then(|found| {
+            self.tip.check(&found.0)?;
+            Ok(found)
+        });
+        let (head, crc, body) = match decoded {
+            Ok(found) => found,
+            Err(what) => {
+                let bad = Bad { name, what };
+                self.doubt(&bad)?;
+                return Ok(Came::Over(bad.to_string()));
+            }
+        };
+        match head.kind {
+            Kind::Claim { goes_on: true } | Kind::Base => {}
+            Kind::Takeover if self.has_passed(&head) => {}
+            Kind::Takeover => {
+                if let Err(what) = self.feed.take_over(head.from) {
+                    return over(what);
+                }
+                self.newcomer = Some(who(&head, body));
+            }
+            Kind::Gap | Kind::Claim { goes_on: false } => {
+                if let Some(tip) = self.healed(store)? {
+                    // The takeover is next.
+                    self.tip = tip;
+                    self.doubts = 0;
+                    return Ok(Came::Link);
+                }
+                let at = self.feed.at;
+                return over(match head.kind {
+                    Kind::Gap => format!("after {at} there is a gap"),
+                    _ => format!("another history has the archive: {}", who(&head, body)),
+                });
+            }
+            Kind::Frames => {
+                self.newcomer = None;
+                let is_of_last = self.last.is_some_and(|(from, _)| from <= self.feed.at);
+                if self.feed.is_drained() {
+                    self.resume = self.tip;
+                } else if let (true, Some((_, tip))) = (is_of_last, self.last) {
+                    self.resume = tip;
+                }
+                if let Err(what) = self.feed.push(head.from, body) {
+                    return over(what);
+                }
+                self.last = Some((head.from, self.tip));
+            }
+        }
+        self.tip.pass(&head, crc);
+        self.doubts = 0;
+        // A takeover has no bytes: what is here was durable before it.
+        if head.kind != Kind::Takeover {
+            self.wall_ns = self.wall_ns.max(head.wall_ns);
+        }
+        Ok(self.drain(take)?.unwrap_or(Came::Link))
+    }
+
+    /// This has bytes from after the takeover, and comes by it again because it was resumed from a link
+    /// before it. A takeover begins a segment with a greater number than any before.
+    fn has_passed(&self, takeover: &Head) -> bool {
+        takeover.to.segment() <= self.feed.at.segment()
+    }
+
+    /// A server that was restored after a gap may go on where this stands: before which link, if it
+    /// does. `None` also where no gap is next.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub(super) fn healed(&mut self, store: &dyn Store) -> Result<Option<Tip>, Trouble> {
+        let mut tip = self.tip;
+        loop {
+            let name = numbered(&chain_dir(tip.log), tip.next);
+            let Some(bytes) = store.get(&name)? else {
+                return Ok(None);
+            };
+            let (head, crc) = match Head::decode(&bytes) {
+                Ok((head, crc, _)) => (head, crc),
+                Err(what) => {
+                    self.doubt(&Bad { name, what })?;
+                    return Ok(None);
+                }
+            };
+            let is_gap = matches!(head.kind, Kind::Gap | Kind::Claim { .. });
+            let goes_on = head.kind == Kind::Takeover
+                && (head.from == self.feed.at || self.has_passed(&head));
+            match tip.check(&head) {
+                Ok(()) if goes_on && tip.next > self.tip.next => return Ok(Some(tip)),
+                Ok(()) if is_gap => tip.pass(&head, crc),
+                _ => return Ok(None),
+            }
+        }
+    }
+
+    fn drain<E>(
+        &mut self,
+        take: &mut dyn FnMut(&Record<'_>) -> Result<(), E>,
+    ) -> Result<Option<Came>, Stop<E>> {
+        loop {
+            match self.feed.step(None, take).map_err(Stop::Refused)? {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                Err(what) => return Ok(Some(Came::Over(what))),
+            }
+        }
+    }
+
+    fn next_name(&self) -> String {
+        numbered(&chain_dir(self.tip.log), self.tip.next)
+    }
+
+    /// True if there are links after the next one, which is not there.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub(super) fn is_skipped(&mut self, store: &dyn Store) -> Result<bool, Trouble> {
+        let name = self.next_name();
+        let later = store.list(&chain_dir(self.tip.log), &name)?;
+        if later.is_empty() || store.get(&name)?.is_some() {
+            return Ok(false);
+        }
+        let what = "it is missing, and later ones are there".to_owned();
+        self.doubt(&Bad { name, what })?;
+        Ok(true)
+    }
+
+    /// True if there is a base among the links that have not been applied.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub(super) fn has_later_base(&self, store: &dyn Store) -> Result<bool, Trouble> {
+        let dir = bases_dir(self.tip.log);
+        let marks = store.list(&dir, "")?;
+        let last = marks.iter().rev().find_map(|it| number_in(&dir, &it.name));
+        Ok(last.is_some_and(|number| number >= self.tip.next))
+    }
+
+    /// The claim that would be the next link, and its bytes. Once it is put, no earlier writer can put
+    /// any. The history goes on with this segment of the copy's log; `None`: with a base.
+    pub(super) fn claim(&self, node: &str, life: Option<Life>, wall_ns: u64) -> (Claim, Vec<u8>) {
+        let (kind, from, to) = match life {
+            Some(life) => (Kind::Takeover, self.feed.at, Position::new(life.segment, 0)),
+            None => {
+                let kind = Kind::Claim { goes_on: false };
+                (kind, Position::ZERO, Position::ZERO)
+            }
+        };
+        let head = Head {
+            kind,
+            epoch: self.tip.epoch.saturating_add(1),
+            number: self.tip.next,
+            log: self.tip.log,
+            from,
+            to,
+            seen_wall_ns: wall_ns,
+            wall_ns,
+            previous: self.tip.previous.unwrap_or_default(),
+            segment_crc: life.map_or(0, |life| life.crc),
+        };
+        let (bytes, crc) = head.encode(node.as_bytes());
+        let claim = Claim {
+            number: head.number,
+            epoch: head.epoch,
+            crc,
+        };
+        (claim, bytes)
+    }
+
+    /// Put a claim. `false`: another link was there first.
+    ///
+    /// # Errors
+    /// The store did not answer; the same claim can be put again.
+    pub(super) fn put_claim(&self, store: &dyn Store, bytes: &[u8]) -> Result<bool, Trouble> {
+        put_claim(store, self.tip.log, self.tip.next, bytes)
+    }
+
+    /// Pass over all links that are there, whatever they are: they are given up. Returns true if none
+    /// of them has a change: the chain stands where this does.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub(super) fn give_up(&mut self, store: &dyn Store) -> Result<bool, Trouble> {
+        // Not in the middle of a frame, and not before one that is damaged.
+        let waits = self.feed.step(None, &mut |_| Err(()));
+        let is_whole = self.feed.records() == 0 && waits == Ok(Ok(false));
+        let mut tip = self.tip;
+        loop {
+            let name = numbered(&chain_dir(tip.log), tip.next);
+            let Some(bytes) = store.get(&name)? else {
+                break;
+            };
+            match Head::decode(&bytes) {
+                Ok((head, crc, _))
+                    if matches!(head.kind, Kind::Gap | Kind::Claim { .. })
+                        && tip.check(&head).is_ok() =>
+                {
+                    tip.pass(&head, crc);
+                }
+                _ => break,
+            }
+        }
+        let dir = chain_dir(self.tip.log);
+        let later = store.list(&dir, &numbered(&dir, self.tip.next - 1))?;
+        let last = later.iter().rev().find_map(|it| number_in(&dir, &it.name));
+        let Some(last) = last.filter(|last| *last >= tip.next) else {
+            self.tip = tip;
+            return Ok(is_whole);
+        };
+        let name = numbered(&dir, last);
+        let bytes = store.get(&name)?.unwrap_or_default();
+        match Head::decode(&bytes) {
+            Ok((head, crc, _)) => self.tip.pass(&head, crc),
+            Err(what) => {
+                self.doubt(&Bad { name, what })?;
+                (self.tip.next, self.tip.previous) = (last + 1, None);
+            }
+        }
+        self.doubts = 0;
+        Ok(false)
+    }
+}
+
+/// Who has put a claim, and when.
+fn who(head: &Head, body: &[u8]) -> String {
+    let node = String::from_utf8_lossy(body).escape_debug().to_string();
+    format!(
+        "{node} took over at {} (epoch {})",
+        utc(head.wall_ns),
+        head.epoch
+    )
+}
+
+fn parse(word: &[u8]) -> Option<(Pursuit, Option<Position>)> {
+    let text = std::str::from_utf8(word).ok()?;
+    let (checked, crc) = text.strip_suffix('\n')?.rsplit_once("crc ")?;
+    if crc != format!("{:08x}", crc32fast::hash(checked.as_bytes())) {
+        return None;
+    }
+    let mut lines = checked.lines().map(|line| line.split(' '));
+    let mut fields = |name: &str| {
+        let mut line = lines.next()?;
+        (line.next()? == name).then_some(line)
+    };
+    let number = |text: &str| match text {
+        "-" => Some(None),
+        hex => u32::from_str_radix(hex, 16).ok().map(Some),
+    };
+    fields("bsd-standby")?
+        .next()
+        .filter(|version| *version == "1")?;
+    let log = parse_log_name(fields("log")?.next()?)?;
+    let mut link = fields("link")?;
+    let resume = Tip {
+        log,
+        next: link.next()?.parse().ok()?,
+        epoch: link.next()?.parse().ok()?,
+        previous: number(link.next()?)?,
+    };
+    let mut line = fields("at")?;
+    let at = position(&mut line)?;
+    let records = line.next()?.parse().ok()?;
+    let mut line = fields("after")?;
+    let before = (number(line.next()?)?, line.next()? == "1");
+    let wall_ns = fields("wall")?.next()?.parse().ok()?;
+    let mut line = lines.next()?;
+    let own = match line.next()? {
+        "own" => Some(position(&mut line)?),
+        "tended" => None,
+        _ => return None,
+    };
+    let pursuit = Pursuit {
+        tip: resume,
+        feed: Feed::resume(log, at, records, before),
+        resume,
+        last: None,
+        wall_ns,
+        newcomer: None,
+        doubts: 0,
+    };
+    Some((pursuit, own))
+}
+
+fn position<'a>(fields: &mut impl Iterator<Item = &'a str>) -> Option<Position> {
+    let segment = SegmentId(fields.next()?.parse().ok()?);
+    Some(Position::new(segment, fields.next()?.parse().ok()?))
+}

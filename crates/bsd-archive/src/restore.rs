@@ -1,0 +1,492 @@
+//! A data directory out of an archive: the newest base that is not after the moment, and the changes
+//! of the links after it.
+//!
+//! All or nothing: the directory gets its name when every byte has been checked and the log was read
+//! back. A link that is missing or damaged ends the restore, with its name and the last position
+//! that can be had: that position is then asked for by name. Nothing after a gap is used unless a
+//! base follows it, and a moment inside a gap is refused.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::chain::{Bad, Item, Tip, Walk, begin, check_begin, for_each_part, parts_of};
+use super::course::{Place, Run, Stop};
+use super::feed::Feed;
+use super::format::{
+    BaseList, Fault, HEAD_SIZE, Head, Kind, bases_dir, chain_dir, log_name, number_in, numbered,
+};
+use super::moment::{Cut, cut};
+use super::own::{Origin, Own};
+use super::pursuit::Pursuit;
+use super::reader::Reader;
+use super::store::Trouble;
+use bsd::clock::utc;
+use bsd::storage::OpenError;
+use bsd::storage::convert::rebuild::{Rebuild, Rebuilt};
+use bsd::storage::disk::Fs;
+use bsd::storage::format::LogId;
+use bsd::storage::words::{ARCHIVE_WORD, STANDBY_WORD};
+use bsd::types::{Now, Position};
+
+/// Up to where is restored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// The end of the archive.
+    End,
+    /// What the writer saw to be durable up to this wall time, ns since 1970, by its clock.
+    Wall(u64),
+    /// All frames that end at this position or before it.
+    Position(Position),
+    /// What the archive had when this link was put.
+    Link(u64),
+}
+
+/// What was restored.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Restored {
+    /// The log.
+    pub log: LogId,
+    /// The number of the base.
+    pub base: u64,
+    /// Up to where.
+    pub end: Position,
+    /// When that was durable, by the writer's clock, ns since 1970.
+    pub wall_ns: u64,
+    /// Links that were applied.
+    pub links: u64,
+    /// Records of them.
+    pub records: u64,
+    /// Jobs in the new log.
+    pub jobs: u64,
+    /// Bases that could not be used, the newest first, and why.
+    pub skipped: Vec<Bad>,
+    /// What came after that is not in the archive, for a person: there is a gap, and no base after it.
+    pub missing: Option<String>,
+}
+
+/// Why nothing was restored.
+#[derive(Debug)]
+pub enum RestoreError {
+    /// The store did not answer.
+    Store(Trouble),
+    /// The directory could not be made.
+    Disk(OpenError),
+    /// An object is not as it was put.
+    Bad {
+        /// Which, and what is wrong with it.
+        bad: Bad,
+        /// Up to where the archive is sound; `None`: nowhere.
+        sound: Option<Position>,
+    },
+    /// What was asked for is not in the archive.
+    Refused(String),
+    /// There is no archive here, or nothing in it that could be restored yet.
+    Nothing(String),
+}
+
+impl From<Trouble> for RestoreError {
+    fn from(trouble: Trouble) -> RestoreError {
+        RestoreError::Store(trouble)
+    }
+}
+
+impl From<OpenError> for RestoreError {
+    fn from(error: OpenError) -> RestoreError {
+        RestoreError::Disk(error)
+    }
+}
+
+impl fmt::Display for RestoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RestoreError::Store(trouble) => {
+                write!(
+                    f,
+                    "the archive cannot be read: {trouble}; nothing was restored"
+                )
+            }
+            RestoreError::Disk(error) => error.fmt(f),
+            RestoreError::Refused(why) | RestoreError::Nothing(why) => f.write_str(why),
+            RestoreError::Bad { bad, sound } => {
+                write!(f, "the archive is damaged: {bad}; nothing was restored; ")?;
+                match sound {
+                    Some(at) => write!(f, "up to {at} it is sound: --until {at} restores that"),
+                    None => write!(f, "`bsd-wal archive verify` says what can be"),
+                }
+            }
+        }
+    }
+}
+
+impl std::error::Error for RestoreError {}
+
+/// The one log that has an archive here, or the one that is asked for.
+///
+/// # Errors
+/// There is none, or there are several.
+pub fn choose_log(reader: &Reader<'_>, asked: Option<LogId>) -> Result<LogId, RestoreError> {
+    let found = reader.logs()?;
+    let refuse = |why: String| Err(RestoreError::Refused(why));
+    match (asked, &found[..]) {
+        (Some(log), all) if all.contains(&log) => Ok(log),
+        (Some(log), _) => refuse(format!("there is no archive of the log {}", log_name(log))),
+        (None, [log]) => Ok(*log),
+        (None, []) => Err(RestoreError::Nothing("there is no archive here".to_owned())),
+        (None, several) => {
+            let names: Vec<_> = several.iter().map(|log| log_name(*log)).collect();
+            refuse(format!(
+                "there are archives of several logs here, name one with --log (of a server: \
+                 --archive-log): {}",
+                names.join(" ")
+            ))
+        }
+    }
+}
+
+/// Make the data directory `dir`, which must be empty or missing, from the archive of `log`. It leaves
+/// out ids that the lost end may have used. Durable
+/// on return; after an error nothing is there, and the call can be repeated.
+///
+/// # Errors
+/// See [`RestoreError`].
+pub fn restore(
+    reader: &Reader<'_>,
+    log: LogId,
+    until: Until,
+    (fs, dir): (&Arc<dyn Fs>, &Path),
+    now: Now,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Restored, RestoreError> {
+    let finish = |mut rebuilt: Rebuilt, pursuit: &Pursuit| {
+        let at = pursuit.at();
+        let life = rebuilt.begin_life(at.segment())?;
+        // What was restored up to an earlier moment is not where the chain stands.
+        let last = pursuit.last_link().filter(|_| until == Until::End);
+        let own = last.map(|(number, crc)| {
+            let origin = Origin {
+                number,
+                crc,
+                at,
+                life,
+            };
+            Own::restored(log, origin).word()
+        });
+        rebuilt.finish(own.as_deref().map(|own| (ARCHIVE_WORD, own)))
+    };
+    let done = restore_and(reader, log, until, (fs, dir), now, progress, finish)?;
+    Ok(done.0)
+}
+
+/// The same up to the end of the archive, for a standby: with what follows the chain from there.
+/// The directory is the copy of a standby.
+///
+/// # Errors
+/// See [`RestoreError`].
+pub(super) fn restore_copy(
+    reader: &Reader<'_>,
+    log: LogId,
+    (fs, dir): (&Arc<dyn Fs>, &Path),
+    now: Now,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<(Restored, Pursuit), RestoreError> {
+    let finish = |rebuilt: Rebuilt, pursuit: &Pursuit| {
+        let word = pursuit.word(None);
+        rebuilt.finish(Some((STANDBY_WORD, &word)))
+    };
+    restore_and(reader, log, Until::End, (fs, dir), now, progress, finish)
+}
+
+fn restore_and(
+    reader: &Reader<'_>,
+    log: LogId,
+    until: Until,
+    (fs, dir): (&Arc<dyn Fs>, &Path),
+    now: Now,
+    progress: &mut dyn FnMut(u64, u64),
+    finish: impl FnOnce(Rebuilt, &Pursuit) -> Result<(), OpenError>,
+) -> Result<(Restored, Pursuit), RestoreError> {
+    let began = reader.again(|store| begin(store, log))?;
+    let done = restore_what_there_is(reader, log, until, (fs, dir), now, progress, finish);
+    match &done {
+        Ok(_) | Err(RestoreError::Store(_) | RestoreError::Disk(_)) => {}
+        Err(_) => check_begin(reader, log, began)?,
+    }
+    done
+}
+
+fn restore_what_there_is(
+    reader: &Reader<'_>,
+    log: LogId,
+    until: Until,
+    (fs, dir): (&Arc<dyn Fs>, &Path),
+    now: Now,
+    progress: &mut dyn FnMut(u64, u64),
+    finish: impl FnOnce(Rebuilt, &Pursuit) -> Result<(), OpenError>,
+) -> Result<(Restored, Pursuit), RestoreError> {
+    let (marks, links) = (bases_dir(log), chain_dir(log));
+    let cut = cut(reader, log, until, now)?;
+    let mut skipped = Vec::new();
+    let mut earliest = None;
+    for mark in reader.list(&marks, "")?.iter().rev() {
+        let Some(number) = number_in(&marks, &mark.name) else {
+            continue;
+        };
+        let name = numbered(&links, number);
+        let (head, list) = match base(reader, log, number)? {
+            Some(Ok(base)) => base,
+            None => continue,
+            Some(Err(what)) => {
+                skipped.push(Bad { name, what });
+                continue;
+            }
+        };
+        if !cut.has(number) || cut.position.is_some_and(|position| list.end > position) {
+            earliest = Some(list.end);
+            continue;
+        }
+        let mut work = Restore {
+            reader,
+            log,
+            cut,
+            now,
+            run: Run::begin(&head, list.end),
+            feed: Feed::begin(log, list.end),
+            gap: None,
+            links: 0,
+            progress: &mut *progress,
+            done: 0,
+            total: 0,
+        };
+        match work.run((fs, dir), &list)? {
+            Ok((rebuilt, tip)) => {
+                let restored = Restored {
+                    log,
+                    base: number,
+                    end: work.feed.at,
+                    wall_ns: work.run.wall_ns,
+                    links: work.links,
+                    records: rebuilt.records(),
+                    jobs: rebuilt.jobs(),
+                    skipped,
+                    missing: work.gap.map(|(head, _)| missing(&head, work.feed.at)),
+                };
+                let wall_ns = restored.wall_ns;
+                let pursuit = Pursuit::after(work.feed, tip, list.first_link, wall_ns);
+                finish(rebuilt, &pursuit)?;
+                return Ok((restored, pursuit));
+            }
+            // An older base may do.
+            Err(bad) => skipped.push(bad),
+        }
+    }
+    match (skipped.into_iter().next(), earliest) {
+        (Some(bad), _) => Err(RestoreError::Bad { bad, sound: None }),
+        (None, Some(at)) => Err(RestoreError::Refused(format!(
+            "the archive does not go back so far: its first base ends at {at}"
+        ))),
+        (None, None) => Err(RestoreError::Nothing(format!(
+            "the archive of the log {} has no base yet",
+            log_name(log)
+        ))),
+    }
+}
+
+/// What came after `at` and is not in the archive.
+fn missing(head: &Head, at: Position) -> String {
+    let since = utc(head.wall_ns);
+    match head.kind {
+        Kind::Gap => format!(
+            "the archive has a gap after {at}, and no base after it: what was changed later than \
+             {since} is missing"
+        ),
+        _ => format!(
+            "a server with another history had the archive from {since} on, and its first base was \
+             not complete: what that server has changed is missing"
+        ),
+    }
+}
+
+/// A base, or what is wrong with it.
+pub(super) type FoundBase = Result<(Head, BaseList), Fault>;
+
+/// A base. `None`: there is none of this number, only its mark, which an interrupted writer leaves.
+pub(super) fn base(
+    reader: &Reader<'_>,
+    log: LogId,
+    number: u64,
+) -> Result<Option<FoundBase>, Trouble> {
+    let name = numbered(&chain_dir(log), number);
+    let found = reader.find(&name, |bytes| {
+        let (head, _, body) = Head::decode(&bytes)?;
+        head.check_place(log, number)?;
+        Ok(match head.kind {
+            Kind::Base => Some((head, BaseList::decode(body)?)),
+            _ => None,
+        })
+    })?;
+    Ok(found.and_then(Result::transpose))
+}
+
+struct Restore<'a> {
+    reader: &'a Reader<'a>,
+    log: LogId,
+    cut: Cut,
+    now: Now,
+    run: Run,
+    feed: Feed,
+    /// A gap, or a server with another history, after which nothing else came; and what had come before.
+    gap: Option<(Head, Tip)>,
+    links: u64,
+    progress: &'a mut dyn FnMut(u64, u64),
+    done: u64,
+    total: u64,
+}
+
+impl Restore<'_> {
+    /// The log with all changes, not yet under its name. The inner error: the base cannot be used.
+    fn run(
+        &mut self,
+        (fs, dir): (&Arc<dyn Fs>, &Path),
+        list: &BaseList,
+    ) -> Result<Result<(Rebuilt, Tip), Bad>, RestoreError> {
+        let mut walk = Walk::from(*self.reader, self.log, list.first_link)?;
+        self.total = list.size() + walk.size_to(self.cut.last);
+        let mut rebuild = Rebuild::begin(fs, dir)?;
+        let parts = parts_of(self.log, list);
+        let reader = self.reader;
+        let mut bad = None;
+        let read = for_each_part(reader, &parts, &mut |part, found| match found {
+            Ok(bytes) => {
+                rebuild.write(part.file, part.offset, &bytes)?;
+                self.advance(bytes.len());
+                Ok(())
+            }
+            Err(what) => {
+                let name = part.name.clone();
+                bad = Some(Bad { name, what });
+                Err(RestoreError::Refused(String::new()))
+            }
+        });
+        if let Some(bad) = bad {
+            return Ok(Err(bad));
+        }
+        read?;
+        let mut rebuilt = rebuild.open(self.log, self.now)?;
+        self.apply_links(&mut walk, &mut rebuilt)?;
+        Ok(Ok((rebuilt, self.gap.map_or(walk.tip, |(_, tip)| tip))))
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        self.done += bytes as u64;
+        (self.progress)(self.done, self.total);
+    }
+
+    fn apply_links(
+        &mut self,
+        walk: &mut Walk<'_>,
+        rebuilt: &mut Rebuilt,
+    ) -> Result<(), RestoreError> {
+        while walk.tip.next <= self.cut.last && !self.is_reached() {
+            let tip = walk.tip;
+            let (head, link) = match walk.next(self.cut.last)? {
+                None => break,
+                Some(Item::Bad { number, bad }) => {
+                    self.run.miss(number, &bad);
+                    continue;
+                }
+                Some(Item::Link { head, link }) => (head, link),
+            };
+            self.advance(link.len());
+            let (before, gap) = (self.run.at, self.run.gap());
+            let place = self.run.pass(&head).map_err(|stop| self.stopped(stop))?;
+            self.gap = self.run.gap().map(|gap| self.gap.unwrap_or((gap, tip)));
+            if head.kind == Kind::Takeover
+                && let Err(what) = self.feed.take_over(head.from)
+            {
+                let name = numbered(&chain_dir(head.log), head.number);
+                return Err(match gap {
+                    Some(gap) => self.stopped(Stop::Gap(gap)),
+                    None => self.bad(Bad { name, what }),
+                });
+            }
+            if let (Some(Place::Segment), Some(position)) = (place, self.cut.position)
+                && position < head.from
+            {
+                return Err(RestoreError::Refused(format!(
+                    "there is no position {position}: what ends at {before} goes on at {}",
+                    head.from
+                )));
+            }
+            if place.is_some() {
+                self.apply(&head, &link[HEAD_SIZE..], rebuilt)?;
+            }
+        }
+        if self.is_reached() {
+            return Ok(());
+        }
+        match self.run.finish() {
+            Ok(()) => {}
+            // The machine was lost before a base was complete: there is nothing later.
+            Err(Stop::Gap(_)) if self.cut.is_end() => return Ok(()),
+            Err(stop) => return Err(self.stopped(stop)),
+        }
+        match self.cut.position {
+            Some(position) if self.run.at < position => Err(RestoreError::Refused(format!(
+                "the archive ends at {}, before {position}",
+                self.feed.at
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// True if no later frame is wanted.
+    fn is_reached(&self) -> bool {
+        self.cut.position.is_some_and(|it| self.run.at >= it)
+    }
+
+    fn stopped(&self, stop: Stop) -> RestoreError {
+        match stop {
+            Stop::Hole(bad) => self.bad(bad),
+            Stop::Gap(head) => RestoreError::Refused(format!(
+                "after {} the archive has a gap ({}), and no base that can be used follows it before \
+                 the moment asked for; --until {} restores what was before the gap",
+                self.feed.at,
+                numbered(&chain_dir(self.log), head.number),
+                self.feed.at
+            )),
+        }
+    }
+
+    fn apply(
+        &mut self,
+        head: &Head,
+        body: &[u8],
+        rebuilt: &mut Rebuilt,
+    ) -> Result<(), RestoreError> {
+        let bad = |what| Bad {
+            name: numbered(&chain_dir(head.log), head.number),
+            what,
+        };
+        self.feed
+            .push(head.from, body)
+            .map_err(|what| self.bad(bad(what)))?;
+        let until = self.cut.position;
+        loop {
+            match self.feed.step(until, &mut |record| rebuilt.apply(record))? {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(what) => return Err(self.bad(bad(what))),
+            }
+        }
+        self.links += 1;
+        Ok(())
+    }
+
+    fn bad(&self, bad: Bad) -> RestoreError {
+        RestoreError::Bad {
+            bad,
+            sound: Some(self.feed.at),
+        }
+    }
+}

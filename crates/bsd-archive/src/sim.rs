@@ -1,0 +1,331 @@
+//! A simulated object store, for tests: what a network and a store may do to a writer.
+//!
+//! | fault | what happens |
+//! |---|---|
+//! | refused | the call fails, and nothing was done |
+//! | lost answer | the put happened, and the call fails |
+//! | late put | the call fails; the put happens before some later call, if its name is still free |
+//! | repeated | the put is made twice: the second finds the first, and its answer is the one given |
+//! | away | every call fails, until the store is back |
+//! | full | every put fails, until there is room |
+//! | lies | of some of what is read a bit is flipped, the end is missing, or nothing is found, until a moment |
+//! | back at a moment | every call fails, until somebody has waited so long |
+//! | unordered | a list comes back as any store might order it, before the client sorts it |
+//!
+//! One seed gives one run. What it cannot do: lose an object that was put, or show old content; the
+//! stores that bsd supports are strongly consistent.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::reader::{Reader, Wait};
+use super::store::{Listed, Put, Store, Trouble};
+use bsd::types::{SECOND_NS, Time};
+
+/// The simulated store. Clones share the objects and the faults.
+#[derive(Debug, Clone)]
+pub struct SimStore(Arc<Mutex<State>>);
+
+#[derive(Debug)]
+struct State {
+    random: u64,
+    objects: BTreeMap<String, Vec<u8>>,
+    /// Puts that are still on their way.
+    late: Vec<(String, Vec<u8>)>,
+    /// Of a hundred calls, so many fail in some way.
+    faults: u64,
+    is_away: bool,
+    is_full: bool,
+    is_conditional: bool,
+    calls: u64,
+    /// The store goes away after so many more calls.
+    calls_left: Option<u64>,
+    /// The time of those who wait.
+    now: Time,
+    /// Until then every call fails.
+    away_until: Time,
+    /// Until then some of what is read is wrong.
+    lies_until: Time,
+}
+
+impl State {
+    fn next(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    /// A call begins: what was late may arrive.
+    fn begin(&mut self) -> Result<(), Trouble> {
+        self.calls += 1;
+        while !self.late.is_empty() && self.next().is_multiple_of(3) {
+            let index = (self.next() % self.late.len() as u64) as usize;
+            let (name, bytes) = self.late.swap_remove(index);
+            self.objects.entry(name).or_insert(bytes);
+        }
+        let is_over = self.calls_left == Some(0);
+        self.calls_left = self.calls_left.map(|left| left.saturating_sub(1));
+        match self.is_away || is_over || self.now < self.away_until {
+            true => Err(Trouble::passing("the simulated store is away")),
+            false => Ok(()),
+        }
+    }
+
+    fn has_fault(&mut self) -> bool {
+        self.next() % 100 < self.faults
+    }
+
+    fn put(&mut self, name: &str, bytes: &[u8]) -> Put {
+        match self.objects.contains_key(name) && self.is_conditional {
+            true => Put::Exists,
+            false => {
+                self.objects.insert(name.to_owned(), bytes.to_vec());
+                Put::Done
+            }
+        }
+    }
+}
+
+impl SimStore {
+    /// An empty store without faults.
+    #[must_use]
+    pub fn new(seed: u64) -> SimStore {
+        SimStore(Arc::new(Mutex::new(State {
+            random: seed,
+            objects: BTreeMap::new(),
+            late: Vec::new(),
+            faults: 0,
+            is_away: false,
+            is_full: false,
+            is_conditional: true,
+            calls: 0,
+            calls_left: None,
+            now: Time(0),
+            away_until: Time(0),
+            lies_until: Time(0),
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads from it, and waits in its time.
+    #[must_use]
+    pub fn reader(&self) -> Reader<'_> {
+        Reader::new(self, self)
+    }
+
+    /// From now on so many calls of a hundred go wrong.
+    pub fn set_faults(&self, percent: u64) {
+        self.state().faults = percent;
+    }
+
+    /// From now on every call fails, or none for this reason.
+    pub fn set_away(&self, is_away: bool) {
+        self.state().is_away = is_away;
+    }
+
+    /// From now on every put fails, or none for this reason.
+    pub fn set_full(&self, is_full: bool) {
+        self.state().is_full = is_full;
+    }
+
+    /// A store that overwrites, whatever condition it is given.
+    pub fn ignore_conditions(&self) {
+        self.state().is_conditional = false;
+    }
+
+    /// The store goes away after so many more calls; `None`: it does not.
+    pub fn set_calls_left(&self, calls: Option<u64>) {
+        self.state().calls_left = calls;
+    }
+
+    /// Every call fails, until somebody has waited for so many seconds.
+    pub fn set_away_for(&self, seconds: i64) {
+        let mut state = self.state();
+        state.away_until = Time(state.now.0 + seconds * SECOND_NS);
+    }
+
+    /// One answer in sixteen is wrong, until somebody has waited for so many seconds.
+    pub fn set_lies_for(&self, seconds: i64) {
+        let mut state = self.state();
+        state.lies_until = Time(state.now.0 + seconds * SECOND_NS);
+    }
+
+    /// Calls so far.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.state().calls
+    }
+
+    /// The names of all objects.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        self.state().objects.keys().cloned().collect()
+    }
+
+    /// An object as it is.
+    #[must_use]
+    pub fn object(&self, name: &str) -> Option<Vec<u8>> {
+        self.state().objects.get(name).cloned()
+    }
+
+    /// Put, replace or (`None`) remove an object behind everybody's back.
+    pub fn set_object(&self, name: &str, bytes: Option<Vec<u8>>) {
+        let mut state = self.state();
+        match bytes {
+            Some(bytes) => state.objects.insert(name.to_owned(), bytes),
+            None => state.objects.remove(name),
+        };
+    }
+
+    /// A store of its own with the same objects, and without faults.
+    #[must_use]
+    pub fn copy(&self) -> SimStore {
+        self.copy_with(1)
+    }
+
+    /// The same, with another seed for its faults.
+    #[must_use]
+    pub fn copy_with(&self, seed: u64) -> SimStore {
+        let copy = SimStore::new(seed);
+        copy.state().objects = self.state().objects.clone();
+        copy
+    }
+}
+
+/// What a store may say in the place of this.
+fn lied(mut bytes: Vec<u8>, lie: u64) -> Option<Vec<u8>> {
+    let at = (lie >> 8) as usize % bytes.len().max(1);
+    match lie % 48 {
+        0 => None,
+        1 => {
+            bytes.truncate(at);
+            Some(bytes)
+        }
+        2 if !bytes.is_empty() => {
+            bytes[at] ^= 1 << (lie >> 4 & 7);
+            Some(bytes)
+        }
+        _ => Some(bytes),
+    }
+}
+
+/// Time passes for a store when somebody waits for it, and only then.
+impl Wait for SimStore {
+    fn now(&self) -> Time {
+        self.state().now
+    }
+
+    fn pause(&self, pause: Duration, _: u32, _: &str) {
+        self.state().now.0 += pause.as_nanos() as i64;
+    }
+}
+
+impl Store for SimStore {
+    fn place(&self) -> &str {
+        "sim://store"
+    }
+
+    fn tops(&self) -> Result<Vec<String>, Trouble> {
+        let mut state = self.state();
+        state.begin()?;
+        if state.has_fault() {
+            return Err(Trouble::passing("simulated: refused"));
+        }
+        let first = |name: &String| name.split('/').next().map(str::to_owned);
+        let mut tops: Vec<_> = state.objects.keys().filter_map(first).collect();
+        tops.dedup();
+        Ok(tops)
+    }
+
+    fn put_if_absent(&self, name: &str, bytes: &[u8]) -> Result<Put, Trouble> {
+        let mut state = self.state();
+        state.begin()?;
+        if state.is_full {
+            return Err(Trouble::passing("simulated: there is no room"));
+        }
+        if !state.has_fault() {
+            return Ok(state.put(name, bytes));
+        }
+        match state.next() % 4 {
+            0 => Err(Trouble::passing("simulated: refused")),
+            1 => {
+                state.put(name, bytes);
+                Err(Trouble::passing("simulated: the answer was lost"))
+            }
+            2 => {
+                state.late.push((name.to_owned(), bytes.to_vec()));
+                Err(Trouble::passing("simulated: no answer in time"))
+            }
+            _ => {
+                state.put(name, bytes);
+                Ok(state.put(name, bytes))
+            }
+        }
+    }
+
+    fn get(&self, name: &str) -> Result<Option<Vec<u8>>, Trouble> {
+        self.get_range(name, 0..u64::MAX)
+    }
+
+    fn get_range(&self, name: &str, range: Range<u64>) -> Result<Option<Vec<u8>>, Trouble> {
+        let mut state = self.state();
+        state.begin()?;
+        if state.has_fault() {
+            return Err(Trouble::passing("simulated: refused"));
+        }
+        let lie = (state.now < state.lies_until).then(|| state.next());
+        let cut = |bytes: &Vec<u8>| {
+            let end = range.end.min(bytes.len() as u64) as usize;
+            bytes[(range.start as usize).min(end)..end].to_vec()
+        };
+        let found = state.objects.get(name).map(cut);
+        Ok(match lie {
+            Some(lie) => found.and_then(|bytes| lied(bytes, lie)),
+            None => found,
+        })
+    }
+
+    fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, Trouble> {
+        let mut state = self.state();
+        state.begin()?;
+        if state.has_fault() {
+            return Err(Trouble::passing("simulated: refused"));
+        }
+        let found = state.objects.iter();
+        let found = found.filter(|(name, _)| name.starts_with(prefix) && name.as_str() > after);
+        let mut found: Vec<Listed> = found
+            .map(|(name, bytes)| Listed {
+                name: name.clone(),
+                size: bytes.len() as u64,
+            })
+            .collect();
+        for last in (1..found.len()).rev() {
+            let other = (state.next() % (last as u64 + 1)) as usize;
+            found.swap(last, other);
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    fn remove(&self, names: &[String]) -> Result<(), Trouble> {
+        let mut state = self.state();
+        state.begin()?;
+        let has_fault = state.has_fault();
+        for name in names {
+            // Any of them may be removed although the call fails.
+            if !(has_fault && state.next().is_multiple_of(2)) {
+                state.objects.remove(name);
+            }
+        }
+        match has_fault {
+            true => Err(Trouble::passing("simulated: removed in part")),
+            false => Ok(()),
+        }
+    }
+}

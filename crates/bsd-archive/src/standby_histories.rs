@@ -1,0 +1,566 @@
+//! Histories of a server, its archive and a standby: two disks that crash, a store that fails.
+//!
+//! The oracle is the history of the server: whatever the standby holds must be what the server's
+//! queue held after the frame up to which the standby says that it goes. When it is promoted it has
+//! everything that was archived, and the old server can put nothing any more.
+//!
+//! `BSD_STANDBY_RUNS` says how many there are; `BSD_ARCHIVE_FIRST` and `BSD_ARCHIVE_SEED` as in
+//! `histories`.
+
+use std::sync::Arc;
+
+use super::follow::{Did, FollowError, Follower, Promoted, Setup, has_taken_over};
+use super::histories::{Sink, State, World, each_seed, state_of};
+use super::restore::{Until, restore};
+use super::writer::{Done, Failure, Writer};
+use bsd::engine::{Engine, Options, Standby};
+use bsd::protocol::{Command, Request};
+use bsd::random::Random;
+use bsd::storage::disk::Fs;
+use bsd::storage::disk::sim::Crash;
+use bsd::storage::words::{STANDBY_WORD, read_word};
+use bsd::storage::{IDS_SKIPPED, SimFs, SyncPolicy, Trail};
+use bsd::types::Position;
+
+const RUNS: u64 = 3000;
+const DIR: &str = "/standby";
+
+/// A standby and its disk.
+struct Side {
+    disk: SimFs,
+    follower: Follower,
+}
+
+fn options(disk: &SimFs) -> Options {
+    Options {
+        dir: Some(DIR.into()),
+        segment_size: 64 << 10,
+        fs: Arc::new(disk.clone()),
+        ..Options::default()
+    }
+}
+
+fn follower(world: &World, disk: &SimFs) -> Follower {
+    Follower::new(Setup {
+        store: Arc::new(world.store.clone()),
+        wait: Arc::new(world.store.clone()),
+        log: None,
+        options: options(disk),
+        node: "standby".to_owned(),
+    })
+}
+
+impl Side {
+    fn new(world: &World, seed: u64) -> Side {
+        let disk = SimFs::new(seed ^ 0x5bd1);
+        let follower = follower(world, &disk);
+        Side { disk, follower }
+    }
+
+    fn crash(&mut self, world: &World, how: Crash) {
+        self.disk = self.disk.crash_image(how);
+        self.follower = follower(world, &self.disk);
+    }
+
+    /// One step, whose result is held against the history.
+    fn step(&mut self, world: &World) -> Option<Did> {
+        let did = match self.follower.step(world.now, &mut |_, _| ()) {
+            Ok(did) => Some(did),
+            Err(FollowError::Trouble(_) | FollowError::Nothing(_)) => None,
+            Err(FollowError::Refused(why)) => panic!("nobody was told to take over: {why}"),
+            Err(FollowError::Failed(_)) if self.disk.is_crashed() => {
+                self.crash(
+                    world,
+                    Crash::Random {
+                        seed: self.disk.operations(),
+                    },
+                );
+                None
+            }
+            Err(FollowError::Failed(error)) => panic!("{error}"),
+        };
+        // A refused step may have taken records of a frame that is not complete.
+        let standby = self.follower.standby();
+        let is_whole = did.is_some() && !standby.is_some_and(Standby::is_kicking);
+        if is_whole && let Some((at, wall_ns)) = self.follower.at() {
+            let queue = self.follower.standby().unwrap().queue();
+            assert_known(world, (at, wall_ns), &state_of(queue, &world.given), false);
+        }
+        did
+    }
+}
+
+/// What the queue held after the last frame that ends at `at` or before it; or a turn later, if a
+/// kick that was interrupted there `is_finished`.
+fn assert_known(world: &World, (at, wall_ns): (Position, u64), state: &State, is_finished: bool) {
+    let past = world.past_at(wall_ns);
+    let index = past.iter().rposition(|(end, _)| *end <= at).unwrap();
+    let next = past.get(index + 1).filter(|_| is_finished);
+    // A server that was restored begins with two that it may have: see `World::go_on_from`.
+    let of_end = past[..index].iter().rev();
+    let mut of_end = of_end
+        .take_while(|(end, _)| *end == past[index].0)
+        .chain(next);
+    if !of_end.any(|(_, known)| known == state) {
+        assert_eq!(&past[index].1, state, "up to {at}");
+    }
+}
+
+fn server_turn(world: &mut World, random: &mut Random) {
+    world.any_command(random);
+    world.pass(random.below(400));
+    if random.percent(2) {
+        world.expire(random);
+    }
+    if random.percent(3) {
+        world.store.set_away(random.percent(60));
+    }
+    for _ in 0..random.below(4) {
+        match world.step() {
+            Ok(_) | Err(Failure::Trouble(_)) => {}
+            Err(failure) => panic!("nobody has taken over yet: {failure}"),
+        }
+    }
+}
+
+/// Take over; `None` if there is nothing to take over with.
+fn promote(world: &mut World, side: &mut Side) -> Option<Promoted> {
+    let mut last = None;
+    for _ in 0..1000 {
+        world.pass(60);
+        match side.follower.promote(world.now, true, &mut |_, _| ()) {
+            Ok(Some(promoted)) => return Some(promoted),
+            Err(FollowError::Nothing(_)) if side.follower.at().is_none() => return None,
+            Err(FollowError::Failed(_)) if side.disk.is_crashed() => {
+                side.crash(world, Crash::Random { seed: 1 });
+                if has_taken_over(&side.disk, DIR.as_ref()).unwrap() {
+                    return None;
+                }
+            }
+            Ok(None) => last = None,
+            Err(FollowError::Trouble(what)) => last = Some(what),
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    panic!("it does not come to an end: {last:?}");
+}
+
+/// One history. Returns 1 if a standby was promoted, and 1 if the old server was there to be fenced.
+fn history(seed: u64) -> (u64, u64) {
+    let mut random = Random::new(seed);
+    let mut world = World::new(seed);
+    world.sizes.frames_max = 200 + random.below(4000) as u32;
+    world.hold_max = match random.below(4) {
+        0 => random.below(100_000),
+        _ => 1 << 20,
+    };
+    let faults = random.below(2) * random.below(25);
+    world.store.set_faults(faults);
+    let mut side = Side::new(&world, seed);
+    let is_alive = random.percent(50);
+    for last in [false, true] {
+        world.start();
+        for _ in 0..random.below(40) {
+            server_turn(&mut world, &mut random);
+            for _ in 0..random.below(4) {
+                side.step(&world);
+            }
+            match random.below(25) {
+                0 => side.crash(&world, Crash::Random { seed }),
+                // In the middle of one of its next steps.
+                1 => side
+                    .disk
+                    .crash_at(side.disk.operations() + random.below(60)),
+                _ => {}
+            }
+        }
+        if random.percent(30) {
+            world.store.set_away(false);
+            world.archive();
+        }
+        if last && is_alive {
+            break;
+        }
+        world.crash(Crash::Random { seed });
+        if let Some((restored, disk)) = world.check(Until::End)
+            && !last
+            && random.percent(30)
+        {
+            world.go_on_from(&restored, disk);
+        }
+    }
+    world.store.set_away(false);
+    // A restore takes many calls that all succeed.
+    world.store.set_faults(faults.min(4));
+    let archived = world.archived;
+    let best = world.check(Until::End);
+    let Some(promoted) = promote(&mut world, &mut side) else {
+        return (0, 0);
+    };
+    side.disk.crash_at(u64::MAX);
+    let queue = promoted.engine.queue();
+    let state = state_of(queue, &world.given);
+    assert_known(&world, (promoted.at, promoted.wall_ns), &state, true);
+    let said = archived.and_then(|end| world.past.iter().rfind(|past| past.0 <= end));
+    if let (Some((least, _)), None) = (said, &promoted.given_up) {
+        assert!(
+            promoted.at >= *least,
+            "{} is too old, {least} was archived",
+            promoted.at
+        );
+    }
+    if let Some((restored, _)) = best {
+        assert!(
+            promoted.wall_ns >= restored.wall_ns,
+            "a restore has more: {restored:?}, and not {promoted:?}"
+        );
+    }
+    // A writer that has not begun comes after the standby.
+    let is_fenced = world.writer.as_ref().is_some_and(|it| it.epoch().is_some());
+    if is_fenced {
+        assert!(fenced(&mut world), "the old server goes on");
+    }
+    go_on(&mut world, &side, promoted, &state);
+    (1, u64::from(is_fenced))
+}
+
+/// The old server notices with what it puts next.
+fn fenced(world: &mut World) -> bool {
+    world.put(10);
+    (0..1000).any(|_| {
+        world.pass(60);
+        let tick = world.engine.as_mut().unwrap().tick(world.now, &mut Sink);
+        tick.unwrap();
+        matches!(world.step(), Err(Failure::Fenced(_)))
+    })
+}
+
+/// The new queue takes jobs, and a start finds them: it is nobody's copy any more.
+fn go_on(world: &mut World, side: &Side, promoted: Promoted, state: &State) {
+    let now = world.now;
+    let mut engine = promoted.engine;
+    assert_eq!(
+        read_word(&side.disk, DIR.as_ref(), STANDBY_WORD).unwrap(),
+        None
+    );
+    let client = engine.connect();
+    let put = Command::Put {
+        pri: 1,
+        delay: 0,
+        ttr: 1,
+        body: b"new",
+    };
+    engine.run(client, Request::Command(put), now, &mut Sink);
+    engine.commit(now).unwrap();
+    let next_id = engine.log().unwrap().next_id().0;
+    assert!(
+        world.given.insert(next_id - 1),
+        "id {} is given out twice",
+        next_id - 1
+    );
+    let all = state_of(engine.queue(), &world.given);
+    assert_eq!(all.len(), state.len() + 1);
+    // What was given up may have been more than the copy had.
+    if promoted.given_up.is_none() {
+        let calls = side.disk.operations() % 40;
+        lost_again(world, &side.disk, &mut engine, calls, (state, &all));
+    }
+    engine.close(now).unwrap();
+    let again = Engine::open(&options(&side.disk), now).unwrap();
+    assert_eq!(state_of(again.queue(), &world.given), all);
+}
+
+/// The promoted server archives, and is lost after so many calls of the store: it was as `before` when
+/// it was promoted, and is as `now`. Returns whether everything was archived, and how many bases there
+/// are.
+fn lost_again(
+    world: &World,
+    disk: &SimFs,
+    engine: &mut Engine,
+    calls: u64,
+    (before, now): (&State, &State),
+) -> (bool, usize) {
+    let trail = Arc::new(Trail::new(1 << 20));
+    engine.publish_to(trail.clone());
+    let store = world.store.copy();
+    store.set_calls_left(Some(calls));
+    let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+    let node = "standby".to_owned();
+    let (to, dir) = (Arc::new(store.clone()), DIR.into());
+    let mut writer = Writer::new(to, trail, fs, dir, node, world.sizes);
+    let is_all = loop {
+        match writer.step(world.now.wall_ns, true) {
+            Ok(Done::Nothing) => break true,
+            Ok(_) => {}
+            Err(Failure::Trouble(_)) => break false,
+            Err(failure) => panic!("nobody else is there: {failure}"),
+        }
+    };
+    store.set_calls_left(None);
+    let log = engine.log().unwrap().files().log();
+    let image = SimFs::new(1);
+    let fs: Arc<dyn Fs> = Arc::new(image.clone());
+    let place = (&fs, std::path::Path::new(DIR));
+    let done = restore(
+        &store.reader(),
+        log,
+        Until::End,
+        place,
+        world.now,
+        &mut |_, _| (),
+    );
+    let restored = done.unwrap();
+    assert_eq!(restored.missing, None);
+    let again = Engine::open(&options(&image), world.now).unwrap();
+    let found = state_of(again.queue(), &world.given);
+    match is_all {
+        true => assert_eq!(&found, now),
+        false => assert!(&found == before || &found == now, "{found:?}"),
+    }
+    let names = store.names().into_iter();
+    (
+        is_all,
+        names.filter(|name| name.contains("/bases/")).count(),
+    )
+}
+
+#[test]
+fn g15_after_a_promotion_the_chain_goes_on_without_a_base_and_nothing_archived_is_lost() {
+    let mut calls = 0;
+    loop {
+        let mut world = World::new(15);
+        world.sizes.base_min = 1 << 30;
+        world.sizes.links_max = 1000;
+        world.start();
+        world.put(10);
+        world.archive();
+        let mut side = Side::new(&world, 15);
+        while side.step(&world) != Some(Did::Nothing) {}
+        for _ in 0..3 {
+            world.put(10);
+        }
+        world.archive();
+        world.crash(Crash::KeepAll);
+        let mut promoted = promote(&mut world, &mut side).unwrap();
+        let before = state_of(promoted.engine.queue(), &world.given);
+        assert_eq!(before.len(), 4);
+        let client = promoted.engine.connect();
+        let put = Command::Put {
+            pri: 1,
+            delay: 0,
+            ttr: 1,
+            body: b"new",
+        };
+        let (now, engine) = (world.now, &mut promoted.engine);
+        engine.run(client, Request::Command(put), now, &mut Sink);
+        engine.commit(now).unwrap();
+        world.given.insert(engine.log().unwrap().next_id().0 - 1);
+        let after = state_of(engine.queue(), &world.given);
+        let (is_all, bases) = lost_again(&world, &side.disk, engine, calls, (&before, &after));
+        assert_eq!(bases, 1);
+        if is_all {
+            break;
+        }
+        calls += 1;
+    }
+    assert!(calls > 8, "{calls} calls");
+}
+
+/// Two standbys are told to take over, one after the other.
+#[test]
+fn g20_a_second_standby_does_not_take_over_while_the_changes_of_the_first_are_not_archived() {
+    for goes_on in [true, false] {
+        let mut world = World::new(20);
+        world.start();
+        world.put(10);
+        world.archive();
+        let earlier = world.past.last().unwrap().0;
+        world.put(10);
+        world.archive();
+        let mut second = Side::new(&world, 2);
+        while second.step(&world) != Some(Did::Nothing) {}
+        world.crash(Crash::KeepAll);
+        // The first one, which has the archive's end, or an earlier moment of it.
+        let until = match goes_on {
+            true => Until::End,
+            false => Until::Position(earlier),
+        };
+        let (restored, disk) = world.check(until).unwrap();
+        world.go_on_from(&restored, disk);
+        world.start();
+        while world.writer.as_ref().unwrap().epoch().is_none() {
+            world.step().unwrap();
+        }
+        world.put(10);
+        let promote = |world: &World, side: &mut Side, force| {
+            let (mut progress, now) = (|_, _| (), world.now);
+            loop {
+                match side.follower.promote(now, force, &mut progress) {
+                    Ok(None) => {}
+                    done => return done,
+                }
+            }
+        };
+        let names = world.store.names();
+        match promote(&world, &mut second, false) {
+            Err(FollowError::Refused(why)) => assert!(why.contains("took over"), "{why}"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(world.store.names(), names, "nothing was claimed");
+        if goes_on {
+            // Its changes are in the archive: then the second has them.
+            world.archive();
+            let promoted = promote(&world, &mut second, false).unwrap().unwrap();
+            assert_eq!(promoted.engine.queue().stats().jobs.total(), 3);
+        } else {
+            let promoted = promote(&world, &mut second, true).unwrap().unwrap();
+            assert_eq!(promoted.engine.queue().stats().jobs.total(), 2);
+            assert!(promoted.given_up.is_some());
+        }
+        assert!(fenced(&mut world));
+    }
+}
+
+/// A standby needs no other copy where the server is restored, not even after a gap.
+#[test]
+fn g15_a_standby_follows_a_chain_that_goes_on_after_a_loss() {
+    for is_in_gap in [false, true] {
+        let mut world = World::new(15);
+        world.start();
+        world.put(10);
+        world.archive();
+        let earlier = world.past.last().unwrap().0;
+        world.put(10);
+        world.archive();
+        let mut side = Side::new(&world, 15);
+        while side.step(&world) != Some(Did::Nothing) {}
+        if is_in_gap {
+            let (restored, disk) = world.check(Until::Position(earlier)).unwrap();
+            world.go_on_from(&restored, disk);
+            world.start();
+            while world.writer.as_ref().unwrap().epoch().is_none() {
+                world.step().unwrap();
+            }
+            assert_eq!(side.step(&world), None, "it waits for a base");
+        }
+        let (restored, disk) = world.check(Until::End).unwrap();
+        assert_eq!((restored.jobs, restored.missing.is_some()), (2, is_in_gap));
+        world.go_on_from(&restored, disk);
+        world.start();
+        world.put(10);
+        world.archive();
+        while side.step(&world) != Some(Did::Nothing) {}
+        assert_eq!(
+            (side.follower.jobs(), side.follower.figures().restores),
+            (3, 1)
+        );
+        // A copy that is opened again, too.
+        side.crash(&world, Crash::DropUnsynced);
+        while side.step(&world) != Some(Did::Nothing) {}
+        assert_eq!(
+            (side.follower.jobs(), side.follower.figures().restores),
+            (3, 0)
+        );
+    }
+}
+
+#[test]
+fn a_standby_has_what_the_server_had_and_takes_over_with_everything_that_was_archived() {
+    let Some((promoted, fenced)) =
+        each_seed("standby_histories", ("BSD_STANDBY_RUNS", RUNS), history)
+    else {
+        return;
+    };
+    println!("{promoted} promoted, {fenced} with the old server alive");
+    assert!(
+        promoted > fenced && fenced > 0,
+        "{promoted} promoted, {fenced} fenced"
+    );
+}
+
+/// A start without `--follow` on the copy of a standby is a promotion too, and so is one by itself.
+#[test]
+fn g18_a_promoted_standby_gives_out_no_id_of_the_lost_end() {
+    for is_promoted in [true, false] {
+        let mut world = World::new(18);
+        world.start();
+        world.put(10);
+        world.archive();
+        let mut side = Side::new(&world, 18);
+        while side.step(&world) != Some(Did::Nothing) {}
+        for _ in 0..5 {
+            world.put(10);
+        }
+        world.crash(Crash::KeepAll);
+        let next_id = |engine: &Engine| {
+            (
+                engine.queue().next_id().0,
+                engine.log().unwrap().next_id().0,
+            )
+        };
+        let engine = if is_promoted {
+            promote(&mut world, &mut side).unwrap().engine
+        } else {
+            drop(side.follower);
+            Engine::open(&options(&side.disk), world.now).unwrap()
+        };
+        let (queue, log) = next_id(&engine);
+        assert!(queue > IDS_SKIPPED && log == queue);
+        drop(engine);
+        // Nothing was put since, and a power cut keeps it.
+        let disk = side.disk.crash_image(Crash::DropUnsynced);
+        let engine = Engine::open(&options(&disk), world.now).unwrap();
+        assert_eq!(next_id(&engine), (queue, log));
+    }
+}
+
+/// Where no command waits for a sync, what a copy says of itself must wait for one.
+#[test]
+fn t16_a_copy_has_what_it_says_that_it_has_wherever_the_power_is_cut() {
+    let mut world = World::new(16);
+    world.start();
+    world.put(10);
+    world.archive();
+    let follower = |world: &World, disk: &SimFs| {
+        let options = Options {
+            sync: SyncPolicy::Never,
+            ..options(disk)
+        };
+        Follower::new(Setup {
+            store: Arc::new(world.store.clone()),
+            wait: Arc::new(world.store.clone()),
+            log: None,
+            options,
+            node: "standby".to_owned(),
+        })
+    };
+    let mut cuts = 0;
+    loop {
+        let disk = SimFs::new(cuts);
+        let mut before = follower(&world, &disk);
+        while before.step(world.now, &mut |_, _| ()).unwrap() != Did::Nothing {}
+        world.put(10);
+        world.archive();
+        // Longer than the copy may go without a note of how far it is.
+        world.pass(6000);
+        disk.crash_at(disk.operations() + cuts);
+        let is_cut = loop {
+            match before.step(world.now, &mut |_, _| ()) {
+                Ok(Did::Nothing) => break false,
+                Ok(_) => {}
+                Err(_) => break true,
+            }
+        };
+        let disk = disk.crash_image(Crash::DropUnsynced);
+        let mut after = follower(&world, &disk);
+        let did = after.step(world.now, &mut |_, _| ()).unwrap();
+        assert_eq!(did, Did::Opened, "cut {cuts}");
+        let state = state_of(after.standby().unwrap().queue(), &world.given);
+        assert_known(&world, after.at().unwrap(), &state, false);
+        if !is_cut {
+            break;
+        }
+        cuts += 1;
+    }
+    assert!(cuts > 5, "{cuts} operations");
+}

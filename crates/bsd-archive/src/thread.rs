@@ -1,0 +1,503 @@
+//! The thread `bsd-archive`: when the writer is called, and what others may know of it.
+//!
+//! The writer is called once an interval while there is something new, without a pause while a base
+//! is being made, and after trouble with pauses that grow. Standard error is told once when trouble
+//! begins and once when it ends. The loop shares nothing with this thread but the trail.
+
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tracing::{error, info, warn};
+
+use super::writer::{Done, Failure, Figures, Writer};
+use bsd::clock::Clock;
+use bsd::storage::Trail;
+use bsd::types::{Position, SECOND_NS, Time};
+
+/// The first pause after trouble; each further one is twice as long …
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+/// … up to this: so soon after the store is back the archive is written again.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// An archive that lacks something for longer than this, and two intervals, is late.
+pub const LAG_MAX_NS: i64 = 15 * SECOND_NS;
+/// A writer that has nothing to put asks this often whether another has taken over.
+const OWNER_INTERVAL_NS: i64 = 10 * SECOND_NS;
+/// So often a writer looks whether the store still has what was put there.
+const PROOF_INTERVAL_NS: i64 = 60 * SECOND_NS;
+/// How long a server that stops waits for the last link.
+pub const LAST_LINK: Duration = Duration::from_secs(5);
+
+/// What is known of the archive at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Report {
+    /// The epoch of this writer; `None`: it has not begun yet.
+    pub epoch: Option<u32>,
+    /// Everything before this position can be restored; `None` during a gap and before the first
+    /// base.
+    pub archived: Option<Position>,
+    /// Durable bytes that are not in the archive.
+    pub lag_bytes: u64,
+    /// The archive has everything that was durable at this moment, by the monotonic clock; before
+    /// the first base the moment when the writer began. `None`: it has not begun.
+    pub has_all_of: Option<Time>,
+    /// A gap is open: until the next base is complete, changes since it began cannot be restored.
+    pub is_in_gap: bool,
+    /// Bytes of the base that is being made that are in the store, and bytes of all of it.
+    pub base: Option<(u64, u64)>,
+    /// It is written so often, in nanoseconds.
+    pub interval_ns: i64,
+    /// What was done.
+    pub figures: Figures,
+    /// Calls that failed.
+    pub errors: u64,
+    /// The current trouble.
+    pub trouble: Option<String>,
+    /// The writer has stopped for good, and why.
+    pub ended: Option<String>,
+}
+
+impl Report {
+    /// For how long the archive has lacked something, in nanoseconds; 0: it lacks nothing.
+    #[must_use]
+    pub fn lag_ns(&self, now: Time) -> i64 {
+        match self.has_all_of {
+            Some(moment) if self.lag_bytes > 0 || self.is_in_gap => now.since(moment).max(0),
+            _ => 0,
+        }
+    }
+
+    /// What of the base that ends the gap is in the store, in percent.
+    #[must_use]
+    pub fn base_percent(&self) -> u64 {
+        let (done, all) = self.base.unwrap_or((0, 0));
+        (100 * done).checked_div(all).unwrap_or(0)
+    }
+
+    /// True if the archive lacks more than an interval and an upload explain.
+    #[must_use]
+    pub fn is_late(&self, now: Time) -> bool {
+        let usual_ns = self.interval_ns.saturating_mul(2);
+        self.lag_ns(now) > LAG_MAX_NS.saturating_add(usual_ns)
+    }
+
+    /// True while links are put, or could be: the writer has begun, nothing fails, and it goes on.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.epoch.is_some() && self.trouble.is_none() && self.ended.is_none()
+    }
+}
+
+/// An archive that is being written, until this is dropped.
+#[derive(Debug)]
+pub struct Archive {
+    reporter: Reporter,
+    stop: Option<Sender<()>>,
+    stopped: Receiver<()>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Archive {
+    /// Begin to call `writer`, and report to `reporter`. `ended` is called once, from the thread, if
+    /// it must not go on: if another writer has the chain, or if the store cannot hold one.
+    ///
+    /// # Errors
+    /// The thread cannot be had.
+    pub fn start(
+        writer: Writer,
+        interval: Duration,
+        clock: Clock,
+        reporter: Reporter,
+        ended: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Archive> {
+        // It is started once.
+        let _ = reporter.0.trail.set(writer.trail().clone());
+        let now = clock.now().mono;
+        let (stop, stopping) = channel();
+        let (finished, stopped) = channel();
+        let mut work = Work {
+            writer,
+            interval,
+            clock,
+            reporter: reporter.clone(),
+            known: Report {
+                interval_ns: i64::try_from(interval.as_nanos()).unwrap_or(i64::MAX),
+                ..Report::default()
+            },
+            reach: Reach::new(now),
+            pause: PAUSE_MIN,
+            owner_asked: now,
+            proved: now,
+            is_gap_told: false,
+            is_late_told: false,
+        };
+        let run = move || {
+            if work.run(&stopping).is_err() {
+                ended();
+            }
+            // Nobody waits any more if that fails.
+            let _ = finished.send(());
+        };
+        let thread = std::thread::Builder::new().name("bsd-archive".into());
+        Ok(Archive {
+            reporter,
+            stop: Some(stop),
+            stopped,
+            thread: Some(thread.spawn(run)?),
+        })
+    }
+
+    /// What is known now.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        self.reporter.report()
+    }
+
+    /// Put what is durable by now, for at most [`LAST_LINK`], and end. Returns the last report.
+    pub fn finish(mut self) -> Report {
+        self.end();
+        self.report()
+    }
+
+    fn end(&mut self) {
+        self.stop = None;
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        match self.stopped.recv_timeout(LAST_LINK) {
+            // A call of the store is under way: the process ends without it.
+            Err(RecvTimeoutError::Timeout) => {}
+            // A panic in it has been reported already.
+            _ => drop(thread.join()),
+        }
+    }
+}
+
+impl Drop for Archive {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Where an archive reports, for those who ask. It is made first: there may be questions before there
+/// is a writer.
+#[derive(Debug, Clone, Default)]
+pub struct Reporter(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// The last report, and the position after which the writer needs the log.
+    last: Mutex<(Report, Option<Position>)>,
+    /// What is durable is known without the writer, which may be waiting for its store.
+    trail: OnceLock<Arc<Trail>>,
+}
+
+impl Reporter {
+    /// What is known now.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        let last = self.0.last.lock();
+        let (mut report, needs) = last.unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(trail) = self.0.trail.get() {
+            if needs.is_some_and(|at| trail.after(at).is_none()) {
+                // It is certain, and begins with the next call of the store that is answered.
+                report.is_in_gap = true;
+                report.archived = None;
+                report.figures.gaps += 1;
+            }
+            report.lag_bytes = trail.bytes_after(report.archived.unwrap_or(Position::ZERO));
+        }
+        report
+    }
+
+    /// Puts are refused, because the archive lacks what is older than it may be.
+    pub fn is_late(&self, now: Time) -> bool {
+        self.0.trail.get().is_some_and(|trail| trail.is_late(now))
+    }
+
+    /// `needs`: the writer needs what follows this position.
+    pub fn set(&self, report: &Report, needs: Option<Position>) {
+        let last = self.0.last.lock();
+        let mut last = last.unwrap_or_else(PoisonError::into_inner);
+        last.0.clone_from(report);
+        last.1 = needs;
+    }
+}
+
+/// The writer must not go on.
+struct Ended;
+
+struct Work {
+    writer: Writer,
+    interval: Duration,
+    clock: Clock,
+    reporter: Reporter,
+    known: Report,
+    reach: Reach,
+    pause: Duration,
+    owner_asked: Time,
+    /// When it was last looked whether the store has what was put.
+    proved: Time,
+    /// A gap has been told of before its link could be put.
+    is_gap_told: bool,
+    /// It has been told that the archive is late.
+    is_late_told: bool,
+}
+
+impl Work {
+    fn run(&mut self, stopping: &Receiver<()>) -> Result<(), Ended> {
+        let mut due = self.clock.now().mono;
+        // Already the first call of the store may last a minute.
+        self.publish();
+        loop {
+            let now = self.clock.now();
+            if now.mono.since(self.proved) >= PROOF_INTERVAL_NS {
+                self.proved = now.mono;
+                self.writer.doubt();
+            }
+            let wait = match self.writer.step(now.wall_ns, now.mono >= due) {
+                Ok(done) => {
+                    self.end_trouble();
+                    if let Done::Hole(number) = done {
+                        error!(
+                            "GAP in the archive: link {number}, which was put there, is there no more; \
+                             a new base is made; find out what removed it"
+                        );
+                    }
+                    if let Done::Gap(at) = done {
+                        self.tell_gap(at);
+                        // The next one is another.
+                        self.is_gap_told = false;
+                    }
+                    match done {
+                        Done::Nothing => self.rest(due)?,
+                        Done::Link => {
+                            let interval = i64::try_from(self.interval.as_nanos());
+                            due = Time(now.mono.0.saturating_add(interval.unwrap_or(i64::MAX)));
+                            Duration::ZERO
+                        }
+                        Done::Some | Done::Gap(_) | Done::Hole(_) => Duration::ZERO,
+                    }
+                }
+                Err(failure) => self.fail(failure)?,
+            };
+            self.publish();
+            match stopping.recv_timeout(wait) {
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => return self.last(),
+            }
+        }
+    }
+
+    /// There is nothing to put.
+    fn rest(&mut self, due: Time) -> Result<Duration, Ended> {
+        let now = self.clock.now().mono;
+        if now.since(self.owner_asked) >= OWNER_INTERVAL_NS {
+            self.owner_asked = now;
+            if let Err(failure) = self.writer.check_owner() {
+                return self.fail(failure);
+            }
+        }
+        let left = u64::try_from(due.since(self.clock.now().mono)).unwrap_or(0);
+        Ok(match left {
+            0 => self.interval,
+            left => Duration::from_nanos(left),
+        })
+    }
+
+    /// The server stops: put what there is, unless something is wrong. A base that is missing is
+    /// made, as long as that takes no longer than the server waits.
+    fn last(&mut self) -> Result<(), Ended> {
+        let begun = self.clock.now().mono;
+        let wait_ns = i64::try_from(LAST_LINK.as_nanos()).unwrap_or(i64::MAX);
+        loop {
+            let now = self.clock.now();
+            match self.writer.step(now.wall_ns, true) {
+                Ok(Done::Some | Done::Link) if now.mono.since(begun) < wait_ns => {}
+                Ok(_) => break,
+                Err(failure) => {
+                    self.fail(failure)?;
+                    break;
+                }
+            }
+        }
+        self.publish();
+        let (lag, trouble) = (self.writer.lag(), self.known.trouble.is_some());
+        if lag > 0 || trouble || self.writer.is_in_gap() {
+            warn!(
+                "the archive does not have all of the log: {lag} bytes are missing; they follow when \
+                 the server is started again on the same directory"
+            );
+        }
+        Ok(())
+    }
+
+    fn tell_gap(&mut self, at: Position) {
+        if !std::mem::replace(&mut self.is_gap_told, true) {
+            error!(
+                "GAP in the archive: what follows {at} is no longer held for it (--archive-hold-max); \
+                 changes since then cannot be restored from it until the next base is complete"
+            );
+        }
+    }
+
+    fn fail(&mut self, failure: Failure) -> Result<Duration, Ended> {
+        self.known.errors += 1;
+        match failure {
+            Failure::Trouble(trouble) => {
+                if self.known.trouble.is_none() {
+                    warn!(
+                        "the archive is not written: {trouble}; it is tried again, the queue goes on"
+                    );
+                }
+                self.known.trouble = Some(trouble.what);
+                if let Some(at) = self.writer.lost() {
+                    self.tell_gap(at);
+                }
+                let pause = self.pause;
+                self.pause = (2 * pause).min(PAUSE_MAX);
+                Ok(pause)
+            }
+            Failure::Fenced(what) | Failure::Refused(what) => {
+                error!("{what}");
+                self.known.ended = Some(what);
+                self.publish();
+                Err(Ended)
+            }
+        }
+    }
+
+    fn end_trouble(&mut self) {
+        self.pause = PAUSE_MIN;
+        if self.known.trouble.take().is_some() {
+            info!("the archive is written again");
+        }
+    }
+
+    fn publish(&mut self) {
+        // The clock first: what is durable a moment later is at least what is durable now.
+        let now = self.clock.now().mono;
+        let (writer, known) = (&self.writer, &mut self.known);
+        let durable = writer.trail().durable();
+        let lacks_nothing = writer.lag() == 0;
+        self.reach
+            .look(now, writer.archived(), durable, lacks_nothing);
+        known.epoch = self.writer.epoch();
+        known.archived = self.writer.archived();
+        known.lag_bytes = self.writer.lag();
+        known.is_in_gap = self.writer.is_in_gap();
+        known.base = self.writer.base_progress();
+        known.figures = self.writer.figures();
+        known.has_all_of = Some(self.reach.moment);
+        writer
+            .trail()
+            .note_archived(known.archived, self.reach.moment);
+        self.reporter.set(known, self.writer.needs());
+        self.tell_late(now);
+    }
+
+    /// A store may be so slow that nothing fails, and the archive is late nevertheless.
+    fn tell_late(&mut self, now: Time) {
+        let is_late = self.known.is_late(now) && self.known.trouble.is_none();
+        if is_late && !self.is_late_told {
+            let (seconds, bytes) = (self.known.lag_ns(now) / SECOND_NS, self.known.lag_bytes);
+            warn!("the archive is {seconds} s behind: {bytes} bytes are not in it");
+        } else if self.is_late_told && self.known.lag_ns(now) < LAG_MAX_NS {
+            info!("the archive is no longer behind");
+        } else {
+            return;
+        }
+        self.is_late_told = is_late;
+    }
+}
+
+/// Which moment an archive has reached. Under load it lacks something whenever it is looked at, and
+/// is not late for that.
+#[derive(Debug)]
+struct Reach {
+    /// It has everything that was durable then.
+    moment: Time,
+    /// What was durable at a later moment, and had not been archived.
+    next: (Position, Time),
+}
+
+impl Reach {
+    fn new(now: Time) -> Reach {
+        Reach {
+            moment: now,
+            next: (Position::ZERO, now),
+        }
+    }
+
+    fn look(
+        &mut self,
+        now: Time,
+        archived: Option<Position>,
+        durable: Position,
+        lacks_nothing: bool,
+    ) {
+        let Some(archived) = archived else {
+            return;
+        };
+        if archived >= self.next.0 {
+            (self.moment, self.next) = (self.next.1, (durable, now));
+        }
+        if lacks_nothing {
+            self.moment = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(offset: u32) -> Position {
+        Position::new(bsd::types::SegmentId(1), offset)
+    }
+
+    #[test]
+    fn an_archive_that_never_has_everything_under_load_is_late_by_what_it_lacks_alone() {
+        let mut reach = Reach::new(Time(0));
+        for second in 1..1000 {
+            // What was durable a second ago has arrived since, and a second of more is durable.
+            let (archived, durable) = (at(second), at(second + 1));
+            reach.look(Time(i64::from(second)), Some(archived), durable, false);
+            let late = Time(i64::from(second)).since(reach.moment);
+            assert!(late <= 2, "late by {late} after {second}");
+        }
+    }
+
+    #[test]
+    fn an_archive_that_gets_nothing_is_later_with_every_look_and_not_when_it_has_all() {
+        let mut reach = Reach::new(Time(0));
+        reach.look(Time(10), Some(at(100)), at(100), true);
+        assert_eq!(reach.moment, Time(10));
+        for second in 11..100 {
+            reach.look(Time(second), Some(at(100)), at(200), false);
+            assert!(reach.moment <= Time(11), "{reach:?}");
+        }
+        reach.look(Time(100), None, at(300), false);
+        assert!(reach.moment <= Time(11), "a gap reaches nothing: {reach:?}");
+        reach.look(Time(101), Some(at(300)), at(300), true);
+        assert_eq!(reach.moment, Time(101));
+    }
+
+    #[test]
+    fn a_report_is_late_only_while_something_is_missing() {
+        let mut report = Report {
+            has_all_of: Some(Time(100)),
+            ..Report::default()
+        };
+        assert_eq!(report.lag_ns(Time(700)), 0);
+        report.lag_bytes = 1;
+        assert_eq!(report.lag_ns(Time(700)), 600);
+        report.lag_bytes = 0;
+        report.is_in_gap = true;
+        assert_eq!(report.lag_ns(Time(700)), 600);
+        report.has_all_of = None;
+        assert_eq!(report.lag_ns(Time(700)), 0, "the writer has not begun");
+    }
+}

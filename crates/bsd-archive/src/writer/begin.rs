@@ -1,0 +1,336 @@
+//! How a writer begins: may this log be archived here, is the end of the chain one of this log, and where
+//! does the chain go on?
+
+use crc32fast::Hasher;
+
+use super::*;
+use crate::chain::{LOOK_BACK_MAX, logs};
+use crate::format::{LOGS, log_name, number_in};
+use crate::own::{Origin, Own, put_claim};
+use bsd::storage::Life;
+use bsd::storage::format::segment_header;
+use bsd::storage::words::ARCHIVE_WORD;
+
+/// The end of a chain.
+struct Tip {
+    number: u64,
+    epoch: u32,
+    crc: u32,
+    stand: Stand,
+}
+
+/// What a log has to do with the end of a chain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stand {
+    /// The chain goes on at this position of the log.
+    Here(Position),
+    /// The log was restored from there.
+    Copy(Origin),
+    /// Nothing that is known.
+    Elsewhere,
+}
+
+impl Writer {
+    /// An archive of another log is not taken for an empty place: a server that was started on an empty
+    /// directory would put its log there, and whoever restores would have to choose.
+    fn refuse_second_log(&self, log: LogId) -> Result<(), Failure> {
+        let found = logs(&*self.store)?;
+        if self.may_add_log || found.is_empty() || found.contains(&log) {
+            return Ok(());
+        }
+        let (url, own) = (self.store.place(), log_name(log));
+        let others: Vec<_> = found.iter().map(|log| log_name(*log)).collect();
+        Err(Failure::Refused(format!(
+            "{url} is the archive of another log ({}), and this server has the log {own}; was it \
+             started on a wrong or empty directory? To go on with the other one, restore it \
+             (--restore-if-empty); to archive this one, give another address, or --archive-new-log",
+            others.join(" ")
+        )))
+    }
+
+    /// Make this place an archive, with this log in it.
+    fn mark(&mut self, log: LogId, wall_ns: u64) -> Result<(), Failure> {
+        self.store
+            .put_if_absent(&format!("{LOGS}{}", log_name(log)), &[])?;
+        let found = match self.find_marker()? {
+            Some(found) => found,
+            None => {
+                self.store.put_if_absent(MARKER, &marker(log, wall_ns))?;
+                // The name may have been taken meanwhile.
+                let found = self.find_marker()?;
+                found.ok_or_else(|| Trouble::passing(format!("{MARKER} is not what was put")))?
+            }
+        };
+        self.place = Some((self.store.place().to_owned(), found));
+        Ok(())
+    }
+
+    pub(super) fn start(&mut self, wall_ns: u64) -> Result<(), Failure> {
+        let Some(log) = self.trail.log() else {
+            return Err(Trouble::passing("the log is not open yet").into());
+        };
+        let mut own = Own::read(&*self.fs, &self.dir, log).map_err(in_the_way)?;
+        if self.place.is_none() {
+            self.place.clone_from(&own.place);
+        }
+        self.find_marker()?;
+        if !self.is_probed {
+            self.refuse_second_log(log)?;
+            self.probe(log, wall_ns)?;
+            self.mark(log, wall_ns)?;
+            self.is_probed = true;
+        }
+        own.place.clone_from(&self.place);
+        let tip = self.find_tip(log, &own)?;
+        match own.epoch(&*self.store)? {
+            Some(epoch) if epoch < tip.epoch => return Err(self.replaced(log, epoch, tip.epoch)),
+            _ => {}
+        }
+        let (last_base, since_base, links_since_base) = self.measure(log)?;
+        let base_size = last_base.as_ref().map(BaseList::size);
+        let claim = |goes_on| Kind::Claim { goes_on };
+        let (kind, from, at, segment_crc) = match tip.stand {
+            _ if base_size.is_none() => (claim(false), Position::ZERO, None, 0),
+            Stand::Here(at) => (claim(true), at, Some(at), 0),
+            Stand::Copy(Origin { at, life, .. }) => {
+                let begin = Position::new(life.segment, 0);
+                (Kind::Takeover, at, Some(begin), life.crc)
+            }
+            Stand::Elsewhere => (claim(false), Position::ZERO, None, 0),
+        };
+        let head = Head {
+            kind,
+            epoch: tip.epoch.saturating_add(1),
+            number: tip.number + 1,
+            log,
+            from,
+            to: at.unwrap_or(Position::ZERO),
+            seen_wall_ns: wall_ns,
+            wall_ns,
+            previous: tip.crc,
+            segment_crc,
+        };
+        let (bytes, crc) = head.encode(self.node.as_bytes());
+        let claim = Claim {
+            number: head.number,
+            epoch: head.epoch,
+            crc,
+        };
+        own.note(&*self.fs, &self.dir, claim).map_err(in_the_way)?;
+        let name = numbered(&chain_dir(log), head.number);
+        if !put_claim(&*self.store, log, head.number, &bytes)? {
+            // Another writer was faster, or a put of an earlier one came late: look again.
+            return Err(Trouble::passing(format!(
+                "{name} was put by another writer at the same time"
+            ))
+            .into());
+        }
+        self.figures.links += 1;
+        if let Some(at) = at {
+            self.trail.release(at.segment());
+        }
+        self.chain = Some(Chain {
+            log,
+            epoch: head.epoch,
+            next: head.number + 1,
+            previous: crc,
+            at,
+            pending: None,
+            making: None,
+            made: None,
+            since_base,
+            links_since_base,
+            base_size: at.and(base_size),
+            last_base,
+        });
+        Ok(())
+    }
+
+    /// This directory was the one that was archived, until another server took over.
+    fn replaced(&self, log: LogId, epoch: u32, newest: u32) -> Failure {
+        let (dir, log) = (self.dir.display(), log_name(log));
+        let word = self.dir.join(ARCHIVE_WORD);
+        Failure::Fenced(format!(
+            "the archive has another writer: {dir} was archived in epoch {epoch} of the log {log}, and \
+             epoch {newest} is that of a server that has taken over; this one stops; decide which \
+             of them has the right jobs (`bsd-wal archive ls`); to go on with this one, stop the \
+             other and remove {}",
+            word.display()
+        ))
+    }
+
+    /// Find out whether the store refuses to overwrite.
+    fn probe(&self, log: LogId, wall_ns: u64) -> Result<(), Failure> {
+        let name = format!("{}/probe-{wall_ns:020}", log_name(log));
+        let node = self.node.as_bytes();
+        self.store.put_if_absent(&name, node)?;
+        let again = self.store.put_if_absent(&name, b"another")?;
+        let found = self.store.get(&name)?;
+        self.store.remove(std::slice::from_ref(&name))?;
+        match (again, found) {
+            (Put::Exists, Some(found)) if found == node => Ok(()),
+            // The first put may have been one of a namesake.
+            (Put::Exists, _) => Err(Trouble::passing(format!("{name} is not what was put")).into()),
+            (Put::Done, _) => Err(Failure::Refused(
+                "the store overwrites an object although it was told not to (If-None-Match: *): two \
+                 servers could spoil the archive; use a store with conditional writes"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// The end of the chain, and whether this log goes on there.
+    fn find_tip(&self, log: LogId, own: &Own) -> Result<Tip, Failure> {
+        let dir = chain_dir(log);
+        let bases = self.store.list(&bases_dir(log), "")?;
+        let last_base = bases
+            .iter()
+            .rev()
+            .find_map(|mark| number_in(&bases_dir(log), &mark.name));
+        let after = last_base.map_or(String::new(), |number| numbered(&dir, number - 1));
+        let links = self.store.list(&dir, &after)?;
+        let mut numbers = links
+            .iter()
+            .filter_map(|link| number_in(&dir, &link.name))
+            .collect::<Vec<_>>();
+        if numbers.is_empty() && last_base.is_some() {
+            // A mark whose link was never put: the chain may be anywhere before it.
+            let links = self.store.list(&dir, "")?;
+            numbers.extend(links.iter().filter_map(|link| number_in(&dir, &link.name)));
+        }
+        let Some(last) = numbers.last().copied() else {
+            return Ok(Tip {
+                number: 0,
+                epoch: 0,
+                crc: 0,
+                stand: Stand::Elsewhere,
+            });
+        };
+        let (head, crc) = self.link(log, last)?;
+        Ok(Tip {
+            number: last,
+            epoch: head.epoch,
+            crc,
+            stand: self.stand(log, own, (last, head, crc))?,
+        })
+    }
+
+    /// What this log has to do with the chain whose last link is `last`: its number, its head, and the
+    /// checksum of that.
+    fn stand(&self, log: LogId, own: &Own, last: (u64, Head, u32)) -> Result<Stand, Failure> {
+        let begin = begin(&*self.store, log)?;
+        let (mut number, mut head, mut crc) = last;
+        // What is later has no base, and is of no other history.
+        let (mut has_base, mut is_over) = (false, false);
+        while number + LOOK_BACK_MAX > last.0 {
+            let origin = own.origin.filter(|it| (it.number, it.crc) == (number, crc));
+            if let Some(origin) = origin.filter(|_| !has_base)
+                && self.holds(origin.life)?
+            {
+                return Ok(Stand::Copy(origin));
+            }
+            match head.kind {
+                Kind::Takeover if !is_over && self.holds(life_of(&head))? => {
+                    return Ok(Stand::Here(head.to));
+                }
+                Kind::Frames => {
+                    // The same segment, begun by the same server: then it is the same history.
+                    let is_here = !is_over && self.sum_up_to(head.to)? == Some(head.segment_crc);
+                    return Ok(match is_here {
+                        true => Stand::Here(head.to),
+                        false => Stand::Elsewhere,
+                    });
+                }
+                Kind::Gap | Kind::Claim { goes_on: false } | Kind::Takeover => is_over = true,
+                Kind::Claim { goes_on: true } => {}
+                Kind::Base => has_base = true,
+            }
+            number -= 1;
+            if number < begin || is_over && (has_base || own.origin.is_none()) {
+                break;
+            }
+            (head, crc) = self.link(log, number)?;
+        }
+        Ok(Stand::Elsewhere)
+    }
+
+    /// True if the bytes of this segment can be archived, from the first one on.
+    fn holds(&self, Life { segment, crc }: Life) -> Result<bool, Trouble> {
+        let header = Position::new(segment, segment_header::SIZE as u32);
+        let is_held = self.trail.after(Position::new(segment, 0)).is_some();
+        Ok(is_held && self.sum_up_to(header)? == Some(crc))
+    }
+
+    fn link(&self, log: LogId, number: u64) -> Result<(Head, u32), Failure> {
+        let name = numbered(&chain_dir(log), number);
+        let bytes = self.store.get(&name)?;
+        let bytes = bytes.ok_or_else(|| Trouble::passing(format!("{name} is missing")))?;
+        let decoded = Head::decode(&bytes).and_then(|(head, crc, _)| {
+            match head.number == number && head.log == log {
+                true => Ok((head, crc)),
+                false => Err("it is another link under this name".to_owned()),
+            }
+        });
+        decoded.map_err(|fault| {
+            Trouble::passing(format!(
+                "{name} is damaged: {fault}; `bsd-wal archive verify` says what can be restored; to \
+                 go on, archive to another place"
+            ))
+            .into()
+        })
+    }
+
+    /// The CRC-32 of a segment of this log, from its first byte to `to`. `None`: it is not held, or
+    /// not so long.
+    pub(super) fn sum_up_to(&self, to: Position) -> Result<Option<u32>, Trouble> {
+        let (mut sum, mut at) = (Hasher::new(), Position::new(to.segment(), 0));
+        while at < to {
+            let size = (to.offset() - at.offset()).min(SUMMED_AT_ONCE);
+            let next = Position::new(to.segment(), at.offset() + size);
+            let bytes = self.trail.read(at, next).map_err(|error| {
+                let dir = self.dir.display();
+                Trouble::passing(format!("cannot read the log in {dir}: {error}"))
+            })?;
+            let Some(bytes) = bytes else { return Ok(None) };
+            sum.update(&bytes);
+            at = next;
+        }
+        Ok(Some(sum.finalize()))
+    }
+
+    /// The last base, and the size and the number of the links since.
+    fn measure(&mut self, log: LogId) -> Result<(Option<BaseList>, u64, u64), Failure> {
+        let (dir, bases) = (chain_dir(log), bases_dir(log));
+        let marks = self.store.list(&bases, "")?;
+        for number in marks
+            .iter()
+            .rev()
+            .filter_map(|mark| number_in(&bases, &mark.name))
+        {
+            let Some(bytes) = self.store.get(&numbered(&dir, number))? else {
+                continue;
+            };
+            let Ok((head, _, body)) = Head::decode(&bytes) else {
+                continue;
+            };
+            let Ok(list) = BaseList::decode(body) else {
+                continue;
+            };
+            self.figures.base_wall_ns = head.wall_ns;
+            let links = self.store.list(&dir, &numbered(&dir, number))?;
+            let bytes = links
+                .iter()
+                .map(|link| link.size.saturating_sub(HEAD_SIZE as u64));
+            return Ok((Some(list), bytes.sum(), links.len() as u64));
+        }
+        Ok((None, 0, 0))
+    }
+}
+
+/// The segment with which the history goes on after a takeover.
+fn life_of(head: &Head) -> Life {
+    Life {
+        segment: head.to.segment(),
+        crc: head.segment_crc,
+    }
+}

@@ -1,0 +1,129 @@
+//! The first and the last turns of a lead: what chance seldom meets.
+
+use raft::eraftpb::{Entry, Message, MessageType};
+
+use super::*;
+use crate::seat::ENTRY_COST;
+
+/// So many entries after what is committed, of this term.
+fn append(world: &World, to: usize, count: u64, term: u64) -> Message {
+    let life = world.sites[to].life.as_ref().expect("it is up");
+    let status = life.seat.status();
+    let mut message = Message {
+        msg_type: MessageType::MsgAppend,
+        from: (to as u64 + 1) % 3 + 1,
+        to: status.id.0,
+        term,
+        index: status.commit,
+        log_term: status.term,
+        commit: status.commit,
+        ..Message::default()
+    };
+    let entries = (1..=count).map(|nth| Entry {
+        index: status.commit + nth,
+        term,
+        ..Entry::default()
+    });
+    message.entries = entries.collect::<Vec<_>>().into();
+    message
+}
+
+impl World {
+    fn life(&mut self, site: usize) -> &mut Life {
+        self.sites[site].life.as_mut().expect("it is up")
+    }
+}
+
+/// Most of what it has was not known to be committed before it leads.
+#[test]
+fn who_leads_serves_nobody_before_it_has_applied_all_that_is_committed() {
+    let mut world = World::new(1);
+    world.peace();
+    let leader = world.leader().unwrap();
+    let term = world.life(leader).seat.status().term;
+    world.sites[leader].life = None;
+    let heir = (leader + 1) % 3;
+    // More than are applied in one turn.
+    let message = append(&world, heir, 10_000, term);
+    world.life(heir).seat.step(message);
+    let (mut waited, mut leads) = (0, false);
+    while !leads {
+        world.pass_time();
+        (0..3).for_each(|site| world.turn(site, false));
+        let life = world.life(heir);
+        let stamp = life.engine.stamp().index;
+        leads = life.seat.leads();
+        assert!(
+            !leads || stamp > 10_000,
+            "it leads with the jobs of entry {stamp}"
+        );
+        waited += u32::from(!leads && matches!(life.seat.role, Role::Leads(_)));
+    }
+    assert!(waited > 1, "it had too little to apply");
+}
+
+/// What another leader has committed has the numbers of what was decided here.
+#[test]
+fn an_entry_of_another_leader_lets_no_reply_leave() {
+    let mut world = World::new(1);
+    (world.busy, world.puts, world.only_reads) = (100, 90, false);
+    world.peace();
+    let leader = world.leader().unwrap();
+    world.wires.clear();
+    let others = (0..3).filter(|other| *other != leader);
+    world.cut.extend(others.map(|other| (leader, other)));
+    let (fell, told) = (world.seen.fell, world.seen.replies);
+    for _ in 0..10 {
+        world.pass_time();
+        world.turn(leader, true);
+    }
+    let life = world.life(leader);
+    assert!(life.waiting.len() > 4, "it is asked for little");
+    let status = life.seat.status();
+    let count = status.last - status.commit;
+    let mut message = append(&world, leader, count, status.term + 1);
+    message.commit = status.last;
+    world.life(leader).seat.step(message);
+    world.turn(leader, false);
+    assert_eq!(world.life(leader).seat.status().commit, status.last);
+    assert_eq!(
+        world.seen.replies, told,
+        "replies to what only this member had left"
+    );
+    world.turn(leader, false);
+    assert_eq!((world.seen.fell, world.seen.replies), (fell + 1, told));
+}
+
+#[test]
+fn t18_who_cannot_apply_takes_a_bounded_number_of_entries_and_goes_on_when_it_can() {
+    const MAX: usize = 10_000;
+    const COUNT: u64 = 20;
+    let mut world = World::new(1);
+    world.peace();
+    let leader = world.leader().unwrap();
+    let term = world.life(leader).seat.status().term;
+    let (at, now) = ((leader + 1) % 3, world.now);
+    world.life(at).seat.pending_max = MAX;
+    let send = |world: &mut World| {
+        let mut message = append(world, at, COUNT, term);
+        message.commit += COUNT;
+        let life = world.life(at);
+        life.seat.step(message);
+        while life.seat.has_ready() {
+            life.seat.outbox();
+            life.seat.persist(&mut life.engine, now).unwrap();
+        }
+        (life.seat.pending_bytes, life.seat.status().last)
+    };
+    let (mut most, mut last) = (0, 0);
+    for _ in 0..100 {
+        (most, last) = send(&mut world);
+    }
+    let message = COUNT as usize * ENTRY_COST;
+    assert!(MAX < most && most <= MAX + message, "{most} bytes wait");
+    let life = world.life(at);
+    while life.seat.pending_bytes > 0 {
+        life.seat.advance(&mut life.engine, now).unwrap();
+    }
+    assert_eq!(send(&mut world).1, last + COUNT);
+}

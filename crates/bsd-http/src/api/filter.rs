@@ -1,0 +1,252 @@
+//! Which jobs are meant: by tube, state, id, priority, age, and what stands in the body.
+
+use memchr::memmem::Finder;
+use serde_json::{Value, json};
+
+use super::bad;
+use super::fields::{Fields, needed};
+use super::look::body_value;
+use crate::answer::Problem;
+use bsd::queue::JobView;
+use bsd::types::{JobId, JobState, Now, SECOND_NS};
+pub(crate) use bsd_net::pattern::Pattern;
+
+/// Bytes that may be looked for in a body.
+const CONTAINS_SIZE_MAX: usize = 1024;
+/// Jobs that may be named one by one.
+pub(crate) const IDS_MAX: usize = 1000;
+/// The states in which jobs can be meant, in the order in which they are gone through.
+pub(super) const STATES: [JobState; 3] = [JobState::Ready, JobState::Delayed, JobState::Buried];
+
+/// Parse what tubes are meant.
+pub(crate) fn pattern(text: &str) -> Result<Pattern, Problem> {
+    Pattern::parse(text).map_err(bad)
+}
+
+/// A range, both ends of it included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Range {
+    min: u64,
+    max: u64,
+}
+
+impl Range {
+    fn parse(fields: &Fields, min: &str, max: &str) -> Result<Range, Problem> {
+        Ok(Range {
+            min: fields.number(min, 0, u64::MAX)?.unwrap_or(0),
+            max: fields.number(max, 0, u64::MAX)?.unwrap_or(u64::MAX),
+        })
+    }
+
+    fn has(self, value: u64) -> bool {
+        (self.min..=self.max).contains(&value)
+    }
+}
+
+/// Which jobs are meant.
+#[derive(Debug, Clone)]
+pub(crate) struct Filter {
+    pub(super) tube: Pattern,
+    /// Some of [`STATES`], in their order.
+    pub(super) states: Vec<JobState>,
+    /// Only these, in the order of their ids, each once.
+    pub(super) listed: Option<Vec<JobId>>,
+    ids: Range,
+    priorities: Range,
+    /// Seconds.
+    ages: Range,
+    contains: Option<Finder<'static>>,
+    /// As it was sent, without what was not said.
+    value: Value,
+}
+
+impl Filter {
+    /// The names of its fields.
+    pub(super) const FIELDS: &[&str] = &[
+        "tube",
+        "states",
+        "ids",
+        "id_min",
+        "id_max",
+        "priority_min",
+        "priority_max",
+        "age_min_seconds",
+        "age_max_seconds",
+        "contains",
+    ];
+
+    /// The tube is never left out: to mean all of them, say `*`.
+    pub(crate) fn parse(fields: &Fields) -> Result<Filter, Problem> {
+        fields.only(Filter::FIELDS)?;
+        let tube = pattern(needed("tube", fields.text("tube")?)?)?;
+        let states = match fields.texts("states")? {
+            None => STATES.to_vec(),
+            Some(words) => parse_states(&words)?,
+        };
+        let contains = fields.bytes("contains")?;
+        if contains
+            .as_ref()
+            .is_some_and(|it| it.is_empty() || it.len() > CONTAINS_SIZE_MAX)
+        {
+            return Err(bad(format!("contains has 1 to {CONTAINS_SIZE_MAX} bytes")));
+        }
+        let ids = Range::parse(fields, "id_min", "id_max")?;
+        let priorities = Range::parse(fields, "priority_min", "priority_max")?;
+        let ages = Range::parse(fields, "age_min_seconds", "age_max_seconds")?;
+        let words: Vec<_> = states.iter().map(|state| state.word()).collect();
+        let mut value = json!({"tube": tube.to_string(), "states": words});
+        for (range, name, unit) in [(ids, "id", ""), (priorities, "priority", "")]
+            .into_iter()
+            .chain([(ages, "age", "_seconds")])
+        {
+            if range.min > 0 {
+                value[format!("{name}_min{unit}")] = range.min.into();
+            }
+            if range.max < u64::MAX {
+                value[format!("{name}_max{unit}")] = range.max.into();
+            }
+        }
+        let listed = parse_ids(fields)?;
+        if let Some(listed) = &listed {
+            value["ids"] = listed.iter().map(|id| id.0).collect();
+        }
+        if let Some(contains) = &contains {
+            value["contains"] = body_value(contains);
+        }
+        Ok(Filter {
+            tube,
+            states,
+            listed,
+            ids,
+            priorities,
+            ages,
+            contains: contains.map(|it| Finder::new(&it).into_owned()),
+            value,
+        })
+    }
+
+    /// All jobs of a tube in these states.
+    pub(super) fn of_tube(tube: &str, states: Vec<JobState>) -> Result<Filter, Problem> {
+        let words: Vec<_> = states.iter().map(|state| state.word()).collect();
+        let text = json!({"tube": tube, "states": words}).to_string();
+        Filter::parse(&Fields::parse(text.as_bytes())?)
+    }
+
+    /// As it was sent.
+    pub(crate) fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// Whether a job that was found by its id is where the jobs that are meant are.
+    pub(super) fn has_place(&self, job: &JobView<'_>, states: &[JobState]) -> bool {
+        states.contains(&job.state) && self.tube.matches(job.tube)
+    }
+
+    /// Whether a job may be meant, as far as that can be said without its body.
+    pub(super) fn matches(&self, job: &JobView<'_>, now: Now) -> bool {
+        let age_ns = now.mono.since(job.created).max(0);
+        self.ids.has(job.id.0)
+            && self.priorities.has(job.pri.into())
+            && self.ages.has((age_ns / SECOND_NS) as u64)
+    }
+
+    /// The body has to be looked at too.
+    pub(super) fn needs_body(&self) -> bool {
+        self.contains.is_some()
+    }
+
+    /// Whether what is looked for stands in a body.
+    pub(super) fn matches_body(&self, body: &[u8]) -> bool {
+        let contains = self.contains.as_ref();
+        contains.is_none_or(|it| it.find(body).is_some())
+    }
+}
+
+/// The ids that are named, in their order, each once.
+fn parse_ids(fields: &Fields) -> Result<Option<Vec<JobId>>, Problem> {
+    let Some(mut ids) = fields.numbers("ids")? else {
+        return Ok(None);
+    };
+    if !(1..=IDS_MAX).contains(&ids.len()) {
+        return Err(bad(format!(
+            "ids is a list of 1 to {IDS_MAX} ids; to mean more jobs, say what they have in common"
+        )));
+    }
+    ids.sort_unstable();
+    ids.dedup();
+    Ok(Some(ids.into_iter().map(JobId).collect()))
+}
+
+/// The states that these words name, in the order in which they are gone through.
+pub(super) fn parse_states(words: &[&str]) -> Result<Vec<JobState>, Problem> {
+    let is_known = |word: &&str| STATES.iter().any(|state| state.word() == *word);
+    if words.is_empty() || !words.iter().all(is_known) {
+        let known = STATES.map(JobState::word);
+        return Err(bad(format!("states is a list of some of {known:?}")));
+    }
+    let mut states = STATES.to_vec();
+    states.retain(|state| words.contains(&state.word()));
+    Ok(states)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_is_any_text_and_a_question_mark_any_character() {
+        for (pattern, name, is_match) in [
+            ("a", "a", true),
+            ("a", "ab", false),
+            ("a", "b", false),
+            ("*", "x", true),
+            ("**", "x", true),
+            ("a*", "a", true),
+            ("*a", "bba", true),
+            ("*a", "bab", false),
+            ("a*b*c", "axxbyyc", true),
+            ("a*b*c", "axxbyy", false),
+            ("?", "x", true),
+            ("?", "xy", false),
+            ("a?c", "abc", true),
+            ("*?", "x", true),
+            ("a/*/b", "a/x/y/b", true),
+        ] {
+            let found = Pattern::parse(pattern).unwrap().matches(name);
+            assert_eq!(found, is_match, "{pattern} {name}");
+        }
+        assert!(Pattern::parse("").is_err() && Pattern::parse("a b").is_err());
+        assert_eq!(Pattern::parse("a/b").unwrap().name(), Some("a/b"));
+        assert_eq!(Pattern::parse("a?").unwrap().name(), None);
+    }
+
+    #[test]
+    fn what_was_said_is_said_again() {
+        for text in [
+            r#"{"states":["ready","buried"],"tube":"*"}"#,
+            r#"{"age_min_seconds":5,"id_max":9,"priority_min":1,"states":["delayed"],"tube":"t"}"#,
+            r#"{"ids":[1,7,18446744073709551615],"states":["buried"],"tube":"*"}"#,
+            r#"{"contains":{"data":"x","encoding":"text"},"states":["ready"],"tube":"t"}"#,
+        ] {
+            let fields = Fields::parse(text.as_bytes()).unwrap();
+            let filter = Filter::parse(&fields).unwrap();
+            let again: Value = serde_json::from_str(text).unwrap();
+            assert_eq!(*filter.value(), again);
+        }
+        for wrong in [
+            r#"{}"#,
+            r#"{"tube":"t","states":[]}"#,
+            r#"{"tube":"t","states":["reserved"]}"#,
+            r#"{"tube":"t","contains":{"data":""}}"#,
+            r#"{"tube":"t","id_min":-1}"#,
+            r#"{"tube":"t","ids":[]}"#,
+            r#"{"tube":"t","ids":[-1]}"#,
+            r#"{"tube":"t","ids":7}"#,
+            r#"{"ids":[7]}"#,
+            r#"{"tube":"t","state":"ready"}"#,
+        ] {
+            let fields = Fields::parse(wrong.as_bytes()).unwrap();
+            assert!(Filter::parse(&fields).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! `/api/v1`: looking at a server and steering it, in JSON.
+//!
+//! | file | question |
+//! |---|---|
+//! | `look` | what is there: the server, tubes, jobs? |
+//! | `history` | what has happened to a job? |
+//! | `log` | which files has the log, and what is damaged in them? |
+//! | `clients` | who is connected? |
+//! | `fields` | what stands in the body of a request? |
+//! | `jobs` | what is changed of one job, or of tubes? |
+//! | `filter` | which jobs are meant? |
+//! | `scan` | which is the next of them? |
+//! | `drain` | are jobs taken? |
+//! | `events` | what happens to jobs, as it happens? |
+//! | `register` | what long work is there, how far is it, who may end it? |
+//! | `search` | which jobs match a filter? |
+//! | `tasks` | the same change, of all jobs that a filter matches |
+//!
+//! Whatever changes a job goes the way of a client's command, through the door: decided, logged,
+//! applied, durable as the policy says, then answered. A job that a client has reserved is the
+//! client's, and nothing here touches it but what takes it from the client.
+
+pub(super) mod checks;
+pub(super) mod clients;
+pub(super) mod drain;
+pub(super) mod events;
+pub(super) mod fields;
+pub(super) mod filter;
+pub(super) mod history;
+pub(super) mod jobs;
+pub(super) mod log;
+pub(super) mod look;
+pub(super) mod register;
+mod scan;
+pub(super) mod search;
+pub(super) mod standby;
+pub(super) mod tasks;
+
+use hyper::StatusCode;
+
+use super::State;
+use super::answer::Problem;
+use bsd::door::{JobError, Work};
+use bsd::types::{JobId, is_tube_name};
+
+/// The most that a page may have.
+pub(super) const LIMIT_MAX: usize = 250;
+
+/// Have work done, and wait for it.
+pub(super) async fn run<W: Work>(state: &State, work: W) -> Result<W, Problem> {
+    state
+        .door()?
+        .start(work)
+        .await
+        .map_err(|error| of_error(&error))
+}
+
+pub(super) fn of_error(error: &JobError) -> Problem {
+    let status = match error {
+        JobError::NotFound => StatusCode::NOT_FOUND,
+        JobError::BadTubeName(_) => StatusCode::BAD_REQUEST,
+        JobError::TooBig { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+        JobError::Damaged => StatusCode::INTERNAL_SERVER_ERROR,
+        // It was the leader a moment ago, or the request was on its way.
+        JobError::NotLeader => {
+            return Problem::unavailable(format!("{error}; GET /leader names it"));
+        }
+        _ => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    Problem::new(status, error.to_string())
+}
+
+fn bad(detail: impl Into<String>) -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, detail)
+}
+
+fn not_found(detail: &str) -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, detail)
+}
+
+/// Work that was done has an answer, unless it was cut off.
+fn gone() -> Problem {
+    Problem::unavailable("the server is stopping")
+}
+
+/// The id in a path.
+pub(super) fn job_id(text: &str) -> Result<JobId, Problem> {
+    let id = text.parse().map(JobId);
+    id.map_err(|_| bad("a job's id is a number"))
+}
+
+/// A tube's name, wherever it stands.
+fn tube_name(name: String) -> Result<String, Problem> {
+    match is_tube_name(name.as_bytes()) {
+        true => Ok(name),
+        false => Err(bad(JobError::BadTubeName(name).to_string())),
+    }
+}

@@ -1,0 +1,327 @@
+//! Long work that is under way or is over: how far it is, what came of it, and how it is ended.
+//! All of it is in memory; what it has changed is in the log.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use hyper::StatusCode;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{bad, not_found};
+use crate::State;
+use crate::answer::{Answer, Problem, Said, json};
+use crate::exposition::seconds;
+use crate::guard::Asker;
+use bsd::door::Work;
+
+/// Work of a kind that is under way at a time.
+pub(crate) const RUNNING_MAX: usize = 8;
+/// Work of a kind that is over and can be asked for: the last so many …
+pub(crate) const KEPT_MAX: usize = 64;
+/// … for so long.
+pub(crate) const KEPT_TIME: Duration = Duration::from_secs(3600);
+
+/// How far a piece of work is. The loop writes it, and others read it.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// It counts no more.
+    pub(super) is_acting: AtomicBool,
+    pub(super) looked_at: AtomicU64,
+    pub(super) unread: AtomicU64,
+    pub(super) matched: AtomicU64,
+    pub(super) changed: AtomicU64,
+    pub(super) skipped: AtomicU64,
+    is_cancelled: AtomicBool,
+}
+
+impl Progress {
+    pub(super) fn set(number: &AtomicU64, value: u64) {
+        number.store(value, Ordering::Relaxed);
+    }
+
+    /// Somebody wants no more of it.
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Relaxed)
+    }
+}
+
+/// How work ended.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct End {
+    /// Why it did not come to its own end, for a person.
+    pub(super) reason: Option<String>,
+    pub(super) is_cancelled: bool,
+    /// What was found.
+    pub(super) found: Option<Value>,
+}
+
+/// Work that tells how it ended.
+pub(super) trait Told: Work {
+    fn end(self) -> End;
+}
+
+/// One piece of work.
+#[derive(Debug)]
+pub(super) struct Entry {
+    id: u64,
+    /// What was asked for.
+    asked: Value,
+    /// Who has.
+    owner: Asker,
+    /// It changes jobs, and does not only look for some.
+    changes: bool,
+    begun: Instant,
+    progress: Arc<Progress>,
+    end: OnceLock<(Instant, End)>,
+}
+
+impl Entry {
+    fn is_over(&self) -> bool {
+        self.end.get().is_some()
+    }
+
+    fn state(&self) -> &'static str {
+        match self.end.get() {
+            Some((_, end)) if end.reason.is_some() => "failed",
+            Some((_, end)) if end.is_cancelled => "cancelled",
+            Some(_) => "done",
+            None if self.progress.is_acting.load(Ordering::Relaxed) => "running",
+            None => "counting",
+        }
+    }
+
+    fn value(&self) -> Value {
+        let end = self.end.get();
+        let upto = end.map_or_else(Instant::now, |(at, _)| *at);
+        let took = upto.duration_since(self.begun);
+        let took = seconds(i64::try_from(took.as_nanos()).unwrap_or(i64::MAX));
+        let reason = end.and_then(|(_, end)| end.reason.as_ref());
+        let number = |number: &AtomicU64| number.load(Ordering::Relaxed);
+        let progress = &self.progress;
+        let mut value = self.asked.clone();
+        for (name, of_progress) in [
+            ("id", json!(self.id)),
+            ("state", json!(self.state())),
+            ("reason", json!(reason)),
+            ("took_seconds", json!(took)),
+            ("looked_at", json!(number(&progress.looked_at))),
+            ("unread", json!(number(&progress.unread))),
+            ("matched", json!(number(&progress.matched))),
+        ] {
+            value[name] = of_progress;
+        }
+        if self.changes {
+            value["changed"] = json!(number(&progress.changed));
+            value["skipped"] = json!(number(&progress.skipped));
+        }
+        value
+    }
+}
+
+/// All work of a kind.
+#[derive(Debug)]
+pub(crate) struct Register {
+    /// What one is called, and where they are.
+    name: &'static str,
+    list: &'static str,
+    changes: bool,
+    entries: Mutex<Entries>,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    last: u64,
+    by_id: BTreeMap<u64, Arc<Entry>>,
+}
+
+impl Entries {
+    /// Forget what has been over for too long, and the first of what is too much.
+    fn prune(&mut self) {
+        self.by_id.retain(|_, entry| {
+            let end = entry.end.get();
+            end.is_none_or(|(at, _)| at.elapsed() < KEPT_TIME)
+        });
+        let is_over = |(id, entry): (&u64, &Arc<Entry>)| entry.is_over().then_some(*id);
+        let over: Vec<u64> = self.by_id.iter().filter_map(is_over).collect();
+        for id in over.iter().take(over.len().saturating_sub(KEPT_MAX)) {
+            self.by_id.remove(id);
+        }
+    }
+
+    fn running(&self) -> usize {
+        self.by_id.values().filter(|entry| !entry.is_over()).count()
+    }
+}
+
+impl Register {
+    /// Of work that changes jobs.
+    pub(crate) fn of_tasks() -> Register {
+        Register::new("task", "tasks", true)
+    }
+
+    /// Of work that looks for some.
+    pub(crate) fn of_searches() -> Register {
+        Register::new("search", "searches", false)
+    }
+
+    fn new(name: &'static str, list: &'static str, changes: bool) -> Register {
+        Register {
+            name,
+            list,
+            changes,
+            entries: Mutex::default(),
+        }
+    }
+
+    fn entries(&self) -> std::sync::MutexGuard<'_, Entries> {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.prune();
+        entries
+    }
+
+    /// Begin work that was asked for like this, and answer 202 at once.
+    pub(super) fn start<W: Told>(
+        &self,
+        state: &State,
+        (asked, owner): (Value, Asker),
+        work: impl FnOnce(Arc<Progress>) -> W,
+    ) -> Result<Answer, Problem> {
+        let door = state.door()?;
+        let progress = Arc::new(Progress::default());
+        let entry = self.enter((asked, owner), progress.clone())?;
+        let task = door.start(work(progress));
+        let kept = entry.clone();
+        tokio::spawn(async move {
+            let end = match task.await {
+                Ok(work) => work.end(),
+                Err(error) => End {
+                    reason: Some(error.to_string()),
+                    is_cancelled: false,
+                    found: None,
+                },
+            };
+            // It ends once.
+            let _ = kept.end.set((Instant::now(), end));
+        });
+        let said = Said(format!("{} {}: {}", self.name, entry.id, entry.asked));
+        Ok(said.with(json(StatusCode::ACCEPTED, &entry.value())))
+    }
+
+    fn enter(
+        &self,
+        (asked, owner): (Value, Asker),
+        progress: Arc<Progress>,
+    ) -> Result<Arc<Entry>, Problem> {
+        let mut entries = self.entries();
+        if entries.running() >= RUNNING_MAX {
+            return Err(Problem::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                format!(
+                    "so many are under way: {RUNNING_MAX}; wait until one is done, or cancel one"
+                ),
+            ));
+        }
+        entries.last += 1;
+        let id = entries.last;
+        let entry = Arc::new(Entry {
+            id,
+            asked,
+            owner,
+            changes: self.changes,
+            begun: Instant::now(),
+            progress,
+            end: OnceLock::new(),
+        });
+        entries.by_id.insert(id, entry.clone());
+        Ok(entry)
+    }
+
+    fn find(&self, id: &str) -> Result<Arc<Entry>, Problem> {
+        let id: u64 = id
+            .parse()
+            .map_err(|_| bad(format!("the id of a {} is a number", self.name)))?;
+        let found = self.entries().by_id.get(&id).cloned();
+        found.ok_or_else(|| {
+            not_found(&format!(
+                "there is no such {}; one that is over is kept for an hour",
+                self.name
+            ))
+        })
+    }
+
+    /// All that there is, the newest first.
+    pub(crate) fn list(&self) -> Answer {
+        let entries = self.entries();
+        let values = entries.by_id.values().rev().map(|entry| entry.value());
+        let value = json!({self.list: values.collect::<Vec<_>>()});
+        json(StatusCode::OK, &value)
+    }
+
+    /// One, with what it has found where it looks for something.
+    pub(crate) fn show(&self, id: &str) -> Result<Answer, Problem> {
+        let entry = self.find(id)?;
+        let mut value = entry.value();
+        let end = entry.end.get();
+        if let Some(Value::Object(found)) = end.and_then(|(_, end)| end.found.as_ref()) {
+            for (name, part) in found {
+                value[name] = part.clone();
+            }
+        }
+        Ok(json(StatusCode::OK, &value))
+    }
+
+    /// Let one do no further step. What it has done stays.
+    pub(crate) fn cancel(&self, id: &str, asker: Asker) -> Result<Answer, Problem> {
+        let entry = self.find(id)?;
+        asker.check_may_end(entry.owner)?;
+        entry.progress.is_cancelled.store(true, Ordering::Relaxed);
+        Ok(json(StatusCode::OK, &entry.value()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::paused;
+
+    fn over(register: &Register) -> u64 {
+        let entry = register
+            .enter((json!({}), Asker::Local), Arc::default())
+            .unwrap();
+        let end = End {
+            reason: None,
+            is_cancelled: false,
+            found: None,
+        };
+        entry.end.set((Instant::now(), end)).unwrap();
+        entry.id
+    }
+
+    fn is_kept(register: &Register, id: u64) -> bool {
+        register.show(&id.to_string()).is_ok()
+    }
+
+    #[test]
+    fn the_last_64_that_are_over_are_kept_for_an_hour() {
+        paused(async {
+            let register = Register::of_tasks();
+            let running = register
+                .enter((json!({}), Asker::Local), Arc::default())
+                .unwrap();
+            let first = over(&register);
+            tokio::time::advance(KEPT_TIME - Duration::from_secs(1)).await;
+            let second = over(&register);
+            assert!(is_kept(&register, first) && is_kept(&register, second));
+            tokio::time::advance(Duration::from_secs(1)).await;
+            assert!(!is_kept(&register, first) && is_kept(&register, second));
+            let others: Vec<u64> = (0..KEPT_MAX).map(|_| over(&register)).collect();
+            assert_eq!(KEPT_MAX, 64);
+            assert!(!is_kept(&register, second), "64 have ended since");
+            assert!(others.iter().all(|id| is_kept(&register, *id)));
+            assert!(is_kept(&register, running.id), "what is under way stays");
+        });
+    }
+}

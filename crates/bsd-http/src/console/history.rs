@@ -1,0 +1,369 @@
+//! How it was before: 24 hours of the whole server, a sample every 10 seconds, and 10 minutes of the
+//! ready jobs of some tubes. All of it in less than 1 MiB, whatever happens.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::snapshot::Snapshot;
+use bsd::histogram::Reading;
+use bsd::protocol::Op;
+use bsd::types::Time;
+
+/// Seconds between two samples.
+const EVERY: u32 = 10;
+/// Samples that are kept: 24 hours.
+const SAMPLES_MAX: usize = 8640;
+/// Tubes of which samples are kept, the first that have jobs.
+const TUBES_MAX: usize = 500;
+/// Samples of a tube that are kept: 10 minutes.
+pub(super) const TUBE_SAMPLES: usize = 60;
+/// A rate is that of so long, where the server has been asked so early.
+const RATE_NS: i64 = 10_000_000_000;
+
+/// How far back a chart may go.
+pub(super) const SPANS: &[&str] = &["10min", "1h", "6h", "24h"];
+
+/// How far back a chart goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Span(pub(super) &'static str);
+
+impl Span {
+    /// The one of this name, or the shortest.
+    pub(super) fn of(word: Option<&str>) -> Span {
+        let found = SPANS.iter().find(|span| Some(**span) == word);
+        Span(found.unwrap_or(&SPANS[0]))
+    }
+
+    /// Samples in it.
+    fn samples(self) -> usize {
+        match self.0 {
+            "1h" => 360,
+            "6h" => 2160,
+            "24h" => SAMPLES_MAX,
+            _ => 60,
+        }
+    }
+}
+
+/// How the server was at one time, and what it did in the 10 seconds before.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Sample {
+    /// Jobs.
+    pub(super) ready: u32,
+    pub(super) reserved: u32,
+    pub(super) delayed: u32,
+    pub(super) buried: u32,
+    /// A second.
+    pub(super) rates: Rates,
+    /// The age of the oldest ready job, seconds.
+    pub(super) oldest: f32,
+    pub(super) clients: u32,
+    /// How long a sync took, seconds: on the average, and at most.
+    pub(super) sync: f32,
+    pub(super) sync_max: f32,
+    /// Bytes.
+    pub(super) unsynced: u32,
+    /// KiB.
+    pub(super) live: u32,
+    pub(super) dead: u32,
+    pub(super) memory: u32,
+}
+
+/// What happened, a second.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Rates {
+    pub(super) puts: f32,
+    pub(super) reserves: f32,
+    pub(super) deletes: f32,
+    pub(super) timeouts: f32,
+}
+
+/// What happened since the start.
+#[derive(Debug, Clone, Copy, Default)]
+struct Totals {
+    puts: u64,
+    reserves: u64,
+    deletes: u64,
+    timeouts: u64,
+}
+
+impl Totals {
+    fn of(snapshot: &Snapshot) -> Totals {
+        let figures = &snapshot.figures;
+        let commands = |op: Op| figures.commands[op as usize];
+        Totals {
+            puts: figures.queue.total_jobs,
+            reserves: figures.waits.counts.iter().sum(),
+            deletes: commands(Op::Delete),
+            timeouts: figures.queue.timeouts,
+        }
+    }
+
+    fn since(&self, before: &Totals, ns: i64) -> Rates {
+        let seconds = (ns as f32 / 1e9).max(0.001);
+        let rate = |now: u64, before: u64| now.saturating_sub(before) as f32 / seconds;
+        Rates {
+            puts: rate(self.puts, before.puts),
+            reserves: rate(self.reserves, before.reserves),
+            deletes: rate(self.deletes, before.deletes),
+            timeouts: rate(self.timeouts, before.timeouts),
+        }
+    }
+}
+
+/// Ready jobs of a tube.
+#[derive(Debug)]
+struct TubeSamples {
+    ready: [u32; TUBE_SAMPLES],
+    /// So many of them are there; the last is the latest.
+    count: usize,
+    /// The round in which it was there.
+    round: u64,
+}
+
+/// What is remembered.
+#[derive(Debug)]
+pub(super) struct History {
+    samples: VecDeque<Sample>,
+    tubes: HashMap<Box<str>, TubeSamples>,
+    round: u64,
+    /// Totals of the last ten seconds, the oldest first.
+    recent: VecDeque<(Time, Totals)>,
+    /// As they were at the last sample.
+    totals: Totals,
+    noted: Option<Time>,
+    syncs: Option<Reading>,
+}
+
+impl Default for History {
+    fn default() -> History {
+        History {
+            samples: VecDeque::with_capacity(SAMPLES_MAX),
+            tubes: HashMap::new(),
+            round: 0,
+            recent: VecDeque::new(),
+            totals: Totals::default(),
+            noted: None,
+            syncs: None,
+        }
+    }
+}
+
+fn small(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+/// Sessions, but that in which the snapshot was taken.
+pub(super) fn clients(snapshot: &Snapshot) -> u64 {
+    snapshot.figures.queue.connections.saturating_sub(1)
+}
+
+/// The age of the oldest ready job of all tubes, nanoseconds.
+pub(super) fn oldest_ready(snapshot: &Snapshot) -> i64 {
+    let tubes = snapshot.kept_tubes().map(|(_, tube)| tube.oldest_ready_ns);
+    tubes.max().unwrap_or(0).max(snapshot.rest.oldest_ready_ns)
+}
+
+impl History {
+    /// So it is now; `syncs` is how long syncs have taken so far.
+    pub(super) fn note(&mut self, snapshot: &Snapshot, syncs: &Reading) {
+        let sample = self.sample(snapshot, syncs);
+        if self.samples.len() == SAMPLES_MAX {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(sample);
+        self.syncs = Some(syncs.clone());
+        self.note_tubes(snapshot);
+    }
+
+    fn sample(&mut self, snapshot: &Snapshot, syncs: &Reading) -> Sample {
+        let figures = &snapshot.figures;
+        let jobs = &figures.queue.jobs;
+        let (totals, at) = (Totals::of(snapshot), snapshot.now.mono);
+        let rates = match self.noted {
+            Some(before) => totals.since(&self.totals, at.since(before)),
+            None => Rates::default(),
+        };
+        (self.totals, self.noted) = (totals, Some(at));
+        let (sync, sync_max) = between(self.syncs.as_ref(), syncs);
+        let log = figures.log.as_ref();
+        let memory = figures.queue_memory + figures.bodies_memory + figures.pauses_memory;
+        Sample {
+            ready: small(jobs.ready),
+            reserved: small(jobs.reserved),
+            delayed: small(jobs.delayed),
+            buried: small(jobs.buried),
+            rates,
+            oldest: oldest_ready(snapshot) as f32 / 1e9,
+            clients: small(clients(snapshot)),
+            sync,
+            sync_max,
+            unsynced: small(log.map_or(0, |log| log.unsynced)),
+            live: small(log.map_or(0, |log| log.live >> 10)),
+            dead: small(log.map_or(0, |log| log.dead >> 10)),
+            memory: small(memory >> 10),
+        }
+    }
+
+    /// Those that are there go on; free places are for tubes that have jobs.
+    fn note_tubes(&mut self, snapshot: &Snapshot) {
+        self.round += 1;
+        for (name, tube) in snapshot.kept_tubes() {
+            let ready = small(tube.jobs.ready);
+            if let Some(known) = self.tubes.get_mut(name) {
+                known.push(ready);
+                known.round = self.round;
+            } else if tube.jobs.total() > 0 && self.tubes.len() < TUBES_MAX {
+                let mut samples = TubeSamples {
+                    ready: [0; TUBE_SAMPLES],
+                    count: 0,
+                    round: self.round,
+                };
+                samples.push(ready);
+                self.tubes.insert(name.into(), samples);
+            }
+        }
+        let round = self.round;
+        self.tubes
+            .retain(|_, tube| tube.round == round && tube.is_of_use());
+    }
+
+    /// What happens now, a second.
+    pub(super) fn rates(&mut self, snapshot: &Snapshot) -> Rates {
+        let (at, totals) = (snapshot.now.mono, Totals::of(snapshot));
+        if self.recent.back().is_none_or(|(last, _)| *last < at) {
+            self.recent.push_back((at, totals));
+        }
+        // One that is older than ten seconds is kept to count from.
+        let is_old = |(time, _): &(Time, Totals)| at.since(*time) >= RATE_NS;
+        while self.recent.get(1).is_some_and(is_old) {
+            self.recent.pop_front();
+        }
+        match self.recent.front() {
+            Some((before, of)) if *before < at => totals.since(of, at.since(*before)),
+            _ => self.samples.back().map_or(Rates::default(), |it| it.rates),
+        }
+    }
+
+    /// One number of each sample of a span, the latest last; `None` where nothing is known. Not more
+    /// than `points`: of samples that are drawn together the greatest.
+    pub(super) fn line(
+        &self,
+        span: Span,
+        points: usize,
+        of: impl Fn(&Sample) -> f32,
+    ) -> Vec<Option<f32>> {
+        let wanted = span.samples();
+        let each = wanted.div_ceil(points).max(1);
+        let mut line = vec![None; wanted.div_ceil(each)];
+        for (age, sample) in self.samples.iter().rev().take(wanted).enumerate() {
+            let at = line.len() - 1 - age / each;
+            let value: &mut Option<f32> = &mut line[at];
+            *value = Some(value.map_or(of(sample), |it| it.max(of(sample))));
+        }
+        line
+    }
+
+    /// Ready jobs of a tube in the last 10 minutes, if it is one of those that are watched.
+    pub(super) fn tube(&self, name: &str) -> Option<Vec<Option<f32>>> {
+        let tube = self.tubes.get(name)?;
+        let known = TUBE_SAMPLES - tube.count;
+        let line = tube.ready.iter().enumerate();
+        Some(
+            line.map(|(at, ready)| (at >= known).then_some(*ready as f32))
+                .collect(),
+        )
+    }
+
+    /// Since when samples are there, seconds.
+    pub(super) fn seconds(&self) -> u64 {
+        self.samples.len().saturating_sub(1) as u64 * u64::from(EVERY)
+    }
+}
+
+impl TubeSamples {
+    fn push(&mut self, ready: u32) {
+        self.ready.rotate_left(1);
+        self.ready[TUBE_SAMPLES - 1] = ready;
+        self.count = (self.count + 1).min(TUBE_SAMPLES);
+    }
+
+    /// It had a ready job, or may yet.
+    fn is_of_use(&self) -> bool {
+        self.count < TUBE_SAMPLES || self.ready.iter().any(|ready| *ready > 0)
+    }
+}
+
+/// How long what was noted between two readings took, on the average and at most, seconds.
+fn between(before: Option<&Reading>, now: &Reading) -> (f32, f32) {
+    let (mut count, mut sum, mut most) = (0, now.sum_ns, 0.0);
+    for (at, noted) in now.counts.iter().enumerate() {
+        let more = noted - before.map_or(0, |before| before.counts[at]);
+        count += more;
+        if more > 0 {
+            let bound = now.bounds.get(at).or(now.bounds.last());
+            most = bound.map_or(0.0, |bound| *bound as f32 / 1e9);
+        }
+    }
+    sum -= before.map_or(0, |before| before.sum_ns);
+    match count {
+        0 => (0.0, 0.0),
+        _ => (sum as f32 / count as f32 / 1e9, most),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bsd::histogram::{Histogram, SHORT};
+
+    fn history(samples: impl Iterator<Item = u32>) -> History {
+        let mut history = History::default();
+        for ready in samples {
+            if history.samples.len() == SAMPLES_MAX {
+                history.samples.pop_front();
+            }
+            history.samples.push_back(Sample {
+                ready,
+                ..Sample::default()
+            });
+        }
+        history
+    }
+
+    #[test]
+    fn all_that_is_remembered_takes_less_than_a_mebibyte() {
+        let of_server = SAMPLES_MAX * size_of::<Sample>();
+        // The longest name, and what a map has beside it.
+        let of_tubes = TUBES_MAX * 2 * (size_of::<(Box<str>, TubeSamples)>() + 1) + TUBES_MAX * 200;
+        assert!(of_server + of_tubes < 1 << 20, "{of_server} {of_tubes}");
+        assert!(History::default().samples.capacity() < SAMPLES_MAX + SAMPLES_MAX / 8);
+    }
+
+    #[test]
+    fn a_line_ends_with_the_latest_and_begins_with_what_is_not_known() {
+        let history = history(1..=3);
+        let line = history.line(Span("10min"), 60, |sample| sample.ready as f32);
+        assert_eq!(line.len(), 60);
+        assert_eq!(line[56..], [None, Some(1.0), Some(2.0), Some(3.0)]);
+    }
+
+    #[test]
+    fn samples_that_are_drawn_together_are_the_greatest_of_them() {
+        let history = history((0..SAMPLES_MAX as u32 + 5).map(|nth| nth % 36));
+        let line = history.line(Span("24h"), 240, |sample| sample.ready as f32);
+        assert_eq!(line, vec![Some(35.0); 240]);
+    }
+
+    #[test]
+    fn times_between_two_readings_are_those_noted_between_them() {
+        let histogram = Histogram::new(SHORT);
+        histogram.note(1_000_000_000);
+        let before = histogram.read();
+        assert_eq!(between(Some(&before), &histogram.read()), (0.0, 0.0));
+        histogram.note(40_000);
+        histogram.note(60_000);
+        let (mean, most) = between(Some(&before), &histogram.read());
+        assert!((mean - 50e-6).abs() < 1e-9, "{mean}");
+        assert!((most - 100e-6).abs() < 1e-9, "{most}");
+    }
+}

@@ -1,0 +1,163 @@
+//! What stands around every page: where one is, and where one can go.
+
+use hyper::StatusCode;
+use hyper::header::{HeaderValue, REFERRER_POLICY};
+use maud::{DOCTYPE, Markup, html};
+
+use super::viewer::Viewer;
+use crate::answer::{Answer, Content, page};
+use crate::routes::Role;
+
+/// The type of a page.
+pub(super) const HTML: &str = "text/html; charset=utf-8";
+
+/// What the navigation marks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Overview,
+    Tubes,
+    Durability,
+    Cluster,
+    Clients,
+    Tasks,
+    Elsewhere,
+}
+
+const PLACES: [(Place, &str, &str); 6] = [
+    (Place::Overview, "/", "Overview"),
+    (Place::Tubes, "/tubes", "Tubes"),
+    (Place::Durability, "/durability", "Durability"),
+    (Place::Cluster, "/cluster", "Cluster"),
+    (Place::Clients, "/clients", "Clients"),
+    (Place::Tasks, "/tasks", "Tasks"),
+];
+
+/// The id of the sentence that says what a member of a cluster is.
+pub(super) const STANDING: &str = "member-standing";
+
+/// A page.
+pub(super) struct Frame {
+    pub(super) place: Place,
+    pub(super) title: String,
+    /// Where what changes is heard of.
+    pub(super) events: Option<String>,
+    pub(super) viewer: Viewer,
+    pub(super) content: Markup,
+}
+
+impl Frame {
+    /// The page as it is sent.
+    pub(super) fn answer(self, status: StatusCode) -> Answer {
+        let text = self.document().into_string();
+        let mut answer = page(status, HTML, Content::Whole(Some(text.into())));
+        // Without any referrer a browser says of its forms that they come from nowhere.
+        let policy = HeaderValue::from_static("same-origin");
+        answer.headers_mut().insert(REFERRER_POLICY, policy);
+        answer
+    }
+
+    fn document(&self) -> Markup {
+        html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    title { (self.title) " · bsd" }
+                    link rel="icon" href="/static/icon.svg" type="image/svg+xml";
+                    link rel="stylesheet" href="/static/console.css";
+                    script src="/static/console.js" defer {}
+                }
+                body data-events=[&self.events] {
+                    a class="skip" href="#main" { "To the content" }
+                    (self.header())
+                    main id="main" tabindex="-1" {
+                        h1 { (self.title) }
+                        @if let Some(said) = &self.viewer.said {
+                            p class="said" role="status" { (said) }
+                        }
+                        @if let Some((sentence, leader)) = &self.viewer.standing {
+                            p { small {
+                                span id=(STANDING) { (sentence) }
+                                @if let Some(leader) = leader {
+                                    " " a href=(format!("{leader}/")) { "The leader's console" }
+                                }
+                            } }
+                        }
+                        (self.content)
+                    }
+                    footer {
+                        "bsd-server " (env!("CARGO_PKG_VERSION")) " · "
+                        a href="/metrics" { "metrics" } " · "
+                        a href="/api/v1/openapi.json" { "API" }
+                    }
+                }
+            }
+        }
+    }
+
+    /// What there is to go to.
+    fn places(&self) -> impl Iterator<Item = (Place, &str, &str)> {
+        let is_there = |place| place != Place::Cluster || self.viewer.sees_cluster;
+        PLACES
+            .into_iter()
+            .filter(move |(place, ..)| is_there(*place))
+    }
+
+    fn header(&self) -> Markup {
+        html! {
+            header {
+                a class="brand" href="/" { "bsd" }
+                nav aria-label="Pages" {
+                    ul {
+                        @for (place, path, name) in self.places() {
+                            @let current = (place == self.place).then_some("page");
+                            li { a href=(path) aria-current=[current] { (name) } }
+                        }
+                    }
+                }
+                form class="find" role="search" action="/find" {
+                    label class="hidden" for="find" { "Job id or part of a tube's name" }
+                    input id="find" name="q" type="search" placeholder="Job id or tube"
+                        autocomplete="off" maxlength="200";
+                    button { "Find" }
+                }
+                p id="connection" role="status" {
+                    @if self.events.is_some() { "as of now" }
+                }
+                @if self.viewer.role == Role::Read { span class="mark" { "read only" } }
+                @if let Some(word) = self.viewer.form_word.as_ref().filter(|_| self.viewer.has_session) {
+                    form method="post" action="/logout" {
+                        input type="hidden" name="form" value=(word);
+                        button { "Leave" }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A table that scrolls by itself where it is wider than the page.
+pub(super) fn table(caption: &str, head: &Markup, rows: &Markup) -> Markup {
+    html! {
+        div class="scroll" role="region" tabindex="0" aria-label=(caption) {
+            table {
+                caption { (caption) }
+                thead { tr { (head) } }
+                tbody { (rows) }
+            }
+        }
+    }
+}
+
+/// Names, and what they stand for.
+pub(super) fn facts(pairs: &[(&str, Markup)]) -> Markup {
+    html! {
+        dl class="facts" {
+            @for (name, value) in pairs {
+                div { dt { (name) } dd { (value) } }
+            }
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! The console: what the server does, for a browser. Pages are written here, whole, and need no
+//! script; with it their numbers stay up to date.
+//!
+//! | file | question |
+//! |---|---|
+//! | here | which pages are there, and who shows which? |
+//! | `layout` | what stands around every page? |
+//! | `live` | which parts of a page change while it is open, and how does a browser hear of it? |
+//! | `history` | how was it before? |
+//! | `chart` | what does a line of numbers look like? |
+//! | `words` | how are numbers said? |
+//! | `assets` | style, script, icon |
+//! | `overview`, `tubes`, `tube`, `job`, `durability`, `clients`, `tasks`, `cluster` | the pages |
+//! | `past` | what has happened to a job |
+//! | `forms` | what do they send, and what is done then? |
+//! | `viewer` | who looks, and what may be offered? |
+//! | `login` | how does a browser show its token? |
+//!
+//! Invariants:
+//! * A page says nothing that `api` or `metrics` does not: it asks the engine by the same work.
+//! * However many pages are open, the engine is asked for one snapshot a second.
+//! * What a page offers and what is let in are two things: `guard` decides by the table below.
+//! * Names and bodies are text: nothing of them is ever taken for a part of the page.
+
+mod assets;
+mod chart;
+mod clients;
+/// Without the feature `cluster` it shows nothing.
+mod cluster;
+mod durability;
+mod forms;
+mod history;
+mod job;
+mod layout;
+mod live;
+mod login;
+mod overview;
+mod past;
+mod tasks;
+mod tube;
+mod tubes;
+mod viewer;
+mod words;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hyper::header::{ACCEPT, HeaderMap, HeaderValue, LOCATION};
+use hyper::{Method, Request, StatusCode};
+use maud::{Markup, html};
+use tokio::sync::Semaphore;
+use tokio::time::sleep;
+
+use self::assets::Asset;
+use self::history::History;
+use self::layout::{Frame, Place};
+use self::live::{Live, Subject};
+use self::viewer::Viewer;
+use super::State;
+use super::answer::{Answer, Content, Problem, page};
+use super::api::{self, log::LogView};
+use super::guard::Asker;
+use super::query::Query;
+use super::routes::{Action, Parameter, Role, Route, Shape, look, route};
+use super::sessions::random_word;
+use super::snapshot::Snapshot;
+
+/// How often the state of the server is remembered.
+const REMEMBER_EVERY: Duration = Duration::from_secs(10);
+/// How often it is tried while there is nothing to ask.
+const TRY_EVERY: Duration = Duration::from_millis(500);
+
+/// A page, or what belongs to one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Page {
+    Overview,
+    Tubes,
+    Tube,
+    Job,
+    Past,
+    Delete,
+    Durability,
+    Cluster,
+    Clients,
+    Client,
+    Tasks,
+    Task,
+    Find,
+    Events,
+    Login,
+    Asset(Asset),
+    // What forms send.
+    Enter,
+    Leave,
+    Put,
+    /// This, of one job.
+    Change(&'static str),
+    CloseClient,
+    Pause,
+    Count,
+    Run,
+    Cancel,
+}
+
+impl Page {
+    /// It is sent by a form that changes jobs, or begins what does.
+    pub(super) fn changes_jobs(self) -> bool {
+        use Page::{Change, CloseClient, Pause, Put, Run};
+        matches!(self, Put | Change(_) | CloseClient | Pause | Run)
+    }
+}
+
+/// A route of the console.
+const fn of(path: &'static str, role: Role, page: Page) -> Route {
+    look(path, role, Action::Console(page), Shape::Page)
+}
+
+/// A route that forms are sent to.
+const fn form(path: &'static str, role: Role, page: Page) -> Route {
+    route(Method::POST, path, role, Action::Console(page), Shape::Page)
+}
+
+const SAID: Parameter = Parameter::text("said", "What was done, by its number");
+const SPAN: Parameter = Parameter::word("span", "How far back", history::SPANS);
+
+/// What can be asked for.
+pub(super) const ROUTES: &[Route] = &[
+    of("/", Role::Read, Page::Overview).taking(&[SPAN]),
+    of("/tubes", Role::Read, Page::Tubes).taking(tubes::PARAMETERS),
+    of("/tubes/{tube}", Role::Read, Page::Tube).taking(tube::PARAMETERS),
+    form("/tubes/{tube}/put", Role::Admin, Page::Put),
+    form("/tubes/{tube}/pause", Role::Admin, Page::Pause),
+    form("/tubes/{tube}/count", Role::Admin, Page::Count),
+    of("/jobs/{id}", Role::Read, Page::Job).taking(&[SAID]),
+    of("/jobs/{id}/history", Role::Read, Page::Past),
+    of("/jobs/{id}/delete", Role::Read, Page::Delete),
+    form("/jobs/{id}/delete", Role::Admin, Page::Change("delete")),
+    form("/jobs/{id}/kick", Role::Admin, Page::Change("kick")),
+    form("/jobs/{id}/bury", Role::Admin, Page::Change("bury")),
+    form("/jobs/{id}/release", Role::Admin, Page::Change("release")),
+    form("/jobs/{id}/delay", Role::Admin, Page::Change("delay")),
+    form("/jobs/{id}/priority", Role::Admin, Page::Change("priority")),
+    form("/jobs/{id}/move", Role::Admin, Page::Change("move")),
+    of("/durability", Role::Read, Page::Durability).taking(&[SPAN]),
+    of("/cluster", Role::Read, Page::Cluster),
+    of("/clients", Role::Read, Page::Clients).taking(&[clients::AFTER, SAID]),
+    of("/clients/{client}", Role::Read, Page::Client),
+    form("/clients/{client}/close", Role::Admin, Page::CloseClient),
+    of("/tasks", Role::Read, Page::Tasks),
+    of("/tasks/{task}", Role::Read, Page::Task).taking(&[SAID]),
+    form("/tasks/{task}/run", Role::Admin, Page::Run),
+    form("/tasks/{task}/cancel", Role::Admin, Page::Cancel),
+    of("/find", Role::Read, Page::Find).taking(&[Parameter::text("q", "A job's id, or a name")]),
+    of("/events", Role::Read, Page::Events).taking(live::PARAMETERS),
+    of("/login", Role::Anyone, Page::Login).taking(login::PARAMETERS),
+    form("/login", Role::Anyone, Page::Enter),
+    form("/logout", Role::Anyone, Page::Leave),
+    of(
+        "/static/console.css",
+        Role::Anyone,
+        Page::Asset(Asset::Style),
+    ),
+    of(
+        "/static/console.js",
+        Role::Anyone,
+        Page::Asset(Asset::Script),
+    ),
+    of("/static/icon.svg", Role::Anyone, Page::Asset(Asset::Icon)),
+];
+
+/// What the pages share.
+#[derive(Debug)]
+pub(super) struct Console {
+    history: Mutex<History>,
+    /// Open streams of events.
+    streams: Arc<Semaphore>,
+    /// What every form sends with it: nobody else can read it.
+    form_word: String,
+    /// What was done, for the page that the browser is sent to then; and the number of the next.
+    said: Mutex<VecDeque<(String, String)>>,
+    told: AtomicU64,
+}
+
+impl Console {
+    /// With a new word for its forms.
+    pub(super) fn new() -> io::Result<Console> {
+        Ok(Console {
+            history: Mutex::default(),
+            streams: Arc::new(Semaphore::new(live::STREAMS_MAX)),
+            form_word: random_word()?,
+            said: Mutex::default(),
+            told: AtomicU64::new(1),
+        })
+    }
+
+    fn history(&self) -> MutexGuard<'_, History> {
+        // What a panic left behind is a number too few.
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Remember how it is, again and again, as long as it is asked to.
+pub(super) async fn remember(state: Arc<State>) {
+    loop {
+        match state.snapshots.take_aside(&state).await {
+            Ok(snapshot) => {
+                let syncs = state.sight.pulse.syncs();
+                state.console.history().note(&snapshot, &syncs);
+                sleep(REMEMBER_EVERY).await;
+            }
+            // The log is being replayed, or the loop is stuck: that is said elsewhere.
+            Err(_) => sleep(TRY_EVERY).await,
+        }
+    }
+}
+
+/// A request for a page, as far as it is understood.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) asker: Asker,
+    pub(super) captured: String,
+    pub(super) query: Query,
+    pub(super) headers: HeaderMap,
+    /// Of what a form sends.
+    pub(super) body: Vec<u8>,
+}
+
+/// Show a page.
+pub(super) async fn answer(
+    wanted: Page,
+    asked: Asked,
+    state: &Arc<State>,
+) -> Result<Answer, Problem> {
+    let query = &asked.query;
+    match wanted {
+        Page::Asset(asset) => Ok(asset.answer(&asked.headers)),
+        Page::Find => Ok(find(query.text("q").unwrap_or_default())),
+        Page::Events => live::events(state, query),
+        Page::Overview => show(state, &asked, Subject::overview(query)?).await,
+        Page::Tubes => show(state, &asked, Subject::tubes(query)?).await,
+        Page::Durability => show(state, &asked, Subject::durability(query)?).await,
+        Page::Cluster => show(state, &asked, Subject::Cluster).await,
+        Page::Clients => clients::list(state, &asked).await,
+        Page::Client => clients::one(state, &asked).await,
+        Page::Tasks => show(state, &asked, Subject::Tasks).await,
+        Page::Task => tasks::page(state, &asked),
+        Page::Tube => tube::page(state, &asked).await,
+        Page::Job => job::page(state, &asked).await,
+        Page::Past => past::page(state, &asked).await,
+        Page::Delete => job::ask_to_delete(state, &asked).await,
+        Page::Login => Ok(login::page(state, &asked)),
+        form => forms::answer(form, asked, state).await,
+    }
+}
+
+/// Show a page that is about the whole server.
+async fn show(state: &Arc<State>, asked: &Asked, subject: Subject) -> Result<Answer, Problem> {
+    if subject.place() == Place::Cluster {
+        crate::cluster::check_there(state)?;
+    }
+    let live = Live::default();
+    let mut sight = Sight::take(state).await?;
+    if subject.place() == Place::Durability {
+        sight.log = api::log::look(state).await?;
+    }
+    let content = subject.content(&sight, &live);
+    let frame = Frame {
+        place: subject.place(),
+        title: subject.title(),
+        events: Some(subject.events()),
+        viewer: Viewer::of(state, asked),
+        content,
+    };
+    Ok(frame.answer(StatusCode::OK))
+}
+
+/// What a page is written from.
+struct Sight<'a> {
+    state: &'a State,
+    snapshot: Arc<Snapshot>,
+    /// The files of the log, as the page about durability was asked for; they do not change in it.
+    log: LogView,
+}
+
+impl Sight<'_> {
+    async fn take(state: &State) -> Result<Sight<'_>, Problem> {
+        Ok(Sight {
+            state,
+            snapshot: state.snapshots.demand(state).await?,
+            log: LogView::default(),
+        })
+    }
+}
+
+/// To the job with this id, or to the tubes with this in their names.
+fn find(wanted: &str) -> Answer {
+    let wanted = wanted.trim();
+    let is_id = !wanted.is_empty() && wanted.bytes().all(|byte| byte.is_ascii_digit());
+    match is_id {
+        true => go_to(&format!("/jobs/{wanted}")),
+        false => go_to(&format!("/tubes?q={}", words::escaped(wanted))),
+    }
+}
+
+/// Send the browser elsewhere.
+fn go_to(path: &str) -> Answer {
+    let mut answer = page(
+        StatusCode::SEE_OTHER,
+        layout::HTML,
+        Content::Whole(Some(String::new().into())),
+    );
+    if let Ok(path) = HeaderValue::from_str(path) {
+        answer.headers_mut().insert(LOCATION, path);
+    }
+    answer
+}
+
+/// Whoever wants to be told in HTML why not.
+pub(super) struct Browser {
+    /// What was asked for, if it can be asked for again.
+    path: Option<String>,
+}
+
+impl Browser {
+    /// The one that a request comes from, where it asks for a page.
+    pub(super) fn of<T>(request: &Request<T>) -> Option<Browser> {
+        let uri = request.uri();
+        let is_api = ["/api/", "/metrics", "/healthz", "/readyz", "/leader"]
+            .iter()
+            .any(|prefix| uri.path().starts_with(prefix));
+        let accepted = request.headers().get(ACCEPT);
+        let accepted = accepted.and_then(|value| value.to_str().ok());
+        let takes_html = accepted.is_some_and(|accepted| accepted.contains("text/html"));
+        let path = uri
+            .path_and_query()
+            .filter(|_| request.method() == Method::GET);
+        (takes_html && !is_api).then(|| Browser {
+            path: path.map(ToString::to_string),
+        })
+    }
+
+    /// Say why not; ask for a token where that is it.
+    pub(super) fn show(&self, problem: &Problem) -> Answer {
+        if problem.status == StatusCode::UNAUTHORIZED {
+            return login::way(self.path.as_deref().unwrap_or("/"));
+        }
+        let reason = problem.status.canonical_reason().unwrap_or("Problem");
+        let frame = Frame {
+            place: Place::Elsewhere,
+            title: reason.to_owned(),
+            events: None,
+            viewer: Viewer::nobody(),
+            content: explanation(problem),
+        };
+        let plain = problem.answer();
+        let mut answer = frame.answer(problem.status);
+        for (name, value) in plain.headers() {
+            let headers = answer.headers_mut();
+            if !headers.contains_key(name) {
+                headers.insert(name, value.clone());
+            }
+        }
+        answer
+    }
+}
+
+fn explanation(problem: &Problem) -> Markup {
+    html! {
+        p class="lead" { (problem.status.as_u16()) ": " (problem.detail) "." }
+        @if let Some((path, text)) = &problem.see { p { a href=(path) { (text) } } }
+        p { a href="/" { "To the overview" } " or " a href="/tubes" { "to the tubes" } "." }
+    }
+}

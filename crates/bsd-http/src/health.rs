@@ -1,0 +1,209 @@
+//! `/healthz`: does the loop turn? `/readyz`: would a put be taken, and is something wrong with the
+//! archive? A member of a cluster is ready where it leads, or passes clients on to who does.
+
+use std::time::Duration;
+
+use hyper::StatusCode;
+use serde_json::json;
+use tokio::time::timeout;
+
+use super::answer::{Answer, json};
+use super::cluster;
+use super::{READS_AGAIN, State};
+use bsd::door::{Slice, Step, Work};
+use bsd::types::{SECOND_NS, Time};
+use bsd_archive::Report;
+use bsd_net::{Beat, Stage};
+
+/// How long the loop may take to say whether it is ready.
+const ASK_TIME: Duration = Duration::from_secs(2);
+
+/// The pulse is looked at, nothing is asked: a loop that is stuck could not answer.
+pub(super) fn health(state: &State) -> Answer {
+    let sight = &state.sight;
+    let beat = sight.pulse.beat(sight.clock.now().mono);
+    match stuck(beat, sight.stuck_after) {
+        None => json(StatusCode::OK, &json!({"status": "ok"})),
+        Some(reason) => {
+            let value = json!({"status": "stuck", "reasons": [reason]});
+            json(StatusCode::SERVICE_UNAVAILABLE, &value)
+        }
+    }
+}
+
+/// True while a question to the loop would not be answered.
+pub(super) fn is_stuck(state: &State) -> bool {
+    let sight = &state.sight;
+    sight.pulse.beat(sight.clock.now().mono).late > sight.stuck_after
+}
+
+/// Why the loop is taken for stuck.
+fn stuck(beat: Beat, stuck_after: Duration) -> Option<String> {
+    (beat.late > stuck_after)
+        .then(|| format!("the loop has not turned for {} ms", beat.late.as_millis()))
+}
+
+/// All that stands against a put.
+pub(super) async fn readiness(state: &State) -> Answer {
+    let sight = &state.sight;
+    let report = sight.archive();
+    let mut reasons = reasons(state).await;
+    if report.as_ref().is_some_and(|report| report.ended.is_some()) {
+        reasons.push("the archive has ended; the server is stopping".to_owned());
+    }
+    if sight.is_archive_late() {
+        let why = "the archive lacks what is older than --archive-lag-max: puts are refused";
+        reasons.push(why.to_owned());
+    }
+    let warnings = report.map_or_else(Vec::new, |it| warnings(&it, sight.clock.now().mono));
+    let (status, mut value) = match reasons.is_empty() {
+        true => (StatusCode::OK, json!({"status": "ready"})),
+        false => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            json!({"status": "not ready", "reasons": reasons}),
+        ),
+    };
+    if !warnings.is_empty() {
+        value["warnings"] = json!(warnings);
+    }
+    json(status, &value)
+}
+
+/// What is wrong with the archive. A put is taken nevertheless: the queue does not wait for the
+/// archive, and a store that is away must not take all servers out of service. Who asks may have no
+/// token, so nothing of the store is said.
+fn warnings(report: &Report, now: Time) -> Vec<String> {
+    let lag_ns = report.lag_ns(now);
+    let warnings = [
+        report
+            .trouble
+            .is_some()
+            .then(|| "the archive cannot be written; it is tried again".to_owned()),
+        report.is_in_gap.then(|| in_gap(report)),
+        report.is_late(now).then(|| {
+            let (seconds, bytes) = (lag_ns / SECOND_NS, report.lag_bytes);
+            format!("the archive is {seconds} s behind: {bytes} bytes are not in it")
+        }),
+    ];
+    warnings.into_iter().flatten().collect()
+}
+
+/// Until a base is complete, nothing of what is new can be restored.
+fn in_gap(report: &Report) -> String {
+    let percent = report.base_percent();
+    match report.figures.gaps {
+        0 => format!("archive: first base {percent} %; until it is complete, nothing is archived"),
+        _ => format!(
+            "the archive has a gap: what is new cannot be restored from it; archive: next base \
+             {percent} %"
+        ),
+    }
+}
+
+async fn reasons(state: &State) -> Vec<String> {
+    let sight = &state.sight;
+    match sight.pulse.stage() {
+        Stage::Starting => return vec![sight.why_closed().into()],
+        Stage::Reading => return vec![READS_AGAIN.into()],
+        Stage::Stopping => return vec!["the server is stopping".into()],
+        Stage::Failed => return vec!["the disk failed; the server is ending".into()],
+        Stage::Running => {}
+    }
+    if let Some(reason) = stuck(sight.pulse.beat(sight.clock.now().mono), sight.stuck_after) {
+        return vec![reason];
+    }
+    if let Some(reason) = cluster::why_not_ready(state) {
+        return vec![reason];
+    }
+    let Some(door) = state.door.get() else {
+        return vec![sight.why_closed().into()];
+    };
+    match timeout(ASK_TIME, door.start(Look::default())).await {
+        Ok(Ok(look)) => look.reasons,
+        Ok(Err(error)) => vec![error.to_string()],
+        Err(_) => vec![format!(
+            "the loop has not answered for {} ms",
+            ASK_TIME.as_millis()
+        )],
+    }
+}
+
+/// A look at the engine.
+#[derive(Default)]
+struct Look {
+    reasons: Vec<String>,
+}
+
+impl Work for Look {
+    fn step(&mut self, slice: &mut Slice<'_>) -> Step {
+        let engine = slice.engine();
+        let log = engine.log();
+        let disk = log.and_then(|log| log.missing_on_disk());
+        let reasons = [
+            engine
+                .is_draining()
+                .then(|| "it drains: puts are refused".to_owned()),
+            disk.map(|missing| match log.is_some_and(|log| log.is_disk_full()) {
+                true => format!("the disk is full: {missing} bytes are missing"),
+                false => "no majority of the members has room on its disks".to_owned(),
+            }),
+            engine
+                .missing_in_memory()
+                .map(|missing| format!("--max-memory is reached: {missing} bytes are missing")),
+        ];
+        self.reasons = reasons.into_iter().flatten().collect();
+        Step::Done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bsd_archive::Figures;
+    use bsd_archive::thread::LAG_MAX_NS;
+
+    #[test]
+    fn each_thing_that_is_wrong_with_an_archive_is_a_warning() {
+        let late = Time(LAG_MAX_NS + 1);
+        let well = Report {
+            has_all_of: Some(Time(0)),
+            ..Report::default()
+        };
+        assert_eq!(warnings(&well, late), Vec::<String>::new());
+        let behind = Report {
+            lag_bytes: 7,
+            ..well.clone()
+        };
+        assert_eq!(warnings(&behind, Time(LAG_MAX_NS)), Vec::<String>::new());
+        let said = warnings(&behind, late);
+        assert_eq!(said, ["the archive is 15 s behind: 7 bytes are not in it"]);
+        let away = Report {
+            trouble: Some("cannot put s3://bucket: secret".to_owned()),
+            ..well.clone()
+        };
+        let said = warnings(&away, Time(0));
+        assert_eq!(said.len(), 1);
+        assert!(said[0].contains("cannot be written") && !said[0].contains("s3:"));
+        let gap = Report {
+            is_in_gap: true,
+            figures: Figures {
+                gaps: 1,
+                ..Figures::default()
+            },
+            ..well
+        };
+        assert!(warnings(&gap, Time(0))[0].contains("gap"));
+    }
+
+    #[test]
+    fn g15_a_first_base_that_is_not_complete_is_said_with_how_far_it_is() {
+        let report = Report {
+            is_in_gap: true,
+            has_all_of: Some(Time(0)),
+            base: Some((43, 100)),
+            ..Report::default()
+        };
+        let said = warnings(&report, Time(0));
+        assert!(said[0].starts_with("archive: first base 43 %"), "{said:?}");
+    }
+}

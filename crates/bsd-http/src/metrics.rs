@@ -1,0 +1,677 @@
+//! `/metrics`: which families there are, and what each sample is. Written on this thread, from a
+//! snapshot, as it leaves.
+
+use std::sync::Arc;
+
+use hyper::StatusCode;
+use hyper::body::Bytes;
+use hyper::header::HeaderMap;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::State;
+use super::answer::{Answer, Content, Problem, page};
+use super::api::checks::{Check, Checks, KINDS};
+use super::cluster;
+use super::exposition::{Format, Kind, Page, seconds};
+use super::snapshot::{Snapshot, TubeFigures};
+use bsd::engine::{Figures, LogFigures};
+use bsd::protocol::Op;
+use bsd::types::Time;
+use bsd_archive::Report;
+use bsd_archive::standby::StandbyReport;
+use bsd_net::{CertificateOf, Pulse, cpu_times};
+
+/// Bytes of a page that are made at a time, give or take a line.
+const PART_SIZE: usize = 32 << 10;
+/// What tubes without lines of their own are called: no tube can have a space in its name.
+const OTHERS: &str = "other tubes";
+
+/// All metrics; of a loop that is stuck those that it need not be asked for.
+pub(super) async fn metrics(state: &State, headers: &HeaderMap) -> Result<Answer, Problem> {
+    let permit = state.scrapes.clone().try_acquire_owned();
+    let permit = permit.map_err(|_| Problem::unavailable("too many scrapes are under way"))?;
+    let snapshot = match (state.door.get(), &state.sight.standby) {
+        // Nobody is served, which is what a standby is for.
+        (None, Some(_)) => None,
+        _ => state.snapshots.take(state).await?,
+    };
+    let format = Format::of(headers);
+    let mut first = Page::new(format);
+    of_loop(&mut first, state);
+    of_process(&mut first, state);
+    if let Some(report) = state.sight.archive() {
+        of_archive(&mut first, &report, state.sight.clock.now().mono);
+    }
+    of_checks(&mut first, &state.checks);
+    if let Some(seat) = &state.sight.standby {
+        of_standby(&mut first, &seat.report(), state.sight.clock.now().mono);
+    }
+    cluster::write_metrics(&mut first, state);
+    let Some(snapshot) = snapshot else {
+        first.text.push_str(format.end());
+        let content = Content::Parts(Box::new(std::iter::once(first.text.into())));
+        return Ok(page(StatusCode::OK, format.content_type(), content));
+    };
+    of_server(&mut first, &snapshot);
+    let parts = Parts {
+        first: Some(first.text),
+        snapshot,
+        format,
+        part_size: PART_SIZE,
+        family: 0,
+        tube: 0,
+        _permit: permit,
+    };
+    let content = Content::Parts(Box::new(parts));
+    Ok(page(StatusCode::OK, format.content_type(), content))
+}
+
+/// What is left of a page.
+struct Parts {
+    first: Option<String>,
+    snapshot: Arc<Snapshot>,
+    format: Format,
+    part_size: usize,
+    /// Of tubes: the next one to be written, and the next tube in it.
+    family: usize,
+    tube: usize,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Iterator for Parts {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        if let Some(first) = self.first.take() {
+            return Some(first.into());
+        }
+        let mut page = Page::new(self.format);
+        while self.family <= FAMILIES.len() && page.text.len() < self.part_size {
+            match FAMILIES.get(self.family) {
+                Some(family) => self.go_on(family, &mut page),
+                None => {
+                    page.text.push_str(self.format.end());
+                    self.family += 1;
+                }
+            }
+        }
+        (!page.text.is_empty()).then(|| page.text.into())
+    }
+}
+
+impl Parts {
+    /// Write of this family what the part has room for, at least one line: who comes back to it has
+    /// been there.
+    fn go_on(&mut self, family: &Family, page: &mut Page) {
+        if self.tube == 0 {
+            page.family(family.name, family.kind, family.help);
+        }
+        for (name, tube) in self.snapshot.tubes_from(self.tube) {
+            (family.write)(page, name, tube);
+            self.tube += 1;
+            if page.text.len() >= self.part_size {
+                return;
+            }
+        }
+        if self.snapshot.rest_count > 0 {
+            (family.write)(page, OTHERS, &self.snapshot.rest);
+        }
+        (self.family, self.tube) = (self.family + 1, 0);
+    }
+}
+
+/// A family with samples of every tube.
+struct Family {
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    write: fn(&mut Page, &str, &TubeFigures),
+}
+
+/// Those that there are.
+const FAMILIES: &[Family] = &[
+    Family {
+        name: "bsd_tube_jobs",
+        kind: Kind::Gauge,
+        help: "Jobs in the tube, by state.",
+        write: |page, tube, of| {
+            for (state, count) in [
+                ("ready", of.jobs.ready),
+                ("reserved", of.jobs.reserved),
+                ("delayed", of.jobs.delayed),
+                ("buried", of.jobs.buried),
+            ] {
+                page.sample("bsd_tube_jobs", &[("tube", tube), ("state", state)], count);
+            }
+        },
+    },
+    Family {
+        name: "bsd_tube_urgent_jobs",
+        kind: Kind::Gauge,
+        help: "Ready jobs with a priority below 1024.",
+        write: |page, tube, of| {
+            page.sample("bsd_tube_urgent_jobs", &[("tube", tube)], of.jobs.urgent)
+        },
+    },
+    Family {
+        name: "bsd_tube_oldest_ready_age_seconds",
+        kind: Kind::Gauge,
+        help: "Since the oldest ready job was put, whatever its priority, to the second; 0 without one.",
+        write: |page, tube, of| {
+            let age = seconds(of.oldest_ready_ns);
+            page.sample("bsd_tube_oldest_ready_age_seconds", &[("tube", tube)], age);
+        },
+    },
+    Family {
+        name: "bsd_tube_puts",
+        kind: Kind::Counter,
+        help: "Jobs put into the tube since it, or the server, began.",
+        write: |page, tube, of| page.sample("bsd_tube_puts_total", &[("tube", tube)], of.puts),
+    },
+    Family {
+        name: "bsd_tube_deletes",
+        kind: Kind::Counter,
+        help: "Jobs deleted from the tube since it, or the server, began.",
+        write: |page, tube, of| {
+            page.sample("bsd_tube_deletes_total", &[("tube", tube)], of.deletes)
+        },
+    },
+    Family {
+        name: "bsd_tube_pauses",
+        kind: Kind::Counter,
+        help: "Times that the tube was paused.",
+        write: |page, tube, of| page.sample("bsd_tube_pauses_total", &[("tube", tube)], of.pauses),
+    },
+    Family {
+        name: "bsd_tube_pause_left_seconds",
+        kind: Kind::Gauge,
+        help: "What is left of the pause that is on; 0 without one.",
+        write: |page, tube, of| {
+            let left = seconds(of.pause_left_ns);
+            page.sample("bsd_tube_pause_left_seconds", &[("tube", tube)], left);
+        },
+    },
+    Family {
+        name: "bsd_tube_users",
+        kind: Kind::Gauge,
+        help: "Connections that put into the tube.",
+        write: |page, tube, of| page.sample("bsd_tube_users", &[("tube", tube)], of.using),
+    },
+    Family {
+        name: "bsd_tube_watchers",
+        kind: Kind::Gauge,
+        help: "Connections that watch the tube.",
+        write: |page, tube, of| page.sample("bsd_tube_watchers", &[("tube", tube)], of.watching),
+    },
+    Family {
+        name: "bsd_tube_waiting",
+        kind: Kind::Gauge,
+        help: "Connections that watch the tube and wait for a job.",
+        write: |page, tube, of| page.sample("bsd_tube_waiting", &[("tube", tube)], of.waiting),
+    },
+];
+
+/// What `stats` tells, and more of the kind.
+fn of_server(page: &mut Page, snapshot: &Snapshot) {
+    use Kind::{Counter, Gauge, Info};
+    let figures = &snapshot.figures;
+    let queue = &figures.queue;
+    let system = rustix::system::uname();
+    let text = |name: &std::ffi::CStr| name.to_string_lossy().into_owned();
+    page.family("bsd", Info, "What runs here.");
+    let labels = [
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("protocol", bsd::engine::PROTOCOL_VERSION),
+        ("pid", &std::process::id().to_string()),
+        ("id", &figures.run_id),
+        ("hostname", &text(system.nodename())),
+        ("os", &text(system.version())),
+        ("platform", &text(system.machine())),
+    ];
+    page.sample("bsd_info", &labels, 1);
+    page.single(
+        "bsd_uptime_seconds",
+        Gauge,
+        "Since the start.",
+        figures.uptime_seconds,
+    );
+    let started = (snapshot.now.wall_ns / 1_000_000_000).saturating_sub(figures.uptime_seconds);
+    let help = "When the process started, since 1970.";
+    page.single("process_start_time_seconds", Gauge, help, started);
+    let draining = u8::from(figures.is_draining);
+    page.single(
+        "bsd_draining",
+        Gauge,
+        "1: puts are refused because somebody said so.",
+        draining,
+    );
+
+    page.family("bsd_jobs", Gauge, "Jobs, by state.");
+    for (state, count) in [
+        ("ready", queue.jobs.ready),
+        ("reserved", queue.jobs.reserved),
+        ("delayed", queue.jobs.delayed),
+        ("buried", queue.jobs.buried),
+    ] {
+        page.sample("bsd_jobs", &[("state", state)], count);
+    }
+    let urgent = queue.jobs.urgent;
+    page.single(
+        "bsd_urgent_jobs",
+        Gauge,
+        "Ready jobs with a priority below 1024.",
+        urgent,
+    );
+    page.single("bsd_puts", Counter, "Jobs put.", queue.total_jobs);
+    page.single(
+        "bsd_job_timeouts",
+        Counter,
+        "Reservations that ran out of time.",
+        queue.timeouts,
+    );
+    let size = figures.job_size_max;
+    page.single(
+        "bsd_job_size_max_bytes",
+        Gauge,
+        "The largest body that a put may have.",
+        size,
+    );
+    page.histogram(
+        "bsd_job_wait_seconds",
+        "From when a job was due first, by its put, to its first reservation.",
+        &figures.waits,
+    );
+    page.histogram(
+        "bsd_job_hold_seconds",
+        "From when a job was reserved, or touched last, to its delete, release or bury.",
+        &figures.holds,
+    );
+
+    page.family("bsd_commands", Counter, "Commands run.");
+    for (command, op) in COMMANDS {
+        let count = figures.commands[op as usize];
+        page.sample("bsd_commands_total", &[("command", command)], count);
+    }
+    page.single("bsd_tubes", Gauge, "Tubes.", queue.tubes);
+    let help = "Tubes that are summed up, past --http-tubes-max.";
+    page.single("bsd_tubes_summed_up", Gauge, help, snapshot.rest_count);
+    page.single("bsd_connections", Gauge, "Sessions.", queue.connections);
+    page.single(
+        "bsd_connections_opened",
+        Counter,
+        "Sessions ever opened.",
+        queue.total_connections,
+    );
+    page.single(
+        "bsd_producers",
+        Gauge,
+        "Sessions that have put a job.",
+        queue.producers,
+    );
+    page.single(
+        "bsd_workers",
+        Gauge,
+        "Sessions that have reserved, or tried to.",
+        queue.workers,
+    );
+    page.single(
+        "bsd_waiting",
+        Gauge,
+        "Sessions that wait for a job.",
+        queue.waiting,
+    );
+
+    of_memory(page, figures);
+    if let Some(log) = &figures.log {
+        of_log(page, log);
+    }
+}
+
+fn of_memory(page: &mut Page, figures: &Figures) {
+    use Kind::Gauge;
+    page.family("bsd_memory_bytes", Gauge, "Memory by use, as counted.");
+    let jobs = figures.queue_memory.saturating_sub(figures.clients_memory);
+    for (of, bytes) in [
+        ("jobs", jobs),
+        ("clients", figures.clients_memory),
+        ("bodies", figures.bodies_memory),
+        ("pauses", figures.pauses_memory),
+    ] {
+        page.sample("bsd_memory_bytes", &[("use", of)], bytes);
+    }
+    let bound = figures.memory_max.unwrap_or(0);
+    page.single(
+        "bsd_memory_max_bytes",
+        Gauge,
+        "The bound of jobs and tubes; 0: none.",
+        bound,
+    );
+    let missing = figures.memory_missing;
+    let full = u8::from(missing.is_some());
+    page.single(
+        "bsd_memory_full",
+        Gauge,
+        "1: puts are refused for want of memory.",
+        full,
+    );
+    let missing = missing.unwrap_or(0);
+    let help = "What was missing for the put that was refused last.";
+    page.single("bsd_memory_missing_bytes", Gauge, help, missing);
+}
+
+fn of_log(page: &mut Page, log: &LogFigures) {
+    use Kind::{Counter, Gauge};
+    let gauges: [(&str, &str, u64); 12] = [
+        (
+            "bsd_log_live_bytes",
+            "What a rewritten log would have.",
+            log.live,
+        ),
+        (
+            "bsd_log_dead_bytes",
+            "What compaction would save.",
+            log.dead,
+        ),
+        (
+            "bsd_log_reserved_bytes",
+            "What is set aside for records to come.",
+            log.reserved,
+        ),
+        (
+            "bsd_log_spooled_bytes",
+            "What is on the disk of bodies on their way, beside the log.",
+            log.spooled,
+        ),
+        (
+            "bsd_log_unsynced_bytes",
+            "What is written and not known to be durable.",
+            log.unsynced,
+        ),
+        ("bsd_log_segments", "Files of the log.", log.segments),
+        (
+            "bsd_log_first_segment",
+            "The number of the first file.",
+            log.first_segment.into(),
+        ),
+        (
+            "bsd_log_current_segment",
+            "The number of the file that is written.",
+            log.current_segment.into(),
+        ),
+        (
+            "bsd_log_segment_max_bytes",
+            "The bound of a file's size.",
+            log.segment_size.into(),
+        ),
+        (
+            "bsd_log_compacting",
+            "1: a compaction is under way.",
+            log.is_compacting.into(),
+        ),
+        (
+            "bsd_disk_full",
+            "1: puts, or deletes too, are refused for want of room on the disk.",
+            log.missing.is_some().into(),
+        ),
+        (
+            "bsd_disk_missing_bytes",
+            "What was missing for the command that was refused last.",
+            log.missing.unwrap_or(0),
+        ),
+    ];
+    for (name, help, value) in gauges {
+        page.single(name, Gauge, help, value);
+    }
+    let counters: [(&str, &str, u64); 5] = [
+        (
+            "bsd_log_writes",
+            "Turns of the loop in which the log was written to.",
+            log.writes,
+        ),
+        ("bsd_log_synced_bytes", "What became durable.", log.synced),
+        (
+            "bsd_log_records_written",
+            "Records appended.",
+            log.records_written,
+        ),
+        (
+            "bsd_log_records_migrated",
+            "Records that compaction copied.",
+            log.records_migrated,
+        ),
+        (
+            "bsd_log_compactions",
+            "Compactions that have taken effect.",
+            log.compactions,
+        ),
+    ];
+    for (name, help, value) in counters {
+        page.single(name, Counter, help, value);
+    }
+}
+
+/// The loop knows nothing of it, and need not be asked.
+fn of_archive(page: &mut Page, report: &Report, now: Time) {
+    use Kind::{Counter, Gauge};
+    let figures = &report.figures;
+    let lag = seconds(report.lag_ns(now));
+    let help = "For how long the archive has lacked something that is durable here; 0: it has all.";
+    page.single("bsd_archive_lag_seconds", Gauge, help, lag);
+    let gauges: [(&str, &str, u64); 5] = [
+        (
+            "bsd_archive_up",
+            "1: the archive is written; 0: its writer has not begun, or is in trouble, or has ended.",
+            report.is_up().into(),
+        ),
+        (
+            "bsd_archive_lag_bytes",
+            "What is durable here and not in the archive; in a gap what is held for it.",
+            report.lag_bytes,
+        ),
+        (
+            "bsd_archive_in_gap",
+            "1: until the next base is complete, what is new cannot be restored.",
+            report.is_in_gap.into(),
+        ),
+        (
+            "bsd_archive_epoch",
+            "The epoch of the archive that this server has begun; 0: none yet.",
+            report.epoch.unwrap_or(0).into(),
+        ),
+        (
+            "bsd_archive_last_base_timestamp_seconds",
+            "When the last base was made, since 1970; 0: none is known.",
+            figures.base_wall_ns / 1_000_000_000,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        page.single(name, Gauge, help, value);
+    }
+    let counters: [(&str, &str, u64); 5] = [
+        ("bsd_archive_links", "Links put.", figures.links),
+        ("bsd_archive_bytes", "Bytes of links put.", figures.bytes),
+        ("bsd_archive_bases", "Bases completed.", figures.bases),
+        ("bsd_archive_gaps", "Gaps begun.", figures.gaps),
+        (
+            "bsd_archive_errors",
+            "Calls of the store that failed.",
+            report.errors,
+        ),
+    ];
+    for (name, help, value) in counters {
+        page.single(name, Counter, help, value);
+    }
+}
+
+/// What the server was not told of has no sample; that it was not told of a success is a 0.
+fn of_checks(page: &mut Page, checks: &Checks) {
+    type Value = fn(&Check) -> u64;
+    let families: [(&str, &str, Value); 2] = [
+        (
+            "bsd_check_timestamp_seconds",
+            "When the server was last told of a backup, or of a verification, since 1970.",
+            |check| check.wall_ns / 1_000_000_000,
+        ),
+        (
+            "bsd_check_failed",
+            "1: the last one failed, or found damage.",
+            |check| check.has_failed.into(),
+        ),
+    ];
+    let (checks, successes) = (checks.all(), checks.successes());
+    for (name, help, value) in families {
+        page.family(name, Kind::Gauge, help);
+        for (kind, check) in KINDS.iter().zip(&checks) {
+            if let Some(check) = check {
+                page.sample(name, &[("check", kind)], value(check));
+            }
+        }
+    }
+    let name = "bsd_check_last_success_timestamp_seconds";
+    let help = "When the server was last told of a backup, or of a verification, that succeeded, \
+                since 1970; 0: it was not since its start.";
+    page.family(name, Kind::Gauge, help);
+    for (kind, wall_ns) in KINDS.iter().zip(successes) {
+        page.sample(name, &[("check", kind)], wall_ns / 1_000_000_000);
+    }
+}
+
+/// There is no loop yet that could be asked.
+fn of_standby(page: &mut Page, report: &StandbyReport, now: Time) {
+    use Kind::{Counter, Gauge};
+    let gauges: [(&str, &str, u64); 4] = [
+        (
+            "bsd_standby_promoted",
+            "0: this is a standby, which serves nobody; 1: it was told to take over.",
+            report.is_promoted.into(),
+        ),
+        (
+            "bsd_standby_up",
+            "1: the standby follows; 0: it is in trouble, or has no copy yet.",
+            (report.trouble.is_none() && report.at.is_some()).into(),
+        ),
+        ("bsd_standby_jobs", "Jobs of the copy.", report.jobs),
+        (
+            "bsd_standby_durable_timestamp_seconds",
+            "When the last change of the copy was durable where it was made, since 1970.",
+            report.wall_ns / 1_000_000_000,
+        ),
+    ];
+    for (name, help, value) in gauges {
+        page.single(name, Gauge, help, value);
+    }
+    let help = "How long ago the copy had everything that was archived.";
+    let since = report.current_at.map_or(0, |at| now.since(at));
+    page.single("bsd_standby_lag_seconds", Gauge, help, seconds(since));
+    let counters: [(&str, &str, u64); 2] = [
+        (
+            "bsd_standby_records",
+            "Records applied.",
+            report.figures.records,
+        ),
+        (
+            "bsd_standby_restores",
+            "Copies restored.",
+            report.figures.restores,
+        ),
+    ];
+    for (name, help, value) in counters {
+        page.single(name, Counter, help, value);
+    }
+}
+
+fn of_loop(page: &mut Page, state: &State) {
+    let pulse = &state.sight.pulse;
+    let late = pulse.beat(state.sight.clock.now().mono).late;
+    let help = "For how long the loop should have turned and has not.";
+    let late = seconds(i64::try_from(late.as_nanos()).unwrap_or(i64::MAX));
+    page.single("bsd_loop_late_seconds", Kind::Gauge, help, late);
+    let help = "How long a turn of the loop took, its wait for the disk included.";
+    page.histogram("bsd_loop_turn_seconds", help, &pulse.turns());
+    let help = "How long calls of other threads took of a turn.";
+    page.histogram("bsd_loop_calls_seconds", help, &pulse.calls());
+    let help = "From when the loop had something synced to when it knew that it was.";
+    page.histogram("bsd_log_sync_seconds", help, &pulse.syncs());
+    of_certificates(page, pulse);
+}
+
+fn of_certificates(page: &mut Page, pulse: &Pulse) {
+    let ends = [
+        ("clients", CertificateOf::Clients),
+        ("members", CertificateOf::Members),
+    ]
+    .map(|(shown_to, of)| (shown_to, pulse.certificate_end(of)));
+    if ends.iter().all(|(_, end)| end.is_none()) {
+        return;
+    }
+    let name = "bsd_tls_certificate_expiry_seconds";
+    let help = "When the certificate that these are shown ends, since 1970.";
+    page.family(name, Kind::Gauge, help);
+    for (shown_to, end) in ends {
+        if let Some(end) = end {
+            page.sample(name, &[("shown_to", shown_to)], end);
+        }
+    }
+}
+
+fn of_process(page: &mut Page, state: &State) {
+    use Kind::{Counter, Gauge};
+    of_processor(page);
+    if let Some(bytes) = bsd::sys::processes::resident_memory() {
+        let name = "process_resident_memory_bytes";
+        page.single(
+            name,
+            Gauge,
+            "Memory that the process has, all of it.",
+            bytes,
+        );
+    }
+    if let Some(lines) = &state.sight.lines {
+        let help = "Lines that standard error did not take.";
+        page.single("bsd_lines_dropped", Counter, help, lines.dropped_in_all());
+    }
+}
+
+fn of_processor(page: &mut Page) {
+    let (user_us, system_us) = cpu_times();
+    page.family("bsd_cpu_seconds", Kind::Counter, "Processor time used.");
+    for (mode, us) in [("user", user_us), ("system", system_us)] {
+        page.sample(
+            "bsd_cpu_seconds_total",
+            &[("mode", mode)],
+            seconds(us as i64 * 1000),
+        );
+    }
+}
+
+/// All commands, by the names that they have in the protocol.
+const COMMANDS: [(&str, Op); Op::COUNT] = [
+    ("put", Op::Put),
+    ("peek", Op::Peek),
+    ("peek-ready", Op::PeekReady),
+    ("peek-delayed", Op::PeekDelayed),
+    ("peek-buried", Op::PeekBuried),
+    ("reserve", Op::Reserve),
+    ("reserve-with-timeout", Op::ReserveWithTimeout),
+    ("reserve-job", Op::ReserveJob),
+    ("delete", Op::Delete),
+    ("release", Op::Release),
+    ("use", Op::Use),
+    ("watch", Op::Watch),
+    ("ignore", Op::Ignore),
+    ("bury", Op::Bury),
+    ("kick", Op::Kick),
+    ("kick-job", Op::KickJob),
+    ("touch", Op::Touch),
+    ("stats", Op::Stats),
+    ("stats-job", Op::StatsJob),
+    ("stats-tube", Op::StatsTube),
+    ("list-tubes", Op::ListTubes),
+    ("list-tube-used", Op::ListTubeUsed),
+    ("list-tubes-watched", Op::ListTubesWatched),
+    ("pause-tube", Op::PauseTube),
+    ("quit", Op::Quit),
+];
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,253 @@
+//! Tokens: who may do what over the protocol.
+//!
+//! The file has one a line, `ROLE[:PATTERN] SHA256 [NAME]`. A token itself is written nowhere. Its
+//! digest needs neither salt nor a slow hash: a token of [`new_token`] is 256 random bits, so there
+//! is nothing to guess and nothing that two of them have in common.
+//!
+//! A wrong token is answered late, the later the more of them the same address has sent, and then
+//! the connection is closed. This keeps a client that is set up wrongly from filling the log and
+//! the loop; it does not keep anybody from guessing, which is hopeless anyway. A right token is
+//! never late.
+
+mod grant;
+mod guesses;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use self::grant::Grant;
+pub use self::grant::Scope;
+pub use self::guesses::Guesses;
+use super::bounds::Lying;
+use super::connection::Connection;
+use crate::secrets;
+use bsd::protocol::Request;
+use bsd::queue::Queue;
+use bsd::sys::random;
+use bsd::types::{ClientId, Time};
+
+/// The tokens of a server, and who has shown wrong ones.
+#[derive(Debug)]
+pub struct Auth {
+    path: PathBuf,
+    grants: Vec<Arc<Grant>>,
+    guesses: Guesses,
+    /// Clients that have shown a wrong token, ordered by when they are to be told.
+    awaiting: Lying,
+}
+
+/// How far a client has come.
+#[derive(Debug, Default)]
+pub(super) enum Pass {
+    /// Its listener asks for no token.
+    #[default]
+    Open,
+    /// It has to show one.
+    Asked,
+    /// It has shown this one. The second is `is_clear` of [`Scope::allows`].
+    Shown(Arc<Grant>, bool),
+}
+
+impl Pass {
+    /// True if no token is asked for.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self, Pass::Open)
+    }
+
+    /// True until a token has been shown that is needed.
+    pub(super) fn is_asked(&self) -> bool {
+        matches!(self, Pass::Asked)
+    }
+
+    /// Whether the request may be run now. To one that is no command the answer is the same for
+    /// everybody who has come in.
+    pub(super) fn allows(
+        &mut self,
+        request: &Request<'_>,
+        client: ClientId,
+        queue: &Queue,
+    ) -> bool {
+        match (self, request) {
+            (Pass::Open, _) | (Pass::Shown(..), Request::Refused { .. }) => true,
+            (Pass::Asked, _) => false,
+            (Pass::Shown(grant, is_clear), Request::Command(command)) => {
+                grant.scope.allows(command, client, queue, is_clear)
+            }
+        }
+    }
+}
+
+impl Auth {
+    /// Read the file of tokens.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(path: PathBuf) -> Result<Auth, String> {
+        Ok(Auth {
+            grants: grants(&path)?,
+            path,
+            guesses: Guesses::default(),
+            awaiting: Lying::default(),
+        })
+    }
+
+    /// Who has shown wrong tokens, here or over HTTP.
+    pub(super) fn with_guesses(mut self, guesses: Guesses) -> Auth {
+        self.guesses = guesses;
+        self
+    }
+
+    /// Read the file again. [`Auth::still_holds`] says whose token is still in it.
+    ///
+    /// # Errors
+    /// What is wrong with it; then everything stays as it was.
+    pub(super) fn reload(&mut self) -> Result<(), String> {
+        self.grants = grants(&self.path)?;
+        Ok(())
+    }
+
+    /// Whether a client may go on after the file was read again: it has shown no token, or one that
+    /// allows what it did before.
+    pub(super) fn still_holds(&self, pass: &Pass) -> bool {
+        match pass {
+            Pass::Open | Pass::Asked => true,
+            Pass::Shown(old, _) => self
+                .grants
+                .iter()
+                .any(|new| new.digest == old.digest && new.scope == old.scope),
+        }
+    }
+
+    /// The client's pass, if that is a right token, with the name of its holder. How long it takes
+    /// says nothing of how near it comes to one.
+    pub(super) fn check(&self, token: &[u8]) -> Option<(Pass, Option<Arc<str>>)> {
+        let digest = Sha256::digest(token);
+        let mut found = None;
+        for grant in &self.grants {
+            if secrets::is_same(&digest, &grant.digest) {
+                found = Some(grant);
+            }
+        }
+        found.map(|grant| {
+            let pass = Pass::Shown(Arc::clone(grant), false);
+            (pass, grant.name.as_deref().map(Arc::from))
+        })
+    }
+
+    /// A client has shown a wrong token: it is told after a while, and nothing of it runs before.
+    pub(super) fn put_off(&mut self, client: ClientId, connection: &mut Connection, now: Time) {
+        let due = self.guesses.note_of(connection.peer, now);
+        self.awaiting
+            .replace(client, &mut connection.told_at, Some(due));
+    }
+
+    /// It is told, or gone.
+    pub(super) fn forget(&mut self, client: ClientId, connection: &mut Connection) {
+        self.awaiting.replace(client, &mut connection.told_at, None);
+    }
+
+    /// When the next client is to be told.
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        self.awaiting.longest().map(|(due, _)| due)
+    }
+
+    /// A client that is to be told now.
+    pub(super) fn next_due(&self, now: Time) -> Option<ClientId> {
+        let (due, client) = self.awaiting.longest()?;
+        (due <= now).then_some(client)
+    }
+}
+
+fn grants(path: &std::path::Path) -> Result<Vec<Arc<Grant>>, String> {
+    let text = secrets::read_private(path)?;
+    let parsed = secrets::lines(&text).map(|(number, line)| {
+        let grant = Grant::parse(line).map(Arc::new);
+        grant.map_err(|why| {
+            let why = format!(
+                "line {number} is not ROLE SHA256 or ROLE:TUBES SHA256, perhaps with a name \
+                 behind: {why}; `bsd-server --new-token ROLE` makes such a line"
+            );
+            secrets::unusable(path, &why)
+        })
+    });
+    let grants = parsed.collect::<Result<Vec<_>, _>>()?;
+    match grants.is_empty() {
+        true => Err(secrets::unusable(path, &"there is none")),
+        false => Ok(grants),
+    }
+}
+
+/// A new token, and the line of the file that lets it in.
+///
+/// # Errors
+/// The system has no random bytes.
+pub fn new_token(scope: &Scope, name: Option<&str>) -> Result<(String, String), String> {
+    let mut random = [0; 32];
+    random::fill(&mut random).map_err(|error| format!("no random bytes: {error}"))?;
+    let token = secrets::hex(&random);
+    let digest = secrets::hex(&Sha256::digest(&token));
+    let name = name.map_or_else(String::new, |name| format!(" {name}"));
+    Ok((token, format!("{scope} {digest}{name}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn auth(lines: &[String]) -> (Auth, tempfile::NamedTempFile) {
+        // The rights of a temporary file are its owner's alone.
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        writeln!(file, "# tokens\n\n{}", lines.join("\n")).unwrap();
+        (Auth::read(file.path().to_owned()).unwrap(), file)
+    }
+
+    #[test]
+    fn a_new_token_is_let_in_by_its_line_and_by_no_other() {
+        let (one, line) = new_token(&"put:a*".parse().unwrap(), Some("Ann")).unwrap();
+        let (two, other) = new_token(&"all".parse().unwrap(), None).unwrap();
+        assert_ne!(one, two);
+        let (auth, _file) = auth(&[line, other]);
+        let (_, name) = auth.check(one.as_bytes()).unwrap();
+        assert_eq!(name.as_deref(), Some("Ann"));
+        assert!(matches!(
+            auth.check(two.as_bytes()),
+            Some((Pass::Shown(..), None))
+        ));
+        for wrong in ["", &one[1..], &one.to_uppercase(), &format!("{one} ")] {
+            assert!(auth.check(wrong.as_bytes()).is_none(), "{wrong}");
+        }
+    }
+
+    /// `printf %s token | sha256sum`
+    #[test]
+    fn the_digest_is_what_sha256sum_prints() {
+        let digest = "3c469e9d6c5875d37a43f353d4f88e61fcf812c66eee3457465a40b0da4153e0";
+        let (auth, _file) = auth(&[format!("all {digest}")]);
+        assert!(auth.check(b"token").is_some());
+    }
+
+    #[test]
+    fn after_a_reload_a_token_holds_only_if_it_allows_the_same() {
+        let (token, line) = new_token(&"put".parse().unwrap(), None).unwrap();
+        let (mut auth, file) = auth(std::slice::from_ref(&line));
+        let (pass, _) = auth.check(token.as_bytes()).unwrap();
+        let mut write = |text: &str| {
+            #[allow(clippy::disallowed_methods)]
+            std::fs::write(file.path(), text).unwrap();
+            let read = auth.reload().is_ok();
+            (
+                read,
+                auth.still_holds(&pass),
+                auth.still_holds(&Pass::Asked),
+            )
+        };
+        assert_eq!(write(&format!("{line} Ann")), (true, true, true));
+        assert_eq!(write("nonsense"), (false, true, true));
+        assert_eq!(write(""), (false, true, true));
+        assert_eq!(write(&line.replace("put", "all")), (true, false, true));
+    }
+}

@@ -1,0 +1,165 @@
+//! A connection beside the loop: a snapshot, or a node that asks to be added. It blocks, so it belongs
+//! on a thread of its own; each step of it ends in time.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use super::channel::Channel;
+use super::tls::PeerTls;
+use super::{READ_SIZE, has_to_be_encrypted};
+use bsd_cluster::member::NodeId;
+use bsd_cluster::wire::{Answer, Decoder, Encoder, Frame, Hello, Me, Purpose, Side, Welcome};
+
+/// An answer is not longer.
+const ANSWER_SIZE_MAX: usize = 8 << 10;
+
+/// A connection that has come past its greetings.
+#[derive(Debug)]
+pub(crate) struct Talk {
+    channel: Channel<TcpStream>,
+    encoder: Encoder,
+    decoder: Decoder,
+    out: Vec<u8>,
+    buffer: Box<[u8]>,
+}
+
+impl Talk {
+    /// Call `to` (0: whoever is there) at `HOST:PORT` and be welcome. Each step takes at most `patience`.
+    ///
+    /// # Errors
+    /// Nobody is there, it is somebody else, or it refuses: the text says why.
+    pub(crate) fn dial(
+        me: &Me,
+        to: NodeId,
+        address: &str,
+        purpose: Purpose,
+        tls: Option<&PeerTls>,
+        patience: Duration,
+    ) -> io::Result<(Talk, Welcome)> {
+        let socket = connect(address, patience)?;
+        let is_plain = tls.is_none();
+        if is_plain && has_to_be_encrypted(socket.peer_addr()?) {
+            return Err(invalid("peers of other machines need TLS"));
+        }
+        limit(&socket, patience)?;
+        let mut channel = match tls {
+            Some(tls) => Channel::encrypted(socket, tls.dial(address).map_err(invalid)?),
+            None => Channel::plain(socket),
+        };
+        channel.shake_hands()?;
+        let mut hello = Vec::new();
+        Hello::of(me, to, purpose)
+            .encode(&mut hello)
+            .map_err(invalid)?;
+        channel.write_all(&hello)?;
+        channel.flush()?;
+        let welcome = answer(&mut channel)?;
+        let is_expected = to.0 == 0 || to == welcome.node;
+        if !is_expected || !me.versions.has(welcome.version) {
+            let Welcome { node, version, .. } = welcome;
+            return Err(invalid(format!(
+                "node {node} answers, in version {version}"
+            )));
+        }
+        let talk = Talk::over(channel, welcome.nonce, Side::Dialer, welcome.node, me.node);
+        Ok((talk, welcome))
+    }
+
+    /// Who called the loop is here from now on.
+    pub(super) fn called(
+        channel: Channel<mio::net::TcpStream>,
+        nonce: u64,
+        from: NodeId,
+        me: NodeId,
+        patience: Duration,
+    ) -> io::Result<Talk> {
+        let channel = channel.on(|socket| {
+            let socket = TcpStream::from(socket);
+            socket.set_nonblocking(false)?;
+            limit(&socket, patience)?;
+            Ok(socket)
+        })?;
+        Ok(Talk::over(channel, nonce, Side::Listener, from, me))
+    }
+
+    fn over(channel: Channel<TcpStream>, nonce: u64, side: Side, peer: NodeId, me: NodeId) -> Talk {
+        let other = match side {
+            Side::Dialer => Side::Listener,
+            Side::Listener => Side::Dialer,
+        };
+        Talk {
+            channel,
+            encoder: Encoder::new(nonce, side),
+            decoder: Decoder::new(nonce, other, peer, me),
+            out: Vec::new(),
+            buffer: vec![0; READ_SIZE].into_boxed_slice(),
+        }
+    }
+
+    /// Send it; on return the system has it, not yet the peer.
+    ///
+    /// # Errors
+    /// The connection is broken or takes nothing, or it is no frame that may be sent.
+    pub(crate) fn send(&mut self, frame: &Frame) -> io::Result<()> {
+        self.out.clear();
+        self.encoder.encode(frame, &mut self.out).map_err(invalid)?;
+        self.channel.write_all(&self.out)?;
+        self.channel.flush()
+    }
+
+    /// Wait for the next frame.
+    ///
+    /// # Errors
+    /// The connection is over or broken, nothing comes in time, or it is no frame that comes.
+    pub(crate) fn receive(&mut self) -> io::Result<Frame> {
+        loop {
+            if let Some(frame) = self.decoder.next().map_err(invalid)? {
+                return Ok(frame);
+            }
+            match self.channel.read(&mut self.buffer)? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                count => self.decoder.feed(&self.buffer[..count]),
+            }
+        }
+    }
+}
+
+/// The first address of the name that answers.
+fn connect(address: &str, patience: Duration) -> io::Result<TcpStream> {
+    let mut failure = io::Error::new(ErrorKind::NotFound, "the name has no address");
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, patience) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
+}
+
+fn limit(socket: &TcpStream, patience: Duration) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(patience))?;
+    socket.set_write_timeout(Some(patience))
+}
+
+fn answer(channel: &mut Channel<TcpStream>) -> io::Result<Welcome> {
+    let mut heard = Vec::new();
+    let mut piece = [0; 1024];
+    loop {
+        match Answer::decode(&heard).map_err(invalid)? {
+            Some((Answer::Refused(refused), _)) => return Err(invalid(refused.text)),
+            Some((Answer::Welcome(welcome), size)) if size == heard.len() => return Ok(welcome),
+            None if heard.len() < ANSWER_SIZE_MAX => {}
+            _ => return Err(invalid("it says more than an answer")),
+        }
+        match channel.read(&mut piece)? {
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            count => heard.extend_from_slice(&piece[..count]),
+        }
+    }
+}
+
+fn invalid(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, why)
+}

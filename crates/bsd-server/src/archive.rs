@@ -1,0 +1,221 @@
+//! The archive of the server: its store, its thread, and what it means when that has ended.
+
+use std::sync::Arc;
+
+use bsd::clock::utc;
+use bsd::storage::disk::Fs;
+use bsd::storage::{RealFs, Trail};
+use bsd_archive::follow::{Setup, has_taken_over};
+use bsd_archive::restore::RestoreError;
+use bsd_archive::standby::{self, Seat};
+use bsd_archive::{Archive, Reader, Refilled, Reporter, Sizes, Store, Waiter, Writer};
+use bsd_server::config::ArchiveConfig;
+use signal_hook::consts::{SIGTERM, SIGUSR2};
+
+use super::{
+    Clock, Config, Engine, ErrorClass, Failure, Options, ServiceManager, error, info, progress,
+    warn,
+};
+
+pub(super) fn open_store(config: &Config) -> Result<Option<Arc<dyn Store>>, Failure> {
+    let Some(archive) = &config.archive else {
+        return Ok(None);
+    };
+    let store =
+        bsd_archive::open(&archive.url).map_err(|why| Failure::new(ErrorClass::Setup, why))?;
+    Ok(Some(Arc::from(store)))
+}
+
+/// With `--restore-if-empty`: a data directory that is missing or empty gets the log of the archive.
+pub(super) fn restore_if_empty(
+    config: &Config,
+    store: Option<&Arc<dyn Store>>,
+    clock: Clock,
+) -> Result<(), Failure> {
+    let (Some(archive), Some(dir), Some(store)) = (&config.archive, &config.dir, store) else {
+        return Ok(());
+    };
+    if !archive.restore_if_empty {
+        return Ok(());
+    }
+    bsd_archive::check_place(&archive.url).map_err(|why| Failure::new(ErrorClass::Setup, why))?;
+    let fs: Arc<dyn Fs> = Arc::new(RealFs);
+    let tell = progress(clock, "restoring the log from its archive");
+    let wait = Waiter::new(clock, wait_told);
+    let reader = Reader::new(&**store, &wait);
+    let refilled = bsd_archive::restore_if_empty(
+        &reader,
+        archive.log,
+        (&fs, dir),
+        clock.now(),
+        &mut |done, all| {
+            tell(done, all);
+        },
+    );
+    let (url, shown) = (&archive.url, dir.display());
+    match refilled.map_err(|error| not_restored(archive, config, error))? {
+        Refilled::HasLog => {}
+        Refilled::Nothing(why) => {
+            warn!("nothing to restore from {url}: {why}; an empty log is begun")
+        }
+        Refilled::Restored(restored) => {
+            for bad in &restored.skipped {
+                warn!("{bad}; an older base was used, and nothing is missing for that");
+            }
+            info!(
+                "data directory {shown}: restored from {url}, {} jobs, as it was at {}, up to {}",
+                restored.jobs,
+                utc(restored.wall_ns),
+                restored.end
+            );
+            if let Some(missing) = restored.missing {
+                warn!("{missing}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// An object of the archive is not to be had.
+fn wait_told(why: &str) {
+    warn!("the archive is waited for: {why}; it is tried again, for minutes");
+}
+
+/// The server must not start with an empty log in the place of one that could not be read.
+fn not_restored(archive: &ArchiveConfig, config: &Config, error: RestoreError) -> Failure {
+    let error = match error {
+        RestoreError::Disk(error) => return error.into(),
+        other => other,
+    };
+    let class = match error {
+        RestoreError::Bad { .. } => ErrorClass::Damaged,
+        _ => ErrorClass::Setup,
+    };
+    let dir = config.dir.clone().unwrap_or_default();
+    let advice = format!(
+        "the server does not start (--restore-if-empty); start it again when the archive answers, or \
+         look with `bsd-wal archive ls {url}` and restore by hand: `bsd-wal archive restore [--log \
+         LOG] [--until …] {url} {dir}`",
+        url = archive.url,
+        dir = dir.display()
+    );
+    Failure::new(class, format_args!("{error}\n{advice}"))
+}
+
+/// Where the archive will report; `None`: there is none.
+pub(super) fn reporter(config: &Config) -> Option<Reporter> {
+    config.archive.as_ref().map(|_| Reporter::default())
+}
+
+/// Where a standby is seen and told to take over; `None`: this is none.
+pub(super) fn seat(config: &Config) -> Option<Seat> {
+    let is_followed = config.archive.as_ref().is_some_and(|it| it.is_followed);
+    is_followed.then(Seat::default)
+}
+
+/// Be a standby until it takes over. `None`: this is none.
+pub(super) fn follow(
+    config: &Config,
+    store: Option<&Arc<dyn Store>>,
+    options: &Options,
+    seat: Option<&Seat>,
+    manager: &mut ServiceManager,
+    clock: Clock,
+) -> Result<Option<Engine>, Failure> {
+    let (Some(archive), Some(store), Some(seat)) = (&config.archive, store, seat) else {
+        return Ok(None);
+    };
+    if let Some(dir) = &options.dir
+        && has_taken_over(&*options.fs, dir)?
+    {
+        seat.promote(false);
+        info!(
+            "this standby has taken over before; it serves, and archives to {}",
+            archive.url
+        );
+        return Ok(None);
+    }
+    signal_hook::flag::register(SIGUSR2, seat.word())
+        .map_err(|error| Failure::cannot("catch signals", error))?;
+    let setup = Setup {
+        store: store.clone(),
+        wait: Arc::new(Waiter::new(clock, wait_told)),
+        log: archive.log,
+        options: options.clone(),
+        node: node(),
+    };
+    info!(
+        "standby: following {}; nobody is served until `bsd-ctl promote` or SIGUSR2",
+        archive.url
+    );
+    manager.notify_standby();
+    let promoted = standby::follow(setup, seat, archive.interval, clock)?;
+    if let Some(why) = promoted.given_up {
+        warn!("the archive has more, which cannot be used: {why}");
+    }
+    info!(
+        "took over: {} jobs, the log as it was at {}, up to {}; epoch {} of the archive",
+        promoted.engine.queue().stats().jobs.total(),
+        utc(promoted.wall_ns),
+        promoted.at,
+        promoted.epoch,
+    );
+    Ok(Some(promoted.engine))
+}
+
+/// From now on the log holds its segments for the archive.
+pub(super) fn hold(config: &Config, engine: &mut Engine) -> Option<Arc<Trail>> {
+    let archive = config.archive.as_ref()?;
+    let trail = Arc::new(Trail::new(archive.hold_max).with_lag_max(archive.lag_max));
+    engine.publish_to(trail.clone());
+    Some(trail)
+}
+
+pub(super) fn start_archive(
+    config: &Config,
+    store: Option<Arc<dyn Store>>,
+    trail: Option<Arc<Trail>>,
+    clock: Clock,
+    reporter: Option<Reporter>,
+) -> Result<Option<Archive>, Failure> {
+    let (Some(archive), Some(dir)) = (&config.archive, &config.dir) else {
+        return Ok(None);
+    };
+    let (Some(store), Some(trail)) = (store, trail) else {
+        return Ok(None);
+    };
+    let (fs, dir, sizes) = (Arc::new(RealFs), dir.clone(), Sizes::default());
+    let writer = Writer::new(store, trail, fs, dir, node(), sizes);
+    let writer = writer.beside_others(archive.is_shared);
+    let reporter = reporter.unwrap_or_default();
+    let archive_thread = Archive::start(writer, archive.interval, clock, reporter, stop)
+        .map_err(|error| Failure::cannot("start a thread for the archive", error))?;
+    info!("archive: {}", archive.url);
+    Ok(Some(archive_thread))
+}
+
+/// The server stops as it does when it is asked to.
+fn stop() {
+    if let Err(error) = signal_hook::low_level::raise(SIGTERM) {
+        error!("the server cannot be stopped: {error}; stop it");
+    }
+}
+
+/// This process, for who reads the archive.
+fn node() -> String {
+    let name = rustix::system::uname();
+    let host = name.nodename().to_string_lossy();
+    format!("{host}, process {}", std::process::id())
+}
+
+/// Put the last of the log. An archive that has ended for good gives the process its exit code.
+pub(super) fn end_archive(archive: Option<Archive>) -> Result<(), Failure> {
+    let report = archive.map(Archive::finish);
+    match report.and_then(|report| report.ended) {
+        Some(_) => {
+            let text = "stopped because of the archive; see above";
+            Err(Failure::new(ErrorClass::Replaced, text))
+        }
+        None => Ok(()),
+    }
+}
