@@ -1,7 +1,7 @@
 //! bsd ("beanstalk, durable"): a job queue that keeps every acknowledged job.
 //!
-//! `bsd-server` speaks beanstalkd's protocol to every client of beanstalkd; this library implements
-//! it. A program that wants the queue without the sockets uses [`Queue`].
+//! `bsd-server` speaks beanstalkd's protocol to every client of beanstalkd; this library is what it
+//! stands on. A program that wants the queue without the sockets uses [`Queue`].
 //!
 //! # Where is the thing that does X?
 //!
@@ -12,27 +12,32 @@
 //! | [`queue`] | which job is next, who waits for it, what is due when? |
 //! | [`storage`] | where are the bytes, when are they durable, what does a crash leave? |
 //! | [`engine`] | what does each command do, and when may its reply leave? |
-//! | [`archive`] | how does the log get into an object store, and back? |
-//! | `cluster` | several servers as one: what is committed, and what does it mean for the queue? |
 //! | [`door`] | how do other threads call the engine? |
-//! | `library` | the faces for programs that embed the queue |
-//! | [`server`] | sockets, signals, the loop |
-//! | `http` | health and the like over HTTP: who may ask what, and what is the answer? |
-//! | [`config`] | what do the flags mean? |
+//! | `library` | the interfaces for programs that embed the queue |
 //! | [`ErrorClass`] | what kind of trouble is an error? |
 //! | [`histogram`] | how long do things take? |
 //! | [`clock`] | what time is it? |
 //! | [`rlimit`] | how many files may be open? |
-//! | `random` | numbers from a seed, for tests and the simulated disk |
+//! | [`random`] | numbers from a seed, for tests and the simulated disk |
 //! | `sys` | what differs between operating systems? |
+//!
+//! The packages above this one are in `crates/`: `bsd-archive` (the log in an object store),
+//! `bsd-cluster` (several servers as one), `bsd-net` (sockets, signals, the loop), `bsd-http` (health,
+//! metrics, the API and the console), `bsd-server` (flags and the program).
+//!
+//! # What this package promises
+//!
+//! Semantic versioning is promised for what is exported here at the root ([`Queue`], [`JobQueue`] and
+//! what they need). All other public items are for the packages of this workspace and follow the
+//! server.
 //!
 //! # What is not here
 //!
 //! * `protocol` and `queue` open nothing, read no clock, start no thread and draw no random number.
 //! * `queue` does not know `storage`, and `storage` does not know `queue`; `engine` joins them.
-//! * Files are opened only through [`storage::disk`], sockets only in [`server`] and `http`.
-//!   Clocks are read only by the owners of a [`clock::Clock`]: the server, the library's
-//!   interfaces, and the log, to measure syncs.
+//! * Files are opened only through [`storage::disk`]; there are no sockets. Clocks are read only by
+//!   the owners of a [`clock::Clock`]: the server, the library's interfaces, and the log, to measure
+//!   syncs.
 //! * Nothing is global: two servers fit into one process.
 //!
 //! # What must stay true

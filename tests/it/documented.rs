@@ -20,9 +20,7 @@ fn tests_below(dir: &Path, found: &mut Tests) {
             let text = fs::read_to_string(&path).expect("a source is text");
             for (modules, test) in tests_in(&text) {
                 let place = path.with_extension("");
-                let names = place
-                    .iter()
-                    .map(|name| name.to_string_lossy().replace('-', "_"));
+                let names = place.iter().map(|name| name.to_string_lossy().into_owned());
                 let names = names.chain(modules).collect();
                 found.entry(test).or_default().push(names);
             }
