@@ -51,7 +51,7 @@ use self::kick::Kick;
 use self::large::Checks;
 use self::pauses::Pauses;
 use self::replay::Replayer;
-use self::replica::Tickets;
+use self::replica::TurnAcks;
 use self::store::{MemoryStore, Store};
 use crate::protocol::{Op, Reply, Request, Shown};
 use crate::queue::{Queue, WaitEnd};
@@ -68,7 +68,7 @@ pub use self::alter::{Alteration, Altered};
 pub use self::events::{FEED_MAX, Feed, Told};
 pub use self::figures::{Figures, LogFigures, OldestJob, SegmentFigures};
 pub use self::report::TubeDocument;
-pub use self::standby::{Apart, Standby};
+pub use self::standby::{ApplyError, Standby};
 
 /// The version of beanstalkd whose protocol is spoken; clients read it from `stats`.
 pub const PROTOCOL_VERSION: &str = "1.13";
@@ -232,7 +232,7 @@ pub struct Engine {
     /// See [`Engine::set_clock_ahead`].
     clock_ahead_ns: i64,
     /// What replies wait for in place of positions of the log.
-    tickets: Option<Tickets>,
+    turn_acks: Option<TurnAcks>,
     commands: [u64; Op::COUNT],
     /// Kicks of many jobs that are under way, the oldest first.
     kicks: VecDeque<Kick>,
@@ -358,7 +358,7 @@ impl Engine {
             draining: false,
             is_following: false,
             clock_ahead_ns: 0,
-            tickets: None,
+            turn_acks: None,
             commands: [0; Op::COUNT],
             kicks: VecDeque::new(),
             checks: Checks::default(),
@@ -539,8 +539,8 @@ impl Engine {
     /// Replies that wait for a position up to this one may leave the process.
     #[must_use]
     pub fn acknowledged(&self) -> Position {
-        if let Some(tickets) = &self.tickets {
-            return tickets.acknowledged;
+        if let Some(turn_acks) = &self.turn_acks {
+            return turn_acks.acknowledged;
         }
         match &self.store {
             Store::Log(log) => log.acknowledged(),
@@ -625,8 +625,8 @@ impl Engine {
     /// The position that replies given now wait for.
     #[must_use]
     pub fn after(&self) -> Position {
-        if let Some(tickets) = &self.tickets {
-            return tickets.turn;
+        if let Some(turn_acks) = &self.turn_acks {
+            return turn_acks.turn;
         }
         match &self.store {
             Store::Log(log) => log.awaited(),

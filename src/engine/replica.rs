@@ -7,7 +7,7 @@
 //! acknowledged, as always. A queue never goes back from leading: it is dropped, with what it
 //! held, and the log is opened again.
 
-use super::standby::Apart;
+use super::standby::ApplyError;
 use super::store::Store;
 use super::{Engine, Options};
 use crate::storage::format::{Record, Stamp, entry_records};
@@ -17,7 +17,7 @@ use crate::types::{Now, Position};
 /// Turns of the owner, in the form of positions: what replies of a queue wait for that is one of
 /// several. That its log has been written up to a position does not say that it still leads.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Tickets {
+pub(super) struct TurnAcks {
     /// The present turn.
     pub(super) turn: Position,
     /// Replies of this turn, and of those before it, may leave.
@@ -32,7 +32,7 @@ impl Engine {
     pub fn follow(options: &Options, now: Now) -> Result<Engine, OpenError> {
         let mut engine = Engine::replay(options, false, now)?;
         engine.is_following = true;
-        engine.tickets = Some(Tickets::default());
+        engine.turn_acks = Some(TurnAcks::default());
         Ok(engine)
     }
 
@@ -53,14 +53,14 @@ impl Engine {
     /// [`Engine::durable_stamp`] has come to `stamp`.
     ///
     /// # Errors
-    /// See [`Apart`]. If the disk is full nothing has changed, and the entry can be applied again. After
+    /// See [`ApplyError`]. If the disk is full nothing has changed, and the entry can be applied again. After
     /// the other errors the queue is of no use, but for its disk, which has nothing of the entry.
-    pub fn apply_entry(&mut self, stamp: Stamp, data: &[u8], now: Now) -> Result<(), Apart> {
+    pub fn apply_entry(&mut self, stamp: Stamp, data: &[u8], now: Now) -> Result<(), ApplyError> {
         assert!(self.is_following, "a queue that leads decides by itself");
         let Some((records, size)) = entry_records(data).or(data.is_empty().then(Default::default))
         else {
             let what = format!("entry {} is not what a log has formed", stamp.index);
-            return Err(Apart::Contradiction(what));
+            return Err(ApplyError::Contradiction(what));
         };
         if !records.is_empty() {
             let purpose = purpose_of(&records);
@@ -70,7 +70,7 @@ impl Engine {
             let log = self.store.log().expect("a log");
             match log.begin_entry(size, puts, purpose, now.wall_ns) {
                 Ok(()) => {}
-                Err(AppendError::Full) => return Err(Apart::Full),
+                Err(AppendError::Full) => return Err(ApplyError::Full),
                 Err(AppendError::Failed(error)) => return Err(error.into()),
             }
         }
@@ -97,7 +97,7 @@ impl Engine {
     }
 
     /// An entry is applied in part: the rest of the log must not be written any more.
-    fn give_up(&mut self, stamp: Stamp, apart: &Apart) {
+    fn give_up(&mut self, stamp: Stamp, apart: &ApplyError) {
         if let Some(log) = self.store.log() {
             self.failed = Some(log.give_up_entry(stamp, &apart.to_string()));
         }
@@ -119,7 +119,7 @@ impl Engine {
     /// # Errors
     /// When the disk failed.
     pub fn lead(&mut self, last: Stamp, now: Now) -> Result<(), StoreError> {
-        (self.is_following, self.tickets) = (false, None);
+        (self.is_following, self.turn_acks) = (false, None);
         self.started = now.mono;
         if let Some(log) = self.store.log() {
             log.hold(last);
@@ -133,8 +133,8 @@ impl Engine {
     /// A turn begins: replies that are made in it wait for its number, and not for positions of the log.
     /// Numbers grow.
     pub fn begin_turn(&mut self, turn: u64) {
-        let acknowledged = self.tickets.map(|it| it.acknowledged).unwrap_or_default();
-        self.tickets = Some(Tickets {
+        let acknowledged = self.turn_acks.map(|it| it.acknowledged).unwrap_or_default();
+        self.turn_acks = Some(TurnAcks {
             turn: Position::from_bits(turn),
             acknowledged,
         });
@@ -142,8 +142,8 @@ impl Engine {
 
     /// Replies of this turn, and of those before it, may leave.
     pub fn acknowledge_turn(&mut self, turn: u64) {
-        if let Some(tickets) = &mut self.tickets {
-            tickets.acknowledged = Position::from_bits(turn);
+        if let Some(turn_acks) = &mut self.turn_acks {
+            turn_acks.acknowledged = Position::from_bits(turn);
         }
     }
 

@@ -25,7 +25,7 @@ pub struct Standby {
 
 /// Why a record was not applied. It was not, and can come again.
 #[derive(Debug)]
-pub enum Apart {
+pub enum ApplyError {
     /// There is no room for it on the disk now.
     Full,
     /// It cannot follow what is here: says why.
@@ -34,25 +34,25 @@ pub enum Apart {
     Failed(StoreError),
 }
 
-impl std::fmt::Display for Apart {
+impl std::fmt::Display for ApplyError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Apart::Full => {
+            ApplyError::Full => {
                 f.write_str("the disk is full; make room on it, then it goes on by itself")
             }
-            Apart::Contradiction(what) => {
+            ApplyError::Contradiction(what) => {
                 write!(f, "what comes does not follow what is here: {what}")
             }
-            Apart::Failed(error) => error.fmt(f),
+            ApplyError::Failed(error) => error.fmt(f),
         }
     }
 }
 
-impl std::error::Error for Apart {}
+impl std::error::Error for ApplyError {}
 
-impl From<StoreError> for Apart {
-    fn from(error: StoreError) -> Apart {
-        Apart::Failed(error)
+impl From<StoreError> for ApplyError {
+    fn from(error: StoreError) -> ApplyError {
+        ApplyError::Failed(error)
     }
 }
 
@@ -91,8 +91,8 @@ impl Standby {
     /// [`Standby::commit`], and durable after the next [`Standby::sync`].
     ///
     /// # Errors
-    /// See [`Apart`].
-    pub fn apply(&mut self, record: &Record<'_>, now: Now) -> Result<(), Apart> {
+    /// See [`ApplyError`].
+    pub fn apply(&mut self, record: &Record<'_>, now: Now) -> Result<(), ApplyError> {
         self.engine.apply_record(record, now)
     }
 
@@ -180,8 +180,8 @@ impl Engine {
     /// Apply the next record of another log that this queue follows.
     ///
     /// # Errors
-    /// See [`Apart`].
-    pub(super) fn apply_record(&mut self, record: &Record<'_>, now: Now) -> Result<(), Apart> {
+    /// See [`ApplyError`].
+    pub(super) fn apply_record(&mut self, record: &Record<'_>, now: Now) -> Result<(), ApplyError> {
         let (purpose, id) = match *record {
             Record::Manifest { next_id, .. } => {
                 self.skip_ids(next_id);
@@ -197,13 +197,13 @@ impl Engine {
         let job = id.and_then(|id| self.queue.job(id));
         let is_put = matches!(record, Record::Put { .. });
         if let Some(id) = id.filter(|_| job.is_some() == is_put) {
-            return Err(Apart::Contradiction(match is_put {
+            return Err(ApplyError::Contradiction(match is_put {
                 true => format!("job {id} is put a second time"),
                 false => format!("there is no job {id}"),
             }));
         }
         if let Some(what) = impossible(record) {
-            return Err(Apart::Contradiction(what));
+            return Err(ApplyError::Contradiction(what));
         }
         let place = job.map(|job| job.place);
         let Engine {
@@ -218,12 +218,12 @@ impl Engine {
         let record = in_our_time(here(record, log, place), self.clock_ahead_ns);
         let place = match log.append(&record, purpose, now.wall_ns) {
             Ok(place) => place,
-            Err(AppendError::Full) => return Err(Apart::Full),
+            Err(AppendError::Full) => return Err(ApplyError::Full),
             Err(AppendError::Failed(error)) => return Err(error.into()),
         };
         let mut replayer = Replayer { queue, pauses, now };
         let applied = replayer.apply(log.files_mut(), place, &record);
-        applied.map_err(Apart::Contradiction)
+        applied.map_err(ApplyError::Contradiction)
     }
 
     fn skip_ids(&mut self, next_id: JobId) {

@@ -17,12 +17,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::own::{Own, has_claimed};
-use super::pursuit::{Came, Pursuit, Stop};
+use super::chain_reader::{Came, ChainReader, Stop};
+use super::claims::{Claims, has_claimed};
 use super::reader::{Reader, Wait};
 use super::restore::{RestoreError, choose_log, restore_copy};
 use super::store::{Store, Trouble};
-use bsd::engine::{Apart, Engine, Options, Standby};
+use bsd::engine::{ApplyError, Engine, Options, Standby};
 use bsd::storage::disk::Fs;
 use bsd::storage::format::LogId;
 use bsd::storage::standby::{cut, discard};
@@ -77,7 +77,7 @@ pub struct Follower {
 #[derive(Debug)]
 struct Copy {
     standby: Standby,
-    pursuit: Pursuit,
+    chain_reader: ChainReader,
     /// When compaction last had its turn.
     tended: Time,
     /// When something last came.
@@ -170,10 +170,10 @@ impl Copy {
     /// cut the log there. What a word says is there is durable before.
     fn tend(&mut self, fs: &dyn Fs, dir: &Path, now: Now) -> Result<(), FollowError> {
         self.standby.sync()?;
-        write_word(fs, dir, STANDBY_WORD, &self.pursuit.word(None))?;
+        write_word(fs, dir, STANDBY_WORD, &self.chain_reader.word(None))?;
         self.standby.tend(now)?;
         let end = self.standby.sync()?;
-        write_word(fs, dir, STANDBY_WORD, &self.pursuit.word(Some(end)))?;
+        write_word(fs, dir, STANDBY_WORD, &self.chain_reader.word(Some(end)))?;
         self.tended = now.mono;
         Ok(())
     }
@@ -213,14 +213,14 @@ impl Follower {
     /// 1970. `None`: there is none yet.
     #[must_use]
     pub fn at(&self) -> Option<(Position, u64)> {
-        let pursuit = &self.copy.as_ref()?.pursuit;
-        Some((pursuit.at(), pursuit.wall_ns()))
+        let chain_reader = &self.copy.as_ref()?.chain_reader;
+        Some((chain_reader.at(), chain_reader.wall_ns()))
     }
 
     /// The log that is followed.
     #[must_use]
     pub fn log(&self) -> Option<LogId> {
-        self.copy.as_ref().map(|copy| copy.pursuit.log())
+        self.copy.as_ref().map(|copy| copy.chain_reader.log())
     }
 
     /// The copy, to look at.
@@ -271,7 +271,7 @@ impl Follower {
     /// True if the copy can go on after all.
     fn is_healed(&mut self) -> Result<bool, Trouble> {
         match &mut self.copy {
-            Some(copy) => Ok(copy.pursuit.healed(&*self.setup.store)?.is_some()),
+            Some(copy) => Ok(copy.chain_reader.healed(&*self.setup.store)?.is_some()),
             None => Ok(false),
         }
     }
@@ -289,16 +289,16 @@ impl Follower {
         let Some(word) = read_word(&**self.fs(), &self.dir, STANDBY_WORD)? else {
             let log = self.chosen_log()?;
             let dir = self.dir.clone();
-            let pursuit = self.restore(log, &dir, now, progress)?;
+            let chain_reader = self.restore(log, &dir, now, progress)?;
             // What a crash has left when this one had been discarded, and not yet replaced.
             self.discard_next()?;
-            return self.open(pursuit, true, now);
+            return self.open(chain_reader, true, now);
         };
-        let (pursuit, own) = match Pursuit::resume(&word) {
+        let (chain_reader, own) = match ChainReader::resume(&word) {
             Ok(found) => found,
             Err(why) => return self.renew(&why, now, progress),
         };
-        if self.setup.log.is_some_and(|log| log != pursuit.log()) {
+        if self.setup.log.is_some_and(|log| log != chain_reader.log()) {
             return Err(FollowError::Failed(OpenError::Foreign {
                 path: self.dir.clone(),
                 what: "this is the copy of another log; give another directory".to_owned(),
@@ -307,7 +307,7 @@ impl Follower {
         if let Some(own) = own {
             cut(&**self.fs(), &self.dir, own)?;
         }
-        match self.open(pursuit, false, now) {
+        match self.open(chain_reader, false, now) {
             // A copy can be had again.
             Err(FollowError::Failed(error @ OpenError::Damaged { .. })) => {
                 self.renew(&error.to_string(), now, progress)
@@ -316,12 +316,17 @@ impl Follower {
         }
     }
 
-    fn open(&mut self, pursuit: Pursuit, is_new: bool, now: Now) -> Result<Did, FollowError> {
+    fn open(
+        &mut self,
+        chain_reader: ChainReader,
+        is_new: bool,
+        now: Now,
+    ) -> Result<Did, FollowError> {
         let standby = Standby::open(&self.setup.options, now)?;
         self.over = None;
         let copy = self.copy.insert(Copy {
             standby,
-            pursuit,
+            chain_reader,
             tended: now.mono,
             came: now.mono,
         });
@@ -338,11 +343,11 @@ impl Follower {
         dir: &Path,
         now: Now,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Pursuit, FollowError> {
+    ) -> Result<ChainReader, FollowError> {
         let reader = Reader::new(&*self.setup.store, &*self.setup.wait);
-        let (_, pursuit) = restore_copy(&reader, log, (self.fs(), dir), now, progress)?;
+        let (_, chain_reader) = restore_copy(&reader, log, (self.fs(), dir), now, progress)?;
         self.figures.restores += 1;
-        Ok(pursuit)
+        Ok(chain_reader)
     }
 
     /// Restore another copy, and have it take the place of this one. Until then this one stays.
@@ -361,7 +366,7 @@ impl Follower {
             self.discard_next()?;
             self.restore(log, &next, now, progress)
         });
-        let pursuit = restored.map_err(|error| match error {
+        let chain_reader = restored.map_err(|error| match error {
             FollowError::Nothing(what) => FollowError::Nothing(begins_anew(why, &what)),
             other => other,
         })?;
@@ -376,7 +381,7 @@ impl Follower {
         fs.replace(&next, &self.dir)
             .and_then(|()| fs.sync_dir(parent))
             .map_err(|error| OpenError::io("give its name to", &self.dir, &error))?;
-        self.open(pursuit, true, now)
+        self.open(chain_reader, true, now)
     }
 
     fn next_dir(&self) -> PathBuf {
@@ -397,7 +402,7 @@ impl Follower {
     /// The copy can begin anew with a base that comes after what it has, and only so.
     fn expect_base(&self, why: &str) -> Result<(), FollowError> {
         match &self.copy {
-            Some(copy) if !copy.pursuit.has_later_base(&*self.setup.store)? => {
+            Some(copy) if !copy.chain_reader.has_later_base(&*self.setup.store)? => {
                 let what = "there is no base after that in the archive";
                 Err(FollowError::Nothing(begins_anew(why, what)))
             }
@@ -411,7 +416,7 @@ impl Follower {
             return Ok(Came::Nothing);
         };
         let standby = &mut copy.standby;
-        let came = copy.pursuit.step(&*store, &mut |record| {
+        let came = copy.chain_reader.step(&*store, &mut |record| {
             *records += 1;
             standby.apply(record, now)
         });
@@ -423,8 +428,8 @@ impl Follower {
             }
             Ok(other) => Ok(other),
             Err(Stop::Store(trouble)) => Err(trouble.into()),
-            Err(Stop::Refused(Apart::Failed(error))) => Err(error.into()),
-            Err(Stop::Refused(apart @ Apart::Contradiction(_))) => {
+            Err(Stop::Refused(ApplyError::Failed(error))) => Err(error.into()),
+            Err(Stop::Refused(apart @ ApplyError::Contradiction(_))) => {
                 Ok(Came::Over(apart.to_string()))
             }
             Err(Stop::Refused(full)) => {
@@ -456,7 +461,7 @@ impl Follower {
             return Ok(());
         }
         copy.came = now.mono;
-        if copy.pursuit.is_skipped(&*self.setup.store)? {
+        if copy.chain_reader.is_skipped(&*self.setup.store)? {
             self.over = Some(LINK_IS_MISSING.to_owned());
         }
         Ok(())
@@ -487,31 +492,33 @@ impl Follower {
             return Ok(None);
         };
         if !force {
-            refuse_to_discard(&copy.pursuit, given_up.as_deref())?;
+            refuse_to_discard(&copy.chain_reader, given_up.as_deref())?;
         }
         let mut goes_on = true;
         if given_up.is_some() {
-            goes_on = copy.pursuit.give_up(&*store)?;
-        } else if copy.pursuit.is_skipped(&*store)? {
+            goes_on = copy.chain_reader.give_up(&*store)?;
+        } else if copy.chain_reader.is_skipped(&*store)? {
             // Lost, or expired while this was asleep: the end of the chain is elsewhere.
             self.over = Some(LINK_IS_MISSING.to_owned());
             return Ok(None);
         }
         // Before the claim: without room this one could not serve, and the other one would be fenced.
-        let past = copy.pursuit.at().segment();
+        let past = copy.chain_reader.at().segment();
         let Some(life) = copy.standby.begin_life(past, now)? else {
-            return Err(FollowError::Trouble(Apart::Full.to_string()));
+            return Err(FollowError::Trouble(ApplyError::Full.to_string()));
         };
         let life = Some(life).filter(|_| goes_on);
-        let (claim, bytes) = copy.pursuit.claim(&self.setup.node, life, wall_ns);
+        let (claim, bytes) = copy.chain_reader.claim(&self.setup.node, life, wall_ns);
         let fs = &*self.setup.options.fs;
-        let mut own = Own::read(fs, &self.dir, copy.pursuit.log())?;
+        let mut own = Claims::read(fs, &self.dir, copy.chain_reader.log())?;
         own.note(fs, &self.dir, claim)?;
-        if !copy.pursuit.put_claim(&*store, &bytes)? {
+        if !copy.chain_reader.put_claim(&*store, &bytes)? {
             return Ok(None);
         }
         let Some(Copy {
-            standby, pursuit, ..
+            standby,
+            chain_reader,
+            ..
         }) = self.copy.take()
         else {
             return Ok(None);
@@ -519,17 +526,20 @@ impl Follower {
         Ok(Some(Promoted {
             engine: standby.promote(now)?,
             epoch: claim.epoch,
-            at: pursuit.at(),
-            wall_ns: pursuit.wall_ns(),
+            at: chain_reader.at(),
+            wall_ns: chain_reader.wall_ns(),
             given_up,
         }))
     }
 }
 
 /// Whoever was told to take over may not know that another one was told before.
-fn refuse_to_discard(pursuit: &Pursuit, given_up: Option<&str>) -> Result<(), FollowError> {
-    let at = pursuit.at();
-    let what = match (given_up, pursuit.newcomer()) {
+fn refuse_to_discard(
+    chain_reader: &ChainReader,
+    given_up: Option<&str>,
+) -> Result<(), FollowError> {
+    let at = chain_reader.at();
+    let what = match (given_up, chain_reader.newcomer()) {
         (Some(why), _) => {
             format!("the archive goes on after {at}, and that would be given up: {why}")
         }

@@ -12,15 +12,15 @@
 //! | `sim` | what may a network and a store do to a writer? |
 //! | `format` | which names and bytes do objects have? |
 //! | `writer` | what is put next, and what if that fails? |
-//! | `own` | which claims has the server of this directory made? |
+//! | `claims` | which claims has the server of this directory made? |
 //! | `base` | how does a whole log get into the store while it is being written? |
 //! | `reader` | how is read from a store that may fail for a while? |
 //! | `chain` | which links are there, and what is wrong with them? |
 //! | `course` | which links follow a base, and where does that end? |
 //! | `survey` | what of an archive can be restored, and what cannot? |
 //! | `moment` | which links does a time or a position mean? |
-//! | `feed` | which records are in the bytes of links? |
-//! | `pursuit` | which link is next for who follows a chain? |
+//! | `frame_reader` | which records are in the bytes of links? |
+//! | `chain_reader` | which link is next for who follows a chain? |
 //! | `restore` | how does a data directory come out of it? |
 //! | `expire` | what may be removed, and in which order? |
 //! | `forget` | how does the archive of one log go? |
@@ -38,17 +38,17 @@
 
 mod base;
 pub mod chain;
+mod chain_reader;
+mod claims;
 mod course;
 pub mod expire;
-mod feed;
 pub mod follow;
 pub mod forget;
 pub mod format;
+mod frame_reader;
 mod local;
 mod moment;
 mod object;
-mod own;
-mod pursuit;
 pub mod reader;
 mod refill;
 pub mod restore;

@@ -11,14 +11,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::chain::{Bad, Item, Tip, Walk, begin, check_begin, for_each_part, parts_of};
+use super::chain_reader::ChainReader;
+use super::claims::{Claims, Origin};
 use super::course::{Place, Run, Stop};
-use super::feed::Feed;
 use super::format::{
     BaseList, Fault, HEAD_SIZE, Head, Kind, bases_dir, chain_dir, log_name, number_in, numbered,
 };
+use super::frame_reader::FrameReader;
 use super::moment::{Cut, cut};
-use super::own::{Origin, Own};
-use super::pursuit::Pursuit;
 use super::reader::Reader;
 use super::store::Trouble;
 use bsd::clock::utc;
@@ -158,11 +158,11 @@ pub fn restore(
     now: Now,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Restored, RestoreError> {
-    let finish = |mut rebuilt: Rebuilt, pursuit: &Pursuit| {
-        let at = pursuit.at();
+    let finish = |mut rebuilt: Rebuilt, chain_reader: &ChainReader| {
+        let at = chain_reader.at();
         let life = rebuilt.begin_life(at.segment())?;
         // What was restored up to an earlier moment is not where the chain stands.
-        let last = pursuit.last_link().filter(|_| until == Until::End);
+        let last = chain_reader.last_link().filter(|_| until == Until::End);
         let own = last.map(|(number, crc)| {
             let origin = Origin {
                 number,
@@ -170,7 +170,7 @@ pub fn restore(
                 at,
                 life,
             };
-            Own::restored(log, origin).word()
+            Claims::restored(log, origin).word()
         });
         rebuilt.finish(own.as_deref().map(|own| (ARCHIVE_WORD, own)))
     };
@@ -189,9 +189,9 @@ pub(super) fn restore_copy(
     (fs, dir): (&Arc<dyn Fs>, &Path),
     now: Now,
     progress: &mut dyn FnMut(u64, u64),
-) -> Result<(Restored, Pursuit), RestoreError> {
-    let finish = |rebuilt: Rebuilt, pursuit: &Pursuit| {
-        let word = pursuit.word(None);
+) -> Result<(Restored, ChainReader), RestoreError> {
+    let finish = |rebuilt: Rebuilt, chain_reader: &ChainReader| {
+        let word = chain_reader.word(None);
         rebuilt.finish(Some((STANDBY_WORD, &word)))
     };
     restore_and(reader, log, Until::End, (fs, dir), now, progress, finish)
@@ -204,8 +204,8 @@ fn restore_and(
     (fs, dir): (&Arc<dyn Fs>, &Path),
     now: Now,
     progress: &mut dyn FnMut(u64, u64),
-    finish: impl FnOnce(Rebuilt, &Pursuit) -> Result<(), OpenError>,
-) -> Result<(Restored, Pursuit), RestoreError> {
+    finish: impl FnOnce(Rebuilt, &ChainReader) -> Result<(), OpenError>,
+) -> Result<(Restored, ChainReader), RestoreError> {
     let began = reader.again(|store| begin(store, log))?;
     let done = restore_what_there_is(reader, log, until, (fs, dir), now, progress, finish);
     match &done {
@@ -222,8 +222,8 @@ fn restore_what_there_is(
     (fs, dir): (&Arc<dyn Fs>, &Path),
     now: Now,
     progress: &mut dyn FnMut(u64, u64),
-    finish: impl FnOnce(Rebuilt, &Pursuit) -> Result<(), OpenError>,
-) -> Result<(Restored, Pursuit), RestoreError> {
+    finish: impl FnOnce(Rebuilt, &ChainReader) -> Result<(), OpenError>,
+) -> Result<(Restored, ChainReader), RestoreError> {
     let (marks, links) = (bases_dir(log), chain_dir(log));
     let cut = cut(reader, log, until, now)?;
     let mut skipped = Vec::new();
@@ -251,7 +251,7 @@ fn restore_what_there_is(
             cut,
             now,
             run: Run::begin(&head, list.end),
-            feed: Feed::begin(log, list.end),
+            frame_reader: FrameReader::begin(log, list.end),
             gap: None,
             links: 0,
             progress: &mut *progress,
@@ -263,18 +263,21 @@ fn restore_what_there_is(
                 let restored = Restored {
                     log,
                     base: number,
-                    end: work.feed.at,
+                    end: work.frame_reader.at,
                     wall_ns: work.run.wall_ns,
                     links: work.links,
                     records: rebuilt.records(),
                     jobs: rebuilt.jobs(),
                     skipped,
-                    missing: work.gap.map(|(head, _)| missing(&head, work.feed.at)),
+                    missing: work
+                        .gap
+                        .map(|(head, _)| missing(&head, work.frame_reader.at)),
                 };
                 let wall_ns = restored.wall_ns;
-                let pursuit = Pursuit::after(work.feed, tip, list.first_link, wall_ns);
-                finish(rebuilt, &pursuit)?;
-                return Ok((restored, pursuit));
+                let chain_reader =
+                    ChainReader::after(work.frame_reader, tip, list.first_link, wall_ns);
+                finish(rebuilt, &chain_reader)?;
+                return Ok((restored, chain_reader));
             }
             // An older base may do.
             Err(bad) => skipped.push(bad),
@@ -334,7 +337,7 @@ struct Restore<'a> {
     cut: Cut,
     now: Now,
     run: Run,
-    feed: Feed,
+    frame_reader: FrameReader,
     /// A gap, or a server with another history, after which nothing else came; and what had come before.
     gap: Option<(Head, Tip)>,
     links: u64,
@@ -402,7 +405,7 @@ impl Restore<'_> {
             let place = self.run.pass(&head).map_err(|stop| self.stopped(stop))?;
             self.gap = self.run.gap().map(|gap| self.gap.unwrap_or((gap, tip)));
             if head.kind == Kind::Takeover
-                && let Err(what) = self.feed.take_over(head.from)
+                && let Err(what) = self.frame_reader.take_over(head.from)
             {
                 let name = numbered(&chain_dir(head.log), head.number);
                 return Err(match gap {
@@ -434,7 +437,7 @@ impl Restore<'_> {
         match self.cut.position {
             Some(position) if self.run.at < position => Err(RestoreError::Refused(format!(
                 "the archive ends at {}, before {position}",
-                self.feed.at
+                self.frame_reader.at
             ))),
             _ => Ok(()),
         }
@@ -451,9 +454,9 @@ impl Restore<'_> {
             Stop::Gap(head) => RestoreError::Refused(format!(
                 "after {} the archive has a gap ({}), and no base that can be used follows it before \
                  the moment asked for; --until {} restores what was before the gap",
-                self.feed.at,
+                self.frame_reader.at,
                 numbered(&chain_dir(self.log), head.number),
-                self.feed.at
+                self.frame_reader.at
             )),
         }
     }
@@ -468,12 +471,15 @@ impl Restore<'_> {
             name: numbered(&chain_dir(head.log), head.number),
             what,
         };
-        self.feed
+        self.frame_reader
             .push(head.from, body)
             .map_err(|what| self.bad(bad(what)))?;
         let until = self.cut.position;
         loop {
-            match self.feed.step(until, &mut |record| rebuilt.apply(record))? {
+            match self
+                .frame_reader
+                .step(until, &mut |record| rebuilt.apply(record))?
+            {
                 Ok(true) => {}
                 Ok(false) => break,
                 Err(what) => return Err(self.bad(bad(what))),
@@ -486,7 +492,7 @@ impl Restore<'_> {
     fn bad(&self, bad: Bad) -> RestoreError {
         RestoreError::Bad {
             bad,
-            sound: Some(self.feed.at),
+            sound: Some(self.frame_reader.at),
         }
     }
 }

@@ -23,11 +23,11 @@ use crc32fast::Hasher;
 
 use super::base::Making;
 use super::chain::begin;
+use super::claims::Claim;
 use super::format::{
     BaseList, FRAMES_SIZE_MAX, HEAD_SIZE, Head, Kind, MARKER, bases_dir, chain_dir, marker,
     numbered,
 };
-use super::own::Claim;
 use super::store::{Put, Store, Trouble};
 use bsd::storage::convert::parts::LogParts;
 use bsd::storage::disk::Fs;

@@ -14,7 +14,7 @@
 //! | `ledger` | where are the entries, and when are they durable? |
 //! | `node` | what does raft want, and when may it have it? |
 //! | `wire` | which bytes are a message of a peer? |
-//! | `seat` | what does an entry mean for the queue, and when may a reply leave? |
+//! | `replica` | what does an entry mean for the queue, and when may a reply leave? |
 //! | `install` | how does the log of another member take the place of this one's? |
 //! | `survivor` | what has the last member that is left, and how does it become a server? |
 
@@ -24,7 +24,7 @@ pub mod install;
 pub mod ledger;
 pub mod member;
 pub mod node;
-pub mod seat;
+pub mod replica;
 #[cfg(test)]
 mod seeds;
 pub mod survivor;

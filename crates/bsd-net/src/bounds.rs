@@ -75,9 +75,9 @@ impl Bounds {
 
 /// Clients for which something is held, ordered by when it last moved.
 #[derive(Debug, Default)]
-pub(super) struct Lying(BTreeSet<(Time, ClientId)>);
+pub(super) struct StalledClients(BTreeSet<(Time, ClientId)>);
 
-impl Lying {
+impl StalledClients {
     /// Update the order for one client: `entry` is its current place, `since` the new one.
     pub(super) fn replace(
         &mut self,
@@ -142,15 +142,15 @@ mod tests {
 
     #[test]
     fn what_moves_lies_anew() {
-        let mut lying = Lying::default();
+        let mut stalled = StalledClients::default();
         let mut entries = [None, None];
         for (client, at) in [(0, 5), (1, 6), (0, 7)] {
             let entry = &mut entries[client as usize];
-            lying.replace(ClientId(client), entry, Some(Time(at)));
+            stalled.replace(ClientId(client), entry, Some(Time(at)));
         }
-        assert_eq!(lying.longest(), Some((Time(6), ClientId(1))));
-        lying.replace(ClientId(1), &mut entries[1], None);
-        assert_eq!(lying.longest(), Some((Time(7), ClientId(0))));
-        assert_eq!(lying.len(), 1);
+        assert_eq!(stalled.longest(), Some((Time(6), ClientId(1))));
+        stalled.replace(ClientId(1), &mut entries[1], None);
+        assert_eq!(stalled.longest(), Some((Time(7), ClientId(0))));
+        assert_eq!(stalled.len(), 1);
     }
 }

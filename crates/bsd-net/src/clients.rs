@@ -57,7 +57,7 @@ impl Server {
         connection.queued = false;
         connection.served_at = self.core.now.mono;
         if connection.left.is_some() && connection.ending.is_none() {
-            return self.usher(client);
+            return self.continue_handshake(client);
         }
         let may_run = self.core.outputs.may_run(client) && connection.told_at.is_none();
         if !may_run || connection.ending.is_some() {
@@ -227,16 +227,16 @@ pub(super) fn slot(
 
 /// A client that has connected and may: its stream with the layers of the listener around it.
 #[derive(Debug)]
-pub(super) struct Comer {
+pub(super) struct Accepted {
     pub(super) stream: Stream,
     pub(super) peer: Peer,
     /// The layers that it has not come through yet.
     pub(super) left: Layers,
-    /// It is counted in the gate's crowd.
+    /// It is counted in the gate's `per_address`.
     pub(super) is_counted: bool,
 }
 
-impl Comer {
+impl Accepted {
     /// Someone has connected to a listener with these layers.
     ///
     /// # Errors
@@ -245,11 +245,11 @@ impl Comer {
         gate: &mut Gate,
         (stream, peer, layers): (Stream, Peer, Layers),
         now: Time,
-    ) -> io::Result<Comer> {
+    ) -> io::Result<Accepted> {
         stream.tune(gate.probing);
         let is_counted = gate.admit(peer, layers, now)?;
         match gate.wrap(stream, layers) {
-            Ok(stream) => Ok(Comer {
+            Ok(stream) => Ok(Accepted {
                 stream,
                 peer,
                 left: layers,
@@ -269,14 +269,14 @@ pub(super) fn admit(
     connections: &mut Vec<Option<Box<Connection>>>,
     reactor: &Reactor,
     gate: &mut Gate,
-    comer: Comer,
+    accepted: Accepted,
 ) -> io::Result<ClientId> {
-    let Comer {
+    let Accepted {
         stream,
         peer,
         left,
         is_counted,
-    } = comer;
+    } = accepted;
     // The file of a Unix socket says who may open it.
     let is_unix = matches!(stream, Stream::Unix(_));
     let mut connection = Box::new(Connection::new(stream, peer));

@@ -67,7 +67,7 @@ pub(super) struct Connection {
     pub(super) entering: Option<Time>,
     /// The layers that it has not come through yet.
     pub(super) left: Layers,
-    /// It is counted among those of its address (see `crowd`).
+    /// It is counted among those of its address (see `per_address`).
     pub(super) is_counted: bool,
     /// When it was served last, or connected, or got the reply that it waited for.
     pub(super) served_at: Time,

@@ -9,7 +9,7 @@ use std::io;
 use tracing::{enabled, trace};
 
 use super::auth::{Auth, Pass};
-use super::bounds::{Bounds, Lying};
+use super::bounds::{Bounds, StalledClients};
 use super::connection::{Connection, Input};
 use super::output::{Outputs, REPLIED_PER_TURN_MAX};
 use super::pulse::Pulse;
@@ -73,7 +73,7 @@ pub(super) struct Core {
     /// Bytes of memory held for input that is incomplete or may not run yet.
     pub(super) input_held: usize,
     /// Clients ordered by when the bytes held for them last changed.
-    holders: Lying,
+    holders: StalledClients,
     /// Who may do what, if tokens are asked for.
     pub(super) auth: Option<Auth>,
     bounds: Bounds,
@@ -121,7 +121,7 @@ impl Core {
             desk,
             now,
             input_held: 0,
-            holders: Lying::default(),
+            holders: StalledClients::default(),
             auth: None,
             bounds,
             requests_left: 0,
@@ -377,7 +377,11 @@ impl Core {
 
     /// The engine's part of a turn after the requests. Then replies may leave as far as the log has
     /// caught up.
-    pub(super) fn settle(&mut self, clock: &Clock, pulse: &Pulse) -> Result<(), StoreError> {
+    pub(super) fn tick_and_commit(
+        &mut self,
+        clock: &Clock,
+        pulse: &Pulse,
+    ) -> Result<(), StoreError> {
         let mut replies = self.desk.replies(&mut self.outputs);
         self.engine.tick(self.now, &mut replies)?;
         self.commit(clock, pulse)?;

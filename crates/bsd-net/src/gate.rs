@@ -12,11 +12,11 @@ use std::net::SocketAddr;
 use tracing::{debug, error, info, warn};
 
 use super::auth::{Auth, Guesses};
-use super::bounds::Lying;
+use super::bounds::StalledClients;
 use super::connection::{Connection, Entry};
 use super::core::Core;
-use super::crowd::Crowd;
 use super::layers::Layers;
+use super::per_address::PerAddress;
 use super::proxy::Network;
 use super::pulse::CertificateOf;
 use super::pulse::Pulse;
@@ -44,10 +44,10 @@ pub struct Gate {
     auth: Option<Auth>,
     guesses: Guesses,
     /// Clients that have not come in, ordered by when they connected.
-    entrants: Lying,
+    entrants: StalledClients,
     /// Who may say who a client is.
     trusted: Vec<Network>,
-    crowd: Crowd,
+    per_address: PerAddress,
     pub(super) probing: Probing,
     failures: u64,
     last_warning: Option<Time>,
@@ -97,7 +97,7 @@ impl Gate {
     /// Bound the connections of one address.
     #[must_use]
     pub fn with_each_max(mut self, each_max: Option<u32>) -> Gate {
-        self.crowd = Crowd::of_at_most(each_max);
+        self.per_address = PerAddress::of_at_most(each_max);
         self
     }
 
@@ -115,7 +115,7 @@ impl Gate {
             // It speaks for others, who are counted when they are known.
             true if peer.address().is_some_and(is_trusted) => return Ok(false),
             true => "it is not of --proxy-from",
-            false => match self.crowd.come(peer) {
+            false => match self.per_address.come(peer) {
                 Some(is_counted) => return Ok(is_counted),
                 None => CROWDED,
             },
@@ -128,7 +128,7 @@ impl Gate {
     /// A connection is gone that [`Gate::admit`] or [`Gate::introduce`] has let in.
     pub(super) fn uncount(&mut self, peer: Peer, is_counted: bool) {
         if is_counted {
-            self.crowd.leave(peer);
+            self.per_address.leave(peer);
         }
     }
 
@@ -136,7 +136,7 @@ impl Gate {
     pub(super) fn introduce(&mut self, peer: &mut Peer, source: SocketAddr) -> io::Result<bool> {
         let by = std::mem::replace(peer, Peer::at(source));
         debug!(target: CONNECTIONS, %peer, %by, "a proxy says who it is");
-        let counted = self.crowd.come(*peer);
+        let counted = self.per_address.come(*peer);
         counted.ok_or_else(|| io::Error::other(CROWDED))
     }
 
@@ -265,7 +265,7 @@ impl Server {
     }
 
     /// Let a client take the next step on its way in.
-    pub(super) fn usher(&mut self, client: ClientId) {
+    pub(super) fn continue_handshake(&mut self, client: ClientId) {
         let Some(connection) = slot(&mut self.connections, client) else {
             return;
         };

@@ -24,7 +24,7 @@
 //!
 //! The parts: `accept` (who may connect), `auth` (what a token allows), `bounds` (what the server may
 //! hold for clients), `clients` (the way of one connection through the turns), `connection` (input),
-//! `core` (the engine and what a client may take of a turn), `crowd` (how many of one address, and
+//! `core` (the engine and what a client may take of a turn), `per_address` (how many of one address, and
 //! who is idle), `expiry` (when certificates end), `forward` (a cluster's clients of another node), `gate` (what comes before the first request), `layers` and `proxy` and `tls` (what
 //! lies between socket and protocol), `output` (replies), `schedule` (who is served next), `socket`
 //! (addresses and streams), `reactor` (what wakes the loop), `process` (limits, user, systemd),
@@ -36,7 +36,6 @@ mod bounds;
 mod clients;
 mod connection;
 mod core;
-mod crowd;
 mod expiry;
 mod forward;
 mod gate;
@@ -46,6 +45,7 @@ mod member;
 mod output;
 pub mod pattern;
 mod peers;
+mod per_address;
 mod process;
 mod proxy;
 mod pulse;
@@ -70,10 +70,9 @@ use tracing::{debug, info};
 use self::accept::Acceptor;
 pub use self::auth::{Auth, Guesses, Scope, new_token};
 pub use self::bounds::Bounds;
-use self::clients::{CLOSES_PER_TURN, Comer, admit, slot};
+use self::clients::{Accepted, CLOSES_PER_TURN, admit, slot};
 use self::connection::Connection;
 use self::core::Core;
-use self::crowd::Sweep;
 use self::forward::Forward;
 pub use self::gate::Gate;
 pub use self::layers::Layers;
@@ -82,6 +81,7 @@ pub use self::member::{
     Ask, Beginning, ClusterArgs, ClusterConfig, ClusterDesk, LeaderReport, Member, MemberError,
     MemberReport, MemberStanding, PeerFiles, Report, Setup,
 };
+use self::per_address::Sweep;
 pub use self::process::{Account, ExitOnSignal, ServiceManager, cpu_times, inherited_listeners};
 pub use self::proxy::Network;
 #[cfg(any(test, feature = "sim"))]
@@ -100,7 +100,7 @@ use bsd::door::{self, Door};
 use bsd::engine::Engine;
 use bsd::storage::{Log, StoreError};
 use bsd::types::{ClientId, Position, Time};
-use bsd_cluster::seat::SeatError;
+use bsd_cluster::replica::ReplicaError;
 
 /// The target of log lines about single connections, of which there may be very many.
 pub const CONNECTIONS: &str = "bsd::connections";
@@ -114,7 +114,7 @@ pub enum RunError {
     /// The disk failed: nothing was acknowledged after that.
     Store(StoreError),
     /// This member of a cluster cannot go on.
-    Seat(SeatError),
+    Replica(ReplicaError),
     /// The system no longer says which sockets are ready.
     Poll(io::Error),
 }
@@ -123,7 +123,7 @@ impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RunError::Store(error) => error.fmt(f),
-            RunError::Seat(error) => error.fmt(f),
+            RunError::Replica(error) => error.fmt(f),
             RunError::Poll(error) => write!(f, "cannot wait for sockets: {error}"),
         }
     }
@@ -137,7 +137,7 @@ impl RunError {
     pub fn class(&self) -> ErrorClass {
         match self {
             RunError::Store(error) => error.class().while_running(),
-            RunError::Seat(error) => error.class(),
+            RunError::Replica(error) => error.class(),
             RunError::Poll(error) => ErrorClass::of_system(error),
         }
     }
@@ -310,7 +310,7 @@ impl Server {
             .map_err(RunError::Poll)?;
         self.begin_turn();
         let mut stop = self.take_events(events);
-        let may_serve = self.stand()?;
+        let may_serve = self.begin_member_turn()?;
         if self.is_over() {
             return Ok(true);
         }
@@ -326,7 +326,7 @@ impl Server {
                 stop = self.look_again(events)?;
             }
         }
-        self.settle()?;
+        self.tick_and_commit()?;
         self.resume();
         self.send();
         self.pass_on();
@@ -463,8 +463,8 @@ impl Server {
                 if forward.takes_clients() {
                     return forward.take_or_close(gate, arrival, now);
                 }
-                let admitted = Comer::new(gate, arrival, now)
-                    .and_then(|comer| admit(core, connections, reactor, gate, comer));
+                let admitted = Accepted::new(gate, arrival, now)
+                    .and_then(|accepted| admit(core, connections, reactor, gate, accepted));
                 match admitted {
                     Ok(_) => *connection_count += 1,
                     Err(error) => debug!(target: CONNECTIONS, %peer, "not admitted: {error}"),

@@ -469,7 +469,10 @@ fn jobs_of_one_turn(dir: Option<&Path>) -> usize {
     second.send("put 0 0 60 2\r\nhi\r\n");
     assert!(!server.look_again(&mut events).unwrap());
     let run = has_run(&server);
-    server.core.settle(&server.clock, &server.pulse).unwrap();
+    server
+        .core
+        .tick_and_commit(&server.clock, &server.pulse)
+        .unwrap();
     server.send();
     first.expect("INSERTED 1\r\n");
     run

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bsd::engine::{Alteration, Altered, Apart, Engine, Flow, Options, ReplySink};
+use bsd::engine::{Alteration, Altered, ApplyError, Engine, Flow, Options, ReplySink};
 use bsd::protocol::{Command, Op, Reply, Request};
 use bsd::random::Random;
 use bsd::storage::disk::sim::Crash;
@@ -448,7 +448,7 @@ impl Cluster {
             match applied {
                 Ok(()) => {}
                 _ if self.nodes[node].fs.is_crashed() => return true,
-                Err(Apart::Full) => {
+                Err(ApplyError::Full) => {
                     assert!(self.is_short, "node {node} has room");
                     self.figures.fulls += 1;
                     // Nothing has changed: the queue is as good as one that is opened again.

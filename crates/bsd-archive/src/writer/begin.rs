@@ -5,8 +5,8 @@ use crc32fast::Hasher;
 
 use super::*;
 use crate::chain::{LOOK_BACK_MAX, logs};
+use crate::claims::{Claims, Origin, put_claim};
 use crate::format::{LOGS, log_name, number_in};
-use crate::own::{Origin, Own, put_claim};
 use bsd::storage::Life;
 use bsd::storage::format::segment_header;
 use bsd::storage::words::ARCHIVE_WORD;
@@ -69,7 +69,7 @@ impl Writer {
         let Some(log) = self.trail.log() else {
             return Err(Trouble::passing("the log is not open yet").into());
         };
-        let mut own = Own::read(&*self.fs, &self.dir, log).map_err(in_the_way)?;
+        let mut own = Claims::read(&*self.fs, &self.dir, log).map_err(in_the_way)?;
         if self.place.is_none() {
             self.place.clone_from(&own.place);
         }
@@ -180,7 +180,7 @@ impl Writer {
     }
 
     /// The end of the chain, and whether this log goes on there.
-    fn find_tip(&self, log: LogId, own: &Own) -> Result<Tip, Failure> {
+    fn find_tip(&self, log: LogId, own: &Claims) -> Result<Tip, Failure> {
         let dir = chain_dir(log);
         let bases = self.store.list(&bases_dir(log), "")?;
         let last_base = bases
@@ -217,7 +217,7 @@ impl Writer {
 
     /// What this log has to do with the chain whose last link is `last`: its number, its head, and the
     /// checksum of that.
-    fn stand(&self, log: LogId, own: &Own, last: (u64, Head, u32)) -> Result<Stand, Failure> {
+    fn stand(&self, log: LogId, own: &Claims, last: (u64, Head, u32)) -> Result<Stand, Failure> {
         let begin = begin(&*self.store, log)?;
         let (mut number, mut head, mut crc) = last;
         // What is later has no base, and is of no other history.

@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 use self::grant::Grant;
 pub use self::grant::Scope;
 pub use self::guesses::Guesses;
-use super::bounds::Lying;
+use super::bounds::StalledClients;
 use super::connection::Connection;
 use crate::secrets;
 use bsd::protocol::Request;
@@ -35,7 +35,7 @@ pub struct Auth {
     grants: Vec<Arc<Grant>>,
     guesses: Guesses,
     /// Clients that have shown a wrong token, ordered by when they are to be told.
-    awaiting: Lying,
+    awaiting: StalledClients,
 }
 
 /// How far a client has come.
@@ -89,7 +89,7 @@ impl Auth {
             grants: grants(&path)?,
             path,
             guesses: Guesses::default(),
-            awaiting: Lying::default(),
+            awaiting: StalledClients::default(),
         })
     }
 

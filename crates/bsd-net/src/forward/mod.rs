@@ -38,8 +38,8 @@ use mio::{Registry, Token};
 use tracing::{debug, warn};
 
 use self::pair::{End, Moved, Pair, Stage};
-use super::bounds::{Bounds, Lying};
-use super::clients::{Comer, admit, slot};
+use super::bounds::{Bounds, StalledClients};
+use super::clients::{Accepted, admit, slot};
 use super::connection::Entry;
 use super::gate::{ENTRY_NS, Gate};
 use super::layers::Layers;
@@ -170,13 +170,13 @@ pub(super) struct Forward {
     leaving: VecDeque<ClientId>,
     returning: VecDeque<ClientId>,
     /// Those who wait for a link, the first who came first.
-    waiting: Lying,
+    waiting: StalledClients,
     /// Until then no link is begun.
     resting_until: Option<Time>,
     /// Pairs by when they are to be somewhere else.
-    deadlines: Lying,
+    deadlines: StalledClients,
     /// Pairs by when the bytes kept for them last moved.
-    stuck: Lying,
+    stuck: StalledClients,
     held: usize,
     held_max: usize,
     /// The ends of the links, the near one first. The near one alone says nothing: a client of this
@@ -202,10 +202,10 @@ impl Forward {
             runnable: Schedule::default(),
             leaving: VecDeque::new(),
             returning: VecDeque::new(),
-            waiting: Lying::default(),
+            waiting: StalledClients::default(),
             resting_until: None,
-            deadlines: Lying::default(),
-            stuck: Lying::default(),
+            deadlines: StalledClients::default(),
+            stuck: StalledClients::default(),
             held: 0,
             held_max: bounds.output_max,
             own: HashSet::new(),
@@ -304,15 +304,15 @@ impl Forward {
             self.note_failure(&OWN, now);
             return Err(io::Error::other(OWN));
         }
-        let mut comer = Comer::new(gate, (stream, peer, layers), now)?;
+        let mut accepted = Accepted::new(gate, (stream, peer, layers), now)?;
         let client = self.free_slot();
         let token = Token(FIRST_TOKEN + 2 * client.0 as usize);
-        if let Err(error) = comer.stream.register(&self.registry, token) {
+        if let Err(error) = accepted.stream.register(&self.registry, token) {
             self.free.push(client);
-            gate.uncount(peer, comer.is_counted);
+            gate.uncount(peer, accepted.is_counted);
             return Err(error);
         }
-        let mut pair = Box::new(Pair::new(comer));
+        let mut pair = Box::new(Pair::new(accepted));
         debug!(target: CONNECTIONS, client = client.0, %peer, "connected, to be passed on");
         if layers.is_some() {
             self.expect_by(client, &mut pair, now, ENTRY_NS);
@@ -383,7 +383,7 @@ impl Forward {
     }
 
     /// A client that waited when this node became the leader; it is not watched any more.
-    pub(super) fn next_returned(&mut self) -> Option<Comer> {
+    pub(super) fn next_returned(&mut self) -> Option<Accepted> {
         while let Some(client) = self.returning.pop_front() {
             let Some(mut pair) = self.take(client) else {
                 continue;
@@ -391,7 +391,7 @@ impl Forward {
             self.forget(client, &mut pair);
             let deregistered = pair.client.stream.deregister(&self.registry);
             if deregistered.is_ok() {
-                return Some(Comer {
+                return Some(Accepted {
                     stream: pair.client.stream,
                     peer: pair.peer,
                     left: pair.left,
@@ -408,7 +408,7 @@ impl Forward {
         };
         pair.is_listed = false;
         let (cost, fate) = match pair.stage {
-            Stage::Entering => self.usher(client, &mut pair, now, gate, buffer),
+            Stage::Entering => self.continue_handshake(client, &mut pair, now, gate, buffer),
             Stage::Waiting | Stage::Dialing if pair.client.is_broken => {
                 (0, Fate::Ends("the client is gone"))
             }
@@ -436,7 +436,7 @@ impl Forward {
     }
 
     /// The next step through the layers of the listener.
-    fn usher(
+    fn continue_handshake(
         &mut self,
         client: ClientId,
         pair: &mut Pair,
@@ -792,10 +792,10 @@ impl Server {
         forward.turn(core.now.mono, gate, &mut self.read_buffer);
         let mut come = Vec::new();
         while come.len() < RETURNS_PER_TURN
-            && let Some(comer) = forward.next_returned()
+            && let Some(accepted) = forward.next_returned()
         {
-            let peer = comer.peer;
-            match admit(core, connections, reactor, gate, comer) {
+            let peer = accepted.peer;
+            match admit(core, connections, reactor, gate, accepted) {
                 Ok(client) => come.push(client),
                 Err(error) => debug!(target: CONNECTIONS, %peer, "not admitted: {error}"),
             }

@@ -17,7 +17,7 @@ use std::net::SocketAddr;
 
 use mio::event::Event;
 
-use crate::clients::Comer;
+use crate::clients::Accepted;
 use crate::layers::Layers;
 use crate::proxy;
 use crate::socket::{Peer, Stream};
@@ -234,7 +234,7 @@ pub(super) struct Pair {
     up: Pipe,
     down: Pipe,
     pub(super) peer: Peer,
-    /// It is counted among those of its address (see `crowd`).
+    /// It is counted among those of its address (see `per_address`).
     pub(super) is_counted: bool,
     /// The layers that the client has not come through yet.
     pub(super) left: Layers,
@@ -257,13 +257,13 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    pub(super) fn new(comer: Comer) -> Pair {
-        let Comer {
+    pub(super) fn new(accepted: Accepted) -> Pair {
+        let Accepted {
             stream,
             peer,
             left,
             is_counted,
-        } = comer;
+        } = accepted;
         Pair {
             client: End::new(stream),
             link: None,

@@ -143,7 +143,7 @@ impl House {
     }
 
     /// Turns until nothing moves by itself any more.
-    fn settle(&mut self) {
+    fn run_until_idle(&mut self) {
         let mut quiet = 0;
         while quiet < 3 {
             self.turn();
@@ -199,7 +199,7 @@ impl House {
 
     /// Nothing has come there, however long one waits.
     fn expect_nothing(&mut self, from: &mut TcpStream) {
-        self.settle();
+        self.run_until_idle();
         let error = from.read(&mut [0]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::WouldBlock);
     }
@@ -257,7 +257,7 @@ fn fill(house: &mut House, from: &mut TcpStream, bytes: &[u8]) -> usize {
         match from.write(&bytes[sent..]) {
             Ok(count) => sent += count,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                house.settle();
+                house.run_until_idle();
                 if let Err(error) = from.write(&bytes[sent..sent + 1]) {
                     assert_eq!(error.kind(), ErrorKind::WouldBlock);
                     return sent;
@@ -334,7 +334,7 @@ fn a_side_that_takes_nothing_slows_the_other_and_holds_no_more_than_a_slice() {
         let held = house.forward.held();
         assert!((1..=SLICE).contains(&held), "{held}");
         house.expect(&mut to, &bytes[..sent]);
-        house.settle();
+        house.run_until_idle();
         assert_eq!(house.forward.held(), 0);
     }
 }
@@ -406,7 +406,7 @@ fn what_is_kept_leaves_before_the_end() {
     let bytes = noise(32 << 20, 6);
     let sent = fill(&mut house, &mut link, &bytes);
     drop(link);
-    house.settle();
+    house.run_until_idle();
     house.expect(&mut client, &bytes[..sent]);
     house.expect_end(&mut client);
     drop(client);
@@ -432,7 +432,7 @@ fn a_client_whose_leader_has_ended_has_a_while_for_the_rest() {
     let (mut client, link) = house.pair(&leader);
     drop(link);
     house.expect_end(&mut client);
-    house.settle();
+    house.run_until_idle();
     assert_eq!(house.forward.count(), 1, "the client has not ended");
     assert_eq!(house.forward.next_deadline(), Some(Time(LINGER_NS)));
     house.pass(10);

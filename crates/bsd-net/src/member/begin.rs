@@ -26,7 +26,7 @@ use bsd_cluster::ledger::{Base, Identity, Ledger};
 use bsd_cluster::ledger_dir;
 use bsd_cluster::member::{ClusterId, Member as Listed, Members, NodeId, Votes};
 use bsd_cluster::node::{self, Mark, Node, NodeError, Settings};
-use bsd_cluster::seat::{Seat, SeatError, Standing, log_options};
+use bsd_cluster::replica::{Replica, ReplicaError, Standing, log_options};
 use bsd_cluster::wire::{Me, VERSIONS};
 
 /// Why a server cannot be a member.
@@ -39,7 +39,7 @@ pub enum MemberError {
     /// The address, or a certificate, is of no use.
     Peers(String),
     /// The cluster cannot be begun or joined.
-    Seat(SeatError),
+    Replica(ReplicaError),
 }
 
 impl std::fmt::Display for MemberError {
@@ -49,7 +49,7 @@ impl std::fmt::Display for MemberError {
             MemberError::Node(NodeError::Store(error)) => error.fmt(f),
             MemberError::Node(error) => write!(f, "{error}; {}", self.class().advice()),
             MemberError::Peers(why) => f.write_str(why),
-            MemberError::Seat(error) => error.fmt(f),
+            MemberError::Replica(error) => error.fmt(f),
         }
     }
 }
@@ -63,7 +63,7 @@ impl MemberError {
             MemberError::Node(NodeError::Store(error)) => error.class(),
             MemberError::Node(_) => ErrorClass::Diverged,
             MemberError::Peers(_) => ErrorClass::Setup,
-            MemberError::Seat(error) => error.class(),
+            MemberError::Replica(error) => error.class(),
         }
     }
 }
@@ -76,9 +76,9 @@ impl From<OpenError> for MemberError {
     }
 }
 
-impl From<SeatError> for MemberError {
-    fn from(error: SeatError) -> MemberError {
-        MemberError::Seat(error)
+impl From<ReplicaError> for MemberError {
+    fn from(error: ReplicaError) -> MemberError {
+        MemberError::Replica(error)
     }
 }
 
@@ -88,13 +88,13 @@ impl From<NodeError> for MemberError {
     }
 }
 
-impl From<MemberError> for SeatError {
-    fn from(error: MemberError) -> SeatError {
+impl From<MemberError> for ReplicaError {
+    fn from(error: MemberError) -> ReplicaError {
         match error {
-            MemberError::Open(error) => SeatError::Open(error),
+            MemberError::Open(error) => ReplicaError::Open(error),
             MemberError::Node(error) => error.into(),
-            MemberError::Peers(why) => SeatError::Contradiction(why),
-            MemberError::Seat(error) => error,
+            MemberError::Peers(why) => ReplicaError::Contradiction(why),
+            MemberError::Replica(error) => error,
         }
     }
 }
@@ -226,7 +226,7 @@ impl Member {
             me,
             files: peer_files(config),
             peers,
-            seat: None,
+            replica: None,
             seed,
             members: Members::default(),
             changed: 0,
@@ -277,8 +277,12 @@ impl Member {
 
     /// In an empty directory a cluster is begun after a while. A disk that is lost, or not mounted,
     /// looks the same: then the other members of its cluster call, and nothing is begun.
-    pub(super) fn begin_if_due(&mut self, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
-        let Some(at) = self.begins_at.filter(|_| self.seat.is_none()) else {
+    pub(super) fn begin_if_due(
+        &mut self,
+        engine: &mut Engine,
+        now: Now,
+    ) -> Result<(), ReplicaError> {
+        let Some(at) = self.begins_at.filter(|_| self.replica.is_none()) else {
             return Ok(());
         };
         if let Some(why) = self.is_missed(engine) {
@@ -321,18 +325,18 @@ impl Member {
             now.mono,
             Settings::default(),
         )?;
-        let seat = Seat::new(node, self.options.clone(), engine);
+        let replica = Replica::new(node, self.options.clone(), engine);
         self.me.cluster = identity.cluster;
         self.me.node = identity.node;
         self.peers.set_me(self.me.clone(), now.mono);
         self.peers
-            .set_members(seat.members_changed(), seat.members(), now.mono);
-        (self.changed, self.members) = (seat.members_changed(), seat.members().clone());
+            .set_members(replica.members_changed(), replica.members(), now.mono);
+        (self.changed, self.members) = (replica.members_changed(), replica.members().clone());
         info!(
             "cluster {}: this is member {}, peers reach it at {}",
             identity.cluster, identity.node, self.me.peer
         );
-        self.seat = Some(Box::new(seat));
+        self.replica = Some(Box::new(replica));
         Ok(())
     }
 
@@ -379,7 +383,7 @@ impl Member {
     ///
     /// # Errors
     /// What has failed, if that cannot be taken back: only a start can say what is there.
-    pub(super) fn take_back(&self, error: MemberError) -> Result<String, SeatError> {
+    pub(super) fn take_back(&self, error: MemberError) -> Result<String, ReplicaError> {
         // A ledger that is not ours is left alone.
         let is_ours = !matches!(error, MemberError::Open(OpenError::Foreign { .. }));
         let abandoned = is_ours.then(|| Ledger::abandon(&*self.fs, &self.dir));
@@ -419,7 +423,7 @@ impl Member {
         members: Members,
         engine: &Engine,
         now: Now,
-    ) -> Result<Result<(), String>, SeatError> {
+    ) -> Result<Result<(), String>, ReplicaError> {
         let identity = Identity {
             cluster,
             node: self.me.node,

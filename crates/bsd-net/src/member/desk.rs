@@ -10,7 +10,7 @@ use bsd::engine::Engine;
 use bsd::types::{Now, SECOND_NS};
 use bsd_cluster::member::NodeId;
 use bsd_cluster::node::{Change, Role};
-use bsd_cluster::seat::SeatError;
+use bsd_cluster::replica::ReplicaError;
 
 /// What may be asked of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -211,7 +211,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Member {
-    pub(super) fn answer_asks(&mut self, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
+    pub(super) fn answer_asks(
+        &mut self,
+        engine: &mut Engine,
+        now: Now,
+    ) -> Result<(), ReplicaError> {
         while let Some((ask, answer)) = self.desk.take() {
             let outcome = self.do_as_asked(ask, engine, now)?;
             // Whoever asked may be gone.
@@ -225,9 +229,9 @@ impl Member {
         ask: Ask,
         engine: &mut Engine,
         now: Now,
-    ) -> Result<Result<String, String>, SeatError> {
+    ) -> Result<Result<String, String>, ReplicaError> {
         let is_member = || Err("this server is a member of a cluster already".to_owned());
-        Ok(match (ask, &mut self.seat) {
+        Ok(match (ask, &mut self.replica) {
             (Ask::Init | Ask::Join(_), Some(_)) => is_member(),
             (Ask::Init, None) => match (self.is_missed(engine), self.begins_at.take()) {
                 (Some(why), _) => Err(why.to_string()),
@@ -242,18 +246,18 @@ impl Member {
                 asked.map(|()| format!("asking the member at {address} to be added"))
             }
             (_, None) => Err("this server is no member of a cluster".into()),
-            (Ask::Remove(id), Some(seat)) => match seat.change(Change::Remove(id)) {
+            (Ask::Remove(id), Some(replica)) => match replica.change(Change::Remove(id)) {
                 Ok(()) => Ok(format!("removing member {id}")),
                 Err(why) => Err(why.to_string()),
             },
-            (Ask::Transfer(id), Some(seat)) if seat.leads() => {
-                match seat.members().get(id).map(|it| it.votes.incoming) {
+            (Ask::Transfer(id), Some(replica)) if replica.leads() => {
+                match replica.members().get(id).map(|it| it.votes.incoming) {
                     None => Err(format!("there is no member {id}")),
                     Some(_) if id == self.me.node => Err(format!("member {id} leads already")),
                     Some(false) => Err(format!(
                         "member {id} has no vote yet: it is catching up; ask again later"
                     )),
-                    Some(true) if seat.transfer(id) => {
+                    Some(true) if replica.transfer(id) => {
                         Ok(format!("handing the lead to member {id}"))
                     }
                     Some(true) => Err(format!(
@@ -262,7 +266,7 @@ impl Member {
                     )),
                 }
             }
-            (Ask::Transfer(_), Some(seat)) => Err(match seat.role() {
+            (Ask::Transfer(_), Some(replica)) => Err(match replica.role() {
                 Role::Follows(Some(leader)) => format!("member {leader} leads: ask that one"),
                 _ => "no member leads now: ask again".into(),
             }),
@@ -270,7 +274,7 @@ impl Member {
     }
 
     pub(super) fn make_report(&self, engine: &Engine, now: Now) -> Report {
-        let Some(seat) = &self.seat else {
+        let Some(replica) = &self.replica else {
             return Report {
                 node: self.me.node.to_string(),
                 is_joining: self.is_joining,
@@ -278,7 +282,7 @@ impl Member {
                 ..Report::default()
             };
         };
-        let status = seat.status();
+        let status = replica.status();
         let leader = status.leader.map(|id| {
             let (client, http) = match id == self.me.node {
                 true => (Some(&*self.me.client), Some(&*self.me.http)),
@@ -290,7 +294,7 @@ impl Member {
                 http: http.unwrap_or_default().to_owned(),
             }
         });
-        let standing = match seat.role() {
+        let standing = match replica.role() {
             Role::Leads(_) => Standing::Leads,
             Role::Follows(Some(_)) => Standing::Follows,
             Role::Follows(None) => Standing::Alone,
@@ -371,7 +375,7 @@ impl Member {
             last: status.last,
             first: status.first,
             ledger_bytes: status.ledger_bytes,
-            is_ledger_full: seat.is_ledger_full(),
+            is_ledger_full: replica.is_ledger_full(),
             is_changing: status.is_changing,
             refused: status.refused + self.peers.refused(),
             forwarded: self.forwarded,

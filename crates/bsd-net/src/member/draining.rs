@@ -11,7 +11,7 @@ use crate::peers::Peers;
 use bsd::engine::Engine;
 use bsd_cluster::member::{Members, NodeId};
 use bsd_cluster::node::Role;
-use bsd_cluster::seat::Seat;
+use bsd_cluster::replica::Replica;
 
 /// What is known of it here.
 #[derive(Debug, Default)]
@@ -33,9 +33,9 @@ impl Draining {
 
     /// A queue that leads says how it is; one that follows is as its leader says, and so is what it
     /// begins to lead with.
-    pub(super) fn agree(&mut self, seat: &Seat, peers: &mut Peers, engine: &mut Engine) {
-        self.known = match seat.role() {
-            Role::Leads(_) if seat.leads() => Some(engine.is_draining()),
+    pub(super) fn agree(&mut self, replica: &Replica, peers: &mut Peers, engine: &mut Engine) {
+        self.known = match replica.role() {
+            Role::Leads(_) if replica.leads() => Some(engine.is_draining()),
             // It was not here when its predecessor said so.
             Role::Leads(_) => self
                 .known

@@ -1,9 +1,9 @@
-//! A server that is one of several: its seat, its peers, and what it does for its clients.
+//! A server that is one of several: its replica, its peers, and what it does for its clients.
 //!
 //! Runs in the server's loop, as the rest of a turn does:
 //!
 //! ```text
-//! poll -> peers: read -> seat: begin -> clients, if it leads -> seat: decide, propose
+//! poll -> peers: read -> replica: begin -> clients, if it leads -> replica: decide, propose
 //!      -> peers: write -> ledger: one write, one sync -> peers: write -> replies
 //! ```
 //!
@@ -56,7 +56,7 @@ use bsd::storage::disk::Fs;
 use bsd::types::{Now, Position, Time};
 use bsd_cluster::member::{Members, NodeId};
 use bsd_cluster::node::{Change, Role};
-use bsd_cluster::seat::{Seat, SeatError, Standing};
+use bsd_cluster::replica::{Replica, ReplicaError, Standing};
 use bsd_cluster::wire::{Join, JoinAnswer, Me, Purpose};
 
 /// Messages of peers that are stepped in one turn, so that a turn stays short.
@@ -90,7 +90,7 @@ pub struct Member {
     files: Option<PeerTlsFiles>,
     peers: Peers,
     /// `None`: it waits to become a member.
-    seat: Option<Box<Seat>>,
+    replica: Option<Box<Replica>>,
     seed: u64,
     /// The members that the peers know of, and since which entry.
     members: Members,
@@ -138,7 +138,7 @@ impl std::fmt::Debug for Member {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Member")
             .field("me", &self.me)
-            .field("seat", &self.seat)
+            .field("replica", &self.replica)
             .finish_non_exhaustive()
     }
 }
@@ -181,16 +181,16 @@ impl Member {
         self.forwarded = count as u64;
     }
 
-    /// Take what peers and threads have sent, and begin the turn. [`Standing::Falls`]: close all
-    /// clients, then call [`Member::fall`].
+    /// Take what peers and threads have sent, and begin the turn. [`Standing::LostLeadership`]: close all
+    /// clients, then call [`Member::step_down`].
     pub(super) fn begin_turn(
         &mut self,
         engine: &mut Engine,
         now: Now,
-    ) -> Result<Standing, SeatError> {
+    ) -> Result<Standing, ReplicaError> {
         self.peers.set_wall(now.wall_ns);
-        if let Some(seat) = &mut self.seat {
-            seat.set_clock(now);
+        if let Some(replica) = &mut self.replica {
+            replica.set_clock(now);
         }
         self.peers.turn(now.mono);
         self.read_peers();
@@ -200,24 +200,24 @@ impl Member {
         self.begin_if_due(engine, now)?;
         self.answer_asks(engine, now)?;
         self.conclude(engine, now)?;
-        let Some(seat) = &mut self.seat else {
+        let Some(replica) = &mut self.replica else {
             self.standing = Standing::Follows;
             return Ok(self.standing);
         };
-        self.draining.agree(seat, &mut self.peers, engine);
-        self.standing = seat.begin(engine, now)?;
+        self.draining.agree(replica, &mut self.peers, engine);
+        self.standing = replica.begin(engine, now)?;
         Ok(self.standing)
     }
 
     /// What peers have said may commit what was decided in earlier turns: their replies need not wait for
     /// this turn's sync.
-    fn conclude(&mut self, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
-        let Some(seat) = self.seat.as_mut().filter(|seat| seat.leads()) else {
+    fn conclude(&mut self, engine: &mut Engine, now: Now) -> Result<(), ReplicaError> {
+        let Some(replica) = self.replica.as_mut().filter(|replica| replica.leads()) else {
             return Ok(());
         };
-        if seat.has_ready() {
-            persist(seat, &mut self.peers, engine, now)?;
-            self.acknowledged = seat.acknowledge(engine);
+        if replica.has_ready() {
+            persist(replica, &mut self.peers, engine, now)?;
+            self.acknowledged = replica.acknowledge(engine);
         }
         Ok(())
     }
@@ -232,19 +232,19 @@ impl Member {
             let Some(received) = self.peers.take() else {
                 return;
             };
-            match (received, &mut self.seat) {
-                (Received::Message { from, message }, Some(seat)) if message.from == from.0 => {
-                    seat.step(message);
+            match (received, &mut self.replica) {
+                (Received::Message { from, message }, Some(replica)) if message.from == from.0 => {
+                    replica.step(message);
                 }
                 (Received::Drains { from, drains }, Some(_)) => {
                     self.draining.hear(from, drains, &self.members);
                 }
-                (Received::Moves(peer), Some(seat)) => seat.moves(peer),
-                (Received::Unreachable(peer), Some(seat)) => seat.unreachable(peer),
-                (Received::LeftOut(changed), Some(seat)) => seat.left_out(changed),
+                (Received::Moves(peer), Some(replica)) => replica.moves(peer),
+                (Received::Unreachable(peer), Some(replica)) => replica.unreachable(peer),
+                (Received::LeftOut(changed), Some(replica)) => replica.left_out(changed),
                 (Received::Called(hello, talk), _) => match hello.purpose {
                     Purpose::Join => self.courier.hear_out(talk),
-                    Purpose::Snapshot if !self.is_receiving && self.seat.is_some() => {
+                    Purpose::Snapshot if !self.is_receiving && self.replica.is_some() => {
                         self.is_receiving = self.courier.receive(talk, hello.from);
                     }
                     _ => {}
@@ -255,11 +255,11 @@ impl Member {
         }
     }
 
-    fn read(&mut self, mail: Mail, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
+    fn read(&mut self, mail: Mail, engine: &mut Engine, now: Now) -> Result<(), ReplicaError> {
         match mail {
             Mail::Join(join, answer) => self.consider(join, answer),
             Mail::Joined(cluster, members, answer) => {
-                let joined = match self.seat {
+                let joined = match self.replica {
                     Some(_) => Ok(()),
                     None => self.join(cluster, members, engine, now)?,
                 };
@@ -274,26 +274,32 @@ impl Member {
                     true => engine.stamp(),
                     false => stamp,
                 };
-                let base = self.seat.as_ref().and_then(|seat| seat.base_at(stamp));
+                let base = self
+                    .replica
+                    .as_ref()
+                    .and_then(|replica| replica.base_at(stamp));
                 // The thread may be gone.
                 let _ = answer.send(base);
             }
             Mail::Sent(to, sent) => {
                 self.sending.retain(|it| *it != to);
                 self.note_sent(to, &sent);
-                if let Some(seat) = &mut self.seat {
-                    seat.snapshot_sent(to, sent.ok());
+                if let Some(replica) = &mut self.replica {
+                    replica.snapshot_sent(to, sent.ok());
                 }
             }
             Mail::Came(from, base, answer) => {
                 self.is_receiving = false;
                 let index = base.index;
-                let is_wanted = self.seat.as_ref().is_some_and(|seat| seat.wants(&base));
-                let installed = match (is_wanted, &mut self.seat) {
-                    (true, _) => self.while_reading(engine, now, |seat, engine| {
-                        seat.install(engine, base, now)
+                let is_wanted = self
+                    .replica
+                    .as_ref()
+                    .is_some_and(|replica| replica.wants(&base));
+                let installed = match (is_wanted, &mut self.replica) {
+                    (true, _) => self.while_reading(engine, now, |replica, engine| {
+                        replica.install(engine, base, now)
                     })?,
-                    (false, Some(seat)) => Some(seat.install(engine, base, now)?),
+                    (false, Some(replica)) => Some(replica.install(engine, base, now)?),
                     (false, None) => None,
                 };
                 let is_new = installed.unwrap_or(false);
@@ -304,7 +310,10 @@ impl Member {
                 }
                 // One that has as much needs it as little as one that has just got it: a refusal would have
                 // it sent again.
-                let has = self.seat.as_ref().is_some_and(|seat| seat.has(index));
+                let has = self
+                    .replica
+                    .as_ref()
+                    .is_some_and(|replica| replica.has(index));
                 let _ = answer.send(is_new || has);
             }
             Mail::Failed(from, why) => {
@@ -343,11 +352,11 @@ impl Member {
             // Whoever asked may be gone.
             let _ = answer.send(JoinAnswer::Refused(why));
         };
-        let Some(seat) = &mut self.seat else {
+        let Some(replica) = &mut self.replica else {
             return refuse("the server there is no member of a cluster itself".into());
         };
-        if !seat.leads() {
-            let leader = match seat.role() {
+        if !replica.leads() {
+            let leader = match replica.role() {
                 Role::Follows(Some(leader)) => Some(leader),
                 _ => None,
             };
@@ -361,7 +370,7 @@ impl Member {
             };
         }
         let same = |it: &&bsd_cluster::member::Member| it.peer == join.peer && it.id != join.node;
-        if let Some(other) = seat.members().list.iter().find(same) {
+        if let Some(other) = replica.members().list.iter().find(same) {
             let id = other.id;
             if other.votes != bsd_cluster::member::Votes::default() {
                 return refuse(format!(
@@ -371,7 +380,7 @@ impl Member {
                 ));
             }
             // It was added and never came: its disk was lost before it was used.
-            let why = match seat.change(Change::Remove(id)) {
+            let why = match replica.change(Change::Remove(id)) {
                 Ok(()) => "an earlier one at this address is being removed; ask again".to_owned(),
                 Err(why) => why.to_string(),
             };
@@ -382,8 +391,8 @@ impl Member {
             peer: join.peer.clone(),
             client: join.client.clone(),
         };
-        if seat.members().get(join.node).is_none()
-            && let Err(why) = seat.change(change)
+        if replica.members().get(join.node).is_none()
+            && let Err(why) = replica.change(change)
         {
             return refuse(why.to_string());
         }
@@ -393,14 +402,18 @@ impl Member {
     /// Whether a stop that was asked for, now or before, may be now. Who leads hands the lead over
     /// first: so the clients need not wait until the others miss it.
     pub(super) fn may_stop(&mut self, is_asked: bool, now: Time) -> bool {
-        let leads = self.seat.as_ref().is_some_and(|seat| seat.leads());
+        let leads = self.replica.as_ref().is_some_and(|replica| replica.leads());
         if let Some(at) = self.stops_at {
             return !leads || now >= at;
         }
         if !is_asked || !leads {
             return is_asked;
         }
-        let Some(heir) = self.seat.as_mut().and_then(|seat| seat.hand_over()) else {
+        let Some(heir) = self
+            .replica
+            .as_mut()
+            .and_then(|replica| replica.hand_over())
+        else {
             return true;
         };
         info!("stopping: the lead goes to member {heir}");
@@ -409,13 +422,15 @@ impl Member {
     }
 
     /// The clients are gone: follow; or stop, if that is what the lead was handed over for.
-    pub(super) fn fall(&mut self, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
-        if self.seat.is_some() {
+    pub(super) fn step_down(&mut self, engine: &mut Engine, now: Now) -> Result<(), ReplicaError> {
+        if self.replica.is_some() {
             info!("this member does not lead any more; its clients were closed");
             // A queue that follows is made by reading the whole log.
             self.is_over = self.stops_at.is_some();
             if !self.is_over {
-                self.while_reading(engine, now, |seat, engine| seat.fall(engine, now))?;
+                self.while_reading(engine, now, |replica, engine| {
+                    replica.step_down(engine, now)
+                })?;
             }
         }
         Ok(())
@@ -427,21 +442,21 @@ impl Member {
         &mut self,
         engine: &mut Engine,
         now: Now,
-        read: impl FnOnce(&mut Seat, &mut Engine) -> Result<T, SeatError>,
-    ) -> Result<Option<T>, SeatError> {
+        read: impl FnOnce(&mut Replica, &mut Engine) -> Result<T, ReplicaError>,
+    ) -> Result<Option<T>, ReplicaError> {
         let report = Report {
             standing: MemberStanding::Alone,
             leader: None,
             trouble: Some(READS.to_owned()),
             ..self.make_report(engine, now)
         };
-        let Some(seat) = &mut self.seat else {
+        let Some(replica) = &mut self.replica else {
             return Ok(None);
         };
         self.desk.publish(report);
         self.reported_at = None;
         self.pulse.read_again(now.mono);
-        let done = read(seat, engine)?;
+        let done = read(replica, engine)?;
         self.pulse.set_stage(Stage::Running);
         Ok(Some(done))
     }
@@ -461,9 +476,9 @@ impl Member {
     }
 
     /// After requests were run: the queue's own work, proposals, the ledger.
-    pub(super) fn settle(&mut self, core: &mut Core) -> Result<(), SeatError> {
+    pub(super) fn tick_and_commit(&mut self, core: &mut Core) -> Result<(), ReplicaError> {
         let now = core.now;
-        let Some(seat) = &mut self.seat else {
+        let Some(replica) = &mut self.replica else {
             core.engine.follow_on(now)?;
             self.peers.flush(now.mono);
             self.report(&core.engine, now);
@@ -471,23 +486,24 @@ impl Member {
         };
         {
             let mut replies = core.desk.replies(&mut core.outputs);
-            seat.decide(&mut core.engine, &mut replies, now)?;
+            replica.decide(&mut core.engine, &mut replies, now)?;
         }
-        self.draining.agree(seat, &mut self.peers, &mut core.engine);
+        self.draining
+            .agree(replica, &mut self.peers, &mut core.engine);
         let calls = core.desk.taken();
         let has_answered = calls != self.calls_before || core.desk.has_works();
         self.calls_before = calls;
         let replied = core.outputs.replied() > 0 || has_answered;
-        seat.propose(&mut core.engine, replied)?;
+        replica.propose(&mut core.engine, replied)?;
         for turns in 1.. {
-            persist(seat, &mut self.peers, &mut core.engine, now)?;
+            persist(replica, &mut self.peers, &mut core.engine, now)?;
             // More only if it needs no other turn: an entry that one member alone has to have.
-            if !seat.has_ready() || turns == READY_TURNS {
+            if !replica.has_ready() || turns == READY_TURNS {
                 break;
             }
         }
         self.peers.flush(now.mono);
-        self.acknowledged = seat.acknowledge(&mut core.engine);
+        self.acknowledged = replica.acknowledge(&mut core.engine);
         self.follow_members(now);
         self.send_snapshots();
         self.report(&core.engine, now);
@@ -496,16 +512,18 @@ impl Member {
 
     /// The peers are those of the membership.
     fn follow_members(&mut self, now: Now) {
-        let Some(seat) = &mut self.seat else { return };
-        if self.changed != seat.members_changed() {
-            (self.changed, self.members) = (seat.members_changed(), seat.members().clone());
+        let Some(replica) = &mut self.replica else {
+            return;
+        };
+        if self.changed != replica.members_changed() {
+            (self.changed, self.members) = (replica.members_changed(), replica.members().clone());
             self.peers
                 .set_members(self.changed, &self.members, now.mono);
             let members = &self.members;
             self.failing.retain(|id, _| members.get(*id).is_some());
         }
-        self.peers.set_leads(seat.leads());
-        let (members, cluster, leads) = (&self.members, self.me.cluster, seat.leads());
+        self.peers.set_leads(replica.leads());
+        let (members, cluster, leads) = (&self.members, self.me.cluster, replica.leads());
         self.joining.retain(|(join, answer)| {
             let told = match members.get(join.node) {
                 Some(_) => JoinAnswer::Invited {
@@ -522,8 +540,10 @@ impl Member {
     }
 
     fn send_snapshots(&mut self) {
-        let Some(seat) = &mut self.seat else { return };
-        for wanted in seat.take_snapshots() {
+        let Some(replica) = &mut self.replica else {
+            return;
+        };
+        for wanted in replica.take_snapshots() {
             let to = wanted.to;
             let failed = self.failing.get(&to).map_or(0, |it| it.times);
             match self.peers.peer_address(to) {
@@ -531,20 +551,20 @@ impl Member {
                 Some(address) if self.courier.send(self.me.clone(), (to, failed), address) => {
                     self.sending.push(to);
                 }
-                _ => seat.snapshot_sent(to, None),
+                _ => replica.snapshot_sent(to, None),
             }
         }
     }
 
     /// Where clients have to go.
     pub(super) fn leader(&self) -> Leader {
-        let Some(seat) = &self.seat else {
+        let Some(replica) = &self.replica else {
             return Leader::Nobody;
         };
-        if seat.leads() {
+        if replica.leads() {
             return Leader::Ourselves;
         }
-        let Role::Follows(Some(leader)) = seat.role() else {
+        let Role::Follows(Some(leader)) = replica.role() else {
             return Leader::Nobody;
         };
         let address = self.peers.client_address(leader);
@@ -562,12 +582,14 @@ impl Member {
 
     /// True if another turn should come at once.
     pub(super) fn has_work(&self) -> bool {
-        self.seat.as_ref().is_some_and(|seat| seat.has_work())
+        self.replica
+            .as_ref()
+            .is_some_and(|replica| replica.has_work())
     }
 
     /// When another turn has to come.
     pub(super) fn next_deadline(&self, now: Time) -> Option<Time> {
-        let of_seat = self.seat.as_ref().map(|seat| seat.next_deadline());
+        let of_seat = self.replica.as_ref().map(|replica| replica.next_deadline());
         let of_report = self.reported_at.map(|at| Time(at.0 + REPORT_NS));
         let of_peers = self.peers.next_deadline(now);
         let deadlines = [of_seat, of_report, of_peers, self.begins_at];
@@ -576,7 +598,7 @@ impl Member {
 
     /// Say who leads when that changes, and let other threads see how things are.
     fn report(&mut self, engine: &Engine, now: Now) {
-        let role = self.seat.as_ref().map(|seat| seat.role());
+        let role = self.replica.as_ref().map(|replica| replica.role());
         let is_due = |at: Time| now.mono.since(at) >= REPORT_NS;
         if role == self.said && !self.reported_at.is_none_or(is_due) {
             return;
@@ -605,23 +627,23 @@ impl Member {
     }
 }
 
-/// A step of the seat: what may leave before the own disk has synced, the sync, what waits for that, and
+/// A step of the replica: what may leave before the own disk has synced, the sync, what waits for that, and
 /// then the log. A leader waits for the answers of others more than for their logs.
 fn persist(
-    seat: &mut Seat,
+    replica: &mut Replica,
     peers: &mut Peers,
     engine: &mut Engine,
     now: Now,
-) -> Result<(), SeatError> {
-    for message in seat.outbox() {
+) -> Result<(), ReplicaError> {
+    for message in replica.outbox() {
         peers.send(NodeId(message.to), message);
     }
     peers.flush(now.mono);
-    for message in seat.persist(engine, now)? {
+    for message in replica.persist(engine, now)? {
         peers.send(NodeId(message.to), message);
     }
     peers.flush(now.mono);
-    seat.advance(engine, now)
+    replica.advance(engine, now)
 }
 
 /// The first token of the peers: in a quarter that nothing else uses.

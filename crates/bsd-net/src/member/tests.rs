@@ -136,7 +136,7 @@ impl Site {
     }
 
     /// What the loop of a server does in a turn, a millisecond after the last one.
-    fn turn(&mut self) -> Result<(), SeatError> {
+    fn turn(&mut self) -> Result<(), ReplicaError> {
         self.now.mono.0 += MS;
         self.now.wall_ns += MS as u64;
         let wait = Duration::from_millis(1);
@@ -147,10 +147,10 @@ impl Site {
         }
         self.core.begin_turn(self.now);
         let standing = self.member.begin_turn(&mut self.core.engine, self.now)?;
-        if standing == Standing::Falls {
-            self.member.fall(&mut self.core.engine, self.now)?;
+        if standing == Standing::LostLeadership {
+            self.member.step_down(&mut self.core.engine, self.now)?;
         }
-        self.member.settle(&mut self.core)
+        self.member.tick_and_commit(&mut self.core)
     }
 
     fn until(&mut self, what: &str, is_so: impl FnMut(&mut Site) -> bool) {
@@ -158,7 +158,10 @@ impl Site {
     }
 
     fn leads(&self) -> bool {
-        self.member.seat.as_ref().is_some_and(|seat| seat.leads())
+        self.member
+            .replica
+            .as_ref()
+            .is_some_and(|replica| replica.leads())
     }
 
     fn jobs(&self) -> u64 {
@@ -166,7 +169,7 @@ impl Site {
     }
 
     /// Ask for it, and take one turn. The outer error ends the server.
-    fn ask(&mut self, ask: Ask) -> Result<Result<String, String>, SeatError> {
+    fn ask(&mut self, ask: Ask) -> Result<Result<String, String>, ReplicaError> {
         let answer = self.desk.ask(ask);
         let turned = self.turn();
         match answer.try_recv() {
@@ -283,7 +286,7 @@ fn g01_whatever_fails_while_a_cluster_is_begun_it_is_refused_and_undone_or_is_ca
                 let again = Site::open(&image, Beginning::Wait);
                 let again = again.unwrap_or_else(|error| panic!("{what}, {how:?}: {error}"));
                 assert_eq!(again.jobs(), JOBS, "{what}, {how:?}");
-                let is_member = again.member.seat.is_some();
+                let is_member = again.member.replica.is_some();
                 assert!(!(is_refused && is_member), "{what}, {how:?}: it was begun");
             }
             if is_refused {
@@ -383,7 +386,9 @@ fn t20_where_no_thread_can_be_started_the_next_try_works() {
     second.member.courier.spawn = spawn;
     second.ask(Ask::Join(address)).unwrap().unwrap();
     let mut sites = [&mut site, &mut second];
-    until("it is added", &mut sites, |site| site.member.seat.is_some());
+    until("it is added", &mut sites, |site| {
+        site.member.replica.is_some()
+    });
 }
 
 #[test]
@@ -474,7 +479,9 @@ fn g07_before_a_former_leader_reads_its_log_again_others_see_that_it_does_not_le
     let mut site = Site::leader(&with_jobs());
     assert_eq!(site.desk.report().standing, MemberStanding::Leads);
     let seen = seen_while(&mut site, |site| {
-        site.member.fall(&mut site.core.engine, site.now).unwrap();
+        site.member
+            .step_down(&mut site.core.engine, site.now)
+            .unwrap();
     });
     assert!(!seen.is_empty());
     let others = seen
@@ -497,7 +504,9 @@ fn g13_each_step_of_reading_the_log_again_tells_the_service_manager() {
     let disk = with_jobs();
     let mut site = Site::leader(&disk);
     let steps = seen_while(&mut site, |site| {
-        site.member.fall(&mut site.core.engine, site.now).unwrap();
+        site.member
+            .step_down(&mut site.core.engine, site.now)
+            .unwrap();
     });
     assert!(!steps.is_empty());
 }
@@ -517,7 +526,9 @@ fn g08_a_server_that_asks_to_be_added_shows_the_certificates_that_it_has_now() {
         site.leads() || site.member.not_added.is_some()
     });
     sites[1].member.courier.set_tls(ours);
-    until("it is added", &mut sites, |site| site.member.seat.is_some());
+    until("it is added", &mut sites, |site| {
+        site.member.replica.is_some()
+    });
 }
 
 #[test]
@@ -572,7 +583,10 @@ fn g06_an_empty_directory_begins_no_cluster_while_the_members_of_one_miss_it() {
         if let Err(error) = again.turn() {
             break error;
         }
-        assert!(again.member.seat.is_none(), "it has begun another cluster");
+        assert!(
+            again.member.replica.is_none(),
+            "it has begun another cluster"
+        );
     };
     assert_eq!(error.class(), ErrorClass::Setup);
     let (said, cluster) = (error.to_string(), first.member.me.cluster.to_string());
@@ -593,5 +607,5 @@ fn g06_an_empty_directory_that_nobody_misses_begins_a_cluster_after_a_while() {
     assert!(site.now.mono.since(begun) >= LISTEN_NS);
     // With jobs there is nothing to be missed.
     let site = Site::at("127.0.0.1:0", &with_jobs(), Beginning::Init, None);
-    assert!(site.unwrap().member.seat.is_some());
+    assert!(site.unwrap().member.replica.is_some());
 }

@@ -5,16 +5,16 @@ use mio::event::Event;
 use super::Member;
 use crate::{RunError, Server};
 use bsd::types::{Now, Time};
-use bsd_cluster::seat::{SeatError, Standing};
+use bsd_cluster::replica::{ReplicaError, Standing};
 
 /// Why clients are closed when their server stops leading.
 const FELL: &str = "this member of the cluster does not lead any more";
 
-impl From<SeatError> for RunError {
-    fn from(error: SeatError) -> RunError {
+impl From<ReplicaError> for RunError {
+    fn from(error: ReplicaError) -> RunError {
         match error {
-            SeatError::Store(error) => RunError::Store(error),
-            other => RunError::Seat(other),
+            ReplicaError::Store(error) => RunError::Store(error),
+            other => RunError::Replica(other),
         }
     }
 }
@@ -49,17 +49,17 @@ impl Server {
     }
 
     /// The member's turn begins; whether requests of clients may be run in it.
-    pub(crate) fn stand(&mut self) -> Result<bool, RunError> {
+    pub(crate) fn begin_member_turn(&mut self) -> Result<bool, RunError> {
         let now = self.core.now;
         let Some(member) = &mut self.member else {
             return Ok(true);
         };
         let mut standing = member.begin_turn(&mut self.core.engine, now)?;
-        if standing == Standing::Falls {
+        if standing == Standing::LostLeadership {
             self.close_all();
             standing = Standing::Follows;
             if let Some(member) = &mut self.member {
-                member.fall(&mut self.core.engine, now)?;
+                member.step_down(&mut self.core.engine, now)?;
             }
         }
         if matches!(standing, Standing::Serves | Standing::Pauses)
@@ -116,11 +116,11 @@ impl Server {
             .filter(|_| self.may_serve())
     }
 
-    pub(crate) fn settle(&mut self) -> Result<(), RunError> {
+    pub(crate) fn tick_and_commit(&mut self) -> Result<(), RunError> {
         let Some(member) = &mut self.member else {
-            return Ok(self.core.settle(&self.clock, &self.pulse)?);
+            return Ok(self.core.tick_and_commit(&self.clock, &self.pulse)?);
         };
-        member.settle(&mut self.core)?;
+        member.tick_and_commit(&mut self.core)?;
         self.core.acknowledge(member.acknowledged());
         Ok(())
     }

@@ -15,7 +15,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use self::buffer::Buffer;
-use super::bounds::Lying;
+use super::bounds::StalledClients;
 use super::schedule::{Room, Schedule, Stint};
 use super::socket::Peer;
 use bsd::engine::{Link, ReplySink, TubeDocument};
@@ -85,7 +85,7 @@ pub(super) struct Outputs {
     #[allow(clippy::vec_box)] // slots hold boxes: these are the same ones, not moved or boxed anew
     pool: Vec<Box<Buffer>>,
     /// Clients whose sockets take no more bytes, ordered by when they last took some.
-    stalled: Lying,
+    stalled: StalledClients,
     /// Clients that are to be closed because somebody said so.
     dismissed: Vec<ClientId>,
     acknowledged: Position,
@@ -113,7 +113,7 @@ impl Outputs {
             waiting: Vec::new(),
             unblocked: Vec::new(),
             pool: Vec::new(),
-            stalled: Lying::default(),
+            stalled: StalledClients::default(),
             dismissed: Vec::new(),
             acknowledged: Position::ZERO,
             held: 0,

@@ -110,7 +110,7 @@ fn what_came_encrypted_passes_plain_and_the_other_way_round() {
         client.got.len() >= down.len()
     });
     assert!(client.got == down);
-    house.settle();
+    house.run_until_idle();
     assert_eq!(house.forward.held(), 0);
     link.shutdown(Shutdown::Write).unwrap();
     house.until("the end", |_| {
@@ -128,7 +128,7 @@ fn who_stops_in_the_middle_of_a_handshake_is_closed_in_time() {
     let mut hello = Vec::new();
     client.session.write_tls(&mut hello).unwrap();
     house.send(&mut client.stream, &hello[..hello.len() / 2]);
-    house.settle();
+    house.run_until_idle();
     assert!(house.forward.held() > 0);
     house.pass(10);
     house.expect_count(0);
@@ -178,7 +178,7 @@ fn a_link_is_encrypted_and_the_leader_shows_the_certificate_of_a_member() {
         got.len() >= down.len()
     });
     assert!(got == down);
-    house.settle();
+    house.run_until_idle();
     assert_eq!(house.forward.held(), 0);
     client.shutdown(Shutdown::Write).unwrap();
     house.until("the end", |_| {
@@ -223,15 +223,15 @@ fn a_leader_that_does_not_end_its_handshake_is_given_up() {
     let mut hello = Vec::new();
     leader.session.write_tls(&mut hello).unwrap();
     house.send(&mut leader.stream, &hello[..hello.len() / 2]);
-    house.settle();
+    house.run_until_idle();
     assert!(house.forward.held() > 0);
     // Another one leads meanwhile, and is silent.
     let next = house.follow(TLS);
-    house.settle();
+    house.run_until_idle();
     assert_eq!(house.forward.held(), 0);
     let mut link = house.link(&next);
     house.pass(5);
-    house.settle();
+    house.run_until_idle();
     let mut rest = Vec::new();
     link.set_nonblocking(false).unwrap();
     link.read_to_end(&mut rest).unwrap();

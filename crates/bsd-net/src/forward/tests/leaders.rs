@@ -8,7 +8,7 @@ fn another_leader_closes_all_that_are_joined_and_no_byte_passes_any_more() {
     for next in ["nobody", "another", "ourselves"] {
         let (mut house, leader) = House::led();
         let mut pairs: Vec<_> = (0..150).map(|_| house.pair(&leader)).collect();
-        house.settle();
+        house.run_until_idle();
         let other = TcpListener::bind("127.0.0.1:0").unwrap();
         for (client, link) in &mut pairs {
             client.write_all(b"to the leader before").unwrap();
@@ -51,7 +51,7 @@ fn without_a_leader_a_client_waits_unread_and_is_closed_after_a_while() {
     let mut late = house.client();
     house.send(&mut late, b"put 0 0 60 2\r\nhi\r\n");
     house.pass(5);
-    house.settle();
+    house.run_until_idle();
     assert_eq!((house.forward.count(), house.forward.held()), (2, 0));
     house.pass(1);
     house.expect_end(&mut early);
@@ -79,15 +79,15 @@ fn those_who_wait_are_given_back_when_this_node_leads() {
     let mut client = house.client();
     let _entering = house.connect(PROXY);
     house.send(&mut client, b"stats\r\n");
-    house.settle();
+    house.run_until_idle();
     house.lead(Leader::Ourselves);
     house.lead(Leader::Nobody);
     assert!(house.forward.next_returned().is_none(), "after all not");
     house.lead(Leader::Ourselves);
     assert!(!house.forward.takes_clients() && house.forward.has_work());
-    let mut comer = house.forward.next_returned().unwrap();
+    let mut accepted = house.forward.next_returned().unwrap();
     let mut got = [0; 7];
-    comer.stream.read_exact(&mut got).unwrap();
+    accepted.stream.read_exact(&mut got).unwrap();
     assert_eq!(&got, b"stats\r\n");
     house.expect_count(0);
     assert!(!house.forward.has_work());
@@ -103,10 +103,10 @@ fn a_leader_that_refuses_is_asked_again_after_a_rest_and_left_for_another() {
     let mut first = house.client();
     let mut second = house.client();
     house.until("a refusal", |house| house.forward.failures > 0);
-    house.settle();
+    house.run_until_idle();
     let failures = house.forward.failures;
     assert_eq!(house.forward.next_deadline(), Some(Time(REST_NS)));
-    house.settle();
+    house.run_until_idle();
     assert_eq!(house.forward.failures, failures, "it rests");
     house.now.0 += REST_NS;
     house.until("another try", |house| house.forward.failures > failures);
@@ -128,7 +128,7 @@ fn a_leader_that_refuses_for_too_long_costs_the_client_its_connection() {
     let mut client = house.client();
     for _ in 0..9 {
         house.pass(1);
-        house.settle();
+        house.run_until_idle();
         assert_eq!(house.forward.count(), 1);
     }
     house.pass(1);
@@ -148,13 +148,13 @@ fn a_leader_that_does_not_answer_a_dial_is_given_up_in_time() {
         .collect();
     house.lead(at(&deaf, Layers::NONE));
     let mut client = house.client();
-    house.settle();
+    house.run_until_idle();
     assert_eq!(house.forward.next_deadline(), Some(Time(DIAL_NS)));
     house.pass(5);
     house.until("the end of the dial", |house| house.forward.failures > 0);
     assert!(house.forward.own.is_empty(), "the link is gone");
     house.pass(4);
-    house.settle();
+    house.run_until_idle();
     assert_eq!(house.forward.count(), 1, "the client is not");
     house.pass(1);
     house.expect_end(&mut client);
@@ -168,7 +168,7 @@ fn a_leader_that_accepts_and_never_answers_holds_its_clients_until_another_leads
     let _silent = house.link(&leader);
     house.send(&mut client, b"put 0 0 60 2\r\nhi\r\nreserve\r\n");
     house.pass(3600);
-    house.settle();
+    house.run_until_idle();
     assert_eq!((house.forward.count(), house.forward.held()), (1, 0));
     house.lead(Leader::Nobody);
     house.expect_end(&mut client);

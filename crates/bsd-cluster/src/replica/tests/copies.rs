@@ -2,7 +2,7 @@
 //! the middle.
 
 use super::*;
-use crate::seat::SeatError;
+use crate::replica::ReplicaError;
 use bsd::ErrorClass;
 use bsd::storage::convert::parts::LogParts;
 use bsd::storage::convert::rebuild::Rebuild;
@@ -41,7 +41,7 @@ fn take(disk: &SimFs, life: &Life) -> Option<(Base, LogId, Files)> {
         true => life.engine.stamp(),
         false => parts.stamp(),
     };
-    let base = life.seat.base_at(stamp)?;
+    let base = life.replica.base_at(stamp)?;
     let files = parts.files().enumerate().map(|(at, (name, size))| {
         let bytes = parts.read(at, 0, size as usize);
         (name, bytes.unwrap())
@@ -84,7 +84,9 @@ fn install(
         }
         built => built.map_err(|error| error.to_string())?,
     }
-    let installed = life.seat.install(&mut life.engine, copy.base.clone(), now);
+    let installed = life
+        .replica
+        .install(&mut life.engine, copy.base.clone(), now);
     installed.map_err(|error| error.to_string())
 }
 
@@ -94,7 +96,7 @@ impl World {
         let site = &mut self.sites[from];
         let Some(life) = &mut site.life else { return };
         let Some((base, log, files)) = take(&site.disk, life) else {
-            return life.seat.snapshot_sent(to, None);
+            return life.replica.snapshot_sent(to, None);
         };
         self.copies.push(Copy {
             comes_at,
@@ -117,7 +119,7 @@ impl World {
             let sender = &mut self.sites[copy.from];
             if let Some(life) = sender.life.as_mut().filter(|_| sender.lives == copy.lives) {
                 let installed = has.then_some(copy.base.index);
-                life.seat
+                life.replica
                     .snapshot_sent(NodeId(copy.to as u64 + 1), installed);
             }
         }
@@ -148,7 +150,7 @@ impl World {
         disk.crash_at(u64::MAX);
         let is_new = installed.unwrap_or_else(|error| panic!("member {}: {error}", copy.to));
         self.seen.installed += u64::from(is_new);
-        is_new || life.seat.has(copy.base.index)
+        is_new || life.replica.has(copy.base.index)
     }
 }
 
@@ -156,7 +158,7 @@ impl World {
 fn found(disk: &SimFs, now: Now, what: &str) -> (u64, Stamp, u64) {
     let life = Life::begin(disk, 7, now);
     let life = life.unwrap_or_else(|error| panic!("{what}: it does not start: {error}"));
-    let status = life.seat.status();
+    let status = life.replica.status();
     let stamp = life.engine.stamp();
     assert_eq!(status.applied, stamp.index, "{what}");
     (life.engine.queue().stats().jobs.total(), stamp, status.term)
@@ -203,7 +205,7 @@ fn on_a_full_disk_a_copy_is_installed_or_not_and_the_member_goes_on() {
         let names = disk.read_dir(&ledger_dir(Path::new(DIR))).unwrap();
         let is_left = |name: &str| name == "incoming" || name == "installing";
         assert!(!names.iter().any(|it| is_left(&it.name)), "{what}");
-        assert_eq!(life.seat.has(copy.base.index), is_new, "{what}");
+        assert_eq!(life.replica.has(copy.base.index), is_new, "{what}");
         drop(life);
         let found = found(&disk.crash_image(Crash::DropUnsynced), now, &what);
         assert_eq!(found == old, !is_new, "{what}: {found:?}");
@@ -268,7 +270,7 @@ const ERRNOS: [(Errno, ErrorClass); 3] = [
 /// `may_be`. Returns how often `work` failed.
 fn fail_each_call(
     (before, now): (&SimFs, Now),
-    work: impl Fn(&SimFs, &mut Life) -> Box<dyn FnOnce(&mut Life) -> Result<(), SeatError>>,
+    work: impl Fn(&SimFs, &mut Life) -> Box<dyn FnOnce(&mut Life) -> Result<(), ReplicaError>>,
     may_be: &[u64],
 ) -> usize {
     let run = |fault: Option<Fault>| {
@@ -314,7 +316,7 @@ fn g02_whatever_fails_while_a_copy_is_installed_is_called_what_it_is_and_a_resta
     let work = move |disk: &SimFs, _: &mut Life| -> Box<dyn FnOnce(&mut Life) -> _> {
         build(disk, &copy, now).unwrap();
         let base = base.clone();
-        Box::new(move |life| life.seat.install(&mut life.engine, base, now).map(drop))
+        Box::new(move |life| life.replica.install(&mut life.engine, base, now).map(drop))
     };
     let failures = fail_each_call((&before, now), work, &[old, new]);
     assert!(failures > 50, "only {failures} calls failed");
@@ -325,7 +327,7 @@ fn g02_whatever_fails_while_a_former_leader_opens_its_log_again_is_called_what_i
     let (before, _, now) = one_that_was_away();
     let (jobs, ..) = found(&before.crash_image(Crash::KeepAll), now, "before");
     let work = move |_: &SimFs, _: &mut Life| -> Box<dyn FnOnce(&mut Life) -> _> {
-        Box::new(move |life| life.seat.fall(&mut life.engine, now))
+        Box::new(move |life| life.replica.step_down(&mut life.engine, now))
     };
     let failures = fail_each_call((&before, now), work, &[jobs]);
     assert!(failures > 20, "only {failures} calls failed");
@@ -339,7 +341,9 @@ fn g05_a_copy_that_cannot_get_its_name_for_want_of_room_is_given_up_and_comes_ag
     let mut life = Life::begin(&disk, 7, now).unwrap();
     build(&disk, &copy, now).unwrap();
     disk.inject(Fault::fail(OpKind::Rename, Errno::NOSPC));
-    let installed = life.seat.install(&mut life.engine, copy.base.clone(), now);
+    let installed = life
+        .replica
+        .install(&mut life.engine, copy.base.clone(), now);
     assert!(!installed.unwrap(), "it has no name");
     let names = disk.read_dir(&ledger_dir(Path::new(DIR))).unwrap();
     assert!(

@@ -3,12 +3,12 @@
 use raft::eraftpb::{Entry, Message, MessageType};
 
 use super::*;
-use crate::seat::ENTRY_COST;
+use crate::replica::ENTRY_COST;
 
 /// So many entries after what is committed, of this term.
 fn append(world: &World, to: usize, count: u64, term: u64) -> Message {
     let life = world.sites[to].life.as_ref().expect("it is up");
-    let status = life.seat.status();
+    let status = life.replica.status();
     let mut message = Message {
         msg_type: MessageType::MsgAppend,
         from: (to as u64 + 1) % 3 + 1,
@@ -40,24 +40,24 @@ fn who_leads_serves_nobody_before_it_has_applied_all_that_is_committed() {
     let mut world = World::new(1);
     world.peace();
     let leader = world.leader().unwrap();
-    let term = world.life(leader).seat.status().term;
+    let term = world.life(leader).replica.status().term;
     world.sites[leader].life = None;
     let heir = (leader + 1) % 3;
     // More than are applied in one turn.
     let message = append(&world, heir, 10_000, term);
-    world.life(heir).seat.step(message);
+    world.life(heir).replica.step(message);
     let (mut waited, mut leads) = (0, false);
     while !leads {
         world.pass_time();
         (0..3).for_each(|site| world.turn(site, false));
         let life = world.life(heir);
         let stamp = life.engine.stamp().index;
-        leads = life.seat.leads();
+        leads = life.replica.leads();
         assert!(
             !leads || stamp > 10_000,
             "it leads with the jobs of entry {stamp}"
         );
-        waited += u32::from(!leads && matches!(life.seat.role, Role::Leads(_)));
+        waited += u32::from(!leads && matches!(life.replica.role, Role::Leads(_)));
     }
     assert!(waited > 1, "it had too little to apply");
 }
@@ -79,13 +79,13 @@ fn an_entry_of_another_leader_lets_no_reply_leave() {
     }
     let life = world.life(leader);
     assert!(life.waiting.len() > 4, "it is asked for little");
-    let status = life.seat.status();
+    let status = life.replica.status();
     let count = status.last - status.commit;
     let mut message = append(&world, leader, count, status.term + 1);
     message.commit = status.last;
-    world.life(leader).seat.step(message);
+    world.life(leader).replica.step(message);
     world.turn(leader, false);
-    assert_eq!(world.life(leader).seat.status().commit, status.last);
+    assert_eq!(world.life(leader).replica.status().commit, status.last);
     assert_eq!(
         world.seen.replies, told,
         "replies to what only this member had left"
@@ -101,19 +101,19 @@ fn t18_who_cannot_apply_takes_a_bounded_number_of_entries_and_goes_on_when_it_ca
     let mut world = World::new(1);
     world.peace();
     let leader = world.leader().unwrap();
-    let term = world.life(leader).seat.status().term;
+    let term = world.life(leader).replica.status().term;
     let (at, now) = ((leader + 1) % 3, world.now);
-    world.life(at).seat.pending_max = MAX;
+    world.life(at).replica.pending_max = MAX;
     let send = |world: &mut World| {
         let mut message = append(world, at, COUNT, term);
         message.commit += COUNT;
         let life = world.life(at);
-        life.seat.step(message);
-        while life.seat.has_ready() {
-            life.seat.outbox();
-            life.seat.persist(&mut life.engine, now).unwrap();
+        life.replica.step(message);
+        while life.replica.has_ready() {
+            life.replica.outbox();
+            life.replica.persist(&mut life.engine, now).unwrap();
         }
-        (life.seat.pending_bytes, life.seat.status().last)
+        (life.replica.pending_bytes, life.replica.status().last)
     };
     let (mut most, mut last) = (0, 0);
     for _ in 0..100 {
@@ -122,8 +122,8 @@ fn t18_who_cannot_apply_takes_a_bounded_number_of_entries_and_goes_on_when_it_ca
     let message = COUNT as usize * ENTRY_COST;
     assert!(MAX < most && most <= MAX + message, "{most} bytes wait");
     let life = world.life(at);
-    while life.seat.pending_bytes > 0 {
-        life.seat.advance(&mut life.engine, now).unwrap();
+    while life.replica.pending_bytes > 0 {
+        life.replica.advance(&mut life.engine, now).unwrap();
     }
     assert_eq!(send(&mut world).1, last + COUNT);
 }

@@ -10,7 +10,7 @@ use bsd::types::Position;
 
 /// Puts the bytes of links together to frames.
 #[derive(Debug)]
-pub(super) struct Feed {
+pub(super) struct FrameReader {
     log: LogId,
     /// Every frame before this position was applied, or is in the base.
     pub(super) at: Position,
@@ -25,9 +25,9 @@ pub(super) struct Feed {
     records: usize,
 }
 
-impl Feed {
-    pub(super) fn begin(log: LogId, at: Position) -> Feed {
-        Feed {
+impl FrameReader {
+    pub(super) fn begin(log: LogId, at: Position) -> FrameReader {
+        FrameReader {
             log,
             at,
             bytes: Vec::new(),
@@ -39,18 +39,18 @@ impl Feed {
     }
 
     /// Everything before `at` was taken, and so many records of the frame there; `before` is as of
-    /// [`Feed::frame_before`].
+    /// [`FrameReader::frame_before`].
     pub(super) fn resume(
         log: LogId,
         at: Position,
         records: usize,
         before: (Option<u32>, bool),
-    ) -> Feed {
-        Feed {
+    ) -> FrameReader {
+        FrameReader {
             previous: before.0,
             is_sealed: before.1,
             records,
-            ..Feed::begin(log, at)
+            ..FrameReader::begin(log, at)
         }
     }
 

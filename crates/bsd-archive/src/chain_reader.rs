@@ -2,14 +2,14 @@
 //!
 //! The links come by their numbers, one after another, while a writer puts them. What is not there
 //! yet cannot be told from what is lost, so whoever finds nothing for a while asks
-//! [`Pursuit::is_skipped`].
+//! [`ChainReader::is_skipped`].
 
 use super::chain::{Bad, Tip};
-use super::feed::Feed;
+use super::claims::{Claim, put_claim};
 use super::format::{
     Fault, Head, Kind, bases_dir, chain_dir, log_name, number_in, numbered, parse_log_name,
 };
-use super::own::{Claim, put_claim};
+use super::frame_reader::FrameReader;
 use super::reader::READINGS;
 use super::store::{Store, Trouble};
 use bsd::clock::utc;
@@ -21,10 +21,10 @@ const FIRST_LINE: &str = "bsd-standby 1";
 
 /// Follows the chain of one log.
 #[derive(Debug)]
-pub(super) struct Pursuit {
+pub(super) struct ChainReader {
     tip: Tip,
-    feed: Feed,
-    /// The link that has the first byte after `feed.at`, or one before it.
+    frame_reader: FrameReader,
+    /// The link that has the first byte after `frame_reader.at`, or one before it.
     resume: Tip,
     /// Where the bytes of the last link began, and what its place is.
     last: Option<(Position, Tip)>,
@@ -61,19 +61,24 @@ impl<E> From<Trouble> for Stop<E> {
     }
 }
 
-impl Pursuit {
-    /// What comes after everything that `feed` has taken. The first of its bytes that it has not
+impl ChainReader {
+    /// What comes after everything that `frame_reader` has taken. The first of its bytes that it has not
     /// taken are not before the link `first`.
-    pub(super) fn after(feed: Feed, tip: Tip, first: u64, wall_ns: u64) -> Pursuit {
+    pub(super) fn after(
+        frame_reader: FrameReader,
+        tip: Tip,
+        first: u64,
+        wall_ns: u64,
+    ) -> ChainReader {
         let resume = Tip {
             next: first,
             previous: None,
             epoch: 0,
             ..tip
         };
-        Pursuit {
+        ChainReader {
             tip,
-            feed,
+            frame_reader,
             resume,
             last: None,
             wall_ns,
@@ -98,7 +103,7 @@ impl Pursuit {
 
     /// Up to where the records were taken.
     pub(super) fn at(&self) -> Position {
-        self.feed.at
+        self.frame_reader.at
     }
 
     /// When the last link was durable, by the clock of its writer, ns since 1970.
@@ -115,14 +120,14 @@ impl Pursuit {
         Some((self.tip.next - 1, self.tip.previous?))
     }
 
-    /// Where to begin again, for [`Pursuit::resume`]. `own` is where the log of the copy ends, if
+    /// Where to begin again, for [`ChainReader::resume`]. `own` is where the log of the copy ends, if
     /// more is applied after this; `None` if it is tended.
     pub(super) fn word(&self, own: Option<Position>) -> Vec<u8> {
-        let resume = match self.feed.is_drained() {
+        let resume = match self.frame_reader.is_drained() {
             true => self.tip,
             false => self.resume,
         };
-        let (previous, is_sealed) = self.feed.frame_before();
+        let (previous, is_sealed) = self.frame_reader.frame_before();
         let number = |it: Option<u32>| it.map_or("-".to_owned(), |it| format!("{it:08x}"));
         let position = |it: Position| format!("{} {}", it.segment(), it.offset());
         let text = [
@@ -134,7 +139,11 @@ impl Pursuit {
                 resume.epoch,
                 number(resume.previous)
             ),
-            format!("at {} {}", position(self.feed.at), self.feed.records()),
+            format!(
+                "at {} {}",
+                position(self.frame_reader.at),
+                self.frame_reader.records()
+            ),
             format!("after {} {}", number(previous), u8::from(is_sealed)),
             format!("wall {}", self.wall_ns),
             own.map_or("tended".to_owned(), |own| format!("own {}", position(own))),
@@ -149,7 +158,7 @@ impl Pursuit {
     ///
     /// # Errors
     /// It is damaged.
-    pub(super) fn resume(word: &[u8]) -> Result<(Pursuit, Option<Position>), Fault> {
+    pub(super) fn resume(word: &[u8]) -> Result<(ChainReader, Option<Position>), Fault> {
         parse(word).ok_or_else(|| "the file that says how far it goes is damaged".to_owned())
     }
 
@@ -195,7 +204,7 @@ impl Pursuit {
             Kind::Claim { goes_on: true } | Kind::Base => {}
             Kind::Takeover if self.has_passed(&head) => {}
             Kind::Takeover => {
-                if let Err(what) = self.feed.take_over(head.from) {
+                if let Err(what) = self.frame_reader.take_over(head.from) {
                     return over(what);
                 }
                 self.newcomer = Some(who(&head, body));
@@ -207,7 +216,7 @@ impl Pursuit {
                     self.doubts = 0;
                     return Ok(Came::Link);
                 }
-                let at = self.feed.at;
+                let at = self.frame_reader.at;
                 return over(match head.kind {
                     Kind::Gap => format!("after {at} there is a gap"),
                     _ => format!("another history has the archive: {}", who(&head, body)),
@@ -215,13 +224,15 @@ impl Pursuit {
             }
             Kind::Frames => {
                 self.newcomer = None;
-                let is_of_last = self.last.is_some_and(|(from, _)| from <= self.feed.at);
-                if self.feed.is_drained() {
+                let is_of_last = self
+                    .last
+                    .is_some_and(|(from, _)| from <= self.frame_reader.at);
+                if self.frame_reader.is_drained() {
                     self.resume = self.tip;
                 } else if let (true, Some((_, tip))) = (is_of_last, self.last) {
                     self.resume = tip;
                 }
-                if let Err(what) = self.feed.push(head.from, body) {
+                if let Err(what) = self.frame_reader.push(head.from, body) {
                     return over(what);
                 }
                 self.last = Some((head.from, self.tip));
@@ -239,7 +250,7 @@ impl Pursuit {
     /// This has bytes from after the takeover, and comes by it again because it was resumed from a link
     /// before it. A takeover begins a segment with a greater number than any before.
     fn has_passed(&self, takeover: &Head) -> bool {
-        takeover.to.segment() <= self.feed.at.segment()
+        takeover.to.segment() <= self.frame_reader.at.segment()
     }
 
     /// A server that was restored after a gap may go on where this stands: before which link, if it
@@ -263,7 +274,7 @@ impl Pursuit {
             };
             let is_gap = matches!(head.kind, Kind::Gap | Kind::Claim { .. });
             let goes_on = head.kind == Kind::Takeover
-                && (head.from == self.feed.at || self.has_passed(&head));
+                && (head.from == self.frame_reader.at || self.has_passed(&head));
             match tip.check(&head) {
                 Ok(()) if goes_on && tip.next > self.tip.next => return Ok(Some(tip)),
                 Ok(()) if is_gap => tip.pass(&head, crc),
@@ -277,7 +288,7 @@ impl Pursuit {
         take: &mut dyn FnMut(&Record<'_>) -> Result<(), E>,
     ) -> Result<Option<Came>, Stop<E>> {
         loop {
-            match self.feed.step(None, take).map_err(Stop::Refused)? {
+            match self.frame_reader.step(None, take).map_err(Stop::Refused)? {
                 Ok(true) => {}
                 Ok(false) => return Ok(None),
                 Err(what) => return Ok(Some(Came::Over(what))),
@@ -319,7 +330,11 @@ impl Pursuit {
     /// any. The history goes on with this segment of the copy's log; `None`: with a base.
     pub(super) fn claim(&self, node: &str, life: Option<Life>, wall_ns: u64) -> (Claim, Vec<u8>) {
         let (kind, from, to) = match life {
-            Some(life) => (Kind::Takeover, self.feed.at, Position::new(life.segment, 0)),
+            Some(life) => (
+                Kind::Takeover,
+                self.frame_reader.at,
+                Position::new(life.segment, 0),
+            ),
             None => {
                 let kind = Kind::Claim { goes_on: false };
                 (kind, Position::ZERO, Position::ZERO)
@@ -361,8 +376,8 @@ impl Pursuit {
     /// The store did not answer.
     pub(super) fn give_up(&mut self, store: &dyn Store) -> Result<bool, Trouble> {
         // Not in the middle of a frame, and not before one that is damaged.
-        let waits = self.feed.step(None, &mut |_| Err(()));
-        let is_whole = self.feed.records() == 0 && waits == Ok(Ok(false));
+        let waits = self.frame_reader.step(None, &mut |_| Err(()));
+        let is_whole = self.frame_reader.records() == 0 && waits == Ok(Ok(false));
         let mut tip = self.tip;
         loop {
             let name = numbered(&chain_dir(tip.log), tip.next);
@@ -410,7 +425,7 @@ fn who(head: &Head, body: &[u8]) -> String {
     )
 }
 
-fn parse(word: &[u8]) -> Option<(Pursuit, Option<Position>)> {
+fn parse(word: &[u8]) -> Option<(ChainReader, Option<Position>)> {
     let text = std::str::from_utf8(word).ok()?;
     let (checked, crc) = text.strip_suffix('\n')?.rsplit_once("crc ")?;
     if crc != format!("{:08x}", crc32fast::hash(checked.as_bytes())) {
@@ -448,16 +463,16 @@ fn parse(word: &[u8]) -> Option<(Pursuit, Option<Position>)> {
         "tended" => None,
         _ => return None,
     };
-    let pursuit = Pursuit {
+    let chain_reader = ChainReader {
         tip: resume,
-        feed: Feed::resume(log, at, records, before),
+        frame_reader: FrameReader::resume(log, at, records, before),
         resume,
         last: None,
         wall_ns,
         newcomer: None,
         doubts: 0,
     };
-    Some((pursuit, own))
+    Some((chain_reader, own))
 }
 
 fn position<'a>(fields: &mut impl Iterator<Item = &'a str>) -> Option<Position> {

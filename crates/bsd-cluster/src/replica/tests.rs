@@ -22,7 +22,7 @@ use std::ops::AddAssign;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Seat, Standing, log_options};
+use super::{Replica, Standing, log_options};
 use crate::install;
 use crate::ledger::{Base, Identity, Ledger, Sizes};
 use crate::ledger_dir;
@@ -113,7 +113,7 @@ impl Site {
 }
 
 struct Life {
-    seat: Seat,
+    replica: Replica,
     engine: Engine,
     client: Option<ClientId>,
     asked: Vec<Asked>,
@@ -199,7 +199,7 @@ impl Life {
         let node = Node::open(ledger, Mark { index, term }, None, seed, now.mono, SETTINGS);
         let node = node.map_err(|error| copies::refused(&error))?;
         Ok(Life {
-            seat: Seat::new(node, options(disk), &engine),
+            replica: Replica::new(node, options(disk), &engine),
             engine,
             client: None,
             asked: Vec::new(),
@@ -308,17 +308,17 @@ impl World {
         let Some(life) = &mut self.sites[at].life else {
             return;
         };
-        life.seat.set_clock(now);
+        life.replica.set_clock(now);
         for (_, _, message) in due {
-            life.seat.step(message);
+            life.replica.step(message);
         }
-        let mut standing = life.seat.begin(&mut life.engine, now).unwrap();
-        if standing == Standing::Falls {
+        let mut standing = life.replica.begin(&mut life.engine, now).unwrap();
+        if standing == Standing::LostLeadership {
             // The clients are gone with what they were not told.
             (life.client, life.reserved) = (None, None);
             life.waiting.clear();
             self.seen.fell += 1;
-            life.seat.fall(&mut life.engine, now).unwrap();
+            life.replica.step_down(&mut life.engine, now).unwrap();
             standing = Standing::Follows;
         }
         let mut replies = Replies(Vec::new());
@@ -376,13 +376,13 @@ impl World {
                 }
             }
         }
-        life.seat
+        life.replica
             .decide(&mut life.engine, &mut replies, now)
             .unwrap();
         let has_replied = !replies.0.is_empty();
-        life.seat.propose(&mut life.engine, has_replied).unwrap();
+        life.replica.propose(&mut life.engine, has_replied).unwrap();
         let mut asked = std::mem::take(&mut life.asked).into_iter();
-        let term = match life.seat.role() {
+        let term = match life.replica.role() {
             Role::Leads(term) => term,
             _ => 0,
         };
@@ -395,19 +395,19 @@ impl World {
                 newest: self.oracle.newest,
             });
         }
-        let mut sent = life.seat.outbox();
-        sent.extend(life.seat.persist(&mut life.engine, now).unwrap());
-        life.seat.advance(&mut life.engine, now).unwrap();
-        self.seen.full_ledgers += u64::from(life.seat.is_ledger_full());
-        self.seen.full_logs += u64::from(life.seat.room.is_log_full());
-        let acknowledged = life.seat.acknowledge(&mut life.engine);
+        let mut sent = life.replica.outbox();
+        sent.extend(life.replica.persist(&mut life.engine, now).unwrap());
+        life.replica.advance(&mut life.engine, now).unwrap();
+        self.seen.full_ledgers += u64::from(life.replica.is_ledger_full());
+        self.seen.full_logs += u64::from(life.replica.room.is_log_full());
+        let acknowledged = life.replica.acknowledge(&mut life.engine);
         let may_leave = |it: &Waiting| it.after <= acknowledged;
         for it in life.waiting.extract_if(.., |it| may_leave(it)) {
             self.seen.replies += 1;
             self.told.push(it.told.clone());
             self.oracle.told(at, it);
         }
-        for wanted in life.seat.take_snapshots() {
+        for wanted in life.replica.take_snapshots() {
             self.send_copy(at, wanted.to);
         }
         for message in sent {
@@ -427,7 +427,7 @@ impl World {
     }
 
     fn leader(&self) -> Option<usize> {
-        let leads = |site: &Site| site.life.as_ref().is_some_and(|life| life.seat.leads());
+        let leads = |site: &Site| site.life.as_ref().is_some_and(|life| life.replica.leads());
         self.sites.iter().position(leads)
     }
 
@@ -453,9 +453,9 @@ impl World {
     fn move_member(&mut self) {
         let (id, client) = (NodeId(1 + self.random.below(3_u64)), self.now.mono.0);
         for life in self.sites.iter_mut().filter_map(|site| site.life.as_mut()) {
-            if life.seat.leads() {
+            if life.replica.leads() {
                 // Another change may be under way.
-                let _ = life.seat.change(Change::Move {
+                let _ = life.replica.change(Change::Move {
                     id,
                     peer: format!("127.0.0.1:{}", id.0),
                     client: format!("client:{client}"),
@@ -524,8 +524,8 @@ impl World {
 
     fn is_settled(&self) -> bool {
         let lives = self.sites.iter().filter_map(|site| site.life.as_ref());
-        let statuses: Vec<_> = lives.clone().map(|life| life.seat.status()).collect();
-        let leads = lives.clone().filter(|life| life.seat.leads()).count() == 1;
+        let statuses: Vec<_> = lives.clone().map(|life| life.replica.status()).collect();
+        let leads = lives.clone().filter(|life| life.replica.leads()).count() == 1;
         let commit = statuses[0].commit;
         let same = statuses
             .iter()
@@ -534,7 +534,7 @@ impl World {
             .clone()
             .all(|life| life.engine.stamp().index == commit);
         let is_role =
-            |life: &Life| matches!(life.seat.role(), Role::Leads(_) | Role::Follows(Some(_)));
+            |life: &Life| matches!(life.replica.role(), Role::Leads(_) | Role::Follows(Some(_)));
         leads && same && written && lives.clone().all(is_role) && lives.count() == 3
     }
 
@@ -653,7 +653,7 @@ fn no_acknowledged_job_is_lost_whatever_happens_to_members_and_their_network() {
     let repeat = |seed| {
         format!(
             "BSD_SEAT_FIRST={seed} BSD_SEAT_RUNS=1 cargo test --features cluster --lib \
-             cluster::seat"
+             cluster::replica"
         )
     };
     let seen = run_each(first..first + runs, repeat, history);

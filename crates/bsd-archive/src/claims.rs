@@ -46,7 +46,7 @@ pub(super) struct Origin {
 
 /// The claims of a directory on the chain of one log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Own {
+pub(super) struct Claims {
     log: LogId,
     /// The address of the archive, and the checksum of its marker. `None`: not known yet.
     pub(super) place: Option<(String, u32)>,
@@ -58,7 +58,7 @@ pub(super) struct Own {
 /// True if the server of this directory has claimed a chain, or may have.
 ///
 /// # Errors
-/// As of [`Own::read`].
+/// As of [`Claims::read`].
 pub(super) fn has_claimed(fs: &dyn Fs, dir: &Path) -> Result<bool, OpenError> {
     let Some(word) = read_word(fs, dir, ARCHIVE_WORD)? else {
         return Ok(false);
@@ -76,10 +76,10 @@ fn damaged(dir: &Path) -> OpenError {
     }
 }
 
-impl Own {
+impl Claims {
     /// What is said of a log that was restored from the end of a chain, and has claimed nothing.
-    pub(super) fn restored(log: LogId, origin: Origin) -> Own {
-        Own {
+    pub(super) fn restored(log: LogId, origin: Origin) -> Claims {
+        Claims {
             log,
             place: None,
             origin: Some(origin),
@@ -91,8 +91,8 @@ impl Own {
     ///
     /// # Errors
     /// The disk does not answer, or the file is damaged.
-    pub(super) fn read(fs: &dyn Fs, dir: &Path, log: LogId) -> Result<Own, OpenError> {
-        let nothing = Own {
+    pub(super) fn read(fs: &dyn Fs, dir: &Path, log: LogId) -> Result<Claims, OpenError> {
+        let nothing = Claims {
             log,
             place: None,
             origin: None,
@@ -187,7 +187,7 @@ pub(super) fn put_claim(
     Ok(is_put && begin(store, log)? <= number)
 }
 
-fn parse(word: &[u8]) -> Option<Own> {
+fn parse(word: &[u8]) -> Option<Claims> {
     let text = std::str::from_utf8(word).ok()?;
     let (checked, crc) = text.strip_suffix('\n')?.rsplit_once("crc ")?;
     if crc != format!("{:08x}", crc32fast::hash(checked.as_bytes())) {
@@ -237,7 +237,7 @@ fn parse(word: &[u8]) -> Option<Own> {
         })
     });
     let claims = claims.collect::<Option<_>>()?;
-    Some(Own {
+    Some(Claims {
         log,
         place,
         origin,
@@ -280,7 +280,7 @@ mod tests {
     #[test]
     fn a_server_that_was_replaced_knows_it_whatever_became_of_its_puts() {
         let (disk, store) = (disk(), SimStore::new(1));
-        let read = || Own::read(&disk, "/d".as_ref(), LOG).unwrap();
+        let read = || Claims::read(&disk, "/d".as_ref(), LOG).unwrap();
         assert_eq!(read().epoch(&store).unwrap(), None);
         let put = |(bytes, claim): &(Vec<u8>, Claim)| {
             store
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(put(&tries[0]), Put::Done);
         assert_eq!(read().epoch(&store).unwrap(), Some(2));
         assert_eq!(read().claims.len(), CLAIMS_MAX);
-        let other = Own::read(&disk, "/d".as_ref(), LogId([4; 16])).unwrap();
+        let other = Claims::read(&disk, "/d".as_ref(), LogId([4; 16])).unwrap();
         assert_eq!(other.claims, []);
     }
 
@@ -320,12 +320,12 @@ mod tests {
                 crc: 0xff,
             },
         };
-        let restored = Own {
+        let restored = Claims {
             place: Some(("file:///a b".to_owned(), 5)),
-            ..Own::restored(LOG, origin)
+            ..Claims::restored(LOG, origin)
         };
         write_word(&disk, "/d".as_ref(), ARCHIVE_WORD, &restored.word()).unwrap();
-        let read = || Own::read(&disk, "/d".as_ref(), LOG).unwrap();
+        let read = || Claims::read(&disk, "/d".as_ref(), LOG).unwrap();
         assert_eq!(read(), restored);
         assert!(!has_claimed(&disk, "/d".as_ref()).unwrap());
         let (_, claim) = claim(8, 2, "a");
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn a_damaged_file_is_named_and_never_taken_for_none() {
         let disk = disk();
-        let mut own = Own::read(&disk, "/d".as_ref(), LOG).unwrap();
+        let mut own = Claims::read(&disk, "/d".as_ref(), LOG).unwrap();
         own.note(&disk, "/d".as_ref(), claim(1, 1, "a").1).unwrap();
         let word = read_word(&disk, "/d".as_ref(), ARCHIVE_WORD)
             .unwrap()
@@ -346,7 +346,7 @@ mod tests {
             let mut word = word.clone();
             word[bit / 8] ^= 1 << (bit % 8);
             write_word(&disk, "/d".as_ref(), ARCHIVE_WORD, &word).unwrap();
-            let error = Own::read(&disk, "/d".as_ref(), LOG).unwrap_err();
+            let error = Claims::read(&disk, "/d".as_ref(), LOG).unwrap_err();
             assert!(error.to_string().contains("archived"), "{error}");
         }
     }

@@ -16,22 +16,22 @@ const SWEEPS: i64 = 8;
 
 /// Connections by where they come from.
 #[derive(Debug, Default)]
-pub(super) struct Crowd {
+pub(super) struct PerAddress {
     /// Connections of one address at a time; `None`: any number, and nobody is counted.
     each_max: Option<u32>,
     counts: HashMap<IpAddr, u32>,
 }
 
-impl Crowd {
-    pub(super) fn of_at_most(each_max: Option<u32>) -> Crowd {
-        Crowd {
+impl PerAddress {
+    pub(super) fn of_at_most(each_max: Option<u32>) -> PerAddress {
+        PerAddress {
             each_max,
             counts: HashMap::new(),
         }
     }
 
     /// Count one more connection from there; `None`: it has as many as it may. True if it is
-    /// counted, and must be given back to [`Crowd::leave`]: a Unix socket has no bound.
+    /// counted, and must be given back to [`PerAddress::leave`]: a Unix socket has no bound.
     pub(super) fn come(&mut self, peer: Peer) -> Option<bool> {
         let Some((each_max, place)) = self.each_max.zip(peer.place()) else {
             return Some(false);
@@ -137,32 +137,32 @@ mod tests {
 
     #[test]
     fn an_address_has_so_many_connections_and_a_socket_of_this_machine_any_number() {
-        let mut crowd = Crowd::of_at_most(Some(2));
+        let mut per_address = PerAddress::of_at_most(Some(2));
         let at = |text: &str| Peer::at(text.parse().unwrap());
-        assert_eq!(crowd.come(at("10.0.0.1:1")), Some(true));
-        assert_eq!(crowd.come(at("10.0.0.1:2")), Some(true));
-        assert_eq!(crowd.come(at("10.0.0.1:3")), None);
-        assert_eq!(crowd.come(at("[::ffff:10.0.0.1]:3")), None);
-        assert_eq!(crowd.come(at("10.0.0.2:1")), Some(true));
-        crowd.leave(at("10.0.0.1:1"));
-        assert_eq!(crowd.come(at("10.0.0.1:3")), Some(true));
+        assert_eq!(per_address.come(at("10.0.0.1:1")), Some(true));
+        assert_eq!(per_address.come(at("10.0.0.1:2")), Some(true));
+        assert_eq!(per_address.come(at("10.0.0.1:3")), None);
+        assert_eq!(per_address.come(at("[::ffff:10.0.0.1]:3")), None);
+        assert_eq!(per_address.come(at("10.0.0.2:1")), Some(true));
+        per_address.leave(at("10.0.0.1:1"));
+        assert_eq!(per_address.come(at("10.0.0.1:3")), Some(true));
         for _ in 0..5 {
-            assert_eq!(crowd.come(Peer::UNKNOWN), Some(false));
+            assert_eq!(per_address.come(Peer::UNKNOWN), Some(false));
         }
-        let mut all = Crowd::of_at_most(None);
+        let mut all = PerAddress::of_at_most(None);
         assert_eq!(all.come(at("10.0.0.1:1")), Some(false));
         assert!(all.counts.is_empty());
     }
 
     #[test]
     fn those_who_have_left_take_no_memory() {
-        let mut crowd = Crowd::of_at_most(Some(1));
+        let mut per_address = PerAddress::of_at_most(Some(1));
         for number in 0..1000_u32 {
             let peer = Peer::at((IpAddr::from(number.to_be_bytes()), 1).into());
-            assert_eq!(crowd.come(peer), Some(true));
-            crowd.leave(peer);
+            assert_eq!(per_address.come(peer), Some(true));
+            per_address.leave(peer);
         }
-        assert!(crowd.counts.is_empty());
+        assert!(per_address.counts.is_empty());
     }
 
     #[test]

@@ -55,7 +55,7 @@ fn g10_a_delay_is_as_long_with_a_leader_whose_clock_differs() {
                 .life
                 .as_mut()
                 .unwrap()
-                .seat
+                .replica
                 .transfer(NodeId(heir));
             world.turns(1_000);
         }

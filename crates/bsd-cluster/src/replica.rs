@@ -1,21 +1,21 @@
-//! A member's seat: it joins the node, which knows what is committed, and the queue, which knows what
+//! A member's replica: it joins the node, which knows what is committed, and the queue, which knows what
 //! that means.
 //!
 //! A turn of the owner's loop, with `engine` in its hands:
 //!
-//! 1. [`Seat::begin`]: time; messages of peers went to [`Seat::step`] before;
-//! 2. requests of clients, if the seat [`Standing::Serves`] and no quiet moment is due;
-//! 3. [`Seat::decide`]: the queue's own work, and what was decided becomes an entry;
-//! 4. [`Seat::outbox`]: to be sent before the own disk syncs;
-//! 5. [`Seat::persist`]: one write, one sync of the ledger; more to be sent;
-//! 6. [`Seat::advance`]: committed entries go to the log;
-//! 7. [`Seat::acknowledge`] says which replies may leave.
+//! 1. [`Replica::begin`]: time; messages of peers went to [`Replica::step`] before;
+//! 2. requests of clients, if the replica [`Standing::Serves`] and no quiet moment is due;
+//! 3. [`Replica::decide`]: the queue's own work, and what was decided becomes an entry;
+//! 4. [`Replica::outbox`]: to be sent before the own disk syncs;
+//! 5. [`Replica::persist`]: one write, one sync of the ledger; more to be sent;
+//! 6. [`Replica::advance`]: committed entries go to the log;
+//! 7. [`Replica::acknowledge`] says which replies may leave.
 //!
 //! # What must stay true
 //!
 //! * A queue leads only in one term. When that is over, or the others have not heard of the member for
 //!   too long because its ledger had no room, it is dropped with what it held, and the log is opened
-//!   again: [`Standing::Falls`] asks for that.
+//!   again: [`Standing::LostLeadership`] asks for that.
 //! * A reply waits for its turn: until a majority has every entry that was decided in that turn and
 //!   before, and has confirmed since then that this node still led. A leader that was replaced hands
 //!   out nothing.
@@ -29,12 +29,12 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use raft::eraftpb::Message;
 
-pub use self::error::SeatError;
+pub use self::error::ReplicaError;
 use self::room::Room;
 use super::ledger::{Base, LedgerError};
 use super::member::{Members, NodeId};
 use super::node::{Change, Committed, Node, Out, Refused, Role, SnapshotWanted, Status};
-use bsd::engine::{Apart, Engine, Options, ReplySink};
+use bsd::engine::{ApplyError, Engine, Options, ReplySink};
 use bsd::storage::format::Stamp;
 use bsd::storage::{Log, OpenError};
 use bsd::types::{Now, Position, Time};
@@ -55,8 +55,8 @@ pub enum Standing {
     Serves,
     /// It leads, and the log needs a moment without requests.
     Pauses,
-    /// It led, and does not any more: close all clients, then call [`Seat::fall`].
-    Falls,
+    /// It led, and does not any more: close all clients, then call [`Replica::step_down`].
+    LostLeadership,
 }
 
 /// Until when the replies of a turn wait, beside those of the turns before it.
@@ -76,7 +76,7 @@ struct Barrier {
 }
 
 /// One member. See the [module](self).
-pub struct Seat {
+pub struct Replica {
     node: Node,
     options: Options,
     role: Role,
@@ -104,19 +104,19 @@ pub struct Seat {
     snapshots: Vec<SnapshotWanted>,
 }
 
-impl std::fmt::Debug for Seat {
+impl std::fmt::Debug for Replica {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Seat")
+        f.debug_struct("Replica")
             .field("role", &self.role)
             .field("leading", &self.leading)
             .finish_non_exhaustive()
     }
 }
 
-impl Seat {
-    /// The seat of `node`, whose queue follows and was opened with `options`.
-    pub fn new(node: Node, options: Options, engine: &Engine) -> Seat {
-        Seat {
+impl Replica {
+    /// The replica of `node`, whose queue follows and was opened with `options`.
+    pub fn new(node: Node, options: Options, engine: &Engine) -> Replica {
+        Replica {
             node,
             options,
             role: Role::Follows(None),
@@ -148,7 +148,7 @@ impl Seat {
     ///
     /// # Errors
     /// When the disk failed.
-    pub fn begin(&mut self, engine: &mut Engine, now: Now) -> Result<Standing, SeatError> {
+    pub fn begin(&mut self, engine: &mut Engine, now: Now) -> Result<Standing, ReplicaError> {
         self.node.tick(now.mono);
         let term = match self.role {
             Role::Leads(term) => Some(term),
@@ -156,7 +156,7 @@ impl Seat {
         };
         let is_over = self.leading != term || self.room.has_been_silent(now.mono);
         if self.leading.is_some() && is_over {
-            return Ok(Standing::Falls);
+            return Ok(Standing::LostLeadership);
         }
         if let Some(term) = self.may_lead() {
             let index = self.node.last_index();
@@ -195,7 +195,7 @@ impl Seat {
     }
 
     /// If the log has no room, the ledger gives up what it can, and a leader hands the lead over.
-    fn make_way(&mut self, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
+    fn make_way(&mut self, engine: &mut Engine, now: Now) -> Result<(), ReplicaError> {
         let mut has_room = engine.has_room_to_follow(now)?;
         while !has_room && self.node.give_room(engine.durable_stamp().index)? {
             engine.note_freed();
@@ -231,7 +231,7 @@ impl Seat {
         engine: &mut Engine,
         sink: &mut dyn ReplySink,
         now: Now,
-    ) -> Result<(), SeatError> {
+    ) -> Result<(), ReplicaError> {
         if self.leading.is_none() {
             engine.follow_on(now)?;
             return Ok(());
@@ -249,7 +249,7 @@ impl Seat {
     ///
     /// # Errors
     /// If an entry is not taken as it was decided: a bug. Nothing of it was acknowledged.
-    pub fn propose(&mut self, engine: &mut Engine, has_replied: bool) -> Result<(), SeatError> {
+    pub fn propose(&mut self, engine: &mut Engine, has_replied: bool) -> Result<(), ReplicaError> {
         if self.leading.is_none() {
             return Ok(());
         }
@@ -259,7 +259,7 @@ impl Seat {
             match self.node.propose(Bytes::from(formed.data)) {
                 Ok(index) if index == decided.index => last = Some(index),
                 other => {
-                    return Err(SeatError::Contradiction(format!(
+                    return Err(ReplicaError::Contradiction(format!(
                         "entry {} of {size} bytes was decided, and proposed as {other:?}",
                         decided.index
                     )));
@@ -285,12 +285,12 @@ impl Seat {
         self.node.outbox()
     }
 
-    /// Make durable what has to be. Returns messages to be sent, before [`Seat::advance`] is called:
+    /// Make durable what has to be. Returns messages to be sent, before [`Replica::advance`] is called:
     /// a leader waits for them.
     ///
     /// # Errors
     /// When the disk failed.
-    pub fn persist(&mut self, engine: &mut Engine, now: Now) -> Result<Vec<Message>, SeatError> {
+    pub fn persist(&mut self, engine: &mut Engine, now: Now) -> Result<Vec<Message>, ReplicaError> {
         if !self.room.may_persist(now.mono) {
             return Ok(Vec::new());
         }
@@ -337,7 +337,7 @@ impl Seat {
     ///
     /// # Errors
     /// When the disk failed, or the copy is not what the others have.
-    pub fn advance(&mut self, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
+    pub fn advance(&mut self, engine: &mut Engine, now: Now) -> Result<(), ReplicaError> {
         if self.room.is_ledger_full() {
             return Ok(());
         }
@@ -360,7 +360,7 @@ impl Seat {
     }
 
     /// Apply committed entries, as many as a turn may.
-    fn apply(&mut self, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
+    fn apply(&mut self, engine: &mut Engine, now: Now) -> Result<(), ReplicaError> {
         if !self.room.may_apply(now.mono) {
             return Ok(());
         }
@@ -375,17 +375,19 @@ impl Seat {
             if stamp.index > engine.stamp().index {
                 engine.set_clock_ahead(self.node.clock_ahead(stamp.term));
                 let mut applied = engine.apply_entry(stamp, &entry.data, now);
-                if matches!(applied, Err(Apart::Full)) && engine.spend_kept() {
+                if matches!(applied, Err(ApplyError::Full)) && engine.spend_kept() {
                     applied = engine.apply_entry(stamp, &entry.data, now);
                 }
                 match applied {
                     Ok(()) => {}
-                    Err(Apart::Full) => {
+                    Err(ApplyError::Full) => {
                         self.room.refused_by_log(now.mono);
                         return Ok(());
                     }
-                    Err(Apart::Failed(error)) => return Err(error.into()),
-                    Err(Apart::Contradiction(what)) => return Err(SeatError::Contradiction(what)),
+                    Err(ApplyError::Failed(error)) => return Err(error.into()),
+                    Err(ApplyError::Contradiction(what)) => {
+                        return Err(ReplicaError::Contradiction(what));
+                    }
                 }
             }
             let size = cost(entry);
@@ -404,7 +406,7 @@ impl Seat {
     ///
     /// # Errors
     /// If the log cannot be opened again.
-    pub fn fall(&mut self, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
+    pub fn step_down(&mut self, engine: &mut Engine, now: Now) -> Result<(), ReplicaError> {
         self.leading = None;
         self.room.fell(now.mono);
         self.is_quieting = false;
@@ -413,7 +415,7 @@ impl Seat {
     }
 
     /// Open the log again.
-    fn reopen(&mut self, engine: &mut Engine, now: Now) -> Result<(), SeatError> {
+    fn reopen(&mut self, engine: &mut Engine, now: Now) -> Result<(), ReplicaError> {
         // The directory has to be let go before it can be opened again.
         *engine = Engine::follow(&Options::default(), now)?;
         *engine = Engine::follow(&self.options, now)?;
@@ -449,7 +451,7 @@ impl Seat {
         }
     }
 
-    /// True if [`Seat::outbox`] and [`Seat::persist`] have something to do.
+    /// True if [`Replica::outbox`] and [`Replica::persist`] have something to do.
     #[must_use]
     pub fn has_ready(&self) -> bool {
         self.node.has_work() && !self.room.is_ledger_full()
@@ -587,7 +589,7 @@ impl Seat {
         engine: &mut Engine,
         base: Base,
         now: Now,
-    ) -> Result<bool, SeatError> {
+    ) -> Result<bool, ReplicaError> {
         let Some(dir) = self.options.dir.clone() else {
             return Ok(false);
         };
@@ -614,7 +616,7 @@ impl Seat {
         *engine = Engine::follow(&Options::default(), now)?;
         let node = &mut self.node;
         super::install::finish(&fs, &dir, &ledger_dir, &mut |base| {
-            Ok::<_, SeatError>(node.snapshot_installed(&base)?)
+            Ok::<_, ReplicaError>(node.snapshot_installed(&base)?)
         })?;
         self.pending.clear();
         self.pending_bytes = 0;
