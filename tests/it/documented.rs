@@ -1,4 +1,5 @@
-//! `docs/testing.md` and `docs/promises.md` say which test shows what: here they are held to it.
+//! `docs/dev/testing.md`, `bounds.md` and `promises.md` say which test shows what: here they are held
+//! to it. The pages of the handbook name no test.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -136,7 +137,7 @@ fn assert_exist(tests: &Tests, row: &str, named: &[&str]) {
 #[test]
 fn every_test_that_the_table_of_faults_names_exists() {
     let tests = all_tests();
-    let rows = rows("docs/testing.md", 'B');
+    let rows = rows("docs/dev/testing.md", 'B');
     assert_numbered(&rows, 36);
     for (number, cells) in rows {
         let named = named(&cells);
@@ -150,7 +151,7 @@ fn every_test_that_the_table_of_faults_names_exists() {
 fn every_finding_has_a_row_and_every_test_that_it_names_exists() {
     let tests = all_tests();
     for (letter, count) in [('F', 45), ('T', 13), ('G', 45)] {
-        let rows = rows("docs/testing.md", letter);
+        let rows = rows("docs/dev/testing.md", letter);
         assert!(rows.len() >= count, "{letter}: {}", rows.len());
         assert!(rows.is_sorted_by(|one, next| one.0 < next.0), "{letter}");
         for (number, cells) in rows {
@@ -166,13 +167,50 @@ fn every_finding_has_a_row_and_every_test_that_it_names_exists() {
 #[test]
 fn every_fault_of_beanstalkd_has_a_test_with_its_number_in_its_name() {
     let tests = all_tests();
-    let rows = rows("docs/promises.md", 'D');
+    let rows = rows("docs/dev/promises.md", 'D');
     assert_numbered(&rows, 32);
     for (number, _) in rows {
         let id = format!("d{number}");
         let has_it = |name: &String| name.split('_').any(|word| word == id);
         assert!(tests.keys().any(has_it), "no test has {id} in its name");
     }
+}
+
+#[test]
+fn every_test_that_the_table_of_bounds_names_exists() {
+    let tests = all_tests();
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/dev/bounds.md")).expect("the page");
+    let mut seen = 0;
+    for row in page.lines().filter(|line| line.starts_with("| ")).skip(1) {
+        let (_, named) = row.rsplit_once(" | ").expect("two cells");
+        for test in named.split('`').skip(1).step_by(2) {
+            seen += 1;
+            assert!(tests.contains_key(test), "there is no test {test}");
+        }
+    }
+    assert!(seen > 100, "{seen}");
+}
+
+/// Who runs a server has neither the tests nor the pages for contributors.
+#[test]
+fn no_page_of_the_handbook_names_a_test() {
+    let tests = all_tests();
+    let mut named = Vec::new();
+    for entry in fs::read_dir(Path::new(ROOT).join("docs")).expect("the handbook") {
+        let page = entry.expect("an entry").path();
+        if page.extension().is_none_or(|end| end != "md") {
+            continue;
+        }
+        let text = fs::read_to_string(&page).expect("a page");
+        for span in text.split('`').skip(1).step_by(2) {
+            let last = span.rsplit("::").next().unwrap_or_default();
+            let is_test = last.contains('_') && tests.contains_key(last);
+            if is_test || span.starts_with("tests/") {
+                named.push(format!("{}: {span}", page.display()));
+            }
+        }
+    }
+    assert!(named.is_empty(), "{}", named.join("\n"));
 }
 
 /// One build has every flag of the packages: the features of a package are for tests and manual pages.

@@ -67,14 +67,19 @@ fn fences_of(page: &Path) -> Vec<Fence> {
     fences
 }
 
+/// The pages of the handbook, and the README.
 fn pages() -> Vec<PathBuf> {
-    let docs = fs::read_dir(Path::new(ROOT).join("docs")).unwrap();
-    let names = docs.map(|entry| entry.unwrap().file_name());
-    let paths = names.map(|name| Path::new("docs").join(name));
+    let mut pages = pages_in("docs");
+    pages.push("README.md".into());
+    pages
+}
+
+fn pages_in(dir: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(Path::new(ROOT).join(dir)).unwrap();
+    let paths = entries.map(|entry| Path::new(dir).join(entry.unwrap().file_name()));
     let mut pages: Vec<PathBuf> = paths
         .filter(|path| path.extension().is_some_and(|it| it == "md"))
         .collect();
-    pages.push("README.md".into());
     pages.sort();
     pages
 }
@@ -86,7 +91,11 @@ fn each_block_of_code_says_what_it_is_and_why_it_is_not_run() {
         Some(("sh" | "console", why)) => REASONS.iter().any(|(it, _)| *it == why),
         Some(_) => false,
     };
-    let fences = pages().into_iter().flat_map(|page| fences_of(&page));
+    let mut all = pages();
+    all.extend(pages_in("docs/dev"));
+    all.extend(pages_in("docs/dev/decisions"));
+    all.push("CONTRIBUTING.md".into());
+    let fences = all.into_iter().flat_map(|page| fences_of(&page));
     let unknown = fences.filter(|fence| !is_known(&fence.kind));
     let unknown: Vec<String> = unknown
         .map(|fence| format!("{}: {:?}", fence.place(), fence.kind))
