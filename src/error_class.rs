@@ -2,7 +2,7 @@
 //! its way up. The server's exit code, and whether a service manager starts it again, follow from
 //! it alone (`config: exit`).
 
-use std::io;
+use std::{fmt, io};
 
 use rustix::io::Errno;
 
@@ -125,9 +125,79 @@ impl ErrorClass {
     }
 }
 
+/// Something that a server was given cannot be used: a file of tokens, a certificate, an address, a
+/// store. The text says what is wrong and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetupError {
+    class: ErrorClass,
+    text: String,
+}
+
+impl SetupError {
+    /// What was given is not what it has to be.
+    #[must_use]
+    pub fn new(text: impl fmt::Display) -> SetupError {
+        SetupError {
+            class: ErrorClass::Setup,
+            text: text.to_string(),
+        }
+    }
+
+    /// A call of the system failed with `cause`, which the text names.
+    #[must_use]
+    pub fn io(text: impl fmt::Display, cause: &io::Error) -> SetupError {
+        let class = match cause.kind() {
+            // Text that is not UTF-8, or no certificate: the file, not the disk.
+            io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => ErrorClass::Setup,
+            _ => ErrorClass::of(cause),
+        };
+        SetupError {
+            class,
+            text: text.to_string(),
+        }
+    }
+
+    /// A call that has nothing to do with the disk failed with `cause`, which the text names.
+    #[must_use]
+    pub fn of_socket(text: impl fmt::Display, cause: &io::Error) -> SetupError {
+        SetupError {
+            class: ErrorClass::of_system(cause),
+            text: text.to_string(),
+        }
+    }
+
+    /// What kind of trouble it is.
+    #[must_use]
+    pub fn class(&self) -> ErrorClass {
+        self.class
+    }
+}
+
+impl fmt::Display for SetupError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for SetupError {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_of_a_file_that_was_given_keeps_the_class_of_the_system() {
+        let class = |errno: Errno| SetupError::io("a file", &errno.into()).class();
+        assert_eq!(class(Errno::MFILE), ErrorClass::Descriptors);
+        assert_eq!(class(Errno::IO), ErrorClass::Disk);
+        assert_eq!(class(Errno::NOENT), ErrorClass::Setup);
+        let not_text = io::Error::from(io::ErrorKind::InvalidData);
+        assert_eq!(
+            SetupError::io("a file", &not_text).class(),
+            ErrorClass::Setup
+        );
+        assert_eq!(SetupError::new("a line").class(), ErrorClass::Setup);
+    }
 
     #[test]
     fn g02_an_error_of_the_system_has_the_class_that_says_what_helps() {

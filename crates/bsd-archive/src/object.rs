@@ -19,6 +19,8 @@ use object_store::{
 };
 use tokio::runtime::Runtime;
 
+use bsd::SetupError;
+
 use super::local::LocalStore;
 use super::store::{Listed, Put, Store, Trouble, Want};
 
@@ -34,11 +36,11 @@ const RETRIES: usize = 3;
 ///
 /// # Errors
 /// The address cannot be understood, or the environment lacks what it needs; says which.
-pub fn open(url: &str) -> Result<Box<dyn Store>, String> {
+pub fn open(url: &str) -> Result<Box<dyn Store>, SetupError> {
     let cannot = |why: &dyn std::fmt::Display| {
-        format!(
+        SetupError::new(format_args!(
             "cannot use {url} for an archive: {why}; give s3://BUCKET/PREFIX, gs://, az:// or file:///DIR"
-        )
+        ))
     };
     let parsed = url.parse().map_err(|why| cannot(&why))?;
     let (scheme, prefix) = ObjectStoreScheme::parse(&parsed).map_err(|why| cannot(&why))?;
@@ -80,7 +82,9 @@ pub fn open(url: &str) -> Result<Box<dyn Store>, String> {
         store: built.map_err(|why| cannot(&why))?,
         prefix,
         url: url.to_owned(),
-        runtime: runtime.map_err(|why| cannot(&why))?,
+        runtime: runtime.map_err(|why| {
+            SetupError::of_socket(format_args!("cannot reach {url}: {why}"), &why)
+        })?,
     }))
 }
 
@@ -89,7 +93,7 @@ pub fn open(url: &str) -> Result<Box<dyn Store>, String> {
 ///
 /// # Errors
 /// Says which directory.
-pub fn check_place(url: &str) -> Result<(), String> {
+pub fn check_place(url: &str) -> Result<(), SetupError> {
     let parsed = url.parse().ok();
     let parsed = parsed.and_then(|url| ObjectStoreScheme::parse(&url).ok());
     let dir = match parsed {
@@ -97,9 +101,9 @@ pub fn check_place(url: &str) -> Result<(), String> {
         _ => None,
     };
     match dir {
-        Some(dir) if !dir.is_dir() => Err(format!(
+        Some(dir) if !dir.is_dir() => Err(SetupError::new(format_args!(
             "the directory of the archive {url} is not there; make it or mount it"
-        )),
+        ))),
         _ => Ok(()),
     }
 }

@@ -85,6 +85,7 @@ pub use self::places::CONNECTIONS_MAX;
 use self::places::{PROBES_MAX, Places};
 use self::snapshot::Snapshots;
 use self::tokens::Tokens;
+use bsd::SetupError;
 use bsd::clock::Clock;
 use bsd::door::Door;
 use bsd_archive::standby::Seat;
@@ -183,24 +184,28 @@ impl Setup {
     /// # Errors
     /// What is wrong and what to do: the address cannot be bound, it is not of this machine alone and
     /// there are no tokens, or the file of the tokens cannot be used.
-    pub fn bind(&self) -> Result<Option<Bound>, String> {
+    pub fn bind(&self) -> Result<Option<Bound>, SetupError> {
         let tokens = self.tokens.as_deref().map(Tokens::read).transpose()?;
         let found = (&*self.host, self.port).to_socket_addrs();
         let addresses: Vec<SocketAddr> = found
-            .map_err(|error| format!("cannot serve HTTP on {self}: {error}"))?
+            .map_err(|error| {
+                SetupError::of_socket(format_args!("cannot serve HTTP on {self}: {error}"), &error)
+            })?
             .collect();
         if tokens.is_none()
             && let Some(address) = addresses.iter().find(|address| !address.ip().is_loopback())
         {
-            return Err(format!(
+            return Err(SetupError::new(format_args!(
                 "HTTP is not served on {address} without tokens: whoever reaches that address \
                  could change the queue; give --http-tokens FILE, or an address of this machine \
                  alone, or --http off"
-            ));
+            )));
         }
         match TcpListener::bind(&addresses[..]) {
             Ok(listener) => {
-                let address = listener.local_addr().map_err(|error| error.to_string())?;
+                let address = listener
+                    .local_addr()
+                    .map_err(|error| SetupError::of_socket(&error, &error))?;
                 let access =
                     Access::new(tokens, self.names.clone(), (address.port(), self.has_tls));
                 let bound = Bound {
@@ -224,10 +229,11 @@ impl Setup {
                     io::ErrorKind::AddrInUse => who_has(&self.host, self.port),
                     _ => error.to_string(),
                 };
-                Err(format!(
+                let text = format_args!(
                     "cannot serve HTTP on {self}: {why}; --http ADDR names another address, --http \
                      off none"
-                ))
+                );
+                Err(SetupError::of_socket(text, &error))
             }
         }
     }

@@ -8,6 +8,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use super::routes::Role;
+use bsd::SetupError;
 use bsd_net::secrets;
 
 /// Characters that a salt must have.
@@ -40,7 +41,7 @@ impl fmt::Debug for Tokens {
 
 impl Tokens {
     /// Read the file, which nobody but its owner may read or write.
-    pub(super) fn read(path: &Path) -> Result<Tokens, String> {
+    pub(super) fn read(path: &Path) -> Result<Tokens, SetupError> {
         let text = secrets::read_private(path)?;
         Tokens::parse(&text).map_err(|error| secrets::unusable(path, &error))
     }
@@ -148,7 +149,7 @@ mod tests {
         let tokens = Tokens::read(file.path()).unwrap();
         assert!(tokens.find(b"one").is_some());
         write!(file, "x").unwrap();
-        let why = Tokens::read(file.path()).unwrap_err();
+        let why = Tokens::read(file.path()).unwrap_err().to_string();
         assert!(why.contains("it has more than 65536 bytes"), "{why}");
     }
 
@@ -187,7 +188,7 @@ mod tests {
             std::fs::set_permissions(file.path(), rights).unwrap();
         };
         set(0o640);
-        let why = Tokens::read(file.path()).unwrap_err();
+        let why = Tokens::read(file.path()).unwrap_err().to_string();
         assert!(why.contains("0640") && why.contains("chmod 600"), "{why}");
         set(0o600);
         assert!(Tokens::read(file.path()).is_ok());

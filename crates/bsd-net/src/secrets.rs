@@ -1,9 +1,11 @@
 //! What all files of secrets have in common: who may read them, and how a secret is compared.
 
 use std::fmt;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+
+use bsd::SetupError;
 
 /// Bytes that a file of tokens may have.
 pub const FILE_SIZE_MAX: u64 = 64 << 10;
@@ -12,10 +14,11 @@ pub const FILE_SIZE_MAX: u64 = 64 << 10;
 ///
 /// # Errors
 /// It cannot be read, others may read it, it is too large, or it is no text.
-pub fn read_private(path: &Path) -> Result<String, String> {
+pub fn read_private(path: &Path) -> Result<String, SetupError> {
+    let unreadable = |error: io::Error| SetupError::io(cannot_use(path, &error), &error);
     #[allow(clippy::disallowed_methods)] // no file of the log
-    let file = std::fs::File::open(path).map_err(|error| unusable(path, &error))?;
-    let mode = file.metadata().map_err(|error| unusable(path, &error))?;
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    let mode = file.metadata().map_err(unreadable)?;
     let mode = mode.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         let why = format!("its rights are {mode:04o}; make them 0600 (chmod 600)");
@@ -23,7 +26,7 @@ pub fn read_private(path: &Path) -> Result<String, String> {
     }
     let mut text = String::new();
     let read = file.take(FILE_SIZE_MAX + 1).read_to_string(&mut text);
-    read.map_err(|error| unusable(path, &error))?;
+    read.map_err(unreadable)?;
     if text.len() as u64 > FILE_SIZE_MAX {
         let why = format!("it has more than {FILE_SIZE_MAX} bytes");
         return Err(unusable(path, &why));
@@ -31,8 +34,12 @@ pub fn read_private(path: &Path) -> Result<String, String> {
     Ok(text)
 }
 
-/// The message about a file of tokens that cannot be used.
-pub fn unusable(path: &Path, why: &dyn fmt::Display) -> String {
+/// What the file of tokens says cannot be used.
+pub fn unusable(path: &Path, why: &dyn fmt::Display) -> SetupError {
+    SetupError::new(cannot_use(path, why))
+}
+
+fn cannot_use(path: &Path, why: &dyn fmt::Display) -> String {
     format!("cannot use the tokens in {}: {why}", path.display())
 }
 

@@ -21,8 +21,7 @@ pub(super) fn open_store(config: &Config) -> Result<Option<Arc<dyn Store>>, Fail
     let Some(archive) = &config.archive else {
         return Ok(None);
     };
-    let store =
-        bsd_archive::open(&archive.url).map_err(|why| Failure::new(ErrorClass::Setup, why))?;
+    let store = bsd_archive::open(&archive.url)?;
     Ok(Some(Arc::from(store)))
 }
 
@@ -38,7 +37,7 @@ pub(super) fn restore_if_empty(
     if !archive.restore_if_empty {
         return Ok(());
     }
-    bsd_archive::check_place(&archive.url).map_err(|why| Failure::new(ErrorClass::Setup, why))?;
+    bsd_archive::check_place(&archive.url)?;
     let fs: Arc<dyn Fs> = Arc::new(RealFs);
     let tell = progress(clock, "restoring the log from its archive");
     let wait = Waiter::new(clock, wait_told);

@@ -50,7 +50,10 @@ pub(super) fn open_member(
         now: clock.now(),
     });
     let (member, engine) = opened.map_err(|error| match error {
-        MemberError::Peers(why) => Failure::cannot("be a member of a cluster", why),
+        MemberError::Peers(why) => Failure::new(
+            why.class(),
+            format_args!("cannot be a member of a cluster: {why}"),
+        ),
         error => Failure::new(error.class(), error),
     })?;
     let jobs = engine.queue().stats().jobs.total();

@@ -7,7 +7,7 @@ use bsd_archive::Reporter;
 use bsd_archive::standby::Seat;
 use bsd_http::Http;
 
-use super::{Clock, Config, ErrorClass, Failure, Gate, Lines, Pulse, Server};
+use super::{Clock, Config, Failure, Gate, Lines, Pulse, Server};
 
 pub(super) type BoundHttp = bsd_http::Bound;
 
@@ -19,9 +19,9 @@ pub(super) fn bind_http(config: &Config, gate: &Gate) -> Result<Option<BoundHttp
     let Some(setup) = &config.http else {
         return Ok(None);
     };
-    let bound = setup.bind();
-    let bound = bound.map_err(|why| Failure::new(ErrorClass::Setup, why))?;
-    let bound = bound.map(|bound| bound.with_guesses(gate.guesses()));
+    let bound = setup
+        .bind()?
+        .map(|bound| bound.with_guesses(gate.guesses()));
     Ok(bound.map(|bound| with_tls(bound, setup, gate)))
 }
 

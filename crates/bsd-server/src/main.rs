@@ -27,13 +27,13 @@ use self::cluster::{bind_peers, cluster_desk, open_member, seat_member};
 use self::http::{
     BoundHttp, HTTP_DESCRIPTORS, bind_http, http_address, http_seen_at, open_http, start_http,
 };
-use bsd::ErrorClass;
 use bsd::clock::Clock;
 use bsd::engine::{Engine, Options};
 use bsd::rlimit;
 use bsd::storage::convert::beanstalkd::TakenOver;
 use bsd::storage::{OpenError, Recovery, SyncPolicy};
 use bsd::types::SECOND_NS;
+use bsd::{ErrorClass, SetupError};
 use bsd_net::{
     Account, Address, Bound, Bounds, ExitOnSignal, Gate, Lines, Listener, Port, Pulse, Reactor,
     RunError, Server, ServiceManager,
@@ -92,15 +92,14 @@ fn main() -> ExitCode {
 fn print_token(scope: &bsd_net::Scope) -> ExitCode {
     let printed = bsd_net::new_token(scope, None).and_then(|(token, line)| {
         let text = format!("token: {token}\nline:  {line}\n");
-        let written = std::io::stdout().write_all(text.as_bytes());
-        written.map_err(|error| error.to_string())
+        std::io::stdout().write_all(text.as_bytes())
     });
     ExitCode::from(match printed {
         Ok(()) => config::EXIT_OK,
         Err(why) => {
             // If that cannot be written either, the exit code must be enough.
             let _ = writeln!(std::io::stderr(), "cannot make a token: {why}");
-            config::exit_code(ErrorClass::Setup)
+            config::exit_code(ErrorClass::of_system(&why))
         }
     })
 }
@@ -151,6 +150,12 @@ impl Failure {
         let is_said = says_itself || self.lines.iter().any(|line| line.contains(advice));
         let advice = (!is_said).then(|| format!("what to do: {advice}"));
         self.lines.iter().cloned().chain(advice)
+    }
+}
+
+impl From<SetupError> for Failure {
+    fn from(error: SetupError) -> Failure {
+        Failure::new(error.class(), error)
     }
 }
 
@@ -259,7 +264,7 @@ fn open(config: &Config, options: &Options, clock: Clock) -> Result<Engine, Fail
 /// What is asked of clients. A file that cannot be used is a mistake of the command line.
 fn gate(config: &Config) -> Result<Gate, Failure> {
     let auth = config.auth_file.clone().map(bsd_net::Auth::read);
-    let auth = auth.transpose().map_err(Failure::usage)?;
+    let auth = auth.transpose().map_err(of_flag)?;
     let gate = Gate::default()
         .with_auth(auth)
         .with_trusted(config.proxy_from.clone())
@@ -267,9 +272,17 @@ fn gate(config: &Config) -> Result<Gate, Failure> {
         .with_probing(config.probing);
     let gate = {
         let tls = config.tls.clone().map(bsd_net::Tls::read).transpose();
-        gate.with_tls(tls.map_err(Failure::usage)?)
+        gate.with_tls(tls.map_err(of_flag)?)
     };
     Ok(gate)
+}
+
+/// A file that a flag names is a mistake of the command line, unless the system cannot read it.
+fn of_flag(error: SetupError) -> Failure {
+    match error.class() {
+        ErrorClass::Setup => Failure::new(ErrorClass::Usage, error),
+        class => Failure::new(class, error),
+    }
 }
 
 fn account(user: &str) -> Result<Account, Failure> {

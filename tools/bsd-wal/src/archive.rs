@@ -141,7 +141,7 @@ pub(crate) fn run(args: &ArchiveArgs, out: &mut dyn Write) -> Result<u8, Failure
 }
 
 fn open(url: &str) -> Result<Box<dyn Store>, Failure> {
-    bsd_archive::open(url).map_err(Failure::Refused)
+    bsd_archive::open(url).map_err(|error| Failure::Refused(error.to_string()))
 }
 
 /// Says why nothing happens.

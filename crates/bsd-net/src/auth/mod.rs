@@ -12,6 +12,7 @@
 mod grant;
 mod guesses;
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ pub use self::guesses::Guesses;
 use super::bounds::StalledClients;
 use super::connection::Connection;
 use crate::secrets;
+use bsd::SetupError;
 use bsd::protocol::Request;
 use bsd::queue::Queue;
 use bsd::sys::random;
@@ -84,7 +86,7 @@ impl Auth {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn read(path: PathBuf) -> Result<Auth, String> {
+    pub fn read(path: PathBuf) -> Result<Auth, SetupError> {
         Ok(Auth {
             grants: grants(&path)?,
             path,
@@ -103,7 +105,7 @@ impl Auth {
     ///
     /// # Errors
     /// What is wrong with it; then everything stays as it was.
-    pub(super) fn reload(&mut self) -> Result<(), String> {
+    pub(super) fn reload(&mut self) -> Result<(), SetupError> {
         self.grants = grants(&self.path)?;
         Ok(())
     }
@@ -160,7 +162,7 @@ impl Auth {
     }
 }
 
-fn grants(path: &std::path::Path) -> Result<Vec<Arc<Grant>>, String> {
+fn grants(path: &std::path::Path) -> Result<Vec<Arc<Grant>>, SetupError> {
     let text = secrets::read_private(path)?;
     let parsed = secrets::lines(&text).map(|(number, line)| {
         let grant = Grant::parse(line).map(Arc::new);
@@ -183,9 +185,9 @@ fn grants(path: &std::path::Path) -> Result<Vec<Arc<Grant>>, String> {
 ///
 /// # Errors
 /// The system has no random bytes.
-pub fn new_token(scope: &Scope, name: Option<&str>) -> Result<(String, String), String> {
+pub fn new_token(scope: &Scope, name: Option<&str>) -> io::Result<(String, String)> {
     let mut random = [0; 32];
-    random::fill(&mut random).map_err(|error| format!("no random bytes: {error}"))?;
+    random::fill(&mut random)?;
     let token = secrets::hex(&random);
     let digest = secrets::hex(&Sha256::digest(&token));
     let name = name.map_or_else(String::new, |name| format!(" {name}"));

@@ -16,6 +16,7 @@ use crate::Reactor;
 use crate::peers::{PeerTls, PeerTlsFiles, Peers};
 use crate::process::Heart;
 use bsd::ErrorClass;
+use bsd::SetupError;
 use bsd::engine::{Engine, Options};
 use bsd::storage::disk::Fs;
 use bsd::storage::format::Stamp;
@@ -37,7 +38,7 @@ pub enum MemberError {
     /// The ledger and the log do not belong together.
     Node(NodeError),
     /// The address, or a certificate, is of no use.
-    Peers(String),
+    Peers(SetupError),
     /// The cluster cannot be begun or joined.
     Replica(ReplicaError),
 }
@@ -48,7 +49,7 @@ impl std::fmt::Display for MemberError {
             MemberError::Open(error) => error.fmt(f),
             MemberError::Node(NodeError::Store(error)) => error.fmt(f),
             MemberError::Node(error) => write!(f, "{error}; {}", self.class().advice()),
-            MemberError::Peers(why) => f.write_str(why),
+            MemberError::Peers(error) => error.fmt(f),
             MemberError::Replica(error) => error.fmt(f),
         }
     }
@@ -62,7 +63,7 @@ impl MemberError {
             MemberError::Open(error) => error.class(),
             MemberError::Node(NodeError::Store(error)) => error.class(),
             MemberError::Node(_) => ErrorClass::Diverged,
-            MemberError::Peers(_) => ErrorClass::Setup,
+            MemberError::Peers(error) => error.class(),
             MemberError::Replica(error) => error.class(),
         }
     }
@@ -82,6 +83,12 @@ impl From<ReplicaError> for MemberError {
     }
 }
 
+impl From<SetupError> for MemberError {
+    fn from(error: SetupError) -> MemberError {
+        MemberError::Peers(error)
+    }
+}
+
 impl From<NodeError> for MemberError {
     fn from(error: NodeError) -> MemberError {
         MemberError::Node(error)
@@ -93,7 +100,7 @@ impl From<MemberError> for ReplicaError {
         match error {
             MemberError::Open(error) => ReplicaError::Open(error),
             MemberError::Node(error) => error.into(),
-            MemberError::Peers(why) => ReplicaError::Contradiction(why),
+            MemberError::Peers(error) => ReplicaError::Contradiction(error.to_string()),
             MemberError::Replica(error) => error,
         }
     }
@@ -134,7 +141,7 @@ impl Member {
     /// See [`MemberError`].
     pub fn open(setup: Setup<'_>) -> Result<(Member, Engine), MemberError> {
         let tls = peer_files(setup.config).as_ref().map(PeerTls::read);
-        let tls = tls.transpose().map_err(MemberError::Peers)?;
+        let tls = tls.transpose()?;
         Member::open_with(setup, tls)
     }
 
@@ -157,7 +164,7 @@ impl Member {
         let options = with_heart(log_options(options), &heart);
         let Some(dir) = options.dir.clone() else {
             let why = "a member of a cluster keeps a log; give it a directory with -b";
-            return Err(MemberError::Peers(why.into()));
+            return Err(MemberError::Peers(SetupError::new(why)));
         };
         let fs = options.fs.clone();
         bsd::storage::make_data_dir(&*fs, &dir)?;
@@ -210,7 +217,8 @@ impl Member {
                 seed,
             )
         });
-        let peers = peers.map_err(|error| MemberError::Peers(error.to_string()))?;
+        let peers =
+            peers.map_err(|error| MemberError::Peers(SetupError::of_socket(&error, &error)))?;
         let (sender, mail) = channel();
         let courier = Courier::new(
             fs.clone(),
@@ -265,7 +273,7 @@ impl Member {
             (None, Beginning::Init) => member.init(&mut engine, now)?,
             (None, Beginning::Join(address)) => {
                 let asked = member.ask_to_be_added(address, &engine);
-                asked.map_err(MemberError::Peers)?;
+                asked.map_err(|why| MemberError::Peers(SetupError::new(why)))?;
             }
             (None, Beginning::Wait) => info!(
                 "no member of a cluster yet: begin one with `bsd-ctl cluster init`, or join one with \

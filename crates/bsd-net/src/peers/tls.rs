@@ -20,6 +20,7 @@ use rustls::{
 };
 
 use crate::tls::{PASSED_ON, Signed, certificates, read_signed, unusable};
+use bsd::SetupError;
 
 /// The files, all in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +49,7 @@ impl PeerTls {
     ///
     /// # Errors
     /// What is wrong with which file.
-    pub(crate) fn read(files: &PeerTlsFiles) -> Result<PeerTls, String> {
+    pub(crate) fn read(files: &PeerTlsFiles) -> Result<PeerTls, SetupError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();
         for certificate in certificates(&files.ca)? {
@@ -63,14 +64,14 @@ impl PeerTls {
         let shown = Arc::new(SingleCertAndKey::from(Arc::clone(&signed)));
         let mut server = ServerConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(|error| error.to_string())?
+            .map_err(SetupError::new)?
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(Arc::clone(&shown) as _);
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
         let mut client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&rustls::version::TLS13])
-            .map_err(|error| error.to_string())?
+            .map_err(SetupError::new)?
             .with_root_certificates(roots)
             .with_client_cert_resolver(shown);
         client.resumption = Resumption::disabled();

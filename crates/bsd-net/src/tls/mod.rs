@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
@@ -28,6 +28,7 @@ pub(super) use self::shown::read_signed;
 use self::shown::{OfMembers, Shown};
 pub(super) use self::shown::{PASSED_ON, Signed};
 pub(super) use self::stream::TlsStream;
+use bsd::SetupError;
 
 /// The files that TLS needs, all in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +62,7 @@ impl Tls {
     ///
     /// # Errors
     /// What is wrong with which file.
-    pub fn read(files: TlsFiles) -> Result<Tls, String> {
+    pub fn read(files: TlsFiles) -> Result<Tls, SetupError> {
         let of_members = OfMembers::default();
         let read = read(&files, &of_members)?;
         Ok(Tls {
@@ -76,7 +77,7 @@ impl Tls {
     ///
     /// # Errors
     /// What is wrong with which file; then everything stays as it was.
-    pub(super) fn reload(&self) -> Result<(), String> {
+    pub(super) fn reload(&self) -> Result<(), SetupError> {
         let read = read(&self.files, &self.of_members)?;
         *self.last() = read;
         Ok(())
@@ -113,12 +114,12 @@ impl Tls {
 }
 
 /// TLS 1.2 and 1.3, and no data before the handshake is over: such data could be replayed.
-fn read(files: &TlsFiles, of_members: &OfMembers) -> Result<Read, String> {
+fn read(files: &TlsFiles, of_members: &OfMembers) -> Result<Read, SetupError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let of_clients = read_signed(&files.cert, &files.key, &provider)?;
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?;
+        .map_err(SetupError::new)?;
     let builder = match &files.client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => builder.with_client_cert_verifier(verifier(path, provider)?),
@@ -134,7 +135,7 @@ fn read(files: &TlsFiles, of_members: &OfMembers) -> Result<Read, String> {
 fn verifier(
     path: &Path,
     provider: Arc<rustls::crypto::CryptoProvider>,
-) -> Result<Arc<dyn ClientCertVerifier>, String> {
+) -> Result<Arc<dyn ClientCertVerifier>, SetupError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
         roots
@@ -147,10 +148,10 @@ fn verifier(
 }
 
 /// All certificates of a file in PEM; at least one.
-pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, SetupError> {
     let found: Result<Vec<_>, _> =
         CertificateDer::pem_file_iter(path).and_then(|certificates| certificates.collect());
-    let found = found.map_err(|error| unusable("certificate", path, &error))?;
+    let found = found.map_err(|error| unreadable("certificate", path, &error))?;
     match found.is_empty() {
         true => Err(unusable("certificate", path, &"there is none in it")),
         false => Ok(found),
@@ -158,6 +159,18 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 }
 
 /// Why such a file is of no use.
-pub(super) fn unusable(what: &str, path: &Path, error: &dyn std::fmt::Display) -> String {
+pub(super) fn unusable(what: &str, path: &Path, error: &dyn std::fmt::Display) -> SetupError {
+    SetupError::new(cannot_use(what, path, error))
+}
+
+/// Why it cannot be read, or is not PEM.
+fn unreadable(what: &str, path: &Path, error: &pem::Error) -> SetupError {
+    match error {
+        pem::Error::Io(cause) => SetupError::io(cannot_use(what, path, error), cause),
+        error => unusable(what, path, error),
+    }
+}
+
+fn cannot_use(what: &str, path: &Path, error: &dyn std::fmt::Display) -> String {
     format!("cannot use the {what} in {}: {error}", path.display())
 }

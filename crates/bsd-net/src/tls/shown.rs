@@ -15,7 +15,8 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tracing::warn;
 
-use super::{certificates, end_of, explained, unusable, warn_of_end};
+use super::{certificates, end_of, explained, unreadable, warn_of_end};
+use bsd::SetupError;
 
 /// The protocol that a member asks for. No protocol is ever agreed on: this only says who asks.
 pub(crate) const PASSED_ON: &[u8] = b"bsd-passed-on";
@@ -32,13 +33,15 @@ pub(crate) fn read_signed(
     cert: &Path,
     key: &Path,
     provider: &CryptoProvider,
-) -> Result<Signed, String> {
+) -> Result<Signed, SetupError> {
     let chain = certificates(cert)?;
-    let read = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable("key", key, &error))?;
+    let read = PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable("key", key, &error))?;
     let signed = CertifiedKey::from_der(chain, read, provider).map_err(|error| {
         let (cert, key) = (cert.display(), key.display());
         let why = explained(&error);
-        format!("cannot use the certificate {cert} with the key {key}: {why}")
+        SetupError::new(format_args!(
+            "cannot use the certificate {cert} with the key {key}: {why}"
+        ))
     })?;
     warn_of_end(cert, end_of(&signed.cert));
     warn_of_readers(key);
