@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::Shared;
-use super::call::{Asked, Batch, Call, Note};
+use super::message::{Asked, Batch, Call, Note};
 use super::seats::{Replies, Seats};
 use super::work::{Running, Slice, Step};
 use crate::engine::{Engine, ReplySink};
@@ -20,6 +20,8 @@ pub struct Desk {
     shared: Arc<Shared>,
     /// Taken from the channel and not run.
     calls: VecDeque<Call>,
+    /// The calls of sessions in which a kick is under way, until it is over.
+    held: HashMap<ClientId, VecDeque<Call>>,
     notes: VecDeque<Note>,
     sessions: HashMap<u64, ClientId>,
     seats: Seats,
@@ -63,6 +65,7 @@ impl Desk {
         Desk {
             shared,
             calls: VecDeque::new(),
+            held: HashMap::new(),
             notes: VecDeque::new(),
             sessions: HashMap::new(),
             seats: Seats::default(),
@@ -93,8 +96,12 @@ impl Desk {
         };
         self.read_notes(&mut turn);
         self.seats.expire(turn.engine, now, turn.others);
-        self.seats
-            .go_on(&mut self.calls, turn.engine, now, turn.others);
+        let (calls, held) = (&mut self.calls, &mut self.held);
+        self.seats.go_on(turn.engine, now, turn.others, |client| {
+            for call in held.remove(&client).into_iter().flatten().rev() {
+                calls.push_front(call);
+            }
+        });
         self.is_turn_of_works = !self.is_turn_of_works;
         if self.is_turn_of_works {
             self.step(&mut turn);
@@ -131,6 +138,9 @@ impl Desk {
     pub fn start_over(&mut self) {
         for underway in std::mem::take(&mut self.works) {
             self.seats.release(underway.size);
+        }
+        for call in std::mem::take(&mut self.held).into_values().flatten() {
+            self.seats.release(call.size);
         }
         self.seats.clear();
         self.sessions.clear();
@@ -170,6 +180,7 @@ impl Desk {
     fn end(&mut self) {
         drop(self.shared.channel.close());
         self.calls.clear();
+        self.held.clear();
         self.works.clear();
         self.seats = Seats::default();
         self.sessions.clear();
@@ -198,6 +209,9 @@ impl Desk {
             Note::GiveBack(_, id) => _ = turn.engine.give_back(client, id, turn.now),
             Note::End(_) => {
                 self.sessions.remove(&token);
+                for call in self.held.remove(&client).into_iter().flatten() {
+                    self.seats.release(call.size);
+                }
                 self.seats.unseat(client);
                 turn.engine.disconnect(client, turn.now);
             }
@@ -265,7 +279,7 @@ impl Desk {
                 size,
                 what,
             };
-            return self.seats.hold(client, call);
+            return self.held.entry(client).or_default().push_back(call);
         }
         let Turn {
             engine,
@@ -360,7 +374,9 @@ impl Desk {
                     true => Position::ZERO,
                     false => turn.engine.after(),
                 };
-                self.seats.park_work(after, underway.work, underway.size);
+                let Underway { work, size, .. } = underway;
+                self.seats
+                    .park_work(after, Box::new(|| work.finish()), size);
                 return true;
             }
         };

@@ -10,10 +10,12 @@
 //! | `bell` | what a thread sleeps on |
 //! | `handover` | a bounded channel of calls, and a slot for one answer |
 //! | `call` | what can be requested, and the answers |
+//! | `message` | what goes through the channel |
 //! | `session` | the caller's side: sessions, and futures of answers |
 //! | `desk` | the loop's side: which call runs when, who waits, which answer may be given |
 //! | `seats` | what the desk knows of each session, and the answers that are parked |
 //! | `work` | long work, in steps |
+//! | `task` | the caller's side of long work |
 //!
 //! Nothing here opens a socket, starts a thread or reads a clock. The loop is woken by a closure.
 //!
@@ -31,11 +33,13 @@ mod bell;
 mod call;
 mod desk;
 mod handover;
+mod message;
 #[cfg(test)]
 mod model;
 mod seats;
 mod session;
 mod sync;
+mod task;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -46,13 +50,14 @@ use std::sync::{Arc, OnceLock};
 pub(crate) use self::bell::Bell;
 pub(crate) use self::call::Outcome;
 pub use self::call::{Answer, Job, JobError, Order, PutOptions};
-use self::call::{Call, Note};
 pub use self::desk::Desk;
 use self::handover::{Channel, Load};
+use self::message::{Call, Note};
 pub use self::seats::Replies;
 pub(crate) use self::session::Keeper;
 pub use self::session::{Pending, Session, block_on};
-pub use self::work::{Slice, Step, Task, Work};
+pub use self::task::Task;
+pub use self::work::{Slice, Step, Work};
 use crate::storage::{StoreError, Waker};
 
 /// Bounds on calls that were sent and are not answered.

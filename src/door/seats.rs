@@ -3,9 +3,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::call::{Answer, Call, JobError, Order, Outcome, size_of_outcome};
+use super::call::{Answer, JobError, Order, Outcome, size_of_outcome};
 use super::handover::{Giver, Load};
-use super::work::Running;
 use crate::engine::{Engine, Flow, Link, ReplySink, TubeDocument};
 use crate::protocol::{Command, Op, Reply, Request, Shown};
 use crate::queue::DEFAULT_TUBE;
@@ -22,8 +21,6 @@ struct Seat {
     /// The caller that waits for a kick that takes more than a turn. No other call of the session
     /// runs meanwhile.
     kick: Option<Giver<Outcome>>,
-    /// The calls that have come meanwhile.
-    held: VecDeque<Call>,
 }
 
 /// A caller that waits for a job.
@@ -45,7 +42,8 @@ struct Parked {
 
 enum Given {
     Outcome(u64, Giver<Outcome>, Outcome),
-    Work(Box<dyn Running>),
+    /// Returns work that is done to its caller.
+    Work(Box<dyn FnOnce() + Send>),
 }
 
 /// Sessions by the engine's id for them, which is small and reused.
@@ -86,9 +84,6 @@ impl Seats {
         let Some(seat) = self.seats.get_mut(client.0 as usize).and_then(Option::take) else {
             return;
         };
-        for call in seat.held {
-            self.release(call.size);
-        }
         for waiting in seat.waiting {
             self.forget_timer(waiting.timer);
         }
@@ -99,11 +94,7 @@ impl Seats {
     /// All sessions are over, and no answer that is parked is given: whoever waits is told that there
     /// will be none.
     pub(super) fn clear(&mut self) {
-        for seat in std::mem::take(&mut self.seats).into_iter().flatten() {
-            for call in seat.held {
-                self.release(call.size);
-            }
-        }
+        self.seats.clear();
         for parked in std::mem::take(&mut self.parked) {
             self.less.calls += parked.load.calls;
             self.less.bytes += parked.load.bytes;
@@ -128,11 +119,6 @@ impl Seats {
     /// True while a kick keeps all other calls of the session waiting.
     pub(super) fn is_kicking(&mut self, client: ClientId) -> bool {
         self.of(client).kick.is_some()
-    }
-
-    /// Keep a call until the kick is over.
-    pub(super) fn hold(&mut self, client: ClientId, call: Call) {
-        self.of(client).held.push_back(call);
     }
 
     /// A call of `size` bytes no longer occupies anything.
@@ -180,15 +166,20 @@ impl Seats {
         self.park(client, after, giver, outcome, 0);
     }
 
-    /// Park work that is done, and occupies `size` bytes.
-    pub(super) fn park_work(&mut self, after: Position, work: Box<dyn Running>, size: usize) {
+    /// Park work that is done, and occupies `size` bytes; `finish` returns it to its caller.
+    pub(super) fn park_work(
+        &mut self,
+        after: Position,
+        finish: Box<dyn FnOnce() + Send>,
+        size: usize,
+    ) {
         self.parked.push_back(Parked {
             after,
             load: Load {
                 calls: 1,
                 bytes: size,
             },
-            answer: Given::Work(work),
+            answer: Given::Work(finish),
         });
     }
 
@@ -204,7 +195,7 @@ impl Seats {
             self.less.calls += parked.load.calls;
             self.less.bytes += parked.load.bytes;
             match parked.answer {
-                Given::Work(work) => work.finish(),
+                Given::Work(finish) => finish(),
                 Given::Outcome(token, giver, outcome) => {
                     if let Err(Ok(Answer::Reserved(job))) = giver.give(outcome) {
                         unwanted(token, job.id);
@@ -445,19 +436,17 @@ impl Seats {
         }
     }
 
-    /// Continue with sessions in which a caller has got the answer that was waited for. Calls held
-    /// back by a kick come first.
+    /// Continue with sessions in which a caller has got the answer that was waited for. `resumed` is
+    /// told of each.
     pub(super) fn go_on(
         &mut self,
-        calls: &mut VecDeque<Call>,
         engine: &mut Engine,
         now: Now,
         others: &mut dyn ReplySink,
+        mut resumed: impl FnMut(ClientId),
     ) {
         while let Some(client) = self.ready.pop() {
-            for call in std::mem::take(&mut self.of(client).held).into_iter().rev() {
-                calls.push_front(call);
-            }
+            resumed(client);
             self.wait_on(client, engine, now, others);
         }
     }

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use super::Shared;
 use super::bell::Bell;
-use super::call::{Answer, Asked, Batch, Call, JobError, Note, Order, Outcome};
+use super::call::{Answer, JobError, Order, Outcome};
 use super::handover::{Abandoned, Refused, Taker, slot};
+use super::message::{Asked, Batch, Call, Note};
 use crate::types::JobId;
 
 /// A session is for a caller what a connection is for a client: it watches tubes, and the jobs that

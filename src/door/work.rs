@@ -3,16 +3,10 @@
 //! A step is a part of a turn of the loop. It has the engine to itself, and returns it when its
 //! slice is over. Between two steps any job may change in any way.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 
-use super::call::{Answer, Asked, Call, JobError, Note, Order};
-use super::handover::{Giver, Taker, slot};
+use super::call::{Answer, JobError, Order};
 use super::seats::{Replies, Seats};
-use super::session::{Sending, Session};
 use crate::engine::{Alteration, Altered, Engine, Feed, Link, ReplySink};
 use crate::types::{ClientId, JobId, Now, Time};
 
@@ -176,105 +170,4 @@ pub(super) trait Running: Send {
     fn step(&mut self, slice: &mut Slice<'_>) -> Step;
     /// Return the work to the caller that started it.
     fn finish(self: Box<Self>);
-}
-
-struct Started<W> {
-    work: W,
-    is_cancelled: Arc<AtomicBool>,
-    giver: Giver<W>,
-}
-
-impl<W: Work> Running for Started<W> {
-    fn is_abandoned(&self) -> bool {
-        self.giver.is_abandoned()
-    }
-
-    fn is_cancelled(&self) -> bool {
-        self.is_cancelled.load(Ordering::Relaxed)
-    }
-
-    fn step(&mut self, slice: &mut Slice<'_>) -> Step {
-        self.work.step(slice)
-    }
-
-    fn finish(self: Box<Self>) {
-        // If the caller no longer waits for it, it ends here.
-        let _ = self.giver.give(self.work);
-    }
-}
-
-/// Work under way: a future of the work after all is done, and durable as the policy says. Dropping
-/// it ends the work where it is.
-///
-/// It begins when it is first polled. To see progress, share a value with the work.
-pub struct Task<W> {
-    session: Session,
-    sending: Sending,
-    taker: Taker<W>,
-    is_cancelled: Arc<AtomicBool>,
-}
-
-impl<W> std::fmt::Debug for Task<W> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Task")
-            .field("is_cancelled", &self.is_cancelled)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<W: Work> Task<W> {
-    pub(super) fn new(session: Session, work: W) -> Task<W> {
-        let (giver, taker) = slot();
-        let is_cancelled = Arc::new(AtomicBool::new(false));
-        let size = size_of::<W>();
-        let started = Started {
-            work,
-            is_cancelled: is_cancelled.clone(),
-            giver,
-        };
-        let call = Call {
-            session: session.token(),
-            size,
-            what: Asked::Work(Box::new(started)),
-        };
-        Task {
-            sending: Sending::new(&session, call),
-            session,
-            taker,
-            is_cancelled,
-        }
-    }
-
-    /// Run no further step: the task is over, and what was done is its result.
-    pub fn cancel(&self) {
-        self.is_cancelled.store(true, Ordering::Relaxed);
-        self.session.shared().channel.note(Note::Works);
-    }
-
-    /// Wait until it is over.
-    ///
-    /// # Errors
-    /// [`JobError::Store`], [`JobError::Closed`], [`JobError::Busy`].
-    pub fn wait(self) -> Result<W, JobError> {
-        super::block_on(self)
-    }
-}
-
-impl<W: Work> Future for Task<W> {
-    type Output = Result<W, JobError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        std::task::ready!(self.sending.poll(context))?;
-        let work = std::task::ready!(self.taker.poll(context));
-        Poll::Ready(work.ok_or_else(|| self.session.shared().end()))
-    }
-}
-
-impl<W> Drop for Task<W> {
-    fn drop(&mut self) {
-        if self.sending.is_sent() {
-            self.taker.abandon();
-            self.session.shared().channel.note(Note::Works);
-        }
-    }
 }

@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use super::commands::Logged;
+use super::outcome::{Handed, Logged};
 use super::{Engine, ReplySink};
 use crate::queue::JobView;
 use crate::storage::{AppendError, NO_KICK, Purpose, StoreError};
@@ -157,7 +157,7 @@ impl Engine {
             Err(error) => error,
         };
         Ok(Err(match self.not_read(id, &error, now)? {
-            super::commands::Handed::NotNow => Altered::NoRoom,
+            Handed::NotNow => Altered::NoRoom,
             _ => Altered::Damaged,
         }))
     }

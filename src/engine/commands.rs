@@ -1,18 +1,12 @@
 //! What each command does: decide, log, apply, reply.
 
 use super::large::{Awaited, Wanted};
+use super::outcome::{Handed, Logged};
 use super::pauses::Owner;
 use super::{Engine, Flow, ReplySink};
 use crate::protocol::{Command, Op, Refusal, Reply, Request};
 use crate::storage::{AppendError, Begun, BodyError, NO_KICK, Purpose, StoreError};
 use crate::types::{Change, ClientId, JobId, JobState, Now, Place, Time};
-
-/// How a change that needs room in the log went.
-pub(super) enum Logged {
-    Done,
-    /// There was no room; nothing happened.
-    Full,
-}
 
 impl Engine {
     pub(super) fn dispatch(
@@ -313,29 +307,6 @@ impl Engine {
              suits, and write all other jobs to a new directory with `bsd-wal repair`"
         );
         Ok(Handed::Lost)
-    }
-}
-
-/// What came of handing out a job.
-pub(super) enum Handed {
-    Out,
-    /// It is reserved, and its body comes when it has been checked.
-    Later,
-    /// Its body is lost and it has been buried; the client has got nothing.
-    Lost,
-    /// Its body cannot be read before another file can be opened, or is lost and the job cannot be
-    /// buried before there is room on the disk; the client has got nothing.
-    NotNow,
-}
-
-impl Handed {
-    /// What a client is told that asked for this job.
-    pub(super) fn refusal(&self) -> Option<Reply<'static>> {
-        match self {
-            Handed::Out | Handed::Later => None,
-            Handed::Lost => Some(Reply::InternalError),
-            Handed::NotNow => Some(Reply::OutOfMemory),
-        }
     }
 }
 

@@ -8,7 +8,7 @@
 //! On a full disk each update waits for compaction to make way, as a delete does; a kick is over
 //! early only when no room is to be had.
 
-use super::commands::Logged;
+use super::outcome::Logged;
 use super::{Engine, ReplySink};
 use crate::protocol::Reply;
 use crate::queue::{Queue, TubeRef};

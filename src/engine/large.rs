@@ -10,15 +10,13 @@
 
 use std::collections::VecDeque;
 
-use super::commands::{Handed, Logged};
-use super::store::Lent;
+use super::outcome::{Handed, Logged};
+use super::store::{LARGE, Lent};
 use super::{Engine, Flow, ReplySink};
 use crate::protocol::{Reply, Shown};
 use crate::storage::{Body, BodyCheck, BodyError, Log, PIECE, Purpose, StoreError};
 use crate::types::{ClientId, JobId, JobState, Now, Place, Time};
 
-/// A body of more bytes than this is large.
-pub(super) const LARGE: usize = 64 << 10;
 /// Bytes that are checked in one tick, more or less by one piece.
 const CHECKED_A_TICK: usize = 256 << 10;
 

@@ -15,6 +15,7 @@
 //! | `alter` | what may be changed of a job beside the commands |
 //! | `store` | where bodies and changes are kept: the log, or memory alone |
 //! | `large` | how are large bodies given out? |
+//! | `outcome` | what came of logging a change, of handing out a job |
 //! | `incoming` | where is a large body that comes slowly? |
 //! | `replay` | from the records of a log to a queue |
 //! | `upkeep` | what is done beside the commands: timers, counters, markers |
@@ -32,6 +33,7 @@ mod figures;
 mod incoming;
 mod kick;
 mod large;
+mod outcome;
 mod pauses;
 mod replay;
 mod replica;

@@ -9,8 +9,10 @@ use crate::storage::{
 };
 use crate::types::{Change, JobId, JobState, Now, Place, SegmentId};
 
-use super::large::LARGE;
 use crate::queue::JobView;
+
+/// A body of more bytes than this is large.
+pub(super) const LARGE: usize = 64 << 10;
 
 #[derive(Debug)]
 pub(super) enum Store {

@@ -1,6 +1,6 @@
 //! What is done beside the commands: timers, slices of long work, counters, markers, syncs.
 
-use super::commands::Logged;
+use super::outcome::Logged;
 use super::store::Store;
 use super::{Engine, ReplySink};
 use crate::protocol::Reply;

@@ -10,9 +10,9 @@ use std::fmt;
 use super::Queue;
 use super::events::Happened;
 use super::handle::JobHandle;
-use super::job::Job;
+use super::job::{Durable, Job};
 use super::tube::Pause;
-use crate::types::{Change, Counters, JobId, JobState, Place, SECOND_NS, Time};
+use crate::types::{Change, JobId, JobState, Place, SECOND_NS, Time};
 
 /// What a change has made garbage in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -67,16 +67,6 @@ impl fmt::Display for ApplyError {
 }
 
 impl std::error::Error for ApplyError {}
-
-/// The durable state in an update.
-#[derive(Clone, Copy)]
-pub(super) struct Durable {
-    pub(super) state: JobState,
-    pub(super) pri: u32,
-    pub(super) delay: u32,
-    pub(super) deadline: Time,
-    pub(super) counters: Counters,
-}
 
 /// Changes.
 impl Queue {

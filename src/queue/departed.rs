@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::Queue;
-use super::tube::Tube;
 use crate::types::{SECOND_NS, Time};
 
 /// So many tubes are remembered.
@@ -70,17 +69,6 @@ impl Departed {
     }
 }
 
-impl Tube {
-    /// What tubes of this name have counted.
-    fn totals(&self) -> TubeTotals {
-        self.before.plus(TubeTotals {
-            puts: self.total_jobs,
-            deletes: self.deletes,
-            pauses: self.pauses,
-        })
-    }
-}
-
 impl Queue {
     /// What tubes of this name have counted, whether there is one now or was within an hour.
     #[must_use]
@@ -100,9 +88,9 @@ impl Queue {
     }
 
     /// A tube has vanished. What a replay counts is of no interest.
-    pub(super) fn note_departed(&mut self, tube: &Tube, now: Time) {
+    pub(super) fn note_departed(&mut self, name: &Arc<str>, totals: TubeTotals, now: Time) {
         if !self.is_replaying {
-            self.tubes.departed.note(&tube.name, tube.totals(), now);
+            self.tubes.departed.note(name, totals, now);
         }
     }
 }

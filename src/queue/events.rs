@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::Queue;
-use super::apply::Durable;
 use super::handle::JobHandle;
+use super::job::Durable;
 use crate::types::{JobId, JobState, Time};
 
 /// So many events are kept until they are taken; what happens beyond that is counted.

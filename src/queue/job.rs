@@ -17,6 +17,16 @@ use super::ids::IdTable;
 use super::slab::Slab;
 use crate::types::{Counters, JobId, JobState, Place, Time};
 
+/// The durable state in an update.
+#[derive(Clone, Copy)]
+pub(super) struct Durable {
+    pub(super) state: JobState,
+    pub(super) pri: u32,
+    pub(super) delay: u32,
+    pub(super) deadline: Time,
+    pub(super) counters: Counters,
+}
+
 /// The part that every job has. Packed, its size is a multiple of 4 bytes and not of 8.
 #[repr(Rust, packed(4))]
 pub(super) struct Job {

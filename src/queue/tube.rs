@@ -111,6 +111,15 @@ impl Tube {
         }
     }
 
+    /// What tubes of this name have counted.
+    pub(super) fn totals(&self) -> TubeTotals {
+        self.before.plus(TubeTotals {
+            puts: self.total_jobs,
+            deletes: self.deletes,
+            pauses: self.pauses,
+        })
+    }
+
     /// A job that was put at `created` is ready from now on. Says whether no other one of that second
     /// was.
     pub(super) fn count_ready(&mut self, created: Time) -> bool {

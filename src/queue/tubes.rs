@@ -184,7 +184,7 @@ impl Queue {
                 "a tube vanishes under its waiters"
             );
             let gone = self.tubes.remove(tube);
-            self.note_departed(&gone, now);
+            self.note_departed(&gone.name, gone.totals(), now);
         }
     }
 

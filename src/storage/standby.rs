@@ -7,11 +7,10 @@
 use std::io;
 use std::path::Path;
 
-use super::convert::build::is_of_a_log;
 use super::disk::{Fs, OpenMode};
 use super::error::OpenError;
 use super::format::names::{
-    ARCHIVE_WORD, COMPACTION_NAME, LOCK_NAME, STANDBY_WORD, file_name, parse_cut_name,
+    ARCHIVE_WORD, COMPACTION_NAME, LOCK_NAME, STANDBY_WORD, file_name, is_of_a_log, parse_cut_name,
     parse_file_name,
 };
 use super::words::write_word;

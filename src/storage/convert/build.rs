@@ -19,11 +19,10 @@ use std::sync::Arc;
 use crate::ErrorClass;
 use crate::storage::disk::{DirLock, Fs, ReadFile};
 use crate::storage::error::{OpenError, StoreError};
-use crate::storage::format::names::parse_spare_name;
+use crate::storage::format::Record;
 use crate::storage::format::names::{
-    INSIDE, INSIDE_WHOLE, LOCK_NAME, STANDBY_WORD, is_as_empty, is_new_word,
+    INSIDE, INSIDE_WHOLE, LOCK_NAME, STANDBY_WORD, is_as_empty, is_of_a_log,
 };
-use crate::storage::format::{Record, parse_file_name};
 use crate::storage::inspect::Inspection;
 use crate::storage::log::sync::SyncPolicy;
 use crate::storage::log::{AppendError, Log, LogOptions, Purpose};
@@ -305,12 +304,6 @@ fn parent(dir: &Path) -> &Path {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     }
-}
-
-/// True if a log that is being built may have a file of this name.
-pub(in crate::storage) fn is_of_a_log(name: &str) -> bool {
-    let has_own_name = name == LOCK_NAME || name == STANDBY_WORD || is_new_word(name);
-    has_own_name || parse_file_name(name).is_some() || parse_spare_name(name).is_some()
 }
 
 /// Remove from `dir` the leftovers of an interrupted call, and nothing else. A lock, where one

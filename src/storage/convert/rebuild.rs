@@ -11,9 +11,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::backup::make_dir;
-use super::build::{IncompleteDir, check, is_of_a_log};
+use super::build::{IncompleteDir, check};
 use crate::storage::disk::{DirLock, File, Fs, OpenMode, ReadFile, write_all_at};
 use crate::storage::error::OpenError;
+use crate::storage::format::names::is_of_a_log;
 use crate::storage::format::{LogId, Record, Stamp, parse_file_name};
 use crate::storage::log::files::Files;
 use crate::storage::log::skip::Life;

@@ -78,6 +78,12 @@ pub fn is_log_file(name: &str) -> bool {
         || parse_spare_name(name).is_some()
 }
 
+/// True if a log that is being built may have a file of this name.
+pub(in crate::storage) fn is_of_a_log(name: &str) -> bool {
+    let has_own_name = name == LOCK_NAME || name == STANDBY_WORD || is_new_word(name);
+    has_own_name || parse_file_name(name).is_some() || parse_spare_name(name).is_some()
+}
+
 /// The name of the next word, before it replaces the one in the file `name`.
 pub(in crate::storage) fn new_word(name: &str) -> String {
     format!("{name}{NEW_WORD}")

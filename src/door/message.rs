@@ -1,0 +1,76 @@
+//! What goes through the channel, from a caller to the desk.
+
+use std::time::Duration;
+
+use super::call::{Answer, JobError, Order, Outcome};
+use super::handover::Giver;
+use super::work::Running;
+use crate::types::JobId;
+
+/// A call: what is asked, and by whom.
+pub(super) struct Call {
+    pub(super) session: u64,
+    /// Bytes that it takes until it is answered.
+    pub(super) size: usize,
+    pub(super) what: Asked,
+}
+
+pub(super) enum Asked {
+    Order(Order, Giver<Outcome>),
+    /// Several orders at once.
+    Batch(Batch),
+    /// Reserve a job of the watched tubes, waiting this long; `None`: without limit.
+    Reserve(Option<Duration>, Giver<Outcome>),
+    /// Kick at most this many jobs of a tube.
+    Kick(Box<str>, u32, Giver<Outcome>),
+    Work(Box<dyn Running>),
+}
+
+/// Orders that are run one after another, and the results of those that have run.
+pub(super) struct Batch {
+    pub(super) orders: std::vec::IntoIter<Order>,
+    pub(super) outcomes: Vec<Outcome>,
+    pub(super) giver: Giver<Outcome>,
+}
+
+impl Asked {
+    /// Tell whoever asks that another queue decides. Work is not refused: it may look.
+    pub(super) fn refuse(self) {
+        let refusal = || Err(JobError::NotLeader);
+        // Whoever asked may be gone.
+        let _ = match self {
+            Asked::Order(_, giver) | Asked::Reserve(_, giver) | Asked::Kick(_, _, giver) => {
+                giver.give(refusal())
+            }
+            Asked::Batch(mut batch) => {
+                batch.outcomes.extend(batch.orders.map(|_| refusal()));
+                batch.giver.give(Ok(Answer::Batch(batch.outcomes)))
+            }
+            Asked::Work(_) => return,
+        };
+    }
+
+    pub(super) fn is_abandoned(&self) -> bool {
+        match self {
+            Asked::Order(_, giver) | Asked::Reserve(_, giver) | Asked::Kick(_, _, giver) => {
+                giver.is_abandoned()
+            }
+            // A batch that has begun runs to its end: otherwise half of it would be done.
+            Asked::Batch(batch) => batch.outcomes.is_empty() && batch.giver.is_abandoned(),
+            Asked::Work(work) => work.is_abandoned(),
+        }
+    }
+}
+
+/// A message that needs no answer and no room.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Note {
+    /// All handles of the session are gone.
+    End(u64),
+    /// A caller in the session no longer waits.
+    Look(u64),
+    /// A job that the session has reserved is not wanted.
+    GiveBack(u64, JobId),
+    /// A task was cancelled, or its caller no longer waits for it.
+    Works,
+}
