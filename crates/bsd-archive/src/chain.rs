@@ -70,6 +70,17 @@ pub fn logs(store: &dyn Store) -> Result<Vec<LogId>, Trouble> {
     Ok(logs.into_iter().map(LogId).collect())
 }
 
+impl Reader<'_> {
+    /// The logs that have an archive here: those with a mark, and those with any other object. One of
+    /// the two may be lost, or be missing from a list.
+    ///
+    /// # Errors
+    /// The store did not answer.
+    pub fn logs(&self) -> Result<Vec<LogId>, Trouble> {
+        self.again(logs)
+    }
+}
+
 /// True if the place has an archive, or had one of which nothing is left but its marker.
 ///
 /// # Errors

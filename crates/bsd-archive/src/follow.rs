@@ -19,8 +19,9 @@ use std::sync::Arc;
 
 use super::chain_reader::{Came, ChainReader, Stop};
 use super::claims::{Claims, has_claimed};
+use super::error::RestoreError;
 use super::reader::{Reader, Wait};
-use super::restore::{RestoreError, choose_log, restore_copy};
+use super::restore::{choose_log, restore_copy};
 use super::store::{Store, Trouble};
 use bsd::engine::{ApplyError, Engine, Options, Standby};
 use bsd::storage::disk::Fs;

@@ -17,10 +17,11 @@ use std::thread;
 use std::time::Duration;
 
 use super::expire::{Keep, plan};
-use super::restore::{RestoreError, Restored, Until, restore};
+use super::restore::{Restored, restore};
 use super::sim::SimStore;
 use super::survey::{Depth, survey};
 use super::writer::{Done, Failure, Sizes, Writer};
+use super::{RestoreError, Until};
 use bsd::engine::{Engine, Options, ReplySink};
 use bsd::protocol::{Command, Reply, Request};
 use bsd::queue::Queue;

@@ -21,6 +21,7 @@
 //! | `moment` | which links does a time or a position mean? |
 //! | `frame_reader` | which records are in the bytes of links? |
 //! | `chain_reader` | which link is next for who follows a chain? |
+//! | `error` | why was nothing restored? |
 //! | `restore` | how does a data directory come out of it? |
 //! | `expire` | what may be removed, and in which order? |
 //! | `forget` | how does the archive of one log go? |
@@ -41,6 +42,7 @@ pub mod chain;
 mod chain_reader;
 mod claims;
 mod course;
+mod error;
 pub mod expire;
 pub mod follow;
 pub mod forget;
@@ -71,6 +73,8 @@ mod standby_histories;
 #[cfg(test)]
 mod tests;
 
+pub use self::error::RestoreError;
+pub use self::moment::Until;
 pub use self::object::{check_place, open};
 pub use self::reader::{Reader, Wait, Waiter};
 pub use self::refill::{Refilled, restore_if_empty};

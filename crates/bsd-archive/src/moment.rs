@@ -12,13 +12,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::chain::begin;
+use super::error::RestoreError;
 use super::format::{Head, Kind, bases_dir, chain_dir, claims_dir, log_name, number_in, numbered};
 use super::reader::Reader;
-use super::restore::{RestoreError, Until};
 use super::store::Trouble;
 use bsd::clock::utc;
 use bsd::storage::format::LogId;
 use bsd::types::{Now, Position};
+
+/// Up to where is restored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// The end of the archive.
+    End,
+    /// What the writer saw to be durable up to this wall time, ns since 1970, by its clock.
+    Wall(u64),
+    /// All frames that end at this position or before it.
+    Position(Position),
+    /// What the archive had when this link was put.
+    Link(u64),
+}
 
 /// Which links are restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -139,15 +139,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The logs that have an archive here: those with a mark, and those with any other object. One of
-    /// the two may be lost, or be missing from a list.
-    ///
-    /// # Errors
-    /// The store did not answer.
-    pub fn logs(&self) -> Result<Vec<LogId>, Trouble> {
-        self.again(super::chain::logs)
-    }
-
     /// All objects whose name begins with `prefix`, and comes after `after`.
     pub(super) fn list(&self, prefix: &str, after: &str) -> Result<Vec<Listed>, Trouble> {
         self.again(|store| store.list(prefix, after))

@@ -10,8 +10,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::chain::is_archive;
+use super::error::RestoreError;
+use super::moment::Until;
 use super::reader::Reader;
-use super::restore::{RestoreError, Restored, Until, choose_log, restore};
+use super::restore::{Restored, choose_log, restore};
 use bsd::storage::OpenError;
 use bsd::storage::disk::Fs;
 use bsd::storage::format::{LogId, parse_file_name};

@@ -6,7 +6,6 @@
 //! that can be had: that position is then asked for by name. Nothing after a gap is used unless a
 //! base follows it, and a moment inside a gap is refused.
 
-use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,11 +13,12 @@ use super::chain::{Bad, Item, Tip, Walk, begin, check_begin, for_each_part, part
 use super::chain_reader::ChainReader;
 use super::claims::{Claims, Origin};
 use super::course::{Place, Run, Stop};
+use super::error::RestoreError;
 use super::format::{
     BaseList, Fault, HEAD_SIZE, Head, Kind, bases_dir, chain_dir, log_name, number_in, numbered,
 };
 use super::frame_reader::FrameReader;
-use super::moment::{Cut, cut};
+use super::moment::{Cut, Until, cut};
 use super::reader::Reader;
 use super::store::Trouble;
 use bsd::clock::utc;
@@ -28,19 +28,6 @@ use bsd::storage::disk::Fs;
 use bsd::storage::format::LogId;
 use bsd::storage::words::{ARCHIVE_WORD, STANDBY_WORD};
 use bsd::types::{Now, Position};
-
-/// Up to where is restored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Until {
-    /// The end of the archive.
-    End,
-    /// What the writer saw to be durable up to this wall time, ns since 1970, by its clock.
-    Wall(u64),
-    /// All frames that end at this position or before it.
-    Position(Position),
-    /// What the archive had when this link was put.
-    Link(u64),
-}
 
 /// What was restored.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,62 +51,6 @@ pub struct Restored {
     /// What came after that is not in the archive, for a person: there is a gap, and no base after it.
     pub missing: Option<String>,
 }
-
-/// Why nothing was restored.
-#[derive(Debug)]
-pub enum RestoreError {
-    /// The store did not answer.
-    Store(Trouble),
-    /// The directory could not be made.
-    Disk(OpenError),
-    /// An object is not as it was put.
-    Bad {
-        /// Which, and what is wrong with it.
-        bad: Bad,
-        /// Up to where the archive is sound; `None`: nowhere.
-        sound: Option<Position>,
-    },
-    /// What was asked for is not in the archive.
-    Refused(String),
-    /// There is no archive here, or nothing in it that could be restored yet.
-    Nothing(String),
-}
-
-impl From<Trouble> for RestoreError {
-    fn from(trouble: Trouble) -> RestoreError {
-        RestoreError::Store(trouble)
-    }
-}
-
-impl From<OpenError> for RestoreError {
-    fn from(error: OpenError) -> RestoreError {
-        RestoreError::Disk(error)
-    }
-}
-
-impl fmt::Display for RestoreError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RestoreError::Store(trouble) => {
-                write!(
-                    f,
-                    "the archive cannot be read: {trouble}; nothing was restored"
-                )
-            }
-            RestoreError::Disk(error) => error.fmt(f),
-            RestoreError::Refused(why) | RestoreError::Nothing(why) => f.write_str(why),
-            RestoreError::Bad { bad, sound } => {
-                write!(f, "the archive is damaged: {bad}; nothing was restored; ")?;
-                match sound {
-                    Some(at) => write!(f, "up to {at} it is sound: --until {at} restores that"),
-                    None => write!(f, "`bsd-wal archive verify` says what can be"),
-                }
-            }
-        }
-    }
-}
-
-impl std::error::Error for RestoreError {}
 
 /// The one log that has an archive here, or the one that is asked for.
 ///

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use super::follow::{Did, FollowError, Follower, Promoted, Setup, has_taken_over};
 use super::histories::{Sink, State, World, each_seed, state_of};
-use super::restore::{Until, restore};
+use super::moment::Until;
+use super::restore::restore;
 use super::writer::{Done, Failure, Writer};
 use bsd::engine::{Engine, Options, Standby};
 use bsd::protocol::{Command, Request};

@@ -15,9 +15,9 @@ use bsd::storage::disk::Fs;
 use bsd::storage::format::LogId;
 use bsd::types::{Position, SegmentId};
 use bsd_archive::format::{log_name, parse_log_name};
-use bsd_archive::restore::{RestoreError, Restored, Until, choose_log, restore};
+use bsd_archive::restore::{Restored, choose_log, restore};
 use bsd_archive::survey::{Depth, Lost, Span, Survey, survey};
-use bsd_archive::{Reader, Store, Trouble, Waiter};
+use bsd_archive::{Reader, RestoreError, Store, Trouble, Until, Waiter};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 

@@ -4,10 +4,10 @@ use std::io::{self, Write};
 
 use bsd::clock::Clock;
 use bsd::storage::format::LogId;
-use bsd_archive::Reader;
 use bsd_archive::expire::{Keep, Plan, plan};
 use bsd_archive::format::log_name;
-use bsd_archive::restore::{RestoreError, choose_log};
+use bsd_archive::restore::choose_log;
+use bsd_archive::{Reader, RestoreError};
 use clap::Args;
 use serde::Serialize;
 

@@ -7,9 +7,9 @@ use bsd::clock::Clock;
 use bsd::storage::RealFs;
 use bsd::storage::disk::Fs;
 use bsd::storage::format::LogId;
-use bsd_archive::Reader;
 use bsd_archive::format::log_name;
-use bsd_archive::restore::{Until, choose_log, restore};
+use bsd_archive::restore::{choose_log, restore};
+use bsd_archive::{Reader, Until};
 use clap::Args;
 use tempfile::TempDir;
 
