@@ -9,7 +9,7 @@ use mio::event::Event;
 use tracing::debug;
 
 use super::auth::Pass;
-use super::connection::Connection;
+use super::connection::{Connection, slot};
 use super::core::Core;
 use super::gate::Gate;
 use super::layers::Layers;
@@ -210,19 +210,12 @@ impl Server {
         self.gate.forget(client, &mut connection);
         self.gate.uncount(connection.peer, connection.is_counted);
         if let Some(auth) = &mut self.core.auth {
-            auth.forget(client, &mut connection);
+            auth.forget(client, &mut connection.told_at);
         }
         self.core.forget(client, &mut connection);
         self.connection_count -= 1;
         // Closing the descriptor ends its registration: nothing else refers to it.
     }
-}
-
-pub(super) fn slot(
-    connections: &mut [Option<Box<Connection>>],
-    client: ClientId,
-) -> Option<&mut Connection> {
-    connections.get_mut(client.0 as usize)?.as_deref_mut()
 }
 
 /// A client that has connected and may: its stream with the layers of the listener around it.

@@ -8,10 +8,9 @@ use std::io::{self, Read};
 
 use super::auth::Pass;
 use super::layers::Layers;
-use super::proxy::Introduction;
-use super::socket::{Peer, Stream};
+use super::socket::{Entry, Peer, Stream};
 use bsd::protocol::{Decoder, Limits};
-use bsd::types::Time;
+use bsd::types::{ClientId, Time};
 
 /// What [`Connection::read`] brought.
 #[derive(Debug)]
@@ -24,17 +23,6 @@ pub(super) enum Input {
     Nothing,
     /// The client will send no more.
     End,
-}
-
-/// What [`Connection::come_in`] brought.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Entry {
-    /// A proxy has said who the client is, or that it does not know.
-    Introduced(Introduction),
-    /// The handshake goes on.
-    Shaking,
-    /// The first request may be read.
-    In,
 }
 
 /// An open connection.
@@ -79,6 +67,14 @@ pub(super) struct Connection {
     pub(super) is_http: bool,
     /// When the client is to be told that its token was wrong; until then nothing runs.
     pub(super) told_at: Option<Time>,
+}
+
+/// The connection of a client, if it is open.
+pub(super) fn slot(
+    connections: &mut [Option<Box<Connection>>],
+    client: ClientId,
+) -> Option<&mut Connection> {
+    connections.get_mut(client.0 as usize)?.as_deref_mut()
 }
 
 impl Connection {

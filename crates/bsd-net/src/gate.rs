@@ -13,16 +13,16 @@ use tracing::{debug, error, info, warn};
 
 use super::auth::{Auth, Guesses};
 use super::bounds::StalledClients;
-use super::connection::{Connection, Entry};
+use super::connection::{Connection, slot};
 use super::core::Core;
 use super::layers::Layers;
 use super::per_address::PerAddress;
 use super::proxy::Network;
 use super::pulse::CertificateOf;
 use super::pulse::Pulse;
-use super::socket::{Peer, Probing, Stream};
+use super::socket::{Entry, Peer, Probing, Stream};
 use super::tls::{Tls, TlsStream};
-use super::{CONNECTIONS, Server, slot};
+use super::{CONNECTIONS, Server};
 use bsd::engine::ReplySink;
 use bsd::protocol::Reply;
 use bsd::types::{ClientId, Position, SECOND_NS, Time};
@@ -182,7 +182,8 @@ impl Gate {
     ) {
         let is_wrong = std::mem::take(&mut connection.wrong_token);
         if let Some(auth) = core.auth.as_mut().filter(|_| is_wrong) {
-            auth.put_off(client, connection, core.now.mono);
+            let told_at = &mut connection.told_at;
+            auth.put_off((client, connection.peer), told_at, core.now.mono);
         }
         if is_wrong || !connection.pass.is_asked() {
             self.forget(client, connection);
@@ -340,7 +341,7 @@ impl Server {
             && let Some(client) = auth.next_due(now)
             && let Some(connection) = slot(&mut self.connections, client)
         {
-            auth.forget(client, connection);
+            auth.forget(client, &mut connection.told_at);
             connection.ending = Some("its token is wrong");
             let outputs = &mut self.core.outputs;
             outputs.reply(client, Position::ZERO, Reply::NotAuthorized);

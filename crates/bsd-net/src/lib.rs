@@ -70,8 +70,8 @@ use tracing::{debug, info};
 use self::accept::Acceptor;
 pub use self::auth::{Auth, Guesses, Scope, new_token};
 pub use self::bounds::Bounds;
-use self::clients::{Accepted, CLOSES_PER_TURN, admit, slot};
-use self::connection::Connection;
+use self::clients::{Accepted, CLOSES_PER_TURN, admit};
+use self::connection::{Connection, slot};
 use self::core::Core;
 use self::forward::Forward;
 pub use self::gate::Gate;
@@ -82,7 +82,7 @@ pub use self::member::{
     MemberReport, MemberStanding, PeerFiles, Report, Setup,
 };
 use self::per_address::Sweep;
-pub use self::process::{Account, ExitOnSignal, ServiceManager, cpu_times, inherited_listeners};
+pub use self::process::{Account, ExitOnSignal, ServiceManager, cpu_times};
 pub use self::proxy::Network;
 #[cfg(any(test, feature = "sim"))]
 #[doc(hidden)]
@@ -91,7 +91,9 @@ pub use self::pulse::{Beat, CertificateOf, Pulse, Stage};
 pub use self::reactor::{Reactor, Stopper};
 use self::schedule::Schedule;
 pub use self::socket::who_has;
-pub use self::socket::{Address, Bound, Listener, Port, Probing, why_not_bound};
+pub use self::socket::{
+    Address, Bound, Listener, Port, Probing, inherited_listeners, why_not_bound,
+};
 pub use self::tls::{Tls, TlsArgs, TlsFiles};
 pub use self::tls::{explained, name_of};
 use bsd::ErrorClass;

@@ -13,7 +13,6 @@ use nix::unistd::{Gid, User, geteuid, getuid, setuid};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use tracing::warn;
 
-use super::socket::Listener;
 use crate::sys;
 use bsd::clock::Clock;
 use bsd::types::{SECOND_NS, Time};
@@ -106,30 +105,6 @@ impl ExitOnSignal {
 impl Drop for ExitOnSignal {
     fn drop(&mut self) {
         self.armed.store(false, Ordering::SeqCst);
-    }
-}
-
-/// The sockets that systemd has opened for this process (`sd_listen_fds(3)`), TCP or Unix; usually
-/// none.
-///
-/// Call it early: it removes the variables from the environment.
-///
-/// # Errors
-/// A descriptor that was passed is not a listening stream socket.
-pub fn inherited_listeners() -> io::Result<Vec<Listener>> {
-    let mut passed = listenfd::ListenFd::from_env();
-    let listeners = (0..passed.len()).map(|index| inherited_listener(&mut passed, index));
-    listeners.collect()
-}
-
-fn inherited_listener(passed: &mut listenfd::ListenFd, index: usize) -> io::Result<Listener> {
-    // A descriptor of the other family is refused and stays in place.
-    if let Ok(Some(listener)) = passed.take_unix_listener(index) {
-        return Listener::from_unix(listener);
-    }
-    match passed.take_tcp_listener(index)? {
-        Some(listener) => Listener::from_tcp(listener),
-        None => Err(io::ErrorKind::NotFound.into()),
     }
 }
 

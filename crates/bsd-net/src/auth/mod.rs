@@ -22,7 +22,7 @@ use self::grant::Grant;
 pub use self::grant::Scope;
 pub use self::guesses::Guesses;
 use super::bounds::StalledClients;
-use super::connection::Connection;
+use super::socket::Peer;
 use crate::secrets;
 use bsd::SetupError;
 use bsd::protocol::Request;
@@ -139,15 +139,20 @@ impl Auth {
     }
 
     /// A client has shown a wrong token: it is told after a while, and nothing of it runs before.
-    pub(super) fn put_off(&mut self, client: ClientId, connection: &mut Connection, now: Time) {
-        let due = self.guesses.note_of(connection.peer, now);
-        self.awaiting
-            .replace(client, &mut connection.told_at, Some(due));
+    /// `told_at` is when.
+    pub(super) fn put_off(
+        &mut self,
+        (client, peer): (ClientId, Peer),
+        told_at: &mut Option<Time>,
+        now: Time,
+    ) {
+        let due = self.guesses.note_of(peer, now);
+        self.awaiting.replace(client, told_at, Some(due));
     }
 
     /// It is told, or gone.
-    pub(super) fn forget(&mut self, client: ClientId, connection: &mut Connection) {
-        self.awaiting.replace(client, &mut connection.told_at, None);
+    pub(super) fn forget(&mut self, client: ClientId, told_at: &mut Option<Time>) {
+        self.awaiting.replace(client, told_at, None);
     }
 
     /// When the next client is to be told.

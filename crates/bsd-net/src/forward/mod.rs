@@ -39,13 +39,13 @@ use tracing::{debug, warn};
 
 use self::pair::{End, Moved, Pair, Stage};
 use super::bounds::{Bounds, StalledClients};
-use super::clients::{Accepted, admit, slot};
-use super::connection::Entry;
+use super::clients::{Accepted, admit};
+use super::connection::slot;
 use super::gate::{ENTRY_NS, Gate};
 use super::layers::Layers;
 use super::peers::PeerTls;
 use super::schedule::{Room, Schedule};
-use super::socket::{Peer, Probing, Stream};
+use super::socket::{Entry, Peer, Probing, Stream};
 use super::{CONNECTIONS, Server};
 use bsd::types::{ClientId, SECOND_NS, Time};
 

@@ -290,6 +290,30 @@ impl Listener {
     }
 }
 
+/// The sockets that systemd has opened for this process (`sd_listen_fds(3)`), TCP or Unix; usually
+/// none.
+///
+/// Call it early: it removes the variables from the environment.
+///
+/// # Errors
+/// A descriptor that was passed is not a listening stream socket.
+pub fn inherited_listeners() -> io::Result<Vec<Listener>> {
+    let mut passed = listenfd::ListenFd::from_env();
+    let listeners = (0..passed.len()).map(|index| inherited_listener(&mut passed, index));
+    listeners.collect()
+}
+
+fn inherited_listener(passed: &mut listenfd::ListenFd, index: usize) -> io::Result<Listener> {
+    // A descriptor of the other family is refused and stays in place.
+    if let Ok(Some(listener)) = passed.take_unix_listener(index) {
+        return Listener::from_unix(listener);
+    }
+    match passed.take_tcp_listener(index)? {
+        Some(listener) => Listener::from_tcp(listener),
+        None => Err(io::ErrorKind::NotFound.into()),
+    }
+}
+
 /// This server must not make it listen: a program that passes on a socket that is only bound, or a
 /// connection, has made a mistake, and clients would be refused without any message.
 fn refuse_unless_it_listens(socket: &impl AsFd) -> io::Result<()> {

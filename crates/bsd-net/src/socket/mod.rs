@@ -17,8 +17,8 @@ mod refused;
 mod stream;
 
 pub use self::address::{Address, Port};
-pub use self::listener::{Bound, Listener};
+pub use self::listener::{Bound, Listener, inherited_listeners};
 pub use self::refused::who_has;
 pub use self::refused::why_not_bound;
 pub use self::stream::Probing;
-pub(super) use self::stream::{Peer, Stream};
+pub(super) use self::stream::{Entry, Peer, Stream};

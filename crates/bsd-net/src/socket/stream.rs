@@ -13,11 +13,21 @@ use mio::{Interest, Registry, Token};
 use rustix::buffer::spare_capacity;
 use rustix::net::sockopt;
 
-use crate::connection::Entry;
 use crate::layers::Layers;
 use crate::proxy::{self, Introduction, Parsed};
 use crate::sys::sockets;
 use crate::tls::TlsStream;
+
+/// What [`Stream::come_through`] brought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// A proxy has said who the client is, or that it does not know.
+    Introduced(Introduction),
+    /// The handshake goes on.
+    Shaking,
+    /// The first request may be read.
+    In,
+}
 
 /// The other end of a connection, for the log: an address, or a process of this machine.
 #[derive(Debug, Clone, Copy, Default)]
