@@ -12,8 +12,7 @@ use mio::net::TcpStream;
 use mio::{Interest, Registry, Token};
 
 use crate::channel::{Channel, Tls, is_not_now};
-use crate::script::Op;
-use crate::wire::{LINE_SIZE_MAX, Reply, parse_reply};
+use crate::wire::{LINE_SIZE_MAX, Op, Reply, parse_reply};
 
 /// Bytes read at once. At least as large as an incomplete line.
 pub(crate) const READ_SIZE: usize = 256 << 10;

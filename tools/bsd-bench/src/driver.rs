@@ -59,6 +59,13 @@ pub(crate) struct Load {
     told_commands: u64,
 }
 
+impl Plan {
+    /// Run it from start to end.
+    pub(crate) fn run(&self) -> io::Result<Outcome> {
+        Load::new(self)?.run()
+    }
+}
+
 impl Load {
     /// Connect, and prepare the connections.
     pub(crate) fn new(plan: &Plan) -> io::Result<Load> {

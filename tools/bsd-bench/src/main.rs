@@ -46,6 +46,7 @@ mod random;
 mod replicate;
 mod report;
 mod restart;
+mod results;
 mod scale;
 mod script;
 mod servers;

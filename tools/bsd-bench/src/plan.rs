@@ -1,14 +1,11 @@
 //! The parameters of a load.
 
-use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::channel::Tls;
-use crate::driver::Load;
 use crate::options::{BodySizes, Shape};
 use crate::script::{Script, Workload};
-use crate::tally::Outcome;
 
 /// The parameters of a load.
 #[derive(Debug, Clone)]
@@ -72,11 +69,6 @@ impl Plan {
             herd: false,
             progress: false,
         }
-    }
-
-    /// Run it from start to end.
-    pub(crate) fn run(&self) -> io::Result<Outcome> {
-        Load::new(self)?.run()
     }
 
     /// The script of its probe.

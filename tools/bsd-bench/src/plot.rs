@@ -9,8 +9,9 @@ use std::time::Duration;
 use bsd::storage::RealFs;
 use bsd::storage::disk::{Fs, OpenMode, write_all_at};
 
-use crate::compare::{Results, colour};
 use crate::report::{count, median, time};
+use crate::results::Results;
+use crate::servers::{Kind, Policy, Program};
 
 const BAR_HEIGHT: f64 = 18.0;
 const LABEL_WIDTH: f64 = 120.0;
@@ -66,6 +67,20 @@ impl Svg {
             self.0,
             r#"<polyline points="{path}" fill="none" stroke="{stroke}" stroke-width="{width}"/>"#
         );
+    }
+}
+
+/// The colour of a server in a picture: one per program, lighter without a log.
+fn colour(kind: Kind) -> &'static str {
+    match (kind.program, kind.policy) {
+        (Program::Beanstalkd, Policy::Memory) => "#f2b27a",
+        (Program::Beanstalkd, Policy::Interval(0)) => "#b35806",
+        (Program::Beanstalkd, _) => "#e08214",
+        (Program::Bsd, Policy::Memory) => "#92c5de",
+        (Program::Bsd, Policy::Interval(0)) => "#08519c",
+        (Program::Bsd, _) => "#4393c3",
+        (Program::Echo, Policy::Memory) => "#c7c7c7",
+        (Program::Echo, _) => "#7f7f7f",
     }
 }
 

@@ -15,8 +15,9 @@ use crate::memory::idle_connections;
 use crate::options::{BodySizes, Shape, parse_count};
 use crate::plan::Plan;
 use crate::report::{Table, chosen, median_time, ratio, time};
-use crate::script::{Op, Workload};
+use crate::script::Workload;
 use crate::servers::{Kind, Programs, Running};
+use crate::wire::Op;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

@@ -12,6 +12,7 @@ use clap::ValueEnum;
 use crate::options::BodySizes;
 use crate::random::Random;
 use crate::share::{Budget, Tubes};
+pub(crate) use crate::wire::Op;
 use crate::wire::{Reply, push_line, push_number};
 
 /// What each connection does repeatedly.
@@ -47,28 +48,6 @@ pub(crate) enum Workload {
     /// Put and delete, one after the other.
     #[value(skip)]
     Probe,
-}
-
-/// A command of the protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Op {
-    Put,
-    Reserve,
-    Delete,
-    Release,
-    Bury,
-    Kick,
-    Touch,
-    Use,
-    Watch,
-    Pause,
-    Peek,
-    ListTubes,
-}
-
-impl Op {
-    /// The number of operations.
-    pub(crate) const COUNT: usize = Op::ListTubes as usize + 1;
 }
 
 /// A workload with its numbers; the same for all connections.

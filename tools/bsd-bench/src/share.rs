@@ -2,8 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::script::Op;
-use crate::wire::push_number;
+use crate::wire::{Op, push_number};
 
 /// The remaining work: rounds of a job each, or commands of a mix.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::connection::Pending;
 use crate::latency::Latency;
-use crate::script::Op;
+use crate::wire::Op;
 
 /// A load that is busy for this share of its time may be slower than the server.
 const BUSY_MAX: f64 = 0.95;

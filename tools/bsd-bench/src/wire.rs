@@ -6,6 +6,28 @@ use std::io;
 /// A longer first line is no valid reply.
 pub(crate) const LINE_SIZE_MAX: usize = 1024;
 
+/// A command of the protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Op {
+    Put,
+    Reserve,
+    Delete,
+    Release,
+    Bury,
+    Kick,
+    Touch,
+    Use,
+    Watch,
+    Pause,
+    Peek,
+    ListTubes,
+}
+
+impl Op {
+    /// The number of operations.
+    pub(crate) const COUNT: usize = Op::ListTubes as usize + 1;
+}
+
 /// The replies that a load can get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reply {

@@ -14,7 +14,6 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::api::{Api, ApiArgs, escaped};
 use crate::confirm::confirm;
 use crate::job::{State, choose};
-use crate::listing::words;
 use crate::many::wait;
 use crate::{Context, EXIT_OK, Failure, names, note};
 
@@ -123,7 +122,7 @@ fn over_api(
     context: &mut Context<'_>,
 ) -> Result<u8, Failure> {
     let states: Vec<State> = counted.iter().map(|(state, _)| *state).collect();
-    let mut body = json!({"states": words(&states)});
+    let mut body = json!({"states": State::words(&states)});
     if !args.yes {
         // No more than were shown.
         body["most"] = all.into();

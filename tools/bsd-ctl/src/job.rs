@@ -77,6 +77,14 @@ pub(crate) enum State {
 }
 
 impl State {
+    /// States as the API has them.
+    pub(crate) fn words(states: &[State]) -> Json {
+        states
+            .iter()
+            .map(|state| Json::from(state.word()))
+            .collect()
+    }
+
     pub(crate) fn word(self) -> &'static str {
         match self {
             State::Ready => "ready",

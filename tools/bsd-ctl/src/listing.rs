@@ -150,7 +150,7 @@ pub(crate) fn run_search(args: &SearchArgs, context: &mut Context<'_>) -> Result
     let api = args.api.open(context)?;
     let mut filter = json!({"tube": args.tubes, "contains": {"data": args.text}});
     if !args.states.is_empty() {
-        filter["states"] = words(&args.states);
+        filter["states"] = State::words(&args.states);
     }
     let search = api.post("/search", &json!({"filter": filter, "limit": args.limit}))?;
     let mut search = wait(&api, "/search", search, "searching")?;
@@ -166,14 +166,6 @@ pub(crate) fn run_search(args: &SearchArgs, context: &mut Context<'_>) -> Result
         )));
     }
     show_jobs(jobs, context)
-}
-
-/// States as the API has them.
-pub(crate) fn words(states: &[State]) -> Value {
-    states
-        .iter()
-        .map(|state| Value::from(state.word()))
-        .collect()
 }
 
 const CLIENTS_HELP: &str = concat!(

@@ -13,7 +13,6 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::api::{Api, ApiArgs};
 use crate::confirm::confirm;
 use crate::job::State;
-use crate::listing::words;
 use crate::table::Table;
 use crate::{Context, EXIT_OK, Failure, names, note};
 
@@ -70,7 +69,7 @@ struct How {
 pub(crate) fn run_move(args: &MoveArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
     let mut filter = json!({"tube": args.from});
     if !args.states.is_empty() {
-        filter["states"] = words(&args.states);
+        filter["states"] = State::words(&args.states);
     }
     let change = Change {
         body: json!({"action": "move", "to": args.to, "kick": args.kick, "filter": filter}),

@@ -6,7 +6,8 @@ use std::thread;
 use super::*;
 use crate::echo::Echo;
 use crate::options::Shape;
-use crate::script::{Op, Workload};
+use crate::script::Workload;
+use crate::wire::Op;
 
 /// A server that does nothing, until the test process ends.
 fn echo() -> SocketAddr {
