@@ -15,10 +15,10 @@ use std::sync::Arc;
 
 use crate::storage::disk::{Fs, ReadFile};
 use crate::storage::error::OpenError;
+use crate::storage::format::SEGMENT_SIZE_MIN;
 use crate::storage::format::names::{COMPACTION_NAME, parse_spare_name};
 use crate::storage::format::{Record, parse_file_name};
 use crate::storage::inspect::JobIndex;
-use crate::storage::log::spares::SEGMENT_SIZE_MIN;
 use crate::storage::log::sync::SyncPolicy;
 use crate::storage::log::{Log, LogOptions};
 use crate::storage::recover::{Progress, Recovery, Replay};

@@ -11,14 +11,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::backup::make_dir;
-use super::build::{IncompleteDir, check};
+use super::build::check;
 use crate::storage::disk::{DirLock, File, Fs, OpenMode, ReadFile, write_all_at};
 use crate::storage::error::OpenError;
 use crate::storage::format::names::is_of_a_log;
 use crate::storage::format::{LogId, Record, Stamp, parse_file_name};
+use crate::storage::format::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MIN};
+use crate::storage::incomplete::IncompleteDir;
 use crate::storage::log::files::Files;
 use crate::storage::log::skip::Life;
-use crate::storage::log::spares::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MIN};
 use crate::storage::log::sync::SyncPolicy;
 use crate::storage::log::{AppendError, Log, LogOptions, Purpose};
 use crate::storage::recover::Replay;

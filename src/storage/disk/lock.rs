@@ -34,10 +34,11 @@ use rustix::io::Errno;
 use rustix::process::{Flock, FlockType, fcntl_getlk};
 
 use crate::storage::disk::{DirLock, FILE_MODE, Holder, LockError};
-use crate::storage::format::names::LOCK_NAME;
 use crate::sys::locks::{self, FileId};
 use crate::sys::processes;
 
+/// The process that uses the directory locks this file.
+pub(in crate::storage) const LOCK_NAME: &str = "lock";
 /// At most this many characters of a holder's command line are shown.
 const COMMAND_SHOWN: usize = 100;
 

@@ -31,6 +31,8 @@ use std::sync::Arc;
 
 use crate::sys;
 
+pub(in crate::storage) use self::lock::LOCK_NAME;
+
 /// How a file is opened for reading and writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenMode {

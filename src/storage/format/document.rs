@@ -7,11 +7,12 @@
 
 use super::samples::{Segment, identity, one_of_each, plain};
 use super::*;
+use crate::storage::format::SEGMENT_SIZE_MIN;
 use crate::storage::format::any_bytes::MemoryFile;
+use crate::storage::format::names::FIRST_SPARE;
 use crate::storage::format::names::{
     ARCHIVE_WORD, COMPACTION_NAME, LOCK_NAME, STANDBY_WORD, new_word, parse_spare_name,
 };
-use crate::storage::log::spares::{FIRST_SPARE, SEGMENT_SIZE_MIN};
 use crate::storage::read::scan::{END_RULES, Reader, Step};
 use crate::types::{SegmentId, TUBE_NAME_MAX};
 

@@ -48,6 +48,14 @@ pub use header::{HeaderFault, Identity, LogId, SegmentHeader};
 pub use names::{file_name, parse_file_name};
 pub use record::{Entries, Entry, Record, put_size};
 
+/// The smallest segment file, bytes.
+pub const SEGMENT_SIZE_MIN: u32 = 64 << 10;
+/// The largest segment file that may be asked for, bytes. A job larger than this gets a file of its
+/// own that fits it.
+pub const SEGMENT_SIZE_MAX: u32 = 2 << 30;
+/// The default size of a segment file, bytes.
+pub const SEGMENT_SIZE_DEFAULT: u32 = 64 << 20;
+
 /// One field of a layout, for the tables of `storage-format.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {

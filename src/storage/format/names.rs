@@ -4,12 +4,11 @@
 //! a backup in `backup`, and beanstalkd's in `beanstalkd`.
 
 use crate::storage::disk::DirEntry;
+pub(in crate::storage) use crate::storage::disk::LOCK_NAME;
 use std::collections::BTreeSet;
 
 use crate::types::SegmentId;
 
-/// The process that uses the directory locks this file.
-pub(in crate::storage) const LOCK_NAME: &str = "lock";
 /// Compaction writes into a file of this name until the copy is complete.
 pub(in crate::storage) const COMPACTION_NAME: &str = "compaction";
 /// The list of files of a backup: a directory that contains it is a backup.
@@ -33,6 +32,9 @@ pub(in crate::storage) const IMPORTED_PREFIX: &str = "beanstalkd-binlogs";
 const CUT_PREFIX: &str = "cut-";
 /// Numbers of spares stay below this; then they begin again.
 pub(in crate::storage) const SPARE_NUMBER_END: u32 = 1_000_000_000;
+/// The number of the spare that becomes the first segment of a new log. No other spare has it: one
+/// with another number shows that there was a log.
+pub(crate) const FIRST_SPARE: u32 = 0;
 
 /// The name of the file of a segment and generation.
 #[must_use]

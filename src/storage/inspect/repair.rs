@@ -16,10 +16,9 @@ use super::{Inspection, Progress};
 use crate::storage::convert::build::Build;
 use crate::storage::disk::Fs;
 use crate::storage::error::OpenError;
-use crate::storage::format::Record;
+use crate::storage::format::{Record, SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MIN};
 use crate::storage::log::kicks::NO_KICK;
 use crate::storage::log::skip::after_loss;
-use crate::storage::log::spares::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MIN};
 use crate::types::{JobId, Now, Place};
 
 /// The new log has at most about this many files, unless its segments would then be larger than the

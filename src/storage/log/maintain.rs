@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use crate::storage::error::StoreError;
 use crate::storage::format::EMPTY_FRAME_SIZE;
+use crate::storage::format::SEGMENT_SIZE_MIN;
 use crate::storage::log::compaction::plan::{BLOCK, blocks, rewritten_size, room_for};
 use crate::storage::log::compaction::{
     Asked, Compaction, Compactor, FileStat, Index, Need, Outcome, Plan, Space, Stage, Step,
     Subject, plan,
 };
 use crate::storage::log::files::{Files, LogFile};
-use crate::storage::log::spares::{SEGMENT_SIZE_MIN, Spare};
+use crate::storage::log::spares::Spare;
 use crate::storage::log::sync::SyncPolicy;
 use crate::storage::log::{Log, Purpose};
 

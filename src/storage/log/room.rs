@@ -30,12 +30,13 @@
 //! * The segment size grows with the log, so that the list of files stays short for every `-s`.
 
 use crate::storage::error::StoreError;
+use crate::storage::format::SEGMENT_SIZE_MIN;
 use crate::storage::format::{
     EMPTY_FRAME_SIZE, FRAME_OVERHEAD_MAX, entry, frame_size, manifest, segment_header,
 };
 use crate::storage::log::budget::Budget;
 use crate::storage::log::compaction::plan::{BLOCK, blocks, room_for};
-use crate::storage::log::spares::{LAST_RESORT_SIZE, SEGMENT_SIZE_MIN, Spare};
+use crate::storage::log::spares::{LAST_RESORT_SIZE, Spare};
 use crate::storage::log::{Log, Purpose};
 
 /// Bytes that a delete needs in a frame of its own.

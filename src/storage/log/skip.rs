@@ -7,9 +7,9 @@
 
 use crate::storage::disk::read_exact_at;
 use crate::storage::error::StoreError;
+use crate::storage::format::SEGMENT_SIZE_MIN;
 use crate::storage::format::segment_header;
 use crate::storage::log::Log;
-use crate::storage::log::spares::SEGMENT_SIZE_MIN;
 use crate::types::{JobId, SegmentId};
 
 /// At least so many ids are left out after the end of a history was lost: 2³². A clock that is behind

@@ -15,23 +15,12 @@ use std::sync::Arc;
 use crate::storage::disk::errno::is_full;
 use crate::storage::disk::{File, Fs, OpenMode, read_exact_at};
 use crate::storage::error::StoreError;
-use crate::storage::format::names::{SPARE_NUMBER_END, parse_spare_name, spare_name};
+use crate::storage::format::SEGMENT_SIZE_MIN;
+use crate::storage::format::names::{FIRST_SPARE, SPARE_NUMBER_END, parse_spare_name, spare_name};
 use crate::storage::log::zeros::Zeros;
-
-/// The smallest segment file, bytes.
-pub const SEGMENT_SIZE_MIN: u32 = 64 << 10;
-/// The largest segment file that may be asked for, bytes. A job larger than this gets a file of its
-/// own that fits it.
-pub const SEGMENT_SIZE_MAX: u32 = 2 << 30;
-/// The default size of a segment file, bytes.
-pub const SEGMENT_SIZE_DEFAULT: u32 = 64 << 20;
 
 /// Bytes of a spare for a log that has almost nothing left.
 pub(crate) const LAST_RESORT_SIZE: u32 = 16 << 10;
-
-/// The number of the spare that becomes the first segment of a new log. No other spare has it: one
-/// with another number shows that there was a log.
-pub(crate) const FIRST_SPARE: u32 = 0;
 
 /// At most this many names are tried for one spare: strangers may have some of them.
 const NAMES_MAX: u32 = 1000;

@@ -10,13 +10,14 @@ use crate::storage::disk::errno::wants_descriptor;
 use crate::storage::disk::{DirEntry, ReadFile, ReadFs, read_exact_at};
 use crate::storage::error::Damage;
 use crate::storage::error::OpenError;
+use crate::storage::format::SEGMENT_SIZE_MIN;
+use crate::storage::format::names::FIRST_SPARE;
 use crate::storage::format::names::{
     ARCHIVE_WORD, CLUSTER_NAME, COMPACTION_NAME, IMPORTED_PREFIX, INSIDE_WHOLE, LOCK_NAME,
     LOST_AND_FOUND, STANDBY_WORD, Taken, is_new_word, parse_cut_name, parse_file_name,
     parse_spare_name,
 };
 use crate::storage::format::{Entry, HeaderFault, LogId, SegmentHeader, newer, segment_header};
-use crate::storage::log::spares::{FIRST_SPARE, SEGMENT_SIZE_MIN};
 use crate::types::SegmentId;
 
 /// At most this many torn tails are kept, each from one crash.

@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use super::manifest::{BackupFile, Manifest};
 use super::{copy, incomplete, lock, make_dir, read_manifest, strangers, wrong_checksum};
-use crate::storage::convert::build::{IncompleteDir, check};
+use crate::storage::convert::build::check;
 use crate::storage::disk::{DirLock, Fs, LockError, OpenMode, ReadFile, ReadFs};
 use crate::storage::error::OpenError;
 use crate::storage::format::Record;
+use crate::storage::format::SEGMENT_SIZE_MIN;
 use crate::storage::format::names::is_of_a_log;
+use crate::storage::incomplete::IncompleteDir;
 use crate::storage::inspect::Progress;
 use crate::storage::log::files::Files;
-use crate::storage::log::spares::SEGMENT_SIZE_MIN;
 use crate::storage::log::sync::SyncPolicy;
 use crate::storage::log::{Log, LogOptions};
 use crate::storage::recover::Replay;

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use super::binlog::{BODY_END, Job, State, encode_put, encode_update, encode_version, put_size};
 use super::read::Binlogs;
 use super::{binlog_name, parse_binlog_name};
-use crate::storage::convert::build::IncompleteDir;
 use crate::storage::disk::{File, Fs, OpenMode, write_all_at};
 use crate::storage::error::OpenError;
+use crate::storage::incomplete::IncompleteDir;
 use crate::storage::inspect::{Inspection, JobRecord, Progress};
 use crate::types::{Counters, JobId, JobState};
 
@@ -50,7 +50,7 @@ pub struct Exported {
 }
 
 /// Write the jobs of `old` as beanstalkd's files into `dir`, which must be empty or missing: all or
-/// nothing, as `convert::build` does it. Durable on return, and read back. `old` is not changed.
+/// nothing, as `incomplete` does it. Durable on return, and read back. `old` is not changed.
 /// `progress` counts jobs. Pauses that end before `now_wall_ns` are not reported.
 ///
 /// # Errors

@@ -22,11 +22,11 @@ use std::sync::Arc;
 use super::import::write_all;
 use super::parse_binlog_name;
 use super::read::Binlogs;
-use crate::storage::convert::build::INCOMPLETE;
 use crate::storage::disk::{DirEntry, DirLock, Fs};
 use crate::storage::error::OpenError;
 use crate::storage::format::names::{IMPORT_NAME, IMPORTED_PREFIX, parse_spare_name};
 use crate::storage::format::parse_file_name;
+use crate::storage::incomplete::INCOMPLETE;
 use crate::storage::recover::{Progress, make_data_dir};
 use crate::types::Now;
 

@@ -69,10 +69,10 @@ use fault::Faults;
 use file::FileNode;
 
 use crate::random::Random;
+use crate::storage::disk::LOCK_NAME;
 use crate::storage::disk::{
     Dir, DirEntry, DirLock, File, Fs, LockError, OpenMode, ReadFile, ReadFs,
 };
-use crate::storage::format::names::LOCK_NAME;
 
 /// An entry of the trace: one call of the traits.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,8 +4,8 @@
 //! rewrite the file with the largest share of garbage; merge small neighbours. If there is none of
 //! these, the open segment may be left early.
 
+use crate::storage::format::SEGMENT_SIZE_MIN;
 use crate::storage::log::files::Sealed;
-use crate::storage::log::spares::SEGMENT_SIZE_MIN;
 
 /// Compact when garbage exceeds this percentage of the sealed bytes. Compaction then copies at most
 /// 65/35 of what it frees: on average no byte is written three times, and the sealed files stay
