@@ -90,6 +90,7 @@ mod soak;
 mod space;
 mod steering;
 mod strace;
+mod tidy;
 mod tls;
 mod tls_hostile;
 mod trace;
