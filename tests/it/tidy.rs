@@ -45,7 +45,7 @@ const CIRCLES_ALLOWED: &[&str] = &["crates/bsd-http/src"];
 const FEATURE_LINES_MAX: usize = 15;
 
 /// The page that has the picture of the packages.
-const PICTURE: &str = "docs/architecture.md";
+const PICTURE: &str = "docs/dev/architecture.md";
 
 /// What a crate's file is at: `storage::log` is `["storage", "log"]`.
 type Module = Vec<String>;
