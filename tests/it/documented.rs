@@ -1,5 +1,5 @@
-//! `docs/dev/testing.md`, `bounds.md` and `promises.md` say which test shows what: here they are held
-//! to it. The pages of the handbook name no test.
+//! `docs/dev/testing.md`, `bounds.md`, `promises.md` and the patches of `tests/mutants` say which test
+//! shows what: here they are held to it. The pages of the handbook name no test.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -211,6 +211,50 @@ fn no_page_of_the_handbook_names_a_test() {
         }
     }
     assert!(named.is_empty(), "{}", named.join("\n"));
+}
+
+/// What keeps the patch of a mistake from being made where it was meant: a hunk whose old lines are not
+/// in its file, or are there more than once.
+fn misfits(patch: &str) -> Vec<String> {
+    let mut misfits = Vec::new();
+    for file in patch.split("\n--- a/").skip(1) {
+        let path = file.lines().next().expect("a path");
+        let text = fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        for hunk in file.split("\n@@ ").skip(1) {
+            let hunk = hunk.lines().skip(1).filter(|line| !line.starts_with('+'));
+            let old: Vec<&str> = hunk.map(|line| line.get(1..).unwrap_or_default()).collect();
+            let places = lines.windows(old.len()).filter(|lines| *lines == old);
+            match places.count() {
+                1 => (),
+                count => misfits.push(format!("{path} has {count} times:\n{}", old.join("\n"))),
+            }
+        }
+    }
+    misfits
+}
+
+/// Otherwise only `tests/mutants/run` says it, after an hour.
+#[test]
+fn every_mistake_made_on_purpose_fits_one_place_of_the_code_and_its_checks_exist() {
+    let tests = all_tests();
+    let entries = fs::read_dir(Path::new(ROOT).join("tests/mutants")).expect("the patches");
+    let paths = entries.map(|entry| entry.expect("an entry").path());
+    let (mut seen, mut all) = (0, Vec::new());
+    for path in paths.filter(|path| path.extension().is_some_and(|it| it == "patch")) {
+        let name = path.display();
+        let patch = fs::read_to_string(&path).expect("a patch is text");
+        let head = patch.lines().take_while(|line| !line.starts_with("--- "));
+        let checks = head.filter_map(|line| line.strip_prefix("check: ")?.split_once(' '));
+        let checks: Vec<&str> = checks.map(|(_, test)| test).collect();
+        assert!(!checks.is_empty() && patch.contains("\n@@ "), "{name}");
+        assert_exist(&tests, &name.to_string(), &checks);
+        all.extend(misfits(&patch).iter().map(|it| format!("{name}: {it}")));
+        seen += 1;
+    }
+    assert!(seen > 100, "{seen} patches");
+    let rewrite = "make each of these mistakes in the code of today (see CONTRIBUTING.md)";
+    assert!(all.is_empty(), "{rewrite}:\n{}", all.join("\n\n"));
 }
 
 /// One build has every flag of the packages: the features of a package are for tests and manual pages.
