@@ -37,10 +37,6 @@ const ROOMS_EXCEPTED: &[(&str, &str)] = &[
     ("storage::read", "storage::log::files"),
 ];
 
-/// Crates in which there are still circles.
-/// The HTTP crate's are being broken.
-const CIRCLES_ALLOWED: &[&str] = &["crates/bsd-http/src"];
-
 /// At most so many lines of programs depend on a feature. Test support (`sim`) is not counted.
 const FEATURE_LINES_MAX: usize = 15;
 
@@ -530,10 +526,8 @@ fn packages(dir: &str) -> BTreeSet<String> {
 
 #[test]
 fn no_circle_of_files_is_in_a_crate() {
-    let found = sources()
+    let found: Vec<_> = sources()
         .into_iter()
-        .filter(|root| !CIRCLES_ALLOWED.contains(&root.as_str()));
-    let found: Vec<_> = found
         .flat_map(|root| {
             let closing = circles(&Crate::read(&root).arrows(true)).into_iter();
             closing.map(move |arrow| format!("{root}: {arrow}"))

@@ -10,9 +10,8 @@ use hyper::header::{CONTENT_LENGTH, HeaderMap};
 use tokio::time::timeout;
 
 use super::answer::Problem;
-use super::connections::REQUEST_TIME;
-use super::places::Held;
-use super::routes::{Role, Route};
+use super::places::{Held, REQUEST_TIME};
+use super::route::{Role, Route};
 
 /// What a body may take.
 #[derive(Debug, Clone, Copy)]

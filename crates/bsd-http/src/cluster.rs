@@ -15,7 +15,6 @@ use tokio::time::{Instant, sleep};
 use super::answer::{Answer, Problem, Said, json};
 use super::api::fields::{Fields, needed};
 use super::exposition::{Kind, Page};
-use super::health::is_stuck;
 use super::{Membership, State};
 use bsd_cluster::member::NodeId;
 use bsd_net::{Ask, ClusterDesk, MemberReport, MemberStanding as Standing, Report, Stage};
@@ -153,7 +152,7 @@ fn leader_http(report: &Report) -> Option<String> {
 /// says nothing: another member may lead since.
 pub(super) fn leader(state: &State) -> Result<Answer, Problem> {
     let report = report(state)?;
-    let is_running = state.sight.pulse.stage() == Stage::Running && !is_stuck(state);
+    let is_running = state.sight.pulse.stage() == Stage::Running && !state.is_stuck();
     let leads = report.standing == Standing::Leads && is_running;
     let status = match leads {
         true => StatusCode::OK,

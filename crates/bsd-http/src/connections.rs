@@ -23,10 +23,6 @@ use bsd_net::{explained, name_of};
 
 /// How long the header of a request may take.
 const HEADER_TIME: Duration = Duration::from_secs(10);
-/// How long a request may take, from its header to its answer.
-pub(super) const REQUEST_TIME: Duration = Duration::from_secs(30);
-/// How long a client may take to read an answer, and then to begin the next request.
-pub(super) const IDLE_TIME: Duration = Duration::from_secs(30);
 /// How long nobody is let in where the system has no room for a connection.
 const REST: Duration = Duration::from_millis(100);
 /// Bytes that the header of a request may have, and of an answer that are held.
@@ -150,6 +146,7 @@ mod tests {
 
     use super::*;
     use crate::guard::Access;
+    use crate::places::{IDLE_TIME, REQUEST_TIME};
     use crate::tests::{closed, paused};
     use crate::tokens::Tokens;
 

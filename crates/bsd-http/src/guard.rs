@@ -9,7 +9,7 @@ use hyper::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
 use hyper::{Method, StatusCode};
 
 use super::answer::Problem;
-use super::routes::{Role, Route, Shape};
+use super::route::{Role, Route, Shape};
 use super::sessions::Sessions;
 use super::tokens::{Holder, Tokens};
 use bsd_net::Guesses;

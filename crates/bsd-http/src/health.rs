@@ -31,12 +31,6 @@ pub(super) fn health(state: &State) -> Answer {
     }
 }
 
-/// True while a question to the loop would not be answered.
-pub(super) fn is_stuck(state: &State) -> bool {
-    let sight = &state.sight;
-    sight.pulse.beat(sight.clock.now().mono).late > sight.stuck_after
-}
-
 /// Why the loop is taken for stuck.
 fn stuck(beat: Beat, stuck_after: Duration) -> Option<String> {
     (beat.late > stuck_after)

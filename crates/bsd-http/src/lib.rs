@@ -13,6 +13,7 @@
 //! | `places` | who gets a place, who gives way, and how much memory may requests take? |
 //! | `body` | how large may the body of a request be, and how slow? |
 //! | `caller` | who has connected, and over what? |
+//! | `route` | what is a route: for whom, to do what, with which answer? |
 //! | `routes` | what can be asked for, and by whom? |
 //! | `guard` | may this request be served? |
 //! | `tokens` | whose token is this? |
@@ -52,6 +53,7 @@ mod metrics;
 mod openapi;
 mod places;
 mod query;
+mod route;
 mod routes;
 mod service;
 mod sessions;
@@ -360,6 +362,12 @@ impl State {
             checks: Checks::default(),
             console: Console::new()?,
         })
+    }
+
+    /// True while a question to the loop would not be answered.
+    fn is_stuck(&self) -> bool {
+        let sight = &self.sight;
+        sight.pulse.beat(sight.clock.now().mono).late > sight.stuck_after
     }
 
     /// The server has run, and reads its log again: nothing that is asked of the loop is answered.

@@ -7,7 +7,8 @@ use super::api::filter::IDS_MAX;
 use super::api::jobs::Deed;
 use super::api::look::LISTED;
 use super::api::{checks, events};
-use super::routes::{Kind, Parameter, ROUTES, Role, Route, Shape};
+use super::route::{Kind, Parameter, Role, Route, Shape};
+use super::routes::ROUTES;
 
 /// What a server can be in its cluster.
 pub(super) const STANDINGS: [&str; 5] = ["waiting", "follower", "no leader", "leader", "removed"];

@@ -17,8 +17,10 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::connections::{IDLE_TIME, REQUEST_TIME};
-
+/// How long a request may take, from its header to its answer.
+pub(super) const REQUEST_TIME: Duration = Duration::from_secs(30);
+/// How long a client may take to read an answer, and then to begin the next request.
+pub(super) const IDLE_TIME: Duration = Duration::from_secs(30);
 /// Connections that are open at a time. The next one takes the place of one that is not at work: of
 /// the address that has the most connections, the one that has waited for longest.
 pub const CONNECTIONS_MAX: usize = 64;

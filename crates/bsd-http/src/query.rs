@@ -3,7 +3,7 @@
 use hyper::StatusCode;
 
 use super::answer::Problem;
-use super::routes::Parameter;
+use super::route::Parameter;
 
 /// Parameters by name, each of them once, and none that is not known.
 #[derive(Debug, Default, PartialEq, Eq)]

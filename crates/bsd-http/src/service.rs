@@ -16,11 +16,11 @@ use super::api::{
 };
 use super::body::{self, Limit};
 use super::caller::Caller;
-use super::connections::REQUEST_TIME;
 use super::guard::Asker;
-use super::places::{CONNECTIONS_MAX, Watch};
+use super::places::{CONNECTIONS_MAX, REQUEST_TIME, Watch};
 use super::query::{Query, decode};
-use super::routes::{Action, Found, Role, Route, Shape, find};
+use super::route::{Action, Role, Route, Shape};
+use super::routes::{Found, find};
 use super::{Membership, State, cluster, console, health, metrics, openapi};
 use bsd::clock::utc;
 

@@ -124,7 +124,7 @@ impl Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::routes::Role;
+    use crate::route::Role;
 
     const HOLDER: Holder = Holder {
         role: Role::Read,

@@ -9,7 +9,6 @@ use tokio::time::{Instant, timeout};
 
 use super::State;
 use super::answer::Problem;
-use super::health::is_stuck;
 use bsd::door::{Slice, Step, Work};
 use bsd::engine::Figures;
 use bsd::queue::{Queue, TubeList};
@@ -179,7 +178,7 @@ fn silent() -> Problem {
 }
 
 async fn survey(state: &State) -> Result<Option<Arc<Snapshot>>, Problem> {
-    if is_stuck(state) || state.is_reading_again() {
+    if state.is_stuck() || state.is_reading_again() {
         return Ok(None);
     }
     let door = state.door()?;

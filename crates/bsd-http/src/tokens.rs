@@ -7,7 +7,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::routes::Role;
+use super::route::Role;
 use bsd::SetupError;
 use bsd_net::secrets;
 

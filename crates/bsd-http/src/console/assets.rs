@@ -5,14 +5,7 @@ use hyper::StatusCode;
 use hyper::header::{CACHE_CONTROL, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH};
 
 use crate::answer::{Answer, Content, page};
-
-/// One of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asset {
-    Style,
-    Script,
-    Icon,
-}
+use crate::route::Asset;
 
 impl Asset {
     fn parts(self) -> (&'static str, &'static str) {

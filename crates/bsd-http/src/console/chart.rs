@@ -5,11 +5,12 @@ use std::fmt::Write;
 
 use maud::{Markup, html};
 
-use super::history::Span;
+use super::history::{History, SPANS, Sample, Span};
 use super::live::Live;
+use super::words;
 
 /// Points of a chart.
-pub(super) const POINTS: usize = 240;
+const POINTS: usize = 240;
 /// A drawing has this size, and is scaled to its place.
 const WIDTH: f32 = 480.0;
 const HEIGHT: f32 = 100.0;
@@ -18,6 +19,33 @@ const HEIGHT: f32 = 100.0;
 pub(super) struct Line {
     pub(super) name: &'static str,
     pub(super) values: Vec<Option<f32>>,
+}
+
+/// A line of a chart.
+pub(super) fn line(
+    history: &History,
+    span: Span,
+    name: &'static str,
+    of: fn(&Sample) -> f32,
+) -> Line {
+    let values = history.line(span, POINTS, of);
+    Line { name, values }
+}
+
+/// How far back the charts go.
+pub(super) fn spans(path: &str, span: Span, history: &History) -> Markup {
+    html! {
+        nav class="spans" aria-label="How far back" {
+            h2 { "Over time" }
+            ul {
+                @for word in SPANS {
+                    @let current = (*word == span.0).then_some("true");
+                    li { a href=(format!("{path}?span={word}")) aria-current=[current] { (word) } }
+                }
+            }
+            small { "remembered: " (words::seconds(history.seconds())) ", at most 24 h" }
+        }
+    }
 }
 
 /// The path of these numbers from left to right, of which `most` is at the top. Where nothing is

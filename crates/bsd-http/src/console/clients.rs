@@ -12,7 +12,7 @@ use super::{Asked, tube, words};
 use crate::State;
 use crate::answer::{Answer, Problem};
 use crate::api::clients;
-use crate::routes::Parameter;
+use crate::route::Parameter;
 
 pub(super) const AFTER: Parameter =
     Parameter::number("after", "Only clients behind this one", 0, u32::MAX as u64);

@@ -2,11 +2,10 @@
 
 use maud::{Markup, html};
 
-use super::chart::chart;
+use super::chart::{chart, line, spans};
 use super::history::Span;
 use super::layout::{facts, table};
 use super::live::Live;
-use super::overview::{line, spans};
 use super::{Sight, words};
 use crate::api::checks::Check;
 use crate::api::log::LogView;

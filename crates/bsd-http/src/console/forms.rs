@@ -106,7 +106,7 @@ pub(super) async fn answer(
     let form = Form::parse(&std::mem::take(&mut asked.body))?;
     form.check(&state.console.form_word)?;
     let done = match page {
-        Page::Enter => login::enter(state, &form),
+        Page::Enter => login::enter(state, form.text("token"), form.text("to")),
         Page::Leave => Ok(login::leave(state, &asked)),
         Page::Put => put(state, asked.captured, &form).await,
         Page::Change(word) => change(state, &asked.captured, word, &form).await,

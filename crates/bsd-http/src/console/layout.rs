@@ -6,7 +6,7 @@ use maud::{DOCTYPE, Markup, html};
 
 use super::viewer::Viewer;
 use crate::answer::{Answer, Content, page};
-use crate::routes::Role;
+use crate::route::Role;
 
 /// The type of a page.
 pub(super) const HTML: &str = "text/html; charset=utf-8";

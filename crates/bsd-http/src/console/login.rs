@@ -1,19 +1,16 @@
 //! `/login`, where HTTP is served to holders of tokens: a token is shown once, and a cookie stands
 //! for it.
 
-use std::sync::Arc;
-
 use hyper::StatusCode;
 use hyper::header::{HeaderValue, SET_COOKIE};
 use maud::{Markup, html};
 
-use super::forms::Form;
 use super::layout::{Frame, Place};
 use super::viewer::Viewer;
 use super::{Asked, go_to, words};
 use crate::State;
 use crate::answer::{Answer, Problem, Said, WrongToken};
-use crate::routes::Parameter;
+use crate::route::Parameter;
 
 pub(super) const PARAMETERS: &[Parameter] = &[Parameter::text(
     "to",
@@ -61,9 +58,13 @@ fn content(form_word: &str, to: &str, why: Option<&str>) -> Markup {
 }
 
 /// A token was shown.
-pub(super) fn enter(state: &Arc<State>, form: &Form) -> Result<Answer, Problem> {
-    let to = form.text("to").filter(|to| is_here(to)).unwrap_or("/");
-    let token = form.text("token").unwrap_or_default().trim();
+pub(super) fn enter(
+    state: &State,
+    token: Option<&str>,
+    to: Option<&str>,
+) -> Result<Answer, Problem> {
+    let to = to.filter(|to| is_here(to)).unwrap_or("/");
+    let token = token.unwrap_or_default().trim();
     let Some(holder) = state.access.holder(token) else {
         let why = "No line of the file is that of this token.";
         let mut answer = self::form(state, StatusCode::FORBIDDEN, to, Some(why));

@@ -5,7 +5,9 @@
 //! |---|---|
 //! | here | which pages are there, and who shows which? |
 //! | `layout` | what stands around every page? |
-//! | `live` | which parts of a page change while it is open, and how does a browser hear of it? |
+//! | `live` | which parts of a page change while it is open? |
+//! | `subject` | which page is open, as an address says it? |
+//! | `stream` | how does a browser hear of what changes? |
 //! | `history` | how was it before? |
 //! | `chart` | what does a line of numbers look like? |
 //! | `words` | how are numbers said? |
@@ -36,6 +38,8 @@ mod live;
 mod login;
 mod overview;
 mod past;
+mod stream;
+mod subject;
 mod tasks;
 mod tube;
 mod tubes;
@@ -54,17 +58,17 @@ use maud::{Markup, html};
 use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
-use self::assets::Asset;
 use self::history::History;
 use self::layout::{Frame, Place};
-use self::live::{Live, Subject};
+use self::live::Live;
+use self::subject::Subject;
 use self::viewer::Viewer;
 use super::State;
 use super::answer::{Answer, Content, Problem, page};
 use super::api::{self, log::LogView};
 use super::guard::Asker;
 use super::query::Query;
-use super::routes::{Action, Parameter, Role, Route, Shape, look, route};
+use super::route::{Action, Asset, Page, Parameter, Role, Route, Shape, look, route};
 use super::sessions::random_word;
 use super::snapshot::Snapshot;
 
@@ -72,46 +76,6 @@ use super::snapshot::Snapshot;
 const REMEMBER_EVERY: Duration = Duration::from_secs(10);
 /// How often it is tried while there is nothing to ask.
 const TRY_EVERY: Duration = Duration::from_millis(500);
-
-/// A page, or what belongs to one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Page {
-    Overview,
-    Tubes,
-    Tube,
-    Job,
-    Past,
-    Delete,
-    Durability,
-    Cluster,
-    Clients,
-    Client,
-    Tasks,
-    Task,
-    Find,
-    Events,
-    Login,
-    Asset(Asset),
-    // What forms send.
-    Enter,
-    Leave,
-    Put,
-    /// This, of one job.
-    Change(&'static str),
-    CloseClient,
-    Pause,
-    Count,
-    Run,
-    Cancel,
-}
-
-impl Page {
-    /// It is sent by a form that changes jobs, or begins what does.
-    pub(super) fn changes_jobs(self) -> bool {
-        use Page::{Change, CloseClient, Pause, Put, Run};
-        matches!(self, Put | Change(_) | CloseClient | Pause | Run)
-    }
-}
 
 /// A route of the console.
 const fn of(path: &'static str, role: Role, page: Page) -> Route {
@@ -154,7 +118,7 @@ pub(super) const ROUTES: &[Route] = &[
     form("/tasks/{task}/run", Role::Admin, Page::Run),
     form("/tasks/{task}/cancel", Role::Admin, Page::Cancel),
     of("/find", Role::Read, Page::Find).taking(&[Parameter::text("q", "A job's id, or a name")]),
-    of("/events", Role::Read, Page::Events).taking(live::PARAMETERS),
+    of("/events", Role::Read, Page::Events).taking(subject::PARAMETERS),
     of("/login", Role::Anyone, Page::Login).taking(login::PARAMETERS),
     form("/login", Role::Anyone, Page::Enter),
     form("/logout", Role::Anyone, Page::Leave),
@@ -189,7 +153,7 @@ impl Console {
     pub(super) fn new() -> io::Result<Console> {
         Ok(Console {
             history: Mutex::default(),
-            streams: Arc::new(Semaphore::new(live::STREAMS_MAX)),
+            streams: Arc::new(Semaphore::new(stream::STREAMS_MAX)),
             form_word: random_word()?,
             said: Mutex::default(),
             told: AtomicU64::new(1),
@@ -238,7 +202,7 @@ pub(super) async fn answer(
     match wanted {
         Page::Asset(asset) => Ok(asset.answer(&asked.headers)),
         Page::Find => Ok(find(query.text("q").unwrap_or_default())),
-        Page::Events => live::events(state, query),
+        Page::Events => stream::events(state, query),
         Page::Overview => show(state, &asked, Subject::overview(query)?).await,
         Page::Tubes => show(state, &asked, Subject::tubes(query)?).await,
         Page::Durability => show(state, &asked, Subject::durability(query)?).await,
@@ -266,7 +230,7 @@ async fn show(state: &Arc<State>, asked: &Asked, subject: Subject) -> Result<Ans
     if subject.place() == Place::Durability {
         sight.log = api::log::look(state).await?;
     }
-    let content = subject.content(&sight, &live);
+    let content = stream::content(&subject, &sight, &live);
     let frame = Frame {
         place: subject.place(),
         title: subject.title(),

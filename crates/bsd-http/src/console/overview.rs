@@ -3,8 +3,8 @@
 use maud::{Markup, html};
 
 use super::Sight;
-use super::chart::{Line, POINTS, chart};
-use super::history::{History, SPANS, Sample, Span, clients, oldest_ready};
+use super::chart::{chart, line, spans};
+use super::history::{History, Sample, Span, clients, oldest_ready};
 use super::layout::facts;
 use super::live::Live;
 use super::{durability, words};
@@ -81,33 +81,6 @@ fn now(snapshot: &Snapshot, history: &mut History, live: &Live) -> Markup {
             live.text("uptime", words::seconds(figures.uptime_seconds)),
         ),
     ])
-}
-
-/// How far back the charts go.
-pub(super) fn spans(path: &str, span: Span, history: &History) -> Markup {
-    html! {
-        nav class="spans" aria-label="How far back" {
-            h2 { "Over time" }
-            ul {
-                @for word in SPANS {
-                    @let current = (*word == span.0).then_some("true");
-                    li { a href=(format!("{path}?span={word}")) aria-current=[current] { (word) } }
-                }
-            }
-            small { "remembered: " (words::seconds(history.seconds())) ", at most 24 h" }
-        }
-    }
-}
-
-/// A line of a chart.
-pub(super) fn line(
-    history: &History,
-    span: Span,
-    name: &'static str,
-    of: fn(&Sample) -> f32,
-) -> Line {
-    let values = history.line(span, POINTS, of);
-    Line { name, values }
 }
 
 fn charts(history: &History, span: Span, live: &Live) -> Markup {

@@ -7,7 +7,8 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::layout::{Frame, Place, facts};
-use super::live::{Live, Subject};
+use super::live::Live;
+use super::subject::Subject;
 use super::viewer::Viewer;
 use super::{Asked, words};
 use crate::State;

@@ -8,14 +8,15 @@ use serde_json::Value;
 
 use super::chart::sparkline;
 use super::layout::{Frame, Place, facts, table};
-use super::live::{Live, Subject};
+use super::live::Live;
+use super::subject::Subject;
 use super::viewer::Viewer;
 use super::{Asked, SAID, Sight, job, words};
 use crate::State;
 use crate::answer::{Answer, Problem};
 use crate::api::LIMIT_MAX;
 use crate::api::look::{self, LISTED};
-use crate::routes::Parameter;
+use crate::route::Parameter;
 use bsd::types::JobId;
 
 pub(super) const PARAMETERS: &[Parameter] = &[

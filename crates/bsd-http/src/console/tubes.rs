@@ -10,7 +10,7 @@ use super::live::Live;
 use super::{SAID, Sight, words};
 use crate::answer::Problem;
 use crate::query::Query;
-use crate::routes::Parameter;
+use crate::route::Parameter;
 use crate::snapshot::TubeFigures;
 
 /// Tubes of a page.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::{Asked, Console};
 use crate::cluster;
 use crate::guard::Asker;
-use crate::routes::Role;
+use crate::route::Role;
 use crate::{Membership, State};
 use bsd::clock::utc;
 

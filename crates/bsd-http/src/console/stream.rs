@@ -1,0 +1,94 @@
+//! How a browser hears of what changes: the page is written again each second, and the parts that
+//! are new are sent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::StatusCode;
+use hyper::body::Bytes;
+use maud::Markup;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc::{Sender, channel};
+use tokio::time::{Instant, timeout};
+
+use super::layout::STANDING;
+use super::live::{Live, Said};
+use super::subject::Subject;
+use super::{Sight, cluster, durability, overview, past, tasks, tube, tubes, viewer};
+use crate::State;
+use crate::answer::{Answer, Content, Problem, page};
+use crate::query::Query;
+
+/// Open streams at a time.
+pub(super) const STREAMS_MAX: usize = 16;
+/// How often a page hears of what has changed.
+const TICK: Duration = Duration::from_secs(1);
+/// Something is said so often, if only to see whether somebody is there.
+const SAY_EVERY: Duration = Duration::from_secs(10);
+/// A stream ends after this, and the browser opens another: so who may no longer look sees no more.
+const STREAM_TIME: Duration = Duration::from_secs(600);
+
+/// The page, or the part of it that changes.
+pub(super) fn content(subject: &Subject, sight: &Sight<'_>, live: &Live) -> Markup {
+    if let Some(sentence) = viewer::standing_now(sight.state) {
+        // It stands above the content, once.
+        let _ = live.text(STANDING, sentence);
+    }
+    match subject {
+        Subject::Overview(span) => overview::content(sight, *span, live),
+        Subject::Tubes(listed) => tubes::content(sight, listed, live),
+        Subject::Tube(name) => tube::numbers(sight, name, live),
+        Subject::Durability(span) => durability::content(sight, *span, live),
+        Subject::Cluster => cluster::content(sight, live),
+        Subject::Tasks => tasks::content(sight.state, live),
+        Subject::Task(id) => tasks::one(sight.state, id, live),
+        Subject::History(id) => past::reading(sight.state, id, live),
+    }
+}
+
+/// Say what changes, as long as somebody listens.
+pub(super) fn events(state: &Arc<State>, query: &Query) -> Result<Answer, Problem> {
+    let subject = Subject::parse(query)?;
+    let permit = state.console.streams.clone().try_acquire_owned();
+    let permit = permit.map_err(|_| Problem::unavailable("too many pages are open"))?;
+    let (sender, events) = channel(1);
+    tokio::spawn(tell(state.clone(), subject, sender, permit));
+    let content = Content::Events {
+        events,
+        watch: None,
+    };
+    Ok(page(StatusCode::OK, "text/event-stream", content))
+}
+
+/// Until nobody listens, or the time is over.
+async fn tell(
+    state: Arc<State>,
+    subject: Subject,
+    sender: Sender<Bytes>,
+    _permit: OwnedSemaphorePermit,
+) {
+    let (begun, mut said) = (Instant::now(), Said::default());
+    let mut last = begun;
+    while begun.elapsed() < STREAM_TIME {
+        let news = look(&state, &subject, &mut said).await;
+        let is_quiet = last.elapsed() >= SAY_EVERY;
+        let event = news.or_else(|| is_quiet.then(|| Bytes::from_static(b": still here\n\n")));
+        if let Some(event) = event {
+            last = Instant::now();
+            if sender.send(event).await.is_err() {
+                return;
+            }
+        }
+        if timeout(TICK, sender.closed()).await.is_ok() {
+            return;
+        }
+    }
+}
+
+/// What is new; a server that does not answer has nothing to say.
+async fn look(state: &State, subject: &Subject, said: &mut Said) -> Option<Bytes> {
+    let sight = Sight::take(state).await.ok()?;
+    let live = Live::default();
+    let _ = content(subject, &sight, &live);
+    said.news(live)
+}

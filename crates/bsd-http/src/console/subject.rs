@@ -1,0 +1,117 @@
+//! Which page is open: what its address says of it, and where a browser hears of its changes.
+
+use hyper::StatusCode;
+
+use super::history::{SPANS, Span};
+use super::layout::Place;
+use super::tubes::{self, Listed};
+use super::words;
+use crate::answer::Problem;
+use crate::query::Query;
+use crate::route::Parameter;
+
+/// A page of which parts change.
+#[derive(Debug, Clone)]
+pub(super) enum Subject {
+    Overview(Span),
+    Tubes(Listed),
+    Tube(String),
+    Durability(Span),
+    Cluster,
+    Tasks,
+    Task(String),
+    /// Of the job with this id.
+    History(String),
+}
+
+pub(super) const PARAMETERS: &[Parameter] = &[
+    Parameter::word(
+        "of",
+        "The page",
+        &[
+            "overview",
+            "tubes",
+            "tube",
+            "durability",
+            "cluster",
+            "tasks",
+            "task",
+            "history",
+        ],
+    ),
+    Parameter::word("span", "How far back", SPANS),
+    Parameter::text("name", "The tube, the task, or the job"),
+    tubes::PARAMETERS[0],
+    tubes::PARAMETERS[1],
+    tubes::PARAMETERS[2],
+];
+
+impl Subject {
+    pub(super) fn overview(query: &Query) -> Result<Subject, Problem> {
+        Ok(Subject::Overview(Span::of(query.text("span"))))
+    }
+
+    pub(super) fn durability(query: &Query) -> Result<Subject, Problem> {
+        Ok(Subject::Durability(Span::of(query.text("span"))))
+    }
+
+    pub(super) fn tubes(query: &Query) -> Result<Subject, Problem> {
+        Ok(Subject::Tubes(Listed::parse(query)?))
+    }
+
+    pub(super) fn parse(query: &Query) -> Result<Subject, Problem> {
+        let name = || query.text("name").unwrap_or_default().to_owned();
+        match query.text("of").unwrap_or_default() {
+            "overview" => Subject::overview(query),
+            "durability" => Subject::durability(query),
+            "tubes" => Subject::tubes(query),
+            "tube" => Ok(Subject::Tube(name())),
+            "cluster" => Ok(Subject::Cluster),
+            "tasks" => Ok(Subject::Tasks),
+            "task" => Ok(Subject::Task(name())),
+            "history" => Ok(Subject::History(name())),
+            _ => Err(Problem::new(
+                StatusCode::BAD_REQUEST,
+                "of is overview, tubes, tube, durability, cluster, tasks, task or history",
+            )),
+        }
+    }
+
+    /// Where it is heard of.
+    pub(super) fn events(&self) -> String {
+        match self {
+            Subject::Overview(span) => format!("/events?of=overview&span={}", span.0),
+            Subject::Durability(span) => format!("/events?of=durability&span={}", span.0),
+            Subject::Tubes(listed) => format!("/events?of=tubes&{}", listed.query()),
+            Subject::Tube(name) => format!("/events?of=tube&name={}", words::escaped(name)),
+            Subject::Cluster => "/events?of=cluster".to_owned(),
+            Subject::Tasks => "/events?of=tasks".to_owned(),
+            Subject::Task(id) => format!("/events?of=task&name={}", words::escaped(id)),
+            Subject::History(id) => format!("/events?of=history&name={}", words::escaped(id)),
+        }
+    }
+
+    pub(super) fn place(&self) -> Place {
+        match self {
+            Subject::Overview(_) => Place::Overview,
+            Subject::Tubes(_) | Subject::Tube(_) => Place::Tubes,
+            Subject::Durability(_) => Place::Durability,
+            Subject::Cluster => Place::Cluster,
+            Subject::Tasks | Subject::Task(_) => Place::Tasks,
+            Subject::History(_) => Place::Elsewhere,
+        }
+    }
+
+    pub(super) fn title(&self) -> String {
+        match self {
+            Subject::Overview(_) => "Overview".into(),
+            Subject::Tubes(_) => "Tubes".into(),
+            Subject::Tube(name) => format!("Tube {name}"),
+            Subject::Durability(_) => "Durability".into(),
+            Subject::Cluster => "Cluster".into(),
+            Subject::Tasks => "Tasks".into(),
+            Subject::Task(id) => format!("Task {id}"),
+            Subject::History(id) => format!("History of job {id}"),
+        }
+    }
+}
