@@ -11,20 +11,22 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use bsd_tools::human::Size;
+use serde_json::{Value, json};
 
-use crate::beside::{self, Measured, Other};
 use crate::control;
 use crate::latency::Latency;
 use crate::limit::{self, Limit, Times};
 use crate::load::{parse_seconds, quantiles_to_json};
 use crate::options::{BodySizes, Shape, parse_count};
 use crate::plan::Plan;
-use crate::process::{check, now, usage};
-use crate::report::{Table, bytes, chosen, count, median, median_time, ratio, time};
+use crate::process::{check, now};
+use crate::report::{Table, chosen, count, median, median_time, ratio, time};
 use crate::script::Workload;
 use crate::servers::{DataDir, Ended, Programs, Running, free_addresses};
 use crate::site::Site;
+use crate::tally::Outcome;
+use crate::usage::usage;
 
 /// How long the members may take to be as they have to be.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -60,8 +62,6 @@ pub(crate) struct Args {
     /// Jobs that a member has missed when it comes back
     #[arg(long, value_name = "N", value_parser = parse_count, default_value = "200k")]
     jobs: u64,
-    #[command(flatten)]
-    beside: beside::Wanted,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -87,7 +87,7 @@ const WAYS: [(Way, &str); 3] = [
 #[derive(Debug)]
 struct Cell {
     shape: Shape,
-    way: String,
+    way: &'static str,
     rates: Vec<f64>,
     /// To the server alone, in the same round.
     ratios: Vec<f64>,
@@ -97,10 +97,10 @@ struct Cell {
 }
 
 impl Cell {
-    fn new(shape: Shape, way: &str) -> Cell {
+    fn new(shape: Shape, way: &'static str) -> Cell {
         Cell {
             shape,
-            way: way.to_owned(),
+            way,
             rates: Vec::new(),
             ratios: Vec::new(),
             latency: Latency::new(),
@@ -117,6 +117,9 @@ impl Cell {
     }
 }
 
+/// The result of a load, and the processor time of all servers, each command.
+type Measured = (Outcome, Duration);
+
 /// How a member got what it had missed.
 #[derive(Debug)]
 struct CaughtUp {
@@ -130,25 +133,19 @@ struct CaughtUp {
 struct Results {
     cells: Vec<Cell>,
     limits: Vec<Limit>,
-    /// From each kill of the leader to the next reply: of bsd, and of the others.
-    silences: Vec<(String, Vec<Duration>)>,
+    /// From each kill of the leader to the next reply.
+    silences: Vec<Duration>,
     caught_up: Vec<CaughtUp>,
 }
 
 /// Measure all, and print.
 pub(crate) fn run(args: &Args) -> io::Result<()> {
     args.programs.prepare()?;
-    let others = beside::find(&args.beside, &args.programs, &args.body)?;
-    let (cells, limits) = rates(args, &others)?;
-    let mut silences = vec![("bsd".to_owned(), silences(args)?)];
-    for other in &others {
-        let measured = unless_it_failed(other.silences(&args.programs, args.kills))?;
-        silences.push((other.name.clone(), measured.unwrap_or_default()));
-    }
+    let (cells, limits) = rates(args)?;
     let results = Results {
         cells,
         limits,
-        silences,
+        silences: silences(args)?,
         caught_up: catching_up(args)?,
     };
     match args.json {
@@ -158,24 +155,13 @@ pub(crate) fn run(args: &Args) -> io::Result<()> {
     Ok(())
 }
 
-/// What happens to another system is told, and ends nothing here.
-fn unless_it_failed<T>(measured: io::Result<T>) -> io::Result<Option<T>> {
-    check()?;
-    measured.map(Some).or_else(|error| {
-        eprintln!("bsd-bench: not measured this time: {error}");
-        Ok(None)
-    })
-}
-
 fn flags(args: &Args) -> Vec<String> {
     vec!["-z".to_owned(), args.body.max().max(65_535).to_string()]
 }
 
-fn rates(args: &Args, others: &[Other]) -> io::Result<(Vec<Cell>, Vec<Limit>)> {
-    let cells = args.shapes.iter().flat_map(|shape| {
-        let ways = WAYS.map(|(_, way)| Cell::new(*shape, way)).into_iter();
-        ways.chain(others.iter().map(|other| Cell::new(*shape, &other.name)))
-    });
+fn rates(args: &Args) -> io::Result<(Vec<Cell>, Vec<Limit>)> {
+    let cells = args.shapes.iter();
+    let cells = cells.flat_map(|shape| WAYS.map(|(_, way)| Cell::new(*shape, way)));
     let mut cells: Vec<Cell> = cells.collect();
     let limits = args.shapes.iter();
     let limits = limits.flat_map(|shape| Limit::of(*shape, args.body.mean()));
@@ -185,8 +171,7 @@ fn rates(args: &Args, others: &[Other]) -> io::Result<(Vec<Cell>, Vec<Limit>)> {
         measured: args.seconds,
     };
     for round in 0..args.rounds {
-        let mut rates = Vec::new();
-        for row in cells.chunks_mut(WAYS.len() + others.len()) {
+        for row in cells.chunks_mut(WAYS.len()) {
             let (mut alone, mut three) = (f64::NAN, f64::NAN);
             let shape = row[0].shape;
             for ((way, name), cell) in WAYS.into_iter().zip(row) {
@@ -201,16 +186,6 @@ fn rates(args: &Args, others: &[Other]) -> io::Result<(Vec<Cell>, Vec<Limit>)> {
             }
             for limit in limits.iter_mut().filter(|it| it.shape == shape) {
                 limit.measure(&args.programs, times, three)?;
-            }
-            rates.push(alone);
-        }
-        for (nth, other) in others.iter().enumerate() {
-            eprintln!("round {} of {}: {}", round + 1, args.rounds, other.name);
-            let round = other.round(&args.programs, &args.shapes, times, &args.body);
-            let measured = unless_it_failed(round)?.unwrap_or_default();
-            let rows = cells.chunks_mut(WAYS.len() + others.len());
-            for ((row, measured), alone) in rows.zip(measured).zip(&rates) {
-                row[WAYS.len() + nth].push(&measured, *alone);
             }
         }
     }
@@ -318,10 +293,10 @@ fn catching_up(args: &Args) -> io::Result<Vec<CaughtUp>> {
 impl Results {
     fn print(&self, args: &Args) {
         let mut table = Table::new(["load", "by", "commands/s", "ratio", "50 %", "99 %", "cpu"]);
-        for cell in self.cells.iter().filter(|cell| !cell.rates.is_empty()) {
+        for cell in &self.cells {
             table.push([
                 cell.shape.to_string(),
-                cell.way.clone(),
+                cell.way.to_owned(),
                 count(median(&cell.rates)),
                 ratio(median(&cell.ratios)),
                 time(cell.latency.quantile(0.5)),
@@ -340,14 +315,14 @@ impl Results {
                 limit::table(&self.limits)
             );
         }
-        let mut table = Table::new(["nobody leads", "times", "median", "longest"]);
-        for (name, silences) in &self.silences {
-            if let Some(longest) = silences.iter().max() {
-                let (times, median) = (silences.len().to_string(), median_time(silences));
-                table.push([name.clone(), times, time(median), time(*longest)]);
-            }
-        }
-        if args.kills > 0 {
+        if let Some(longest) = self.silences.iter().max() {
+            let median = median_time(&self.silences);
+            let mut table = Table::new(["no leader", "median", "longest"]);
+            table.push([
+                format!("{} times", args.kills),
+                time(median),
+                time(*longest),
+            ]);
             println!("From kill -9 of the leader to the next reply:\n\n{table}");
         }
         let mut table = Table::new(["catches up", "jobs", "in", "jobs/s", "bodies"]);
@@ -358,7 +333,7 @@ impl Results {
                 chosen(it.jobs),
                 time(it.took),
                 count(it.jobs as f64 / seconds),
-                format!("{}/s", bytes(it.bytes / seconds)),
+                format!("{}/s", Size((it.bytes / seconds) as u64)),
             ]);
         }
         println!("{table}");
@@ -375,15 +350,13 @@ impl Results {
                 "cpu_us_per_command": micros(&cell.cpu),
             })
         });
-        let silence =
-            |(name, times): &(String, Vec<Duration>)| (name.clone(), json!(micros(times)));
         let caught_up = self.caught_up.iter().map(|it| {
             json!({"what": it.what, "jobs": it.jobs, "bytes": it.bytes, "seconds": it.took.as_secs_f64()})
         });
         json!({
             "loads": cells.collect::<Vec<_>>(),
             "limits": self.limits.iter().map(Limit::to_json).collect::<Vec<_>>(),
-            "silence_us": self.silences.iter().map(silence).collect::<Map<_, _>>(),
+            "silence_us": micros(&self.silences),
             "catching_up": caught_up.collect::<Vec<_>>(),
         })
     }

@@ -8,15 +8,17 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bsd_tools::human::Size;
+
 use crate::load::{bottleneck, cpu_per_command, parse_seconds};
 use crate::options::{BodySizes, Shape};
 use crate::plan::Plan;
 use crate::plot;
-use crate::process::usage;
-use crate::report::{bytes, median, median_time, time};
+use crate::report::{median, median_time, time};
 use crate::results::Results;
 use crate::script::Workload;
 use crate::servers::{Kind, Programs, Running};
+use crate::usage::usage;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -123,7 +125,7 @@ impl Results {
         println!("{}", self.rates());
         if args.workload == Workload::Put {
             let size = args.body.mean();
-            let table = self.table(|cell| bytes(median(&cell.rates) * size));
+            let table = self.table(|cell| Size((median(&cell.rates) * size) as u64).to_string());
             println!("Bytes of bodies per second\n\n{table}");
         }
         println!(

@@ -103,12 +103,6 @@ impl Connection {
         }
     }
 
-    /// Keep the beginning of something until the rest of it comes: the next read puts it in front. It
-    /// must be shorter than the buffer.
-    pub(crate) fn keep(&mut self, rest: &[u8]) {
-        self.leftover.extend_from_slice(rest);
-    }
-
     /// True with TLS: what was decrypted is not all that there is.
     pub(crate) fn may_hold_more(&self) -> bool {
         self.stream.is_encrypted()
@@ -139,7 +133,8 @@ impl Connection {
             let pending = self.pending.pop_front();
             each(pending.ok_or_else(unasked)?, reply)?;
         }
-        self.keep(bytes);
+        // The next read puts it in front.
+        self.leftover.extend_from_slice(bytes);
         Ok(())
     }
 }

@@ -13,6 +13,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use bsd_tools::human::Size;
 use clap::ValueEnum;
 use serde_json::json;
 
@@ -20,11 +21,12 @@ use crate::latency::Latency;
 use crate::load::parse_seconds;
 use crate::options::{Shape, parse_count};
 use crate::plan::Plan;
-use crate::process::{now, sleep_until, usage};
-use crate::report::{Table, bytes, chosen, count, median, median_time, range, ratio, time};
+use crate::process::{now, sleep_until};
+use crate::report::{Table, chosen, count, median, median_time, ratios, time};
 use crate::script::Workload;
 use crate::servers::{Kind, Policy, Program, Programs, Running};
 use crate::site::{Site, Watchers};
+use crate::usage::usage;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -173,8 +175,7 @@ fn watched(args: &Args) -> io::Result<()> {
     for (name, rounds) in ["off", "on", "watched"].into_iter().zip(&felt) {
         let rates: Vec<f64> = rounds.iter().map(|(rate, _)| *rate).collect();
         let pairs = rates.iter().zip(&felt[0]);
-        let ratios: Vec<f64> = pairs.map(|(rate, (off, _))| rate / off).collect();
-        let (low, high) = range(&ratios);
+        let of_off: Vec<f64> = pairs.map(|(rate, (off, _))| rate / off).collect();
         let quantile = |at| {
             let times: Vec<_> = rounds
                 .iter()
@@ -182,11 +183,10 @@ fn watched(args: &Args) -> io::Result<()> {
                 .collect();
             time(median_time(&times))
         };
-        let of_off = format!("{} ({low:.2}–{high:.2})", ratio(median(&ratios)));
         table.push([
             name.to_owned(),
             count(median(&rates)),
-            of_off,
+            ratios(&of_off),
             quantile(0.5),
             quantile(0.99),
             quantile(0.999),
@@ -245,7 +245,7 @@ fn scrape(args: &Args) -> io::Result<()> {
          {} turns of the loop had a part of it, {} of them more than 1 ms. Another client \
          waited {} at most, and {} with nothing else to do.\n",
         args.tubes,
-        bytes(size as f64),
+        Size(size as u64),
         time(median_time(&times)),
         time(longest),
         times.len(),
@@ -350,7 +350,7 @@ fn pages(args: &Args) -> io::Result<()> {
                 (*path).to_owned(),
                 time(median_time(&times)),
                 time(*longest),
-                bytes(size as f64),
+                Size(size as u64).to_string(),
             ]);
         } else {
             table.push([*path, "refused", "", ""]);
@@ -363,9 +363,6 @@ fn pages(args: &Args) -> io::Result<()> {
         args.tubes
     );
     let more = after.saturating_sub(before);
-    println!(
-        "Asking for all of this took {} of memory more.",
-        bytes(more as f64)
-    );
+    println!("Asking for all of this took {} of memory more.", Size(more));
     Ok(())
 }

@@ -15,7 +15,7 @@ use crate::load::parse_seconds;
 use crate::options::Shape;
 use crate::plan::Plan;
 use crate::process::{check, now, sleep_until};
-use crate::report::{Table, count, median, range, ratio};
+use crate::report::{Table, count, median, ratios};
 use crate::script::Workload;
 use crate::servers::{Kind, Policy, Program, Programs, Running};
 
@@ -162,14 +162,11 @@ fn print(args: &Args, single: &Rates, batches: &Rates) {
     );
     let mut table = Table::new(["load", "server", "library", "library ÷ server"]);
     for (name, rates) in names(args).iter().zip([single, batches]) {
-        let ratios = rates.ratios();
-        let (low, high) = range(&ratios);
-        let ratios = [median(&ratios), low, high].map(ratio);
         table.push([
             name.clone(),
             count(median(&rates.server)),
             count(median(&rates.library)),
-            format!("{} ({}–{})", ratios[0], ratios[1], ratios[2]),
+            ratios(&rates.ratios()),
         ]);
     }
     println!("{table}");

@@ -5,16 +5,17 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bsd_tools::human::Size;
 use serde_json::{Value, json};
 
 use crate::channel::Tls;
 use crate::latency::{Latency, QUANTILES};
 use crate::options::{BodySizes, Shape, parse_count};
 use crate::plan::Plan;
-use crate::process::{Usage, usage};
-use crate::report::{bytes, count, time};
+use crate::report::{count, time};
 use crate::script::Workload;
 use crate::tally::Outcome;
+use crate::usage::{Usage, usage};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -136,7 +137,7 @@ fn print_text(outcome: &Outcome, server: Option<(Usage, Usage)>) {
         println!(
             "server: {} of processor time a command, {} resident",
             time(cpu_per_command(outcome, before, after)),
-            bytes(after.resident as f64)
+            Size(after.resident)
         );
     }
     if outcome.is_bottleneck() {

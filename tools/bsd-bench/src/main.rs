@@ -7,7 +7,6 @@
 //! | `compare` | several servers side by side under the same loads |
 //! | `stall` | the longest wait of one client while the server does one heavy thing |
 //! | `cluster` | three servers as one beside a single one: rates, time without a leader, catching up |
-//! | `beside` | three nodes of other systems beside those |
 //! | `http`, `site` | what looking at a server over HTTP costs its clients; its pages as a client asks for them |
 //! | `library` | threads that put into a queue in their own process, beside the server |
 //! | `restart`, `memory`, `scale` | time to serve again; bytes a job; cost as the queue grows |
@@ -17,13 +16,12 @@
 //! | `script`, `share` | what is sent when; each connection's part of the whole |
 //! | `connection`, `wire` | sockets; the bytes of commands and replies |
 //! | `servers`, `control` | starting and ending servers; asking them one thing |
-//! | `process` | time, processor, memory |
+//! | `process`, `usage` | time, signals, processors; what a process has used |
 //! | `latency`, `report`, `plot` | histograms; tables; pictures |
-//! | `options`, `random` | values of flags; numbers that come again |
+//! | `options` | values of flags |
 //!
 //! Compare only ratios of one run: the rates of two machines, or of two days, are not comparable.
 
-mod beside;
 mod channel;
 mod cluster;
 mod compare;
@@ -42,7 +40,6 @@ mod pace;
 mod plan;
 mod plot;
 mod process;
-mod random;
 mod replicate;
 mod report;
 mod restart;
@@ -54,6 +51,7 @@ mod share;
 mod site;
 mod stall;
 mod tally;
+mod usage;
 mod wire;
 mod worker;
 

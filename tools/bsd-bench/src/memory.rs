@@ -3,15 +3,17 @@
 use std::io;
 
 use bsd_tools::client::Client;
+use bsd_tools::human::Size;
 use serde_json::{Value, json};
 
 use crate::control;
 use crate::options::{BodySizes, Shape, parse_count};
 use crate::plan::Plan;
-use crate::process::{check, usage};
-use crate::report::{Table, bytes};
+use crate::process::check;
+use crate::report::Table;
 use crate::script::Workload;
 use crate::servers::{Kind, Programs, Running};
+use crate::usage::usage;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -115,7 +117,7 @@ fn print(args: &Args, rows: &[Row]) {
     let head = args.servers.iter().map(Kind::to_string);
     let mut table = Table::new(std::iter::once("resident memory".to_owned()).chain(head));
     for (name, costs) in rows {
-        let costs = costs.iter().map(|cost| bytes(*cost));
+        let costs = costs.iter().map(|cost| Size(*cost as u64).to_string());
         table.push(std::iter::once(name.clone()).chain(costs));
     }
     println!("{table}");

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::random::Random;
+use bsd::random::Random;
 
 /// Connections × pipelined commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

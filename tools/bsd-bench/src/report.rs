@@ -89,16 +89,6 @@ pub(crate) fn time(time: Duration) -> String {
     }
 }
 
-/// Bytes: `853 B`, `12.0 KiB`, `4.56 MiB`, `2.10 GiB`.
-pub(crate) fn bytes(count: f64) -> String {
-    match count.abs() {
-        size if size >= (1 << 30) as f64 => format!("{} GiB", digits(count / (1 << 30) as f64)),
-        size if size >= (1 << 20) as f64 => format!("{} MiB", digits(count / (1 << 20) as f64)),
-        size if size >= 1024.0 => format!("{} KiB", digits(count / 1024.0)),
-        _ => format!("{count:.0} B"),
-    }
-}
-
 /// A ratio: `1.53×`, `112×`.
 pub(crate) fn ratio(number: f64) -> String {
     if number.is_finite() {
@@ -106,6 +96,16 @@ pub(crate) fn ratio(number: f64) -> String {
     } else {
         NONE.into()
     }
+}
+
+/// The median of ratios, and in brackets the smallest and the largest: `1.53× (1.20–1.61)`.
+pub(crate) fn ratios(numbers: &[f64]) -> String {
+    if numbers.is_empty() {
+        return NONE.into();
+    }
+    let min = numbers.iter().copied().fold(f64::INFINITY, f64::min);
+    let max = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    format!("{} ({min:.2}–{max:.2})", ratio(median(numbers)))
 }
 
 fn digits(number: f64) -> String {
@@ -125,13 +125,6 @@ pub(crate) fn median(numbers: &[f64]) -> f64 {
         len if len % 2 == 1 => sorted[len / 2],
         len => (sorted[len / 2 - 1] + sorted[len / 2]) / 2.0,
     }
-}
-
-/// The smallest and the largest.
-pub(crate) fn range(numbers: &[f64]) -> (f64, f64) {
-    let min = numbers.iter().copied().fold(f64::INFINITY, f64::min);
-    let max = numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    (min, max)
 }
 
 /// The median of times.
@@ -171,10 +164,6 @@ mod tests {
         assert_eq!(nanos(12_000), "12.0 µs");
         assert_eq!(nanos(2_100_000_000), "2.10 s");
         assert_eq!(
-            [294.0, 1536.0, 1e9].map(bytes),
-            ["294 B", "1.50 KiB", "954 MiB"]
-        );
-        assert_eq!(
             [0.5, 12.34, 112.3, f64::NAN].map(ratio),
             ["0.50×", "12.3×", "112×", NONE]
         );
@@ -185,6 +174,7 @@ mod tests {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&[]).is_nan());
-        assert_eq!(range(&[3.0, 1.0, 2.0]), (1.0, 3.0));
+        assert_eq!(ratios(&[3.0, 1.0, 2.0]), "2.00× (1.00–3.00)");
+        assert_eq!(ratios(&[]), NONE);
     }
 }

@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use bsd::storage::RealFs;
 use bsd::storage::disk::ReadFs;
+use bsd_tools::human::Size;
 use serde_json::{Value, json};
 
 use crate::control;
 use crate::options::{BodySizes, Shape, parse_count};
 use crate::plan::Plan;
-use crate::process::{bytes_read, now};
-use crate::report::{Table, bytes, median_time, ratio, time};
+use crate::process::now;
+use crate::report::{Table, median_time, ratio, time};
 use crate::script::Workload;
 use crate::servers::{Kind, Programs, Running};
+use crate::usage::bytes_read;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -166,7 +168,7 @@ fn print(args: &Args, rows: &[Row]) {
         table.push([
             row.kind.to_string(),
             time(row.serving),
-            bytes(row.read as f64),
+            Size(row.read).to_string(),
             time(row.reading),
             ratio(times),
             format!("{} of {}", row.found, args.jobs),

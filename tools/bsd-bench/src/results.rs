@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::latency::Latency;
 use crate::load::quantiles_to_json;
 use crate::options::Shape;
-use crate::report::{NONE, Table, count, median, median_time, range, ratio};
+use crate::report::{Table, count, median, median_time, ratios};
 use crate::servers::Kind;
 
 /// One load on one kind of server, in all rounds.
@@ -110,18 +110,8 @@ impl Results {
 
 /// The median of the ratios of each round.
 fn show_ratio(of: &Cell, to: &Cell) -> String {
-    let ratios: Vec<f64> = of
-        .rates
-        .iter()
-        .zip(&to.rates)
-        .map(|(of, to)| of / to)
-        .collect();
-    let (min, max) = range(&ratios);
-    if ratios.is_empty() {
-        NONE.into()
-    } else {
-        format!("{} ({min:.2}–{max:.2})", ratio(median(&ratios)))
-    }
+    let pairs = of.rates.iter().zip(&to.rates);
+    ratios(&pairs.map(|(of, to)| of / to).collect::<Vec<_>>())
 }
 
 #[cfg(test)]

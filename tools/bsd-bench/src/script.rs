@@ -10,10 +10,10 @@ use std::io;
 use clap::ValueEnum;
 
 use crate::options::BodySizes;
-use crate::random::Random;
 use crate::share::{Budget, Tubes};
 pub(crate) use crate::wire::Op;
 use crate::wire::{Reply, push_line, push_number};
+use bsd::random::Random;
 
 /// What each connection does repeatedly.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

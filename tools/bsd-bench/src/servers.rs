@@ -267,11 +267,6 @@ impl DataDir {
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
-
-    /// The same wherever a process thinks that it is.
-    pub(crate) fn absolute(&self) -> io::Result<PathBuf> {
-        std::path::absolute(&self.0)
-    }
 }
 
 impl Drop for DataDir {
