@@ -514,11 +514,14 @@ fn sources() -> Vec<String> {
     roots
 }
 
-/// The packages in a directory.
+/// The packages in a directory, without those that are a workspace of their own.
 fn packages(dir: &str) -> BTreeSet<String> {
     let entries = fs::read_dir(Path::new(ROOT).join(dir)).unwrap();
     let packages = entries.map(|entry| entry.unwrap());
-    let packages = packages.filter(|entry| entry.path().join("Cargo.toml").exists());
+    let packages = packages.filter(|entry| {
+        let manifest = fs::read_to_string(entry.path().join("Cargo.toml"));
+        manifest.is_ok_and(|text| !text.lines().any(|line| line == "[workspace]"))
+    });
     packages
         .map(|entry| entry.file_name().into_string().unwrap())
         .collect()

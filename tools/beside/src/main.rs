@@ -5,6 +5,7 @@
 //! use (`async-nats`, `lapin`), on one thread, and each has a connection of its own.
 //! Shapes, bodies, histograms and tables are those of `bsd-bench`, from its sources.
 
+mod client;
 mod nats;
 mod rabbitmq;
 
@@ -21,8 +22,6 @@ mod report;
 #[path = "../../bsd-bench/src/usage.rs"]
 mod usage;
 
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bsd::random::Random;
@@ -32,12 +31,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::{sleep, timeout};
 
+use crate::client::{Client, Meter, Result};
 use crate::latency::Latency;
 use crate::options::{BodySizes, Shape};
 use crate::report::{Table, count, median, time};
-
-type Error = Box<dyn std::error::Error + Send + Sync>;
-type Result<T> = std::result::Result<T, Error>;
 
 /// How long nodes may take to agree on a leader.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -83,57 +80,6 @@ struct Args {
 enum System {
     Nats,
     Rabbitmq,
-}
-
-/// A client of one queue. Each call is over when all of its commands are done.
-trait Client: Sized + 'static {
-    /// Make a queue of three replicas, led by the node at `leader`. Returns what the node is.
-    async fn make_queue(leader: &str, queue: &str) -> Result<String>;
-    async fn remove_queue(leader: &str, queue: &str) -> Result<()>;
-    /// `pipeline`: how many jobs it may have at a time; 0: it only puts.
-    async fn connect(address: &str, queue: &str, pipeline: usize) -> Result<Self>;
-    async fn put(&mut self, bodies: Vec<Bytes>, meter: &Meter) -> Result<()>;
-    async fn reserve(&mut self, count: usize, meter: &Meter) -> Result<()>;
-    /// Delete all jobs that are reserved.
-    async fn delete(&mut self, meter: &Meter) -> Result<()>;
-}
-
-/// Counts what is done in the time that is measured. Clones share it.
-#[derive(Debug, Clone)]
-struct Meter(Rc<RefCell<Tally>>);
-
-#[derive(Debug)]
-struct Tally {
-    is_measuring: bool,
-    commands: u64,
-    latency: Latency,
-}
-
-impl Meter {
-    fn new() -> Meter {
-        Meter(Rc::new(RefCell::new(Tally {
-            is_measuring: false,
-            commands: 0,
-            latency: Latency::new(),
-        })))
-    }
-
-    /// A command that was sent at `sent` has its answer.
-    fn answered(&self, sent: Instant) {
-        self.done(1);
-        let mut tally = self.0.borrow_mut();
-        if tally.is_measuring {
-            tally.latency.record(sent.elapsed().as_nanos() as u64, 1);
-        }
-    }
-
-    /// Commands without answers of their own.
-    fn done(&self, count: u64) {
-        let mut tally = self.0.borrow_mut();
-        if tally.is_measuring {
-            tally.commands += count;
-        }
-    }
 }
 
 /// One load, in all rounds.

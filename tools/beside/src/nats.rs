@@ -12,7 +12,7 @@ use futures_util::{StreamExt, TryStreamExt};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::{Client, Meter, Result};
+use crate::client::{Client, Meter, Result};
 
 const CONSUMER: &str = "workers";
 /// A client must be done with a job in this time: longer than any run.

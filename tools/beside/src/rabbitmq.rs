@@ -14,7 +14,7 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, Consumer};
 
-use crate::{Client, Meter, Result};
+use crate::client::{Client, Meter, Result};
 
 /// Messages that are kept on the disk.
 const PERSISTENT: u8 = 2;
