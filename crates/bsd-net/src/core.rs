@@ -80,7 +80,7 @@ pub(super) struct Core {
     requests_left: usize,
     bytes_left: usize,
     /// What each newly listed client may take at once in this turn.
-    anew: Share,
+    first_share: Share,
     /// When a sync began in the background, and up to which position.
     syncing: Option<(Time, Position)>,
     /// A request of this size, bytes, had to wait for a commit.
@@ -126,7 +126,7 @@ impl Core {
             bounds,
             requests_left: 0,
             bytes_left: 0,
-            anew: Share::WHOLE,
+            first_share: Share::WHOLE,
             syncing: None,
             put_off: None,
         }
@@ -154,7 +154,7 @@ impl Core {
 
     /// This many clients are newly listed in this turn.
     pub(super) fn share_out(&mut self, count: usize) {
-        self.anew = Share::among(count);
+        self.first_share = Share::among(count);
     }
 
     /// Which clients may still be served in this turn.
@@ -243,7 +243,7 @@ impl Core {
             bytes: bytes_max,
         } = match is_left_over {
             true => Share::WHOLE,
-            false => self.anew,
+            false => self.first_share,
         };
         let mut put_off = false;
         let replied_before = self.outputs.replied();

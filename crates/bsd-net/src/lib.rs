@@ -477,7 +477,7 @@ impl Server {
 
     /// Serve the listed connections, each once, within this turn's bounds.
     fn serve(&mut self) {
-        self.core.share_out(self.runnable.anew());
+        self.core.share_out(self.runnable.newly_listed());
         while !self.core.outputs.is_over()
             && let Some(client) = self.runnable.next(self.core.room())
         {

@@ -23,7 +23,7 @@ pub(super) enum Room {
 /// Clients in two queues. The caller makes sure that a client is listed only once.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
-    anew: VecDeque<ClientId>,
+    newly_listed: VecDeque<ClientId>,
     /// Clients that count as newly listed in the next turn.
     next_turn: VecDeque<ClientId>,
     left_over: VecDeque<ClientId>,
@@ -39,12 +39,12 @@ impl Schedule {
     pub(super) fn begin_turn(&mut self) {
         self.has_gone_on = false;
         self.left_over_before = self.left_over.len();
-        self.anew.append(&mut self.next_turn);
+        self.newly_listed.append(&mut self.next_turn);
     }
 
     /// List a client; it counts as newly listed.
     pub(super) fn come(&mut self, client: ClientId) {
-        self.anew.push_back(client);
+        self.newly_listed.push_back(client);
     }
 
     /// List a client that has been served in this turn; it counts as newly listed in the next one.
@@ -60,7 +60,7 @@ impl Schedule {
     /// The next client, of those for which there is `room`.
     pub(super) fn next(&mut self, room: Room) -> Option<ClientId> {
         if room != Room::None
-            && let Some(client) = self.anew.pop_front()
+            && let Some(client) = self.newly_listed.pop_front()
         {
             return Some(client);
         }
@@ -73,8 +73,8 @@ impl Schedule {
     }
 
     /// How many newly listed clients have not been served in this turn.
-    pub(super) fn anew(&self) -> usize {
-        self.anew.len()
+    pub(super) fn newly_listed(&self) -> usize {
+        self.newly_listed.len()
     }
 
     /// True when a client is left over.
@@ -84,7 +84,7 @@ impl Schedule {
 
     /// True when no client is listed.
     pub(super) fn is_empty(&self) -> bool {
-        self.anew.is_empty() && self.next_turn.is_empty() && self.left_over.is_empty()
+        self.newly_listed.is_empty() && self.next_turn.is_empty() && self.left_over.is_empty()
     }
 }
 
@@ -130,9 +130,11 @@ impl Stint {
 mod tests {
     use super::*;
 
-    fn schedule(anew: &[u32], left_over: &[u32]) -> Schedule {
+    fn schedule(newly_listed: &[u32], left_over: &[u32]) -> Schedule {
         let mut schedule = Schedule::default();
-        anew.iter().for_each(|id| schedule.come(ClientId(*id)));
+        newly_listed
+            .iter()
+            .for_each(|id| schedule.come(ClientId(*id)));
         left_over
             .iter()
             .for_each(|id| schedule.leave_over(ClientId(*id)));

@@ -93,7 +93,7 @@ pub(super) enum Leader {
     /// This node: nothing is passed on.
     Ourselves,
     /// Clients wait.
-    Nobody,
+    None,
     /// Another node.
     At(Target),
 }
@@ -696,7 +696,7 @@ impl Forward {
                     self.close(client, pair, "it took too long to come in", gate);
                 }
                 Stage::Waiting | Stage::Dialing => {
-                    if self.leader == Leader::Nobody {
+                    if self.leader == Leader::None {
                         self.note_failure(&"no leader is known", now);
                     }
                     self.close(client, pair, "there was no leader in time", gate);

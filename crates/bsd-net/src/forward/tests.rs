@@ -476,7 +476,7 @@ fn pairs_take_two_of_the_connections_there_may_be() {
         connections_max: 5,
         ..bounds
     });
-    house.lead(Leader::Nobody);
+    house.lead(Leader::None);
     let first = house.client();
     let _second = house.client();
     assert!(house.connect(Layers::NONE).is_err());

@@ -559,19 +559,19 @@ impl Member {
     /// Where clients have to go.
     pub(super) fn leader(&self) -> Leader {
         let Some(replica) = &self.replica else {
-            return Leader::Nobody;
+            return Leader::None;
         };
         if replica.leads() {
             return Leader::Ourselves;
         }
         let Role::Follows(Some(leader)) = replica.role() else {
-            return Leader::Nobody;
+            return Leader::None;
         };
         let address = self.peers.client_address(leader);
         let at = address.zip(self.peers.peer_address(leader));
         match at.map(|(address, peer)| Target::parse(address, peer)) {
             Some(Ok(target)) => Leader::At(target),
-            _ => Leader::Nobody,
+            _ => Leader::None,
         }
     }
 

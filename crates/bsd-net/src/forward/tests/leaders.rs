@@ -20,7 +20,7 @@ fn another_leader_closes_all_that_are_joined_and_no_byte_passes_any_more() {
             house.look();
         }
         house.lead(match next {
-            "nobody" => Leader::Nobody,
+            "nobody" => Leader::None,
             "another" => at(&other, Layers::NONE),
             _ => Leader::Ourselves,
         });
@@ -45,7 +45,7 @@ fn the_same_leader_again_changes_nothing() {
 #[test]
 fn without_a_leader_a_client_waits_unread_and_is_closed_after_a_while() {
     let mut house = House::new();
-    house.lead(Leader::Nobody);
+    house.lead(Leader::None);
     let mut early = house.client();
     house.pass(4);
     let mut late = house.client();
@@ -65,7 +65,7 @@ fn without_a_leader_a_client_waits_unread_and_is_closed_after_a_while() {
 #[test]
 fn a_client_that_leaves_while_it_waits_is_let_go() {
     let mut house = House::new();
-    house.lead(Leader::Nobody);
+    house.lead(Leader::None);
     let client = house.client();
     rustix::net::sockopt::set_socket_linger(&client, Some(std::time::Duration::ZERO)).unwrap();
     drop(client);
@@ -75,13 +75,13 @@ fn a_client_that_leaves_while_it_waits_is_let_go() {
 #[test]
 fn those_who_wait_are_given_back_when_this_node_leads() {
     let mut house = House::new();
-    house.lead(Leader::Nobody);
+    house.lead(Leader::None);
     let mut client = house.client();
     let _entering = house.connect(PROXY);
     house.send(&mut client, b"stats\r\n");
     house.run_until_idle();
     house.lead(Leader::Ourselves);
-    house.lead(Leader::Nobody);
+    house.lead(Leader::None);
     assert!(house.forward.next_returned().is_none(), "after all not");
     house.lead(Leader::Ourselves);
     assert!(!house.forward.takes_clients() && house.forward.has_work());
@@ -170,7 +170,7 @@ fn a_leader_that_accepts_and_never_answers_holds_its_clients_until_another_leads
     house.pass(3600);
     house.run_until_idle();
     assert_eq!((house.forward.count(), house.forward.held()), (1, 0));
-    house.lead(Leader::Nobody);
+    house.lead(Leader::None);
     house.expect_end(&mut client);
     house.expect_count(0);
 }

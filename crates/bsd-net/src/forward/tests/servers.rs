@@ -74,7 +74,7 @@ fn a_server_passes_sessions_on_and_serves_those_who_waited_once_it_leads() {
     );
     assert_eq!((leader.connection_count, follower.connection_count), (1, 0));
     let now = follower.clock.now().mono;
-    follower.forward.leader_is(Leader::Nobody, now);
+    follower.forward.leader_is(Leader::None, now);
     let clock = Clock::start();
     while leader.connection_count > 0 {
         assert!(clock.now().mono.0 < PATIENCE_NS);
