@@ -103,7 +103,7 @@ fn scan(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Nobody reads the replies.
+/// No one reads the replies.
 struct Ignore;
 
 impl ReplySink for Ignore {

@@ -53,7 +53,7 @@ fn work(session: &Session, done: &AtomicU64) -> Result<(), JobError> {
         match sum(job.body()) {
             Ok(_) => match job.delete().wait() {
                 Ok(()) => _ = done.fetch_add(1, Ordering::Relaxed),
-                // It took longer than the job's time to run: somebody else has it now.
+                // It took longer than the job's time to run: someone else has it now.
                 Err(JobError::NotFound) => {}
                 Err(error) => return Err(error),
             },

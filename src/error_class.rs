@@ -13,7 +13,7 @@ pub enum ErrorClass {
     Setup,
     /// Acknowledged data is damaged.
     Damaged,
-    /// A call of the disk failed, and nobody knows what is on it before it is read again.
+    /// A call of the disk failed, and no one knows what is on it before it is read again.
     Disk,
     /// The command line is wrong.
     Usage,

@@ -81,7 +81,7 @@ pub(super) fn seen<'a>(
         seen.insert(*id, (tube, is_buried, pri, body));
     }
     let total = engine.queue().stats().jobs.total();
-    assert_eq!(total, seen.len() as u64, "jobs that nobody knows of");
+    assert_eq!(total, seen.len() as u64, "jobs that no one knows of");
     engine.disconnect(client, now);
     seen
 }

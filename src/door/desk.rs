@@ -134,7 +134,7 @@ impl Desk {
     }
 
     /// The engine is about to be another one: all sessions, answers and works of the earlier one are
-    /// over. Sessions that call again begin anew.
+    /// over. Sessions that call again begin again.
     pub fn start_over(&mut self) {
         for underway in std::mem::take(&mut self.works) {
             self.seats.release(underway.size);

@@ -34,10 +34,10 @@ pub(super) struct Batch {
 }
 
 impl Asked {
-    /// Tell whoever asks that another queue decides. Work is not refused: it may look.
+    /// Tell the one that asks that another queue decides. Work is not refused: it may look.
     pub(super) fn refuse(self) {
         let refusal = || Err(JobError::NotLeader);
-        // Whoever asked may be gone.
+        // Anyone who asked may be gone.
         let _ = match self {
             Asked::Order(_, giver) | Asked::Reserve(_, giver) | Asked::Kick(_, _, giver) => {
                 giver.give(refusal())

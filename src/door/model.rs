@@ -185,7 +185,7 @@ fn who_gives_up_a_place_lets_the_next_one_have_it() {
 }
 
 #[test]
-fn a_channel_that_closes_leaves_nobody_waiting() {
+fn a_channel_that_closes_leaves_no_one_waiting() {
     all_orders(3, || {
         let channel = channel(1);
         let callers =

@@ -91,7 +91,7 @@ impl Seats {
         self.strayed.retain(|other| *other != client);
     }
 
-    /// All sessions are over, and no answer that is parked is given: whoever waits is told that there
+    /// All sessions are over, and no answer that is parked is given: anyone who waits is told that there
     /// will be none.
     pub(super) fn clear(&mut self) {
         self.seats.clear();

@@ -19,7 +19,7 @@ struct NoOthers;
 
 impl ReplySink for NoOthers {
     fn reply(&mut self, client: ClientId, _: Position, reply: Reply<'_>) {
-        panic!("{reply:?} for {client:?}, who is nobody");
+        panic!("{reply:?} for {client:?}, who is no one");
     }
 }
 
@@ -166,7 +166,7 @@ fn who_waits_for_a_job_gets_the_one_that_another_session_puts() {
     let mut first = sent(worker.reserve(None));
     let mut second = sent(worker.reserve(Some(SECOND)));
     turns.turn();
-    assert_eq!(door.load(), (0, 0), "who waits keeps nobody out");
+    assert_eq!(door.load(), (0, 0), "who waits keeps no one out");
     let _ = turns.answer(producer.run(put(b"a"))).unwrap();
     assert_eq!(look(&mut first), Some(Ok(job(1, b"a"))));
     assert_eq!(look(&mut second), None);
@@ -250,7 +250,7 @@ fn a_session_that_has_its_job_may_wait_for_the_next_in_the_same_turn() {
 }
 
 #[test]
-fn a_job_that_nobody_takes_is_ready_again() {
+fn a_job_that_no_one_takes_is_ready_again() {
     let (door, mut turns) = by_hand();
     let (producer, worker) = (door.session(), door.session());
     let gone_while_waiting = sent(worker.reserve(None));
@@ -521,7 +521,7 @@ fn a_disk_that_fails_is_reported_to_all_who_were_promised_something_and_all_who_
 }
 
 #[test]
-fn when_the_desk_is_gone_nobody_waits_for_it() {
+fn when_the_desk_is_gone_no_one_waits_for_it() {
     let (door, mut turns) = by_hand();
     let session = door.session();
     let mut waiting = sent(session.reserve(None));
@@ -547,7 +547,7 @@ fn a_session_keeps_no_tube_in_existence_by_having_put_into_it() {
     assert!(!turns.engine.queue().tube_exists("mail"));
 }
 
-/// A queue that follows has no clients: whoever calls is told so, and whoever only looks sees it.
+/// A queue that follows has no clients: anyone who calls is told so, and anyone who only looks sees it.
 #[test]
 fn a_queue_that_follows_is_looked_at_and_refuses_all_else() {
     #[derive(Debug)]

@@ -138,8 +138,8 @@ impl Slice<'_> {
 impl Slice<'_> {
     /// One without an end, for the only client of an engine.
     pub fn alone<R>(engine: &mut Engine, now: Now, run: impl FnOnce(&mut Slice<'_>) -> R) -> R {
-        struct Nobody;
-        impl ReplySink for Nobody {
+        struct NoOne;
+        impl ReplySink for NoOne {
             fn reply(
                 &mut self,
                 _: ClientId,
@@ -156,7 +156,7 @@ impl Slice<'_> {
             now,
             client,
             seats: &mut seats,
-            others: &mut Nobody,
+            others: &mut NoOne,
             is_over: &mut || false,
         })
     }

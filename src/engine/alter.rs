@@ -1,4 +1,4 @@
-//! What may be changed of a job beside the commands of the protocol, for whoever runs the server:
+//! What may be changed of a job beside the commands of the protocol, for anyone who runs the server:
 //! its priority, its delay, its tube; and to bury it without reserving it.
 //!
 //! A job that a client has reserved is the client's: it is left alone, unless it is taken from the
@@ -15,7 +15,7 @@ use crate::queue::JobView;
 use crate::storage::{AppendError, NO_KICK, Purpose, StoreError};
 use crate::types::{Change, Counters, JobId, JobState, Now};
 
-/// So many clients that wait are served after a change, as after a command.
+/// This many clients that wait are served after a change, as after a command.
 const SERVED: usize = 16;
 
 /// What is changed of a job.
@@ -25,7 +25,7 @@ pub enum Alteration<'a> {
     Priority(u32),
     /// It is buried, with the priority that it has.
     Bury,
-    /// It is delayed for so many seconds from now, at least 1.
+    /// It is delayed for this many seconds from now, at least 1.
     Delay(u32),
     /// It is taken from the client that has reserved it, and ready again, with the priority that it
     /// has and without a record. What the client does with it then is answered as after its time.
@@ -94,7 +94,7 @@ impl Engine {
         let change = match alteration {
             Alteration::TakeBack if !is_reserved => return Ok(Altered::Same),
             Alteration::TakeBack => {
-                // Somebody may wait for it.
+                // Someone may wait for it.
                 self.is_busy |= self.queue.take_back(id, now.mono);
                 return Ok(Altered::Done(id));
             }

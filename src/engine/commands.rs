@@ -26,7 +26,7 @@ impl Engine {
                     self.queue.set_producer(client);
                 }
                 if counted == Some(Op::Put) && refusal == Refusal::OutOfMemory {
-                    // Whoever read the request refused it by what is left. Of its size no more is
+                    // The reader of the request refused it by what is left. Of its size no more is
                     // known than that it may have been as large as any.
                     self.has_memory_for(self.job_size_max.into(), now);
                 }
@@ -279,7 +279,7 @@ impl Engine {
         self.quarantine(id, error, now)
     }
 
-    /// The body of a job is lost. The job is buried, so that it harms nobody and can be looked
+    /// The body of a job is lost. The job is buried, so that it harms no one and can be looked
     /// into, and the server goes on.
     fn quarantine(&mut self, id: JobId, error: &BodyError, now: Now) -> Result<Handed, StoreError> {
         let Some(job) = self.queue.job(id) else {
@@ -290,7 +290,7 @@ impl Engine {
             && let Some(change) = self.queue.decide_bury(id, pri)
             && let Logged::Full = self.update(&change, Purpose::Update, now)?
         {
-            // It would be found again at once, and again: whoever asks is told to come later.
+            // It would be found again at once, and again: anyone who asks is told to come later.
             let missing = crate::storage::format::update::SIZE as u64;
             if self.burials_shortage.note_refused(missing, now.wall_ns) {
                 tracing::error!(
@@ -339,7 +339,7 @@ const TAKEN_APART_A_WATCH: usize = 2;
 
 impl Engine {
     /// Whether the bound of what clients take leaves room for one tube, watch or pause more, of a
-    /// client that watches so many tubes; where that changes, it is said.
+    /// client that watches this many tubes; where that changes, it is said.
     pub(super) fn has_room_for_client(&mut self, watched: usize, now: Now) -> bool {
         let Some(all) = self.clients_memory_max else {
             return true;

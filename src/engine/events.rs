@@ -1,9 +1,9 @@
 //! What happens to jobs, told to other threads once it is acknowledged.
 //!
-//! The engine writes events into a [`Feed`], a ring that forgets the oldest; whoever listens reads
+//! The engine writes events into a [`Feed`], a ring that forgets the oldest; anyone who listens reads
 //! from it at a pace of its own, and sees by the numbers of the events how many it has missed. So a
 //! listener never holds anything up. An event is in the feed only when the position is acknowledged
-//! that a reply given after it would wait for: nobody hears of what a crash could take back.
+//! that a reply given after it would wait for: no one hears of what a crash could take back.
 //!
 //! The engine has no hold of the feed: it stops keeping events when the last listener has dropped it.
 
@@ -131,7 +131,7 @@ impl Engine {
     }
 
     /// Tell what is acknowledged by now. Call it once a turn, after [`Engine::commit`]; it costs
-    /// nothing where nobody listens.
+    /// nothing where no one listens.
     pub fn tell_events(&mut self, now: Now) {
         if !self.queue.watches_events() {
             return;
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_hears_of_what_is_not_acknowledged() {
+    fn no_one_hears_of_what_is_not_acknowledged() {
         let (mut engine, client) = open();
         put(&mut engine, client);
         let feed = Arc::new(Feed::new(|| ()));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_reads_is_lost_and_its_number_missing() {
+    fn what_no_one_reads_is_lost_and_its_number_missing() {
         let (mut engine, client) = open();
         let feed = Arc::new(Feed::new(|| ()));
         engine.listen(&feed, NOW);
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_kept_no_more_when_nobody_listens() {
+    fn events_are_kept_no_more_when_no_one_listens() {
         let (mut engine, client) = open();
         let feed = Arc::new(Feed::new(|| ()));
         engine.listen(&feed, NOW);
@@ -267,7 +267,7 @@ mod tests {
         assert!(!engine.queue().watches_events());
         put(&mut engine, client);
         assert_eq!(engine.queue().event_count(), 0);
-        // Whoever comes next hears of nothing before.
+        // Anyone who comes next hears of nothing before.
         let feed = Arc::new(Feed::new(|| ()));
         let next = engine.listen(&feed, NOW);
         put(&mut engine, client);

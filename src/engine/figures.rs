@@ -23,7 +23,7 @@ pub struct Figures {
     pub commands: [u64; Op::COUNT],
     /// The largest body that a put may have, bytes.
     pub job_size_max: u32,
-    /// Puts are refused because somebody said so.
+    /// Puts are refused because someone said so.
     pub is_draining: bool,
     /// Whole seconds since the start.
     pub uptime_seconds: u64,

@@ -1,9 +1,9 @@
-//! `kick`: of many jobs, in slices, so that nobody waits long; in the log, all of it or nothing.
+//! `kick`: of many jobs, in slices, so that no one waits long; in the log, all of it or nothing.
 //!
 //! Before the first of several updates the log is told how many are to come
 //! ([`Log::announce_kick`]), and again before each slice; each of them bears the number of the
-//! kick. A log that ends before the last one is that of a crash: whoever opens it next finishes the
-//! kick before anybody is served.
+//! kick. A log that ends before the last one is that of a crash: anyone who opens it next finishes the
+//! kick before anyone is served.
 //!
 //! On a full disk each update waits for compaction to make way, as a delete does; a kick is over
 //! early only when no room is to be had.
@@ -17,7 +17,7 @@ use crate::storage::{
 };
 use crate::types::{ClientId, JobId, JobState, Now, Time};
 
-/// So many jobs are kicked before others get their turn.
+/// This many jobs are kicked before others get their turn.
 const KICKS_A_SLICE: u32 = 256;
 /// Bytes of records of a slice at most: its updates, and what is announced before and after them.
 const SLICE_SIZE: u64 = KICKS_A_SLICE as u64 * 56 + 1024;
@@ -28,7 +28,7 @@ pub(super) struct Kick {
     /// Who is told, unless it has gone.
     client: Option<ClientId>,
     tube: TubeRef,
-    /// At most so many jobs.
+    /// At most this many jobs.
     bound: u32,
     part: Option<Part>,
 }
@@ -63,7 +63,7 @@ enum Slice {
 
 impl Engine {
     /// Begin a kick of at most `bound` jobs of the tube that `client` uses. `Some`: it is over, and
-    /// so many were kicked; otherwise the client is told later.
+    /// this many were kicked; otherwise the client is told later.
     pub(super) fn kick(
         &mut self,
         client: ClientId,
@@ -77,7 +77,7 @@ impl Engine {
             bound,
             part: None,
         };
-        // A new segment has room for what it has to say of so many.
+        // A new segment has room for what it has to say of this many.
         if self.kicks.len() < KICKS_MAX
             && self.can_kick(now)?
             && self.kick_slice(&mut kick, now, sink)? == Slice::Last
@@ -122,10 +122,10 @@ impl Engine {
         log.map_or(Ok(true), |log| log.have_room(SLICE_SIZE, now.wall_ns))
     }
 
-    /// Finish the kicks in the middle of which the log ended. Nobody is served yet.
+    /// Finish the kicks in the middle of which the log ended. No one is served yet.
     pub(super) fn finish_kicks(&mut self, now: Now) -> Result<(), StoreError> {
         self.resume_kicks(now);
-        while !self.go_on_kicking(now, &mut Nobody)? {
+        while !self.go_on_kicking(now, &mut NoOne)? {
             self.commit(now)?;
         }
         self.commit(now)
@@ -147,7 +147,7 @@ impl Engine {
 
     /// What was due when the kick was logged had become ready, of which the log says nothing.
     fn let_fall_due(&mut self, at: Time) {
-        // Nobody waits yet, so nobody is to be told anything.
+        // No one waits yet, so no one is to be told anything.
         while self.queue.tick(at, usize::MAX, &mut Vec::new()) {}
     }
 
@@ -295,9 +295,9 @@ fn due_before(queue: &Queue, first: JobId, now: Now) -> u64 {
     })
 }
 
-/// Nobody is connected, so nobody is told anything.
-struct Nobody;
+/// No one is connected, so no one is told anything.
+struct NoOne;
 
-impl ReplySink for Nobody {
+impl ReplySink for NoOne {
     fn reply(&mut self, _: ClientId, _: crate::types::Position, _: Reply<'_>) {}
 }

@@ -1,11 +1,11 @@
 //! Large bodies: given out piece by piece, after a check that is done in slices.
 //!
-//! A small body is read, checked and copied into its reply at once. A large one would make everybody
+//! A small body is read, checked and copied into its reply at once. A large one would make everyone
 //! wait meanwhile, and its copy would lie in memory until the client has taken all of it. So its
 //! client waits until the record has been checked, a few pieces a tick, and then gets the body in
 //! pieces: [`ReplySink::reply_body`]. In memory alone there is nothing to check.
 //!
-//! A job that is to be reserved is reserved before the check: nobody else checks it meanwhile. If its
+//! A job that is to be reserved is reserved before the check: no one else checks it meanwhile. If its
 //! body turns out to be lost it is buried, and its client waits for another job.
 
 use std::collections::VecDeque;

@@ -98,7 +98,7 @@ pub struct Options {
     /// Bound of the memory that is taken because of clients and not of jobs, bytes: watch lists, tubes
     /// without jobs. It is a part of `memory_max`. What would go beyond it is answered
     /// `OUT_OF_MEMORY`, long watch lists at half of it. Records of pauses may take a quarter as much,
-    /// beside it; past half of that whoever has made more of them than are left is refused.
+    /// beside it; past half of that anyone who has made more of them than are left is refused.
     pub clients_memory_max: Option<u64>,
     /// Called from background threads when [`Engine::tick`] has something to do. `None`: there are
     /// no threads, and everything happens inside the calls.
@@ -190,7 +190,7 @@ pub trait ReplySink {
         false
     }
 
-    /// A long document as a reply. Whoever can, writes it down as it leaves; then nothing may be run
+    /// A long document as a reply. Anyone who can, writes it down as it leaves; then nothing may be run
     /// for the client before it has left. Otherwise it is a [`Reply::Yaml`] at once.
     fn reply_in_parts(&mut self, client: ClientId, after: Position, mut document: TubeDocument) {
         let mut whole = Vec::with_capacity(document.size());
@@ -257,7 +257,7 @@ pub struct Engine {
     telling: Telling,
     /// `tick` has more to do at once.
     is_busy: bool,
-    /// So many reservations of clients that leave end at once before the next tick.
+    /// This many reservations of clients that leave end at once before the next tick.
     releases_left: usize,
     /// Reused from tick to tick.
     ended: Vec<(ClientId, WaitEnd)>,
@@ -288,7 +288,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// From the log to a queue that nobody may use yet: [`Engine::begin`] comes next.
+    /// From the log to a queue that no one may use yet: [`Engine::begin`] comes next.
     fn replay(options: &Options, standby: bool, now: Now) -> Result<Engine, OpenError> {
         let mut queue = Queue::new();
         let mut pauses = Pauses::default();
@@ -497,7 +497,7 @@ impl Engine {
     /// priority it has, and without a record. `false` if it is not reserved by the client.
     pub fn give_back(&mut self, client: ClientId, job: JobId, now: Now) -> bool {
         let is_back = self.queue.give_back(client, job, now.mono);
-        // Somebody may wait for it.
+        // Someone may wait for it.
         self.is_busy |= is_back;
         is_back
     }
@@ -606,7 +606,7 @@ impl Engine {
     }
 
     /// A clean stop: everything is written and durable, counters included, and a marker says so. Of a
-    /// queue that is one of several, only what is committed: what is held is dropped, and whoever
+    /// queue that is one of several, only what is committed: what is held is dropped, and anyone who
     /// waits for it must not be answered.
     ///
     /// # Errors

@@ -28,14 +28,14 @@ const TUBE_SIZE: usize = 112;
 /// Who has made a pause.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Owner {
-    /// Somebody before the start, or another queue.
+    /// Someone before the start, or another queue.
     #[default]
     Unknown,
     /// A process of this machine, or this one.
     Here,
     /// Clients of an address; of IPv6 of a network of 64 bits.
     Address(IpAddr),
-    /// Whoever has the token, or the certificate, with this name.
+    /// Anyone who has the token, or the certificate, with this name.
     Name(Arc<str>),
 }
 
@@ -213,7 +213,7 @@ impl Default for Pauses {
 type Freed = (Place, usize);
 
 impl Pauses {
-    /// They may take so many bytes.
+    /// They may take this many bytes.
     pub(super) fn bound(&mut self, share: u64) {
         self.share = share;
     }
@@ -360,8 +360,8 @@ impl Pauses {
         self.last.contains_key(tube)
     }
 
-    /// Whether `owner` may pause one tube more: in the first half of the share everybody may; past it
-    /// whoever has less than is left.
+    /// Whether `owner` may pause one tube more: in the first half of the share everyone may; past it
+    /// anyone who has less than is left.
     pub(super) fn has_room_for(&self, owner: &Owner) -> bool {
         let left = self.share.saturating_sub(self.memory());
         !self.is_pressed() || self.owners.held_for(owner) < left
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn g28_whoever_has_a_name_is_known_by_it_and_others_by_their_network() {
+    fn g28_anyone_who_has_a_name_is_known_by_it_and_others_by_their_network() {
         let link = |peer: &str, name: Option<&str>| {
             Owner::of(Some(Link {
                 peer: Some(peer.parse().unwrap()),

@@ -2,7 +2,7 @@
 //!
 //! A queue that follows is as far as a start that has replayed its log, and stays there: entries of the
 //! replicated log are applied one after another, each written as one frame. Time does not go on, and
-//! nobody is served. A queue that leads is an ordinary one whose frames are held until they are
+//! no one is served. A queue that leads is an ordinary one whose frames are held until they are
 //! committed (see `storage`: `held`): what it tells clients they may hear when its position is
 //! acknowledged, as always. A queue never goes back from leading: it is dropped, with what it
 //! held, and the log is opened again.
@@ -36,7 +36,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// True if it applies what another queue decides, and serves nobody.
+    /// True if it applies what another queue decides, and serves no one.
     #[must_use]
     pub fn is_following(&self) -> bool {
         self.is_following
@@ -273,7 +273,7 @@ impl Engine {
         Ok(())
     }
 
-    /// [`Engine::close`] of a queue that follows or leads: it adds nothing to the log, which is nobody's
+    /// [`Engine::close`] of a queue that follows or leads: it adds nothing to the log, which is no one's
     /// entry.
     pub(super) fn leave(mut self, now: Now) -> Result<(), StoreError> {
         if self.is_holding() {

@@ -1,7 +1,7 @@
 //! A queue that follows another one and can take its place at once.
 //!
 //! It is as far as a start that has replayed its log, and stays there: the records of the other log
-//! are applied one after another, each appended to its own log first. Time does not go on, nobody is
+//! are applied one after another, each appended to its own log first. Time does not go on, no one is
 //! served, and nothing is decided here. Compaction works when it is told to. To take the place of
 //! the other queue takes no more than what a start does after the last record.
 

@@ -10,19 +10,19 @@ use crate::types::{Change, Now, Place, Time};
 
 use super::pauses::{Owner, Pauses};
 
-/// So many timers are dealt with in one call.
+/// This many timers are dealt with in one call.
 pub(super) const TIMERS_A_TICK: usize = 256;
-/// So many waiting clients are served in one call.
+/// This many waiting clients are served in one call.
 const SERVED_A_TICK: usize = 256;
-/// Counters are logged so many nanoseconds after they changed …
+/// Counters are logged this many nanoseconds after they changed …
 const COUNTERS_AFTER_NS: i64 = 50_000_000;
-/// … or when so many jobs have some to log.
+/// … or when this many jobs have some to log.
 const COUNTERS_MAX: u64 = 4096;
-/// So many jobs' counters are logged in one call.
+/// This many jobs' counters are logged in one call.
 const COUNTERS_A_TICK: usize = 512;
-/// So many records of pauses are looked at in one call, whether they are still needed.
+/// This many records of pauses are looked at in one call, whether they are still needed.
 const PAUSES_A_TICK: usize = 256;
-/// The log is marked as durable so many nanoseconds after the last write.
+/// The log is marked as durable this many nanoseconds after the last write.
 const IDLE_AFTER_NS: i64 = 100_000_000;
 
 const MS_NS: i64 = 1_000_000;
@@ -47,7 +47,7 @@ impl Engine {
         }
         self.ended = ended;
         if self.queue.dirty_count() > 0 {
-            // Time counts too, and has nobody who says so.
+            // Time counts too, and has no one who says so.
             self.dirty_since.get_or_insert(now.mono);
         }
         let served = self.serve_waiting(SERVED_A_TICK, now, sink)?;

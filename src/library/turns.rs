@@ -22,11 +22,11 @@ pub(super) struct Turns {
 }
 
 /// All clients belong to the desk.
-struct Nobody;
+struct NoOne;
 
-impl ReplySink for Nobody {
+impl ReplySink for NoOne {
     fn reply(&mut self, client: ClientId, _: Position, reply: Reply<'_>) {
-        unreachable!("{reply:?} for {client:?}, who is nobody");
+        unreachable!("{reply:?} for {client:?}, who is no one");
     }
 }
 
@@ -61,7 +61,7 @@ impl Turns {
         let end = Time(now.mono.0 + SLICE_NS);
         let mut is_over = || clock.now().mono >= end;
         self.desk
-            .serve(&mut self.engine, now, &mut Nobody, &mut is_over);
+            .serve(&mut self.engine, now, &mut NoOne, &mut is_over);
     }
 
     /// Callers that just got an answer are about to call again, and a sync is long: their calls
@@ -95,8 +95,8 @@ impl Turns {
     /// When the disk failed. All callers have been told.
     pub(super) fn tick(&mut self) -> Result<(), StoreError> {
         let now = self.clock.now();
-        let mut nobody = Nobody;
-        let ticked = self.engine.tick(now, &mut self.desk.replies(&mut nobody));
+        let mut no_one = NoOne;
+        let ticked = self.engine.tick(now, &mut self.desk.replies(&mut no_one));
         ticked.inspect_err(|error| self.desk.fail(error))
     }
 

@@ -3,7 +3,7 @@
 //!
 //! They are kept for an hour, and of no more than [`DEPARTED_MAX`] tubes: past that the one that has
 //! been gone for longest is forgotten. A tube that comes back goes on counting where it was, but not
-//! in `stats-tube`, which begins anew as beanstalkd's does. A restart forgets all.
+//! in `stats-tube`, which begins again as beanstalkd's does. A restart forgets all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::Queue;
 use crate::types::{SECOND_NS, Time};
 
-/// So many tubes are remembered.
+/// This many tubes are remembered.
 pub(super) const DEPARTED_MAX: usize = 1024;
 /// For so long.
 const KEPT_NS: i64 = 3600 * SECOND_NS;

@@ -1,5 +1,5 @@
 //! What happens to jobs, for those who watch it. Nothing is kept, and nothing costs more than a
-//! branch, unless somebody does.
+//! branch, unless someone does.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::handle::JobHandle;
 use super::job::Durable;
 use crate::types::{JobId, JobState, Time};
 
-/// So many events are kept until they are taken; what happens beyond that is counted.
+/// This many events are kept until they are taken; what happens beyond that is counted.
 pub(crate) const EVENTS_MAX: usize = 8192;
 
 /// Something that has happened.
@@ -58,7 +58,7 @@ pub enum Happened {
     },
     /// It was kicked: it is ready.
     Kick,
-    /// It was delayed where nobody had reserved it.
+    /// It was delayed where no one had reserved it.
     Delay {
         /// Seconds until it is ready.
         delay: u32,
@@ -77,7 +77,7 @@ pub enum Happened {
     },
     /// The tube was paused, or a pause ended by command.
     Pause {
-        /// For so many seconds; 0 ends a pause.
+        /// For this many seconds; 0 ends a pause.
         seconds: u32,
     },
 }
@@ -119,7 +119,7 @@ impl Queue {
         watched.map_or(0, |watched| watched.events.len())
     }
 
-    /// What happened since there were so many events is one: that the job, of this tube, was moved
+    /// What happened since there were this many events is one: that the job, of this tube, was moved
     /// to another one; or `None`: nothing.
     pub(crate) fn replace_events(
         &mut self,
@@ -155,7 +155,7 @@ impl Queue {
         }
     }
 
-    /// Note something about a job, if anybody watches.
+    /// Note something about a job, if anyone watches.
     #[inline]
     pub(super) fn note_job(&mut self, job: JobHandle, what: Happened, at: Time) {
         if self.watched.is_some() {
@@ -170,7 +170,7 @@ impl Queue {
         }
     }
 
-    /// Note something about a tube, if anybody watches.
+    /// Note something about a tube, if anyone watches.
     pub(super) fn note_pause(&mut self, tube: &str, seconds: u32, at: Time) {
         if self.watched.is_some() {
             self.note(Event {

@@ -16,7 +16,7 @@ pub struct Mark {
 }
 
 /// A listing cannot go on: the job that it had got to is no longer among those listed, and where it
-/// was nobody knows.
+/// was no one knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost;
 

@@ -128,7 +128,7 @@ pub struct Queue {
     waits: Histogram,
     holds: Histogram,
     visits: Cell<usize>,
-    /// What happens, if anybody watches.
+    /// What happens, if anyone watches.
     watched: Option<Box<Watched>>,
 }
 
@@ -257,7 +257,7 @@ impl Queue {
         self.visits.take()
     }
 
-    /// So many tubes or clients were looked at.
+    /// This many tubes or clients were looked at.
     pub fn visit(&self, count: usize) {
         self.visits.set(self.visits.get() + count);
     }
@@ -415,7 +415,7 @@ impl Queue {
         self.decide(id, |job| job.pri = pri)
     }
 
-    /// The change that makes a job delayed for so many seconds from `now`; `None` if it does not
+    /// The change that makes a job delayed for this many seconds from `now`; `None` if it does not
     /// exist or is reserved.
     #[must_use]
     pub fn decide_delay(&self, id: JobId, delay: u32, now: Time) -> Option<Change<'static>> {

@@ -98,7 +98,7 @@ impl Queue {
         true
     }
 
-    /// The same of a job whoever has reserved it: it is taken from its client. `false` if it is not
+    /// The same of a job, no matter who has reserved it: it is taken from its client. `false` if it is not
     /// reserved.
     pub fn take_back(&mut self, job: JobId, now: Time) -> bool {
         let is_reserved = |job: &JobHandle| self.jobs[*job].state == JobState::Reserved;

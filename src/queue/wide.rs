@@ -407,7 +407,7 @@ mod tests {
             assert_eq!(
                 ended,
                 [],
-                "nobody is sent away before all has been looked through"
+                "no one is sent away before all has been looked through"
             );
             assert!(f.queue.take_visits() <= 44);
             steps += 1;

@@ -6,7 +6,7 @@
 //!
 //! The root of a file system cannot be replaced by another directory. There the log grows in a
 //! subdirectory (`INSIDE`), which gets another name when it is whole (`INSIDE_WHOLE`); then its
-//! files are moved up. A crash in between leaves some here and some there: whoever opens the log next
+//! files are moved up. A crash in between leaves some here and some there: anyone who opens the log next
 //! moves the rest, before anything is read.
 
 use std::io;
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_let_into_a_new_directory_whose_name_a_power_cut_could_take() {
+    fn no_one_is_let_into_a_new_directory_whose_name_a_power_cut_could_take() {
         let disk = SimFs::new(1);
         let fs: Arc<dyn Fs> = Arc::new(disk.clone());
         let incomplete = IncompleteDir::make(&fs, Path::new("/new"), is_of_a_log).unwrap();

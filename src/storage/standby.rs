@@ -1,7 +1,7 @@
 //! The copy of a standby: a data directory that holds nothing but what came from elsewhere.
 //!
 //! A file in it says so, and up to where the copy goes. It is there before the copy has its name,
-//! and removed, durably, before anybody else may change the log: by every start that is not one of
+//! and removed, durably, before anyone else may change the log: by every start that is not one of
 //! a standby. So a directory with that file can be thrown away, and one without cannot.
 
 use std::io;
@@ -19,7 +19,7 @@ use crate::types::Position;
 /// The word of a copy that is being removed: not one that says how far it goes.
 const VOID: &[u8] = b"void\n";
 
-/// Remove the word: from now on the log is nobody's copy. Durable on return.
+/// Remove the word: from now on the log is no one's copy. Durable on return.
 ///
 /// # Errors
 /// If the disk fails.
@@ -87,7 +87,7 @@ pub fn discard(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
     if let Some(other) = names.iter().find(|entry| !is_of_a_copy(&entry.name)) {
         let name = &other.name;
         return Err(foreign(format!(
-            "a standby begins anew here, and {name:?} is not a file of its copy; move it elsewhere"
+            "a standby begins again here, and {name:?} is not a file of its copy; move it elsewhere"
         )));
     }
     // What is left after a crash is no copy up to anywhere.

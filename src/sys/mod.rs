@@ -8,7 +8,7 @@
 //! | `files` | when is a file durable, where is room for it, how does it get an unused name? |
 //! | `locks` | which locks of a file see each other, and who holds one? |
 //! | `processes` | what does the system tell about a process? |
-//! | `random` | where do bytes come from that nobody can guess? |
+//! | `random` | where do bytes come from that no one can guess? |
 //!
 //! A function that a system cannot serve says so: it returns an error or `None`, never a weaker
 //! promise under the same name.

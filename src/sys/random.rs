@@ -1,4 +1,4 @@
-//! Where do bytes come from that nobody can guess?
+//! Where do bytes come from that no one can guess?
 
 use std::io;
 

@@ -82,7 +82,7 @@ async function open(context) {
 // What is folded is looked at, too.
 const openAll = () => document.querySelectorAll("details").forEach((it) => (it.open = true));
 
-// What is being done, for whoever reads why it failed.
+// What is being done, for anyone who reads why it failed.
 let step = "the start of the browser";
 const done = [];
 
@@ -91,7 +91,7 @@ function begin(what) {
   step = what;
 }
 
-// A page that is loaded anew when something has been read is looked at after that, and when it has
+// A page that is loaded again when something has been read is looked at after that, and when it has
 // come whole.
 const settled = (page) =>
   page.waitForFunction(

@@ -338,7 +338,7 @@ fn compare(ledger: &Ledger, found: impl Iterator<Item = String>, is_whole: bool)
         .collect();
     assert!(
         strange.is_empty(),
-        "nobody has put these, or they were deleted: {strange:?}"
+        "no one has put these, or they were deleted: {strange:?}"
     );
     let lost = ledger.put.difference(&ledger.deleted);
     let lost = lost.filter(|body| !found.contains(*body) && !is_scrap(body));

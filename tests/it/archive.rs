@@ -139,7 +139,7 @@ pub(crate) fn jobs_of_standby(server: &Server) -> u64 {
 }
 
 #[test]
-fn a_standby_follows_serves_nobody_and_takes_over_when_told_to() {
+fn a_standby_follows_serves_no_one_and_takes_over_when_told_to() {
     let place = TempDir::new().unwrap();
     let at = |name: &str| place.path().join(name);
     let url = format!("file://{}", at("archive").display());

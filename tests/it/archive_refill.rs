@@ -37,7 +37,7 @@ impl Place {
         launch.arg("--restore-if-empty")
     }
 
-    /// An archive of so many jobs, whose server has gone with its directory.
+    /// An archive of this many jobs, whose server has gone with its directory.
     fn with_archive(jobs: usize) -> Place {
         let place = Place::new();
         let server = place.launch("lost").start();
@@ -130,7 +130,7 @@ fn a_directory_with_a_log_is_never_touched_and_the_archive_is_not_asked() {
     let own = Launch::bsd().dir(&place.at("data")).start();
     own.connect().put(b"of another log");
     assert_eq!(own.stop().code, Some(0));
-    // Whoever read this archive would complain.
+    // Anyone who read this archive would complain.
     fs::write(place.object("/chain/"), "damaged").unwrap();
     let server = place.launch("data").args(["--archive-new-log"]).start();
     assert!(!server.stderr().contains("restored"), "{}", server.stderr());

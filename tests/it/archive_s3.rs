@@ -155,7 +155,7 @@ fn a_machine_lost_under_load_is_replaced_from_s3_and_one_that_was_cut_off_stops_
     wal_ok(&moto, &["archive", "verify", URL]);
 }
 
-/// A client that puts, and connects anew to whichever server takes it, until it is told to end. Its
+/// A client that puts, and connects again to whichever server takes it, until it is told to end. Its
 /// bodies, and whether the first or the second server acknowledged each. `has_found`: the second one has.
 fn client(
     number: usize,
@@ -187,7 +187,7 @@ fn client(
                 has_found.fetch_or(*which == 2, Ordering::SeqCst);
                 put.push((body, *which));
             }
-            // Nobody knows whether it was put.
+            // No one knows whether it was put.
             Err(_) => {
                 put.push((body, 0));
                 connection = None;
@@ -379,9 +379,9 @@ fn a10_a_store_that_refuses_the_credentials_is_named_and_tried_again_until_it_ta
     trouble_and_its_end(&store, Mood::Forbids, "403");
 }
 
-/// Nobody listens at the start, and somebody does later.
+/// No one listens at the start, and someone does later.
 #[test]
-fn a10_a_store_where_nobody_listens_is_named_and_found_when_it_is_there() {
+fn a10_a_store_where_no_one_listens_is_named_and_found_when_it_is_there() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -449,7 +449,7 @@ fn g17_links_are_asked_for_many_at_a_time() {
             && metric(&site, "bsd_archive_bases_total") >= 1.0
     });
     assert_eq!(site.server.stop().code, Some(0));
-    // Whoever asks for one after another gets none.
+    // Anyone who asks for one after another gets none.
     store.set(Mood::Together);
     let (code, said) = wal(store.address, &["archive", "verify", URL]);
     assert_eq!(code, Some(0), "{said}");

@@ -49,7 +49,7 @@ impl House {
         self.dir.path().join("tokens")
     }
 
-    /// Somebody who may do everything.
+    /// Someone who may do everything.
     fn owner(&self) -> Wire {
         Wire::connect_unix(&self.dir.path().join("socket")).unwrap()
     }
@@ -183,7 +183,7 @@ fn with_a_pattern_a_token_is_for_those_tubes_alone() {
         };
         assert_eq!(answer, expected, "{command}");
     }
-    // The tube that everybody uses and watches at first is not one of them.
+    // The tube that everyone uses and watches at first is not one of them.
     let mut wire = house.with(&all);
     assert_eq!(wire.try_put(b"x"), "NOT_AUTHORIZED");
     assert_eq!(wire.ask("reserve-with-timeout 0"), "NOT_AUTHORIZED");

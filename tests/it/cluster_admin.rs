@@ -75,7 +75,7 @@ impl Node {
         self.report()["standing"].as_str().unwrap().to_owned()
     }
 
-    /// All of so many members vote and are connected, as this one knows.
+    /// All of this many members vote and are connected, as this one knows.
     fn sees(&self, count: usize) -> bool {
         let report = self.report();
         let members = report["members"].as_array().unwrap();
@@ -105,7 +105,7 @@ impl Node {
     }
 }
 
-/// Until each of them sees so many members, and knows who leads.
+/// Until each of them sees this many members, and knows who leads.
 fn wait_for_members(nodes: &[&Node], count: usize) {
     wait_within(SOON, "the members know of each other", || {
         nodes.iter().all(|node| node.sees(count))
@@ -182,19 +182,19 @@ fn a_cluster_is_begun_joined_seen_and_steered_over_the_api() {
     let nodes = Node::three(Some(&file));
     let [first, second, third] = &nodes;
 
-    // Nobody is a member yet.
+    // No one is a member yet.
     let ready = first.site.get("/readyz");
     assert_eq!(ready.status, 503);
     let reason = ready.json()["reasons"][0].as_str().unwrap().to_owned();
     assert!(reason.contains("no member of a cluster yet"), "{reason}");
-    let nobody = described.hold(
+    let no_one = described.hold(
         &first.site.get("/leader"),
         ("get", "/leader"),
         "/leader",
         503,
     );
     assert_eq!(
-        nobody,
+        no_one,
         json!({"leads": false, "leader": null, "http": null})
     );
     assert_eq!(first.metric("bsd_cluster_members"), None);
@@ -338,9 +338,9 @@ fn a_cluster_is_begun_joined_seen_and_steered_over_the_api() {
         "{audit}"
     );
 
-    // Alone of two it knows nobody who leads, and says so.
+    // Alone of two it knows no one who leads, and says so.
     first.site.server.signal(rustix::process::Signal::KILL);
-    wait_within(SOON, "nobody leads, and it has read its log again", || {
+    wait_within(SOON, "no one leads, and it has read its log again", || {
         let ready = second.site.get("/readyz");
         let reason = || ready.json()["reasons"][0].to_string();
         ready.status == 503 && reason().contains("is known to lead")
@@ -358,7 +358,7 @@ fn bsd_ctl_begins_a_cluster_adds_shows_hands_over_and_removes() {
     assert_eq!(code, NOT_DONE, "{told}");
     assert!(told.contains("no member yet"), "{told}");
 
-    // Nobody is there: it is said why, and it goes on asking.
+    // No one is there: it is said why, and it goes on asking.
     let (code, told) = second.ctl(&["add", &first.peer, "--at-most", "3"]);
     assert_eq!(code, NOT_DONE, "{told}");
     assert!(told.contains("is no member of a cluster itself"), "{told}");
@@ -414,9 +414,9 @@ fn bsd_ctl_begins_a_cluster_adds_shows_hands_over_and_removes() {
         "{told}"
     );
     assert!(second.sees(3), "nothing was done");
-    let (code, told) = second.ctl(&["remove", "nobody", "--yes"]);
+    let (code, told) = second.ctl(&["remove", "absent", "--yes"]);
     assert_eq!(code, NOT_DONE);
-    assert!(told.contains("has no member nobody"), "{told}");
+    assert!(told.contains("has no member absent"), "{told}");
     let told = second.ctl_done(&["remove", beginning, "--yes"]);
     assert!(told.contains("2 members"), "{told}");
     wait_within(SOON, "it knows that it was removed", || {
@@ -439,7 +439,7 @@ fn t25_the_status_of_a_cluster_without_a_leader_is_not_well() {
         node.ctl_done(&["status"]);
     }
     second.site.server.signal(rustix::process::Signal::KILL);
-    wait_within(SOON, "nobody leads", || {
+    wait_within(SOON, "no one leads", || {
         first.ctl(&["status", "--json"]).0 == NOT_DONE && first.standing() == "no leader"
     });
     let (code, table) = first.ctl(&["status"]);

@@ -12,7 +12,7 @@ use crate::http::{Answer, Site};
 use crate::wire::{Wire, put_command};
 
 pub(crate) const HTML: &str = "Accept: text/html";
-/// A browser has much to do, and may take so many times as long as anything else.
+/// A browser has much to do, and may take several times as long as anything else.
 const BROWSER_PATIENCE: usize = 5;
 
 /// A page, as a browser asks for it.

@@ -328,11 +328,11 @@ const PAGES: [&str; 10] = [
 ];
 
 #[test]
-fn whoever_has_shown_no_token_is_asked_for_one() {
+fn anyone_who_has_shown_no_token_is_asked_for_one() {
     let file = tokens();
     let site = guarded(&file);
     for path in PAGES {
-        let guess = (path == "/").then_some("Authorization: Bearer nobody");
+        let guess = (path == "/").then_some("Authorization: Bearer no_one");
         for field in [None, guess, Some("Cookie: bsd-0=x")] {
             let page = Page::with(&site, path, field.as_slice());
             let place = page.answer.field("location").unwrap_or_default();
@@ -345,7 +345,7 @@ fn whoever_has_shown_no_token_is_asked_for_one() {
     assert_eq!(site.get("/static/console.css").status, 200);
     let word = word_of(&Page::shown(&site, "/login"));
     for (form, status) in [
-        (format!("form={word}&token=nobody"), 403),
+        (format!("form={word}&token=no_one"), 403),
         (format!("form={word}"), 403),
         ("token=reader".to_owned(), 403),
         (
@@ -368,7 +368,7 @@ fn whoever_has_shown_no_token_is_asked_for_one() {
     assert_eq!(
         Page::of(&open, "/login").answer.field("location"),
         Some("/"),
-        "nobody is asked"
+        "no one is asked"
     );
 }
 

@@ -421,7 +421,7 @@ fn alerts_fire_for_what_happens_to_the_queue_and_every_panel_shows_something() {
     }
 }
 
-/// A server with a job in a tube that nobody watches.
+/// A server with a job in a tube that no one watches.
 fn unwatched() -> Case {
     let case = Case::of(memory(), Some("BsdNoWorkers"));
     let mut wire = case.site.server.connect();
@@ -430,7 +430,7 @@ fn unwatched() -> Case {
     case
 }
 
-/// Reserve so many jobs, each for a second, and do nothing with them.
+/// Reserve this many jobs, each for a second, and do nothing with them.
 fn let_time_out(mut wire: Wire, count: usize) -> Wire {
     for _ in 0..count {
         wire.send("put 0 0 1 4\r\nbody\r\n");

@@ -46,7 +46,7 @@ fn ids(jobs: &Value) -> Vec<u64> {
     jobs.map(|job| job["id"].as_u64().unwrap()).collect()
 }
 
-/// So many jobs in a tube, from id 1 on.
+/// This many jobs in a tube, from id 1 on.
 fn fill(site: &Site, tube: &str, count: u64) {
     let mut wire = site.server.connect();
     wire.ask(&format!("use {tube}"));
@@ -242,7 +242,7 @@ fn a_server_is_drained_waited_for_and_takes_puts_again() {
         assert_eq!(code, NOT_DONE, "{said}");
         assert!(said.contains(wanted), "{said}");
     }
-    // The rest is done by a worker while somebody waits.
+    // The rest is done by a worker while someone waits.
     let mut waiting = command(&site.server.address().to_string());
     let http = site.address.to_string();
     waiting.env("BSD_CTL_HTTP", http).args(["drain", "--json"]);
@@ -300,11 +300,11 @@ fn who_does_not_answer_as_the_api_is_named() {
     );
     assert_eq!(code, CANNOT, "{said}");
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let nobody = port.local_addr().unwrap();
+    let no_one = port.local_addr().unwrap();
     drop(port);
-    let (code, said) = at(&address, nobody, &["tasks"]);
+    let (code, said) = at(&address, no_one, &["tasks"]);
     assert_eq!(code, CANNOT);
-    assert!(said.contains("nobody listens there"), "{said}");
+    assert!(said.contains("no one listens there"), "{said}");
 }
 
 fn set_mode(path: &str, mode: u32) {
@@ -312,7 +312,7 @@ fn set_mode(path: &str, mode: u32) {
 }
 
 #[test]
-fn g32_a_token_is_read_from_a_file_that_nobody_else_can_read() {
+fn g32_a_token_is_read_from_a_file_that_no_one_else_can_read() {
     let tokens = tokens();
     let site = Site::start(
         Launch::bsd()

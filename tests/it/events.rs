@@ -1,5 +1,5 @@
 //! `/api/v1/events` and `bsd-ctl tail`: what happens to jobs is told as it happens, in its order, to
-//! those who listen, and costs nobody else anything.
+//! those who listen, and costs no one else anything.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use crate::harness::{Launch, wait_until};
 use crate::http::Site;
 use crate::wire::{inserted, put_command};
 
-/// Somebody who listens to events.
+/// Someone who listens to events.
 struct Listener {
     lines: std::io::Lines<BufReader<TcpStream>>,
 }
@@ -146,9 +146,9 @@ fn what_is_told_is_as_described() {
     }
 }
 
-/// Whoever does not read costs nobody anything, and is told what was missed.
+/// Anyone who does not read costs no one anything, and is told what was missed.
 #[test]
-fn a_slow_listener_is_told_how_much_was_lost_and_holds_nobody_up() {
+fn a_slow_listener_is_told_how_much_was_lost_and_holds_no_one_up() {
     let site = Site::start(Launch::bsd().memory());
     let mut listener = Listener::at(&site, "");
     let mut wire = site.server.connect();

@@ -464,7 +464,7 @@ fn a_port_that_is_taken_stops_the_start() {
 }
 
 #[test]
-fn idle_connections_cost_little_and_hold_nobody_up() {
+fn idle_connections_cost_little_and_hold_no_one_up() {
     let count = volume("BSD_IDLE_CONNECTIONS", 1000);
     let Some(launch) = Launch::bsd_alone().map(Launch::memory) else {
         return;
@@ -495,9 +495,9 @@ fn idle_connections_cost_little_and_hold_nobody_up() {
     });
 }
 
-/// A table that grows holds up everybody while thousands connect: see `widen_descriptor_table`.
+/// A table that grows holds up everyone while thousands connect: see `widen_descriptor_table`.
 #[test]
-fn f22_the_table_of_descriptors_is_large_before_anybody_connects() {
+fn f22_the_table_of_descriptors_is_large_before_anyone_connects() {
     let Some(launch) = Launch::bsd_alone().map(Launch::memory) else {
         return;
     };
@@ -554,7 +554,7 @@ fn is_served(server: &Server) -> bool {
 }
 
 #[test]
-fn a_client_that_sends_byte_by_byte_holds_nobody_up() {
+fn a_client_that_sends_byte_by_byte_holds_no_one_up() {
     let server = Launch::bsd().memory().start();
     let (mut slow, mut quick) = (server.connect(), server.connect());
     let mut ids = Vec::new();
@@ -568,7 +568,7 @@ fn a_client_that_sends_byte_by_byte_holds_nobody_up() {
 
 /// It sends as long as the server takes, and never reads a reply.
 #[test]
-fn a_client_that_never_reads_costs_bounded_memory_and_holds_nobody_up() {
+fn a_client_that_never_reads_costs_bounded_memory_and_holds_no_one_up() {
     const SENT_MAX: usize = 64 << 20;
     let Some(launch) = Launch::bsd_alone().map(Launch::memory) else {
         return;

@@ -305,7 +305,7 @@ impl Launch {
     }
 }
 
-/// An address for the peers of a member, which nobody else gets while the member is down: its IP
+/// An address for the peers of a member, which no one else gets while the member is down: its IP
 /// address is one of loopback's for this process and this number where that can be had, so that the
 /// kernel gives it to no client, and its port has been given out to no other test of this process.
 pub(crate) fn peer_address(number: u8) -> SocketAddr {

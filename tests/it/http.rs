@@ -224,7 +224,7 @@ fn what_there_is_not_is_a_problem_with_a_name() {
     assert_eq!((other.status, other.field("allow")), (405, Some("GET")));
 }
 
-/// A page under a name that was bound to this address anew sends that name.
+/// A page under a name that was bound to this address again sends that name.
 #[test]
 fn a_request_under_a_strangers_name_is_refused() {
     let site = Site::start(memory().arg("--http-name").arg("queue.example"));
@@ -302,7 +302,7 @@ fn a_request_of_two_lengths_is_never_two_requests() {
 
 /// Twice as many as are served at a time, and each of them stops in the middle.
 #[test]
-fn clients_that_stop_in_the_middle_keep_nobody_out() {
+fn clients_that_stop_in_the_middle_keep_no_one_out() {
     let site = Site::start(memory());
     let mut slow: Vec<TcpStream> = Vec::new();
     for _ in 0..2 * CONNECTIONS_MAX {
@@ -318,9 +318,9 @@ fn clients_that_stop_in_the_middle_keep_nobody_out() {
     site.server.connect();
 }
 
-/// What anybody can send costs nobody a place, and is told of in one line.
+/// What anyone can send costs no one a place, and is told of in one line.
 #[test]
-fn g27_requests_whose_bodies_do_not_come_keep_nobody_out() {
+fn g27_requests_whose_bodies_do_not_come_keep_no_one_out() {
     let site = Site::start(memory());
     let mut slow: Vec<TcpStream> = Vec::new();
     for _ in 0..2 * CONNECTIONS_MAX {
@@ -367,16 +367,16 @@ fn g30_guesses_over_http_and_over_the_protocol_are_told_of_in_one_line() {
     let server = launch.arg("--auth-file").arg(auth.path()).spawn();
     wait_until("it is ready", || server.stderr().contains(" ready: "));
     let site = Site::of(server);
-    let guess = "Authorization: Bearer nobody";
+    let guess = "Authorization: Bearer no_one";
     assert_eq!(site.send("GET /api/v1/server", &[guess], b"").status, 401);
     let login = String::from_utf8(site.get("/login").body).unwrap();
     let (_, word) = login.split_once("name=\"form\" value=\"").unwrap();
     let (word, _) = word.split_once('"').unwrap();
-    let form = format!("form={word}&token=nobody");
+    let form = format!("form={word}&token=no_one");
     assert_eq!(site.send("POST /login", &[], form.as_bytes()).status, 403);
     assert_eq!(site.send("POST /logout", &[], form.as_bytes()).status, 303);
     let mut wire = crate::wire::Wire::connect(site.server.address()).unwrap();
-    wire.send("auth nobody\r\n");
+    wire.send("auth no_one\r\n");
     assert_eq!(wire.rest(), b"NOT_AUTHORIZED\r\n");
     let right = "Authorization: Bearer reader";
     assert_eq!(site.send("GET /api/v1/server", &[right], b"").status, 200);
@@ -420,7 +420,7 @@ fn http_off_is_off() {
 }
 
 #[test]
-fn an_address_for_others_needs_tokens_that_nobody_else_can_read() {
+fn an_address_for_others_needs_tokens_that_no_one_else_can_read() {
     let Some(launch) = Launch::bsd_alone() else {
         return;
     };
@@ -489,7 +489,7 @@ fn backups_and_verifications_are_told_of_and_shown() {
 }
 
 #[test]
-fn draining_is_begun_and_ended_by_request_whoever_began_it() {
+fn draining_is_begun_and_ended_by_request_anyone_who_began_it() {
     let site = Site::start(memory());
     let described = Description::of(&site);
     let path = "/api/v1/drain";

@@ -120,7 +120,7 @@ fn clients_show_certificates_where_that_is_asked_and_the_audit_names_them() {
     assert_eq!(drain(Some(&ann)).unwrap().status, 200);
     let audited = |said: &str| {
         said.lines()
-            .any(|line| line.contains("(Ann), anybody here: POST"))
+            .any(|line| line.contains("(Ann), anyone here: POST"))
     };
     wait_until("the audit names her", || audited(&server.stderr()));
     assert!(!server.stderr().contains("stranger"));
@@ -176,7 +176,7 @@ fn sighup_changes_the_certificate_of_pages_and_protocol_together() {
 }
 
 #[test]
-fn handshakes_that_stop_or_are_none_hold_nobody_up() {
+fn handshakes_that_stop_or_are_none_hold_no_one_up() {
     let house = House::new();
     let (server, at) = start(&house, Launch::bsd().memory());
     // More than there is room for, none of which says a word.

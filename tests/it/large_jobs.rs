@@ -1,4 +1,4 @@
-//! Jobs of many megabytes: whoever reads them slowly costs next to nothing and is not cut off, and
+//! Jobs of many megabytes: anyone who reads them slowly costs next to nothing and is not cut off, and
 //! every byte that a client gets was checked.
 
 use std::fs::OpenOptions;
@@ -126,7 +126,7 @@ fn read_slowly(server: &Server, command: &str) {
 }
 
 #[test]
-fn g46_large_jobs_that_are_read_slowly_cost_a_buffer_each_and_nobody_is_cut_off() {
+fn g46_large_jobs_that_are_read_slowly_cost_a_buffer_each_and_no_one_is_cut_off() {
     let dir = TempDir::new().unwrap();
     let Some(launch) = on_disk(dir.path()) else {
         return;
@@ -149,7 +149,7 @@ fn g46_without_a_log_large_jobs_are_lent_and_not_copied() {
 }
 
 #[test]
-fn g46_a_large_job_comes_over_a_unix_socket_and_to_whoever_looks_at_it() {
+fn g46_a_large_job_comes_over_a_unix_socket_and_to_anyone_who_looks_at_it() {
     let dir = TempDir::new().unwrap();
     let socket = dir.path().join("socket");
     let Some(launch) = on_disk(&dir.path().join("log")) else {

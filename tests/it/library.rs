@@ -109,7 +109,7 @@ fn what_cannot_be_done_is_refused_in_words_and_changes_nothing() {
     said(queue.bury(id, 1), "no such job");
     said(queue.kick(id), "no such job");
     said(queue.peek(gone).map(|_| ()), "no such job");
-    said(queue.pause("nobody", 1), "no such job");
+    said(queue.pause("absent", 1), "no such job");
     said(queue.watch("a b").map(|_| ()), "\"a b\" is no tube name");
     said(queue.ignore("-a").map(|_| ()), "not beginning with -");
     said(queue.ignore("default").map(|_| ()), "the last watched tube");

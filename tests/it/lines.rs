@@ -92,7 +92,7 @@ fn f11_after_a_line_that_was_cut_off_the_next_one_begins_on_a_line_of_its_own() 
 
 /// It delays neither clients nor the stop; when it is read again, the missing lines are reported.
 #[test]
-fn f11_a_pipe_that_nobody_reads_holds_up_neither_clients_nor_the_stop() {
+fn f11_a_pipe_that_no_one_reads_holds_up_neither_clients_nor_the_stop() {
     let Some(launch) = talkative() else {
         return;
     };
@@ -117,7 +117,7 @@ fn f11_a_pipe_that_nobody_reads_holds_up_neither_clients_nor_the_stop() {
 
 /// Whatever ends it: it tries to write its last lines, but not forever.
 #[test]
-fn f11_a_start_that_fails_ends_with_its_code_also_when_nobody_is_told() {
+fn f11_a_start_that_fails_ends_with_its_code_also_when_no_one_is_told() {
     let dir = TempDir::new().unwrap();
     let Some(launch) = Launch::bsd_alone() else {
         return;

@@ -24,7 +24,7 @@ fn log(site: &Site) -> Value {
     Description::of(site).hold(&site.get(path), ("get", path), path, 200)
 }
 
-/// Put so many jobs, each into a segment of its own.
+/// Put this many jobs, each into a segment of its own.
 fn fill(wire: &mut Wire, count: usize) {
     for _ in 0..count {
         wire.send(put_command(5, 0, &[b'x'; BODY_SIZE]));

@@ -105,6 +105,7 @@ mod wal_look;
 mod wal_output;
 mod wal_shared;
 mod wire;
+mod words;
 
 /// The root of the repository.
 pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");

@@ -90,7 +90,7 @@ fn watch(client: &mut Wire, index: usize, count: usize) -> HashMap<String, usize
 }
 
 #[test]
-fn f24_watch_lists_are_bounded_and_harm_nobody_else() {
+fn f24_watch_lists_are_bounded_and_harm_no_one_else() {
     let Some(server) = start(Some("16m")) else {
         return;
     };
@@ -141,7 +141,7 @@ fn f24_tubes_in_use_are_bounded_and_pauses_that_are_on_can_be_changed() {
     assert_eq!(other.ask("use paused"), "USING paused");
     assert_eq!(other.ask("pause-tube paused 200"), "PAUSED");
     assert_eq!(other.ask("pause-tube paused 0"), "PAUSED");
-    other.put(b"a job of somebody else");
+    other.put(b"a job of someone else");
     drop(greedy);
     wait_until("another tube may be used again", || {
         server.connect().ask("use another") == "USING another"
@@ -191,7 +191,7 @@ fn g28_pauses_of_tubes_that_vanished_are_refused_to_who_makes_them_and_cost_othe
         }
     }
     println!("{refused} of 20,000 were refused");
-    other.put(b"a job of somebody else");
+    other.put(b"a job of someone else");
     // Those that are dead are let go.
     wait_until("the greedy one may pause a tube again", || {
         greedy.ask("use last");

@@ -418,7 +418,7 @@ fn twenty_thousand_tubes_are_in_one_scrape() {
     }
 }
 
-/// One snapshot a second, whoever asks.
+/// One snapshot a second, no matter who asks.
 #[test]
 fn scrapes_share_a_snapshot_and_come_to_a_fresh_one() {
     let site = Site::start(memory());

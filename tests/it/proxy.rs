@@ -125,7 +125,7 @@ fn flags_that_do_not_go_together_are_wrong_usage() {
     let wrong: [&[&str]; 5] = [
         &["-l", "proxy:127.0.0.1"],
         &["--proxy-from", "127.0.0.1"],
-        &["-l", "proxy:127.0.0.1", "--proxy-from", "everybody"],
+        &["-l", "proxy:127.0.0.1", "--proxy-from", "everyone"],
         &["-l", "proxy:unix:/tmp/x", "--proxy-from", "127.0.0.1"],
         &["--max-connections-per-address", "0"],
     ];

@@ -43,7 +43,7 @@ fn g44_where_no_socket_can_be_made_is_told_in_words() {
 }
 
 #[test]
-fn g44_whoever_has_the_port_is_named_and_what_to_do() {
+fn g44_anyone_who_has_the_port_is_named_and_what_to_do() {
     let others = [
         (
             Some(Launch::bsd().memory()),
@@ -61,7 +61,7 @@ fn g44_whoever_has_the_port_is_named_and_what_to_do() {
         let process = format!("process {})", other.id());
         assert_said(&exit, SETUP, &[who, &process, what, "-p PORT"]);
     }
-    // Of whoever speaks another protocol the system tells.
+    // Of the one that speaks another protocol the system tells.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap().to_string();
     let exit = Launch::bsd().memory().args(["-l", &at]).run_to_exit();
@@ -78,8 +78,8 @@ fn g44_whoever_has_the_port_is_named_and_what_to_do() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn g52_a_log_that_cannot_be_where_nobody_said_names_b_and_memory() {
-    // Nobody makes a directory there, not even root.
+fn g52_a_log_that_cannot_be_where_no_one_said_names_b_and_memory() {
+    // No one makes a directory there, not even root.
     let launch = Launch::bsd_alone().map(|launch| launch.wrapped(&["env", "-C", "/sys"]));
     let Some(launch) = launch else {
         return;

@@ -132,7 +132,7 @@ pub(crate) enum Mood {
     Slow,
     /// No put is taken.
     Full,
-    /// A link is given out when so many are asked for at the same time.
+    /// A link is given out when this many are asked for at the same time.
     Together,
     /// A put overwrites what is there, although it says `If-None-Match`.
     Overwrites,
@@ -148,7 +148,7 @@ struct Shared {
     gathered: usize,
 }
 
-/// So many requests wait for each other in [`Mood::Together`].
+/// This many requests wait for each other in [`Mood::Together`].
 const TOGETHER: usize = 8;
 
 /// A small store, with as much of S3 as an archive needs. It serves until the process ends.

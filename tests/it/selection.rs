@@ -1,4 +1,4 @@
-//! Changes that somebody has confirmed: what is changed is what was shown, and never more of it.
+//! Changes that someone has confirmed: what is changed is what was shown, and never more of it.
 
 use serde_json::json;
 
@@ -88,7 +88,7 @@ fn stage(site: &Site, id: u64, wanted: &str) -> Page {
 }
 
 #[test]
-fn jobs_that_come_while_somebody_confirms_are_not_changed_unseen() {
+fn jobs_that_come_while_someone_confirms_are_not_changed_unseen() {
     let site = memory();
     let mut wire = site.server.connect();
     wire.put(b"one");

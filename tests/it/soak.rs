@@ -148,7 +148,7 @@ impl Soak {
     /// back then: if another process is quicker, see docs/limits.md.
     fn fill_disk_until(&self, over: &AtomicBool) {
         let started = Instant::now();
-        let path = self.disk.path().join("somebody-elses");
+        let path = self.disk.path().join("someone-elses");
         let block = vec![1; 64 << 10];
         while started.elapsed() < self.life / 4 {
             thread::sleep(Duration::from_millis(5));

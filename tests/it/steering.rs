@@ -194,7 +194,7 @@ fn g51_a_client_is_closed_and_its_jobs_are_ready_again() {
     close("/api/v1/clients/4000000000", 404);
     close("/api/v1/clients/x", 400);
     assert_eq!(other.ask(&format!("delete {id}")), "DELETED");
-    // Whoever has the same id now is left alone by who means the one before.
+    // Anyone who has the same id now is left alone by who means the one before.
     let mut others: Vec<Wire> = (0..20).map(|_| site.server.connect()).collect();
     assert!(
         others
@@ -271,7 +271,7 @@ fn a_moved_job_is_the_same_but_for_its_tube_and_id_also_after_a_restart() {
 }
 
 #[test]
-fn whoever_waits_for_a_job_gets_one_that_is_moved() {
+fn anyone_who_waits_for_a_job_gets_one_that_is_moved() {
     let site = memory();
     let mut wire = site.server.connect();
     wire.ask("use from");
@@ -693,9 +693,9 @@ fn every_change_has_a_line_that_says_who_and_what() {
     );
     site.get("/api/v1/server");
     for wanted in [
-        "anybody here: POST /api/v1/jobs/1/move: 200: to there, as job 2",
-        "anybody here: POST /api/v1/jobs/1/kick: 404",
-        "anybody here: POST /api/v1/tasks: 202: task 1: {\"action\":\"delete\"",
+        "anyone here: POST /api/v1/jobs/1/move: 200: to there, as job 2",
+        "anyone here: POST /api/v1/jobs/1/kick: 404",
+        "anyone here: POST /api/v1/tasks: 202: task 1: {\"action\":\"delete\"",
     ] {
         wait_until(wanted, || site.server.stderr().contains(wanted));
     }

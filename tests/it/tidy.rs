@@ -37,7 +37,7 @@ const ROOMS_EXCEPTED: &[(&str, &str)] = &[
     ("storage::read", "storage::log::files"),
 ];
 
-/// At most so many lines of programs depend on a feature. Test support (`sim`) is not counted.
+/// At most this many lines of programs depend on a feature. Test support (`sim`) is not counted.
 const FEATURE_LINES_MAX: usize = 15;
 
 /// The page that has the picture of the packages.

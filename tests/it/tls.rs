@@ -23,7 +23,7 @@ use crate::wire::Wire;
 
 const USAGE: Option<i32> = Some(5);
 
-/// Somebody who signs certificates.
+/// Someone who signs certificates.
 pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 /// A certificate and its key, in PEM.
@@ -509,7 +509,7 @@ fn g32_the_end_of_a_certificate_is_a_metric_and_one_that_is_over_is_named() {
 }
 
 #[test]
-fn g32_a_key_that_everybody_on_the_machine_can_read_is_named() {
+fn g32_a_key_that_everyone_on_the_machine_can_read_is_named() {
     let house = House::new();
     let key = house.path("key.pem");
     for (mode, is_open) in [(0o644, true), (0o602, true), (0o640, false), (0o600, false)] {
@@ -605,7 +605,7 @@ fn sighup_reads_certificates_again_and_keeps_those_that_were_good() {
 
 /// A client who was let in before does not come in again with what it kept of that.
 #[test]
-fn an_authority_that_is_no_longer_trusted_lets_nobody_in_after_sighup() {
+fn an_authority_that_is_no_longer_trusted_lets_no_one_in_after_sighup() {
     let house = House::new();
     let clients = Authority::new();
     let ca = house.write("clients.pem", &clients.0.pem());

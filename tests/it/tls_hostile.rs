@@ -31,7 +31,7 @@ fn rest(mut stream: &TcpStream) -> Vec<u8> {
     }
 }
 
-/// Others are served, plain and encrypted, and nobody's job is there but theirs.
+/// Others are served, plain and encrypted, and no one's job is there but theirs.
 fn assert_serves(house: &House, server: &Server) {
     let mut wire = house.connect(server);
     let id = wire.put(b"x");
@@ -109,7 +109,7 @@ fn plain_clients_and_garbage_are_closed_with_one_line_for_many() {
 }
 
 #[test]
-fn handshakes_that_stop_anywhere_hold_nobody_up_and_leave_nothing() {
+fn handshakes_that_stop_anywhere_hold_no_one_up_and_leave_nothing() {
     let house = House::new();
     let server = start(&house);
     let name = "localhost".try_into().unwrap();
@@ -239,7 +239,7 @@ fn older_versions_are_refused() {
 }
 
 #[test]
-fn a_session_is_not_negotiated_anew() {
+fn a_session_is_not_negotiated_again() {
     let house = House::new();
     let server = start(&house);
     // `R` asks for it, in TLS 1.2.
@@ -252,7 +252,7 @@ fn a_session_is_not_negotiated_anew() {
 }
 
 #[test]
-fn a_client_that_never_reads_costs_bounded_memory_and_holds_nobody_up() {
+fn a_client_that_never_reads_costs_bounded_memory_and_holds_no_one_up() {
     const SENT_MAX: usize = 64 << 20;
     let house = House::new();
     let server = start(&house);

@@ -290,7 +290,7 @@ fn segments_that_were_cut(trace: &Trace) -> Vec<Call> {
 }
 
 #[test]
-fn on_a_slow_disk_many_share_a_sync_and_nobody_starves() {
+fn on_a_slow_disk_many_share_a_sync_and_no_one_starves() {
     const CLIENTS: usize = 20;
     const PUTS: usize = 10;
     let dir = TempDir::new().unwrap();
@@ -309,7 +309,7 @@ fn on_a_slow_disk_many_share_a_sync_and_nobody_starves() {
         .count();
     println!("{syncs} syncs for {} puts", CLIENTS * PUTS);
     assert!(syncs <= CLIENTS * PUTS / 2, "{syncs} syncs");
-    assert_nobody_waits_for_more_than_three_syncs(&trace);
+    assert_no_one_waits_for_more_than_three_syncs(&trace);
     let again = launch.wrapped(&[]).start();
     let ready = again.connect().stat("stats", "current-jobs-ready");
     assert_eq!(ready, (CLIENTS * PUTS).to_string());
@@ -341,7 +341,7 @@ fn ask_for_nothing(wire: &mut Wire, is_over: &AtomicBool) {
 
 /// One that was asked for before the request was read and begins after that, one that covers it,
 /// and one more that is asked for in the turn that sends the reply.
-fn assert_nobody_waits_for_more_than_three_syncs(trace: &Trace) {
+fn assert_no_one_waits_for_more_than_three_syncs(trace: &Trace) {
     let syncs: Vec<usize> = trace.named("fdatasync").map(|call| call.begin).collect();
     let mut read: HashMap<u32, usize> = HashMap::new();
     let mut answered = 0;

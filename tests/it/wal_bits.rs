@@ -9,7 +9,7 @@
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
-//! | `BSD_WAL_BITS` | one in so many of the bits and lengths is repaired, too | 4001 |
+//! | `BSD_WAL_BITS` | one in this many of the bits and lengths is repaired, too | 4001 |
 //! | `BSD_WAL_KIB` | what is written to the log, KiB at least | 64 |
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -4,7 +4,7 @@
 //!
 //! | variable | meaning | default |
 //! |---|---|---|
-//! | `BSD_WAL_CRASH_STEP` | crash at every so many operations | 1 |
+//! | `BSD_WAL_CRASH_STEP` | crash at every this many operations | 1 |
 
 use std::path::Path;
 use std::sync::Arc;

@@ -178,7 +178,7 @@ fn t6_what_is_older_and_what_runs_again_is_counted_apart_in_every_report() {
 }
 
 #[test]
-fn t6_bytes_of_which_nothing_is_known_are_counted_and_null_where_nobody_can_count_them() {
+fn t6_bytes_of_which_nothing_is_known_are_counted_and_null_where_no_one_can_count_them() {
     let dir = TempDir::new().unwrap();
     let [cut, gone] = ["cut", "gone"].map(|name| dir.path().join(name));
     for log in [&cut, &gone] {
@@ -396,7 +396,7 @@ fn f42_a_tube_that_is_not_there_is_an_error_and_what_is_there_is_printed() {
 }
 
 #[test]
-fn f42_where_nobody_reads_on_a_command_ends_as_cat_does() {
+fn f42_where_no_one_reads_on_a_command_ends_as_cat_does() {
     let dir = TempDir::new().unwrap();
     segments(dir.path(), 8);
     for args in [&["dump", "--json"][..], &["dump", "--records", "--json"]] {

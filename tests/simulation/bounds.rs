@@ -338,14 +338,14 @@ fn fill_half(engine: &mut Engine) {
             ttr: 1,
             body: &body,
         };
-        engine.run(client, Request::Command(put), beginning(), &mut Nobody);
-        engine.tick(beginning(), &mut Nobody).expect("a sound disk");
+        engine.run(client, Request::Command(put), beginning(), &mut NoOne);
+        engine.tick(beginning(), &mut NoOne).expect("a sound disk");
         engine.commit(beginning()).expect("a sound disk");
     }
 }
 
-struct Nobody;
+struct NoOne;
 
-impl ReplySink for Nobody {
+impl ReplySink for NoOne {
     fn reply(&mut self, _: ClientId, _: Position, _: Reply<'_>) {}
 }

@@ -493,7 +493,7 @@ fn f02_where_nothing_can_be_rewritten_updates_never_cost_a_delete_its_room() {
     }
 }
 
-/// Jobs come and go in the only segment, and somebody else has the rest of the disk: when it is full
+/// Jobs come and go in the only segment, and someone else has the rest of the disk: when it is full
 /// of dead jobs, a few kilobytes are enough to leave it.
 #[test]
 fn f01_a_log_leaves_its_only_segment_where_others_have_left_it_little() {

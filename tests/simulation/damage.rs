@@ -321,7 +321,7 @@ fn a_strangers_segment_under_the_next_number_is_never_overwritten() {
     let (number, _) = parse_file_name(&newest).expect("a segment");
     let stranger = file_name(SegmentId(number.0 + 1), 0);
     let fs = copy(&driver);
-    fs.write(path(&stranger), b"of somebody else")
+    fs.write(path(&stranger), b"of someone else")
         .expect("a place for it");
     let mut driver = whole(&driver, &fs);
     driver
@@ -330,7 +330,7 @@ fn a_strangers_segment_under_the_next_number_is_never_overwritten() {
     assert!(segments(&fs).last().is_some_and(|name| *name > stranger));
     assert!(
         fs.read(path(&stranger))
-            .is_ok_and(|left| left == b"of somebody else"),
+            .is_ok_and(|left| left == b"of someone else"),
         "the stranger's file was overwritten"
     );
 }

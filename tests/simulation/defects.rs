@@ -120,9 +120,9 @@ fn d15_a_crafted_length_is_an_error_and_shows_no_other_memory() {
     assert!(header.is_some(), "and so is the place");
 }
 
-struct Nobody;
+struct NoOne;
 
-impl ReplySink for Nobody {
+impl ReplySink for NoOne {
     fn reply(&mut self, _: ClientId, _: Position, _: Reply<'_>) {}
 }
 
@@ -132,8 +132,8 @@ fn cost_beside(tubes: usize) -> Duration {
     let mut engine = Engine::open(&Options::default(), beginning()).expect("memory alone");
     let client = engine.connect();
     let mut run = |command: Command<'_>| {
-        engine.run(client, Request::Command(command), beginning(), &mut Nobody);
-        engine.tick(beginning(), &mut Nobody).expect("memory alone");
+        engine.run(client, Request::Command(command), beginning(), &mut NoOne);
+        engine.tick(beginning(), &mut NoOne).expect("memory alone");
     };
     let put = Command::Put {
         pri: 1,
@@ -176,15 +176,15 @@ fn d27_a_command_costs_the_same_beside_twenty_thousand_tubes() {
 }
 
 /// Run the tour on this disk, then repair the disk: nothing acknowledged is lost.
-fn survive(fs: &SimFs, mend: impl Fn(&SimFs)) {
+fn survive(fs: &SimFs, repair: impl Fn(&SimFs)) {
     let mut driver = match Driver::begin(fs, SyncPolicy::Always) {
         Ok(driver) => driver,
         Err(Stop::Open(_)) => {
-            mend(fs);
+            repair(fs);
             let history = History::new(State::default());
             let now = after_restart(beginning());
             Driver::open(fs, SyncPolicy::Always, now, &history, 0)
-                .unwrap_or_else(|stop| panic!("on a mended disk: {stop}"));
+                .unwrap_or_else(|stop| panic!("on a repaired disk: {stop}"));
             return;
         }
         Err(stop) => panic!("{stop}"),
@@ -199,9 +199,9 @@ fn survive(fs: &SimFs, mend: impl Fn(&SimFs)) {
         (Crash::DropUnsynced, least_durable),
     ] {
         let image = fs.crash_image(how);
-        mend(&image);
+        repair(&image);
         Driver::open(&image, SyncPolicy::Always, now, &driver.history, least)
-            .unwrap_or_else(|stop| panic!("{how:?}, on a mended disk: {stop}"));
+            .unwrap_or_else(|stop| panic!("{how:?}, on a repaired disk: {stop}"));
     }
 }
 

@@ -146,7 +146,7 @@ pub(super) enum Step {
         tube: usize,
         seconds: u32,
     },
-    /// A change over the API of a job that nobody has reserved.
+    /// A change over the API of a job that no one has reserved.
     Alter {
         nth: usize,
         change: Change,
@@ -274,7 +274,7 @@ impl Driver {
         Driver::open(fs, setup, beginning(), &History::new(State::default()), 0)
     }
 
-    /// Open an engine and let everybody connect.
+    /// Open an engine and let everyone connect.
     fn connected(fs: &SimFs, setup: Setup, now: Now, history: &History) -> Result<Driver, Stop> {
         let mut engine = Engine::open(&options(fs, setup), now)?;
         let boss = engine.connect();
@@ -426,7 +426,7 @@ impl Driver {
         self.settle()
     }
 
-    /// Let time pass without anybody noticing yet.
+    /// Let time pass without anyone noticing yet.
     pub(super) fn pass(&mut self, ns: i64) {
         self.now.mono.0 += ns;
         self.now.wall_ns += ns as u64;

@@ -58,7 +58,7 @@ fn survive(fault: Fault) -> bool {
 
 fn recover_at(driver: &Driver, fs: &SimFs, least: usize) {
     let opened = Driver::open(fs, SyncPolicy::Always, driver.now, &driver.history, least);
-    let opened = opened.unwrap_or_else(|stop| panic!("on a mended disk: {stop}"));
+    let opened = opened.unwrap_or_else(|stop| panic!("on a repaired disk: {stop}"));
     let cut = fs.crash_image(Crash::DropUnsynced);
     recover_from(&opened, &cut);
 }
@@ -77,7 +77,7 @@ fn recover(fs: &SimFs, history: &History, least: usize) {
         least,
     );
     opened
-        .unwrap_or_else(|stop| panic!("on a mended disk: {stop}"))
+        .unwrap_or_else(|stop| panic!("on a repaired disk: {stop}"))
         .assert_goes_on_working();
 }
 

@@ -466,7 +466,7 @@ impl ReplySink for Told {
 }
 
 #[test]
-fn t2_a_kick_goes_on_when_its_client_has_left_and_nobody_is_told() {
+fn t2_a_kick_goes_on_when_its_client_has_left_and_no_one_is_told() {
     let mut engine = Engine::open(&small(&with_delayed_jobs()), beginning()).expect("it starts");
     let client = engine.connect();
     run(

@@ -21,7 +21,7 @@ const PUT: Step = Step::Put {
     ttr: 1000,
     size: 9000,
 };
-const STRANGER: &[u8] = b"of somebody else";
+const STRANGER: &[u8] = b"of someone else";
 
 fn begin(fs: &SimFs) -> Driver {
     Driver::begin(fs, SyncPolicy::Always).unwrap_or_else(|stop| panic!("{stop}"))

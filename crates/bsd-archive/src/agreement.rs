@@ -384,7 +384,7 @@ fn g21_answers_that_are_wrong_now_and_then_are_not_called_damage() {
     let wanted = restored(&world.store, Until::End, world.now).unwrap();
     for seed in 0..20 {
         let store = world.store.copy_with(seed);
-        // For as long as anybody reads.
+        // For as long as anyone reads.
         store.set_lies_for(1 << 20);
         let all = seen(&store, Depth::Everything);
         assert_eq!((all.bad, all.lost), (vec![], vec![]), "{seed}");

@@ -1,7 +1,7 @@
 //! Reading an archive: which links it has, and what is wrong with them.
 //!
 //! Nothing here decides what to do about a fault. A link is sound if its name, its number, its log,
-//! its checksums and its reference to the link before agree; whoever walks the chain is told of
+//! its checksums and its reference to the link before agree; anyone who walks the chain is told of
 //! every one that is not.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
@@ -17,7 +17,7 @@ use bsd::storage::format::LogId;
 /// A link can have at most this many bytes.
 const LINK_SIZE_MAX: u64 = HEAD_SIZE as u64 + super::format::BODY_SIZE_MAX;
 
-/// At most so many links are looked at for the last one with bytes, which a writer that starts
+/// At most this many links are looked at for the last one with bytes, which a writer that starts
 /// compares with its log: writers that began and ended without any leave one each.
 pub(super) const LOOK_BACK_MAX: u64 = 1000;
 
@@ -31,7 +31,7 @@ pub struct Bad {
 }
 
 impl Bad {
-    /// So many links from this one on.
+    /// This many links from this one on.
     pub(super) fn missing(dir: &str, number: u64, count: u64) -> Bad {
         let what = match count {
             1 => "it is missing".to_owned(),

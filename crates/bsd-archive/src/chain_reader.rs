@@ -1,7 +1,7 @@
 //! Following a chain: which link is next, and where to begin again after a restart.
 //!
 //! The links come by their numbers, one after another, while a writer puts them. What is not there
-//! yet cannot be told from what is lost, so whoever finds nothing for a while asks
+//! yet cannot be told from what is lost, so anyone who finds nothing for a while asks
 //! [`ChainReader::is_skipped`].
 
 use super::chain::{Bad, Tip};

@@ -4,7 +4,7 @@
 //! then it was replaced, and must not go on. A directory that has never been archived there, or that
 //! was restored from there, has no such file: it may claim the chain.
 //!
-//! A claim is noted before it is put, because nobody knows whether a put that failed has happened.
+//! A claim is noted before it is put, because no one knows whether a put that failed has happened.
 //!
 //! Of a log that was restored from the end of a chain the file says which link was the last one, and
 //! with which segment the log goes on after it: then no base has to be made of it.
@@ -21,7 +21,7 @@ use bsd::storage::{Life, OpenError};
 use bsd::types::{Position, SegmentId};
 
 const FIRST_LINE: &str = "bsd-archived 1";
-/// At most so many are noted, the newest: each is one that may come late.
+/// At most this many are noted, the newest: each is one that may come late.
 const CLAIMS_MAX: usize = 64;
 
 /// A claim that was put, or may have been.

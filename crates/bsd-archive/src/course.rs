@@ -1,6 +1,6 @@
 //! The course of a log in its archive: which links follow a base, and where what follows ends.
 //!
-//! Whoever says what an archive holds, and whoever restores from it, asks here, so that the two
+//! Anyone who says what an archive holds, and anyone who restores from it, asks here, so that the two
 //! agree. A [`Run`] begins with a base and is shown the links after it, one by one.
 //!
 //! | a link with bytes that | is |
@@ -25,7 +25,7 @@ use bsd::types::Position;
 pub(super) enum Place {
     /// Among them.
     Known,
-    /// After them, but for so many of their first bytes.
+    /// After them, but for this many of their first bytes.
     Next(u32),
     /// They begin a later segment.
     Segment,

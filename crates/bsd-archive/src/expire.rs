@@ -1,4 +1,4 @@
-//! What of an archive may be removed, and how, so that whoever is interrupted can begin again.
+//! What of an archive may be removed, and how, so that anyone who is interrupted can begin again.
 //!
 //! Everything before a base goes, if that base was read back: every part of it was compared with its
 //! checksum a moment before. The order is that in which a restore asks: first a mark says with which
@@ -23,18 +23,18 @@ use super::store::{Listed, Store, Trouble};
 use bsd::storage::format::LogId;
 use bsd::types::Position;
 
-/// So many objects are removed by one call.
+/// This many objects are removed by one call.
 const REMOVED_AT_ONCE: usize = 1000;
 
-/// So many links are looked at by one call.
+/// This many links are looked at by one call.
 const LOOKED_AT_ONCE: usize = 16;
 
 /// What has to stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
-    /// Every moment of the last so many ns, as far as it can be restored now.
+    /// Every moment of the last N ns, as far as it can be restored now.
     pub age_ns: u64,
-    /// At least so many bases; 0 counts as 1.
+    /// At least this many bases; 0 counts as 1.
     pub bases: usize,
 }
 

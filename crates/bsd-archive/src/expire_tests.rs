@@ -333,7 +333,7 @@ fn a12_objects_that_are_removed_in_part_are_never_called_damaged() {
     }
 }
 
-/// A store in which somebody else does something before one of the calls.
+/// A store in which someone else does something before one of the calls.
 #[derive(Debug)]
 struct Meanwhile {
     store: SimStore,
@@ -345,7 +345,7 @@ struct Meanwhile {
 }
 
 impl Meanwhile {
-    /// After so many calls everything happens that `then` has seen since.
+    /// After this many calls everything happens that `then` has seen since.
     fn new(store: &SimStore, calls: u64, then: &SimStore) -> Meanwhile {
         let number = store.list(&chain_dir(LOG), "").unwrap().len() as u64 + 1;
         Meanwhile {

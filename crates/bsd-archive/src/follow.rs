@@ -1,4 +1,4 @@
-//! The copy of a standby: how it keeps up with an archive, begins anew, and takes over.
+//! The copy of a standby: how it keeps up with an archive, begins again, and takes over.
 //!
 //! A state machine without a thread and without a clock: each call does one thing, and can be
 //! repeated after an error. The copy is a data directory that says that it is one
@@ -7,11 +7,11 @@
 //! ```text
 //! start    a copy? -> open it      nothing? -> restore one      anything else? -> refuse
 //! then     the next link -> its records -> the copy
-//! anew     a gap, another history, damage: restore beside the copy, then take its place
+//! again     a gap, another history, damage: restore beside the copy, then take its place
 //! promote  links to the end -> claim the next number -> open the queue
 //! ```
 //!
-//! Whoever is promoted has everything that the archive had when it was claimed: the number after the
+//! Anyone who is promoted has everything that the archive had when it was claimed: the number after the
 //! last link that was applied is put by the one or by the other.
 
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ pub struct Follower {
     setup: Setup,
     dir: PathBuf,
     copy: Option<Copy>,
-    /// Nothing that follows can be applied: the copy has to begin anew.
+    /// Nothing that follows can be applied: the copy has to begin again.
     over: Option<String>,
     /// When the claim was first tried: it is repeated as it was.
     claimed_wall_ns: Option<u64>,
@@ -180,7 +180,7 @@ impl Copy {
     }
 }
 
-/// True if the log in `dir` has been archived, and is nobody's copy: a standby that has taken over is
+/// True if the log in `dir` has been archived, and is no one's copy: a standby that has taken over is
 /// a server like others, also when it is started again.
 ///
 /// # Errors
@@ -368,7 +368,7 @@ impl Follower {
             self.restore(log, &next, now, progress)
         });
         let chain_reader = restored.map_err(|error| match error {
-            FollowError::Nothing(what) => FollowError::Nothing(begins_anew(why, &what)),
+            FollowError::Nothing(what) => FollowError::Nothing(begins_again(why, &what)),
             other => other,
         })?;
         // It holds the directory.
@@ -400,12 +400,12 @@ impl Follower {
         Ok(())
     }
 
-    /// The copy can begin anew with a base that comes after what it has, and only so.
+    /// The copy can begin again with a base that comes after what it has, and only so.
     fn expect_base(&self, why: &str) -> Result<(), FollowError> {
         match &self.copy {
             Some(copy) if !copy.chain_reader.has_later_base(&*self.setup.store)? => {
                 let what = "there is no base after that in the archive";
-                Err(FollowError::Nothing(begins_anew(why, what)))
+                Err(FollowError::Nothing(begins_again(why, what)))
             }
             _ => Ok(()),
         }
@@ -534,7 +534,7 @@ impl Follower {
     }
 }
 
-/// Whoever was told to take over may not know that another one was told before.
+/// Anyone who was told to take over may not know that another one was told before.
 fn refuse_to_discard(
     chain_reader: &ChainReader,
     given_up: Option<&str>,
@@ -553,6 +553,6 @@ fn refuse_to_discard(
     Err(FollowError::Refused(what))
 }
 
-fn begins_anew(why: &str, what: &str) -> String {
-    format!("the copy cannot go on ({why}) and has to begin anew: {what}")
+fn begins_again(why: &str, what: &str) -> String {
+    format!("the copy cannot go on ({why}) and has to begin again: {what}")
 }

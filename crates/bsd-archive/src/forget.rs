@@ -1,11 +1,11 @@
-//! The archive of one log goes, when nobody needs it any more. Those of other logs stay.
+//! The archive of one log goes, when no one needs it any more. Those of other logs stay.
 
 use super::chain::logs;
 use super::format::{LOGS, MARKER, log_name};
 use super::store::{Store, Trouble};
 use bsd::storage::format::LogId;
 
-/// So many objects are removed by one call.
+/// This many objects are removed by one call.
 const REMOVED_AT_ONCE: usize = 1000;
 
 /// Every object of the archive of `log`, and bytes of all of them; without its mark.

@@ -21,7 +21,7 @@ pub(super) struct FrameReader {
     previous: Option<u32>,
     /// The frame before `at` was a seal.
     is_sealed: bool,
-    /// So many records of the frame at `at` were taken.
+    /// This many records of the frame at `at` were taken.
     records: usize,
 }
 
@@ -38,7 +38,7 @@ impl FrameReader {
         }
     }
 
-    /// Everything before `at` was taken, and so many records of the frame there; `before` is as of
+    /// Everything before `at` was taken, and this many records of the frame there; `before` is as of
     /// [`FrameReader::frame_before`].
     pub(super) fn resume(
         log: LogId,

@@ -26,7 +26,7 @@
 //! | `expire` | what may be removed, and in which order? |
 //! | `forget` | how does the archive of one log go? |
 //! | `refill` | what if a server starts and its directory is empty? |
-//! | `follow` | how does a copy keep up with an archive, begin anew, and take over? |
+//! | `follow` | how does a copy keep up with an archive, begin again, and take over? |
 //! | `standby` | when is that called, and what does it report? |
 //! | `thread` | when is the writer called, and what does it report? |
 //!

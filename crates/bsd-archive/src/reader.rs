@@ -1,6 +1,6 @@
 //! Reading from a store that may fail for a while: many objects at a time, and again.
 //!
-//! Whoever restores needs every object of a long list, and one answer in a thousand may be wrong: an
+//! Anyone who restores needs every object of a long list, and one answer in a thousand may be wrong: an
 //! error, half of an object, a flipped bit, "not found" of something that the list names. None of
 //! that is damage. A call that fails is repeated with growing pauses, for minutes; an object that is
 //! not as it was put is read again, and only what is wrong each time is called damaged.
@@ -21,11 +21,11 @@ const PAUSE_MIN: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// An object that is wrong is read this often before it is called damaged.
 pub(super) const READINGS: u32 = 5;
-/// At most so many objects are read at once …
+/// At most this many objects are read at once …
 const AT_ONCE: usize = 64;
-/// … and so many bytes of them, which is what a restore holds in memory.
+/// … and this many bytes of them, which is what a restore holds in memory.
 const BYTES_AT_ONCE: u64 = 64 << 20;
-/// After so many pauses people are told why nothing happens.
+/// After this many pauses people are told why nothing happens.
 const TOLD_AFTER: u32 = READINGS;
 
 /// Time passes while a store is waited for: in a test it is not the real one.

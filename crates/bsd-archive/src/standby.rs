@@ -54,7 +54,7 @@ pub struct Seat(Arc<Shared>);
 struct Shared {
     report: Mutex<StandbyReport>,
     promoted: Condvar,
-    /// Set by a signal too, which can wake nobody.
+    /// Set by a signal too, which can wake no one.
     word: Arc<AtomicBool>,
     /// What others have done may be given up.
     force: AtomicBool,
@@ -184,7 +184,7 @@ impl Following<'_> {
     fn promote(&mut self) -> Result<Result<Box<Promoted>, Duration>, OpenError> {
         if !self.is_said {
             self.is_said = true;
-            // A signal has told nobody else.
+            // A signal has told no one else.
             let force = self.seat.0.force.load(Ordering::SeqCst);
             self.seat.promote(force);
             info!("told to take over: reading the archive to its end");

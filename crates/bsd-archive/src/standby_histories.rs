@@ -68,7 +68,7 @@ impl Side {
         let did = match self.follower.step(world.now, &mut |_, _| ()) {
             Ok(did) => Some(did),
             Err(FollowError::Trouble(_) | FollowError::Nothing(_)) => None,
-            Err(FollowError::Refused(why)) => panic!("nobody was told to take over: {why}"),
+            Err(FollowError::Refused(why)) => panic!("no one was told to take over: {why}"),
             Err(FollowError::Failed(_)) if self.disk.is_crashed() => {
                 self.crash(
                     world,
@@ -119,7 +119,7 @@ fn server_turn(world: &mut World, random: &mut Random) {
     for _ in 0..random.below(4) {
         match world.step() {
             Ok(_) | Err(Failure::Trouble(_)) => {}
-            Err(failure) => panic!("nobody has taken over yet: {failure}"),
+            Err(failure) => panic!("no one has taken over yet: {failure}"),
         }
     }
 }
@@ -236,7 +236,7 @@ fn fenced(world: &mut World) -> bool {
     })
 }
 
-/// The new queue takes jobs, and a start finds them: it is nobody's copy any more.
+/// The new queue takes jobs, and a start finds them: it is no one's copy any more.
 fn go_on(world: &mut World, side: &Side, promoted: Promoted, state: &State) {
     let now = world.now;
     let mut engine = promoted.engine;
@@ -271,7 +271,7 @@ fn go_on(world: &mut World, side: &Side, promoted: Promoted, state: &State) {
     assert_eq!(state_of(again.queue(), &world.given), all);
 }
 
-/// The promoted server archives, and is lost after so many calls of the store: it was as `before` when
+/// The promoted server archives, and is lost after this many calls of the store: it was as `before` when
 /// it was promoted, and is as `now`. Returns whether everything was archived, and how many bases there
 /// are.
 fn lost_again(
@@ -294,7 +294,7 @@ fn lost_again(
             Ok(Done::Nothing) => break true,
             Ok(_) => {}
             Err(Failure::Trouble(_)) => break false,
-            Err(failure) => panic!("nobody else is there: {failure}"),
+            Err(failure) => panic!("no one else is there: {failure}"),
         }
     };
     store.set_calls_left(None);

@@ -24,7 +24,7 @@ fn archived() -> World {
     archived_with(1 << 30)
 }
 
-/// The same; a new base is made after so many bytes.
+/// The same; a new base is made after this many bytes.
 pub(super) fn archived_with(base_min: u64) -> World {
     let mut world = World::new(1);
     world.sizes.base_min = base_min;
@@ -700,7 +700,7 @@ fn g15_where_a_base_is_needed_a_loss_before_it_restores_the_last_good_state_and_
     assert_eq!(again.jobs, 5);
     let missing = again.missing.clone().unwrap();
     assert!(missing.contains("first base was not complete"), "{missing}");
-    // Whoever is restored from there goes on with the chain.
+    // Anyone who is restored from there goes on with the chain.
     world.go_on_from(&again, disk);
     world.start();
     world.put(100);

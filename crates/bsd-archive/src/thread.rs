@@ -137,7 +137,7 @@ impl Archive {
             if work.run(&stopping).is_err() {
                 ended();
             }
-            // Nobody waits any more if that fails.
+            // No one waits any more if that fails.
             let _ = finished.send(());
         };
         let thread = std::thread::Builder::new().name("bsd-archive".into());

@@ -9,7 +9,7 @@
 //! | 1. the copy is complete under `cluster/incoming` | removes it: it will be sent again |
 //! | 2. its list of files and its base are written into it, and it is renamed to `cluster/installing` | goes on with step 3 |
 //! | 3. log files that are not on the list are removed from the data directory, files of the list are moved there | goes on |
-//! | 4. the ledger begins anew at the base | goes on: all of it again, to the same end |
+//! | 4. the ledger begins again at the base | goes on: all of it again, to the same end |
 //! | 5. `cluster/installing` is removed | has the new log |
 //!
 //! The log is open again only after step 5, so nothing that it makes is taken for a file of the

@@ -8,7 +8,7 @@
 //!
 //! # What must stay true
 //!
-//! * Whoever is told that `commit()` succeeded finds term, vote and entries again after any crash.
+//! * Anyone who is told that `commit()` succeeded finds term, vote and entries again after any crash.
 //!   After a crash during it: all of it, or a beginning of the entries, or nothing.
 //! * An entry that was answered for is never missing silently: a start refuses a damaged ledger.
 //!   Only the last frames of the last file can be lost without a trace, and only if nothing later
@@ -88,7 +88,7 @@ pub struct Identity {
 pub struct HardState {
     /// The latest term seen.
     pub term: u64,
-    /// Whom this node has voted for in that term; 0: nobody.
+    /// Whom this node has voted for in that term; 0: no one.
     pub vote: u64,
     /// Every entry up to this index is committed. May be behind after a crash.
     pub commit: u64,
@@ -668,7 +668,7 @@ impl Ledger {
         }
     }
 
-    /// Remember a failure that no repetition can mend.
+    /// Remember a failure that no repetition can repair.
     fn latch(&mut self, error: LedgerError) -> LedgerError {
         if let LedgerError::Failed(failure) = &error {
             self.failure = Some(failure.clone());

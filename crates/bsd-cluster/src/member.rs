@@ -1,6 +1,6 @@
 //! Who is in a cluster: identities, members, and their bytes.
 //!
-//! A member is a disk, not a machine: whoever comes back with an empty disk is somebody new. So a
+//! A member is a disk, not a machine: anyone who comes back with an empty disk is someone new. So a
 //! node's id is drawn when its ledger is made, and never given to another.
 
 use std::fmt;
@@ -48,7 +48,7 @@ pub struct Member {
     pub id: NodeId,
     /// Where other nodes reach it, `HOST:PORT`.
     pub peer: String,
-    /// Where clients reach it, `HOST:PORT`; empty if nobody knows.
+    /// Where clients reach it, `HOST:PORT`; empty if no one knows.
     pub client: String,
     /// Its part in votes; all false: a learner.
     pub votes: Votes,

@@ -15,7 +15,7 @@
 //!   leader's entries may be ahead of its disk, and not in the turn in which its term is new.
 //! * A change of the membership is durable before anything that follows from it leaves the node.
 //! * Entries are handed out once each between two starts, in order, without gaps.
-//! * No message makes the node panic, whoever sends it: `guard.rs`.
+//! * No message makes the node panic, no matter who sends it: `guard.rs`.
 //! * A ledger that fails makes the node silent for ever: nothing is sent, nothing handed out. One
 //!   that is full makes it silent until a later `persist` succeeds.
 
@@ -60,7 +60,7 @@ use bsd::types::{Now, SECOND_NS, Time};
 pub const DATA_SIZE_MAX: usize = 16 << 20;
 /// Messages with entries that a follower need not have answered before it gets the next one.
 const IN_FLIGHT_MAX: usize = 8;
-/// A message has entries of so many bytes, or a single larger one.
+/// A message has entries of this many bytes, or a single larger one.
 const MESSAGE_SIZE: u64 = 1 << 20;
 /// Confirmations of reads under way; more wait, and share one.
 const READS_MAX: usize = 8;
@@ -231,7 +231,7 @@ impl Node {
         self.timer.next(&self.raft.raft)
     }
 
-    /// Whether proposals are taken now: the node leads, hands the lead to nobody, and is not
+    /// Whether proposals are taken now: the node leads, hands the lead to no one, and is not
     /// silent.
     #[must_use]
     pub fn takes_proposals(&self) -> bool {
@@ -265,7 +265,7 @@ impl Node {
     /// Asks whether this node still led when it was asked, and returns the number of the question.
     ///
     /// [`Out::reads_confirmed`] tells when it is known: a majority was asked after this call, and
-    /// nobody led in a later term. A change of the role before that is a no.
+    /// no one led in a later term. A change of the role before that is a no.
     pub fn confirm_read(&mut self) -> u64 {
         self.reads.wanted += 1;
         self.reads.wanted
@@ -312,7 +312,7 @@ impl Node {
         let Held::Ready { ready, .. } = &mut self.held else {
             return Vec::new();
         };
-        // The only voter leads without asking anybody: its term may not be durable yet, and if it
+        // The only voter leads without asking anyone: its term may not be durable yet, and if it
         // was lost, other entries would be made in the same one.
         let is_durable = ready
             .hs()
@@ -664,7 +664,7 @@ impl Node {
     }
 }
 
-/// raft's way to say nobody is 0.
+/// raft's way to say no one is 0.
 fn known(id: u64) -> Option<NodeId> {
     (id != raft::INVALID_ID).then_some(NodeId(id))
 }

@@ -41,7 +41,7 @@ use bsd::types::{Now, Position, Time};
 
 /// Bytes of entries that a follower applies in one turn, more or less by one entry.
 const APPLIED_A_TURN: usize = 512 << 10;
-/// A follower that has so many bytes of committed entries to apply takes no more for now.
+/// A follower that has this many bytes of committed entries to apply takes no more for now.
 const PENDING_MAX: usize = 64 << 20;
 /// What an entry takes beside its bytes.
 const ENTRY_COST: usize = 64;
@@ -62,7 +62,7 @@ pub enum Standing {
 /// Until when the replies of a turn wait, beside those of the turns before it.
 #[derive(Debug, Clone, Copy)]
 enum Until {
-    /// This entry is committed. Whoever could commit it still led after all questions up to this one.
+    /// This entry is committed. Anyone who could commit it still led after all questions up to this one.
     Committed(u64, u64),
     /// This question is answered.
     Confirmed(u64),
@@ -647,7 +647,7 @@ pub fn log_options(options: Options) -> Options {
     }
 }
 
-/// The log is synced so many milliseconds after it was written to.
+/// The log is synced this many milliseconds after it was written to.
 const LOG_SYNC_MS: u32 = 500;
 
 #[cfg(test)]

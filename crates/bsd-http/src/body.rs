@@ -25,7 +25,7 @@ const KNOWN: Limit = Limit {
     size_max: 2 << 20,
     time: REQUEST_TIME,
 };
-/// Of a request of anybody: a token, and where to go with it.
+/// Of a request of anyone: a token, and where to go with it.
 const STRANGE: Limit = Limit {
     size_max: 8 << 10,
     time: Duration::from_secs(5),

@@ -133,7 +133,7 @@ fn seconds_of(ns: i64) -> f64 {
     (ns / 1_000_000) as f64 / 1000.0
 }
 
-/// Nobody knows an empty text.
+/// No one knows an empty text.
 fn known(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty())
 }
@@ -148,7 +148,7 @@ fn leader_http(report: &Report) -> Option<String> {
     report.leader.as_ref().and_then(|it| link(&it.http))
 }
 
-/// `GET /leader`: 200 where this member leads, 503 elsewhere. A report that is not made anew any more
+/// `GET /leader`: 200 where this member leads, 503 elsewhere. A report that is not made again any more
 /// says nothing: another member may lead since.
 pub(super) fn leader(state: &State) -> Result<Answer, Problem> {
     let report = report(state)?;
@@ -250,7 +250,7 @@ fn parse(word: &str, fields: &Fields) -> Result<Ask, Problem> {
 }
 
 /// The loop's answer. The channel is one of threads, so it is looked at again and again; that holds
-/// up nobody.
+/// up no one.
 async fn wait(answer: Receiver<Result<String, String>>) -> Result<Result<String, String>, Problem> {
     let begun = Instant::now();
     loop {

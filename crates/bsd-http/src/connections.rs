@@ -23,7 +23,7 @@ use bsd_net::{explained, name_of};
 
 /// How long the header of a request may take.
 const HEADER_TIME: Duration = Duration::from_secs(10);
-/// How long nobody is let in where the system has no room for a connection.
+/// How long no one is let in where the system has no room for a connection.
 const REST: Duration = Duration::from_millis(100);
 /// Bytes that the header of a request may have, and of an answer that are held.
 const BUFFER_SIZE: usize = 16 << 10;

@@ -15,7 +15,7 @@ pub struct HttpArgs {
     #[arg(long, value_name = "ADDR")]
     http: Option<String>,
 
-    /// Serve HTTP to whoever has a token of FILE, in which a line is ROLE:SALT:SHA256, and so also
+    /// Serve HTTP to callers with a token of FILE, in which a line is ROLE:SALT:SHA256, and so also
     /// elsewhere than on this machine
     #[arg(long, value_name = "FILE")]
     http_tokens: Option<PathBuf>,

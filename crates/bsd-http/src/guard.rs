@@ -1,6 +1,6 @@
 //! Whether a request may be served. A browser on this machine is a way in for every page it shows:
 //! so a request has to name this server as its host, which a page under a name that was bound to
-//! this address anew (DNS rebinding) cannot, and one that changes something has to come from this
+//! this address again (DNS rebinding) cannot, and one that changes something has to come from this
 //! server's own pages (no forgery across sites), or from no page at all.
 
 use std::net::IpAddr;
@@ -38,20 +38,20 @@ pub(super) enum Asker {
 impl std::fmt::Display for Asker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Asker::Local => write!(f, "anybody here"),
+            Asker::Local => write!(f, "anyone here"),
             Asker::Token(holder) => write!(f, "the token in line {}", holder.line),
         }
     }
 }
 
 impl Asker {
-    /// What somebody has begun they may end; and an admin what anybody has.
+    /// What someone has begun they may end; and an admin what anyone has.
     pub(super) fn check_may_end(self, owner: Asker) -> Result<(), Problem> {
         match self == owner || self.role() == Role::Admin {
             true => Ok(()),
             false => Err(Problem::new(
                 StatusCode::FORBIDDEN,
-                "somebody else has begun this; only they and holders of the role admin may end it",
+                "someone else has begun this; only they and holders of the role admin may end it",
             )),
         }
     }
@@ -90,7 +90,7 @@ impl Access {
         self.tokens.as_ref()?.find(token.as_bytes())
     }
 
-    /// The request names this server as its host. An address is no name that could be bound anew.
+    /// The request names this server as its host. An address is no name that could be bound again.
     pub(super) fn check_host(&self, headers: &HeaderMap) -> Result<(), Problem> {
         let host = single(headers, &HOST).and_then(host_of).ok_or_else(|| {
             Problem::new(StatusCode::BAD_REQUEST, "a request needs one Host field")
@@ -105,7 +105,7 @@ impl Access {
         ))
     }
 
-    /// Whoever asks may use this route, from where the request comes.
+    /// Anyone who asks may use this route, from where the request comes.
     pub(super) fn check(&self, route: &Route, headers: &HeaderMap) -> Result<Asker, Problem> {
         let asker = self.check_role(route, headers)?;
         match route.method == Method::GET {

@@ -33,7 +33,7 @@
 //! Invariants:
 //! * Every request passes `guard` before anything else of it is looked at.
 //! * What a client can hold is bounded: connections, headers, bodies, time.
-//! * Whoever is let in without a token is on this machine.
+//! * Anyone who is let in without a token is on this machine.
 
 mod answer;
 #[cfg(any(test, feature = "sim"))]
@@ -118,13 +118,13 @@ pub struct Setup {
     pub port: u16,
     /// It is served over TLS.
     pub has_tls: bool,
-    /// Nobody asked for this address: where it is taken there is no HTTP, and that is all.
+    /// No one asked for this address: where it is taken there is no HTTP, and that is all.
     pub is_default: bool,
     /// The file with the tokens, without which only this machine is served.
     pub tokens: Option<PathBuf>,
     /// Names under which browsers may call, beside `localhost` and addresses.
     pub names: Vec<String>,
-    /// So many tubes have metrics of their own; the others are summed up.
+    /// This many tubes have metrics of their own; the others are summed up.
     pub tubes_max: usize,
 }
 
@@ -155,7 +155,7 @@ impl fmt::Display for Setup {
     }
 }
 
-/// An address that is bound, and who may ask there. Clients can connect; nobody answers yet.
+/// An address that is bound, and who may ask there. Clients can connect; no one answers yet.
 #[derive(Debug)]
 pub struct Bound {
     listener: TcpListener,
@@ -198,7 +198,7 @@ impl Setup {
             && let Some(address) = addresses.iter().find(|address| !address.ip().is_loopback())
         {
             return Err(SetupError::new(format_args!(
-                "HTTP is not served on {address} without tokens: whoever reaches that address \
+                "HTTP is not served on {address} without tokens: anyone who reaches that address \
                  could change the queue; give --http-tokens FILE, or an address of this machine \
                  alone, or --http off"
             )));
@@ -252,7 +252,7 @@ pub struct Sight {
     pub stuck_after: Duration,
     /// What is written to standard error, if it is.
     pub lines: Option<Lines>,
-    /// So many tubes have metrics of their own; the others are summed up.
+    /// This many tubes have metrics of their own; the others are summed up.
     pub tubes_max: usize,
     /// Bytes that the bodies of requests may take, all together.
     pub bodies_max: usize,
@@ -303,7 +303,7 @@ struct Membership {
 }
 
 impl Membership {
-    /// So many members have synced what is acknowledged.
+    /// This many members have synced what is acknowledged.
     fn majority(&self) -> usize {
         self.voters / 2 + 1
     }
@@ -335,12 +335,12 @@ impl Sight {
         archive.map(Reporter::report)
     }
 
-    /// Why the engine cannot be asked before it serves anybody.
+    /// Why the engine cannot be asked before it serves anyone.
     fn why_closed(&self) -> &'static str {
         match &self.standby {
             None => "the log is being replayed",
             Some(seat) if seat.report().is_promoted => "this standby is taking over",
-            Some(_) => "this is a standby, which serves nobody until it is told to take over",
+            Some(_) => "this is a standby, which serves no one until it is told to take over",
         }
     }
 }

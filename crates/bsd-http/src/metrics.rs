@@ -31,7 +31,7 @@ pub(super) async fn metrics(state: &State, headers: &HeaderMap) -> Result<Answer
     let permit = state.scrapes.clone().try_acquire_owned();
     let permit = permit.map_err(|_| Problem::unavailable("too many scrapes are under way"))?;
     let snapshot = match (state.door.get(), &state.sight.standby) {
-        // Nobody is served, which is what a standby is for.
+        // No one is served, which is what a standby is for.
         (None, Some(_)) => None,
         _ => state.snapshots.take(state).await?,
     };
@@ -242,7 +242,7 @@ fn of_server(page: &mut Page, snapshot: &Snapshot) {
     page.single(
         "bsd_draining",
         Gauge,
-        "1: puts are refused because somebody said so.",
+        "1: puts are refused because someone said so.",
         draining,
     );
 
@@ -542,7 +542,7 @@ fn of_standby(page: &mut Page, report: &StandbyReport, now: Time) {
     let gauges: [(&str, &str, u64); 4] = [
         (
             "bsd_standby_promoted",
-            "0: this is a standby, which serves nobody; 1: it was told to take over.",
+            "0: this is a standby, which serves no one; 1: it was told to take over.",
             report.is_promoted.into(),
         ),
         (

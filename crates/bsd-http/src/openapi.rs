@@ -137,7 +137,7 @@ fn object(fields: &[(&str, Value)]) -> Value {
     })
 }
 
-/// So many, or so many bytes or whole seconds.
+/// This many, or this many bytes or whole seconds.
 fn count() -> Value {
     json!({"type": "integer", "minimum": 0})
 }

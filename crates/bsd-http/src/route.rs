@@ -3,7 +3,7 @@
 
 use hyper::{Method, StatusCode};
 
-/// What somebody may do. A greater role may do all that a lesser one may.
+/// What someone may do. A greater role may do all that a lesser one may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
     /// Nothing that needs a token.
@@ -239,7 +239,7 @@ pub(super) const fn look(path: &'static str, role: Role, action: Action, shape: 
 }
 
 impl Route {
-    /// It changes nothing that lasts: whoever may look may do it.
+    /// It changes nothing that lasts: anyone who may look may do it.
     pub(super) const fn lasting_nothing(mut self) -> Route {
         self.role = Role::Read;
         self
@@ -279,7 +279,7 @@ impl Route {
         self.shape == Shape::Page && self.method != Method::GET
     }
 
-    /// It is answered for as long as somebody listens.
+    /// It is answered for as long as someone listens.
     pub(super) fn is_stream(&self) -> bool {
         matches!(self.action, Action::Events | Action::Console(Page::Events))
     }

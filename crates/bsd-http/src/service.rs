@@ -65,7 +65,7 @@ pub(super) async fn answer(
     answer
 }
 
-/// A wrong token has been shown. Whoever has shown it waits, and gives way to others meanwhile.
+/// A wrong token has been shown. Anyone who has shown it waits, and gives way to others meanwhile.
 async fn put_off(caller: &Caller, state: &State, watch: &Watch) {
     watch.begin();
     let now = state.sight.clock.now().mono;
@@ -102,7 +102,7 @@ async fn serve(
         Ok(answer) => (answer.status(), answer.extensions().get::<Said>()),
         Err(problem) => (problem.status, None),
     };
-    // What anybody may ask for fills no log: something must have come of it.
+    // What anyone may ask for fills no log: something must have come of it.
     let is_told = route.role != Role::Anyone || said.is_some();
     if let Some(line) = line.filter(|_| is_told) {
         let said = said

@@ -19,7 +19,7 @@ pub(super) const SESSIONS_MAX: usize = 256;
 /// A session ends after this.
 pub(super) const SESSION_TIME: Duration = Duration::from_secs(12 * 3600);
 
-/// Random digits that nobody can guess.
+/// Random digits that no one can guess.
 pub(super) fn random_word() -> std::io::Result<String> {
     let mut bytes = [0; 32];
     bsd::sys::random::fill(&mut bytes)?;
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn g34_whoever_begins_many_sessions_ends_their_own() {
+    fn g34_anyone_who_begins_many_sessions_ends_their_own() {
         let sessions = Sessions::new(80, false);
         let other = Holder { line: 4, ..HOLDER };
         let admins = sent(&sessions.begin(other).unwrap());

@@ -18,7 +18,7 @@ use bsd::types::{JobCounts, Now, Time};
 const FRESH: Duration = Duration::from_secs(1);
 /// How long the loop may take to give one. Prometheus gives up a scrape after 10 seconds.
 const ASK_TIME: Duration = Duration::from_secs(5);
-/// After so many tubes the slice is looked at.
+/// After this many tubes the slice is looked at.
 pub(super) const LOOK_AFTER: usize = 16;
 /// Tubes that are kept one by one, where more do not have lines of their own.
 const KEPT_MAX: usize = 32_768;
@@ -31,7 +31,7 @@ pub(super) struct Snapshot {
     names: String,
     /// The first of all tubes, in the order of `list-tubes`.
     tubes: Vec<TubeFigures>,
-    /// So many of them have lines of their own.
+    /// This many of them have lines of their own.
     own_count: usize,
     /// Those without lines of their own, in one.
     pub(super) rest: TubeFigures,
@@ -152,12 +152,12 @@ impl Snapshots {
         self.take(state).await?.ok_or_else(silent)
     }
 
-    /// Something has changed that somebody wants to see.
+    /// Something has changed that someone wants to see.
     pub(super) async fn forget(&self) {
         *self.0.lock().await = None;
     }
 
-    /// The same as `demand`, but nobody else is shown one that was taken for this.
+    /// The same as `demand`, but no one else is shown one that was taken for this.
     pub(super) async fn take_aside(&self, state: &State) -> Result<Arc<Snapshot>, Problem> {
         let last = fresh(&*self.0.lock().await);
         match last {
@@ -259,7 +259,7 @@ impl Work for Survey {
 }
 
 impl Snapshot {
-    /// One without tubes, with room for so many.
+    /// One without tubes, with room for this many.
     fn new(figures: Figures, now: Now, room: usize) -> Snapshot {
         Snapshot {
             figures,

@@ -40,7 +40,7 @@ impl fmt::Debug for Tokens {
 }
 
 impl Tokens {
-    /// Read the file, which nobody but its owner may read or write.
+    /// Read the file, which no one but its owner may read or write.
     pub(super) fn read(path: &Path) -> Result<Tokens, SetupError> {
         let text = secrets::read_private(path)?;
         Tokens::parse(&text).map_err(|error| secrets::unusable(path, &error))
@@ -160,11 +160,11 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_let_nobody_in_are_refused() {
+    fn lines_that_let_no_one_in_are_refused() {
         let good = line("read", "saltsalt", "one");
         for text in [
             String::new(),
-            "# nobody".to_owned(),
+            "# no one".to_owned(),
             good.replace("read", "root"),
             good.replace("saltsalt", "salt"),
             good[..good.len() - 1].to_owned(),

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_lies_anew() {
+    fn what_moves_lies_again() {
         let mut stalled = StalledClients::default();
         let mut entries = [None, None];
         for (client, at) in [(0, 5), (1, 6), (0, 7)] {

@@ -55,7 +55,7 @@ const BEGUN_FOR_NS: i64 = 10 * SECOND_NS;
 const SMALL_READ_SIZE: usize = 2 << 10;
 
 /// While more bytes than this are kept, in memory or on the disk, only for clients that read bodies of
-/// jobs that are gone, a client that takes nothing of one for so many nanoseconds is closed.
+/// jobs that are gone, a client that takes nothing of one for this many nanoseconds is closed.
 const LENT_MAX: u64 = 256 << 20;
 const LENT_FOR_NS: i64 = 10 * SECOND_NS;
 
@@ -162,7 +162,7 @@ impl Core {
         if self.is_turn_full() {
             Room::None
         } else if self.outputs.is_behind() {
-            Room::Anew
+            Room::Again
         } else {
             Room::All
         }
@@ -356,7 +356,7 @@ impl Core {
         self.engine.half_closed(client, self.now, &mut replies);
     }
 
-    /// Whoever has not shown the token that it needs brings no bodies.
+    /// Anyone who has not shown the token that it needs brings no bodies.
     fn limits(&self, pass: &Pass) -> Limits {
         if pass.is_asked() {
             return Limits {
@@ -488,10 +488,10 @@ impl Core {
         Some(Time(since.0.saturating_add(idle)))
     }
 
-    /// The client to close because somebody said so, or it does not take its replies, and why.
+    /// The client to close because someone said so, or it does not take its replies, and why.
     pub(super) fn next_to_close(&mut self) -> Option<(ClientId, &'static str)> {
         if let Some(client) = self.outputs.next_dismissed() {
-            return Some((client, "whoever runs the server has closed it"));
+            return Some((client, "an operator has closed it"));
         }
         if let Some((until, client)) = self.longest_lent()
             && until <= self.now.mono

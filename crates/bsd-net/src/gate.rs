@@ -4,7 +4,7 @@
 //! handshake; where tokens are asked for, `auth`. A handshake costs as much as hundreds of
 //! requests, so it counts as [`HANDSHAKE_COST`] of them, and those who are coming in are served
 //! after all who ask for little: however many connect, each turn continues a few handshakes, and at
-//! least one. Whoever has not come in after [`ENTRY_NS`] is closed.
+//! least one. Anyone who has not come in after [`ENTRY_NS`] is closed.
 
 use std::io;
 use std::net::SocketAddr;
@@ -208,7 +208,7 @@ impl Gate {
         (now.since(since) >= ENTRY_NS).then_some(client)
     }
 
-    /// A client has failed to come in. Anybody can do that as often as he likes, so not every one
+    /// A client has failed to come in. Anyone can do that as often as he likes, so not every one
     /// is told of.
     pub(super) fn note_failure(&mut self, peer: Peer, error: &io::Error, now: Time) {
         self.failures += 1;

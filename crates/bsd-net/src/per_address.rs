@@ -1,5 +1,5 @@
 //! How many connections each address has, and who has been idle for too long. Both bounds are off
-//! unless somebody asks for them.
+//! unless someone asks for them.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,7 +17,7 @@ const SWEEPS: i64 = 8;
 /// Connections by where they come from.
 #[derive(Debug, Default)]
 pub(super) struct PerAddress {
-    /// Connections of one address at a time; `None`: any number, and nobody is counted.
+    /// Connections of one address at a time; `None`: any number, and no one is counted.
     each_max: Option<u32>,
     counts: HashMap<IpAddr, u32>,
 }

@@ -162,12 +162,12 @@ impl ServiceManager {
         self.is_standby = false;
     }
 
-    /// Nobody is served, and that may last: it does what it is for. It may wait for a store longer
+    /// No one is served, and that may last: it does what it is for. It may wait for a store longer
     /// than a watchdog would, so that one waits a year.
     pub fn notify_standby(&mut self) {
         self.is_standby = true;
         self.notify(&format!(
-            "READY=1\nSTATUS=standby: nobody is served\nWATCHDOG_USEC={YEAR_US}\n"
+            "READY=1\nSTATUS=standby: no one is served\nWATCHDOG_USEC={YEAR_US}\n"
         ));
     }
 
@@ -193,7 +193,7 @@ impl ServiceManager {
     }
 
     /// Tells the manager, whenever it is called and that is due, that what keeps the loop goes on:
-    /// for work that takes longer than a turn may, step by step. `None`: nobody waits for it.
+    /// for work that takes longer than a turn may, step by step. `None`: no one waits for it.
     pub(super) fn heart(&self, clock: Clock) -> Option<Heart> {
         let interval_ns = self.watchdog.as_ref()?.interval_ns;
         let socket = self.socket.as_ref()?.try_clone().ok()?;
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn f16_a_manager_that_does_not_read_holds_nobody_up() {
+    fn f16_a_manager_that_does_not_read_holds_no_one_up() {
         let (socket, _other) = UnixDatagram::pair().unwrap();
         socket.set_nonblocking(true).unwrap();
         let mut manager = ServiceManager {

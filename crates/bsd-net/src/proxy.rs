@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 /// The longest header that is read, bytes: version 1 has 107 at most, version 2 may have more
-/// fields than anybody sends.
+/// fields than anyone sends.
 pub(super) const SIZE_MAX: usize = 2048;
 
 /// The longest header of version 1, its CR LF included.
@@ -100,7 +100,7 @@ fn parse_text(bytes: &[u8]) -> Result<Parsed, &'static str> {
     })
 }
 
-/// The destination is checked, though nobody asks for it.
+/// The destination is checked, though no one asks for it.
 fn text_source<A>(addresses: [&str; 2], ports: [&str; 2]) -> Result<SocketAddr, &'static str>
 where
     A: FromStr + Into<IpAddr>,
@@ -172,7 +172,7 @@ where
 }
 
 /// Whether one of these fields is that one. Each has a type, the length of its value in two bytes,
-/// and the value. Where they are malformed they end: nobody depends on the others.
+/// and the value. Where they are malformed they end: no one depends on the others.
 fn has_field(mut fields: &[u8], (wanted, value): (u8, &[u8])) -> bool {
     while let [kind, high, low, rest @ ..] = fields {
         let length = usize::from(u16::from_be_bytes([*high, *low]));

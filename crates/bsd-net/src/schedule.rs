@@ -15,7 +15,7 @@ pub(super) enum Room {
     /// All clients.
     All,
     /// Newly listed clients.
-    Anew,
+    Again,
     /// No client.
     None,
 }
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn f22_who_comes_anew_is_served_before_who_is_left_over() {
+    fn f22_who_comes_again_is_served_before_who_is_left_over() {
         let mut schedule = schedule(&[1, 2], &[8, 9]);
         assert_eq!(order(&mut schedule, Room::All), [1, 2, 8, 9]);
         assert!(schedule.is_empty());
@@ -168,12 +168,12 @@ mod tests {
     }
 
     #[test]
-    fn f22_with_room_for_who_comes_anew_one_of_those_who_are_left_over_goes_on_behind_them() {
+    fn f22_with_room_for_who_comes_again_one_of_those_who_are_left_over_goes_on_behind_them() {
         let mut schedule = schedule(&[1, 2], &[8, 9]);
-        assert_eq!(order(&mut schedule, Room::Anew), [1, 2, 8]);
+        assert_eq!(order(&mut schedule, Room::Again), [1, 2, 8]);
         assert!(schedule.has_left_over());
         schedule.begin_turn();
-        assert_eq!(order(&mut schedule, Room::Anew), [9]);
+        assert_eq!(order(&mut schedule, Room::Again), [9]);
     }
 
     #[test]
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_served_twice_in_a_turn() {
+    fn no_one_is_served_twice_in_a_turn() {
         let mut schedule = schedule(&[1], &[8]);
         assert_eq!(schedule.next(Room::All), Some(ClientId(1)));
         schedule.come_again(ClientId(1));

@@ -10,7 +10,7 @@ use bsd::SetupError;
 /// Bytes that a file of tokens may have.
 pub const FILE_SIZE_MAX: u64 = 64 << 10;
 
-/// The text of a file of tokens, which nobody but its owner may read or write.
+/// The text of a file of tokens, which no one but its owner may read or write.
 ///
 /// # Errors
 /// It cannot be read, others may read it, it is too large, or it is no text.

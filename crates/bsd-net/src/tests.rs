@@ -293,7 +293,7 @@ fn a_job_does_not_go_to_a_worker_that_is_gone() {
 }
 
 #[test]
-fn a_client_that_takes_no_replies_holds_up_nobody_and_is_answered_later() {
+fn a_client_that_takes_no_replies_holds_up_no_one_and_is_answered_later() {
     let server = Running::start();
     let (mut greedy, mut other) = (server.client(), server.client());
     let body = "x".repeat(1 << 20);
@@ -786,7 +786,7 @@ fn t11_a_listener_that_rests_is_woken() {
     turn_until(&mut server, |server| server.connection_count == 1);
 }
 
-/// Whoever has to show a token first brings no bodies.
+/// Anyone who has to show a token first brings no bodies.
 #[test]
 fn a_body_of_a_client_without_its_token_is_skipped_as_it_comes() {
     let mut file = tempfile::NamedTempFile::new().unwrap();

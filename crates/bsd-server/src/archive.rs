@@ -144,7 +144,7 @@ pub(super) fn follow(
         node: node(),
     };
     info!(
-        "standby: following {}; nobody is served until `bsd-ctl promote` or SIGUSR2",
+        "standby: following {}; no one is served until `bsd-ctl promote` or SIGUSR2",
         archive.url
     );
     manager.notify_standby();

@@ -26,7 +26,7 @@ pub(super) fn cluster_desk(config: &Config, reactor: &Reactor) -> Option<Cluster
     is_member.then(|| ClusterDesk::new(reactor.waker()))
 }
 
-/// Be what the directory says: a member, or nobody yet.
+/// Be what the directory says: a member, or no one yet.
 pub(super) fn open_member(
     config: &Config,
     listener: Option<TcpListener>,

@@ -214,7 +214,7 @@ struct ArchiveArgs {
     )]
     archive: Option<String>,
 
-    /// Be a standby: keep DIR a copy of the log that is archived at URL, serve nobody, and take over
+    /// Be a standby: keep DIR a copy of the log that is archived at URL, serve no one, and take over
     /// when told to (`bsd-ctl promote`, or SIGUSR2); then archive to URL
     #[arg(long, value_name = "URL", conflicts_with_all = ["memory", "import"], group = "archive_url")]
     follow: Option<String>,

@@ -181,11 +181,11 @@ pub(crate) fn correct_checksums(bytes: &mut [u8]) {
     let mut previous = 0;
     for (at, size) in frames(bytes) {
         let frame = &mut bytes[at..at + size];
-        previous = mend_as_it_is(frame, header.identity.seed(), at as u32, previous);
+        previous = repair_as_it_is(frame, header.identity.seed(), at as u32, previous);
     }
 }
 
-fn mend_as_it_is(frame: &mut [u8], seed: Seed, offset: u32, previous: u32) -> u32 {
+fn repair_as_it_is(frame: &mut [u8], seed: Seed, offset: u32, previous: u32) -> u32 {
     use frame_header as at;
     let end = at::SIZE + u32_at(frame, at::BODY_SIZE) as usize;
     let (last, count, crcs) = correct_records(&mut frame[..end], seed, offset);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn mending_reaches_the_records_behind_the_checksums() {
+    fn repairing_reaches_the_records_behind_the_checksums() {
         let mut segment = Segment::new();
         segment.push(0, &one_of_each());
         let sound = segment.bytes.clone();

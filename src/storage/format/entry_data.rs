@@ -7,7 +7,7 @@
 //! +---------+------+--------+----------- - - -+
 //! ```
 //!
-//! The records keep the checksums that they got when they were appended, so whoever applies them
+//! The records keep the checksums that they got when they were appended, so anyone who applies them
 //! checks what the first server has computed. SEED and OFFSET say what these checksums start from.
 
 use super::{FrameHeader, Record, Seed, frame_header, u32_at};

@@ -15,7 +15,7 @@ pub(in crate::storage) const COMPACTION_NAME: &str = "compaction";
 pub(in crate::storage) const BACKUP_MANIFEST: &str = "backup.manifest";
 /// While a directory of this name exists, an import of beanstalkd's log is unfinished.
 pub(in crate::storage) const IMPORT_NAME: &str = "beanstalkd-import";
-/// While a file of this name exists, the log is the copy of a standby, which nobody has changed but
+/// While a file of this name exists, the log is the copy of a standby, which no one has changed but
 /// with what came from elsewhere.
 pub const STANDBY_WORD: &str = "standby";
 /// A file of this name says which archives the log has been put into.

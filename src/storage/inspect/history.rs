@@ -88,7 +88,7 @@ pub struct History {
     pub next_id: JobId,
     /// The job's outcome.
     pub fate: Fate,
-    /// So many entries behind the first are left out, to keep within a bound.
+    /// This many entries behind the first are left out, to keep within a bound.
     pub left_out: u64,
 }
 

@@ -195,7 +195,7 @@ impl Inspection {
                 path,
                 what: format!(
                     "the record at byte {} is no longer what it was a moment ago: the disk gives \
-                 different bytes each time, or somebody is writing to the directory; copy the \
+                 different bytes each time, or someone is writing to the directory; copy the \
                  directory to another disk and look at the copy",
                     place.offset
                 ),

@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_go_up_or_down_steadily_have_the_table_written_anew_a_few_times_only() {
+    fn numbers_that_go_up_or_down_steadily_have_the_table_written_again_a_few_times_only() {
         for step in [900, -900_i32] {
             let (mut rows, mut rebuilds) = (Rows::<2>::new(), 0);
             for index in 0..256_u32 {

@@ -21,7 +21,7 @@ use crate::types::{JobId, Position};
 /// Bytes of a body that are read at a time.
 pub const PIECE: usize = 64 << 10;
 
-/// Bytes that are kept although nobody needs them but those who read them.
+/// Bytes that are kept although no one needs them but those who read them.
 #[derive(Debug, Clone, Default)]
 pub struct Loans(Arc<AtomicU64>);
 
@@ -33,7 +33,7 @@ impl Loans {
     }
 }
 
-/// A thing with an owner, which others may read for longer than the owner needs it. Whoever holds the
+/// A thing with an owner, which others may read for longer than the owner needs it. Anyone who holds the
 /// thing holds its loan.
 #[derive(Debug)]
 pub struct Loan {
@@ -269,7 +269,7 @@ impl Body {
         }
     }
 
-    /// True if nobody needs it, or the file in which it lies, but those who read it.
+    /// True if no one needs it, or the file in which it lies, but those who read it.
     #[must_use]
     pub fn is_only_lent(&self) -> bool {
         match &self.source {

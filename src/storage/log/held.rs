@@ -27,7 +27,7 @@ use crate::storage::log::room::{DELETE_SIZE, UPDATE_SIZE};
 use crate::storage::log::{AppendError, Log, Purpose};
 use crate::types::Position;
 
-/// Beside what a request needs, so many bytes of the open segment are left to what a turn of the
+/// Beside what a request needs, this many bytes of the open segment are left to what a turn of the
 /// loop appends by itself: counters, slices of kicks, ends of pauses.
 /// Of a small segment it is less …
 const TURN_MARGIN: u64 = 1 << 20;
@@ -36,7 +36,7 @@ const TURN_MARGINS_A_SEGMENT: u64 = 8;
 const TURN_MARGIN_MIN: u64 = 8 << 10;
 /// When less than this is left in the open segment, the next one is begun in the next quiet moment.
 const ROTATE_BELOW: u64 = 4 << 20;
-/// A quiet moment that changed nothing is not asked for again before so many bytes were written.
+/// A quiet moment that changed nothing is not asked for again before this many bytes were written.
 const QUIET_STEP: u64 = 64 << 10;
 /// The positions of at most this many stamps are remembered until they are durable.
 const MARKS_MAX: usize = 1024;
@@ -58,7 +58,7 @@ pub(crate) struct Held {
     frames: VecDeque<HeldFrame>,
     /// Bytes of them.
     bytes: u64,
-    /// So many of the last frames have not been handed out.
+    /// This many of the last frames have not been handed out.
     formed: usize,
     /// Up to where the written log goes.
     written: Stamp,

@@ -12,7 +12,7 @@
 //! * An entry for which there is no room takes what was kept back. Nothing else does, but for the ledger
 //!   when there is no other way.
 //!
-//! While the disk keeps what is set aside, and nobody else takes its space, deletes therefore go through
+//! While the disk keeps what is set aside, and no one else takes its space, deletes therefore go through
 //! on every member that was not given up: one whose disk was full while a majority had room waits for
 //! room, or for a snapshot.
 

@@ -560,7 +560,7 @@ impl Log {
     }
 
     /// Check the invariants 1 and 2 of this file: 1 to one percent, and 2 for files of which half
-    /// is garbage. They hold on a disk that keeps what is set aside, and whose space nobody else
+    /// is garbage. They hold on a disk that keeps what is set aside, and whose space no one else
     /// takes, when there is nothing left to do.
     ///
     /// # Panics

@@ -12,7 +12,7 @@ use crate::storage::format::segment_header;
 use crate::storage::log::Log;
 use crate::types::{JobId, SegmentId};
 
-/// At least so many ids are left out after the end of a history was lost: 2³². A clock that is behind
+/// At least this many ids are left out after the end of a history was lost: 2³². A clock that is behind
 /// does not take them away.
 pub const IDS_SKIPPED: u64 = 1 << 32;
 

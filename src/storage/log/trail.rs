@@ -325,7 +325,7 @@ mod tests {
         assert!(!trail.is_late(Time(1000)) && !trail.is_late(Time(1030)));
         assert!(trail.is_late(Time(1031)));
         trail.note_archived(Some(trail.durable()), Time(1031));
-        // An idle log is never late, however long nobody asks.
+        // An idle log is never late, however long no one asks.
         assert!(!trail.is_late(Time(5000)));
         write(&mut log);
         finish_syncs(&mut log);

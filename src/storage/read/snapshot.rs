@@ -122,7 +122,7 @@ impl Snapshot {
         Ok(None)
     }
 
-    /// The same for a process that may not have so many files open: then they are opened again whenever
+    /// The same for a process that may not have this many files open: then they are opened again whenever
     /// they are read. `true`: it is so, and [`Snapshot::is_whole`] has to be asked after the last of them
     /// was read.
     ///

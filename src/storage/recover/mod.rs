@@ -250,7 +250,7 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Whoever opens the copy of a standby for another purpose may change it: it is a log like others
+    /// Anyone who opens the copy of a standby for another purpose may change it: it is a log like others
     /// from now on.
     fn end_standby(&self, takes_over: bool) -> Result<(), OpenError> {
         let dir = &self.options.dir;

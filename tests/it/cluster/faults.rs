@@ -250,7 +250,7 @@ fn part(
     }
     let took = time_to_go_on(cluster, history, lost, since);
     thread::sleep(PAUSE.saturating_sub(since.elapsed()));
-    cluster.links().mend();
+    cluster.links().repair();
     took
 }
 

@@ -30,9 +30,9 @@ use crate::volume::{seed_of_run, volume};
 const LARGE: usize = 256 << 10;
 /// The bound of a job's size.
 const JOB_SIZE_MAX: &str = "300000";
-/// So many of them are there at a time where the log has to have room for them.
+/// This many of them are there at a time where the log has to have room for them.
 const FEW: usize = 8;
-/// After so many jobs on a full disk a member copes.
+/// After this many jobs on a full disk a member copes.
 const COPED: u32 = 400;
 /// So much is left of disks that jobs fill.
 const LEFT: u64 = 8 << 20;
@@ -221,7 +221,7 @@ fn strike(site: &mut Site, victim: usize, history: &History, random: &mut Random
         puts += 1;
         if site.part != Part::Log {
             pressure.delete_all_but(FEW, &site.cluster, Some(victim));
-            // What the ledger gives up somebody else takes.
+            // What the ledger gives up someone else takes.
             fill_up(site.disks[victim].path());
         }
         assert!(

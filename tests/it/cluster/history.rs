@@ -6,10 +6,10 @@
 //!
 //! What must hold, while the load goes on and at the end:
 //!
-//! * a job whose put was acknowledged is there, unless somebody has asked for its end;
-//! * a job whose delete was acknowledged is given to nobody who asks after that;
+//! * a job whose put was acknowledged is there, unless someone has asked for its end;
+//! * a job whose delete was acknowledged is given to no one who asks after that;
 //! * an id is that of one job for ever, and a job has one id: none is put twice;
-//! * nothing comes that nobody has put;
+//! * nothing comes that no one has put;
 //! * a job that only its own client touches is in the state that it was told.
 
 use std::collections::HashMap;
@@ -34,9 +34,9 @@ pub(super) struct Durable {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     None,
-    /// Somebody has asked for it.
+    /// Someone has asked for it.
     Asked,
-    /// Somebody was told.
+    /// Someone was told.
     Told(Instant),
 }
 
@@ -103,7 +103,7 @@ impl Told {
             None => drop(self.names.insert(id, name.to_owned())),
         }
         let Some(job) = self.jobs.get_mut(name) else {
-            return self.breach(format!("job {id}, {name}, was put by nobody"));
+            return self.breach(format!("job {id}, {name}, was put by no one"));
         };
         match job.id {
             Some(other) if other != id => {
@@ -113,7 +113,7 @@ impl Told {
         }
     }
 
-    /// Somebody asked at this time and got this job.
+    /// Someone asked at this time and got this job.
     fn got(&mut self, id: u64, body: &[u8], asked: Instant) {
         let name = name_of(body);
         self.see(id, &name);
@@ -168,7 +168,7 @@ impl History {
         told.jobs.get_mut(&name).map(change)
     }
 
-    /// Somebody asked at this time and got this job.
+    /// Someone asked at this time and got this job.
     pub(super) fn got(&self, id: u64, body: &[u8], asked: Instant) {
         self.told.lock().unwrap().got(id, body, asked);
     }
@@ -182,7 +182,7 @@ impl History {
         reply == REFUSED && self.may_refuse.load(Ordering::Relaxed)
     }
 
-    /// The put of this body was refused: from now on nobody has put it.
+    /// The put of this body was refused: from now on no one has put it.
     pub(super) fn put_refused(&self, body: &[u8]) {
         self.answers.fetch_add(1, Ordering::Relaxed);
         self.told.lock().unwrap().jobs.remove(&name_of(body));
@@ -223,7 +223,7 @@ impl History {
         self.probe_with(door, 0) != Answer::None
     }
 
-    /// The same with so many bytes more.
+    /// The same with this many bytes more.
     pub(super) fn probe_with(&self, door: SocketAddr, size: usize) -> Answer {
         let nth = self.probes.fetch_add(1, Ordering::Relaxed);
         let Ok(mut wire) = Wire::connect(door) else {
@@ -300,7 +300,7 @@ impl History {
         self.change_job(id, |job| job.end = End::Told(now));
     }
 
-    /// Compare what is there with what was told; nobody else works meanwhile.
+    /// Compare what is there with what was told; no one else works meanwhile.
     pub(super) fn check(&self, wire: &mut Wire, when: &str) {
         // Clients that are gone may not be gone everywhere.
         wait_until("no job is reserved", || {

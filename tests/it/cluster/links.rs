@@ -2,7 +2,7 @@
 //! held back or come late, in each direction by itself, and a member may say that it speaks more
 //! versions than it does.
 //!
-//! What is held is not lost, as with TCP: it comes when the link is there again, unless somebody has
+//! What is held is not lost, as with TCP: it comes when the link is there again, unless someone has
 //! given the connection up.
 
 use std::collections::HashMap;
@@ -62,7 +62,7 @@ impl Links {
     }
 
     /// All links are well.
-    pub(super) fn mend(&self) {
+    pub(super) fn repair(&self) {
         self.change(|network| network.troubles.clear());
     }
 
@@ -117,7 +117,7 @@ impl Links {
             let count = from.read(&mut piece).unwrap_or(0);
             self.wait_until_open(way);
             if count == 0 || to.write_all(&piece[..count]).is_err() {
-                // Whoever is there may have gone first.
+                // Anyone who is there may have gone first.
                 let _ = to.shutdown(Shutdown::Write);
                 let _ = from.shutdown(Shutdown::Read);
                 return Ok(());

@@ -217,7 +217,7 @@ impl Cluster {
             }
             thread::sleep(POLL_EVERY);
         }
-        panic!("nobody leads:\n{}", self.words());
+        panic!("no one leads:\n{}", self.words());
     }
 
     fn leader_now(&self) -> Option<usize> {
@@ -229,7 +229,7 @@ impl Cluster {
         })
     }
 
-    /// Somebody who runs and does not lead.
+    /// Someone who runs and does not lead.
     pub(super) fn follower(&self, random: &mut Random) -> usize {
         let leader = self.leader();
         let others: Vec<usize> = self

@@ -440,7 +440,7 @@ mod steered {
             let (dir, peer) = (cluster.places[lost].dir.clone(), cluster.places[lost].peer);
             std::fs::remove_dir_all(&dir).unwrap();
             cluster.places.remove(lost);
-            // Under the same address, on an empty disk: it is somebody else, and has to wait.
+            // Under the same address, on an empty disk: it is someone else, and has to wait.
             let new = cluster.add_at(dir.clone(), peer, &format!("--cluster-join={first}"));
             let words = format!(
                 "member {id} has the address {peer} already; if its disk is lost, remove it first"
@@ -487,7 +487,7 @@ mod steered {
         cluster.start(gone);
         for words in [
             &*format!("{id} is no member of this cluster any more"),
-            "this server was removed from the cluster: it serves nobody",
+            "this server was removed from the cluster: it serves no one",
         ] {
             wait_until("it is told", || cluster.words_of(gone).contains(words));
         }
@@ -530,7 +530,7 @@ mod steered {
             }
         });
         cluster.start(gone);
-        let words = "this server was removed from the cluster: it serves nobody";
+        let words = "this server was removed from the cluster: it serves no one";
         wait_until("it is told", || cluster.words_of(gone).contains(words));
         assert_eq!(cluster.leader(), new, "{}", cluster.words());
         cluster.server(new).connect().put(b"after");

@@ -253,7 +253,7 @@ fn what_beanstalkd_wrote_between_two_starts_is_not_lost() {
         disk.crash_image(Crash::KeepAll)
     };
     let under_way = format!("{OLD}/beanstalkd-import");
-    let (mut anew, mut refused) = (0, 0);
+    let (mut again, mut refused) = (0, 0);
     for number in 1.. {
         let disk = disk_at(number);
         if exists(&disk, &format!("{OLD}/beanstalkd-binlogs")) {
@@ -272,7 +272,7 @@ fn what_beanstalkd_wrote_between_two_starts_is_not_lost() {
             .unwrap();
         match serve(&disk, true) {
             Ok(()) => {
-                anew += 1;
+                again += 1;
                 assert!(jobs(Arc::new(disk), Path::new(OLD)).ids().contains(&9));
             }
             Err(error) => {
@@ -282,7 +282,7 @@ fn what_beanstalkd_wrote_between_two_starts_is_not_lost() {
             }
         }
     }
-    assert!(anew > 0 && refused > 0, "{anew} and {refused}");
+    assert!(again > 0 && refused > 0, "{again} and {refused}");
 }
 
 #[test]

@@ -216,7 +216,7 @@ fn fault(import: &Import, sound: &Jobs, hit: Option<u64>) -> Option<String> {
     let bodies = [1, 2, 3, 4].map(|id| format!("body of {id}").into_bytes());
     let strange = found.values().find(|job| !bodies.contains(&job.body));
     if let Some(job) = strange {
-        return Some(format!("a body that nobody put: {job:?}"));
+        return Some(format!("a body that no one put: {job:?}"));
     }
     None
 }
@@ -504,7 +504,7 @@ fn jobs_of(disk: &SimFs) -> Jobs {
 }
 
 #[test]
-fn an_export_leaves_a_directory_alone_that_holds_anything_of_somebody_else() {
+fn an_export_leaves_a_directory_alone_that_holds_anything_of_someone_else() {
     let disk = disk(&[Version::V7.file(&[Version::V7.put(&job(3, b"body"))])]);
     write(&read(&disk).unwrap(), &disk).unwrap();
     let fs: Arc<dyn Fs> = Arc::new(disk.clone());

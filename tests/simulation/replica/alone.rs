@@ -137,7 +137,7 @@ fn a_leader_that_is_closed_leaves_what_is_committed_and_no_more() {
     }
 }
 
-/// Whoever asks without looking for room gets what there is: no segment ends with what is held.
+/// Anyone who asks without looking for room gets what there is: no segment ends with what is held.
 #[test]
 fn requests_for_which_the_open_segment_has_no_room_are_refused_while_something_is_held() {
     let now = beginning();
@@ -440,7 +440,7 @@ fn the_directory_of_a_member_is_left_alone_unless_its_ledger_is_kept() {
     assert_eq!((fs.names(DIR).unwrap(), fs.used()), before);
     drop(Engine::follow(&options(&fs, mood), beginning()).unwrap());
 
-    // A file of that name is a stranger's, and a directory elsewhere nobody's.
+    // A file of that name is a stranger's, and a directory elsewhere no one's.
     let fs = SimFs::new(2);
     drop(alone(&fs, 64 << 10));
     fs.write("/data/cluster", b"a file").unwrap();

@@ -31,7 +31,7 @@ use super::driver::{DIR, MS_NS, TUBES, beginning};
 use super::oracle::body;
 
 const WORKERS: usize = 3;
-/// So many turns may pass, with all that was formed committed, until a request is run.
+/// This many turns may pass, with all that was formed committed, until a request is run.
 const STALL_MAX: u32 = 12;
 
 /// An entry of the replicated log.
@@ -71,7 +71,7 @@ struct Mood {
     images: usize,
     changes: usize,
     crashes: usize,
-    /// So many small jobs are there from the beginning, and buried.
+    /// This many small jobs are there from the beginning, and buried.
     buried: usize,
     /// There are bodies larger than a segment.
     large: bool,
@@ -291,7 +291,7 @@ impl Cluster {
         (self.leader, self.released) = (node, last);
         self.committed = last;
         while !self.catch_up(node, last) {
-            // Somebody makes room, and takes it later.
+            // Someone makes room, and takes it later.
             self.nodes[node].fs.set_quota(None);
             self.pass(200);
         }

@@ -271,7 +271,7 @@ impl Cluster {
         Ok(said.is_some())
     }
 
-    /// What a tick has said: to whom a kick was of so many.
+    /// What a tick has said: to whom a kick was of this many.
     pub(super) fn take_replies(&mut self, replies: Replies) {
         for (client, after, said) in replies.0 {
             let (Said::Kicked(count), Some((kicker, expected))) = (&said, self.kicker) else {

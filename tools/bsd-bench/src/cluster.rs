@@ -1,5 +1,5 @@
 //! `bsd-bench cluster`: three servers as one beside a single server, all on this machine: rates and
-//! latencies, how long nobody leads after the leader was killed, and how fast a member catches up.
+//! latencies, how long no one leads after the leader was killed, and how fast a member catches up.
 //!
 //! The servers take turns within each round, as those of `compare` do. The three share the processors
 //! and the disk with each other and with the load: on machines of their own they have more of both, and
@@ -441,7 +441,7 @@ impl Three {
             leader = reports.iter().position(is_leaders);
             leader.is_some()
         })?;
-        leader.ok_or_else(|| io::Error::other("nobody leads"))
+        leader.ok_or_else(|| io::Error::other("no one leads"))
     }
 
     fn member_id(&self, at: usize) -> io::Result<String> {

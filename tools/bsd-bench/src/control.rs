@@ -13,7 +13,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(60);
 /// A connection that sends one command at a time.
 ///
 /// # Errors
-/// Nobody answers there.
+/// No one answers there.
 pub(crate) fn connect(address: SocketAddr) -> io::Result<Client> {
     Ok(Client::connect(
         &Address::Tcp(address.to_string()),

@@ -69,7 +69,7 @@ enum Part {
     Pages,
 }
 
-/// The load beside which somebody looks.
+/// The load beside which someone looks.
 const PUTS: Shape = Shape {
     connections: 50,
     pipeline: 1,

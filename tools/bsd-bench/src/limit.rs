@@ -141,7 +141,7 @@ fn replicate(programs: &Programs, limit: &Limit, times: Times) -> io::Result<Val
         let (output, says) = (node.output()?, says.clone());
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
-                // Whoever asks has ended.
+                // Anyone who asks has ended.
                 let _ = says.send(line);
             }
         });

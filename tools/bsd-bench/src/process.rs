@@ -83,7 +83,7 @@ pub(crate) fn is_in_memory(dir: &Path) -> io::Result<bool> {
     Ok(rustix::fs::statfs(dir)?.f_type as i64 == TMPFS_MAGIC)
 }
 
-/// Not known here: nobody is told.
+/// Not known here: no one is told.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn is_in_memory(_: &Path) -> io::Result<bool> {
     Ok(false)

@@ -328,7 +328,7 @@ pub(crate) struct Running {
     dir: DataDir,
 }
 
-/// Addresses of this machine at which nobody listens, all different.
+/// Addresses of this machine at which no one listens, all different.
 pub(crate) fn free_addresses<const COUNT: usize>() -> io::Result<[SocketAddr; COUNT]> {
     let mut addresses = [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)); COUNT];
     // All are held until the last one is known.

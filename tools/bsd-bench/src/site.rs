@@ -162,7 +162,7 @@ impl Watchers {
         let (site, is_over, seen) = (site.clone(), self.is_over.clone(), self.seen.clone());
         self.threads.push(std::thread::spawn(move || {
             if let Err(error) = watch(&site, &is_over, &seen[at]) {
-                eprintln!("bsd-bench: somebody who looked stopped: {error}");
+                eprintln!("bsd-bench: someone who looked stopped: {error}");
             }
         }));
     }

@@ -337,7 +337,7 @@ impl Trial<'_> {
         match self.case {
             Case::Idle => self.probe(Plan {
                 linger: self.args.seconds,
-                ..self.nobody()
+                ..self.no_one()
             }),
             Case::Busy => self.probe(self.steady()),
             Case::Kick => self.kick(),
@@ -375,7 +375,7 @@ impl Trial<'_> {
     }
 
     /// No load at all.
-    fn nobody(&self) -> Plan {
+    fn no_one(&self) -> Plan {
         let shape = Shape {
             connections: 0,
             pipeline: 1,
@@ -449,7 +449,7 @@ impl Trial<'_> {
         let plan = Plan {
             probe: true,
             linger: 3 * LINGER,
-            ..self.nobody()
+            ..self.no_one()
         };
         let mut load = Load::new(&plan)?;
         sleep_until(begin + delay - DUE_MARGIN)?;

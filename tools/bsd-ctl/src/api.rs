@@ -118,7 +118,7 @@ impl Api {
     /// One request below `/api/v1`, and what it is answered with.
     ///
     /// # Errors
-    /// Nobody answers there, or it is no API of bsd's; or the server refuses, with its reason.
+    /// No one answers there, or it is no API of bsd's; or the server refuses, with its reason.
     fn ask(&self, method: Method, path: &str, body: Option<&Value>) -> Result<Value, Failure> {
         let request = self.request(method, path, body)?;
         let answer = self.agent.run(request);
@@ -196,7 +196,7 @@ impl Api {
         let reason = match error {
             ureq::Error::Timeout(_) => format!("no answer in {} s", self.timeout.as_secs_f64()),
             ureq::Error::Io(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                "nobody listens there".to_owned()
+                "no one listens there".to_owned()
             }
             other => other.to_string(),
         };
@@ -275,7 +275,7 @@ mod tests {
             assert!(said.contains("look at the lines"), "{said}");
             assert!(!said.contains("with --http"), "{said}");
         }
-        let said = no_answer("here", "nobody listens there", false, false);
+        let said = no_answer("here", "no one listens there", false, false);
         assert!(said.contains("start bsd-server with --http"), "{said}");
     }
 

@@ -30,7 +30,7 @@ pub(crate) struct KickArgs {
     /// The tube
     #[arg(value_parser = names::parse_tube)]
     tube: String,
-    /// At most so many
+    /// At most this many
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     count: Option<u32>,
     /// All of them

@@ -91,7 +91,7 @@ pub(crate) fn run(args: &ClearArgs, context: &mut Context<'_>) -> Result<u8, Fai
              --token-file who asks",
         );
     }
-    // Nobody should keep a connection open while a person thinks: the first one may have timed out.
+    // No one should keep a connection open while a person thinks: the first one may have timed out.
     let mut clearing = Clearing::begin(context.connect()?, all)?;
     choose(&mut clearing.client, tube)?;
     let done = clearing.clear_all(&counted);
@@ -137,7 +137,7 @@ fn over_api(
         Some("done") => missed_by(missed),
         Some("cancelled") => Err(stopped(all.saturating_sub(deleted), all)),
         _ => Err(Failure::NotDone(format!(
-            "not all was done: {}; run the command again when that is mended",
+            "not all was done: {}; run the command again when that is repaired",
             task["reason"].as_str().unwrap_or_default()
         ))),
     }
@@ -160,7 +160,7 @@ fn missed_by(missed: u64) -> Result<u8, Failure> {
     match missed {
         0 => Ok(EXIT_OK),
         missed => Err(Failure::NotDone(format!(
-            "{} went to somebody else in the meantime; run the command again if some are left",
+            "{} went to someone else in the meantime; run the command again if some are left",
             count(missed, "job")
         ))),
     }

@@ -307,7 +307,7 @@ fn find(cluster: &Value, wanted: &str) -> Result<(String, String), Failure> {
 /// The cluster in one line.
 fn in_short(cluster: &Value) -> String {
     let count = members(cluster).count();
-    let leader = cluster["leader"]["id"].as_str().unwrap_or("nobody");
+    let leader = cluster["leader"]["id"].as_str().unwrap_or("no one");
     match (cluster["standing"].as_str(), count) {
         (Some("removed"), _) => "this server is no member any more".to_owned(),
         (_, 1) => format!("1 member, {leader} leads"),

@@ -4,10 +4,10 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use crate::Failure;
 
-/// Go on only if it is one thing, or `yes` was said, or somebody at a terminal says so now.
+/// Go on only if it is one thing, or `yes` was said, or someone at a terminal says so now.
 ///
 /// # Errors
-/// The answer was no, or nobody can be asked.
+/// The answer was no, or no one can be asked.
 pub(crate) fn confirm(what: &str, count: u64, is_yes: bool) -> Result<(), Failure> {
     match count {
         0 | 1 => Ok(()),
@@ -15,10 +15,10 @@ pub(crate) fn confirm(what: &str, count: u64, is_yes: bool) -> Result<(), Failur
     }
 }
 
-/// Go on only if `yes` was said, or somebody at a terminal says so now.
+/// Go on only if `yes` was said, or someone at a terminal says so now.
 ///
 /// # Errors
-/// The answer was no, or nobody can be asked.
+/// The answer was no, or no one can be asked.
 pub(crate) fn ask(what: &str, is_yes: bool) -> Result<(), Failure> {
     if is_yes {
         return Ok(());

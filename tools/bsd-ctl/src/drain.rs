@@ -19,7 +19,7 @@ reserved, which stays so only where workers have been told to stop, or are none;
 when there is no job left, delayed and buried ones included. Ctrl-C ends the waiting and not the
 draining; `bsd-ctl undrain` or a restart does that. Of a cluster the leader is asked, and it goes on
 when another member leads. Exit code 1: it drains, and there were still
-jobs after --at-most, or somebody ended the draining.
+jobs after --at-most, or someone ended the draining.
 
 Examples:
   bsd-ctl drain
@@ -55,7 +55,7 @@ enum Until {
 }
 
 impl Until {
-    /// So many jobs are waited for.
+    /// This many jobs are waited for.
     fn left(self, server: &Value) -> u64 {
         let states: &[&str] = match self {
             Until::Unreserved => &["reserved"],

@@ -15,7 +15,7 @@ Exit codes:
   5  the command line is wrong
 
 With --json the output is JSON, with -q there is none; what is said beside it goes to the standard
-error. Where nobody reads the output any more (tubes | head) a command ends by SIGPIPE, as cat does."
+error. Where no one reads the output any more (tubes | head) a command ends by SIGPIPE, as cat does."
     };
 }
 
@@ -200,7 +200,7 @@ enum Command {
 #[derive(Debug)]
 enum Failure {
     Client(ClientError),
-    /// The output cannot be written; nobody listens where the pipe is closed.
+    /// The output cannot be written; no one listens where the pipe is closed.
     Output(io::Error),
     /// The standard input, the terminal, a file or the API cannot be used.
     Input(String),
@@ -246,7 +246,7 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Nobody is left to tell if the terminal is gone.
+            // No one is left to tell if the terminal is gone.
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() {
                 EXIT_USAGE
@@ -349,7 +349,7 @@ fn report(failure: &Failure) -> u8 {
 
 /// Say why something could not be done.
 fn complain(what: impl fmt::Display) {
-    // Nobody is left to tell where that cannot be written.
+    // No one is left to tell where that cannot be written.
     let _ = writeln!(io::stderr(), "bsd-ctl: {what}");
 }
 

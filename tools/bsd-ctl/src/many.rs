@@ -182,7 +182,7 @@ impl Change {
                 "stopped: the rest is as it was; run the command again to go on".to_owned(),
             )),
             _ => Err(Failure::NotDone(format!(
-                "not all was done: {reason}; run the command again when that is mended"
+                "not all was done: {reason}; run the command again when that is repaired"
             ))),
         }
     }

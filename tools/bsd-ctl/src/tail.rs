@@ -24,7 +24,7 @@ const TAIL_HELP: &str = concat!(
 Over the server's API, which beanstalkd does not have. A line for each put, reserve, delete,
 release, bury, kick, delay, move, change of priority and pause, once it is as durable as the
 server's policy has it; and where a worker's time is up (timeout) or it has left (return). Goes on
-until Ctrl-C. Nobody waits for who reads: where that is too slow, a line says how many events of all
+until Ctrl-C. No one waits for who reads: where that is too slow, a line says how many events of all
 tubes were lost. In a PATTERN, * stands for any characters and ? for one; put it in quotes.
 
 Examples:
@@ -41,7 +41,7 @@ pub(crate) struct TailArgs {
     /// Only of this tube, or of those whose whole name is like this
     #[arg(long, value_name = "TUBE|PATTERN", value_parser = names::parse_pattern)]
     tube: Option<String>,
-    /// End after so many events
+    /// End after this many events
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// End after this time
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &TailArgs, context: &mut Context<'_>) -> Result<u8, Fail
         let line = match lines.try_recv() {
             Ok(line) => line,
             Err(_) => {
-                // Whoever reads sees all that there is so far.
+                // Anyone who reads sees all that there is so far.
                 context.out.flush()?;
                 match lines.recv_timeout(patience) {
                     Ok(line) => line,

@@ -75,7 +75,7 @@ impl Stream {
     /// write takes at most as long.
     ///
     /// # Errors
-    /// The name is not known, nobody listens there, or there was no answer in time.
+    /// The name is not known, no one listens there, or there was no answer in time.
     pub(crate) fn connect(address: &Address, timeout: Duration) -> io::Result<Stream> {
         match address {
             Address::Tcp(text) => connect_tcp(text, timeout).map(Stream::Tcp),

@@ -130,7 +130,7 @@ impl Client {
     /// Connect. Connecting, each read and each write take at most `timeout` each.
     ///
     /// # Errors
-    /// Nobody answers there in time.
+    /// No one answers there in time.
     pub fn connect(address: &Address, timeout: Duration) -> Result<Client, ClientError> {
         match Stream::connect(address, timeout) {
             Ok(stream) => Ok(Client {
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unix_socket_that_nobody_accepts_on_does_not_hold_up_for_good() {
+    fn a_unix_socket_that_no_one_accepts_on_does_not_hold_up_for_good() {
         use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
         let dir = tempfile::TempDir::new().unwrap();
         let path = dir.path().join("socket");

@@ -18,7 +18,7 @@ use crate::repair::refuse_inside;
 use crate::report::{Report, ids};
 use crate::{EXIT_DAMAGED, EXIT_OK, Failure, json};
 
-/// At most so many ids are shown to people; `--json` has them all.
+/// At most this many ids are shown to people; `--json` has them all.
 const IDS_SHOWN: usize = 20;
 
 const AFTER_HELP: &str = concat!(

@@ -15,8 +15,8 @@ Exit codes:
   5  the command line is wrong
 
 With --json the output is JSON, with -q there is none; what is said beside it goes to the standard
-error. Where nobody reads the output any more (dump | head) a command ends by SIGPIPE, as cat does.
-A torn tail, which a crash leaves and nobody was told of, is not damage."
+error. Where no one reads the output any more (dump | head) a command ends by SIGPIPE, as cat does.
+A torn tail, which a crash leaves and no one was told of, is not damage."
     };
 }
 

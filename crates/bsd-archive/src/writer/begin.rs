@@ -32,7 +32,7 @@ enum Stand {
 
 impl Writer {
     /// An archive of another log is not taken for an empty place: a server that was started on an empty
-    /// directory would put its log there, and whoever restores would have to choose.
+    /// directory would put its log there, and anyone who restores would have to choose.
     fn refuse_second_log(&self, log: LogId) -> Result<(), Failure> {
         let found = logs(&*self.store)?;
         if self.may_add_log || found.is_empty() || found.contains(&log) {

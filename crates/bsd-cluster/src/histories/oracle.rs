@@ -38,7 +38,7 @@ impl Oracle {
         assert_eq!(known, members, "{by:?} has other members at {index}");
     }
 
-    /// The membership that holds, as far as anybody knows.
+    /// The membership that holds, as far as anyone knows.
     pub(super) fn newest_members(&self) -> &Members {
         self.members.values().next_back().unwrap()
     }

@@ -88,7 +88,7 @@ enum Event {
     Fault,
     Join(NodeId),
     Hello,
-    /// A client of this machine reads, and will so many times more.
+    /// A client of this machine reads, and will this many times more.
     Read(NodeId, u32),
 }
 
@@ -111,7 +111,7 @@ pub(super) struct World {
     size: usize,
     /// Learners vote by themselves.
     promotes: bool,
-    /// The log is synced once in so many turns.
+    /// The log is synced once in this many turns.
     lazy: u64,
     /// After healing: what must be committed.
     last_number: Option<u64>,

@@ -69,7 +69,7 @@ impl Spare {
     }
 }
 
-/// An error of this kind that no repetition can mend.
+/// An error of this kind that no repetition can repair.
 pub(crate) fn failed(doing: &'static str, path: &Path, cause: &io::Error) -> LedgerError {
     LedgerError::Failed(StoreError::new(doing, path, cause))
 }

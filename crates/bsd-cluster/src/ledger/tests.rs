@@ -403,7 +403,7 @@ fn entries_leave_no_gap() {
 
 #[test]
 #[should_panic(expected = "does not follow")]
-fn nobody_votes_twice_in_a_term() {
+fn no_one_votes_twice_in_a_term() {
     let mut ledger = create(&disk());
     ledger.set_hard_state(state(3, 1, 5));
     ledger.set_hard_state(state(3, 2, 5));

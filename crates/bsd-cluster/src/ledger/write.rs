@@ -17,7 +17,7 @@ use bsd::storage::disk::write_all_at;
 const LEAST_ROOM: u64 = 64 << 10;
 /// A commit of fewer bytes than this is written onto space that was written to before …
 const SMALL_COMMIT: u64 = 128 << 10;
-/// … which is made for so many commits like it, in bytes of this range.
+/// … which is made for this many commits like it, in bytes of this range.
 const COMMITS_AHEAD: u64 = 32;
 const AHEAD: (u64, u64) = (256 << 10, 1 << 20);
 
@@ -107,7 +107,7 @@ impl Ledger {
         self.buffer.shrink_to(4 * self.sizes.frame);
     }
 
-    /// Only the commit index is new. It says to whoever reads the file that all before it was
+    /// Only the commit index is new. It says to the one that reads the file that all before it was
     /// durable; that is worth a write, and no error if there is no room for it.
     pub(super) fn note_commit(&mut self) -> Result<(), LedgerError> {
         if self.is_torn {

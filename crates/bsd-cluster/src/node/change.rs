@@ -1,7 +1,7 @@
 //! Changes of the membership: what is asked for, and what an entry says.
 //!
 //! raft's own encoding of a change is in the entry's data, because raft looks there when this node
-//! proposes it, and nobody ever again. Nodes apply a [`Step`], from the entry's context:
+//! proposes it, and no one ever again. Nodes apply a [`Step`], from the entry's context:
 //!
 //! ```text
 //! version u8 = 1 | kind u8 | by kind:
@@ -44,7 +44,7 @@ pub enum Change {
     },
     /// A learner that has caught up votes.
     Promote(NodeId),
-    /// A member leaves. The leader hands over the lead first, and whoever has it then is to be asked.
+    /// A member leaves. The leader hands over the lead first, and anyone who has it then is to be asked.
     Remove(NodeId),
     /// A learner that has caught up votes instead of a voter, who leaves, in one step: never do
     /// both or neither of them count.
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_of_another_version_or_of_nobody_is_none() {
+    fn a_step_of_another_version_or_of_no_one_is_none() {
         assert_eq!(Step::decode(&[2, LEAVE]), None);
         assert_eq!(Step::decode(&[VERSION, 6]), None);
         assert_eq!(Step::decode(&Step::Remove(NodeId(0)).encode()), None);

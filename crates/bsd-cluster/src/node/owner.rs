@@ -13,9 +13,9 @@ use crate::member::NodeId;
 pub struct Settings {
     /// A leader lets learners vote as soon as they have caught up.
     pub promote: bool,
-    /// The ledger keeps at least so many bytes for followers that are behind.
+    /// The ledger keeps at least this many bytes for followers that are behind.
     pub keep_bytes: u64,
-    /// Committed entries are handed out so many bytes at a time, or a single larger one.
+    /// Committed entries are handed out this many bytes at a time, or a single larger one.
     pub handed_bytes: u64,
 }
 
@@ -51,11 +51,11 @@ pub struct Committed {
 /// What the node is, as far as its owner has to act on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// It follows this one, or knows nobody to follow.
+    /// It follows this one, or knows no one to follow.
     Follows(Option<NodeId>),
     /// It leads in this term: proposals are taken. Everything that may ever have been acknowledged
     /// before has been handed out. Another term is another lead: what was proposed before it and
-    /// was not handed out is lost or will be handed out as anybody's.
+    /// was not handed out is lost or will be handed out as anyone's.
     Leads(u64),
     /// It is no member any more, for ever. It still answers, because others may need that to find
     /// out the same.

@@ -90,7 +90,7 @@ mod tests {
         assert_eq!(refusals.of(peer, after), None);
         assert!(refusals.note_taken(peer, after) && !refusals.note_taken(peer, after));
         assert!(refusals.note_refused(peer, why, after));
-        // Whoever they say they are.
+        // No matter who they say they are.
         for id in 3..1000 {
             refusals.note_refused(NodeId(id), why, after);
         }

@@ -670,7 +670,7 @@ fn no_message_makes_a_node_panic() {
 
 /// Voter 2 has all entries and is silent for more than a second; voter 3 has fewer, and answers.
 #[test]
-fn t17_the_lead_goes_to_nobody_who_does_not_answer() {
+fn t17_the_lead_goes_to_no_one_who_does_not_answer() {
     let mut node = elected();
     answers(&mut node, 2, 1);
     let last = node.propose(Bytes::from_static(b"x")).unwrap();

@@ -1,7 +1,7 @@
 //! The ledger as raft wants to see it.
 //!
 //! raft panics when its storage fails, so this never fails: what could not be read is remembered as
-//! [`View::failure`], the answer is empty, and the node says nothing any more to anybody.
+//! [`View::failure`], the answer is empty, and the node says nothing any more to anyone.
 
 use std::cell::RefCell;
 

@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn t19_a_leader_without_room_hands_over_once_and_keeps_the_lead_when_it_has_it_again() {
         let mut room = Room::default();
-        // Nobody takes it: another try each second.
+        // No one takes it: another try each second.
         assert_eq!(lead(&mut room, 0, 3_500), [1_000, 2_000, 3_000]);
         room.fell(Time(3_500 * MS));
         // All disks are full: it comes back.

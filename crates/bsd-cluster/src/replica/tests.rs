@@ -5,7 +5,7 @@
 //! The oracle is what clients were told. At the end, when everything works again, on every member: each
 //! job whose put was acknowledged is there, with its body, unless its delete was asked for; none is
 //! there whose delete was acknowledged; no id was given to two bodies. In between, once the leader of a
-//! term has answered anybody, no leader of an earlier term answers what it is asked from then on.
+//! term has answered anyone, no leader of an earlier term answers what it is asked from then on.
 //!
 //! Now and then two of three are lost in thought, and a server is made of the third (`survivors`).
 //!
@@ -90,7 +90,7 @@ struct Waiting {
     after: Position,
     told: Told,
     asked: Asked,
-    /// The term in which it was decided, and the newest one of which anybody had been told before.
+    /// The term in which it was decided, and the newest one of which anyone had been told before.
     term: u64,
     newest: u64,
 }
@@ -127,7 +127,7 @@ struct Oracle {
     put: BTreeMap<JobId, Vec<u8>>,
     delete_asked: BTreeSet<JobId>,
     deleted: BTreeSet<JobId>,
-    /// The newest term in which anybody was told anything.
+    /// The newest term in which anyone was told anything.
     newest: u64,
 }
 
@@ -143,13 +143,13 @@ struct World {
     is_stormy: bool,
     /// When everything passes again.
     heals_at: i64,
-    /// In so many hundredths of the turns there is something to do; so many hundredths of it are puts.
+    /// In this many hundredths of the turns there is something to do; this many hundredths of it are puts.
     busy: u64,
     puts: u64,
     /// While something does not pass, clients read only: what they had changed would keep back all
     /// that a leader answers that was replaced.
     only_reads: bool,
-    /// What whoever leads is asked in its next turn, in place of what chance would have it asked; and
+    /// What the leader is asked in its next turn, in place of what chance would have it asked; and
     /// what all clients were told since this was emptied.
     script: Vec<room::Ask>,
     /// The wall clock of each member is ahead by this, nanoseconds.
@@ -449,7 +449,7 @@ impl World {
         self.heals_at = self.now.mono.0 + self.random.below(1500 * MS);
     }
 
-    /// Whoever leads tells all where clients find one of them.
+    /// The leader tells all where clients find one of them.
     fn move_member(&mut self) {
         let (id, client) = (NodeId(1 + self.random.below(3_u64)), self.now.mono.0);
         for life in self.sites.iter_mut().filter_map(|site| site.life.as_mut()) {

@@ -102,9 +102,9 @@ pub struct Me {
     pub node: NodeId,
     /// Where other nodes reach us, `HOST:PORT`.
     pub peer: String,
-    /// Where clients reach us, `HOST:PORT`; empty if nobody is to know.
+    /// Where clients reach us, `HOST:PORT`; empty if no one is to know.
     pub client: String,
-    /// Where HTTP reaches us, `http://HOST:PORT` or `https://HOST:PORT`; empty if nobody is to know.
+    /// Where HTTP reaches us, `http://HOST:PORT` or `https://HOST:PORT`; empty if no one is to know.
     pub http: String,
     /// What we speak.
     pub versions: Versions,
@@ -119,7 +119,7 @@ pub struct Hello {
     pub cluster: ClusterId,
     /// Itself.
     pub from: NodeId,
-    /// Whom it expects; 0: whoever listens there, if it wants to join.
+    /// Whom it expects; 0: no matter who listens there, if it wants to join.
     pub to: NodeId,
     /// Where other nodes reach it.
     pub peer: String,
@@ -328,7 +328,7 @@ pub enum Why {
     Cluster,
     /// Another node is at this address.
     Node,
-    /// A node speaks with itself, or with nobody.
+    /// A node speaks with itself, or with no one.
     Itself,
     /// What it said cannot be read.
     Unreadable,

@@ -5,7 +5,7 @@
 //! to, from, term, log_term, index, commit, commit_term, request_snapshot, reject_hint   u64 each
 //! priority   i64
 //! context    counted bytes
-//! count      u32, and so many entries: kind u8, term u64, index u64, data, context (counted bytes)
+//! count      u32, and this many entries: kind u8, term u64, index u64, data, context (counted bytes)
 //! snapshot   of kind `MsgSnapshot` only: index u64, term u64, auto_leave u8,
 //!            voters, learners, voters_outgoing, learners_next (count u32, u64 each), data (counted)
 //! ```

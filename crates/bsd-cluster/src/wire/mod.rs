@@ -264,7 +264,7 @@ impl Encoder {
 #[derive(Debug)]
 pub struct Decoder {
     sequence: Sequence,
-    /// Who the other end is, and who we are: what messages must say. `None`: anybody.
+    /// Who the other end is, and who we are: what messages must say. `None`: anyone.
     route: Option<(NodeId, NodeId)>,
     buffer: Vec<u8>,
     /// Bytes at the front of the buffer that are used.

@@ -478,7 +478,7 @@ fn is_nothing_when_broken(bytes: &[u8], decode: impl Fn(&[u8]) -> Result<bool, W
 }
 
 #[test]
-fn whoever_speaks_something_else_is_known_by_the_first_byte() {
+fn anyone_who_speaks_something_else_is_known_by_the_first_byte() {
     for bytes in [
         &b"GET / HTTP/1.1\r\n"[..],
         b"put 0 0 0 0",

@@ -1,7 +1,7 @@
 //! What else travels: a snapshot's files, and how a node with an empty disk comes in.
 //!
 //! ```text
-//! Begin   index u64, term u64, members (counted), count u32, and so many files: name (short), size u64
+//! Begin   index u64, term u64, members (counted), count u32, and this many files: name (short), size u64
 //! Chunk   bytes of the files, one file after the other; a chunk may reach into the next file
 //! End     crc u32, of all bytes of all chunks
 //! Taken   installed u8, text (short)

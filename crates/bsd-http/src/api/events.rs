@@ -32,7 +32,7 @@ const LISTENERS_MAX: usize = 8;
 const BATCH: usize = 256;
 /// How long events are left to gather: so often the loop wakes this thread, and no more.
 const GATHER: Duration = Duration::from_millis(20);
-/// Something is said so often, if only to see whether somebody is there.
+/// Something is said so often, if only to see whether someone is there.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// The words for what happens.
@@ -113,7 +113,7 @@ impl Work for Listen {
     }
 }
 
-/// Somebody who listens.
+/// Someone who listens.
 struct Stream {
     feed: Arc<Feed>,
     /// The number of the next event.
@@ -123,7 +123,7 @@ struct Stream {
 }
 
 impl Stream {
-    /// Until nobody listens.
+    /// Until no one listens.
     async fn tell(mut self, news: Arc<Notify>, _permit: OwnedSemaphorePermit) {
         let mut said = Some(": listening\n\n".to_owned());
         loop {

@@ -2,7 +2,7 @@
 //!
 //! All of the log is read for it, as `bsd-wal history --live` does, by a thread that ends with it:
 //! neither the loop nor this thread does any of it. There is one such thread at a time. Who asks
-//! waits for a moment; then it is told how far the reading is, and asks again. A reading that nobody
+//! waits for a moment; then it is told how far the reading is, and asks again. A reading that no one
 //! asks about any more ends by itself. What was read is told once: a later answer is a new reading.
 
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ use bsd::types::{JobId, SECOND_NS, Time};
 
 /// How long an answer waits for the reading to end.
 const WAIT: Duration = Duration::from_millis(150);
-/// A reading that nobody has asked about for so long ends.
+/// A reading that no one has asked about for so long ends.
 const WANTED_NS: i64 = 10 * SECOND_NS;
 /// What a reading may take.
 const READING_NS: i64 = 60 * SECOND_NS;
@@ -57,7 +57,7 @@ struct Reading {
     owner: Asker,
     clock: Clock,
     begun: Time,
-    /// When nobody wants it any more.
+    /// When no one wants it any more.
     wanted_until: AtomicI64,
     is_cancelled: AtomicBool,
     read: AtomicU64,
@@ -83,7 +83,7 @@ impl Reading {
         }
     }
 
-    /// Somebody asks about it.
+    /// Someone asks about it.
     fn want(&self) {
         let until = self.clock.now().mono.0 + WANTED_NS;
         self.wanted_until.store(until, Ordering::Relaxed);
@@ -97,7 +97,7 @@ impl Reading {
     /// Why it must end, if it must.
     fn why_not(&self, now: Time) -> Option<String> {
         if !self.is_wanted(now) {
-            return Some("the reading was ended, because nobody asked about it any more".into());
+            return Some("the reading was ended, because no one asked about it any more".into());
         }
         (now.since(self.begun) > READING_NS).then(|| {
             let seconds = READING_NS / SECOND_NS;
@@ -390,12 +390,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reading_ends_when_nobody_asks_about_it_and_when_it_takes_too_long() {
+    fn a_reading_ends_when_no_one_asks_about_it_and_when_it_takes_too_long() {
         let reading = Reading::new(JobId(7), Clock::start(), Asker::Local);
         let after = |ns: i64| Time(reading.begun.0 + ns);
         assert_eq!(reading.why_not(after(WANTED_NS - 1)), None);
         let why = reading.why_not(after(WANTED_NS)).unwrap();
-        assert!(why.contains("nobody asked"), "{why}");
+        assert!(why.contains("no one asked"), "{why}");
         reading.wanted_until.store(i64::MAX, Ordering::Relaxed);
         assert_eq!(reading.why_not(after(READING_NS)), None);
         let why = reading.why_not(after(READING_NS + 1)).unwrap();
@@ -437,7 +437,7 @@ mod tests {
             .begin((JobId(2), Asker::Local), clock, nowhere)
             .unwrap_err();
         assert_eq!(refused.status, StatusCode::SERVICE_UNAVAILABLE);
-        // Also where nobody wants it any more, as long as it is under way.
+        // Also where no one wants it any more, as long as it is under way.
         histories.cancel();
         assert!(
             histories

@@ -217,7 +217,7 @@ pub(crate) async fn release(state: &State, id: &str, fields: &Fields) -> Result<
     }
 }
 
-/// Takes a job back, and gives it another priority or a delay before anybody else can have it.
+/// Takes a job back, and gives it another priority or a delay before anyone else can have it.
 struct TakeBack {
     id: JobId,
     pri: Option<u32>,

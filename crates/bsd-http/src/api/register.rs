@@ -19,7 +19,7 @@ use bsd::door::Work;
 
 /// Work of a kind that is under way at a time.
 pub(crate) const RUNNING_MAX: usize = 8;
-/// Work of a kind that is over and can be asked for: the last so many …
+/// Work of a kind that is over and can be asked for: the newest of this number …
 pub(crate) const KEPT_MAX: usize = 64;
 /// … for so long.
 pub(crate) const KEPT_TIME: Duration = Duration::from_secs(3600);
@@ -42,7 +42,7 @@ impl Progress {
         number.store(value, Ordering::Relaxed);
     }
 
-    /// Somebody wants no more of it.
+    /// Someone wants no more of it.
     pub(super) fn is_cancelled(&self) -> bool {
         self.is_cancelled.load(Ordering::Relaxed)
     }
@@ -220,7 +220,7 @@ impl Register {
             return Err(Problem::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 format!(
-                    "so many are under way: {RUNNING_MAX}; wait until one is done, or cancel one"
+                    "too many are under way: {RUNNING_MAX}; wait until one is done, or cancel one"
                 ),
             ));
         }

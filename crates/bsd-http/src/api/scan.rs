@@ -15,7 +15,7 @@ use bsd::door::{Answer as Reply, JobError, Order, Slice};
 use bsd::queue::{JobView, Lost, Mark, Queue, TubeList};
 use bsd::types::{JobId, JobState};
 
-/// Of the buried jobs that were looked at so many are kept in mind: when one of them is buried no
+/// Of the buried jobs that were looked at this many are kept in mind: when one of them is buried no
 /// more, the scan goes on behind the one before.
 const MARKS_KEPT: usize = 32;
 /// Larger bodies are not looked into.

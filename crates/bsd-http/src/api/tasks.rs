@@ -24,7 +24,7 @@ use bsd::types::{JobId, JobState, Position, SECOND_NS, Time};
 
 /// Jobs a second that may be asked for as the rate of a task.
 pub(crate) const RATE_MAX: u64 = 1_000_000;
-/// A task that has logged so many bytes that are not durable yet waits for the disk, so that no sync
+/// A task that has logged this many bytes that are not durable yet waits for the disk, so that no sync
 /// takes long because of it.
 const AHEAD_MAX: usize = 64 << 10;
 /// What a change counts for in the log, without a body.

@@ -42,7 +42,7 @@ pub(super) async fn list(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
                 td { (being(client)) }
             }
         }
-        @if clients.is_empty() { tr { td colspan="6" { "Nobody is connected." } } }
+        @if clients.is_empty() { tr { td colspan="6" { "No one is connected." } } }
     };
     let content = html! {
         p { "Connections as they were when this page was loaded." }

@@ -58,7 +58,7 @@
     };
   };
 
-  // A page that nobody sees asks for nothing.
+  // A page that no one sees asks for nothing.
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
   window.addEventListener("pagehide", close);
   window.addEventListener("pageshow", (event) => event.persisted && open());

@@ -114,7 +114,7 @@ impl Totals {
 #[derive(Debug)]
 struct TubeSamples {
     ready: [u32; TUBE_SAMPLES],
-    /// So many of them are there; the last is the latest.
+    /// This many of them are there; the last is the latest.
     count: usize,
     /// The round in which it was there.
     round: u64,

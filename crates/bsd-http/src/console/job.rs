@@ -164,7 +164,7 @@ fn forms(job: &Value, form_word: &str) -> Markup {
                 form class="bar" method="post" action=(to("release")) {
                     (hidden)
                     button { "Release" }
-                    " It is taken from the client and ready again, also if somebody works on it."
+                    " It is taken from the client and ready again, also if someone works on it."
                 }
             } @else {
                 div class="bar" {

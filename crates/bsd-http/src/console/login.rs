@@ -36,7 +36,7 @@ fn form(state: &State, status: StatusCode, to: &str, why: Option<&str>) -> Answe
         place: Place::Elsewhere,
         title: "Who is there?".to_owned(),
         events: None,
-        viewer: Viewer::nobody(),
+        viewer: Viewer::no_one(),
         content: content(&state.console.form_word, to, why),
     };
     frame.answer(status)

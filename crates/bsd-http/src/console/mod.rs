@@ -141,7 +141,7 @@ pub(super) struct Console {
     history: Mutex<History>,
     /// Open streams of events.
     streams: Arc<Semaphore>,
-    /// What every form sends with it: nobody else can read it.
+    /// What every form sends with it: no one else can read it.
     form_word: String,
     /// What was done, for the page that the browser is sent to then; and the number of the next.
     said: Mutex<VecDeque<(String, String)>>,
@@ -282,7 +282,7 @@ fn go_to(path: &str) -> Answer {
     answer
 }
 
-/// Whoever wants to be told in HTML why not.
+/// Anyone who wants to be told in HTML why not.
 pub(super) struct Browser {
     /// What was asked for, if it can be asked for again.
     path: Option<String>,
@@ -316,7 +316,7 @@ impl Browser {
             place: Place::Elsewhere,
             title: reason.to_owned(),
             events: None,
-            viewer: Viewer::nobody(),
+            viewer: Viewer::no_one(),
             content: explanation(problem),
         };
         let plain = problem.answer();

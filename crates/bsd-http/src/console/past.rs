@@ -47,7 +47,7 @@ pub(super) fn reading(state: &State, id: &str, live: &Live) -> Markup {
     let found = job_id(id).ok().and_then(|id| state.histories.look(id));
     match found {
         Some(value) => progress(&value, live),
-        // It was told to somebody else, or has ended.
+        // It was told to someone else, or has ended.
         None => html! { (live.text("stage", "over")) },
     }
 }
@@ -57,7 +57,7 @@ fn progress(value: &Value, live: &Live) -> Markup {
     let state = value["state"].as_str().unwrap_or_default();
     let read = format!("{} of {}", bytes("read_bytes"), bytes("log_bytes"));
     facts(&[
-        // When this changes the page is loaded anew.
+        // When this changes the page is loaded again.
         ("The log", live.text("stage", state)),
         ("Read", live.text("read", read)),
     ])

@@ -23,7 +23,7 @@ use crate::query::Query;
 pub(super) const STREAMS_MAX: usize = 16;
 /// How often a page hears of what has changed.
 const TICK: Duration = Duration::from_secs(1);
-/// Something is said so often, if only to see whether somebody is there.
+/// Something is said so often, if only to see whether someone is there.
 const SAY_EVERY: Duration = Duration::from_secs(10);
 /// A stream ends after this, and the browser opens another: so who may no longer look sees no more.
 const STREAM_TIME: Duration = Duration::from_secs(600);
@@ -46,7 +46,7 @@ pub(super) fn content(subject: &Subject, sight: &Sight<'_>, live: &Live) -> Mark
     }
 }
 
-/// Say what changes, as long as somebody listens.
+/// Say what changes, as long as someone listens.
 pub(super) fn events(state: &Arc<State>, query: &Query) -> Result<Answer, Problem> {
     let subject = Subject::parse(query)?;
     let permit = state.console.streams.clone().try_acquire_owned();
@@ -60,7 +60,7 @@ pub(super) fn events(state: &Arc<State>, query: &Query) -> Result<Answer, Proble
     Ok(page(StatusCode::OK, "text/event-stream", content))
 }
 
-/// Until nobody listens, or the time is over.
+/// Until no one listens, or the time is over.
 async fn tell(
     state: Arc<State>,
     subject: Subject,

@@ -78,7 +78,7 @@ pub(super) fn one(state: &State, id: &str, live: &Live) -> Markup {
     html! {
         p class="lead" { (sentence(&task)) }
         (facts(&[
-            // When this changes the page is loaded anew.
+            // When this changes the page is loaded again.
             ("State", live.text("stage", state_of(&task))),
             ("Looked at", text("looked_at")),
             ("Counted", text("matched")),

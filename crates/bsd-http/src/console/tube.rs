@@ -346,7 +346,7 @@ fn many(to: &str, state: &str, hidden: &Markup) -> Markup {
             input id="contains-of" name="with" maxlength="1000" autocomplete="off";
             (numbers_asked("many", &[
                 ("age_min_seconds", "at least so old, seconds", "any"),
-                ("rate", "No more than so many a second", "no bound"),
+                ("rate", "No more than this many a second", "no bound"),
                 ("delay", "To delay: seconds", ""),
                 ("priority", "To change the priority: to", ""),
             ]))

@@ -46,8 +46,8 @@ impl Viewer {
         }
     }
 
-    /// Of a page that is for anybody.
-    pub(super) fn nobody() -> Viewer {
+    /// Of a page that is for anyone.
+    pub(super) fn no_one() -> Viewer {
         Viewer {
             role: Role::Anyone,
             has_session: false,

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_let_nobody_in_are_refused() {
+    fn lines_that_let_no_one_in_are_refused() {
         let digest = "ab".repeat(32);
         assert!(Grant::parse(&format!("put:mail-* {digest}")).is_ok());
         let named = Grant::parse(&format!("all {digest}  the mailer of Ann ")).unwrap();

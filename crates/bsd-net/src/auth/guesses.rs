@@ -12,7 +12,7 @@ use bsd::types::{SECOND_NS, Time};
 /// twice as long, up to the last time.
 const FIRST_NS: i64 = SECOND_NS / 10;
 const LAST_NS: i64 = 8 * SECOND_NS;
-/// An address that has sent none for this long begins anew.
+/// An address that has sent none for this long begins again.
 const FORGIVEN_NS: i64 = 60 * SECOND_NS;
 /// Addresses that are remembered; all others are taken for one.
 const ADDRESSES_MAX: usize = 1024;

@@ -6,7 +6,7 @@
 //!
 //! A wrong token is answered late, the later the more of them the same address has sent, and then
 //! the connection is closed. This keeps a client that is set up wrongly from filling the log and
-//! the loop; it does not keep anybody from guessing, which is hopeless anyway. A right token is
+//! the loop; it does not keep anyone from guessing, which is hopeless anyway. A right token is
 //! never late.
 
 mod grant;
@@ -64,7 +64,7 @@ impl Pass {
     }
 
     /// Whether the request may be run now. To one that is no command the answer is the same for
-    /// everybody who has come in.
+    /// everyone who has come in.
     pub(super) fn allows(
         &mut self,
         request: &Request<'_>,

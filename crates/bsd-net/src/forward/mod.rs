@@ -240,7 +240,7 @@ impl Forward {
         self.held
     }
 
-    /// Somebody leads, or nobody. If that is new, no byte passes to or from the leader before: the
+    /// Someone leads, or no one. If that is new, no byte passes to or from the leader before: the
     /// pairs that are joined are closed in this turn and the next ones. The others wait on; if this
     /// node leads, they are given back ([`Forward::next_returned`]).
     pub(super) fn leader_is(&mut self, leader: Leader, now: Time) {
@@ -272,7 +272,7 @@ impl Forward {
         }
     }
 
-    /// [`Forward::admit`], where nobody asks about the outcome.
+    /// [`Forward::admit`], where no one asks about the outcome.
     pub(super) fn take_or_close(
         &mut self,
         gate: &mut Gate,
@@ -346,7 +346,7 @@ impl Forward {
         true
     }
 
-    /// One turn: close, serve, dial, within the bounds of a turn. `buffer` is memory that nobody
+    /// One turn: close, serve, dial, within the bounds of a turn. `buffer` is memory that no one
     /// uses meanwhile; as much as its size is read at a time.
     pub(super) fn turn(&mut self, now: Time, gate: &mut Gate, buffer: &mut [u8]) {
         self.runnable.begin_turn();

@@ -99,7 +99,7 @@ pub(super) struct Pipe {
     /// The source has ended, and the other side has been told. Nothing is kept then: a source is
     /// read only while nothing is.
     has_ended: bool,
-    /// Nobody takes what comes here: it is read, so that its end is seen, and dropped.
+    /// No one takes what comes here: it is read, so that its end is seen, and dropped.
     is_void: bool,
 }
 
@@ -185,12 +185,12 @@ impl Pipe {
         self.has_ended = true;
         flow.moved = true;
         if !self.is_void {
-            // Whoever has gone meanwhile needs no telling.
+            // Anyone who has gone meanwhile needs no telling.
             let _ = to.stream.send_no_more();
         }
     }
 
-    /// Nobody takes anything here any more.
+    /// No one takes anything here any more.
     fn make_void(&mut self) {
         self.is_void = true;
         (self.kept, self.start) = (Vec::new(), 0);

@@ -70,7 +70,7 @@ impl House {
         self.forward.leader_is(leader, self.now);
     }
 
-    /// Somebody connects to a listener with these layers.
+    /// Someone connects to a listener with these layers.
     fn connect(&mut self, layers: Layers) -> io::Result<TcpStream> {
         let client = TcpStream::connect(self.listener.local_addr().unwrap()).unwrap();
         client.set_nonblocking(true).unwrap();
@@ -369,7 +369,7 @@ fn beyond_the_bound_on_memory_those_close_whose_bytes_have_not_moved_for_longest
         closed = pairs.len() - house.forward.count();
         let is_one_alone = house.forward.stuck.len() == 1;
         assert!(is_one_alone || house.forward.held() <= house.forward.held_max);
-        assert!(pairs.len() < 50, "nobody gives way");
+        assert!(pairs.len() < 50, "no one gives way");
     }
     for (index, (client, _)) in pairs.iter_mut().enumerate() {
         let is_open = |error: io::Error| error.kind() == ErrorKind::WouldBlock;
@@ -500,7 +500,7 @@ fn an_address_has_its_connections_back_when_they_end() {
 }
 
 #[test]
-fn tokens_of_pairs_are_those_of_nobody_else() {
+fn tokens_of_pairs_are_those_of_no_one_else() {
     let house = House::new();
     let last = FIRST_TOKEN + 2 * house.forward.count_max;
     assert!(last <= LAST_TOKEN);

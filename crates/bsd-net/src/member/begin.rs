@@ -135,7 +135,7 @@ impl std::fmt::Debug for Setup<'_> {
 }
 
 impl Member {
-    /// Read what is in the directory: the member that it was, or nobody yet. The queue follows.
+    /// Read what is in the directory: the member that it was, or no one yet. The queue follows.
     ///
     /// # Errors
     /// See [`MemberError`].

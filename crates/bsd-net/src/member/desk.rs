@@ -218,7 +218,7 @@ impl Member {
     ) -> Result<(), ReplicaError> {
         while let Some((ask, answer)) = self.desk.take() {
             let outcome = self.do_as_asked(ask, engine, now)?;
-            // Whoever asked may be gone.
+            // Anyone who asked may be gone.
             let _ = answer.send(outcome);
         }
         Ok(())

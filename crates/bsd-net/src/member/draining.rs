@@ -16,7 +16,7 @@ use bsd_cluster::replica::Replica;
 /// What is known of it here.
 #[derive(Debug, Default)]
 pub(super) struct Draining {
-    /// No jobs are taken; `None`: nobody has led since this member started, as far as it has heard.
+    /// No jobs are taken; `None`: no one has led since this member started, as far as it has heard.
     known: Option<bool>,
     /// What each member has said last.
     said: BTreeMap<NodeId, bool>,

@@ -38,7 +38,7 @@ pub struct ClusterArgs {
     #[arg(long, value_name = "FILE", requires = "cluster_cert")]
     cluster_key: Option<PathBuf>,
 
-    /// The authority whose certificates the members have (PEM): nobody else is heard
+    /// The authority whose certificates the members have (PEM): no one else is heard
     #[arg(long, value_name = "FILE", requires = "cluster_cert")]
     cluster_ca: Option<PathBuf>,
 }

@@ -16,7 +16,7 @@
 //! | `begin` | how does a server become a member? |
 //! | `desk` | what do other threads see of the cluster and ask of it? |
 //! | `turn` | what does the server do for its member? |
-//! | `draining` | are jobs taken, whoever leads? |
+//! | `draining` | are jobs taken, no matter who leads? |
 //! | `flags` | what does the command line say of it? |
 //! | `snapshot` | how does a copy of the log get from one member to another? |
 
@@ -61,9 +61,9 @@ use bsd_cluster::wire::{Join, JoinAnswer, Me, Purpose};
 
 /// Messages of peers that are stepped in one turn, so that a turn stays short.
 const MESSAGES_A_TURN: usize = 1024;
-/// What one member can commit by itself is committed in the turn that decides it: after so many steps.
+/// What one member can commit by itself is committed in the turn that decides it: after this many steps.
 const READY_TURNS: usize = 4;
-/// The report for other threads is made anew this often, nanoseconds.
+/// The report for other threads is made again this often, nanoseconds.
 const REPORT_NS: i64 = 100_000_000;
 /// A cluster is begun in an empty directory after this, nanoseconds: a member of another one, which
 /// takes this server for another of its members, has called by then.
@@ -144,7 +144,7 @@ impl std::fmt::Debug for Member {
 }
 
 impl Member {
-    /// Something happened to a socket of a peer; `false`: it is nobody's.
+    /// Something happened to a socket of a peer; `false`: it is no one's.
     pub(super) fn on_event(&mut self, event: &Event) -> bool {
         self.peers.on_event(event.token())
     }
@@ -176,7 +176,7 @@ impl Member {
         Some((&files.cert, end_of(&tls.signed().cert)))
     }
 
-    /// So many clients are passed on to another member.
+    /// This many clients are passed on to another member.
     pub(super) fn note_forwarded(&mut self, count: usize) {
         self.forwarded = count as u64;
     }
@@ -346,10 +346,10 @@ impl Member {
         (failing.why, failing.times) = (why.clone(), failing.times + 1);
     }
 
-    /// Somebody asks to be added.
+    /// Someone asks to be added.
     fn consider(&mut self, join: Join, answer: Sender<JoinAnswer>) {
         let refuse = |why: String| {
-            // Whoever asked may be gone.
+            // Anyone who asked may be gone.
             let _ = answer.send(JoinAnswer::Refused(why));
         };
         let Some(replica) = &mut self.replica else {
@@ -533,7 +533,7 @@ impl Member {
                 None if !leads => JoinAnswer::Refused("another member leads now; ask again".into()),
                 None => return true,
             };
-            // Whoever asked may be gone.
+            // Anyone who asked may be gone.
             let _ = answer.send(told);
             false
         });
@@ -615,7 +615,7 @@ impl Member {
                 }
                 Some(Role::Follows(None)) => info!("no member is known to lead; clients wait"),
                 Some(Role::Removed) => error!(
-                    "this server was removed from the cluster: it serves nobody; stop it; to add it \
+                    "this server was removed from the cluster: it serves no one; stop it; to add it \
                      again, move its directory elsewhere first"
                 ),
                 None => {}

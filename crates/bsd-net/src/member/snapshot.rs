@@ -35,11 +35,11 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What threads tell the loop.
 pub(super) enum Mail {
-    /// Somebody asks to be added.
+    /// Someone asks to be added.
     Join(Join, Sender<JoinAnswer>),
     /// This server is a member of this cluster; whether it could become one here is to be answered.
     Joined(ClusterId, Members, Sender<Result<(), String>>),
-    /// Nobody has added it yet, for this reason; it asks again.
+    /// No one has added it yet, for this reason; it asks again.
     NotAdded(String),
     /// Up to which entry a copy of the log goes that has this stamp.
     Base(Stamp, Sender<Option<Base>>),
@@ -119,7 +119,7 @@ impl Courier {
         }
     }
 
-    /// Whoever is called from now on is shown these certificates.
+    /// Anyone who is called from now on is shown these certificates.
     pub(super) fn set_tls(&self, tls: PeerTls) {
         *self.certificates.locked() = Some(tls);
     }
@@ -148,7 +148,7 @@ impl Courier {
         self.start("bsd-snapshot", move || {
             let sent = send(&*fs, &dir, &me, to, &address, tls.as_ref(), &post);
             if sent.is_err() {
-                // It is wanted again at once, and the disk there may be full. Nobody waits for this
+                // It is wanted again at once, and the disk there may be full. No one waits for this
                 // thread; it ends with the process.
                 thread::sleep(rest_after(failed));
             }
@@ -193,7 +193,7 @@ impl Courier {
         });
     }
 
-    /// Ask the member there, and whoever leads, for this server to be added, until it is; `false`:
+    /// Ask the member there, and the leader, for this server to be added, until it is; `false`:
     /// that cannot be begun.
     pub(super) fn ask_to_be_added(&self, me: Me, address: SocketAddr) -> bool {
         let (certificates, post) = (self.certificates.clone(), self.post.clone());
@@ -223,7 +223,7 @@ impl Courier {
                     said = why;
                 }
                 at = address.to_string();
-                // Nobody waits for this thread; it ends with the process.
+                // No one waits for this thread; it ends with the process.
                 thread::sleep(ASK_AGAIN);
             }
         })

@@ -32,9 +32,9 @@ const MS: i64 = SECOND_NS / 1000;
 const PATIENCE_NS: i64 = 60 * SECOND_NS;
 const JOBS: u64 = 7;
 
-struct Nobody;
+struct NoOne;
 
-impl ReplySink for Nobody {
+impl ReplySink for NoOne {
     fn reply(&mut self, _: ClientId, _: Position, _: Reply<'_>) {}
 }
 
@@ -66,7 +66,7 @@ fn with_jobs() -> SimFs {
             ttr: 60,
             body: b"a job",
         };
-        engine.run(client, Request::Command(put), begin(), &mut Nobody);
+        engine.run(client, Request::Command(put), begin(), &mut NoOne);
     }
     engine.close(begin()).unwrap();
     disk
@@ -401,7 +401,7 @@ fn t21_a_stop_waits_for_a_successor_for_a_second_and_no_longer() {
     );
     let after = |ns| Time(asked.0 + ns);
     assert!(!first.member.may_stop(false, after(HAND_OVER_NS - 1)));
-    assert!(first.leads(), "nobody else does");
+    assert!(first.leads(), "no one else does");
     assert!(first.member.may_stop(false, after(HAND_OVER_NS)));
 }
 
@@ -448,7 +448,7 @@ fn t21_who_has_no_successor_stops_at_once() {
 }
 
 #[test]
-fn t17_a_stop_hands_the_lead_to_nobody_who_does_not_answer() {
+fn t17_a_stop_hands_the_lead_to_no_one_who_does_not_answer() {
     let (mut first, second) = Site::two();
     drop(second);
     let lost = |site: &Site| site.member.peers.states().iter().all(|it| !it.is_connected);
@@ -578,7 +578,7 @@ fn g06_an_empty_directory_begins_no_cluster_while_the_members_of_one_miss_it() {
     let mut again = again.unwrap();
     let clock = Clock::start();
     let error = loop {
-        assert!(clock.now().mono.0 < PATIENCE_NS, "nobody calls");
+        assert!(clock.now().mono.0 < PATIENCE_NS, "no one calls");
         first.turn().unwrap();
         if let Err(error) = again.turn() {
             break error;
@@ -599,7 +599,7 @@ fn g06_an_empty_directory_begins_no_cluster_while_the_members_of_one_miss_it() {
 }
 
 #[test]
-fn g06_an_empty_directory_that_nobody_misses_begins_a_cluster_after_a_while() {
+fn g06_an_empty_directory_that_no_one_misses_begins_a_cluster_after_a_while() {
     let site = Site::at("127.0.0.1:0", &SimFs::new(1), Beginning::Init, None);
     let mut site = site.unwrap();
     let begun = site.now.mono;

@@ -176,7 +176,7 @@ impl Buffer {
         self.rest.is_some()
     }
 
-    /// True if it is one with a body that nobody needs but the client.
+    /// True if it is one with a body that no one needs but the client.
     pub(super) fn is_lent(&self) -> bool {
         matches!(&self.rest, Some(Rest::Body(sending)) if sending.body.is_only_lent())
     }

@@ -82,11 +82,12 @@ pub(super) struct Outputs {
     waiting: Vec<ClientId>,
     /// Clients that were blocked and got their reply since the last look.
     unblocked: Vec<ClientId>,
-    #[allow(clippy::vec_box)] // slots hold boxes: these are the same ones, not moved or boxed anew
+    #[allow(clippy::vec_box)]
+    // slots hold boxes: these are the same ones, not moved or boxed again
     pool: Vec<Box<Buffer>>,
     /// Clients whose sockets take no more bytes, ordered by when they last took some.
     stalled: StalledClients,
-    /// Clients that are to be closed because somebody said so.
+    /// Clients that are to be closed because someone said so.
     dismissed: Vec<ClientId>,
     acknowledged: Position,
     /// Bytes of memory held for all clients together, and their bound.
@@ -164,7 +165,7 @@ impl Outputs {
     }
 
     /// Of the clients that could have taken something, and to which a body is sent that is kept for
-    /// nobody else: the one that has taken nothing for the longest time, and since when.
+    /// no one else: the one that has taken nothing for the longest time, and since when.
     pub(super) fn longest_lent(&self) -> Option<(Time, ClientId)> {
         let is_lent = |client: ClientId| {
             let buffer = self.slots[client.0 as usize].buffer.as_ref();
@@ -173,7 +174,7 @@ impl Outputs {
         self.stalled.in_order().find(|(_, client)| is_lent(*client))
     }
 
-    /// A client that somebody wants to be closed; each is returned once.
+    /// A client that someone wants to be closed; each is returned once.
     pub(super) fn next_dismissed(&mut self) -> Option<ClientId> {
         while let Some(client) = self.dismissed.pop() {
             // Its id may be that of another connection since.
@@ -304,7 +305,7 @@ impl Outputs {
     pub(super) fn next_dirty(&mut self) -> Option<ClientId> {
         let room = match (self.written >= WRITTEN_PER_TURN_MAX, self.is_time_up) {
             (true, _) => Room::None,
-            (false, true) => Room::Anew,
+            (false, true) => Room::Again,
             (false, false) => Room::All,
         };
         self.dirty.next(room)

@@ -189,7 +189,7 @@ fn turn(outputs: &mut Outputs) -> Vec<u32> {
 }
 
 #[test]
-fn f22_a_turn_takes_and_writes_its_share_and_who_comes_anew_goes_first() {
+fn f22_a_turn_takes_and_writes_its_share_and_who_comes_again_goes_first() {
     let mut outputs = Outputs::new(1 << 30);
     let body = vec![b'x'; 4 * WRITTEN_PER_CLIENT_MAX];
     let clients: Vec<_> = (0..20).map(ClientId).collect();
@@ -212,7 +212,7 @@ fn f22_a_turn_takes_and_writes_its_share_and_who_comes_anew_goes_first() {
 }
 
 #[test]
-fn f22_when_a_turn_has_written_for_long_enough_only_who_comes_anew_is_told_and_one_more() {
+fn f22_when_a_turn_has_written_for_long_enough_only_who_comes_again_is_told_and_one_more() {
     let mut outputs = Outputs::new(1 << 30);
     let body = vec![b'x'; 2 * WRITTEN_PER_CLIENT_MAX];
     let small = ClientId(9);
@@ -243,7 +243,7 @@ fn f22_when_a_turn_has_written_for_long_enough_only_who_comes_anew_is_told_and_o
 }
 
 #[test]
-fn f24_where_much_is_held_only_who_has_taken_all_is_served_and_past_the_bound_nobody() {
+fn f24_where_much_is_held_only_who_has_taken_all_is_served_and_past_the_bound_no_one() {
     let mut outputs = Outputs::new(100_000);
     outputs.open(ONE);
     outputs.open(TWO);
@@ -326,7 +326,7 @@ fn f24_who_has_taken_nothing_for_longest_is_known() {
     assert_eq!(
         outputs.longest_stalled(),
         None,
-        "nobody has been offered anything"
+        "no one has been offered anything"
     );
     send(&mut outputs, ONE, 0, 1);
     send(&mut outputs, TWO, 0, 2);

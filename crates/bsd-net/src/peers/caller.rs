@@ -57,7 +57,7 @@ pub(super) enum Step {
     Wait,
     /// It sends messages from now on.
     Opened(Hello),
-    /// The connection is somebody else's from now on.
+    /// The connection is someone else's from now on.
     HandOver(Hello, u64),
 }
 

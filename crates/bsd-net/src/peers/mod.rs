@@ -2,7 +2,7 @@
 //!
 //! Each node dials each other one and sends on that connection alone: messages travel one way on it.
 //! A snapshot, and a node that asks to be added, get a connection of their own, which is handed over
-//! (`talk`). Whoever is not of this machine needs a certificate of the cluster's authority (`tls`).
+//! (`talk`). Anyone who is not of this machine needs a certificate of the cluster's authority (`tls`).
 //!
 //! Invariants:
 //! * Nothing here blocks, waits or reads a clock: the loop says what time it is.
@@ -55,7 +55,7 @@ pub(super) const TOKENS: usize = 1 + 2 * CALLERS_MAX + bsd_cluster::member::MEMB
 /// Bytes of messages that may wait to be taken, more or less by what one peer sends in a turn.
 pub(super) const INBOX_SIZE_MAX: usize = 32 << 20;
 
-/// Until it is known who somebody is.
+/// Until it is known who someone is.
 const GREETING_NS: i64 = 5 * SECOND_NS;
 /// Bytes read at a time.
 const READ_SIZE: usize = 64 << 10;
@@ -99,7 +99,7 @@ pub(super) enum Received {
     Unreachable(NodeId),
     /// A peer says that we are no member since this entry.
     LeftOut(u64),
-    /// Somebody brings a snapshot or asks to be added: `hello` says who and which. Every step blocks:
+    /// Someone brings a snapshot or asks to be added: `hello` says who and which. Every step blocks:
     /// go on with it on another thread.
     Called(Box<Hello>, Box<Talk>),
 }
@@ -153,7 +153,7 @@ pub(super) struct Peers {
     inbox: VecDeque<(Received, usize)>,
     /// Bytes of messages in it.
     waiting: usize,
-    /// Messages for nodes that nobody knows.
+    /// Messages for nodes that no one knows.
     dropped: u64,
     refused: u64,
     /// Who takes us for a member of another cluster.
@@ -236,8 +236,8 @@ macro_rules! setting {
 }
 
 impl Peers {
-    /// Listen to peers there, and dial nobody yet. Tokens from `first` on, [`TOKENS`] of them, are
-    /// used in `registry`. `seed` is drawn anew for each start of a program: the nonces of
+    /// Listen to peers there, and dial no one yet. Tokens from `first` on, [`TOKENS`] of them, are
+    /// used in `registry`. `seed` is drawn again for each start of a program: the nonces of
     /// connections come from it. `waker` makes the loop turn, from any thread.
     ///
     /// # Errors

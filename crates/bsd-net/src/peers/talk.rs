@@ -25,10 +25,10 @@ pub(crate) struct Talk {
 }
 
 impl Talk {
-    /// Call `to` (0: whoever is there) at `HOST:PORT` and be welcome. Each step takes at most `patience`.
+    /// Call `to` (0: no matter who is there) at `HOST:PORT` and be welcome. Each step takes at most `patience`.
     ///
     /// # Errors
-    /// Nobody is there, it is somebody else, or it refuses: the text says why.
+    /// No one is there, it is someone else, or it refuses: the text says why.
     pub(crate) fn dial(
         me: &Me,
         to: NodeId,

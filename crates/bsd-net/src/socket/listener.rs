@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_connects_before_listen() {
+    fn no_one_connects_before_listen() {
         let bound = Bound::bind(&loopback(), None).unwrap();
         let address: SocketAddr = {
             let fd = bound.fd.try_clone().unwrap();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::{Address, Port};
 use bsd::sys::processes;
 
-/// How long whoever has an address may take to connect, and for each part of an answer.
+/// How long anyone who has an address may take to connect, and for each part of an answer.
 const PATIENCE: Duration = Duration::from_millis(300);
 /// Parts of an answer that are waited for, and their bytes.
 const PARTS_MAX: usize = 16;
@@ -96,7 +96,7 @@ pub fn who_has(host: &str, port: u16) -> String {
     })
 }
 
-/// Where whoever listens at this address answers.
+/// Where anyone who listens at this address answers.
 fn stats_at(host: &str, port: u16) -> Option<String> {
     let mut found = (host, port).to_socket_addrs().ok()?;
     let mut address: SocketAddr = found.next()?;

@@ -78,7 +78,7 @@ pub struct Probing {
     pub untaken: Option<Duration>,
 }
 
-/// So many probes are sent, and between two of them a part of [`Probing::after`]: a quarter.
+/// This many probes are sent, and between two of them a part of [`Probing::after`]: a quarter.
 const PROBES: u32 = 4;
 
 impl Probing {

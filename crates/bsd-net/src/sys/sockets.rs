@@ -94,7 +94,7 @@ pub(crate) fn limit_mode(socket: impl AsFd, bits: u32) -> io::Result<()> {
     Ok(rustix::fs::fchmod(socket, mode(bits))?)
 }
 
-/// Other systems refuse that. For a moment the file has what the umask leaves; nobody can connect
+/// Other systems refuse that. For a moment the file has what the umask leaves; no one can connect
 /// before the socket listens, and by then [`Node::set_mode`] has done its work.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn limit_mode(_: impl AsFd, _: u32) -> io::Result<()> {

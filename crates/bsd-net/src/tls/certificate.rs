@@ -1,8 +1,8 @@
 //! What is read in a certificate: the name in a client's, which the log and the list of clients show;
 //! when the server's own ends; and why one of an old version is refused.
 //!
-//! A client's certificate has been verified before anybody asks for its name. What is read here is
-//! still somebody else's text: it is cut to [`NAME_MAX`] characters, and those that are not shown are
+//! A client's certificate has been verified before anyone asks for its name. What is read here is
+//! still someone else's text: it is cut to [`NAME_MAX`] characters, and those that are not shown are
 //! replaced.
 
 use std::error::Error;
@@ -34,7 +34,7 @@ const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
 const DAY_SECONDS: i64 = 86_400;
-/// From so many days before its end on, a warning tells of a certificate.
+/// From this many days before its end on, a warning tells of a certificate.
 const WARNING_DAYS: i64 = 14;
 
 /// When the first certificate of a chain ends, seconds since 1970; `None` if that cannot be read.

@@ -41,7 +41,7 @@ pub struct TlsFiles {
     pub client_ca: Option<PathBuf>,
 }
 
-/// What the files say. Whoever has a clone gets what any of them has read again.
+/// What the files say. Anyone who has a clone gets what any of them has read again.
 #[derive(Debug, Clone)]
 pub struct Tls {
     files: Arc<TlsFiles>,

@@ -48,13 +48,13 @@ pub(crate) fn read_signed(
     Ok(Arc::new(signed))
 }
 
-/// A key of a group is a way to share it with other servers of the machine; one of everybody is none.
+/// A key of a group is a way to share it with other servers of the machine; one of everyone is none.
 fn warn_of_readers(key: &Path) {
     let mode = std::fs::metadata(key).map_or(0, |it| it.permissions().mode() & 0o777);
     if mode & 0o007 != 0 {
         let key = key.display();
         warn!(
-            "the key {key} has the rights {mode:04o}: everybody on this machine can read or change \
+            "the key {key} has the rights {mode:04o}: everyone on this machine can read or change \
                it; make them 0600 (chmod 600)"
         );
     }

@@ -24,7 +24,7 @@ impl Config {
         let is_asked = |layers: Layers| self.auth_file.is_some() || self.checks_clients(layers.tls);
         if let Some(names) = names(&|layers| !is_asked(layers)) {
             found.push(format!(
-                "whoever reaches {names} may put, reserve and delete every job, as none asks for \
+                "anyone who reaches {names} may put, reserve and delete every job, as none asks for \
                  a token (--auth-file) or a certificate (-l tls:ADDR with --tls-client-ca)"
             ));
         }
@@ -52,7 +52,7 @@ impl Config {
         let asks_here = self.checks_clients(setup.has_tls);
         (asks_clients && !asks_here).then(|| {
             format!(
-                "everybody on this machine may see and change every job over HTTP on {address}, \
+                "everyone on this machine may see and change every job over HTTP on {address}, \
                  which asks for no token (--http-tokens FILE asks; --http off serves none)"
             )
         })
@@ -90,21 +90,21 @@ mod tests {
     #[test]
     fn g32_what_is_open_to_whom_is_one_sentence_and_nothing_where_nothing_is() {
         const FILES: &str = "-l tls:h --tls-cert c --tls-key k";
-        const ANYBODY: &str = "may put, reserve and delete every job";
+        const ANYONE: &str = "may put, reserve and delete every job";
         const PLAIN: &str = "unencrypted";
-        const HERE: &str = "everybody on this machine";
+        const HERE: &str = "everyone on this machine";
         let with_ca = format!("{FILES} --tls-client-ca a");
         let here = "127.0.0.1:11380";
         let table: [(&str, &[&str], &str, &[&str]); 17] = [
             ("", &["127.0.0.1:1", "[::1]:1", "unix:/s"], here, &[]),
             ("", &["[::ffff:127.0.0.1]:1", "127.8.0.1:1"], here, &[]),
-            ("", &["0.0.0.0:1"], here, &[ANYBODY]),
-            ("", &["[::]:1"], "", &[ANYBODY]),
-            ("", &["10.0.0.1:1"], here, &[ANYBODY]),
-            (FILES, &["tls:0.0.0.0:1"], "", &[ANYBODY]),
+            ("", &["0.0.0.0:1"], here, &[ANYONE]),
+            ("", &["[::]:1"], "", &[ANYONE]),
+            ("", &["10.0.0.1:1"], here, &[ANYONE]),
+            (FILES, &["tls:0.0.0.0:1"], "", &[ANYONE]),
             (&with_ca, &["tls:0.0.0.0:1"], "", &[]),
             (&with_ca, &["tls:0.0.0.0:1"], here, &[HERE]),
-            (&with_ca, &["tls:0.0.0.0:1", "0.0.0.0:2"], "", &[ANYBODY]),
+            (&with_ca, &["tls:0.0.0.0:1", "0.0.0.0:2"], "", &[ANYONE]),
             ("--auth-file f", &["127.0.0.1:1"], "", &[]),
             ("--auth-file f", &["127.0.0.1:1"], here, &[HERE]),
             ("--auth-file f --http-tokens t", &["127.0.0.1:1"], here, &[]),
@@ -119,14 +119,14 @@ mod tests {
                 "--http-tokens t",
                 &["0.0.0.0:1"],
                 "10.0.0.1:2",
-                &[ANYBODY, PLAIN],
+                &[ANYONE, PLAIN],
             ),
             ("--auth-file f", &["0.0.0.0:1"], here, &[PLAIN, HERE]),
             ("", &["proxy:0.0.0.0:1", "proxy+tls:0.0.0.0:2"], here, &[]),
         ];
         for (line, listeners, http, expected) in table {
             let said = said(line, listeners, http);
-            for part in [ANYBODY, PLAIN, HERE] {
+            for part in [ANYONE, PLAIN, HERE] {
                 let is_expected = expected.contains(&part);
                 assert_eq!(
                     said.contains(part),
@@ -139,7 +139,7 @@ mod tests {
         }
         let both = said("", &["10.0.0.1:1", "tls:0.0.0.0:2", "127.0.0.1:3"], "");
         assert!(
-            both.contains("whoever reaches 10.0.0.1:1 and tls:0.0.0.0:2 may"),
+            both.contains("anyone who reaches 10.0.0.1:1 and tls:0.0.0.0:2 may"),
             "{both}"
         );
         let tls = format!("{with_ca} --http tls:127.0.0.1:4");

@@ -175,7 +175,7 @@ fn each_flag_means_what_it_says() {
             c.probing.after == Some(Duration::from_secs(32_767)) && c.probing.untaken.is_none()
         }),
         ("-z 0", |c| c.job_size_max == 0),
-        ("-u nobody", |c| c.user.as_deref() == Some("nobody")),
+        ("-u no_one", |c| c.user.as_deref() == Some("no_one")),
         ("-c -n", |c| c.dir.is_some()),
         ("--max-memory 2G", |c| c.memory_max == Some(2 << 30)),
         ("--max-memory 512k", |c| c.memory_max == Some(512 << 10)),

@@ -104,7 +104,7 @@ impl Place<'_> {
             begun => {
                 self.refuse_segments(&names)?;
                 if begun.is_some() {
-                    self.begin_anew()?;
+                    self.begin_again()?;
                 }
                 self.import(&mut taken_over, segment_size, now, progress)?;
             }
@@ -116,7 +116,7 @@ impl Place<'_> {
     }
 
     /// The next build removes what was built.
-    fn begin_anew(&self) -> Result<(), OpenError> {
+    fn begin_again(&self) -> Result<(), OpenError> {
         let incomplete = self.dir.join(format!("{IMPORT_NAME}{INCOMPLETE}"));
         self.rename(&self.under_way, &incomplete)?;
         self.sync(self.dir)

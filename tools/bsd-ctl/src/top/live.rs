@@ -57,7 +57,7 @@ pub(super) fn run(args: &TopArgs, sampler: Sampler) -> Result<u8, Failure> {
     let mut terminal = ratatui::try_init().map_err(unusable)?;
     let mut screen = Screen::new(args);
     let done = screen.run(&mut terminal, &rounds, &mut waiter);
-    // Also a terminal that has gone: somebody else may have it open.
+    // Also a terminal that has gone: someone else may have it open.
     let restored = ratatui::try_restore();
     done.and(restored).map_err(unusable)?;
     Ok(EXIT_OK)
@@ -69,7 +69,7 @@ fn unusable(error: io::Error) -> Failure {
     ))
 }
 
-/// Ask in a thread, which ends when nobody takes what it has. The process does not wait for it.
+/// Ask in a thread, which ends when no one takes what it has. The process does not wait for it.
 fn ask_beside(mut sampler: Sampler, interval: Duration, bell: Bell) -> Receiver<Round> {
     let (sender, rounds): (SyncSender<Round>, _) = sync_channel(1);
     thread::spawn(move || {

@@ -58,7 +58,7 @@ pub(crate) struct TopArgs {
     /// The other way round
     #[arg(long)]
     reverse: bool,
-    /// Print so many rounds as lines of text, and end
+    /// Print this many rounds as lines of text, and end
     #[arg(long, value_name = "N")]
     batch: Option<u64>,
 }

@@ -24,7 +24,7 @@ pub(super) struct Sample {
     pub(super) left_out: usize,
 }
 
-/// Takes samples over one connection, which it makes anew after an error.
+/// Takes samples over one connection, which it makes again after an error.
 #[derive(Debug)]
 pub(super) struct Sampler {
     address: Address,

@@ -21,7 +21,7 @@ pub(super) struct Bell(UnixStream);
 
 impl Bell {
     pub(super) fn ring(&self) {
-        // It rings already if there is no room, and nobody listens if it is closed.
+        // It rings already if there is no room, and no one listens if it is closed.
         let _ = (&self.0).write(&[0]);
     }
 }
@@ -33,7 +33,7 @@ pub(super) enum Awake {
     Keys(Vec<Key>),
     /// A signal asks for the end.
     Stop,
-    /// The terminal has gone: nobody looks any more.
+    /// The terminal has gone: no one looks any more.
     Gone,
 }
 

@@ -29,7 +29,7 @@ impl World {
         (!leaders.is_empty()).then(|| self.random.pick(&leaders))
     }
 
-    /// Numbers go to whoever leads in the newest term, as a rule; reads to anybody who believes to
+    /// Numbers go to the leader of the newest term, as a rule; reads to anyone who believes to
     /// lead.
     pub(super) fn client(&mut self) {
         let after = self.ms(1, 40);

@@ -35,7 +35,7 @@ type Files = Vec<(String, Vec<u8>)>;
 /// The log on this disk as it is now, with what the node says of it.
 fn take(disk: &SimFs, life: &Life) -> Option<(Base, LogId, Files)> {
     let parts = LogParts::take(disk, Path::new(DIR)).unwrap();
-    let parts = parts.expect("nobody writes meanwhile");
+    let parts = parts.expect("no one writes meanwhile");
     // Entries after the last frame changed nothing: the copy has them too.
     let stamp = match parts.stamp() == life.engine.framed_stamp() {
         true => life.engine.stamp(),

@@ -5,7 +5,7 @@ use raft::eraftpb::{Entry, Message, MessageType};
 use super::*;
 use crate::replica::ENTRY_COST;
 
-/// So many entries after what is committed, of this term.
+/// This many entries after what is committed, of this term.
 fn append(world: &World, to: usize, count: u64, term: u64) -> Message {
     let life = world.sites[to].life.as_ref().expect("it is up");
     let status = life.replica.status();
@@ -36,7 +36,7 @@ impl World {
 
 /// Most of what it has was not known to be committed before it leads.
 #[test]
-fn who_leads_serves_nobody_before_it_has_applied_all_that_is_committed() {
+fn who_leads_serves_no_one_before_it_has_applied_all_that_is_committed() {
     let mut world = World::new(1);
     world.peace();
     let leader = world.leader().unwrap();

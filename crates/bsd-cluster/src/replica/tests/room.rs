@@ -13,7 +13,7 @@ pub(super) enum Ask {
     Delete(JobId),
 }
 
-/// Clients ask for so many puts at a time.
+/// Clients ask for this many puts at a time.
 const AT_A_TIME: usize = 20;
 /// An answer takes less than this many turns of a millisecond.
 const TURNS: u32 = 5_000;
@@ -59,7 +59,7 @@ impl World {
         }
     }
 
-    /// Ask whoever leads, and wait for the answers. Nobody stops leading meanwhile.
+    /// Ask the leader, and wait for the answers. No one stops leading meanwhile.
     pub(super) fn ask(&mut self, asks: &[Ask]) -> Vec<Told> {
         self.told.clear();
         self.script = asks.to_vec();

@@ -189,7 +189,7 @@ fn a_link_is_encrypted_and_the_leader_shows_the_certificate_of_a_member() {
     house.expect_count(0);
 }
 
-/// Whoever took the leader's address gets not a byte of a client.
+/// Anyone who took the leader's address gets not a byte of a client.
 #[test]
 fn a_leader_that_is_of_another_cluster_is_not_believed() {
     let (mut house, listener, [_, stranger]) = led_over_tls(TLS);

@@ -1,4 +1,4 @@
-//! What lies between a socket and the protocol: who is said to be the client, and that nobody is passed on
+//! What lies between a socket and the protocol: who is said to be the client, and that no one is passed on
 //! twice.
 
 use super::*;
@@ -71,7 +71,7 @@ fn two_nodes_that_each_take_the_other_for_the_leader_pass_nothing_in_circles() {
 }
 
 #[test]
-fn a_leader_whose_address_leads_here_gets_nobody() {
+fn a_leader_whose_address_leads_here_gets_no_one() {
     let mut house = House::new();
     house.lead(at(&house.listener, Layers::NONE));
     let mut client = house.client();

@@ -1,11 +1,11 @@
-//! Somebody else leads, or nobody, or one that cannot be reached: who waits, who is closed, who is given
+//! Someone else leads, or no one, or one that cannot be reached: who waits, who is closed, who is given
 //! back.
 
 use super::*;
 
 #[test]
 fn another_leader_closes_all_that_are_joined_and_no_byte_passes_any_more() {
-    for next in ["nobody", "another", "ourselves"] {
+    for next in ["none", "another", "ourselves"] {
         let (mut house, leader) = House::led();
         let mut pairs: Vec<_> = (0..150).map(|_| house.pair(&leader)).collect();
         house.run_until_idle();
@@ -20,7 +20,7 @@ fn another_leader_closes_all_that_are_joined_and_no_byte_passes_any_more() {
             house.look();
         }
         house.lead(match next {
-            "nobody" => Leader::None,
+            "none" => Leader::None,
             "another" => at(&other, Layers::NONE),
             _ => Leader::Ourselves,
         });

@@ -131,12 +131,12 @@ fn a_node_that_falls_is_called_again_and_nothing_old_is_sent() {
 #[test]
 fn who_cannot_be_reached_is_called_less_and_less_often() {
     let mut site = Site::new(1);
-    let nobody = StdListener::bind("127.0.0.1:0")
+    let closed = StdListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
         .unwrap();
     site.peers
-        .set_members(1, &members(&[(2, nobody.to_string())]), site.now);
+        .set_members(1, &members(&[(2, closed.to_string())]), site.now);
     let mut rests = Vec::new();
     for failures in 1..=9 {
         site.until(|site| site.failures() == failures);
@@ -166,7 +166,7 @@ fn a_name_is_looked_up_beside_the_loop() {
     });
     // No name ends so (RFC 6761).
     one.peers
-        .set_members(1, &members(&[(3, "nobody.invalid:1".into())]), one.now);
+        .set_members(1, &members(&[(3, "absent.invalid:1".into())]), one.now);
     one.until(|one| one.failures() > 0);
 }
 
@@ -208,7 +208,7 @@ fn who_is_no_member_and_calls_is_answered_as_long_as_it_calls() {
     both(&mut one, &mut two, |one, _| one.messages() == [1]);
     assert_eq!(two.peers.client_address(NodeId(1)), Some("client-1:11300"));
     two.send(NodeId(7), 1, 1);
-    assert_eq!(two.peers.dropped, 1, "nobody knows node 7");
+    assert_eq!(two.peers.dropped, 1, "no one knows node 7");
     one.peers.set_members(1, &Members::default(), one.now);
     both(&mut one, &mut two, |_, two| two.peers.states().is_empty());
 }
@@ -249,7 +249,7 @@ fn an_address_that_does_not_answer_and_the_one_of_the_membership_are_tried_in_tu
 }
 
 #[test]
-fn who_gets_another_identity_says_hello_anew() {
+fn who_gets_another_identity_says_hello_again() {
     let (mut one, mut two) = pair();
     let other = Me {
         cluster: ClusterId([8; 16]),

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_is_no_hello_is_closed_and_disturbs_nobody() {
+fn what_is_no_hello_is_closed_and_disturbs_no_one() {
     let (mut one, mut two) = pair();
     let garbage: [&[u8]; 4] = [
         b"GET / HTTP/1.1\r\n\r\n",
@@ -168,7 +168,7 @@ fn who_is_connected_and_is_removed_has_to_call_again_and_is_told_since_when() {
     assert!(two.failures() > 0 && !is_heard(&one));
 }
 
-/// Somebody sends it messages.
+/// Someone sends it messages.
 fn is_heard(site: &Site) -> bool {
     site.peers.callers.iter().any(|it| it.from().is_some())
 }
@@ -247,7 +247,7 @@ fn a_frame_that_is_repeated_damaged_or_of_another_closes_the_connection() {
 }
 
 #[test]
-fn a_flood_is_read_piece_by_piece_and_not_at_all_if_nobody_takes_it() {
+fn a_flood_is_read_piece_by_piece_and_not_at_all_if_no_one_takes_it() {
     let mut site = Site::new(1);
     let (mut raw, mut other) = (Raw::new(&mut site, 9), Raw::new(&mut site, 8));
     let frames: Vec<u8> = (0..4000)
@@ -261,7 +261,7 @@ fn a_flood_is_read_piece_by_piece_and_not_at_all_if_nobody_takes_it() {
         }
         Err(_) => false,
     };
-    // Nobody takes anything.
+    // No one takes anything.
     for _ in 0..2000 {
         while flood() {}
         let mut events = Events::with_capacity(8);
@@ -324,7 +324,7 @@ fn who_says_nothing_gives_way_and_a_peer_still_comes_in() {
     drop(silent);
 }
 
-/// Somebody at the address of node 2, who says that it is `node`.
+/// Someone at the address of node 2, who says that it is `node`.
 fn welcomed(site: &mut Site, node: u64) -> StdStream {
     let listener = StdListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
