@@ -251,11 +251,11 @@ impl File {
                         continue;
                     }
                 }
-                "fn" | "struct" | "enum" | "trait" | "type" | "static" | "union" | "const" => {
-                    if depth == 0 {
-                        let name = if word(next) == "mut" { next + 1 } else { next };
-                        file.defined.insert(word(name).to_owned());
-                    }
+                "fn" | "struct" | "enum" | "trait" | "type" | "static" | "union" | "const"
+                    if depth == 0 =>
+                {
+                    let name = if word(next) == "mut" { next + 1 } else { next };
+                    file.defined.insert(word(name).to_owned());
                 }
                 "crate" | "self" | "super" if word(next) == "::" => {
                     let mut path = vec![word(at).to_owned()];
