@@ -50,7 +50,7 @@ impl std::fmt::Debug for Desk {
 }
 
 /// Who looks at a queue that follows: it has no clients before it leads.
-const NOBODY: ClientId = ClientId(u32::MAX);
+const NO_CLIENT: ClientId = ClientId(u32::MAX);
 
 /// What a call may use while it runs.
 struct Turn<'a> {
@@ -352,7 +352,7 @@ impl Desk {
             true => Step::Done,
             false => {
                 let client = match turn.engine.is_following() {
-                    true => NOBODY,
+                    true => NO_CLIENT,
                     false => self.client(underway.session, turn.engine),
                 };
                 underway.work.step(&mut Slice {
