@@ -155,13 +155,18 @@ fn connect(address: SocketAddr) -> TcpStream {
 
 fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut all = Vec::new();
-    let mut buffer = [0; 4096];
+    let mut buffer = [0; 64 << 10];
+    let mut has_head = false;
     while let Ok(count @ 1..) = stream.read(&mut buffer) {
         all.extend_from_slice(&buffer[..count]);
-        // A stream of events has no end: its head is all that is waited for.
-        let text = String::from_utf8_lossy(&all);
-        if text.contains("\r\n\r\n") && text.contains("content-type: text/event-stream\r\n") {
-            break;
+        if !has_head {
+            // A stream of events has no end: its head is all that is waited for. Only the head is
+            // looked through, so that a long body is read as fast as it comes.
+            let text = String::from_utf8_lossy(&all);
+            has_head = text.contains("\r\n\r\n");
+            if has_head && text.contains("content-type: text/event-stream\r\n") {
+                break;
+            }
         }
     }
     all
