@@ -19,7 +19,7 @@ struct NoOthers;
 
 impl ReplySink for NoOthers {
     fn reply(&mut self, client: ClientId, _: Position, reply: Reply<'_>) {
-        panic!("{reply:?} for {client:?}, who is no one");
+        panic!("{reply:?} for {client:?}, which did not ask");
     }
 }
 

@@ -391,9 +391,9 @@ impl Engine {
         let (taken, share) = (self.pauses.memory(), self.pauses.share());
         if self.pauses_shortage.note_refused(1, now.wall_ns) {
             tracing::warn!(
-                "records of pauses take {taken} bytes, of which {share} are for them: clients {owner} \
-                 have made so many that they may pause no other tubes until some have ended; pause \
-                 fewer tubes, for a shorter time, or give more with --max-memory"
+                "pauses take {taken} bytes, and their limit is {share}: clients {owner} may pause no \
+                 further tubes until some of their pauses have ended; pause fewer tubes, for a shorter \
+                 time, or raise --max-memory"
             );
         }
         false

@@ -26,7 +26,7 @@ struct NoOne;
 
 impl ReplySink for NoOne {
     fn reply(&mut self, client: ClientId, _: Position, reply: Reply<'_>) {
-        unreachable!("{reply:?} for {client:?}, who is no one");
+        unreachable!("{reply:?} for {client:?}, which did not ask");
     }
 }
 

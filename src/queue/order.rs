@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_given_back_anyone_who_leaves() {
+    fn memory_is_given_back_no_matter_who_leaves() {
         for stride in [1, STRIDE] {
             let mut pair = Pair::new(stride);
             (0..50_000).for_each(|n| pair.insert(n * STRIDE % 50_000));

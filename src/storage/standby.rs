@@ -19,7 +19,7 @@ use crate::types::Position;
 /// The word of a copy that is being removed: not one that says how far it goes.
 const VOID: &[u8] = b"void\n";
 
-/// Remove the word: from now on the log is no one's copy. Durable on return.
+/// Remove the word: from now on the log is not a copy. Durable on return.
 ///
 /// # Errors
 /// If the disk fails.

@@ -146,7 +146,7 @@ fn what_is_told_is_as_described() {
     }
 }
 
-/// Anyone who does not read costs no one anything, and is told what was missed.
+/// A client that does not read costs the others nothing, and is told how many events it missed.
 #[test]
 fn a_slow_listener_is_told_how_much_was_lost_and_holds_no_one_up() {
     let site = Site::start(Launch::bsd().memory());

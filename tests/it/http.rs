@@ -323,7 +323,7 @@ fn clients_that_stop_in_the_middle_keep_no_one_out() {
     site.server.connect();
 }
 
-/// What anyone can send costs no one a place, and is told of in one line.
+/// Requests that anyone can send take no place from others, and one line of the log tells of them.
 #[test]
 fn g27_requests_whose_bodies_do_not_come_keep_no_one_out() {
     let site = Site::start(memory());
@@ -494,7 +494,7 @@ fn backups_and_verifications_are_told_of_and_shown() {
 }
 
 #[test]
-fn draining_is_begun_and_ended_by_request_anyone_who_began_it() {
+fn draining_is_begun_and_ended_by_request_no_matter_who_began_it() {
     let site = Site::start(memory());
     let described = Description::of(&site);
     let path = "/api/v1/drain";

@@ -180,7 +180,7 @@ impl Copy {
     }
 }
 
-/// True if the log in `dir` has been archived, and is no one's copy: a standby that has taken over is
+/// True if the log in `dir` has been archived, and is not a copy: a standby that has taken over is
 /// a server like others, also when it is started again.
 ///
 /// # Errors

@@ -236,7 +236,7 @@ fn fenced(world: &mut World) -> bool {
     })
 }
 
-/// The new queue takes jobs, and a start finds them: it is no one's copy any more.
+/// The new queue takes jobs, and a start finds them: it is not a copy any more.
 fn go_on(world: &mut World, side: &Side, promoted: Promoted, state: &State) {
     let now = world.now;
     let mut engine = promoted.engine;

@@ -8,7 +8,7 @@
 //!
 //! # What must stay true
 //!
-//! * Anyone who is told that `commit()` succeeded finds term, vote and entries again after any crash.
+//! * After `commit()` has returned without an error, term, vote and entries survive any crash.
 //!   After a crash during it: all of it, or a beginning of the entries, or nothing.
 //! * An entry that was answered for is never missing silently: a start refuses a damaged ledger.
 //!   Only the last frames of the last file can be lost without a trace, and only if nothing later

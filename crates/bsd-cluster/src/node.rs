@@ -231,7 +231,7 @@ impl Node {
         self.timer.next(&self.raft.raft)
     }
 
-    /// Whether proposals are taken now: the node leads, hands the lead to no one, and is not
+    /// Whether proposals are taken now: the node leads, transfers its leadership to no other, and is not
     /// silent.
     #[must_use]
     pub fn takes_proposals(&self) -> bool {

@@ -44,7 +44,7 @@ pub enum Change {
     },
     /// A learner that has caught up votes.
     Promote(NodeId),
-    /// A member leaves. The leader hands over the lead first, and anyone who has it then is to be asked.
+    /// A member leaves. A leader that leaves transfers its leadership first; then ask the new leader.
     Remove(NodeId),
     /// A learner that has caught up votes instead of a voter, who leaves, in one step: never do
     /// both or neither of them count.

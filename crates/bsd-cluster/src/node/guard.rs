@@ -47,7 +47,7 @@ pub(super) fn check<S: Storage>(raft: &Raft<S>, message: &Message) -> Result<(),
 
 fn envelope(id: u64, message: &Message) -> Result<(), &'static str> {
     if message.to != id || message.from == id || message.from == 0 {
-        return Err("is not for this node, or from no one");
+        return Err("is not for this node, or names no sender");
     }
     if message.term == 0 {
         return Err("has no term");

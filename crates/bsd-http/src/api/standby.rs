@@ -1,6 +1,6 @@
 //! `/api/v1/standby`: how far a standby is, and the word that has it take over.
 //!
-//! Nothing is asked of the engine: there is none that serves anyone.
+//! Nothing is asked of the engine: the engine of a standby has no clients.
 
 use hyper::StatusCode;
 use serde_json::{Value, json};

@@ -144,7 +144,7 @@ impl std::fmt::Debug for Member {
 }
 
 impl Member {
-    /// Something happened to a socket of a peer; `false`: it is no one's.
+    /// Something happened to a socket of a peer; `false`: the token is not a peer's.
     pub(super) fn on_event(&mut self, event: &Event) -> bool {
         self.peers.on_event(event.token())
     }

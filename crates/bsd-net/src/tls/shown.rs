@@ -48,7 +48,8 @@ pub(crate) fn read_signed(
     Ok(Arc::new(signed))
 }
 
-/// A key of a group is a way to share it with other servers of the machine; one of everyone is none.
+/// Warn if every user can read or write the key. A key that its group can read is accepted: other servers
+/// of the machine may share it.
 fn warn_of_readers(key: &Path) {
     let mode = std::fs::metadata(key).map_or(0, |it| it.permissions().mode() & 0o777);
     if mode & 0o007 != 0 {

@@ -23,7 +23,7 @@ pub(crate) struct ExpireArgs {
     /// Every moment of this time before its last change can still be restored, e.g. 30d, 12h
     #[arg(long, value_name = "AGE", value_parser = parse_age)]
     keep: u64,
-    /// At least this many bases stay
+    /// The smallest number of bases that stay
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
     bases: u64,
     /// Say what would be removed, and remove nothing
