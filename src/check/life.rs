@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::past::{Effect, Job, Past};
 use super::sight::{Answer, Answers, readable, recorded, seen, tube};
 use super::{DIR, Input, beginning, inspect, options, sound};
-use crate::engine::{Alteration, Altered, Engine, Flow, Options};
+use crate::engine::{Altered, Engine, Flow, JobAction, Options};
 use crate::protocol::{Command, Op, Request};
 use crate::storage::disk::sim::{Crash, Errno, Fault, Granularity, OpKind};
 use crate::storage::{SimFs, StoreError, SyncPolicy};
@@ -309,11 +309,11 @@ impl<'a> Life<'a> {
         let (old, is_buried) = job.map_or((0, false), |job| (job.pri, job.buried.is_some()));
         let copy = self.engine.queue().next_id();
         let kick = kind == 5;
-        let (alteration, effect) = match kind {
-            0 if is_buried => (Alteration::Priority(pri), Effect::Bury(id, pri)),
-            0 => (Alteration::Priority(pri), Effect::Release(id, pri)),
-            1 => (Alteration::Delay(1), Effect::Ready(vec![id])),
-            2 => (Alteration::Bury, Effect::Bury(id, old)),
+        let (action, effect) = match kind {
+            0 if is_buried => (JobAction::Priority(pri), Effect::Bury(id, pri)),
+            0 => (JobAction::Priority(pri), Effect::Release(id, pri)),
+            1 => (JobAction::Delay(1), Effect::Ready(vec![id])),
+            2 => (JobAction::Bury, Effect::Bury(id, old)),
             _ => {
                 let effect = Effect::Move {
                     id,
@@ -321,13 +321,19 @@ impl<'a> Life<'a> {
                     tube,
                     kick,
                 };
-                (Alteration::Move { tube, kick }, effect)
+                (
+                    JobAction::Move {
+                        tube: tube.into(),
+                        kick,
+                    },
+                    effect,
+                )
             }
         };
         let mut answers = Answers::default();
-        let altered = self.engine.alter(id, alteration, *self.now, &mut answers);
+        let altered = self.engine.alter(id, &action, *self.now, &mut answers);
         let Some(altered) = altered.ok().filter(|_| !self.disk.is_crashed()) else {
-            assert!(self.has_trouble, "{alteration:?} of job {id} fails");
+            assert!(self.has_trouble, "{action:?} of job {id} fails");
             self.past.push_unanswered(effect);
             return self.engine.commit(*self.now);
         };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::call::{Answer, JobError, Order};
 use super::seats::{Replies, Seats};
-use crate::engine::{Alteration, Altered, Engine, Feed, Link, ReplySink};
+use crate::engine::{Altered, Engine, Feed, JobAction, Link, ReplySink};
 use crate::types::{ClientId, JobId, Now, Time};
 
 /// Something that is done in steps, on the engine's thread.
@@ -93,17 +93,17 @@ impl Slice<'_> {
 }
 
 impl Slice<'_> {
-    /// Change a job that no client has reserved, beyond what orders can; or take it from its client. It
-    /// is done when this returns, and is durable, as the policy says, when the task is over.
+    /// Do this to a job that no client has reserved, or take it from its client. It is done when this
+    /// returns, and is durable, as the policy says, when the task is over.
     ///
     /// # Errors
     /// [`JobError::Store`]: the disk failed, now or earlier.
-    pub fn alter(&mut self, id: JobId, alteration: Alteration<'_>) -> Result<Altered, JobError> {
+    pub fn alter(&mut self, id: JobId, action: &JobAction) -> Result<Altered, JobError> {
         if self.engine.is_following() {
             return Err(JobError::NotLeader);
         }
         let mut replies = Replies::new(self.seats, self.others);
-        let altered = self.engine.alter(id, alteration, self.now, &mut replies);
+        let altered = self.engine.alter(id, action, self.now, &mut replies);
         altered.map_err(JobError::Store)
     }
 

@@ -1,49 +1,70 @@
-//! What may be changed of a job beside the commands of the protocol, for anyone who runs the server:
-//! its priority, its delay, its tube; and to bury it without reserving it.
+//! What an operator may have done to a job by its id, over the API: it is deleted, kicked or buried
+//! without reserving it, or its priority, its delay or its tube is changed.
 //!
 //! A job that a client has reserved is the client's: it is left alone, unless it is taken from the
-//! client first, as if its time were up. Everything else is one
-//! record of a job's state, as a release is, except for a move. A job stays in its tube for life, so
-//! a move is the put of a copy and the delete of the original, in one frame of the log: a crash
-//! leaves the one or the other, never both and never none.
+//! client first, as if its time were up. A delete is one record, everything else one record of a
+//! job's state, as a release is, except for a move. A job stays in its tube for life, so a move is
+//! the put of a copy and the delete of the original, in one frame of the log: a crash leaves the one
+//! or the other, never both and never neither.
 
 use std::sync::Arc;
 
 use super::outcome::{Handed, Logged};
 use super::{Engine, ReplySink};
+use crate::protocol::Op;
 use crate::queue::JobView;
 use crate::storage::{AppendError, NO_KICK, Purpose, StoreError};
 use crate::types::{Change, Counters, JobId, JobState, Now};
 
-/// This many clients that wait are served after a change, as after a command.
+/// This many clients that wait are served after a kick or a move, as after a command.
 const SERVED: usize = 16;
 
-/// What is changed of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Alteration<'a> {
-    /// Its priority. It stays in its state; among buried jobs it comes last.
-    Priority(u32),
+/// What an operator may have done to a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum JobAction {
+    /// As the command `delete`.
+    Delete,
+    /// As the command `kick-job`.
+    Kick,
     /// It is buried, with the priority that it has.
     Bury,
     /// It is delayed for this many seconds from now, at least 1.
     Delay(u32),
-    /// It is taken from the client that has reserved it, and ready again, with the priority that it
-    /// has and without a record. What the client does with it then is answered as after its time.
-    TakeBack,
+    /// It gets this priority. It stays in its state; among buried jobs it comes last.
+    Priority(u32),
     /// It is in another tube, under a new id, and as old as before. Among buried jobs it comes last.
     Move {
         /// The tube.
-        tube: &'a str,
+        tube: Box<str>,
         /// A delayed or buried job is kicked: it is ready there. Otherwise it keeps its state.
         kick: bool,
     },
+    /// It is taken from the client that has reserved it, and ready again, with the priority that it
+    /// has and without a record. What the client does with it then is answered as after its time.
+    TakeBack,
+}
+
+impl JobAction {
+    /// Its name.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            JobAction::Delete => "delete",
+            JobAction::Kick => "kick",
+            JobAction::Bury => "bury",
+            JobAction::Delay(_) => "delay",
+            JobAction::Priority(_) => "priority",
+            JobAction::Move { .. } => "move",
+            JobAction::TakeBack => "release",
+        }
+    }
 }
 
 /// What came of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Altered {
     /// It is done, and durable as the policy says once [`Engine::after`] is acknowledged. The job
-    /// has this id now.
+    /// has this id now, or had it when it was deleted.
     Done(JobId),
     /// It was so before.
     Same,
@@ -58,19 +79,19 @@ pub enum Altered {
 }
 
 impl Engine {
-    /// Change a job that no client has reserved, or take it from the one that has.
+    /// Do this to a job that no client has reserved, or take it from the one that has.
     ///
     /// # Errors
     /// When the disk failed, now or earlier: nothing more may be acknowledged.
     pub fn alter(
         &mut self,
         id: JobId,
-        alteration: Alteration<'_>,
+        action: &JobAction,
         now: Now,
         sink: &mut dyn ReplySink,
     ) -> Result<Altered, StoreError> {
         self.check()?;
-        let altered = self.try_alter(id, alteration, now, sink);
+        let altered = self.try_alter(id, action, now, sink);
         if let Err(error) = &altered {
             self.failed = Some(error.clone());
         }
@@ -80,7 +101,7 @@ impl Engine {
     fn try_alter(
         &mut self,
         id: JobId,
-        alteration: Alteration<'_>,
+        action: &JobAction,
         now: Now,
         sink: &mut dyn ReplySink,
     ) -> Result<Altered, StoreError> {
@@ -88,33 +109,51 @@ impl Engine {
             return Ok(Altered::NotFound);
         };
         let is_reserved = job.state == JobState::Reserved;
-        if is_reserved && alteration != Alteration::TakeBack {
+        if is_reserved && *action != JobAction::TakeBack {
             return Ok(Altered::Reserved);
         }
-        let change = match alteration {
-            Alteration::TakeBack if !is_reserved => return Ok(Altered::Same),
-            Alteration::TakeBack => {
+        let change = match action {
+            JobAction::Delete => return self.delete_job(id, now),
+            JobAction::Kick if job.state == JobState::Ready => return Ok(Altered::Same),
+            JobAction::TakeBack if !is_reserved => return Ok(Altered::Same),
+            JobAction::TakeBack => {
                 // Someone may wait for it.
                 self.is_busy |= self.queue.take_back(id, now.mono);
                 return Ok(Altered::Done(id));
             }
-            Alteration::Priority(pri) if pri == job.pri => return Ok(Altered::Same),
-            Alteration::Bury if job.state == JobState::Buried => return Ok(Altered::Same),
-            Alteration::Move { tube, .. } if tube == job.tube => return Ok(Altered::Same),
-            Alteration::Move { tube, kick } => {
-                return self.move_job(id, (tube, kick), now, sink);
+            JobAction::Priority(pri) if *pri == job.pri => return Ok(Altered::Same),
+            JobAction::Bury if job.state == JobState::Buried => return Ok(Altered::Same),
+            JobAction::Move { tube, .. } if **tube == *job.tube => return Ok(Altered::Same),
+            JobAction::Move { tube, kick } => {
+                return self.move_job(id, (tube, *kick), now, sink);
             }
-            Alteration::Priority(pri) => self.queue.decide_priority(id, pri),
-            Alteration::Bury => self.queue.decide_bury(id, job.pri),
-            Alteration::Delay(seconds) => self.queue.decide_delay(id, seconds.max(1), now.mono),
+            JobAction::Kick => {
+                self.count(Op::KickJob);
+                self.queue.decide_kick(id)
+            }
+            JobAction::Priority(pri) => self.queue.decide_priority(id, *pri),
+            JobAction::Bury => self.queue.decide_bury(id, job.pri),
+            JobAction::Delay(seconds) => self.queue.decide_delay(id, (*seconds).max(1), now.mono),
         };
         let Some(change) = change else {
             unreachable!("job {id} exists and is not reserved")
         };
-        match self.update(&change, Purpose::Update, now)? {
-            Logged::Done => Ok(Altered::Done(id)),
-            Logged::Full => Ok(Altered::NoRoom),
+        if let Logged::Full = self.update(&change, Purpose::Update, now)? {
+            return Ok(Altered::NoRoom);
         }
+        if *action == JobAction::Kick {
+            self.serve_waiting(SERVED, now, sink)?;
+        }
+        Ok(Altered::Done(id))
+    }
+
+    fn delete_job(&mut self, id: JobId, now: Now) -> Result<Altered, StoreError> {
+        self.count(Op::Delete);
+        self.make_way(Purpose::Delete, now)?;
+        Ok(match self.log_delete(id, now)? {
+            Logged::Done => Altered::Done(id),
+            Logged::Full => Altered::NoRoom,
+        })
     }
 
     fn move_job(
@@ -322,7 +361,7 @@ mod tests {
             };
             engine.run(client, Request::Command(put), NOW, &mut Nowhere);
             if id.0 % 2 == 0 {
-                let done = engine.alter(id, Alteration::Bury, NOW, &mut Nowhere);
+                let done = engine.alter(id, &JobAction::Bury, NOW, &mut Nowhere);
                 assert_eq!(done.unwrap(), Altered::Done(id));
             }
             engine.commit(NOW).unwrap();
@@ -333,12 +372,12 @@ mod tests {
     /// Move all of them, three at a commit.
     fn move_all(fs: &SimFs) -> Result<(), String> {
         let mut engine = open(fs).map_err(|error| error.to_string())?;
-        let to = Alteration::Move {
-            tube: "to",
+        let to = JobAction::Move {
+            tube: "to".into(),
             kick: false,
         };
         for id in (1..=SIZES.len() as u64).map(JobId) {
-            let done = engine.alter(id, to, NOW, &mut Nowhere);
+            let done = engine.alter(id, &to, NOW, &mut Nowhere);
             let done = done.map_err(|error| error.to_string())?;
             if fs.is_crashed() {
                 return Err("it has crashed".into());
@@ -401,7 +440,7 @@ mod tests {
         let fs = filled();
         let mut engine = open(&fs).unwrap();
         for id in [4, 2, 8] {
-            let done = engine.alter(JobId(id), Alteration::Priority(7), NOW, &mut Nowhere);
+            let done = engine.alter(JobId(id), &JobAction::Priority(7), NOW, &mut Nowhere);
             assert_eq!(done.unwrap(), Altered::Done(JobId(id)));
         }
         engine.commit(NOW).unwrap();
@@ -440,14 +479,14 @@ mod tests {
             lefts.push(put(left - short));
             // Buried, so that the copy needs an update too.
             let id = JobId(1);
-            for alteration in [
-                Alteration::Bury,
-                Alteration::Move {
-                    tube: "to",
+            for action in [
+                JobAction::Bury,
+                JobAction::Move {
+                    tube: "to".into(),
                     kick: false,
                 },
             ] {
-                let done = engine.alter(id, alteration, NOW, &mut Nowhere);
+                let done = engine.alter(id, &action, NOW, &mut Nowhere);
                 assert!(matches!(done.unwrap(), Altered::Done(_)), "{short}");
                 engine.commit(NOW).unwrap();
             }
@@ -469,12 +508,12 @@ mod tests {
             let Ok(mut engine) = open(&image) else {
                 continue;
             };
-            let to = Alteration::Move {
-                tube: "to",
+            let to = JobAction::Move {
+                tube: "to".into(),
                 kick: false,
             };
             for id in (1..=SIZES.len() as u64).map(JobId) {
-                let done = engine.alter(id, to, NOW, &mut Nowhere).unwrap();
+                let done = engine.alter(id, &to, NOW, &mut Nowhere).unwrap();
                 refused += u32::from(done == Altered::NoRoom);
                 assert!(
                     matches!(done, Altered::NoRoom | Altered::Done(_)),

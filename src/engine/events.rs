@@ -151,7 +151,7 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Alteration, Options, ReplySink};
+    use crate::engine::{JobAction, Options, ReplySink};
     use crate::protocol::{Command, Reply, Request};
     use crate::queue::Happened;
     use crate::storage::SimFs;
@@ -225,11 +225,11 @@ mod tests {
         put(&mut engine, client);
         let feed = Arc::new(Feed::new(|| ()));
         engine.listen(&feed, NOW);
-        let to = Alteration::Move {
-            tube: "to",
+        let to = JobAction::Move {
+            tube: "to".into(),
             kick: false,
         };
-        engine.alter(JobId(1), to, NOW, &mut Nowhere).unwrap();
+        engine.alter(JobId(1), &to, NOW, &mut Nowhere).unwrap();
         engine.commit(NOW).unwrap();
         engine.tell_events(NOW);
         let (to, copy) = ("to".into(), JobId(2));

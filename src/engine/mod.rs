@@ -66,7 +66,7 @@ use crate::storage::{
 };
 use crate::types::{ClientId, JobId, Now, Position, Time};
 
-pub use self::alter::{Alteration, Altered};
+pub use self::alter::{Altered, JobAction};
 pub use self::events::{FEED_MAX, Feed, Told};
 pub use self::figures::{Figures, LogFigures, OldestJob, SegmentFigures};
 pub use self::report::TubeDocument;

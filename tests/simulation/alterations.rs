@@ -2,7 +2,7 @@
 //! without reserving it. A move is one effect of the history: after a crash the job is in the one
 //! tube or in the other, never in both and never in none.
 
-use bsd::engine::{Alteration, Altered};
+use bsd::engine::{Altered, JobAction};
 use bsd::random::Random;
 use bsd::storage::disk::sim::Crash;
 use bsd::storage::{SimFs, SyncPolicy};
@@ -37,13 +37,13 @@ impl Change {
         }
     }
 
-    fn alteration(self) -> Alteration<'static> {
+    fn action(self) -> JobAction {
         match self {
-            Change::Priority(pri) => Alteration::Priority(pri),
-            Change::Delay(seconds) => Alteration::Delay(seconds),
-            Change::Bury => Alteration::Bury,
-            Change::Move { tube, kick } => Alteration::Move {
-                tube: TUBES[tube],
+            Change::Priority(pri) => JobAction::Priority(pri),
+            Change::Delay(seconds) => JobAction::Delay(seconds),
+            Change::Bury => JobAction::Bury,
+            Change::Move { tube, kick } => JobAction::Move {
+                tube: TUBES[tube].into(),
                 kick,
             },
         }
@@ -74,7 +74,7 @@ impl Driver {
         let (now, operations) = (self.now, self.fs.operations());
         let altered =
             self.engine_mut()
-                .alter(JobId(id), change.alteration(), now, &mut Answers::default());
+                .alter(JobId(id), &change.action(), now, &mut Answers::default());
         let after = self.engine().after();
         let is_move = matches!(change, Change::Move { .. });
         if is_move && matches!(altered, Ok(Altered::Done(_)) | Err(_)) {
@@ -126,7 +126,7 @@ impl Driver {
                 Effect::Move {
                     id,
                     copy,
-                    tube: TUBES[tube],
+                    tube: TUBES[tube].into(),
                     placed: if is_kicked { Placed::Ready } else { placed },
                     counters,
                 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use bsd::engine::{Alteration, Altered, Engine, Flow, Options, ReplySink};
+use bsd::engine::{Altered, Engine, Flow, JobAction, Options, ReplySink};
 use bsd::protocol::{Command, Op, Reply, Request};
 use bsd::random::Random;
 use bsd::storage::disk::sim::{Crash, Errno, Fault, OpKind};
@@ -473,10 +473,10 @@ fn f02_where_nothing_can_be_rewritten_updates_never_cost_a_delete_its_room() {
     let is_refused = (1..1000).any(|pri| {
         jobs.iter().any(|id| {
             let now = queue.now;
-            let change = Alteration::Priority(pri);
+            let change = JobAction::Priority(pri);
             let altered = queue
                 .engine()
-                .alter(JobId(*id), change, now, &mut Last::default());
+                .alter(JobId(*id), &change, now, &mut Last::default());
             queue.turn();
             altered.expect("the log goes on") == Altered::NoRoom
         })

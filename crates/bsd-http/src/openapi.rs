@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::api::filter::IDS_MAX;
-use super::api::jobs::Deed;
+use super::api::jobs::ACTIONS;
 use super::api::look::LISTED;
 use super::api::{checks, events};
 use super::route::{Kind, Parameter, Role, Route, Shape};
@@ -385,10 +385,7 @@ fn requests() -> Map<String, Value> {
         (
             "NewTask",
             open_object(
-                &[
-                    ("action", one_of(Deed::WORDS)),
-                    ("filter", reference("Filter")),
-                ],
+                &[("action", one_of(ACTIONS)), ("filter", reference("Filter"))],
                 &[&of_deed()[..], &[rate, dry_run, most]].concat(),
             ),
         ),
@@ -458,7 +455,7 @@ fn tasks() -> Map<String, Value> {
     let of_task = [
         ("changed", count()),
         ("skipped", count()),
-        ("action", one_of(Deed::WORDS)),
+        ("action", one_of(ACTIONS)),
         ("dry_run", flag()),
         ("rate", or_null(count())),
         ("most", or_null(count())),

@@ -155,8 +155,11 @@ fn requests_for_which_the_open_segment_has_no_room_are_refused_while_something_i
                 true => {
                     let id = JobId(engine.queue().next_id().0 - 1);
                     let tube = TUBES[1 + nth % 2];
-                    let to = Alteration::Move { tube, kick: false };
-                    let done = engine.alter(id, to, now, &mut Replies::default());
+                    let to = JobAction::Move {
+                        tube: tube.into(),
+                        kick: false,
+                    };
+                    let done = engine.alter(id, &to, now, &mut Replies::default());
                     done.unwrap() != Altered::NoRoom
                 }
                 false => {
@@ -347,7 +350,7 @@ fn a_follower_that_leads_finishes_the_kick_that_the_last_leader_had_begun() {
             entries.extend(commit_all(&mut engine, now));
             entries.extend(rest(&mut engine, now));
             let id = JobId(nth + 1);
-            let done = engine.alter(id, Alteration::Bury, now, &mut Replies::default());
+            let done = engine.alter(id, &JobAction::Bury, now, &mut Replies::default());
             assert_eq!(done.unwrap(), Altered::Done(id));
             entries.extend(commit_all(&mut engine, now));
             entries.extend(rest(&mut engine, now));

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bsd::engine::{Alteration, Altered, ApplyError, Engine, Flow, Options, ReplySink};
+use bsd::engine::{Altered, ApplyError, Engine, Flow, JobAction, Options, ReplySink};
 use bsd::protocol::{Command, Op, Reply, Request};
 use bsd::random::Random;
 use bsd::storage::disk::sim::Crash;

@@ -304,7 +304,7 @@ impl Cluster {
             let awaited = self.leader().after();
             let done = self
                 .lead()
-                .alter(id, Alteration::Bury, now, &mut Replies::default());
+                .alter(id, &JobAction::Bury, now, &mut Replies::default());
             let done = self.sound(done)?;
             self.altered(awaited, done);
         }
@@ -329,19 +329,19 @@ impl Cluster {
             return Ok(false);
         }
         self.interfere();
-        let alteration = match self.random.below(6) {
-            0 => Alteration::Priority(self.random.below(4)),
-            1 => Alteration::Delay(1 + self.random.below(3u32)),
-            2 => Alteration::Bury,
-            _ => Alteration::Move {
-                tube: self.random.pick(&TUBES),
+        let action = match self.random.below(6) {
+            0 => JobAction::Priority(self.random.below(4)),
+            1 => JobAction::Delay(1 + self.random.below(3u32)),
+            2 => JobAction::Bury,
+            _ => JobAction::Move {
+                tube: self.random.pick(&TUBES).into(),
                 kick: self.random.percent(30),
             },
         };
         let (now, awaited) = (self.now, self.leader().after());
         let done = self
             .lead()
-            .alter(JobId(id), alteration, now, &mut Replies::default());
+            .alter(JobId(id), &action, now, &mut Replies::default());
         let done = self.sound(done)?;
         if let Altered::Done(copy) = done {
             let of = self.bodies[&id];

@@ -15,7 +15,7 @@ impl Cluster {
                 while self.leader().wants_quiet() || !self.leader().has_room_for(0) {
                     self.commit_all();
                 }
-                let bury = self.lead().alter(id, Alteration::Bury, now, &mut replies);
+                let bury = self.lead().alter(id, &JobAction::Bury, now, &mut replies);
                 bury.unwrap();
             }
             if self.random.percent(10) || self.leader().wants_quiet() {

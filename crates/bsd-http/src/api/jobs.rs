@@ -9,120 +9,41 @@ use super::{bad, gone, job_id, not_found, of_error, run, tube_name};
 use crate::State;
 use crate::answer::{Answer, Problem, Said, json};
 use bsd::door::{Answer as Reply, JobError, Order, PutOptions, Slice, Step, Work};
-use bsd::engine::{Alteration, Altered};
+use bsd::engine::{Altered, JobAction};
 use bsd::queue::TubeList;
-use bsd::types::{JobId, JobState};
+use bsd::types::JobId;
 
-/// What is done to a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Deed {
-    Delete,
-    Kick,
-    Bury,
-    Delay(u32),
-    Priority(u32),
-    /// Into this tube; where `kick`, to be ready there.
-    Move {
-        to: Box<str>,
-        kick: bool,
-    },
-}
+/// The actions that a request may name.
+pub(crate) const ACTIONS: &[&str] = &["delete", "kick", "bury", "delay", "priority", "move"];
 
-/// What came of it.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) enum Done {
-    /// The job has this id now, or had it when it was deleted.
-    Changed(JobId),
-    /// It was so before.
-    Same,
-    NotFound,
-    Reserved,
-    Refused(JobError),
-}
-
-impl Deed {
-    /// The words of all of them.
-    pub(crate) const WORDS: &[&str] = &["delete", "kick", "bury", "delay", "priority", "move"];
-
-    pub(super) fn word(&self) -> &'static str {
-        match self {
-            Deed::Delete => "delete",
-            Deed::Kick => "kick",
-            Deed::Bury => "bury",
-            Deed::Delay(_) => "delay",
-            Deed::Priority(_) => "priority",
-            Deed::Move { .. } => "move",
+/// The action of this name, as the fields beside it say.
+pub(super) fn parse_action(word: &str, fields: &Fields) -> Result<JobAction, Problem> {
+    Ok(match word {
+        "delete" => JobAction::Delete,
+        "kick" => JobAction::Kick,
+        "bury" => JobAction::Bury,
+        "delay" => JobAction::Delay(needed("delay", fields.number_of_job("delay", 1)?)?),
+        "priority" => {
+            JobAction::Priority(needed("priority", fields.number_of_job("priority", 0)?)?)
         }
-    }
-
-    /// The deed of this name, as the fields beside it say.
-    pub(super) fn parse(word: &str, fields: &Fields) -> Result<Deed, Problem> {
-        Ok(match word {
-            "delete" => Deed::Delete,
-            "kick" => Deed::Kick,
-            "bury" => Deed::Bury,
-            "delay" => Deed::Delay(needed("delay", fields.number_of_job("delay", 1)?)?),
-            "priority" => Deed::Priority(needed("priority", fields.number_of_job("priority", 0)?)?),
-            "move" => {
-                let tube = needed("to", fields.text("to")?)?;
-                Deed::Move {
-                    to: tube_name(tube.to_owned())?.into(),
-                    kick: fields.flag("kick")?,
-                }
+        "move" => {
+            let tube = needed("to", fields.text("to")?)?;
+            JobAction::Move {
+                tube: tube_name(tube.to_owned())?.into(),
+                kick: fields.flag("kick")?,
             }
-            _ => return Err(bad(format!("action is one of {:?}", Deed::WORDS))),
-        })
-    }
-
-    /// The fields that it needs.
-    pub(super) fn fields(word: &str) -> &'static [&'static str] {
-        match word {
-            "delay" => &["delay"],
-            "priority" => &["priority"],
-            "move" => &["to", "kick"],
-            _ => &[],
         }
-    }
-
-    /// Do it.
-    pub(super) fn run(&self, id: JobId, slice: &mut Slice<'_>) -> Done {
-        let Some(job) = slice.engine().queue().job(id) else {
-            return Done::NotFound;
-        };
-        let alteration = match self {
-            _ if job.state == JobState::Reserved => return Done::Reserved,
-            Deed::Delete => return done(id, slice.run(&Order::Delete(id))),
-            Deed::Kick if job.state == JobState::Ready => return Done::Same,
-            Deed::Kick => return done(id, slice.run(&Order::KickJob(id))),
-            Deed::Bury => Alteration::Bury,
-            Deed::Delay(seconds) => Alteration::Delay(*seconds),
-            Deed::Priority(pri) => Alteration::Priority(*pri),
-            Deed::Move { to, kick } => Alteration::Move {
-                tube: to,
-                kick: *kick,
-            },
-        };
-        altered(slice.alter(id, alteration))
-    }
+        _ => return Err(bad(format!("action is one of {ACTIONS:?}"))),
+    })
 }
 
-fn altered(outcome: Result<Altered, JobError>) -> Done {
-    match outcome {
-        Ok(Altered::Done(id)) => Done::Changed(id),
-        Ok(Altered::Same) => Done::Same,
-        Ok(Altered::NotFound) => Done::NotFound,
-        Ok(Altered::Reserved) => Done::Reserved,
-        Ok(Altered::NoRoom) => Done::Refused(JobError::OutOfSpace),
-        Ok(Altered::Damaged) => Done::Refused(JobError::Damaged),
-        Err(error) => Done::Refused(error),
-    }
-}
-
-fn done(id: JobId, outcome: Result<Reply, JobError>) -> Done {
-    match outcome {
-        Ok(_) => Done::Changed(id),
-        Err(JobError::NotFound) => Done::NotFound,
-        Err(error) => Done::Refused(error),
+/// The fields that the action of this name needs.
+pub(super) fn fields_of(word: &str) -> &'static [&'static str] {
+    match word {
+        "delay" => &["delay"],
+        "priority" => &["priority"],
+        "move" => &["to", "kick"],
+        _ => &[],
     }
 }
 
@@ -163,113 +84,119 @@ pub(crate) async fn change(
     word: &str,
     fields: &Fields,
 ) -> Result<Answer, Problem> {
-    fields.only(Deed::fields(word))?;
-    let (id, deed) = (job_id(id)?, Deed::parse(word, fields)?);
-    let said = match &deed {
-        Deed::Delay(seconds) => format!("for {seconds} seconds"),
-        Deed::Priority(pri) => format!("to {pri}"),
-        Deed::Move { to, .. } => format!("to {to}"),
+    fields.only(fields_of(word))?;
+    let (id, action) = (job_id(id)?, parse_action(word, fields)?);
+    let said = match &action {
+        JobAction::Delay(seconds) => format!("for {seconds} seconds"),
+        JobAction::Priority(pri) => format!("to {pri}"),
+        JobAction::Move { tube, .. } => format!("to {tube}"),
         _ => String::new(),
     };
-    let steer = Steer {
-        id,
-        deed,
-        done: None,
-    };
-    match run(state, steer).await?.done.ok_or_else(gone)? {
-        Done::Changed(now) if now != id => {
+    let (outcome, _) = alter(state, id, vec![action]).await?;
+    match outcome {
+        Ok(Altered::Done(now)) if now != id => {
             Ok(Said(format!("{said}, as job {now}")).with(changed(StatusCode::OK, now)))
         }
-        Done::Changed(_) | Done::Same => Ok(Said(said).with(changed(StatusCode::OK, id))),
-        Done::NotFound => Err(not_found("there is no such job")),
-        Done::Reserved => Err(Problem::new(
-            StatusCode::CONFLICT,
-            "a client has reserved this job; wait until it is released, buried, or its time is up, or \
-             release it yourself",
-        )),
-        Done::Refused(error) => Err(of_error(&error)),
+        Ok(Altered::Done(_) | Altered::Same) => Ok(Said(said).with(changed(StatusCode::OK, id))),
+        refused => Err(problem(refused)),
     }
 }
 
 /// `POST /api/v1/jobs/{id}/release`: take a job from the client that has reserved it.
 pub(crate) async fn release(state: &State, id: &str, fields: &Fields) -> Result<Answer, Problem> {
     fields.only(&["priority", "delay"])?;
-    let taking = TakeBack {
-        id: job_id(id)?,
-        pri: fields.number_of_job("priority", 0)?,
-        delay: fields.number_of_job("delay", 0)?.unwrap_or(0),
-        from: None,
-        done: None,
-    };
-    let taken = run(state, taking).await?;
-    let from = match taken.from {
-        Some(client) => format!("from client {client}"),
-        None => "from a client that has left".to_owned(),
-    };
-    match taken.done.ok_or_else(gone)? {
-        Done::Changed(id) => Ok(Said(from).with(changed(StatusCode::OK, id))),
-        Done::NotFound => Err(not_found("there is no such job")),
-        Done::Refused(error) => Err(of_error(&error)),
-        Done::Same | Done::Reserved => Err(Problem::new(
+    let id = job_id(id)?;
+    let mut actions = vec![JobAction::TakeBack];
+    actions.extend(
+        fields
+            .number_of_job("priority", 0)?
+            .map(JobAction::Priority),
+    );
+    let delay = fields.number_of_job("delay", 0)?;
+    actions.extend(delay.filter(|it| *it > 0).map(JobAction::Delay));
+    let (outcome, from) = alter(state, id, actions).await?;
+    match outcome {
+        Ok(Altered::Done(id)) => {
+            let from = from.unwrap_or_else(|| "a client that has left".to_owned());
+            Ok(Said(format!("from {from}")).with(changed(StatusCode::OK, id)))
+        }
+        Ok(Altered::Same) => Err(Problem::new(
             StatusCode::CONFLICT,
             "no client has reserved this job",
         )),
+        refused => Err(problem(refused)),
     }
 }
 
-/// Takes a job back, and gives it another priority or a delay before anyone else can have it.
-struct TakeBack {
+/// Why a job was not changed.
+fn problem(refused: Result<Altered, JobError>) -> Problem {
+    match refused {
+        Ok(Altered::NotFound) => not_found("there is no such job"),
+        Ok(Altered::Reserved) => Problem::new(
+            StatusCode::CONFLICT,
+            "a client has reserved this job; wait until it is released, buried, or its time is up, or \
+             release it yourself",
+        ),
+        Ok(Altered::NoRoom) => of_error(&JobError::OutOfSpace),
+        Ok(Altered::Damaged) => of_error(&JobError::Damaged),
+        Ok(Altered::Done(_) | Altered::Same) => unreachable!("it was not refused"),
+        Err(error) => of_error(&error),
+    }
+}
+
+/// Do these to a job, before anyone else can have it. Returns the outcome, and which client had
+/// reserved it.
+async fn alter(
+    state: &State,
     id: JobId,
-    pri: Option<u32>,
-    delay: u32,
+    actions: Vec<JobAction>,
+) -> Result<(Result<Altered, JobError>, Option<String>), Problem> {
+    let alter = Alter {
+        id,
+        actions,
+        from: None,
+        outcome: None,
+    };
+    let altered = run(state, alter).await?;
+    Ok((altered.outcome.ok_or_else(gone)?, altered.from))
+}
+
+/// Does the first action, and if that changed the job, the others.
+struct Alter {
+    id: JobId,
+    actions: Vec<JobAction>,
     from: Option<String>,
-    done: Option<Done>,
+    outcome: Option<Result<Altered, JobError>>,
 }
 
-impl Work for TakeBack {
+impl Work for Alter {
     fn step(&mut self, slice: &mut Slice<'_>) -> Step {
-        self.done = Some(self.take(slice));
-        Step::Done
-    }
-}
-
-impl TakeBack {
-    fn take(&mut self, slice: &mut Slice<'_>) -> Done {
         let job = slice.engine().queue().job(self.id);
         let holder = job.and_then(|job| job.reserver);
-        self.from = holder.map(
-            |client| match slice.link(client).and_then(|link| link.peer) {
-                Some(peer) => format!("{} at {peer}", client.0),
-                None => client.0.to_string(),
-            },
-        );
-        let taken = altered(slice.alter(self.id, Alteration::TakeBack));
-        let more = [
-            self.pri.map(Alteration::Priority),
-            (self.delay > 0).then_some(Alteration::Delay(self.delay)),
-        ];
-        match taken {
-            Done::Changed(id) => {
-                let outcomes = more.into_iter().flatten();
-                let mut outcomes = outcomes.map(|more| altered(slice.alter(id, more)));
-                let refused = outcomes.find(|done| matches!(done, Done::Refused(_)));
-                refused.unwrap_or(Done::Changed(id))
+        self.from = holder.map(|client| {
+            let peer = slice.link(client).and_then(|link| link.peer);
+            match peer {
+                Some(peer) => format!("client {} at {peer}", client.0),
+                None => format!("client {}", client.0),
             }
-            other => other,
-        }
+        });
+        self.outcome = Some(self.alter(slice));
+        Step::Done
     }
 }
 
-struct Steer {
-    id: JobId,
-    deed: Deed,
-    done: Option<Done>,
-}
-
-impl Work for Steer {
-    fn step(&mut self, slice: &mut Slice<'_>) -> Step {
-        self.done = Some(self.deed.run(self.id, slice));
-        Step::Done
+impl Alter {
+    fn alter(&self, slice: &mut Slice<'_>) -> Result<Altered, JobError> {
+        let mut first = None;
+        for action in &self.actions {
+            let altered = slice.alter(self.id, action)?;
+            let first = *first.get_or_insert(altered);
+            let is_refused = matches!(altered, Altered::NoRoom | Altered::Damaged);
+            if is_refused || !matches!(first, Altered::Done(_)) {
+                return Ok(altered);
+            }
+        }
+        Ok(first.unwrap_or(Altered::Same))
     }
 }
 

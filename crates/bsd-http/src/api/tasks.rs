@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::fields::{Fields, needed};
 use super::filter::{Filter, parse_states};
-use super::jobs::{Deed, Done};
+use super::jobs::{fields_of, parse_action};
 use super::register::{End, Progress, Told};
 use super::scan::{COST_MAX, Looked, Scan};
 use super::{bad, tube_name};
@@ -20,6 +20,7 @@ use crate::State;
 use crate::answer::{Answer, Problem};
 use crate::guard::Asker;
 use bsd::door::{JobError, Slice, Step, Work};
+use bsd::engine::{Altered, JobAction};
 use bsd::types::{JobId, JobState, Position, SECOND_NS, Time};
 
 /// Jobs a second that may be asked for as the rate of a task.
@@ -37,7 +38,7 @@ const LOOK_AGAIN_NS: i64 = SECOND_NS / 4;
 /// What was asked for.
 #[derive(Debug)]
 struct Plan {
-    deed: Deed,
+    action: JobAction,
     filter: Filter,
     dry_run: bool,
     /// Jobs a second.
@@ -50,10 +51,10 @@ impl Plan {
     fn parse(fields: &Fields) -> Result<Plan, Problem> {
         let word = needed("action", fields.text("action")?)?;
         let mut known = vec!["action", "filter", "dry_run", "rate", "most"];
-        known.extend(Deed::fields(word));
+        known.extend(fields_of(word));
         fields.only(&known)?;
         Ok(Plan {
-            deed: Deed::parse(word, fields)?,
+            action: parse_action(word, fields)?,
             filter: Filter::parse(&needed("filter", fields.object("filter")?)?)?,
             dry_run: fields.flag("dry_run")?,
             rate: fields.number("rate", 1, RATE_MAX)?,
@@ -63,11 +64,12 @@ impl Plan {
 
     /// The states of jobs that are meant, and to which this can be done.
     fn states(&self) -> Result<Vec<JobState>, Problem> {
-        let can = |state: &JobState| match self.deed {
-            Deed::Delete | Deed::Priority(_) | Deed::Move { .. } => true,
-            Deed::Kick => *state != JobState::Ready,
-            Deed::Bury => *state != JobState::Buried,
-            Deed::Delay(_) => *state != JobState::Delayed,
+        let can = |state: &JobState| match self.action {
+            JobAction::Delete | JobAction::Priority(_) | JobAction::Move { .. } => true,
+            JobAction::Kick => *state != JobState::Ready,
+            JobAction::Bury => *state != JobState::Buried,
+            JobAction::Delay(_) => *state != JobState::Delayed,
+            JobAction::TakeBack => *state == JobState::Reserved,
         };
         let meant = self.filter.states.iter().copied();
         let states: Vec<_> = meant.filter(can).collect();
@@ -75,24 +77,26 @@ impl Plan {
             false => Ok(states),
             true => Err(bad(format!(
                 "jobs in these states cannot be changed by {:?}",
-                self.deed.word()
+                self.action.word()
             ))),
         }
     }
 
     fn value(&self) -> Value {
         let mut value = json!({
-            "action": self.deed.word(),
+            "action": self.action.word(),
             "filter": self.filter.value(),
             "dry_run": self.dry_run,
             "rate": self.rate,
             "most": self.most,
         });
-        match &self.deed {
-            Deed::Delay(seconds) => value["delay"] = json!(seconds),
-            Deed::Priority(pri) => value["priority"] = json!(pri),
-            Deed::Move { to, kick } => (value["to"], value["kick"]) = (json!(to), json!(kick)),
-            Deed::Delete | Deed::Kick | Deed::Bury => {}
+        match &self.action {
+            JobAction::Delay(seconds) => value["delay"] = json!(seconds),
+            JobAction::Priority(pri) => value["priority"] = json!(pri),
+            JobAction::Move { tube, kick } => {
+                (value["to"], value["kick"]) = (json!(tube), json!(kick));
+            }
+            _ => {}
         }
         value
     }
@@ -134,7 +138,7 @@ pub(crate) fn clear(
     let words = needed("states", fields.texts("states")?)?;
     let states = parse_states(&words)?;
     let plan = Plan {
-        deed: Deed::Delete,
+        action: JobAction::Delete,
         filter: Filter::of_tube(&tube, states)?,
         dry_run: fields.flag("dry_run")?,
         rate: None,
@@ -152,15 +156,15 @@ pub(crate) fn redrive(
 ) -> Result<Answer, Problem> {
     fields.only(&["to", "rate", "dry_run", "most"])?;
     let tube = tube_name(tube)?;
-    let deed = match fields.text("to")? {
-        Some(to) if to != tube => Deed::Move {
-            to: tube_name(to.to_owned())?.into(),
+    let action = match fields.text("to")? {
+        Some(to) if to != tube => JobAction::Move {
+            tube: tube_name(to.to_owned())?.into(),
             kick: true,
         },
-        _ => Deed::Kick,
+        _ => JobAction::Kick,
     };
     let plan = Plan {
-        deed,
+        action,
         filter: Filter::of_tube(&tube, vec![JobState::Buried])?,
         dry_run: fields.flag("dry_run")?,
         rate: fields.number("rate", 1, RATE_MAX)?,
@@ -170,11 +174,11 @@ pub(crate) fn redrive(
 }
 
 fn begin(state: &State, plan: Plan, asker: Asker) -> Result<Answer, Problem> {
-    let not_in = match &plan.deed {
-        Deed::Move { to, .. } if plan.filter.tube.name() == Some(&**to) => {
+    let not_in = match &plan.action {
+        JobAction::Move { tube: to, .. } if plan.filter.tube.name() == Some(&**to) => {
             return Err(bad(format!("the jobs of {to:?} are in that tube already")));
         }
-        Deed::Move { to, .. } => Some(to.clone()),
+        JobAction::Move { tube: to, .. } => Some(to.clone()),
         _ => None,
     };
     let states = plan.states()?;
@@ -348,15 +352,16 @@ impl Drive {
         }
         let job = slice.engine().queue().job(id);
         let body_size = job.map_or(0, |job| job.body_size as usize);
-        match self.plan.deed.run(id, slice) {
-            Done::Changed(_) => self.changed += 1,
+        match slice.alter(id, &self.plan.action) {
+            Ok(Altered::Done(_)) => self.changed += 1,
             // Perhaps it was this task that made it so.
-            Done::Same => {}
-            Done::NotFound | Done::Reserved | Done::Refused(JobError::Damaged) => self.skipped += 1,
-            Done::Refused(error) => self.reason = Some(error.to_string()),
+            Ok(Altered::Same) => {}
+            Ok(Altered::NotFound | Altered::Reserved | Altered::Damaged) => self.skipped += 1,
+            Ok(Altered::NoRoom) => self.reason = Some(JobError::OutOfSpace.to_string()),
+            Err(error) => self.reason = Some(error.to_string()),
         }
-        let copied = match self.plan.deed {
-            Deed::Move { .. } => body_size,
+        let copied = match self.plan.action {
+            JobAction::Move { .. } => body_size,
             _ => 0,
         };
         self.ahead += CHANGE_COST + copied;
