@@ -41,7 +41,7 @@ pub(super) fn report(state: &State) -> Result<Report, Problem> {
 
 /// `None`: the server was started to serve alone.
 pub(super) fn membership(state: &State) -> Option<Membership> {
-    Some(membership_of(&state.sight.cluster.as_ref()?.report()))
+    Some(membership_of(&state.handles.cluster.as_ref()?.report()))
 }
 
 fn membership_of(report: &Report) -> Membership {
@@ -72,7 +72,7 @@ fn link(told: &str) -> Option<String> {
 }
 
 fn desk(state: &State) -> Result<&Desk, Problem> {
-    let desk = state.sight.cluster.as_ref();
+    let desk = state.handles.cluster.as_ref();
     desk.ok_or_else(|| {
         Problem::new(
             StatusCode::NOT_FOUND,
@@ -152,7 +152,7 @@ fn leader_http(report: &Report) -> Option<String> {
 /// says nothing: another member may lead since.
 pub(super) fn leader(state: &State) -> Result<Answer, Problem> {
     let report = report(state)?;
-    let is_running = state.sight.pulse.stage() == Stage::Running && !state.is_stuck();
+    let is_running = state.handles.pulse.stage() == Stage::Running && !state.is_stuck();
     let leads = report.standing == Standing::Leads && is_running;
     let status = match leads {
         true => StatusCode::OK,
@@ -168,7 +168,7 @@ pub(super) fn leader(state: &State) -> Result<Answer, Problem> {
 
 /// Jobs are changed by the leader alone.
 pub(super) fn check_leads(state: &State) -> Result<(), Problem> {
-    let Some(desk) = &state.sight.cluster else {
+    let Some(desk) = &state.handles.cluster else {
         return Ok(());
     };
     let report = desk.report();
@@ -190,7 +190,7 @@ pub(super) fn check_leads(state: &State) -> Result<(), Problem> {
 
 /// Why clients of this member are not served, if they are not.
 pub(super) fn why_not_ready(state: &State) -> Option<String> {
-    why_unready(&state.sight.cluster.as_ref()?.report())
+    why_unready(&state.handles.cluster.as_ref()?.report())
 }
 
 fn why_unready(report: &Report) -> Option<String> {
@@ -281,7 +281,7 @@ const ROLES: [Standing; 4] = [
 
 /// Of a server that is no member yet there is nothing.
 pub(super) fn write_metrics(page: &mut Page, state: &State) {
-    let report = state.sight.cluster.as_ref().map(Desk::report);
+    let report = state.handles.cluster.as_ref().map(Desk::report);
     if let Some(report) = report.filter(|report| report.standing != Standing::Waiting) {
         write_report(page, &report);
     }
@@ -572,7 +572,7 @@ mod tests {
     fn a_loop_that_does_not_answer_is_waited_for_for_10_seconds_by_16_at_most() {
         paused(async {
             let mut state = closed();
-            state.sight.cluster = Some(ClusterDesk::new(Arc::new(|| {})));
+            state.handles.cluster = Some(ClusterDesk::new(Arc::new(|| {})));
             let fields = Fields::default();
             for nth in 0..=16 {
                 let begun = Instant::now();

@@ -228,7 +228,7 @@ mod tests {
         paused(async {
             let line = format!("read:saltsalt:{}", "0".repeat(64));
             let access = Access::new(Some(Tokens::of(&line)), Vec::new(), (1, false));
-            let state = Arc::new(State::new(closed().sight, access).unwrap());
+            let state = Arc::new(State::new(closed().handles, access).unwrap());
             let mut took = Vec::new();
             for _ in 0..4 {
                 let (mut stream, theirs) = duplex(64 << 10);

@@ -20,9 +20,9 @@ const ASK_TIME: Duration = Duration::from_secs(2);
 
 /// The pulse is looked at, nothing is asked: a loop that is stuck could not answer.
 pub(super) fn health(state: &State) -> Answer {
-    let sight = &state.sight;
-    let beat = sight.pulse.beat(sight.clock.now().mono);
-    match stuck(beat, sight.stuck_after) {
+    let handles = &state.handles;
+    let beat = handles.pulse.beat(handles.clock.now().mono);
+    match stuck(beat, handles.stuck_after) {
         None => json(StatusCode::OK, &json!({"status": "ok"})),
         Some(reason) => {
             let value = json!({"status": "stuck", "reasons": [reason]});
@@ -39,17 +39,17 @@ fn stuck(beat: Beat, stuck_after: Duration) -> Option<String> {
 
 /// All that stands against a put.
 pub(super) async fn readiness(state: &State) -> Answer {
-    let sight = &state.sight;
-    let report = sight.archive();
+    let handles = &state.handles;
+    let report = handles.archive();
     let mut reasons = reasons(state).await;
     if report.as_ref().is_some_and(|report| report.ended.is_some()) {
         reasons.push("the archive has ended; the server is stopping".to_owned());
     }
-    if sight.is_archive_late() {
+    if handles.is_archive_late() {
         let why = "the archive lacks what is older than --archive-lag-max: puts are refused";
         reasons.push(why.to_owned());
     }
-    let warnings = report.map_or_else(Vec::new, |it| warnings(&it, sight.clock.now().mono));
+    let warnings = report.map_or_else(Vec::new, |it| warnings(&it, handles.clock.now().mono));
     let (status, mut value) = match reasons.is_empty() {
         true => (StatusCode::OK, json!({"status": "ready"})),
         false => (
@@ -95,22 +95,25 @@ fn in_gap(report: &Report) -> String {
 }
 
 async fn reasons(state: &State) -> Vec<String> {
-    let sight = &state.sight;
-    match sight.pulse.stage() {
-        Stage::Starting => return vec![sight.why_closed().into()],
+    let handles = &state.handles;
+    match handles.pulse.stage() {
+        Stage::Starting => return vec![handles.why_closed().into()],
         Stage::Reading => return vec![READS_AGAIN.into()],
         Stage::Stopping => return vec!["the server is stopping".into()],
         Stage::Failed => return vec!["the disk failed; the server is ending".into()],
         Stage::Running => {}
     }
-    if let Some(reason) = stuck(sight.pulse.beat(sight.clock.now().mono), sight.stuck_after) {
+    if let Some(reason) = stuck(
+        handles.pulse.beat(handles.clock.now().mono),
+        handles.stuck_after,
+    ) {
         return vec![reason];
     }
     if let Some(reason) = cluster::why_not_ready(state) {
         return vec![reason];
     }
     let Some(door) = state.door.get() else {
-        return vec![sight.why_closed().into()];
+        return vec![handles.why_closed().into()];
     };
     match timeout(ASK_TIME, door.start(Look::default())).await {
         Ok(Ok(look)) => look.reasons,

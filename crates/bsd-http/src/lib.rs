@@ -241,9 +241,9 @@ impl Setup {
     }
 }
 
-/// What the HTTP side may look at.
+/// Handles on the parts of the server that the HTTP side reads.
 #[derive(Debug, Clone)]
-pub struct Sight {
+pub struct ServerHandles {
     /// The clock of the server.
     pub clock: Clock,
     /// The loop's.
@@ -269,7 +269,7 @@ pub struct Sight {
 /// What all requests share.
 #[derive(Debug)]
 struct State {
-    sight: Sight,
+    handles: ServerHandles,
     access: Access,
     places: Places,
     /// Set when the log has been replayed.
@@ -317,7 +317,7 @@ impl Membership {
 /// The word for who leads.
 const LEADER: &str = "leader";
 
-impl Sight {
+impl ServerHandles {
     /// Puts are refused because the archive lacks what is older than it may be.
     fn is_archive_late(&self) -> bool {
         let archive = self.archive.as_ref();
@@ -347,10 +347,10 @@ impl Sight {
 
 impl State {
     /// Without a way to the engine.
-    fn new(sight: Sight, access: Access) -> io::Result<State> {
+    fn new(handles: ServerHandles, access: Access) -> io::Result<State> {
         Ok(State {
-            places: Places::new(sight.bodies_max),
-            sight,
+            places: Places::new(handles.bodies_max),
+            handles,
             access,
             door: OnceLock::new(),
             snapshots: Snapshots::default(),
@@ -366,13 +366,13 @@ impl State {
 
     /// True while a question to the loop would not be answered.
     fn is_stuck(&self) -> bool {
-        let sight = &self.sight;
-        sight.pulse.beat(sight.clock.now().mono).late > sight.stuck_after
+        let handles = &self.handles;
+        handles.pulse.beat(handles.clock.now().mono).late > handles.stuck_after
     }
 
     /// The server has run, and reads its log again: nothing that is asked of the loop is answered.
     fn is_reading_again(&self) -> bool {
-        self.sight.pulse.stage() == Stage::Reading
+        self.handles.pulse.stage() == Stage::Reading
     }
 
     /// The way to the engine.
@@ -381,7 +381,7 @@ impl State {
             return Err(Problem::unavailable(READS_AGAIN));
         }
         let door = self.door.get();
-        door.ok_or_else(|| Problem::unavailable(self.sight.why_closed()))
+        door.ok_or_else(|| Problem::unavailable(self.handles.why_closed()))
     }
 }
 
@@ -400,7 +400,7 @@ impl Http {
     ///
     /// # Errors
     /// The thread, or what it waits with, cannot be had.
-    pub fn start(bound: Bound, sight: Sight) -> io::Result<Http> {
+    pub fn start(bound: Bound, handles: ServerHandles) -> io::Result<Http> {
         let Bound {
             listener,
             address,
@@ -409,7 +409,7 @@ impl Http {
         } = bound;
         let scheme = if tls.is_some() { "https" } else { "http" };
         listener.set_nonblocking(true)?;
-        let state = Arc::new(State::new(sight, access)?);
+        let state = Arc::new(State::new(handles, access)?);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()

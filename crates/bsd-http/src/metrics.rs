@@ -30,7 +30,7 @@ const OTHERS: &str = "other tubes";
 pub(super) async fn metrics(state: &State, headers: &HeaderMap) -> Result<Answer, Problem> {
     let permit = state.scrapes.clone().try_acquire_owned();
     let permit = permit.map_err(|_| Problem::unavailable("too many scrapes are under way"))?;
-    let snapshot = match (state.door.get(), &state.sight.standby) {
+    let snapshot = match (state.door.get(), &state.handles.standby) {
         // No one is served, which is what a standby is for.
         (None, Some(_)) => None,
         _ => state.snapshots.take(state).await?,
@@ -39,12 +39,12 @@ pub(super) async fn metrics(state: &State, headers: &HeaderMap) -> Result<Answer
     let mut first = Page::new(format);
     of_loop(&mut first, state);
     of_process(&mut first, state);
-    if let Some(report) = state.sight.archive() {
-        of_archive(&mut first, &report, state.sight.clock.now().mono);
+    if let Some(report) = state.handles.archive() {
+        of_archive(&mut first, &report, state.handles.clock.now().mono);
     }
     of_checks(&mut first, &state.checks);
-    if let Some(seat) = &state.sight.standby {
-        of_standby(&mut first, &seat.report(), state.sight.clock.now().mono);
+    if let Some(seat) = &state.handles.standby {
+        of_standby(&mut first, &seat.report(), state.handles.clock.now().mono);
     }
     cluster::write_metrics(&mut first, state);
     let Some(snapshot) = snapshot else {
@@ -581,8 +581,8 @@ fn of_standby(page: &mut Page, report: &StandbyReport, now: Time) {
 }
 
 fn of_loop(page: &mut Page, state: &State) {
-    let pulse = &state.sight.pulse;
-    let late = pulse.beat(state.sight.clock.now().mono).late;
+    let pulse = &state.handles.pulse;
+    let late = pulse.beat(state.handles.clock.now().mono).late;
     let help = "For how long the loop should have turned and has not.";
     let late = seconds(i64::try_from(late.as_nanos()).unwrap_or(i64::MAX));
     page.single("bsd_loop_late_seconds", Kind::Gauge, help, late);
@@ -626,7 +626,7 @@ fn of_process(page: &mut Page, state: &State) {
             bytes,
         );
     }
-    if let Some(lines) = &state.sight.lines {
+    if let Some(lines) = &state.handles.lines {
         let help = "Lines that standard error did not take.";
         page.single("bsd_lines_dropped", Counter, help, lines.dropped_in_all());
     }

@@ -68,7 +68,7 @@ pub(super) async fn answer(
 /// A wrong token has been shown. Anyone who has shown it waits, and gives way to others meanwhile.
 async fn put_off(caller: &Caller, state: &State, watch: &Watch) {
     watch.begin();
-    let now = state.sight.clock.now().mono;
+    let now = state.handles.clock.now().mono;
     let due = state.access.guesses.note(caller.address(), now);
     let wait = u64::try_from(due.since(now)).unwrap_or_default();
     sleep(Duration::from_nanos(wait)).await;
@@ -96,7 +96,7 @@ async fn serve(
         && is_of_api
         && let Some(membership) = cluster::membership(state)
     {
-        mark(answer, &membership, state.sight.clock.now().wall_ns);
+        mark(answer, &membership, state.handles.clock.now().wall_ns);
     }
     let (status, said) = match &answered {
         Ok(answer) => (answer.status(), answer.extensions().get::<Said>()),

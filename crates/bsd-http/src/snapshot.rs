@@ -182,7 +182,7 @@ async fn survey(state: &State) -> Result<Option<Arc<Snapshot>>, Problem> {
         return Ok(None);
     }
     let door = state.door()?;
-    let survey = door.start(Survey::new(state.sight.tubes_max));
+    let survey = door.start(Survey::new(state.handles.tubes_max));
     let survey = match timeout(ASK_TIME, survey).await {
         Ok(survey) => survey.map_err(|error| Problem::unavailable(error.to_string()))?,
         Err(_) => return Ok(None),

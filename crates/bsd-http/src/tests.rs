@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::guard::Access;
 use super::places::CONNECTIONS_MAX;
-use super::{Http, Setup, Sight, State};
+use super::{Http, ServerHandles, Setup, State};
 use bsd::clock::Clock;
 use bsd::door::{Door, Order, Slice, Step, Work};
 use bsd::engine::{Engine, Options};
@@ -38,7 +38,7 @@ impl Running {
             is_default: false,
             ..Setup::default()
         };
-        let sight = Sight {
+        let handles = ServerHandles {
             clock,
             pulse: Arc::default(),
             stuck_after: STUCK_AFTER,
@@ -50,8 +50,8 @@ impl Running {
             standby: None,
             cluster: None,
         };
-        let pulse: Arc<Pulse> = sight.pulse.clone();
-        let http = Http::start(setup.bind().unwrap().unwrap(), sight).unwrap();
+        let pulse: Arc<Pulse> = handles.pulse.clone();
+        let http = Http::start(setup.bind().unwrap().unwrap(), handles).unwrap();
         let reactor = Reactor::new().unwrap();
         let stopper = reactor.stopper();
         let engine = Engine::open(&Options::default(), clock.now()).unwrap();
@@ -116,7 +116,7 @@ pub(super) fn paused(test: impl Future<Output = ()>) {
 
 /// What requests share before there is an engine.
 pub(super) fn closed() -> State {
-    let sight = Sight {
+    let handles = ServerHandles {
         clock: Clock::start(),
         pulse: Arc::default(),
         stuck_after: STUCK_AFTER,
@@ -128,7 +128,7 @@ pub(super) fn closed() -> State {
         standby: None,
         cluster: None,
     };
-    State::new(sight, Access::new(None, Vec::new(), (11380, false))).unwrap()
+    State::new(handles, Access::new(None, Vec::new(), (11380, false))).unwrap()
 }
 
 /// Work that does not come to an end before it is told to.
@@ -190,7 +190,9 @@ fn a_history_that_is_being_read_is_told_of_and_no_other_is_read_meanwhile() {
         session.run(put).wait().unwrap();
     }
     let http = running.http.as_ref().unwrap();
-    http.state.histories.hold(JobId(1), http.state.sight.clock);
+    http.state
+        .histories
+        .hold(JobId(1), http.state.handles.clock);
     let said = text(http, "/api/v1/jobs/1/history");
     assert!(said.starts_with("HTTP/1.1 202 "), "{said}");
     assert!(said.contains("\"state\":\"reading\""), "{said}");
@@ -265,8 +267,8 @@ fn g07_while_the_loop_reads_its_log_again_http_answers_by_itself() {
     let stuck = running.door.start(Stuck { begun, end });
     let stuck = std::thread::spawn(move || stuck.wait().map(drop));
     has_begun.recv().unwrap();
-    let sight = &http.state.sight;
-    sight.pulse.read_again(sight.clock.now().mono);
+    let handles = &http.state.handles;
+    handles.pulse.read_again(handles.clock.now().mono);
     let said = text(http, "/readyz");
     assert!(said.starts_with("HTTP/1.1 503 "), "{said}");
     assert!(said.contains("reads its log again"), "{said}");
@@ -277,7 +279,7 @@ fn g07_while_the_loop_reads_its_log_again_http_answers_by_itself() {
     assert_eq!(status(http, "/api/v1/tubes/default"), 503);
     let_end.send(()).unwrap();
     stuck.join().unwrap().unwrap();
-    sight.pulse.set_stage(Stage::Running);
+    handles.pulse.set_stage(Stage::Running);
     running.wait_for("/readyz", 200);
     assert_eq!(status(http, "/api/v1/tubes/default"), 200);
 }

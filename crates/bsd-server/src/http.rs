@@ -42,7 +42,7 @@ pub(super) fn start_http(
     (archive, standby, cluster): (Option<Reporter>, Option<Seat>, Option<bsd_http::Desk>),
 ) -> Result<Option<Http>, Failure> {
     let setup = config.http.as_ref();
-    let sight = bsd_http::Sight {
+    let handles = bsd_http::ServerHandles {
         clock,
         pulse: pulse.clone(),
         stuck_after: bsd_http::STUCK_AFTER,
@@ -55,7 +55,7 @@ pub(super) fn start_http(
         cluster,
     };
     bound
-        .map(|bound| Http::start(bound, sight))
+        .map(|bound| Http::start(bound, handles))
         .transpose()
         .map_err(|error| Failure::cannot("serve HTTP", error))
 }

@@ -67,7 +67,7 @@ impl Checks {
 
 /// `POST`: one was done just now.
 pub(crate) fn note(state: &State, fields: &Fields) -> Result<Answer, Problem> {
-    if state.sight.dir.is_none() {
+    if state.handles.dir.is_none() {
         return Err(not_found(
             "the server keeps no log: jobs are in memory alone",
         ));
@@ -81,7 +81,7 @@ pub(crate) fn note(state: &State, fields: &Fields) -> Result<Answer, Problem> {
         return Err(bad(format!("note has at most {NOTE_SIZE_MAX} bytes")));
     }
     let check = Check {
-        wall_ns: state.sight.clock.now().wall_ns,
+        wall_ns: state.handles.clock.now().wall_ns,
         has_failed: fields.flag("failed")?,
         note: note.to_owned(),
     };

@@ -346,14 +346,16 @@ pub(crate) async fn history(state: &State, id: &str, asker: Asker) -> Result<Ans
 /// What is known of a job's past, or how far the reading is.
 pub(crate) async fn read(state: &State, id: &str, asker: Asker) -> Result<Value, Problem> {
     let id = job_id(id)?;
-    let dir = state.sight.dir.as_deref();
+    let dir = state.handles.dir.as_deref();
     let dir = dir.ok_or_else(|| not_found("jobs have no history: the server keeps no log"))?;
     let look = run(state, LookAtFate { id, fate: None }).await?;
     let fate = look.fate.ok_or_else(gone)?;
     if fate == "never put" {
         return Err(not_found("no job has had this id yet"));
     }
-    let reading = state.histories.begin((id, asker), state.sight.clock, dir)?;
+    let reading = state
+        .histories
+        .begin((id, asker), state.handles.clock, dir)?;
     let ended = reading.has_ended.notified();
     if reading.end.get().is_none() {
         // It may take longer.

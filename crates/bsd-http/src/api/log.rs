@@ -45,7 +45,7 @@ pub(crate) async fn look(state: &State) -> Result<LogView, Problem> {
 /// `GET /api/v1/log`
 pub(crate) async fn log(state: &State) -> Result<Answer, Problem> {
     let view = look(state).await?;
-    if state.sight.dir.is_none() {
+    if state.handles.dir.is_none() {
         return Err(not_found(
             "the server keeps no log: jobs are in memory alone",
         ));

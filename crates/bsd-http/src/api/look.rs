@@ -395,11 +395,11 @@ fn server_value(figures: &Figures) -> Value {
 
 /// What is known of the archive; null: there is none.
 pub(super) fn archive_value(state: &State) -> Value {
-    let Some(report) = state.sight.archive() else {
+    let Some(report) = state.handles.archive() else {
         return Value::Null;
     };
     let figures = &report.figures;
-    let lag = seconds(report.lag_ns(state.sight.clock.now().mono));
+    let lag = seconds(report.lag_ns(state.handles.clock.now().mono));
     let base = figures.base_wall_ns / 1_000_000_000;
     json!({
         "up": report.is_up(),

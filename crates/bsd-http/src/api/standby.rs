@@ -29,7 +29,7 @@ pub(crate) fn promote(state: &State, fields: &Fields) -> Result<Answer, Problem>
 }
 
 fn seat(state: &State) -> Result<&Seat, Problem> {
-    let seat = state.sight.standby.as_ref();
+    let seat = state.handles.standby.as_ref();
     seat.ok_or_else(|| {
         Problem::new(
             StatusCode::NOT_FOUND,
@@ -39,7 +39,7 @@ fn seat(state: &State) -> Result<&Seat, Problem> {
 }
 
 fn value(state: &State, report: &StandbyReport) -> Value {
-    let now = state.sight.clock.now().mono;
+    let now = state.handles.clock.now().mono;
     let behind = report.current_at.map(|at| now.since(at).max(0) / SECOND_NS);
     let restoring = report
         .restoring

@@ -5,12 +5,12 @@ use maud::{Markup, html};
 
 use super::layout::{facts, table};
 use super::live::Live;
-use super::{Sight, words};
+use super::{PageView, words};
 use crate::cluster;
 use bsd_net::{MemberReport, MemberStanding as Standing, Report};
 
-pub(super) fn content(sight: &Sight<'_>, live: &Live) -> Markup {
-    match cluster::report(sight.state) {
+pub(super) fn content(view: &PageView<'_>, live: &Live) -> Markup {
+    match cluster::report(view.state) {
         Ok(report) => of(&report, live),
         // The page is not shown then.
         Err(problem) => html! { p { (problem.detail) } },

@@ -6,7 +6,7 @@ use super::chart::{chart, line, spans};
 use super::history::Span;
 use super::layout::{facts, table};
 use super::live::Live;
-use super::{Sight, words};
+use super::{PageView, words};
 use crate::api::checks::Check;
 use crate::api::log::LogView;
 use crate::{Membership, cluster};
@@ -19,9 +19,9 @@ use bsd::types::{SegmentId, Time};
 use bsd_archive::Report;
 
 /// In one sentence, whether what is acknowledged is safe.
-pub(super) fn verdict(sight: &Sight<'_>, live: &Live) -> Markup {
-    let membership = cluster::membership(sight.state);
-    let (mark, sentence) = judge(&sight.snapshot.figures, membership.as_ref());
+pub(super) fn verdict(view: &PageView<'_>, live: &Live) -> Markup {
+    let membership = cluster::membership(view.state);
+    let (mark, sentence) = judge(&view.snapshot.figures, membership.as_ref());
     html! {
         span class=(format!("mark {mark}")) { (live.text("verdict-mark", mark)) } " "
         (live.text("verdict", sentence))
@@ -115,13 +115,13 @@ fn policy(log: Option<&LogFigures>, membership: Option<&Membership>) -> String {
     }
 }
 
-pub(super) fn content(sight: &Sight<'_>, span: Span, live: &Live) -> Markup {
-    let snapshot = &*sight.snapshot;
+pub(super) fn content(view: &PageView<'_>, span: Span, live: &Live) -> Markup {
+    let snapshot = &*view.snapshot;
     let figures = &snapshot.figures;
-    let syncs = sight.state.sight.pulse.syncs();
-    let membership = cluster::membership(sight.state);
+    let syncs = view.state.handles.pulse.syncs();
+    let membership = cluster::membership(view.state);
     html! {
-        p class="lead" { (verdict(sight, live)) }
+        p class="lead" { (verdict(view, live)) }
         (facts(&[
             ("Sync policy", html! { (policy(figures.log.as_ref(), membership.as_ref())) }),
             ("Syncs", live.text("syncs", words::count(syncs.counts.iter().sum()))),
@@ -129,14 +129,14 @@ pub(super) fn content(sight: &Sight<'_>, span: Span, live: &Live) -> Markup {
             ("99 of 100 took", live.text("sync-99", quantile(&syncs, 0.99))),
         ]))
         @if let Some(log) = &figures.log { (of_log(log, live)) }
-        @if let Some(report) = sight.state.sight.archive() {
-            (of_archive(&report, sight.state.sight.clock.now().mono, live))
+        @if let Some(report) = view.state.handles.archive() {
+            (of_archive(&report, view.state.handles.clock.now().mono, live))
         }
-        @if figures.log.is_some() { (of_checks(sight.state.checks.all(), live)) }
+        @if figures.log.is_some() { (of_checks(view.state.checks.all(), live)) }
         (memory(figures, live))
-        @if figures.log.is_some() { (map(&sight.log.files)) (oldest(&sight.log)) (damage(&sight.log.files)) }
-        (charts(sight, span, live))
-        @if figures.log.is_some() { (list(&sight.log.files)) }
+        @if figures.log.is_some() { (map(&view.log.files)) (oldest(&view.log)) (damage(&view.log.files)) }
+        (charts(view, span, live))
+        @if figures.log.is_some() { (list(&view.log.files)) }
     }
 }
 
@@ -352,8 +352,8 @@ fn damage(segments: &[SegmentFigures]) -> Markup {
     }
 }
 
-fn charts(sight: &Sight<'_>, span: Span, live: &Live) -> Markup {
-    let history = sight.state.console.history();
+fn charts(view: &PageView<'_>, span: Span, live: &Live) -> Markup {
+    let history = view.state.console.history();
     let syncs = [
         line(&history, span, "on the average", |it| it.sync),
         line(&history, span, "at most", |it| it.sync_max),

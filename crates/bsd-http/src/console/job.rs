@@ -72,7 +72,7 @@ pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
             h2 id="body" { "Body" }
             (body(&found))
         }
-        @if state.sight.dir.is_some() {
+        @if state.handles.dir.is_some() {
             section aria-labelledby="history" {
                 h2 id="history" { "History" }
                 p {
@@ -96,7 +96,7 @@ pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
 async fn find(state: &State, asked: &Asked) -> Result<(JobId, Found), Problem> {
     let id = api::job_id(&asked.captured)?;
     let found = look(state, id).await?.ok_or_else(|| {
-        let has_log = state.sight.dir.is_some();
+        let has_log = state.handles.dir.is_some();
         Problem {
             see: has_log.then(|| {
                 (

@@ -171,7 +171,7 @@ pub(super) async fn remember(state: Arc<State>) {
     loop {
         match state.snapshots.take_aside(&state).await {
             Ok(snapshot) => {
-                let syncs = state.sight.pulse.syncs();
+                let syncs = state.handles.pulse.syncs();
                 state.console.history().note(&snapshot, &syncs);
                 sleep(REMEMBER_EVERY).await;
             }
@@ -226,11 +226,11 @@ async fn show(state: &Arc<State>, asked: &Asked, subject: Subject) -> Result<Ans
         crate::cluster::check_there(state)?;
     }
     let live = Live::default();
-    let mut sight = Sight::take(state).await?;
+    let mut view = PageView::take(state).await?;
     if subject.place() == Place::Durability {
-        sight.log = api::log::look(state).await?;
+        view.log = api::log::look(state).await?;
     }
-    let content = stream::content(&subject, &sight, &live);
+    let content = stream::content(&subject, &view, &live);
     let frame = Frame {
         place: subject.place(),
         title: subject.title(),
@@ -242,16 +242,16 @@ async fn show(state: &Arc<State>, asked: &Asked, subject: Subject) -> Result<Ans
 }
 
 /// What a page is written from.
-struct Sight<'a> {
+struct PageView<'a> {
     state: &'a State,
     snapshot: Arc<Snapshot>,
     /// The files of the log, as the page about durability was asked for; they do not change in it.
     log: LogView,
 }
 
-impl Sight<'_> {
-    async fn take(state: &State) -> Result<Sight<'_>, Problem> {
-        Ok(Sight {
+impl PageView<'_> {
+    async fn take(state: &State) -> Result<PageView<'_>, Problem> {
+        Ok(PageView {
             state,
             snapshot: state.snapshots.demand(state).await?,
             log: LogView::default(),

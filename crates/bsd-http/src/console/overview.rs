@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::Sight;
+use super::PageView;
 use super::chart::{chart, line, spans};
 use super::history::{History, Sample, Span, clients, oldest_ready};
 use super::layout::facts;
@@ -10,12 +10,12 @@ use super::live::Live;
 use super::{durability, words};
 use crate::snapshot::Snapshot;
 
-pub(super) fn content(sight: &Sight<'_>, span: Span, live: &Live) -> Markup {
-    let snapshot = &*sight.snapshot;
-    let mut history = sight.state.console.history();
+pub(super) fn content(view: &PageView<'_>, span: Span, live: &Live) -> Markup {
+    let snapshot = &*view.snapshot;
+    let mut history = view.state.console.history();
     html! {
         p class="lead" {
-            (durability::verdict(sight, live)) " "
+            (durability::verdict(view, live)) " "
             a href="/durability" { "Why" }
         }
         (jobs(snapshot, live))

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use super::layout::STANDING;
 use super::live::{Live, Said};
 use super::subject::Subject;
-use super::{Sight, cluster, durability, overview, past, tasks, tube, tubes, viewer};
+use super::{PageView, cluster, durability, overview, past, tasks, tube, tubes, viewer};
 use crate::State;
 use crate::answer::{Answer, Content, Problem, page};
 use crate::query::Query;
@@ -29,20 +29,20 @@ const SAY_EVERY: Duration = Duration::from_secs(10);
 const STREAM_TIME: Duration = Duration::from_secs(600);
 
 /// The page, or the part of it that changes.
-pub(super) fn content(subject: &Subject, sight: &Sight<'_>, live: &Live) -> Markup {
-    if let Some(sentence) = viewer::standing_now(sight.state) {
+pub(super) fn content(subject: &Subject, view: &PageView<'_>, live: &Live) -> Markup {
+    if let Some(sentence) = viewer::standing_now(view.state) {
         // It stands above the content, once.
         let _ = live.text(STANDING, sentence);
     }
     match subject {
-        Subject::Overview(span) => overview::content(sight, *span, live),
-        Subject::Tubes(listed) => tubes::content(sight, listed, live),
-        Subject::Tube(name) => tube::numbers(sight, name, live),
-        Subject::Durability(span) => durability::content(sight, *span, live),
-        Subject::Cluster => cluster::content(sight, live),
-        Subject::Tasks => tasks::content(sight.state, live),
-        Subject::Task(id) => tasks::one(sight.state, id, live),
-        Subject::History(id) => past::reading(sight.state, id, live),
+        Subject::Overview(span) => overview::content(view, *span, live),
+        Subject::Tubes(listed) => tubes::content(view, listed, live),
+        Subject::Tube(name) => tube::numbers(view, name, live),
+        Subject::Durability(span) => durability::content(view, *span, live),
+        Subject::Cluster => cluster::content(view, live),
+        Subject::Tasks => tasks::content(view.state, live),
+        Subject::Task(id) => tasks::one(view.state, id, live),
+        Subject::History(id) => past::reading(view.state, id, live),
     }
 }
 
@@ -87,8 +87,8 @@ async fn tell(
 
 /// What is new; a server that does not answer has nothing to say.
 async fn look(state: &State, subject: &Subject, said: &mut Said) -> Option<Bytes> {
-    let sight = Sight::take(state).await.ok()?;
+    let view = PageView::take(state).await.ok()?;
     let live = Live::default();
-    let _ = content(subject, &sight, &live);
+    let _ = content(subject, &view, &live);
     said.news(live)
 }

@@ -11,7 +11,7 @@ use super::layout::{Frame, Place, facts, table};
 use super::live::Live;
 use super::subject::Subject;
 use super::viewer::Viewer;
-use super::{Asked, SAID, Sight, job, words};
+use super::{Asked, PageView, SAID, job, words};
 use crate::State;
 use crate::answer::{Answer, Problem};
 use crate::api::LIMIT_MAX;
@@ -47,10 +47,10 @@ pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
         None => None,
     };
     let subject = Subject::Tube(name.clone());
-    let sight = Sight::take(state).await?;
+    let view = PageView::take(state).await?;
     let viewer = Viewer::of(state, asked);
     let content = html! {
-        (numbers_of(&sight, name, &tube, &Live::default()))
+        (numbers_of(&view, name, &tube, &Live::default()))
         section aria-labelledby="jobs" {
             h2 id="jobs" { "Jobs" }
             (states(name, wanted, &tube))
@@ -71,22 +71,22 @@ pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
 }
 
 /// The numbers of the tube as the snapshot has them; nothing where it is not there.
-pub(super) fn numbers(sight: &Sight<'_>, name: &str, live: &Live) -> Markup {
-    let found = sight.snapshot.kept_tubes().find(|(it, _)| *it == name);
+pub(super) fn numbers(view: &PageView<'_>, name: &str, live: &Live) -> Markup {
+    let found = view.snapshot.kept_tubes().find(|(it, _)| *it == name);
     match found {
-        Some((_, tube)) => numbers_of(sight, name, &look::tube_value(name, tube), live),
+        Some((_, tube)) => numbers_of(view, name, &look::tube_value(name, tube), live),
         None => html! {},
     }
 }
 
-fn numbers_of(sight: &Sight<'_>, name: &str, tube: &Value, live: &Live) -> Markup {
+fn numbers_of(view: &PageView<'_>, name: &str, tube: &Value, live: &Live) -> Markup {
     let count = |id: &str, value: &Value| live.text(id, words::count(value.as_u64().unwrap_or(0)));
     let time = |id: &str, value: &Value| {
         let seconds = value.as_f64().unwrap_or(0.0);
         live.text(id, words::time(seconds))
     };
     let jobs = &tube["jobs"];
-    let line = sight.state.console.history().tube(name);
+    let line = view.state.console.history().tube(name);
     // Where nothing was put, deleted, or moved to another state, the same jobs are listed.
     let of_list = format!("{jobs} {} {}", tube["puts"], tube["deletes"]);
     html! {

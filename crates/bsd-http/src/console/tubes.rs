@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::chart::sparkline;
 use super::layout::table;
 use super::live::Live;
-use super::{SAID, Sight, words};
+use super::{PageView, SAID, words};
 use crate::answer::Problem;
 use crate::query::Query;
 use crate::route::Parameter;
@@ -135,8 +135,8 @@ fn sort(rows: &mut [Row<'_>], column: &str, is_descending: bool) {
     });
 }
 
-pub(super) fn content(sight: &Sight<'_>, listed: &Listed, live: &Live) -> Markup {
-    let all = sight.snapshot.kept_tubes();
+pub(super) fn content(view: &PageView<'_>, listed: &Listed, live: &Live) -> Markup {
+    let all = view.snapshot.kept_tubes();
     let mut rows: Vec<Row<'_>> = all
         .filter(|(name, _)| name.contains(&listed.contains))
         .collect();
@@ -144,8 +144,8 @@ pub(super) fn content(sight: &Sight<'_>, listed: &Listed, live: &Live) -> Markup
     sort(&mut rows, column, is_descending);
     let begin = (listed.page - 1).saturating_mul(PAGE_SIZE).min(rows.len());
     let shown = &rows[begin..rows.len().min(begin + PAGE_SIZE)];
-    let tubes = sight.snapshot.figures.queue.tubes;
-    let kept = sight.snapshot.kept_tubes().count() as u64;
+    let tubes = view.snapshot.figures.queue.tubes;
+    let kept = view.snapshot.kept_tubes().count() as u64;
     let names: Vec<&str> = shown.iter().map(|(name, _)| *name).collect();
     html! {
         (filter(listed))
@@ -163,7 +163,7 @@ pub(super) fn content(sight: &Sight<'_>, listed: &Listed, live: &Live) -> Markup
                 " tubes are listed; any tube has its page, at /tubes/NAME."
             }
         }
-        (table("Tubes", &head(listed), &body(sight, shown, live)))
+        (table("Tubes", &head(listed), &body(view, shown, live)))
         (pages(listed, rows.len()))
     }
 }
@@ -201,8 +201,8 @@ fn head(listed: &Listed) -> Markup {
     }
 }
 
-fn body(sight: &Sight<'_>, shown: &[Row<'_>], live: &Live) -> Markup {
-    let history = sight.state.console.history();
+fn body(view: &PageView<'_>, shown: &[Row<'_>], live: &Live) -> Markup {
+    let history = view.state.console.history();
     html! {
         @for (name, tube) in shown {
             @let id = |part: &str| format!("tube:{name}:{part}");

@@ -68,7 +68,7 @@ impl Viewer {
 /// What a member of a cluster is, for the top of every page, and where the leader's console is.
 fn standing(state: &State) -> Option<(String, Option<String>)> {
     let membership = cluster::membership(state)?;
-    let sentence = standing_of(&membership, state.sight.clock.now().wall_ns);
+    let sentence = standing_of(&membership, state.handles.clock.now().wall_ns);
     Some((sentence, membership.leader_http))
 }
 

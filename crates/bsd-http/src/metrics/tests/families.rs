@@ -13,9 +13,9 @@ fn whole_page() -> String {
     let now = Clock::start().now();
     let mut state = closed();
     let (output, _reader) = UnixStream::pair().unwrap();
-    state.sight.lines = Some(Lines::start(OwnedFd::from(output), |_| ()).unwrap());
+    state.handles.lines = Some(Lines::start(OwnedFd::from(output), |_| ()).unwrap());
     state
-        .sight
+        .handles
         .pulse
         .set_certificate_end(CertificateOf::Clients, Some(1));
     let options = Options {

@@ -14,7 +14,7 @@ use bsd_net::Lines;
 #[test]
 fn t22_what_the_loop_noted_is_on_the_page() {
     let state = closed();
-    let pulse = &state.sight.pulse;
+    let pulse = &state.handles.pulse;
     let ms = |ms: i64| Time(ms * 1_000_000);
     for (begin, end) in [(1000, 1002), (1010, 1013)] {
         pulse.wake(ms(begin));
@@ -33,9 +33,9 @@ fn t22_what_the_loop_noted_is_on_the_page() {
         assert!((value(&page, &sum_name) - sum).abs() < 1e-9, "{sum_name}");
     }
     // The next turn was to begin at 1.02 seconds, by a clock that goes on.
-    let before = state.sight.clock.now().mono.since(ms(1020)).max(0);
+    let before = state.handles.clock.now().mono.since(ms(1020)).max(0);
     let page = written(|page| of_loop(page, &state));
-    let after = state.sight.clock.now().mono.since(ms(1020)).max(0);
+    let after = state.handles.clock.now().mono.since(ms(1020)).max(0);
     let shown = value(&page, "bsd_loop_late_seconds");
     assert!(
         seconds(before) <= shown && shown <= seconds(after),
@@ -54,17 +54,17 @@ fn t22_lines_that_were_lost_are_counted() {
         lines.drain(Duration::from_secs(20));
     }
     let mut state = closed();
-    state.sight.lines = Some(lines);
+    state.handles.lines = Some(lines);
     let page = written(|page| of_process(page, &state));
     assert_eq!(value(&page, "bsd_lines_dropped_total"), 3.0);
-    state.sight.lines = None;
+    state.handles.lines = None;
     assert!(!written(|page| of_process(page, &state)).contains("bsd_lines_dropped"));
 }
 
 #[test]
 fn t22_checks_are_those_that_the_server_was_told_of() {
     let mut state = closed();
-    state.sight.dir = Some("/nowhere".into());
+    state.handles.dir = Some("/nowhere".into());
     let page = |state: &State| written(|page| of_checks(page, &state.checks));
     let of = |name: &str, check: &str| format!("{name}{{check=\"{check}\"}}");
     let (at, failed, good) = (
@@ -78,10 +78,10 @@ fn t22_checks_are_those_that_the_server_was_told_of() {
         let fields = Fields::parse(body.as_bytes()).unwrap();
         crate::api::checks::note(state, &fields).unwrap();
     };
-    let before = state.sight.clock.now().wall_ns / SECOND_NS as u64;
+    let before = state.handles.clock.now().wall_ns / SECOND_NS as u64;
     tell(&state, r#"{"check":"backup"}"#);
     tell(&state, r#"{"check":"verify","failed":true}"#);
-    let after = state.sight.clock.now().wall_ns / SECOND_NS as u64;
+    let after = state.handles.clock.now().wall_ns / SECOND_NS as u64;
     let page = page(&state);
     let is_now = |sample: &str| {
         let shown = value(&page, sample) as u64;
