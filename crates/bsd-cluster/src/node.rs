@@ -24,6 +24,7 @@ mod clock;
 mod guard;
 mod membership;
 mod owner;
+mod raft_logger;
 mod refusals;
 mod room;
 mod set_back;
@@ -33,7 +34,6 @@ mod status;
 mod tests;
 mod timer;
 mod view;
-mod voice;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -14,7 +14,7 @@ use super::change::conf_state;
 use super::guard::NUMBER_MAX;
 use super::timer::{ELECTION_TICKS, HEARTBEAT_TICKS};
 use super::view::View;
-use super::{Held, IN_FLIGHT_MAX, MESSAGE_SIZE, Mark, Node, NodeError, Settings, voice};
+use super::{Held, IN_FLIGHT_MAX, MESSAGE_SIZE, Mark, Node, NodeError, Settings, raft_logger};
 use crate::ledger::{Base, HardState, Ledger};
 
 /// What raft begins with, if the ledger goes with a log that ends with `applied`.
@@ -119,7 +119,7 @@ fn build(
         ..Config::default()
     };
     let view = View::new(ledger, applied, hard, conf);
-    RawNode::new(&config, view, &voice::logger())
+    RawNode::new(&config, view, &raft_logger::logger())
         .map_err(|error| NodeError::Unsound(error.to_string()))
 }
 

@@ -242,10 +242,10 @@ impl Member {
                 (Received::Moves(peer), Some(replica)) => replica.moves(peer),
                 (Received::Unreachable(peer), Some(replica)) => replica.unreachable(peer),
                 (Received::LeftOut(changed), Some(replica)) => replica.left_out(changed),
-                (Received::Called(hello, talk), _) => match hello.purpose {
-                    Purpose::Join => self.courier.hear_out(talk),
+                (Received::Called(hello, link), _) => match hello.purpose {
+                    Purpose::Join => self.courier.hear_out(link),
                     Purpose::Snapshot if !self.is_receiving && self.replica.is_some() => {
-                        self.is_receiving = self.courier.receive(talk, hello.from);
+                        self.is_receiving = self.courier.receive(link, hello.from);
                     }
                     _ => {}
                 },

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tracing::{info, warn};
 
-use crate::peers::{PeerTls, Talk};
+use crate::peers::{BlockingLink, PeerTls};
 use bsd::clock::Clock;
 use bsd::storage::convert::parts::LogParts;
 use bsd::storage::convert::rebuild::Rebuild;
@@ -157,11 +157,11 @@ impl Courier {
     }
 
     /// Receive a copy of a log; `false`: that cannot be begun.
-    pub(super) fn receive(&self, mut talk: Box<Talk>, from: NodeId) -> bool {
+    pub(super) fn receive(&self, mut link: Box<BlockingLink>, from: NodeId) -> bool {
         let (fs, dir, post) = (self.fs.clone(), self.dir.clone(), self.post.clone());
         self.start("bsd-snapshot", move || {
             info!("member {from} sends a copy of its log");
-            let came = receive(&fs, &dir, &mut talk);
+            let came = receive(&fs, &dir, &mut link);
             let taken = match came {
                 Ok(base) => match post.ask(|answer| Mail::Came(from, base, answer)) {
                     Some(true) => Taken::Installed,
@@ -175,21 +175,21 @@ impl Courier {
                 }
             };
             // It sees by what this member answers what it has.
-            let _ = talk.send(&Frame::Taken(taken));
+            let _ = link.send(&Frame::Taken(taken));
         })
     }
 
     /// Hear who asks to be added.
-    pub(super) fn hear_out(&self, mut talk: Box<Talk>) {
+    pub(super) fn hear_out(&self, mut link: Box<BlockingLink>) {
         let post = self.post.clone();
         // Without a thread the connection ends, and it asks again.
         self.start("bsd-join", move || {
-            let Ok(Frame::Join(join)) = talk.receive() else {
+            let Ok(Frame::Join(join)) = link.receive() else {
                 return;
             };
             let answer = post.ask(|answer| Mail::Join(join, answer));
             let stopped = || JoinAnswer::Refused("the member stops".into());
-            let _ = talk.send(&Frame::Invite(answer.unwrap_or_else(stopped)));
+            let _ = link.send(&Frame::Invite(answer.unwrap_or_else(stopped)));
         });
     }
 
@@ -237,13 +237,14 @@ pub(super) fn rest_after(failed: u32) -> Duration {
 }
 
 fn ask_once(me: &Me, address: &str, tls: Option<&PeerTls>) -> io::Result<JoinAnswer> {
-    let (mut talk, _) = Talk::dial(me, NodeId(0), address, Purpose::Join, tls, ASK_PATIENCE)?;
-    talk.send(&Frame::Join(Join {
+    let (mut link, _) =
+        BlockingLink::dial(me, NodeId(0), address, Purpose::Join, tls, ASK_PATIENCE)?;
+    link.send(&Frame::Join(Join {
         node: me.node,
         peer: me.peer.clone(),
         client: me.client.clone(),
     }))?;
-    match talk.receive()? {
+    match link.receive()? {
         Frame::Invite(answer) => Ok(answer),
         _ => Err(io::Error::other("it answers something else")),
     }
@@ -267,8 +268,8 @@ fn send(
         .ok_or("it does not lead any more, or has just changed its members")?;
     let index = base.index;
     let broken = |error: io::Error| format!("the connection to {address} is broken: {error}");
-    let (mut talk, _) =
-        Talk::dial(me, to, address, Purpose::Snapshot, tls, PATIENCE).map_err(broken)?;
+    let (mut link, _) =
+        BlockingLink::dial(me, to, address, Purpose::Snapshot, tls, PATIENCE).map_err(broken)?;
     let begin = Begin {
         index,
         term: base.term,
@@ -281,19 +282,19 @@ fn send(
             io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
         )
     };
-    match stream(&mut talk, begin, &parts) {
+    match stream(&mut link, begin, &parts) {
         Ok(()) => {}
         Err(Stop::Read(why)) => return Err(why),
         // Who refuses it says so and closes the connection.
         Err(Stop::Broken(error)) if is_closed(&error) => {
-            return Err(match talk.receive() {
+            return Err(match link.receive() {
                 Ok(Frame::Taken(Taken::Refused(why))) => why,
                 _ => broken(error),
             });
         }
         Err(Stop::Broken(error)) => return Err(broken(error)),
     }
-    match talk.receive().map_err(broken)? {
+    match link.receive().map_err(broken)? {
         Frame::Taken(Taken::Installed) => Ok(index),
         Frame::Taken(Taken::Refused(why)) => Err(why),
         _ => Err("it answers something else".into()),
@@ -313,9 +314,9 @@ impl From<io::Error> for Stop {
 }
 
 /// All that a copy is.
-fn stream(talk: &mut Talk, begin: Begin, parts: &LogParts) -> Result<(), Stop> {
+fn stream(link: &mut BlockingLink, begin: Begin, parts: &LogParts) -> Result<(), Stop> {
     let files = begin.files.clone();
-    talk.send(&Frame::Begin(begin))?;
+    link.send(&Frame::Begin(begin))?;
     let mut crc = crc32fast::Hasher::new();
     for (at, (name, size)) in files.iter().enumerate() {
         let mut offset = 0;
@@ -325,21 +326,21 @@ fn stream(talk: &mut Talk, begin: Begin, parts: &LogParts) -> Result<(), Stop> {
             let bytes =
                 bytes.map_err(|error| Stop::Read(format!("cannot read {name}: {error}")))?;
             crc.update(&bytes);
-            talk.send(&Frame::Chunk(Bytes::from(bytes)))?;
+            link.send(&Frame::Chunk(Bytes::from(bytes)))?;
             offset += count as u64;
         }
     }
     let crc = crc.finalize();
-    talk.send(&Frame::End(End { crc }))?;
+    link.send(&Frame::End(End { crc }))?;
     Ok(())
 }
 
 /// Receive a log into `cluster/incoming`. Durable, checked and complete on return.
-fn receive(fs: &Arc<dyn Fs>, dir: &Path, talk: &mut Talk) -> Result<Base, String> {
+fn receive(fs: &Arc<dyn Fs>, dir: &Path, link: &mut BlockingLink) -> Result<Base, String> {
     let words = |error: &dyn std::fmt::Display| error.to_string();
     let ledger_dir = ledger_dir(dir);
     install::discard(fs, &ledger_dir).map_err(|error| words(&error))?;
-    let Frame::Begin(begin) = talk.receive().map_err(|error| words(&error))? else {
+    let Frame::Begin(begin) = link.receive().map_err(|error| words(&error))? else {
         return Err("it begins with something else".into());
     };
     let files = begin.files.clone();
@@ -348,7 +349,7 @@ fn receive(fs: &Arc<dyn Fs>, dir: &Path, talk: &mut Talk) -> Result<Base, String
     let mut rebuild = Rebuild::begin(fs, &incoming).map_err(|error| words(&error))?;
     let mut header = Vec::new();
     let end = loop {
-        match talk.receive().map_err(|error| words(&error))? {
+        match link.receive().map_err(|error| words(&error))? {
             Frame::Chunk(bytes) => {
                 for piece in intake.chunk(&bytes).map_err(|error| words(&error))? {
                     if piece.file == 0 && header.len() < segment_header::SIZE {

@@ -11,7 +11,7 @@ use mio::Events;
 use super::flags::{Beginning, ClusterConfig};
 use super::*;
 use crate::bounds::Bounds;
-use crate::peers::Talk;
+use crate::peers::BlockingLink;
 use crate::{Reactor, reactor};
 use bsd::ErrorClass;
 use bsd::clock::Clock;
@@ -334,7 +334,7 @@ fn g01_a_crash_while_a_cluster_is_begun_leaves_a_server_that_starts() {
 }
 
 /// Who calls this one to send it a copy of its log.
-fn sender(site: &mut Site) -> Talk {
+fn sender(site: &mut Site) -> BlockingLink {
     let me = Me {
         cluster: site.member.me.cluster,
         node: NodeId(9),
@@ -346,7 +346,7 @@ fn sender(site: &mut Site) -> Talk {
     let (to, address) = (site.member.me.node, site.member.me.peer.clone());
     let patience = Duration::from_secs(60);
     let dialed = std::thread::spawn(move || {
-        Talk::dial(&me, to, &address, Purpose::Snapshot, None, patience)
+        BlockingLink::dial(&me, to, &address, Purpose::Snapshot, None, patience)
     });
     site.until("it is called", |_| dialed.is_finished());
     dialed.join().unwrap().unwrap().0
@@ -356,9 +356,9 @@ fn sender(site: &mut Site) -> Talk {
 fn t20_after_a_copy_that_failed_the_next_one_is_received() {
     let mut site = Site::leader(&SimFs::new(1));
     for _ in 0..3 {
-        let mut talk = sender(&mut site);
+        let mut link = sender(&mut site);
         site.until("it is received", |site| site.member.is_receiving);
-        talk.send(&Frame::Taken(Taken::Installed)).unwrap();
+        link.send(&Frame::Taken(Taken::Installed)).unwrap();
         site.until("it has failed", |site| !site.member.is_receiving);
     }
 }
@@ -370,8 +370,8 @@ fn t20_where_no_thread_can_be_started_the_next_try_works() {
         |_, _| Err(Errno::AGAIN.into()),
     );
     let spawn = std::mem::replace(&mut site.member.courier.spawn, none);
-    let mut talk = sender(&mut site);
-    let closed = std::thread::spawn(move || talk.receive().is_err());
+    let mut link = sender(&mut site);
+    let closed = std::thread::spawn(move || link.receive().is_err());
     site.until("it is refused", |_| closed.is_finished());
     assert!(closed.join().unwrap() && !site.member.is_receiving);
     site.member.courier.spawn = spawn;

@@ -2,7 +2,7 @@
 //!
 //! Each node dials each other one and sends on that connection alone: messages travel one way on it.
 //! A snapshot, and a node that asks to be added, get a connection of their own, which is handed over
-//! (`talk`). Anyone who is not of this machine needs a certificate of the cluster's authority (`tls`).
+//! (`blocking`). Anyone who is not of this machine needs a certificate of the cluster's authority (`tls`).
 //!
 //! Invariants:
 //! * Nothing here blocks, waits or reads a clock: the loop says what time it is.
@@ -14,13 +14,13 @@
 //! * Of each peer at most one connection is heard: the newest.
 //!
 //! The parts: `channel` (bytes, encrypted or not), `line` (a connection in the loop), `link` (we call),
-//! `caller` (we are called), `talk` (beside the loop), `tls` (certificates).
+//! `caller` (we are called), `blocking` (beside the loop), `tls` (certificates).
 
+mod blocking;
 mod caller;
 mod channel;
 mod line;
 mod link;
-mod talk;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -37,10 +37,10 @@ use mio::{Interest, Registry, Token};
 use raft::eraftpb::Message;
 use tracing::{debug, info, warn};
 
+pub(super) use self::blocking::BlockingLink;
 use self::caller::{Caller, Said, Step};
 use self::channel::Channel;
 use self::link::{Change, Link};
-pub(super) use self::talk::Talk;
 pub(super) use self::tls::{PeerTls, PeerTlsFiles};
 use bsd::random::Random;
 use bsd::types::{SECOND_NS, Time};
@@ -66,7 +66,7 @@ const MOVED_SIZE: usize = 64 << 10;
 const ACCEPTS_MAX: usize = 16;
 /// How long the listener rests when the system cannot give a connection.
 const REST_NS: i64 = SECOND_NS / 10;
-/// How long a step of a [`Talk`] that has been handed over may take.
+/// How long a step of a [`BlockingLink`] that has been handed over may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// What a message takes in memory beside its bytes.
 const MESSAGE_COST: usize = 512;
@@ -101,7 +101,7 @@ pub(super) enum Received {
     LeftOut(u64),
     /// Someone brings a snapshot or asks to be added: `hello` says who and which. Every step blocks:
     /// go on with it on another thread.
-    Called(Box<Hello>, Box<Talk>),
+    Called(Box<Hello>, Box<BlockingLink>),
 }
 
 /// How it stands with one peer, for people.
@@ -687,9 +687,9 @@ impl Peers {
         if self.waiting >= INBOX_SIZE_MAX {
             return self.refuse(place, "too much waits to be taken");
         }
-        match Talk::called(channel, nonce, hello.from, self.me.node, PATIENCE) {
-            Ok(talk) => {
-                let called = Received::Called(Box::new(hello), Box::new(talk));
+        match BlockingLink::called(channel, nonce, hello.from, self.me.node, PATIENCE) {
+            Ok(link) => {
+                let called = Received::Called(Box::new(hello), Box::new(link));
                 self.waiting += TALK_COST;
                 self.inbox.push_back((called, TALK_COST));
             }

@@ -4,12 +4,12 @@
 //! |---|---|
 //! | `meeting` | who calls whom, at which address, and what is said? |
 //! | `strangers` | what may one who is none of ours, or does not behave, cost? |
-//! | `talks` | who is asked to be added, or for a snapshot, outside of the messages? |
+//! | `blocking` | who is asked to be added, or for a snapshot, outside of the messages? |
 //! | `tls` | who is believed, and what is seen on the way? |
 
+mod blocking;
 mod meeting;
 mod strangers;
-mod talks;
 mod tls;
 
 use std::io::{ErrorKind, Read, Write};
@@ -285,10 +285,10 @@ impl Raw {
 }
 
 /// The connection that was handed over, once it is.
-fn called(site: &mut Site) -> (Hello, Talk) {
+fn called(site: &mut Site) -> (Hello, BlockingLink) {
     site.until(|site| site.count(|it| matches!(it, Received::Called(..))) == 1);
     match site.received.pop() {
-        Some(Received::Called(hello, talk)) => (*hello, *talk),
+        Some(Received::Called(hello, link)) => (*hello, *link),
         other => panic!("{other:?}"),
     }
 }
@@ -300,12 +300,12 @@ fn dial(
     to: &Site,
     purpose: Purpose,
     tls: Option<PeerTls>,
-) -> std::thread::JoinHandle<io::Result<(Talk, Welcome)>> {
+) -> std::thread::JoinHandle<io::Result<(BlockingLink, Welcome)>> {
     let (from, address) = (from.clone(), to.address());
     let id = if purpose == Purpose::Join {
         NodeId(0)
     } else {
         to.id()
     };
-    std::thread::spawn(move || Talk::dial(&from, id, &address, purpose, tls.as_ref(), TALK))
+    std::thread::spawn(move || BlockingLink::dial(&from, id, &address, purpose, tls.as_ref(), TALK))
 }

@@ -183,7 +183,7 @@ fn a_snapshot_travels_on_its_own_connection() {
     let tls = authority.node("127.0.0.1", &authority);
     let sender = me(1, "127.0.0.1:9".into());
     let dialed = dial(&sender, &site, Purpose::Snapshot, Some(tls));
-    let (hello, mut talk) = called(&mut site);
+    let (hello, mut link) = called(&mut site);
     assert_eq!((hello.from, hello.purpose), (NodeId(1), Purpose::Snapshot));
     let (mut sender, _) = dialed.join().unwrap().unwrap();
     let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| (at / 7) as u8).collect();
@@ -205,13 +205,13 @@ fn a_snapshot_travels_on_its_own_connection() {
         sender.send(&Frame::End(End { crc })).unwrap();
         sender.receive().unwrap()
     });
-    let Frame::Begin(begin) = talk.receive().unwrap() else {
+    let Frame::Begin(begin) = link.receive().unwrap() else {
         panic!("no begin")
     };
     let mut intake = Intake::new(begin);
     let mut files = [Vec::new(), Vec::new()];
     loop {
-        match talk.receive().unwrap() {
+        match link.receive().unwrap() {
             Frame::Chunk(chunk) => {
                 for piece in intake.chunk(&chunk).unwrap() {
                     files[piece.file].extend_from_slice(piece.bytes);
@@ -222,6 +222,6 @@ fn a_snapshot_travels_on_its_own_connection() {
         }
     }
     assert_eq!(files.concat(), bytes);
-    talk.send(&Frame::Taken(Taken::Installed)).unwrap();
+    link.send(&Frame::Taken(Taken::Installed)).unwrap();
     assert_eq!(sending.join().unwrap(), Frame::Taken(Taken::Installed));
 }

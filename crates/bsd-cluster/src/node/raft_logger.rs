@@ -3,9 +3,9 @@
 use slog::{Drain, Level, Logger, Never, OwnedKVList, Record};
 
 /// Passes on what `tracing` has a listener for.
-struct Voice;
+struct ToTracing;
 
-impl Drain for Voice {
+impl Drain for ToTracing {
     type Ok = ();
     type Err = Never;
 
@@ -22,5 +22,5 @@ impl Drain for Voice {
 }
 
 pub(super) fn logger() -> Logger {
-    Logger::root(Voice, slog::o!())
+    Logger::root(ToTracing, slog::o!())
 }

@@ -10,7 +10,7 @@ fn a_node_without_a_cluster_asks_to_be_added_and_is_answered() {
         ..me(9, "127.0.0.1:9".into())
     };
     let dialed = dial(&newcomer, &site, Purpose::Join, None);
-    let (hello, mut talk) = called(&mut site);
+    let (hello, mut link) = called(&mut site);
     assert_eq!((hello.from, hello.purpose), (NodeId(9), Purpose::Join));
     let (mut newcomer, welcome) = dialed.join().unwrap().unwrap();
     assert_eq!(welcome.node, NodeId(1));
@@ -20,15 +20,15 @@ fn a_node_without_a_cluster_asks_to_be_added_and_is_answered() {
         client: String::new(),
     };
     newcomer.send(&Frame::Join(join.clone())).unwrap();
-    assert_eq!(talk.receive().unwrap(), Frame::Join(join));
+    assert_eq!(link.receive().unwrap(), Frame::Join(join));
     let invite = Frame::Invite(JoinAnswer::Elsewhere {
         node: NodeId(2),
         peer: "b:1".into(),
     });
-    talk.send(&invite).unwrap();
+    link.send(&invite).unwrap();
     assert_eq!(newcomer.receive().unwrap(), invite);
     assert!(site.peers.callers.is_empty());
-    drop(talk);
+    drop(link);
     assert_eq!(
         newcomer.receive().unwrap_err().kind(),
         ErrorKind::UnexpectedEof

@@ -16,7 +16,7 @@ const ANSWER_SIZE_MAX: usize = 8 << 10;
 
 /// A connection that has come past its greetings.
 #[derive(Debug)]
-pub(crate) struct Talk {
+pub(crate) struct BlockingLink {
     channel: Channel<TcpStream>,
     encoder: Encoder,
     decoder: Decoder,
@@ -24,7 +24,7 @@ pub(crate) struct Talk {
     buffer: Box<[u8]>,
 }
 
-impl Talk {
+impl BlockingLink {
     /// Call `to` (0: no matter who is there) at `HOST:PORT` and be welcome. Each step takes at most `patience`.
     ///
     /// # Errors
@@ -36,7 +36,7 @@ impl Talk {
         purpose: Purpose,
         tls: Option<&PeerTls>,
         patience: Duration,
-    ) -> io::Result<(Talk, Welcome)> {
+    ) -> io::Result<(BlockingLink, Welcome)> {
         let socket = connect(address, patience)?;
         let is_plain = tls.is_none();
         if is_plain && has_to_be_encrypted(socket.peer_addr()?) {
@@ -62,8 +62,8 @@ impl Talk {
                 "node {node} answers, in version {version}"
             )));
         }
-        let talk = Talk::over(channel, welcome.nonce, Side::Dialer, welcome.node, me.node);
-        Ok((talk, welcome))
+        let link = BlockingLink::over(channel, welcome.nonce, Side::Dialer, welcome.node, me.node);
+        Ok((link, welcome))
     }
 
     /// Who called the loop is here from now on.
@@ -73,22 +73,28 @@ impl Talk {
         from: NodeId,
         me: NodeId,
         patience: Duration,
-    ) -> io::Result<Talk> {
+    ) -> io::Result<BlockingLink> {
         let channel = channel.on(|socket| {
             let socket = TcpStream::from(socket);
             socket.set_nonblocking(false)?;
             limit(&socket, patience)?;
             Ok(socket)
         })?;
-        Ok(Talk::over(channel, nonce, Side::Listener, from, me))
+        Ok(BlockingLink::over(channel, nonce, Side::Listener, from, me))
     }
 
-    fn over(channel: Channel<TcpStream>, nonce: u64, side: Side, peer: NodeId, me: NodeId) -> Talk {
+    fn over(
+        channel: Channel<TcpStream>,
+        nonce: u64,
+        side: Side,
+        peer: NodeId,
+        me: NodeId,
+    ) -> BlockingLink {
         let other = match side {
             Side::Dialer => Side::Listener,
             Side::Listener => Side::Dialer,
         };
-        Talk {
+        BlockingLink {
             channel,
             encoder: Encoder::new(nonce, side),
             decoder: Decoder::new(nonce, other, peer, me),
