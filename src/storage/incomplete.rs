@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use crate::storage::disk::{DirLock, Fs};
 use crate::storage::error::OpenError;
-use crate::storage::format::names::{INSIDE, INSIDE_WHOLE, LOCK_NAME, STANDBY_WORD, is_as_empty};
+use crate::storage::format::names::{INSIDE, INSIDE_WHOLE, LOCK_NAME, STANDBY_MARKER, is_as_empty};
 
 /// The suffix of a directory's name before it is complete.
 pub(in crate::storage) const INCOMPLETE: &str = ".incomplete";
@@ -133,7 +133,7 @@ pub(in crate::storage) fn finish_move(fs: &dyn Fs, dir: &Path) -> Result<(), Ope
     }
     let mut names = list(&whole)?;
     // That it is a copy is known before anything else is here.
-    names.sort_by_key(|entry| entry.name != STANDBY_WORD);
+    names.sort_by_key(|entry| entry.name != STANDBY_MARKER);
     let failed = |error: &io::Error| OpenError::io("move the log out of", &whole, error);
     for entry in names.iter().filter(|entry| entry.name != LOCK_NAME) {
         let from = whole.join(&entry.name);
@@ -254,7 +254,7 @@ mod tests {
     fn g52_a_directory_that_cannot_be_replaced_has_all_of_a_new_log_or_nothing() {
         let dir = Path::new("/disk");
         let file = |name: &str| format!("segment-000000000{name}.00000");
-        let names = [&*file("1"), &*file("2"), &*file("3"), STANDBY_WORD];
+        let names = [&*file("1"), &*file("2"), &*file("3"), STANDBY_MARKER];
         let (mut nothing, mut all) = (0, 0);
         for calls in 1.. {
             let disk = SimFs::new(7);

@@ -5,7 +5,7 @@
 //! | `disk` | access to files, on the real disk and a simulated one; one process per directory |
 //! | `format` | the bytes of the log, and the names of its files |
 //! | `error` | what is damaged, why a log is not opened, why it is not written |
-//! | `words` | what do the small files say that are no part of the log? |
+//! | `marker_file` | what do the small files say that are no part of the log? |
 //! | `standby` | is this directory the copy of a standby, and up to where? |
 //! | `incomplete` | a directory that gets its name when it is complete |
 //! | `read` | what a directory holds: the log, its end, its damage; read only |
@@ -27,11 +27,11 @@ pub mod format;
 mod incomplete;
 pub mod inspect;
 mod log;
+pub mod marker_file;
 #[doc(hidden)]
 pub mod read;
 mod recover;
 pub mod standby;
-pub mod words;
 
 pub use disk::RealFs;
 #[cfg(any(test, feature = "sim"))]

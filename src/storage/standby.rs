@@ -10,21 +10,21 @@ use std::path::Path;
 use super::disk::{Fs, OpenMode};
 use super::error::OpenError;
 use super::format::names::{
-    ARCHIVE_WORD, COMPACTION_NAME, LOCK_NAME, STANDBY_WORD, file_name, is_of_a_log, parse_cut_name,
-    parse_file_name,
+    ARCHIVE_MARKER, COMPACTION_NAME, LOCK_NAME, STANDBY_MARKER, file_name, is_of_a_log,
+    parse_cut_name, parse_file_name,
 };
-use super::words::write_word;
+use super::marker_file::write_marker;
 use crate::types::Position;
 
-/// The word of a copy that is being removed: not one that says how far it goes.
+/// The marker of a copy that is being removed: not one that says how far it goes.
 const VOID: &[u8] = b"void\n";
 
-/// Remove the word: from now on the log is not a copy. Durable on return.
+/// Remove the marker: from now on the log is not a copy. Durable on return.
 ///
 /// # Errors
 /// If the disk fails.
-pub(super) fn remove_word(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
-    let path = dir.join(STANDBY_WORD);
+pub(super) fn remove_marker(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
+    let path = dir.join(STANDBY_MARKER);
     fs.remove_file(&path)
         .and_then(|()| fs.sync_dir(dir))
         .map_err(|error| OpenError::io("remove", &path, &error))
@@ -81,7 +81,7 @@ pub fn discard(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
     let names = fs
         .read_dir(dir)
         .map_err(|error| OpenError::io("list", dir, &error))?;
-    if !names.iter().any(|entry| entry.name == STANDBY_WORD) {
+    if !names.iter().any(|entry| entry.name == STANDBY_MARKER) {
         return Err(foreign("this is not the copy of a standby".to_owned()));
     }
     if let Some(other) = names.iter().find(|entry| !is_of_a_copy(&entry.name)) {
@@ -91,14 +91,14 @@ pub fn discard(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
         )));
     }
     // What is left after a crash is no copy up to anywhere.
-    write_word(fs, dir, STANDBY_WORD, VOID)?;
+    write_marker(fs, dir, STANDBY_MARKER, VOID)?;
     let remove = || -> io::Result<()> {
-        let is_last = |name: &str| name == STANDBY_WORD || name == LOCK_NAME;
+        let is_last = |name: &str| name == STANDBY_MARKER || name == LOCK_NAME;
         for entry in names.iter().filter(|entry| !is_last(&entry.name)) {
             fs.remove_file(&dir.join(&entry.name))?;
         }
         fs.sync_dir(dir)?;
-        fs.remove_file(&dir.join(STANDBY_WORD))?;
+        fs.remove_file(&dir.join(STANDBY_MARKER))?;
         fs.remove_file(&dir.join(LOCK_NAME))?;
         fs.sync_dir(dir)
     };
@@ -108,7 +108,7 @@ pub fn discard(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
 fn is_of_a_copy(name: &str) -> bool {
     is_of_a_log(name)
         || name == COMPACTION_NAME
-        || name == ARCHIVE_WORD
+        || name == ARCHIVE_MARKER
         || parse_cut_name(name).is_some()
 }
 
@@ -116,7 +116,7 @@ fn is_of_a_copy(name: &str) -> bool {
 mod tests {
     use super::*;
     use crate::storage::disk::sim::Crash;
-    use crate::storage::words::read_word;
+    use crate::storage::marker_file::read_marker;
     use crate::storage::{OpenError, SimFs};
     use crate::types::SegmentId;
 
@@ -130,7 +130,7 @@ mod tests {
             let file = Fs::open(disk, &path, OpenMode::CreateNew).unwrap();
             file.sync().unwrap();
         }
-        write_word(disk, DIR.as_ref(), STANDBY_WORD, b"up to here").unwrap();
+        write_marker(disk, DIR.as_ref(), STANDBY_MARKER, b"up to here").unwrap();
         Fs::sync_dir(disk, Path::new("/")).unwrap();
     }
 
@@ -147,14 +147,14 @@ mod tests {
                 .chain(hows)
             {
                 let image = disk.crash_image(how);
-                let word = read_word(&image, DIR.as_ref(), STANDBY_WORD).unwrap();
+                let marker = read_marker(&image, DIR.as_ref(), STANDBY_MARKER).unwrap();
                 let names = crate::storage::disk::ReadFs::read_dir(&image, DIR.as_ref()).unwrap();
                 let files = names
                     .iter()
                     .filter(|it| parse_file_name(&it.name).is_some());
-                match (word.as_deref(), files.count()) {
+                match (marker.as_deref(), files.count()) {
                     (Some(b"up to here"), files) => assert_eq!(files, 3, "cut {cut}, {how:?}"),
-                    (Some(word), _) => assert_eq!(word, VOID, "cut {cut}, {how:?}"),
+                    (Some(marker), _) => assert_eq!(marker, VOID, "cut {cut}, {how:?}"),
                     (None, files) => assert_eq!(files, 0, "cut {cut}, {how:?}"),
                 }
             }

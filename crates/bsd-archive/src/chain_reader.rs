@@ -122,7 +122,7 @@ impl ChainReader {
 
     /// Where to begin again, for [`ChainReader::resume`]. `own` is where the log of the copy ends, if
     /// more is applied after this; `None` if it is tended.
-    pub(super) fn word(&self, own: Option<Position>) -> Vec<u8> {
+    pub(super) fn marker(&self, own: Option<Position>) -> Vec<u8> {
         let resume = match self.frame_reader.is_drained() {
             true => self.tip,
             false => self.resume,
@@ -153,13 +153,13 @@ impl ChainReader {
         format!("{text}crc {crc:08x}\n").into_bytes()
     }
 
-    /// Go on where a word was written; and where the log of the copy ended then, if more may have
+    /// Go on where a marker was written; and where the log of the copy ended then, if more may have
     /// been applied since.
     ///
     /// # Errors
     /// It is damaged.
-    pub(super) fn resume(word: &[u8]) -> Result<(ChainReader, Option<Position>), Fault> {
-        parse(word).ok_or_else(|| "the file that says how far it goes is damaged".to_owned())
+    pub(super) fn resume(marker: &[u8]) -> Result<(ChainReader, Option<Position>), Fault> {
+        parse(marker).ok_or_else(|| "the file that says how far it goes is damaged".to_owned())
     }
 
     /// Take the records that are there, or get the next link first.
@@ -425,8 +425,8 @@ fn who(head: &Head, body: &[u8]) -> String {
     )
 }
 
-fn parse(word: &[u8]) -> Option<(ChainReader, Option<Position>)> {
-    let text = std::str::from_utf8(word).ok()?;
+fn parse(marker: &[u8]) -> Option<(ChainReader, Option<Position>)> {
+    let text = std::str::from_utf8(marker).ok()?;
     let (checked, crc) = text.strip_suffix('\n')?.rsplit_once("crc ")?;
     if crc != format!("{:08x}", crc32fast::hash(checked.as_bytes())) {
         return None;

@@ -16,7 +16,7 @@ use super::format::{HEAD_SIZE, Head, chain_dir, claims_dir, log_name, numbered, 
 use super::store::{Put, Store, Trouble};
 use bsd::storage::disk::Fs;
 use bsd::storage::format::LogId;
-use bsd::storage::words::{ARCHIVE_WORD, read_word, write_word};
+use bsd::storage::marker_file::{ARCHIVE_MARKER, read_marker, write_marker};
 use bsd::storage::{Life, OpenError};
 use bsd::types::{Position, SegmentId};
 
@@ -60,16 +60,16 @@ pub(super) struct Claims {
 /// # Errors
 /// As of [`Claims::read`].
 pub(super) fn has_claimed(fs: &dyn Fs, dir: &Path) -> Result<bool, OpenError> {
-    let Some(word) = read_word(fs, dir, ARCHIVE_WORD)? else {
+    let Some(marker) = read_marker(fs, dir, ARCHIVE_MARKER)? else {
         return Ok(false);
     };
-    let own = parse(&word).ok_or_else(|| damaged(dir))?;
+    let own = parse(&marker).ok_or_else(|| damaged(dir))?;
     Ok(!own.claims.is_empty())
 }
 
 fn damaged(dir: &Path) -> OpenError {
     OpenError::Foreign {
-        path: dir.join(ARCHIVE_WORD),
+        path: dir.join(ARCHIVE_MARKER),
         what: "it says which archives this log has been put into, and is damaged; if no other \
                server has taken over, remove it"
             .to_owned(),
@@ -98,10 +98,10 @@ impl Claims {
             origin: None,
             claims: Vec::new(),
         };
-        let Some(word) = read_word(fs, dir, ARCHIVE_WORD)? else {
+        let Some(marker) = read_marker(fs, dir, ARCHIVE_MARKER)? else {
             return Ok(nothing);
         };
-        match parse(&word) {
+        match parse(&marker) {
             Some(own) if own.log == log => Ok(own),
             Some(_) => Ok(nothing),
             None => Err(damaged(dir)),
@@ -135,11 +135,11 @@ impl Claims {
         self.claims.push(claim);
         let surplus = self.claims.len().saturating_sub(CLAIMS_MAX);
         self.claims.drain(..surplus);
-        write_word(fs, dir, ARCHIVE_WORD, &self.word())
+        write_marker(fs, dir, ARCHIVE_MARKER, &self.marker())
     }
 
     /// What the file says.
-    pub(super) fn word(&self) -> Vec<u8> {
+    pub(super) fn marker(&self) -> Vec<u8> {
         let mut text = format!("{FIRST_LINE}\nlog {}\n", log_name(self.log));
         if let Some((url, marker)) = &self.place {
             text.push_str(&format!("place {marker:08x} {url}\n"));
@@ -187,8 +187,8 @@ pub(super) fn put_claim(
     Ok(is_put && begin(store, log)? <= number)
 }
 
-fn parse(word: &[u8]) -> Option<Claims> {
-    let text = std::str::from_utf8(word).ok()?;
+fn parse(marker: &[u8]) -> Option<Claims> {
+    let text = std::str::from_utf8(marker).ok()?;
     let (checked, crc) = text.strip_suffix('\n')?.rsplit_once("crc ")?;
     if crc != format!("{:08x}", crc32fast::hash(checked.as_bytes())) {
         return None;
@@ -324,7 +324,7 @@ mod tests {
             place: Some(("file:///a b".to_owned(), 5)),
             ..Claims::restored(LOG, origin)
         };
-        write_word(&disk, "/d".as_ref(), ARCHIVE_WORD, &restored.word()).unwrap();
+        write_marker(&disk, "/d".as_ref(), ARCHIVE_MARKER, &restored.marker()).unwrap();
         let read = || Claims::read(&disk, "/d".as_ref(), LOG).unwrap();
         assert_eq!(read(), restored);
         assert!(!has_claimed(&disk, "/d".as_ref()).unwrap());
@@ -339,13 +339,13 @@ mod tests {
         let disk = disk();
         let mut own = Claims::read(&disk, "/d".as_ref(), LOG).unwrap();
         own.note(&disk, "/d".as_ref(), claim(1, 1, "a").1).unwrap();
-        let word = read_word(&disk, "/d".as_ref(), ARCHIVE_WORD)
+        let marker = read_marker(&disk, "/d".as_ref(), ARCHIVE_MARKER)
             .unwrap()
             .unwrap();
-        for bit in 0..8 * word.len() {
-            let mut word = word.clone();
-            word[bit / 8] ^= 1 << (bit % 8);
-            write_word(&disk, "/d".as_ref(), ARCHIVE_WORD, &word).unwrap();
+        for bit in 0..8 * marker.len() {
+            let mut marker = marker.clone();
+            marker[bit / 8] ^= 1 << (bit % 8);
+            write_marker(&disk, "/d".as_ref(), ARCHIVE_MARKER, &marker).unwrap();
             let error = Claims::read(&disk, "/d".as_ref(), LOG).unwrap_err();
             assert!(error.to_string().contains("archived"), "{error}");
         }

@@ -23,7 +23,7 @@ use bsd::storage::SimFs;
 use bsd::storage::convert::parts::LogParts;
 use bsd::storage::disk::Fs;
 use bsd::storage::disk::sim::Crash;
-use bsd::storage::words::{STANDBY_WORD, read_word};
+use bsd::storage::marker_file::{STANDBY_MARKER, read_marker};
 use bsd::types::Position;
 
 const ALL: Keep = Keep {
@@ -447,7 +447,7 @@ fn a12_what_an_interrupted_replacement_of_a_copy_has_left_goes_with_the_next_cop
     let mut follower = follower_on(&disk, store);
     let did = follower.step(world.now, &mut |_, _| ()).unwrap();
     assert_eq!(did, Did::Restored);
-    assert_eq!(read_word(&disk, next, STANDBY_WORD).unwrap(), None);
+    assert_eq!(read_marker(&disk, next, STANDBY_MARKER).unwrap(), None);
 }
 
 #[test]

@@ -26,8 +26,8 @@ use super::store::{Store, Trouble};
 use bsd::engine::{ApplyError, Engine, Options, Standby};
 use bsd::storage::disk::Fs;
 use bsd::storage::format::LogId;
+use bsd::storage::marker_file::{STANDBY_MARKER, read_marker, write_marker};
 use bsd::storage::standby::{cut, discard};
-use bsd::storage::words::{STANDBY_WORD, read_word, write_word};
 use bsd::storage::{OpenError, StoreError};
 use bsd::types::{Now, Position, SECOND_NS, Time};
 
@@ -168,13 +168,18 @@ pub struct Promoted {
 impl Copy {
     /// Give compaction its turn, between two words. After the first nothing is applied, so a restart
     /// goes on there with the log as it is; after the second nothing is compacted, so a restart can
-    /// cut the log there. What a word says is there is durable before.
+    /// cut the log there. What a marker says is there is durable before.
     fn tend(&mut self, fs: &dyn Fs, dir: &Path, now: Now) -> Result<(), FollowError> {
         self.standby.sync()?;
-        write_word(fs, dir, STANDBY_WORD, &self.chain_reader.word(None))?;
+        write_marker(fs, dir, STANDBY_MARKER, &self.chain_reader.marker(None))?;
         self.standby.tend(now)?;
         let end = self.standby.sync()?;
-        write_word(fs, dir, STANDBY_WORD, &self.chain_reader.word(Some(end)))?;
+        write_marker(
+            fs,
+            dir,
+            STANDBY_MARKER,
+            &self.chain_reader.marker(Some(end)),
+        )?;
         self.tended = now.mono;
         Ok(())
     }
@@ -186,7 +191,7 @@ impl Copy {
 /// # Errors
 /// If the disk does not answer.
 pub fn has_taken_over(fs: &dyn Fs, dir: &Path) -> Result<bool, OpenError> {
-    Ok(has_claimed(fs, dir)? && read_word(fs, dir, STANDBY_WORD)?.is_none())
+    Ok(has_claimed(fs, dir)? && read_marker(fs, dir, STANDBY_MARKER)?.is_none())
 }
 
 impl Follower {
@@ -287,7 +292,7 @@ impl Follower {
     }
 
     fn begin(&mut self, now: Now, progress: &mut dyn FnMut(u64, u64)) -> Result<Did, FollowError> {
-        let Some(word) = read_word(&**self.fs(), &self.dir, STANDBY_WORD)? else {
+        let Some(marker) = read_marker(&**self.fs(), &self.dir, STANDBY_MARKER)? else {
             let log = self.chosen_log()?;
             let dir = self.dir.clone();
             let chain_reader = self.restore(log, &dir, now, progress)?;
@@ -295,7 +300,7 @@ impl Follower {
             self.discard_next()?;
             return self.open(chain_reader, true, now);
         };
-        let (chain_reader, own) = match ChainReader::resume(&word) {
+        let (chain_reader, own) = match ChainReader::resume(&marker) {
             Ok(found) => found,
             Err(why) => return self.renew(&why, now, progress),
         };
@@ -394,7 +399,7 @@ impl Follower {
     /// Remove the next copy of an attempt that was interrupted.
     fn discard_next(&self) -> Result<(), FollowError> {
         let (fs, next) = (&**self.fs(), self.next_dir());
-        if read_word(fs, &next, STANDBY_WORD)?.is_some() {
+        if read_marker(fs, &next, STANDBY_MARKER)?.is_some() {
             discard(fs, &next)?;
         }
         Ok(())

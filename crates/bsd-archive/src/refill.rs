@@ -17,7 +17,7 @@ use super::restore::{Restored, choose_log, restore};
 use bsd::storage::OpenError;
 use bsd::storage::disk::Fs;
 use bsd::storage::format::{LogId, parse_file_name};
-use bsd::storage::words::{INSIDE_WHOLE, is_as_empty};
+use bsd::storage::marker_file::{INSIDE_WHOLE, is_as_empty};
 use bsd::types::Now;
 
 /// What was found, and done.

@@ -26,7 +26,7 @@ use bsd::storage::OpenError;
 use bsd::storage::convert::rebuild::{Rebuild, Rebuilt};
 use bsd::storage::disk::Fs;
 use bsd::storage::format::LogId;
-use bsd::storage::words::{ARCHIVE_WORD, STANDBY_WORD};
+use bsd::storage::marker_file::{ARCHIVE_MARKER, STANDBY_MARKER};
 use bsd::types::{Now, Position};
 
 /// What was restored.
@@ -101,9 +101,9 @@ pub fn restore(
                 at,
                 life,
             };
-            Claims::restored(log, origin).word()
+            Claims::restored(log, origin).marker()
         });
-        rebuilt.finish(own.as_deref().map(|own| (ARCHIVE_WORD, own)))
+        rebuilt.finish(own.as_deref().map(|own| (ARCHIVE_MARKER, own)))
     };
     let done = restore_and(reader, log, until, (fs, dir), now, progress, finish)?;
     Ok(done.0)
@@ -122,8 +122,8 @@ pub(super) fn restore_copy(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(Restored, ChainReader), RestoreError> {
     let finish = |rebuilt: Rebuilt, chain_reader: &ChainReader| {
-        let word = chain_reader.word(None);
-        rebuilt.finish(Some((STANDBY_WORD, &word)))
+        let marker = chain_reader.marker(None);
+        rebuilt.finish(Some((STANDBY_MARKER, &marker)))
     };
     restore_and(reader, log, Until::End, (fs, dir), now, progress, finish)
 }

@@ -19,7 +19,7 @@ use bsd::protocol::{Command, Request};
 use bsd::random::Random;
 use bsd::storage::disk::Fs;
 use bsd::storage::disk::sim::Crash;
-use bsd::storage::words::{STANDBY_WORD, read_word};
+use bsd::storage::marker_file::{STANDBY_MARKER, read_marker};
 use bsd::storage::{IDS_SKIPPED, SimFs, SyncPolicy, Trail};
 use bsd::types::Position;
 
@@ -241,7 +241,7 @@ fn go_on(world: &mut World, side: &Side, promoted: Promoted, state: &State) {
     let now = world.now;
     let mut engine = promoted.engine;
     assert_eq!(
-        read_word(&side.disk, DIR.as_ref(), STANDBY_WORD).unwrap(),
+        read_marker(&side.disk, DIR.as_ref(), STANDBY_MARKER).unwrap(),
         None
     );
     let client = engine.connect();

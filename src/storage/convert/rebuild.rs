@@ -22,8 +22,8 @@ use crate::storage::log::files::Files;
 use crate::storage::log::skip::Life;
 use crate::storage::log::sync::SyncPolicy;
 use crate::storage::log::{AppendError, Log, LogOptions, Purpose};
+use crate::storage::marker_file::write_marker;
 use crate::storage::recover::Replay;
-use crate::storage::words::write_word;
 use crate::types::{JobId, Now, Place, SegmentId};
 
 /// The files of a log, as they arrive. Dropped, it leaves nothing.
@@ -268,12 +268,12 @@ impl Rebuilt {
         begun.ok_or_else(|| self.full())
     }
 
-    /// Make all of it durable, read it back, and give the directory its name; `word` is a file that
+    /// Make all of it durable, read it back, and give the directory its name; `marker` is a file that
     /// says what it is, and what that says. Durable on return.
     ///
     /// # Errors
     /// If the disk is full or fails, or did not keep what was written.
-    pub fn finish(mut self, word: Option<(&str, &[u8])>) -> Result<(), OpenError> {
+    pub fn finish(mut self, marker: Option<(&str, &[u8])>) -> Result<(), OpenError> {
         if !self.log.skip_ids(self.next_id, self.now.wall_ns)? {
             return Err(self.full());
         }
@@ -285,8 +285,8 @@ impl Rebuilt {
             ..
         } = self;
         log.close(now.wall_ns)?;
-        if let Some((name, word)) = word {
-            write_word(&*fs, &incomplete.path, name, word)?;
+        if let Some((name, marker)) = marker {
+            write_marker(&*fs, &incomplete.path, name, marker)?;
         }
         let held = check(&fs, &incomplete.path)?;
         incomplete.publish(held)

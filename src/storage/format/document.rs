@@ -11,7 +11,7 @@ use crate::storage::format::SEGMENT_SIZE_MIN;
 use crate::storage::format::any_bytes::MemoryFile;
 use crate::storage::format::names::FIRST_SPARE;
 use crate::storage::format::names::{
-    ARCHIVE_WORD, COMPACTION_NAME, LOCK_NAME, STANDBY_WORD, new_word, parse_spare_name,
+    ARCHIVE_MARKER, COMPACTION_NAME, LOCK_NAME, STANDBY_MARKER, parse_spare_name, unfinished_marker,
 };
 use crate::storage::read::scan::{END_RULES, Reader, Step};
 use crate::types::{SegmentId, TUBE_NAME_MAX};
@@ -122,18 +122,18 @@ fn names() -> String {
         ),
         format!("| `{LOCK_NAME}` | locked by the process that has the directory; empty |\n"),
         format!(
-            "| `{STANDBY_WORD}` | says that the log is the copy of a standby, and up to where it goes; \
+            "| `{STANDBY_MARKER}` | says that the log is the copy of a standby, and up to where it goes; \
              a server that is not started as a standby removes it before it appends. Not part of the \
              log |\n"
         ),
         format!(
-            "| `{ARCHIVE_WORD}` | which claims on an archive the server of this directory has made. \
+            "| `{ARCHIVE_MARKER}` | which claims on an archive the server of this directory has made. \
              Not part of the log |\n"
         ),
         format!(
             "| `{}`, `{}` | the next one of these, which a crash left; a start removes it |\n",
-            new_word(STANDBY_WORD),
-            new_word(ARCHIVE_WORD)
+            unfinished_marker(STANDBY_MARKER),
+            unfinished_marker(ARCHIVE_MARKER)
         ),
     ]
     .concat()

@@ -17,10 +17,10 @@ pub(in crate::storage) const BACKUP_MANIFEST: &str = "backup.manifest";
 pub(in crate::storage) const IMPORT_NAME: &str = "beanstalkd-import";
 /// While a file of this name exists, the log is the copy of a standby, which no one has changed but
 /// with what came from elsewhere.
-pub const STANDBY_WORD: &str = "standby";
+pub const STANDBY_MARKER: &str = "standby";
 /// A file of this name says which archives the log has been put into.
-pub const ARCHIVE_WORD: &str = "archived";
-/// What the name of the next word ends with, before it replaces the one that there is.
+pub const ARCHIVE_MARKER: &str = "archived";
+/// What the name of the next marker file ends with, before it replaces the one that there is.
 const NEW_WORD: &str = "-new";
 /// A directory of this name has the ledger of a member of a cluster.
 pub const CLUSTER_NAME: &str = "cluster";
@@ -72,9 +72,9 @@ pub fn is_as_empty(entry: &DirEntry) -> bool {
 /// The lock does not.
 #[must_use]
 pub fn is_log_file(name: &str) -> bool {
-    name == STANDBY_WORD
+    name == STANDBY_MARKER
         || name == COMPACTION_NAME
-        || is_new_word(name)
+        || is_unfinished_marker(name)
         || name.starts_with(CUT_PREFIX)
         || parse_file_name(name).is_some()
         || parse_spare_name(name).is_some()
@@ -82,19 +82,19 @@ pub fn is_log_file(name: &str) -> bool {
 
 /// True if a log that is being built may have a file of this name.
 pub(in crate::storage) fn is_of_a_log(name: &str) -> bool {
-    let has_own_name = name == LOCK_NAME || name == STANDBY_WORD || is_new_word(name);
+    let has_own_name = name == LOCK_NAME || name == STANDBY_MARKER || is_unfinished_marker(name);
     has_own_name || parse_file_name(name).is_some() || parse_spare_name(name).is_some()
 }
 
-/// The name of the next word, before it replaces the one in the file `name`.
-pub(in crate::storage) fn new_word(name: &str) -> String {
+/// The name of the next marker file, before it replaces the one in the file `name`.
+pub(in crate::storage) fn unfinished_marker(name: &str) -> String {
     format!("{name}{NEW_WORD}")
 }
 
-/// True if a word that was not finished has this name.
-pub(in crate::storage) fn is_new_word(name: &str) -> bool {
+/// True if a marker file that was not finished has this name.
+pub(in crate::storage) fn is_unfinished_marker(name: &str) -> bool {
     let of = name.strip_suffix(NEW_WORD);
-    of.is_some_and(|of| of == STANDBY_WORD || of == ARCHIVE_WORD)
+    of.is_some_and(|of| of == STANDBY_MARKER || of == ARCHIVE_MARKER)
 }
 
 /// The number in a spare file's name.

@@ -98,7 +98,7 @@ pub struct LogOptions {
     /// place of the original.
     pub new_epoch: bool,
     /// The log is the copy of a standby, and stays one. Otherwise it takes the place of what it is the
-    /// copy of: ids are left out, and then the word that it is a copy is removed.
+    /// copy of: ids are left out, and then the marker that it is a copy is removed.
     pub standby: bool,
     /// The log may be one of several with the same jobs: there may be a ledger beside it, whose owner
     /// this is. Otherwise such a directory is refused.
@@ -515,7 +515,7 @@ impl Log {
     /// The log is no copy of a standby any more. Durable on return.
     pub(crate) fn end_standby(&mut self) -> Result<(), OpenError> {
         self.options.standby = false;
-        standby::remove_word(&*self.fs, &self.dir)
+        standby::remove_marker(&*self.fs, &self.dir)
     }
 
     /// Bytes that a sync up to this position made durable, without those in an earlier segment.

@@ -13,8 +13,8 @@ use crate::storage::error::OpenError;
 use crate::storage::format::SEGMENT_SIZE_MIN;
 use crate::storage::format::names::FIRST_SPARE;
 use crate::storage::format::names::{
-    ARCHIVE_WORD, CLUSTER_NAME, COMPACTION_NAME, IMPORTED_PREFIX, INSIDE_WHOLE, LOCK_NAME,
-    LOST_AND_FOUND, STANDBY_WORD, Taken, is_new_word, parse_cut_name, parse_file_name,
+    ARCHIVE_MARKER, CLUSTER_NAME, COMPACTION_NAME, IMPORTED_PREFIX, INSIDE_WHOLE, LOCK_NAME,
+    LOST_AND_FOUND, STANDBY_MARKER, Taken, is_unfinished_marker, parse_cut_name, parse_file_name,
     parse_spare_name,
 };
 use crate::storage::format::{Entry, HeaderFault, LogId, SegmentHeader, newer, segment_header};
@@ -306,7 +306,7 @@ impl Found {
 fn shows_a_log(entry: &&DirEntry) -> bool {
     let name = &entry.name[..];
     let is_later_spare = || parse_spare_name(name).is_some_and(|number| number != FIRST_SPARE);
-    entry.is_file && (name == ARCHIVE_WORD || is_later_spare() || parse_cut_name(name).is_some())
+    entry.is_file && (name == ARCHIVE_MARKER || is_later_spare() || parse_cut_name(name).is_some())
 }
 
 /// Damage in the header of a segment.
@@ -323,14 +323,14 @@ fn in_header(file: String, what: String) -> Damage {
 enum Kind {
     Segment,
     Spare,
-    /// The output of a compaction, or the next word of a standby, that was not finished.
+    /// The output of a compaction, or the next marker of a standby, that was not finished.
     Unfinished,
     /// A torn tail that an earlier start cut off this segment.
     Cut(SegmentId),
     /// Says that this is the copy of a standby.
     Standby,
     /// Also what a start has nothing to do with: the subdirectories with imported files, with a ledger,
-    /// and of the file system; and the word on archives.
+    /// and of the file system; and the marker of archives.
     Lock,
     Stranger,
 }
@@ -340,7 +340,7 @@ impl Kind {
         let name = &entry.name[..];
         let is_imported = !entry.is_file && name.starts_with(IMPORTED_PREFIX);
         let is_other = !entry.is_file && matches!(name, CLUSTER_NAME | LOST_AND_FOUND);
-        if name == LOCK_NAME || name == ARCHIVE_WORD || is_imported || is_other {
+        if name == LOCK_NAME || name == ARCHIVE_MARKER || is_imported || is_other {
             Kind::Lock
         } else if parse_file_name(name).is_some() {
             Kind::Segment
@@ -348,9 +348,9 @@ impl Kind {
             Kind::Stranger
         } else if parse_spare_name(name).is_some() {
             Kind::Spare
-        } else if name == STANDBY_WORD {
+        } else if name == STANDBY_MARKER {
             Kind::Standby
-        } else if name == COMPACTION_NAME || is_new_word(name) {
+        } else if name == COMPACTION_NAME || is_unfinished_marker(name) {
             Kind::Unfinished
         } else if let Some(segment) = parse_cut_name(name) {
             Kind::Cut(segment)

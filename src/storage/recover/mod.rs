@@ -261,7 +261,7 @@ impl Opening<'_> {
             "{} was the copy of a standby, and is none any more",
             dir.display()
         );
-        standby::remove_word(&*self.fs, dir)
+        standby::remove_marker(&*self.fs, dir)
     }
 
     fn spares(&self, names: &[(String, u64)]) -> Result<Spares, OpenError> {

@@ -9,7 +9,7 @@ use crate::claims::{Claims, Origin, put_claim};
 use crate::format::{LOGS, log_name, number_in};
 use bsd::storage::Life;
 use bsd::storage::format::segment_header;
-use bsd::storage::words::ARCHIVE_WORD;
+use bsd::storage::marker_file::ARCHIVE_MARKER;
 
 /// The end of a chain.
 struct Tip {
@@ -149,7 +149,7 @@ impl Writer {
     /// This directory was the one that was archived, until another server took over.
     fn replaced(&self, log: LogId, epoch: u32, newest: u32) -> Failure {
         let (dir, log) = (self.dir.display(), log_name(log));
-        let word = self.dir.join(ARCHIVE_WORD);
+        let word = self.dir.join(ARCHIVE_MARKER);
         Failure::Fenced(format!(
             "the archive has another writer: {dir} was archived in epoch {epoch} of the log {log}, and \
              epoch {newest} is that of a server that has taken over; this one stops; decide which \

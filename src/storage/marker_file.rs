@@ -6,27 +6,27 @@ use std::path::Path;
 
 use super::disk::{Fs, OpenMode, ReadFs, read_exact_at, write_all_at};
 use super::error::OpenError;
-use super::format::names::new_word;
-pub use super::format::names::{ARCHIVE_WORD, STANDBY_WORD};
+use super::format::names::unfinished_marker;
+pub use super::format::names::{ARCHIVE_MARKER, STANDBY_MARKER};
 pub use super::format::names::{INSIDE_WHOLE, is_as_empty};
 
-/// No word is longer, bytes.
-pub const WORD_SIZE_MAX: u64 = 64 << 10;
+/// No marker is longer, bytes.
+pub const MARKER_SIZE_MAX: u64 = 64 << 10;
 
 /// What the file `name` says; `None`: there is none.
 ///
 /// # Errors
 /// If the disk does not answer.
-pub fn read_word(fs: &dyn ReadFs, dir: &Path, name: &str) -> Result<Option<Vec<u8>>, OpenError> {
+pub fn read_marker(fs: &dyn ReadFs, dir: &Path, name: &str) -> Result<Option<Vec<u8>>, OpenError> {
     let path = dir.join(name);
     let read = || -> io::Result<Vec<u8>> {
         let file = fs.open_read(&path)?;
-        let mut word = vec![0; file.size()?.min(WORD_SIZE_MAX) as usize];
-        read_exact_at(&*file, &mut word, 0)?;
-        Ok(word)
+        let mut marker = vec![0; file.size()?.min(MARKER_SIZE_MAX) as usize];
+        read_exact_at(&*file, &mut marker, 0)?;
+        Ok(marker)
     };
     match read() {
-        Ok(word) => Ok(Some(word)),
+        Ok(marker) => Ok(Some(marker)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(OpenError::io("read", &path, &error)),
     }
@@ -37,15 +37,15 @@ pub fn read_word(fs: &dyn ReadFs, dir: &Path, name: &str) -> Result<Option<Vec<u
 ///
 /// # Errors
 /// If the disk is full or fails.
-pub fn write_word(fs: &dyn Fs, dir: &Path, name: &str, word: &[u8]) -> Result<(), OpenError> {
-    let (new, path) = (dir.join(new_word(name)), dir.join(name));
+pub fn write_marker(fs: &dyn Fs, dir: &Path, name: &str, marker: &[u8]) -> Result<(), OpenError> {
+    let (new, path) = (dir.join(unfinished_marker(name)), dir.join(name));
     let write = || -> io::Result<()> {
         match fs.remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
         let file = fs.open(&new, OpenMode::CreateNew)?;
-        write_all_at(&*file, word, 0)?;
+        write_all_at(&*file, marker, 0)?;
         file.sync()?;
         fs.replace(&new, &path)?;
         fs.sync_dir(dir)
