@@ -293,3 +293,52 @@ fn manifests(dir: &str) -> Vec<PathBuf> {
     let manifests = entries.map(|entry| entry.expect("an entry").path().join("Cargo.toml"));
     manifests.filter(|manifest| manifest.is_file()).collect()
 }
+
+/// Each table of architecture.md that walks through files: its rows, as file and functions.
+fn walks(page: &str) -> Vec<Vec<(String, Vec<String>)>> {
+    let mut walks = Vec::new();
+    let mut lines = page.lines();
+    while lines.any(|line| line == "| file | function | what happens |") {
+        let rows = lines
+            .by_ref()
+            .skip(1)
+            .take_while(|line| line.starts_with('|'));
+        let rows = rows.map(|row| {
+            let mut cells = row.split('|').skip(1);
+            let names = |cell: Option<&str>| -> Vec<String> {
+                let quoted = cell.expect("three cells").split('`').skip(1).step_by(2);
+                quoted.map(str::to_owned).collect()
+            };
+            let file = names(cells.next()).pop().expect("the name of a file");
+            (file, names(cells.next()))
+        });
+        walks.push(rows.collect());
+    }
+    walks
+}
+
+#[test]
+fn each_walk_names_functions_that_are_in_their_files_and_few_files() {
+    let page = fs::read_to_string(Path::new(ROOT).join("docs/dev/architecture.md")).unwrap();
+    let walks = walks(&page);
+    assert_eq!(walks.len(), 6, "the walks of architecture.md");
+    for (number, walk) in walks.iter().enumerate() {
+        let mut files: Vec<&String> = walk.iter().map(|(file, _)| file).collect();
+        files.sort();
+        files.dedup();
+        // The page says why the first one is longer.
+        let most = if number == 0 { 14 } else { 12 };
+        assert!(files.len() <= most, "{} files: {files:?}", files.len());
+        for (file, functions) in walk {
+            let source = fs::read_to_string(Path::new(ROOT).join(file));
+            let source = source.unwrap_or_else(|error| panic!("{file}: {error}"));
+            assert!(!functions.is_empty(), "{file}: no function is named");
+            for function in functions {
+                let has_it = ["(", "<"]
+                    .iter()
+                    .any(|end| source.contains(&format!("fn {function}{end}")));
+                assert!(has_it, "{file} has no `fn {function}`");
+            }
+        }
+    }
+}
