@@ -126,7 +126,7 @@ impl Driver {
                 Effect::Move {
                     id,
                     copy,
-                    tube: TUBES[tube].into(),
+                    tube: TUBES[tube],
                     placed: if is_kicked { Placed::Ready } else { placed },
                     counters,
                 }
