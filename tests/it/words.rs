@@ -17,11 +17,11 @@ const WORDS: [(&str, &str); 16] = [
     ("mended", "fixed, repaired"),
     ("mends", "fixes, repairs"),
     ("nobody", "no one"),
-    ("so many are", "this many are"),
-    ("so many bytes", "this many bytes"),
-    ("so many jobs", "this many jobs"),
-    ("so many of", "this many of"),
-    ("so many seconds", "this many seconds"),
+    ("so many are", "these are, N are"),
+    ("so many bytes", "N bytes"),
+    ("so many jobs", "N jobs"),
+    ("so many of", "N of"),
+    ("so many seconds", "N seconds"),
     ("somebody", "someone"),
     ("whoever", "anyone who, the one that, no matter who"),
     ("whosoever", "anyone who"),
@@ -79,7 +79,10 @@ fn first_in(line: &str) -> Option<(&'static str, &'static str)> {
 #[test]
 fn a_word_is_found_inside_a_name_and_not_inside_a_word() {
     assert_eq!(first_in("fn nobody_waits()"), Some(("nobody", "no one")));
-    assert_eq!(first_in("/// Whoever asks."), Some(WORDS[14]));
+    assert_eq!(
+        first_in("/// Whoever asks.").map(|row| row.0),
+        Some("whoever")
+    );
     assert_eq!(first_in("commended, renewed, so many that"), None);
 }
 
