@@ -97,7 +97,7 @@ impl Slice<'_> {
     /// returns, and is durable, as the policy says, when the task is over.
     ///
     /// # Errors
-    /// [`JobError::Store`]: the disk failed, now or earlier.
+    /// [`JobError::NotLeader`]: this queue follows. [`JobError::Store`]: the disk failed, now or earlier.
     pub fn alter(&mut self, id: JobId, action: &JobAction) -> Result<Altered, JobError> {
         if self.engine.is_following() {
             return Err(JobError::NotLeader);

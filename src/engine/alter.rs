@@ -149,8 +149,7 @@ impl Engine {
 
     fn delete_job(&mut self, id: JobId, now: Now) -> Result<Altered, StoreError> {
         self.count(Op::Delete);
-        self.make_way(Purpose::Delete, now)?;
-        Ok(match self.log_delete(id, now)? {
+        Ok(match self.delete(id, now)? {
             Logged::Done => Altered::Done(id),
             Logged::Full => Altered::NoRoom,
         })

@@ -187,6 +187,12 @@ impl Engine {
         self.store.keep_put(place, tube.len(), body_size);
     }
 
+    /// Make way for the delete of a job that exists, log and apply it.
+    pub(super) fn delete(&mut self, id: JobId, now: Now) -> Result<Logged, StoreError> {
+        self.make_way(Purpose::Delete, now)?;
+        self.log_delete(id, now)
+    }
+
     /// Log and apply the delete of a job that exists.
     pub(super) fn log_delete(&mut self, id: JobId, now: Now) -> Result<Logged, StoreError> {
         let Some(job) = self.queue.job(id) else {
@@ -573,8 +579,7 @@ impl Turn<'_> {
         if !engine.queue.deletable(self.client, id) {
             return self.reply(Reply::NotFound);
         }
-        engine.make_way(Purpose::Delete, self.now)?;
-        match engine.log_delete(id, self.now)? {
+        match engine.delete(id, self.now)? {
             Logged::Done => self.reply(Reply::Deleted),
             Logged::Full => self.reply(Reply::OutOfMemory),
         }
