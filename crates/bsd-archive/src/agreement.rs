@@ -20,7 +20,6 @@ use super::sim::SimStore;
 use super::store::{Listed, Put, Store, Trouble, Want};
 use super::survey::{Depth, Survey, Why, survey};
 use super::tests::archived_with;
-use super::writer::Failure;
 use super::{RestoreError, Until};
 use bsd::engine::Options;
 use bsd::random::Random;
@@ -81,12 +80,7 @@ fn any_archive(random: &mut Random, seed: u64) -> World {
             if random.percent(4) {
                 world.store.set_away(random.percent(60));
             }
-            for _ in 0..random.below(4) {
-                match world.step() {
-                    Ok(_) | Err(Failure::Trouble(_)) => {}
-                    Err(failure) => panic!("there is no other writer: {failure}"),
-                }
-            }
+            world.try_steps(random.below(4));
         }
         world.store.set_away(false);
         if random.percent(60) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::base::Making;
-use super::expire::{Keep, Plan, plan};
+use super::expire::{Found, Keep, Plan, plan};
 use super::follow::{Did, FollowError, Follower, Setup};
 use super::format::{BaseList, HEAD_SIZE, bases_dir, chain_dir, numbered, part_name};
 use super::histories::{LOG, MS_NS, World};
@@ -41,15 +41,13 @@ fn with_bases() -> World {
     world
 }
 
+fn found(world: &World, keep: Keep) -> Found {
+    let (reader, wall_ns) = (world.store.reader(), world.now.wall_ns);
+    plan(&reader, LOG, keep, wall_ns, &mut |_, _| ()).unwrap()
+}
+
 fn planned(world: &World, keep: Keep) -> Plan {
-    let found = plan(
-        &world.store.reader(),
-        LOG,
-        keep,
-        world.now.wall_ns,
-        &mut |_, _| (),
-    )
-    .unwrap();
+    let found = found(world, keep);
     assert_eq!(found.skipped, []);
     found.plan.unwrap()
 }
@@ -114,15 +112,7 @@ fn a3_what_a_restore_of_the_time_that_stays_needs_stays_and_the_rest_goes() {
     let oldest = world.now.wall_ns - keep.age_ns;
     assert!(gone.from_wall_ns <= oldest, "every moment of that time");
     assert!(world.check(Until::Wall(oldest)).is_some());
-    let again = plan(
-        &world.store.reader(),
-        LOG,
-        keep,
-        world.now.wall_ns,
-        &mut |_, _| (),
-    )
-    .unwrap();
-    assert_eq!(again.plan, None);
+    assert_eq!(found(&world, keep).plan, None);
 }
 
 #[test]
@@ -159,14 +149,7 @@ fn a3_a_base_that_cannot_be_read_back_does_not_become_the_oldest() {
     let file = list.files.last().unwrap();
     let part = part_name(LOG, &file.name, 0, file.parts[0]);
     world.store.set_object(&part, None);
-    let found = plan(
-        &world.store.reader(),
-        LOG,
-        ALL,
-        world.now.wall_ns,
-        &mut |_, _| (),
-    )
-    .unwrap();
+    let found = found(&world, ALL);
     assert_eq!(found.skipped[0].name, part);
     found
         .plan

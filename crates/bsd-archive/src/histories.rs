@@ -318,6 +318,16 @@ impl World {
         done
     }
 
+    /// Steps, some of which the store may refuse. No one else writes to the archive.
+    pub(super) fn try_steps(&mut self, count: u64) {
+        for _ in 0..count {
+            match self.step() {
+                Ok(_) | Err(Failure::Trouble(_)) => {}
+                Err(failure) => panic!("there is no other writer: {failure}"),
+            }
+        }
+    }
+
     /// Steps until there is nothing to do.
     pub(super) fn archive(&mut self) {
         let mut last = None;
@@ -481,12 +491,7 @@ fn history(seed: u64) -> (u64, u64) {
             if random.percent(3) {
                 world.store.set_away(random.percent(60));
             }
-            for _ in 0..random.below(4) {
-                match world.step() {
-                    Ok(_) | Err(Failure::Trouble(_)) => {}
-                    Err(failure) => panic!("there is no other writer: {failure}"),
-                }
-            }
+            world.try_steps(random.below(4));
         }
         world.store.set_away(false);
         if random.percent(50) {
