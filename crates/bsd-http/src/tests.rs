@@ -4,13 +4,14 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::guard::Access;
 use super::places::CONNECTIONS_MAX;
 use super::{Http, ServerHandles, Setup, State};
 use bsd::clock::Clock;
-use bsd::door::{Door, Order, Slice, Step, Work};
+use bsd::door::{Door, JobError, Order, Slice, Step, Work};
 use bsd::engine::{Engine, Options};
 use bsd::types::{JobId, SECOND_NS, Time};
 use bsd_archive::{Report, Reporter};
@@ -137,6 +138,18 @@ struct Stuck {
     end: Receiver<()>,
 }
 
+impl Stuck {
+    /// Begin it, and return when it has begun: what lets it end, and the thread that waits for that.
+    fn begin(door: &Door) -> (Sender<()>, JoinHandle<Result<(), JobError>>) {
+        let (begun, has_begun) = mpsc::channel();
+        let (let_end, end) = mpsc::channel();
+        let stuck = door.start(Stuck { begun, end });
+        let stuck = std::thread::spawn(move || stuck.wait().map(drop));
+        has_begun.recv().unwrap();
+        (let_end, stuck)
+    }
+}
+
 impl Work for Stuck {
     fn step(&mut self, _: &mut Slice<'_>) -> Step {
         self.begun.send(()).unwrap();
@@ -149,11 +162,7 @@ impl Work for Stuck {
 fn a_stuck_loop_is_not_healthy_and_is_again_when_it_goes_on() {
     let running = Running::start();
     running.wait_for("/readyz", 200);
-    let (begun, has_begun) = mpsc::channel();
-    let (let_end, end) = mpsc::channel();
-    let stuck = running.door.start(Stuck { begun, end });
-    let stuck = std::thread::spawn(move || stuck.wait().map(drop));
-    has_begun.recv().unwrap();
+    let (let_end, stuck) = Stuck::begin(&running.door);
     running.wait_for("/healthz", 503);
     running.wait_for("/readyz", 503);
     // It says for how long, and nothing that only the loop knows.
@@ -229,11 +238,7 @@ fn g27_probes_are_answered_while_all_places_are_at_work() {
     let running = Running::start();
     running.wait_for("/readyz", 200);
     let http = running.http.as_ref().unwrap();
-    let (begun, has_begun) = mpsc::channel();
-    let (let_end, end) = mpsc::channel();
-    let stuck = running.door.start(Stuck { begun, end });
-    let stuck = std::thread::spawn(move || stuck.wait().map(drop));
-    has_begun.recv().unwrap();
+    let (let_end, stuck) = Stuck::begin(&running.door);
     let busy: Vec<TcpStream> = (0..CONNECTIONS_MAX)
         .map(|_| {
             let mut stream = TcpStream::connect(http.address()).unwrap();
@@ -262,11 +267,7 @@ fn g07_while_the_loop_reads_its_log_again_http_answers_by_itself() {
     let running = Running::start();
     running.wait_for("/readyz", 200);
     let http = running.http.as_ref().unwrap();
-    let (begun, has_begun) = mpsc::channel();
-    let (let_end, end) = mpsc::channel();
-    let stuck = running.door.start(Stuck { begun, end });
-    let stuck = std::thread::spawn(move || stuck.wait().map(drop));
-    has_begun.recv().unwrap();
+    let (let_end, stuck) = Stuck::begin(&running.door);
     let handles = &http.state.handles;
     handles.pulse.read_again(handles.clock.now().mono);
     let said = text(http, "/readyz");
