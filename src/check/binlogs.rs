@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::comparable::{readable, recorded, seen, tube};
 use super::forge::spoil;
-use super::sight::{readable, recorded, seen, tube};
 use super::{DIR, Input, NEW, SEGMENT_SIZE, WALL_NS, beginning, contents, inspect, options, sound};
 use crate::OpenError;
 use crate::engine::{Engine, Options};

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::comparable::{Seen, readable, recorded, seen};
 use super::forge::{Files, any_log, damage};
-use super::sight::{Seen, readable, recorded, seen};
 use super::{DIR, Input, NEW, beginning, contents, inspect, open, sound};
 use crate::storage::disk::Fs;
 use crate::storage::format::parse_file_name;

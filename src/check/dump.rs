@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::sight::{readable, recorded, seen};
+use super::comparable::{readable, recorded, seen};
 use super::{Input, NEW, SEGMENT_SIZE, beginning, inspect, open, sound};
 use crate::storage::SimFs;
 use crate::storage::convert::load::{Load, LoadError};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use super::sight::{Answers, TUBES};
+use super::comparable::{Answers, TUBES};
 use super::{DIR, Input, beginning, contents, open, sound};
 use crate::engine::Engine;
 use crate::protocol::{Command, Op, Request};

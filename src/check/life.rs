@@ -3,8 +3,8 @@
 
 use std::rc::Rc;
 
+use super::comparable::{Answer, Answers, readable, recorded, seen, tube};
 use super::past::{Effect, Job, Past};
-use super::sight::{Answer, Answers, readable, recorded, seen, tube};
 use super::{DIR, Input, beginning, inspect, options, sound};
 use crate::engine::{Altered, Engine, Flow, JobAction, Options};
 use crate::protocol::{Command, Op, Request};
@@ -258,7 +258,7 @@ impl<'a> Life<'a> {
     }
 
     fn reserve(&mut self, client: usize) -> Result<(), StoreError> {
-        for tube in super::sight::TUBES {
+        for tube in super::comparable::TUBES {
             self.ask(client, Command::Watch(tube));
         }
         let command = Command::Reserve {

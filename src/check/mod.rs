@@ -10,7 +10,7 @@
 //! | `dump` | any jobs: loaded as described, or refused by name |
 //! | `life` | any commands, and crashes at any operation: nothing acknowledged is lost |
 //! | `past` | what must be there after a crash |
-//! | `sight` | the jobs of a log, as an engine and as an inspection have them |
+//! | `comparable` | the jobs of a log, as an engine and as an inspection have them |
 //!
 //! Compiled for tests and fuzzing only (feature `sim`); not part of the library. Random bytes alone find little
 //! here: checksums and rules of order reject nearly all of them. So each check reads its bytes as a
@@ -22,13 +22,13 @@
 //! request are in `http`.
 
 mod binlogs;
+mod comparable;
 pub mod corpus;
 mod directory;
 mod dump;
 mod forge;
 mod life;
 mod past;
-mod sight;
 
 use std::collections::BTreeMap;
 use std::path::Path;

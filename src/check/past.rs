@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
 
-use super::sight::{Answer, Seen};
+use super::comparable::{Answer, Seen};
 use crate::types::{JobId, Position};
 
 /// A job, as far as a restart must restore it and a check needs it.

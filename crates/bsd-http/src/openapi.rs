@@ -386,7 +386,7 @@ fn requests() -> Map<String, Value> {
             "NewTask",
             open_object(
                 &[("action", one_of(ACTIONS)), ("filter", reference("Filter"))],
-                &[&of_deed()[..], &[rate, dry_run, most]].concat(),
+                &[&of_action()[..], &[rate, dry_run, most]].concat(),
             ),
         ),
         (
@@ -411,7 +411,7 @@ fn requests() -> Map<String, Value> {
 }
 
 /// What some actions need beside their names.
-fn of_deed() -> [(&'static str, Value); 4] {
+fn of_action() -> [(&'static str, Value); 4] {
     [
         ("delay", count()),
         ("priority", count()),
@@ -460,7 +460,7 @@ fn tasks() -> Map<String, Value> {
         ("rate", or_null(count())),
         ("most", or_null(count())),
     ];
-    let task = open_object(&[&progress[..], &of_task].concat(), &of_deed());
+    let task = open_object(&[&progress[..], &of_task].concat(), &of_action());
     let of_search = [("limit", count()), ("after", or_null(text()))];
     let found = [("jobs", list(reference("Job"))), ("next", or_null(text()))];
     let search = open_object(&[&progress[..], &of_search].concat(), &found);

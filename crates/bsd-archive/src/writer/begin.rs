@@ -149,13 +149,13 @@ impl Writer {
     /// This directory was the one that was archived, until another server took over.
     fn replaced(&self, log: LogId, epoch: u32, newest: u32) -> Failure {
         let (dir, log) = (self.dir.display(), log_name(log));
-        let word = self.dir.join(ARCHIVE_MARKER);
+        let marker = self.dir.join(ARCHIVE_MARKER);
         Failure::Fenced(format!(
             "the archive has another writer: {dir} was archived in epoch {epoch} of the log {log}, and \
              epoch {newest} is that of a server that has taken over; this one stops; decide which \
              of them has the right jobs (`bsd-wal archive ls`); to go on with this one, stop the \
              other and remove {}",
-            word.display()
+            marker.display()
         ))
     }
 

@@ -293,7 +293,7 @@ fn called(site: &mut Site) -> (Hello, BlockingLink) {
     }
 }
 
-const TALK: Duration = Duration::from_secs(20);
+const STEP_MAX: Duration = Duration::from_secs(20);
 
 fn dial(
     from: &Me,
@@ -307,5 +307,7 @@ fn dial(
     } else {
         to.id()
     };
-    std::thread::spawn(move || BlockingLink::dial(&from, id, &address, purpose, tls.as_ref(), TALK))
+    std::thread::spawn(move || {
+        BlockingLink::dial(&from, id, &address, purpose, tls.as_ref(), STEP_MAX)
+    })
 }
