@@ -1,7 +1,7 @@
 //! `bsd-beside`: the closed loop of `bsd-bench` on queues of other systems, three nodes each. A client
 //! puts as many jobs as the pipeline is deep, reserves as many, and deletes those: three commands a job.
 //!
-//! It starts no servers; `docs/performance.md` says how. The clients are the libraries that programs
+//! It starts no servers; `docs/dev/performance.md` says how. The clients are the libraries that programs
 //! use (`async-nats`, `lapin`), on one thread, and each has a connection of its own.
 //! Shapes, bodies, histograms and tables are those of `bsd-bench`, from its sources.
 
