@@ -97,6 +97,7 @@ fn sources_pages_helps_and_errors_are_in_plain_words() {
         "README.md",
         "CONTRIBUTING.md",
         "SECURITY.md",
+        "archive-format.md",
         "storage-format.md",
     ] {
         files.push(root.join(page));

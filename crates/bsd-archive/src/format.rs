@@ -1,4 +1,4 @@
-//! Names and bytes of the objects of an archive: `docs/archive-format.md` describes them.
+//! Names and bytes of the objects of an archive: `archive-format.md` describes them.
 //!
 //! Everything that is read is checked before it is used: sizes against bounds, and every byte
 //! against a CRC-32. No input makes a function here panic.
