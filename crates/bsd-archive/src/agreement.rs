@@ -1,5 +1,6 @@
-//! What is said of an archive is what a restore does: of archives that simulated servers made, before
-//! and after an expiry, sound and damaged. And what readers do when the store is not well.
+//! Every statement about an archive agrees with a restore of it: of archives that simulated servers
+//! made, before and after an expiry, sound and damaged. Readers agree too when the store
+//! misbehaves.
 //!
 //! `BSD_AGREEMENT_RUNS` says how many there are; `BSD_ARCHIVE_FIRST` and `BSD_ARCHIVE_SEED` as in
 //! `histories`.
@@ -128,7 +129,7 @@ fn damage(store: &SimStore, random: &mut Random) -> bool {
     is_listed
 }
 
-/// What a restore may be asked for: the ends of links and what is beside them, and any others.
+/// Positions to ask a restore for: the ends of links, their neighbours, and any others.
 fn positions(heads: &[Head], world: &World) -> Vec<Position> {
     let beside = |at: Position| {
         let bits = at.to_bits();

@@ -26,7 +26,7 @@ pub(super) const LOOK_BACK_MAX: u64 = 1000;
 pub struct Bad {
     /// Its name, below the archive's address.
     pub name: String,
-    /// What is wrong with it.
+    /// Its fault.
     pub what: Fault,
 }
 
@@ -116,7 +116,7 @@ pub(super) fn check_begin(reader: &Reader<'_>, log: LogId, began: u64) -> Result
     }
 }
 
-/// What the next link must agree with.
+/// The facts that the next link must agree with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tip {
     pub(super) log: LogId,
@@ -327,7 +327,7 @@ pub(super) fn parts_of(log: LogId, list: &BaseList) -> Vec<NamedPart<'_>> {
     parts.collect()
 }
 
-/// What is done with each part, or with what is wrong with it.
+/// The receiver of each part, or of its fault.
 pub(super) type TakePart<'a, E> =
     &'a mut dyn FnMut(&NamedPart<'_>, Result<Vec<u8>, Fault>) -> Result<(), E>;
 

@@ -36,7 +36,7 @@ pub(super) struct ChainReader {
     doubts: u32,
 }
 
-/// What a step has found.
+/// Result of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Came {
     /// No link follows yet.
@@ -62,8 +62,8 @@ impl<E> From<Trouble> for Stop<E> {
 }
 
 impl ChainReader {
-    /// What comes after everything that `frame_reader` has taken. The first of its bytes that it has not
-    /// taken are not before the link `first`.
+    /// Read on after everything that `frame_reader` has taken. The first of its bytes that it has
+    /// not taken are not before the link `first`.
     pub(super) fn after(
         frame_reader: FrameReader,
         tip: Tip,
@@ -87,7 +87,7 @@ impl ChainReader {
         }
     }
 
-    /// What was read cannot be used: an answer may be wrong, so it is read again some times.
+    /// The answer cannot be used and may be wrong, so it is read again some times.
     fn doubt(&mut self, bad: &Bad) -> Result<(), Trouble> {
         self.doubts += 1;
         match self.doubts < READINGS {

@@ -77,7 +77,7 @@ fn damaged(dir: &Path) -> OpenError {
 }
 
 impl Claims {
-    /// What is said of a log that was restored from the end of a chain, and has claimed nothing.
+    /// Claims of a log that was restored from the end of a chain, and has claimed nothing.
     pub(super) fn restored(log: LogId, origin: Origin) -> Claims {
         Claims {
             log,
@@ -87,7 +87,7 @@ impl Claims {
         }
     }
 
-    /// What the directory says; nothing, if that is about another log.
+    /// Read the file in the directory; no claims, if that is about another log.
     ///
     /// # Errors
     /// The disk does not answer, or the file is damaged.
@@ -138,7 +138,7 @@ impl Claims {
         write_marker(fs, dir, ARCHIVE_MARKER, &self.marker())
     }
 
-    /// What the file says.
+    /// Content of the file.
     pub(super) fn marker(&self) -> Vec<u8> {
         let mut text = format!("{FIRST_LINE}\nlog {}\n", log_name(self.log));
         if let Some((url, marker)) = &self.place {

@@ -21,7 +21,7 @@ pub enum RestoreError {
         /// Up to where the archive is sound; `None`: nowhere.
         sound: Option<Position>,
     },
-    /// What was asked for is not in the archive.
+    /// The archive does not have what was asked for.
     Refused(String),
     /// There is no archive here, or nothing in it that could be restored yet.
     Nothing(String),

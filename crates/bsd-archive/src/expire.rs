@@ -1,4 +1,5 @@
-//! What of an archive may be removed, and how, so that anyone who is interrupted can begin again.
+//! Finds the parts of an archive that may be removed, and removes them so that an interrupted run
+//! can begin again.
 //!
 //! Everything before a base goes, if that base was read back: every part of it was compared with its
 //! checksum a moment before. The order is that in which a restore asks: first a mark says with which
@@ -29,7 +30,7 @@ const REMOVED_AT_ONCE: usize = 1000;
 /// This many links are looked at by one call.
 const LOOKED_AT_ONCE: usize = 16;
 
-/// What has to stay.
+/// The parts that must stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
     /// Every moment of the last N ns, as far as it can be restored now.
@@ -38,7 +39,7 @@ pub struct Keep {
     pub bases: usize,
 }
 
-/// What an expiry removes.
+/// The objects that an expiry removes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     log: LogId,
@@ -118,17 +119,17 @@ impl Plan {
     }
 }
 
-/// What an expiry finds.
+/// Result of an expiry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// What would be removed; `None`: nothing.
+    /// The removal to be done; `None`: there is nothing to remove.
     pub plan: Option<Plan>,
     /// Bases that would have done as the oldest, but are not as they were put; the newest first.
     pub skipped: Vec<Bad>,
 }
 
-/// What an expiry would remove of the archive of `log`, after the oldest base that stays was read
-/// back. The age counts from the last link, or from `wall_ns` if that is earlier.
+/// Plan an expiry of the archive of `log`, after reading back the oldest base that stays. The age
+/// counts from the last link, or from `wall_ns` if that is earlier.
 ///
 /// # Errors
 /// The store did not answer.

@@ -321,7 +321,7 @@ fn a12_objects_that_are_removed_in_part_are_never_called_damaged() {
 struct Meanwhile {
     store: SimStore,
     calls_left: AtomicU64,
-    /// What the store has then, unless this link was put before.
+    /// The store after that, unless this link was put before.
     then: SimStore,
     unless: String,
     is_done: AtomicBool,
@@ -390,7 +390,7 @@ impl Store for Meanwhile {
     }
 }
 
-/// What is in the archive now, and what is there when everything of that has expired.
+/// The archive now, and the archive after everything of that has expired.
 fn before_and_after() -> (SimStore, World) {
     let mut world = with_bases();
     let before = world.store.copy();

@@ -40,7 +40,7 @@ const QUIET_NS: i64 = 10 * SECOND_NS;
 const NEXT: &str = ".next";
 const LINK_IS_MISSING: &str = "a link of the archive is missing";
 
-/// What is followed, and where the copy is.
+/// The archive to follow, and the directory of the copy.
 pub struct Setup {
     /// The archive.
     pub store: Arc<dyn Store>,
@@ -85,7 +85,7 @@ struct Copy {
     came: Time,
 }
 
-/// What was done so far.
+/// Totals since the start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Figures {
     /// Links that were applied.
@@ -96,7 +96,7 @@ pub struct Figures {
     pub restores: u64,
 }
 
-/// What a step has done.
+/// Result of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Did {
     /// Nothing: the copy has everything that is in the archive.
@@ -209,7 +209,7 @@ impl Follower {
         }
     }
 
-    /// What was done so far.
+    /// Totals since the start.
     #[must_use]
     pub fn figures(&self) -> Figures {
         self.figures

@@ -55,7 +55,7 @@ pub enum Kind {
     Frames,
     /// A list of the files of a log at one position.
     Base,
-    /// What follows the position `from` was not archived, up to the next base.
+    /// The bytes after the position `from` were not archived, up to the next base.
     Gap,
 }
 
@@ -87,7 +87,7 @@ impl Kind {
 /// The head of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Head {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Which writer put it; one more for each.
     pub epoch: u32,
@@ -111,7 +111,7 @@ pub struct Head {
     pub segment_crc: u32,
 }
 
-/// What is wrong with an object, for a person.
+/// A fault of an object, for a person.
 pub type Fault = String;
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
@@ -168,7 +168,7 @@ impl Head {
     /// Decode a link: its head, the head's CRC, and its body.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the object.
     pub fn decode(bytes: &[u8]) -> Result<(Head, u32, &[u8]), Fault> {
         let (head, crc, body_size) = Head::decode_alone(bytes)?;
         let body = &bytes[HEAD_SIZE..];
@@ -191,7 +191,7 @@ impl Head {
     /// Decode the first bytes of a link: its head, the head's CRC, and the size of the body.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the object.
     pub fn decode_alone(bytes: &[u8]) -> Result<(Head, u32, u64), Fault> {
         let Some(bytes) = bytes.get(..HEAD_SIZE) else {
             return Err(format!("it has only {} bytes", bytes.len()));
@@ -328,7 +328,7 @@ impl BaseList {
     /// The inverse of [`BaseList::encode`].
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the object.
     pub fn decode(bytes: &[u8]) -> Result<BaseList, Fault> {
         let list = std::str::from_utf8(bytes).ok().and_then(BaseList::parse);
         match list {
@@ -381,7 +381,7 @@ impl BaseList {
 /// mark of its log.
 pub const MARKER: &str = "bsd-archive";
 
-/// What the marker says: who made it, and when.
+/// Content of the marker: its maker and its time.
 #[must_use]
 pub fn marker(log: LogId, wall_ns: u64) -> Vec<u8> {
     format!("bsd-archive 1 {} {wall_ns}\n", log_name(log)).into_bytes()

@@ -69,8 +69,8 @@ impl FrameReader {
         self.taken == self.bytes.len()
     }
 
-    /// The history stands at `from`, and goes on in another log with the same jobs, in a later segment.
-    /// What there is of a frame that did not become complete is dropped.
+    /// The history ends at `from`, and continues in another log with the same jobs, in a later
+    /// segment. An incomplete frame at its end is dropped.
     ///
     /// # Errors
     /// It does not stand there.

@@ -62,7 +62,7 @@ fn body(id: u64, size: u32) -> Vec<u8> {
     (0..size).map(|at| (u64::from(at) ^ id) as u8).collect()
 }
 
-/// What a queue holds; no job has another id than one of `given`.
+/// State of a queue; no job has another id than one of `given`.
 pub(super) fn state_of(queue: &Queue, given: &BTreeSet<u64>) -> State {
     let jobs = given.iter().filter_map(|id| queue.job(JobId(*id)));
     let job = |job: bsd::queue::JobView<'_>| {
@@ -97,7 +97,7 @@ pub(super) struct World {
     pub(super) engine: Option<Engine>,
     client: ClientId,
     pub(super) writer: Option<Writer>,
-    /// What the queue held after the frame that ends at each position.
+    /// State of the queue after the frame that ends at each position.
     pub(super) past: Vec<(Position, State)>,
     /// The same before the machine was lost, and when that was.
     earlier: Vec<(u64, Vec<(Position, State)>)>,
@@ -106,7 +106,7 @@ pub(super) struct World {
     pub(super) given: BTreeSet<u64>,
     /// The disk is another one since the last start, with a restored log.
     is_replaced: bool,
-    /// What the archive was said to have.
+    /// Position up to which the archive was reported to be complete.
     pub(super) archived: Option<Position>,
     pub(super) gaps: u64,
 }
@@ -228,7 +228,7 @@ impl World {
         self.turn();
     }
 
-    /// What the client is told: the name of the reply.
+    /// Reply to the client: its name.
     pub(super) fn reply(&mut self, command: Command<'_>) -> String {
         struct Name(String);
         impl ReplySink for Name {
@@ -246,7 +246,7 @@ impl World {
         name.0
     }
 
-    /// What the thread of the writer tells the log of it.
+    /// Pass on to the log what the thread of the writer has archived.
     pub(super) fn note_archived(&self) {
         let writer = self.writer.as_ref().unwrap();
         let trail = writer.trail();

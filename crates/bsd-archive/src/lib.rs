@@ -30,7 +30,7 @@
 //! | `standby` | when is that called, and what does it report? |
 //! | `thread` | when is the writer called, and what does it report? |
 //!
-//! What must stay true:
+//! Invariants:
 //! * Only bytes below the durable position leave, and a base only when its end is durable.
 //! * No object is overwritten, and none is removed but the probe, and by an expiry what is before a
 //!   base that was read back.

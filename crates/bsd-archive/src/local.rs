@@ -22,7 +22,7 @@ use super::store::{Listed, Put, Store, Trouble};
 use bsd::storage::RealFs;
 use bsd::storage::disk::{Fs, OpenMode, ReadFs, read_exact_at, write_all_at};
 
-/// What is being written has a name that begins so, and is in no list.
+/// Prefix of the names of unfinished files, which no list shows.
 const UNFINISHED: &str = ".new-";
 
 /// Objects in files.
@@ -30,7 +30,7 @@ const UNFINISHED: &str = ".new-";
 pub(super) struct LocalStore {
     root: PathBuf,
     url: String,
-    /// What the marker says; `None`: there was none when it was looked for.
+    /// Content of the marker; `None`: there was none when it was looked for.
     marker: Mutex<Option<Vec<u8>>>,
     /// Files that were begun.
     begun: AtomicU64,

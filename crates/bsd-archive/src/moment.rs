@@ -25,11 +25,12 @@ use bsd::types::{Now, Position};
 pub enum Until {
     /// The end of the archive.
     End,
-    /// What the writer saw to be durable up to this wall time, ns since 1970, by its clock.
+    /// Everything that the writer saw to be durable up to this wall time, ns since 1970, by its
+    /// clock.
     Wall(u64),
     /// All frames that end at this position or before it.
     Position(Position),
-    /// What the archive had when this link was put.
+    /// The state of the archive when this link was put.
     Link(u64),
 }
 

@@ -30,7 +30,7 @@ const TOLD_AFTER: u32 = READINGS;
 
 /// Time passes while a store is waited for: in a test it is not the real one.
 pub trait Wait: Send + Sync {
-    /// What time it is.
+    /// Current time.
     fn now(&self) -> Time;
 
     /// Wait for so long, for the `nth` time in a row, because of this.

@@ -1,9 +1,9 @@
 //! A data directory that is missing or empty is restored before a server starts on it.
 //!
-//! What is there is never touched, and an archive that cannot be read is not taken for an empty one:
-//! a server that starts with an empty log in its place would be given work that the other half of
-//! its jobs lacks. Two servers that do this at once, on two machines, both get the jobs; then the one
-//! that claims the archive last has it, and the other stops.
+//! It never changes an existing log, and never takes an unreadable archive for an empty one: a
+//! server that began an empty log instead would be given work without the other half of its jobs.
+//! Two servers that do this at once, on two machines, both get the jobs; the one that claims the
+//! archive last has it, and the other stops.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -20,7 +20,7 @@ use bsd::storage::format::{LogId, parse_file_name};
 use bsd::storage::marker_file::{INSIDE_WHOLE, is_as_empty};
 use bsd::types::Now;
 
-/// What was found, and done.
+/// Result: the state that was found, and the action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refilled {
     /// The directory has a log; nothing was done, and the archive was not asked.

@@ -29,7 +29,7 @@ use bsd::storage::format::LogId;
 use bsd::storage::marker_file::{ARCHIVE_MARKER, STANDBY_MARKER};
 use bsd::types::{Now, Position};
 
-/// What was restored.
+/// Result of a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restored {
     /// The log.
@@ -48,7 +48,8 @@ pub struct Restored {
     pub jobs: u64,
     /// Bases that could not be used, the newest first, and why.
     pub skipped: Vec<Bad>,
-    /// What came after that is not in the archive, for a person: there is a gap, and no base after it.
+    /// The later history that the archive lacks, for a person: there is a gap, and no base after
+    /// it.
     pub missing: Option<String>,
 }
 
@@ -226,7 +227,7 @@ fn restore_what_there_is(
     }
 }
 
-/// What came after `at` and is not in the archive.
+/// The history after `at` that the archive lacks.
 fn missing(head: &Head, at: Position) -> String {
     let since = utc(head.wall_ns);
     match head.kind {

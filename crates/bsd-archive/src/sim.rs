@@ -198,7 +198,7 @@ impl SimStore {
     }
 }
 
-/// What a store may say in the place of this.
+/// A wrong answer that a store may give instead of this.
 fn lied(mut bytes: Vec<u8>, lie: u64) -> Option<Vec<u8>> {
     let at = (lie >> 8) as usize % bytes.len().max(1);
     match lie % 48 {

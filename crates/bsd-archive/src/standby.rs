@@ -21,7 +21,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// A signal is seen so soon.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What is known of a standby at one moment.
+/// State of a standby at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct StandbyReport {
     /// The log that is followed; `None`: there is no copy yet.
@@ -32,7 +32,7 @@ pub struct StandbyReport {
     pub wall_ns: u64,
     /// Jobs of the copy.
     pub jobs: u64,
-    /// What was done.
+    /// Totals since the start.
     pub figures: Figures,
     /// When the copy last had everything that was in the archive, by the monotonic clock.
     pub current_at: Option<Time>,
@@ -56,12 +56,12 @@ struct Shared {
     promoted: Condvar,
     /// Set by a signal too, which can wake no one.
     word: Arc<AtomicBool>,
-    /// What others have done may be given up.
+    /// Whether the changes of other servers may be given up.
     force: AtomicBool,
 }
 
 impl Seat {
-    /// What is known now.
+    /// Current state.
     #[must_use]
     pub fn report(&self) -> StandbyReport {
         self.lock().clone()
@@ -86,7 +86,7 @@ impl Seat {
         report.refused = Some(why);
     }
 
-    /// What a signal sets to the same effect.
+    /// Flag that a signal sets to the same effect.
     #[must_use]
     pub fn word(&self) -> Arc<AtomicBool> {
         self.0.word.clone()

@@ -91,8 +91,8 @@ impl Side {
     }
 }
 
-/// What the queue held after the last frame that ends at `at` or before it; or a turn later, if a
-/// kick that was interrupted there `is_finished`.
+/// Assert that this is the state of the queue after the last frame that ends at `at` or before it;
+/// or a turn later, if a kick that was interrupted there `is_finished`.
 fn assert_known(world: &World, (at, wall_ns): (Position, u64), state: &State, is_finished: bool) {
     let past = world.past_at(wall_ns);
     let index = past.iter().rposition(|(end, _)| *end <= at).unwrap();

@@ -1,4 +1,4 @@
-//! What an archive needs of an object store: a trait of few methods.
+//! The object store as an archive needs it: a trait of few methods.
 //!
 //! Every call blocks its caller. An object is put as a whole or not at all, and is never changed:
 //! all that guards the archive against a second writer is that [`Store::put_if_absent`] succeeds for
@@ -7,7 +7,7 @@
 use std::fmt::{self, Debug};
 use std::ops::Range;
 
-/// What became of a put that was answered.
+/// Result of a put that was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Put {
     /// The object is there, as it was given.
@@ -48,7 +48,7 @@ impl Want {
 /// Why a call has no result. The put may have happened nevertheless.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trouble {
-    /// What was done, and what the store or the network said.
+    /// The operation, and the error of the store or the network.
     pub what: String,
     /// To try again cannot help: the store does not know the operation.
     pub is_final: bool,

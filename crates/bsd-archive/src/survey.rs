@@ -1,4 +1,4 @@
-//! What an archive holds: what of it can be restored, from when to when, and what cannot.
+//! Surveys an archive: the moments that can be restored, and those that cannot.
 //!
 //! A short look asks for lists alone, and reads the objects that say something about many: claims,
 //! bases, and the links beside those and beside what is missing. The other way reads every byte. Both
@@ -37,7 +37,7 @@ pub struct Span {
     pub bases: u64,
 }
 
-/// What cannot be restored.
+/// A part of the history that cannot be restored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lost {
     /// After this position …
@@ -69,7 +69,7 @@ impl std::fmt::Display for Why {
     }
 }
 
-/// What an archive of one log holds.
+/// Survey of the archive of one log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Survey {
     /// The log.
@@ -80,9 +80,9 @@ pub struct Survey {
     pub bytes: u64,
     /// The epoch of the last link.
     pub epoch: u32,
-    /// What can be restored, in the order in which it was archived.
+    /// Spans that can be restored, in the order in which they were archived.
     pub spans: Vec<Span>,
-    /// What lies between.
+    /// The gaps between them.
     pub lost: Vec<Lost>,
     /// Gaps that the writer has named: where they begin.
     pub gaps: Vec<Position>,
@@ -164,7 +164,7 @@ fn read(
     Ok(())
 }
 
-/// What the lists of a log say.
+/// The lists of a log.
 struct Lists {
     links: BTreeMap<u64, u64>,
     claims: BTreeSet<u64>,
@@ -303,7 +303,7 @@ fn look_at_base(
     Ok(())
 }
 
-/// What is in the place of a link.
+/// The event at the place of a link.
 #[derive(Debug, Clone)]
 enum Event {
     Link(Head),
@@ -326,13 +326,13 @@ fn show(run: &mut Run, number: u64, event: &Event) -> Result<(), Stop> {
     }
 }
 
-/// What can be restored with which base, as link after link is seen.
+/// The spans that each base can restore, as link after link is seen.
 struct Course {
     survey: Survey,
     /// The spans that go on, of the oldest base first. A second one begins in front of the first, which
     /// has not come so far yet.
     open: VecDeque<(Span, Run)>,
-    /// What came since none goes on, for a base that was begun before it was put.
+    /// Events since no span continues, for a base that was begun before it was put.
     since: Vec<(u64, Event)>,
 }
 

@@ -1,4 +1,4 @@
-//! What goes wrong with archives elsewhere, each fault in the name of a test.
+//! Faults known from other archives, each in the name of a test.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -243,7 +243,7 @@ fn names_what_is_bad(spoil: impl Fn(&SimStore, &str, Vec<u8>), depths: &[Depth])
 }
 
 const BOTH: &[Depth] = &[Depth::Lists, Depth::Everything];
-/// What no list shows.
+/// Checks that read objects, because no list shows the fault.
 const READ: &[Depth] = &[Depth::Everything];
 
 #[test]
@@ -336,7 +336,7 @@ fn a7_the_queue_goes_on_while_the_store_is_away_and_what_is_held_is_bounded() {
     world.check(Until::End).unwrap();
 }
 
-/// What may be wrong with a store for a whole day.
+/// A fault of a store that lasts a whole day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ill {
     Away,
@@ -567,7 +567,7 @@ fn t13_no_base_is_in_the_chain_without_its_mark_whatever_fails() {
     assert!(seen > 0);
 }
 
-/// What is not durable here may be taken back by a power cut.
+/// A power cut may take back everything that is not durable here.
 #[test]
 fn t14_a_base_is_put_when_its_end_is_durable_and_not_before() {
     let mut world = World::new(14);

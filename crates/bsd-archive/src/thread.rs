@@ -30,7 +30,7 @@ const PROOF_INTERVAL_NS: i64 = 60 * SECOND_NS;
 /// How long a server that stops waits for the last link.
 pub const LAST_LINK: Duration = Duration::from_secs(5);
 
-/// What is known of the archive at one moment.
+/// State of the archive at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
     /// The epoch of this writer; `None`: it has not begun yet.
@@ -49,7 +49,7 @@ pub struct Report {
     pub base: Option<(u64, u64)>,
     /// It is written so often, in nanoseconds.
     pub interval_ns: i64,
-    /// What was done.
+    /// Totals since the start.
     pub figures: Figures,
     /// Calls that failed.
     pub errors: u64,
@@ -69,7 +69,7 @@ impl Report {
         }
     }
 
-    /// What of the base that ends the gap is in the store, in percent.
+    /// Progress of the base that ends the gap, in percent.
     #[must_use]
     pub fn base_percent(&self) -> u64 {
         let (done, all) = self.base.unwrap_or((0, 0));
@@ -149,7 +149,7 @@ impl Archive {
         })
     }
 
-    /// What is known now.
+    /// Current state.
     #[must_use]
     pub fn report(&self) -> Report {
         self.reporter.report()
@@ -190,12 +190,12 @@ pub struct Reporter(Arc<Shared>);
 struct Shared {
     /// The last report, and the position after which the writer needs the log.
     last: Mutex<(Report, Option<Position>)>,
-    /// What is durable is known without the writer, which may be waiting for its store.
+    /// The durable end is known without the writer, which may be waiting for its store.
     trail: OnceLock<Arc<Trail>>,
 }
 
 impl Reporter {
-    /// What is known now.
+    /// Current state.
     #[must_use]
     pub fn report(&self) -> Report {
         let last = self.0.last.lock();
@@ -419,7 +419,7 @@ impl Work {
 struct Reach {
     /// It has everything that was durable then.
     moment: Time,
-    /// What was durable at a later moment, and had not been archived.
+    /// The end that was durable at a later moment, and had not been archived.
     next: (Position, Time),
 }
 

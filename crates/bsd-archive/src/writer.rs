@@ -64,7 +64,7 @@ impl Default for Sizes {
     }
 }
 
-/// What a step has done.
+/// Result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Done {
     /// Something; there may be more.
@@ -133,7 +133,7 @@ pub struct Writer {
     figures: Figures,
 }
 
-/// What was done since the start.
+/// Totals since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Links put.
@@ -232,7 +232,7 @@ impl Writer {
         }
     }
 
-    /// What it reads.
+    /// Its source of frames.
     pub(super) fn trail(&self) -> &Arc<Trail> {
         &self.trail
     }
@@ -262,7 +262,7 @@ impl Writer {
         self.chain.as_ref()?.at
     }
 
-    /// What follows this position is needed and no longer held: a gap is certain.
+    /// The bytes after this position are needed and no longer held: a gap is certain.
     pub(super) fn lost(&self) -> Option<Position> {
         self.needs().filter(|at| self.trail.after(*at).is_none())
     }
@@ -279,7 +279,7 @@ impl Writer {
         }
     }
 
-    /// What was done.
+    /// Totals since the start.
     #[must_use]
     pub fn figures(&self) -> Figures {
         self.figures
@@ -471,7 +471,7 @@ impl Writer {
         Ok(Some(Done::Link))
     }
 
-    /// What follows the chain's end is no longer held.
+    /// The bytes after the chain's end are no longer held.
     fn begin_gap(&mut self, at: Position, wall_ns: u64) -> Done {
         self.prepare(Kind::Gap, (at, at), (wall_ns, wall_ns), (&[], 0));
         if let Some(chain) = &mut self.chain {

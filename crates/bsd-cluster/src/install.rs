@@ -30,7 +30,7 @@ use bsd::storage::is_log_file;
 const INCOMING: &str = "incoming";
 /// The copy that is being installed.
 const INSTALLING: &str = "installing";
-/// What is on the list: names of files, and the base.
+/// Name of the list: names of files, and the base.
 const LIST: &str = "list";
 const MAGIC: &[u8; 8] = b"bsdINST\n";
 

@@ -63,7 +63,7 @@ use bsd::ErrorClass;
 use bsd::storage::disk::{Fs, ReadFile};
 use bsd::storage::{OpenError, StoreError};
 
-/// What a ledger begins with: everything up to `index` is in the log, and not here.
+/// Beginning of a ledger: everything up to `index` is in the log, and not here.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Base {
     /// The index of the last entry that is not here any more; 0: there was none.
@@ -83,7 +83,7 @@ pub struct Identity {
     pub node: NodeId,
 }
 
-/// What raft must not forget, besides its entries.
+/// State that raft must not forget, besides its entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HardState {
     /// The latest term seen.
@@ -129,7 +129,7 @@ pub enum LedgerError {
     /// There is no room. Nothing was lost and nothing is durable that was not; the call can be
     /// repeated.
     Full(StoreError),
-    /// What is on the disk is unknown. Every later call that writes returns the same.
+    /// The content of the disk is unknown. Every later call that writes returns the same error.
     Failed(StoreError),
 }
 
@@ -140,7 +140,7 @@ impl LedgerError {
         matches!(self, LedgerError::Full(_))
     }
 
-    /// What kind of trouble it is.
+    /// Class of the error.
     #[must_use]
     pub fn class(&self) -> ErrorClass {
         let (LedgerError::Full(error) | LedgerError::Failed(error)) = self;
@@ -253,8 +253,8 @@ impl Ledger {
         open::create(fs, dir, identity, base, sizes)
     }
 
-    /// What [`Ledger::create`] has made is not wanted, or it has failed: there is no ledger.
-    /// Durable on return. Not to be called where there may have been one before.
+    /// Remove a new ledger that is not wanted, or that [`Ledger::create`] could not finish. Durable
+    /// on return. Must not be called where there may have been a ledger before.
     ///
     /// # Errors
     /// If the disk fails: there may be one.
@@ -294,7 +294,7 @@ impl Ledger {
         self.identity
     }
 
-    /// What it begins with: grows with [`Ledger::discard`].
+    /// Its beginning: grows with [`Ledger::discard`].
     #[must_use]
     pub fn base(&self) -> &Base {
         &self.base

@@ -30,7 +30,7 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// What a member's part in votes is.
+/// A member's part in votes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Votes {
     /// It votes in the membership that holds, or that is being introduced.

@@ -101,7 +101,7 @@ pub struct Node {
     held: Held,
     /// The last entry that was handed out.
     handed: Mark,
-    /// What the owner was told to be.
+    /// The role that the owner knows.
     told: Role,
     is_removed: bool,
     reads: Reads,
@@ -118,7 +118,7 @@ pub struct Node {
     /// Whose connection broke after that.
     lost: BTreeSet<NodeId>,
     snapshots: Vec<SnapshotWanted>,
-    /// What the clocks show in this turn.
+    /// Time of the clocks in this turn.
     clock: Now,
     leader_clock: LeaderClock,
 }
@@ -406,8 +406,8 @@ impl Node {
         self.ledger_mut().try_spare();
     }
 
-    /// What a snapshot has to say that has the log up to this entry. `None`: no snapshot can be
-    /// made there, because the membership is newer; make one of a longer log.
+    /// Base of a snapshot that has the log up to this entry. `None`: no snapshot can be made there,
+    /// because the membership is newer; make one of a longer log.
     #[must_use]
     pub fn base_at(&self, index: u64) -> Option<Base> {
         let (changed, members) = self.ledger().members();
@@ -606,7 +606,7 @@ impl Node {
         }
     }
 
-    /// What follows from a Ready that is durable.
+    /// Output of a Ready that is durable.
     fn release(&mut self, mut ready: Ready) -> Out {
         let mut messages = ready.take_messages();
         messages.extend(ready.take_persisted_messages());

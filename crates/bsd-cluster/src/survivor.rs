@@ -1,4 +1,4 @@
-//! What the last member that is left of a cluster has, and a server made of it.
+//! Read the jobs of the last member that is left of a cluster, and makes a server of it.
 //!
 //! A member has two things on its disk. Its log has what it knew to be committed. Its ledger also has
 //! entries that it answered for and did not know to be committed: a majority may have had them, and
@@ -52,7 +52,7 @@ impl From<OpenError> for SurvivorError {
     }
 }
 
-/// What is done with each entry: its stamp, and its records.
+/// Receiver of each entry: its stamp, and its records.
 pub type Visit<'a, E> = &'a mut dyn FnMut(Stamp, &[Record<'_>]) -> Result<(), E>;
 
 /// The directory of a member whose server does not run.
@@ -65,7 +65,7 @@ pub struct Survivor {
     _lock: Box<dyn DirLock>,
 }
 
-/// What entries do, by the jobs that they are about.
+/// Effects of entries, by the jobs that they are about.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changes {
     /// How many entries.
@@ -104,7 +104,7 @@ pub struct Recovered {
     pub committed: u64,
     /// The last entry that was taken over.
     pub last: u64,
-    /// What the entries after `committed` do: they may or may not have been acknowledged.
+    /// Effects of the entries after `committed`: they may or may not have been acknowledged.
     pub uncertain: Changes,
 }
 

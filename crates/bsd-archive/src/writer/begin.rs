@@ -19,7 +19,7 @@ struct Tip {
     stand: Stand,
 }
 
-/// What a log has to do with the end of a chain.
+/// Relation of a log to the end of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stand {
     /// The chain goes on at this position of the log.
@@ -215,7 +215,7 @@ impl Writer {
         })
     }
 
-    /// What this log has to do with the chain whose last link is `last`: its number, its head, and the
+    /// Relation of this log to the chain whose last link is `last`: its number, its head, and the
     /// checksum of that.
     fn stand(&self, log: LogId, own: &Claims, last: (u64, Head, u32)) -> Result<Stand, Failure> {
         let begin = begin(&*self.store, log)?;

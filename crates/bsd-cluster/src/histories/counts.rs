@@ -2,7 +2,7 @@
 
 use std::ops::AddAssign;
 
-/// What happened, to see that everything does.
+/// Counts of events, to see that every kind happens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Counts {
     pub(super) acknowledged: u64,

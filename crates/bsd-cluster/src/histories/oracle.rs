@@ -1,4 +1,4 @@
-//! What must be true of all nodes together.
+//! Invariants of all nodes together.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ pub(super) struct Oracle {
     pub(super) history: Vec<(u64, u64)>,
     /// The membership after each change.
     pub(super) members: BTreeMap<u64, Members>,
-    /// What was acknowledged.
+    /// Acknowledged entries.
     acknowledged: BTreeMap<u64, u64>,
     leaders: BTreeMap<u64, u64>,
     votes: BTreeMap<(u64, u64), u64>,
@@ -59,7 +59,7 @@ impl Oracle {
         );
     }
 
-    /// What leaves a node.
+    /// Check a message that leaves a node.
     pub(super) fn sent(&mut self, message: &Message) {
         let (from, term) = (message.from, message.term);
         let vote = match message.get_msg_type() {

@@ -35,7 +35,7 @@ struct Read {
     question: u64,
     /// The state that it shows.
     view: u64,
-    /// What was acknowledged before it began.
+    /// Entries acknowledged before it began.
     floor: u64,
 }
 
@@ -50,7 +50,7 @@ struct Process {
 
 struct Machine {
     disk: Disk,
-    /// What of the log is durable.
+    /// The durable part of the log.
     log: Log,
     is_lost: bool,
     up: Option<Process>,

@@ -57,7 +57,7 @@ pub(super) const ALIGN: usize = 8;
 pub(super) const ENTRY_SIZE: usize = 20;
 
 const MAGIC: [u8; 8] = *b"bsdLEDGR";
-/// What a frame begins with.
+/// First bytes of a frame.
 pub(super) const FRAME_MAGIC: [u8; 4] = *b"bLEF";
 
 /// Which bytes belong into which file.
@@ -157,7 +157,7 @@ fn put_memberships<'a>(
     }
 }
 
-/// What the header of a file says.
+/// Header of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FileHeader {
     /// Of this version.
@@ -186,7 +186,7 @@ pub(super) fn encode_header(identity: Identity, number: u64) -> [u8; HEADER_SIZE
     bytes
 }
 
-/// What these bytes, the first of a file, are.
+/// Decode a header from the first bytes of a file.
 pub(super) fn decode_header(bytes: &[u8]) -> FileHeader {
     known_header(bytes).unwrap_or(FileHeader::Bad)
 }
@@ -216,12 +216,12 @@ fn known_header(bytes: &[u8]) -> Option<FileHeader> {
     }
 }
 
-/// What a frame is for.
+/// Kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The first of a file.
     Opening = 1,
-    /// What a commit wrote.
+    /// A batch that a commit wrote.
     Batch = 2,
 }
 
@@ -342,7 +342,7 @@ pub(super) struct Before {
     pub(super) crc: u32,
 }
 
-/// What a file begins with.
+/// First frame of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Opening {
     /// The hard state when the file was made.
@@ -376,7 +376,7 @@ impl Opening {
         put_memberships(bytes, self.members.iter().map(|(index, it)| (*index, it)));
     }
 
-    /// What these bytes say; `None`: they are no opening.
+    /// Decode an opening; `None`: these bytes are no opening.
     pub(super) fn decode(bytes: &[u8]) -> Option<Opening> {
         let mut input = Input(bytes);
         let state = input.state()?;
@@ -450,8 +450,8 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// What these bytes say; `None`: they are no batch. Memory is bounded by their size: an entry
-    /// is taken only where its bytes are there.
+    /// Decode a batch; `None`: these bytes are no batch. Memory is bounded by their size: an entry
+    /// is taken only if its bytes are there.
     pub(super) fn decode(bytes: &[u8]) -> Option<Batch> {
         let mut input = Input(bytes);
         let state = input.state()?;

@@ -1,5 +1,5 @@
-//! What an open ledger knows of its entries without reading: where each one is on the disk, its
-//! term, and the last ones themselves.
+//! Index of an open ledger: place on the disk and term of each entry, and the last entries
+//! themselves.
 //!
 //! A frame on the disk holds a range of entries; a later frame may replace the end of it. So the
 //! frames, in the order in which they were written, hold ascending ranges without gaps. Memory: 40

@@ -303,7 +303,7 @@ fn begin_file<F>(
     })
 }
 
-/// What the frames so far say together.
+/// State after the frames so far.
 struct Replay {
     /// The first file continues another one, which was discarded.
     is_continued: bool,
@@ -375,7 +375,7 @@ fn follows(state: HardState, next: HardState) -> bool {
     (next.term > state.term || next.term == state.term && may_vote) && next.commit >= state.commit
 }
 
-/// What the files hold.
+/// Content of the files.
 pub(super) struct Found<F> {
     files: VecDeque<LedgerFile<F>>,
     opening_end: u64,
@@ -393,7 +393,7 @@ pub(super) struct View<F> {
     pub(super) held: Held,
 }
 
-/// What the files hold, up to damage that there is behind it.
+/// Read the files, up to damage that has sound frames after it.
 pub(super) fn read<F>(
     dir: &Path,
     newest: u64,
@@ -527,7 +527,7 @@ impl<F> Found<F> {
         self.replay.take(batch, place, sizes)
     }
 
-    /// What a ledger that is only read has of it.
+    /// Turn it into a ledger that can only be read.
     pub(super) fn into_view(self) -> View<F> {
         let Replay {
             state,

@@ -43,7 +43,7 @@ impl Fault {
     }
 }
 
-/// What the reader found where the next frame should begin.
+/// Result of reading the place where the next frame should begin.
 #[derive(Debug)]
 pub(super) enum Step<'a> {
     /// A sound frame: its place, header and payload. The reader is now after it.
@@ -194,7 +194,7 @@ impl Reader {
     }
 }
 
-/// What follows a place where no sound frame begins.
+/// The bytes after a place where no sound frame begins.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Ahead {
     /// A byte is not zero.

@@ -1,4 +1,4 @@
-//! What the tests of the ledger share, and what it does while nothing goes wrong.
+//! Shared parts of the tests of the ledger, and its behaviour without faults.
 
 mod crash;
 mod damage;
@@ -106,7 +106,7 @@ fn reopen(disk: &SimFs) -> Ledger {
     Ledger::open_with(&fs(disk), dir(), SMALL).unwrap().unwrap()
 }
 
-/// What a start would find now; the ledger that is open is not disturbed.
+/// The ledger that a start would find now; the open one is not disturbed.
 fn kept(disk: &SimFs) -> Ledger {
     reopen(&disk.crash_image(Crash::KeepAll))
 }
@@ -134,7 +134,7 @@ fn count(disk: &SimFs, kind: OpKind) -> usize {
     disk.trace().iter().filter(|call| call.kind == kind).count()
 }
 
-/// What a caller does to a ledger.
+/// A call of the ledger.
 #[derive(Debug, Clone)]
 enum Act {
     Append(Vec<Entry>),

@@ -15,7 +15,7 @@ use crate::member::Members;
 use bsd::storage::disk::{ReadFile, ReadFs};
 use bsd::storage::{OpenError, StoreError};
 
-/// What the files of a ledger say, up to damage that there may be.
+/// Content of the files of a ledger, up to damage.
 #[derive(Debug)]
 pub struct LedgerView {
     /// `DIR/cluster`.
@@ -70,7 +70,7 @@ impl LedgerView {
         }))
     }
 
-    /// What cannot be read: everything in this view is before it.
+    /// The unreadable part: everything in this view is before it.
     #[must_use]
     pub fn damage(&self) -> Option<&OpenError> {
         self.damage.as_ref()
@@ -82,7 +82,7 @@ impl LedgerView {
         self.identity
     }
 
-    /// What it begins with.
+    /// Its beginning.
     #[must_use]
     pub fn base(&self) -> Base {
         let (index, term) = self.held.base();

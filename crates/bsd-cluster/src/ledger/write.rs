@@ -85,7 +85,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// What was formed is durable.
+    /// Take over the formed batch as durable.
     fn settle(&mut self, formed: Formed) {
         let size = self.buffer.len() as u64;
         let active = self.files.len() - 1;
@@ -306,7 +306,7 @@ impl Ledger {
     }
 }
 
-/// What was formed in the buffer.
+/// The batch formed in the buffer.
 struct Formed {
     /// Where the entries will be.
     places: Vec<Place>,

@@ -29,7 +29,7 @@ const REMOVE: u8 = 3;
 const REPLACE: u8 = 4;
 const LEAVE: u8 = 5;
 
-/// What may be asked for. One at a time.
+/// A change of the membership. One at a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// A new disk comes in as a learner. It votes when it has caught up (see

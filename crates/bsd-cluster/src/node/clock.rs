@@ -15,7 +15,7 @@ const APART_NS: i64 = SECOND_NS;
 const WINDOW_NS: i64 = SECOND_NS;
 const MS_NS: u64 = 1_000_000;
 
-/// What is known of the clock of the leader of one term.
+/// Knowledge of the clock of the leader of one term.
 #[derive(Debug, Default)]
 pub(super) struct LeaderClock {
     term: u64,
@@ -65,7 +65,7 @@ pub(super) fn put(message: &mut Message, wall_ns: u64) {
 }
 
 impl Node {
-    /// What the clocks show in this turn.
+    /// Set the time of the clocks in this turn.
     pub fn set_clock(&mut self, now: Now) {
         self.clock = now;
     }
@@ -100,7 +100,7 @@ mod tests {
         }
     }
 
-    /// What the leader's clock shows at that time, if it is ahead by so much.
+    /// Time of the leader's clock at that time, if it is ahead by `ahead_ns`.
     fn shown(ms: i64, ahead_ns: i64) -> u64 {
         now(ms).wall_ns.saturating_add_signed(ahead_ns) / MS_NS
     }

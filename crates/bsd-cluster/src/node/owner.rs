@@ -1,4 +1,4 @@
-//! What a node and its owner say to each other.
+//! Types that a node and its owner exchange.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use raft::eraftpb::Message;
 use crate::ledger::LedgerError;
 use crate::member::NodeId;
 
-/// What an owner may choose.
+/// Settings of the owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Settings {
     /// A leader lets learners vote as soon as they have caught up.
@@ -43,12 +43,11 @@ pub struct Mark {
 pub struct Committed {
     /// Which one.
     pub mark: Mark,
-    /// What was proposed. Empty: nothing was; the entry is raft's own, or a change of the
-    /// membership.
+    /// The proposal. Empty: there was none; the entry is raft's own, or a change of the membership.
     pub data: Bytes,
 }
 
-/// What the node is, as far as its owner has to act on it.
+/// Role of the node, as far as its owner has to act on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// It follows this one, or knows no one to follow.
@@ -71,7 +70,7 @@ pub struct SnapshotWanted {
     pub index: u64,
 }
 
-/// What has to be done after a [`persist`](super::Node::persist), in the order of these fields.
+/// Work to do after a [`persist`](super::Node::persist), in the order of these fields.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Out {
     /// To be sent, in this order for each receiver. Any may be lost.
@@ -83,7 +82,7 @@ pub struct Out {
     pub reads_confirmed: Option<u64>,
     /// Snapshots to be streamed; [`snapshot_sent`](super::Node::snapshot_sent) must follow.
     pub snapshots: Vec<SnapshotWanted>,
-    /// What the node is from now on, if that is new. Comes after the entries above.
+    /// The new role of the node, if it has changed. Comes after the entries above.
     pub role: Option<Role>,
 }
 

@@ -1,4 +1,4 @@
-//! What raft says in its own log lines, as events of `tracing`.
+//! Log lines of raft, as events of `tracing`.
 
 use slog::{Drain, Level, Logger, Never, OwnedKVList, Record};
 

@@ -10,7 +10,7 @@ use bsd::types::{SECOND_NS, Time};
 /// It is over when nothing of a peer was refused for so long.
 const OVER_NS: i64 = 10 * SECOND_NS;
 
-/// What of one peer is refused.
+/// Refused messages of one peer.
 #[derive(Debug)]
 struct Refusal {
     why: String,
@@ -18,7 +18,7 @@ struct Refusal {
     count: u64,
 }
 
-/// What of each peer is refused.
+/// Refused messages of each peer.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     of: BTreeMap<NodeId, Refusal>,

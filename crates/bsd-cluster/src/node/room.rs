@@ -27,7 +27,7 @@ pub(super) fn put(message: &mut Message, has_room: bool) {
     }
 }
 
-/// What an answer says.
+/// Take the room of its sender out of an answer.
 pub(super) fn take(message: &Message, short: &mut BTreeSet<NodeId>) {
     let from = NodeId(message.from);
     match message.commit_term {

@@ -17,7 +17,7 @@ use super::view::View;
 use super::{Held, IN_FLIGHT_MAX, MESSAGE_SIZE, Mark, Node, NodeError, Settings, raft_logger};
 use crate::ledger::{Base, HardState, Ledger};
 
-/// What raft begins with, if the ledger goes with a log that ends with `applied`.
+/// State that raft starts with, if the ledger matches a log that ends with `applied`.
 fn sound(ledger: &Ledger, applied: Mark) -> Result<(HardState, ConfState), NodeError> {
     let (last, base) = (ledger.last_index(), ledger.first_index().saturating_sub(1));
     if applied.index < base {
@@ -46,9 +46,9 @@ fn sound(ledger: &Ledger, applied: Mark) -> Result<(HardState, ConfState), NodeE
     }
 }
 
-/// What holds at a start. What the log has is committed, though the ledger may not have synced that;
-/// and no term is older than an entry's. Terms begin with 1, because raft cannot refuse a vote in
-/// term 0.
+/// State at a start. Everything in the log is committed, though the ledger may not have synced
+/// that; and no term is older than an entry's. Terms begin with 1, because raft cannot refuse a
+/// vote in term 0.
 pub(super) fn hard_state(ledger: &Ledger, applied: u64) -> HardState {
     let hard = ledger.hard_state();
     let last_term = ledger.term(ledger.last_index()).unwrap_or(0);

@@ -1,4 +1,4 @@
-//! What a node can say about itself and, while it leads, about the others.
+//! Status of a node and, while it leads, of the others.
 
 use raft::{Progress, ProgressState};
 
@@ -11,7 +11,7 @@ use bsd::types::Time;
 pub struct Status {
     /// Which node says this.
     pub id: NodeId,
-    /// What it is now.
+    /// Its role now.
     pub role: Role,
     /// raft's term.
     pub term: u64,
@@ -74,7 +74,7 @@ pub struct Reach {
 }
 
 impl Node {
-    /// What the node can say about itself.
+    /// Status of the node.
     #[must_use]
     pub fn status(&self) -> Status {
         let raft = &self.raft.raft;

@@ -248,7 +248,7 @@ fn answers(node: &mut Node, from: u64, index: u64) -> Vec<Message> {
     settle(node).0
 }
 
-/// What the leader shows of member 2: whether it was set back, and its lag.
+/// The leader's view of member 2: whether it was set back, and its lag.
 fn seen_of_2(node: &Node) -> (bool, Option<u64>) {
     let status = node.status();
     let two = status.members.iter().find(|it| it.member.id == NodeId(2));

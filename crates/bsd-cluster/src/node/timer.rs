@@ -21,7 +21,7 @@ pub(super) struct Timer {
     random: u64,
     /// A leader is waited for this long, in ticks.
     timeout: usize,
-    /// What raft has waited if it has heard nothing since the last tick.
+    /// Ticks that raft has waited if it has heard nothing since the last one.
     waited: usize,
     /// Up to when it was ticked.
     pub(super) now: Time,

@@ -58,7 +58,7 @@ impl View {
         self.failure.borrow().is_some()
     }
 
-    /// What could not be read.
+    /// Error of a failed read.
     pub(super) fn failure(&self) -> Option<StoreError> {
         self.failure.borrow().clone()
     }

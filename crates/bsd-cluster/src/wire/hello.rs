@@ -76,7 +76,7 @@ impl fmt::Display for Versions {
     }
 }
 
-/// What a connection is for.
+/// Purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Purpose {
     /// Messages of raft, from who dials, until it closes.
@@ -106,14 +106,14 @@ pub struct Me {
     pub client: String,
     /// Where HTTP reaches us, `http://HOST:PORT` or `https://HOST:PORT`; empty if no one is to know.
     pub http: String,
-    /// What we speak.
+    /// Versions of the protocol that this node speaks.
     pub versions: Versions,
 }
 
 /// The first thing that is said on a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// What the dialing node speaks.
+    /// Versions that the dialing node speaks.
     pub versions: Versions,
     /// Its cluster; all zeros: it asks to be added to whatever this is.
     pub cluster: ClusterId,
@@ -125,7 +125,7 @@ pub struct Hello {
     pub peer: String,
     /// Where clients reach it.
     pub client: String,
-    /// What it wants.
+    /// Its purpose.
     pub purpose: Purpose,
     /// The entry that made the membership which it knows; 0: it knows at most the one that it was invited
     /// with.
@@ -135,7 +135,7 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// What we say to `to`, without the membership.
+    /// Greeting to `to`, without the membership.
     #[must_use]
     pub fn of(me: &Me, to: NodeId, purpose: Purpose) -> Hello {
         Hello {
@@ -200,7 +200,7 @@ impl Hello {
     /// The version to speak with who says this, or why it must go.
     ///
     /// # Errors
-    /// What it is told.
+    /// The reply to the peer.
     pub fn judge(&self, me: &Me) -> Result<u16, Refused> {
         let refuse = |why, text| Err(Refused::new(why, text));
         let Some(version) = me.versions.common(self.versions) else {
@@ -239,7 +239,7 @@ impl Hello {
     /// who knows a newer one is to be heard, also by one that does not know it yet.
     ///
     /// # Errors
-    /// What it is told.
+    /// The reply to the peer.
     pub fn judge_member(
         &self,
         leads: bool,
@@ -264,7 +264,7 @@ impl Hello {
     }
 }
 
-/// What who listens says first.
+/// First message of the listening node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// Frames may follow.
@@ -280,7 +280,7 @@ pub struct Welcome {
     pub version: u16,
     /// The node that listens.
     pub node: NodeId,
-    /// What the checksums of this connection begin with.
+    /// Beginning of the checksums of this connection.
     pub nonce: u64,
     /// Where clients reach it.
     pub client: String,
@@ -330,7 +330,7 @@ pub enum Why {
     Node,
     /// A node speaks with itself, or with no one.
     Itself,
-    /// What it said cannot be read.
+    /// Its message cannot be read.
     Unreadable,
     /// It is no member of the cluster any more.
     NoMember,

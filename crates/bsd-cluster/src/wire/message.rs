@@ -12,7 +12,7 @@
 //!
 //! `deprecated_priority` and `sync_log` do not travel: nothing here sets or reads them.
 //!
-//! What raft takes for granted is checked here, because raft 0.7.0 panics or goes wrong without it: a
+//! Raft's own assumptions are checked here, because raft 0.7.0 panics or goes wrong without them: a
 //! message without a term counts as the node's own, a `MsgReadIndex` without an entry panics.
 
 use raft::eraftpb::{Entry, EntryType, Message, MessageType, Snapshot};
@@ -196,7 +196,7 @@ fn take_snapshot(reader: &mut Reader) -> Result<Snapshot, WireError> {
     Ok(snapshot)
 }
 
-/// What raft takes for granted, both when it is sent and when it has arrived.
+/// Check raft's assumptions about a message, both when it is sent and when it has arrived.
 fn is_sound(message: &Message) -> Result<(), WireError> {
     use MessageType::{MsgAppend, MsgReadIndex, MsgReadIndexResp, MsgSnapshot};
     let expect = |holds, what| match holds {

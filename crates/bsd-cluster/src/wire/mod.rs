@@ -1,4 +1,4 @@
-//! What nodes of a cluster say to each other, as bytes.
+//! Messages between nodes of a cluster, as bytes.
 //!
 //! A connection begins with a [`Hello`] of the one who dialed and an [`Answer`] of the one who
 //! listens (`hello`). Frames follow. Version 1 of a frame, all numbers little-endian:
@@ -61,7 +61,7 @@ pub const CHUNK_SIZE_MAX: usize = 1 << 20;
 /// The version of each kind of frame.
 const FRAME_VERSION: u8 = 1;
 const HEADER_SIZE: usize = 16;
-/// What `check` covers of the header itself.
+/// Bytes of the header itself that `check` covers.
 const HEADER_CHECKED: usize = 8;
 /// An empty buffer that is larger than this is given back.
 const IDLE_BUFFER_SIZE: usize = 256 << 10;
@@ -77,11 +77,11 @@ pub enum Frame {
     Chunk(Bytes),
     /// The snapshot is complete.
     End(End),
-    /// What became of the snapshot, from who received it.
+    /// Result of a snapshot, from its receiver.
     Taken(Taken),
     /// A node with an empty disk asks to be added.
     Join(Join),
-    /// What it is told.
+    /// Reply to it.
     Invite(JoinAnswer),
     /// Whether no jobs are taken, as far as who sends this knows. What the leader says counts.
     Drains(bool),
@@ -310,7 +310,8 @@ impl Decoder {
     /// The next frame that is complete.
     ///
     /// # Errors
-    /// What follows is none. The connection is of no more use: every later call says the same.
+    /// The following bytes are no message. The connection is of no more use: every later call
+    /// returns the same.
     #[allow(
         clippy::should_implement_trait,
         reason = "more may be fed after a `None`"

@@ -7,7 +7,7 @@ use crate::member::ADDRESS_SIZE_MAX;
 
 const SHORT: WireError = WireError::Malformed("it ends too early");
 
-/// What has not been read of some bytes.
+/// The bytes that have not been read yet.
 pub(super) struct Reader(Bytes);
 
 impl Reader {

@@ -1,4 +1,4 @@
-//! What passes, and what does not.
+//! Valid and invalid messages.
 
 use bytes::Bytes;
 use raft::eraftpb::{Entry, EntryType, Message, MessageType};

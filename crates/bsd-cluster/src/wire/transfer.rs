@@ -1,4 +1,4 @@
-//! What else travels: a snapshot's files, and how a node with an empty disk comes in.
+//! Further messages: a snapshot's files, and the admission of a node with an empty disk.
 //!
 //! ```text
 //! Begin   index u64, term u64, members (counted), count u32, and this many files: name (short), size u64
@@ -113,7 +113,7 @@ impl End {
     }
 }
 
-/// What became of a snapshot.
+/// Result of a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Taken {
     /// It is durable, and is what the node has now.
@@ -180,7 +180,7 @@ impl Intake {
         }
     }
 
-    /// What was announced.
+    /// The announcement.
     #[must_use]
     pub fn begin(&self) -> &Begin {
         &self.begin
@@ -263,7 +263,7 @@ impl Join {
     }
 }
 
-/// What a node that asks to be added is told.
+/// Reply to a node that asks to be added.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JoinAnswer {
     /// It is a member from now on; it makes its ledger, and the leader sends the rest.

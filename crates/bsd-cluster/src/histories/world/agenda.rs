@@ -1,4 +1,4 @@
-//! What will happen, and when.
+//! Future events, by time.
 
 /// Events in the order of their times, the next one last; of one time, in the order in which they
 /// were put. Mostly there are about thirty, which is why this is faster than a tree or a heap.

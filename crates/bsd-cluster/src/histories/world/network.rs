@@ -1,4 +1,4 @@
-//! What becomes of a message.
+//! The network: delays, losses and repetitions of messages.
 
 use raft::eraftpb::Message;
 

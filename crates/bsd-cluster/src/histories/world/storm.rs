@@ -1,4 +1,4 @@
-//! What people do to a cluster, and what befalls its machines.
+//! Actions of operators, and faults of machines.
 
 use bytes::Bytes;
 

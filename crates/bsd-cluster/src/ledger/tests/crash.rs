@@ -2,10 +2,10 @@
 
 use super::*;
 
-/// What callers were told, beside what they asked for.
+/// Results that callers saw, beside their calls.
 #[derive(Clone)]
 pub(super) struct Model {
-    /// What the ledger began with; nothing is ever discarded here.
+    /// Beginning of the ledger; nothing is ever discarded here.
     origin: Base,
     entries: Vec<Entry>,
     state: HardState,
@@ -158,7 +158,7 @@ impl Twin {
         })
     }
 
-    /// What was found beside what was durable and what was asked for.
+    /// Describe the ledger that was found beside the durable one and the calls.
     pub(super) fn tell(&self, ledger: &Ledger) -> String {
         let one = |what: &str, it: &Model| {
             let terms: Vec<_> = it.entries.iter().map(|entry| entry.term).collect();

@@ -411,7 +411,8 @@ fn any_bytes_in_place_of_a_file_are_refused_without_a_panic() {
     }
 }
 
-/// What is behind the end may be a part of anything: with more after it, it could come to life.
+/// The bytes behind the end may be a part of anything: with more after them, they could come to
+/// life.
 #[test]
 fn a_torn_tail_is_never_appended_to() {
     let disk = disk_with_frame(|_, bytes| bytes.extend([7; 500]));

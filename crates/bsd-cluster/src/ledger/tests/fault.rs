@@ -219,7 +219,8 @@ fn a_full_disk_gets_room_from_what_is_discarded() {
     assert_eq!(picture(&reopen(&disk)), picture(&ledger));
 }
 
-/// What is kept for members that are behind goes when a commit has found no room: one file of it.
+/// When a commit finds no room, one file is removed of those that are kept for members that are
+/// behind.
 #[test]
 fn a_full_disk_gets_room_from_what_is_kept_for_others() {
     let disk = disk();
@@ -245,7 +246,7 @@ fn a_full_disk_gets_room_from_what_is_kept_for_others() {
     assert_eq!(picture(&reopen(&disk)), picture(&ledger));
 }
 
-/// What an entry that waits may replace is in the only other file: nothing is known of it.
+/// The entries that a waiting one may replace are in the only other file: nothing is known of it.
 #[test]
 fn nothing_is_given_up_before_a_replacement_is_written_that_reaches_back_a_file() {
     let disk = disk();

@@ -6,7 +6,7 @@ use super::*;
 use bsd::random::Random;
 use bsd::storage::disk::sim::{Errno, Fault};
 
-/// What raft might do next.
+/// A random next call of raft.
 fn draw(random: &mut Random, ledger: &Ledger) -> Act {
     let HardState { term, vote, commit } = ledger.hard_state();
     let last = ledger.last_index();
