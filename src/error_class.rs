@@ -1,6 +1,6 @@
-//! What kind of trouble an error is: decided once, where the system's error is seen, and kept on
-//! its way up. The server's exit code, and whether a service manager starts it again, follow from
-//! it alone (`config: exit`).
+//! Class of an error: decided once, where the system's error is seen, and kept on its way up. The
+//! server's exit code, and whether a service manager starts it again, follow from it alone
+//! (`config: exit`).
 
 use std::{fmt, io};
 
@@ -95,7 +95,7 @@ impl ErrorClass {
         }
     }
 
-    /// What a person does about it. Never to remove what may be the only copy.
+    /// Remedy for a person. Never to remove what may be the only copy.
     #[must_use]
     pub fn advice(self) -> &'static str {
         match self {
@@ -134,7 +134,7 @@ pub struct SetupError {
 }
 
 impl SetupError {
-    /// What was given is not what it has to be.
+    /// An error in a setting or a file that was given.
     #[must_use]
     pub fn new(text: impl fmt::Display) -> SetupError {
         SetupError {
@@ -166,7 +166,7 @@ impl SetupError {
         }
     }
 
-    /// What kind of trouble it is.
+    /// Class of the error.
     #[must_use]
     pub fn class(&self) -> ErrorClass {
         self.class

@@ -21,7 +21,7 @@ use crate::random::Random;
 pub struct Target {
     /// Its name, which is that of its corpus.
     pub name: &'static str,
-    /// What must hold for any bytes; it panics where that does not hold.
+    /// Check of an invariant for any bytes; panics if it is broken.
     pub check: fn(&[u8]),
     /// Bytes of a useful random input, at most.
     pub size_max: usize,

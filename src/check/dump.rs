@@ -85,7 +85,7 @@ fn starts(disk: &SimFs, jobs: &BTreeMap<JobId, JobRecord>) {
     assert_eq!(has, recorded(jobs));
 }
 
-/// What the log must hold.
+/// Expected content of the log.
 #[derive(Default)]
 struct Model {
     last: JobId,

@@ -1,4 +1,4 @@
-//! What must be there after a crash: a map of jobs, and the list of its states.
+//! Model of the state that a crash must leave: a map of jobs, and the list of its states.
 //!
 //! It knows only the requests and replies of clients. After a crash the engine must show one of the
 //! states, and none older than the last one that must survive.

@@ -45,7 +45,7 @@ impl Reserved {
         self.job.id
     }
 
-    /// What was put.
+    /// Body of the job.
     #[must_use]
     pub fn body(&self) -> &[u8] {
         &self.job.body

@@ -132,7 +132,7 @@ impl Decoder {
         Some(put.size_with_crlf() - u64::from(begun) - self.held.len() as u64)
     }
 
-    /// What is held of the body being received, without its CR LF. The caller may keep it elsewhere,
+    /// The received part of the current body, without its CR LF. The caller may keep it elsewhere,
     /// and then says so with [`Decoder::set_aside`]. `None` if no body is being received.
     #[must_use]
     pub fn beginning(&self) -> Option<&[u8]> {

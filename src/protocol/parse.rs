@@ -61,7 +61,7 @@ const COMMANDS: [(&[u8], Reader); 26] = [
     (b"auth ", |token| command(Command::Auth(token))),
 ];
 
-/// What a `put` line announces.
+/// Content of a `put` line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PutLine {
     /// Smaller is more urgent.
@@ -122,7 +122,7 @@ const METHODS: [&[u8]; 9] = [
     b"CONNECT ",
     b"TRACE ",
 ];
-/// What ends such a line, but for a digit.
+/// End of such a line, without its last digit.
 const VERSION: &[u8] = b" HTTP/1.";
 /// Bytes of the longest method.
 pub(super) const METHOD_SIZE_MAX: usize = 8;

@@ -14,7 +14,7 @@ use super::job::{Durable, Job};
 use super::tube::Pause;
 use crate::types::{Change, JobId, JobState, Place, SECOND_NS, Time};
 
-/// What a change has made garbage in the log.
+/// Garbage that a change has made in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Applied {
     /// The job of the change, or the tube of an ending pause, does not exist; nothing happened.

@@ -16,7 +16,7 @@ pub(super) const DEPARTED_MAX: usize = 1024;
 /// For so long.
 const KEPT_NS: i64 = 3600 * SECOND_NS;
 
-/// What a tube counts.
+/// Totals of a tube.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TubeTotals {
     /// Jobs put.
@@ -70,7 +70,7 @@ impl Departed {
 }
 
 impl Queue {
-    /// What tubes of this name have counted, whether there is one now or was within an hour.
+    /// Totals of all tubes of this name, if there is one now or was within an hour.
     #[must_use]
     pub fn tube_totals(&self, name: &str, now: Time) -> Option<TubeTotals> {
         if let Some(tube) = self.tubes.find(name) {

@@ -1,5 +1,4 @@
-//! What happens to jobs, for those who watch it. Nothing is kept, and nothing costs more than a
-//! branch, unless someone does.
+//! Events of jobs, for watchers. Without a watcher nothing is kept, and an event costs a branch.
 
 use std::sync::Arc;
 
@@ -24,7 +23,7 @@ pub struct Event {
     pub what: Happened,
 }
 
-/// What has happened to a job or a tube.
+/// An event of a job or a tube.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Happened {
     /// It was put.
@@ -119,8 +118,8 @@ impl Queue {
         watched.map_or(0, |watched| watched.events.len())
     }
 
-    /// What happened since there were this many events is one: that the job, of this tube, was moved
-    /// to another one; or `None`: nothing.
+    /// Replace the events since this count by one: that the job, of this tube, was moved to another
+    /// one; or by none, with `None`.
     pub(crate) fn replace_events(
         &mut self,
         since: usize,
@@ -182,8 +181,8 @@ impl Queue {
         }
     }
 
-    /// What an update does that is about to be applied. The counters tell: each command but
-    /// `reserve-job`, which has an event of its own, counts itself.
+    /// Note the event of an update that is about to be applied. The counters tell which: each
+    /// command but `reserve-job`, which has an event of its own, counts itself.
     #[inline]
     pub(super) fn note_change(&mut self, job: JobHandle, new: &Durable, at: Time) {
         if self.watched.is_none() {

@@ -8,7 +8,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::num::NonZeroU32;
 
-/// What a handle is the number of.
+/// The kinds of objects that handles number.
 pub(super) enum OfJob {}
 pub(super) enum OfJobExtra {}
 pub(super) enum OfTube {}

@@ -23,12 +23,12 @@
 //!
 //! # Where things are
 //!
-//! What is kept: `job` jobs · `tube`, `tube_list` tubes · `client` sessions · `handle` what stands
-//! for them · `order`, `tree`, `slab`, `ids` the data structures. None of these knows the queue.
+//! Data: `job` jobs · `tube`, `tube_list` tubes · `client` sessions · `handle` their numbers ·
+//! `order`, `tree`, `slab`, `ids` the data structures. None of these knows the queue.
 //!
-//! What happens: `apply` changes · `sessions` who uses and watches what · `reservations` · `waiting`
-//! and `wide` who gets the next job · `tubes` tubes and their pauses · `timer` timed events ·
-//! `listing` jobs page by page · `stats` counts · `events` what happens, for those who watch.
+//! Operations: `apply` changes · `sessions` used and watched tubes · `reservations` · `waiting` and
+//! `wide` the choice of the next worker · `tubes` tubes and their pauses · `timer` timed events ·
+//! `listing` jobs page by page · `stats` counts · `events` events for watchers.
 
 mod apply;
 mod client;
@@ -128,7 +128,7 @@ pub struct Queue {
     waits: Histogram,
     holds: Histogram,
     visits: Cell<usize>,
-    /// What happens, if anyone watches.
+    /// Events, if there is a watcher.
     watched: Option<Box<Watched>>,
 }
 

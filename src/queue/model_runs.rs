@@ -311,7 +311,7 @@ impl Run {
         }
     }
 
-    /// What may be changed beside the commands, of a job that no one has reserved.
+    /// A random change of a job that no one has reserved, beside the commands.
     fn alter(&mut self) {
         let Some(id) = self.any_job() else { return };
         let (pri, delay, now) = (1020 + self.below(8), 1 + self.below(4), self.instant());

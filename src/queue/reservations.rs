@@ -9,7 +9,7 @@ use super::handle::{ClientHandle, JobHandle, TubeHandle};
 use super::order::BATCH_LEN;
 use crate::types::{ClientId, JobId, JobState, Time};
 
-/// What clients ask for.
+/// Requests of clients.
 impl Queue {
     /// True if a job that the client has reserved is in its last second, or past it.
     #[must_use]
@@ -125,7 +125,7 @@ impl Queue {
     }
 }
 
-/// What follows from changes and from time.
+/// Effects of changes and of time.
 impl Queue {
     /// The client that has reserved a job, if it is still connected.
     pub(super) fn reserver(&self, job: JobHandle) -> Option<ClientId> {

@@ -16,7 +16,7 @@ use crate::types::{ClientId, Time};
 /// A watch list of at most this many tubes is removed at once.
 const SHORT_LEN: usize = 8;
 
-/// What clients ask for.
+/// Requests of clients.
 impl Queue {
     /// A new client; it uses and watches `default`.
     ///
@@ -248,7 +248,7 @@ impl Queue {
     }
 }
 
-/// What the other files ask about clients.
+/// Queries of the other files about clients.
 impl Queue {
     pub(super) fn client_handle(&self, id: ClientId) -> ClientHandle {
         let handle = Handle::from_index(id.0);

@@ -40,7 +40,7 @@ pub(super) struct Tube {
     pub(super) total_jobs: u64,
     pub(super) deletes: u64,
     pub(super) pauses: u64,
-    /// What tubes of this name had counted before.
+    /// Totals of earlier tubes of this name.
     pub(super) before: TubeTotals,
     pub(super) using: u32,
     pub(super) watching: u32,
@@ -111,7 +111,7 @@ impl Tube {
         }
     }
 
-    /// What tubes of this name have counted.
+    /// Totals of all tubes of this name.
     pub(super) fn totals(&self) -> TubeTotals {
         self.before.plus(TubeTotals {
             puts: self.total_jobs,

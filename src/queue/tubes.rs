@@ -1,4 +1,4 @@
-//! What is asked about tubes, and what keeps them in order.
+//! Queries about tubes, and their upkeep.
 //!
 //! A tube exists while it has a job, a client uses or watches it, or it is pinned.
 //! [`Queue::reindex_or_remove`] is called after every change that may end that, and after every

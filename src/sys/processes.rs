@@ -1,4 +1,4 @@
-//! What does the system tell about a process?
+//! Facts about a process.
 //!
 //! Linux tells it in `/proc`. Elsewhere nothing is told here, and what would show it is left out.
 

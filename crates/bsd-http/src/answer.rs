@@ -1,5 +1,5 @@
-//! What is sent back: a page, or a problem as RFC 9457 has it. Every one of them tells browsers to
-//! keep it to themselves and to load nothing from elsewhere.
+//! Answers: pages, and problems as RFC 9457 has them. Each tells browsers to keep it to themselves
+//! and to load nothing from elsewhere.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -44,7 +44,7 @@ const ALWAYS: [(HeaderName, HeaderValue); 5] = [
 /// An answer on its way.
 pub(super) type Answer = Response<Content>;
 
-/// What an answer contains.
+/// Content of an answer.
 pub(super) enum Content {
     Whole(Option<Bytes>),
     /// Made as it leaves, so that a long page is never there as a whole.
@@ -104,7 +104,7 @@ impl Body for Content {
 }
 
 impl Content {
-    /// What an answer in JSON says.
+    /// Value of an answer in JSON.
     pub(super) fn value(&self) -> Value {
         match self {
             Content::Whole(Some(bytes)) => serde_json::from_slice(bytes).unwrap_or_default(),
@@ -141,7 +141,7 @@ fn json_as(status: StatusCode, kind: &'static str, value: &Value) -> Answer {
     page(status, kind, Content::Whole(Some(text.into())))
 }
 
-/// What an answer is about, for the audit line: what does not stand in the path of the request.
+/// Subject of an answer, for the audit line: the part that is not in the path of the request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Said(pub(super) String);
 
@@ -161,7 +161,7 @@ pub(super) struct WrongToken;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Problem {
     pub(super) status: StatusCode,
-    /// What happened and what to do, for a person.
+    /// The event and the remedy, for a person.
     pub(super) detail: String,
     /// The methods that there are, for 405.
     pub(super) allow: Option<String>,

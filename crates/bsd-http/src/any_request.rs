@@ -1,5 +1,5 @@
-//! What must hold for any request, as far as it can be read without an engine: no panic, and what
-//! was understood is said again in the same words. The fuzz target `request` uses it.
+//! Invariants of any request, as far as it can be read without an engine: no panic, and a parsed
+//! request is written again in the same words. The fuzz target `request` uses it.
 
 use hyper::Method;
 use hyper::header::{HOST, HeaderMap, HeaderValue, ORIGIN};

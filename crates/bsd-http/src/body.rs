@@ -13,7 +13,7 @@ use super::answer::Problem;
 use super::places::{Held, REQUEST_TIME};
 use super::route::{Role, Route};
 
-/// What a body may take.
+/// Limits of a body.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limit {
     size_max: usize,

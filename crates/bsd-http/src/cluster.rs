@@ -34,7 +34,7 @@ pub(super) fn check_there(state: &State) -> Result<(), Problem> {
     desk(state).map(|_| ())
 }
 
-/// What this member knows of the cluster.
+/// This member's view of the cluster.
 pub(super) fn report(state: &State) -> Result<Report, Problem> {
     Ok(desk(state)?.report())
 }
@@ -271,7 +271,7 @@ async fn wait(answer: Receiver<Result<String, String>>) -> Result<Result<String,
     }
 }
 
-/// What a member can be.
+/// Roles of a member.
 const ROLES: [Standing; 4] = [
     Standing::Leads,
     Standing::Follows,

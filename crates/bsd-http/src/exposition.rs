@@ -14,7 +14,7 @@ pub(super) enum Format {
     OpenMetrics,
 }
 
-/// What the samples of a family are.
+/// Kind of the samples of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Only grows, but for restarts; its samples' names end in `_total`.
@@ -50,7 +50,7 @@ impl Format {
         }
     }
 
-    /// What comes after all families.
+    /// End of the page, after all families.
     pub(super) fn end(self) -> &'static str {
         match self {
             Format::Text => "",

@@ -1,4 +1,4 @@
-//! What the command line says of HTTP.
+//! Flags of HTTP.
 
 use std::path::PathBuf;
 
@@ -30,10 +30,10 @@ pub struct HttpArgs {
 }
 
 impl HttpArgs {
-    /// What is to be served; `None`: nothing.
+    /// The setup of HTTP; `None`: HTTP is off.
     ///
     /// # Errors
-    /// What is wrong with the address.
+    /// The fault of the address.
     pub fn setup(&self) -> Result<Option<Setup>, String> {
         let setup = Setup {
             tokens: self.http_tokens.clone(),

@@ -45,7 +45,7 @@ impl std::fmt::Display for Asker {
 }
 
 impl Asker {
-    /// What someone has begun they may end; and an admin what anyone has.
+    /// A task may be ended by its owner, and by an admin.
     pub(super) fn check_may_end(self, owner: Asker) -> Result<(), Problem> {
         match self == owner || self.role() == Role::Admin {
             true => Ok(()),
@@ -56,7 +56,7 @@ impl Asker {
         }
     }
 
-    /// What the one who asks may do.
+    /// Role of the asker.
     pub(super) fn role(self) -> Role {
         match self {
             Asker::Local => Role::Admin,

@@ -63,9 +63,9 @@ pub(super) async fn readiness(state: &State) -> Answer {
     json(status, &value)
 }
 
-/// What is wrong with the archive. A put is taken nevertheless: the queue does not wait for the
-/// archive, and a store that is away must not take all servers out of service. Who asks may have no
-/// token, so nothing of the store is said.
+/// Troubles of the archive. Puts are accepted nevertheless: the queue does not wait for the
+/// archive, and a store that is away must not take all servers out of service. The asker may have
+/// no token, so nothing of the store is told.
 fn warnings(report: &Report, now: Time) -> Vec<String> {
     let lag_ns = report.lag_ns(now);
     let warnings = [

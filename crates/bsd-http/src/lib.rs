@@ -109,7 +109,7 @@ const READS_AGAIN: &str = "this member does not lead any more, and reads its log
 /// Scrapes that are answered at a time.
 const SCRAPES_MAX: usize = 4;
 
-/// What was asked for.
+/// Settings of HTTP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setup {
     /// A name, or an address without brackets.
@@ -184,7 +184,7 @@ impl Setup {
     /// Bind the address; `None`, and a warning, where it is the default one and taken.
     ///
     /// # Errors
-    /// What is wrong and what to do: the address cannot be bound, it is not of this machine alone and
+    /// The fault and the remedy: the address cannot be bound, it is not of this machine alone and
     /// there are no tokens, or the file of the tokens cannot be used.
     pub fn bind(&self) -> Result<Option<Bound>, SetupError> {
         let tokens = self.tokens.as_deref().map(Tokens::read).transpose()?;
@@ -250,7 +250,7 @@ pub struct ServerHandles {
     pub pulse: Arc<Pulse>,
     /// A loop that has not turned for so long although it should have is taken for stuck.
     pub stuck_after: Duration,
-    /// What is written to standard error, if it is.
+    /// Lines for standard error, if they are written.
     pub lines: Option<Lines>,
     /// This many tubes have metrics of their own; the others are summed up.
     pub tubes_max: usize,
@@ -266,7 +266,7 @@ pub struct ServerHandles {
     pub cluster: Option<Desk>,
 }
 
-/// What all requests share.
+/// Shared state of all requests.
 #[derive(Debug)]
 struct State {
     handles: ServerHandles,
@@ -285,7 +285,7 @@ struct State {
     console: Console,
 }
 
-/// What a member of a cluster is, for those who need not know more of clusters.
+/// Role of a member of a cluster, for callers that need not know more of clusters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Membership {
     /// One word, as metrics and the API have it.
@@ -308,7 +308,7 @@ impl Membership {
         self.voters / 2 + 1
     }
 
-    /// What is shown here may be behind what the leader has.
+    /// This copy may be behind the leader's.
     fn is_behind(&self) -> bool {
         self.is_member && self.role != LEADER
     }
@@ -324,8 +324,7 @@ impl ServerHandles {
         archive.is_some_and(|archive| archive.is_late(self.clock.now().mono))
     }
 
-    /// What is known of the archive now; `None`: there is none, or it is another server that writes
-    /// it.
+    /// State of the archive now; `None`: there is no archive, or another server writes it.
     fn archive(&self) -> Option<Report> {
         let is_standby = self
             .standby

@@ -23,7 +23,7 @@ use bsd_net::{CertificateOf, Pulse, cpu_times};
 
 /// Bytes of a page that are made at a time, give or take a line.
 const PART_SIZE: usize = 32 << 10;
-/// What tubes without lines of their own are called: no tube can have a space in its name.
+/// Name of the sum of tubes without lines of their own: no tube can have a space in its name.
 const OTHERS: &str = "other tubes";
 
 /// All metrics; of a loop that is stuck those that it need not be asked for.
@@ -66,7 +66,7 @@ pub(super) async fn metrics(state: &State, headers: &HeaderMap) -> Result<Answer
     Ok(page(StatusCode::OK, format.content_type(), content))
 }
 
-/// What is left of a page.
+/// The rest of a page.
 struct Parts {
     first: Option<String>,
     snapshot: Arc<Snapshot>,
@@ -211,7 +211,7 @@ const FAMILIES: &[Family] = &[
     },
 ];
 
-/// What `stats` tells, and more of the kind.
+/// The counters of `stats`, and more of the kind.
 fn of_server(page: &mut Page, snapshot: &Snapshot) {
     use Kind::{Counter, Gauge, Info};
     let figures = &snapshot.figures;
@@ -503,7 +503,7 @@ fn of_archive(page: &mut Page, report: &Report, now: Time) {
     }
 }
 
-/// What the server was not told of has no sample; that it was not told of a success is a 0.
+/// A check that was never reported has no sample; one without a success has a 0.
 fn of_checks(page: &mut Page, checks: &Checks) {
     type Value = fn(&Check) -> u64;
     let families: [(&str, &str, Value); 2] = [

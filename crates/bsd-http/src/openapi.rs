@@ -10,7 +10,7 @@ use super::api::{checks, events};
 use super::route::{Kind, Parameter, Role, Route, Shape};
 use super::routes::ROUTES;
 
-/// What a server can be in its cluster.
+/// Roles of a server in its cluster.
 pub(super) const STANDINGS: [&str; 5] = ["waiting", "follower", "no leader", "leader", "removed"];
 
 /// The document.
@@ -307,7 +307,7 @@ fn cluster_member() -> Value {
     ])
 }
 
-/// What `data` of an event is. One that says that others were lost has no time.
+/// Schema of `data` of an event. One that tells of lost events has no time.
 fn event() -> Value {
     open_object(
         &[("event", one_of(events::WORDS))],
@@ -334,7 +334,7 @@ fn open_object(needed: &[(&str, Value)], others: &[(&str, Value)]) -> Value {
     object
 }
 
-/// What may be sent.
+/// Schemas of request bodies.
 fn requests() -> Map<String, Value> {
     let dry_run = ("dry_run", flag());
     let rate = ("rate", or_null(count()));
@@ -410,7 +410,7 @@ fn requests() -> Map<String, Value> {
         .collect()
 }
 
-/// What some actions need beside their names.
+/// Fields of actions that need more than their names.
 fn of_action() -> [(&'static str, Value); 4] {
     [
         ("delay", count()),

@@ -31,7 +31,7 @@ const WARNING_INTERVAL: Duration = Duration::from_secs(10);
 /// A body is held as it arrived and as it was understood.
 const COPIES: usize = 2;
 
-/// What a connection is about.
+/// State of a connection.
 #[derive(Debug)]
 pub(super) struct Watch {
     begun: Instant,

@@ -1,4 +1,4 @@
-//! What stands behind the `?` of a request, and names in its path.
+//! The query of a request (behind the `?`), and names in its path.
 
 use hyper::StatusCode;
 

@@ -24,7 +24,7 @@ use super::routes::{Found, find};
 use super::{Membership, State, cluster, console, health, metrics, openapi};
 use bsd::clock::utc;
 
-/// What a member of a cluster is.
+/// Role of a member of a cluster.
 const ROLE: HeaderName = HeaderName::from_static("bsd-role");
 /// When what a member that follows shows was what the leader had.
 const AS_OF: HeaderName = HeaderName::from_static("bsd-as-of");

@@ -1,5 +1,5 @@
-//! What a scrape shows, taken from the engine a slice at a time. Scrapes that come within a second
-//! of each other share one.
+//! The figures of a scrape, taken from the engine a slice at a time. Scrapes that come within a
+//! second of each other share one.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -115,7 +115,7 @@ pub(super) fn paused(test: impl Future<Output = ()>) {
     runtime.block_on(test);
 }
 
-/// What requests share before there is an engine.
+/// Shared state of requests before there is an engine.
 pub(super) fn closed() -> State {
     let handles = ServerHandles {
         clock: Clock::start(),

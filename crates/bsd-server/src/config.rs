@@ -184,8 +184,8 @@ struct Args {
 }
 
 impl Args {
-    /// What was not said is as beanstalkd has it. beanstalkd takes `-f`, `-F` and `-s` also where it
-    /// keeps no log.
+    /// Defaults of beanstalkd for flags that are not given. beanstalkd takes `-f`, `-F` and `-s`
+    /// also where it keeps no log.
     fn become_beanstalkd(&mut self) {
         self.memory |= self.dir.is_none();
         self.import |= self.dir.is_some();
@@ -289,7 +289,7 @@ pub struct ArchiveConfig {
     pub lag_max: Option<Duration>,
 }
 
-/// What the server should do.
+/// Settings of the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// The data directory; `None` keeps no log.
@@ -326,7 +326,7 @@ pub struct Config {
     pub new_token: Option<Scope>,
     /// The files of TLS; `None`: no listener needs them.
     pub tls: Option<TlsFiles>,
-    /// What is served over HTTP; `None`: nothing.
+    /// Settings of HTTP; `None`: HTTP is off.
     pub http: Option<Setup>,
     /// The archive; `None`: there is none.
     pub archive: Option<ArchiveConfig>,
@@ -439,7 +439,7 @@ impl Config {
 }
 
 impl Config {
-    /// What a member of a cluster cannot do otherwise.
+    /// Adjust the settings that a member of a cluster cannot choose.
     fn fit_cluster(&mut self) -> Result<(), clap::Error> {
         if self.cluster.is_none() {
             return Ok(());

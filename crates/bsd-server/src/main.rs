@@ -142,8 +142,8 @@ impl Failure {
         is_default && self.class == ErrorClass::Setup && self.lines.iter().any(names_it)
     }
 
-    /// What has happened; and what to do about it, if that is not said yet and the line itself does
-    /// not say what to correct.
+    /// The event; and the remedy, unless it was already given, or the line itself says what to
+    /// correct.
     fn lines(&self) -> impl Iterator<Item = String> {
         let advice = self.class.advice();
         let says_itself = matches!(self.class, ErrorClass::Setup | ErrorClass::Usage);
@@ -261,7 +261,7 @@ fn open(config: &Config, options: &Options, clock: Clock) -> Result<Engine, Fail
     Ok(engine)
 }
 
-/// What is asked of clients. A file that cannot be used is a mistake of the command line.
+/// The checks of clients. A file that cannot be used is a mistake of the command line.
 fn gate(config: &Config) -> Result<Gate, Failure> {
     let auth = config.auth_file.clone().map(bsd_net::Auth::read);
     let auth = auth.transpose().map_err(of_flag)?;
@@ -496,7 +496,7 @@ impl Sockets {
             .map(Sockets::Bound)
     }
 
-    /// What the start says of each.
+    /// Names of the sockets in the log lines of the start.
     fn names(&self) -> Vec<String> {
         match self {
             Sockets::Inherited(listeners) => {

@@ -1,4 +1,4 @@
-//! What a load asks of a client, and what it counts.
+//! The client of another system, as a load needs it, and its counts.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -125,8 +125,8 @@ impl Api {
         self.value(answer.map_err(|error| self.unreachable(&error))?)
     }
 
-    /// What is said at a path until it ends, line by line. No line may be long in coming, but the
-    /// whole may.
+    /// Read a stream from a path, line by line, until it ends. The timeout is for each line, not
+    /// for the whole.
     ///
     /// # Errors
     /// As of [`Api::ask`].

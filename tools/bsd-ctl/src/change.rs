@@ -134,11 +134,11 @@ pub(crate) fn run_delete(args: &DeleteArgs, context: &mut Context<'_>) -> Result
 /// A command for each of several jobs.
 struct Each {
     command: &'static str,
-    /// What it is answered with if it was done.
+    /// Reply of success.
     done: &'static str,
     /// The word for that.
     key: &'static str,
-    /// What `NOT_FOUND` means.
+    /// Meaning of `NOT_FOUND`.
     refused: &'static str,
 }
 

@@ -113,7 +113,7 @@ fn api_of(args: &ClearArgs, context: &Context<'_>) -> Result<Option<Api>, Failur
     Ok((is_it && !id.is_empty()).then_some(api))
 }
 
-/// What was counted is deleted by a task of the server.
+/// Delete the counted jobs by a task of the server.
 fn over_api(
     api: &Api,
     args: &ClearArgs,

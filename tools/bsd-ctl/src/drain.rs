@@ -45,7 +45,7 @@ pub(crate) struct DrainArgs {
     api: ApiArgs,
 }
 
-/// What is waited for.
+/// The event to wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Until {
     /// No job is reserved

@@ -104,7 +104,7 @@ pub(crate) fn choose(client: &mut Client, tube: &str) -> Result<(), ClientError>
     }
 }
 
-/// What to say where there is no such job.
+/// Error for a job that does not exist.
 pub(crate) fn no_job(id: u64) -> Failure {
     Failure::NotDone(format!(
         "there is no job {id}: it was deleted, or never put; `bsd-ctl tubes` shows where jobs are"

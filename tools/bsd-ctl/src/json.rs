@@ -1,4 +1,4 @@
-//! What a server says, as JSON. Numbers are exact, keys are the server's.
+//! Values of the server, as JSON. Numbers are exact, keys are the server's.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -133,7 +133,7 @@ pub(crate) struct SearchArgs {
     /// The tube, or those whose whole name is like this
     #[arg(value_name = "TUBE|PATTERN", value_parser = names::parse_pattern)]
     tubes: String,
-    /// What stands somewhere in the body
+    /// Text that the body contains
     #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
     text: String,
     /// Only jobs in this state; may be given several times [default: all that are not reserved]

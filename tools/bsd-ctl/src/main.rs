@@ -4,7 +4,7 @@
 //! A thin shell over `bsd_tools::client`: it parses the command line, asks the server, prints, and
 //! chooses the exit code. It reserves no job but where a command's help says so.
 
-/// What the exit codes mean, for the end of each command's help.
+/// Meanings of the exit codes, for the end of each command's help.
 macro_rules! exit_codes {
     () => {
         "\
@@ -206,7 +206,7 @@ enum Failure {
     Input(String),
     /// Nothing was found, or it was refused.
     NotDone(String),
-    /// What clap cannot see is wrong with the command line.
+    /// A mistake in the command line that clap cannot see.
     Usage(String),
 }
 
@@ -222,7 +222,7 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// What every command is given.
+/// Context of every command.
 struct Context<'a> {
     global: &'a Global,
     out: &'a mut dyn Write,

@@ -76,7 +76,7 @@ pub(crate) fn matching(
     Ok(names)
 }
 
-/// What to say where there is no such tube.
+/// Error for a tube that does not exist.
 pub(crate) fn no_tube(name: &str) -> Failure {
     Failure::NotDone(format!(
         "there is no tube \"{name}\"; `bsd-ctl tubes` lists those that there are"

@@ -24,9 +24,9 @@ Examples:
 #[derive(Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct NoteArgs {
-    /// What was done just now
+    /// The check that was done just now
     check: Check,
-    /// What is to be said of it: where the backup is, or what failed; at most 200 bytes
+    /// A note about it: where the backup is, or what failed; at most 200 bytes
     #[arg(default_value = "")]
     text: String,
     /// It failed, or found damage

@@ -101,7 +101,7 @@ fn command(args: &PutArgs, body: &[u8]) -> Vec<u8> {
     [line.as_bytes(), body, b"\r\n"].concat()
 }
 
-/// What became of a put.
+/// Result of a put.
 enum Outcome {
     Put(u64),
     /// Why, and what to do.
@@ -134,7 +134,7 @@ fn outcome(client: &Client, reply: &Reply) -> Result<Outcome, Failure> {
 const BATCH_SIZE: usize = 64 << 10;
 const BATCH_LINES: usize = 500;
 
-/// What was put of many lines.
+/// Results of the puts of many lines.
 #[derive(Default)]
 struct Tally {
     lines: u64,

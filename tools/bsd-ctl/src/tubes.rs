@@ -28,7 +28,7 @@ pub(crate) struct TubesArgs {
     /// Only tubes whose whole name is like this
     #[arg(value_parser = names::parse_pattern)]
     pattern: Option<String>,
-    /// What to sort by: numbers, the largest first
+    /// Sort key: numbers, the largest first
     #[arg(long, value_enum, default_value = "name")]
     sort: Sort,
     /// The other way round
@@ -36,7 +36,7 @@ pub(crate) struct TubesArgs {
     reverse: bool,
 }
 
-/// What a list of tubes is sorted by.
+/// Sort key of a list of tubes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sort {
     Name,

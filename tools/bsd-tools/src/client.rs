@@ -81,7 +81,7 @@ fn reason(error: &io::Error) -> String {
     }
 }
 
-/// What to do about a reply that is an error of the protocol.
+/// Remedy for a reply that is an error of the protocol.
 fn advice(reply: &str) -> &'static str {
     match reply {
         "UNKNOWN_COMMAND" => "its version does not have this command: use a newer server",
@@ -91,7 +91,7 @@ fn advice(reply: &str) -> &'static str {
     }
 }
 
-/// What a command is answered with.
+/// Reply to a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     /// The line, without its end.

@@ -73,7 +73,7 @@ pub fn count(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// What the standard output can show.
+/// Abilities of the standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Look {
     colour: bool,

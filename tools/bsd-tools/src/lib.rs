@@ -1,5 +1,5 @@
-//! What bsd's command line tools have in common: a client of the protocol, what they show people, and
-//! how their manual pages are made. Neither the server nor the library needs it.
+//! The parts that bsd's command line tools share: a client of the protocol, output for people, and
+//! their manual pages. Neither the server nor the library needs it.
 
 pub mod address;
 pub mod client;

@@ -195,7 +195,7 @@ struct OneLog {
     links: u64,
     bytes: u64,
     spans: Vec<OneSpan>,
-    /// What cannot be restored.
+    /// The parts that cannot be restored.
     lost: Vec<OneLost>,
     /// Where a restore of the end ends; `null`: it is refused.
     end: Option<String>,
@@ -339,7 +339,7 @@ struct Done {
     links: u64,
     records: u64,
     jobs: u64,
-    /// What came after that and is not in the archive; null: nothing.
+    /// The later history that the archive lacks; null: nothing.
     missing: Option<String>,
 }
 

@@ -351,7 +351,7 @@ fn describe_record(place: &RecordPlace<'_>, record: &Record<'_>) -> String {
     )
 }
 
-/// What a record says, in words.
+/// A record in words.
 pub(crate) fn describe(record: &Record<'_>) -> String {
     match record {
         Record::Put {

@@ -80,7 +80,7 @@ struct Done {
     jobs: u64,
     next_id: u64,
     damages: Vec<Damage>,
-    /// What a crash of beanstalkd has interrupted, and other remarks.
+    /// Work of beanstalkd that a crash has interrupted, and other remarks.
     notes: Vec<String>,
     unreadable: Vec<Unreadable>,
 }

@@ -193,7 +193,7 @@ struct RawLine {
 /// Parse a line of a dump.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// The fault of the line, in words.
 pub(crate) fn parse_line(bytes: &[u8]) -> Result<Line, String> {
     let line: RawLine = serde_json::from_slice(bytes).map_err(|error| describe(&error))?;
     match line {

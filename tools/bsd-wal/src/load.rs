@@ -110,7 +110,7 @@ impl Report for Done {
 }
 
 impl LoadArgs {
-    /// What is wrong with a line, and where it is.
+    /// The fault of a line, with its place.
     fn locate(&self, number: u64, wrong: LoadError) -> Failure {
         match wrong {
             LoadError::Open(error) => Failure::Open(error),

@@ -129,7 +129,7 @@ impl Totals {
         totals
     }
 
-    /// What is certain, what is possible, and what cannot be counted: one phrase each.
+    /// Certain losses, possible ones, and those that cannot be counted: one phrase each.
     pub(crate) fn phrases(&self) -> Vec<String> {
         let Totals {
             missing,

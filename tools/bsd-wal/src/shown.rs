@@ -1,4 +1,4 @@
-//! What the commands that only show something read: a directory that a server may be using, or an
+//! Source of the commands that only show something: a directory that a server may be using, or an
 //! archive as it was at one moment, which is restored into a temporary directory first.
 
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ pub(crate) struct Shown {
 pub(crate) struct Place {
     pub(crate) dir: PathBuf,
     pub(crate) access: Access,
-    /// What names it on a command line.
+    /// Its name on a command line.
     pub(crate) name: String,
     _copy: Option<tempfile::TempDir>,
 }

@@ -14,7 +14,7 @@ use crate::State;
 use crate::answer::{Answer, Problem, Said, json};
 use bsd::clock::utc;
 
-/// What can be done to a log from outside.
+/// Kinds of checks of a log that scripts report.
 pub(crate) const KINDS: [&str; 2] = ["backup", "verify"];
 /// Bytes that may be said of it.
 const NOTE_SIZE_MAX: usize = 200;
@@ -26,7 +26,7 @@ pub(crate) struct Check {
     pub(crate) wall_ns: u64,
     /// It failed, or found damage.
     pub(crate) has_failed: bool,
-    /// What is said of it: where the backup is, or what failed.
+    /// Note of the script: where the backup is, or what failed.
     pub(crate) note: String,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Check {
 #[derive(Debug, Default)]
 pub(crate) struct Checks(Mutex<[Told; KINDS.len()]>);
 
-/// What the server was told of one kind.
+/// Last report of one kind.
 #[derive(Debug, Clone, Default)]
 struct Told {
     last: Option<Check>,

@@ -41,7 +41,7 @@ pub(crate) const WORDS: &[&str] = &[
     "priority", "move", "pause", "lost",
 ];
 
-/// What all streams share.
+/// Shared state of all streams.
 #[derive(Debug)]
 pub(crate) struct Streams {
     permits: Arc<Semaphore>,
@@ -148,7 +148,7 @@ impl Stream {
         }
     }
 
-    /// What is to be said of these events.
+    /// Text of these events.
     fn text(&mut self, read: &[Told]) -> String {
         let mut text = String::new();
         for told in read {

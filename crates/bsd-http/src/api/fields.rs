@@ -1,4 +1,4 @@
-//! What stands in the body of a request: a JSON object whose fields are known.
+//! Fields of the body of a request: a JSON object whose fields are known.
 
 use base64::Engine as _;
 use hyper::StatusCode;

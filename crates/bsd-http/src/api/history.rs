@@ -30,7 +30,7 @@ use bsd::types::{JobId, SECOND_NS, Time};
 const WAIT: Duration = Duration::from_millis(150);
 /// A reading that no one has asked about for so long ends.
 const WANTED_NS: i64 = 10 * SECOND_NS;
-/// What a reading may take.
+/// Longest time of a reading.
 const READING_NS: i64 = 60 * SECOND_NS;
 /// Records about a job that are kept: the first, and the last.
 const EVENTS_MAX: usize = 1000;
@@ -287,7 +287,7 @@ impl Histories {
         Ok(reading)
     }
 
-    /// What was read, if it has come to its end; it is told once.
+    /// Take the result of a reading that is done; only once.
     fn take(&self, reading: &Arc<Reading>) -> Option<Result<Value, Problem>> {
         let end = reading.end.get()?;
         let mut slot = self.slot();
@@ -315,7 +315,7 @@ impl Histories {
     }
 }
 
-/// What the engine knows of a job.
+/// Knowledge of the engine about a job.
 struct LookAtFate {
     id: JobId,
     fate: Option<&'static str>,
@@ -343,7 +343,7 @@ pub(crate) async fn history(state: &State, id: &str, asker: Asker) -> Result<Ans
     Ok(json(status, &value))
 }
 
-/// What is known of a job's past, or how far the reading is.
+/// The known past of a job, or the progress of the reading.
 pub(crate) async fn read(state: &State, id: &str, asker: Asker) -> Result<Value, Problem> {
     let id = job_id(id)?;
     let dir = state.handles.dir.as_deref();

@@ -393,7 +393,7 @@ fn server_value(figures: &Figures) -> Value {
     })
 }
 
-/// What is known of the archive; null: there is none.
+/// State of the archive; null: there is no archive.
 pub(super) fn archive_value(state: &State) -> Value {
     let Some(report) = state.handles.archive() else {
         return Value::Null;

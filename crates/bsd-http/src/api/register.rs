@@ -54,7 +54,7 @@ pub(super) struct End {
     /// Why it did not come to its own end, for a person.
     pub(super) reason: Option<String>,
     pub(super) is_cancelled: bool,
-    /// What was found.
+    /// Result of a search.
     pub(super) found: Option<Value>,
 }
 
@@ -67,7 +67,7 @@ pub(super) trait Told: Work {
 #[derive(Debug)]
 pub(super) struct Entry {
     id: u64,
-    /// What was asked for.
+    /// The request.
     asked: Value,
     /// Who has.
     owner: Asker,
@@ -124,7 +124,7 @@ impl Entry {
 /// All work of a kind.
 #[derive(Debug)]
 pub(crate) struct Register {
-    /// What one is called, and where they are.
+    /// Name of one, and path of all.
     name: &'static str,
     list: &'static str,
     changes: bool,

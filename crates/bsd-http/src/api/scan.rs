@@ -20,7 +20,7 @@ use bsd::types::{JobId, JobState};
 const MARKS_KEPT: usize = 32;
 /// Larger bodies are not looked into.
 const BODY_SIZE_MAX: u32 = 1 << 20;
-/// What one look without a body counts for.
+/// Cost of one look without a body.
 const LOOK_COST: usize = 64;
 /// Bytes that are read and logged in a turn of the loop, of one piece of work; one job may have more.
 pub(super) const COST_MAX: usize = 256 << 10;
@@ -28,7 +28,7 @@ pub(super) const COST_MAX: usize = 256 << 10;
 /// Why a search cannot go on.
 const BAD_MARK: &str = "after is what `next` of the search before was";
 
-/// What came of a look.
+/// Result of a look.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Looked {
     /// This job is meant.

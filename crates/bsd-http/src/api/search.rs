@@ -18,7 +18,7 @@ use crate::guard::Asker;
 use bsd::door::{JobError, Slice, Step, Work};
 use bsd::types::{JobId, Time};
 
-/// What was asked for.
+/// The request.
 #[derive(Debug)]
 struct Wanted {
     filter: Filter,

@@ -13,7 +13,7 @@ use bsd::types::SECOND_NS;
 use bsd_archive::format::log_name;
 use bsd_archive::standby::{Seat, StandbyReport};
 
-/// What is known of the standby.
+/// State of the standby.
 pub(crate) fn show(state: &State) -> Result<Answer, Problem> {
     Ok(json(StatusCode::OK, &value(state, &seat(state)?.report())))
 }

@@ -28,14 +28,14 @@ pub(crate) const RATE_MAX: u64 = 1_000_000;
 /// A task that has logged this many bytes that are not durable yet waits for the disk, so that no sync
 /// takes long because of it.
 const AHEAD_MAX: usize = 64 << 10;
-/// What a change counts for in the log, without a body.
+/// Cost of a change in the log, without a body.
 const CHANGE_COST: usize = 64;
 /// So often it looks whether the disk has caught up.
 const DISK_LOOK_NS: i64 = 1_000_000;
 /// A task that waits looks so often whether it is still wanted.
 const LOOK_AGAIN_NS: i64 = SECOND_NS / 4;
 
-/// What was asked for.
+/// The request.
 #[derive(Debug)]
 struct Plan {
     action: JobAction,
@@ -106,7 +106,7 @@ fn most(fields: &Fields) -> Result<Option<u64>, Problem> {
     fields.number("most", 0, u64::MAX)
 }
 
-/// What is understood of a task is said again in the same words.
+/// Check that a parsed task is written again in the same words.
 #[cfg(any(test, feature = "sim"))]
 pub(crate) fn any_plan(fields: &Fields) {
     let Ok(plan) = Plan::parse(fields) else {
@@ -451,7 +451,8 @@ mod tests {
         }
     }
 
-    /// What another task has done first is skipped: the three numbers are of one sum here too.
+    /// Jobs that another task has changed first are skipped: the three numbers have one sum here
+    /// too.
     #[test]
     fn g34_of_two_tasks_that_overlap_each_says_what_it_has_skipped() {
         let mut engine = Engine::open(&Options::default(), NOW).unwrap();

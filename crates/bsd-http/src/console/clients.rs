@@ -93,7 +93,7 @@ pub(super) async fn one(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pro
     Ok(frame(state, asked, title, content))
 }
 
-/// What can be done with it.
+/// Forms that change it.
 fn forms(client: &Value, form_word: &str) -> Markup {
     html! {
         section class="forms" aria-labelledby="forms" {
@@ -140,7 +140,7 @@ fn tube_link(name: &Value) -> Markup {
     html! { a href=(format!("/tubes/{}", words::escaped(name))) { (name) } }
 }
 
-/// What it is, in words.
+/// Its kind, in words.
 fn being(client: &Value) -> String {
     let words = [
         ("producer", "producer"),

@@ -234,7 +234,7 @@ fn state_of(report: &Report) -> String {
     }
 }
 
-/// What others did to the log, as they said.
+/// Last checks of the log, as their scripts reported them.
 fn of_checks([backup, verify]: [Option<Check>; 2], live: &Live) -> Markup {
     let said = |check: Option<Check>| match check {
         None => "not told of one since the start".to_owned(),
@@ -310,7 +310,7 @@ fn map(segments: &[SegmentFigures]) -> Markup {
     }
 }
 
-/// What keeps the first file of the log from being dropped.
+/// The reason why the first file of the log cannot be dropped.
 fn oldest(log: &LogView) -> Markup {
     html! {
         @if let Some(oldest) = log.oldest {

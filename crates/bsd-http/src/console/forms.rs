@@ -1,5 +1,5 @@
-//! What forms send, and what is done with it. Each does what a request to the API does, by the same
-//! function; then the browser is sent to a page that says what was done.
+//! Forms and their effects. Each does the same as a request to the API, by the same function; then
+//! the browser is sent to a page that tells the result.
 //!
 //! A form has to come from this server: the guard has looked at its origin, and beside that it brings
 //! a word that stands in the pages of this process alone, and that no other site can read.
@@ -92,7 +92,7 @@ fn bad(detail: impl Into<String>) -> Problem {
     Problem::new(StatusCode::BAD_REQUEST, detail)
 }
 
-/// What the API is asked, of these fields.
+/// Fields of the request to the API.
 fn fields(of: Map<String, Value>) -> Result<Fields, Problem> {
     Fields::parse(Value::Object(of).to_string().as_bytes())
 }

@@ -68,7 +68,7 @@ pub(super) struct Sample {
     pub(super) memory: u32,
 }
 
-/// What happened, a second.
+/// Events a second.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Rates {
     pub(super) puts: f32,
@@ -77,7 +77,7 @@ pub(super) struct Rates {
     pub(super) timeouts: f32,
 }
 
-/// What happened since the start.
+/// Totals since the start.
 #[derive(Debug, Clone, Copy, Default)]
 struct Totals {
     puts: u64,
@@ -120,7 +120,7 @@ struct TubeSamples {
     round: u64,
 }
 
-/// What is remembered.
+/// The samples that are kept.
 #[derive(Debug)]
 pub(super) struct History {
     samples: VecDeque<Sample>,
@@ -227,7 +227,7 @@ impl History {
             .retain(|_, tube| tube.round == round && tube.is_of_use());
     }
 
-    /// What happens now, a second.
+    /// Current rates, a second.
     pub(super) fn rates(&mut self, snapshot: &Snapshot) -> Rates {
         let (at, totals) = (snapshot.now.mono, Totals::of(snapshot));
         if self.recent.back().is_none_or(|(last, _)| *last < at) {

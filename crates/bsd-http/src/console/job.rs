@@ -141,7 +141,7 @@ pub(super) async fn ask_to_delete(state: &Arc<State>, asked: &Asked) -> Result<A
     Ok(frame.answer(StatusCode::OK))
 }
 
-/// What can be done with it.
+/// Forms that change it.
 fn forms(job: &Value, form_word: &str) -> Markup {
     let (id, state) = (&job["id"], job["state"].as_str().unwrap_or_default());
     let to = |what: &str| format!("/jobs/{id}/{what}");
@@ -260,7 +260,7 @@ pub(super) fn preview(found: &Found) -> Markup {
     }
 }
 
-/// What a body is, and how it can be read.
+/// Kind of a body, and its readable form.
 fn readable(body: &[u8]) -> (String, String) {
     let Some(text) = text_of(body) else {
         let shown = &body[..body.len().min(HEX_MAX)];

@@ -1,4 +1,4 @@
-//! What stands around every page: where one is, and where one can go.
+//! Frame of every page: title and navigation.
 
 use hyper::StatusCode;
 use hyper::header::{HeaderValue, REFERRER_POLICY};
@@ -11,7 +11,7 @@ use crate::route::Role;
 /// The type of a page.
 pub(super) const HTML: &str = "text/html; charset=utf-8";
 
-/// What the navigation marks.
+/// The page that the navigation marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Overview,
@@ -97,7 +97,7 @@ impl Frame {
         }
     }
 
-    /// What there is to go to.
+    /// Pages of the navigation.
     fn places(&self) -> impl Iterator<Item = (Place, &str, &str)> {
         let is_there = |place| place != Place::Cluster || self.viewer.sees_cluster;
         PLACES

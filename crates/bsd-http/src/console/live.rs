@@ -1,6 +1,6 @@
-//! What changes while a page is open. A page is written with a [`Live`], which remembers the parts
-//! that have a name; to see what has changed the page is written again, and its parts compared. So a
-//! page and what it hears are made by the same lines.
+//! Changes of a page while it is open. A page is written with a [`Live`], which remembers the parts
+//! that have a name. To see the changes, the page is written again, and its parts are compared. So
+//! a page and its updates are made by the same lines.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use hyper::body::Bytes;
 use maud::{Markup, html};
 use serde_json::json;
 
-/// What a part of a page is.
+/// A part of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Text(String),
@@ -29,8 +29,8 @@ impl Live {
         markup
     }
 
-    /// What a list of the page is made from, however it is said. When it changes, the list is one of
-    /// before, and the page says so.
+    /// The source of a list of the page, in any form. When it changes, the list is an old one, and
+    /// the page says so.
     pub(super) fn listed(&self, from: &str) -> Markup {
         let digest = format!("{:08x}", crc32fast::hash(from.as_bytes()));
         html! { span hidden { (self.text("listed", digest)) } }
@@ -44,12 +44,12 @@ impl Live {
     }
 }
 
-/// What was said of a page.
+/// The content of a page that the browser has.
 #[derive(Debug, Default)]
 pub(super) struct Said(HashMap<String, Part>);
 
 impl Said {
-    /// What is new, as an event; `None` if nothing is.
+    /// The changes, as an event; `None` if there are none.
     pub(super) fn news(&mut self, live: Live) -> Option<Bytes> {
         let (mut texts, mut paths) = (serde_json::Map::new(), serde_json::Map::new());
         for (id, part) in live.0.into_inner() {

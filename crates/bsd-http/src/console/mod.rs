@@ -90,7 +90,7 @@ const fn form(path: &'static str, role: Role, page: Page) -> Route {
 const SAID: Parameter = Parameter::text("said", "What was done, by its number");
 const SPAN: Parameter = Parameter::word("span", "How far back", history::SPANS);
 
-/// What can be asked for.
+/// Routes of the console.
 pub(super) const ROUTES: &[Route] = &[
     of("/", Role::Read, Page::Overview).taking(&[SPAN]),
     of("/tubes", Role::Read, Page::Tubes).taking(tubes::PARAMETERS),
@@ -135,15 +135,16 @@ pub(super) const ROUTES: &[Route] = &[
     of("/static/icon.svg", Role::Anyone, Page::Asset(Asset::Icon)),
 ];
 
-/// What the pages share.
+/// Shared state of the pages.
 #[derive(Debug)]
 pub(super) struct Console {
     history: Mutex<History>,
     /// Open streams of events.
     streams: Arc<Semaphore>,
-    /// What every form sends with it: no one else can read it.
+    /// A secret that every form sends with it: no one else can read it.
     form_word: String,
-    /// What was done, for the page that the browser is sent to then; and the number of the next.
+    /// Results of changes, for the page that the browser is sent to then; and the number of the
+    /// next.
     said: Mutex<VecDeque<(String, String)>>,
     told: AtomicU64,
 }
@@ -241,7 +242,7 @@ async fn show(state: &Arc<State>, asked: &Asked, subject: Subject) -> Result<Ans
     Ok(frame.answer(StatusCode::OK))
 }
 
-/// What a page is written from.
+/// Source of a page.
 struct PageView<'a> {
     state: &'a State,
     snapshot: Arc<Snapshot>,
@@ -284,7 +285,7 @@ fn go_to(path: &str) -> Answer {
 
 /// Anyone who wants to be told in HTML why not.
 pub(super) struct Browser {
-    /// What was asked for, if it can be asked for again.
+    /// Path of the request, if it can be repeated.
     path: Option<String>,
 }
 

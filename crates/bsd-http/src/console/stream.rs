@@ -85,7 +85,7 @@ async fn tell(
     }
 }
 
-/// What is new; a server that does not answer has nothing to say.
+/// The changes; `None` from a server that does not answer.
 async fn look(state: &State, subject: &Subject, said: &mut Said) -> Option<Bytes> {
     let view = PageView::take(state).await.ok()?;
     let live = Live::default();

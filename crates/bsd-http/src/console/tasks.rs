@@ -91,7 +91,7 @@ pub(super) fn one(state: &State, id: &str, live: &Live) -> Markup {
     }
 }
 
-/// What can be done with it.
+/// Forms that change it.
 fn offers(task: &Value, form_word: &str) -> Markup {
     let (id, state) = (&task["id"], task["state"].as_str().unwrap_or_default());
     let matched = task["matched"].as_u64().unwrap_or(0);
@@ -150,7 +150,7 @@ fn question(task: &Value) -> String {
     format!("{} {jobs}{}?", capital(verb(task)), whose(task))
 }
 
-/// What a task is about.
+/// Description of a task.
 fn sentence(task: &Value) -> String {
     let begin = match task["dry_run"] == true {
         true => format!("Count, to {}:", verb(task)),

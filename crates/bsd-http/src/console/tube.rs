@@ -194,7 +194,7 @@ fn jobs_shown(
     }
 }
 
-/// What can be done with jobs that are selected.
+/// Actions on selected jobs.
 const ACTIONS: [(&str, &str); 4] = [
     ("kick", "Kick: make them ready"),
     ("bury", "Bury"),
@@ -265,7 +265,7 @@ fn next(name: &str, state: &str, listed: &Value) -> Markup {
     }
 }
 
-/// What can be done with the tube and its jobs.
+/// Forms that change the tube and its jobs.
 fn forms(name: &str, state: &str, form_word: &str) -> Markup {
     let to = |what: &str| format!("/tubes/{}/{what}", words::escaped(name));
     let hidden = html! { input type="hidden" name="form" value=(form_word); };

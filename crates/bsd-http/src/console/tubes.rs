@@ -101,7 +101,7 @@ impl Listed {
 /// A tube, with its name.
 type Row<'a> = (&'a str, &'a TubeFigures);
 
-/// What a column is sorted by.
+/// Sort key of a column.
 fn key(tube: &TubeFigures, column: &str) -> i64 {
     let number = match column {
         "ready" => tube.jobs.ready,

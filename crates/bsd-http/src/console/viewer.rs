@@ -19,13 +19,14 @@ pub(super) struct Viewer {
     pub(super) role: Role,
     /// A session can be ended.
     pub(super) has_session: bool,
-    /// What every form has to send with it; nothing for who may change nothing.
+    /// Secret that every form has to send with it; `None` for viewers without the right to change
+    /// anything.
     pub(super) form_word: Option<String>,
     /// The server is one of several.
     pub(super) sees_cluster: bool,
-    /// What it is among them, in words, and the leader's console if that is another one.
+    /// Its role in the cluster, in words, and the leader's console if that is another one.
     pub(super) standing: Option<(String, Option<String>)>,
-    /// What came of what was done.
+    /// Result of the last change.
     pub(super) said: Option<String>,
 }
 
@@ -65,7 +66,8 @@ impl Viewer {
     }
 }
 
-/// What a member of a cluster is, for the top of every page, and where the leader's console is.
+/// Role of a member of a cluster, for the top of every page, and the address of the leader's
+/// console.
 fn standing(state: &State) -> Option<(String, Option<String>)> {
     let membership = cluster::membership(state)?;
     let sentence = standing_of(&membership, state.handles.clock.now().wall_ns);
@@ -114,7 +116,7 @@ impl Console {
         word
     }
 
-    /// What was kept; it is told once.
+    /// The kept result; it is shown once.
     fn told(&self, word: &str) -> Option<String> {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let at = said.iter().position(|(it, _)| it == word)?;

@@ -19,7 +19,7 @@ fn written(write: impl FnOnce(&mut Page)) -> String {
     page.text
 }
 
-/// What the page says of a sample, named with its labels.
+/// Value of a sample on the page, named with its labels.
 fn value(page: &str, sample: &str) -> f64 {
     let mut lines = page.lines();
     let found = lines.find_map(|line| line.strip_prefix(sample)?.strip_prefix(' '));

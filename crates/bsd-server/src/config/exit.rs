@@ -7,7 +7,7 @@ use bsd::ErrorClass;
 /// The process stopped as requested.
 pub const EXIT_OK: u8 = 0;
 
-/// What an end of one class means.
+/// Meaning of an exit of one class.
 struct End {
     code: u8,
     meaning: &'static str,

@@ -1,4 +1,4 @@
-//! What a start leaves open, and to whom: in words, for one warning.
+//! The warning of a start about open access: what is open, and to whom.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,9 +6,9 @@ use super::Config;
 use bsd_net::{Address, Layers, Port};
 
 impl Config {
-    /// What others can do that nothing asks who they are, or can read on the way; `None`: clients are
-    /// of this machine alone, or show who they are and are encrypted. `listeners` are as the server
-    /// names them. Proxies are trusted with what they let in.
+    /// The access that others have without showing an identity, or the traffic that they can read;
+    /// `None`: clients are of this machine alone, or are authenticated and encrypted. `listeners`
+    /// are as the server names them. Proxies are trusted with the clients that they let in.
     #[must_use]
     pub fn open_to(&self, listeners: &[String], http: Option<SocketAddr>) -> Option<String> {
         let mut found = Vec::new();

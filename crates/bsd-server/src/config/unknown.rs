@@ -24,7 +24,7 @@ const SAME: [(&str, &str); 18] = [
     ("--verbose", "-V"),
 ];
 
-/// What to say of a flag that does not exist, if there is more to say than the name of a similar one.
+/// Hint about an unknown flag, if there is more to say than the name of a similar one.
 fn words(flag: &str) -> Option<String> {
     let same = SAME.iter().find(|(name, _)| *name == flag);
     same.map(|(_, here)| {

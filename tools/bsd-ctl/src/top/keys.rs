@@ -1,4 +1,4 @@
-//! What the bytes of a terminal say about keys.
+//! Keys, from the bytes of a terminal.
 //!
 //! Only the keys that `top` knows have names. Anything else is dropped, never taken for another key.
 

@@ -81,7 +81,7 @@ fn ask_beside(mut sampler: Sampler, interval: Duration, bell: Bell) -> Receiver<
     rounds
 }
 
-/// What is shown, and how.
+/// Content and layout of the screen.
 struct Screen {
     sort: Sort,
     is_reversed: bool,
@@ -89,7 +89,7 @@ struct Screen {
     is_coloured: bool,
     before: Option<Sample>,
     now: Option<Sample>,
-    /// What is wrong with the server, until it answers again.
+    /// The trouble with the server, until it answers again.
     trouble: Option<String>,
     selected: ListState,
     is_over: bool,

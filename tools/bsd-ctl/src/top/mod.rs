@@ -52,7 +52,7 @@ pub(crate) struct TopArgs {
     /// Seconds from one round to the next
     #[arg(short, long, default_value = "1", value_name = "SECONDS", value_parser = parse_interval)]
     interval: Duration,
-    /// What to sort by: numbers, the largest first
+    /// Sort key: numbers, the largest first
     #[arg(long, value_enum, default_value = "total")]
     sort: Sort,
     /// The other way round

@@ -1,4 +1,4 @@
-//! What changed from one round to the next, as lines of 80 columns.
+//! Changes from one round to the next, as lines of 80 columns.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use super::sample::Sample;
 use crate::tubes::Sort;
 use crate::{json, names};
 
-/// What is counted under one name, and what people call it.
+/// Counters that are shown as one rate, and its label.
 type Counted = (&'static [&'static str], &'static str);
 
 /// The rates that are shown, in two lines.
@@ -62,7 +62,7 @@ pub(super) struct TubeView {
 }
 
 impl View {
-    /// What `now` shows, with rates since `before`.
+    /// The figures of `now`, with rates since `before`.
     pub(super) fn between(
         before: Option<&Sample>,
         now: &Sample,

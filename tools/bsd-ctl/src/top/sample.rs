@@ -1,4 +1,4 @@
-//! What the server says in one round.
+//! The server's figures of one round.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the live view waits for: keys, signals, new rounds, and the end of the terminal. Between
+//! Events that wake the live view: keys, signals, new rounds, and the end of the terminal. Between
 //! these it sleeps.
 
 use std::io::{self, Read, Write};
@@ -26,7 +26,7 @@ impl Bell {
     }
 }
 
-/// What ended a sleep.
+/// The event that ended a sleep.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Awake {
     /// Keys may have been pressed, the size may have changed, a round may be there.

@@ -43,7 +43,7 @@ fn whole_page() -> String {
     })
 }
 
-/// What the tests that compare samples are made of.
+/// Sources of the tests that compare samples.
 const TESTS: [&str; 5] = [
     include_str!("../tests.rs"),
     include_str!("log.rs"),

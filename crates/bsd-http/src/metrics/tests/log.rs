@@ -1,5 +1,5 @@
-//! What the page says of the log, compared with the directory on the disk, with what
-//! `bsd-wal` reads there, and with what this test has counted itself.
+//! The metrics of the log, compared with the directory on the disk, with the reading of `bsd-wal`,
+//! and with the counts of this test.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What the page says of a cluster, compared with a report in which every number is another.
+//! The metrics of a cluster, compared with a report in which every number is another.
 
 use super::*;
 use bsd_cluster::member::NodeId;

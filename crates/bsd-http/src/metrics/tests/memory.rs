@@ -1,4 +1,4 @@
-//! What the page says of memory, compared with what a client did, and with the bound.
+//! The metrics of memory, compared with the work of a client, and with the bound.
 
 use super::*;
 

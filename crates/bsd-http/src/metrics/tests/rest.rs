@@ -1,4 +1,4 @@
-//! What the page says of the loop, of the process and of checks, and what `stats` does not have.
+//! The metrics of the loop, of the process and of checks, and those that `stats` does not have.
 
 use std::io::Write;
 use std::os::fd::OwnedFd;
@@ -99,7 +99,7 @@ fn t22_checks_are_those_that_the_server_was_told_of() {
     );
 }
 
-/// What is not in `stats`, or as a text.
+/// Figures that `stats` has only as text, or not at all.
 #[test]
 fn t22_times_of_jobs_and_what_runs_here_are_what_this_test_did() {
     let now = Clock::start().now();
