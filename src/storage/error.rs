@@ -34,7 +34,7 @@ impl StoreError {
         }
     }
 
-    /// What kind of trouble it is.
+    /// Class of the error.
     #[must_use]
     pub fn class(&self) -> ErrorClass {
         self.class
@@ -79,7 +79,7 @@ pub enum OpenError {
     Foreign {
         /// The directory or file.
         path: PathBuf,
-        /// What it is, and what to do about it.
+        /// The fault and the remedy.
         what: String,
     },
     /// A disk operation failed.
@@ -117,7 +117,7 @@ impl OpenError {
         OpenError::Io(error)
     }
 
-    /// What kind of trouble it is.
+    /// Class of the error.
     #[must_use]
     pub fn class(&self) -> ErrorClass {
         match self {
@@ -199,7 +199,7 @@ pub struct Damage {
     pub file: String,
     /// Offset and length in it, bytes, if known.
     pub range: Option<(u64, u64)>,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
     /// The affected jobs, as far as they are known.
     pub jobs: Vec<JobId>,

@@ -13,7 +13,7 @@ pub use super::format::names::{INSIDE_WHOLE, is_as_empty};
 /// No marker is longer, bytes.
 pub const MARKER_SIZE_MAX: u64 = 64 << 10;
 
-/// What the file `name` says; `None`: there is none.
+/// Content of the file `name`; `None`: there is no such file.
 ///
 /// # Errors
 /// If the disk does not answer.

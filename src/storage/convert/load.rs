@@ -47,7 +47,7 @@ impl From<OpenError> for LoadError {
     }
 }
 
-/// What was written.
+/// Result of a load.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// Jobs in the new log.

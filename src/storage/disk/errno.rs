@@ -1,4 +1,4 @@
-//! What errors of the system mean, and what to do about them.
+//! Meanings and remedies of errors of the system.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 use crate::ErrorClass;
 
-/// What to do about a system error, if its kind tells enough.
+/// Remedy for a system error, if its kind tells enough.
 pub(in crate::storage) fn hint(error: &io::Error) -> Option<&'static str> {
     match error.kind() {
         io::ErrorKind::NotFound => Some("check the path"),

@@ -42,8 +42,8 @@ pub(in crate::storage) const LOCK_NAME: &str = "lock";
 /// At most this many characters of a holder's command line are shown.
 const COMMAND_SHOWN: usize = 100;
 
-/// What this process holds of one directory. The files are kept here, so that no other code can
-/// close one.
+/// Locks of this process on one directory. The files are kept here, so that no other code can close
+/// one.
 struct Held {
     directory: File,
     /// `DIR/lock` and its identity; `None`: there was none, and a reader does not create it.

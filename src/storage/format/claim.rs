@@ -1,5 +1,4 @@
-//! What a damaged record may have been: guesses, used to find the next sound one and to name the
-//! affected job.
+//! Guesses about a damaged record, used to find the next sound one and to name the affected job.
 
 use super::record::{
     KIND_DELETE, KIND_KICK, KIND_MANIFEST, KIND_PAUSE, KIND_PUT, KIND_SWITCH, KIND_UPDATE,
@@ -8,8 +7,8 @@ use super::record::{
 use super::{delete, entry, kick, manifest, pause, put, put_size, switch, u32_at, u64_at, update};
 use crate::types::JobId;
 
-/// What the bytes of a possibly damaged record say about it. None of it can be trusted: it only
-/// helps to find the next sound record, and to name the job of a damaged one.
+/// Claim of a possibly damaged record about itself. None of it can be trusted: it only helps to
+/// find the next sound record, and to name the job of a damaged one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Claim {
     /// The event of a job; `None` for records about no job.
@@ -18,7 +17,7 @@ pub(crate) struct Claim {
     pub(crate) size: usize,
 }
 
-/// What a record about a job reports.
+/// Event in a record about a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum JobEvent {
     /// It was put.

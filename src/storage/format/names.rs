@@ -20,11 +20,11 @@ pub(in crate::storage) const IMPORT_NAME: &str = "beanstalkd-import";
 pub const STANDBY_MARKER: &str = "standby";
 /// A file of this name says which archives the log has been put into.
 pub const ARCHIVE_MARKER: &str = "archived";
-/// What the name of the next marker file ends with, before it replaces the one that there is.
+/// Suffix of the name of the next marker file, before it replaces the present one.
 const NEW_WORD: &str = "-new";
 /// A directory of this name has the ledger of a member of a cluster.
 pub const CLUSTER_NAME: &str = "cluster";
-/// What the names of the files in it begin with.
+/// Prefix of the names of the files in it.
 pub const LEDGER_PREFIX: &str = "ledger-";
 /// The prefix of the names of directories with imported files of beanstalkd.
 pub(in crate::storage) const IMPORTED_PREFIX: &str = "beanstalkd-binlogs";
@@ -56,7 +56,7 @@ pub(in crate::storage) const LOST_AND_FOUND: &str = "lost+found";
 /// Where a new log grows in a directory that cannot be replaced, and its name when it is whole. From
 /// there its files are moved to where they belong; a start goes on with that.
 pub(in crate::storage) const INSIDE: &str = "bsd.incomplete";
-/// What a directory has inside once all of its content is there.
+/// Name inside a directory whose content is complete.
 pub const INSIDE_WHOLE: &str = "bsd.complete";
 
 /// True for what a directory may hold that is empty otherwise: what its file system has made, and what

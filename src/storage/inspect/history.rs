@@ -28,11 +28,11 @@ pub struct State {
     pub pri: u32,
     /// The last delay asked for, seconds.
     pub delay: u32,
-    /// What has happened to it so far.
+    /// Its counters so far.
     pub counters: Counters,
 }
 
-/// What a record says about a job.
+/// Event of a job, as a record has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// It was put.
@@ -73,7 +73,7 @@ pub struct HistoryEntry {
     pub after_wall_ns: Option<u64>,
     /// The next time in the log from here on; `None` if there is none. For a put: when it was put.
     pub before_wall_ns: Option<u64>,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 

@@ -7,7 +7,7 @@ use crate::storage::error::OpenError;
 use crate::storage::format::{Record, put_size, update};
 use crate::types::{Counters, JobId, JobState, Place, SECOND_NS};
 
-/// What is known about a job without reading it.
+/// Known facts of a job without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobSummary<'a> {
     /// Its id.
@@ -41,7 +41,7 @@ pub struct JobRecord {
     pub created_wall_ns: u64,
     /// When a delayed job falls due.
     pub deadline_wall_ns: Option<u64>,
-    /// What has happened to it.
+    /// Its counters.
     pub counters: Counters,
     /// Its body.
     pub body: Vec<u8>,

@@ -1,4 +1,4 @@
-//! What damage means for jobs: which are missing, which are in an older state, which would run
+//! Effects of damage on jobs: which are missing, which are in an older state, which would run
 //! again.
 //!
 //! Nothing records what lost bytes held. Conclusions come from what surrounds them:

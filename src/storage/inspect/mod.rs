@@ -72,7 +72,7 @@ pub struct Inspection {
     pub segments: Vec<SegmentReport>,
     /// Damage to acknowledged data, in the order of history. If empty, a server starts on the log.
     pub losses: Vec<Loss>,
-    /// What a crash left after the end of the log; this is not damage.
+    /// Bytes that a crash left after the end of the log; this is not damage.
     pub torn: Option<TornTail>,
     /// The log ends with the marker of a clean stop.
     pub clean_stop: bool,
@@ -234,7 +234,7 @@ impl Inspection {
 pub struct Leftover {
     /// Its name.
     pub name: String,
-    /// What it is, in words.
+    /// Its description.
     pub what: &'static str,
     /// Bytes that it reserves for the log; 0 if none.
     pub reserved: u64,

@@ -25,7 +25,7 @@ use crate::types::{JobId, Now, Place};
 /// default.
 const FILES_MAX: u64 = 256;
 
-/// What was written.
+/// Result of a repair.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Repaired {
     /// Jobs in the new log.

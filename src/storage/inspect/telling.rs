@@ -1,4 +1,4 @@
-//! What happened to a job, in words.
+//! The history of a job, in words.
 
 use super::history::{Event, State};
 use crate::types::{Counters, JobState};
@@ -7,7 +7,7 @@ use crate::types::{Counters, JobState};
 type Say<'a> = &'a dyn Fn(u64) -> String;
 
 impl Event {
-    /// What happened, in words. `say` says when a delayed job falls due.
+    /// The event in words. `say` tells when a delayed job becomes due.
     #[must_use]
     pub fn in_words(&self, say: Say<'_>) -> String {
         match self {
@@ -55,7 +55,7 @@ fn tell_change(before: Option<&State>, state: &State, say: Say<'_>) -> String {
     }
 }
 
-/// What has happened since, according to the counters.
+/// Later events, according to the counters.
 fn tell_counts(was: Counters, state: &State) -> Vec<String> {
     let now = state.counters;
     let with_delay = match state.state {

@@ -1,12 +1,12 @@
-//! What the log remembers of the room that there is: when the disk was full, what compaction needs,
-//! what is refused. `room` decides by it.
+//! Memory of the log about room: when the disk was full, what compaction needs, what is refused.
+//! `room` decides by it.
 
 use crate::shortage::Shortage;
 
 /// A disk that was full is not asked again for this many nanoseconds, unless something was freed.
 const ASK_AGAIN_NS: u64 = 100_000_000;
 
-/// What is known about the available room.
+/// Known facts about the available room.
 #[derive(Debug, Default)]
 pub(crate) struct Budget {
     /// Wall time of the last call.

@@ -50,7 +50,7 @@ pub struct Formed {
     pub data: Vec<u8>,
 }
 
-/// What the log of one of several servers remembers.
+/// State of held frames, in the log of a member of a cluster.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     /// The stamp of the next frame; `None`: frames are not held.
@@ -62,7 +62,7 @@ pub(crate) struct Held {
     formed: usize,
     /// Up to where the written log goes.
     written: Stamp,
-    /// What the last frame says of that.
+    /// The same, in the last frame.
     framed: Stamp,
     /// Stamps that are written and not known to be durable, with where they end.
     marks: VecDeque<(Position, Stamp)>,
@@ -73,7 +73,7 @@ pub(crate) struct Held {
     /// The disk has no room for another segment, when that was tried last: what does not fit into the
     /// open one runs when nothing is held, and compaction may make way.
     is_stuck: bool,
-    /// What is appended now is an entry, for which there is room.
+    /// The bytes appended now are an entry, for which there is room.
     has_room: bool,
     /// The position of the last quiet moment that changed nothing.
     quiet_in_vain: Option<Position>,
@@ -415,7 +415,7 @@ impl Log {
         false
     }
 
-    /// What is left to what a turn appends by itself.
+    /// The rest of the room, for bytes that a turn appends by itself.
     fn margin(&self) -> u64 {
         let part = u64::from(self.active.capacity) / TURN_MARGINS_A_SEGMENT;
         TURN_MARGIN.min(part).max(TURN_MARGIN_MIN)

@@ -1,7 +1,7 @@
 //! Room that the log of one of several servers keeps back, and what it takes for a put there.
 //!
-//! What others count on must not find the disk full: whatever comes after it, deletes too, would wait
-//! behind it. So puts end on all servers before the disks of a majority are full:
+//! Writes that others count on must not find the disk full: whatever comes after them, deletes too,
+//! would wait behind them. So puts end on all servers before the disks of a majority are full:
 //!
 //! * A member keeps back more than a leader can have proposed before it hears of a full disk:
 //!   [`HELD_MAX`] bytes, three times because small jobs need room for their deletes and updates, and two

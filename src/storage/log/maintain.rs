@@ -105,8 +105,8 @@ impl Log {
         Ok(true)
     }
 
-    /// What changes whenever the next choice may be another one: compactions that are over, files that
-    /// were found to be of no use, another open segment.
+    /// Changes whenever the next choice may differ: compactions that are over, files that were
+    /// found to be of no use, another open segment.
     fn progress(&self) -> (u64, usize, u32) {
         let failed = self.maintenance.failed.len();
         (self.budget.ways_made, failed, self.active.handle)
@@ -290,7 +290,7 @@ impl Log {
         }
     }
 
-    /// What to do, with the room for it if the disk has it.
+    /// The work to do, with the room for it if the disk has it.
     fn plan(&mut self, need: Need) -> Result<Option<Plan>, StoreError> {
         let stats = self.stats();
         let planned = plan(&stats, &self.space(need));
@@ -305,7 +305,7 @@ impl Log {
         Ok(plan(&stats, &Space { can_grow, ..space }))
     }
 
-    /// What a plan needs to know about each file, in order.
+    /// Figures of each file that a plan needs, in order.
     fn stats(&self) -> Vec<FileStat> {
         let settling = self.settling();
         let stat = |handle| {

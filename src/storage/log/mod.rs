@@ -78,7 +78,7 @@ use crate::types::{JobId, Place, Position, SegmentId, Time};
 
 /// A frame that has grown to this many bytes is written before the turn ends.
 const FRAME_SIZE_MAX: u64 = 1 << 20;
-/// What was read of a larger body is let go when the next one is read.
+/// The buffer of a larger body is dropped when the next one is read.
 const SCRATCH_SIZE_MAX: usize = 1 << 20;
 
 /// How a log is opened.
@@ -230,7 +230,7 @@ pub struct Log {
     pub(crate) records_written: u64,
     /// The records that come now stay in one frame: [`Log::join`].
     is_joined: bool,
-    /// What is committed elsewhere before it is written, and up to which entry the log goes.
+    /// Entries committed elsewhere before they are written, and the last one in the log.
     pub(in crate::storage) held: Held,
     /// Told of what is durable, and of new segments.
     trail: Option<Arc<Trail>>,
@@ -238,8 +238,8 @@ pub struct Log {
     _lock: Option<Box<dyn DirLock>>,
 }
 
-/// What recovery hands over: the files in order, the position at which to continue, and the facts
-/// it found.
+/// Result of recovery: the files in order, the position at which to continue, and the facts it
+/// found.
 pub(crate) struct Resumed {
     pub(crate) files: Files,
     pub(crate) active: Active,

@@ -41,7 +41,7 @@ use crate::storage::log::{Log, Purpose};
 
 /// Bytes that a delete needs in a frame of its own.
 pub(super) const DELETE_SIZE: u64 = 64;
-/// What is said to be missing is a multiple of this: file systems give no less.
+/// The missing bytes are reported as a multiple of this: file systems give no less.
 const BLOCK_SIZE: u64 = 4 << 10;
 /// Bytes that an update needs in a frame with others. Compaction brings updates together in large
 /// frames.

@@ -348,7 +348,7 @@ mod tests {
         log.rotate(0, 1).unwrap_err();
     }
 
-    /// What exactly failed is unknown: nothing more is acknowledged.
+    /// The exact failure is unknown: nothing more is acknowledged.
     #[test]
     fn a_segment_that_cannot_be_begun_for_another_reason_is_the_end() {
         let disk = SimFs::new(1);

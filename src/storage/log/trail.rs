@@ -1,4 +1,4 @@
-//! What the open log tells an archive: the durable position, and the files that hold the bytes.
+//! The open log as an archive sees it: the durable position, and the files that hold the bytes.
 //!
 //! The log publishes facts here and never waits. The archive reads segments as they were first
 //! written, below the durable position, through the files that it finds here: a file stays readable
@@ -243,7 +243,7 @@ impl Shared {
         self.segments.iter().filter(later).map(bytes).sum()
     }
 
-    /// What is durable of a segment from `from` on; `None` if it ends before that.
+    /// The durable part of a segment from `from` on; `None` if it ends before that.
     fn stretch(&self, held: &Held, from: u32) -> Option<Stretch> {
         let durable = match self.durable.segment().cmp(&held.id) {
             std::cmp::Ordering::Less => 0,

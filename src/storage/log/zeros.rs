@@ -25,7 +25,7 @@ pub(crate) struct Zeros {
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// What the thread should do.
+/// Work for the thread.
 #[derive(Debug, Default)]
 struct Order {
     /// Write up to this offset.

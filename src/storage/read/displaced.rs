@@ -43,7 +43,7 @@ pub(super) struct Other {
     pub(super) file: Arc<dyn ReadFile>,
 }
 
-/// What may still be tried.
+/// The attempts that are left.
 #[derive(Debug)]
 pub(super) struct Effort {
     bytes: u64,
@@ -94,7 +94,7 @@ impl Displaced {
         })
     }
 
-    /// What is wrong with the bytes in the segment's file, for a person.
+    /// The fault of the bytes in the segment's file, for a person.
     pub(super) fn describe(&self) -> String {
         format!(
             "the bytes here are not this segment's; its own lie at the same place in {}, and are \
@@ -372,7 +372,7 @@ impl Mix<'_> {
         })
     }
 
-    /// What lies in the other file, before `end`.
+    /// The ranges in the other file, before `end`.
     fn ranges(&self, end: usize) -> Vec<Range<u32>> {
         let edges: Vec<usize> = self.edges.iter().copied().chain([end]).collect();
         let pairs = edges

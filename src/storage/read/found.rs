@@ -223,7 +223,7 @@ impl Found {
         self.segments.is_empty() && self.unusable.is_empty()
     }
 
-    /// What is wrong if there is no segment, although there was a log once.
+    /// The fault, if there is no segment although there was a log once.
     pub(in crate::storage) fn lost(&self) -> Option<String> {
         let left = self.left_of_a_log.as_ref().filter(|_| self.is_empty())?;
         Some(format!(

@@ -14,7 +14,7 @@ use crate::storage::format::{
 };
 use crate::types::{JobId, Position, SegmentId};
 
-/// What the segment in which the log ends says about the log.
+/// Facts about the log in the segment in which it ends.
 pub(in crate::storage) struct Newest {
     /// The other files, and how often each is named: once, except in a forged list.
     list: BTreeMap<Entry, u32>,
@@ -25,7 +25,7 @@ pub(in crate::storage) struct Newest {
     pub(in crate::storage) durable: Position,
     /// Up to which entry of a replicated log it goes.
     pub(in crate::storage) stamp: Stamp,
-    /// What follows its last sound frame, and where that is.
+    /// The bytes after its last sound frame, and their place.
     pub(super) tail: Option<(u32, Lookahead)>,
     sealed: bool,
     is_damaged: bool,
@@ -33,7 +33,7 @@ pub(in crate::storage) struct Newest {
 
 /// Where a log ends.
 pub(super) struct Ending {
-    /// What the segment in which the log ends says; `None`: no list of files can be read.
+    /// Facts in the segment in which the log ends; `None`: no list of files can be read.
     pub(super) newest: Option<Newest>,
     /// Segments after a torn tail, newest first: nothing in them ever counted.
     pub(super) segments_after_torn_tail: Vec<Segment>,

@@ -164,8 +164,8 @@ impl Stretch<'_> {
         }))
     }
 
-    /// What the damaged record at `at` claims to be. The most frequent damage is one flipped bit:
-    /// if it lies in the claim, it is corrected.
+    /// Claim of the damaged record at `at`. The most frequent damage is one flipped bit: if it lies
+    /// in the claim, it is corrected.
     fn claim(&mut self, at: u32, seed: Seed) -> io::Result<Option<Claim>> {
         let mut bytes = self.get(at, CORRECTED_SIZE_MAX)?.to_vec();
         for bit in 0..bytes.len().min(Claim::SIZE_MAX) * 8 {

@@ -50,7 +50,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// What the reader found where the next frame should begin.
+/// Result of reading the place where the next frame should begin.
 #[derive(Debug)]
 pub enum Step<'a> {
     /// A sound frame; the reader is now after it.
@@ -295,7 +295,7 @@ impl Window {
     }
 }
 
-/// What follows a place where no sound frame begins.
+/// The bytes after a place where no sound frame begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Lookahead {
     /// Where the last byte that is not zero ends; 0 if there is none.

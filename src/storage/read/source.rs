@@ -31,7 +31,7 @@ pub(in crate::storage) struct Hole {
     pub(in crate::storage) cause: String,
 }
 
-/// What the files of a directory share.
+/// Shared state of the files of a directory.
 #[derive(Debug, Default)]
 struct Shared {
     /// By the name of the file.

@@ -65,12 +65,12 @@ pub(in crate::storage) struct Survey {
     /// Damage that is not in a file of `slots`, and how many bytes it leaves unaccounted for;
     /// `None` if unknown.
     pub(super) damages: Vec<(Damage, Option<u64>)>,
-    /// What the newest segment says was durable.
+    /// The durable position in the newest segment.
     pub(in crate::storage) attested: Position,
     /// Ids from this one on are unused, according to the lists of files and the puts of the newest
     /// segment.
     pub(in crate::storage) next_id: JobId,
-    /// What follows the last sound frame of the newest segment, and where that is.
+    /// The bytes after the last sound frame of the newest segment, and their place.
     pub(super) tail: Option<(u32, Lookahead)>,
     /// Segments after a torn tail, newest first: nothing in them was ever acknowledged.
     pub(in crate::storage) segments_after_torn_tail: Vec<String>,
@@ -354,7 +354,7 @@ impl Survey {
 /// Segments whose header is damaged, or names another file: they may still hold records, of the
 /// segment that their name says, of the one that their header says, or of both.
 struct Unfit {
-    /// What is wrong with each.
+    /// The damage of each.
     damages: BTreeMap<String, Damage>,
     files: Vec<Other>,
     /// A segment, and the files in which there are frames of it.
@@ -369,7 +369,7 @@ struct Part {
     ahead: Lookahead,
 }
 
-/// What was taken over from them, and what is known about them.
+/// Adopted files, and the known facts of them.
 struct Adopted {
     damages: BTreeMap<String, Damage>,
     others: Vec<Other>,
@@ -530,7 +530,7 @@ fn adopt_by_name(
     Ok(())
 }
 
-/// What the header of a file may have been.
+/// Possible headers of a file.
 struct Candidates {
     /// As its bytes say.
     read: Option<SegmentHeader>,

@@ -141,7 +141,7 @@ pub(in crate::storage) struct Walked {
     pub(in crate::storage) end: Option<LogEnd>,
     /// Up to which entry of a replicated log it goes.
     pub(in crate::storage) stamp: Stamp,
-    /// What comes now lies after the end of the log.
+    /// The next bytes lie after the end of the log.
     is_over: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a start changes on the disk, after everything has been read and nothing is damaged: it
+//! Changes of a start on the disk, after everything has been read and nothing is damaged: it
 //! removes the leftovers of interrupted work and makes the log ready for appending.
 
 use std::cmp::Ordering;

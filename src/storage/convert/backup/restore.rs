@@ -20,7 +20,7 @@ use crate::storage::log::{Log, LogOptions};
 use crate::storage::recover::Replay;
 use crate::types::{Now, Place, Position, SegmentId};
 
-/// What was restored.
+/// Result of a restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Restored {
     /// Files of the log.

@@ -25,11 +25,11 @@ pub(in crate::storage) struct View {
     files: Vec<BackupFile>,
     /// `None` if it is damaged.
     pub(in crate::storage) manifest: Option<Manifest>,
-    /// What has changed since the backup was taken.
+    /// Changes since the backup was taken.
     pub(in crate::storage) faults: Vec<Fault>,
 }
 
-/// What is wrong with a file of a backup.
+/// A fault of a file of a backup.
 #[derive(Debug, Clone)]
 pub(in crate::storage) struct Fault {
     /// Its name in the log, or that of the list of files.

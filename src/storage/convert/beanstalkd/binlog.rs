@@ -100,7 +100,7 @@ impl Layout {
     }
 }
 
-/// What bsd writes for beanstalkd.
+/// The version that bsd writes for beanstalkd.
 const SEVEN: Version = Version::Seven(Layout::Padded);
 
 impl Version {
@@ -388,7 +388,8 @@ mod tests {
         }
     }
 
-    /// What beanstalkd 1.12 wrote for `put 6 100 7 4` into the tube `alpha`, as the job with id 2.
+    /// The bytes of beanstalkd 1.12 for `put 6 100 7 4` into the tube `alpha`, as the job with id
+    /// 2.
     #[test]
     fn a_record_is_what_beanstalkd_writes() {
         let written = "05000000616c7068610200000000000000060000000000000000e87648170000000086\

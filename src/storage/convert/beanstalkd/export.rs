@@ -30,7 +30,7 @@ const FILE_SIZE: u64 = 10 << 20;
 /// Bytes written in one call.
 const WRITE_SIZE: usize = 1 << 20;
 
-/// What was written.
+/// Result of an export.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Exported {
     /// Jobs in the new files.

@@ -18,7 +18,7 @@ use crate::storage::format::Record;
 use crate::storage::inspect::Progress;
 use crate::types::{Counters, JobId, JobState, Now};
 
-/// What was written.
+/// Result of an import.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Imported {
     /// Jobs in the new log.

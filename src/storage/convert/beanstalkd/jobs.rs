@@ -11,7 +11,7 @@ use super::binlog::{Job, State};
 use super::walk::Record;
 use crate::types::{Counters, JobId};
 
-/// What is known about one job.
+/// Known facts of one job.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Known {
     pub(super) job: Job,

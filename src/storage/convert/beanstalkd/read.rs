@@ -31,9 +31,9 @@ pub struct Binlogs {
     pub dir: PathBuf,
     /// The files that were read, in order.
     pub files: Vec<BinlogReport>,
-    /// What is damaged or missing, in the order of the files. If empty, no noticeable loss.
+    /// Damaged or missing parts, in the order of the files. If empty, no noticeable loss.
     pub damages: Vec<Damage>,
-    /// What a crash has interrupted, and other remarks; not damage.
+    /// Work that a crash has interrupted, and other remarks; not damage.
     pub notes: Vec<String>,
     /// No id from this one on was seen anywhere, or can have been in a damaged part.
     pub next_id: JobId,

@@ -42,7 +42,7 @@ pub(super) enum Record {
 pub(super) trait Sink {
     /// The next record, and its offset. `Err` says why it cannot follow the records before it.
     fn record(&mut self, at: u64, record: Record) -> Result<(), String>;
-    /// What is damaged.
+    /// Take a damaged part.
     fn damage(&mut self, damage: Damage);
     /// Progress: bytes of the file read so far.
     fn progress(&mut self, done: u64);

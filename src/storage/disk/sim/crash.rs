@@ -1,4 +1,4 @@
-//! What a crash may leave of a disk.
+//! The remains of a disk after a crash.
 //!
 //! The un-synced changes are cut into units; a crash decides for each unit whether it reached the
 //! platter. Those that did are applied to the durable state in their order, each block as it was in
@@ -13,7 +13,7 @@ use crate::random::Random;
 /// The bytes that a disk writes as a whole or not at all.
 const SECTOR_SIZE: u64 = 512;
 
-/// What a crash does with what was not synced.
+/// A kind of crash, by its effect on unsynced changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Crash {
     /// A power cut that loses all of it: only what is durable remains.
@@ -33,7 +33,7 @@ pub enum Crash {
     Subset {
         /// The units to keep.
         kept: u64,
-        /// What a unit is.
+        /// Size of a unit.
         granularity: Granularity,
     },
 }
@@ -62,7 +62,7 @@ impl Granularity {
 /// A part of a page that reaches the platter as a whole: its page, range and image.
 type Block<'a> = (u64, std::ops::Range<usize>, &'a Page);
 
-/// What reaches the platter as a whole or not at all.
+/// A unit that reaches the platter as a whole or not at all.
 enum Unit<'a> {
     Name(&'a NameChange),
     File {

@@ -79,7 +79,7 @@ use crate::storage::disk::{
 pub struct Operation {
     /// Counted from 1 since the disk was made.
     pub number: u64,
-    /// What was called.
+    /// Kind of the call.
     pub kind: OpKind,
     /// The file or directory, by its name at the time; the old name of a rename.
     pub path: Arc<Path>,
@@ -91,7 +91,7 @@ pub struct Operation {
     pub failed: bool,
 }
 
-/// What every call returns after [`SimFs::crash_at`], inside an [`io::Error`] of kind `Other`.
+/// Result of every call after [`SimFs::crash_at`], inside an [`io::Error`] of kind `Other`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SimulatedCrash;
 

@@ -44,7 +44,7 @@ pub(crate) enum Need {
     Any,
 }
 
-/// What a plan needs to know about a file.
+/// Figures of a file that a plan needs.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FileStat {
     pub(crate) handle: u32,
@@ -108,7 +108,7 @@ impl Space {
     }
 }
 
-/// What to do; files are given by their handles.
+/// The work to do; files are given by their handles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// Drop these files: they have no live records.

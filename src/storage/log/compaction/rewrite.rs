@@ -5,7 +5,7 @@
 //! index is asked by place which records are alive: a record that the index does not point at is
 //! dead.
 //!
-//! What a crash at each step leaves:
+//! The remains of a crash at each step:
 //! 1. copying into a file called `compaction`: it is removed at the next start;
 //! 2. that file is synced, named as the new generation, and the directory synced: the list does not
 //!    name it, so the next start removes it;

@@ -3,7 +3,7 @@
 use crate::storage::format::Record;
 use crate::types::{JobId, Place, SegmentId};
 
-/// What a record is about: enough to ask whether it is alive.
+/// Subject of a record: enough to ask whether it is alive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Subject {
     /// The put of a job.
@@ -33,7 +33,7 @@ impl Subject {
 /// A record, for the question whether it is alive.
 pub(crate) type Asked = (Place, Subject);
 
-/// What the log asks of the queue's index when it moves records.
+/// The queue's index, as the log needs it to move records.
 pub trait Index {
     /// Whether the index points at the record at `place`.
     fn is_live(&self, subject: &Subject, place: Place) -> bool;

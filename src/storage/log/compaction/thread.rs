@@ -27,7 +27,7 @@ pub(super) struct CompactionThread {
     _thread: Joined,
 }
 
-/// What the loop learned from the thread.
+/// Message from the thread to the loop.
 pub(super) enum Told {
     /// It asked a question, and was answered.
     Asked,

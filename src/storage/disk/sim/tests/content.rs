@@ -1,4 +1,4 @@
-//! What a crash does to the content of files.
+//! Effects of a crash on the content of files.
 
 use super::*;
 

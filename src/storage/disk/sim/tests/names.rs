@@ -1,4 +1,4 @@
-//! What a crash does to names.
+//! Effects of a crash on names.
 
 use super::*;
 
