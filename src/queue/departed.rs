@@ -11,9 +11,9 @@ use std::sync::Arc;
 use super::Queue;
 use crate::types::{SECOND_NS, Time};
 
-/// This many tubes are remembered.
+/// Departed tubes that are remembered …
 pub(super) const DEPARTED_MAX: usize = 1024;
-/// For so long.
+/// … and for how long.
 const KEPT_NS: i64 = 3600 * SECOND_NS;
 
 /// Totals of a tube.

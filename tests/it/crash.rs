@@ -59,8 +59,8 @@ struct Client {
     jobs_max: usize,
     /// The number of puts that may be answered `OUT_OF_MEMORY`.
     refused: Option<u64>,
-    /// The number of updates that may be answered so, by the last paragraph of docs/limits.md: another
-    /// process takes all the room there is.
+    /// The number of updates that may be answered so, because another process takes all the room
+    /// there is: docs/limits.md, "A full disk that someone else keeps full".
     updates_refused: Option<u64>,
 }
 

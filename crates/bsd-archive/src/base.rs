@@ -13,7 +13,7 @@ use bsd::storage::convert::parts::LogParts;
 use bsd::storage::format::LogId;
 use bsd::types::Position;
 
-/// This many objects of one part's name are looked at before the store is given up.
+/// Objects of one part's name that are looked at before the store is given up.
 const ATTEMPTS_MAX: u32 = 16;
 
 /// A base whose files are being uploaded.

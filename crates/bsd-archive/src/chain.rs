@@ -1,4 +1,4 @@
-//! Reading an archive: which links it has, and what is wrong with them.
+//! Reading an archive: its links, and their faults.
 //!
 //! Nothing here decides what to do about a fault. A link is sound if its name, its number, its log,
 //! its checksums and its reference to the link before agree; anyone who walks the chain is told of
@@ -14,10 +14,10 @@ use super::reader::{Reader, at_once};
 use super::store::{Listed, Store, Trouble, Want};
 use bsd::storage::format::LogId;
 
-/// A link can have at most this many bytes.
+/// Largest size of a link, bytes.
 const LINK_SIZE_MAX: u64 = HEAD_SIZE as u64 + super::format::BODY_SIZE_MAX;
 
-/// At most this many links are looked at for the last one with bytes, which a writer that starts
+/// At most 1,000 links are looked at for the last one with bytes, which a writer that starts
 /// compares with its log: writers that began and ended without any leave one each.
 pub(super) const LOOK_BACK_MAX: u64 = 1000;
 
@@ -31,7 +31,7 @@ pub struct Bad {
 }
 
 impl Bad {
-    /// This many links from this one on.
+    /// A range of `count` links from this one on.
     pub(super) fn missing(dir: &str, number: u64, count: u64) -> Bad {
         let what = match count {
             1 => "it is missing".to_owned(),
@@ -43,7 +43,7 @@ impl Bad {
         }
     }
 
-    /// An object among the links that is none.
+    /// An object among the links that is no link.
     pub(super) fn stranger(name: String) -> Bad {
         let what = "it is not named as a link is".to_owned();
         Bad { name, what }
@@ -152,7 +152,7 @@ impl Tip {
     }
 }
 
-/// A link, or what is in its place.
+/// A link, or its fault.
 #[derive(Debug)]
 pub(super) enum Item {
     /// Its head, and all of it.

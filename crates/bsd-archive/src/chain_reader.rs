@@ -1,7 +1,7 @@
 //! Following a chain: which link is next, and where to begin again after a restart.
 //!
-//! The links come by their numbers, one after another, while a writer puts them. What is not there
-//! yet cannot be told from what is lost, so anyone who finds nothing for a while asks
+//! The links arrive by their numbers, one after another, while a writer puts them. A link that is
+//! not there yet cannot be told from a lost one, so a reader that finds nothing for a while asks
 //! [`ChainReader::is_skipped`].
 
 use super::chain::{Bad, Tip};
@@ -30,7 +30,8 @@ pub(super) struct ChainReader {
     last: Option<(Position, Tip)>,
     /// When the last link was durable, by the clock of its writer, ns since 1970.
     wall_ns: u64,
-    /// Who has taken over with the last link, and when: it has archived nothing since.
+    /// The server that has taken over with the last link, and the time: it has archived nothing
+    /// since.
     newcomer: Option<String>,
     /// How often, one time after another, the next link was not as it has to be.
     doubts: u32,
@@ -43,7 +44,7 @@ pub(super) enum Came {
     Nothing,
     /// A link; all its records were taken.
     Link,
-    /// Nothing that follows can be applied to what is here: says why.
+    /// The next links cannot be applied to this copy: the reason.
     Over(String),
 }
 
@@ -96,7 +97,7 @@ impl ChainReader {
         }
     }
 
-    /// Another server has the archive, and what it has done is not there yet: says who it is.
+    /// Another server has the archive, and its work is not there yet: its description.
     pub(super) fn newcomer(&self) -> Option<&str> {
         self.newcomer.as_deref()
     }
@@ -415,7 +416,7 @@ impl ChainReader {
     }
 }
 
-/// Who has put a claim, and when.
+/// Writer of a claim, and its time.
 fn who(head: &Head, body: &[u8]) -> String {
     let node = String::from_utf8_lossy(body).escape_debug().to_string();
     format!(

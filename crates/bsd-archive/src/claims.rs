@@ -21,7 +21,7 @@ use bsd::storage::{Life, OpenError};
 use bsd::types::{Position, SegmentId};
 
 const FIRST_LINE: &str = "bsd-archived 1";
-/// At most this many are noted, the newest: each is one that may come late.
+/// Claims that are noted at most, the newest: each is one that may come late.
 const CLAIMS_MAX: usize = 64;
 
 /// A claim that was put, or may have been.

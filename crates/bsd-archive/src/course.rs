@@ -25,7 +25,7 @@ use bsd::types::Position;
 pub(super) enum Place {
     /// Among them.
     Known,
-    /// After them, but for this many of their first bytes.
+    /// After them, without this number of their first bytes.
     Next(u32),
     /// They begin a later segment.
     Segment,
@@ -65,7 +65,7 @@ pub(super) struct Run {
     /// When that was durable, ns since 1970.
     pub(super) wall_ns: u64,
     epoch: u32,
-    /// The last link that cannot be used and may have been needed, and what is wrong with the first.
+    /// The last link that cannot be used and may have been needed, and the fault of the first.
     hole: Option<(u64, Bad)>,
     /// A gap, or a server with another history.
     gap: Option<Head>,

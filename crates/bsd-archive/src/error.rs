@@ -1,4 +1,4 @@
-//! Why a restore, or what is read for one, came to nothing.
+//! Reasons why a restore, or a read for one, failed.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub enum RestoreError {
     Disk(OpenError),
     /// An object is not as it was put.
     Bad {
-        /// Which, and what is wrong with it.
+        /// Its place and fault.
         bad: Bad,
         /// Up to where the archive is sound; `None`: nowhere.
         sound: Option<Position>,

@@ -24,10 +24,10 @@ use super::store::{Listed, Store, Trouble};
 use bsd::storage::format::LogId;
 use bsd::types::Position;
 
-/// This many objects are removed by one call.
+/// Objects that one call removes.
 const REMOVED_AT_ONCE: usize = 1000;
 
-/// This many links are looked at by one call.
+/// Links that one call looks at.
 const LOOKED_AT_ONCE: usize = 16;
 
 /// The parts that must stay.
@@ -35,7 +35,7 @@ const LOOKED_AT_ONCE: usize = 16;
 pub struct Keep {
     /// Every moment of the last N ns, as far as it can be restored now.
     pub age_ns: u64,
-    /// At least this many bases; 0 counts as 1.
+    /// Bases to keep at least; 0 counts as 1.
     pub bases: usize,
 }
 
@@ -90,8 +90,8 @@ impl Plan {
         all.map(|object| object.size).sum()
     }
 
-    /// Remove it. Interrupted or after an error, what is left is an archive; a new plan finds the
-    /// rest.
+    /// Remove it. After an interruption or an error, the rest is an archive; a new plan finds the
+    /// remains.
     ///
     /// # Errors
     /// The store did not answer.

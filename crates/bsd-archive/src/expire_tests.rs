@@ -328,7 +328,7 @@ struct Meanwhile {
 }
 
 impl Meanwhile {
-    /// After this many calls everything happens that `then` has seen since.
+    /// After `calls` calls everything happens that `then` has seen since.
     fn new(store: &SimStore, calls: u64, then: &SimStore) -> Meanwhile {
         let number = store.list(&chain_dir(LOG), "").unwrap().len() as u64 + 1;
         Meanwhile {

@@ -11,7 +11,7 @@
 //! promote  links to the end -> claim the next number -> open the queue
 //! ```
 //!
-//! Anyone who is promoted has everything that the archive had when it was claimed: the number after the
+//! A promoted standby has everything that the archive had when it was claimed: the number after the
 //! last link that was applied is put by the one or by the other.
 
 use std::path::{Path, PathBuf};
@@ -34,7 +34,7 @@ use bsd::types::{Now, Position, SECOND_NS, Time};
 /// So often, at most, compaction has its turn, and it is noted how far the copy goes: after a restart
 /// so much comes again.
 const TEND_INTERVAL_NS: i64 = 5 * SECOND_NS;
-/// If nothing comes for so long, it is asked whether a link was lost.
+/// After this silence the reader checks whether a link was lost.
 const QUIET_NS: i64 = 10 * SECOND_NS;
 /// The name of the next copy ends so while it is made.
 const NEXT: &str = ".next";
@@ -112,7 +112,7 @@ pub enum Did {
 /// Why a step was not done.
 #[derive(Debug)]
 pub enum FollowError {
-    /// It may be possible later: says what is in the way.
+    /// It may be possible later: the obstacle.
     Trouble(String),
     /// The archive has nothing that can be used, now: says why.
     Nothing(String),
@@ -405,7 +405,7 @@ impl Follower {
         Ok(())
     }
 
-    /// The copy can begin again with a base that comes after what it has, and only so.
+    /// The copy can begin again only with a base that is newer than the copy.
     fn expect_base(&self, why: &str) -> Result<(), FollowError> {
         match &self.copy {
             Some(copy) if !copy.chain_reader.has_later_base(&*self.setup.store)? => {
@@ -446,7 +446,7 @@ impl Follower {
         }
     }
 
-    /// Write what was applied, and give compaction its turn from time to time.
+    /// Write the applied records, and give compaction its turn from time to time.
     fn keep(&mut self, now: Now) -> Result<(), FollowError> {
         let Some(copy) = &mut self.copy else {
             return Ok(());
@@ -474,8 +474,8 @@ impl Follower {
     }
 
     /// Take over: apply everything that is in the archive, claim it, and open the queue. `None`:
-    /// something came meanwhile; ask again. With `force` also where another server has taken over whose
-    /// changes are not in the archive, and where what is there cannot be applied.
+    /// something came meanwhile; ask again. With `force` also if another server has taken over
+    /// whose changes are not in the archive, and if the archive cannot be applied.
     ///
     /// # Errors
     /// See [`FollowError`]. It is still a standby.

@@ -5,7 +5,7 @@ use super::format::{LOGS, MARKER, log_name};
 use super::store::{Store, Trouble};
 use bsd::storage::format::LogId;
 
-/// This many objects are removed by one call.
+/// Objects that one call removes.
 const REMOVED_AT_ONCE: usize = 1000;
 
 /// Every object of the archive of `log`, and bytes of all of them; without its mark.

@@ -12,11 +12,11 @@ use bsd::types::{Position, SegmentId};
 pub const VERSION: u16 = 1;
 /// Bytes of the head of a link.
 pub const HEAD_SIZE: usize = 96;
-/// A link's body has at most this many bytes.
+/// Largest body of a link, bytes.
 pub const BODY_SIZE_MAX: u64 = 64 << 20;
-/// Frames are archived in links of at most this many bytes.
+/// Most bytes of frames in a link.
 pub const FRAMES_SIZE_MAX: u32 = 8 << 20;
-/// A file of a base is stored in parts of at most this many bytes.
+/// Largest part of a file of a base, bytes.
 pub const PART_SIZE_MAX: u32 = 8 << 20;
 
 const MAGIC: [u8; 8] = *b"BSDARC\r\n";
@@ -154,7 +154,7 @@ impl Head {
         (bytes, crc)
     }
 
-    /// An error, if it is none of this log, or another link than the one with this number.
+    /// An error, if it is not of this log, or another link than the one with this number.
     pub(super) fn check_place(&self, log: LogId, number: u64) -> Result<(), Fault> {
         if self.log != log {
             return Err(format!("it belongs to the log {}", log_name(self.log)));
@@ -440,7 +440,7 @@ pub fn numbered(dir: &str, number: u64) -> String {
     format!("{dir}{number:020}")
 }
 
-/// The number in a name; `None` if it is none of [`numbered`].
+/// The number in a name; `None` if it is not one of [`numbered`].
 #[must_use]
 pub fn number_in(dir: &str, name: &str) -> Option<u64> {
     let digits = name.strip_prefix(dir)?;
@@ -465,7 +465,7 @@ pub fn part_name(log: LogId, file: &str, offset: u64, part: Part) -> String {
     name
 }
 
-/// [`Part::since`] in a name; `None` if it is none of [`part_name`].
+/// [`Part::since`] in a name; `None` if it is not one of [`part_name`].
 #[must_use]
 pub fn since_in(log: LogId, name: &str) -> Option<u64> {
     let name = name.strip_prefix(&parts_dir(log))?;

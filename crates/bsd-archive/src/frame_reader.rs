@@ -21,7 +21,7 @@ pub(super) struct FrameReader {
     previous: Option<u32>,
     /// The frame before `at` was a seal.
     is_sealed: bool,
-    /// This many records of the frame at `at` were taken.
+    /// Records of the frame at `at` that were taken.
     records: usize,
 }
 
@@ -38,8 +38,8 @@ impl FrameReader {
         }
     }
 
-    /// Everything before `at` was taken, and this many records of the frame there; `before` is as of
-    /// [`FrameReader::frame_before`].
+    /// Everything before `at` was taken, and `records` records of the frame there; `before` is as
+    /// of [`FrameReader::frame_before`].
     pub(super) fn resume(
         log: LogId,
         at: Position,

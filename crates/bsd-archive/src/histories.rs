@@ -1,8 +1,8 @@
 //! Histories of a server and its archive: a disk that crashes, a store that fails, in one run.
 //!
-//! The oracle is the history: what the queue held after each frame. Whatever is restored must be
-//! one of these states, that of the position up to which was restored, and none older than what the
-//! writer said to be archived. A history may go on from what was restored, as after a lost machine.
+//! The oracle is the history: the content of the queue after each frame. A restore must give one of
+//! these states, that of the position up to which was restored, and none older than the one that
+//! the writer reported to be archived. A history may go on from a restore, as after a lost machine.
 //!
 //! `BSD_ARCHIVE_RUNS` and `BSD_ARCHIVE_FIRST` say how many histories there are and which is the
 //! first; `BSD_ARCHIVE_SEED` repeats one.
@@ -193,7 +193,7 @@ impl World {
         self.engine().log().unwrap().written()
     }
 
-    /// After a start the queue holds what it held at some moment; later ones never were.
+    /// After a start the queue has its state of some moment; later states are forgotten.
     fn note_start(&mut self) {
         self.next_id = self.engine().log().unwrap().next_id().0;
         if self.sync != SyncPolicy::Always && !self.is_replaced {

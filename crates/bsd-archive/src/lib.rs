@@ -7,7 +7,7 @@
 //!
 //! | file | question |
 //! |---|---|
-//! | `store` | what is asked of an object store? |
+//! | `store` | what does it need of an object store? |
 //! | `object`, `local` (feature `archive`) | how do real stores and directories answer that? |
 //! | `sim` | what may a network and a store do to a writer? |
 //! | `format` | which names and bytes do objects have? |
@@ -15,7 +15,7 @@
 //! | `claims` | which claims has the server of this directory made? |
 //! | `base` | how does a whole log get into the store while it is being written? |
 //! | `reader` | how is read from a store that may fail for a while? |
-//! | `chain` | which links are there, and what is wrong with them? |
+//! | `chain` | which links are there, and which are faulty? |
 //! | `course` | which links follow a base, and where does that end? |
 //! | `survey` | what of an archive can be restored, and what cannot? |
 //! | `moment` | which links does a time or a position mean? |
@@ -34,8 +34,8 @@
 //! * Only bytes below the durable position leave, and a base only when its end is durable.
 //! * No object is overwritten, and none is removed but the probe, and by an expiry what is before a
 //!   base that was read back.
-//! * The queue never waits for the archive: what is held for it is bounded, and what could not be
-//!   held is a gap, which the chain names.
+//! * The queue never waits for the archive: the bytes held for it are bounded, and bytes that could
+//!   not be held are a gap, which the chain names.
 
 mod base;
 pub mod chain;

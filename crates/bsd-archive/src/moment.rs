@@ -60,7 +60,7 @@ impl Cut {
 /// The links that a moment means.
 ///
 /// # Errors
-/// It is none, or more than one; or the store did not answer.
+/// There is no such moment, or more than one; or the store did not answer.
 pub(super) fn cut(
     reader: &Reader<'_>,
     log: LogId,

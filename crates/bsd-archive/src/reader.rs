@@ -1,9 +1,10 @@
 //! Reading from a store that may fail for a while: many objects at a time, and again.
 //!
-//! Anyone who restores needs every object of a long list, and one answer in a thousand may be wrong: an
+//! A restore needs every object of a long list, and one answer in a thousand may be wrong: an
 //! error, half of an object, a flipped bit, "not found" of something that the list names. None of
-//! that is damage. A call that fails is repeated with growing pauses, for minutes; an object that is
-//! not as it was put is read again, and only what is wrong each time is called damaged.
+//! that is damage. A call that fails is repeated with growing pauses, for minutes; an object that
+//! is not as it was put is read again, and only an object that is wrong each time is called
+//! damaged.
 
 use std::time::Duration;
 
@@ -21,11 +22,11 @@ const PAUSE_MIN: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// An object that is wrong is read this often before it is called damaged.
 pub(super) const READINGS: u32 = 5;
-/// At most this many objects are read at once …
+/// Objects that are read at once at most …
 const AT_ONCE: usize = 64;
-/// … and this many bytes of them, which is what a restore holds in memory.
+/// … and bytes of them, which a restore holds in memory.
 const BYTES_AT_ONCE: u64 = 64 << 20;
-/// After this many pauses people are told why nothing happens.
+/// Pauses after which people are told why nothing happens.
 const TOLD_AFTER: u32 = READINGS;
 
 /// Time passes while a store is waited for: in a test it is not the real one.
@@ -33,7 +34,7 @@ pub trait Wait: Send + Sync {
     /// Current time.
     fn now(&self) -> Time;
 
-    /// Wait for so long, for the `nth` time in a row, because of this.
+    /// Wait for this pause, for the `nth` time in a row, for this reason.
     fn pause(&self, pause: Duration, nth: u32, why: &str);
 }
 

@@ -56,7 +56,7 @@ pub struct Restored {
 /// The one log that has an archive here, or the one that is asked for.
 ///
 /// # Errors
-/// There is none, or there are several.
+/// There is no log, or there are several.
 pub fn choose_log(reader: &Reader<'_>, asked: Option<LogId>) -> Result<LogId, RestoreError> {
     let found = reader.logs()?;
     let refuse = |why: String| Err(RestoreError::Refused(why));
@@ -242,7 +242,7 @@ fn missing(head: &Head, at: Position) -> String {
     }
 }
 
-/// A base, or what is wrong with it.
+/// A base, or its fault.
 pub(super) type FoundBase = Result<(Head, BaseList), Fault>;
 
 /// A base. `None`: there is none of this number, only its mark, which an interrupted writer leaves.

@@ -9,7 +9,7 @@
 //! | away | every call fails, until the store is back |
 //! | full | every put fails, until there is room |
 //! | lies | of some of what is read a bit is flipped, the end is missing, or nothing is found, until a moment |
-//! | back at a moment | every call fails, until someone has waited so long |
+//! | back at a moment | every call fails, until someone has waited that long |
 //! | unordered | a list comes back as any store might order it, before the client sorts it |
 //!
 //! One seed gives one run. What it cannot do: lose an object that was put, or show old content; the
@@ -34,19 +34,19 @@ struct State {
     objects: BTreeMap<String, Vec<u8>>,
     /// Puts that are still on their way.
     late: Vec<(String, Vec<u8>)>,
-    /// Of a hundred calls, this many fail in some way.
+    /// Calls of a hundred that fail in some way.
     faults: u64,
     is_away: bool,
     is_full: bool,
     is_conditional: bool,
     calls: u64,
-    /// The store goes away after this many more calls.
+    /// Calls until the store goes away.
     calls_left: Option<u64>,
     /// The time of those who wait.
     now: Time,
     /// Until then every call fails.
     away_until: Time,
-    /// Until then some of what is read is wrong.
+    /// Until then some answers are wrong.
     lies_until: Time,
 }
 
@@ -119,7 +119,7 @@ impl SimStore {
         Reader::new(self, self)
     }
 
-    /// From now on this many calls of a hundred go wrong.
+    /// From now on `percent` calls of a hundred go wrong.
     pub fn set_faults(&self, percent: u64) {
         self.state().faults = percent;
     }
@@ -139,18 +139,18 @@ impl SimStore {
         self.state().is_conditional = false;
     }
 
-    /// The store goes away after this many more calls; `None`: it does not.
+    /// The store goes away after `calls` more calls; `None`: it does not.
     pub fn set_calls_left(&self, calls: Option<u64>) {
         self.state().calls_left = calls;
     }
 
-    /// Every call fails, until someone has waited for this many seconds.
+    /// Every call fails, until someone has waited for `seconds`.
     pub fn set_away_for(&self, seconds: i64) {
         let mut state = self.state();
         state.away_until = Time(state.now.0 + seconds * SECOND_NS);
     }
 
-    /// One answer in sixteen is wrong, until someone has waited for this many seconds.
+    /// One answer in sixteen is wrong, until someone has waited for `seconds`.
     pub fn set_lies_for(&self, seconds: i64) {
         let mut state = self.state();
         state.lies_until = Time(state.now.0 + seconds * SECOND_NS);

@@ -1,5 +1,4 @@
-//! The seat of a standby: when its copy is brought up to date, what it reports, and the word that
-//! promotes it.
+//! A standby: it keeps its copy up to date, reports its state, and takes over when it is promoted.
 //!
 //! Runs on the thread that serves the clients later, before there is anything to serve. Standard
 //! error is told once when trouble begins and once when it ends.

@@ -220,7 +220,7 @@ fn history(seed: u64) -> (u64, u64) {
     (1, u64::from(is_fenced))
 }
 
-/// The old server notices with what it puts next.
+/// The old server notices at its next put.
 fn fenced(world: &mut World) -> bool {
     world.put(10);
     (0..1000).any(|_| {
@@ -266,9 +266,9 @@ fn go_on(world: &mut World, side: &Side, promoted: Promoted, state: &State) {
     assert_eq!(state_of(again.queue(), &world.given), all);
 }
 
-/// The promoted server archives, and is lost after this many calls of the store: it was as `before` when
-/// it was promoted, and is as `now`. Returns whether everything was archived, and how many bases there
-/// are.
+/// The promoted server archives, and is lost after `calls` calls of the store: it was as `before`
+/// when it was promoted, and is as `now`. Returns whether everything was archived, and how many
+/// bases there are.
 fn lost_again(
     world: &World,
     disk: &SimFs,

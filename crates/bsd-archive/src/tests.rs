@@ -24,7 +24,7 @@ fn archived() -> World {
     archived_with(1 << 30)
 }
 
-/// The same; a new base is made after this many bytes.
+/// The same; a new base is made after `base_min` bytes.
 pub(super) fn archived_with(base_min: u64) -> World {
     let mut world = World::new(1);
     world.sizes.base_min = base_min;

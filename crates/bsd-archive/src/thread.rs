@@ -25,7 +25,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 pub const LAG_MAX_NS: i64 = 15 * SECOND_NS;
 /// A writer that has nothing to put asks this often whether another has taken over.
 const OWNER_INTERVAL_NS: i64 = 10 * SECOND_NS;
-/// So often a writer looks whether the store still has what was put there.
+/// Interval at which a writer checks whether the store still has its last link.
 const PROOF_INTERVAL_NS: i64 = 60 * SECOND_NS;
 /// How long a server that stops waits for the last link.
 pub const LAST_LINK: Duration = Duration::from_secs(5);
@@ -155,7 +155,8 @@ impl Archive {
         self.reporter.report()
     }
 
-    /// Put what is durable by now, for at most [`LAST_LINK`], and end. Returns the last report.
+    /// Put everything that is durable by now, for at most [`LAST_LINK`], and end. Returns the last
+    /// report.
     pub fn finish(mut self) -> Report {
         self.end();
         self.report()
@@ -212,7 +213,7 @@ impl Reporter {
         report
     }
 
-    /// Puts are refused, because the archive lacks what is older than it may be.
+    /// Puts are refused, because the archive lacks something older than the limit.
     pub fn is_late(&self, now: Time) -> bool {
         self.0.trail.get().is_some_and(|trail| trail.is_late(now))
     }
@@ -238,7 +239,7 @@ struct Work {
     reach: Reach,
     pause: Duration,
     owner_asked: Time,
-    /// When it was last looked whether the store has what was put.
+    /// Time of the last check of the store.
     proved: Time,
     /// A gap has been told of before its link could be put.
     is_gap_told: bool,

@@ -1,4 +1,4 @@
-//! The writer of a chain: what is put next, and what it means if that fails.
+//! The writer of a chain: its next put, and the meaning of a failed one.
 //!
 //! A state machine without a thread and without a clock: each [`Writer::step`] makes at most a few
 //! calls of the store, and can be repeated after an error. The link that is being put is kept until
@@ -35,7 +35,7 @@ use bsd::storage::format::LogId;
 use bsd::storage::{OpenError, Trail};
 use bsd::types::Position;
 
-/// A new base is made when the links since the last one have this many times its size …
+/// A new base is made when the links since the last one have this multiple of its size …
 const BASE_RATIO: u64 = 2;
 /// Bytes of a segment that are read at once to sum it up.
 const SUMMED_AT_ONCE: u32 = 1 << 20;
@@ -43,9 +43,9 @@ const SUMMED_AT_ONCE: u32 = 1 << 20;
 /// When a new base is made, and how large objects are. The default is what servers use.
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
-    /// … but not before they have this many bytes …
+    /// … but not before they have this size, bytes …
     pub base_min: u64,
-    /// … unless there are this many of them: a restore reads each.
+    /// … unless there are this many links: a restore reads each.
     pub links_max: u64,
     /// Bytes of a link with frames, at most.
     pub frames_max: u32,
@@ -121,7 +121,7 @@ pub struct Writer {
     /// A second log may be begun in the archive.
     may_add_log: bool,
     is_probed: bool,
-    /// The store has what was put there, as of a moment ago.
+    /// The store was seen to have the last link, a moment ago.
     is_proved: bool,
     /// The address of the store, and the checksum of its marker.
     place: Option<(String, u32)>,
@@ -215,7 +215,7 @@ impl Writer {
         }
     }
 
-    /// The next step looks whether the store has what was put there.
+    /// The next step checks whether the store still has the last link.
     pub fn doubt(&mut self) {
         self.is_proved = false;
     }

@@ -1,14 +1,14 @@
 //! Histories of a cluster: nodes, their disks and the network between them, in virtual time.
 //!
-//! Each history is a storm, in which machines crash at any operation of a disk, stand still, are full or lost,
-//! messages are lost, doubled, late or kept from some, and the membership changes; then all that
-//! heals. Toy clients propose numbers and read. The oracle:
+//! Each history is a storm, in which machines crash at any operation of a disk, pause, are full or
+//! lost, messages are lost, doubled, late or kept from some, and the membership changes; then all
+//! that heals. Toy clients propose numbers and read. The oracle:
 //!
 //! * all nodes are handed the same entries, in order, without gaps, and after each change the same
 //!   membership;
 //! * in a term one node leads, and each votes once;
-//! * what was acknowledged is in the history at the end;
-//! * a read that was confirmed shows at least what was acknowledged before it began;
+//! * acknowledged entries are in the history at the end;
+//! * a read that was confirmed shows at least everything acknowledged before it began;
 //! * each crash leaves disks from which the node starts;
 //! * after healing an entry is committed and applied by all members, and those removed know it,
 //!   within a bounded time.

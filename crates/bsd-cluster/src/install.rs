@@ -40,7 +40,7 @@ pub fn incoming(ledger_dir: &Path) -> PathBuf {
     ledger_dir.join(INCOMING)
 }
 
-/// Remove what is left of a copy that was not installed.
+/// Remove the remains of a copy that was not installed.
 ///
 /// # Errors
 /// If the disk fails.
@@ -108,8 +108,8 @@ pub fn is_under_way(fs: &Arc<dyn Fs>, ledger_dir: &Path) -> Result<bool, OpenErr
         .any(|name| name == INSTALLING))
 }
 
-/// Steps 3 to 5, or what is left of them; `reset` is step 4. Returns whether there was anything to
-/// do. The log must not be open.
+/// Steps 3 to 5, or the rest of them; `reset` is step 4. Returns whether there was anything to do.
+/// The log must not be open.
 ///
 /// # Errors
 /// If the disk fails, or as of `reset`: the next call goes on.

@@ -15,7 +15,7 @@
 //!   says that they were durable. Each frame says that of what is before it; when a commit index
 //!   alone has changed, a frame is written for that, and is not synced.
 //! * After a write or sync that failed for another reason than a full disk nothing is written any
-//!   more: only a start, which reads the disk, knows what is there.
+//!   more: only a start, which reads the disk, knows its content.
 //! * A tail that a crash has torn is never appended to: a new file says where the old one ends.
 //!
 //! # What it assumes
@@ -262,8 +262,8 @@ impl Ledger {
         open::abandon(fs, dir)
     }
 
-    /// Open the ledger in `dir`; `None`: there is none. What a crash has left is put in order: a
-    /// torn tail counts as not written, and what is read is durable on return.
+    /// Open the ledger in `dir`; `None`: there is none. The remains of a crash are put in order: a
+    /// torn tail counts as not written, and everything that was read is durable on return.
     ///
     /// # Errors
     /// `Damaged`: something that was durable is gone or changed; nothing on the disk was changed.

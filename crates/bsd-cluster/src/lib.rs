@@ -1,9 +1,9 @@
 //! Several servers as one: an acknowledged job is on a majority of them.
 //!
-//! Who leads, what is committed and who is a member is decided by the crate `raft`, which has no I/O,
-//! no clock and no threads. What is here is everything around it: where its entries are kept, how its
-//! messages look on the wire, what an entry does to the queue, and how a server that lacks too much
-//! gets all of it. Nothing here opens a socket; files are reached through `storage::disk`.
+//! The leader, the committed entries and the membership are decided by the crate `raft`, which has
+//! no I/O, no clock and no threads. Here is everything around it: where its entries are kept, how
+//! its messages look on the wire, what an entry does to the queue, and how a server that lacks too
+//! much gets all of it. Nothing here opens a socket; files are reached through `storage::disk`.
 //!
 //! Each member has two things on its disk: the *ledger*, with raft's entries and votes, and bsd's
 //! ordinary *log*, which has committed changes only. An entry is the records of one frame.
@@ -16,7 +16,7 @@
 //! | `wire` | which bytes are a message of a peer? |
 //! | `replica` | what does an entry mean for the queue, and when may a reply leave? |
 //! | `install` | how does the log of another member take the place of this one's? |
-//! | `survivor` | what has the last member that is left, and how does it become a server? |
+//! | `survivor` | what jobs has the last member that is left, and how does it become a server? |
 
 #[cfg(test)]
 mod histories;

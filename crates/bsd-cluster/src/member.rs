@@ -1,13 +1,13 @@
-//! Who is in a cluster: identities, members, and their bytes.
+//! Members of a cluster: identities, members, and their bytes.
 //!
-//! A member is a disk, not a machine: anyone who comes back with an empty disk is someone new. So a
-//! node's id is drawn when its ledger is made, and never given to another.
+//! A member is a disk, not a machine: a server that comes back with an empty disk is a new one. So
+//! a node's id is drawn when its ledger is made, and never given to another.
 
 use std::fmt;
 
 /// The longest address, bytes.
 pub const ADDRESS_SIZE_MAX: usize = 255;
-/// A cluster has at most this many members, learners included.
+/// Most members of a cluster, learners included.
 pub const MEMBERS_MAX: usize = 16;
 
 /// Which cluster: random, made once with the first node.

@@ -11,7 +11,7 @@
 //!
 //! # What must stay true
 //!
-//! * No message leaves before what it says is durable: the vote, the term, the entries. Only a
+//! * No message leaves before its claims are durable: the vote, the term, the entries. Only a
 //!   leader's entries may be ahead of its disk, and not in the turn in which its term is new.
 //! * A change of the membership is durable before anything that follows from it leaves the node.
 //! * Entries are handed out once each between two starts, in order, without gaps.
@@ -60,7 +60,7 @@ use bsd::types::{Now, SECOND_NS, Time};
 pub const DATA_SIZE_MAX: usize = 16 << 20;
 /// Messages with entries that a follower need not have answered before it gets the next one.
 const IN_FLIGHT_MAX: usize = 8;
-/// A message has entries of this many bytes, or a single larger one.
+/// Bytes of entries in a message, or a single larger one.
 const MESSAGE_SIZE: u64 = 1 << 20;
 /// Confirmations of reads under way; more wait, and share one.
 const READS_MAX: usize = 8;
@@ -283,7 +283,7 @@ impl Node {
         self.propose_step(&step)
     }
 
-    /// Hands the lead to another voter that was heard of within the last second, if this node
+    /// Transfer leadership to another voter that was heard of within the last second, if this node
     /// leads. `false`: nothing was begun. May fail later: the node leads on then.
     pub fn transfer(&mut self, to: NodeId) -> bool {
         let is_heir = to != self.id && self.votes(to) && self.is_reached(to);
@@ -294,8 +294,8 @@ impl Node {
         may
     }
 
-    /// Hands the lead to the voter that has most of the entries, of those that answer. `None`: there is
-    /// none now, or this node does not lead, or hands the lead over already.
+    /// Transfer leadership to the voter that has most of the entries, of those that answer. `None`:
+    /// there is none now, or this node does not lead, or already transfers it.
     pub fn hand_over(&mut self) -> Option<NodeId> {
         let to = self.successor()?;
         self.transfer(to).then_some(to)
@@ -481,9 +481,10 @@ impl Node {
         }
     }
 
-    /// A message from this peer, or to it, is under way and moves. The peer lives, but is heard of only when
-    /// the message has come: on a slow network a large one takes longer than an election. It only puts
-    /// off elections; who may lead, and what is committed, does not depend on it.
+    /// A message from this peer, or to it, is under way and moves. The peer lives, but is heard of
+    /// only when the message has arrived: on a slow network a large one takes longer than an
+    /// election. It only puts off elections; the choice of the leader, and of the committed
+    /// entries, does not depend on it.
     pub fn moves(&mut self, peer: NodeId) {
         let raft = &mut self.raft.raft;
         match raft.state {
@@ -497,8 +498,8 @@ impl Node {
         }
     }
 
-    /// This peer cannot be reached: what was sent to it is probably lost. It counts as reached when
-    /// it answers again.
+    /// This peer cannot be reached: messages sent to it are probably lost. It counts as reached
+    /// when it answers again.
     pub fn unreachable(&mut self, peer: NodeId) {
         self.lost.insert(peer);
         let progress = self.raft.raft.mut_prs().get_mut(peer.0);

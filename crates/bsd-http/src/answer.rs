@@ -52,7 +52,7 @@ pub(super) enum Content {
     /// Made as things happen, until the sender ends it.
     Events {
         events: Receiver<Bytes>,
-        /// Of the connection: as long as it takes what it is sent, it is not too slow.
+        /// State of the connection: as long as it takes its bytes, it is not too slow.
         watch: Option<Arc<Watch>>,
     },
 }

@@ -1,11 +1,11 @@
-//! Who has connected, and over what.
+//! The other end of a connection, and its transport.
 
 use std::fmt;
 use std::net::SocketAddr;
 
 pub(super) use bsd_net::Tls;
 
-/// Who has connected, for lines of the log.
+/// The other end of a connection, for lines of the log.
 #[derive(Debug, Clone)]
 pub(super) struct Caller {
     address: SocketAddr,
@@ -25,7 +25,7 @@ impl Caller {
         self.address
     }
 
-    /// The same, who has shown a certificate with this name.
+    /// The same, with the name of its certificate.
     pub(super) fn named(mut self, name: Option<String>) -> Caller {
         self.name = name;
         self

@@ -1,8 +1,8 @@
-//! The cluster that this server is a member of: who leads, who is a member and how far each is, and
-//! what may be asked of it.
+//! The cluster that this server is a member of: its leader, its members and their progress, and
+//! changes of it.
 //!
-//! Nothing here asks the engine. What is known is what the loop has reported last, a tenth of a second
-//! ago at most; what is asked is answered by the loop, and waited for without holding up others.
+//! Nothing here asks the engine. The report of the loop is a tenth of a second old at most. The
+//! loop answers requests, and they are waited for without holding up others.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -22,7 +22,7 @@ use bsd_net::{Ask, ClusterDesk, MemberReport, MemberStanding as Standing, Report
 /// Where the cluster is seen and asked.
 pub type Desk = ClusterDesk;
 
-/// How long the loop may take to answer what it is asked.
+/// Time for the loop to answer a request.
 const ASK_TIME: Duration = Duration::from_secs(10);
 /// How often it is looked whether it has.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -213,8 +213,8 @@ fn why_unready(report: &Report) -> Option<String> {
     Some(why.to_owned())
 }
 
-/// `POST /api/v1/cluster/…`: what `word` says. What is answered was begun; the report shows when it
-/// is done.
+/// `POST /api/v1/cluster/…`: the change that `word` names. The answer means that it was begun; the
+/// report shows when it is done.
 pub(super) async fn steer(state: &State, word: &str, fields: &Fields) -> Result<Answer, Problem> {
     let desk = desk(state)?;
     let ask = parse(word, fields)?;

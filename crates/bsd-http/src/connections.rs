@@ -150,7 +150,7 @@ mod tests {
     use crate::tests::{closed, paused};
     use crate::tokens::Tokens;
 
-    /// The other end of a connection that holds this many bytes, and when it began.
+    /// The other end of a connection that holds `size` bytes, and when it began.
     fn connect(size: usize) -> (DuplexStream, Instant) {
         let (ours, theirs) = duplex(size);
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));

@@ -21,7 +21,7 @@ pub(super) enum Kind {
     Counter,
     Gauge,
     Histogram,
-    /// Always 1; what it says is in its labels. Its sample's name ends in `_info`.
+    /// Always 1; its labels carry the content. Its sample's name ends in `_info`.
     Info,
 }
 
@@ -59,7 +59,7 @@ impl Format {
     }
 }
 
-/// A format and how much it is liked, in thousandths; `None` for what is not spoken here.
+/// A format and its weight, in thousandths; `None` for a format that is not supported.
 fn range(range: &str) -> Option<(u32, Format)> {
     let mut parts = range.split(';').map(str::trim);
     let kind = parts.next()?.to_ascii_lowercase();

@@ -14,19 +14,19 @@ use super::sessions::Sessions;
 use super::tokens::{Holder, Tokens};
 use bsd_net::Guesses;
 
-/// Who is let in.
+/// Access to HTTP.
 #[derive(Debug)]
 pub(super) struct Access {
-    /// `None`: who can connect may do everything.
+    /// `None`: everyone that can connect may do everything.
     tokens: Option<Tokens>,
     names: Vec<String>,
-    /// Who has shown wrong tokens, here or over the protocol.
+    /// Addresses that sent wrong tokens, here or over the protocol.
     pub(super) guesses: Guesses,
     /// Of browsers that have shown a token.
     pub(super) sessions: Sessions,
 }
 
-/// Who asks, for the audit line.
+/// The asker, for the audit line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asker {
     /// No token is needed.
@@ -105,7 +105,7 @@ impl Access {
         ))
     }
 
-    /// Anyone who asks may use this route, from where the request comes.
+    /// Check that the asker may use this route, from where the request comes.
     pub(super) fn check(&self, route: &Route, headers: &HeaderMap) -> Result<Asker, Problem> {
         let asker = self.check_role(route, headers)?;
         match route.method == Method::GET {
@@ -175,9 +175,9 @@ fn is_address(host: &str) -> bool {
     }
 }
 
-/// A page of another site may lead to a page of ours, as a link does, and have nothing else: what it
-/// would embed takes places here, and its sound, size or time could tell something. Programs do not
-/// send these fields.
+/// A page of another site may lead to a page of ours, as a link does, and have nothing else:
+/// embedded content would take places here, and its sound, size or time could tell something.
+/// Programs do not send these fields.
 fn check_look(route: &Route, headers: &HeaderMap) -> Result<(), Problem> {
     let field = |name: &str| headers.get(name).map(|value| value.as_bytes());
     let is_of_another = matches!(field("sec-fetch-site"), Some(b"cross-site" | b"same-site"));

@@ -1,5 +1,5 @@
-//! `/healthz`: does the loop turn? `/readyz`: would a put be taken, and is something wrong with the
-//! archive? A member of a cluster is ready where it leads, or passes clients on to who does.
+//! `/healthz`: does the loop turn? `/readyz`: would a put be taken, and has the archive a fault? A
+//! member of a cluster is ready if it leads, or passes clients on to the leader.
 
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ fn warnings(report: &Report, now: Time) -> Vec<String> {
     warnings.into_iter().flatten().collect()
 }
 
-/// Until a base is complete, nothing of what is new can be restored.
+/// Until a base is complete, new changes cannot be restored.
 fn in_gap(report: &Report) -> String {
     let percent = report.base_percent();
     match report.figures.gaps {

@@ -1,4 +1,4 @@
-//! Seeing and steering a server over HTTP: health, metrics, and what stands on them.
+//! Seeing and steering a server over HTTP: health, metrics, API and console.
 //!
 //! A thread of its own serves HTTP/1.1 (hyper on tokio's runtime for one thread). It has nothing of
 //! the engine: it asks through a [`Door`], as any other thread does, and reads the
@@ -33,7 +33,7 @@
 //! Invariants:
 //! * Every request passes `guard` before anything else of it is looked at.
 //! * What a client can hold is bounded: connections, headers, bodies, time.
-//! * Anyone who is let in without a token is on this machine.
+//! * Access without a token is only from this machine.
 
 mod answer;
 #[cfg(any(test, feature = "sim"))]
@@ -97,7 +97,7 @@ use bsd_net::{Guesses, Lines, Pulse, Stage};
 
 /// Where HTTP is served unless `--http` says otherwise: this port of 127.0.0.1.
 pub const HTTP_PORT_DEFAULT: u16 = 11380;
-/// A loop that has not turned for so long although it should have is taken for stuck.
+/// Time after which a loop that should have turned and has not counts as stuck.
 pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 
 /// Files that HTTP may have open, connections included.
@@ -124,7 +124,7 @@ pub struct Setup {
     pub tokens: Option<PathBuf>,
     /// Names under which browsers may call, beside `localhost` and addresses.
     pub names: Vec<String>,
-    /// This many tubes have metrics of their own; the others are summed up.
+    /// Tubes with metrics of their own; the others are summed up.
     pub tubes_max: usize,
 }
 
@@ -155,7 +155,7 @@ impl fmt::Display for Setup {
     }
 }
 
-/// An address that is bound, and who may ask there. Clients can connect; no one answers yet.
+/// A bound address, and its access rules. Clients can connect; no one answers yet.
 #[derive(Debug)]
 pub struct Bound {
     listener: TcpListener,
@@ -248,11 +248,11 @@ pub struct ServerHandles {
     pub clock: Clock,
     /// The loop's.
     pub pulse: Arc<Pulse>,
-    /// A loop that has not turned for so long although it should have is taken for stuck.
+    /// Time after which a loop that should have turned and has not counts as stuck.
     pub stuck_after: Duration,
     /// Lines for standard error, if they are written.
     pub lines: Option<Lines>,
-    /// This many tubes have metrics of their own; the others are summed up.
+    /// Tubes with metrics of their own; the others are summed up.
     pub tubes_max: usize,
     /// Bytes that the bodies of requests may take, all together.
     pub bodies_max: usize,
@@ -260,9 +260,9 @@ pub struct ServerHandles {
     pub dir: Option<PathBuf>,
     /// Where the archive of the log reports, if there is one.
     pub archive: Option<Reporter>,
-    /// Where a standby reports, and is told to take over; `None`: this is none.
+    /// Where a standby reports, and is told to take over; `None`: this is no standby.
     pub standby: Option<Seat>,
-    /// Where the member of a cluster reports, and is asked; `None`: this is none.
+    /// Where the member of a cluster reports, and is asked; `None`: this is no member.
     pub cluster: Option<Desk>,
 }
 
@@ -298,12 +298,13 @@ struct Membership {
     is_full: bool,
     /// Where the leader's HTTP is, if another one leads and that is known.
     leader_http: Option<String>,
-    /// It follows, and has all that was committed when it last heard of its leader, so long ago.
+    /// It follows, and has all that was committed when it last heard of its leader; this is the
+    /// time since then.
     as_of: Option<Duration>,
 }
 
 impl Membership {
-    /// This many members have synced what is acknowledged.
+    /// The number of members that have synced an acknowledged entry.
     fn majority(&self) -> usize {
         self.voters / 2 + 1
     }
@@ -314,11 +315,11 @@ impl Membership {
     }
 }
 
-/// The word for who leads.
+/// The role of the leader.
 const LEADER: &str = "leader";
 
 impl ServerHandles {
-    /// Puts are refused because the archive lacks what is older than it may be.
+    /// Puts are refused because the archive lacks something older than the limit.
     fn is_archive_late(&self) -> bool {
         let archive = self.archive.as_ref();
         archive.is_some_and(|archive| archive.is_late(self.clock.now().mono))
@@ -398,7 +399,7 @@ impl Http {
     /// answered 503.
     ///
     /// # Errors
-    /// The thread, or what it waits with, cannot be had.
+    /// The thread cannot be started, or its waiting set up.
     pub fn start(bound: Bound, handles: ServerHandles) -> io::Result<Http> {
         let Bound {
             listener,

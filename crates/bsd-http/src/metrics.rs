@@ -100,8 +100,8 @@ impl Iterator for Parts {
 }
 
 impl Parts {
-    /// Write of this family what the part has room for, at least one line: who comes back to it has
-    /// been there.
+    /// Write as much of this family as the part has room for, at least one line, so that each call
+    /// makes progress.
     fn go_on(&mut self, family: &Family, page: &mut Page) {
         if self.tube == 0 {
             page.family(family.name, family.kind, family.help);

@@ -137,7 +137,7 @@ fn object(fields: &[(&str, Value)]) -> Value {
     })
 }
 
-/// This many, or this many bytes or whole seconds.
+/// A number of things, bytes or whole seconds.
 fn count() -> Value {
     json!({"type": "integer", "minimum": 0})
 }

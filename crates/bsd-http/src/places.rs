@@ -248,7 +248,7 @@ pub(super) struct Held<'a> {
 }
 
 impl Held<'_> {
-    /// This many bytes more have arrived. False if there is no room for them, and no other request
+    /// `count` bytes more have arrived. False if there is no room for them, and no other request
     /// that could give way.
     pub(super) fn grow(&self, count: usize) -> bool {
         let count = COPIES * count;

@@ -65,7 +65,7 @@ pub(super) async fn answer(
     answer
 }
 
-/// A wrong token has been shown. Anyone who has shown it waits, and gives way to others meanwhile.
+/// A wrong token was sent. Its answer is delayed, and its connection gives way to others meanwhile.
 async fn put_off(caller: &Caller, state: &State, watch: &Watch) {
     watch.begin();
     let now = state.handles.clock.now().mono;
@@ -115,8 +115,8 @@ async fn serve(
     answered
 }
 
-/// A member of a cluster says with each answer of the API what it is. What one that does not lead
-/// shows is its own copy: as of when, and where the leader is.
+/// A member of a cluster names its role in each answer of the API. A follower shows its own copy:
+/// its time, and where the leader is.
 fn mark(answer: &mut Answer, membership: &Membership, wall_ns: u64) {
     let headers = answer.headers_mut();
     headers.insert(ROLE, HeaderValue::from_static(membership.role));

@@ -96,7 +96,7 @@ impl Sessions {
         self.cookie("", Duration::ZERO)
     }
 
-    /// Who has opened the session of a request.
+    /// The owner of the session of a request.
     pub(super) fn find(&self, headers: &HeaderMap) -> Option<Holder> {
         let word = self.word(headers)?;
         let mut open = self.open();

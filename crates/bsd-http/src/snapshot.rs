@@ -14,11 +14,11 @@ use bsd::engine::Figures;
 use bsd::queue::{Queue, TubeList};
 use bsd::types::{JobCounts, Now, Time};
 
-/// A snapshot is shown for so long.
+/// Age up to which a snapshot is shown.
 const FRESH: Duration = Duration::from_secs(1);
 /// How long the loop may take to give one. Prometheus gives up a scrape after 10 seconds.
 const ASK_TIME: Duration = Duration::from_secs(5);
-/// After this many tubes the slice is looked at.
+/// Tubes after which the time of the slice is checked.
 pub(super) const LOOK_AFTER: usize = 16;
 /// Tubes that are kept one by one, where more do not have lines of their own.
 const KEPT_MAX: usize = 32_768;
@@ -31,7 +31,7 @@ pub(super) struct Snapshot {
     names: String,
     /// The first of all tubes, in the order of `list-tubes`.
     tubes: Vec<TubeFigures>,
-    /// This many of them have lines of their own.
+    /// The number of them that have lines of their own.
     own_count: usize,
     /// Those without lines of their own, in one.
     pub(super) rest: TubeFigures,
@@ -133,8 +133,8 @@ impl Snapshot {
 pub(super) struct Snapshots(Mutex<Option<(Instant, Arc<Snapshot>)>>);
 
 impl Snapshots {
-    /// One that is not older than `FRESH`; `None` from a loop that is stuck or does not answer. Who
-    /// comes while one is being taken waits for it.
+    /// One that is not older than `FRESH`; `None` from a loop that is stuck or does not answer. A
+    /// caller that comes while one is being taken waits for it.
     pub(super) async fn take(&self, state: &State) -> Result<Option<Arc<Snapshot>>, Problem> {
         let mut last = self.0.lock().await;
         if let Some(snapshot) = fresh(&last) {
@@ -259,7 +259,7 @@ impl Work for Survey {
 }
 
 impl Snapshot {
-    /// One without tubes, with room for this many.
+    /// One without tubes, with room for `room` of them.
     fn new(figures: Figures, now: Now, room: usize) -> Snapshot {
         Snapshot {
             figures,

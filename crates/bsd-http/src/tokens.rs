@@ -1,6 +1,6 @@
-//! Tokens: who may do what. The file has one a line, `ROLE:SALT:SHA256`: the digest of the salt and
+//! Tokens and their roles. The file has one a line, `ROLE:SALT:SHA256`: the digest of the salt and
 //! the token, one behind the other, in hexadecimal digits. Empty lines and those that begin with
-//! `#` say nothing. A token itself is written nowhere.
+//! `#` are ignored. A token itself is written nowhere.
 
 use std::fmt;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The archive of the server: its store, its thread, and what it means when that has ended.
+//! The archive of the server: its store, its thread, and the meaning of its end.
 
 use std::sync::Arc;
 
@@ -106,13 +106,13 @@ pub(super) fn reporter(config: &Config) -> Option<Reporter> {
     config.archive.as_ref().map(|_| Reporter::default())
 }
 
-/// Where a standby is seen and told to take over; `None`: this is none.
+/// Where a standby is seen and told to take over; `None`: this is no standby.
 pub(super) fn seat(config: &Config) -> Option<Seat> {
     let is_followed = config.archive.as_ref().is_some_and(|it| it.is_followed);
     is_followed.then(Seat::default)
 }
 
-/// Be a standby until it takes over. `None`: this is none.
+/// Be a standby until it takes over. `None`: this is no standby.
 pub(super) fn follow(
     config: &Config,
     store: Option<&Arc<dyn Store>>,
@@ -200,7 +200,7 @@ fn stop() {
     }
 }
 
-/// This process, for who reads the archive.
+/// Name of this process, for readers of the archive.
 fn node() -> String {
     let name = rustix::system::uname();
     let host = name.nodename().to_string_lossy();

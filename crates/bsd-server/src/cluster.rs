@@ -74,8 +74,8 @@ pub(super) fn seat_member(server: Server, member: Option<Member>) -> Server {
     }
 }
 
-/// Where other members pass clients on to: what was said, or the first address that others can reach;
-/// with TLS if there is one and members have certificates, else one without.
+/// Where other members pass clients on to: the given address, or the first one that others can
+/// reach; with TLS if there is one and members have certificates, else one without.
 fn client_address(cluster: &ClusterConfig, listen: &[Address]) -> Result<String, String> {
     let has_certificate = cluster.files.is_some();
     let (layers, at) = match &cluster.client {
@@ -109,8 +109,8 @@ fn client_address(cluster: &ClusterConfig, listen: &[Address]) -> Result<String,
     Ok(format!("{layers}{at}"))
 }
 
-/// Where people find the console, and programs the API, who have looked at another member; empty where
-/// it is served to this machine alone, and there are members on others.
+/// Address of the console and the API for people and programs that have looked at another member;
+/// empty if it is served to this machine alone, and there are members on others.
 fn console_address(cluster: &ClusterConfig, (bound, has_tls): (SocketAddr, bool)) -> String {
     let peer = cluster.peer.ip();
     let ip = match bound.ip() {

@@ -219,7 +219,7 @@ struct ArchiveArgs {
     #[arg(long, value_name = "URL", conflicts_with_all = ["memory", "import"], group = "archive_url")]
     follow: Option<String>,
 
-    /// Put what is new into the archive, or look for it there, every MS milliseconds
+    /// Put new changes into the archive, or look for them there, every MS milliseconds
     #[arg(
         long,
         value_name = "MS",
@@ -228,8 +228,8 @@ struct ArchiveArgs {
     )]
     archive_interval: u64,
 
-    /// Hold at most BYTES of the log for the archive while it cannot be written; what is beyond
-    /// that is a gap in it
+    /// Hold at most BYTES of the log for the archive while it cannot be written; the rest is a gap
+    /// in it
     #[arg(long, value_name = "BYTES", default_value = "1g", value_parser = parse_size, requires = "archive_url")]
     archive_hold_max: u64,
 
@@ -245,7 +245,7 @@ struct ArchiveArgs {
     #[arg(long, requires = "archive_url")]
     archive_new_log: bool,
 
-    /// Refuse puts while the archive lacks what is older than TIME, such as 30s [default: never]
+    /// Refuse puts while the archive lacks something older than TIME, such as 30s [default: never]
     #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "archive_url")]
     archive_lag_max: Option<Duration>,
 }
@@ -285,7 +285,7 @@ pub struct ArchiveConfig {
     pub log: Option<LogId>,
     /// It may have archives of other logs, too.
     pub is_shared: bool,
-    /// Puts are refused while it lacks what is older.
+    /// Puts are refused while it lacks something older.
     pub lag_max: Option<Duration>,
 }
 
@@ -318,7 +318,7 @@ pub struct Config {
     pub idle: Option<Duration>,
     /// How machines are noticed that are gone.
     pub probing: Probing,
-    /// Who may say who a client is.
+    /// Trusted proxies.
     pub proxy_from: Vec<Network>,
     /// The file of tokens; `None`: none are asked for.
     pub auth_file: Option<PathBuf>,

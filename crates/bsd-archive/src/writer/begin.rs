@@ -281,7 +281,7 @@ impl Writer {
     }
 
     /// The CRC-32 of a segment of this log, from its first byte to `to`. `None`: it is not held, or
-    /// not so long.
+    /// shorter.
     pub(super) fn sum_up_to(&self, to: Position) -> Result<Option<u32>, Trouble> {
         let (mut sum, mut at) = (Hasher::new(), Position::new(to.segment(), 0));
         while at < to {

@@ -54,7 +54,7 @@ struct Machine {
     log: Log,
     is_lost: bool,
     up: Option<Process>,
-    /// Counts starts, so that what was meant for an earlier life is not done.
+    /// Counts starts, so that events meant for an earlier life are dropped.
     life: u64,
     paused_until: i64,
     is_syncing: bool,
@@ -88,7 +88,7 @@ enum Event {
     Fault,
     Join(NodeId),
     Hello,
-    /// A client of this machine reads, and will this many times more.
+    /// A client of this machine reads, with this number of reads to follow.
     Read(NodeId, u32),
 }
 
@@ -111,7 +111,7 @@ pub(super) struct World {
     size: usize,
     /// Learners vote by themselves.
     promotes: bool,
-    /// The log is synced once in this many turns.
+    /// The log is synced once in this number of turns.
     lazy: u64,
     /// After healing: what must be committed.
     last_number: Option<u64>,

@@ -1,7 +1,7 @@
 //! The files of an open ledger: their names, how one is made, and the space for the next one.
 //!
 //! A file is complete and durable before it has a name: it is written as [`SPARE_NAME`], synced,
-//! renamed, and its directory synced. Whatever has that name at a start means nothing.
+//! renamed, and its directory synced. A file of that name is ignored at a start.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub(super) fn file_name(number: u64) -> String {
     format!("{LEDGER_PREFIX}{number:010}")
 }
 
-/// The number of the file with this name; `None`: it is none of a ledger's.
+/// The number of the file with this name; `None`: it is no file of a ledger.
 pub(super) fn file_number(name: &str) -> Option<u64> {
     let number = name.strip_prefix(LEDGER_PREFIX)?.parse().ok()?;
     (number > 0 && file_name(number) == name).then_some(number)
@@ -84,7 +84,7 @@ pub(crate) fn full_or_failed(doing: &'static str, path: &Path, cause: &io::Error
     }
 }
 
-/// Remove what has this name, if anything has.
+/// Remove the file of this name, if there is one.
 pub(super) fn remove_if_there(fs: &dyn Fs, path: &Path) -> io::Result<()> {
     match fs.remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

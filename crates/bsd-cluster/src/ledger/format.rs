@@ -1,4 +1,4 @@
-//! The bytes of a ledger's files: their header, frames, and what is in a frame.
+//! The bytes of a ledger's files: headers, frames, and the content of frames.
 //!
 //! All numbers are little-endian. A file is a header, and then frames, each at a multiple of 8:
 //!

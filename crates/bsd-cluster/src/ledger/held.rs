@@ -172,7 +172,7 @@ impl Held {
         self.last = self.last.min(first - 1);
     }
 
-    /// Forget all entries: what comes next follows this index and term.
+    /// Forget all entries: the next one follows this index and term.
     pub(super) fn restart(&mut self, base: (u64, u64)) {
         *self = Held::new(base);
     }

@@ -1,8 +1,8 @@
 //! From files to an open ledger.
 //!
 //! Reading comes first and changes nothing; if something that was durable is gone or changed, it
-//! ends there. Then the disk is put in order: what was read is made durable, and what is none of
-//! the ledger is removed.
+//! ends there. Then the disk is put in order: everything that was read is made durable, and foreign
+//! files are removed.
 //!
 //! | what is found | what it is |
 //! |---|---|
@@ -330,7 +330,7 @@ impl Replay {
             && follows(self.state, opening.state)
     }
 
-    /// Take what a batch says; `Err` says why it cannot follow what is before it.
+    /// Take a batch; `Err` says why it cannot follow the ones before it.
     fn take(&mut self, batch: Batch, mut place: Place, sizes: Sizes) -> Result<(), &'static str> {
         if !follows(self.state, batch.state) {
             return Err("term, vote or commit index go back in it");
@@ -545,7 +545,7 @@ impl<F> Found<F> {
 }
 
 impl Found<Arc<dyn File>> {
-    /// Make durable what was read, and remove what is none of the ledger.
+    /// Make durable everything that was read, and remove foreign files.
     ///
     /// After a sync that failed, the page cache may hold bytes that can be read and that count as
     /// written, and that the disk does not have: so what nothing attests is written once more.

@@ -1,5 +1,5 @@
-//! A ledger that is read, and neither put in order nor written to: that of a member whose server does
-//! not run, for who asks what it has.
+//! A ledger that is read, and neither put in order nor written to: that of a member whose server
+//! does not run, for tools.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -94,7 +94,7 @@ impl LedgerView {
         }
     }
 
-    /// Term, vote, and what was known to be committed.
+    /// Term, vote, and the index that was known to be committed.
     #[must_use]
     pub fn hard_state(&self) -> HardState {
         self.state

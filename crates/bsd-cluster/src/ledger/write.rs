@@ -12,12 +12,12 @@ use crate::member::Members;
 use bsd::ErrorClass;
 use bsd::storage::disk::write_all_at;
 
-/// A file that is made when the disk is nearly full has this much room beyond what is written at
-/// once, bytes.
+/// Room beyond the bytes that are written at once, of a file that is made when the disk is nearly
+/// full, bytes.
 const LEAST_ROOM: u64 = 64 << 10;
 /// A commit of fewer bytes than this is written onto space that was written to before …
 const SMALL_COMMIT: u64 = 128 << 10;
-/// … which is made for this many commits like it, in bytes of this range.
+/// … which is made for this number of commits like it, in bytes of this range.
 const COMMITS_AHEAD: u64 = 32;
 const AHEAD: (u64, u64) = (256 << 10, 1 << 20);
 
@@ -74,8 +74,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Write what has been formed behind the end of the file. If it fails for lack of room, a part
-    /// of it may be there; the next attempt is written over it.
+    /// Write the formed bytes behind the end of the file. If it fails for lack of room, a part of
+    /// them may be there; the next attempt is written over it.
     fn write(&mut self) -> Result<(), LedgerError> {
         let active = self.active();
         if let Err(error) = write_all_at(&*active.file, &self.buffer, active.end) {

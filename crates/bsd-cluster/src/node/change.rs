@@ -1,4 +1,4 @@
-//! Changes of the membership: what is asked for, and what an entry says.
+//! Changes of the membership: requests, and entries.
 //!
 //! raft's own encoding of a change is in the entry's data, because raft looks there when this node
 //! proposes it, and no one ever again. Nodes apply a [`Step`], from the entry's context:
@@ -70,9 +70,9 @@ pub enum Change {
 pub enum Refused {
     /// Another node leads, if this one knows.
     NotLeader(Option<NodeId>),
-    /// Another change, or a transfer of the lead, is under way: ask again.
+    /// Another change, or a leadership transfer, is under way: ask again.
     Busy,
-    /// This member leads: it hands the lead to this one, who is to be asked.
+    /// This member leads, and transfers leadership to this one: ask that.
     HandsOver(NodeId),
     /// There is no such member, or it is not what the change needs it to be.
     NoSuchMember,
@@ -82,8 +82,7 @@ pub enum Refused {
     TooMany,
     /// It has not caught up with the leader, or was not heard of in the last second.
     NotCaughtUp,
-    /// Of those who would vote then, no majority was heard of in the last second: the cluster would
-    /// stand still.
+    /// No majority of the future voters was heard of in the last second: the cluster would stop.
     NoMajority,
 }
 
@@ -273,7 +272,7 @@ pub(super) fn conf_state(members: &Members) -> Option<ConfState> {
     is_sound.then_some(conf)
 }
 
-/// No member votes in what is being left.
+/// No member votes in the configuration that is being left.
 pub(super) fn is_joint(members: &Members) -> bool {
     members.list.iter().any(|member| member.votes.outgoing)
 }

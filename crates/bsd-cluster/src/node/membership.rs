@@ -13,7 +13,7 @@ use crate::member::{MEMBERS_MAX, Member, Members, NodeId, Votes};
 use bsd::types::Time;
 
 impl Node {
-    /// A change, or a transfer of the lead, is under way.
+    /// A change, or a leadership transfer, is under way.
     pub(super) fn is_changing(&self) -> bool {
         let raft = &self.raft.raft;
         self.is_elected() && (raft.has_pending_conf() || raft.lead_transferee.is_some())

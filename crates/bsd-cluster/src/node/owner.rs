@@ -13,9 +13,9 @@ use crate::member::NodeId;
 pub struct Settings {
     /// A leader lets learners vote as soon as they have caught up.
     pub promote: bool,
-    /// The ledger keeps at least this many bytes for followers that are behind.
+    /// Bytes that the ledger keeps at least for followers that are behind.
     pub keep_bytes: u64,
-    /// Committed entries are handed out this many bytes at a time, or a single larger one.
+    /// Committed entries are handed out in pieces of this size, bytes, or a single larger one.
     pub handed_bytes: u64,
 }
 
@@ -53,8 +53,8 @@ pub enum Role {
     /// It follows this one, or knows no one to follow.
     Follows(Option<NodeId>),
     /// It leads in this term: proposals are taken. Everything that may ever have been acknowledged
-    /// before has been handed out. Another term is another lead: what was proposed before it and
-    /// was not handed out is lost or will be handed out as anyone's.
+    /// before has been handed out. In another term, proposals of before that were not handed out
+    /// are lost, or will be handed out as anyone's.
     Leads(u64),
     /// It is no member any more, for ever. It still answers, because others may need that to find
     /// out the same.

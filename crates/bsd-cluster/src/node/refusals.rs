@@ -7,7 +7,7 @@ use std::fmt::Display;
 use crate::member::{MEMBERS_MAX, NodeId};
 use bsd::types::{SECOND_NS, Time};
 
-/// It is over when nothing of a peer was refused for so long.
+/// It is over when nothing of a peer was refused for this time.
 const OVER_NS: i64 = 10 * SECOND_NS;
 
 /// Refused messages of one peer.

@@ -15,7 +15,7 @@ pub struct Status {
     pub role: Role,
     /// raft's term.
     pub term: u64,
-    /// Who leads in this term, if that is known; perhaps this node.
+    /// The leader of this term, if that is known; perhaps this node.
     pub leader: Option<NodeId>,
     /// raft leads with this node, though it may not have committed an entry of its term yet.
     pub is_elected: bool,
@@ -33,7 +33,7 @@ pub struct Status {
     pub ledger_bytes: u64,
     /// The entry that brought the membership.
     pub members_index: u64,
-    /// A change of the membership, or a transfer of the lead, is under way.
+    /// A change of the membership, or a leadership transfer, is under way.
     pub is_changing: bool,
     /// Messages that were refused because they could not be true.
     pub refused: u64,

@@ -11,10 +11,11 @@ use bsd::types::Time;
 pub(super) const TICK_NS: i64 = 10_000_000;
 /// A leader says that it lives as often, in ticks.
 pub(super) const HEARTBEAT_TICKS: usize = 5;
-/// Who has not heard of a leader for this long, and up to twice as long, wants to lead.
+/// A node that has not heard of a leader for this time, and up to twice as long, starts an
+/// election.
 pub(super) const ELECTION_TICKS: usize = 30;
-/// The owner wakes at least so often. What is late by more was not waiting: the process stood still,
-/// and others may have spoken meanwhile.
+/// The owner wakes at least this often. A wake that is later by more was not waiting: the process
+/// was paused, and others may have spoken meanwhile.
 const NAP_TICKS: usize = 10;
 
 pub(super) struct Timer {

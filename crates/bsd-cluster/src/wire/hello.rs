@@ -1,4 +1,4 @@
-//! Who is at the other end, and which version both speak.
+//! Greeting: the identity of the other end, and the version that both speak.
 //!
 //! The part that all versions share, now and later:
 //!
@@ -174,7 +174,7 @@ impl Hello {
     /// The hello that these bytes begin with, and its size; `None`: more must come.
     ///
     /// # Errors
-    /// It is none, as early as that can be seen.
+    /// It is not a greeting, as early as that can be seen.
     pub fn decode(bytes: &[u8]) -> Result<Option<(Hello, usize)>, WireError> {
         let Some(((min, max), mut body, size)) = open(HELLO, bytes)? else {
             return Ok(None);
@@ -233,10 +233,11 @@ impl Hello {
         Ok(version)
     }
 
-    /// Whether who says this is no member any more, for one that has `members` since entry `changed`,
-    /// which is committed. It is not, if it knows an older membership: it has been in that, and ids never
-    /// come back. Who knows of none may be about to be added, which only the leader can tell for certain;
-    /// who knows a newer one is to be heard, also by one that does not know it yet.
+    /// Whether the sender is no member any more, for a node that has `members` since entry
+    /// `changed`, which is committed. The sender is removed, if it knows an older membership: it
+    /// has been in that, and ids never come back. A sender without a membership may be about to be
+    /// added, which only the leader can tell for certain; one with a newer one is to be heard, also
+    /// by a node that does not know it yet.
     ///
     /// # Errors
     /// The reply to the peer.
@@ -387,7 +388,7 @@ impl Answer {
     /// The answer that these bytes begin with, and its size; `None`: more must come.
     ///
     /// # Errors
-    /// It is none, as early as that can be seen.
+    /// It is not an answer, as early as that can be seen.
     pub fn decode(bytes: &[u8]) -> Result<Option<(Answer, usize)>, WireError> {
         let Some(((version, kind), mut body, size)) = open(ANSWER, bytes)? else {
             return Ok(None);

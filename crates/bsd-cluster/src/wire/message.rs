@@ -224,7 +224,7 @@ fn is_sound(message: &Message) -> Result<(), WireError> {
     }
 }
 
-/// Entries follow each other, and their terms never fall nor pass that of the leader.
+/// Entries follow each other, and their terms never decrease nor exceed that of the leader.
 fn are_consecutive(message: &Message) -> Result<(), WireError> {
     let (mut index, mut term) = (message.index, message.log_term);
     for entry in message.entries.iter() {

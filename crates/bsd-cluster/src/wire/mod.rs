@@ -18,17 +18,17 @@
 //! The nonce is drawn by the listening end for each connection; the sequence number counts the
 //! frames of one end. Both are in the checksums and not in the frame: a frame that is repeated,
 //! left out, out of order or of another connection does not parse. A size is believed only once
-//! `check` holds, so no end waits for bytes that a flipped bit promised. A checksum is no signature: who may
-//! write into the connection may forge frames. TLS is against that.
+//! `check` holds, so no end waits for bytes that a flipped bit promised. A checksum is no
+//! signature: anyone that may write into the connection may forge frames. TLS is against that.
 //!
 //! Invariants:
 //! * Nothing here opens a socket, reads a clock or panics, whatever the bytes are.
-//! * No memory is taken for what is only announced: a count must be backed by bytes that are there.
+//! * No memory is taken for announced bytes: a count must be backed by bytes that are there.
 //! * No protobuf is parsed. The data of a change of membership is carried as bytes.
 //! * Whatever decodes can be encoded, and is then the same again ([`check`]).
 //!
-//! The parts: `hello` (who is there, and which version is spoken), `message` (raft's messages),
-//! `transfer` (snapshots, and how a new node joins), `read` (numbers and bytes).
+//! The parts: `hello` (identity and version), `message` (raft's messages), `transfer` (snapshots,
+//! and how a new node joins), `read` (numbers and bytes).
 
 mod check;
 mod hello;
@@ -83,7 +83,7 @@ pub enum Frame {
     Join(Join),
     /// Reply to it.
     Invite(JoinAnswer),
-    /// Whether no jobs are taken, as far as who sends this knows. What the leader says counts.
+    /// Whether the cluster drains, as far as the sender knows. The leader's word counts.
     Drains(bool),
 }
 

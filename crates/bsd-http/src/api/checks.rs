@@ -1,7 +1,7 @@
 //! `/api/v1/log/checks`: when the log was last backed up and verified, as those who did it say.
 //!
-//! The server cannot know by itself: both are done beside it, perhaps on another machine. What it was
-//! told is kept until it ends, the last of each.
+//! The server cannot know by itself: scripts do both beside it, perhaps on another machine. The
+//! last report of each is kept until the server ends.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

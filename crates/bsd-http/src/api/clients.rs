@@ -1,6 +1,5 @@
-//! Who is connected: its address, what it uses, watches and has reserved, and what it has not read;
-//! and the end of a connection.
-//! Sessions of the server's own threads are not among them.
+//! Connected clients: address, used and watched tubes, reserved jobs, and unread replies; and the
+//! end of a connection. Sessions of the server's own threads are not among them.
 
 use hyper::StatusCode;
 use serde_json::{Value, json};
@@ -41,8 +40,8 @@ pub(crate) async fn client(state: &State, id: &str) -> Result<Answer, Problem> {
     }
 }
 
-/// `DELETE /api/v1/clients/{client}`: close its connection, if it is still the one that is meant. Its
-/// id may be another client's by now, who has come from elsewhere.
+/// `DELETE /api/v1/clients/{client}`: close its connection, if it is still the same client. Its id
+/// may belong by now to another one, from another address.
 pub(crate) async fn close(
     state: &State,
     id: &str,

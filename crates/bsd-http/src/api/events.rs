@@ -1,7 +1,7 @@
 //! `GET /api/v1/events`: what happens to jobs, as it happens, as server-sent events.
 //!
 //! The engine's thread writes into a ring ([`Feed`]), from which each stream reads at its own pace.
-//! Who is too slow is told how many events of all tubes it has missed.
+//! A stream that is too slow is told how many events of all tubes it has missed.
 
 use std::future::Future;
 use std::pin::pin;

@@ -1,4 +1,4 @@
-//! Which jobs are meant: by tube, state, id, priority, age, and what stands in the body.
+//! Selects jobs: by tube, state, id, priority, age, and text in the body.
 
 use memchr::memmem::Finder;
 use serde_json::{Value, json};
@@ -56,7 +56,7 @@ pub(crate) struct Filter {
     /// Seconds.
     ages: Range,
     contains: Option<Finder<'static>>,
-    /// As it was sent, without what was not said.
+    /// As it was sent, without fields that were left out.
     value: Value,
 }
 
@@ -155,7 +155,7 @@ impl Filter {
         self.contains.is_some()
     }
 
-    /// Whether what is looked for stands in a body.
+    /// Whether a body contains the text.
     pub(super) fn matches_body(&self, body: &[u8]) -> bool {
         let contains = self.contains.as_ref();
         contains.is_none_or(|it| it.find(body).is_some())

@@ -1,9 +1,10 @@
 //! `/api/v1/jobs/{id}/history`: what the log still holds about a job, also of one that is deleted.
 //!
 //! All of the log is read for it, as `bsd-wal history --live` does, by a thread that ends with it:
-//! neither the loop nor this thread does any of it. There is one such thread at a time. Who asks
-//! waits for a moment; then it is told how far the reading is, and asks again. A reading that no one
-//! asks about any more ends by itself. What was read is told once: a later answer is a new reading.
+//! neither the loop nor this thread does any of it. There is one such thread at a time. A request
+//! waits for a moment; then it is told how far the reading is, and asks again. A reading that no
+//! one asks about any more ends by itself. The result is given once: a later request begins a new
+//! reading.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -28,7 +29,7 @@ use bsd::types::{JobId, SECOND_NS, Time};
 
 /// How long an answer waits for the reading to end.
 const WAIT: Duration = Duration::from_millis(150);
-/// A reading that no one has asked about for so long ends.
+/// A reading ends when no one has asked about it for this time.
 const WANTED_NS: i64 = 10 * SECOND_NS;
 /// Longest time of a reading.
 const READING_NS: i64 = 60 * SECOND_NS;
@@ -307,7 +308,7 @@ impl Histories {
         Some(progress)
     }
 
-    /// End what is under way.
+    /// End the reading that is under way.
     pub(crate) fn cancel(&self) {
         if let Some(reading) = &*self.slot() {
             reading.is_cancelled.store(true, Ordering::Relaxed);

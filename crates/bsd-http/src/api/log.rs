@@ -1,4 +1,4 @@
-//! `/api/v1/log`: the files of the log, what is damaged in them, and what holds the oldest.
+//! `/api/v1/log`: the files of the log, their damage, and the oldest job.
 
 use hyper::StatusCode;
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! Long work that is under way or is over: how far it is, what came of it, and how it is ended.
-//! All of it is in memory; what it has changed is in the log.
+//! Long work that is under way or done: its progress, its result, and its end. All of it is in
+//! memory; its changes are in the log.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use bsd::door::Work;
 pub(crate) const RUNNING_MAX: usize = 8;
 /// Work of a kind that is over and can be asked for: the newest of this number …
 pub(crate) const KEPT_MAX: usize = 64;
-/// … for so long.
+/// … and for how long.
 pub(crate) const KEPT_TIME: Duration = Duration::from_secs(3600);
 
 /// How far a piece of work is. The loop writes it, and others read it.
@@ -69,7 +69,7 @@ pub(super) struct Entry {
     id: u64,
     /// The request.
     asked: Value,
-    /// Who has.
+    /// Its owner.
     owner: Asker,
     /// It changes jobs, and does not only look for some.
     changes: bool,
@@ -138,7 +138,7 @@ struct Entries {
 }
 
 impl Entries {
-    /// Forget what has been over for too long, and the first of what is too much.
+    /// Forget work that was done long ago, and the oldest beyond the limit.
     fn prune(&mut self) {
         self.by_id.retain(|_, entry| {
             let end = entry.end.get();
@@ -260,7 +260,7 @@ impl Register {
         json(StatusCode::OK, &value)
     }
 
-    /// One, with what it has found where it looks for something.
+    /// One, with the result of a search.
     pub(crate) fn show(&self, id: &str) -> Result<Answer, Problem> {
         let entry = self.find(id)?;
         let mut value = entry.value();
@@ -273,7 +273,7 @@ impl Register {
         Ok(json(StatusCode::OK, &value))
     }
 
-    /// Let one do no further step. What it has done stays.
+    /// Let one do no further step. Its changes stay.
     pub(crate) fn cancel(&self, id: &str, asker: Asker) -> Result<Answer, Problem> {
         let entry = self.find(id)?;
         asker.check_may_end(entry.owner)?;

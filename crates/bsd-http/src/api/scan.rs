@@ -15,8 +15,8 @@ use bsd::door::{Answer as Reply, JobError, Order, Slice};
 use bsd::queue::{JobView, Lost, Mark, Queue, TubeList};
 use bsd::types::{JobId, JobState};
 
-/// Of the buried jobs that were looked at this many are kept in mind: when one of them is buried no
-/// more, the scan goes on behind the one before.
+/// Buried jobs that are remembered after a look at them: when one of them is buried no more, the
+/// scan goes on behind the one before.
 const MARKS_KEPT: usize = 32;
 /// Larger bodies are not looked into.
 const BODY_SIZE_MAX: u32 = 1 << 20;

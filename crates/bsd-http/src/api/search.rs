@@ -1,5 +1,5 @@
-//! Looking for jobs: by tube, state, id, priority, age, and what stands in their bodies. A search is
-//! long work that ends with a page of what it has found, and where the next one begins.
+//! Search for jobs: by tube, state, id, priority, age, and text in their bodies. A search is long
+//! work that ends with a page of results, and the place where the next page begins.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

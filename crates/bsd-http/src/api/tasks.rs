@@ -1,6 +1,6 @@
 //! The same change, of all jobs that a filter matches. First they are counted, then changed: no
-//! more than were counted, and none that was put later; and none at all where they are more than who
-//! asks has seen (`most`).
+//! more than were counted, none that was put later, and none at all if they are more than the
+//! caller has seen (`most`).
 //!
 //! Nothing of this is whole: a crash, or who cancels it, leaves the first of the changes done and
 //! the others not.
@@ -25,8 +25,8 @@ use bsd::types::{JobId, JobState, Position, SECOND_NS, Time};
 
 /// Jobs a second that may be asked for as the rate of a task.
 pub(crate) const RATE_MAX: u64 = 1_000_000;
-/// A task that has logged this many bytes that are not durable yet waits for the disk, so that no sync
-/// takes long because of it.
+/// A task waits for the disk when it has logged this number of bytes that are not durable yet, so
+/// that no sync takes long because of it.
 const AHEAD_MAX: usize = 64 << 10;
 /// Cost of a change in the log, without a body.
 const CHANGE_COST: usize = 64;

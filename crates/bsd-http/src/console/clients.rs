@@ -1,4 +1,4 @@
-//! `/clients`: who is connected, with what it uses, watches, and has reserved.
+//! `/clients`: connected clients, with their used and watched tubes, and reserved jobs.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! `/cluster`: who leads, who is a member, and who lags. It is only looked at: `bsd-ctl cluster`
-//! changes it.
+//! `/cluster`: the leader, the members, and their lags. The page changes nothing: `bsd-ctl cluster`
+//! does.
 
 use maud::{Markup, html};
 

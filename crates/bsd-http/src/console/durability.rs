@@ -18,7 +18,7 @@ use bsd::storage::format::file_name;
 use bsd::types::{SegmentId, Time};
 use bsd_archive::Report;
 
-/// In one sentence, whether what is acknowledged is safe.
+/// In one sentence, whether acknowledged jobs are safe.
 pub(super) fn verdict(view: &PageView<'_>, live: &Live) -> Markup {
     let membership = cluster::membership(view.state);
     let (mark, sentence) = judge(&view.snapshot.figures, membership.as_ref());

@@ -213,7 +213,7 @@ async fn pause(state: &State, tube: String, form: &Form) -> Result<Answer, Probl
     Ok(tell(state, &path, sentence, done.extensions().get()))
 }
 
-/// Count the jobs that are meant. What is to be done with them is asked again, with their number.
+/// Count the selected jobs. The page then asks for confirmation, with their number.
 async fn count(state: &State, tube: &str, form: &Form, asker: Asker) -> Result<Answer, Problem> {
     let action = form.text("what").unwrap_or_default();
     let mut filter = json!({"tube": tube, "states": form.texts("state")});

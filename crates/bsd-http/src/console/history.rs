@@ -16,7 +16,7 @@ const SAMPLES_MAX: usize = 8640;
 const TUBES_MAX: usize = 500;
 /// Samples of a tube that are kept: 10 minutes.
 pub(super) const TUBE_SAMPLES: usize = 60;
-/// A rate is that of so long, where the server has been asked so early.
+/// A rate is taken over this time, or less soon after the start.
 const RATE_NS: i64 = 10_000_000_000;
 
 /// How far back a chart may go.
@@ -44,7 +44,7 @@ impl Span {
     }
 }
 
-/// How the server was at one time, and what it did in the 10 seconds before.
+/// State of the server at one time, and its work in the 10 seconds before.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Sample {
     /// Jobs.
@@ -114,7 +114,7 @@ impl Totals {
 #[derive(Debug)]
 struct TubeSamples {
     ready: [u32; TUBE_SAMPLES],
-    /// This many of them are there; the last is the latest.
+    /// Number of samples; the last is the latest.
     count: usize,
     /// The round in which it was there.
     round: u64,
@@ -293,7 +293,7 @@ impl TubeSamples {
     }
 }
 
-/// How long what was noted between two readings took, on the average and at most, seconds.
+/// Average and longest of the durations noted between two readings, seconds.
 fn between(before: Option<&Reading>, now: &Reading) -> (f32, f32) {
     let (mut count, mut sum, mut most) = (0, now.sum_ns, 0.0);
     for (at, noted) in now.counts.iter().enumerate() {

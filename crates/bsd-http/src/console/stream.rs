@@ -21,11 +21,12 @@ use crate::query::Query;
 
 /// Open streams at a time.
 pub(super) const STREAMS_MAX: usize = 16;
-/// How often a page hears of what has changed.
+/// Interval of updates of a page.
 const TICK: Duration = Duration::from_secs(1);
 /// Something is said so often, if only to see whether someone is there.
 const SAY_EVERY: Duration = Duration::from_secs(10);
-/// A stream ends after this, and the browser opens another: so who may no longer look sees no more.
+/// A stream ends after this, and the browser opens another: so a viewer whose rights have ended
+/// sees no more.
 const STREAM_TIME: Duration = Duration::from_secs(600);
 
 /// The page, or the part of it that changes.

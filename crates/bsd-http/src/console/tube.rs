@@ -147,7 +147,7 @@ fn peek(found: &job::Found) -> Markup {
     }
 }
 
-/// The list; for those who may change jobs, as a form with a box for each.
+/// The list; for viewers that may change jobs, as a form with a box for each.
 fn jobs_shown(
     name: &str,
     state: &str,

@@ -59,7 +59,7 @@ impl Viewer {
         }
     }
 
-    /// The word for forms that change something, for those who may.
+    /// The secret for forms that change something, for viewers that may.
     pub(super) fn admin(&self) -> Option<&str> {
         let word = self.form_word.as_deref();
         word.filter(|_| self.role >= Role::Admin)
@@ -104,7 +104,8 @@ fn standing_of(membership: &Membership, wall_ns: u64) -> String {
 }
 
 impl Console {
-    /// Keep a sentence for who is sent to another page: the word by which it is found there.
+    /// Keep a sentence for a browser that is sent to another page: the word by which it is found
+    /// there.
     pub(super) fn tell(&self, sentence: String) -> String {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         if said.len() == SAID_MAX {

@@ -59,7 +59,7 @@ pub(super) fn ns(ns: i64) -> String {
     time(ns as f64 / 1e9)
 }
 
-/// `0`, `0.3`, `12`, `4,500`: this many a second.
+/// `0`, `0.3`, `12`, `4,500`: a rate per second.
 pub(super) fn rate(value: f64) -> String {
     match value {
         value if value < 0.05 => "0".to_owned(),

@@ -29,8 +29,8 @@ impl World {
         assert!(is_well, "the cluster does not go on: {}", self.describe());
     }
 
-    /// A number from after the storm has reached all members, and who is none knows it, unless none of the
-    /// members that it knew is left to tell it.
+    /// A number from after the storm has reached all members, and each removed server knows that it
+    /// is removed, unless none of the members that it knew is left to tell it.
     fn is_well(&self) -> bool {
         let Some(number) = self.last_number else {
             return false;

@@ -20,7 +20,7 @@ impl World {
         self.machines.get(id).is_some_and(Machine::leads)
     }
 
-    /// One who leads, or believes so, and can be talked to.
+    /// A node that leads, or believes so, and can be reached.
     pub(super) fn a_leader(&mut self) -> Option<NodeId> {
         let can_be_talked_to = |it: &Machine| !it.is_syncing && it.paused_until <= self.now;
         let leaders = self.machines.iter();

@@ -279,8 +279,8 @@ fn after_a_crash_at_any_operation_the_ledger_is_at_or_after_the_last_commit() {
     }
 }
 
-/// Else a member would have others to ask than those who committed what it has: with one that needs
-/// its vote and does not know it, both would stand still.
+/// Otherwise a member would ask other nodes than those that committed its entries: with one that
+/// needs its vote and does not know it, neither would make progress.
 #[test]
 fn no_start_finds_a_membership_of_an_entry_that_it_does_not_know_to_be_committed() {
     let change_often = |disk: &SimFs| -> Result<(), LedgerError> {

@@ -16,7 +16,7 @@ use bsd::types::SECOND_NS;
 const DIR: &str = "/d";
 const SEGMENT_SIZE: u32 = 64 << 10;
 
-/// An engine on a disk of its own, and what was done with it.
+/// An engine on a disk of its own, and the counts of its work.
 struct Bench {
     fs: SimFs,
     engine: Engine,
@@ -46,7 +46,7 @@ impl Bench {
         }
     }
 
-    /// Run a command that writes this many records; whether it has put a job.
+    /// Run a command that writes `records` records; whether it has put a job.
     fn run(&mut self, command: Command<'_>, records: u64) -> bool {
         let mut inserted = Inserted(0);
         let request = Request::Command(command);
