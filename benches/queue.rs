@@ -76,7 +76,7 @@ fn tubes(c: &mut Criterion) {
     }
 }
 
-/// A thousand of half a million delayed jobs that fall due at once, over 2,000 tubes.
+/// A thousand of half a million delayed jobs that become due at once, over 2,000 tubes.
 fn flood(c: &mut Criterion) {
     let fill = || {
         let mut queue = queue();

@@ -63,7 +63,7 @@ impl Random {
         }
     }
 
-    /// This many bytes.
+    /// `count` random bytes.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| self.next() as u8).collect()
     }

@@ -31,8 +31,8 @@ fn highest(hard: Option<u64>) -> Option<u64> {
     }
 }
 
-/// The kernel's table gets room for this many descriptors from the start, as far as the limit
-/// allows: half a mebibyte of the kernel's memory.
+/// Descriptors for which the kernel's table gets room from the start, as far as the limit allows:
+/// half a mebibyte of the kernel's memory.
 const DESCRIPTOR_TABLE_LEN: u64 = 64 << 10;
 
 /// Makes the kernel enlarge its table of this process's descriptors at once.
@@ -47,7 +47,7 @@ pub fn widen_descriptor_table() {
     let _ = rustix::io::fcntl_dupfd_cloexec(std::io::stderr(), last as i32);
 }
 
-/// `None` means no limit.
+/// `None`: no limit.
 fn room_for_connections(descriptors: Option<u64>) -> usize {
     let room = descriptors
         .unwrap_or(u64::MAX)

@@ -3,7 +3,7 @@
 //! Clients may repeat a request ten thousand times a second, and the resource may come and go with
 //! every job. So a shortage is over only when nothing has been refused for some time.
 
-/// A shortage is over after this many nanoseconds without a refusal.
+/// Time without a refusal after which a shortage is over, nanoseconds.
 const OVER_AFTER_NS: u64 = 1_000_000_000;
 
 /// Whether there is a shortage.
@@ -16,7 +16,7 @@ pub(crate) struct Shortage {
 }
 
 impl Shortage {
-    /// Notes a refusal because this many bytes were missing. Returns whether a shortage begins.
+    /// Note a refusal because `missing` bytes were missing. Returns whether a shortage begins.
     pub(crate) fn note_refused(&mut self, missing: u64, wall_ns: u64) -> bool {
         self.missing = missing;
         self.refused_at.replace(wall_ns).is_none()

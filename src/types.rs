@@ -318,7 +318,7 @@ pub enum Change<'a> {
         pri: u32,
         /// The last delay requested, in seconds.
         delay: u32,
-        /// When a delayed job falls due; ignored in other states.
+        /// When a delayed job becomes due; ignored in other states.
         deadline: Time,
         /// The counters.
         counters: Counters,

@@ -14,7 +14,7 @@ use crate::storage::convert::load::{Load, LoadError};
 use crate::storage::inspect::{Inspection, JobRecord};
 use crate::types::{Counters, JobId, JobState, is_tube_name};
 
-/// A file of more jobs finds no more than one of this many.
+/// Most jobs of a file: more of them find nothing new.
 const JOBS_MAX: usize = 40;
 
 /// Panics unless the jobs that `data` describes, once loaded, are the jobs of the new log; also

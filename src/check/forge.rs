@@ -82,7 +82,7 @@ pub(super) fn any_log(input: &mut Input<'_>) -> Sound {
     logs[input.pick(&[0, 1, 2, 3, 0, 1, 0, 1])].clone()
 }
 
-/// The log after this many rounds of work: jobs in every state, and after a few rounds several
+/// The log after `rounds` rounds of work: jobs in every state, and after a few rounds several
 /// segments, some of them compacted.
 fn log(rounds: usize, body_size: usize, is_clean_stop: bool) -> Files {
     let disk = SimFs::new(1);

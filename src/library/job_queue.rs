@@ -194,7 +194,8 @@ impl JobQueue {
         self.answer(ignore)
     }
 
-    /// Hand out no job of a tube for this many seconds. Durable on return, as the policy says.
+    /// Pause a tube for `seconds`: none of its jobs is handed out. Durable on return, as the policy
+    /// says.
     ///
     /// # Errors
     /// [`JobError::BadTubeName`], [`JobError::NotFound`] when there is no such tube.

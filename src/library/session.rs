@@ -189,8 +189,8 @@ impl Session {
         self.0.kick(tube, bound)
     }
 
-    /// Hand out no job of a tube for this many seconds; 0 ends a pause. Durable when it has
-    /// succeeded, as the policy says.
+    /// Pause a tube for `seconds`: none of its jobs is handed out; 0 ends a pause. Durable when it
+    /// has succeeded, as the policy says.
     ///
     /// # Errors
     /// [`JobError::BadTubeName`], [`JobError::NotFound`] when there is no such tube.

@@ -23,7 +23,7 @@ const LIMITS: [Limits; 3] = [
     },
 ];
 
-/// Pieces of at least this many bytes are put directly into a body's buffer.
+/// Smallest piece that is put directly into a body's buffer, bytes.
 const DIRECT_MIN: usize = 7;
 
 /// The sizes of the pieces in which `data` arrives: the smallest, odd ones, those around the

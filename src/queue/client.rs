@@ -1,4 +1,4 @@
-//! A client: what it uses, watches, has reserved, and waits for. All of it is volatile.
+//! A client: its used and watched tubes, its reserved jobs, and its wait. All of it is volatile.
 
 use std::collections::BTreeMap;
 

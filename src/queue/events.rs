@@ -7,7 +7,7 @@ use super::handle::JobHandle;
 use super::job::Durable;
 use crate::types::{JobId, JobState, Time};
 
-/// This many events are kept until they are taken; what happens beyond that is counted.
+/// Events that are kept until they are taken; further ones are counted.
 pub(crate) const EVENTS_MAX: usize = 8192;
 
 /// Something that has happened.
@@ -76,7 +76,7 @@ pub enum Happened {
     },
     /// The tube was paused, or a pause ended by command.
     Pause {
-        /// For this many seconds; 0 ends a pause.
+        /// Length in seconds; 0 ends a pause.
         seconds: u32,
     },
 }

@@ -20,10 +20,10 @@ const BLOCK_LEN: usize = 1 << BLOCK_BITS;
 
 /// A page with fewer ids than this takes more memory for each of them than a map would.
 const SPARSE_LEN: u32 = 16;
-/// The table gives up sparse pages when it exceeds this many bytes per id on average.
+/// The table gives up sparse pages when it exceeds this size per id on average, bytes.
 const SIZE_MAX: usize = 28;
 const SLACK: usize = 64 << 10;
-/// This many pages are given up at a time.
+/// Pages that are given up at a time.
 const PAGES_A_TIME: usize = 2;
 /// Bytes of a single id in the map.
 const LONE_SIZE: usize = 26;

@@ -64,7 +64,7 @@ impl Job {
         }
     }
 
-    /// When it falls due, if it is delayed since its put.
+    /// When it becomes due, if it is delayed since its put.
     pub(super) fn put_deadline(&self) -> Time {
         self.created.plus_seconds(self.delay)
     }
@@ -79,7 +79,7 @@ impl Job {
 #[derive(Clone)]
 #[repr(Rust, packed(4))]
 pub(super) struct JobExtra {
-    /// When a delayed job falls due, or when a reservation runs out.
+    /// When a delayed job becomes due, or when a reservation runs out.
     pub(super) deadline: Time,
     pub(super) counters: Counters,
     /// The last record of the job's state.
@@ -250,7 +250,7 @@ impl Jobs {
         }
     }
 
-    /// When a delayed job falls due, or when a reservation runs out.
+    /// When a delayed job becomes due, or when a reservation runs out.
     pub(super) fn deadline(&self, handle: JobHandle) -> Time {
         let job = &self.slab[handle];
         let extra = job.extra.map(|extra| self.extras[extra].deadline);

@@ -9,7 +9,7 @@ use crate::types::{ClientId, JobId, JobState, Time};
 /// Where a listing has got to. It means something in the process that made it alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mark {
-    /// Of a ready job its priority, of a delayed one when it falls due in nanoseconds, else 0.
+    /// Of a ready job its priority, of a delayed one when it becomes due in nanoseconds, else 0.
     pub key: i64,
     /// The job.
     pub id: JobId,

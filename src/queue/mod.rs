@@ -109,7 +109,7 @@ pub struct Queue {
     searches: VecDeque<u64>,
     /// A client that watches more tubes than this is wide.
     wide_len: usize,
-    /// A wide client's search of at most this many tubes is done at once.
+    /// Tubes up to which a wide client's search is done at once.
     search_len: usize,
     /// Entries of all watch lists together.
     watches: usize,
@@ -153,7 +153,7 @@ pub struct JobView<'a> {
     pub ttr: u32,
     /// When it was put.
     pub created: Time,
-    /// When a delayed job falls due or a reservation runs out; `None` in other states.
+    /// When a delayed job becomes due or a reservation runs out; `None` in other states.
     pub deadline: Option<Time>,
     /// How often each event has happened to it.
     pub counters: Counters,
@@ -257,7 +257,7 @@ impl Queue {
         self.visits.take()
     }
 
-    /// This many tubes or clients were looked at.
+    /// Count tubes or clients that were looked at.
     pub fn visit(&self, count: usize) {
         self.visits.set(self.visits.get() + count);
     }
@@ -415,7 +415,7 @@ impl Queue {
         self.decide(id, |job| job.pri = pri)
     }
 
-    /// The change that makes a job delayed for this many seconds from `now`; `None` if it does not
+    /// The change that makes a job delayed for `delay` seconds from `now`; `None` if it does not
     /// exist or is reserved.
     #[must_use]
     pub fn decide_delay(&self, id: JobId, delay: u32, now: Time) -> Option<Change<'static>> {

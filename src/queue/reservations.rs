@@ -1,4 +1,4 @@
-//! Reservations: who has which job, and until when.
+//! Reservations: their clients, their jobs, and their ends.
 //!
 //! Each client's reservations are ordered by deadline, and the clients are ordered by their next
 //! event; so timers cost nothing per job.
@@ -98,8 +98,7 @@ impl Queue {
         true
     }
 
-    /// The same of a job, no matter who has reserved it: it is taken from its client. `false` if it is not
-    /// reserved.
+    /// The same of a job of any client: it is taken from it. `false` if it is not reserved.
     pub fn take_back(&mut self, job: JobId, now: Time) -> bool {
         let is_reserved = |job: &JobHandle| self.jobs[*job].state == JobState::Reserved;
         let Some(job) = self.jobs.find(job).filter(is_reserved) else {

@@ -1,4 +1,4 @@
-//! Sessions: who is connected, and what they use and watch.
+//! Sessions: connected clients, and their used and watched tubes.
 //!
 //! A client that disconnects with many reservations, or many tubes on its watch list, becomes a
 //! ghost, invisible to others, until the timers have released its jobs and removed the tubes from
@@ -13,7 +13,7 @@ use super::handle::{ClientHandle, Handle, TubeHandle};
 use super::order::Order;
 use crate::types::{ClientId, Time};
 
-/// A watch list of at most this many tubes is removed at once.
+/// Longest watch list that is removed at once, in tubes.
 const SHORT_LEN: usize = 8;
 
 /// Requests of clients.

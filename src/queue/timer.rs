@@ -1,8 +1,8 @@
-//! Timed events: delayed jobs fall due, pauses end, reservations and waits run out, and the jobs of
+//! Timed events: delayed jobs become due, pauses end, reservations and waits run out, and the jobs of
 //! disconnected clients become ready again.
 //!
 //! [`Queue::tick`] handles all of them, one at a time in order of time, as many as its caller
-//! allows: so half a million jobs that fall due at once do not delay other clients. Nothing here is
+//! allows: so half a million jobs that become due at once do not delay other clients. Nothing here is
 //! recorded: after a restart the same deadlines lead to the same states.
 //!
 //! Only two orders are needed: tubes by next event, and clients by next event.
@@ -12,7 +12,7 @@ use super::client::WaitEnd;
 use super::handle::{ClientHandle, JobHandle, TubeHandle};
 use crate::types::{ClientId, JobState, Time};
 
-/// Examining this many tubes takes about as long as any other event.
+/// Tubes that take as long to examine as any other event.
 const VISITS_PER_ITEM: usize = 4;
 
 /// An event that is due.

@@ -41,8 +41,7 @@ pub(super) const LEAF_LEN: usize = 256;
 /// The most children of an inner node.
 const INNER_LEN: usize = 64;
 
-/// This many entries are gathered: little memory per tree, and all of them share one slow walk
-/// down.
+/// Entries that are gathered: little memory per tree, and all of them share one slow walk down.
 const GATHERED_LEN: usize = 32;
 
 /// An ordered set of entries.
@@ -170,8 +169,8 @@ impl<E: Copy + Ord> Node<E> {
         self.len() <= self.len_max() / 4
     }
 
-    /// A node with at most this many entries takes over some of a full neighbour's, or all of a
-    /// sparse one's.
+    /// A node with at most this number of entries takes over some of a full neighbour's, or all of
+    /// a sparse one's.
     fn roomy_len(&self) -> usize {
         self.len_max() * 3 / 4
     }

@@ -164,7 +164,7 @@ impl Tube {
             || self.pause.as_ref().is_some_and(|pause| pause.holds)
     }
 
-    /// The time of the next timed event: a delayed job falls due, or the pause ends.
+    /// The time of the next timed event: a delayed job becomes due, or the pause ends.
     pub(super) fn due(&self) -> Option<Time> {
         let delayed = self.delayed.first().map(|(deadline, _)| deadline);
         let pause = self.pause.as_ref().map(|pause| pause.until);

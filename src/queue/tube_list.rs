@@ -7,7 +7,7 @@ use super::handle::TubeHandle;
 /// A tube and its name.
 pub(super) type Listed = (TubeHandle, Arc<str>);
 
-/// At most this many tubes are copied when a tube is created or removed while a list is held.
+/// Tubes that are copied at most when a tube is created or removed while a list is held.
 const LISTED_LEN: usize = 256;
 
 /// The tubes at one moment, in the order of `list-tubes`: the order of creation, except that the

@@ -88,7 +88,7 @@ impl Queue {
             .map(ReadyKey::id)
     }
 
-    /// The job that `peek-delayed` shows: the one that falls due first.
+    /// The job that `peek-delayed` shows: the one that becomes due first.
     #[must_use]
     pub fn peek_delayed(&self, client: ClientId) -> Option<JobId> {
         self.tubes[self.used(client)]
@@ -141,7 +141,7 @@ impl Queue {
             .map(|job| self.jobs[job].id)
     }
 
-    /// The delayed job that falls due first: the next one that `kick` takes if nothing is buried.
+    /// The delayed job that becomes due first: the next one that `kick` takes if nothing is buried.
     #[must_use]
     pub fn first_delayed(&self, tube: &TubeRef) -> Option<JobId> {
         self.tubes[tube.0].delayed.first().map(|(_, id)| id)

@@ -26,10 +26,10 @@ use super::job::ReadyKey;
 use super::tube::{Tube, WidelyWatched};
 use crate::types::{ClientId, JobId, Time};
 
-/// A client that watches more tubes than this is wide. Joining this many queues and leaving them
-/// again takes some 50 µs.
+/// A client that watches more tubes than this is wide. Joining and leaving as many queues takes
+/// some 50 µs.
 pub(super) const WIDE_LEN: usize = 256;
-/// A wide client's search of at most this many tubes is done at once: it takes some 200 µs.
+/// Tubes up to which a wide client's search is done at once: it takes some 200 µs.
 pub(super) const SEARCH_LEN: usize = 2048;
 
 /// Finding a job at once.

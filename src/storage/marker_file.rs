@@ -1,5 +1,5 @@
-//! Small files in a data directory that say what it is to others: replaced as a whole, and read as a
-//! whole. What they mean is for those who write them.
+//! Small files in a data directory with facts about it: replaced as a whole, and read as a whole.
+//! Their writers know their meaning.
 
 use std::io;
 use std::path::Path;

@@ -27,7 +27,7 @@ use bsd::random::Random;
 const CLIENTS: usize = 50;
 /// With more jobs than this a connection only removes jobs, unless another limit is given.
 const JOBS_A_CONNECTION: usize = 60;
-/// So long that no delayed job falls due in the test.
+/// So long that no delayed job becomes due in the test.
 const DELAY: u32 = 1_000_000;
 const SEGMENT_SIZE: &str = "1048576";
 

@@ -1,7 +1,7 @@
 //! Random commands for [`Pair`], the whole protocol and its malformed neighbours.
 //!
 //! Every command here has exactly one reply. Delays, pauses and times to run are either 0 or far
-//! longer than a run, so nothing falls due by itself; a client waits only while the one command
+//! longer than a run, so nothing becomes due by itself; a client waits only while the one command
 //! comes that ends its waiting, and never two at once.
 
 use crate::pair::Pair;

@@ -177,7 +177,7 @@ fn after_seconds(seconds: u32) -> Now {
     }
 }
 
-/// Jobs that fall due after a second, the first half by their put, the others by a release.
+/// Jobs that become due after a second, the first half by their put, the others by a release.
 const DUE_SOON: u64 = 20;
 /// All jobs have ids up to this one.
 const LAST_JOB: u64 = 700;
@@ -500,7 +500,7 @@ fn after_ten_seconds_and(ns: i64) -> Now {
     }
 }
 
-/// The first job falls due after ten seconds, the others a nanosecond later. Some are kicked at
+/// The first job becomes due after ten seconds, the others a nanosecond later. Some are kicked at
 /// `at`, after a turn of the loop at `ticked`; the crash comes after the first slice of the kick.
 fn kicked_to_the_nanosecond(ticked: Now, at: Now) -> Vec<u64> {
     let fs = SimFs::new(1);

@@ -171,7 +171,7 @@ impl State {
         buried.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// The delayed jobs of a tube at a wall time, the first to fall due first.
+    /// The delayed jobs of a tube at a wall time, the first to become due first.
     pub(super) fn delayed(&self, tube: &str, wall_ns: u64) -> Vec<u64> {
         let mut delayed: Vec<(u64, u64)> = Vec::new();
         for (id, job) in self.jobs.iter().filter(|(_, job)| job.tube == tube) {

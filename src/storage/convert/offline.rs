@@ -28,7 +28,7 @@ use crate::types::{Now, Place};
 /// server creates later segments in its own size.
 const OPEN_SIZE: u32 = SEGMENT_SIZE_MIN;
 const OPEN_SIZE_A_FILE: u32 = 128;
-/// The open segment is sealed when at least this many of its bytes are dead.
+/// Dead bytes from which on the open segment is sealed.
 const OPEN_GARBAGE_MIN: u64 = 4 << 10;
 /// A file is rewritten when its dead bytes exceed its size divided by this.
 const GARBAGE_DIVISOR: u64 = 64;

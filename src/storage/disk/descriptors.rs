@@ -23,7 +23,7 @@ use crate::storage::disk::{
     Dir, DirEntry, DirLock, File, Fs, LockError, OpenMode, ReadFile, ReadFs,
 };
 
-/// At most this many files stay open without being in use.
+/// Files that stay open at most without being in use.
 const OPEN_MAX: usize = 32;
 
 /// The file system of one log.
@@ -335,7 +335,7 @@ mod tests {
         Path::new(DIR).join(number.to_string())
     }
 
-    /// A disk with this many files, each of which holds its number.
+    /// A disk with `files` files, each of which holds its number.
     fn disk(files: usize) -> (SimFs, Descriptors) {
         let disk = SimFs::new(1);
         disk.create_dir_all(Path::new(DIR)).unwrap();

@@ -39,7 +39,7 @@ use crate::sys::processes;
 
 /// The process that uses the directory locks this file.
 pub(in crate::storage) const LOCK_NAME: &str = "lock";
-/// At most this many characters of a holder's command line are shown.
+/// Characters of a holder's command line that are shown at most.
 const COMMAND_SHOWN: usize = 100;
 
 /// Locks of this process on one directory. The files are kept here, so that no other code can close

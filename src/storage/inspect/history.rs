@@ -22,7 +22,7 @@ use crate::types::{Counters, JobId, JobState, Position, SECOND_NS};
 pub struct State {
     /// As recorded; never `Reserved`.
     pub state: JobState,
-    /// When a delayed job falls due: wall time, nanoseconds since 1970.
+    /// When a delayed job becomes due: wall time, nanoseconds since 1970.
     pub deadline_wall_ns: Option<u64>,
     /// Smaller is more urgent.
     pub pri: u32,

@@ -39,7 +39,7 @@ pub struct JobRecord {
     pub ttr: u32,
     /// When it was put.
     pub created_wall_ns: u64,
-    /// When a delayed job falls due.
+    /// When a delayed job becomes due.
     pub deadline_wall_ns: Option<u64>,
     /// Its counters.
     pub counters: Counters,

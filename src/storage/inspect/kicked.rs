@@ -18,7 +18,7 @@ impl Inspection {
             let is_of_buried = kick.state == JobState::Buried;
             *lefts.entry((&kick.tube, is_of_buried)).or_default() += u64::from(kick.left);
         }
-        // A start lets all delayed jobs fall due before it continues with the first kick.
+        // A start lets all delayed jobs become due before it continues with the first kick.
         let due = under_way.iter().map(|kick| kick.due_wall_ns).max();
         let mut kicked = Vec::new();
         for ((tube, is_of_buried), left) in lefts {
@@ -48,7 +48,7 @@ impl Inspection {
         buried
     }
 
-    /// The delayed jobs of a tube that fall due after `due`, wall time, in that order. Jobs that
+    /// The delayed jobs of a tube that become due after `due`, wall time, in that order. Jobs that
     /// the disk no longer returns are left out.
     fn delayed_in(&self, tube: &str, due: u64) -> Vec<JobId> {
         let mut bytes = Vec::new();
@@ -66,7 +66,7 @@ impl Inspection {
         delayed.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// When a delayed job falls due, wall time.
+    /// When a delayed job becomes due, wall time.
     fn deadline(&self, entry: &JobEntry, bytes: &mut Vec<u8>) -> Result<u64, OpenError> {
         let of_update = |record: &Record<'_>| match record {
             Record::Update {

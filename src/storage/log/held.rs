@@ -14,7 +14,7 @@
 //! * Frames are released in their order.
 //! * The stamp of a frame is the entry up to which the log goes with that frame.
 //!
-//! A log that follows has no held frames; it stamps what it appends, one entry at a time.
+//! A follower's log has no held frames; it stamps what it appends, one entry at a time.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -27,18 +27,18 @@ use crate::storage::log::room::{DELETE_SIZE, UPDATE_SIZE};
 use crate::storage::log::{AppendError, Log, Purpose};
 use crate::types::Position;
 
-/// Beside what a request needs, this many bytes of the open segment are left to what a turn of the
-/// loop appends by itself: counters, slices of kicks, ends of pauses.
-/// Of a small segment it is less …
+/// Bytes of the open segment that are left, beside the need of a request, to what a turn of the
+/// loop appends by itself: counters, slices of kicks, ends of pauses. Of a small segment it is less
+/// …
 const TURN_MARGIN: u64 = 1 << 20;
 const TURN_MARGINS_A_SEGMENT: u64 = 8;
 /// … but what deletes leave for compaction is left beside it.
 const TURN_MARGIN_MIN: u64 = 8 << 10;
 /// When less than this is left in the open segment, the next one is begun in the next quiet moment.
 const ROTATE_BELOW: u64 = 4 << 20;
-/// A quiet moment that changed nothing is not asked for again before this many bytes were written.
+/// Bytes that must be written before a quiet moment that changed nothing is asked for again.
 const QUIET_STEP: u64 = 64 << 10;
-/// The positions of at most this many stamps are remembered until they are durable.
+/// Stamps whose positions are remembered at most until they are durable.
 const MARKS_MAX: usize = 1024;
 
 /// The records of one frame, to be the data of one entry.
@@ -58,7 +58,7 @@ pub(crate) struct Held {
     frames: VecDeque<HeldFrame>,
     /// Bytes of them.
     bytes: u64,
-    /// This many of the last frames have not been handed out.
+    /// The number of last frames that have not been handed out.
     formed: usize,
     /// Up to where the written log goes.
     written: Stamp,

@@ -1,4 +1,4 @@
-//! Room that the log of one of several servers keeps back, and what it takes for a put there.
+//! Room that a cluster member's log keeps back, and its use for puts.
 //!
 //! Writes that others count on must not find the disk full: whatever comes after them, deletes too,
 //! would wait behind them. So puts end on all servers before the disks of a majority are full:
@@ -19,7 +19,7 @@
 use crate::storage::error::StoreError;
 use crate::storage::log::{Log, Purpose};
 
-/// A leader has proposed at most this many bytes that are not committed, or a single larger request.
+/// Bytes that a leader has proposed at most and that are not committed, or a single larger request.
 const HELD_MAX: u64 = 2 << 20;
 
 impl Log {

@@ -12,7 +12,7 @@
 use crate::storage::format::Record;
 use crate::types::JobState;
 
-/// At most this many kicks may be unfinished at a time: a new segment has to hold them all.
+/// Kicks that may be unfinished at a time at most: a new segment has to hold them all.
 pub const KICKS_MAX: usize = 8;
 /// The kick number of an update that belongs to no kick of several jobs.
 pub const NO_KICK: u16 = 0;

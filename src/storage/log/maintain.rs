@@ -26,7 +26,8 @@ const ZEROS_FROM: u32 = 8;
 /// The log is examined again when it has grown or shrunk by a segment divided by this. The file
 /// that was sealed last is left alone for as long.
 const LOOKS_A_SEGMENT: u32 = 32;
-/// If nothing could make way for a record, it is tried again when this many more bytes have died.
+/// If nothing could make way for a record, it is tried again when this number of further bytes have
+/// died.
 const WAY_STEP: u64 = 4 << 10;
 /// The longest time that the loop waits for the copying in one call, when garbage grows too fast.
 const CONGESTION_WAIT: Duration = Duration::from_millis(2);

@@ -76,7 +76,7 @@ use crate::storage::log::trail::Trail;
 use crate::storage::standby;
 use crate::types::{JobId, Place, Position, SegmentId, Time};
 
-/// A frame that has grown to this many bytes is written before the turn ends.
+/// A frame that has grown to this size, bytes, is written before the turn ends.
 const FRAME_SIZE_MAX: u64 = 1 << 20;
 /// The buffer of a larger body is dropped when the next one is read.
 const SCRATCH_SIZE_MAX: usize = 1 << 20;
@@ -498,7 +498,7 @@ impl Log {
         self.trail = Some(trail);
     }
 
-    /// True if the archive lacks what is older than it may be: puts are refused.
+    /// True if the archive lacks something older than the limit: puts are refused.
     #[must_use]
     pub fn is_archive_late(&self, now: Time) -> bool {
         self.trail.as_ref().is_some_and(|trail| trail.is_late(now))

@@ -48,16 +48,16 @@ const BLOCK_SIZE: u64 = 4 << 10;
 pub(super) const UPDATE_SIZE: u64 = 56;
 /// The allowance is the size of the log divided by this …
 const ALLOWANCE_DIVISOR: u64 = 16;
-/// … plus this many bytes, or plus half a segment if that is less.
+/// … plus this number of bytes, or plus half a segment if that is less.
 const ALLOWANCE_MIN: u64 = 2 * SEGMENT_SIZE_MIN as u64;
 /// Bytes that deletes leave for the records of compaction, which frees room.
 const SWITCHES_SIZE: u64 = 4 << 10;
 
-/// A segment is at most this many times as large as the one before it.
+/// Largest ratio of a segment to the one before it.
 const GROWTH: u32 = 4;
-/// Segments are made so large that about this many of them hold the log.
+/// Segments are made so large that about this number of them hold the log.
 const FILES_AIM: u64 = 512;
-/// … and at least this many times as large as the list of files that each of them contains.
+/// … and at least this multiple of the list of files that each of them contains.
 const LISTS_A_SEGMENT: u64 = 8;
 
 impl Log {

@@ -12,8 +12,8 @@ use crate::storage::format::segment_header;
 use crate::storage::log::Log;
 use crate::types::{JobId, SegmentId};
 
-/// At least this many ids are left out after the end of a history was lost: 2³². A clock that is behind
-/// does not take them away.
+/// Least number of ids that are left out after the end of a history was lost: 2³². A clock that is
+/// behind does not take them away.
 pub const IDS_SKIPPED: u64 = 1 << 32;
 
 /// A segment from whose first byte on a log goes on by itself.

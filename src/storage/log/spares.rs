@@ -22,10 +22,10 @@ use crate::storage::log::zeros::Zeros;
 /// Bytes of a spare for a log that has almost nothing left.
 pub(crate) const LAST_RESORT_SIZE: u32 = 16 << 10;
 
-/// At most this many names are tried for one spare: strangers may have some of them.
+/// Names that are tried at most for one spare: strangers may have some of them.
 const NAMES_MAX: u32 = 1000;
 
-/// A spare is examined in pieces of this many bytes.
+/// Size of the pieces in which a spare is examined, bytes.
 const PROBE: usize = 256 << 10;
 
 /// A file of reserved space.

@@ -15,7 +15,7 @@ use crate::storage::log::spares::Spare;
 use crate::storage::log::{AppendError, Log, Purpose};
 use crate::types::Place;
 
-/// At most this many records get their new places in one call.
+/// Records that get their new places in one call at most.
 const MOVES_A_CALL: usize = 1024;
 
 impl Log {

@@ -19,7 +19,7 @@ const FAST_NS: i64 = SLOW_NS / 2;
 /// Syncs of fewer bytes than this are faster on blocks that were written before. Larger syncs gain
 /// nothing from pre-zeroed blocks.
 const SMALL_SYNC_SIZE: u64 = 256 << 10;
-/// A single very long sync says nothing about the next ones: it counts as at most this many
+/// A single very long sync says nothing about the next ones: it counts as at most this time,
 /// nanoseconds.
 const OUTLIER_NS: i64 = 4 * SLOW_NS;
 
@@ -29,8 +29,8 @@ pub enum SyncPolicy {
     /// Before the reply that acknowledges it leaves (`-f 0`, the default). A crash loses nothing
     /// that was acknowledged.
     Always,
-    /// At most this many milliseconds after it was acknowledged (`-f N`), also when the server goes
-    /// idle. A power cut loses at most that time; a killed process loses nothing.
+    /// At most this number of milliseconds after it was acknowledged (`-f N`), also when the server
+    /// goes idle. A power cut loses at most that time; a killed process loses nothing.
     Interval(u32),
     /// When the operating system decides (`-F`); a full segment is synced once, and so is a log
     /// that has gone idle. A power cut loses what the system had not written; a killed process

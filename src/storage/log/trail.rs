@@ -20,14 +20,14 @@ use crate::storage::disk::{File, read_exact_at};
 use crate::storage::format::LogId;
 use crate::types::{Position, SegmentId, Time};
 
-/// At most this many sealed segments are held: each may need a descriptor.
+/// Sealed segments that are held at most: each may need a descriptor.
 pub const HELD_SEGMENTS_MAX: usize = 64;
 
 /// The facts that an open log publishes.
 #[derive(Debug)]
 pub struct Trail {
     hold_max: u64,
-    /// An archive that lacks what is older is late.
+    /// Age of the oldest missing bytes at which an archive is late.
     lag_max_ns: Option<i64>,
     shared: Mutex<Shared>,
 }
@@ -85,7 +85,7 @@ impl Trail {
         }
     }
 
-    /// The same; the archive is late if it lacks what is older than `lag_max`.
+    /// The same; the archive is late if it lacks something older than `lag_max`.
     #[must_use]
     pub fn with_lag_max(self, lag_max: Option<Duration>) -> Trail {
         let ns = |it: Duration| i64::try_from(it.as_nanos()).unwrap_or(i64::MAX);
@@ -102,8 +102,8 @@ impl Trail {
         shared.has_all_of = shared.has_all_of.max(Some(has_all_of));
     }
 
-    /// True if the archive lacks what is older than it may be: the loss of this machine would cost more
-    /// than was agreed.
+    /// True if the archive lacks something older than the limit: the loss of this machine would
+    /// cost more than was agreed.
     #[must_use]
     pub fn is_late(&self, now: Time) -> bool {
         let Some(lag_max_ns) = self.lag_max_ns else {

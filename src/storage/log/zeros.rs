@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 
 use crate::storage::disk::{File, write_all_at};
 
-/// Zeros are written and synced in pieces of this many bytes.
+/// Size of the pieces in which zeros are written and synced, bytes.
 const PIECE: u32 = 256 << 10;
 
 /// Zeros that are being written.

@@ -31,7 +31,7 @@ const SECTOR: usize = 512;
 const PART: u32 = 8 << 20;
 const STRETCHES_MAX: u32 = 1024;
 const BYTES_MIN: u64 = 64 << 20;
-/// Each try counts as this many bytes at least.
+/// Least cost of a try, bytes.
 const TRY_COST: u64 = 4096;
 
 /// A file in which bytes of another one may lie.

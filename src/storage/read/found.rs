@@ -20,7 +20,7 @@ use crate::storage::format::names::{
 use crate::storage::format::{Entry, HeaderFault, LogId, SegmentHeader, newer, segment_header};
 use crate::types::SegmentId;
 
-/// At most this many torn tails are kept, each from one crash.
+/// Torn tails that are kept at most, each from one crash.
 const CUTS_MAX: usize = 16;
 
 /// A segment file as found in the directory.

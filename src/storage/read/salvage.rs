@@ -18,9 +18,9 @@ use crate::types::JobId;
 
 /// Bytes examined together.
 const CHUNK: usize = 1 << 20;
-/// The search may checksum this many times the stretch's bytes without success. After that it looks
-/// only where a record must begin: bodies full of bytes that look like records must not make it
-/// endless.
+/// The search may checksum this multiple of the stretch's bytes without success. After that it
+/// looks only where a record must begin: bodies full of bytes that look like records must not make
+/// it endless.
 const EFFORT: u64 = 32;
 
 /// A single flipped bit is searched for in records up to this size, bytes.

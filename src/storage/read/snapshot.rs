@@ -41,11 +41,11 @@ use crate::storage::error::OpenError;
 use crate::storage::format::{Entry, LogId, Seed, Stamp};
 use crate::types::Position;
 
-/// The files are listed at most this many times before the snapshot is given up. To fail, each
-/// attempt has to meet a compaction that ends within the same few milliseconds.
+/// Listings of the files at most before the snapshot is given up. To fail, each attempt has to meet
+/// a compaction that ends within the same few milliseconds.
 const ATTEMPTS: usize = 100;
-/// A file that is missing this many times in a row did not just come or go: by then, the segment
-/// that records its removal would have been read.
+/// A file that is missing this number of times in a row did not just come or go: by then, the
+/// segment that records its removal would have been read.
 const MISSING_TIMES: usize = 3;
 
 /// The files of a log at one instant.
@@ -122,9 +122,9 @@ impl Snapshot {
         Ok(None)
     }
 
-    /// The same for a process that may not have this many files open: then they are opened again whenever
-    /// they are read. `true`: it is so, and [`Snapshot::is_whole`] has to be asked after the last of them
-    /// was read.
+    /// The same for a process that may not have as many files open: then they are opened again
+    /// whenever they are read. `true`: it is so, and [`Snapshot::is_whole`] has to be asked after
+    /// the last of them was read.
     ///
     /// # Errors
     /// As of [`Snapshot::take`].

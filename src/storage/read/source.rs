@@ -20,7 +20,7 @@ use crate::storage::error::OpenError;
 
 /// Disks refuse bytes in units of at least this size.
 const BLOCK: u64 = 4096;
-/// At most this many files are open at a time: a log may have more files than a process may open.
+/// Files that are open at a time at most: a log may have more files than a process may open.
 const OPEN_MAX: usize = 64;
 
 /// Bytes of one file that could not be read.

@@ -59,8 +59,8 @@ pub(super) fn refuse_foreign(
     })
 }
 
-/// Refuse the directory of a member of a cluster: what one server writes there by itself, the others
-/// do not have. One that only asked to be a member, and is none, has no ledger: nothing but the lock.
+/// Refuse the directory of a member of a cluster: the others do not have what one server writes
+/// there by itself. A server that only asked to be a member has no ledger: nothing but the lock.
 pub(super) fn refuse_member(
     fs: &dyn ReadFs,
     dir: &Path,

@@ -23,7 +23,7 @@ pub trait Replay {
     ) -> Result<(), String>;
 }
 
-/// At most this many jobs are named for a lost frame: enough to see what happened.
+/// Jobs that are named at most for a lost frame: enough to see the event.
 const JOBS_NAMED_MAX: usize = 16;
 
 /// Passes records on until something is damaged; from then on it only collects damage.

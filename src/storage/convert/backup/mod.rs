@@ -59,7 +59,7 @@ const INCOMING: &str = "incoming";
 
 /// Bytes copied in one step.
 const COPY_SIZE: usize = 1 << 20;
-/// The last frame's trailer lies within this many bytes before the end of a file.
+/// The last frame's trailer lies within this distance of the end of a file, bytes.
 const END_SIZE: usize = 16;
 
 /// The result of taking a backup.

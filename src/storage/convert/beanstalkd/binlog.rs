@@ -45,7 +45,7 @@ pub(super) mod job {
     pub(in crate::storage::convert::beanstalkd) const BODY_SIZE: usize = 32;
     /// i64, wall time.
     pub(in crate::storage::convert::beanstalkd) const CREATED: usize = 40;
-    /// i64, wall time at which a delayed job falls due or a reservation would have ended.
+    /// i64, wall time at which a delayed job becomes due or a reservation would have ended.
     pub(in crate::storage::convert::beanstalkd) const DEADLINE: usize = 48;
     /// u32.
     pub(in crate::storage::convert::beanstalkd) const RESERVES: usize = 56;

@@ -30,7 +30,7 @@ use crate::storage::incomplete::INCOMPLETE;
 use crate::storage::recover::{Progress, make_data_dir};
 use crate::types::Now;
 
-/// At most this many names are tried.
+/// Names that are tried at most.
 const KEPT_MAX: u32 = 1000;
 
 /// A finished import.

@@ -18,7 +18,7 @@ use crate::storage::error::Damage;
 
 /// Bytes read in one call.
 const CHUNK: usize = 1 << 20;
-/// Disks write in units of this many bytes, or of multiples.
+/// Disks write in units of this size, bytes, or of multiples.
 const SECTOR: u64 = 512;
 /// Why a record that its file ends inside of was not interrupted by a crash.
 const WAS_CUT: &str = "beanstalkd makes a file as long as it is to be before it writes to it, so the \

@@ -28,7 +28,7 @@ pub(super) type InodeId = u64;
 /// The root directory.
 pub(super) const ROOT: InodeId = 0;
 
-/// This many removed files are kept, for [`Disk::resurrect`] and as a source of stale bytes.
+/// Removed files that are kept, for [`Disk::resurrect`] and as a source of stale bytes.
 const REMOVED_MAX: usize = 64;
 
 /// The largest size of a file, as on Linux.

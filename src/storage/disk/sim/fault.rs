@@ -1,4 +1,4 @@
-//! Planned faults: what goes wrong, and when.
+//! Planned faults, and their times.
 
 use std::path::{Path, PathBuf};
 
@@ -62,7 +62,7 @@ impl OpKind {
 pub enum Effect {
     /// It returns this error and changes nothing; in addition, a sync marks its pages as clean.
     Fail(Errno),
-    /// A read or a write moves at most this many bytes, and reports so. No effect on other
+    /// A read or a write moves at most this number of bytes, and reports so. No effect on other
     /// operations.
     Short(usize),
     /// A write or a sync reports success and does nothing, except that a write grows the size. No
@@ -78,7 +78,7 @@ pub enum Effect {
     },
 }
 
-/// A fault: which operations it strikes, and what it does to them.
+/// A fault: the operations that it strikes, and its effect.
 ///
 /// By default it strikes once: the next operation of its kind, on any file.
 #[derive(Debug, Clone, PartialEq, Eq)]

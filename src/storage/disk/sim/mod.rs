@@ -115,7 +115,7 @@ struct State {
     trace: Vec<Operation>,
     operations: u64,
     crash_at: Option<u64>,
-    /// At most this many files may be open.
+    /// Files that may be open at most.
     descriptors: Option<usize>,
     sync_time: Duration,
     time_in_sync: Duration,

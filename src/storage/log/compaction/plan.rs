@@ -20,11 +20,11 @@ const SCARCE_SHARE: u64 = 125;
 /// On a full disk the open segment is left early when its garbage reaches this share, in
 /// thousandths.
 const LEAVE_SHARE: u64 = 250;
-/// At most this many files are merged or dropped at once: the record of it must stay small.
+/// Files that are merged or dropped at once at most: the record of it must stay small.
 const MERGED_MAX: usize = 64;
 /// Files smaller than a segment divided by this are merged with neighbours like them …
 const SMALL_DIVISOR: u32 = 4;
-/// … when this many of them are neighbours.
+/// … when this number of them are neighbours.
 const SMALL_RUN: usize = 4;
 /// Bytes that a rewritten file needs in addition to its live bytes.
 const REWRITE_OVERHEAD: u64 = 4096;
@@ -230,7 +230,7 @@ mod tests {
     const SEGMENT: u32 = 1 << 20;
     const ALL: u64 = SEGMENT as u64;
 
-    /// A sealed file that fills a segment, with this many thousandths alive.
+    /// A sealed file that fills a segment, with `live` thousandths alive.
     fn file(handle: u32, live: u64) -> FileStat {
         let live = ALL * live / 1000;
         FileStat {

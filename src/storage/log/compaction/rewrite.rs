@@ -34,9 +34,9 @@ use crate::storage::read::scan::{Reader, Step, describe};
 use crate::storage::read::{Piece, salvage};
 use crate::types::{Place, Position, SegmentId};
 
-/// Records are examined in batches of about this many bytes.
+/// Size of a batch of records that are examined, about, in bytes.
 const BATCH_SIZE: usize = 256 << 10;
-/// Frames of the new file have about this many bytes.
+/// Size of the frames of the new file, about, in bytes.
 const FRAME_SIZE: u64 = 256 << 10;
 
 /// Why a compaction was abandoned. The log is unchanged.
