@@ -1,4 +1,4 @@
-//! What a thread sleeps on until other threads wake it.
+//! A bell: a thread sleeps on it until other threads wake it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Wake;

@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::sync::{Arc, Mutex, lock};
 
-/// What calls occupy: their number and their bytes.
+/// Size of calls: their number and their bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Load {
     pub(super) calls: usize,
@@ -175,7 +175,7 @@ impl<T, N> Channel<T, N> {
         first.into_iter().for_each(Waker::wake);
     }
 
-    /// What calls occupy now.
+    /// Size of the present calls.
     pub(super) fn load(&self) -> Load {
         lock(&self.state).load
     }
@@ -311,7 +311,7 @@ impl<T> Drop for Taker<T> {
     }
 }
 
-/// What a slot held when its taker gave up.
+/// Content of a slot when its taker gave up.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Abandoned<T> {
     /// Nothing was given yet. The giver gets the value back when it gives.

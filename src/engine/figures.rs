@@ -1,5 +1,5 @@
-//! What monitoring wants to know: numbers that are kept up to date at every change, so that to look
-//! at them costs the same however many jobs there are.
+//! Figures for monitoring: kept up to date at every change, so that a look at them costs the same
+//! however many jobs there are.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ const DAMAGE_MAX: usize = 100;
 /// The engine in numbers. Totals are since the process started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Figures {
-    /// What `stats` tells of jobs, tubes and connections.
+    /// The counters of `stats` for jobs, tubes and connections.
     pub queue: QueueStats,
     /// How often each command was run, indexed by `op as usize`.
     pub commands: [u64; Op::COUNT],
@@ -118,7 +118,7 @@ pub struct OldestJob {
     pub segment: SegmentId,
 }
 
-/// What is counted at commits.
+/// Counters at commits.
 #[derive(Debug, Default)]
 pub(super) struct Commits {
     written: Position,

@@ -28,7 +28,7 @@ pub(super) struct Awaited {
     pub(super) what: Wanted,
 }
 
-/// What a client wants of a job with a large body.
+/// Request of a client for a job with a large body.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Wanted {
     /// It has reserved it, and would have waited for one until then.
@@ -78,7 +78,7 @@ impl Checks {
 }
 
 impl Check {
-    /// What is not written yet cannot be read.
+    /// True if the body is written: before that it cannot be read.
     fn is_due(&self, log: Option<&Log>) -> bool {
         log.is_some_and(|log| self.body.end() <= log.written())
     }

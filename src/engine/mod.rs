@@ -105,8 +105,8 @@ pub struct Options {
     pub waker: Option<Waker>,
     /// Told now and then while the log is replayed: bytes done, bytes in all.
     pub progress: Option<Arc<dyn Fn(u64, u64) + Send + Sync>>,
-    /// What the process has used of the processor, in user mode and in the kernel, microseconds:
-    /// for `stats`. `None`: zeros.
+    /// Processor time of the process, in user mode and in the kernel, microseconds: for `stats`.
+    /// `None`: zeros.
     pub cpu_times: Option<fn() -> (u64, u64)>,
     /// The file system; the real one, but for tests.
     pub fs: Arc<dyn Fs>,
@@ -152,7 +152,7 @@ impl std::fmt::Debug for Options {
     }
 }
 
-/// What happens to a client after a request.
+/// Fate of a client after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
     /// The reply was given to the sink; the next request may come.
@@ -163,7 +163,7 @@ pub enum Flow {
     Close,
 }
 
-/// What is known of the connection of a client.
+/// Facts about the connection of a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
     /// The other end; `None`: a process of this machine.
@@ -233,7 +233,7 @@ pub struct Engine {
     is_following: bool,
     /// See [`Engine::set_clock_ahead`].
     clock_ahead_ns: i64,
-    /// What replies wait for in place of positions of the log.
+    /// The acknowledgements that replies wait for in place of positions of the log.
     turn_acks: Option<TurnAcks>,
     commands: [u64; Op::COUNT],
     /// Kicks of many jobs that are under way, the oldest first.
@@ -396,8 +396,7 @@ impl Engine {
         &self.recovery
     }
 
-    /// What was imported from beanstalkd's log, if [`Options::import`] asked for it and there was
-    /// one.
+    /// The import of beanstalkd's log, if [`Options::import`] asked for it and there was one.
     #[must_use]
     pub fn imported(&self) -> Option<&TakenOver> {
         self.imported.as_ref()

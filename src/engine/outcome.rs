@@ -1,4 +1,5 @@
-//! What came of a step that a command may depend on: a change that is logged, a job that is handed out.
+//! Result of a step that a command may depend on: a change that is logged, a job that is handed
+//! out.
 
 use crate::protocol::Reply;
 
@@ -9,7 +10,7 @@ pub(super) enum Logged {
     Full,
 }
 
-/// What came of handing out a job.
+/// Result of handing out a job.
 pub(super) enum Handed {
     Out,
     /// It is reserved, and its body comes when it has been checked.
@@ -22,7 +23,7 @@ pub(super) enum Handed {
 }
 
 impl Handed {
-    /// What a client is told that asked for this job.
+    /// Reply to a client that asked for this job.
     pub(super) fn refusal(&self) -> Option<Reply<'static>> {
         match self {
             Handed::Out | Handed::Later => None,

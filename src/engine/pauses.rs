@@ -21,8 +21,8 @@ use crate::storage::Log;
 use crate::storage::format::pause;
 use crate::types::{Place, SECOND_NS, SegmentId, Time};
 
-/// What a tube costs here, its name apart, bytes, roughly: an entry of a tree whose leaves are half
-/// full, and the smallest piece of memory for the name.
+/// Rough cost of a tube here, its name apart, bytes: an entry of a tree whose leaves are half full,
+/// and the smallest piece of memory for the name.
 const TUBE_SIZE: usize = 112;
 
 /// Who has made a pause.
@@ -112,7 +112,7 @@ impl Last {
         }
     }
 
-    /// What a record that follows, in another place, replaces.
+    /// The records that a following one, in another place, replaces.
     fn replaced(&self, segment: SegmentId) -> (Second, SegmentId, SegmentId) {
         match self.has_replaced() {
             true => (

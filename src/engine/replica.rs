@@ -85,7 +85,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What is here is what the replicated log says up to this entry. Durable on return.
+    /// Note that this state is that of the replicated log up to this entry. Durable on return.
     ///
     /// # Errors
     /// If the disk is full: then nothing has changed. Otherwise it has failed.
@@ -103,8 +103,7 @@ impl Engine {
         }
     }
 
-    /// What a queue that follows does once a turn: the log's upkeep. Returns whether there is more to do
-    /// at once.
+    /// Upkeep of the log of a follower, once a turn. Returns whether there is more to do at once.
     ///
     /// # Errors
     /// When the disk failed.
@@ -154,7 +153,7 @@ impl Engine {
         }
     }
 
-    /// What was decided since the last call, to be proposed as the next entry.
+    /// The decisions since the last call, to be proposed as the next entry.
     pub fn take_formed(&mut self) -> Option<Formed> {
         self.store.log()?.take_formed()
     }
@@ -289,7 +288,7 @@ impl Engine {
     }
 }
 
-/// What the records of an entry ask for together: one that frees space may use what is set aside for
+/// Common purpose of the records of an entry: one that frees space may use the room set aside for
 /// that, as the leader did.
 fn purpose_of(records: &[Record<'_>]) -> Purpose {
     let is = |is_so: fn(&Record<'_>) -> bool| records.iter().any(is_so);

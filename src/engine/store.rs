@@ -152,7 +152,7 @@ impl Store {
         log.join(size as u64, now.wall_ns)
     }
 
-    /// What comes now may be in another frame.
+    /// The next records may be in another frame.
     pub(super) fn part(&mut self) -> Result<(), StoreError> {
         self.log().map_or(Ok(()), Log::part)
     }

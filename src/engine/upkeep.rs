@@ -1,4 +1,4 @@
-//! What is done beside the commands: timers, slices of long work, counters, markers, syncs.
+//! Work beside the commands: timers, slices of long work, counters, markers, syncs.
 
 use super::outcome::Logged;
 use super::store::Store;

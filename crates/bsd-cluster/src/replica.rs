@@ -43,10 +43,10 @@ use bsd::types::{Now, Position, Time};
 const APPLIED_A_TURN: usize = 512 << 10;
 /// A follower that has this many bytes of committed entries to apply takes no more for now.
 const PENDING_MAX: usize = 64 << 20;
-/// What an entry takes beside its bytes.
+/// Cost of an entry beside its bytes.
 const ENTRY_COST: usize = 64;
 
-/// What a member may do in this turn.
+/// Rights of a member in this turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
     /// It follows: no client is served here.
@@ -94,7 +94,7 @@ pub struct Replica {
     acknowledged: u64,
     /// The last question, whether this node still leads.
     asked: u64,
-    /// What was known to be committed and to be confirmed last.
+    /// The last stamp that was known to be committed and to be confirmed.
     committed: Stamp,
     confirmed: u64,
     /// The log needs a moment without requests.
@@ -489,7 +489,7 @@ impl Replica {
         self.node.snapshot_sent(to, installed);
     }
 
-    /// What the clocks show in this turn. To be said before the messages of peers are stepped.
+    /// Set the time of the clocks in this turn. Must precede the messages of peers.
     pub fn set_clock(&mut self, now: Now) {
         self.node.set_clock(now);
     }
@@ -545,8 +545,8 @@ impl Replica {
         self.node.members().0
     }
 
-    /// What the node is, as far as it knows: who has been elected and cannot lead yet does not know
-    /// who will.
+    /// Role of the node, as far as it knows: a member that has been elected and cannot lead yet
+    /// does not know the leader.
     #[must_use]
     pub fn role(&self) -> Role {
         match self.role {
@@ -635,8 +635,8 @@ fn cost(entry: &Committed) -> usize {
     entry.data.len() + ENTRY_COST
 }
 
-/// What a member's log is opened with, whatever was asked for alone: its syncs come at leisure, because
-/// the ledger has what they would lose.
+/// Options of a member's log, whatever was asked for a single server: its syncs are not urgent,
+/// because the ledger has everything that they would lose.
 #[must_use]
 pub fn log_options(options: Options) -> Options {
     Options {

@@ -1,9 +1,9 @@
-//! What a route is: who may ask, what is done, and what is sent and answered. The tables of them are
-//! in `routes` and in `console`.
+//! Routes: role, action, and the shapes of request and answer. The tables of them are in `routes`
+//! and in `console`.
 
 use hyper::{Method, StatusCode};
 
-/// What someone may do. A greater role may do all that a lesser one may.
+/// Role of a caller. A greater role includes the lesser ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
     /// Nothing that needs a token.
@@ -14,7 +14,7 @@ pub(super) enum Role {
     Admin,
 }
 
-/// What is done.
+/// Action of a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Action {
     Health,
@@ -34,7 +34,7 @@ pub(super) enum Action {
     CloseClient,
     Put,
     Delete,
-    /// What the last part of the path says, of one job.
+    /// The change of one job that the last part of the path names.
     Change,
     Release,
     Pause,
@@ -56,7 +56,7 @@ pub(super) enum Action {
     Promote,
     Leader,
     Cluster,
-    /// What the last part of the path says, of the cluster.
+    /// The change of the cluster that the last part of the path names.
     Steer,
     Events,
     /// A page of the console.
@@ -133,7 +133,7 @@ pub(super) enum Asset {
     Icon,
 }
 
-/// What is answered.
+/// Shape of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
     /// The schema of this name.
@@ -147,7 +147,7 @@ pub(super) enum Shape {
     Page,
 }
 
-/// What may stand behind the `?`.
+/// A parameter of the query (behind the `?`).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Parameter {
     pub(super) name: &'static str,
@@ -155,7 +155,7 @@ pub(super) struct Parameter {
     pub(super) kind: Kind,
 }
 
-/// What the value of a parameter is.
+/// Kind of the value of a parameter.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
     Text,
@@ -267,7 +267,7 @@ impl Route {
 }
 
 impl Route {
-    /// What stands in a path where this one has braces, as it was sent.
+    /// The part of a path at the place of this one's braces, as it was sent.
     pub(super) fn captured<'a>(&self, path: &'a str) -> Option<&'a str> {
         let mut pairs = self.path.split('/').zip(path.split('/'));
         let found = pairs.find(|(wanted, _)| wanted.starts_with('{'));
@@ -284,7 +284,7 @@ impl Route {
         matches!(self.action, Action::Events | Action::Console(Page::Events))
     }
 
-    /// What supervisors, load balancers and Prometheus ask for: there are always places for it.
+    /// Requests of supervisors, load balancers and Prometheus: there are always places for them.
     pub(super) fn is_probe(&self) -> bool {
         use Action::{Health, Leader, Metrics, Readiness};
         matches!(self.action, Health | Readiness | Leader | Metrics)

@@ -1,5 +1,5 @@
-//! What can be asked for: one table, which says who may ask and what is done. Routing, roles and the
-//! description of the API are made from it.
+//! All requests of the API: one table of roles and actions. Routing, roles and the description of
+//! the API are made from it.
 
 use hyper::{Method, StatusCode};
 
@@ -398,7 +398,7 @@ pub(super) const ROUTES: &[Route] = &[
         .lasting_nothing(),
 ];
 
-/// What a path and a method lead to.
+/// Match of a path and a method.
 #[derive(Debug)]
 pub(super) enum Found {
     Route(&'static Route),

@@ -12,7 +12,7 @@ use super::socket::{Entry, Peer, Stream};
 use bsd::protocol::{Decoder, Limits};
 use bsd::types::{ClientId, Time};
 
-/// What [`Connection::read`] brought.
+/// Result of [`Connection::read`].
 #[derive(Debug)]
 pub(super) enum Input {
     /// This many bytes are in the buffer.
@@ -59,7 +59,7 @@ pub(super) struct Connection {
     pub(super) is_counted: bool,
     /// When it was served last, or connected, or got the reply that it waited for.
     pub(super) served_at: Time,
-    /// What its token allows.
+    /// Rights of its token.
     pub(super) pass: Pass,
     /// It has just shown a wrong token.
     pub(super) wrong_token: bool,
@@ -200,7 +200,7 @@ impl Connection {
         self.decoder.held() + self.backlog.bytes.capacity() + self.held_below()
     }
 
-    /// What lies below the protocol goes only with the connection itself.
+    /// Memory below the protocol, which goes only with the connection itself.
     fn held_below(&self) -> usize {
         match self.leaving {
             true => 0,

@@ -29,14 +29,14 @@ use bsd::types::{ClientId, Position, SECOND_NS, Time};
 
 /// How long a client may take to come in.
 pub(super) const ENTRY_NS: i64 = 10 * SECOND_NS;
-/// What a step of a handshake counts as, in requests.
+/// Cost of a step of a handshake, in requests.
 const HANDSHAKE_COST: usize = 512;
 /// Why a connection is refused of which there are enough already.
 const CROWDED: &str = "its address has all the connections of --max-connections-per-address";
 /// At most one warning about clients that do not come in in this time.
 const WARNING_INTERVAL_NS: i64 = 10 * SECOND_NS;
 
-/// What is asked of those who connect.
+/// The checks of new clients.
 #[derive(Debug, Default)]
 pub struct Gate {
     tls: Option<Tls>,
@@ -61,7 +61,7 @@ impl Gate {
         self
     }
 
-    /// What listeners with `tls:` use.
+    /// TLS of listeners with `tls:`.
     #[must_use]
     pub fn tls(&self) -> Option<&Tls> {
         self.tls.as_ref()

@@ -1,5 +1,5 @@
-//! What may lie between a listening socket and the protocol, and how it is said in front of an
-//! address: `tls:HOST:PORT`, `proxy:HOST:PORT`, `proxy+tls:HOST:PORT`.
+//! Layers between a listening socket and the protocol, and their words in front of an address:
+//! `tls:HOST:PORT`, `proxy:HOST:PORT`, `proxy+tls:HOST:PORT`.
 
 use std::fmt;
 

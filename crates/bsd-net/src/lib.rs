@@ -134,7 +134,7 @@ impl fmt::Display for RunError {
 impl std::error::Error for RunError {}
 
 impl RunError {
-    /// What kind of trouble it is.
+    /// Class of the error.
     #[must_use]
     pub fn class(&self) -> ErrorClass {
         match self {

@@ -1,4 +1,4 @@
-//! What the server writes to standard error, written by a separate thread.
+//! Log lines of the server, written to standard error by a separate thread.
 //!
 //! Standard error may be a pipe that no process reads, a file on a full disk, or closed. None of
 //! that may delay a client, stop the server or cause a panic: lines wait in a buffer of bounded

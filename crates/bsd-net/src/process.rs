@@ -1,5 +1,5 @@
-//! What the server needs from its process, and from the programs that started it: a user, signals
-//! during the start, and systemd.
+//! Services of the process, and of the programs that started it: a user, signals during the start,
+//! and systemd.
 
 use std::ffi::{CString, OsStr};
 use std::io;

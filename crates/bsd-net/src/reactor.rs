@@ -1,4 +1,4 @@
-//! What wakes the loop: sockets, signals, and other threads.
+//! Events that wake the loop: sockets, signals, and other threads.
 //!
 //! It is created before the engine, which gets its waker. The sockets are added last.
 
@@ -18,7 +18,7 @@ const SIGNALS: Token = Token(usize::MAX - 1);
 /// Events taken from the kernel in one turn of the loop; the others come in the next.
 const EVENTS_PER_TURN_MAX: usize = 1024;
 
-/// What the loop waits on.
+/// Event source of the loop.
 pub struct Reactor {
     poll: Poll,
     waker: Arc<Waker>,
@@ -93,7 +93,7 @@ impl Reactor {
         }
     }
 
-    /// What signals and other threads have requested since the last look.
+    /// Requests of signals and other threads since the last look.
     pub(super) fn wishes(&mut self) -> Wishes {
         let mut wishes = Wishes {
             stop: self.stop.load(Ordering::SeqCst),
@@ -120,7 +120,7 @@ pub(super) fn is_own_token(token: Token) -> bool {
     token == WAKER || token == SIGNALS
 }
 
-/// What [`Reactor::wishes`] found.
+/// Result of [`Reactor::wishes`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Wishes {
     /// Stop cleanly.

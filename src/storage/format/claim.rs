@@ -29,7 +29,7 @@ pub(crate) enum JobEvent {
 }
 
 impl Claim {
-    /// [`Claim::read`] looks at no more than this many bytes.
+    /// [`Claim::read`] looks at no more than this number of bytes.
     pub(crate) const SIZE_MAX: usize = update::SIZE;
 
     /// The record that would begin with `bytes`; `None` if no record begins with them.

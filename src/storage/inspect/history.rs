@@ -88,7 +88,7 @@ pub struct History {
     pub next_id: JobId,
     /// The job's outcome.
     pub fate: Fate,
-    /// This many entries behind the first are left out, to keep within a bound.
+    /// Entries behind the first that are left out, to keep within a bound.
     pub left_out: u64,
 }
 
@@ -164,7 +164,7 @@ impl Opened {
 }
 
 impl Opened {
-    /// The same within bounds, for who reads beside a server: as far as the job's own records tell
+    /// The same within bounds, for a reader beside a server: as far as the job's own records tell
     /// it, and of those the first and the last `entries_max - 1`. `None` if `goes_on`, which is
     /// asked after every frame with the bytes read so far and in all, says no.
     ///
@@ -261,7 +261,7 @@ struct Reading {
     /// The job's state so far.
     last: Option<State>,
     after_wall_ns: Option<u64>,
-    /// This many entries have their `before_wall_ns`.
+    /// Number of entries that have their `before_wall_ns`.
     unbounded: usize,
     history: History,
 }

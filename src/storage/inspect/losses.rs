@@ -27,10 +27,10 @@ use crate::storage::error::Damage;
 use crate::storage::format::{JobEvent, Record, put};
 use crate::types::{JobId, Place};
 
-/// Damage to acknowledged data, and what it means for jobs, as far as it can be known.
+/// Damage to acknowledged data, and its effects on jobs, as far as it can be known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loss {
-    /// Where it is, and what is wrong.
+    /// Its place, and the fault.
     pub damage: Damage,
     /// Jobs that are lost, as ranges of ids.
     pub missing: Vec<RangeInclusive<u64>>,
@@ -130,7 +130,7 @@ fn show_range(ids: &RangeInclusive<u64>) -> String {
     }
 }
 
-/// At most this many ids, or ranges of them, are named in one line.
+/// Ids, or ranges of them, that are named in one line at most.
 const SHOWN: usize = 16;
 
 fn write_jobs(

@@ -104,9 +104,9 @@ impl Opened {
         })
     }
 
-    /// Opened by [`Access::Sparing`], or with too few descriptors for all files, and a file that was
-    /// there then is not any more: what was read may lack what it held, and damage that was found may be
-    /// none.
+    /// Opened by [`Access::Sparing`], or with too few descriptors for all files, and a file that
+    /// was there then is not any more: its content may be missing in the results, and reported
+    /// damage may be no damage.
     #[must_use]
     pub fn has_lost_files(&self) -> bool {
         let reopened = self.reopened.as_ref();

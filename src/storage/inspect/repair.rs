@@ -21,8 +21,7 @@ use crate::storage::log::kicks::NO_KICK;
 use crate::storage::log::skip::after_loss;
 use crate::types::{JobId, Now, Place};
 
-/// The new log has at most about this many files, unless its segments would then be larger than the
-/// default.
+/// Files of the new log at most, about, unless its segments would then be larger than the default.
 const FILES_MAX: u64 = 256;
 
 /// Result of a repair.

@@ -28,7 +28,7 @@ pub(super) struct Rows<const N: usize> {
     bytes: Vec<u8>,
 }
 
-/// How the numbers of a column are stored: as distances from `base`, in this many bytes. All
+/// Encoding of the numbers of a column: as distances from `base`, in this number of bytes. All
 /// arithmetic wraps around: with four bytes any base can hold any number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Column {

@@ -19,7 +19,7 @@ use crate::volume::{seed_of_run, volume};
 
 /// Clients at work, each on a thread.
 pub(super) const CLIENTS: usize = 8;
-/// How long a member stands still; longer than the others wait for it.
+/// How long a member is paused; longer than the others wait for it.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Load between faults, at most.
 const LOAD: Duration = Duration::from_millis(1200);
@@ -38,10 +38,10 @@ enum Fault {
     KillEach,
     /// Nothing comes from it to the others, nor from them to it.
     CutOffLeader,
-    /// What it sends does not come.
+    /// Its messages do not arrive.
     MuteLeader,
     MuteFollower,
-    /// What is sent to it does not come.
+    /// Messages to it do not arrive.
     DeafLeader,
     DeafFollower,
     /// Leader and one follower do not hear each other; the other one hears both.
@@ -254,7 +254,8 @@ fn part(
     took
 }
 
-/// What was told holds: now, on the next leader, and after everything was stopped and started.
+/// Every acknowledgement holds: now, on the next leader, and after everything was stopped and
+/// started.
 pub(super) fn check_everywhere(cluster: &mut Cluster, history: &History) {
     let leader = cluster.leader();
     history.check(&mut cluster.server(leader).connect(), "at the end");

@@ -59,7 +59,7 @@ fn clients_of_any_member_share_one_queue() {
     }
 }
 
-/// Through those who follow and through who leads; the one who waits has it when a majority has.
+/// Through followers and the leader; the waiting client has it when a majority has.
 #[test]
 fn g46_a_large_job_comes_through_any_member_in_pieces() {
     const SIZE: usize = 3_000_001;
@@ -213,8 +213,8 @@ fn a_leader_that_is_stopped_does_not_read_its_log_again() {
     cluster.leader();
 }
 
-/// Put 200 jobs, and delete a hundred of them; the greatest id. On a machine that has much else to do
-/// the lead may change meanwhile: then a job may be there twice.
+/// Put 200 jobs, and delete a hundred of them; the greatest id. On a busy machine the leader may
+/// change meanwhile: then a job may be there twice.
 fn fill(cluster: &Cluster) -> u64 {
     let mut ids = Vec::new();
     let mut deleted = 0;
@@ -386,8 +386,8 @@ mod steered {
     use crate::volume::seed_of_run;
     use crate::wire::Wire;
 
-    /// Ask a member to `remove` another one, or to hand the lead to it with `transfer`; the answer's status
-    /// and body.
+    /// Ask a member to `remove` another one, or to transfer leadership to it with `transfer`; the
+    /// answer's status and body.
     fn ask(cluster: &Cluster, at: usize, verb: &str, id: &str) -> (u16, String) {
         let body = format!("{{\"member\": \"{id}\"}}");
         let fields = ["Content-Type: application/json"];
@@ -536,7 +536,8 @@ mod steered {
         cluster.server(new).connect().put(b"after");
     }
 
-    /// Who was asked to lead stands still: so nothing may be decided for as long as an election takes.
+    /// The member that was asked to lead is paused: so nothing may be decided for as long as an
+    /// election takes.
     #[test]
     fn jobs_that_come_over_http_wait_while_the_lead_is_being_handed_over() {
         let Some(launch) = with_http() else {

@@ -1,4 +1,4 @@
-//! What a connection sends and receives through: a socket, or a session of TLS on one.
+//! Transport of a connection: a socket, or a session of TLS on one.
 
 use std::fmt;
 use std::io::{self, Read, Write};

@@ -425,7 +425,7 @@ impl Three {
         Ok(())
     }
 
-    /// What each says of the cluster; `None`: it says nothing now.
+    /// Report of each member about the cluster; `None`: it does not answer now.
     fn reports(&self) -> Vec<Option<Value>> {
         let report = |member: &Member| {
             let (body, _) = member.site.get("/api/v1/cluster").ok()?;

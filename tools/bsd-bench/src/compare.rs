@@ -51,7 +51,7 @@ pub(crate) struct Args {
     /// Bytes in the bodies, as for load
     #[arg(long, value_name = "SIZES", default_value = "100")]
     body: BodySizes,
-    /// What each connection does repeatedly
+    /// Commands that each connection repeats
     #[arg(long, value_enum, default_value_t = Workload::Cycle)]
     workload: Workload,
     /// Draw bars and latency curves into an SVG file

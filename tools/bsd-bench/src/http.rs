@@ -30,7 +30,7 @@ use crate::usage::usage;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// What is measured
+    /// The parts to measure
     #[arg(
         long,
         value_enum,
@@ -305,7 +305,7 @@ fn clear(args: &Args) -> io::Result<()> {
     Ok(())
 }
 
-/// What is asked for; each is to come within 200 ms.
+/// The pages to ask for; each must arrive within 200 ms.
 const PAGES: &[&str] = &[
     "/",
     "/tubes",

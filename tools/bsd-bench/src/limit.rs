@@ -20,7 +20,7 @@ const IN_FLIGHT: [usize; 2] = [1, 8];
 const TUBE: &str = "default";
 const COMMANDS_A_JOB: usize = 3;
 
-/// What three nodes do with the commands of one load as entries.
+/// Measurement of three nodes that replicate the commands of one load as entries.
 #[derive(Debug)]
 pub(crate) struct Limit {
     pub(crate) shape: Shape,
@@ -28,7 +28,7 @@ pub(crate) struct Limit {
     /// Bytes.
     entry: usize,
     entries: Vec<f64>,
-    /// What the leader of three servers has done in the same round, to this.
+    /// Ratios of the leader of three servers in the same round to this.
     ratios: Vec<f64>,
     latency: Vec<Value>,
 }
@@ -119,7 +119,7 @@ pub(crate) fn table(limits: &[Limit]) -> Table {
     table
 }
 
-/// What the leader of three nodes says that it has measured.
+/// Figures that the leader of three nodes has measured.
 fn replicate(programs: &Programs, limit: &Limit, times: Times) -> io::Result<Value> {
     let dir = programs.directory()?;
     let addresses: [SocketAddr; 3] = free_addresses()?;

@@ -73,7 +73,7 @@ struct Peer {
     stream: TcpStream,
     encoder: Encoder,
     decoder: Decoder,
-    /// What the socket has not taken yet.
+    /// Bytes that the socket has not taken yet.
     unsent: Vec<u8>,
 }
 
@@ -123,7 +123,7 @@ impl Peer {
     }
 }
 
-/// What the leader measures.
+/// Figures of the leader.
 struct Measure {
     begin: Instant,
     end: Instant,

@@ -1,4 +1,4 @@
-//! What a comparison has measured: a row per load, a column per server; its tables and ratios.
+//! Results of a comparison: a row per load, a column per server; its tables and ratios.
 
 use std::time::Duration;
 

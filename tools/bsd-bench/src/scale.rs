@@ -48,7 +48,7 @@ pub(crate) struct Args {
         default_value = "0,1k,10k"
     )]
     connections: Vec<u64>,
-    /// What grows
+    /// The quantities to grow
     #[arg(
         long,
         value_enum,
@@ -80,7 +80,7 @@ pub(crate) struct Args {
     programs: Programs,
 }
 
-/// What grows.
+/// The quantity that grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Axis {
     Jobs,

@@ -1,4 +1,4 @@
-//! What a connection sends, and how it handles the replies: workloads, without sockets or clock.
+//! Script of a connection, with its handling of replies: workloads, without sockets or clock.
 //!
 //! A workload has rounds: as many puts as the pipeline is deep, then as many reserves, then as many
 //! deletes. A closed loop sends one such phase at a time and waits for all of its replies; an open
@@ -15,7 +15,7 @@ pub(crate) use crate::wire::Op;
 use crate::wire::{Reply, push_line, push_number};
 use bsd::random::Random;
 
-/// What each connection does repeatedly.
+/// Commands that each connection repeats.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Workload {
     /// put, reserve, delete
@@ -130,7 +130,7 @@ impl Script {
     }
 }
 
-/// What a connection sends now.
+/// The command that a connection sends now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Nothing: the round is over.

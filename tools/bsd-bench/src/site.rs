@@ -1,4 +1,4 @@
-//! What a server says over HTTP, as a client asks for it, and clients that keep asking.
+//! HTTP of a server, as a client asks for it, and clients that keep asking.
 
 use std::io::{self, Read};
 use std::net::SocketAddr;
@@ -86,7 +86,7 @@ impl Site {
         Ok((task, longest))
     }
 
-    /// What a line of the metrics says; 0 where there is none.
+    /// Value of a line of the metrics; 0 if there is none.
     pub(crate) fn metric(&self, series: &str) -> io::Result<f64> {
         let (page, _) = self.get("/metrics")?;
         let page = String::from_utf8_lossy(&page);

@@ -173,7 +173,7 @@ const LONG_PREFIX: &str = "tube-with-a-name-as-long-as-programs-make-them-that-p
 /// Any job may be next: priorities are picked from this many.
 const PRIORITIES: u64 = 1 << 20;
 
-/// What refuses the puts of "refused".
+/// The reason why the puts of "refused" are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Refusal {
     /// A full disk.

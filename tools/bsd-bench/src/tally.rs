@@ -1,4 +1,4 @@
-//! What a load counts while it runs, and its result.
+//! Counts of a load while it runs, and its result.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a process has used so far, as `proc(5)` says it: processor time, memory, bytes read.
+//! Usage of a process so far, by `proc(5)`: processor time, memory, bytes read.
 
 use std::io;
 use std::time::Duration;

@@ -15,7 +15,7 @@ use ureq::{Agent, Body};
 use crate::tls::TlsArgs;
 use crate::{Context, Failure};
 
-/// Where the API is, and who asks.
+/// Address of the API, and the identity of the caller.
 #[derive(Args)]
 pub(crate) struct ApiArgs {
     /// The server's HTTP: HOST:PORT, or https://HOST:PORT over TLS
@@ -115,7 +115,7 @@ impl Api {
         self.ask(Method::DELETE, path, None)
     }
 
-    /// One request below `/api/v1`, and what it is answered with.
+    /// One request below `/api/v1`, and its answer.
     ///
     /// # Errors
     /// No one answers there, or it is no API of bsd's; or the server refuses, with its reason.
@@ -254,7 +254,7 @@ fn no_answer(site: &str, reason: &str, has_answered: bool, was_reached: bool) ->
     )
 }
 
-/// A part of a path: what is no letter, digit, `-`, `.` or `_` is escaped.
+/// A part of a path: everything but letters, digits, `-`, `.` and `_` is escaped.
 pub(crate) fn escaped(part: &str) -> String {
     let byte = |byte: u8| match byte {
         b'-' | b'.' | b'_' => char::from(byte).to_string(),

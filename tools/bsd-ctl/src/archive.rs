@@ -1,4 +1,4 @@
-//! `bsd-ctl archive`: what the archive of the log has, and what is wrong with it.
+//! `bsd-ctl archive`: the state of the log's archive, and its faults.
 
 use bsd::clock::utc;
 use bsd_tools::human::{Age, Size};

@@ -1,4 +1,4 @@
-//! `bsd-ctl clear`: deletes what is in a tube. bsd does that by itself when its API is asked; of
+//! `bsd-ctl clear`: deletes the jobs of a tube. bsd does that by itself when its API is asked; of
 //! another server each job is looked at and deleted, as any client of the protocol must.
 
 use std::io;

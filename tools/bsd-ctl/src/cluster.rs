@@ -1,5 +1,5 @@
-//! `bsd-ctl cluster`: several servers as one. Begins a cluster, adds and removes members, shows who
-//! leads and who lags, and hands the lead over.
+//! `bsd-ctl cluster`: several servers as one. Begins a cluster, adds and removes members, shows the
+//! leader and the lags, and transfers leadership.
 
 use bsd::clock::Clock;
 use bsd::types::SECOND_NS;
@@ -43,9 +43,9 @@ enum ClusterCommand {
     Add(AddArgs),
     /// Remove a member, for ever
     Remove(RemoveArgs),
-    /// Show who leads, who is a member, and who lags
+    /// Show the leader, the members, and their lags
     Status(StatusArgs),
-    /// Hand the lead to another member
+    /// Transfer leadership to another member
     Transfer(TransferArgs),
 }
 
@@ -237,7 +237,7 @@ fn transfer(args: &TransferArgs, context: &mut Context<'_>) -> Result<u8, Failur
 }
 
 impl WaitArgs {
-    /// Look at the cluster until it is so, and say what was done.
+    /// Look at the cluster until it is so, and report the result.
     fn until(
         &self,
         is_done: impl Fn(&Value) -> bool,
@@ -333,8 +333,9 @@ fn status(args: &StatusArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// Jobs are served, as far as the server that was asked can know: it follows a leader, or leads and is
-/// connected to a majority. For a moment a leader without one does not know yet that it is none.
+/// Jobs are served, as far as the server that was asked can know: it follows a leader, or leads and
+/// is connected to a majority. For a moment a leader without one does not know yet that it no
+/// longer leads.
 fn is_well(cluster: &Value) -> bool {
     let voters = || members(cluster).filter(|member| member["votes"] == true);
     let connected = voters()

@@ -55,7 +55,7 @@ enum Until {
 }
 
 impl Until {
-    /// This many jobs are waited for.
+    /// Jobs that are left to wait for.
     fn left(self, server: &Value) -> u64 {
         let states: &[&str] = match self {
             Until::Unreserved => &["reserved"],

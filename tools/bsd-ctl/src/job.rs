@@ -8,7 +8,7 @@ use serde_json::Value as Json;
 
 use crate::{Context, EXIT_OK, Failure, json, names};
 
-/// This many characters of a body are shown to people.
+/// Characters of a body that people are shown at most.
 const SHOWN_MAX: usize = 4096;
 
 const JOB_HELP: &str = concat!(

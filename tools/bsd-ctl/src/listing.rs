@@ -35,7 +35,7 @@ pub(crate) struct JobsArgs {
     /// Which of its jobs
     #[arg(long, value_enum, default_value = "ready")]
     state: State,
-    /// At most this many
+    /// Most jobs to list
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
     #[command(flatten)]
@@ -139,7 +139,7 @@ pub(crate) struct SearchArgs {
     /// Only jobs in this state; may be given several times [default: all that are not reserved]
     #[arg(long = "state", value_name = "STATE", value_enum)]
     states: Vec<State>,
-    /// At most this many
+    /// Most jobs to list
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=250))]
     limit: u64,
     #[command(flatten)]
@@ -184,7 +184,7 @@ Examples:
 #[derive(Args)]
 #[command(after_help = CLIENTS_HELP)]
 pub(crate) struct ClientsArgs {
-    /// At most this many
+    /// Most jobs to list
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
     #[command(flatten)]

@@ -56,7 +56,7 @@ pub(crate) struct MoveArgs {
 /// How many jobs are changed.
 #[derive(Args)]
 struct How {
-    /// At most this many jobs a second
+    /// Most jobs a second
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     rate: Option<u64>,
     /// Do not ask

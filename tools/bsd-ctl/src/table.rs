@@ -1,4 +1,4 @@
-//! Tables for people: columns as wide as what is in them, names to the left, numbers to the right.
+//! Tables for people: columns as wide as their content, names to the left, numbers to the right.
 
 use std::io::{self, Write};
 

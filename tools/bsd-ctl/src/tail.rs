@@ -41,7 +41,7 @@ pub(crate) struct TailArgs {
     /// Only of this tube, or of those whose whole name is like this
     #[arg(long, value_name = "TUBE|PATTERN", value_parser = names::parse_pattern)]
     tube: Option<String>,
-    /// End after this many events
+    /// Number of events after which to end
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// End after this time

@@ -1,4 +1,4 @@
-//! Over TLS to the server's HTTP: whom this tool trusts, and what it shows.
+//! TLS to the server's HTTP: the trusted authority, and the certificate of this tool.
 
 use std::path::{Path, PathBuf};
 
@@ -41,7 +41,7 @@ pub(crate) struct TlsArgs {
 
 impl TlsArgs {
     /// # Errors
-    /// A file cannot be read, or does not hold what it should.
+    /// A file cannot be read, or has not the expected content.
     pub(crate) fn read(&self) -> Result<TlsConfig, Failure> {
         let mut config = TlsConfig::builder();
         if let Some(path) = &self.tls_ca {

@@ -19,7 +19,7 @@ use crate::repair::refuse_inside;
 use crate::shown::{Place, Shown};
 use crate::{EXIT_CANNOT, EXIT_DAMAGED, EXIT_OK, Failure, exit_code, inspect, json, open};
 
-/// At most this many bytes of a body are shown as text.
+/// Bytes of a body that are shown as text at most.
 const BODY_SHOWN: usize = 60;
 
 const AFTER_HELP: &str = concat!(

@@ -25,9 +25,9 @@ Examples:
     exit_codes!()
 );
 
-/// At most this many of the oldest files with live jobs are examined.
+/// Oldest files with live jobs that are examined at most.
 const PINNED_FILES: usize = 3;
-/// At most this many of the jobs in each are named.
+/// Jobs in each that are named at most.
 const PINNING_JOBS: usize = 8;
 
 #[derive(Args)]

@@ -18,7 +18,7 @@ use crate::repair::refuse_inside;
 use crate::report::{Report, ids};
 use crate::{EXIT_DAMAGED, EXIT_OK, Failure, json};
 
-/// At most this many ids are shown to people; `--json` has them all.
+/// Ids that people are shown at most; `--json` has them all.
 const IDS_SHOWN: usize = 20;
 
 const AFTER_HELP: &str = concat!(
@@ -91,7 +91,7 @@ struct RecoverArgs {
     /// The data directory to create; it must be empty or not exist
     #[arg(long, value_name = "NEW")]
     output: PathBuf,
-    /// Take over what is before damage of the ledger
+    /// Take over everything before damage of the ledger
     #[arg(long)]
     partial: bool,
     /// Print one JSON object
@@ -122,7 +122,7 @@ fn open(dir: &Path) -> Result<Survivor, Failure> {
     Ok(Survivor::open(&fs, dir)?)
 }
 
-/// Says what is damaged, if anything is.
+/// Report the damage, if there is any.
 fn exit_code(survivor: &Survivor) -> u8 {
     match survivor.ledger().damage() {
         None => EXIT_OK,

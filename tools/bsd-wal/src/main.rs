@@ -1,4 +1,4 @@
-//! `bsd-wal`: shows what is in a log, checks it, and saves what can be saved.
+//! `bsd-wal`: shows the content of a log, checks it, and saves everything that can be saved.
 //!
 //! A thin shell over `bsd::storage::inspect`: it parses the command line, prints, and chooses the
 //! exit code. It opens the log for reading only, except for `compact`.
@@ -55,7 +55,7 @@ use crate::human::{Meter, complain, note};
 
 /// Nothing is wrong.
 const EXIT_OK: u8 = 0;
-/// Acknowledged data is damaged; the command has done what is possible.
+/// Acknowledged data is damaged; the rest was done.
 const EXIT_DAMAGED: u8 = 1;
 /// The command could not do its work.
 const EXIT_CANNOT: u8 = 2;

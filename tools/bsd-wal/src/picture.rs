@@ -19,7 +19,7 @@ const LINES_MAX: usize = 40;
 const NON_CELLS: usize = 52;
 /// The least cells of a line, however narrow the terminal is.
 const CELLS_MIN: usize = 12;
-/// At most this many missing files are named.
+/// Missing files that are named at most.
 const MISSING_MAX: usize = 10;
 
 /// Draw the log, as wide as the terminal.

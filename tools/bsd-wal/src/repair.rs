@@ -37,8 +37,8 @@ pub(crate) struct RepairArgs {
     /// The directory to create; it must be empty or not exist
     #[arg(long, value_name = "NEW")]
     output: PathBuf,
-    /// Write what was lost, what is back in an older state and what will run again to FILE, as
-    /// JSON; it must not exist
+    /// Write the losses, the jobs in an older state and those that will run again to FILE, as JSON;
+    /// it must not exist
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
     /// Print one JSON object

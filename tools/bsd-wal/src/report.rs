@@ -47,7 +47,7 @@ pub(crate) fn unreadable(jobs: &[(JobId, String)]) -> Vec<Unreadable> {
     named.collect()
 }
 
-/// Damage, and what it means for jobs.
+/// Damage, and its effects on jobs.
 #[derive(Serialize)]
 pub(crate) struct Damage {
     /// All of it, in words.

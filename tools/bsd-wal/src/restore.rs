@@ -43,7 +43,7 @@ pub(crate) struct RestoreArgs {
     /// The data directory to create; it must be empty or not exist
     #[arg(long, value_name = "NEW")]
     output: PathBuf,
-    /// Save what is possible from a damaged backup, as `repair` does: a log of its own
+    /// Save as much as possible of a damaged backup, as `repair` does: a log of its own
     #[arg(long)]
     partial: bool,
     /// Print one JSON object

@@ -21,7 +21,7 @@ pub(crate) struct Shown {
     moment: crate::archive::Moment,
 }
 
-/// A directory to read. What was restored for that is there for as long as this lives.
+/// A directory to read. A restored one is there for as long as this lives.
 pub(crate) struct Place {
     pub(crate) dir: PathBuf,
     pub(crate) access: Access,

@@ -1,4 +1,4 @@
-//! What a member does when its disk is full. Others go on; it is tried again until there is room.
+//! A member with a full disk. Others go on; it is tried again until there is room.
 //!
 //! | what has no room | so |
 //! |---|---|

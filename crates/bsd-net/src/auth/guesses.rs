@@ -39,7 +39,7 @@ impl Guesses {
     }
 }
 
-/// What an address has done.
+/// Wrong tokens of an address.
 #[derive(Debug, Clone, Copy)]
 struct Record {
     failures: u32,

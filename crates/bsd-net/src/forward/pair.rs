@@ -103,7 +103,7 @@ pub(super) struct Pipe {
     is_void: bool,
 }
 
-/// What [`Pipe::flow`] did.
+/// Result of [`Pipe::flow`].
 #[derive(Debug, Clone, Copy, Default)]
 struct Flow {
     /// Bytes read, and what counts as such.
@@ -212,10 +212,10 @@ pub(super) enum Stage {
     Leaving,
 }
 
-/// What [`Pair::flow`] did.
+/// Result of [`Pair::flow`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Moved {
-    /// What it counts as, in bytes.
+    /// Its cost, in bytes.
     pub(super) cost: usize,
     /// Something has left.
     pub(super) moved: bool,

@@ -188,7 +188,7 @@ impl House {
         assert!(got == bytes, "{}", got.escape_ascii());
     }
 
-    /// What comes there is the end, orderly or not.
+    /// Expect the end of the connection, orderly or not.
     fn expect_end(&mut self, from: &mut TcpStream) {
         self.until("an end", |_| match from.read(&mut [0]) {
             Ok(0) => true,

@@ -13,12 +13,12 @@ use bsd_cluster::member::{Members, NodeId};
 use bsd_cluster::node::Role;
 use bsd_cluster::replica::Replica;
 
-/// What is known of it here.
+/// This member's knowledge of the draining.
 #[derive(Debug, Default)]
 pub(super) struct Draining {
     /// No jobs are taken; `None`: no one has led since this member started, as far as it has heard.
     known: Option<bool>,
-    /// What each member has said last.
+    /// Last word of each member.
     said: BTreeMap<NodeId, bool>,
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Buffer {
     rest: Option<Rest>,
 }
 
-/// What is not held but made as it leaves.
+/// A reply that is not held but made as it leaves.
 #[derive(Debug)]
 enum Rest {
     /// A long document.
@@ -114,7 +114,7 @@ impl Buffer {
         }
     }
 
-    /// What waited for a position up to this one may leave.
+    /// Release the replies that waited for a position up to this one.
     pub(super) fn release(&mut self, acknowledged: Position) {
         while let Some(front) = self
             .parked

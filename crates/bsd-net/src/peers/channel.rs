@@ -170,7 +170,7 @@ impl<S: Read + Write> Read for Channel<S> {
 }
 
 impl<S: Read + Write> Write for Channel<S> {
-    /// What is taken may still be encrypted and not sent: see [`Channel::push`].
+    /// The accepted bytes may still be encrypted and not sent: see [`Channel::push`].
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.push()?;
         if let Some(Encrypted { session, .. }) = self.session.as_deref_mut() {

@@ -77,7 +77,7 @@ impl Line {
         self.is_readable
     }
 
-    /// What is to be sent goes behind this.
+    /// The buffer to which bytes to be sent are appended.
     pub(super) fn out(&mut self) -> &mut Vec<u8> {
         &mut self.out
     }

@@ -263,7 +263,7 @@ impl Listener {
         &self.name
     }
 
-    /// What lies between its connections and the protocol.
+    /// Layers between its connections and the protocol.
     pub(crate) fn layers(&self) -> Layers {
         self.layers
     }

@@ -108,7 +108,7 @@ fn stats_at(host: &str, port: u16) -> Option<String> {
     stats_of(stream)
 }
 
-/// What a server of beanstalkd's protocol says of itself; something else of others.
+/// The `stats` of a server of beanstalkd's protocol; other bytes of other servers.
 fn stats_of(mut stream: impl Read + Write) -> Option<String> {
     stream.write_all(b"stats\r\n").ok()?;
     let mut answer = Vec::new();

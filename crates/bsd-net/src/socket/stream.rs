@@ -18,7 +18,7 @@ use crate::proxy::{self, Introduction, Parsed};
 use crate::sys::sockets;
 use crate::tls::TlsStream;
 
-/// What [`Stream::come_through`] brought.
+/// Result of [`Stream::come_through`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// A proxy has said who the client is, or that it does not know.
@@ -42,8 +42,8 @@ impl Peer {
         Peer(Some(address))
     }
 
-    /// What one machine may have many addresses in: the address itself, and of IPv6 the network of
-    /// 64 bits. `None`: a process of this machine.
+    /// The range of addresses that one machine may have: the address itself, and of IPv6 the
+    /// network of 64 bits. `None`: a process of this machine.
     pub(crate) fn place(self) -> Option<IpAddr> {
         let address = self.0?.ip().to_canonical();
         Some(match address {
@@ -259,7 +259,7 @@ impl Stream {
     }
 }
 
-/// What only those ask for who pass connections on.
+/// Methods for passing connections on.
 impl Stream {
     /// Begin to connect to a TCP port: [`Stream::is_connected`] says when that is over. With a session
     /// a handshake follows.

@@ -1,5 +1,5 @@
-//! What is read in a certificate: the name in a client's, which the log and the list of clients show;
-//! when the server's own ends; and why one of an old version is refused.
+//! Facts from a certificate: the name in a client's, for the log and the list of clients; the
+//! expiry of the server's own; and why one of an old version is refused.
 //!
 //! A client's certificate has been verified before anyone asks for its name. What is read here is
 //! still someone else's text: it is cut to [`NAME_MAX`] characters, and those that are not shown are
@@ -50,7 +50,7 @@ pub(crate) fn warn_of_end(file: &Path, end: Option<i64>) {
     }
 }
 
-/// What to say of a certificate that ends then; `None`: there is time.
+/// Warning about a certificate that expires then; `None`: there is time.
 fn ending(end: i64, now: i64) -> Option<String> {
     let days = end.saturating_sub(now).div_euclid(DAY_SECONDS);
     let at = utc(u64::try_from(end)
@@ -136,7 +136,7 @@ pub fn explained(error: &(dyn Error + 'static)) -> String {
     }
 }
 
-/// What `openssl x509 -req` makes where there are no extensions to write.
+/// Error about a certificate that `openssl x509 -req` makes without extensions.
 const OLD: &str = "the certificate is of X.509 version 1, and only version 3 is taken: sign it again \
                    with an extension, as `openssl x509 -req` does with `-extfile FILE` where FILE \
                    has the line subjectAltName=DNS:NAME, or with `-copy_extensions copy` where the \

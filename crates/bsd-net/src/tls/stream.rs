@@ -1,7 +1,6 @@
 //! One encrypted connection: a socket and the session on it, which together look like a stream.
 //!
-//! What the session holds is bounded and told, so that the bounds on what is held for clients count
-//! it:
+//! The memory of the session is bounded and reported, so that the bounds on client memory count it:
 //! * [`TlsStream::held`]: bytes that arrived and have not been read, at most one record and what
 //!   one read of the socket brings; in the handshake, at most 64 KiB, which rustls checks.
 //! * [`TlsStream::sealed`]: bytes of replies that are encrypted and not sent, at most
@@ -197,8 +196,8 @@ impl TlsStream {
 }
 
 impl Read for TlsStream {
-    /// What was decrypted, or else what one read of the socket brings. It is `Interrupted` if that
-    /// does not complete a record.
+    /// Decrypted bytes, or else those of one read of the socket. `Interrupted` if that does not
+    /// complete a record.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.push_own()?;
         self.is_drained = false;

@@ -251,7 +251,7 @@ fn what_lies_below_the_protocol_is_counted_and_let_go() {
     assert_eq!(house.server.core.input_held, 0);
 }
 
-/// What lies in the session is in the buffer too: it is known who does not read.
+/// Replies in the session are in the buffer too: a client that does not read is known.
 #[test]
 fn replies_that_lie_in_a_session_count_as_unread_until_the_socket_has_them() {
     let mut house = House::new();

@@ -256,9 +256,9 @@ impl SimFs {
         self.state().faults.clear();
     }
 
-    /// Let all files together take at most this many bytes. A write that does not fit is short, and
-    /// fails with `ENOSPC` if nothing of it fits; an allocation that does not fit fails as a whole.
-    /// Existing content stays, even if it is larger.
+    /// Let all files together take at most this number of bytes. A write that does not fit is
+    /// short, and fails with `ENOSPC` if nothing of it fits; an allocation that does not fit fails
+    /// as a whole. Existing content stays, even if it is larger.
     pub fn set_quota(&self, bytes: Option<u64>) {
         self.state().disk.quota = bytes;
     }
@@ -269,8 +269,8 @@ impl SimFs {
         self.state().disk.copy_on_write = on;
     }
 
-    /// Let this many files be open at a time: opening one more, or a directory to list or sync it,
-    /// returns `EMFILE`. A directory opened with `open_dir` does not count.
+    /// Let this number of files be open at a time: opening one more, or a directory to list or sync
+    /// it, returns `EMFILE`. A directory opened with `open_dir` does not count.
     pub fn set_descriptors(&self, most: Option<usize>) {
         self.state().descriptors = most;
     }

@@ -159,7 +159,7 @@ pub(crate) struct Outcome {
 #[derive(Debug)]
 pub(crate) struct DamagedInput {
     pub(crate) handle: u32,
-    /// Where, and what is wrong.
+    /// The place, and the fault.
     pub(crate) what: String,
     /// The bytes in which no sound record lies.
     pub(crate) lost: Vec<Range<u32>>,

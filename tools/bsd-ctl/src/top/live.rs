@@ -37,7 +37,7 @@ const HELP: [&str; 11] = [
     "home, end        first, last tube",
 ];
 
-/// A key, and what it sorts by; in the order in which `s` goes through them.
+/// A key, and its sort order; in the order in which `s` goes through them.
 const SORTS: [(char, Sort); 8] = [
     ('t', Sort::Total),
     ('n', Sort::Name),
@@ -69,7 +69,7 @@ fn unusable(error: io::Error) -> Failure {
     ))
 }
 
-/// Ask in a thread, which ends when no one takes what it has. The process does not wait for it.
+/// Ask in a thread, which ends when no one takes its results. The process does not wait for it.
 fn ask_beside(mut sampler: Sampler, interval: Duration, bell: Bell) -> Receiver<Round> {
     let (sender, rounds): (SyncSender<Round>, _) = sync_channel(1);
     thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! `bsd-wal archive expire`: remove what is older than someone wants to keep.
+//! `bsd-wal archive expire`: remove everything that is older than the time to keep.
 
 use std::io::{self, Write};
 

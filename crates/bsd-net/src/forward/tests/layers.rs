@@ -1,4 +1,4 @@
-//! What lies between a socket and the protocol: who is said to be the client, and that no one is passed on
+//! The layers between a socket and the protocol: the client's address is passed on, and no client
 //! twice.
 
 use super::*;

@@ -233,7 +233,7 @@ fn call(site: &Site) -> StdStream {
     socket
 }
 
-/// What the site answers to that.
+/// The site's answer to that.
 fn answer(site: &mut Site, socket: &mut StdStream, said: &[u8]) -> Answer {
     socket.write_all(said).unwrap();
     let mut heard = Vec::new();

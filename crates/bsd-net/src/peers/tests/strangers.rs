@@ -1,4 +1,4 @@
-//! What one may cost who is none of ours, or does not behave.
+//! The cost of a stranger, or of a peer that misbehaves.
 
 use super::*;
 
