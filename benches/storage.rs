@@ -161,6 +161,7 @@ impl Log {
         for number in 0..jobs {
             let (pri, delay, ttr) = (1024, 0, 60);
             self.run(Command::Put {
+                tube: None,
                 pri,
                 delay,
                 ttr,

@@ -121,6 +121,7 @@ impl Worker {
             let (pri, ttr, body) = (nth as u32, 100, &body[..]);
             let delay = if nth_put == 1 { 1000 } else { 0 };
             let put = Command::Put {
+                tube: None,
                 pri,
                 delay,
                 ttr,
@@ -147,7 +148,13 @@ impl Worker {
             self.ask(engine, Command::Delete(JobId(first - 14)));
         }
         match nth % 5 {
-            1 => self.ask(engine, Command::Kick { bound: 3 }),
+            1 => self.ask(
+                engine,
+                Command::Kick {
+                    tube: None,
+                    bound: 3,
+                },
+            ),
             2 => self.ask(
                 engine,
                 Command::PauseTube {

@@ -249,6 +249,7 @@ impl<'a> Life<'a> {
             body: body.clone(),
         };
         let command = Command::Put {
+            tube: None,
             pri,
             delay,
             ttr: 2,
@@ -290,7 +291,11 @@ impl<'a> Life<'a> {
         self.ask(client, Command::Use(tube));
         let mut buried = self.past.now().buried(tube);
         buried.truncate(bound as usize);
-        self.change(client, Command::Kick { bound }, Effect::Ready(buried))
+        self.change(
+            client,
+            Command::Kick { tube: None, bound },
+            Effect::Ready(buried),
+        )
     }
 
     fn peek_or_alter(&mut self, client: usize, input: &mut Input<'_>) -> Result<(), StoreError> {

@@ -209,10 +209,15 @@ pub enum Order {
 }
 
 impl Order {
-    /// The command, for a client that uses the tube of [`Order::used_tube`].
+    /// The command.
     pub(super) fn command(&self) -> Command<'_> {
         match self {
-            Order::Put { body, options, .. } => Command::Put {
+            Order::Put {
+                tube,
+                body,
+                options,
+            } => Command::Put {
+                tube: Some(tube),
                 pri: options.pri,
                 delay: options.delay,
                 ttr: options.ttr.max(1),
@@ -229,9 +234,9 @@ impl Order {
             Order::KickJob(id) => Command::KickJob(*id),
             Order::ReserveJob(id) => Command::ReserveJob(*id),
             Order::Peek(id) => Command::Peek(*id),
-            Order::PeekReady(_) => Command::PeekReady,
-            Order::PeekDelayed(_) => Command::PeekDelayed,
-            Order::PeekBuried(_) => Command::PeekBuried,
+            Order::PeekReady(tube) => Command::PeekReady(Some(tube)),
+            Order::PeekDelayed(tube) => Command::PeekDelayed(Some(tube)),
+            Order::PeekBuried(tube) => Command::PeekBuried(Some(tube)),
             Order::Watch(tube) => Command::Watch(tube),
             Order::Ignore(tube) => Command::Ignore(tube),
             Order::Pause { tube, seconds } => Command::PauseTube {
@@ -241,17 +246,6 @@ impl Order {
             Order::Stats => Command::Stats,
             Order::StatsJob(id) => Command::StatsJob(*id),
             Order::StatsTube(tube) => Command::StatsTube(tube),
-        }
-    }
-
-    /// The tube that the client has to use for the command.
-    pub(super) fn used_tube(&self) -> Option<&str> {
-        match self {
-            Order::Put { tube, .. }
-            | Order::PeekReady(tube)
-            | Order::PeekDelayed(tube)
-            | Order::PeekBuried(tube) => Some(tube),
-            _ => None,
         }
     }
 
@@ -270,11 +264,15 @@ impl Order {
 
     fn tube(&self) -> Option<&str> {
         match self {
-            Order::Watch(tube)
+            Order::Put { tube, .. }
+            | Order::PeekReady(tube)
+            | Order::PeekDelayed(tube)
+            | Order::PeekBuried(tube)
+            | Order::Watch(tube)
             | Order::Ignore(tube)
             | Order::StatsTube(tube)
             | Order::Pause { tube, .. } => Some(tube),
-            other => other.used_tube(),
+            _ => None,
         }
     }
 

@@ -107,7 +107,6 @@ impl Desk {
             self.step(&mut turn);
         }
         while self.run_next(&mut turn) && !(turn.is_over)() {}
-        self.seats.come_home(turn.engine, now);
     }
 
     /// Where the engine must put replies: replies to sessions of this desk are kept here, and all

@@ -3,11 +3,10 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::call::{Answer, JobError, Order, Outcome, size_of_outcome};
+use super::call::{Answer, JobError, Order, Outcome, check_tube, size_of_outcome};
 use super::handover::{Giver, Load};
 use crate::engine::{Engine, Flow, Link, ReplySink, TubeDocument};
 use crate::protocol::{Command, Op, Reply, Request, Shown};
-use crate::queue::DEFAULT_TUBE;
 use crate::storage::Body;
 use crate::types::{ClientId, JobId, Now, Position, Time};
 
@@ -59,8 +58,6 @@ pub(super) struct Seats {
     answered: Option<(Position, Outcome)>,
     /// Sessions that may continue: a caller in them has got the answer that was waited for.
     ready: Vec<ClientId>,
-    /// Sessions that use a tube other than the default one.
-    strayed: Vec<ClientId>,
     /// What calls occupy more than the channel knows, and what less.
     more: Load,
     less: Load,
@@ -88,7 +85,6 @@ impl Seats {
             self.forget_timer(waiting.timer);
         }
         self.ready.retain(|other| *other != client);
-        self.strayed.retain(|other| *other != client);
     }
 
     /// All sessions are over, and no answer that is parked is given: anyone who waits is told that there
@@ -101,7 +97,6 @@ impl Seats {
         }
         self.timers.clear();
         self.ready.clear();
-        self.strayed.clear();
         (self.running, self.answered) = (None, None);
     }
 
@@ -222,41 +217,11 @@ impl Seats {
             return (engine.after(), Err(JobError::NotLeader));
         }
         let was_waiting = engine.stop_waiting(client);
-        let answered = match self.select(client, order.used_tube(), engine, now) {
-            Ok(()) => self.run_command(client, order.command(), engine, now, others),
-            Err(error) => Some((engine.after(), Err(error))),
-        };
+        let answered = self.run_command(client, order.command(), engine, now, others);
         if was_waiting {
             self.wait_on(client, engine, now, others);
         }
         answered.unwrap_or_else(unanswered)
-    }
-
-    /// Let the client use a tube, until the end of this turn.
-    fn select(
-        &mut self,
-        client: ClientId,
-        tube: Option<&str>,
-        engine: &mut Engine,
-        now: Now,
-    ) -> Result<(), JobError> {
-        let Some(tube) = tube else { return Ok(()) };
-        if **engine.queue().used_tube(client) == *tube {
-            return Ok(());
-        }
-        if !engine.select_tube(client, tube, now) {
-            return Err(JobError::OutOfSpace);
-        }
-        self.strayed.push(client);
-        Ok(())
-    }
-
-    /// Clients use the default tube again: no session keeps a tube in existence because it has used
-    /// it.
-    pub(super) fn come_home(&mut self, engine: &mut Engine, now: Now) {
-        while let Some(client) = self.strayed.pop() {
-            engine.select_tube(client, DEFAULT_TUBE, now);
-        }
     }
 
     /// The answer; `None` when it comes later, or the log has failed.
@@ -288,12 +253,12 @@ impl Seats {
         now: Now,
         others: &mut dyn ReplySink,
     ) {
+        if let Err(error) = check_tube(tube) {
+            return self.park(client, engine.after(), giver, Err(error), size);
+        }
         let was_waiting = engine.stop_waiting(client);
-        let answered = match self.select(client, Some(tube), engine, now) {
-            Ok(()) => self.run_command(client, Command::Kick { bound }, engine, now, others),
-            Err(error) => Some((engine.after(), Err(error))),
-        };
-        match answered {
+        let tube = Some(tube);
+        match self.run_command(client, Command::Kick { tube, bound }, engine, now, others) {
             Some((after, outcome)) => {
                 self.park(client, after, giver, outcome, size);
                 if was_waiting {

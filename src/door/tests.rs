@@ -406,6 +406,24 @@ fn a_long_kick_holds_up_its_session_alone() {
     assert_eq!(door.load(), (0, 0));
 }
 
+#[test]
+fn a_call_that_finds_no_tube_makes_none() {
+    let (door, mut turns) = by_hand();
+    let session = door.session();
+    assert_eq!(turns.answer(session.kick("t", 1)), Ok(0));
+    for peek in [Order::PeekReady, Order::PeekDelayed, Order::PeekBuried] {
+        let peeked = turns.answer(session.run(peek("t".into())));
+        assert_eq!(peeked, Err(JobError::NotFound));
+    }
+    let bad = Err(JobError::BadTubeName("a tube".into()));
+    assert_eq!(turns.answer(session.kick("a tube", 1)), bad);
+    let tubes: Vec<&str> = turns.engine.queue().tube_names().collect();
+    assert_eq!(tubes, ["default"]);
+    let _ = turns.answer(session.run(put_into("t", b"a"))).unwrap();
+    let tube = turns.engine.queue().tube_stats("t", turns.now.mono);
+    assert_eq!(tube.map(|tube| (tube.jobs.ready, tube.using)), Some((1, 0)));
+}
+
 /// Puts `left` jobs, one in each step, and counts them where others can see the number.
 struct Puts {
     left: usize,

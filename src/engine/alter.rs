@@ -162,7 +162,7 @@ impl Engine {
         now: Now,
         sink: &mut dyn ReplySink,
     ) -> Result<Altered, StoreError> {
-        if !self.queue.tube_exists(tube) && !self.has_room_for_client(0, now) {
+        if !self.has_room_for_tube(tube, now) {
             return Ok(Altered::NoRoom);
         }
         let Some(body_size) = self.queue.job(id).map(|job| job.body_size) else {
@@ -353,6 +353,7 @@ mod tests {
         let client = engine.connect();
         for (id, size) in (1..).map(JobId).zip(SIZES) {
             let put = Command::Put {
+                tube: None,
                 pri: 1,
                 delay: 0,
                 ttr: 1,
@@ -465,6 +466,7 @@ mod tests {
             let client = engine.connect();
             let mut put = |size: u64| {
                 let put = Command::Put {
+                    tube: None,
                     pri: 1,
                     delay: 0,
                     ttr: 1,

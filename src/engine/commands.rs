@@ -42,23 +42,24 @@ impl Engine {
         };
         match command {
             Command::Put {
+                tube,
                 pri,
                 delay,
                 ttr,
                 body,
-            } => turn.put(pri, delay, ttr, (begun, body)),
+            } => turn.put(tube, (pri, delay, ttr), (begun, body)),
             Command::Reserve { timeout, op } => turn.reserve(timeout, op),
             Command::ReserveJob(id) => turn.reserve_job(id),
             Command::Delete(id) => turn.delete(id),
             Command::Release { id, pri, delay } => turn.release(id, pri, delay),
             Command::Bury { id, pri } => turn.bury(id, pri),
             Command::Touch(id) => turn.touch(id),
-            Command::Kick { bound } => turn.kick(bound),
+            Command::Kick { tube, bound } => turn.kick(tube, bound),
             Command::KickJob(id) => turn.kick_job(id),
             Command::Peek(_) => turn.peek(Op::Peek, &command),
-            Command::PeekReady => turn.peek(Op::PeekReady, &command),
-            Command::PeekDelayed => turn.peek(Op::PeekDelayed, &command),
-            Command::PeekBuried => turn.peek(Op::PeekBuried, &command),
+            Command::PeekReady(_) => turn.peek(Op::PeekReady, &command),
+            Command::PeekDelayed(_) => turn.peek(Op::PeekDelayed, &command),
+            Command::PeekBuried(_) => turn.peek(Op::PeekBuried, &command),
             Command::Use(tube) => turn.use_tube(tube),
             Command::Watch(tube) => turn.watch(tube),
             Command::Ignore(tube) => turn.ignore(tube),
@@ -375,14 +376,9 @@ impl Engine {
 }
 
 impl Engine {
-    /// From now on the client uses this tube, as after `use`, which is not counted. `false`: there
-    /// is no room for one tube more.
-    pub fn select_tube(&mut self, client: ClientId, tube: &str, now: Now) -> bool {
-        if !self.queue.tube_exists(tube) && !self.has_room_for_client(0, now) {
-            return false;
-        }
-        self.queue.use_tube(client, tube, now.mono);
-        true
+    /// Whether a tube is there, or there is room for one tube more.
+    pub(super) fn has_room_for_tube(&mut self, tube: &str, now: Now) -> bool {
+        self.queue.tube_exists(tube) || self.has_room_for_client(0, now)
     }
 
     /// Whether the share of pauses leaves room for one more of this owner; where that changes, it is
@@ -425,11 +421,12 @@ impl Engine {
 
     /// The job that a command looks at.
     fn peeked(&self, client: ClientId, command: &Command<'_>) -> Option<JobId> {
-        match command {
-            Command::Peek(id) => Some(*id),
-            Command::PeekReady => self.queue.peek_ready(client),
-            Command::PeekDelayed => self.queue.peek_delayed(client),
-            Command::PeekBuried => self.queue.peek_buried(client),
+        let (queue, used) = (&self.queue, self.queue.used_tube(client));
+        match *command {
+            Command::Peek(id) => Some(id),
+            Command::PeekReady(tube) => queue.peek_ready(tube.unwrap_or(used)),
+            Command::PeekDelayed(tube) => queue.peek_delayed(tube.unwrap_or(used)),
+            Command::PeekBuried(tube) => queue.peek_buried(tube.unwrap_or(used)),
             _ => None,
         }
     }
@@ -464,12 +461,12 @@ impl Turn<'_> {
         Ok(Flow::Next)
     }
 
-    /// A new job. Of its body `rest` comes behind what was begun.
+    /// A new job in this tube, or in the one that the client uses. Of its body `rest` comes behind what
+    /// was begun.
     fn put(
         &mut self,
-        pri: u32,
-        delay: u32,
-        ttr: u32,
+        tube: Option<&str>,
+        (pri, delay, ttr): (u32, u32, u32),
         (begun, rest): (Option<&Begun>, &[u8]),
     ) -> Result<Flow, StoreError> {
         let body_size = begun.map_or(0, Begun::size) + rest.len();
@@ -485,6 +482,9 @@ impl Turn<'_> {
         if engine.memory_max.is_some() && !engine.has_memory_for(body_size as u64, self.now) {
             return self.reply(Reply::OutOfMemory);
         }
+        if tube.is_some_and(|tube| !engine.has_room_for_tube(tube, self.now)) {
+            return self.reply(Reply::OutOfMemory);
+        }
         let Some(id) = engine.queue.take_id() else {
             tracing::error!(
                 "no job can be put: the log holds a job with the largest id there is, and none is \
@@ -492,10 +492,11 @@ impl Turn<'_> {
             );
             return self.reply(Reply::OutOfMemory);
         };
-        let tube = engine.queue.used_tube(self.client).clone();
+        let used = engine.queue.used_tube(self.client).clone();
+        let tube = tube.unwrap_or(&used);
         let change = Change::Put {
             id,
-            tube: &tube,
+            tube,
             pri,
             delay,
             ttr,
@@ -503,8 +504,8 @@ impl Turn<'_> {
             body_size: body_size as u32,
         };
         let logged = match begun {
-            None => engine.log_put(&change, &tube, rest, self.now)?,
-            Some(begun) => match engine.log_begun(&change, &tube, (begun, rest), self.now)? {
+            None => engine.log_put(&change, tube, rest, self.now)?,
+            Some(begun) => match engine.log_begun(&change, tube, (begun, rest), self.now)? {
                 Some(logged) => logged,
                 None => return self.reply(Reply::InternalError),
             },
@@ -625,9 +626,13 @@ impl Turn<'_> {
         }
     }
 
-    fn kick(&mut self, bound: u32) -> Result<Flow, StoreError> {
+    /// Kick jobs of this tube, or of the one that the client uses.
+    fn kick(&mut self, tube: Option<&str>, bound: u32) -> Result<Flow, StoreError> {
+        let (client, now) = (self.client, self.now);
         self.engine.count(Op::Kick);
-        match self.engine.kick(self.client, bound, self.now, self.sink)? {
+        let used = self.engine.queue.used_tube(client).clone();
+        let kick = (tube.unwrap_or(&used), bound);
+        match self.engine.kick(client, kick, now, self.sink)? {
             Some(kicked) => self.reply(Reply::KickedCount(kicked)),
             None => Ok(Flow::Blocked),
         }
@@ -675,10 +680,11 @@ impl Turn<'_> {
 
     fn use_tube(&mut self, tube: &str) -> Result<Flow, StoreError> {
         self.engine.count(Op::Use);
-        match self.engine.select_tube(self.client, tube, self.now) {
-            true => self.reply(Reply::Using(tube)),
-            false => self.reply(Reply::OutOfMemory),
+        if !self.engine.has_room_for_tube(tube, self.now) {
+            return self.reply(Reply::OutOfMemory);
         }
+        self.engine.queue.use_tube(self.client, tube, self.now.mono);
+        self.reply(Reply::Using(tube))
     }
 
     fn watch(&mut self, tube: &str) -> Result<Flow, StoreError> {

@@ -185,6 +185,7 @@ mod tests {
 
     fn put(engine: &mut Engine, client: ClientId) {
         let put = Command::Put {
+            tube: None,
             pri: 7,
             delay: 0,
             ttr: 1,

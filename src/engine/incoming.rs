@@ -171,6 +171,7 @@ mod tests {
 
     fn put(body: &[u8]) -> Command<'_> {
         Command::Put {
+            tube: None,
             pri: 1,
             delay: 0,
             ttr: 60,

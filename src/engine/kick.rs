@@ -62,18 +62,21 @@ enum Slice {
 }
 
 impl Engine {
-    /// Begin a kick of at most `bound` jobs of the tube that `client` uses. `Some`: it is over, and
-    /// this many were kicked; otherwise the client is told later.
+    /// Begin a kick of at most `bound` jobs of a tube. `Some`: it is over, and this many were kicked;
+    /// otherwise the client is told later.
     pub(super) fn kick(
         &mut self,
         client: ClientId,
-        bound: u32,
+        (tube, bound): (&str, u32),
         now: Now,
         sink: &mut dyn ReplySink,
     ) -> Result<Option<u64>, StoreError> {
+        if !self.queue.tube_exists(tube) {
+            return Ok(Some(0));
+        }
         let mut kick = Kick {
             client: Some(client),
-            tube: self.queue.pin_used_tube(client),
+            tube: self.queue.pin_tube(tube),
             bound,
             part: None,
         };

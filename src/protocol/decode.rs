@@ -367,6 +367,7 @@ impl PutLine {
         } = self;
         match bytes.strip_suffix(CRLF) {
             Some(body) => Request::Command(Command::Put {
+                tube: None,
                 pri,
                 delay,
                 ttr,
@@ -414,6 +415,7 @@ mod tests {
 
     fn put(body: &[u8]) -> Request<'_> {
         Request::Command(Command::Put {
+            tube: None,
             pri: 1,
             delay: 2,
             ttr: 3,

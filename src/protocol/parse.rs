@@ -25,9 +25,13 @@ type Reader = for<'a> fn(&'a [u8]) -> Option<Request<'a>>;
 const COMMANDS: [(&[u8], Reader); 26] = [
     (b"put ", |_| None), // Every line that is a `put` has gone to `put` before.
     (b"peek ", |rest| id(rest, Command::Peek)),
-    (b"peek-ready", |rest| alone(rest, Command::PeekReady)),
-    (b"peek-delayed", |rest| alone(rest, Command::PeekDelayed)),
-    (b"peek-buried", |rest| alone(rest, Command::PeekBuried)),
+    (b"peek-ready", |rest| alone(rest, Command::PeekReady(None))),
+    (b"peek-delayed", |rest| {
+        alone(rest, Command::PeekDelayed(None))
+    }),
+    (b"peek-buried", |rest| {
+        alone(rest, Command::PeekBuried(None))
+    }),
     (b"reserve-with-timeout ", reserve_with_timeout),
     (b"reserve-job ", |rest| id(rest, Command::ReserveJob)),
     (b"reserve", |rest| {
@@ -201,6 +205,7 @@ fn bury(mut rest: &[u8]) -> Option<Request<'_>> {
 /// The bound is read by C's rules and cut to 32 bits.
 fn kick(rest: &[u8]) -> Option<Request<'_>> {
     command(Command::Kick {
+        tube: None,
         bound: c_unsigned_long(rest)? as u32,
     })
 }
@@ -273,9 +278,9 @@ mod tests {
             (b"stats-job 1", run(StatsJob(id))),
             (b"stats-job -1", BAD_FORMAT),
             // Words that stand alone.
-            (b"peek-ready", run(PeekReady)),
-            (b"peek-delayed", run(PeekDelayed)),
-            (b"peek-buried", run(PeekBuried)),
+            (b"peek-ready", run(PeekReady(None))),
+            (b"peek-delayed", run(PeekDelayed(None))),
+            (b"peek-buried", run(PeekBuried(None))),
             (
                 b"reserve",
                 run(Reserve {
@@ -367,11 +372,41 @@ mod tests {
             (b"bury 1", BAD_FORMAT),
             (b"bury", UNKNOWN),
             // A bound as strtoul reads it, cut to 32 bits.
-            (b"kick 3", run(Kick { bound: 3 })),
-            (b"kick  \t+3 x", run(Kick { bound: 3 })),
-            (b"kick -1", run(Kick { bound: u32::MAX })),
-            (b"kick 4294967297", run(Kick { bound: 1 })),
-            (b"kick 18446744073709551615", run(Kick { bound: u32::MAX })),
+            (
+                b"kick 3",
+                run(Kick {
+                    tube: None,
+                    bound: 3,
+                }),
+            ),
+            (
+                b"kick  \t+3 x",
+                run(Kick {
+                    tube: None,
+                    bound: 3,
+                }),
+            ),
+            (
+                b"kick -1",
+                run(Kick {
+                    tube: None,
+                    bound: u32::MAX,
+                }),
+            ),
+            (
+                b"kick 4294967297",
+                run(Kick {
+                    tube: None,
+                    bound: 1,
+                }),
+            ),
+            (
+                b"kick 18446744073709551615",
+                run(Kick {
+                    tube: None,
+                    bound: u32::MAX,
+                }),
+            ),
             (b"kick 18446744073709551616", BAD_FORMAT),
             (b"kick ", BAD_FORMAT),
             (b"kick x", BAD_FORMAT),

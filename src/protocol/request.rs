@@ -39,10 +39,15 @@ impl Op {
 }
 
 /// A well-formed command. Tube names have been checked, a `ttr` of 0 has become 1.
+///
+/// Where a tube may be missing, it is the one that the client uses. A command of the protocol names
+/// none there; one of another thread always does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Command<'a> {
     /// `put`, its body complete and its trailer checked.
     Put {
+        /// The tube that it is put into.
+        tube: Option<&'a str>,
         /// Smaller is more urgent.
         pri: u32,
         /// Seconds.
@@ -55,11 +60,11 @@ pub enum Command<'a> {
     /// `peek`
     Peek(JobId),
     /// `peek-ready`
-    PeekReady,
+    PeekReady(Option<&'a str>),
     /// `peek-delayed`
-    PeekDelayed,
+    PeekDelayed(Option<&'a str>),
     /// `peek-buried`
-    PeekBuried,
+    PeekBuried(Option<&'a str>),
     /// `reserve` (no timeout: wait forever) and `reserve-with-timeout`
     Reserve {
         /// Seconds; `None` waits forever.
@@ -91,6 +96,8 @@ pub enum Command<'a> {
     Touch(JobId),
     /// `kick`
     Kick {
+        /// The tube.
+        tube: Option<&'a str>,
         /// The largest number of jobs to kick.
         bound: u32,
     },

@@ -267,7 +267,7 @@ impl Run {
 
     /// Like `kick`: a few buried jobs, or otherwise a few delayed ones.
     fn kick(&mut self, client: ClientId) {
-        let pin = self.queue.pin_used_tube(client);
+        let pin = self.queue.pin_tube(&self.model.clients[&client].used);
         let buried = self.queue.first_buried(&pin).is_some();
         for _ in 0..2 {
             let first = if buried {
@@ -402,7 +402,7 @@ impl Run {
         if self.pins.len() < 2 {
             let name = self.model.clients[&client].used.clone();
             self.model.tube(&name).pins += 1;
-            self.pins.push((self.queue.pin_used_tube(client), name));
+            self.pins.push((self.queue.pin_tube(&name), name));
         } else {
             let (pin, name) = self.pins.swap_remove(0);
             let now = self.instant();
@@ -468,9 +468,10 @@ impl Run {
                 .watched(id)
                 .eq(client.watched.iter().map(|name| &**name))
         );
-        assert_eq!(queue.peek_ready(id), model.first_ready(&client.used));
-        assert_eq!(queue.peek_delayed(id), model.first_delayed(&client.used));
-        assert_eq!(queue.peek_buried(id), model.first_buried(&client.used));
+        let used = &*client.used;
+        assert_eq!(queue.peek_ready(used), model.first_ready(used));
+        assert_eq!(queue.peek_delayed(used), model.first_delayed(used));
+        assert_eq!(queue.peek_buried(used), model.first_buried(used));
         let has_ready = client
             .watched
             .iter()
@@ -601,12 +602,10 @@ fn counts<'a>(jobs: impl Iterator<Item = &'a ModelJob>) -> JobCounts {
 
 /// The ready, buried and delayed jobs of each tube, in the order in which clients get them.
 fn in_order(queue: &mut Queue, now: Time) -> Vec<(&'static str, JobId)> {
-    let client = queue.connect();
     let mut order = Vec::new();
     for tube in TUBES {
-        queue.use_tube(client, tube, now);
         for peek in [Queue::peek_ready, Queue::peek_buried, Queue::peek_delayed] {
-            while let Some(id) = peek(queue, client) {
+            while let Some(id) = peek(queue, tube) {
                 order.push((tube, id));
                 queue
                     .apply(&Change::Delete { id }, Place::NONE, now)

@@ -270,10 +270,10 @@ fn buried_jobs_are_in_order_of_their_last_burial() {
         f.bury(jobs[index]);
     }
     for index in [0, 2, 1] {
-        assert_eq!(f.queue.peek_buried(client), Some(jobs[index]));
+        assert_eq!(f.queue.peek_buried("default"), Some(jobs[index]));
         f.delete(jobs[index]);
     }
-    assert_eq!(f.queue.peek_buried(client), None);
+    assert_eq!(f.queue.peek_buried("default"), None);
 }
 
 #[test]
@@ -320,17 +320,20 @@ fn a_release_is_ready_without_and_delayed_with_a_delay() {
 }
 
 #[test]
-fn peeks_see_the_tube_that_is_used_and_a_pin_keeps_seeing_it() {
+fn peeks_see_the_tube_of_that_name_and_a_pin_keeps_seeing_it() {
     let mut f = Fixture::new();
     let client = f.queue.connect();
     let ready = f.put(client, 5, 0);
     let (later, sooner) = (f.put(client, 5, 9), f.put(client, 5, 4));
-    assert_eq!(f.queue.peek_ready(client), Some(ready));
-    assert_eq!(f.queue.peek_delayed(client), Some(sooner));
-    let pin = f.queue.pin_used_tube(client);
-    f.queue.use_tube(client, "a", at(0));
-    assert_eq!(f.queue.peek_ready(client), None);
-    assert_eq!(f.queue.peek_delayed(client), None);
+    assert_eq!(f.queue.peek_ready("default"), Some(ready));
+    assert_eq!(f.queue.peek_delayed("default"), Some(sooner));
+    let pin = f.queue.pin_tube("default");
+    for other in ["a", "no such tube"] {
+        f.queue.use_tube(client, "a", at(0));
+        assert_eq!(f.queue.peek_ready(other), None);
+        assert_eq!(f.queue.peek_delayed(other), None);
+        assert_eq!(f.queue.peek_buried(other), None);
+    }
     f.delete(sooner);
     assert_eq!(f.queue.first_delayed(&pin), Some(later));
     f.bury(later);

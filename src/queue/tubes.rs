@@ -12,7 +12,7 @@ use super::handle::TubeHandle;
 use super::job::ReadyKey;
 use super::stats::TubeStats;
 use super::tube_list::TubeList;
-use crate::types::{ClientId, JobCounts, JobId, Place, Time};
+use crate::types::{JobCounts, JobId, Place, Time};
 
 /// A pin: the tube cannot vanish before [`Queue::unpin`] gets this back. Long work on a tube is
 /// done in slices, while clients come and go.
@@ -79,41 +79,26 @@ impl Queue {
         self.tubes[self.tubes.find(name)?].oldest_ready()
     }
 
-    /// The job that `peek-ready` shows: the first ready one of the tube that `client` uses.
+    /// The job that `peek-ready` shows: the first ready one of a tube.
     #[must_use]
-    pub fn peek_ready(&self, client: ClientId) -> Option<JobId> {
-        self.tubes[self.used(client)]
-            .ready
-            .first()
-            .map(ReadyKey::id)
+    pub fn peek_ready(&self, tube: &str) -> Option<JobId> {
+        let tube = self.tubes.find(tube)?;
+        self.tubes[tube].ready.first().map(ReadyKey::id)
     }
 
     /// The job that `peek-delayed` shows: the one that becomes due first.
     #[must_use]
-    pub fn peek_delayed(&self, client: ClientId) -> Option<JobId> {
-        self.tubes[self.used(client)]
-            .delayed
-            .first()
-            .map(|(_, id)| id)
+    pub fn peek_delayed(&self, tube: &str) -> Option<JobId> {
+        self.first_delayed_of(self.tubes.find(tube)?)
     }
 
     /// The job that `peek-buried` shows: the one buried first.
     #[must_use]
-    pub fn peek_buried(&self, client: ClientId) -> Option<JobId> {
-        self.tubes[self.used(client)]
-            .buried
-            .first()
-            .map(|job| self.jobs[job].id)
+    pub fn peek_buried(&self, tube: &str) -> Option<JobId> {
+        self.first_buried_of(self.tubes.find(tube)?)
     }
 
-    /// Pins the tube that `client` uses now, until [`Queue::unpin`].
-    pub fn pin_used_tube(&mut self, client: ClientId) -> TubeRef {
-        let tube = self.used(client);
-        self.tubes[tube].pins += 1;
-        TubeRef(tube)
-    }
-
-    /// Like [`Queue::pin_used_tube`], for the tube with this name, which is created if necessary.
+    /// Pins the tube of this name, which is created if necessary, until [`Queue::unpin`].
     pub fn pin_tube(&mut self, name: &str) -> TubeRef {
         let tube = self.tubes.find_or_create(name);
         self.tubes[tube].pins += 1;
@@ -135,16 +120,22 @@ impl Queue {
     /// The job buried first: the next one that `kick` takes.
     #[must_use]
     pub fn first_buried(&self, tube: &TubeRef) -> Option<JobId> {
-        self.tubes[tube.0]
-            .buried
-            .first()
-            .map(|job| self.jobs[job].id)
+        self.first_buried_of(tube.0)
     }
 
     /// The delayed job that becomes due first: the next one that `kick` takes if nothing is buried.
     #[must_use]
     pub fn first_delayed(&self, tube: &TubeRef) -> Option<JobId> {
-        self.tubes[tube.0].delayed.first().map(|(_, id)| id)
+        self.first_delayed_of(tube.0)
+    }
+
+    fn first_buried_of(&self, tube: TubeHandle) -> Option<JobId> {
+        let first = self.tubes[tube].buried.first();
+        first.map(|job| self.jobs[job].id)
+    }
+
+    fn first_delayed_of(&self, tube: TubeHandle) -> Option<JobId> {
+        self.tubes[tube].delayed.first().map(|(_, id)| id)
     }
 
     /// The number of the tube's jobs in each state.
@@ -236,7 +227,7 @@ mod tests {
         assert!(!f.queue.tube_exists("a"));
 
         f.queue.use_tube(client, "a", at(0));
-        let pin = f.queue.pin_used_tube(client);
+        let pin = f.queue.pin_tube("a");
         f.queue.use_tube(client, "default", at(0));
         assert!(f.queue.tube_exists("a"), "pinned");
         f.queue.unpin(pin, at(0));

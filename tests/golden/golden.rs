@@ -125,6 +125,7 @@ impl Session {
 
     fn put(&mut self, pri: u32, delay: u32, body: &[u8]) {
         let reply = self.run(Command::Put {
+            tube: None,
             pri,
             delay,
             ttr: 60,
@@ -239,6 +240,7 @@ fn kick_under_way() -> SimFs {
     session.pass(MS_NS);
     for id in 1..=KICKED {
         session.send(Command::Put {
+            tube: None,
             pri: 1,
             delay: 0,
             ttr: 60,
@@ -253,7 +255,13 @@ fn kick_under_way() -> SimFs {
     session.engine.commit(session.now).unwrap();
     session.pass(200 * MS_NS);
     session.tick(); // the log is idle
-    assert_eq!(session.send(Command::Kick { bound: 1000 }), Flow::Blocked);
+    assert_eq!(
+        session.send(Command::Kick {
+            tube: None,
+            bound: 1000
+        }),
+        Flow::Blocked
+    );
     session.engine.commit(session.now).unwrap();
     session.fs.crash_image(Crash::KeepAll)
 }
@@ -429,6 +437,7 @@ fn golden_clean_stop_comes_back_whole() {
     // No id is issued twice.
     assert_eq!(
         session.run(Command::Put {
+            tube: None,
             pri: 1,
             delay: 0,
             ttr: 1,

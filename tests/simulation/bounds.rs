@@ -333,6 +333,7 @@ fn fill_half(engine: &mut Engine) {
     let (client, body) = (engine.connect(), vec![7; 60_000]);
     for _ in 0..12 {
         let put = Command::Put {
+            tube: None,
             pri: 1,
             delay: 0,
             ttr: 1,

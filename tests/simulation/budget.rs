@@ -173,6 +173,7 @@ impl Queue {
     fn put(&mut self, pri: u32, size: usize) -> bool {
         let body = vec![7; size];
         let put = Command::Put {
+            tube: None,
             pri,
             delay: 0,
             ttr: 1000,
@@ -420,7 +421,10 @@ fn f02_t09_endless_updates_on_a_full_disk_never_cost_a_delete_its_room() {
             assert_eq!(queue.ask(bury), Answer::Done, "one update a job has room");
         }
         for _ in 0..3 {
-            let kicked = queue.ask(Command::Kick { bound: u32::MAX });
+            let kicked = queue.ask(Command::Kick {
+                tube: None,
+                bound: u32::MAX,
+            });
             assert!(matches!(kicked, Answer::Count(1..)), "{kicked:?}");
             for _ in 0..buried {
                 let Some(id) = queue.reserve() else { break };
@@ -639,7 +643,10 @@ fn f26_t10_the_sums_of_what_is_alive_are_those_that_a_start_counts() {
                     }
                 }
                 5 => {
-                    queue.ask(Command::Kick { bound: 7 });
+                    queue.ask(Command::Kick {
+                        tube: None,
+                        bound: 7,
+                    });
                 }
                 6 => {
                     let delay = random.below(3) as u32;

@@ -136,6 +136,7 @@ fn cost_beside(tubes: usize) -> Duration {
         engine.tick(beginning(), &mut NoOne).expect("memory alone");
     };
     let put = Command::Put {
+        tube: None,
         pri: 1,
         delay: 0,
         ttr: 9,

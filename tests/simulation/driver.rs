@@ -545,6 +545,7 @@ impl Driver {
         };
         let put = Effect::Put(id.0, job);
         let command = Command::Put {
+            tube: None,
             pri,
             delay,
             ttr,
@@ -687,7 +688,7 @@ impl Driver {
         ids.retain(reserved);
         ids.truncate(bound as usize);
         let effects: Vec<Effect> = ids.iter().map(|id| self.kicked(*id)).collect();
-        match self.change(self.boss, Command::Kick { bound }, &effects)? {
+        match self.change(self.boss, Command::Kick { tube: None, bound }, &effects)? {
             Answer::Count(count) if count < effects.len() as u64 => self.refused += 1,
             answer => assert_eq!(answer, Answer::Count(effects.len() as u64)),
         }
@@ -997,9 +998,15 @@ impl Driver {
     fn kick_one_by_one(&mut self, tube: &'static str) -> Vec<u64> {
         self.ask(self.boss, Command::Use(tube));
         let mut order = Vec::new();
-        while let Some((_, Answer::Job(id, _))) = self.ask(self.boss, Command::PeekBuried) {
+        while let Some((_, Answer::Job(id, _))) = self.ask(self.boss, Command::PeekBuried(None)) {
             order.push(id);
-            let kicked = self.ask(self.boss, Command::Kick { bound: 1 });
+            let kicked = self.ask(
+                self.boss,
+                Command::Kick {
+                    tube: None,
+                    bound: 1,
+                },
+            );
             assert_eq!(kicked.map(|(_, answer)| answer), Some(Answer::Count(1)));
         }
         order

@@ -55,6 +55,7 @@ fn with_delayed_jobs() -> SimFs {
     run(&mut engine, client, Command::Use(TUBE), &mut last);
     for job in 0..JOBS {
         let put = Command::Put {
+            tube: None,
             pri: 1,
             delay: 1000,
             ttr: 60,
@@ -78,7 +79,12 @@ fn kick(fs: &SimFs, bound: u32) -> Result<bool, StoreError> {
     let mut last = Last::default();
     run(&mut engine, client, Command::Use(TUBE), &mut last);
     last.0 = None;
-    run(&mut engine, client, Command::Kick { bound }, &mut last);
+    run(
+        &mut engine,
+        client,
+        Command::Kick { tube: None, bound },
+        &mut last,
+    );
     for _ in 0..100 {
         turn(&mut engine, &mut last)?;
         if let Some((after, reply)) = &last.0
@@ -203,6 +209,7 @@ fn kick_when_some_were_due(fs: &SimFs) -> Result<(), StoreError> {
             _ => 1000,
         };
         let put = Command::Put {
+            tube: None,
             pri: 1,
             delay,
             ttr: 60,
@@ -222,13 +229,18 @@ fn kick_when_some_were_due(fs: &SimFs) -> Result<(), StoreError> {
     }
     engine.tick(after_seconds(5), &mut Last::default())?;
     let bound = KICKED as u32;
-    ask(&mut engine, Command::Kick { bound }, after_seconds(5))?;
+    ask(
+        &mut engine,
+        Command::Kick { tube: None, bound },
+        after_seconds(5),
+    )?;
     for _ in 0..3 {
         engine.tick(after_seconds(5), &mut Last::default())?;
         engine.commit(after_seconds(5))?;
     }
     for _ in 0..2 {
         let put = Command::Put {
+            tube: None,
             pri: 1,
             delay: 0,
             ttr: 60,
@@ -291,6 +303,7 @@ fn put_delayed<'a>(
 ) {
     for body in bodies {
         let put = Command::Put {
+            tube: None,
             pri: 1,
             delay: 1000,
             ttr: 60,
@@ -316,7 +329,12 @@ fn kick_that_ends_early(fs: &SimFs) -> Option<()> {
     let (mut engine, client) = opened_with(fs, bodies, &mut last)?;
     last.0 = None;
     let bound = LAST_JOB as u32;
-    run(&mut engine, client, Command::Kick { bound }, &mut last);
+    run(
+        &mut engine,
+        client,
+        Command::Kick { tube: None, bound },
+        &mut last,
+    );
     assert!(last.0.is_none(), "it takes more than a turn");
     engine.commit(beginning()).ok()?;
     let kicked_so_far = kicked(&engine, LAST_JOB).len() as u64;
@@ -411,7 +429,12 @@ fn kick_of_rotten_jobs(fs: &SimFs, is_rotten: &mut bool) -> Option<()> {
     run(&mut engine, worker, reserve, &mut last);
     last.0 = None;
     let bound = KICKED as u32;
-    run(&mut engine, client, Command::Kick { bound }, &mut last);
+    run(
+        &mut engine,
+        client,
+        Command::Kick { tube: None, bound },
+        &mut last,
+    );
     // A disk that crashed gives no body at all.
     let handed_over = last.0.take().filter(|_| !fs.is_crashed())?.1;
     let expected = format!("Reserved(JobId({})", ROTTEN + 1);
@@ -478,7 +501,7 @@ fn t2_a_kick_goes_on_when_its_client_has_left_and_no_one_is_told() {
     let (bound, mut told) = (JOBS as u32, Told::default());
     engine.run(
         client,
-        Request::Command(Command::Kick { bound }),
+        Request::Command(Command::Kick { tube: None, bound }),
         beginning(),
         &mut told,
     );
@@ -512,6 +535,7 @@ fn kicked_to_the_nanosecond(ticked: Now, at: Now) -> Vec<u64> {
             (now.mono.0, now.wall_ns) = (now.mono.0 + 1, now.wall_ns + 1);
         }
         let put = Command::Put {
+            tube: None,
             pri: 1,
             delay: 10,
             ttr: 60,
@@ -521,7 +545,7 @@ fn kicked_to_the_nanosecond(ticked: Now, at: Now) -> Vec<u64> {
     }
     engine.tick(ticked, &mut last).expect("a sound disk");
     let bound = KICKED as u32;
-    let kick = Request::Command(Command::Kick { bound });
+    let kick = Request::Command(Command::Kick { tube: None, bound });
     last.0 = None;
     engine.run(client, kick, at, &mut last);
     assert!(last.0.is_none(), "it takes more than a turn");
@@ -580,7 +604,12 @@ fn f9_on_a_full_disk_a_kick_waits_for_the_room_that_compaction_makes() {
     engine.commit(beginning()).expect("a sound disk");
     last.0 = None;
     let bound = jobs as u32;
-    run(&mut engine, client, Command::Kick { bound }, &mut last);
+    run(
+        &mut engine,
+        client,
+        Command::Kick { tube: None, bound },
+        &mut last,
+    );
     for _ in 0..10_000 {
         if last.0.is_some() {
             break;
@@ -605,7 +634,12 @@ fn f38_updates_of_others_are_not_counted_for_a_kick_that_was_left_open() {
     let (client, mut last) = (engine.connect(), Last::default());
     run(&mut engine, client, Command::Use(TUBE), &mut last);
     let bound = JOBS as u32;
-    run(&mut engine, client, Command::Kick { bound }, &mut last);
+    run(
+        &mut engine,
+        client,
+        Command::Kick { tube: None, bound },
+        &mut last,
+    );
     let left = |engine: &Engine| engine.log().map(|log| log.kicks_under_way()[0].left);
     let (before, other) = (left(&engine), engine.connect());
     assert!(before > Some(300));
@@ -661,6 +695,7 @@ fn killed_inside_a_kick(jobs: u32, is_of_buried: bool, turns: u32) -> SimFs {
         let delay = if is_of_buried { 0 } else { 1000 + job % 7 };
         let (pri, is_released) = (job % 3, job % 5 == 0);
         let put = Command::Put {
+            tube: None,
             pri,
             delay: if is_released { 0 } else { delay },
             ttr: 60,
@@ -683,7 +718,12 @@ fn killed_inside_a_kick(jobs: u32, is_of_buried: bool, turns: u32) -> SimFs {
     }
     last.0 = None;
     let bound = jobs - jobs / 10;
-    run(&mut engine, client, Command::Kick { bound }, &mut last);
+    run(
+        &mut engine,
+        client,
+        Command::Kick { tube: None, bound },
+        &mut last,
+    );
     for _ in 0..turns {
         turn(&mut engine, &mut last).expect("a sound disk");
     }

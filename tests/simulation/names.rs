@@ -107,6 +107,7 @@ impl Client {
 
     fn put(&mut self) -> String {
         self.ask(Command::Put {
+            tube: None,
             pri: 1,
             delay: 0,
             ttr: 60,
@@ -129,7 +130,7 @@ fn f12_want_of_descriptors_is_want_of_room_and_buries_no_job() {
     };
     // That of the first job is not among the files that were used last.
     assert_eq!(client.ask(reserve), "OutOfMemory");
-    assert_eq!(client.ask(Command::PeekReady), "OutOfMemory");
+    assert_eq!(client.ask(Command::PeekReady(None)), "OutOfMemory");
     let refused = (0..100).find(|_| client.put() == "OutOfMemory");
     assert!(refused.is_some(), "the next segment is a file to be made");
     let jobs = client.engine.queue().stats().jobs;

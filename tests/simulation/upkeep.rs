@@ -98,6 +98,7 @@ impl Life {
 
     fn put(&mut self, body: &[u8]) -> bool {
         let put = Command::Put {
+            tube: None,
             pri: 1,
             delay: 0,
             ttr: 60,

@@ -265,6 +265,7 @@ impl World {
         let id = self.next_id;
         assert!(self.given.insert(id), "id {id} is given out twice");
         self.command(Command::Put {
+            tube: None,
             pri: (id % 5) as u32,
             delay: 0,
             ttr: 1000,
@@ -296,6 +297,7 @@ impl World {
                 self.command(Command::Release { id, pri, delay });
             }
             10 => self.command(Command::Kick {
+                tube: None,
                 bound: 1 + random.below(4) as u32,
             }),
             _ => self.command(Command::KickJob(id)),

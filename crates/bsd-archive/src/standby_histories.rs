@@ -241,6 +241,7 @@ fn go_on(world: &mut World, side: &Side, promoted: Promoted, state: &State) {
     );
     let client = engine.connect();
     let put = Command::Put {
+        tube: None,
         pri: 1,
         delay: 0,
         ttr: 1,
@@ -342,6 +343,7 @@ fn g15_after_a_promotion_the_chain_goes_on_without_a_base_and_nothing_archived_i
         assert_eq!(before.len(), 4);
         let client = promoted.engine.connect();
         let put = Command::Put {
+            tube: None,
             pri: 1,
             delay: 0,
             ttr: 1,

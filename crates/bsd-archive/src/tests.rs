@@ -747,6 +747,7 @@ fn g19_puts_are_refused_while_the_archive_is_late_and_all_else_goes_on() {
     world.store.set_away(true);
     world.note_archived();
     let put = Command::Put {
+        tube: None,
         pri: 1,
         delay: 0,
         ttr: 1,

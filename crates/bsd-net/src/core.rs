@@ -539,6 +539,7 @@ fn trace_request(client: ClientId, begun: usize, request: &Request<'_>) {
             delay,
             ttr,
             body,
+            ..
         }) => {
             let size = begun + body.len();
             trace!(client, pri, delay, ttr, size, "put");

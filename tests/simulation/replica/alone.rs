@@ -32,6 +32,7 @@ fn run(engine: &mut Engine, client: ClientId, command: Command<'_>, now: Now) ->
 
 fn put_command(body: &[u8]) -> Command<'_> {
     Command::Put {
+        tube: None,
         pri: 1,
         delay: 0,
         ttr: 1000,
@@ -355,7 +356,15 @@ fn a_follower_that_leads_finishes_the_kick_that_the_last_leader_had_begun() {
             entries.extend(commit_all(&mut engine, now));
             entries.extend(rest(&mut engine, now));
         }
-        let said = run(&mut engine, client, Command::Kick { bound: 790 }, now);
+        let said = run(
+            &mut engine,
+            client,
+            Command::Kick {
+                tube: None,
+                bound: 790,
+            },
+            now,
+        );
         assert_eq!(said, None, "it takes several turns");
         entries.extend(commit_all(&mut engine, now));
         for entry in &entries {

@@ -171,6 +171,7 @@ impl Cluster {
         let id = self.leader().queue().next_id();
         let (body, ttr) = (body(id, size), 1 + self.random.below(4u32));
         let put = Command::Put {
+            tube: None,
             pri,
             delay,
             ttr,
@@ -253,7 +254,7 @@ impl Cluster {
             buried => buried,
         };
         let expected = there.min(bound.into());
-        let said = self.ask(client, 0, Command::Kick { bound })?;
+        let said = self.ask(client, 0, Command::Kick { tube: None, bound })?;
         match &said {
             None => {
                 let now = self.now;

@@ -353,6 +353,7 @@ impl World {
                         let size = random.below(2000);
                         body = format!("{} {}", self.bodies, "x".repeat(size)).into_bytes();
                         let put = Command::Put {
+                            tube: None,
                             pri: random.below(3),
                             delay: 0,
                             ttr: 60,

@@ -209,6 +209,7 @@ fn busy(now: Now) -> (Engine, ClientId) {
     let mut engine = Engine::open(&Options::default(), now).unwrap();
     let client = engine.connect();
     let put = |pri, delay| Command::Put {
+        tube: None,
         pri,
         delay,
         ttr: 100,

@@ -190,7 +190,7 @@ fn covers(
 fn asked<'a>(command: &Command<'a>) -> (Right, About<'a>) {
     use Command as C;
     match *command {
-        C::Put { .. } => (Right::Put, About::Used),
+        C::Put { tube, .. } => (Right::Put, of_client(tube)),
         C::Use(tube) => (Right::None, About::Tube(tube)),
         C::Watch(tube) => (Right::Work, About::Tube(tube)),
         C::Ignore(_) => (Right::Work, About::Nothing),
@@ -201,9 +201,11 @@ fn asked<'a>(command: &Command<'a>) -> (Right, About<'a>) {
         | C::Bury { id, .. }
         | C::Touch(id)
         | C::KickJob(id) => (Right::Work, About::Job(id)),
-        C::Kick { .. } => (Right::Work, About::Used),
+        C::Kick { tube, .. } => (Right::Work, of_client(tube)),
         C::Peek(id) | C::StatsJob(id) => (Right::Read, About::Job(id)),
-        C::PeekReady | C::PeekDelayed | C::PeekBuried => (Right::Read, About::Used),
+        C::PeekReady(tube) | C::PeekDelayed(tube) | C::PeekBuried(tube) => {
+            (Right::Read, of_client(tube))
+        }
         C::StatsTube(tube) => (Right::Read, About::Tube(tube)),
         C::ListTubes => (Right::Read, About::AllTubes),
         C::PauseTube { tube, .. } => (Right::All, About::Tube(tube)),
@@ -211,6 +213,11 @@ fn asked<'a>(command: &Command<'a>) -> (Right, About<'a>) {
             (Right::None, About::Nothing)
         }
     }
+}
+
+/// The tube of this name, or the one that the client uses.
+fn of_client(tube: Option<&str>) -> About<'_> {
+    tube.map_or(About::Used, About::Tube)
 }
 
 #[cfg(test)]

@@ -61,6 +61,7 @@ fn with_jobs() -> SimFs {
     let client = engine.connect();
     for _ in 0..JOBS {
         let put = Command::Put {
+            tube: None,
             pri: 0,
             delay: 0,
             ttr: 60,

@@ -36,6 +36,7 @@ impl Life {
                         _ => 0,
                     };
                     let put = Command::Put {
+                        tube: None,
                         pri,
                         delay,
                         ttr,

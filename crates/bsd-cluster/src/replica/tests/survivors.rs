@@ -130,6 +130,7 @@ fn g03_the_tail_of_a_survivors_ledger_is_taken_over_and_named() {
     let client = engine.connect();
     let mut replies = Replies(Vec::new());
     let put = Command::Put {
+        tube: None,
         pri: 0,
         delay: 0,
         ttr: 60,

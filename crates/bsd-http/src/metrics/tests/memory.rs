@@ -18,6 +18,7 @@ fn uses(engine: &Engine, now: Now) -> [u64; 4] {
 fn put(engine: &mut Engine, client: ClientId, body: &[u8], now: Now) -> bool {
     let before = engine.queue().stats().total_jobs;
     let put = Command::Put {
+        tube: None,
         pri: 1,
         delay: 0,
         ttr: 100,

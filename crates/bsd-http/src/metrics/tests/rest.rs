@@ -110,6 +110,7 @@ fn t22_times_of_jobs_and_what_runs_here_are_what_this_test_did() {
         wall_ns: now.wall_ns + ms as u64 * 1_000_000,
     };
     let put = Command::Put {
+        tube: None,
         pri: 1,
         delay: 0,
         ttr: 100,
