@@ -11,10 +11,10 @@
 //!
 //! `BSD_SEAT_RUNS` histories, from `BSD_SEAT_FIRST` on; a failure names its seed.
 
-mod clocks;
 mod copies;
 mod leads;
 mod room;
+mod scripts;
 mod survivors;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +30,7 @@ use crate::member::{ClusterId, Member, Members, NodeId, Votes};
 use crate::node::{self, Change, Mark, Node, Role, Settings};
 use crate::seeds::{number, run_each};
 use bsd::engine::{Engine, Options, ReplySink};
-use bsd::protocol::{Command, Op, Reply, Request};
+use bsd::protocol::{Command, Op, Reply, Request, encode};
 use bsd::random::Random;
 use bsd::storage::disk::Fs;
 use bsd::storage::disk::sim::Crash;
@@ -62,7 +62,8 @@ enum Told {
     Inserted(JobId),
     Reserved(JobId, Vec<u8>),
     Deleted,
-    Other,
+    /// The bytes of the reply.
+    Other(Vec<u8>),
 }
 
 impl ReplySink for Replies {
@@ -71,7 +72,11 @@ impl ReplySink for Replies {
             Reply::Inserted(id) => Told::Inserted(id),
             Reply::Reserved(id, body) => Told::Reserved(id, body.to_vec()),
             Reply::Deleted => Told::Deleted,
-            _ => Told::Other,
+            other => {
+                let mut bytes = Vec::new();
+                encode(&other, &mut bytes);
+                Told::Other(bytes)
+            }
         };
         self.0.push((client, after, told));
     }
@@ -101,9 +106,21 @@ struct Site {
     life: Option<Life>,
     /// Counts starts.
     lives: u64,
+    /// Its wall clock is ahead by this, nanoseconds.
+    ahead: i64,
 }
 
 impl Site {
+    fn new(disk: SimFs) -> Site {
+        Site {
+            disk,
+            is_full: false,
+            life: None,
+            lives: 0,
+            ahead: 0,
+        }
+    }
+
     /// From now on its disk has so much room, or all that it wants.
     fn set_room(&mut self, room: Option<u64>) {
         self.disk
@@ -149,12 +166,14 @@ struct World {
     /// While something does not pass, clients read only: what they had changed would keep back all
     /// that a leader answers that was replaced.
     only_reads: bool,
-    /// What the leader is asked in its next turn, in place of what chance would have it asked; and
-    /// what all clients were told since this was emptied.
+    /// Requests for the next turn of the leader, or of this member, in place of random ones; and the
+    /// replies to all clients since this was emptied.
     script: Vec<room::Ask>,
-    /// The wall clock of each member is ahead by this, nanoseconds.
-    ahead: [i64; 3],
+    script_at: Option<usize>,
     told: Vec<Told>,
+    /// No message is lost by chance, and each takes a millisecond. A script also prints the notes.
+    is_scripted: bool,
+    notes: Vec<String>,
     oracle: Oracle,
     bodies: u64,
     seen: Seen,
@@ -233,12 +252,7 @@ impl World {
             };
             Ledger::create_with(&fs, Path::new(DIR), identity, base, SIZES).unwrap();
             engine.close(now).unwrap();
-            Site {
-                disk,
-                is_full: false,
-                life: None,
-                lives: 0,
-            }
+            Site::new(disk)
         });
         let sites = sites.collect();
         let (busy, puts) = (random.pick(&[100, 20, 4]), random.pick(&[90, 20]));
@@ -256,8 +270,10 @@ impl World {
             puts,
             only_reads,
             script: Vec::new(),
-            ahead: [0; 3],
+            script_at: None,
             told: Vec::new(),
+            is_scripted: false,
+            notes: Vec::new(),
             oracle: Oracle::default(),
             bodies: 0,
             seen: Seen::default(),
@@ -295,7 +311,7 @@ impl World {
 
     /// One turn of a member, as its server's loop has it.
     fn turn(&mut self, at: usize, has_work: bool) {
-        let wall_ns = self.now.wall_ns.saturating_add_signed(self.ahead[at]);
+        let wall_ns = self.now.wall_ns.saturating_add_signed(self.sites[at].ahead);
         let (now, mut random) = (
             Now {
                 wall_ns,
@@ -316,13 +332,19 @@ impl World {
         if standing == Standing::LostLeadership {
             // The clients are gone with what they were not told.
             (life.client, life.reserved) = (None, None);
+            if !life.waiting.is_empty() {
+                let count = life.waiting.len();
+                let note = format!("{} closes its clients; replies lost: {count}", at + 1);
+                self.notes.push(note);
+            }
             life.waiting.clear();
             self.seen.fell += 1;
             life.replica.step_down(&mut life.engine, now).unwrap();
             standing = Standing::Follows;
         }
         let mut replies = Replies(Vec::new());
-        if standing == Standing::Serves && !self.script.is_empty() {
+        let is_asked = self.script_at.is_none_or(|asked| asked == at);
+        if standing == Standing::Serves && is_asked && !self.script.is_empty() {
             life.serve(std::mem::take(&mut self.script), now, &mut replies);
         }
         if standing == Standing::Serves && has_work && random.percent(self.busy) {
@@ -413,9 +435,13 @@ impl World {
         }
         for message in sent {
             let to = message.to as usize - 1;
-            let is_lost = self.cut.contains(&(at, to)) || self.random.below(50) == 0;
-            if !is_lost && self.sites[to].life.is_some() {
-                let delay = MS / 4 + self.random.below(2 * MS);
+            let is_lost =
+                self.cut.contains(&(at, to)) || (!self.is_scripted && self.random.below(50) == 0);
+            if !is_lost && self.sites.get(to).is_some_and(|it| it.life.is_some()) {
+                let delay = match self.is_scripted {
+                    true => MS,
+                    false => MS / 4 + self.random.below(2 * MS),
+                };
                 self.wires.push((Time(now.mono.0 + delay), to, message));
             }
         }

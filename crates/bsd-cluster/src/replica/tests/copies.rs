@@ -92,7 +92,11 @@ fn install(
 
 impl World {
     pub(super) fn send_copy(&mut self, from: usize, to: NodeId) {
-        let comes_at = Time(self.now.mono.0 + MS + self.random.below(40 * MS));
+        let takes = match self.is_scripted {
+            true => 20 * MS,
+            false => MS + self.random.below(40 * MS),
+        };
+        let comes_at = Time(self.now.mono.0 + takes);
         let site = &mut self.sites[from];
         let Some(life) = &mut site.life else { return };
         let Some((base, log, files)) = take(&site.disk, life) else {
@@ -150,6 +154,12 @@ impl World {
         disk.crash_at(u64::MAX);
         let is_new = installed.unwrap_or_else(|error| panic!("member {}: {error}", copy.to));
         self.seen.installed += u64::from(is_new);
+        if is_new {
+            let (to, from, upto) = (copy.to + 1, copy.from + 1, copy.base.index);
+            self.notes.push(format!(
+                "{to} installs a snapshot of {from}, up to entry {upto}"
+            ));
+        }
         is_new || life.replica.has(copy.base.index)
     }
 }

@@ -29,7 +29,7 @@ fn append(world: &World, to: usize, count: u64, term: u64) -> Message {
 }
 
 impl World {
-    fn life(&mut self, site: usize) -> &mut Life {
+    pub(super) fn life(&mut self, site: usize) -> &mut Life {
         self.sites[site].life.as_mut().expect("it is up")
     }
 }

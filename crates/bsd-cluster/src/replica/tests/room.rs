@@ -3,14 +3,17 @@
 
 use super::*;
 
-/// What a client asks for.
-#[derive(Debug, Clone, Copy)]
+/// A request of a client.
+#[derive(Debug, Clone)]
 pub(super) enum Ask {
     /// A put of a body of this size, bytes.
     Put(usize),
+    /// A put of this body.
+    Text(String),
     /// A put with this delay, seconds.
     PutDelayed(u32),
     Delete(JobId),
+    Peek(JobId),
 }
 
 /// Clients ask for this many puts at a time.
@@ -23,27 +26,23 @@ impl Life {
     pub(super) fn serve(&mut self, asks: Vec<Ask>, now: Now, replies: &mut Replies) {
         let client = *self.client.get_or_insert_with(|| self.engine.connect());
         for ask in asks {
-            let body = match ask {
-                Ask::Put(size) => vec![b'x'; size],
-                Ask::PutDelayed(_) | Ask::Delete(_) => Vec::new(),
+            let (body, delay) = match &ask {
+                Ask::Put(size) => (vec![b'x'; *size], 0),
+                Ask::Text(text) => (text.clone().into_bytes(), 0),
+                Ask::PutDelayed(seconds) => (Vec::new(), *seconds),
+                Ask::Delete(_) | Ask::Peek(_) => (Vec::new(), 0),
+            };
+            let put = Command::Put {
+                tube: None,
+                pri: 0,
+                delay,
+                ttr: 60,
+                body: &body,
             };
             let (asked, command) = match ask {
                 Ask::Delete(id) => (Asked::Delete(id), Command::Delete(id)),
-                Ask::Put(_) | Ask::PutDelayed(_) => {
-                    let (pri, ttr, body) = (0, 60, &body[..]);
-                    let delay = match ask {
-                        Ask::PutDelayed(seconds) => seconds,
-                        _ => 0,
-                    };
-                    let put = Command::Put {
-                        tube: None,
-                        pri,
-                        delay,
-                        ttr,
-                        body,
-                    };
-                    (Asked::Put(body.to_vec()), put)
-                }
+                Ask::Peek(id) => (Asked::Other, Command::Peek(id)),
+                Ask::Put(_) | Ask::Text(_) | Ask::PutDelayed(_) => (Asked::Put(body.clone()), put),
             };
             let request = Request::Command(command);
             self.engine.run(client, request, now, replies);
