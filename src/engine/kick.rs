@@ -33,14 +33,14 @@ pub(super) struct Kick {
     part: Option<Part>,
 }
 
-/// What has been done of a kick and what is left.
+/// Progress of a kick.
 #[derive(Debug)]
 struct Part {
     /// Which jobs: the buried ones, or where there are none the delayed ones.
     state: JobState,
     left: u32,
     kicked: u64,
-    /// What the log calls it, once it was announced.
+    /// Its number in the log, once it was announced.
     number: Option<u16>,
 }
 
@@ -148,7 +148,7 @@ impl Engine {
         }
     }
 
-    /// What was due when the kick was logged had become ready, of which the log says nothing.
+    /// Jobs that were due when the kick was logged had become ready; the log does not say so.
     fn let_fall_due(&mut self, at: Time) {
         // No one waits yet, so no one is to be told anything.
         while self.queue.tick(at, usize::MAX, &mut Vec::new()) {}

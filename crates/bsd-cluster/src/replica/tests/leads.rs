@@ -62,7 +62,7 @@ fn who_leads_serves_no_one_before_it_has_applied_all_that_is_committed() {
     assert!(waited > 1, "it had too little to apply");
 }
 
-/// What another leader has committed has the numbers of what was decided here.
+/// The committed entries of another leader have the numbers of those that were decided here.
 #[test]
 fn an_entry_of_another_leader_lets_no_reply_leave() {
     let mut world = World::new(1);
