@@ -1,5 +1,5 @@
-//! What finding a job costs as there are more of them: by its id (the id table), and by its place
-//! in the order of ready and of delayed jobs.
+//! Cost of finding a job as there are more of them: by its id (the id table), and by its place in
+//! the order of ready and of delayed jobs.
 //!
 //! Only ratios of one run count: a look-up among a million jobs against one among ten thousand.
 //! `BSD_BENCH_JOBS=10000000` adds ten million, or as many as it says.

@@ -1,4 +1,4 @@
-//! What the protocol costs: decoding requests and encoding replies, without engine or sockets.
+//! Cost of the protocol: decoding requests and encoding replies, without engine or sockets.
 //!
 //! `cargo bench --bench parse`. Only ratios of one run count.
 

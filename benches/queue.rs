@@ -1,4 +1,4 @@
-//! What the operations of the queue cost, alone and with many jobs or tubes around.
+//! Cost of the operations of the queue, alone and with many jobs or tubes around.
 //!
 //! Only ratios within one run mean anything: a put among 20,000 tubes against one among few, a
 //! cycle over a million waiting jobs against one over none, a slice of a flood against its size.

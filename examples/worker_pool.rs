@@ -63,7 +63,7 @@ fn work(session: &Session, done: &AtomicU64) -> Result<(), JobError> {
     Ok(())
 }
 
-/// What the jobs are about.
+/// The work of a job.
 fn sum(body: &[u8]) -> Result<u64, String> {
     let number: u64 = String::from_utf8_lossy(body)
         .parse()

@@ -12,7 +12,7 @@ fn start() -> Site {
     Site::start(Launch::bsd().memory())
 }
 
-/// What is wrong with a value by a schema of the document: as much of JSON Schema as that uses.
+/// Faults of a value by a schema of the document: as much of JSON Schema as that uses.
 pub(crate) fn faults(value: &Value, schema: &Value, document: &Value, at: &str) -> Vec<String> {
     if let Some(reference) = schema["$ref"].as_str() {
         let found = document.pointer(reference.strip_prefix('#').unwrap());

@@ -23,12 +23,12 @@ use bsd::random::Random;
 /// The tubes in which changes are made; and one that is put into and cleared.
 const TUBES: [&str; 2] = ["in", "post"];
 const SCRAP: &str = "scrap";
-/// What each of the threads does.
+/// Work of each of the threads.
 const PUTS: u64 = 120;
 const RESERVES: u64 = 80;
 const CHANGES: u64 = 60;
 
-/// What was acknowledged.
+/// Acknowledged jobs.
 #[derive(Debug, Default)]
 struct Ledger {
     /// Of one job either may be answered first.
@@ -320,7 +320,7 @@ fn seen(wire: &mut Wire, tube: &str, state: &str, job: &Value) -> (u64, String) 
     (id, String::from_utf8_lossy(body).into_owned())
 }
 
-/// What is there is what was acknowledged, but for what was under way.
+/// Assert that the found jobs are the acknowledged ones, apart from those under way.
 fn compare(ledger: &Ledger, found: impl Iterator<Item = String>, is_whole: bool) {
     let is_scrap = |body: &&String| body.starts_with(SCRAP);
     let found: BTreeSet<String> = found.collect();

@@ -119,7 +119,7 @@ pub(crate) fn follow(launch: Launch) -> Server {
     server
 }
 
-/// What `bsd-ctl` says with these words, in JSON, and its exit code.
+/// Output of `bsd-ctl` with these words, in JSON, and its exit code.
 pub(crate) fn ctl(server: &Server, words: &[&str]) -> (Option<i32>, Value) {
     let mut command = crate::ctl::command(&server.address().to_string());
     command.env("BSD_CTL_HTTP", crate::http::address(server).to_string());
@@ -349,7 +349,7 @@ fn dump_history_and_info_read_an_archive_as_it_was_at_a_moment() {
     );
 }
 
-/// What `ls` and `verify` say in JSON, and their exit code.
+/// Output of `ls` and `verify` in JSON, and their exit code.
 fn looked(command: &str, url: &str) -> (Option<i32>, Value) {
     let output = Command::new(bsd_wal())
         .args(["archive", command, "--json", url])

@@ -235,7 +235,7 @@ fn g23_an_archive_without_its_mark_is_still_one_and_a_second_log_is_not_begun_in
     assert!(exit.stderr.contains("nothing can be restored"), "{exit:?}");
 }
 
-/// What a restore that was killed has left is not taken for anything, and goes away.
+/// The remains of a restore that was killed are not taken for anything, and go away.
 #[test]
 fn a12_a_restore_that_was_interrupted_is_done_again_from_the_beginning() {
     let place = Place::with_archive(50);

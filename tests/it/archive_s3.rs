@@ -51,8 +51,8 @@ fn jobs(moto: &Moto, dir: &Path) -> BTreeMap<u64, String> {
     jobs.map(job).collect()
 }
 
-/// What a client that puts `job 1`, `job 2`, … must find: those up to `least` at least, none after
-/// `most`, and none missing before the last one.
+/// Assert that a client that puts `job 1`, `job 2`, … finds those up to `least` at least, none
+/// after `most`, and none missing before the last one.
 fn assert_is_prefix(found: &BTreeMap<u64, String>, least: u64, most: u64) {
     let count = found.len() as u64;
     assert!((least..=most).contains(&count), "{least} {count} {most}");

@@ -1,4 +1,4 @@
-//! What is told of an archive while it is written: in the metrics, in `/readyz`, in the API, on the
+//! Reports about an archive while it is written: in the metrics, in `/readyz`, in the API, on the
 //! page about durability, and by `bsd-ctl`.
 
 use std::fs;
@@ -90,7 +90,7 @@ fn told(site: &Site) -> (Option<i32>, String) {
     ctl::said(&command.arg("archive").output().unwrap())
 }
 
-/// What the API says, held to its description.
+/// Answer of the API, held to its description.
 fn of_api(site: &Site) -> Value {
     let description = Description::of(site);
     let get = |path: &str| {

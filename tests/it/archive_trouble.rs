@@ -20,7 +20,7 @@ use crate::volume::{seed_of_run, volume};
 use bsd::random::Random;
 
 const HOLD_MAX: u64 = 4 << 20;
-/// What the directory may have beside what is held: the log itself, and what compaction writes.
+/// Bytes of the directory beside the held ones: the log itself, and the files of compaction.
 const BESIDE_HELD: u64 = 4 << 20;
 const GROWTH_MAX: u64 = 24 << 20;
 const BODY_SIZE: usize = 2000;

@@ -110,7 +110,7 @@ const COMMANDS: [(&str, &str, &str); 26] = [
     ("delete x", "all put work read", "BAD_FORMAT"),
 ];
 
-/// What `token` is answered to each command, on a fresh job in `tube` each time.
+/// Answers to `token` for each command, on a fresh job in `tube` each time.
 fn answers(house: &House, token: &str, tube: &str) -> Vec<(&'static str, String)> {
     let mut answers = Vec::new();
     for (command, _, _) in COMMANDS {

@@ -119,7 +119,7 @@ fn detail(answer: &Answer, status: u16) -> String {
     answer.json()["detail"].as_str().unwrap().to_owned()
 }
 
-/// What is to be asked, by path, and a body that could be right.
+/// Requests by path, with a body that could be right.
 fn routes(peer: &str) -> [(&'static str, Value); 4] {
     let member = json!({"member": "00000000000000ff"});
     [
@@ -447,7 +447,7 @@ fn t25_the_status_of_a_cluster_without_a_leader_is_not_well() {
     assert!(table.contains("a follower without a leader"), "{table}");
 }
 
-/// What each of three members says of itself: in the console, the API and the metrics.
+/// The reports of each of three members about itself: in the console, the API and the metrics.
 #[test]
 fn g11_g12_a_member_says_what_is_acknowledged_where_and_a_follower_that_it_follows() {
     let alone = Site::start(Launch::bsd().memory());

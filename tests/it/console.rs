@@ -53,7 +53,7 @@ impl Page {
         self.part(id).replace(',', "")
     }
 
-    /// What stands beside a name.
+    /// The text beside a name.
     pub(crate) fn fact(&self, name: &str) -> &str {
         let (_, rest) = self
             .text

@@ -6,7 +6,7 @@ use crate::harness::{Launch, wait_until};
 use crate::http::{Site, tokens};
 use crate::wire::Wire;
 
-/// What a form sends, without the word of the process.
+/// Post the fields of a form, without the secret of the process.
 pub(crate) fn post(site: &Site, path: &str, fields: &[&str], form: &str) -> Page {
     let kind = "Content-Type: application/x-www-form-urlencoded";
     let fields = [&[HTML, kind], fields].concat();

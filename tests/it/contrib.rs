@@ -33,7 +33,7 @@ fn text(path: &str) -> String {
     fs::read_to_string(Path::new(ROOT).join(path)).unwrap()
 }
 
-/// What follows this on lines that begin with it, blanks apart.
+/// The rest of the lines that begin with this, blanks apart.
 fn values<'a>(text: &'a str, begin: &'a str) -> impl Iterator<Item = &'a str> {
     let lines = text.lines().map(str::trim);
     lines.filter_map(move |line| line.strip_prefix(begin))
@@ -243,7 +243,7 @@ struct Case {
     alert: Option<&'static str>,
     /// Others that fire for it too.
     more: &'static [&'static str],
-    /// What must outlive it.
+    /// Values that must outlive it.
     _with: Vec<Box<dyn std::any::Any>>,
 }
 

@@ -1,4 +1,4 @@
-//! What `bsd-ctl` does over the server's API: lists, searches, moves, and tells why it could not.
+//! `bsd-ctl` over the server's API: lists, searches, moves, and its errors.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;

@@ -80,8 +80,8 @@ impl Terminal {
         self.far.as_mut().unwrap().write_all(keys).unwrap();
     }
 
-    /// What was drawn until now. Only what differs from before is drawn, so that words are found in
-    /// it, not phrases.
+    /// The output until now. Only differences are drawn, so that words are found in it, not
+    /// phrases.
     fn shows(&mut self, what: &str) -> bool {
         if let Some(far) = &mut self.far {
             let is_readable = |far: &File| {

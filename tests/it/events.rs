@@ -42,7 +42,7 @@ impl Listener {
         }
     }
 
-    /// What happened next, to which job of which tube.
+    /// The next event, its job and its tube.
     fn brief(&mut self) -> (String, u64, String) {
         let event = self.next();
         let text = |key: &str| event[key].as_str().unwrap_or_default().to_owned();

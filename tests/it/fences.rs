@@ -1,5 +1,5 @@
-//! What the pages show as code. Each block says what it is, and each with commands is run here, or says
-//! why it is not.
+//! Code on the pages. Each block says what it is, and each with commands is run here, or says why
+//! it is not.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::ROOT;
 use crate::harness::{Launch, bsd_ctl, bsd_wal, program, skip};
 use crate::http::Site;
 
-/// What a block is that has no commands.
+/// Kinds of blocks without commands.
 const OTHER: [&str; 7] = ["text", "ini", "json", "python", "rust", "toml", "yaml"];
 /// Why a block of commands is not run.
 const REASONS: [(&str, &str); 8] = [
@@ -29,7 +29,7 @@ const REASONS: [(&str, &str); 8] = [
 struct Fence {
     page: PathBuf,
     line: usize,
-    /// What follows the backquotes.
+    /// The text after the backquotes.
     kind: String,
     lines: Vec<String>,
 }

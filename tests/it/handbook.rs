@@ -134,7 +134,7 @@ fn the_words_of_a_line_that_do_not_change_are_found() {
     assert_eq!(lines_of(source), ["this is {other}'s"]);
 }
 
-/// What a program says of itself with these words.
+/// Help of a program with these words.
 fn help(program: &Path, words: &[&str]) -> String {
     let output = Command::new(program).args(words).arg("--help").output();
     String::from_utf8(output.unwrap().stdout).unwrap()
@@ -149,7 +149,7 @@ fn commands_of(help: &str) -> Vec<&str> {
     names.collect()
 }
 
-/// What a page shows as code, a line each.
+/// Code of a page, a line each.
 fn code_of(page: &str) -> Vec<String> {
     let mut is_block = false;
     let mut code = Vec::new();
@@ -165,7 +165,7 @@ fn code_of(page: &str) -> Vec<String> {
     code
 }
 
-/// What of a line of code is not there, if it calls one of these programs.
+/// The unknown part of a line of code, if it calls one of these programs.
 fn unknown_in(line: &str, programs: &[(&str, &Path)]) -> Option<String> {
     let mut words = line.split_whitespace();
     let name = words.next()?;

@@ -15,7 +15,7 @@ use crate::harness::{Launch, PATIENCE, Server, wait_until};
 /// Connections that are served at a time; the bound that docs/limits.md names.
 const CONNECTIONS_MAX: usize = 64;
 
-/// What came back.
+/// An answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -292,7 +292,7 @@ fn malformed_and_oversized_requests_are_refused_and_others_served() {
     }
 }
 
-/// What smuggles a second request past a proxy: a length in two ways at once.
+/// A request that smuggles a second one past a proxy: a length in two ways at once.
 #[test]
 fn a_request_of_two_lengths_is_never_two_requests() {
     let site = Site::start(memory());

@@ -1,5 +1,5 @@
-//! What the library reports about a log that it only reads: where live bytes lie, the life of a
-//! job, what is certainly and what is perhaps missing. The programs print it; their own tests check
+//! Reports of the library about a log that it only reads: where live bytes lie, the life of a job,
+//! what is certainly and what is perhaps missing. The programs print them; their own tests check
 //! the output.
 
 use std::ops::Range;

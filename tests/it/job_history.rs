@@ -31,7 +31,7 @@ fn history(site: &Site, id: u64) -> Value {
     told
 }
 
-/// What `bsd-wal` tells of a job in a log that is in use: a line for each record.
+/// History of a job by `bsd-wal`, in a log that is in use: a line for each record.
 fn told_by_wal(dir: &Path, id: u64) -> Vec<Value> {
     let id = id.to_string();
     let dir = dir.to_str().unwrap();

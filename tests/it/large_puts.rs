@@ -105,7 +105,7 @@ fn connect(dir: &Path) -> Wire {
     Wire::connect_unix(&dir.join("socket")).unwrap()
 }
 
-/// What a directory has that is no segment, no space set aside and no lock.
+/// Files of a directory that are no segment, no space set aside and no lock.
 fn others(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());

@@ -214,7 +214,7 @@ fn both_formats_are_as_specified() {
     );
 }
 
-/// What is a number in `stats`, and what it is called here.
+/// Numbers of `stats`, and their names here.
 const KEYS: [(&str, &str); 29] = [
     ("current-jobs-urgent", "bsd_urgent_jobs"),
     ("current-jobs-ready", "bsd_jobs{state=\"ready\"}"),
@@ -247,7 +247,8 @@ const KEYS: [(&str, &str); 29] = [
     ("pid", "bsd_info"),
 ];
 
-/// What grows by being looked at: the session that asks, time, and what a question costs.
+/// Figures that grow when they are looked at: the session that asks, time, and the cost of a
+/// request.
 const MOVING: [&str; 9] = [
     "current-connections",
     "total-connections",

@@ -1,4 +1,5 @@
-//! What may differ between the replies of two servers that behave the same, and nothing else.
+//! Removes allowed differences between the replies of two servers that behave the same, and nothing
+//! else.
 //!
 //! * Ids of jobs become their order of appearance (`#1`, `#2` …), a map for each server.
 //! * In `stats`, values that identify the process or the machine, or describe the log's files, are

@@ -1,4 +1,4 @@
-//! What the packages install: each link of an installed page leads to an installed file.
+//! Files of the packages: each link of an installed page leads to an installed file.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -75,7 +75,7 @@ impl Prometheus {
         answer["data"].clone()
     }
 
-    /// What an expression says now.
+    /// Present value of an expression.
     pub(crate) fn query(&self, expression: &str) -> Vec<Value> {
         let path = format!("/api/v1/query?query={}", encoded(expression));
         let data = self.get(&path);
@@ -96,7 +96,8 @@ impl Prometheus {
         sorted(fired.iter().map(|series| &series["metric"]))
     }
 
-    /// What was wrong with the last scrape of a server; empty: nothing. `None`: there was none.
+    /// Error of the last scrape of a server; empty: there was no error. `None`: there was no
+    /// scrape.
     pub(crate) fn scrape_error(&self, server: SocketAddr) -> Option<String> {
         let data = self.get("/api/v1/targets");
         let targets = data["activeTargets"].as_array().unwrap();

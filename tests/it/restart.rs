@@ -1,4 +1,4 @@
-//! What stays the same after a stop, clean or not, and the next start.
+//! State that stays the same after a stop, clean or not, and the next start.
 
 use rustix::process::Signal;
 use tempfile::TempDir;

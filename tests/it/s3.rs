@@ -18,7 +18,7 @@ use crate::http;
 /// Where every archive of these tests is.
 pub(crate) const URL: &str = "s3://bucket/archive";
 
-/// What a client of S3 must know, for a store at this address and for no other: without credentials
+/// Environment of a client of S3, for a store at this address and for no other: without credentials
 /// it would ask the cloud for some.
 fn environment(store: SocketAddr) -> Vec<String> {
     vec![

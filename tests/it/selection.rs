@@ -8,7 +8,7 @@ use crate::harness::{Launch, wait_until};
 use crate::http::Site;
 use crate::steering::{counts, fill, memory, task, tasks};
 
-/// What a task ends with that would change more than it may.
+/// Reason of a task that would change more than it may.
 const MORE: &str = "more jobs match than the 9 that `most` allows; nothing was changed: count them \
                     again, and look";
 

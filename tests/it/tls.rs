@@ -399,7 +399,7 @@ fn exit_with(house: &House, change: impl FnOnce(Launch) -> Launch) -> Exit {
     change(house.launch().memory()).run_to_exit()
 }
 
-/// What `openssl x509 -req` made of a request without extensions, and its key.
+/// Certificate that `openssl x509 -req` made of a request without extensions, and its key.
 const OLD_CERT: &str = "\
 -----BEGIN CERTIFICATE-----
 MIIBITCByAIUcgrX+okanLaTvhINLgxvFJAI7iswCgYIKoZIzj0EAwIwFDESMBAG

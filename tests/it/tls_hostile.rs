@@ -50,7 +50,7 @@ fn shaken(house: &House, server: &Server) -> (TcpStream, ClientConnection) {
     (stream, session)
 }
 
-/// What is sent for these bytes.
+/// Encrypted bytes for these.
 fn sealed(session: &mut ClientConnection, bytes: &[u8]) -> Vec<u8> {
     session.writer().write_all(bytes).unwrap();
     let mut sealed = Vec::new();

@@ -100,8 +100,8 @@ fn f39_a_backup_taken_onto_one_that_has_gone_bad_heals_it() {
     assert_eq!(jobs_of(&new), jobs_of(&log));
 }
 
-/// What went on after the backup is lost, and its ids are not given out again: not by what was restored
-/// first, and not by what was restored of the same backup after that.
+/// Changes after the backup are lost, and their ids are not given out again: not by the first
+/// restore, and not by a later restore of the same backup.
 #[test]
 fn g18_a_restored_backup_gives_out_no_id_of_what_came_after_it() {
     let dir = TempDir::new().unwrap();

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::ROOT;
 
-/// What is not written, in small letters, and what is. A word of one part also counts inside a name:
-/// `nobody_waits`.
+/// Refused words, in small letters, and their replacements. A word of one part also counts inside a
+/// name: `nobody_waits`.
 const WORDS: [(&str, &str); 16] = [
     ("anew", "again"),
     ("anybody", "anyone"),

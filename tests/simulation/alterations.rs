@@ -11,7 +11,7 @@ use bsd::types::JobId;
 use super::driver::{Answers, DIR, Driver, Setup, Step, Stop, TUBES, after_restart};
 use super::oracle::{Effect, Placed, later};
 
-/// What is changed.
+/// A change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     Priority(u32),

@@ -10,7 +10,7 @@ use super::driver::{Driver, Step, after_restart, beginning, options, path};
 use super::oracle::{History, State};
 use super::workload::tour;
 
-/// What must be on the disk after a run that a crash ended.
+/// Expected content of the disk after a run that a crash ended.
 pub(super) struct Wreck {
     fs: SimFs,
     history: History,

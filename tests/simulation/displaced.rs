@@ -54,7 +54,7 @@ fn is_felt(sound: &Sound, fault: &Fault) -> bool {
     one.is_some() && other.is_some() && one != other
 }
 
-/// What `repair` writes is exactly what was there.
+/// Assert that `repair` writes exactly the sound content.
 fn is_repaired(sound: &Sound, fault: &Fault) {
     let (whole, fs) = (
         Fault::Zeros(first(sound), 0..0).happen(sound),
@@ -131,7 +131,7 @@ fn g35_it_is_the_same_for_blocks_at_any_place() {
     assert!(felt > 90, "{felt}");
 }
 
-/// What was in the overwritten file is gone; the other file is whole.
+/// The content of the overwritten block is gone; the other file is whole.
 #[test]
 fn g35_a_block_that_was_written_over_another_file_costs_what_was_there_and_no_more() {
     let sound = sound(true);

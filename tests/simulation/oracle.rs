@@ -1,4 +1,4 @@
-//! What must be there after a crash: a map, and the history of its changes.
+//! Expected state after a crash: a map, and the history of its changes.
 //!
 //! A [`State`] is everything that a restart must restore. Only [`Effect`]s change it; a [`History`]
 //! is the list of states, each with the position that its reply waits for. After a crash the engine

@@ -1,7 +1,7 @@
 //! The policies under which an acknowledgement does not wait for the disk.
 //!
-//! What they must keep: a killed process loses nothing acknowledged; a power cut loses at most the
-//! end of the history, after the last sync, and leaves no gap in it.
+//! Their promises: a killed process loses nothing acknowledged; a power cut loses at most the end
+//! of the history, after the last sync, and leaves no gap in it.
 
 use bsd::storage::SimFs;
 use bsd::storage::SyncPolicy;

@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Load between faults, at most.
 const LOAD: Duration = Duration::from_millis(1200);
 
-/// What may befall a cluster.
+/// A fault of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     KillLeader,
@@ -128,7 +128,7 @@ pub(super) fn time_to_go_on(
     }
 }
 
-/// What happens, and how long nothing can be put. All members run after it.
+/// Strike, and return how long nothing can be put. All members run after it.
 fn strike(fault: Fault, cluster: &mut Cluster, history: &History, random: &mut Random) -> Duration {
     match fault {
         Fault::KillLeader | Fault::KillFollower | Fault::StopLeader | Fault::StopFollower => {

@@ -38,11 +38,11 @@ const COPED: u32 = 400;
 const LEFT: u64 = 8 << 20;
 /// A member says less than this in a round.
 const LINES: usize = 300;
-/// What a member says that has no room.
+/// Line of a member that has no room.
 const LEDGER_FULL: &str = "the ledger has no room";
 const LOG_FULL: &str = "this member does not follow until there is room";
 
-/// What of a member is on a small disk.
+/// The part of a member that is on a small disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Part {
     All,
@@ -61,7 +61,7 @@ impl Part {
         }
     }
 
-    /// What it says, if one of these is said.
+    /// Lines of which it logs one.
     fn words(self) -> &'static [&'static str] {
         match self {
             Part::All => &[LEDGER_FULL, LOG_FULL],

@@ -1,10 +1,10 @@
-//! What clients asked for and were told, and whether that can be.
+//! Requests and replies of clients, and whether they are possible.
 //!
 //! Each client has a tube of its own, of whose jobs it knows the state, and all have one tube
 //! together. Whatever a client asks for is noted before it is sent, and what it is told is noted when
 //! it is told. A command without an answer has happened or not.
 //!
-//! What must hold, while the load goes on and at the end:
+//! Invariants, while the load goes on and at the end:
 //!
 //! * a job whose put was acknowledged is there, unless someone has asked for its end;
 //! * a job whose delete was acknowledged is given to no one who asks after that;
@@ -70,7 +70,7 @@ pub(super) struct History {
     may_refuse: AtomicBool,
 }
 
-/// What became of a put.
+/// Result of a put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     Told(u64),

@@ -2,8 +2,8 @@
 //! held back or come late, in each direction by itself, and a member may say that it speaks more
 //! versions than it does.
 //!
-//! What is held is not lost, as with TCP: it comes when the link is there again, unless someone has
-//! given the connection up.
+//! Held bytes are not lost, as with TCP: they arrive when the link is there again, unless someone
+//! has given the connection up.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -27,7 +27,7 @@ struct Trouble {
 #[derive(Debug, Default)]
 struct Network {
     troubles: HashMap<Way, Trouble>,
-    /// What these say that they speak.
+    /// The versions that these claim to speak.
     versions: HashMap<NodeId, Versions>,
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Place {
     pub(super) peer: SocketAddr,
     launch: Launch,
     pub(super) server: Option<Server>,
-    /// What its earlier processes said.
+    /// Log lines of its earlier processes.
     pub(super) said: String,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Cluster {
     pub(super) doors: Doors,
     begun: u8,
     peer_of: fn(u8) -> SocketAddr,
-    /// What is between the members, if it is not loopback alone.
+    /// The links between the members, if it is not loopback alone.
     links: Option<Links>,
 }
 
@@ -277,7 +277,7 @@ impl Cluster {
         }
     }
 
-    /// What is between the members.
+    /// The links between the members.
     pub(super) fn links(&self) -> &Links {
         self.links.as_ref().expect("they are linked by a relay")
     }
@@ -298,7 +298,7 @@ impl Cluster {
         words
     }
 
-    /// What this member has said in all its lives.
+    /// Log lines of this member in all its lives.
     pub(super) fn words_of(&self, at: usize) -> String {
         let place = &self.places[at];
         let now = place.server.as_ref().map(Server::stderr);

@@ -1,4 +1,4 @@
-//! What a member refuses, what its clients see, and what tools may do beside it.
+//! Refusals of a member, the view of its clients, and tools beside it.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -281,7 +281,7 @@ fn tools_read_the_log_of_a_member_that_runs_and_of_one_that_does_not() {
     }
 }
 
-/// What the runbook says of a lost majority: one directory goes on alone, and others join it.
+/// The runbook's advice for a lost majority: one directory goes on alone, and others join it.
 #[test]
 fn a_member_without_its_ledger_is_a_lone_server_with_its_jobs_and_begins_a_new_cluster() {
     let Some(launch) = Launch::bsd_alone() else {

@@ -74,7 +74,7 @@ pub(crate) fn copy_dir(from: &Path, to: &Path) {
     }
 }
 
-/// What beanstalkd was told.
+/// Requests that beanstalkd got.
 struct Filled {
     ids: Vec<u64>,
     /// Reserved at the end.
@@ -135,7 +135,7 @@ fn put(wire: &mut Wire, random: &mut Random, mut count: u64, filled: &mut Filled
     }
 }
 
-/// What workers do, and beanstalkd logs.
+/// Work that beanstalkd logs.
 fn work(wire: &mut Wire, random: &mut Random, count: u64, tube: &str, filled: &mut Filled) {
     let mut buried = Vec::new();
     for _ in 0..count / BATCH as u64 {
@@ -222,7 +222,7 @@ fn check_tubes(server: &Server, jobs: &Snapshot) {
     }
 }
 
-/// What beanstalkd says before it is killed, as it is after any restart.
+/// State that beanstalkd reports before it is killed, as it is after any restart.
 fn after_restart(mut jobs: Snapshot, reserved: &BTreeSet<u64>) -> Snapshot {
     for id in reserved {
         let job = jobs.get_mut(id).unwrap();

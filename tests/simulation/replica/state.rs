@@ -1,4 +1,4 @@
-//! What of a queue has to be the same on all disks.
+//! State of a queue that has to be the same on all disks.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub(super) struct Kept {
     counters: Counters,
 }
 
-/// What an entry leaves.
+/// State after an entry.
 #[derive(Debug, Clone, Default)]
 pub(super) struct State {
     pub(super) jobs: BTreeMap<u64, Kept>,
