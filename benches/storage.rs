@@ -165,7 +165,7 @@ impl Log {
                 pri,
                 delay,
                 ttr,
-                body,
+                body: body.into(),
             });
             self.commit_now_and_then(number);
         }

@@ -3,6 +3,7 @@
 //! They have no behaviour beyond conversion and order, and know no layer above.
 
 use std::fmt;
+use std::time::Duration;
 
 /// The id of a job: 1, 2, 3 … in the order of the `put` commands, never issued twice in the life of
 /// a data directory.
@@ -62,6 +63,13 @@ impl Time {
     #[must_use]
     pub fn plus_seconds(self, seconds: u32) -> Time {
         Time(self.0.saturating_add(i64::from(seconds) * SECOND_NS))
+    }
+
+    /// The point `time` later; saturates.
+    #[must_use]
+    pub fn plus(self, time: Duration) -> Time {
+        let ns = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
+        Time(self.0.saturating_add(ns))
     }
 
     /// Nanoseconds from `earlier` to `self`; negative if `self` is earlier.

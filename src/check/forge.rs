@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use super::comparable::{Answers, TUBES};
 use super::{DIR, Input, beginning, contents, open, sound};
@@ -114,8 +115,8 @@ impl Worker {
     fn round(&mut self, engine: &mut Engine, nth: usize, body_size: usize) {
         let tube = TUBES[nth % TUBES.len()];
         let first = engine.queue().next_id().0;
-        self.ask(engine, Command::Use(tube));
-        self.ask(engine, Command::Watch(tube));
+        self.ask(engine, Command::Use(tube.into()));
+        self.ask(engine, Command::Watch(tube.into()));
         for (nth_put, size) in sizes(body_size).into_iter().enumerate() {
             let body = vec![letter(nth); size];
             let (pri, ttr, body) = (nth as u32, 100, &body[..]);
@@ -125,7 +126,7 @@ impl Worker {
                 pri,
                 delay,
                 ttr,
-                body,
+                body: body.into(),
             };
             self.ask(engine, put);
         }
@@ -133,7 +134,7 @@ impl Worker {
         self.ask(
             engine,
             Command::Reserve {
-                timeout: Some(0),
+                timeout: Some(Duration::ZERO),
                 op,
             },
         );
@@ -158,7 +159,7 @@ impl Worker {
             2 => self.ask(
                 engine,
                 Command::PauseTube {
-                    tube,
+                    tube: tube.into(),
                     delay: 100_000,
                 },
             ),

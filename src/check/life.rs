@@ -2,6 +2,7 @@
 //! acknowledged is lost, nothing is invented, no id is given out twice.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::comparable::{Answer, Answers, readable, recorded, seen, tube};
 use super::past::{Effect, Job, Past};
@@ -236,7 +237,7 @@ impl<'a> Life<'a> {
 
     fn put(&mut self, client: usize, input: &mut Input<'_>) -> Result<(), StoreError> {
         let tube = tube(input);
-        self.ask(client, Command::Use(tube));
+        self.ask(client, Command::Use(tube.into()));
         let size = input.pick(&[0, 1, 100, 3000, 7000, 7000, 20_000, 65_535]);
         let (pri, delay) = (input.byte().into(), input.pick(&[0, 0, 1, 9]));
         let id = self.engine.queue().next_id();
@@ -253,17 +254,17 @@ impl<'a> Life<'a> {
             pri,
             delay,
             ttr: 2,
-            body: &body,
+            body: (&*body).into(),
         };
         self.change(client, command, Effect::Put(id, job))
     }
 
     fn reserve(&mut self, client: usize) -> Result<(), StoreError> {
         for tube in super::comparable::TUBES {
-            self.ask(client, Command::Watch(tube));
+            self.ask(client, Command::Watch(tube.into()));
         }
         let command = Command::Reserve {
-            timeout: Some(0),
+            timeout: Some(Duration::ZERO),
             op: Op::ReserveWithTimeout,
         };
         self.change(client, command, Effect::Nothing)
@@ -288,7 +289,7 @@ impl<'a> Life<'a> {
 
     fn kick(&mut self, client: usize, input: &mut Input<'_>) -> Result<(), StoreError> {
         let (tube, bound) = (tube(input), input.pick(&[1, 2, 100]));
-        self.ask(client, Command::Use(tube));
+        self.ask(client, Command::Use(tube.into()));
         let mut buried = self.past.now().buried(tube);
         buried.truncate(bound as usize);
         self.change(
@@ -371,7 +372,13 @@ impl<'a> Life<'a> {
             }
             1 => {
                 let (tube, delay) = (tube(input), input.pick(&[0, 1, 30]));
-                self.ask(client, Command::PauseTube { tube, delay });
+                self.ask(
+                    client,
+                    Command::PauseTube {
+                        tube: tube.into(),
+                        delay,
+                    },
+                );
             }
             _ => {
                 self.finish_turn()?;
@@ -430,7 +437,7 @@ impl<'a> Life<'a> {
     /// reply, because the disk is gone.
     fn ask(&mut self, client: usize, command: Command<'_>) -> Option<(Position, Answer)> {
         let mut answers = Answers::default();
-        let (client, request) = (self.clients[client], Request::Command(command));
+        let (client, request) = (self.clients[client], Request::Command(command.clone()));
         let flow = self.engine.run(client, request, *self.now, &mut answers);
         let answer = answers.0.pop().filter(|_| !self.disk.is_crashed());
         assert!(answers.0.is_empty(), "{command:?} is answered twice");

@@ -1,4 +1,6 @@
-//! What can be requested, and the answers.
+//! Answers to commands, and what must hold of a command before it is run.
+
+use std::borrow::Cow;
 
 use crate::protocol::{Command, Reply};
 use crate::storage::StoreError;
@@ -143,157 +145,45 @@ impl From<StoreError> for JobError {
     }
 }
 
-/// One command, with all that it needs. It never waits for anything except the disk.
-///
-/// All its changes are durable, as the policy says, when its answer is given.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Order {
-    /// Put a job. [`Answer::Inserted`].
-    Put {
-        /// The tube it is put into.
-        tube: Box<str>,
-        /// Its body.
-        body: Vec<u8>,
-        /// Priority, delay and time to run.
-        options: PutOptions,
-    },
-    /// Delete a job that is ready, delayed, buried, or reserved by this session.
-    Delete(JobId),
-    /// Give back a job that is reserved by this session.
-    Release {
-        /// The job.
-        id: JobId,
-        /// Its new priority.
-        pri: u32,
-        /// Seconds before it is ready.
-        delay: u32,
-    },
-    /// Set a job that is reserved by this session aside until it is kicked.
-    Bury {
-        /// The job.
-        id: JobId,
-        /// Its new priority.
-        pri: u32,
-    },
-    /// Restart the time to run of a job that is reserved by this session. Nothing durable.
-    Touch(JobId),
-    /// Make a buried or delayed job ready.
-    KickJob(JobId),
-    /// Reserve this job, unless it is reserved. [`Answer::Reserved`].
-    ReserveJob(JobId),
-    /// Look at a job. [`Answer::Found`].
-    Peek(JobId),
-    /// Look at the next ready job of a tube. [`Answer::Found`].
-    PeekReady(Box<str>),
-    /// Look at the delayed job of a tube that is due next. [`Answer::Found`].
-    PeekDelayed(Box<str>),
-    /// Look at the first buried job of a tube. [`Answer::Found`].
-    PeekBuried(Box<str>),
-    /// Watch a tube. [`Answer::Count`]: how many tubes are watched. Nothing durable.
-    Watch(Box<str>),
-    /// Stop watching a tube. [`Answer::Count`]: how many tubes are watched. Nothing durable.
-    Ignore(Box<str>),
-    /// Hand out no job of a tube for this many seconds.
-    Pause {
-        /// The tube.
-        tube: Box<str>,
-        /// 0 ends a pause.
-        seconds: u32,
-    },
-    /// The document of `stats`. [`Answer::Document`].
-    Stats,
-    /// The document of `stats-job`. [`Answer::Document`].
-    StatsJob(JobId),
-    /// The document of `stats-tube`. [`Answer::Document`].
-    StatsTube(Box<str>),
-}
-
-impl Order {
-    /// The command.
-    pub(super) fn command(&self) -> Command<'_> {
-        match self {
-            Order::Put {
-                tube,
-                body,
-                options,
-            } => Command::Put {
-                tube: Some(tube),
-                pri: options.pri,
-                delay: options.delay,
-                ttr: options.ttr.max(1),
-                body,
-            },
-            Order::Delete(id) => Command::Delete(*id),
-            Order::Release { id, pri, delay } => Command::Release {
-                id: *id,
-                pri: *pri,
-                delay: *delay,
-            },
-            Order::Bury { id, pri } => Command::Bury { id: *id, pri: *pri },
-            Order::Touch(id) => Command::Touch(*id),
-            Order::KickJob(id) => Command::KickJob(*id),
-            Order::ReserveJob(id) => Command::ReserveJob(*id),
-            Order::Peek(id) => Command::Peek(*id),
-            Order::PeekReady(tube) => Command::PeekReady(Some(tube)),
-            Order::PeekDelayed(tube) => Command::PeekDelayed(Some(tube)),
-            Order::PeekBuried(tube) => Command::PeekBuried(Some(tube)),
-            Order::Watch(tube) => Command::Watch(tube),
-            Order::Ignore(tube) => Command::Ignore(tube),
-            Order::Pause { tube, seconds } => Command::PauseTube {
-                tube,
-                delay: *seconds,
-            },
-            Order::Stats => Command::Stats,
-            Order::StatsJob(id) => Command::StatsJob(*id),
-            Order::StatsTube(tube) => Command::StatsTube(tube),
-        }
-    }
-
-    /// Check what the decoder of the protocol would refuse.
-    pub(super) fn check(&self, job_size_max: u32) -> Result<(), JobError> {
-        if let Order::Put { body, .. } = self
-            && body.len() > job_size_max as usize
-        {
-            return Err(JobError::TooBig {
-                size: body.len(),
-                size_max: job_size_max,
-            });
-        }
-        self.tube().map_or(Ok(()), check_tube)
-    }
-
-    fn tube(&self) -> Option<&str> {
-        match self {
-            Order::Put { tube, .. }
-            | Order::PeekReady(tube)
-            | Order::PeekDelayed(tube)
-            | Order::PeekBuried(tube)
-            | Order::Watch(tube)
-            | Order::Ignore(tube)
-            | Order::StatsTube(tube)
-            | Order::Pause { tube, .. } => Some(tube),
-            _ => None,
-        }
-    }
-
-    /// Bytes that it takes.
-    pub(super) fn size(&self) -> usize {
-        let body = match self {
-            Order::Put { body, .. } => body.len(),
-            _ => 0,
-        };
-        size_of::<Order>() + body + self.tube().map_or(0, str::len)
+/// The command that puts a job into a tube.
+#[must_use]
+pub fn put(tube: &str, body: impl Into<Vec<u8>>, options: PutOptions) -> Command<'static> {
+    let PutOptions { pri, delay, ttr } = options;
+    Command::Put {
+        tube: Some(tube.to_owned().into()),
+        pri,
+        delay,
+        ttr: ttr.max(1),
+        body: Cow::Owned(body.into()),
     }
 }
 
-pub(super) fn check_tube(tube: &str) -> Result<(), JobError> {
-    match is_tube_name(tube.as_bytes()) {
-        true => Ok(()),
-        false => Err(JobError::BadTubeName(tube.into())),
+/// Check what the decoder of the protocol would refuse.
+pub(super) fn check(command: &Command<'_>, job_size_max: u32) -> Result<(), JobError> {
+    if let Command::Put { body, .. } = command
+        && body.len() > job_size_max as usize
+    {
+        return Err(JobError::TooBig {
+            size: body.len(),
+            size_max: job_size_max,
+        });
+    }
+    match command.tube() {
+        Some(tube) if !is_tube_name(tube.as_bytes()) => Err(JobError::BadTubeName(tube.into())),
+        _ => Ok(()),
     }
 }
 
-/// The result of an order.
+/// Bytes that a command takes.
+pub(super) fn size_of_command(command: &Command<'_>) -> usize {
+    let body = match command {
+        Command::Put { body, .. } => body.len(),
+        _ => 0,
+    };
+    size_of::<Command<'_>>() + body + command.tube().map_or(0, str::len)
+}
+
+/// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// It is done.
@@ -306,11 +196,13 @@ pub enum Answer {
     Found(Job),
     /// There was no job within the time.
     NoJob,
+    /// The tube that this session uses.
+    Using(Box<str>),
     /// A number.
     Count(u64),
     /// A document, in YAML.
     Document(Vec<u8>),
-    /// The results of a batch, one for each order.
+    /// The results of a batch, one for each command.
     Batch(Vec<Outcome>),
 }
 
@@ -328,6 +220,7 @@ impl Answer {
             Reply::Inserted(id) => Ok(Answer::Inserted(id)),
             Reply::Reserved(id, body) => Ok(Answer::Reserved(job(id, body))),
             Reply::Found(id, body) => Ok(Answer::Found(job(id, body))),
+            Reply::Using(tube) => Ok(Answer::Using(tube.into())),
             Reply::Watching(count) => Ok(Answer::Count(count as u64)),
             Reply::KickedCount(count) => Ok(Answer::Count(count)),
             Reply::Yaml(document) => Ok(Answer::Document(document.to_vec())),
@@ -338,8 +231,7 @@ impl Answer {
             Reply::OutOfMemory => Err(JobError::OutOfSpace),
             Reply::InternalError => Err(JobError::Damaged),
             Reply::Draining => Err(JobError::Draining),
-            Reply::Using(_)
-            | Reply::Kicked
+            Reply::Kicked
             | Reply::Deleted
             | Reply::Released
             | Reply::Buried

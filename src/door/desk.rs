@@ -287,27 +287,16 @@ impl Desk {
             ..
         } = turn;
         match what {
-            Asked::Order(order, giver) => {
-                let (after, outcome) = self.seats.run(client, &order, engine, *now, *others);
-                self.seats.park(client, after, giver, outcome, size);
-            }
-            Asked::Reserve(timeout, giver) => {
-                self.seats.release(size);
-                let ns = timeout.map(|timeout| i64::try_from(timeout.as_nanos()));
-                let until = ns.map(|ns| Time(now.mono.0.saturating_add(ns.unwrap_or(i64::MAX))));
+            Asked::Command(command, giver) => {
                 self.seats
-                    .reserve(client, until, giver, engine, *now, *others);
-            }
-            Asked::Kick(tube, bound, giver) => {
-                let kick = (&*tube, bound, giver);
-                self.seats.kick(client, kick, size, engine, *now, *others);
+                    .call(client, command, giver, size, engine, *now, *others);
             }
             Asked::Batch(batch) => self.run_batch(client, session, size, batch, turn),
             Asked::Work(_) => unreachable!("dealt with above"),
         }
     }
 
-    /// Run the orders of a batch as far as the slice allows; the rest comes first in the next
+    /// Run the commands of a batch as far as the slice allows; the rest comes first in the next
     /// slice.
     fn run_batch(
         &mut self,
@@ -318,13 +307,13 @@ impl Desk {
         turn: &mut Turn<'_>,
     ) {
         let mut after = turn.engine.after();
-        while let Some(order) = batch.orders.next() {
+        while let Some(command) = batch.commands.next() {
             let (upto, outcome) =
                 self.seats
-                    .run(client, &order, turn.engine, turn.now, turn.others);
+                    .run(client, command, turn.engine, turn.now, turn.others);
             after = upto;
             batch.outcomes.push(outcome);
-            if (turn.is_over)() && batch.orders.len() > 0 {
+            if (turn.is_over)() && batch.commands.len() > 0 {
                 return self.calls.push_front(Call {
                     session,
                     size,

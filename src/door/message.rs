@@ -1,10 +1,9 @@
 //! What goes through the channel, from a caller to the desk.
 
-use std::time::Duration;
-
-use super::call::{Answer, JobError, Order, Outcome};
+use super::call::{Answer, JobError, Outcome};
 use super::handover::Giver;
 use super::work::Running;
+use crate::protocol::Command;
 use crate::types::JobId;
 
 /// A call: what is asked, and by whom.
@@ -16,19 +15,15 @@ pub(super) struct Call {
 }
 
 pub(super) enum Asked {
-    Order(Order, Giver<Outcome>),
-    /// Several orders at once.
+    Command(Command<'static>, Giver<Outcome>),
+    /// Several commands at once.
     Batch(Batch),
-    /// Reserve a job of the watched tubes, waiting this long; `None`: without limit.
-    Reserve(Option<Duration>, Giver<Outcome>),
-    /// Kick at most this many jobs of a tube.
-    Kick(Box<str>, u32, Giver<Outcome>),
     Work(Box<dyn Running>),
 }
 
-/// Orders that are run one after another, and the results of those that have run.
+/// Commands that are run one after another, and the results of those that have run.
 pub(super) struct Batch {
-    pub(super) orders: std::vec::IntoIter<Order>,
+    pub(super) commands: std::vec::IntoIter<Command<'static>>,
     pub(super) outcomes: Vec<Outcome>,
     pub(super) giver: Giver<Outcome>,
 }
@@ -39,11 +34,9 @@ impl Asked {
         let refusal = || Err(JobError::NotLeader);
         // Anyone who asked may be gone.
         let _ = match self {
-            Asked::Order(_, giver) | Asked::Reserve(_, giver) | Asked::Kick(_, _, giver) => {
-                giver.give(refusal())
-            }
+            Asked::Command(_, giver) => giver.give(refusal()),
             Asked::Batch(mut batch) => {
-                batch.outcomes.extend(batch.orders.map(|_| refusal()));
+                batch.outcomes.extend(batch.commands.map(|_| refusal()));
                 batch.giver.give(Ok(Answer::Batch(batch.outcomes)))
             }
             Asked::Work(_) => return,
@@ -52,9 +45,7 @@ impl Asked {
 
     pub(super) fn is_abandoned(&self) -> bool {
         match self {
-            Asked::Order(_, giver) | Asked::Reserve(_, giver) | Asked::Kick(_, _, giver) => {
-                giver.is_abandoned()
-            }
+            Asked::Command(_, giver) => giver.is_abandoned(),
             // A batch that has begun runs to its end: otherwise half of it would be done.
             Asked::Batch(batch) => batch.outcomes.is_empty() && batch.giver.is_abandoned(),
             Asked::Work(work) => work.is_abandoned(),

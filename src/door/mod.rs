@@ -9,7 +9,7 @@
 //! |---|---|
 //! | `bell` | what a thread sleeps on |
 //! | `handover` | a bounded channel of calls, and a slot for one answer |
-//! | `call` | what can be requested, and the answers |
+//! | `call` | which commands are taken, and what are the answers? |
 //! | `message` | what goes through the channel |
 //! | `session` | the caller's side: sessions, and futures of answers |
 //! | `desk` | the loop's side: which call runs when, who waits, which answer may be given |
@@ -49,7 +49,7 @@ use std::sync::{Arc, OnceLock};
 
 pub(crate) use self::bell::Bell;
 pub(crate) use self::call::Outcome;
-pub use self::call::{Answer, Job, JobError, Order, PutOptions};
+pub use self::call::{Answer, Job, JobError, PutOptions, put};
 pub use self::desk::Desk;
 use self::handover::{Channel, Load};
 use self::message::{Call, Note};

@@ -2,8 +2,9 @@
 //! with them.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 
-use super::call::{Answer, JobError, Order, Outcome, check_tube, size_of_outcome};
+use super::call::{Answer, JobError, Outcome, check, size_of_outcome};
 use super::handover::{Giver, Load};
 use crate::engine::{Engine, Flow, Link, ReplySink, TubeDocument};
 use crate::protocol::{Command, Op, Reply, Request, Shown};
@@ -200,28 +201,69 @@ impl Seats {
         }
     }
 
-    /// Run an order for a session that is not kicking. Callers in it that wait for a job continue
-    /// to wait afterwards.
+    /// Run a command that does not wait, for a session that is not kicking. Callers in it that wait
+    /// for a job continue to wait afterwards.
     pub(super) fn run(
         &mut self,
         client: ClientId,
-        order: &Order,
+        command: Command<'_>,
         engine: &mut Engine,
         now: Now,
         others: &mut dyn ReplySink,
     ) -> (Position, Outcome) {
-        if let Err(error) = order.check(engine.job_size_max()) {
-            return (engine.after(), Err(error));
+        assert!(!command.may_wait(), "{command:?} is no call of its own");
+        let answered = self.begin(client, command, engine, now, others);
+        answered.unwrap_or_else(unanswered)
+    }
+
+    /// Run a call that occupies `size` bytes, for a session that is not kicking, and park its answer,
+    /// now or when it comes.
+    #[allow(clippy::too_many_arguments, reason = "who, what, for whom, and where")]
+    pub(super) fn call(
+        &mut self,
+        client: ClientId,
+        command: Command<'static>,
+        giver: Giver<Outcome>,
+        size: usize,
+        engine: &mut Engine,
+        now: Now,
+        others: &mut dyn ReplySink,
+    ) {
+        if let Command::Reserve { timeout, .. } = command {
+            self.release(size);
+            let until = timeout.map(|timeout| now.mono.plus(timeout));
+            return self.reserve(client, until, giver, engine, now, others);
+        }
+        match self.begin(client, command, engine, now, others) {
+            Some((after, outcome)) => self.park(client, after, giver, outcome, size),
+            None => {
+                self.release(size);
+                self.of(client).kick = Some(giver);
+            }
+        }
+    }
+
+    /// The answer to a command, unless it comes later.
+    fn begin(
+        &mut self,
+        client: ClientId,
+        command: Command<'_>,
+        engine: &mut Engine,
+        now: Now,
+        others: &mut dyn ReplySink,
+    ) -> Option<(Position, Outcome)> {
+        if let Err(error) = check(&command, engine.job_size_max()) {
+            return Some((engine.after(), Err(error)));
         }
         if engine.is_following() {
-            return (engine.after(), Err(JobError::NotLeader));
+            return Some((engine.after(), Err(JobError::NotLeader)));
         }
         let was_waiting = engine.stop_waiting(client);
-        let answered = self.run_command(client, order.command(), engine, now, others);
-        if was_waiting {
+        let answered = self.run_command(client, command, engine, now, others);
+        if was_waiting && answered.is_some() {
             self.wait_on(client, engine, now, others);
         }
-        answered.unwrap_or_else(unanswered)
+        answered
     }
 
     /// The answer; `None` when it comes later, or the log has failed.
@@ -242,38 +284,8 @@ impl Seats {
         answered
     }
 
-    /// Begin a kick; the call occupies `size` bytes.
-    #[allow(clippy::too_many_arguments, reason = "who, what, for whom, and where")]
-    pub(super) fn kick(
-        &mut self,
-        client: ClientId,
-        (tube, bound, giver): (&str, u32, Giver<Outcome>),
-        size: usize,
-        engine: &mut Engine,
-        now: Now,
-        others: &mut dyn ReplySink,
-    ) {
-        if let Err(error) = check_tube(tube) {
-            return self.park(client, engine.after(), giver, Err(error), size);
-        }
-        let was_waiting = engine.stop_waiting(client);
-        let tube = Some(tube);
-        match self.run_command(client, Command::Kick { tube, bound }, engine, now, others) {
-            Some((after, outcome)) => {
-                self.park(client, after, giver, outcome, size);
-                if was_waiting {
-                    self.wait_on(client, engine, now, others);
-                }
-            }
-            None => {
-                self.release(size);
-                self.of(client).kick = Some(giver);
-            }
-        }
-    }
-
     /// Reserve a job for a caller that waits until `until` at most; `None`: without limit.
-    pub(super) fn reserve(
+    fn reserve(
         &mut self,
         client: ClientId,
         until: Option<Time>,
@@ -309,7 +321,7 @@ impl Seats {
             let (timeout, op) = match first.timer {
                 None => (None, Op::Reserve),
                 Some((until, ..)) if until > now.mono => (None, Op::ReserveWithTimeout),
-                Some(_) => (Some(0), Op::ReserveWithTimeout),
+                Some(_) => (Some(Duration::ZERO), Op::ReserveWithTimeout),
             };
             let command = Command::Reserve { timeout, op };
             match self.run_command(client, command, engine, now, others) {

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use super::Shared;
 use super::bell::Bell;
-use super::call::{Answer, JobError, Order, Outcome};
+use super::call::{Answer, JobError, Outcome, size_of_command};
 use super::handover::{Abandoned, Refused, Taker, slot};
 use super::message::{Asked, Batch, Call, Note};
+use crate::protocol::{Command, Op};
 use crate::types::JobId;
 
 /// A session is for a caller what a connection is for a client: it watches tubes, and the jobs that
@@ -71,29 +72,43 @@ impl Session {
         self
     }
 
-    /// Run one order.
-    pub fn run(&self, order: Order) -> Pending<Answer> {
-        self.run_as(order, |answer, _| Ok(answer))
+    /// Run one command. All its changes are durable, as the policy says, when its answer is given.
+    pub fn run(&self, command: Command<'static>) -> Pending<Answer> {
+        self.run_as(command, |answer, _| Ok(answer))
     }
 
-    /// Run several orders, one after another and, if they fit into a turn of the loop, with one
+    /// Run several commands, one after another and, if they fit into a turn of the loop, with one
     /// write and one sync. If one is refused, the next one is run all the same. After a crash in
     /// the middle the first of them are done and the others are not.
-    pub fn run_all(&self, orders: Vec<Order>) -> Pending<Vec<Result<Answer, JobError>>> {
-        self.run_all_as(orders, |answer, _| match answer {
+    ///
+    /// # Panics
+    /// If one of them [may wait](Command::may_wait).
+    pub fn run_all(
+        &self,
+        commands: Vec<Command<'static>>,
+    ) -> Pending<Vec<Result<Answer, JobError>>> {
+        self.run_all_as(commands, |answer, _| match answer {
             Answer::Batch(outcomes) => Ok(outcomes),
             other => unreachable!("a batch is answered {other:?}"),
         })
     }
 
-    /// Run several orders, and convert their answers.
-    pub(crate) fn run_all_as<T>(&self, orders: Vec<Order>, convert: Convert<T>) -> Pending<T> {
-        let outcomes = orders.len() * size_of::<Outcome>();
-        let size = orders.iter().map(Order::size).sum::<usize>() + outcomes;
+    /// Run several commands, and convert their answers.
+    pub(crate) fn run_all_as<T>(
+        &self,
+        commands: Vec<Command<'static>>,
+        convert: Convert<T>,
+    ) -> Pending<T> {
+        assert!(
+            !commands.iter().any(Command::may_wait),
+            "what may wait is a call of its own"
+        );
+        let outcomes = commands.len() * size_of::<Outcome>();
+        let size = commands.iter().map(size_of_command).sum::<usize>() + outcomes;
         let batch = |giver| {
             Asked::Batch(Batch {
-                outcomes: Vec::with_capacity(orders.len()),
-                orders: orders.into_iter(),
+                outcomes: Vec::with_capacity(commands.len()),
+                commands: commands.into_iter(),
                 giver,
             })
         };
@@ -111,27 +126,27 @@ impl Session {
         timeout: Option<Duration>,
         convert: Convert<T>,
     ) -> Pending<T> {
-        self.pending(0, |giver| Asked::Reserve(timeout, giver), convert)
+        let op = match timeout {
+            Some(_) => Op::ReserveWithTimeout,
+            None => Op::Reserve,
+        };
+        self.run_as(Command::Reserve { timeout, op }, convert)
     }
 
-    /// Run one order, and convert its answer.
-    pub(crate) fn run_as<T>(&self, order: Order, convert: Convert<T>) -> Pending<T> {
-        let size = order.size();
-        self.pending(size, |giver| Asked::Order(order, giver), convert)
+    /// Run one command, and convert its answer.
+    pub(crate) fn run_as<T>(&self, command: Command<'static>, convert: Convert<T>) -> Pending<T> {
+        let size = size_of_command(&command);
+        self.pending(size, |giver| Asked::Command(command, giver), convert)
     }
 
     /// Kick at most `bound` jobs of a tube: the buried ones or, if there are none, the delayed
     /// ones. All of them or, after a crash, none. Later calls of this session wait for the end.
     pub fn kick(&self, tube: &str, bound: u32) -> Pending<u64> {
-        let tube: Box<str> = tube.into();
-        self.pending(
-            tube.len(),
-            |giver| Asked::Kick(tube, bound, giver),
-            |answer, _| match answer {
-                Answer::Count(count) => Ok(count),
-                other => unreachable!("a kick is answered {other:?}"),
-            },
-        )
+        let tube = Some(tube.to_owned().into());
+        self.run_as(Command::Kick { tube, bound }, |answer, _| match answer {
+            Answer::Count(count) => Ok(count),
+            other => unreachable!("a kick is answered {other:?}"),
+        })
     }
 
     /// A job that this session has reserved becomes ready again, with the same priority. This does

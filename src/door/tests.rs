@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::engine::{Engine, Options, ReplySink};
-use crate::protocol::Reply;
+use crate::protocol::{Command, Reply};
 use crate::storage::SimFs;
 use crate::storage::disk::sim::{Fault, OpKind};
 use crate::types::{ClientId, JobId, JobState, Now, Position, Time};
@@ -27,7 +27,7 @@ struct Loop {
     engine: Engine,
     desk: Desk,
     now: Now,
-    /// This many calls, orders of a batch, or readings of the clock in a slice.
+    /// This many calls, commands of a batch, or readings of the clock in a slice.
     slice: usize,
 }
 
@@ -121,16 +121,12 @@ fn look<F: Future>(future: &mut Pin<Box<F>>) -> Option<F::Output> {
     }
 }
 
-fn put(body: &[u8]) -> Order {
+fn put(body: &[u8]) -> Command<'static> {
     put_into("default", body)
 }
 
-fn put_into(tube: &str, body: &[u8]) -> Order {
-    Order::Put {
-        tube: tube.into(),
-        body: body.into(),
-        options: PutOptions::default(),
-    }
+fn put_into(tube: &str, body: &[u8]) -> Command<'static> {
+    super::put(tube, body, PutOptions::default())
 }
 
 fn job(id: u64, body: &[u8]) -> Answer {
@@ -220,7 +216,7 @@ fn other_calls_of_a_session_go_ahead_of_who_waits_in_it() {
     let session = door.session();
     let mut waiting = sent(session.reserve(None));
     turns.turn();
-    let watched = turns.answer(session.run(Order::Watch("mail".into())));
+    let watched = turns.answer(session.run(Command::Watch("mail".into())));
     assert_eq!(watched, Ok(Answer::Count(2)));
     assert_eq!(look(&mut waiting), None);
     let _ = turns.answer(session.run(put_into("mail", b"a"))).unwrap();
@@ -329,13 +325,13 @@ fn a_batch_is_one_write_and_says_what_came_of_each() {
     let session = door.session();
     turns.turn();
     let written = turns.engine.log().unwrap().written();
-    let orders = vec![
+    let deletes = vec![
         put(b"a"),
         put_into("no tube", b"b"),
-        Order::Delete(JobId(1)),
-        Order::Delete(JobId(1)),
+        Command::Delete(JobId(1)),
+        Command::Delete(JobId(1)),
     ];
-    let mut outcomes = sent(session.run_all(orders));
+    let mut outcomes = sent(session.run_all(deletes));
     disk.clear_trace();
     turns.turn();
     assert_eq!(
@@ -376,19 +372,16 @@ fn calls_and_batches_that_take_longer_than_a_slice_go_on_in_the_next() {
 fn a_long_kick_holds_up_its_session_alone() {
     let (door, mut turns) = by_hand();
     let (session, other) = (door.session(), door.session());
-    let delayed = || Order::Put {
-        tube: "t".into(),
-        body: b"a".into(),
-        options: PutOptions {
-            delay: 1000,
-            ..PutOptions::default()
-        },
+    let options = PutOptions {
+        delay: 1000,
+        ..PutOptions::default()
     };
+    let delayed = || super::put("t", b"a", options);
     let put = session.run_all((0..1000).map(|_| delayed()).collect());
     assert_eq!(turns.answer(put).unwrap().len(), 1000);
     let mut kicked = sent(session.kick("t", 1000));
-    let mut behind = sent(session.run(Order::Stats));
-    let mut beside = sent(other.run(Order::Peek(JobId(1))));
+    let mut behind = sent(session.run(Command::Stats));
+    let mut beside = sent(other.run(Command::Peek(JobId(1))));
     turns.turn();
     assert_eq!(look(&mut kicked), None);
     assert_eq!(look(&mut behind), None);
@@ -411,8 +404,12 @@ fn a_call_that_finds_no_tube_makes_none() {
     let (door, mut turns) = by_hand();
     let session = door.session();
     assert_eq!(turns.answer(session.kick("t", 1)), Ok(0));
-    for peek in [Order::PeekReady, Order::PeekDelayed, Order::PeekBuried] {
-        let peeked = turns.answer(session.run(peek("t".into())));
+    for peek in [
+        Command::PeekReady,
+        Command::PeekDelayed,
+        Command::PeekBuried,
+    ] {
+        let peeked = turns.answer(session.run(peek(Some("t".into()))));
         assert_eq!(peeked, Err(JobError::NotFound));
     }
     let bad = Err(JobError::BadTubeName("a tube".into()));
@@ -433,7 +430,7 @@ struct Puts {
 
 impl Work for Puts {
     fn step(&mut self, slice: &mut Slice<'_>) -> Step {
-        let Answer::Inserted(_) = slice.run(&put(b"a")).unwrap() else {
+        let Answer::Inserted(_) = slice.run(put(b"a")).unwrap() else {
             panic!("a put is answered by something else");
         };
         self.left -= 1;
@@ -467,7 +464,7 @@ fn long_work_is_done_in_steps_beside_calls_and_comes_back_when_it_is_over() {
     let mut task = sent(door.start(work));
     turns.turn();
     let session = door.session();
-    let mut calls: Vec<_> = (0..10).map(|_| sent(session.run(Order::Stats))).collect();
+    let mut calls: Vec<_> = (0..10).map(|_| sent(session.run(Command::Stats))).collect();
     for _ in 0..8 {
         turns.turn();
     }
@@ -561,7 +558,9 @@ fn a_session_keeps_no_tube_in_existence_by_having_put_into_it() {
     let session = door.session();
     let _ = turns.answer(session.run(put_into("mail", b"a"))).unwrap();
     assert!(turns.engine.queue().tube_exists("mail"));
-    let _ = turns.answer(session.run(Order::Delete(JobId(1)))).unwrap();
+    let _ = turns
+        .answer(session.run(Command::Delete(JobId(1))))
+        .unwrap();
     assert!(!turns.engine.queue().tube_exists("mail"));
 }
 
@@ -573,7 +572,7 @@ fn a_queue_that_follows_is_looked_at_and_refuses_all_else() {
     impl Work for Look {
         fn step(&mut self, slice: &mut Slice<'_>) -> Step {
             let jobs = slice.engine().queue().stats().jobs.total();
-            self.0 = Some((jobs, slice.run(&Order::Delete(JobId(1)))));
+            self.0 = Some((jobs, slice.run(Command::Delete(JobId(1)))));
             Step::Done
         }
     }
@@ -587,7 +586,7 @@ fn a_queue_that_follows_is_looked_at_and_refuses_all_else() {
     turns.engine = Engine::follow(&options, turns.now).unwrap();
     let session = door.session();
     let mut looked = sent(door.start(Look(None)));
-    let mut asked = sent(session.run(Order::Delete(JobId(1))));
+    let mut asked = sent(session.run(Command::Delete(JobId(1))));
     let now = turns.now;
     turns
         .desk

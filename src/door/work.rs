@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
-use super::call::{Answer, JobError, Order};
+use super::call::{Answer, JobError};
 use super::seats::{Replies, Seats};
 use crate::engine::{Altered, Engine, Feed, JobAction, Link, ReplySink};
+use crate::protocol::Command;
 use crate::types::{ClientId, JobId, Now, Time};
 
 /// Something that is done in steps, on the engine's thread.
@@ -73,12 +74,15 @@ impl Slice<'_> {
         self.others.link(client)
     }
 
-    /// Run one order, in a session that belongs to the work. It is done when this returns, and is
+    /// Run one command, in a session that belongs to the work. It is done when this returns, and is
     /// durable, as the policy says, when the task is over.
     ///
     /// # Errors
     /// As for a call.
-    pub fn run(&mut self, order: &Order) -> Result<Answer, JobError> {
+    ///
+    /// # Panics
+    /// If it [may wait](Command::may_wait).
+    pub fn run(&mut self, command: Command<'_>) -> Result<Answer, JobError> {
         let Slice {
             engine,
             now,
@@ -87,7 +91,7 @@ impl Slice<'_> {
             others,
             ..
         } = self;
-        let (_, outcome) = seats.run(*client, order, engine, *now, *others);
+        let (_, outcome) = seats.run(*client, command, engine, *now, *others);
         outcome
     }
 }

@@ -357,7 +357,7 @@ mod tests {
                 pri: 1,
                 delay: 0,
                 ttr: 1,
-                body: &vec![b'x'; size],
+                body: vec![b'x'; size].into(),
             };
             engine.run(client, Request::Command(put), NOW, &mut Nowhere);
             if id.0 % 2 == 0 {
@@ -470,7 +470,7 @@ mod tests {
                     pri: 1,
                     delay: 0,
                     ttr: 1,
-                    body: &vec![b'x'; size as usize],
+                    body: vec![b'x'; size as usize].into(),
                 };
                 engine.run(client, Request::Command(put), NOW, &mut Nowhere);
                 engine.commit(NOW).unwrap();

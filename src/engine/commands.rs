@@ -1,5 +1,7 @@
 //! What each command does: decide, log, apply, reply.
 
+use std::time::Duration;
+
 use super::large::{Awaited, Wanted};
 use super::outcome::{Handed, Logged};
 use super::pauses::Owner;
@@ -18,6 +20,15 @@ impl Engine {
     ) -> Result<Flow, StoreError> {
         let command = match request {
             Request::Command(command) => command,
+            Request::Auth(_) => {
+                let unknown = Reply::Refused(Refusal::UnknownCommand);
+                sink.reply(client, self.after(), unknown);
+                return Ok(Flow::Next);
+            }
+            Request::Quit => {
+                self.count(Op::Quit);
+                return Ok(Flow::Close);
+            }
             Request::Refused { refusal, counted } => {
                 if let Some(op) = counted {
                     self.count(op);
@@ -40,22 +51,22 @@ impl Engine {
             now,
             sink,
         };
-        match command {
+        match &command {
             Command::Put {
                 tube,
                 pri,
                 delay,
                 ttr,
                 body,
-            } => turn.put(tube, (pri, delay, ttr), (begun, body)),
-            Command::Reserve { timeout, op } => turn.reserve(timeout, op),
-            Command::ReserveJob(id) => turn.reserve_job(id),
-            Command::Delete(id) => turn.delete(id),
-            Command::Release { id, pri, delay } => turn.release(id, pri, delay),
-            Command::Bury { id, pri } => turn.bury(id, pri),
-            Command::Touch(id) => turn.touch(id),
-            Command::Kick { tube, bound } => turn.kick(tube, bound),
-            Command::KickJob(id) => turn.kick_job(id),
+            } => turn.put(tube.as_deref(), (*pri, *delay, *ttr), (begun, body)),
+            Command::Reserve { timeout, op } => turn.reserve(*timeout, *op),
+            Command::ReserveJob(id) => turn.reserve_job(*id),
+            Command::Delete(id) => turn.delete(*id),
+            Command::Release { id, pri, delay } => turn.release(*id, *pri, *delay),
+            Command::Bury { id, pri } => turn.bury(*id, *pri),
+            Command::Touch(id) => turn.touch(*id),
+            Command::Kick { tube, bound } => turn.kick(tube.as_deref(), *bound),
+            Command::KickJob(id) => turn.kick_job(*id),
             Command::Peek(_) => turn.peek(Op::Peek, &command),
             Command::PeekReady(_) => turn.peek(Op::PeekReady, &command),
             Command::PeekDelayed(_) => turn.peek(Op::PeekDelayed, &command),
@@ -63,7 +74,7 @@ impl Engine {
             Command::Use(tube) => turn.use_tube(tube),
             Command::Watch(tube) => turn.watch(tube),
             Command::Ignore(tube) => turn.ignore(tube),
-            Command::PauseTube { tube, delay } => turn.pause_tube(tube, delay),
+            Command::PauseTube { tube, delay } => turn.pause_tube(tube, *delay),
             Command::Stats
             | Command::StatsJob(_)
             | Command::StatsTube(_)
@@ -72,15 +83,6 @@ impl Engine {
             | Command::ListTubesWatched => {
                 turn.engine.report(client, &command, now, turn.sink);
                 Ok(Flow::Next)
-            }
-            Command::Auth(_) => {
-                let unknown = Reply::Refused(Refusal::UnknownCommand);
-                turn.sink.reply(client, turn.engine.after(), unknown);
-                Ok(Flow::Next)
-            }
-            Command::Quit => {
-                turn.engine.count(Op::Quit);
-                Ok(Flow::Close)
             }
         }
     }
@@ -422,11 +424,12 @@ impl Engine {
     /// The job that a command looks at.
     fn peeked(&self, client: ClientId, command: &Command<'_>) -> Option<JobId> {
         let (queue, used) = (&self.queue, self.queue.used_tube(client));
-        match *command {
-            Command::Peek(id) => Some(id),
-            Command::PeekReady(tube) => queue.peek_ready(tube.unwrap_or(used)),
-            Command::PeekDelayed(tube) => queue.peek_delayed(tube.unwrap_or(used)),
-            Command::PeekBuried(tube) => queue.peek_buried(tube.unwrap_or(used)),
+        let tube = command.tube().unwrap_or(used);
+        match command {
+            Command::Peek(id) => Some(*id),
+            Command::PeekReady(_) => queue.peek_ready(tube),
+            Command::PeekDelayed(_) => queue.peek_delayed(tube),
+            Command::PeekBuried(_) => queue.peek_buried(tube),
             _ => None,
         }
     }
@@ -516,12 +519,12 @@ impl Turn<'_> {
         }
     }
 
-    fn reserve(&mut self, timeout: Option<u32>, op: Op) -> Result<Flow, StoreError> {
+    fn reserve(&mut self, timeout: Option<Duration>, op: Op) -> Result<Flow, StoreError> {
         let engine = &mut *self.engine;
         engine.count(op);
         engine.queue.set_worker(self.client);
         let (client, now) = (self.client, self.now);
-        let until = timeout.map(|seconds| now.mono.plus_seconds(seconds));
+        let until = timeout.map(|timeout| now.mono.plus(timeout));
         if engine.queue.takes_long(client) {
             engine.queue.wait(client, until);
             engine.is_busy = true;
@@ -538,7 +541,7 @@ impl Turn<'_> {
                 Handed::NotNow => return self.reply(Reply::OutOfMemory),
             }
         }
-        if timeout == Some(0) {
+        if timeout == Some(Duration::ZERO) {
             return self.reply(Reply::TimedOut);
         }
         self.engine.queue.wait(client, until);

@@ -189,7 +189,7 @@ mod tests {
             pri: 7,
             delay: 0,
             ttr: 1,
-            body: b"body",
+            body: b"body".into(),
         };
         run(engine, client, put);
     }

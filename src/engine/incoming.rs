@@ -175,7 +175,7 @@ mod tests {
             pri: 1,
             delay: 0,
             ttr: 60,
-            body,
+            body: body.into(),
         }
     }
 

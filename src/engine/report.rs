@@ -67,9 +67,9 @@ impl Engine {
     ) {
         let mut document = std::mem::take(&mut self.document);
         document.clear();
-        let found = match *command {
+        let found = match command {
             Command::Stats => self.stats(now, &mut document),
-            Command::StatsJob(id) => self.stats_job(id, now, &mut document),
+            Command::StatsJob(id) => self.stats_job(*id, now, &mut document),
             Command::StatsTube(tube) => self.stats_tube(tube, now, &mut document),
             Command::ListTubes => {
                 self.count(Op::ListTubes);

@@ -5,7 +5,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use crate::door::{self, Job, JobError, Order, Pending, block_on};
+use crate::door::{self, Job, JobError, Pending, block_on};
+use crate::protocol::Command;
 use crate::types::JobId;
 
 /// A job that this session has reserved. If it is dropped, also by a panic, the job is ready again
@@ -57,8 +58,8 @@ impl Reserved {
     /// # Errors
     /// [`JobError::NotFound`]: its time to run was over. If this is refused, the job is given back.
     pub fn delete(self) -> Finish {
-        let order = Order::Delete(self.job.id);
-        self.finish(order)
+        let delete = Command::Delete(self.job.id);
+        self.finish(delete)
     }
 
     /// Make the job ready again after `delay` seconds, with this priority. Durable when it has
@@ -68,7 +69,7 @@ impl Reserved {
     /// [`JobError::NotFound`], [`JobError::OutOfSpace`].
     pub fn release(self, pri: u32, delay: u32) -> Finish {
         let id = self.job.id;
-        self.finish(Order::Release { id, pri, delay })
+        self.finish(Command::Release { id, pri, delay })
     }
 
     /// Set the job aside until it is kicked. Durable when it has succeeded, as the policy says.
@@ -77,7 +78,7 @@ impl Reserved {
     /// [`JobError::NotFound`], [`JobError::OutOfSpace`].
     pub fn bury(self, pri: u32) -> Finish {
         let id = self.job.id;
-        self.finish(Order::Bury { id, pri })
+        self.finish(Command::Bury { id, pri })
     }
 
     /// Restart its time to run. Nothing durable.
@@ -86,7 +87,7 @@ impl Reserved {
     /// [`JobError::NotFound`].
     pub fn touch(&self) -> Pending<()> {
         self.session
-            .run_as(Order::Touch(self.job.id), |_, _| Ok(()))
+            .run_as(Command::Touch(self.job.id), |_, _| Ok(()))
     }
 
     /// The job alone, which is not given back: it stays reserved by the session until the session
@@ -100,9 +101,9 @@ impl Reserved {
         }
     }
 
-    fn finish(self, order: Order) -> Finish {
+    fn finish(self, command: Command<'static>) -> Finish {
         Finish {
-            pending: self.session.run_as(order, |_, _| Ok(())),
+            pending: self.session.run_as(command, |_, _| Ok(())),
             reserved: self,
         }
     }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::reserved::Reserved;
-use crate::door::{self, Answer, Job, JobError, Order, Outcome, Pending, PutOptions};
+use crate::door::{self, Answer, Job, JobError, Outcome, Pending, PutOptions};
+use crate::protocol::Command;
 use crate::types::JobId;
 
 /// A session of a [`Queue`](super::Queue): it watches tubes, and jobs that it reserves belong to
@@ -37,7 +38,9 @@ impl Session {
     /// [`JobError::BadTubeName`]; [`JobError::OutOfSpace`].
     pub fn watch(&self, tube: &str) -> Pending<u64> {
         self.0
-            .run_as(Order::Watch(tube.into()), |answer, _| count(answer))
+            .run_as(Command::Watch(tube.to_owned().into()), |answer, _| {
+                count(answer)
+            })
     }
 
     /// Stop watching a tube. Gives how many are left. Nothing durable.
@@ -46,7 +49,9 @@ impl Session {
     /// [`JobError::BadTubeName`], [`JobError::NotIgnored`].
     pub fn ignore(&self, tube: &str) -> Pending<u64> {
         self.0
-            .run_as(Order::Ignore(tube.into()), |answer, _| count(answer))
+            .run_as(Command::Ignore(tube.to_owned().into()), |answer, _| {
+                count(answer)
+            })
     }
 
     /// Put a job into `tube`. Durable when its id is given, as the policy says.
@@ -54,13 +59,8 @@ impl Session {
     /// # Errors
     /// [`JobError::BadTubeName`], [`JobError::TooBig`], [`JobError::OutOfSpace`].
     pub fn put(&self, tube: &str, body: impl Into<Vec<u8>>, options: PutOptions) -> Pending<JobId> {
-        let (tube, body) = (tube.into(), body.into());
-        let order = Order::Put {
-            tube,
-            body,
-            options,
-        };
-        self.0.run_as(order, |answer, _| inserted(answer))
+        let put = door::put(tube, body, options);
+        self.0.run_as(put, |answer, _| inserted(answer))
     }
 
     /// Put many jobs into `tube`, in order, with one write and one sync, unless they take longer
@@ -75,14 +75,9 @@ impl Session {
         bodies: impl IntoIterator<Item = B>,
         options: PutOptions,
     ) -> Pending<Vec<Result<JobId, JobError>>> {
-        let order = |body: B| Order::Put {
-            tube: tube.into(),
-            body: body.into(),
-            options,
-        };
-        let orders = bodies.into_iter().map(order).collect();
-        self.0
-            .run_all_as(orders, |answer, _| each(answer, inserted))
+        let put = |body| door::put(tube, body, options);
+        let puts = bodies.into_iter().map(put).collect();
+        self.0.run_all_as(puts, |answer, _| each(answer, inserted))
     }
 
     /// Reserve the most urgent ready job of the watched tubes; wait until there is one. The
@@ -115,7 +110,7 @@ impl Session {
     /// [`JobError::NotFound`], [`JobError::OutOfSpace`], [`JobError::Damaged`].
     pub fn reserve_job(&self, id: JobId) -> Pending<Reserved> {
         self.0
-            .run_as(Order::ReserveJob(id), |answer, session| match answer {
+            .run_as(Command::ReserveJob(id), |answer, session| match answer {
                 Answer::Reserved(job) => Ok(Reserved::new(session, job)),
                 other => unreachable!("a reserve is answered {other:?}"),
             })
@@ -127,7 +122,7 @@ impl Session {
     /// # Errors
     /// [`JobError::NotFound`].
     pub fn delete(&self, id: JobId) -> Pending<()> {
-        self.0.run_as(Order::Delete(id), |answer, _| done(answer))
+        self.0.run_as(Command::Delete(id), |answer, _| done(answer))
     }
 
     /// Delete many jobs, in order, with one write and one sync, unless they take longer than a turn
@@ -139,8 +134,8 @@ impl Session {
         &self,
         ids: impl IntoIterator<Item = JobId>,
     ) -> Pending<Vec<Result<(), JobError>>> {
-        let orders = ids.into_iter().map(Order::Delete).collect();
-        self.0.run_all_as(orders, |answer, _| each(answer, done))
+        let deletes = ids.into_iter().map(Command::Delete).collect();
+        self.0.run_all_as(deletes, |answer, _| each(answer, done))
     }
 
     /// Give back a job that is reserved here, with a priority, after `delay` seconds. Durable when
@@ -149,8 +144,8 @@ impl Session {
     /// # Errors
     /// [`JobError::NotFound`], [`JobError::OutOfSpace`].
     pub fn release(&self, id: JobId, pri: u32, delay: u32) -> Pending<()> {
-        let order = Order::Release { id, pri, delay };
-        self.0.run_as(order, |answer, _| done(answer))
+        let command = Command::Release { id, pri, delay };
+        self.0.run_as(command, |answer, _| done(answer))
     }
 
     /// Set a job that is reserved here aside until it is kicked. Durable when it has succeeded, as
@@ -159,8 +154,8 @@ impl Session {
     /// # Errors
     /// [`JobError::NotFound`], [`JobError::OutOfSpace`].
     pub fn bury(&self, id: JobId, pri: u32) -> Pending<()> {
-        let order = Order::Bury { id, pri };
-        self.0.run_as(order, |answer, _| done(answer))
+        let command = Command::Bury { id, pri };
+        self.0.run_as(command, |answer, _| done(answer))
     }
 
     /// Restart the time to run of a job that is reserved here. Nothing durable.
@@ -168,7 +163,7 @@ impl Session {
     /// # Errors
     /// [`JobError::NotFound`].
     pub fn touch(&self, id: JobId) -> Pending<()> {
-        self.0.run_as(Order::Touch(id), |answer, _| done(answer))
+        self.0.run_as(Command::Touch(id), |answer, _| done(answer))
     }
 
     /// Make a buried or delayed job ready. Durable when it has succeeded, as the policy says.
@@ -176,7 +171,8 @@ impl Session {
     /// # Errors
     /// [`JobError::NotFound`], [`JobError::OutOfSpace`].
     pub fn kick_job(&self, id: JobId) -> Pending<()> {
-        self.0.run_as(Order::KickJob(id), |answer, _| done(answer))
+        self.0
+            .run_as(Command::KickJob(id), |answer, _| done(answer))
     }
 
     /// Make at most `bound` jobs of a tube ready: buried ones or, if there are none, delayed ones.
@@ -195,9 +191,11 @@ impl Session {
     /// # Errors
     /// [`JobError::BadTubeName`], [`JobError::NotFound`] when there is no such tube.
     pub fn pause(&self, tube: &str, seconds: u32) -> Pending<()> {
-        let tube = tube.into();
-        let order = Order::Pause { tube, seconds };
-        self.0.run_as(order, |answer, _| done(answer))
+        let pause = Command::PauseTube {
+            tube: tube.to_owned().into(),
+            delay: seconds,
+        };
+        self.0.run_as(pause, |answer, _| done(answer))
     }
 
     /// A job with its body, whatever its state.
@@ -205,7 +203,7 @@ impl Session {
     /// # Errors
     /// [`JobError::NotFound`]; [`JobError::Damaged`].
     pub fn peek(&self, id: JobId) -> Pending<Job> {
-        self.0.run_as(Order::Peek(id), |answer, _| found(answer))
+        self.0.run_as(Command::Peek(id), |answer, _| found(answer))
     }
 
     /// The next ready job of a tube.
@@ -213,8 +211,8 @@ impl Session {
     /// # Errors
     /// [`JobError::NotFound`]: there is none. [`JobError::BadTubeName`], [`JobError::Damaged`].
     pub fn peek_ready(&self, tube: &str) -> Pending<Job> {
-        let order = Order::PeekReady(tube.into());
-        self.0.run_as(order, |answer, _| found(answer))
+        let command = Command::PeekReady(Some(tube.to_owned().into()));
+        self.0.run_as(command, |answer, _| found(answer))
     }
 
     /// The delayed job of a tube that is due next.
@@ -222,8 +220,8 @@ impl Session {
     /// # Errors
     /// As for [`Session::peek_ready`].
     pub fn peek_delayed(&self, tube: &str) -> Pending<Job> {
-        let order = Order::PeekDelayed(tube.into());
-        self.0.run_as(order, |answer, _| found(answer))
+        let command = Command::PeekDelayed(Some(tube.to_owned().into()));
+        self.0.run_as(command, |answer, _| found(answer))
     }
 
     /// The first buried job of a tube.
@@ -231,13 +229,13 @@ impl Session {
     /// # Errors
     /// As for [`Session::peek_ready`].
     pub fn peek_buried(&self, tube: &str) -> Pending<Job> {
-        let order = Order::PeekBuried(tube.into());
-        self.0.run_as(order, |answer, _| found(answer))
+        let command = Command::PeekBuried(Some(tube.to_owned().into()));
+        self.0.run_as(command, |answer, _| found(answer))
     }
 
     /// The document of the protocol's `stats`: YAML.
     pub fn stats(&self) -> Pending<String> {
-        self.0.run_as(Order::Stats, |answer, _| document(answer))
+        self.0.run_as(Command::Stats, |answer, _| document(answer))
     }
 
     /// The document of the protocol's `stats-tube`: YAML.
@@ -245,8 +243,8 @@ impl Session {
     /// # Errors
     /// [`JobError::NotFound`] when there is no such tube; [`JobError::BadTubeName`].
     pub fn stats_tube(&self, tube: &str) -> Pending<String> {
-        let order = Order::StatsTube(tube.into());
-        self.0.run_as(order, |answer, _| document(answer))
+        let command = Command::StatsTube(tube.to_owned().into());
+        self.0.run_as(command, |answer, _| document(answer))
     }
 
     /// The document of the protocol's `stats-job`: YAML.
@@ -255,7 +253,7 @@ impl Session {
     /// [`JobError::NotFound`].
     pub fn stats_job(&self, id: JobId) -> Pending<String> {
         self.0
-            .run_as(Order::StatsJob(id), |answer, _| document(answer))
+            .run_as(Command::StatsJob(id), |answer, _| document(answer))
     }
 }
 

@@ -371,7 +371,7 @@ impl PutLine {
                 pri,
                 delay,
                 ttr,
-                body,
+                body: body.into(),
             }),
             None => Request::refused(Refusal::ExpectedCrlf, Some(Op::Put)),
         }
@@ -419,7 +419,7 @@ mod tests {
             pri: 1,
             delay: 2,
             ttr: 3,
-            body,
+            body: body.into(),
         })
     }
 
@@ -472,7 +472,10 @@ mod tests {
             (b"put 1 2 3 4\r\n\r\n\r\n\r\n", put(b"\r\n\r\n")),
             (b"\r\n", Request::refused(Refusal::UnknownCommand, None)),
             (&long, BAD_FORMAT),
-            (b"use tube\r\n", Request::Command(Command::Use("tube"))),
+            (
+                b"use tube\r\n",
+                Request::Command(Command::Use("tube".into())),
+            ),
             (b"put 1 2 3 2\r\nabcd", put_refused(Refusal::ExpectedCrlf)),
             (b"put 1 2 3 4 x\r\n", put_refused(Refusal::BadFormat)),
             (&big, put_refused(Refusal::JobTooBig)),
@@ -480,12 +483,10 @@ mod tests {
             (b"a lone \r or \n ends nothing\r\n", {
                 Request::refused(Refusal::UnknownCommand, None)
             }),
-            (b"quit\r\n", Request::Command(Command::Quit)),
+            (b"quit\r\n", Request::Quit),
         ];
-        (
-            parts.map(|(bytes, _)| bytes).concat(),
-            parts.map(|(_, request)| request).to_vec(),
-        )
+        let (bytes, requests): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+        (bytes.concat(), requests)
     }
 
     #[test]
@@ -556,7 +557,7 @@ mod tests {
         else {
             panic!("no put");
         };
-        assert!(std::ptr::eq(body, &bytes[13..18]));
+        assert!(std::ptr::eq(&*body, &bytes[13..18]));
         let Some(Request::Command(Command::Use(tube))) = decoder.decode(&mut input, LIMITS) else {
             panic!("no use");
         };
@@ -684,7 +685,11 @@ mod tests {
             };
             let bytes = b"put 1 2 3 5\r\nhello\r\ndelete 7\r\n";
             for at in 0..=bytes.len() {
-                expect(limits, &[&bytes[..at], &bytes[at..]], &[request, DELETE]);
+                expect(
+                    limits,
+                    &[&bytes[..at], &bytes[at..]],
+                    &[request.clone(), DELETE],
+                );
             }
         }
     }
@@ -739,7 +744,7 @@ mod tests {
                 while let Some(request) = decoder.decode(&mut input, LIMITS) {
                     match request {
                         Request::Command(Command::Put { body, .. }) => {
-                            seen.push([&aside[..], body].concat());
+                            seen.push([&aside[..], &body].concat());
                             begun_most = begun_most.max(aside.len());
                             aside.clear();
                         }

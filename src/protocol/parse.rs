@@ -11,6 +11,9 @@
 //!   bytes after `put`, a bad name in `pause-tube`) are counted, because beanstalkd counts before
 //!   it checks those.
 
+use std::borrow::Cow;
+use std::time::Duration;
+
 use memchr::memchr;
 
 use super::number::{c_unsigned_long, last_u32, last_u64, take_u32, take_u64};
@@ -60,9 +63,9 @@ const COMMANDS: [(&[u8], Reader); 26] = [
     }),
     (b"list-tube-used", |rest| alone(rest, Command::ListTubeUsed)),
     (b"list-tubes", |rest| alone(rest, Command::ListTubes)),
-    (b"quit", |_| command(Command::Quit)),
+    (b"quit", |_| Some(Request::Quit)),
     (b"pause-tube", pause_tube),
-    (b"auth ", |token| command(Command::Auth(token))),
+    (b"auth ", |token| Some(Request::Auth(token))),
 ];
 
 /// Content of a `put` line.
@@ -163,8 +166,8 @@ fn id<'a>(rest: &'a [u8], this: fn(JobId) -> Command<'a>) -> Option<Request<'a>>
 }
 
 /// A command whose only argument is a tube name: all the rest of the line, blanks included.
-fn tube<'a>(rest: &'a [u8], this: fn(&'a str) -> Command<'a>) -> Option<Request<'a>> {
-    command(this(tube_name(rest)?))
+fn tube<'a>(rest: &'a [u8], this: fn(Cow<'a, str>) -> Command<'a>) -> Option<Request<'a>> {
+    command(this(tube_name(rest)?.into()))
 }
 
 fn tube_name(name: &[u8]) -> Option<&str> {
@@ -179,7 +182,7 @@ fn reserve_with_timeout(mut rest: &[u8]) -> Option<Request<'_>> {
     const TIMEOUT_MAX: u32 = i32::MAX as u32;
     let seconds = take_u32(&mut rest).filter(|seconds| *seconds <= TIMEOUT_MAX)?;
     command(Command::Reserve {
-        timeout: Some(seconds),
+        timeout: Some(Duration::from_secs(seconds.into())),
         op: Op::ReserveWithTimeout,
     })
 }
@@ -224,7 +227,10 @@ fn pause_tube(rest: &[u8]) -> Option<Request<'_>> {
     let (name, rest) = rest[blanks..].split_at(name_size);
     let delay = last_u32(rest)?;
     match tube_name(name) {
-        Some(tube) => command(Command::PauseTube { tube, delay }),
+        Some(tube) => command(Command::PauseTube {
+            tube: tube.into(),
+            delay,
+        }),
         None => Some(Request::refused(Refusal::BadFormat, Some(Op::PauseTube))),
     }
 }
@@ -242,9 +248,9 @@ mod tests {
         use Command::*;
         let run = Request::Command;
         let id = JobId(1);
-        let wait = |timeout| {
+        let wait = |seconds| {
             run(Reserve {
-                timeout,
+                timeout: Some(Duration::from_secs(seconds)),
                 op: Op::ReserveWithTimeout,
             })
         };
@@ -309,24 +315,21 @@ mod tests {
             (b"reserve-jobs 1", BAD_FORMAT),
             (b"stats-job", BAD_FORMAT),
             (b"stats-tube", BAD_FORMAT),
-            (b"quit", run(Quit)),
-            (b"quitting 1 2", run(Quit)),
+            (b"quit", Request::Quit),
+            (b"quitting 1 2", Request::Quit),
             // All bytes that follow are the token.
-            (b"auth secret", run(Auth(b"secret"))),
-            (b"auth  a b\xff", run(Auth(b" a b\xff"))),
-            (b"auth ", run(Auth(b""))),
+            (b"auth secret", Request::Auth(b"secret")),
+            (b"auth  a b\xff", Request::Auth(b" a b\xff")),
+            (b"auth ", Request::Auth(b"")),
             (b"auth", UNKNOWN),
             (b"auth \0", BAD_FORMAT),
             (b"authx y", UNKNOWN),
             // A timeout: blanks, digits, and any bytes after them.
-            (b"reserve-with-timeout 0", wait(Some(0))),
-            (b"reserve-with-timeout 10", wait(Some(10))),
-            (b"reserve-with-timeout   10 x", wait(Some(10))),
-            (b"reserve-with-timeout 0x10", wait(Some(0))),
-            (
-                b"reserve-with-timeout 2147483647",
-                wait(Some(i32::MAX as u32)),
-            ),
+            (b"reserve-with-timeout 0", wait(0)),
+            (b"reserve-with-timeout 10", wait(10)),
+            (b"reserve-with-timeout   10 x", wait(10)),
+            (b"reserve-with-timeout 0x10", wait(0)),
+            (b"reserve-with-timeout 2147483647", wait(i32::MAX as u64)),
             (b"reserve-with-timeout 2147483648", BAD_FORMAT),
             (b"reserve-with-timeout 4294967295", BAD_FORMAT),
             (b"reserve-with-timeout 4294967296", BAD_FORMAT),
@@ -413,12 +416,12 @@ mod tests {
             (b"kick - 1", BAD_FORMAT),
             (b"kick", UNKNOWN),
             // Names: all the rest of the line.
-            (b"use a", run(Use("a"))),
-            (b"use default", run(Use("default"))),
-            (b"use aZ09-+/;.$_()", run(Use("aZ09-+/;.$_()"))),
-            (b"watch a", run(Watch("a"))),
-            (b"ignore a", run(Ignore("a"))),
-            (b"stats-tube a", run(StatsTube("a"))),
+            (b"use a", run(Use("a".into()))),
+            (b"use default", run(Use("default".into()))),
+            (b"use aZ09-+/;.$_()", run(Use("aZ09-+/;.$_()".into()))),
+            (b"watch a", run(Watch("a".into()))),
+            (b"ignore a", run(Ignore("a".into()))),
+            (b"stats-tube a", run(StatsTube("a".into()))),
             (b"use ", BAD_FORMAT),
             (b"use  a", BAD_FORMAT),
             (b"use a ", BAD_FORMAT),
@@ -436,28 +439,28 @@ mod tests {
             (
                 b"pause-tube a 1",
                 run(PauseTube {
-                    tube: "a",
+                    tube: "a".into(),
                     delay: 1,
                 }),
             ),
             (
                 b"pause-tubea 1",
                 run(PauseTube {
-                    tube: "a",
+                    tube: "a".into(),
                     delay: 1,
                 }),
             ),
             (
                 b"pause-tube   a   1",
                 run(PauseTube {
-                    tube: "a",
+                    tube: "a".into(),
                     delay: 1,
                 }),
             ),
             (
                 b"pause-tube a 4294967295",
                 run(PauseTube {
-                    tube: "a",
+                    tube: "a".into(),
                     delay: u32::MAX,
                 }),
             ),
@@ -551,10 +554,10 @@ mod tests {
             .map(|name| [format!("use {name}"), format!("pause-tube {name} 1")]);
         assert_eq!(
             line(longest[0].as_bytes()),
-            Request::Command(Command::Use(&name))
+            Request::Command(Command::Use((&name).into()))
         );
         let pause = Request::Command(Command::PauseTube {
-            tube: &name,
+            tube: (&name).into(),
             delay: 1,
         });
         assert_eq!(line(longest[1].as_bytes()), pause);

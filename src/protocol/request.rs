@@ -1,5 +1,8 @@
 //! The requests of clients, and the replies to them.
 
+use std::borrow::Cow;
+use std::time::Duration;
+
 use crate::types::JobId;
 
 /// The commands that `stats` counts, in no particular order.
@@ -38,16 +41,17 @@ impl Op {
     pub const COUNT: usize = Op::Quit as usize + 1;
 }
 
-/// A well-formed command. Tube names have been checked, a `ttr` of 0 has become 1.
+/// A command, from whichever door it comes. One of the protocol borrows names and body from the bytes
+/// that have arrived; one of another thread owns them. A `ttr` of 0 has become 1.
 ///
 /// Where a tube may be missing, it is the one that the client uses. A command of the protocol names
-/// none there; one of another thread always does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// none there; one of another thread does.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Command<'a> {
     /// `put`, its body complete and its trailer checked.
     Put {
         /// The tube that it is put into.
-        tube: Option<&'a str>,
+        tube: Option<Cow<'a, str>>,
         /// Smaller is more urgent.
         pri: u32,
         /// Seconds.
@@ -55,20 +59,20 @@ pub enum Command<'a> {
         /// Seconds, at least 1.
         ttr: u32,
         /// The job's body, without the trailing CR LF.
-        body: &'a [u8],
+        body: Cow<'a, [u8]>,
     },
     /// `peek`
     Peek(JobId),
     /// `peek-ready`
-    PeekReady(Option<&'a str>),
+    PeekReady(Option<Cow<'a, str>>),
     /// `peek-delayed`
-    PeekDelayed(Option<&'a str>),
+    PeekDelayed(Option<Cow<'a, str>>),
     /// `peek-buried`
-    PeekBuried(Option<&'a str>),
+    PeekBuried(Option<Cow<'a, str>>),
     /// `reserve` (no timeout: wait forever) and `reserve-with-timeout`
     Reserve {
-        /// Seconds; `None` waits forever.
-        timeout: Option<u32>,
+        /// `None` waits forever.
+        timeout: Option<Duration>,
         /// Which of the two commands it was, for the counters.
         op: Op,
     },
@@ -97,24 +101,24 @@ pub enum Command<'a> {
     /// `kick`
     Kick {
         /// The tube.
-        tube: Option<&'a str>,
+        tube: Option<Cow<'a, str>>,
         /// The largest number of jobs to kick.
         bound: u32,
     },
     /// `kick-job`
     KickJob(JobId),
     /// `use`
-    Use(&'a str),
+    Use(Cow<'a, str>),
     /// `watch`
-    Watch(&'a str),
+    Watch(Cow<'a, str>),
     /// `ignore`
-    Ignore(&'a str),
+    Ignore(Cow<'a, str>),
     /// `stats`
     Stats,
     /// `stats-job`
     StatsJob(JobId),
     /// `stats-tube`
-    StatsTube(&'a str),
+    StatsTube(Cow<'a, str>),
     /// `list-tubes`
     ListTubes,
     /// `list-tube-used`
@@ -124,15 +128,36 @@ pub enum Command<'a> {
     /// `pause-tube`
     PauseTube {
         /// The tube.
-        tube: &'a str,
+        tube: Cow<'a, str>,
         /// Seconds.
         delay: u32,
     },
-    /// `auth`, and the token. beanstalkd does not know it, and nor does the engine; a server may ask
-    /// for one.
-    Auth(&'a [u8]),
-    /// `quit`
-    Quit,
+}
+
+impl Command<'_> {
+    /// The tube that it names.
+    #[must_use]
+    pub fn tube(&self) -> Option<&str> {
+        match self {
+            Command::Put { tube, .. }
+            | Command::PeekReady(tube)
+            | Command::PeekDelayed(tube)
+            | Command::PeekBuried(tube)
+            | Command::Kick { tube, .. } => tube.as_deref(),
+            Command::Use(tube)
+            | Command::Watch(tube)
+            | Command::Ignore(tube)
+            | Command::StatsTube(tube)
+            | Command::PauseTube { tube, .. } => Some(tube),
+            _ => None,
+        }
+    }
+
+    /// Its reply may come in a later turn: it waits for a job, or takes several turns.
+    #[must_use]
+    pub fn may_wait(&self) -> bool {
+        matches!(self, Command::Reserve { .. } | Command::Kick { .. })
+    }
 }
 
 /// Why a request was refused before it became a command.
@@ -153,10 +178,15 @@ pub enum Refusal {
 }
 
 /// One request of a client, decoded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request<'a> {
     /// A command to run.
     Command(Command<'a>),
+    /// `auth`, and the token. beanstalkd does not know it, and nor does the engine; a server may ask
+    /// for one.
+    Auth(&'a [u8]),
+    /// `quit`
+    Quit,
     /// Bytes that are no command; the connection continues.
     Refused {
         /// The reply.

@@ -102,9 +102,12 @@ impl Session {
     fn run(&mut self, command: Command<'_>) -> String {
         let mut reply = LastReply::default();
         self.pass(MS_NS);
-        let flow = self
-            .engine
-            .run(self.client, Request::Command(command), self.now, &mut reply);
+        let flow = self.engine.run(
+            self.client,
+            Request::Command(command.clone()),
+            self.now,
+            &mut reply,
+        );
         assert_eq!(flow, Flow::Next, "{command:?}");
         self.engine.commit(self.now).unwrap();
         reply.0.unwrap()
@@ -129,7 +132,7 @@ impl Session {
             pri,
             delay,
             ttr: 60,
-            body,
+            body: body.into(),
         });
         assert!(reply.starts_with("Inserted"), "{reply}");
     }
@@ -148,7 +151,7 @@ impl Session {
         let mut session = Session::new();
         session.put(10, 0, b"ready");
         session.put(20, 3600, b"delayed");
-        session.run(Command::Use("mail"));
+        session.run(Command::Use("mail".into()));
         session.put(30, 0, b"buried");
         session.put(40, 0, b"deleted");
         session.put(50, 0, b"released");
@@ -166,7 +169,7 @@ impl Session {
             delay: 0,
         });
         session.run(Command::PauseTube {
-            tube: "mail",
+            tube: "mail".into(),
             delay: 600,
         });
         session.take(6);
@@ -244,7 +247,7 @@ fn kick_under_way() -> SimFs {
             pri: 1,
             delay: 0,
             ttr: 60,
-            body: b"",
+            body: b"".into(),
         });
         session.send(Command::ReserveJob(JobId(id)));
         session.send(Command::Bury {
@@ -441,7 +444,7 @@ fn golden_clean_stop_comes_back_whole() {
             pri: 1,
             delay: 0,
             ttr: 1,
-            body: b""
+            body: b"".into()
         }),
         "Inserted(JobId(7))"
     );

@@ -337,7 +337,7 @@ fn fill_half(engine: &mut Engine) {
             pri: 1,
             delay: 0,
             ttr: 1,
-            body: &body,
+            body: (&body).into(),
         };
         engine.run(client, Request::Command(put), beginning(), &mut NoOne);
         engine.tick(beginning(), &mut NoOne).expect("a sound disk");

@@ -4,6 +4,7 @@
 //! `BSD_BUDGET_RUNS` says how many random runs there are, `BSD_BUDGET_SEED` repeats one of them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bsd::engine::{Altered, Engine, Flow, JobAction, Options, ReplySink};
 use bsd::protocol::{Command, Op, Reply, Request};
@@ -177,7 +178,7 @@ impl Queue {
             pri,
             delay: 0,
             ttr: 1000,
-            body: &body,
+            body: (&body).into(),
         };
         match self.ask(put) {
             Answer::Id(id) => {
@@ -226,7 +227,7 @@ impl Queue {
 
     fn reserve(&mut self) -> Option<u64> {
         let reserve = Command::Reserve {
-            timeout: Some(0),
+            timeout: Some(Duration::ZERO),
             op: Op::ReserveWithTimeout,
         };
         match self.ask(reserve) {
@@ -447,9 +448,12 @@ fn f02_pauses_on_a_full_disk_never_cost_a_delete_its_room() {
     queue.fill(&mut Random::new(1), (30, 30));
     let is_refused = (0..100_000).any(|nth| {
         let tube = format!("{nth:0>190}");
-        queue.ask(Command::Watch(&tube));
+        queue.ask(Command::Watch((&tube).into()));
         let tube = tube.as_str();
-        queue.ask(Command::PauseTube { tube, delay: 1000 }) == Answer::Full
+        queue.ask(Command::PauseTube {
+            tube: tube.into(),
+            delay: 1000,
+        }) == Answer::Full
     });
     assert!(is_refused, "the disk is full");
     // What takes the place of a pause takes no more than that did.
@@ -457,7 +461,10 @@ fn f02_pauses_on_a_full_disk_never_cost_a_delete_its_room() {
         for nth in 0..100 {
             let tube = format!("{nth:0>190}");
             let tube = tube.as_str();
-            let paused = queue.ask(Command::PauseTube { tube, delay });
+            let paused = queue.ask(Command::PauseTube {
+                tube: tube.into(),
+                delay,
+            });
             assert_eq!(paused, Answer::Done, "{delay} seconds");
         }
     }
@@ -488,7 +495,7 @@ fn f02_where_nothing_can_be_rewritten_updates_never_cost_a_delete_its_room() {
     assert!(is_refused, "the disk is full");
     // Jobs whose bodies are lost cannot be buried either; who asks for one is answered.
     for _ in 0..3 {
-        let timeout = Some(0);
+        let timeout = Some(Duration::ZERO);
         let op = Op::ReserveWithTimeout;
         assert_eq!(queue.ask(Command::Reserve { timeout, op }), Answer::Full);
     }
@@ -651,8 +658,14 @@ fn f26_t10_the_sums_of_what_is_alive_are_those_that_a_start_counts() {
                 6 => {
                     let delay = random.below(3) as u32;
                     let tube = "default";
-                    queue.ask(Command::PauseTube { tube, delay });
-                    queue.ask(Command::PauseTube { tube, delay: 0 });
+                    queue.ask(Command::PauseTube {
+                        tube: tube.into(),
+                        delay,
+                    });
+                    queue.ask(Command::PauseTube {
+                        tube: tube.into(),
+                        delay: 0,
+                    });
                 }
                 _ => {
                     let ids: Vec<u64> = queue.jobs.keys().copied().collect();

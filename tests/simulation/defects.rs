@@ -140,18 +140,18 @@ fn cost_beside(tubes: usize) -> Duration {
         pri: 1,
         delay: 0,
         ttr: 9,
-        body: b"x",
+        body: b"x".into(),
     };
     for tube in 0..tubes {
-        run(Command::Use(&format!("tube-{tube}")));
-        run(put);
+        run(Command::Use(format!("tube-{tube}").into()));
+        run(put.clone());
     }
-    run(Command::Use("default"));
+    run(Command::Use("default".into()));
     let before = Instant::now();
     for nth in 0..2000 {
-        run(put);
+        run(put.clone());
         run(Command::Reserve {
-            timeout: Some(0),
+            timeout: Some(Duration::ZERO),
             op: Op::ReserveWithTimeout,
         });
         run(Command::Delete(bsd::types::JobId(tubes as u64 + 1 + nth)));

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bsd::engine::{Engine, Flow, Options, ReplySink};
 use bsd::protocol::{Command, Op, Reply, Request};
@@ -319,7 +320,7 @@ impl Driver {
 
     fn watch(&mut self, client: ClientId) {
         for tube in TUBES {
-            self.ask(client, Command::Watch(tube));
+            self.ask(client, Command::Watch(tube.into()));
         }
     }
 
@@ -525,7 +526,7 @@ impl Driver {
         size: usize,
     ) -> Result<(), Stop> {
         let tube = TUBES[tube];
-        self.ask(self.boss, Command::Use(tube));
+        self.ask(self.boss, Command::Use(tube.into()));
         let id = self.engine().queue().next_id();
         let body = body(id, size);
         let placed = match delay {
@@ -549,7 +550,7 @@ impl Driver {
             pri,
             delay,
             ttr,
-            body: &body,
+            body: (&*body).into(),
         };
         match self.change(self.boss, command, &[put])? {
             Answer::Inserted(found) => assert_eq!(found, id.0),
@@ -561,7 +562,7 @@ impl Driver {
     fn reserve(&mut self, worker: usize) -> Result<(), Stop> {
         let client = self.workers[worker];
         let command = Command::Reserve {
-            timeout: Some(0),
+            timeout: Some(Duration::ZERO),
             op: Op::ReserveWithTimeout,
         };
         match self.change(client, command, &[])? {
@@ -678,7 +679,7 @@ impl Driver {
     }
 
     fn kick(&mut self, tube: &'static str, bound: u32) -> Result<(), Stop> {
-        self.ask(self.boss, Command::Use(tube));
+        self.ask(self.boss, Command::Use(tube.into()));
         let state = self.history.now();
         let reserved = |id: &u64| !self.is_reserved(*id);
         let mut ids = state.buried(tube);
@@ -751,7 +752,7 @@ impl Driver {
             ),
         };
         let command = Command::PauseTube {
-            tube,
+            tube: tube.into(),
             delay: seconds,
         };
         let answer = self.change(self.boss, command, &[effect])?;
@@ -841,9 +842,9 @@ impl Driver {
     fn ask(&mut self, client: ClientId, command: Command<'_>) -> Option<(Position, Answer)> {
         let mut answers = Answers::default();
         let now = self.now;
-        let flow = self
-            .engine_mut()
-            .run(client, Request::Command(command), now, &mut answers);
+        let flow =
+            self.engine_mut()
+                .run(client, Request::Command(command.clone()), now, &mut answers);
         assert!(
             answers.0.len() <= 1,
             "{command:?} is answered once: {answers:?}"
@@ -996,7 +997,7 @@ impl Driver {
     }
 
     fn kick_one_by_one(&mut self, tube: &'static str) -> Vec<u64> {
-        self.ask(self.boss, Command::Use(tube));
+        self.ask(self.boss, Command::Use(tube.into()));
         let mut order = Vec::new();
         while let Some((_, Answer::Job(id, _))) = self.ask(self.boss, Command::PeekBuried(None)) {
             order.push(id);

@@ -52,14 +52,14 @@ fn with_delayed_jobs() -> SimFs {
     let mut engine = Engine::open(&small(&fs), beginning()).expect("a sound disk");
     let client = engine.connect();
     let mut last = Last::default();
-    run(&mut engine, client, Command::Use(TUBE), &mut last);
+    run(&mut engine, client, Command::Use(TUBE.into()), &mut last);
     for job in 0..JOBS {
         let put = Command::Put {
             tube: None,
             pri: 1,
             delay: 1000,
             ttr: 60,
-            body: b"x",
+            body: b"x".into(),
         };
         run(&mut engine, client, put, &mut last);
         if job % 100 == 99 {
@@ -77,7 +77,7 @@ fn kick(fs: &SimFs, bound: u32) -> Result<bool, StoreError> {
     };
     let client = engine.connect();
     let mut last = Last::default();
-    run(&mut engine, client, Command::Use(TUBE), &mut last);
+    run(&mut engine, client, Command::Use(TUBE.into()), &mut last);
     last.0 = None;
     run(
         &mut engine,
@@ -213,7 +213,7 @@ fn kick_when_some_were_due(fs: &SimFs) -> Result<(), StoreError> {
             pri: 1,
             delay,
             ttr: 60,
-            body: b"x",
+            body: b"x".into(),
         };
         ask(&mut engine, put, beginning())?;
         if delay == 0 {
@@ -244,7 +244,7 @@ fn kick_when_some_were_due(fs: &SimFs) -> Result<(), StoreError> {
             pri: 1,
             delay: 0,
             ttr: 60,
-            body: b"x",
+            body: b"x".into(),
         };
         ask(&mut engine, put, after_seconds(5))?;
     }
@@ -289,7 +289,7 @@ fn opened_with<'a>(
 ) -> Option<(Engine, ClientId)> {
     let mut engine = Engine::open(&small(fs), beginning()).ok()?;
     let client = engine.connect();
-    run(&mut engine, client, Command::Use(TUBE), last);
+    run(&mut engine, client, Command::Use(TUBE.into()), last);
     put_delayed(&mut engine, client, bodies, last);
     turn(&mut engine, last).ok()?;
     Some((engine, client))
@@ -307,7 +307,7 @@ fn put_delayed<'a>(
             pri: 1,
             delay: 1000,
             ttr: 60,
-            body,
+            body: body.into(),
         };
         run(engine, client, put, last);
     }
@@ -421,7 +421,7 @@ fn kick_of_rotten_jobs(fs: &SimFs, is_rotten: &mut bool) -> Option<()> {
     flip(fs);
     *is_rotten = true;
     let worker = engine.connect();
-    run(&mut engine, worker, Command::Watch(TUBE), &mut last);
+    run(&mut engine, worker, Command::Watch(TUBE.into()), &mut last);
     let reserve = Command::Reserve {
         timeout: None,
         op: Op::Reserve,
@@ -495,7 +495,7 @@ fn t2_a_kick_goes_on_when_its_client_has_left_and_no_one_is_told() {
     run(
         &mut engine,
         client,
-        Command::Use(TUBE),
+        Command::Use(TUBE.into()),
         &mut Last::default(),
     );
     let (bound, mut told) = (JOBS as u32, Told::default());
@@ -539,7 +539,7 @@ fn kicked_to_the_nanosecond(ticked: Now, at: Now) -> Vec<u64> {
             pri: 1,
             delay: 10,
             ttr: 60,
-            body: b"x",
+            body: b"x".into(),
         };
         engine.run(client, Request::Command(put), now, &mut last);
     }
@@ -632,7 +632,7 @@ fn f38_updates_of_others_are_not_counted_for_a_kick_that_was_left_open() {
     let disk = with_delayed_jobs();
     let mut engine = Engine::open(&small(&disk), beginning()).expect("a sound disk");
     let (client, mut last) = (engine.connect(), Last::default());
-    run(&mut engine, client, Command::Use(TUBE), &mut last);
+    run(&mut engine, client, Command::Use(TUBE.into()), &mut last);
     let bound = JOBS as u32;
     run(
         &mut engine,
@@ -689,7 +689,7 @@ fn killed_inside_a_kick(jobs: u32, is_of_buried: bool, turns: u32) -> SimFs {
     let mut last = Last::default();
     let (mut engine, client) =
         opened_with(&fs, std::iter::empty(), &mut last).expect("a sound disk");
-    run(&mut engine, client, Command::Watch(TUBE), &mut last);
+    run(&mut engine, client, Command::Watch(TUBE.into()), &mut last);
     for job in 0..jobs {
         // In an order of their own, and some for a second time.
         let delay = if is_of_buried { 0 } else { 1000 + job % 7 };
@@ -699,7 +699,7 @@ fn killed_inside_a_kick(jobs: u32, is_of_buried: bool, turns: u32) -> SimFs {
             pri,
             delay: if is_released { 0 } else { delay },
             ttr: 60,
-            body: b"x",
+            body: b"x".into(),
         };
         run(&mut engine, client, put, &mut last);
         let id = JobId(u64::from(job) + 1);

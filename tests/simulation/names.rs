@@ -2,6 +2,7 @@
 //! of its name, and a directory that could not be synced ends the log.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bsd::engine::{Engine, Options, ReplySink};
 use bsd::protocol::{Command, Op, Reply, Request};
@@ -111,7 +112,7 @@ impl Client {
             pri: 1,
             delay: 0,
             ttr: 60,
-            body: &[b'x'; 9000],
+            body: (&[b'x'; 9000]).into(),
         })
     }
 }
@@ -125,7 +126,7 @@ fn f12_want_of_descriptors_is_want_of_room_and_buries_no_job() {
     let mut client = Client::of(&fs);
     fs.set_descriptors(Some(0));
     let reserve = Command::Reserve {
-        timeout: Some(0),
+        timeout: Some(Duration::ZERO),
         op: Op::ReserveWithTimeout,
     };
     // That of the first job is not among the files that were used last.
@@ -140,7 +141,7 @@ fn f12_want_of_descriptors_is_want_of_room_and_buries_no_job() {
     client.now.mono = client.now.mono.plus_seconds(1);
     client.now.wall_ns += SECOND_NS as u64;
     let reserve = Command::Reserve {
-        timeout: Some(0),
+        timeout: Some(Duration::ZERO),
         op: Op::ReserveWithTimeout,
     };
     assert!(client.ask(reserve).starts_with("Reserved"));

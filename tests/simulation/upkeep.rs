@@ -1,6 +1,8 @@
 //! Work other than commands: ended pauses, counters that no reply waits for, and the search for a
 //! client that watches very many tubes.
 
+use std::time::Duration;
+
 use bsd::engine::{Engine, Options, ReplySink};
 use bsd::protocol::{Command, Op, Reply, Request};
 use bsd::storage::disk::sim::Crash;
@@ -102,14 +104,14 @@ impl Life {
             pri: 1,
             delay: 0,
             ttr: 60,
-            body,
+            body: body.into(),
         };
         self.ask(put).starts_with("Inserted")
     }
 
     fn reserve(&mut self) -> String {
         let command = Command::Reserve {
-            timeout: Some(0),
+            timeout: Some(Duration::ZERO),
             op: Op::ReserveWithTimeout,
         };
         self.ask(command).to_owned()
@@ -134,9 +136,9 @@ const FOR_EVER: u32 = u32::MAX;
 fn pause_and_leave(life: &mut Life, count: u32) {
     for number in 0..count {
         let tube = tube(number);
-        life.ask(Command::Use(&tube));
+        life.ask(Command::Use((&tube).into()));
         let pause = Command::PauseTube {
-            tube: &tube,
+            tube: (&tube).into(),
             delay: FOR_EVER,
         };
         assert_eq!(life.ask(pause), "Paused");
@@ -144,7 +146,7 @@ fn pause_and_leave(life: &mut Life, count: u32) {
             life.turn(0);
         }
     }
-    life.ask(Command::Use("default"));
+    life.ask(Command::Use("default".into()));
     life.settle();
 }
 
@@ -209,9 +211,9 @@ fn f20_on_a_full_disk_a_tube_that_vanished_is_not_paused_after_a_restart() {
     let other = life.engine.connect();
     for number in 0..4_000 {
         let tube = tube(number);
-        life.ask_as(other, Command::Watch(&tube));
+        life.ask_as(other, Command::Watch((&tube).into()));
         let pause = Command::PauseTube {
-            tube: &tube,
+            tube: (&tube).into(),
             delay: FOR_EVER,
         };
         assert_eq!(life.ask(pause), "Paused");
@@ -277,19 +279,19 @@ fn t11_counters_are_logged_a_few_hundred_in_a_turn() {
 fn f21_a_reserve_that_has_much_to_look_through_is_answered_in_a_later_turn() {
     let mut life = Life::begin();
     for number in 0..3_000 {
-        life.ask(Command::Watch(&tube(number)));
+        life.ask(Command::Watch(tube(number).into()));
     }
     let other = life.engine.connect();
     for number in 5_000..8_000 {
-        life.ask_as(other, Command::Watch(&tube(number)));
-        life.ask(Command::Use(&tube(number)));
+        life.ask_as(other, Command::Watch(tube(number).into()));
+        life.ask(Command::Use(tube(number).into()));
         assert!(life.put(b"x"));
     }
     life.settle();
     assert_eq!(life.reserve(), "", "not yet");
     life.settle();
     assert_eq!(life.last.0, "TimedOut");
-    life.ask(Command::Use(&tube(77)));
+    life.ask(Command::Use(tube(77).into()));
     assert!(life.put(b"y"));
     assert_eq!(life.reserve(), "");
     life.engine
@@ -309,7 +311,7 @@ fn f21_watch_lists_of_clients_that_come_and_go_do_not_pile_up() {
         for _ in 0..clients {
             let client = life.engine.connect();
             for number in 0..LIST_LEN {
-                life.ask_as(client, Command::Watch(&tube(number as u32)));
+                life.ask_as(client, Command::Watch(tube(number as u32).into()));
             }
             life.engine.disconnect(client, life.now);
         }

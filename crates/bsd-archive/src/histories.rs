@@ -269,7 +269,7 @@ impl World {
             pri: (id % 5) as u32,
             delay: 0,
             ttr: 1000,
-            body: &body(id, size),
+            body: body(id, size).into(),
         });
         id
     }

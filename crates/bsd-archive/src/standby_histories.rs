@@ -245,7 +245,7 @@ fn go_on(world: &mut World, side: &Side, promoted: Promoted, state: &State) {
         pri: 1,
         delay: 0,
         ttr: 1,
-        body: b"new",
+        body: b"new".into(),
     };
     engine.run(client, Request::Command(put), now, &mut Sink);
     engine.commit(now).unwrap();
@@ -347,7 +347,7 @@ fn g15_after_a_promotion_the_chain_goes_on_without_a_base_and_nothing_archived_i
             pri: 1,
             delay: 0,
             ttr: 1,
-            body: b"new",
+            body: b"new".into(),
         };
         let (now, engine) = (world.now, &mut promoted.engine);
         engine.run(client, Request::Command(put), now, &mut Sink);

@@ -751,7 +751,7 @@ fn g19_puts_are_refused_while_the_archive_is_late_and_all_else_goes_on() {
         pri: 1,
         delay: 0,
         ttr: 1,
-        body: b"late",
+        body: b"late".into(),
     };
     let second = world.put(10);
     world.pass(29_000);

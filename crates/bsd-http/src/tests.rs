@@ -11,7 +11,7 @@ use super::guard::Access;
 use super::places::CONNECTIONS_MAX;
 use super::{Http, ServerHandles, Setup, State};
 use bsd::clock::Clock;
-use bsd::door::{Door, JobError, Order, Slice, Step, Work};
+use bsd::door::{Door, JobError, Slice, Step, Work};
 use bsd::engine::{Engine, Options};
 use bsd::types::{JobId, SECOND_NS, Time};
 use bsd_archive::{Report, Reporter};
@@ -191,11 +191,7 @@ fn a_history_that_is_being_read_is_told_of_and_no_other_is_read_meanwhile() {
     running.wait_for("/readyz", 200);
     let session = running.door.session();
     for _ in 0..2 {
-        let put = Order::Put {
-            tube: "t".into(),
-            body: b"b".to_vec(),
-            options: bsd::PutOptions::default(),
-        };
+        let put = bsd::door::put("t", b"b", bsd::PutOptions::default());
         session.run(put).wait().unwrap();
     }
     let http = running.http.as_ref().unwrap();
@@ -300,11 +296,7 @@ fn without_its_http_thread_the_queue_goes_on() {
     let open = TcpStream::connect(running.http.as_ref().unwrap().address()).unwrap();
     drop(running.http.take());
     let session = running.door.session();
-    let put = Order::Put {
-        tube: "t".into(),
-        body: b"b".to_vec(),
-        options: bsd::PutOptions::default(),
-    };
+    let put = bsd::door::put("t", b"b", bsd::PutOptions::default());
     session.run(put).wait().unwrap();
     drop(open);
 }

@@ -287,7 +287,7 @@ impl Core {
                 connection.ending = Some("it speaks HTTP");
                 break;
             }
-            if let Request::Command(Command::Auth(token)) = request
+            if let Request::Auth(token) = request
                 && let Some(auth) = self.auth.as_mut().filter(|_| !connection.pass.is_open())
             {
                 cost += AUTH_COST;
@@ -544,8 +544,9 @@ fn trace_request(client: ClientId, begun: usize, request: &Request<'_>) {
             let size = begun + body.len();
             trace!(client, pri, delay, ttr, size, "put");
         }
-        Request::Command(Command::Auth(_)) => trace!(client, "auth"),
         Request::Command(command) => trace!(client, "{command:?}"),
+        Request::Auth(_) => trace!(client, "auth"),
+        Request::Quit => trace!(client, "quit"),
         Request::Refused { refusal, .. } => trace!(client, "refused: {refusal:?}"),
     }
 }

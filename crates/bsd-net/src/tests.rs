@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use super::core::REQUESTS_PER_CONNECTION;
 use super::*;
 use bsd::engine::{Options, ReplySink};
-use bsd::protocol::Reply;
+use bsd::protocol::{Command, Reply};
 use bsd::storage::{SimFs, SyncPolicy};
 use bsd::types::JobId;
 
@@ -812,11 +812,7 @@ fn g46_a_large_body_is_checked_a_few_pieces_a_turn_and_then_leaves_in_pieces() {
     let (mut server, address) = by_hand_with(Some(dir.path()));
     let mut client = connect(address);
     turn_until(&mut server, |server| server.connection_count == 1);
-    let put = door::Order::Put {
-        tube: "default".into(),
-        body: vec![b'x'; SIZE],
-        options: door::PutOptions::default(),
-    };
+    let put = door::put("default", vec![b'x'; SIZE], door::PutOptions::default());
     let door = server.door();
     let putting = std::thread::spawn(move || door.session().run(put).wait());
     turn_until(&mut server, |_| putting.is_finished());

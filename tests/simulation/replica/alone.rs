@@ -36,7 +36,7 @@ fn put_command(body: &[u8]) -> Command<'_> {
         pri: 1,
         delay: 0,
         ttr: 1000,
-        body,
+        body: body.into(),
     }
 }
 
@@ -77,7 +77,7 @@ fn counters_for_which_no_reply_waits_do_not_keep_the_log_from_a_quiet_moment() {
     run(&mut engine, client, put_command(b"counted"), now);
     rest(&mut engine, now);
     let reserve = Command::Reserve {
-        timeout: Some(0),
+        timeout: Some(Duration::ZERO),
         op: Op::ReserveWithTimeout,
     };
     run(&mut engine, client, reserve, now);
@@ -110,7 +110,7 @@ fn a_leader_that_is_closed_leaves_what_is_committed_and_no_more() {
         let before = State::of(&engine, now);
         let stamp = engine.stamp();
         let reserve = Command::Reserve {
-            timeout: Some(0),
+            timeout: Some(Duration::ZERO),
             op: Op::ReserveWithTimeout,
         };
         let said = run(&mut engine, client, reserve, now);
@@ -310,11 +310,11 @@ fn no_counters_are_lost_for_want_of_room_beside_what_is_held() {
         rest(&mut engine, now);
     }
     let reserve = Command::Reserve {
-        timeout: Some(0),
+        timeout: Some(Duration::ZERO),
         op: Op::ReserveWithTimeout,
     };
     for _ in 0..600 {
-        run(&mut engine, client, reserve, now);
+        run(&mut engine, client, reserve.clone(), now);
     }
     engine.tick(now, &mut Replies::default()).unwrap();
     later(&mut now, 60);

@@ -17,6 +17,7 @@ mod state;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bsd::engine::{Altered, ApplyError, Engine, Flow, JobAction, Options, ReplySink};
 use bsd::protocol::{Command, Op, Reply, Request};
@@ -320,7 +321,7 @@ impl Cluster {
     fn connect(&mut self) -> ClientId {
         let (client, now) = (self.lead().connect(), self.now);
         for tube in TUBES {
-            let watch = Request::Command(Command::Watch(tube));
+            let watch = Request::Command(Command::Watch(tube.into()));
             self.lead().run(client, watch, now, &mut Replies::default());
         }
         client

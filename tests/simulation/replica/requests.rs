@@ -42,7 +42,7 @@ impl Cluster {
             },
             60..72 => {
                 let command = Command::Reserve {
-                    timeout: Some(0),
+                    timeout: Some(Duration::ZERO),
                     op: Op::ReserveWithTimeout,
                 };
                 self.reserve(worker, command)
@@ -83,7 +83,10 @@ impl Cluster {
             },
             90 => {
                 let delay = self.random.below(4);
-                let pause = Command::PauseTube { tube, delay };
+                let pause = Command::PauseTube {
+                    tube: tube.into(),
+                    delay,
+                };
                 Ok(self.ask(self.boss, 0, pause)?.is_some())
             }
             91 => {
@@ -130,7 +133,7 @@ impl Cluster {
         let awaited = self.leader().after();
         let flow = self
             .lead()
-            .run(client, Request::Command(command), now, &mut replies);
+            .run(client, Request::Command(command.clone()), now, &mut replies);
         self.crashed(self.leader)?;
         let said = (flow == Flow::Next).then(|| {
             let (_, after, said) = replies.0.pop().unwrap();
@@ -165,7 +168,7 @@ impl Cluster {
             _ => self.random.below(self.mood.size_max),
         };
         let size = size.min(1 << 20);
-        if self.ask(self.boss, 0, Command::Use(tube))?.is_none() {
+        if self.ask(self.boss, 0, Command::Use(tube.into()))?.is_none() {
             return Ok(false);
         }
         let id = self.leader().queue().next_id();
@@ -175,7 +178,7 @@ impl Cluster {
             pri,
             delay,
             ttr,
-            body: &body,
+            body: (&*body).into(),
         };
         match self.ask(self.boss, size, put)? {
             Some(Some(Said::Inserted(found))) => {
@@ -241,7 +244,7 @@ impl Cluster {
             return Ok(true);
         }
         let client = self.lead().connect();
-        if self.ask(client, 0, Command::Use(tube))?.is_none() {
+        if self.ask(client, 0, Command::Use(tube.into()))?.is_none() {
             let now = self.now;
             self.lead().disconnect(client, now);
             return Ok(false);

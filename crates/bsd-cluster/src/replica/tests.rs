@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::AddAssign;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Replica, Standing, log_options};
 use crate::install;
@@ -364,7 +365,7 @@ impl World {
                     }
                     None if !random.percent(puts) => {
                         let reserve = Command::Reserve {
-                            timeout: Some(0),
+                            timeout: Some(Duration::ZERO),
                             op: Op::ReserveWithTimeout,
                         };
                         (Asked::Other, reserve)
@@ -379,7 +380,7 @@ impl World {
                             pri: random.below(3),
                             delay: 0,
                             ttr: 60,
-                            body: &body,
+                            body: (&body).into(),
                         };
                         (Asked::Put(body.clone()), put)
                     }

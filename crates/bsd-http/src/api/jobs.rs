@@ -8,8 +8,9 @@ use super::filter::{Pattern, pattern};
 use super::{bad, gone, job_id, not_found, of_error, run, tube_name};
 use crate::State;
 use crate::answer::{Answer, Problem, Said, json};
-use bsd::door::{Answer as Reply, JobError, Order, PutOptions, Slice, Step, Work};
+use bsd::door::{self, Answer as Reply, JobError, PutOptions, Slice, Step, Work};
 use bsd::engine::{Altered, JobAction};
+use bsd::protocol::Command;
 use bsd::queue::TubeList;
 use bsd::types::JobId;
 
@@ -58,13 +59,8 @@ pub(crate) async fn put(state: &State, tube: String, fields: &Fields) -> Result<
         ttr: fields.number_of_job("ttr", 1)?.unwrap_or(usual.ttr),
     };
     let body = needed("body", fields.bytes("body")?)?;
-    let order = Order::Put {
-        tube: tube.into(),
-        body,
-        options,
-    };
     let session = state.door()?.session();
-    match session.run(order).await {
+    match session.run(door::put(&tube, body, options)).await {
         Ok(Reply::Inserted(id)) => {
             Ok(Said(format!("job {id}")).with(changed(StatusCode::CREATED, id)))
         }
@@ -205,12 +201,12 @@ pub(crate) async fn pause(state: &State, tube: String, fields: &Fields) -> Resul
     fields.only(&["seconds"])?;
     let tube = tube_name(tube)?;
     let seconds = needed("seconds", fields.number_of_job("seconds", 0)?)?;
-    let order = Order::Pause {
+    let pause = Command::PauseTube {
         tube: tube.into(),
-        seconds,
+        delay: seconds,
     };
     let session = state.door()?.session();
-    match session.run(order).await {
+    match session.run(pause).await {
         Ok(_) => Ok(Said(format!("for {seconds} seconds")).with(paused(1))),
         Err(JobError::NotFound) => Err(not_found("there is no such tube")),
         Err(error) => Err(of_error(&error)),
@@ -286,9 +282,9 @@ impl Work for Pausing {
 
 impl Pausing {
     fn pause(&self, name: &str, slice: &mut Slice<'_>) -> Result<Reply, JobError> {
-        slice.run(&Order::Pause {
+        slice.run(Command::PauseTube {
             tube: name.into(),
-            seconds: self.seconds,
+            delay: self.seconds,
         })
     }
 }

@@ -12,8 +12,9 @@ use crate::answer::{Answer, Problem, json};
 use crate::exposition::seconds;
 use crate::query::Query;
 use crate::snapshot::{LOOK_AFTER, TubeFigures};
-use bsd::door::{Answer as Reply, JobError, Order, Slice, Step, Work};
+use bsd::door::{Answer as Reply, JobError, Slice, Step, Work};
 use bsd::engine::{Figures, LogFigures, PROTOCOL_VERSION};
+use bsd::protocol::Command;
 use bsd::queue::{JobView, Lost, Mark, TubeList};
 use bsd::types::{JobCounts, JobId, JobState, Now};
 
@@ -169,7 +170,7 @@ impl Work for LookAtJob {
         };
         let mut value = job_value(&job, now);
         if job.body_size <= BODY_SIZE_MAX {
-            match slice.run(&Order::Peek(self.id)) {
+            match slice.run(Command::Peek(self.id)) {
                 Ok(Reply::Found(job)) => value["body"] = body_value(&job.body),
                 Ok(_) => {}
                 Err(error) => {

@@ -11,7 +11,8 @@ use super::filter::Filter;
 use super::{bad, tube_name};
 use crate::answer::Problem;
 use crate::snapshot::LOOK_AFTER;
-use bsd::door::{Answer as Reply, JobError, Order, Slice};
+use bsd::door::{Answer as Reply, JobError, Slice};
+use bsd::protocol::Command;
 use bsd::queue::{JobView, Lost, Mark, Queue, TubeList};
 use bsd::types::{JobId, JobState};
 
@@ -323,7 +324,7 @@ impl Scan {
             return Looked::Passed;
         }
         self.cost += job.body_size as usize;
-        match slice.run(&Order::Peek(id)) {
+        match slice.run(Command::Peek(id)) {
             Ok(Reply::Found(job)) if self.filter.matches_body(&job.body) => Looked::Match(id),
             Ok(_) => Looked::Passed,
             Err(error @ (JobError::Store(_) | JobError::Closed)) => Looked::Failed(error),

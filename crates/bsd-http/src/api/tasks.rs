@@ -390,8 +390,9 @@ impl Drive {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bsd::door::{Answer as Reply, Order, PutOptions};
+    use bsd::door::{Answer as Reply, PutOptions};
     use bsd::engine::{Engine, Options};
+    use bsd::protocol::Command;
     use bsd::storage::{SimFs, SyncPolicy};
     use bsd::types::Now;
 
@@ -410,12 +411,8 @@ mod tests {
     fn put(engine: &mut Engine, count: usize, size: usize) {
         Slice::alone(engine, NOW, |slice| {
             for _ in 0..count {
-                let order = Order::Put {
-                    tube: "t".into(),
-                    body: vec![b'x'; size],
-                    options: PutOptions::default(),
-                };
-                slice.run(&order).unwrap();
+                let order = bsd::door::put("t", vec![b'x'; size], PutOptions::default());
+                slice.run(order).unwrap();
             }
         });
     }
@@ -435,9 +432,9 @@ mod tests {
             Slice::alone(&mut engine, at, |slice| drive.step(slice));
             assert_eq!(numbers(&drive), (4, 1, 0), "{filter}");
             Slice::alone(&mut engine, at, |slice| {
-                let tube = slice.run(&Order::Watch("t".into()));
+                let tube = slice.run(Command::Watch("t".into()));
                 assert!(tube.is_ok(), "{tube:?}");
-                let job = slice.run(&Order::ReserveJob(JobId(3)));
+                let job = slice.run(Command::ReserveJob(JobId(3)));
                 assert!(matches!(job, Ok(Reply::Reserved(_))), "{job:?}");
             });
             for _ in 0..4 {

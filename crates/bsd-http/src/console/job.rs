@@ -15,7 +15,8 @@ use crate::State;
 use crate::answer::{Answer, Problem};
 use crate::api;
 use crate::api::look::{self, BODY_SIZE_MAX};
-use bsd::door::{Answer as Reply, JobError, Order, Slice, Step, Work};
+use bsd::door::{Answer as Reply, JobError, Slice, Step, Work};
+use bsd::protocol::Command;
 use bsd::types::JobId;
 
 /// Bytes of a body that is no text which are shown.
@@ -45,7 +46,7 @@ impl Work for LookAt {
         let (size, value) = (job.body_size, look::job_value(&job, now));
         let body = match size <= BODY_SIZE_MAX {
             false => Ok(None),
-            true => match slice.run(&Order::Peek(self.id)) {
+            true => match slice.run(Command::Peek(self.id)) {
                 Ok(Reply::Found(job)) => Ok(Some(job.body)),
                 Ok(_) => Ok(None),
                 Err(error) => Err(error),

@@ -213,9 +213,9 @@ fn busy(now: Now) -> (Engine, ClientId) {
         pri,
         delay,
         ttr: 100,
-        body: b"12345",
+        body: b"12345".into(),
     };
-    let mut commands = vec![Command::Use("a"), Command::Watch("a")];
+    let mut commands = vec![Command::Use("a".into()), Command::Watch("a".into())];
     commands.extend((0..12).map(|_| put(2000, 0)));
     commands.extend((0..3).map(|_| put(1, 0)));
     commands.extend((0..4).map(|_| put(5, 500)));
@@ -227,7 +227,7 @@ fn busy(now: Now) -> (Engine, ClientId) {
     commands.extend((1..=1).map(|id| Command::Delete(JobId(id))));
     commands.push(Command::Touch(JobId(3)));
     commands.push(Command::PauseTube {
-        tube: "a",
+        tube: "a".into(),
         delay: 60,
     });
     for command in commands {
@@ -286,7 +286,7 @@ fn t22_what_stats_tube_says_is_what_the_page_says_of_the_tube() {
         ..Clock::start().now()
     };
     let (mut engine, client) = busy(now);
-    let yaml = Yaml::of(&mut engine, client, Command::StatsTube("a"), now);
+    let yaml = Yaml::of(&mut engine, client, Command::StatsTube("a".into()), now);
     let later = Time(now.mono.0 + 2_000_000_000);
     let tube = TubeFigures::of(engine.queue(), "a", later).unwrap();
     let page = written(|page| {

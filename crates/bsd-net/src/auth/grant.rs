@@ -187,12 +187,14 @@ fn covers(
     }
 }
 
-fn asked<'a>(command: &Command<'a>) -> (Right, About<'a>) {
+fn asked<'a>(command: &'a Command<'_>) -> (Right, About<'a>) {
     use Command as C;
-    match *command {
-        C::Put { tube, .. } => (Right::Put, of_client(tube)),
-        C::Use(tube) => (Right::None, About::Tube(tube)),
-        C::Watch(tube) => (Right::Work, About::Tube(tube)),
+    // The tube that it names, or the one that the client uses.
+    let tube = command.tube().map_or(About::Used, About::Tube);
+    match command {
+        C::Put { .. } => (Right::Put, tube),
+        C::Use(_) => (Right::None, tube),
+        C::Watch(_) | C::Kick { .. } => (Right::Work, tube),
         C::Ignore(_) => (Right::Work, About::Nothing),
         C::Reserve { .. } => (Right::Work, About::Watched),
         C::ReserveJob(id)
@@ -200,24 +202,15 @@ fn asked<'a>(command: &Command<'a>) -> (Right, About<'a>) {
         | C::Release { id, .. }
         | C::Bury { id, .. }
         | C::Touch(id)
-        | C::KickJob(id) => (Right::Work, About::Job(id)),
-        C::Kick { tube, .. } => (Right::Work, of_client(tube)),
-        C::Peek(id) | C::StatsJob(id) => (Right::Read, About::Job(id)),
-        C::PeekReady(tube) | C::PeekDelayed(tube) | C::PeekBuried(tube) => {
-            (Right::Read, of_client(tube))
+        | C::KickJob(id) => (Right::Work, About::Job(*id)),
+        C::Peek(id) | C::StatsJob(id) => (Right::Read, About::Job(*id)),
+        C::PeekReady(_) | C::PeekDelayed(_) | C::PeekBuried(_) | C::StatsTube(_) => {
+            (Right::Read, tube)
         }
-        C::StatsTube(tube) => (Right::Read, About::Tube(tube)),
         C::ListTubes => (Right::Read, About::AllTubes),
-        C::PauseTube { tube, .. } => (Right::All, About::Tube(tube)),
-        C::Stats | C::ListTubeUsed | C::ListTubesWatched | C::Quit | C::Auth(_) => {
-            (Right::None, About::Nothing)
-        }
+        C::PauseTube { .. } => (Right::All, tube),
+        C::Stats | C::ListTubeUsed | C::ListTubesWatched => (Right::None, About::Nothing),
     }
-}
-
-/// The tube of this name, or the one that the client uses.
-fn of_client(tube: Option<&str>) -> About<'_> {
-    tube.map_or(About::Used, About::Tube)
 }
 
 #[cfg(test)]

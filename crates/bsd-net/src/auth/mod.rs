@@ -72,11 +72,12 @@ impl Pass {
         queue: &Queue,
     ) -> bool {
         match (self, request) {
-            (Pass::Open, _) | (Pass::Shown(..), Request::Refused { .. }) => true,
+            (Pass::Open, _) => true,
             (Pass::Asked, _) => false,
             (Pass::Shown(grant, is_clear), Request::Command(command)) => {
                 grant.scope.allows(command, client, queue, is_clear)
             }
+            (Pass::Shown(..), Request::Auth(_) | Request::Quit | Request::Refused { .. }) => true,
         }
     }
 }

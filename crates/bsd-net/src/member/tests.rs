@@ -65,7 +65,7 @@ fn with_jobs() -> SimFs {
             pri: 0,
             delay: 0,
             ttr: 60,
-            body: b"a job",
+            body: b"a job".into(),
         };
         engine.run(client, Request::Command(put), begin(), &mut NoOne);
     }

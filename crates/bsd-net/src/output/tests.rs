@@ -270,7 +270,7 @@ fn document(count: usize) -> (Engine, Outputs) {
     outputs.open(ONE);
     for number in 0..count {
         let name = format!("{number:0150}");
-        let watch = Request::Command(Command::Watch(&name));
+        let watch = Request::Command(Command::Watch((&name).into()));
         engine.run(ONE, watch, now, &mut outputs);
     }
     outputs.discard(ONE);

@@ -4,18 +4,14 @@ use super::*;
 
 fn served_by_door(session: &door::Session, count: usize) {
     for _ in 0..count {
-        let put = door::Order::Put {
-            tube: "door".into(),
-            body: b"in".into(),
-            options: door::PutOptions::default(),
-        };
+        let put = door::put("door", b"in", door::PutOptions::default());
         let Ok(door::Answer::Inserted(_)) = session.run(put).wait() else {
             panic!("a put is refused");
         };
         let Ok(door::Answer::Reserved(job)) = session.reserve(None).wait() else {
             panic!("no job where one was put");
         };
-        let deleted = session.run(door::Order::Delete(job.id)).wait();
+        let deleted = session.run(Command::Delete(job.id)).wait();
         assert_eq!(deleted, Ok(door::Answer::Done));
     }
 }
@@ -26,7 +22,7 @@ fn threads_put_and_reserve_through_the_door_while_clients_do_so_through_sockets(
     let door = server.door.clone();
     let thread = std::thread::spawn(move || {
         let session = door.session();
-        let watched = session.run(door::Order::Watch("door".into())).wait();
+        let watched = session.run(Command::Watch("door".into())).wait();
         assert_eq!(watched, Ok(door::Answer::Count(2)));
         served_by_door(&session, 500);
     });
@@ -45,11 +41,7 @@ fn threads_put_and_reserve_through_the_door_while_clients_do_so_through_sockets(
     let mut waiting = server.client();
     waiting.ask("watch over\r\n", "WATCHING 2\r\n");
     waiting.send("reserve\r\n");
-    let put = door::Order::Put {
-        tube: "over".into(),
-        body: b"hi".into(),
-        options: door::PutOptions::default(),
-    };
+    let put = door::put("over", b"hi", door::PutOptions::default());
     let Ok(door::Answer::Inserted(id)) = session.run(put).wait() else {
         panic!("a put is refused");
     };
@@ -84,7 +76,7 @@ fn work_without_an_end_holds_up_no_client_and_ends_when_it_is_cancelled() {
 
 fn served_by_door_beside_work(door: &Door) {
     let session = door.session();
-    let _ = session.run(door::Order::Watch("door".into())).wait();
+    let _ = session.run(Command::Watch("door".into())).wait();
     served_by_door(&session, 10);
 }
 

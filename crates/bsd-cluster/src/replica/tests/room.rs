@@ -37,7 +37,7 @@ impl Life {
                 pri: 0,
                 delay,
                 ttr: 60,
-                body: &body,
+                body: (&body).into(),
             };
             let (asked, command) = match ask {
                 Ask::Delete(id) => (Asked::Delete(id), Command::Delete(id)),

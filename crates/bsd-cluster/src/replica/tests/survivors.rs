@@ -134,7 +134,7 @@ fn g03_the_tail_of_a_survivors_ledger_is_taken_over_and_named() {
         pri: 0,
         delay: 0,
         ttr: 60,
-        body: b"new",
+        body: b"new".into(),
     };
     engine.run(client, Request::Command(put), world.now, &mut replies);
     engine.close(world.now).unwrap();

@@ -64,7 +64,7 @@ impl Bench {
             pri: 1,
             delay: 0,
             ttr: 100,
-            body: &body,
+            body: (&body).into(),
         };
         self.run(put, 1)
     }

@@ -22,7 +22,7 @@ fn put(engine: &mut Engine, client: ClientId, body: &[u8], now: Now) -> bool {
         pri: 1,
         delay: 0,
         ttr: 100,
-        body,
+        body: body.into(),
     };
     Yaml::of(engine, client, put, now);
     engine.queue().stats().total_jobs > before
@@ -53,7 +53,7 @@ fn t22_memory_is_what_was_put_watched_and_paused() {
     let watcher = engine.connect();
     let before = uses(&engine, now);
     for name in &names {
-        Yaml::of(&mut engine, watcher, Command::Watch(name), now);
+        Yaml::of(&mut engine, watcher, Command::Watch(name.into()), now);
     }
     let watched = uses(&engine, now);
     assert!(grown(1, before, watched) >= 500 * 100, "{watched:?}");
@@ -85,11 +85,14 @@ fn t22_memory_of_pauses_is_that_of_the_tubes_that_were_paused() {
     ));
     assert_eq!(uses(&engine, now)[2..], [0, 0]);
     let pause = |engine: &mut Engine, name: &str, delay: u32| {
-        Yaml::of(engine, client, Command::Use(name), now);
+        Yaml::of(engine, client, Command::Use(name.into()), now);
         Yaml::of(
             engine,
             client,
-            Command::PauseTube { tube: name, delay },
+            Command::PauseTube {
+                tube: name.into(),
+                delay,
+            },
             now,
         );
     };

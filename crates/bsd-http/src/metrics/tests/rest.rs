@@ -114,10 +114,10 @@ fn t22_times_of_jobs_and_what_runs_here_are_what_this_test_did() {
         pri: 1,
         delay: 0,
         ttr: 100,
-        body: b"",
+        body: b"".into(),
     };
     for _ in 0..2 {
-        Yaml::of(&mut engine, client, put, now);
+        Yaml::of(&mut engine, client, put.clone(), now);
     }
     Yaml::of(
         &mut engine,
