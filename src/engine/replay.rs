@@ -4,7 +4,7 @@ use super::pauses::{Owner, Pauses};
 use crate::queue::{Applied, Queue};
 use crate::storage::disk::ReadFile;
 use crate::storage::format::{Record, put_size};
-use crate::storage::{Files, Replay};
+use crate::storage::{Files, Replay, ReplayError};
 use crate::types::{Change, JobState, Now, Place, SECOND_NS, Time};
 
 /// Applies the records of a log to a queue, and tells which of them are alive.
@@ -20,7 +20,7 @@ impl Replay for Replayer<'_> {
         files: &mut Files<dyn ReadFile>,
         place: Place,
         record: &Record<'_>,
-    ) -> Result<(), String> {
+    ) -> Result<(), ReplayError> {
         self.apply(files, place, record)
     }
 }
@@ -32,14 +32,18 @@ impl Replayer<'_> {
         files: &mut Files<F>,
         place: Place,
         record: &Record<'_>,
-    ) -> Result<(), String> {
+    ) -> Result<(), ReplayError> {
         let Some(change) = self.change(record) else {
             return Ok(());
         };
         let applied = self
             .queue
             .apply(&change, place, self.now.mono)
-            .map_err(|error| format!("the record contradicts an earlier one: {error}"))?;
+            .map_err(|error| {
+                ReplayError::new(format_args!(
+                    "the record contradicts an earlier one: {error}"
+                ))
+            })?;
         free(files, &applied);
         match record {
             Record::Put { .. } => files.keep_put(place, record.size()),

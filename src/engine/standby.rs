@@ -223,7 +223,7 @@ impl Engine {
         };
         let mut replayer = Replayer { queue, pauses, now };
         let applied = replayer.apply(log.files_mut(), place, &record);
-        applied.map_err(ApplyError::Contradiction)
+        applied.map_err(|error| ApplyError::Contradiction(error.to_string()))
     }
 
     fn skip_ids(&mut self, next_id: JobId) {

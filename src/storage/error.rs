@@ -192,6 +192,33 @@ impl From<StoreError> for OpenError {
     }
 }
 
+/// A record that contradicts the records before it: the log, or a file of beanstalkd's, is damaged
+/// there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplayError(String);
+
+impl ReplayError {
+    /// An error with this text, which becomes that of a [`Damage`].
+    #[must_use]
+    pub fn new(what: impl fmt::Display) -> ReplayError {
+        ReplayError(what.to_string())
+    }
+
+    /// Class of the error.
+    #[must_use]
+    pub fn class(&self) -> ErrorClass {
+        ErrorClass::Damaged
+    }
+}
+
+impl fmt::Display for ReplayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ReplayError {}
+
 /// Damage to acknowledged data, in words for the person who has to act on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {

@@ -36,7 +36,7 @@ pub mod standby;
 pub use disk::RealFs;
 #[cfg(any(test, feature = "sim"))]
 pub use disk::sim::SimFs;
-pub use error::{Damage, OpenError, StoreError};
+pub use error::{Damage, OpenError, ReplayError, StoreError};
 pub use format::names::is_log_file;
 pub use format::names::{CLUSTER_NAME, LEDGER_PREFIX};
 pub use format::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN};

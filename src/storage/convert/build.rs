@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::ErrorClass;
 use crate::storage::disk::{Fs, ReadFile};
-use crate::storage::error::{OpenError, StoreError};
+use crate::storage::error::{OpenError, ReplayError, StoreError};
 use crate::storage::format::Record;
 use crate::storage::format::names::is_of_a_log;
 use crate::storage::incomplete::IncompleteDir;
@@ -140,7 +140,7 @@ impl Replay for Fresh {
         _: &mut Files<dyn ReadFile>,
         _: Place,
         _: &Record<'_>,
-    ) -> Result<(), String> {
-        Err("the directory is not empty".to_owned())
+    ) -> Result<(), ReplayError> {
+        Err(ReplayError::new("the directory is not empty"))
     }
 }

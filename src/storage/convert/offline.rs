@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::storage::disk::{Fs, ReadFile};
-use crate::storage::error::OpenError;
+use crate::storage::error::{OpenError, ReplayError};
 use crate::storage::format::SEGMENT_SIZE_MIN;
 use crate::storage::format::names::{COMPACTION_NAME, parse_spare_name};
 use crate::storage::format::{Record, parse_file_name};
@@ -134,7 +134,7 @@ impl Replay for Replayed {
         files: &mut Files<dyn ReadFile>,
         place: Place,
         record: &Record<'_>,
-    ) -> Result<(), String> {
+    ) -> Result<(), ReplayError> {
         self.0.fold(files, place, record)
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use super::backup::make_dir;
 use super::build::check;
 use crate::storage::disk::{DirLock, File, Fs, OpenMode, ReadFile, write_all_at};
-use crate::storage::error::OpenError;
+use crate::storage::error::{OpenError, ReplayError};
 use crate::storage::format::names::is_of_a_log;
 use crate::storage::format::{LogId, Record, Stamp, parse_file_name};
 use crate::storage::format::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MIN};
@@ -159,7 +159,7 @@ impl Replay for Puts {
         files: &mut Files<dyn ReadFile>,
         place: Place,
         record: &Record<'_>,
-    ) -> Result<(), String> {
+    ) -> Result<(), ReplayError> {
         match *record {
             Record::Put { id, .. } => {
                 self.0.insert(id, files.segment_of(place));

@@ -6,9 +6,11 @@
 
 use crate::storage::disk::ReadFile;
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use super::runs::{JobEntry, Runs};
+use crate::storage::error::ReplayError;
 use crate::storage::format::{Record, pause, put_size, update};
 use crate::storage::log::compaction::{self, Subject};
 use crate::storage::log::files::Files;
@@ -55,7 +57,7 @@ impl JobIndex {
         files: &mut Files<dyn ReadFile>,
         place: Place,
         record: &Record<'_>,
-    ) -> Result<(), String> {
+    ) -> Result<(), ReplayError> {
         if let Some(id) = record.job().filter(|id| is_job_id(*id)) {
             self.next_id = self.next_id.max(JobId(id.0 + 1));
         }
@@ -68,7 +70,7 @@ impl JobIndex {
                 ..
             } => {
                 if !is_job_id(id) {
-                    return Err(contradiction(&format!("no job can have the id {id}")));
+                    return Err(contradiction(format_args!("no job can have the id {id}")));
                 }
                 let state = if delay == 0 {
                     JobState::Ready
@@ -85,7 +87,7 @@ impl JobIndex {
                     state,
                 };
                 if !self.jobs.insert(id, entry) {
-                    return Err(contradiction(&format!("job {id} is put a second time")));
+                    return Err(contradiction(format_args!("job {id} is put a second time")));
                 }
                 files.keep(place, record.size());
             }
@@ -232,8 +234,10 @@ fn is_job_id(id: JobId) -> bool {
     id.0 != 0 && id.0 != u64::MAX
 }
 
-fn contradiction(what: &str) -> String {
-    format!("the record contradicts an earlier one: {what}")
+fn contradiction(what: impl Display) -> ReplayError {
+    ReplayError::new(format_args!(
+        "the record contradicts an earlier one: {what}"
+    ))
 }
 
 fn free_update(files: &mut Files<dyn ReadFile>, place: Place) {

@@ -41,8 +41,7 @@ pub(super) use self::index::JobIndex;
 use self::losses::Losses;
 use crate::storage::convert::backup::Manifest;
 use crate::storage::disk::{DirLock, ReadFile, ReadFs};
-use crate::storage::error::Damage;
-use crate::storage::error::OpenError;
+use crate::storage::error::{Damage, OpenError, ReplayError};
 use crate::storage::format::{JobEvent, LogId, Record};
 use crate::storage::log::files::Files;
 use crate::storage::log::kicks::Kicks;
@@ -354,7 +353,7 @@ impl Sink for Fold<'_> {
         place: Place,
         record: &Record<'_>,
         is_salvaged: bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), ReplayError> {
         if is_salvaged {
             self.losses.salvaged(record)
         } else {
@@ -400,7 +399,7 @@ impl Sink for Pass<'_> {
         place: Place,
         record: &Record<'_>,
         is_salvaged: bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), ReplayError> {
         let entry = files.get(place.file).entry;
         if self.file.0 != place.file {
             self.file = (place.file, entry.file_name());

@@ -217,6 +217,7 @@ pub(in crate::storage) mod tests {
     use crate::storage::SimFs;
     use crate::storage::disk::ReadFile;
     use crate::storage::disk::{Fs, OpenMode};
+    use crate::storage::error::ReplayError;
     use crate::storage::format::Record;
     use crate::storage::log::files::Files;
     use crate::storage::log::{Log, LogOptions, Purpose};
@@ -310,8 +311,8 @@ pub(in crate::storage) mod tests {
             _: &mut Files<dyn ReadFile>,
             _: Place,
             _: &Record<'_>,
-        ) -> Result<(), String> {
-            Err("the log is not empty".to_owned())
+        ) -> Result<(), ReplayError> {
+            Err(ReplayError::new("the log is not empty"))
         }
     }
 

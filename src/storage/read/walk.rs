@@ -13,8 +13,7 @@ use super::scan::{End, EndFacts, Lookahead, Reader, Step, describe, verdict};
 use super::source::{Hole, Source};
 use super::survey::{Slot, Survey};
 use crate::storage::disk::ReadFile;
-use crate::storage::error::Damage;
-use crate::storage::error::OpenError;
+use crate::storage::error::{Damage, OpenError, ReplayError};
 use crate::storage::format::{
     Entry, FrameFault, FrameKind, JobEvent, Record, Seed, Stamp, delete, newer, put, segment_header,
 };
@@ -32,7 +31,7 @@ pub(in crate::storage) trait Sink {
         place: Place,
         record: &Record<'_>,
         is_salvaged: bool,
-    ) -> Result<(), String>;
+    ) -> Result<(), ReplayError>;
     /// Something is damaged at this place in the order of history, and `unknown_bytes` of it are
     /// unaccounted for; `None` if unknown.
     fn damage(&mut self, damage: Damage, compacted: bool, unknown_bytes: Option<u64>);
@@ -378,7 +377,7 @@ impl Walk<'_> {
             file: file.handle,
             offset: at,
         };
-        if let Err(what) = self
+        if let Err(error) = self
             .sink
             .record(&mut self.survey.files, place, record, false)
         {
@@ -390,7 +389,7 @@ impl Walk<'_> {
                 Damage {
                     file: file.name.clone(),
                     range,
-                    what,
+                    what: error.to_string(),
                     jobs,
                 },
                 Some(0),

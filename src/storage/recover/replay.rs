@@ -1,7 +1,7 @@
 //! How a start applies the records of a log.
 
 use crate::storage::disk::ReadFile;
-use crate::storage::error::Damage;
+use crate::storage::error::{Damage, ReplayError};
 use crate::storage::format::{JobEvent, Record};
 use crate::storage::log::files::Files;
 use crate::storage::log::kicks::Kicks;
@@ -20,7 +20,7 @@ pub trait Replay {
         files: &mut Files<dyn ReadFile>,
         place: Place,
         record: &Record<'_>,
-    ) -> Result<(), String>;
+    ) -> Result<(), ReplayError>;
 }
 
 /// Jobs that are named at most for a lost frame: enough to see the event.
@@ -70,7 +70,7 @@ impl Sink for Replaying<'_> {
         place: Place,
         record: &Record<'_>,
         is_salvaged: bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), ReplayError> {
         if is_salvaged && let Some(job) = record.job() {
             name(&mut self.salvaged, job);
         }
@@ -121,7 +121,7 @@ mod tests {
             _: &mut Files<dyn ReadFile>,
             _: Place,
             _: &Record<'_>,
-        ) -> Result<(), String> {
+        ) -> Result<(), ReplayError> {
             Ok(())
         }
     }

@@ -8,7 +8,7 @@ use super::manifest::{BackupFile, Manifest};
 use super::{copy, incomplete, lock, make_dir, read_manifest, strangers, wrong_checksum};
 use crate::storage::convert::build::check;
 use crate::storage::disk::{DirLock, Fs, LockError, OpenMode, ReadFile, ReadFs};
-use crate::storage::error::OpenError;
+use crate::storage::error::{OpenError, ReplayError};
 use crate::storage::format::Record;
 use crate::storage::format::SEGMENT_SIZE_MIN;
 use crate::storage::format::names::is_of_a_log;
@@ -110,7 +110,7 @@ impl Replay for Anything {
         _: &mut Files<dyn ReadFile>,
         _: Place,
         _: &Record<'_>,
-    ) -> Result<(), String> {
+    ) -> Result<(), ReplayError> {
         Ok(())
     }
 }

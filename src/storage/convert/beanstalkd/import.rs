@@ -5,6 +5,7 @@
 //! is given out again. beanstalkd's log does not hold pauses, counts of reserves and timeouts since
 //! a job was last recorded, and releases without delay: they cannot be kept.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -119,7 +120,7 @@ impl Writer<'_> {
         let body = match self.bodies.read(self.old, known) {
             Ok(body) => body,
             Err(why) => {
-                self.imported.unreadable.push((job.id, why));
+                self.imported.unreadable.push((job.id, why.to_string()));
                 return Ok(());
             }
         };
@@ -170,24 +171,24 @@ struct Bodies {
 
 impl Bodies {
     /// The body of a job, without CR LF; or why it cannot be read.
-    fn read(&mut self, old: &Binlogs, known: &Known) -> Result<&[u8], String> {
+    fn read(&mut self, old: &Binlogs, known: &Known) -> io::Result<&[u8]> {
         let file = match &self.file {
             Some((number, file)) if *number == known.file => file.clone(),
             _ => {
-                let file = old.open(known.file).map_err(|error| error.to_string())?;
+                let file = old.open(known.file).map_err(io::Error::other)?;
                 self.file = Some((known.file, file.clone()));
                 file
             }
         };
         self.bytes.resize(known.job.body_size as usize, 0);
-        let name = &old.files[known.file as usize].name;
-        read_exact_at(&*file, &mut self.bytes, known.body)
-            .map_err(|error| format!("{name} at byte {}: {error}", known.body))?;
+        let (name, at) = (&old.files[known.file as usize].name, known.body);
+        read_exact_at(&*file, &mut self.bytes, at).map_err(|error| {
+            io::Error::new(error.kind(), format!("{name} at byte {at}: {error}"))
+        })?;
         self.bytes.strip_suffix(&BODY_END[..]).ok_or_else(|| {
-            format!(
-                "{name} at byte {}: the body is no longer what it was a moment ago",
-                known.body
-            )
+            io::Error::other(format!(
+                "{name} at byte {at}: the body is no longer what it was a moment ago"
+            ))
         })
     }
 }

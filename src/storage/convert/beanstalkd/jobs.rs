@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::binlog::{Job, State};
 use super::walk::Record;
+use crate::storage::error::ReplayError;
 use crate::types::{Counters, JobId};
 
 /// Known facts of one job.
@@ -56,7 +57,12 @@ pub(super) struct Jobs {
 impl Jobs {
     /// Apply the next record, which lies in `file` at `at`. `Err` says why it cannot follow the
     /// records before it; then nothing was changed.
-    pub(super) fn take(&mut self, file: u32, at: u64, record: Record) -> Result<Taken, String> {
+    pub(super) fn take(
+        &mut self,
+        file: u32,
+        at: u64,
+        record: Record,
+    ) -> Result<Taken, ReplayError> {
         self.records += 1;
         match record {
             Record::Whole { tube, job, body } => Ok(self.take_whole(file, &tube, job, body)),
@@ -67,10 +73,12 @@ impl Jobs {
                         self.take_orphan(&job, Orphan { file, at });
                         Ok(Taken::AsExpected)
                     }
-                    Some(known) if !known.job.is_same_job(&job) => Err(format!(
-                        "an update of job {} that contradicts the record of its put",
-                        job.id
-                    )),
+                    Some(known) if !known.job.is_same_job(&job) => {
+                        Err(ReplayError::new(format_args!(
+                            "an update of job {} that contradicts the record of its put",
+                            job.id
+                        )))
+                    }
                     Some(known) => Ok(self.update(known, job, whole_before)),
                 }
             }

@@ -13,8 +13,7 @@ use super::jobs::{Jobs, Known, Taken};
 use super::walk::{Record, Sink, Walked, walk, with_layout};
 use super::{binlog_name, parse_binlog_name};
 use crate::storage::disk::{DirEntry, DirLock, Fs, LockError, ReadFile, read_exact_at};
-use crate::storage::error::Damage;
-use crate::storage::error::OpenError;
+use crate::storage::error::{Damage, OpenError, ReplayError};
 use crate::storage::format::parse_file_name;
 use crate::storage::inspect::Progress;
 use crate::types::JobId;
@@ -352,7 +351,7 @@ impl Reading<'_> {
 }
 
 impl Sink for Reading<'_> {
-    fn record(&mut self, at: u64, record: Record) -> Result<(), String> {
+    fn record(&mut self, at: u64, record: Record) -> Result<(), ReplayError> {
         let file = self.file();
         match self.jobs.take(file, at, record)? {
             Taken::AsExpected => {}

@@ -14,7 +14,7 @@ use std::io;
 
 use super::binlog::{BODY_END, HEAD_SIZE_MAX, Job, State, VERSION_SIZE, Version, decode_name, job};
 use crate::storage::disk::{ReadFile, read_exact_at};
-use crate::storage::error::Damage;
+use crate::storage::error::{Damage, ReplayError};
 
 /// Bytes read in one call.
 const CHUNK: usize = 1 << 20;
@@ -41,7 +41,7 @@ pub(super) enum Record {
 /// Receives the content of a file, in order.
 pub(super) trait Sink {
     /// The next record, and its offset. `Err` says why it cannot follow the records before it.
-    fn record(&mut self, at: u64, record: Record) -> Result<(), String>;
+    fn record(&mut self, at: u64, record: Record) -> Result<(), ReplayError>;
     /// Take a damaged part.
     fn damage(&mut self, damage: Damage);
     /// Progress: bytes of the file read so far.
@@ -151,7 +151,7 @@ impl Walk<'_> {
                         self.at = end;
                         continue;
                     }
-                    Err(what) => (what, Some(end)),
+                    Err(error) => (error.to_string(), Some(end)),
                 },
                 Parsed::Bad { what, end } => (what, end),
             };
