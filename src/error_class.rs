@@ -2,6 +2,7 @@
 //! server's exit code, and whether a service manager starts it again, follow from it alone
 //! (`config: exit`).
 
+use std::error::Error;
 use std::{fmt, io};
 
 use rustix::io::Errno;
@@ -27,11 +28,13 @@ pub enum ErrorClass {
     Descriptors,
     /// Another process uses the directory.
     InUse,
+    /// The system has no memory left for a call.
+    Memory,
 }
 
 impl ErrorClass {
     /// All of them.
-    pub const ALL: [ErrorClass; 9] = [
+    pub const ALL: [ErrorClass; 10] = [
         ErrorClass::Setup,
         ErrorClass::Damaged,
         ErrorClass::Disk,
@@ -41,6 +44,7 @@ impl ErrorClass {
         ErrorClass::Full,
         ErrorClass::Descriptors,
         ErrorClass::InUse,
+        ErrorClass::Memory,
     ];
 
     /// The class of an error of the system. What is not known is taken for a failure of the disk:
@@ -51,6 +55,7 @@ impl ErrorClass {
             io::ErrorKind::StorageFull
             | io::ErrorKind::QuotaExceeded
             | io::ErrorKind::FileTooLarge => ErrorClass::Full,
+            io::ErrorKind::OutOfMemory => ErrorClass::Memory,
             io::ErrorKind::NotFound
             | io::ErrorKind::PermissionDenied
             | io::ErrorKind::AlreadyExists
@@ -73,7 +78,7 @@ impl ErrorClass {
     #[must_use]
     pub fn of_system(error: &io::Error) -> ErrorClass {
         match ErrorClass::of(error) {
-            ErrorClass::Descriptors => ErrorClass::Descriptors,
+            class @ (ErrorClass::Descriptors | ErrorClass::Memory) => class,
             _ => ErrorClass::Setup,
         }
     }
@@ -121,16 +126,21 @@ impl ErrorClass {
                  acknowledged job is read back"
             }
             ErrorClass::InUse => "stop the other process, or use another directory",
+            ErrorClass::Memory => {
+                "give the server more memory (`MemoryMax=`, a larger machine) or bound its jobs \
+                 (`--max-memory`), then start again: every acknowledged job is read back"
+            }
         }
     }
 }
 
 /// Something that a server was given cannot be used: a file of tokens, a certificate, an address, a
 /// store. The text says what is wrong and what to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct SetupError {
     class: ErrorClass,
     text: String,
+    source: Option<Box<dyn Error + Send + Sync>>,
 }
 
 impl SetupError {
@@ -140,29 +150,38 @@ impl SetupError {
         SetupError {
             class: ErrorClass::Setup,
             text: text.to_string(),
+            source: None,
         }
     }
 
     /// A call of the system failed with `cause`, which the text names.
     #[must_use]
-    pub fn io(text: impl fmt::Display, cause: &io::Error) -> SetupError {
+    pub fn io(text: impl fmt::Display, cause: io::Error) -> SetupError {
         let class = match cause.kind() {
             // Text that is not UTF-8, or no certificate: the file, not the disk.
             io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => ErrorClass::Setup,
-            _ => ErrorClass::of(cause),
+            _ => ErrorClass::of(&cause),
         };
-        SetupError {
-            class,
-            text: text.to_string(),
-        }
+        SetupError::caused_by(text, class, cause)
     }
 
     /// A call that has nothing to do with the disk failed with `cause`, which the text names.
     #[must_use]
-    pub fn of_socket(text: impl fmt::Display, cause: &io::Error) -> SetupError {
+    pub fn of_socket(text: impl fmt::Display, cause: io::Error) -> SetupError {
+        SetupError::caused_by(text, ErrorClass::of_system(&cause), cause)
+    }
+
+    /// An error of this class with `cause`, which the text names.
+    #[must_use]
+    pub fn caused_by(
+        text: impl fmt::Display,
+        class: ErrorClass,
+        cause: impl Into<Box<dyn Error + Send + Sync>>,
+    ) -> SetupError {
         SetupError {
-            class: ErrorClass::of_system(cause),
+            class,
             text: text.to_string(),
+            source: Some(cause.into()),
         }
     }
 
@@ -179,7 +198,44 @@ impl fmt::Display for SetupError {
     }
 }
 
-impl std::error::Error for SetupError {}
+impl Error for SetupError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_ref().map(|cause| &**cause as _)
+    }
+}
+
+/// A flag, or a line of a file, that cannot be parsed. The text says what is expected. Its class is
+/// [`ErrorClass::Usage`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UsageError(String);
+
+impl UsageError {
+    /// An error with this text.
+    #[must_use]
+    pub fn new(text: impl fmt::Display) -> UsageError {
+        UsageError(text.to_string())
+    }
+}
+
+impl From<&str> for UsageError {
+    fn from(text: &str) -> UsageError {
+        UsageError::new(text)
+    }
+}
+
+impl From<String> for UsageError {
+    fn from(text: String) -> UsageError {
+        UsageError(text)
+    }
+}
+
+impl fmt::Display for UsageError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for UsageError {}
 
 #[cfg(test)]
 mod tests {
@@ -187,16 +243,18 @@ mod tests {
 
     #[test]
     fn an_error_of_a_file_that_was_given_keeps_the_class_of_the_system() {
-        let class = |errno: Errno| SetupError::io("a file", &errno.into()).class();
+        let class = |errno: Errno| SetupError::io("a file", errno.into()).class();
         assert_eq!(class(Errno::MFILE), ErrorClass::Descriptors);
         assert_eq!(class(Errno::IO), ErrorClass::Disk);
         assert_eq!(class(Errno::NOENT), ErrorClass::Setup);
         let not_text = io::Error::from(io::ErrorKind::InvalidData);
-        assert_eq!(
-            SetupError::io("a file", &not_text).class(),
-            ErrorClass::Setup
-        );
-        assert_eq!(SetupError::new("a line").class(), ErrorClass::Setup);
+        let error = SetupError::io("a file", not_text);
+        assert_eq!(error.class(), ErrorClass::Setup);
+        let source = error.source().and_then(|it| it.downcast_ref());
+        let kind = source.map(io::Error::kind);
+        assert_eq!(kind, Some(io::ErrorKind::InvalidData));
+        let error = SetupError::new("a line");
+        assert!(error.class() == ErrorClass::Setup && error.source().is_none());
     }
 
     #[test]
@@ -207,6 +265,7 @@ mod tests {
             (Errno::FBIG, ErrorClass::Full),
             (Errno::MFILE, ErrorClass::Descriptors),
             (Errno::NFILE, ErrorClass::Descriptors),
+            (Errno::NOMEM, ErrorClass::Memory),
             (Errno::IO, ErrorClass::Disk),
             (Errno::NXIO, ErrorClass::Disk),
             (Errno::ACCESS, ErrorClass::Setup),

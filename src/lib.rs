@@ -70,6 +70,6 @@ pub mod types;
 
 pub use door::{Bounds, Job, JobError, Pending, PutOptions, block_on};
 pub use engine::Options;
-pub use error_class::{ErrorClass, SetupError};
+pub use error_class::{ErrorClass, SetupError, UsageError};
 pub use library::{Finish, JobQueue, Queue, Reserved, Session};
 pub use storage::{OpenError, StoreError, SyncPolicy};

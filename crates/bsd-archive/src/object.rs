@@ -82,9 +82,8 @@ pub fn open(url: &str) -> Result<Box<dyn Store>, SetupError> {
         store: built.map_err(|why| cannot(&why))?,
         prefix,
         url: url.to_owned(),
-        runtime: runtime.map_err(|why| {
-            SetupError::of_socket(format_args!("cannot reach {url}: {why}"), &why)
-        })?,
+        runtime: runtime
+            .map_err(|why| SetupError::of_socket(format!("cannot reach {url}: {why}"), why))?,
     }))
 }
 

@@ -16,6 +16,7 @@ use super::answer::{Answer, Problem, Said, json};
 use super::api::fields::{Fields, needed};
 use super::exposition::{Kind, Page};
 use super::{Membership, State};
+use bsd::SetupError;
 use bsd_cluster::member::NodeId;
 use bsd_net::{Ask, ClusterDesk, MemberReport, MemberStanding as Standing, Report, Stage};
 
@@ -219,7 +220,7 @@ pub(super) async fn steer(state: &State, word: &str, fields: &Fields) -> Result<
     let desk = desk(state)?;
     let ask = parse(word, fields)?;
     let said = wait(desk.ask(ask)).await?;
-    let said = said.map_err(|why| Problem::new(StatusCode::CONFLICT, why))?;
+    let said = said.map_err(|why| Problem::new(StatusCode::CONFLICT, why.to_string()))?;
     let answer = json(StatusCode::ACCEPTED, &json!({"answer": said}));
     Ok(Said(said).with(answer))
 }
@@ -251,7 +252,9 @@ fn parse(word: &str, fields: &Fields) -> Result<Ask, Problem> {
 
 /// The loop's answer. The channel is one of threads, so it is looked at again and again; that holds
 /// up no one.
-async fn wait(answer: Receiver<Result<String, String>>) -> Result<Result<String, String>, Problem> {
+async fn wait(
+    answer: Receiver<Result<String, SetupError>>,
+) -> Result<Result<String, SetupError>, Problem> {
     let begun = Instant::now();
     loop {
         match answer.try_recv() {

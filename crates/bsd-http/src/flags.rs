@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{HTTP_PORT_DEFAULT, Setup, TUBES_MAX_DEFAULT};
+use bsd::UsageError;
 use bsd_net::{Address, Port};
 
 /// The flags, as they were said.
@@ -34,7 +35,7 @@ impl HttpArgs {
     ///
     /// # Errors
     /// The fault of the address.
-    pub fn setup(&self) -> Result<Option<Setup>, String> {
+    pub fn setup(&self) -> Result<Option<Setup>, UsageError> {
         let setup = Setup {
             tokens: self.http_tokens.clone(),
             names: self.http_name.clone(),
@@ -79,7 +80,7 @@ mod tests {
         http: HttpArgs,
     }
 
-    fn setup(line: &str) -> Result<Option<Setup>, String> {
+    fn setup(line: &str) -> Result<Option<Setup>, UsageError> {
         let words = std::iter::once("x").chain(line.split_whitespace());
         Line::try_parse_from(words).unwrap().http.setup()
     }

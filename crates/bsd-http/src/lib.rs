@@ -191,7 +191,7 @@ impl Setup {
         let found = (&*self.host, self.port).to_socket_addrs();
         let addresses: Vec<SocketAddr> = found
             .map_err(|error| {
-                SetupError::of_socket(format_args!("cannot serve HTTP on {self}: {error}"), &error)
+                SetupError::of_socket(format!("cannot serve HTTP on {self}: {error}"), error)
             })?
             .collect();
         if tokens.is_none()
@@ -207,7 +207,7 @@ impl Setup {
             Ok(listener) => {
                 let address = listener
                     .local_addr()
-                    .map_err(|error| SetupError::of_socket(&error, &error))?;
+                    .map_err(|error| SetupError::of_socket(error.to_string(), error))?;
                 let access =
                     Access::new(tokens, self.names.clone(), (address.port(), self.has_tls));
                 let bound = Bound {
@@ -235,7 +235,7 @@ impl Setup {
                     "cannot serve HTTP on {self}: {why}; --http ADDR names another address, --http \
                      off none"
                 );
-                Err(SetupError::of_socket(text, &error))
+                Err(SetupError::of_socket(text, error))
             }
         }
     }

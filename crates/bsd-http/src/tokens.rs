@@ -8,7 +8,7 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use super::route::Role;
-use bsd::SetupError;
+use bsd::{SetupError, UsageError};
 use bsd_net::secrets;
 
 /// Characters that a salt must have.
@@ -46,13 +46,13 @@ impl Tokens {
         Tokens::parse(&text).map_err(|error| secrets::unusable(path, &error))
     }
 
-    fn parse(text: &str) -> Result<Tokens, String> {
+    fn parse(text: &str) -> Result<Tokens, UsageError> {
         let parsed = secrets::lines(text).map(|(number, line)| {
             parse_line(number, line).ok_or_else(|| {
-                format!(
+                UsageError::new(format_args!(
                     "line {number} is not ROLE:SALT:SHA256, with read or admin for a role, \
                      {SALT_LEN_MIN} characters or more for a salt, and 64 hexadecimal digits"
-                )
+                ))
             })
         });
         let tokens = parsed.collect::<Result<Vec<_>, _>>()?;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use bsd::UsageError;
 use bsd::types::{TUBE_NAME_MAX, is_tube_name_byte};
 
 /// A tube's name, in which `*` stands for any text and `?` for any one character.
@@ -19,14 +20,14 @@ impl Pattern {
     ///
     /// # Errors
     /// A message: no tube can have such a name.
-    pub fn parse(text: &str) -> Result<Pattern, String> {
+    pub fn parse(text: &str) -> Result<Pattern, UsageError> {
         let is_right = |byte: u8| is_tube_name_byte(byte) || byte == b'*' || byte == b'?';
         match (1..=TUBE_NAME_MAX).contains(&text.len()) && text.bytes().all(is_right) {
             true => Ok(Pattern(text.into())),
-            false => Err(format!(
+            false => Err(UsageError::new(format_args!(
                 "{text:?} matches no tube: 1 to {TUBE_NAME_MAX} of the letters, digits and \
                  -+/;.$_(), with * for any text and ? for any one character"
-            )),
+            ))),
         }
     }
 

@@ -7,6 +7,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
+use bsd::UsageError;
+
 /// The longest header that is read, bytes: version 1 has 107 at most, version 2 may have more
 /// fields than anyone sends.
 pub(super) const SIZE_MAX: usize = 2048;
@@ -235,12 +237,14 @@ pub struct Network {
 }
 
 impl FromStr for Network {
-    type Err = String;
+    type Err = UsageError;
 
-    fn from_str(text: &str) -> Result<Network, String> {
+    fn from_str(text: &str) -> Result<Network, UsageError> {
         let wrong = || {
             let text = text.escape_debug();
-            format!("'{text}' is no address, and no network such as 10.0.0.0/8")
+            UsageError::new(format_args!(
+                "'{text}' is no address, and no network such as 10.0.0.0/8"
+            ))
         };
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits)),

@@ -15,7 +15,7 @@ pub const FILE_SIZE_MAX: u64 = 64 << 10;
 /// # Errors
 /// It cannot be read, others may read it, it is too large, or it is no text.
 pub fn read_private(path: &Path) -> Result<String, SetupError> {
-    let unreadable = |error: io::Error| SetupError::io(cannot_use(path, &error), &error);
+    let unreadable = |error: io::Error| SetupError::io(cannot_use(path, &error), error);
     #[allow(clippy::disallowed_methods)] // no file of the log
     let file = std::fs::File::open(path).map_err(unreadable)?;
     let mode = file.metadata().map_err(unreadable)?;

@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
+use bsd::UsageError;
 use bsd_net::{Address, ClusterConfig, ClusterDesk, Layers, Member, MemberError, Port, Setup};
 
 use super::{Clock, Config, Engine, Failure, Options, Reactor, Server, info};
@@ -76,7 +77,7 @@ pub(super) fn seat_member(server: Server, member: Option<Member>) -> Server {
 
 /// Where other members pass clients on to: the given address, or the first one that others can
 /// reach; with TLS if there is one and members have certificates, else one without.
-fn client_address(cluster: &ClusterConfig, listen: &[Address]) -> Result<String, String> {
+fn client_address(cluster: &ClusterConfig, listen: &[Address]) -> Result<String, UsageError> {
     let has_certificate = cluster.files.is_some();
     let (layers, at) = match &cluster.client {
         Some(client) => {
@@ -88,10 +89,10 @@ fn client_address(cluster: &ClusterConfig, listen: &[Address]) -> Result<String,
                 )
             })?;
             if said.0.tls && !has_certificate {
-                return Err(format!(
+                return Err(UsageError::new(format_args!(
                     "--cluster-client {client}: members pass clients on with TLS only if they have \
                      --cluster-cert"
-                ));
+                )));
             }
             said
         }
@@ -102,7 +103,6 @@ fn client_address(cluster: &ClusterConfig, listen: &[Address]) -> Result<String,
             *encrypted.or(found.first()).ok_or_else(|| {
                 "members pass clients on to each other: say with --cluster-client IP:PORT where they \
                  reach this server (tls:IP:PORT only if they have --cluster-cert)"
-                    .to_owned()
             })?
         }
     };

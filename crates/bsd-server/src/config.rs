@@ -9,16 +9,17 @@ mod open;
 mod unknown;
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgAction, CommandFactory, FromArgMatches, Parser};
 
 pub use self::exit::{EXIT_OK, exit_code, is_tried_again};
-use bsd::ErrorClass;
 use bsd::storage::SyncPolicy;
 use bsd::storage::format::LogId;
 use bsd::storage::{SEGMENT_SIZE_DEFAULT, SEGMENT_SIZE_MAX, SEGMENT_SIZE_MIN};
+use bsd::{ErrorClass, UsageError};
 use bsd_archive::format::parse_log_name;
 use bsd_cluster::JOB_SIZE_MAX;
 use bsd_http::{HttpArgs, Setup};
@@ -251,7 +252,7 @@ struct ArchiveArgs {
 }
 
 /// Seconds with the suffix `s`, or minutes with `m`.
-fn parse_time(text: &str) -> Result<Duration, String> {
+fn parse_time(text: &str) -> Result<Duration, UsageError> {
     let unit = match text.chars().last() {
         Some('s') => 1,
         Some('m') => 60,
@@ -264,8 +265,8 @@ fn parse_time(text: &str) -> Result<Duration, String> {
     }
 }
 
-fn parse_log(text: &str) -> Result<LogId, String> {
-    parse_log_name(text).ok_or_else(|| "a log has 32 hexadecimal digits".to_owned())
+fn parse_log(text: &str) -> Result<LogId, UsageError> {
+    parse_log_name(text).ok_or_else(|| "a log has 32 hexadecimal digits".into())
 }
 
 /// An archive that is to be written.
@@ -406,7 +407,7 @@ impl Config {
     fn from_args(args: Args) -> Result<Config, clap::Error> {
         let mut warnings = Vec::new();
         let listen = addresses(&args)?;
-        let cluster = args.cluster.config().map_err(|why| invalid(&why))?;
+        let cluster = args.cluster.config().map_err(invalid)?;
         let mut config = Config {
             dir: (!args.memory).then(|| args.dir.clone().unwrap_or_else(|| DIR_DEFAULT.into())),
             import: args.import,
@@ -551,11 +552,14 @@ fn addresses(args: &Args) -> Result<Vec<Address>, clap::Error> {
 }
 
 fn address(text: &str, port: &Port) -> Result<Address, clap::Error> {
-    Address::parse(text, port)
-        .map_err(|why| invalid(&format!("invalid value '{text}' for '-l <ADDR>': {why}")))
+    Address::parse(text, port).map_err(|why| {
+        invalid(format_args!(
+            "invalid value '{text}' for '-l <ADDR>': {why}"
+        ))
+    })
 }
 
-fn invalid(why: &str) -> clap::Error {
+fn invalid(why: impl Display) -> clap::Error {
     Args::command().error(clap::error::ErrorKind::ValueValidation, format!("{why}\n"))
 }
 
@@ -575,52 +579,52 @@ fn proxy_from(args: &Args, listen: &[Address]) -> Result<Vec<Network>, clap::Err
 fn tls(args: &Args, listen: &[Address]) -> Result<Option<TlsFiles>, clap::Error> {
     let has_http = http(args)?.is_some_and(|http| http.has_tls);
     let is_wanted = has_http || listen.iter().any(|address| address.layers().tls);
-    args.tls.files(is_wanted).map_err(|why| invalid(&why))
+    args.tls.files(is_wanted).map_err(invalid)
 }
 
 fn http(args: &Args) -> Result<Option<Setup>, clap::Error> {
     let setup = args.http.setup();
-    setup.map_err(|why| invalid(&format!("invalid value for '--http <ADDR>': {why}")))
+    setup.map_err(|why| invalid(format_args!("invalid value for '--http <ADDR>': {why}")))
 }
 
 /// A bare number, as beanstalkd has it.
-fn parse_milliseconds(text: &str) -> Result<u32, String> {
+fn parse_milliseconds(text: &str) -> Result<u32, UsageError> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     match (digits.parse(), digits == text) {
         (Ok(ms), true) => Ok(ms),
         (Ok(ms), false) if text[digits.len()..].eq_ignore_ascii_case("ms") => {
-            Err(format!("the number of milliseconds has no unit: -f {ms}"))
+            Err(format!("the number of milliseconds has no unit: -f {ms}").into())
         }
         _ => Err("a whole number of milliseconds is expected, such as -f 50".into()),
     }
 }
 
-fn parse_memory(text: &str) -> Result<u64, String> {
+fn parse_memory(text: &str) -> Result<u64, UsageError> {
     match parse_size(text)? {
-        ..MEMORY_MIN => Err(format!(
+        ..MEMORY_MIN => Err(UsageError::new(format_args!(
             "nothing could be put: at least {}k are needed; without --max-memory there is no bound",
             MEMORY_MIN >> 10
-        )),
+        ))),
         size => Ok(size),
     }
 }
 
 /// A number of bytes with an optional suffix `k`, `m` or `g` (of either case): powers of 1024.
-fn parse_size(text: &str) -> Result<u64, String> {
+fn parse_size(text: &str) -> Result<u64, UsageError> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
         "" => 0,
         "k" => 10,
         "m" => 20,
         "g" => 30,
-        suffix => return Err(format!("'{suffix}' is none of the suffixes k, m and g")),
+        suffix => {
+            return Err(format!("'{suffix}' is none of the suffixes k, m and g").into());
+        }
     };
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err("a number of bytes is expected".into());
     }
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| "the number is too large".to_string())?;
+    let number: u64 = digits.parse().map_err(|_| "the number is too large")?;
     number
         .checked_mul(1 << shift)
         .ok_or_else(|| "the number is too large".into())

@@ -33,7 +33,7 @@ use bsd::rlimit;
 use bsd::storage::convert::beanstalkd::TakenOver;
 use bsd::storage::{OpenError, Recovery, SyncPolicy};
 use bsd::types::SECOND_NS;
-use bsd::{ErrorClass, SetupError};
+use bsd::{ErrorClass, SetupError, UsageError};
 use bsd_net::{
     Account, Address, Bound, Bounds, ExitOnSignal, Gate, Lines, Listener, Port, Pulse, Reactor,
     RunError, Server, ServiceManager,
@@ -131,7 +131,7 @@ impl Failure {
         Failure::new(class, format_args!("cannot {what}: {error}"))
     }
 
-    fn usage(why: String) -> Failure {
+    fn usage(why: UsageError) -> Failure {
         Failure::new(ErrorClass::Usage, why)
     }
 

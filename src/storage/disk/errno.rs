@@ -20,6 +20,7 @@ pub(in crate::storage) fn hint(error: &io::Error) -> Option<&'static str> {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             Some("free space, or use another disk")
         }
+        io::ErrorKind::OutOfMemory => Some("free memory, or use a larger machine"),
         _ if wants_descriptor(error) => Some("raise the limit of open files (ulimit -n)"),
         _ if Errno::from_io_error(error) == Some(Errno::IO) => {
             Some("the disk failed: see the system's log, and copy what can be read")

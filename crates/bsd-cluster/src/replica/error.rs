@@ -2,8 +2,8 @@
 
 use crate::ledger::LedgerError;
 use crate::node::NodeError;
-use bsd::ErrorClass;
 use bsd::storage::{OpenError, StoreError};
+use bsd::{ErrorClass, SetupError};
 
 /// Why a member cannot go on.
 #[derive(Debug)]
@@ -12,6 +12,8 @@ pub enum ReplicaError {
     Store(StoreError),
     /// The log could not be opened again.
     Open(OpenError),
+    /// The server cannot be a member as it is set up.
+    Setup(SetupError),
     /// What is committed contradicts what is here: this copy is not what the others have.
     Contradiction(String),
 }
@@ -21,6 +23,7 @@ impl std::fmt::Display for ReplicaError {
         match self {
             ReplicaError::Store(error) => error.fmt(f),
             ReplicaError::Open(error) => error.fmt(f),
+            ReplicaError::Setup(error) => error.fmt(f),
             ReplicaError::Contradiction(what) => write!(
                 f,
                 "{what}: the log of this member is not what the others have; {}. Please report it",
@@ -31,7 +34,7 @@ impl std::fmt::Display for ReplicaError {
 }
 
 impl ReplicaError {
-    /// What kind of trouble it is.
+    /// Class of the error.
     #[must_use]
     pub fn class(&self) -> ErrorClass {
         match self {
@@ -39,6 +42,7 @@ impl ReplicaError {
                 error.class().while_running()
             }
             ReplicaError::Open(error) => error.class(),
+            ReplicaError::Setup(error) => error.class(),
             ReplicaError::Contradiction(_) => ErrorClass::Diverged,
         }
     }

@@ -20,7 +20,7 @@ pub(super) const STATES: [JobState; 3] = [JobState::Ready, JobState::Delayed, Jo
 
 /// Parse what tubes are meant.
 pub(crate) fn pattern(text: &str) -> Result<Pattern, Problem> {
-    Pattern::parse(text).map_err(bad)
+    Pattern::parse(text).map_err(|error| bad(error.to_string()))
 }
 
 /// A range, both ends of it included.

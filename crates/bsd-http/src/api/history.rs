@@ -22,9 +22,9 @@ use crate::answer::{Answer, Problem, json};
 use crate::guard::Asker;
 use bsd::clock::{Clock, utc};
 use bsd::door::{Slice, Step, Work};
-use bsd::storage::RealFs;
 use bsd::storage::inspect::history::{Event, History, HistoryEntry, State as JobAt};
 use bsd::storage::inspect::{Access, Opened};
+use bsd::storage::{OpenError, RealFs};
 use bsd::types::{JobId, SECOND_NS, Time};
 
 /// How long an answer waits for the reading to end.
@@ -63,7 +63,7 @@ struct Reading {
     is_cancelled: AtomicBool,
     read: AtomicU64,
     all: AtomicU64,
-    end: OnceLock<Result<Value, String>>,
+    end: OnceLock<Result<Value, Problem>>,
     has_ended: Notify,
 }
 
@@ -128,11 +128,11 @@ impl Reading {
         let _ = self.end.set(read.map(|history| self.value(&history)));
     }
 
-    fn read_log(&self, dir: &Path) -> Result<History, String> {
+    fn read_log(&self, dir: &Path) -> Result<History, Problem> {
         let mut rest = Rest::new(self.clock);
         for _ in 0..TRIES {
             let opened = Opened::new(Arc::new(RealFs), dir, Access::Sparing, &mut |_, _| ())
-                .map_err(|error| error.to_string())?;
+                .map_err(unreadable)?;
             let mut goes_on = |done, all| {
                 self.read.store(done, Ordering::Relaxed);
                 self.all.store(all, Ordering::Relaxed);
@@ -141,20 +141,20 @@ impl Reading {
             };
             let read = opened.history_within(self.job, EVENTS_MAX, &mut goes_on);
             if let Some(why) = self.why_not(self.clock.now().mono) {
-                return Err(why);
+                return Err(Problem::unavailable(why));
             }
-            match read.map_err(|error| error.to_string())? {
+            match read.map_err(unreadable)? {
                 Some(history) if opened.live.is_some() && !opened.has_lost_files() => {
                     return Ok(history);
                 }
                 _ => {}
             }
         }
-        Err(format!(
+        Err(Problem::unavailable(format!(
             "the log is compacted faster than it can be read, or its end is damaged; ask again, or \
              see what `bsd-wal verify {} --live` says",
             dir.display()
-        ))
+        )))
     }
 
     fn value(&self, history: &History) -> Value {
@@ -168,13 +168,19 @@ impl Reading {
     }
 }
 
+fn unreadable(error: OpenError) -> Problem {
+    Problem::unavailable(error.to_string())
+}
+
 /// The thread of a reading ends, even if by a panic, which is reported elsewhere: another reading
 /// may begin.
 struct Ending<'a>(&'a Reading);
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
-        let broken = Err("the reading broke off; the server's log says why".into());
+        let broken = Err(Problem::unavailable(
+            "the reading broke off; the server's log says why",
+        ));
         // Mostly it has ended well.
         let _ = self.0.end.set(broken);
         self.0.has_ended.notify_waiters();
@@ -293,7 +299,7 @@ impl Histories {
         let end = reading.end.get()?;
         let mut slot = self.slot();
         slot.take_if(|it| Arc::ptr_eq(it, reading));
-        Some(end.clone().map_err(Problem::unavailable))
+        Some(end.clone())
     }
 
     /// How far the reading for this job is, without asking for one.

@@ -16,6 +16,7 @@ use std::fmt;
 
 use crate::pattern::Pattern;
 use crate::secrets;
+use bsd::UsageError;
 use bsd::protocol::Command;
 use bsd::queue::Queue;
 use bsd::types::{ClientId, JobId, shown_name};
@@ -102,9 +103,9 @@ impl fmt::Display for Scope {
 }
 
 impl std::str::FromStr for Scope {
-    type Err = String;
+    type Err = UsageError;
 
-    fn from_str(text: &str) -> Result<Scope, String> {
+    fn from_str(text: &str) -> Result<Scope, UsageError> {
         let (role, tubes) = match text.split_once(':') {
             Some((role, tubes)) => (role, Some(tubes)),
             None => (text, None),
@@ -125,7 +126,7 @@ impl std::str::FromStr for Scope {
 
 impl Grant {
     /// Parse `ROLE[:PATTERN] SHA256 [NAME]`.
-    pub(super) fn parse(line: &str) -> Result<Grant, String> {
+    pub(super) fn parse(line: &str) -> Result<Grant, UsageError> {
         let mut words = line.splitn(3, ' ');
         let scope = words.next().unwrap_or_default().parse()?;
         let digest = words.next().and_then(secrets::parse_digest);

@@ -47,6 +47,7 @@ use super::peers::PeerTls;
 use super::schedule::{Room, Schedule};
 use super::socket::{Entry, Peer, Probing, Stream};
 use super::{CONNECTIONS, Server};
+use bsd::UsageError;
 use bsd::types::{ClientId, SECOND_NS, Time};
 
 /// How long a link may take to be made.
@@ -114,11 +115,13 @@ impl Target {
     ///
     /// # Errors
     /// One of them is no address with a port.
-    pub(super) fn parse(text: &str, peer: &str) -> Result<Target, String> {
+    pub(super) fn parse(text: &str, peer: &str) -> Result<Target, UsageError> {
         let parse = |text: &str| {
             text.parse::<SocketAddr>().map_err(|_| {
                 let text = text.escape_debug();
-                format!("'{text}' is no address with a port, such as 10.0.0.1:11300")
+                UsageError::new(format_args!(
+                    "'{text}' is no address with a port, such as 10.0.0.1:11300"
+                ))
             })
         };
         let (layers, rest) = Layers::split(text);

@@ -56,7 +56,7 @@ impl std::fmt::Display for MemberError {
 }
 
 impl MemberError {
-    /// What kind of trouble it is.
+    /// Class of the error.
     #[must_use]
     pub fn class(&self) -> ErrorClass {
         match self {
@@ -100,7 +100,7 @@ impl From<MemberError> for ReplicaError {
         match error {
             MemberError::Open(error) => ReplicaError::Open(error),
             MemberError::Node(error) => error.into(),
-            MemberError::Peers(error) => ReplicaError::Contradiction(error.to_string()),
+            MemberError::Peers(error) => ReplicaError::Setup(error),
             MemberError::Replica(error) => error,
         }
     }
@@ -164,7 +164,7 @@ impl Member {
         let options = with_heart(log_options(options), &heart);
         let Some(dir) = options.dir.clone() else {
             let why = "a member of a cluster keeps a log; give it a directory with -b";
-            return Err(MemberError::Peers(SetupError::new(why)));
+            return Err(SetupError::new(why).into());
         };
         let fs = options.fs.clone();
         bsd::storage::make_data_dir(&*fs, &dir)?;
@@ -217,8 +217,7 @@ impl Member {
                 seed,
             )
         });
-        let peers =
-            peers.map_err(|error| MemberError::Peers(SetupError::of_socket(&error, &error)))?;
+        let peers = peers.map_err(|error| SetupError::of_socket(error.to_string(), error))?;
         let (sender, mail) = channel();
         let courier = Courier::new(
             fs.clone(),
@@ -272,8 +271,7 @@ impl Member {
             }
             (None, Beginning::Init) => member.init(&mut engine, now)?,
             (None, Beginning::Join(address)) => {
-                let asked = member.ask_to_be_added(address, &engine);
-                asked.map_err(|why| MemberError::Peers(SetupError::new(why)))?;
+                member.ask_to_be_added(address, &engine)?;
             }
             (None, Beginning::Wait) => info!(
                 "no member of a cluster yet: begin one with `bsd-ctl cluster init`, or join one with \
@@ -387,16 +385,19 @@ impl Member {
     }
 
     /// A cluster could not be begun or joined: nothing of its ledger stays, and the server is what
-    /// it was. Why, for who has asked.
+    /// it was. Returns the error for the person who asked.
     ///
     /// # Errors
     /// What has failed, if that cannot be taken back: only a start can say what is there.
-    pub(super) fn take_back(&self, error: MemberError) -> Result<String, ReplicaError> {
+    pub(super) fn take_back(&self, error: MemberError) -> Result<SetupError, ReplicaError> {
         // A ledger that is not ours is left alone.
         let is_ours = !matches!(error, MemberError::Open(OpenError::Foreign { .. }));
         let abandoned = is_ours.then(|| Ledger::abandon(&*self.fs, &self.dir));
         match abandoned.transpose() {
-            Ok(_) => Ok(format!("{error}; this server goes on as before")),
+            Ok(_) => {
+                let text = format!("{error}; this server goes on as before");
+                Ok(SetupError::caused_by(text, error.class(), error))
+            }
             Err(_) => Err(error.into()),
         }
     }
@@ -406,13 +407,13 @@ impl Member {
         &mut self,
         address: SocketAddr,
         engine: &Engine,
-    ) -> Result<(), String> {
+    ) -> Result<(), SetupError> {
         if !is_empty(engine) {
-            return Err(format!(
+            return Err(SetupError::new(format_args!(
                 "{} has a log with jobs, or that was a member's, and a server that joins gets the log \
                  of the cluster; give it a new directory, and keep this one",
                 self.dir.display()
-            ));
+            )));
         }
         if !self.is_joining {
             info!("asking the member at {address} to be added");
@@ -420,7 +421,7 @@ impl Member {
         }
         match self.is_joining {
             true => Ok(()),
-            false => Err("no thread can be started; ask again later".into()),
+            false => Err(SetupError::new("no thread can be started; ask again later")),
         }
     }
 
@@ -431,7 +432,7 @@ impl Member {
         members: Members,
         engine: &Engine,
         now: Now,
-    ) -> Result<Result<(), String>, ReplicaError> {
+    ) -> Result<Result<(), SetupError>, ReplicaError> {
         let identity = Identity {
             cluster,
             node: self.me.node,

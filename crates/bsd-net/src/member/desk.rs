@@ -1,11 +1,13 @@
 //! What other threads see of the cluster, and what they ask of it.
 
 use std::collections::VecDeque;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Member;
+use bsd::SetupError;
 use bsd::engine::Engine;
 use bsd::types::{Now, SECOND_NS};
 use bsd_cluster::member::NodeId;
@@ -138,7 +140,7 @@ pub struct Report {
     pub members: Vec<MemberReport>,
 }
 
-type Answer = Sender<Result<String, String>>;
+type Answer = Sender<Result<String, SetupError>>;
 
 /// Where other threads see the cluster and ask of it. Clones are one desk.
 #[derive(Clone)]
@@ -181,7 +183,7 @@ impl ClusterDesk {
 
     /// Ask for something. What comes is what was begun, or why not; nothing comes if the loop ends.
     #[must_use]
-    pub fn ask(&self, ask: Ask) -> Receiver<Result<String, String>> {
+    pub fn ask(&self, ask: Ask) -> Receiver<Result<String, SetupError>> {
         let (sender, answer) = channel();
         let mut asks = lock(&self.0.asks);
         if asks.len() < ASKS_MAX {
@@ -189,7 +191,7 @@ impl ClusterDesk {
         } else {
             let why = "too many questions wait; ask again";
             // The receiver is still here.
-            let _ = sender.send(Err(why.into()));
+            let _ = sender.send(Err(SetupError::new(why)));
         }
         drop(asks);
         (self.0.waker)();
@@ -229,12 +231,13 @@ impl Member {
         ask: Ask,
         engine: &mut Engine,
         now: Now,
-    ) -> Result<Result<String, String>, ReplicaError> {
-        let is_member = || Err("this server is a member of a cluster already".to_owned());
+    ) -> Result<Result<String, SetupError>, ReplicaError> {
+        let refused = |why: &dyn Display| Err(SetupError::new(why));
+        let is_member = || refused(&"this server is a member of a cluster already");
         Ok(match (ask, &mut self.replica) {
             (Ask::Init | Ask::Join(_), Some(_)) => is_member(),
             (Ask::Init, None) => match (self.is_missed(engine), self.begins_at.take()) {
-                (Some(why), _) => Err(why.to_string()),
+                (Some(why), _) => Err(SetupError::caused_by(why.to_string(), why.class(), why)),
                 (None, _) => match self.init(engine, now) {
                     Ok(()) => Ok(format!("began the cluster {}", self.me.cluster)),
                     Err(error) => Err(self.take_back(error)?),
@@ -245,31 +248,35 @@ impl Member {
                 let asked = self.ask_to_be_added(address, engine);
                 asked.map(|()| format!("asking the member at {address} to be added"))
             }
-            (_, None) => Err("this server is no member of a cluster".into()),
+            (_, None) => refused(&"this server is no member of a cluster"),
             (Ask::Remove(id), Some(replica)) => match replica.change(Change::Remove(id)) {
                 Ok(()) => Ok(format!("removing member {id}")),
-                Err(why) => Err(why.to_string()),
+                Err(why) => refused(&why),
             },
             (Ask::Transfer(id), Some(replica)) if replica.leads() => {
                 match replica.members().get(id).map(|it| it.votes.incoming) {
-                    None => Err(format!("there is no member {id}")),
-                    Some(_) if id == self.me.node => Err(format!("member {id} leads already")),
-                    Some(false) => Err(format!(
+                    None => refused(&format_args!("there is no member {id}")),
+                    Some(_) if id == self.me.node => {
+                        refused(&format_args!("member {id} leads already"))
+                    }
+                    Some(false) => refused(&format_args!(
                         "member {id} has no vote yet: it is catching up; ask again later"
                     )),
                     Some(true) if replica.transfer(id) => {
                         Ok(format!("handing the lead to member {id}"))
                     }
-                    Some(true) => Err(format!(
+                    Some(true) => refused(&format_args!(
                         "member {id} does not answer, or the lead is being handed over already: ask \
                          again later"
                     )),
                 }
             }
-            (Ask::Transfer(_), Some(replica)) => Err(match replica.role() {
-                Role::Follows(Some(leader)) => format!("member {leader} leads: ask that one"),
-                _ => "no member leads now: ask again".into(),
-            }),
+            (Ask::Transfer(_), Some(replica)) => match replica.role() {
+                Role::Follows(Some(leader)) => {
+                    refused(&format_args!("member {leader} leads: ask that one"))
+                }
+                _ => refused(&"no member leads now: ask again"),
+            },
         })
     }
 

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use bsd::UsageError;
+
 /// The flags, as they are given.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ClusterArgs {
@@ -85,7 +87,7 @@ impl ClusterArgs {
     ///
     /// # Errors
     /// Why they cannot be.
-    pub fn config(&self) -> Result<Option<ClusterConfig>, String> {
+    pub fn config(&self) -> Result<Option<ClusterConfig>, UsageError> {
         let Some(peer) = self.cluster else {
             return Ok(None);
         };
@@ -98,10 +100,10 @@ impl ClusterArgs {
             _ => None,
         };
         if peer.ip().is_unspecified() || peer.port() == 0 {
-            return Err(format!(
+            return Err(UsageError::new(format_args!(
                 "--cluster {peer}: the other members cannot connect to that; give the address by \
                  which they reach this machine"
-            ));
+            )));
         }
         let listen = self.cluster_listen.unwrap_or(peer);
         if files.is_none()
@@ -109,10 +111,10 @@ impl ClusterArgs {
                 .into_iter()
                 .find(|(_, address)| !address.ip().is_loopback())
         {
-            return Err(format!(
+            return Err(UsageError::new(format_args!(
                 "{flag} {address} is not on loopback: members there know each other by \
                  certificates; give --cluster-cert, --cluster-key and --cluster-ca"
-            ));
+            )));
         }
         let beginning = match self.cluster_join {
             Some(member) => Beginning::Join(member),

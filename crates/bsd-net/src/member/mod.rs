@@ -47,7 +47,7 @@ pub use self::flags::{Beginning, ClusterArgs, ClusterConfig, PeerFiles};
 use self::snapshot::{Courier, Mail};
 use super::core::Core;
 use super::forward::{Leader, Target};
-use super::peers::{PeerTls, PeerTlsFiles, Peers, Received};
+use super::peers::{PeerError, PeerTls, PeerTlsFiles, Peers, Received};
 use super::process::Heart;
 use super::pulse::{Pulse, Stage};
 use super::tls::end_of;
@@ -328,16 +328,16 @@ impl Member {
     }
 
     /// A copy has come to that member, or not: what goes wrong in the same way is said once.
-    fn note_sent(&mut self, to: NodeId, sent: &Result<u64, String>) {
+    fn note_sent(&mut self, to: NodeId, sent: &Result<u64, PeerError>) {
         let why = match sent {
             Ok(index) => {
                 self.failing.remove(&to);
                 return info!("member {to} has a copy of the log, up to entry {index}");
             }
-            Err(why) => why,
+            Err(why) => why.to_string(),
         };
         let failing = self.failing.entry(to).or_default();
-        if failing.why != *why {
+        if failing.why != why {
             warn!(
                 "a copy of the log did not come to member {to}: {why}; it is sent again, after longer \
                  and longer times"

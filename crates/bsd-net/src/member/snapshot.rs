@@ -12,7 +12,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tracing::{info, warn};
 
-use crate::peers::{BlockingLink, PeerTls};
+use crate::peers::{BlockingLink, PeerError, PeerTls};
+use bsd::SetupError;
 use bsd::clock::Clock;
 use bsd::storage::convert::parts::LogParts;
 use bsd::storage::convert::rebuild::Rebuild;
@@ -38,13 +39,13 @@ pub(super) enum Mail {
     /// Someone asks to be added.
     Join(Join, Sender<JoinAnswer>),
     /// This server is a member of this cluster; whether it could become one here is to be answered.
-    Joined(ClusterId, Members, Sender<Result<(), String>>),
+    Joined(ClusterId, Members, Sender<Result<(), SetupError>>),
     /// No one has added it yet, for this reason; it asks again.
     NotAdded(String),
     /// Up to which entry a copy of the log goes that has this stamp.
     Base(Stamp, Sender<Option<Base>>),
     /// How a snapshot has fared.
-    Sent(NodeId, Result<u64, String>),
+    Sent(NodeId, Result<u64, PeerError>),
     /// A copy has come from this member and is complete; whether it is used now is to be answered.
     Came(NodeId, Base, Sender<bool>),
     /// No copy has come.
@@ -168,6 +169,7 @@ impl Courier {
                     _ => Taken::Refused("it is not installed there".into()),
                 },
                 Err(why) => {
+                    let why = why.to_string();
                     // What came of it takes room. If this fails, the next copy or start removes it.
                     let _ = install::discard(&fs, &ledger_dir(&dir));
                     post.send(Mail::Failed(from, why.clone()));
@@ -205,7 +207,7 @@ impl Courier {
                     Ok(JoinAnswer::Invited { cluster, members }) => {
                         let joined = post.ask(|answer| Mail::Joined(cluster, members, answer));
                         match joined {
-                            Some(Err(why)) => why,
+                            Some(Err(why)) => why.to_string(),
                             _ => return,
                         }
                     }
@@ -259,15 +261,20 @@ fn send(
     address: &str,
     tls: Option<&PeerTls>,
     post: &Post,
-) -> Result<u64, String> {
-    let parts = LogParts::take(fs, dir).map_err(|error| error.to_string())?;
+) -> Result<u64, PeerError> {
+    let parts = LogParts::take(fs, dir)?;
     let parts = parts.ok_or("the log cannot be read as it is now; see `bsd-wal verify --live`")?;
     let base = post.ask(|answer| Mail::Base(parts.stamp(), answer));
     let base = base
         .flatten()
         .ok_or("it does not lead any more, or has just changed its members")?;
     let index = base.index;
-    let broken = |error: io::Error| format!("the connection to {address} is broken: {error}");
+    let broken = |error| {
+        PeerError::Io(
+            format!("the connection to {address} is broken").into(),
+            error,
+        )
+    };
     let (mut link, _) =
         BlockingLink::dial(me, to, address, Purpose::Snapshot, tls, PATIENCE).map_err(broken)?;
     let begin = Begin {
@@ -284,11 +291,11 @@ fn send(
     };
     match stream(&mut link, begin, &parts) {
         Ok(()) => {}
-        Err(Stop::Read(why)) => return Err(why),
+        Err(Stop::Read(error)) => return Err(error),
         // Who refuses it says so and closes the connection.
         Err(Stop::Broken(error)) if is_closed(&error) => {
             return Err(match link.receive() {
-                Ok(Frame::Taken(Taken::Refused(why))) => why,
+                Ok(Frame::Taken(Taken::Refused(why))) => why.into(),
                 _ => broken(error),
             });
         }
@@ -296,14 +303,14 @@ fn send(
     }
     match link.receive().map_err(broken)? {
         Frame::Taken(Taken::Installed) => Ok(index),
-        Frame::Taken(Taken::Refused(why)) => Err(why),
+        Frame::Taken(Taken::Refused(why)) => Err(why.into()),
         _ => Err("it answers something else".into()),
     }
 }
 
 /// Why a copy was not sent to its end.
 enum Stop {
-    Read(String),
+    Read(PeerError),
     Broken(io::Error),
 }
 
@@ -323,8 +330,8 @@ fn stream(link: &mut BlockingLink, begin: Begin, parts: &LogParts) -> Result<(),
         while offset < *size {
             let count = (size - offset).min(PIECE_SIZE as u64) as usize;
             let bytes = parts.read(at, offset, count);
-            let bytes =
-                bytes.map_err(|error| Stop::Read(format!("cannot read {name}: {error}")))?;
+            let unread = |error| PeerError::Io(format!("cannot read {name}").into(), error);
+            let bytes = bytes.map_err(|error| Stop::Read(unread(error)))?;
             crc.update(&bytes);
             link.send(&Frame::Chunk(Bytes::from(bytes)))?;
             offset += count as u64;
@@ -336,45 +343,41 @@ fn stream(link: &mut BlockingLink, begin: Begin, parts: &LogParts) -> Result<(),
 }
 
 /// Receive a log into `cluster/incoming`. Durable, checked and complete on return.
-fn receive(fs: &Arc<dyn Fs>, dir: &Path, link: &mut BlockingLink) -> Result<Base, String> {
-    let words = |error: &dyn std::fmt::Display| error.to_string();
+fn receive(fs: &Arc<dyn Fs>, dir: &Path, link: &mut BlockingLink) -> Result<Base, PeerError> {
     let ledger_dir = ledger_dir(dir);
-    install::discard(fs, &ledger_dir).map_err(|error| words(&error))?;
-    let Frame::Begin(begin) = link.receive().map_err(|error| words(&error))? else {
+    install::discard(fs, &ledger_dir)?;
+    let Frame::Begin(begin) = link.receive()? else {
         return Err("it begins with something else".into());
     };
     let files = begin.files.clone();
     let mut intake = Intake::new(begin);
     let incoming = install::incoming(&ledger_dir);
-    let mut rebuild = Rebuild::begin(fs, &incoming).map_err(|error| words(&error))?;
+    let mut rebuild = Rebuild::begin(fs, &incoming)?;
     let mut header = Vec::new();
     let end = loop {
-        match link.receive().map_err(|error| words(&error))? {
+        match link.receive()? {
             Frame::Chunk(bytes) => {
-                for piece in intake.chunk(&bytes).map_err(|error| words(&error))? {
+                for piece in intake.chunk(&bytes)? {
                     if piece.file == 0 && header.len() < segment_header::SIZE {
                         header.extend_from_slice(piece.bytes);
                     }
                     let (name, _) = &files[piece.file];
-                    rebuild
-                        .write(name, piece.offset, piece.bytes)
-                        .map_err(|error| words(&error))?;
+                    rebuild.write(name, piece.offset, piece.bytes)?;
                 }
             }
             Frame::End(end) => break end,
             _ => return Err("it sends something else".into()),
         }
     };
-    let begin = intake.end(end).map_err(|error| words(&error))?;
+    let begin = intake.end(end)?;
     let log = log_of(&header).ok_or("its first file is no segment")?;
     let now = Clock::start().now();
-    let mut rebuilt = rebuild.open(log, now).map_err(|error| words(&error))?;
+    let mut rebuilt = rebuild.open(log, now)?;
     rebuilt.set_stamp(Stamp {
         index: begin.index,
         term: begin.term,
     });
-    let finished = rebuilt.finish(None);
-    finished.map_err(|error| words(&error))?;
+    rebuilt.finish(None)?;
     Ok(Base {
         index: begin.index,
         term: begin.term,

@@ -13,7 +13,6 @@ use super::*;
 use crate::bounds::Bounds;
 use crate::peers::BlockingLink;
 use crate::{Reactor, reactor};
-use bsd::ErrorClass;
 use bsd::clock::Clock;
 use bsd::door::{self, Door};
 use bsd::engine::ReplySink;
@@ -23,6 +22,7 @@ use bsd::storage::disk::ReadFs;
 use bsd::storage::disk::sim::{Crash, Errno, Fault, OpKind};
 use bsd::storage::format::Stamp;
 use bsd::types::{ClientId, SECOND_NS};
+use bsd::{ErrorClass, SetupError};
 use bsd_cluster::ledger_dir;
 use bsd_cluster::wire::{Frame, Taken, VERSIONS};
 
@@ -170,7 +170,7 @@ impl Site {
     }
 
     /// Ask for it, and take one turn. The outer error ends the server.
-    fn ask(&mut self, ask: Ask) -> Result<Result<String, String>, ReplicaError> {
+    fn ask(&mut self, ask: Ask) -> Result<Result<String, SetupError>, ReplicaError> {
         let answer = self.desk.ask(ask);
         let turned = self.turn();
         match answer.try_recv() {
@@ -226,6 +226,8 @@ fn g01_a_full_disk_refuses_a_cluster_with_its_cause_and_the_server_goes_on() {
     let mut site = Site::open(&disk, Beginning::Wait).unwrap();
     disk.set_quota(Some(disk.used()));
     let why = site.ask(Ask::Init).unwrap().unwrap_err();
+    assert_eq!(why.class(), ErrorClass::Full);
+    let why = why.to_string();
     assert!(why.contains("No space left on device"), "{why}");
     assert!(why.contains("goes on as before"), "{why}");
     for word in ["empty", "remove", "delete"] {
@@ -273,7 +275,8 @@ fn g01_whatever_fails_while_a_cluster_is_begun_it_is_refused_and_undone_or_is_ca
             match asked {
                 Ok(Ok(_)) => {}
                 Ok(Err(why)) => {
-                    assert!(!why.contains("empty"), "{what}: {why}");
+                    assert_eq!(why.class(), class, "{what}: {why}");
+                    assert!(!why.to_string().contains("empty"), "{what}: {why}");
                     is_refused = true;
                     refused += 1;
                 }
@@ -382,7 +385,11 @@ fn t20_where_no_thread_can_be_started_the_next_try_works() {
     let mut second = Site::open(&SimFs::new(2), Beginning::Wait).unwrap();
     let spawn = std::mem::replace(&mut second.member.courier.spawn, none);
     let address = site.member.me.peer.parse().unwrap();
-    let why = second.ask(Ask::Join(address)).unwrap().unwrap_err();
+    let why = second
+        .ask(Ask::Join(address))
+        .unwrap()
+        .unwrap_err()
+        .to_string();
     assert!(why.contains("no thread"), "{why}");
     second.member.courier.spawn = spawn;
     second.ask(Ask::Join(address)).unwrap().unwrap();
@@ -539,7 +546,7 @@ fn g09_a_copy_that_does_not_come_is_sent_after_longer_and_longer_times() {
         .collect();
     assert_eq!(rests, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
     let mut site = Site::leader(&SimFs::new(1));
-    let (to, full) = (NodeId(7), || Err("the disk is full".to_owned()));
+    let (to, full) = (NodeId(7), || Err("the disk is full".into()));
     for times in 1..4 {
         site.member.note_sent(to, &full());
         assert_eq!(site.member.failing[&to].times, times);
@@ -596,7 +603,8 @@ fn g06_an_empty_directory_begins_no_cluster_while_the_members_of_one_miss_it() {
     }
     // Nor when it is told to.
     again.member.begins_at = None;
-    assert_eq!(again.ask(Ask::Init).unwrap(), Err(said));
+    let why = again.ask(Ask::Init).unwrap().unwrap_err();
+    assert_eq!(why.to_string(), said);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use raft::eraftpb::Message;
 
 use super::channel::Channel;
 use super::line::Line;
-use super::{GREETING_NS, MOVED_SIZE, Setting};
+use super::{GREETING_NS, MOVED_SIZE, PeerError, Setting};
 use bsd::types::Time;
 use bsd_cluster::member::NodeId;
 use bsd_cluster::wire::{
@@ -136,17 +136,16 @@ impl Caller {
         setting: &mut Setting<'_>,
         may_come: bool,
         take: impl FnMut(NodeId, Said),
-    ) -> Result<Step, String> {
+    ) -> Result<Step, PeerError> {
         if self.deadline.is_some_and(|at| at <= setting.now) {
             return Err("it has not said hello in time".into());
         }
-        let broken = |error: std::io::Error| format!("the connection is broken: {error}");
         if let State::Greeting(_) = self.state {
             self.hear(setting)?;
         }
-        let is_told = self.line.push(setting.now).map_err(broken)?;
+        let is_told = self.line.push(setting.now).map_err(PeerError::broken)?;
         match &mut self.state {
-            State::Refusing(why, _) if is_told => Err(std::mem::take(why)),
+            State::Refusing(why, _) if is_told => Err(std::mem::take(why).into()),
             State::Answering(hello, nonce) if is_told => {
                 let (hello, nonce) = (hello.clone(), *nonce);
                 self.deadline = None;
@@ -163,7 +162,7 @@ impl Caller {
     }
 
     /// Read its hello, and put the answer where it is sent from.
-    fn hear(&mut self, setting: &mut Setting<'_>) -> Result<(), String> {
+    fn hear(&mut self, setting: &mut Setting<'_>) -> Result<(), PeerError> {
         let State::Greeting(heard) = &mut self.state else {
             return Ok(());
         };
@@ -172,14 +171,14 @@ impl Caller {
                 Ok(Some(0)) => return Err("it closed the connection before its hello".into()),
                 Ok(Some(count)) => count,
                 Ok(None) => return Ok(()),
-                Err(error) => return Err(format!("the connection is broken: {error}")),
+                Err(error) => return Err(PeerError::broken(error)),
             };
             heard.extend_from_slice(&setting.buffer[..count]);
             let hello = match Hello::decode(heard) {
                 Ok(Some((hello, size))) if size == heard.len() => hello,
                 Ok(None) if heard.len() < HELLO_SIZE_MAX => continue,
                 Ok(_) => return Err("it says more than a hello".into()),
-                Err(WireError::Foreign) => return Err(WireError::Foreign.to_string()),
+                Err(WireError::Foreign) => return Err(WireError::Foreign.into()),
                 Err(error) => {
                     let text = format!("your hello cannot be read: {error}");
                     return self.refuse(Refused::new(Why::Unreadable, text));
@@ -211,7 +210,7 @@ impl Caller {
         hello: Hello,
         version: u16,
         setting: &mut Setting<'_>,
-    ) -> Result<(), String> {
+    ) -> Result<(), PeerError> {
         let nonce = setting.random.next();
         let welcome = Welcome {
             version,
@@ -225,14 +224,13 @@ impl Caller {
         self.say(&Answer::Welcome(welcome))
     }
 
-    fn refuse(&mut self, refused: Refused) -> Result<(), String> {
+    fn refuse(&mut self, refused: Refused) -> Result<(), PeerError> {
         self.state = State::Refusing(refused.text.clone(), None);
         self.say(&Answer::Refused(refused))
     }
 
-    fn say(&mut self, answer: &Answer) -> Result<(), String> {
-        let said = answer.encode(self.line.out());
-        said.map_err(|error| error.to_string())
+    fn say(&mut self, answer: &Answer) -> Result<(), PeerError> {
+        Ok(answer.encode(self.line.out())?)
     }
 
     /// Take messages, as many as a turn allows.
@@ -240,7 +238,7 @@ impl Caller {
         &mut self,
         setting: &mut Setting<'_>,
         mut take: impl FnMut(NodeId, Said),
-    ) -> Result<(), String> {
+    ) -> Result<(), PeerError> {
         let State::Open(hello, decoder) = &mut self.state else {
             return Ok(());
         };
@@ -250,11 +248,11 @@ impl Caller {
                 Ok(Some(0)) => return Err("it has closed the connection".into()),
                 Ok(Some(count)) => count,
                 Ok(None) => return Ok(()),
-                Err(error) => return Err(format!("the connection is broken: {error}")),
+                Err(error) => return Err(PeerError::broken(error)),
             };
             left = left.saturating_sub(count);
             decoder.feed(&setting.buffer[..count]);
-            while let Some(frame) = decoder.next().map_err(|error| error.to_string())? {
+            while let Some(frame) = decoder.next()? {
                 match frame {
                     Frame::Raft(message) => take(hello.from, Said::Message(message)),
                     Frame::Drains(drains) => take(hello.from, Said::Drains(drains)),

@@ -21,7 +21,7 @@ use raft::eraftpb::Message;
 use tracing::{debug, info, warn};
 
 use super::line::Line;
-use super::{GREETING_NS, Setting};
+use super::{GREETING_NS, PeerError, Setting};
 use bsd::types::{SECOND_NS, Time};
 use bsd_cluster::member::NodeId;
 use bsd_cluster::wire::{Answer, DRAINS_SINCE, Encoder, Frame, Hello, Purpose, Side, Welcome, Why};
@@ -217,7 +217,7 @@ impl Link {
             State::Resting { .. } => Ok(false),
             State::Resolving { answer, deadline } => match answer.try_recv() {
                 Ok(Ok(addresses)) => self.connect(&addresses, setting, token),
-                Ok(Err(error)) => Err(format!("its name is not found: {error}")),
+                Ok(Err(error)) => Err(PeerError::Io("its name is not found".into(), error)),
                 Err(_) if *deadline <= setting.now => Err("its name is not found in time".into()),
                 Err(_) => Ok(false),
             },
@@ -228,13 +228,13 @@ impl Link {
             Ok(true) => Some(Change::Opened),
             Ok(false) => None,
             Err(why) => {
-                self.fail(&why, setting);
+                self.fail(&why.to_string(), setting);
                 Some(Change::Failed)
             }
         }
     }
 
-    fn dial(&mut self, setting: &mut Setting<'_>, token: Token) -> Result<bool, String> {
+    fn dial(&mut self, setting: &mut Setting<'_>, token: Token) -> Result<bool, PeerError> {
         self.choose();
         if let Ok(address) = self.dialed.parse::<SocketAddr>() {
             return self.connect(&[address], setting, token);
@@ -249,7 +249,7 @@ impl Link {
         };
         let thread = std::thread::Builder::new().name("bsd-peer-name".into());
         let started = thread.spawn(look_up);
-        started.map_err(|error| format!("no thread to look up its name: {error}"))?;
+        started.map_err(|error| PeerError::Io("no thread to look up its name".into(), error))?;
         let deadline = Time(setting.now.0.saturating_add(GREETING_NS));
         self.state = State::Resolving { answer, deadline };
         Ok(false)
@@ -260,12 +260,12 @@ impl Link {
         addresses: &[SocketAddr],
         setting: &mut Setting<'_>,
         token: Token,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, PeerError> {
         let count = addresses.len().max(1);
         let next = (self.attempts / 2) % count;
         let address = addresses.get(next).ok_or("its name has no address")?;
         setting.may_speak_with(*address)?;
-        let say = |error: io::Error| format!("cannot connect: {error}");
+        let say = |error| PeerError::Io("cannot connect".into(), error);
         let socket = TcpStream::connect(*address).map_err(say)?;
         let channel = setting.dialed(socket, &self.dialed)?;
         let mut line = Line::new(channel, token, setting.registry).map_err(say)?;
@@ -273,9 +273,7 @@ impl Link {
             members: setting.changed,
             ..Hello::of(setting.me, self.id, Purpose::Messages)
         };
-        hello
-            .encode(line.out())
-            .map_err(|error| error.to_string())?;
+        hello.encode(line.out())?;
         self.state = State::Greeting(Greeting {
             line,
             is_connected: false,
@@ -287,7 +285,7 @@ impl Link {
     }
 
     /// Say hello and hear the answer; true once it is a welcome.
-    fn greet(&mut self, setting: &mut Setting<'_>) -> Result<bool, String> {
+    fn greet(&mut self, setting: &mut Setting<'_>) -> Result<bool, PeerError> {
         let State::Greeting(greeting) = &mut self.state else {
             return Ok(false);
         };
@@ -295,19 +293,18 @@ impl Link {
             return Err("it has not answered in time".into());
         }
         let called_ns = greeting.wall_ns;
-        let welcome = match greeting.step(setting).map_err(|why| why.to_string())? {
+        let welcome = match greeting.step(setting)? {
             Some(Answer::Welcome(welcome)) => welcome,
             Some(Answer::Refused(refused)) => {
                 self.left_out = (refused.why == Why::NoMember).then_some(refused.members);
-                return Err(format!("it refuses us: {refused}"));
+                return Err(format!("it refuses us: {refused}").into());
             }
             None => return Ok(false),
         };
         if !setting.me.versions.has(welcome.version) || welcome.node != self.id {
             let Welcome { version, node, .. } = welcome;
-            return Err(format!(
-                "node {node} answers, in version {version} of the protocol"
-            ));
+            let why = format!("node {node} answers, in version {version} of the protocol");
+            return Err(why.into());
         }
         self.client = welcome.client;
         self.http = welcome.http;
@@ -351,7 +348,7 @@ impl Link {
     }
 
     /// Who listens says nothing after its welcome: whatever comes is the end.
-    fn watch(&mut self, setting: &mut Setting<'_>) -> Result<bool, String> {
+    fn watch(&mut self, setting: &mut Setting<'_>) -> Result<bool, PeerError> {
         let State::Open { line, .. } = &mut self.state else {
             return Ok(false);
         };
@@ -365,7 +362,7 @@ impl Link {
             Ok(None) => Ok(false),
             Ok(Some(0)) => Err("it has closed the connection".into()),
             Ok(Some(_)) => Err("it says something where it has nothing to say".into()),
-            Err(error) => Err(format!("the connection is broken: {error}")),
+            Err(error) => Err(PeerError::broken(error)),
         }
     }
 
@@ -477,13 +474,10 @@ impl Link {
 }
 
 impl Greeting {
-    fn step(
-        &mut self,
-        setting: &mut Setting<'_>,
-    ) -> Result<Option<Answer>, Box<dyn std::error::Error>> {
+    fn step(&mut self, setting: &mut Setting<'_>) -> Result<Option<Answer>, PeerError> {
         if !self.is_connected {
             if let Some(error) = self.line.socket().take_error()? {
-                return Err(format!("cannot connect: {error}").into());
+                return Err(PeerError::Io("cannot connect".into(), error));
             }
             match self.line.socket().peer_addr() {
                 Ok(_) => self.line.tune(),

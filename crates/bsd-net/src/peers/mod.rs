@@ -19,6 +19,7 @@
 mod blocking;
 mod caller;
 mod channel;
+mod error;
 mod line;
 mod link;
 #[cfg(test)]
@@ -40,6 +41,7 @@ use tracing::{debug, info, warn};
 pub(super) use self::blocking::BlockingLink;
 use self::caller::{Caller, Said, Step};
 use self::channel::Channel;
+pub(super) use self::error::PeerError;
 use self::link::{Change, Link};
 pub(super) use self::tls::{PeerTls, PeerTlsFiles};
 use bsd::random::Random;
@@ -186,23 +188,21 @@ impl Setting<'_> {
         self.tls.is_some()
     }
 
-    fn may_speak_with(&self, address: SocketAddr) -> Result<(), String> {
+    fn may_speak_with(&self, address: SocketAddr) -> Result<(), PeerError> {
         match has_to_be_encrypted(address) && !self.is_encrypted() {
-            true => Err(format!(
-                "{address} is another machine: peers there need TLS"
-            )),
+            true => Err(format!("{address} is another machine: peers there need TLS").into()),
             false => Ok(()),
         }
     }
 
-    fn dialed(&self, socket: TcpStream, address: &str) -> Result<Channel<TcpStream>, String> {
+    fn dialed(&self, socket: TcpStream, address: &str) -> Result<Channel<TcpStream>, PeerError> {
         if let Some(tls) = self.tls {
             return Ok(Channel::encrypted(socket, tls.dial(address)?));
         }
         Ok(Channel::plain(socket))
     }
 
-    fn accepted(&self, socket: TcpStream) -> Result<Channel<TcpStream>, String> {
+    fn accepted(&self, socket: TcpStream) -> Result<Channel<TcpStream>, PeerError> {
         if let Some(tls) = self.tls {
             return Ok(Channel::encrypted(socket, tls.answer()?));
         }
@@ -556,7 +556,7 @@ impl Peers {
                 Ok((socket, place)) => {
                     self.make_room();
                     if let Err(why) = self.admit(socket, place, now) {
-                        self.refuse(place, &why);
+                        self.refuse(place, &why.to_string());
                     }
                 }
                 Err(error) => match error.kind() {
@@ -592,7 +592,7 @@ impl Peers {
         }
     }
 
-    fn admit(&mut self, socket: TcpStream, place: SocketAddr, now: Time) -> Result<(), String> {
+    fn admit(&mut self, socket: TcpStream, place: SocketAddr, now: Time) -> Result<(), PeerError> {
         let token = self
             .free_token()
             .filter(|_| self.callers.len() < CALLERS_MAX);
@@ -600,8 +600,7 @@ impl Peers {
         let setting = setting!(self, now);
         let channel = setting.accepted(socket)?;
         let caller = Caller::new(channel, place, token, &setting);
-        self.callers
-            .push(caller.map_err(|error| error.to_string())?);
+        self.callers.push(caller?);
         Ok(())
     }
 
@@ -644,7 +643,7 @@ impl Peers {
                 Ok(Step::Wait) => at += 1,
                 Ok(Step::Opened(hello)) => at = self.open(at, &hello, now),
                 Ok(Step::HandOver(hello, nonce)) => self.hand_over(at, hello, nonce),
-                Err(why) => self.hang_up(at, &why),
+                Err(why) => self.hang_up(at, &why.to_string()),
             }
         }
     }

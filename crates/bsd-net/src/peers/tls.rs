@@ -19,6 +19,7 @@ use rustls::{
     ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection,
 };
 
+use super::PeerError;
 use crate::tls::{PASSED_ON, Signed, certificates, read_signed, unusable};
 use bsd::SetupError;
 
@@ -97,22 +98,16 @@ impl PeerTls {
     }
 
     /// A session with who connects to us.
-    pub(super) fn answer(&self) -> Result<Connection, String> {
-        let session = ServerConnection::new(Arc::clone(&self.server));
-        session
-            .map(Connection::from)
-            .map_err(|error| error.to_string())
+    pub(super) fn answer(&self) -> Result<Connection, PeerError> {
+        Ok(ServerConnection::new(Arc::clone(&self.server))?.into())
     }
 
     /// A session with who listens at `HOST:PORT`.
-    pub(super) fn dial(&self, address: &str) -> Result<Connection, String> {
+    pub(super) fn dial(&self, address: &str) -> Result<Connection, PeerError> {
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let name = ServerName::try_from(host.to_owned());
         let name = name.map_err(|_| format!("'{}' is no name of a host", host.escape_debug()))?;
-        let session = ClientConnection::new(Arc::clone(&self.client), name);
-        session
-            .map(Connection::from)
-            .map_err(|error| error.to_string())
+        Ok(ClientConnection::new(Arc::clone(&self.client), name)?.into())
     }
 }

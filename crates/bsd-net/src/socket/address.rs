@@ -6,6 +6,7 @@ use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 use crate::layers::Layers;
+use bsd::UsageError;
 
 /// Where to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,9 +39,9 @@ pub enum Port {
 }
 
 impl std::str::FromStr for Port {
-    type Err = String;
+    type Err = UsageError;
 
-    fn from_str(text: &str) -> Result<Port, String> {
+    fn from_str(text: &str) -> Result<Port, UsageError> {
         let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-+.".contains(&byte);
         match text.parse() {
             Ok(number) => Ok(Port::Number(number)),
@@ -50,7 +51,7 @@ impl std::str::FromStr for Port {
             {
                 Ok(Port::Service(text.to_owned()))
             }
-            Err(_) => Err(format!("'{}' is not a port", text.escape_debug())),
+            Err(_) => Err(format!("'{}' is not a port", text.escape_debug()).into()),
         }
     }
 }
@@ -93,7 +94,7 @@ impl Address {
     ///
     /// # Errors
     /// What is wrong with the text, as a message for the user.
-    pub fn parse(text: &str, port: &Port) -> Result<Address, String> {
+    pub fn parse(text: &str, port: &Port) -> Result<Address, UsageError> {
         if let Some(path) = text.strip_prefix("unix:") {
             return unix_address(path);
         }
@@ -120,7 +121,7 @@ impl Address {
     }
 }
 
-fn unix_address(text: &str) -> Result<Address, String> {
+fn unix_address(text: &str) -> Result<Address, UsageError> {
     let (path, mode) = match text.rsplit_once(",mode=") {
         Some((path, mode)) => (path, Some(parse_mode(mode)?)),
         None => (text, None),
@@ -135,21 +136,21 @@ fn unix_address(text: &str) -> Result<Address, String> {
 }
 
 /// Read and write for owner, group and others; the other bits have no meaning for a socket.
-fn parse_mode(text: &str) -> Result<u32, String> {
+fn parse_mode(text: &str) -> Result<u32, UsageError> {
     u32::from_str_radix(text, 8)
         .ok()
         .filter(|mode| *mode <= 0o777 && text.bytes().all(|byte| byte.is_ascii_digit()))
         .ok_or_else(|| {
-            format!(
+            UsageError::new(format_args!(
                 "'{}' is no mode: three octal digits, such as 0660, are expected",
                 text.escape_debug()
-            )
+            ))
         })
 }
 
 /// Split at the colon before the port. More than one colon outside brackets means an IPv6 address
 /// without a port.
-fn split_port(text: &str) -> Result<(&str, Option<&str>), String> {
+fn split_port(text: &str) -> Result<(&str, Option<&str>), UsageError> {
     if let Some(bracketed) = text.strip_prefix('[') {
         let (host, rest) = bracketed.split_once(']').ok_or("a closing ] is missing")?;
         return match (rest, rest.strip_prefix(':')) {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::TlsFiles;
+use bsd::UsageError;
 
 /// The flags, as they were said.
 #[derive(Debug, Clone, Args)]
@@ -30,7 +31,7 @@ impl TlsArgs {
     ///
     /// # Errors
     /// What is missing.
-    pub fn files(&self, is_wanted: bool) -> Result<Option<TlsFiles>, String> {
+    pub fn files(&self, is_wanted: bool) -> Result<Option<TlsFiles>, UsageError> {
         match (&self.tls_cert, &self.tls_key) {
             (Some(_), _) if !is_wanted => Err(
                 "no listener uses the certificate; say where with -l tls:ADDR or --http tls:ADDR"

@@ -151,7 +151,7 @@ fn verifier(
 pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, SetupError> {
     let found: Result<Vec<_>, _> =
         CertificateDer::pem_file_iter(path).and_then(|certificates| certificates.collect());
-    let found = found.map_err(|error| unreadable("certificate", path, &error))?;
+    let found = found.map_err(|error| unreadable("certificate", path, error))?;
     match found.is_empty() {
         true => Err(unusable("certificate", path, &"there is none in it")),
         false => Ok(found),
@@ -164,10 +164,11 @@ pub(super) fn unusable(what: &str, path: &Path, error: &dyn std::fmt::Display) -
 }
 
 /// Why it cannot be read, or is not PEM.
-fn unreadable(what: &str, path: &Path, error: &pem::Error) -> SetupError {
+fn unreadable(what: &str, path: &Path, error: pem::Error) -> SetupError {
+    let text = cannot_use(what, path, &error);
     match error {
-        pem::Error::Io(cause) => SetupError::io(cannot_use(what, path, error), cause),
-        error => unusable(what, path, error),
+        pem::Error::Io(cause) => SetupError::io(text, cause),
+        _ => SetupError::new(text),
     }
 }
 

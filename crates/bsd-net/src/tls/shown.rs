@@ -35,7 +35,7 @@ pub(crate) fn read_signed(
     provider: &CryptoProvider,
 ) -> Result<Signed, SetupError> {
     let chain = certificates(cert)?;
-    let read = PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable("key", key, &error))?;
+    let read = PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable("key", key, error))?;
     let signed = CertifiedKey::from_der(chain, read, provider).map_err(|error| {
         let (cert, key) = (cert.display(), key.display());
         let why = explained(&error);

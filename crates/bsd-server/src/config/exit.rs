@@ -37,6 +37,7 @@ fn end(class: ErrorClass) -> End {
         ErrorClass::Full => (8, "the disk has no room for what cannot wait", true),
         ErrorClass::Descriptors => (9, "no more files can be opened", true),
         ErrorClass::InUse => (10, "another process has the data directory", false),
+        ErrorClass::Memory => (11, "the system has no memory", true),
     };
     End {
         code,
@@ -99,7 +100,7 @@ mod tests {
     #[test]
     fn g02_each_class_has_one_exit_code_which_help_handbook_and_units_know() {
         let codes = ErrorClass::ALL.map(exit_code);
-        assert_eq!(codes, [1, 3, 4, 5, 6, 7, 8, 9, 10]);
+        assert_eq!(codes, [1, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
         let help = help();
         let operating = rows(&file("docs/operating.md"), "\n## Exit codes\n");
         let runbook = rows(&file("docs/runbook.md"), "\n## By exit code\n");
