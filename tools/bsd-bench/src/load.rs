@@ -5,6 +5,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bsd::UsageError;
 use bsd_tools::human::Size;
 use serde_json::{Value, json};
 
@@ -63,18 +64,18 @@ pub(crate) struct Args {
 }
 
 /// A duration in seconds.
-pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn parse_seconds(text: &str) -> Result<Duration, UsageError> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds <= 1e7);
     let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    duration.ok_or_else(|| format!("'{text}' is not a number of seconds"))
+    duration.ok_or_else(|| format!("'{text}' is not a number of seconds").into())
 }
 
-fn parse_rate(text: &str) -> Result<f64, String> {
+fn parse_rate(text: &str) -> Result<f64, UsageError> {
     let rate = text
         .parse::<f64>()
         .ok()
         .filter(|rate| (1e-3..1e9).contains(rate));
-    rate.ok_or_else(|| format!("'{text}' is not a rate in commands per second"))
+    rate.ok_or_else(|| format!("'{text}' is not a rate in commands per second").into())
 }
 
 impl Args {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use bsd::UsageError;
 use bsd::random::Random;
 
 /// Connections × pipelined commands.
@@ -31,9 +32,9 @@ impl fmt::Display for Shape {
 }
 
 impl FromStr for Shape {
-    type Err = String;
+    type Err = UsageError;
 
-    fn from_str(text: &str) -> Result<Shape, String> {
+    fn from_str(text: &str) -> Result<Shape, UsageError> {
         let number = |text: &str| text.parse().ok().filter(|number| *number > 0);
         let shape = text.split_once('x').and_then(|(connections, pipeline)| {
             Some(Shape {
@@ -46,16 +47,16 @@ impl FromStr for Shape {
 }
 
 /// A count: digits, and `k` or `m` for thousands or millions.
-pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_count(text: &str) -> Result<u64, UsageError> {
     parse_scaled(text, 1000)
 }
 
 /// A size in bytes: digits, and `k`, `m` or `g` for powers of 1024.
-pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_size(text: &str) -> Result<u64, UsageError> {
     parse_scaled(text, 1024)
 }
 
-fn parse_scaled(text: &str, unit: u64) -> Result<u64, String> {
+fn parse_scaled(text: &str, unit: u64) -> Result<u64, UsageError> {
     let lower = text.to_ascii_lowercase();
     let (digits, power) = match lower.chars().last() {
         Some('k') => (&lower[..lower.len() - 1], 1),
@@ -66,7 +67,7 @@ fn parse_scaled(text: &str, unit: u64) -> Result<u64, String> {
     let number: Option<u64> = digits.parse().ok();
     number
         .and_then(|number| number.checked_mul(unit.pow(power)))
-        .ok_or_else(|| format!("'{text}' is not a number, optionally followed by k, m or g"))
+        .ok_or_else(|| format!("'{text}' is not a number, optionally followed by k, m or g").into())
 }
 
 /// The sizes of bodies: `100`, `100..4k` (each size equally likely), or `100:90,4k:9,64k:1` (sizes
@@ -125,9 +126,9 @@ impl BodySizes {
 }
 
 impl FromStr for BodySizes {
-    type Err = String;
+    type Err = UsageError;
 
-    fn from_str(text: &str) -> Result<BodySizes, String> {
+    fn from_str(text: &str) -> Result<BodySizes, UsageError> {
         let mut classes = Vec::new();
         let mut total = 0u64;
         for part in text.split(',') {
@@ -136,7 +137,7 @@ impl FromStr for BodySizes {
             let (min, max) = (parse_size(min)?, parse_size(max)?);
             let weight = parse_count(weight)?;
             if min > max || max > BODY_SIZE_MAX || weight == 0 {
-                return Err(format!("'{part}' is no size, range or weight of bodies"));
+                return Err(format!("'{part}' is no size, range or weight of bodies").into());
             }
             total = total
                 .checked_add(weight)

@@ -9,6 +9,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use bsd::UsageError;
 use bsd::storage::RealFs;
 use bsd::storage::disk::ReadFs;
 use bsd_tools::client::Client;
@@ -89,9 +90,9 @@ impl fmt::Display for Policy {
 const TLS: &str = "+tls";
 
 impl FromStr for Kind {
-    type Err = String;
+    type Err = UsageError;
 
-    fn from_str(text: &str) -> Result<Kind, String> {
+    fn from_str(text: &str) -> Result<Kind, UsageError> {
         let plain = text.strip_suffix(TLS);
         let tls = plain.is_some();
         let (name, policy) = plain.unwrap_or(text).split_once('-').unwrap_or((text, ""));
@@ -99,7 +100,7 @@ impl FromStr for Kind {
             "beanstalkd" if !tls => Program::Beanstalkd,
             "bsd" => Program::Bsd,
             "echo" if !tls => Program::Echo,
-            _ => return Err(unknown(text)),
+            _ => return Err(unknown(text).into()),
         };
         let interval = policy.strip_prefix('f').and_then(|ms| ms.parse().ok());
         let policy = match (program, policy, interval) {
@@ -109,7 +110,7 @@ impl FromStr for Kind {
             (Program::Echo, "sync", _) => Policy::Interval(0),
             (Program::Beanstalkd | Program::Bsd, "F", _) => Policy::Never,
             (Program::Beanstalkd | Program::Bsd, _, Some(ms)) => Policy::Interval(ms),
-            _ => return Err(unknown(text)),
+            _ => return Err(unknown(text).into()),
         };
         Ok(Kind {
             program,

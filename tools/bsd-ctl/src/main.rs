@@ -50,6 +50,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use bsd::UsageError;
 use bsd_tools::address::Address;
 use bsd_tools::client::{Client, ClientError};
 use bsd_tools::human;
@@ -118,12 +119,12 @@ struct Global {
     quiet: bool,
 }
 
-fn parse_timeout(text: &str) -> Result<Duration, String> {
+fn parse_timeout(text: &str) -> Result<Duration, UsageError> {
     let seconds = text.parse::<f64>().ok();
     seconds
         .filter(|seconds| (0.001..=86_400.0).contains(seconds))
         .map(Duration::from_secs_f64)
-        .ok_or_else(|| "a number of seconds from 0.001 to 86400 is expected".to_owned())
+        .ok_or_else(|| "a number of seconds from 0.001 to 86400 is expected".into())
 }
 
 #[derive(Subcommand)]

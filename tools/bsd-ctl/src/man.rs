@@ -17,7 +17,7 @@ pub(crate) struct ManArgs {
 /// Write all pages and completions, over those that are there, and print their names.
 pub(crate) fn run(args: &ManArgs, context: &mut Context<'_>) -> Result<u8, Failure> {
     let written = man::write(&Cli::command(), man::COMMANDS, &args.out_dir);
-    for path in written.map_err(Failure::Input)? {
+    for path in written.map_err(|error| Failure::Input(error.to_string()))? {
         writeln!(context.out, "{}", path.display())?;
     }
     Ok(EXIT_OK)

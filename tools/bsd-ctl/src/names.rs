@@ -1,23 +1,24 @@
 //! Names of tubes: as they are typed, as patterns, and as they are shown.
 
+use bsd::UsageError;
 use bsd::types::{TUBE_NAME_MAX, is_invisible, is_tube_name};
 use bsd_tools::client::{Client, ClientError};
 
 use crate::{Failure, note};
 
 /// A name that may be sent in a command.
-pub(crate) fn parse_tube(text: &str) -> Result<String, String> {
+pub(crate) fn parse_tube(text: &str) -> Result<String, UsageError> {
     match is_tube_name(text.as_bytes()) {
         true => Ok(text.to_owned()),
-        false => Err(format!(
+        false => Err(UsageError::new(format_args!(
             "it is no name of a tube: 1 to {TUBE_NAME_MAX} letters, digits and -+/;.$_(), and no - \
              first"
-        )),
+        ))),
     }
 }
 
 /// A name, or a pattern: `*` is any number of characters, `?` is one.
-pub(crate) fn parse_pattern(text: &str) -> Result<String, String> {
+pub(crate) fn parse_pattern(text: &str) -> Result<String, UsageError> {
     parse_tube(&text.replace(['*', '?'], "x"))?;
     Ok(text.to_owned())
 }

@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, Read};
 
+use bsd::UsageError;
 use bsd_tools::client::{Client, Reply};
 use bsd_tools::human::{count, parse_age};
 use clap::Args;
@@ -49,9 +50,9 @@ pub(crate) struct PutArgs {
 }
 
 /// Seconds as they are typed, up to what the protocol has.
-pub(crate) fn parse_seconds(text: &str) -> Result<u32, String> {
+pub(crate) fn parse_seconds(text: &str) -> Result<u32, UsageError> {
     let seconds = parse_age(text)?;
-    u32::try_from(seconds).map_err(|_| "it is more than 4294967295 seconds".to_owned())
+    u32::try_from(seconds).map_err(|_| "it is more than 4294967295 seconds".into())
 }
 
 pub(crate) fn run(args: &PutArgs, context: &mut Context<'_>) -> Result<u8, Failure> {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use bsd::UsageError;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, sockopt};
 
 /// beanstalkd's port.
@@ -24,13 +25,13 @@ pub enum Address {
 }
 
 impl FromStr for Address {
-    type Err = String;
+    type Err = UsageError;
 
     /// `HOST`, `HOST:PORT`, `[IPV6]`, `[IPV6]:PORT`, a bare IPv6 address, or `unix:PATH`. Names are
     /// not looked up here.
-    fn from_str(text: &str) -> Result<Address, String> {
+    fn from_str(text: &str) -> Result<Address, UsageError> {
         match text.strip_prefix("unix:") {
-            Some("") => return Err("no path follows unix:".to_owned()),
+            Some("") => return Err("no path follows unix:".into()),
             Some(path) => return Ok(Address::Unix(path.into())),
             None => {}
         }
@@ -47,7 +48,7 @@ impl FromStr for Address {
         };
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         match bare {
-            "" => Err("no host is named".to_owned()),
+            "" => Err("no host is named".into()),
             _ if bare.contains(':') => Ok(Address::Tcp(format!("[{bare}]:{port}"))),
             _ => Ok(Address::Tcp(format!("{bare}:{port}"))),
         }

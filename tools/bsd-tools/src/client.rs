@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::time::Duration;
 
 use crate::address::{Address, Stream};
-use crate::yaml::{Dictionary, parse_list};
+use crate::yaml::{BadLine, Dictionary, parse_list};
 
 /// A line of a reply longer than this is none: `USING` with the longest name is a quarter of it.
 const LINE_SIZE_MAX: u64 = 1024;
@@ -290,7 +290,7 @@ impl Client {
         if !reply.line.starts_with("OK ") {
             return Err(self.unexpected("list-tubes", &reply.line));
         }
-        parse_list(&reply.data).map_err(|line| self.unexpected("list-tubes", &line))
+        parse_list(&reply.data).map_err(|BadLine(line)| self.unexpected("list-tubes", &line))
     }
 
     /// The documents of these tubes, those apart that have gone in the meantime. All names must be
@@ -319,7 +319,7 @@ impl Client {
             "NOT_FOUND" => Ok(None),
             line if line.starts_with("OK ") => Dictionary::parse(&reply.data, texts(command))
                 .map(Some)
-                .map_err(|line| self.unexpected(command, &line)),
+                .map_err(|BadLine(line)| self.unexpected(command, &line)),
             line => Err(self.unexpected(command, line)),
         }
     }

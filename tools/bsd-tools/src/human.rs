@@ -6,6 +6,7 @@ use std::fmt;
 use std::io::{self, IsTerminal};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use bsd::UsageError;
 use bsd::clock::Clock;
 use bsd::types::SECOND_NS;
 use clap::builder::styling::{AnsiColor, Style};
@@ -51,21 +52,21 @@ impl fmt::Display for Age {
 }
 
 /// A time span as typed, in seconds: `90`, `5m`, `2h`, `3d`.
-pub fn parse_age(text: &str) -> Result<u64, String> {
+pub fn parse_age(text: &str) -> Result<u64, UsageError> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {
         "" | "s" => 1,
         "m" => 60,
         "h" => 3600,
         "d" => 86_400,
-        unit => return Err(format!("'{unit}' is none of the units s, m, h and d")),
+        unit => return Err(format!("'{unit}' is none of the units s, m, h and d").into()),
     };
     let number: u64 = digits
         .parse()
-        .map_err(|_| "a number of seconds is expected, or one with s, m, h or d".to_owned())?;
+        .map_err(|_| "a number of seconds is expected, or one with s, m, h or d")?;
     number
         .checked_mul(unit)
-        .ok_or_else(|| "the number is too large".to_owned())
+        .ok_or_else(|| "the number is too large".into())
 }
 
 /// A number with the noun that it counts.

@@ -21,19 +21,17 @@ pub const COMMANDS: &str = "1";
 ///
 /// # Errors
 /// One cannot be written: says which, and why.
-pub fn write(
-    program: &clap::Command,
-    section: &str,
-    out_dir: &Path,
-) -> Result<Vec<PathBuf>, String> {
-    let pages = pages(program, section).map_err(|error| format!("no page was made: {error}"))?;
+pub fn write(program: &clap::Command, section: &str, out_dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let failed = |what: String| {
+        move |error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"))
+    };
+    let pages = pages(program, section).map_err(failed("no page was made".into()))?;
     let files = pages.into_iter().chain(completions(program));
     let write = |(name, bytes): (PathBuf, Vec<u8>)| {
         let path = out_dir.join(name);
-        match write_file(&path, &bytes) {
-            Ok(()) => Ok(path),
-            Err(error) => Err(format!("cannot write {}: {error}", path.display())),
-        }
+        let written = write_file(&path, &bytes);
+        written.map_err(failed(format!("cannot write {}", path.display())))?;
+        Ok(path)
     };
     files.map(write).collect()
 }

@@ -19,6 +19,10 @@ pub enum Value {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Dictionary(pub Vec<(String, Value)>);
 
+/// A line of a document that is neither key nor value, or no entry of a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadLine(pub String);
+
 impl Dictionary {
     /// Reads a document of keys and values. The values of `texts` are text, whatever they look
     /// like: a tube may be called `7`, a version is no fraction. Bytes that are not UTF-8 become
@@ -26,10 +30,12 @@ impl Dictionary {
     ///
     /// # Errors
     /// The line that is neither key nor value.
-    pub fn parse(document: &[u8], texts: &[&str]) -> Result<Dictionary, String> {
+    pub fn parse(document: &[u8], texts: &[&str]) -> Result<Dictionary, BadLine> {
         let text = String::from_utf8_lossy(document);
         let entry = |line: &str| {
-            let (key, value) = line.split_once(':').ok_or_else(|| line.to_owned())?;
+            let (key, value) = line
+                .split_once(':')
+                .ok_or_else(|| BadLine(line.to_owned()))?;
             let value = match value.trim() {
                 value if texts.contains(&key) => parse_text(value),
                 value => parse_value(value),
@@ -79,10 +85,12 @@ impl std::fmt::Display for Value {
 ///
 /// # Errors
 /// The line that is no entry of a list.
-pub fn parse_list(document: &[u8]) -> Result<Vec<String>, String> {
+pub fn parse_list(document: &[u8]) -> Result<Vec<String>, BadLine> {
     let text = String::from_utf8_lossy(document);
     let entry = |line: &str| {
-        let value = line.strip_prefix("- ").ok_or_else(|| line.to_owned())?;
+        let value = line
+            .strip_prefix("- ")
+            .ok_or_else(|| BadLine(line.to_owned()))?;
         Ok(unquoted(value).unwrap_or_else(|| value.to_owned()))
     };
     lines(&text).map(entry).collect()
@@ -185,9 +193,12 @@ mod tests {
     fn what_is_no_document_is_refused_with_the_line() {
         assert_eq!(
             Dictionary::parse(b"---\na: 1\n\xffnoise\n", &[]),
-            Err("\u{fffd}noise".to_owned())
+            Err(BadLine("\u{fffd}noise".to_owned()))
         );
-        assert_eq!(parse_list(b"---\n- a\nb: 1\n"), Err("b: 1".to_owned()));
+        assert_eq!(
+            parse_list(b"---\n- a\nb: 1\n"),
+            Err(BadLine("b: 1".to_owned()))
+        );
         for odd in [
             "\"",
             "\"\\\"",

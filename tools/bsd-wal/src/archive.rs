@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bsd::UsageError;
 use bsd::clock::Clock;
 use bsd::storage::RealFs;
 use bsd::storage::disk::Fs;
@@ -93,11 +94,11 @@ struct RestoreArgs {
     json: bool,
 }
 
-fn parse_log(text: &str) -> Result<LogId, String> {
-    parse_log_name(text).ok_or_else(|| "a log has 32 hexadecimal digits".to_owned())
+fn parse_log(text: &str) -> Result<LogId, UsageError> {
+    parse_log_name(text).ok_or_else(|| "a log has 32 hexadecimal digits".into())
 }
 
-fn parse_until(text: &str) -> Result<Until, String> {
+fn parse_until(text: &str) -> Result<Until, UsageError> {
     let position = || -> Option<Position> {
         let (segment, offset) = text.split_once(':')?;
         let segment = SegmentId(segment.parse().ok()?);
@@ -107,7 +108,7 @@ fn parse_until(text: &str) -> Result<Until, String> {
         let number = number.parse().ok().filter(|number| *number > 0);
         return number
             .map(Until::Link)
-            .ok_or_else(|| "a link has a number, such as link:17".to_owned());
+            .ok_or_else(|| "a link has a number, such as link:17".into());
     }
     match position() {
         Some(position) => Ok(Until::Position(position)),

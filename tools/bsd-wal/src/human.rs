@@ -4,6 +4,7 @@
 use std::fmt;
 use std::io::{self, Write};
 
+use bsd::UsageError;
 pub(crate) use bsd_tools::human::{Age, Look, Meter, Size, be_quiet, count, parse_age};
 
 /// A wall time in nanoseconds since 1970, in RFC 3339 format, in UTC.
@@ -14,8 +15,12 @@ pub(crate) fn timestamp(wall_ns: u64) -> String {
 }
 
 /// The inverse of [`timestamp`].
-pub(crate) fn parse_timestamp(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no time such as 2026-01-31T12:00:00Z");
+pub(crate) fn parse_timestamp(text: &str) -> Result<u64, UsageError> {
+    let wrong = || {
+        UsageError::new(format_args!(
+            "{text:?} is no time such as 2026-01-31T12:00:00Z"
+        ))
+    };
     // RFC 3339 has offsets of less than a day; the parser takes more.
     let offset = text
         .rfind(['+', '-'])
@@ -26,7 +31,7 @@ pub(crate) fn parse_timestamp(text: &str) -> Result<u64, String> {
     }
     let time: jiff::Timestamp = text.parse().map_err(|_| wrong())?;
     u64::try_from(time.as_nanosecond())
-        .map_err(|_| format!("{text:?} is not between 1970 and 2554"))
+        .map_err(|_| format!("{text:?} is not between 1970 and 2554").into())
 }
 
 /// Print a note that is no error, separate from the output.

@@ -11,6 +11,7 @@ use std::io::Write;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bsd::UsageError;
 use bsd::storage::format::{Entries, Entry, Record};
 use bsd::storage::inspect::history::{Event, Fate, History, HistoryEntry, State};
 use bsd::storage::inspect::{JobRecord, PauseRecord, RecordPlace};
@@ -194,7 +195,7 @@ struct RawLine {
 ///
 /// # Errors
 /// The fault of the line, in words.
-pub(crate) fn parse_line(bytes: &[u8]) -> Result<Line, String> {
+pub(crate) fn parse_line(bytes: &[u8]) -> Result<Line, UsageError> {
     let line: RawLine = serde_json::from_slice(bytes).map_err(|error| describe(&error))?;
     match line {
         RawLine {
@@ -218,11 +219,11 @@ pub(crate) fn parse_line(bytes: &[u8]) -> Result<Line, String> {
             end: None,
             ..
         } => job(line),
-        _ => Err("a line is a job, a pause or the end, not two of them".to_owned()),
+        _ => Err("a line is a job, a pause or the end, not two of them".into()),
     }
 }
 
-fn job(line: RawLine) -> Result<Line, String> {
+fn job(line: RawLine) -> Result<Line, UsageError> {
     let id = JobId(need(line.id, "id")?);
     let created = need(line.created, "created")?;
     let record = JobRecord {
@@ -246,30 +247,28 @@ fn job(line: RawLine) -> Result<Line, String> {
     Ok(Line::Job(Box::new(record), line.buried_order))
 }
 
-fn need<T>(field: Option<T>, name: &str) -> Result<T, String> {
-    field.ok_or_else(|| format!("the field \"{name}\" of a job is missing"))
+fn need<T>(field: Option<T>, name: &str) -> Result<T, UsageError> {
+    field.ok_or_else(|| format!("the field \"{name}\" of a job is missing").into())
 }
 
-fn state(word: &str) -> Result<JobState, String> {
+fn state(word: &str) -> Result<JobState, UsageError> {
     match word {
         "ready" => Ok(JobState::Ready),
         "reserved" => Ok(JobState::Reserved),
         "delayed" => Ok(JobState::Delayed),
         "buried" => Ok(JobState::Buried),
-        other => Err(format!(
-            "{other:?} is no state: ready, reserved, delayed or buried"
-        )),
+        other => Err(format!("{other:?} is no state: ready, reserved, delayed or buried").into()),
     }
 }
 
-fn body(text: Option<String>, base64: Option<String>) -> Result<Vec<u8>, String> {
+fn body(text: Option<String>, base64: Option<String>) -> Result<Vec<u8>, UsageError> {
     match (text, base64) {
         (Some(text), None) => Ok(text.into_bytes()),
         (None, Some(base64)) => STANDARD
             .decode(base64)
-            .map_err(|error| format!("\"body_base64\" is no base64: {error}")),
-        (None, None) => Err("the field \"body\" or \"body_base64\" of a job is missing".to_owned()),
-        (Some(_), Some(_)) => Err("a job has one of \"body\" and \"body_base64\"".to_owned()),
+            .map_err(|error| format!("\"body_base64\" is no base64: {error}").into()),
+        (None, None) => Err("the field \"body\" or \"body_base64\" of a job is missing".into()),
+        (Some(_), Some(_)) => Err("a job has one of \"body\" and \"body_base64\"".into()),
     }
 }
 
@@ -624,7 +623,7 @@ mod tests {
     use super::*;
 
     fn refused(line: &str) -> String {
-        parse_line(line.as_bytes()).unwrap_err()
+        parse_line(line.as_bytes()).unwrap_err().to_string()
     }
 
     const JOB: &str = r#""id":7,"tube":"t","state":"ready","pri":1,"delay":0,"ttr":60,"created":"2026-01-31T12:00:00Z""#;

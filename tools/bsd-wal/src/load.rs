@@ -167,7 +167,7 @@ impl Loading {
         if bytes.trim_ascii().is_empty() {
             return Ok(());
         }
-        let line = parse_line(bytes).map_err(LoadError::Refused)?;
+        let line = parse_line(bytes).map_err(|error| LoadError::Refused(error.to_string()))?;
         if self.is_ended && !self.is_partial {
             let why = "something follows the end of the dump; --partial takes it all the same";
             return Err(LoadError::Refused(why.to_owned()));

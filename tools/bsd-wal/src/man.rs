@@ -21,7 +21,8 @@ pub(crate) fn run(args: &ManArgs, out: &mut dyn Write) -> Result<u8, Failure> {
         (bsd_server::config::command(), man::DAEMONS),
         (Cli::command(), man::COMMANDS),
     ] {
-        for path in man::write(&command, section, &args.out_dir).map_err(Failure::Refused)? {
+        let written = man::write(&command, section, &args.out_dir);
+        for path in written.map_err(|error| Failure::Refused(error.to_string()))? {
             writeln!(out, "{}", path.display())?;
         }
     }

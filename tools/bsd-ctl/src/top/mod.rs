@@ -14,6 +14,7 @@ use std::io::{self, IsTerminal, Write};
 use std::thread;
 use std::time::Duration;
 
+use bsd::UsageError;
 use clap::Args;
 use serde_json::Value as Json;
 
@@ -63,12 +64,12 @@ pub(crate) struct TopArgs {
     batch: Option<u64>,
 }
 
-fn parse_interval(text: &str) -> Result<Duration, String> {
+fn parse_interval(text: &str) -> Result<Duration, UsageError> {
     let seconds = text.parse::<f64>().ok();
     seconds
         .filter(|seconds| (0.1..=3600.0).contains(seconds))
         .map(Duration::from_secs_f64)
-        .ok_or_else(|| "a number of seconds from 0.1 to 3600 is expected".to_owned())
+        .ok_or_else(|| "a number of seconds from 0.1 to 3600 is expected".into())
 }
 
 pub(crate) fn run(args: &TopArgs, context: &mut Context<'_>) -> Result<u8, Failure> {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bsd::UsageError;
 use bsd::clock::Clock;
 use bsd::storage::RealFs;
 use bsd::storage::disk::Fs;
@@ -35,7 +36,7 @@ struct Asked {
     until: Until,
 }
 
-fn parse_asked(text: &str) -> Result<Asked, String> {
+fn parse_asked(text: &str) -> Result<Asked, UsageError> {
     let until = parse_until(text)?;
     let text = text.to_owned();
     Ok(Asked { text, until })
