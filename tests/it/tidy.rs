@@ -286,6 +286,19 @@ fn is_name(word: &str) -> bool {
     word.starts_with(|c: char| c.is_alphabetic() || c == '_')
 }
 
+/// Module of the file at this path below `src`.
+fn module(path: &str) -> Module {
+    let parts = path.trim_end_matches(".rs").split('/');
+    let mut module: Module = parts.map(str::to_owned).collect();
+    if matches!(
+        module.last().map(String::as_str),
+        Some("mod" | "lib" | "main")
+    ) {
+        module.pop();
+    }
+    module
+}
+
 /// The files of a crate.
 #[derive(Debug, Default)]
 struct Crate {
@@ -297,19 +310,8 @@ impl Crate {
     fn of<'a>(sources: impl IntoIterator<Item = (String, &'a str)>) -> Crate {
         let mut files: BTreeMap<Module, File> = BTreeMap::new();
         for (path, text) in sources {
-            let mut module: Module = path
-                .trim_end_matches(".rs")
-                .split('/')
-                .map(str::to_owned)
-                .collect();
-            if matches!(
-                module.last().map(String::as_str),
-                Some("mod" | "lib" | "main")
-            ) {
-                module.pop();
-            }
             let new = File::read(text);
-            let file = files.entry(module).or_default();
+            let file = files.entry(module(&path)).or_default();
             file.defined.extend(new.defined);
             file.imports.extend(new.imports);
             file.paths.extend(new.paths);
@@ -607,6 +609,56 @@ fn depends_on_a_feature(line: &str) -> bool {
     line.contains("cfg") && features.any(|name| !name.starts_with("sim\""))
 }
 
+/// Whether an error is a bare `String` outside of tests: `Result<_, String>`, `type Err = String`.
+fn has_text_for_error(text: &str) -> bool {
+    let words = words(text);
+    let is_at = |at: usize, what: &[&str]| {
+        let there = words.get(at..at + what.len());
+        there.is_some_and(|there| there.iter().zip(what).all(|(word, what)| word == what))
+    };
+    let mut open = Vec::new();
+    let mut at = 0;
+    while at < words.len() {
+        if is_at(at, &["#", "[", "cfg", "(", "test", ")", "]"]) {
+            let is_end = |at: &usize| matches!(words[*at].as_str(), "{" | ";");
+            let end = (at..words.len()).find(is_end).unwrap_or(at);
+            at = behind(&words, end);
+            continue;
+        }
+        match words[at].as_str() {
+            "<" => open.push(at > 0 && words[at - 1] == "Result"),
+            ">" if at > 0 && matches!(words[at - 1].as_str(), "-" | "=") => {}
+            ">" if open.pop() == Some(true) && is_at(at - 2, &[",", "String"]) => return true,
+            "Err" if is_at(at, &["Err", "=", "String", ";"]) => return true,
+            "{" | "}" => open.clear(),
+            _ => {}
+        }
+        at += 1;
+    }
+    false
+}
+
+#[test]
+fn no_error_is_a_bare_text_that_has_lost_its_class_and_its_cause() {
+    let mut found = Vec::new();
+    for root in sources() {
+        let dir = Path::new(ROOT).join(&root);
+        let mut files = Vec::new();
+        collect(&dir, &dir, &mut files);
+        let sources = files.iter().map(|(path, text)| (path.clone(), &**text));
+        let of = Crate::of(sources);
+        files.retain(|(path, text)| {
+            !of.is_of_tests(&module(path), false) && has_text_for_error(text)
+        });
+        found.extend(files.into_iter().map(|(path, _)| format!("{root}/{path}")));
+    }
+    let found = found.join("\n");
+    assert!(
+        found.is_empty(),
+        "`UsageError` for what a person gave, or another type:\n{found}"
+    );
+}
+
 /// The packages of this workspace that a manifest names in its dependencies; with `?` if they are
 /// optional.
 fn known(manifest: &str) -> BTreeSet<String> {
@@ -789,6 +841,37 @@ fn an_arrow_upward_or_to_the_side_is_found() {
     );
     let found = upward(&arrows, &["high"], &[&["part"]]);
     assert_eq!(found, Vec::<String>::new());
+}
+
+#[test]
+fn a_bare_text_for_an_error_is_found_outside_of_tests() {
+    for (source, has_one) in [
+        ("fn f() -> Result<[u8; 2], String> {}", true),
+        ("fn f() -> Result<Box<dyn Fn(u8) -> u8>, String> {}", true),
+        ("enum E { A(Sender<Result<(), String>>) }", true),
+        ("impl FromStr for A { type Err = String; }", true),
+        (
+            "fn f(a: [u8; 2]) -> Result<\n    (),\n    String> { a < b }",
+            true,
+        ),
+        ("fn f() -> io::Result<String> { Err(String::new()) }", false),
+        ("fn f() -> Result<String, Vec<String>> {}", false),
+        ("fn f() -> HashMap<u8, String> { a < b; c > d }", false),
+        (
+            "#[cfg(test)]\nmod tests { fn f() -> Result<(), String> {} }\nfn g() {}",
+            false,
+        ),
+        (
+            "#[cfg(test)]\nuse a::b;\nfn g() -> Result<(), String> {}",
+            true,
+        ),
+        (
+            "// Result<(), String>\nconst A: &str = \"Result<(), String>\";",
+            false,
+        ),
+    ] {
+        assert_eq!(has_text_for_error(source), has_one, "{source}");
+    }
 }
 
 #[test]
