@@ -9,6 +9,7 @@
 //! | `cluster` | three servers as one beside a single one: rates, time without a leader, catching up |
 //! | `http`, `site` | what looking at a server over HTTP costs its clients; its pages as a client asks for them |
 //! | `library` | threads that put into a queue in their own process, beside the server |
+//! | `instructions` | the instructions that a server runs for one command |
 //! | `restart`, `memory`, `scale` | time to serve again; bytes a job; cost as the queue grows |
 //! | `echo` | a server that does nothing: how fast any server could be |
 //! | `plan`, `driver`, `tally` | what a load is to be; the loop that runs it; what it has shown |
@@ -30,6 +31,7 @@ mod control;
 mod driver;
 mod echo;
 mod http;
+mod instructions;
 mod latency;
 mod library;
 mod limit;
@@ -84,6 +86,8 @@ enum Command {
     Memory(memory::Args),
     /// Cost of each command as jobs, tubes and connections grow
     Scale(scale::Args),
+    /// How many instructions a server runs for one command (needs valgrind)
+    Instructions(instructions::Args),
     /// Three members of a cluster beside one server alone
     Cluster(cluster::Args),
     /// Threads that put into a queue in their own process, compared with the server
@@ -105,6 +109,7 @@ fn main() -> ExitCode {
         Command::Restart(args) => restart::run(&args),
         Command::Memory(args) => memory::run(&args),
         Command::Scale(args) => scale::run(&args),
+        Command::Instructions(args) => instructions::run(&args),
         Command::Cluster(args) => cluster::run(&args),
         Command::Library(args) => library::run(&args),
         Command::Http(args) => http::run(&args),

@@ -71,6 +71,11 @@ pub(crate) fn resume(pid: u32) -> io::Result<()> {
     signal(pid, Signal::CONT)
 }
 
+/// Ask a process to end.
+pub(crate) fn terminate(pid: u32) -> io::Result<()> {
+    signal(pid, Signal::TERM)
+}
+
 fn signal(pid: u32, signal: Signal) -> io::Result<()> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::other("no such process"))?;

@@ -1,5 +1,6 @@
 //! The measured servers: each is started in an empty directory, and ended in any case.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -18,7 +19,7 @@ use crate::channel::Tls;
 use crate::control;
 use crate::options::Shape;
 use crate::plan::Plan;
-use crate::process::{Cores, check, is_in_memory, now};
+use crate::process::{self, Cores, check, is_in_memory, now};
 use crate::script::Workload;
 
 /// How long a server may take to start.
@@ -154,6 +155,21 @@ pub(crate) struct Programs {
     pin: bool,
     #[arg(skip)]
     is_beanstalkd_silent: bool,
+    /// File for the profile of callgrind, if the instructions of a server are counted.
+    #[arg(skip)]
+    profile: Option<PathBuf>,
+}
+
+/// The command line that counts the instructions of a program, in user space and of all threads,
+/// and writes them to `profile` when it ends.
+pub(crate) fn callgrind(profile: &Path, program: &Command) -> Command {
+    let mut command = Command::new("valgrind");
+    command.args(["--quiet", "--tool=callgrind"]);
+    let mut file = OsString::from("--callgrind-out-file=");
+    file.push(profile);
+    command.arg(file);
+    command.arg(program.get_program()).args(program.get_args());
+    command
 }
 
 impl Programs {
@@ -165,6 +181,12 @@ impl Programs {
     /// Do not show beanstalkd's standard error.
     pub(crate) fn silence_beanstalkd(&mut self) {
         self.is_beanstalkd_silent = true;
+    }
+
+    /// Count the instructions of the servers that are started from now on, and do not show their
+    /// standard error.
+    pub(crate) fn count_into(&mut self, profile: &Path) {
+        self.profile = Some(profile.to_owned());
     }
 
     /// An empty directory of its own.
@@ -397,9 +419,13 @@ impl Running {
         if !kind.is_echo() {
             command.args(flags);
         }
+        if let Some(profile) = &programs.profile {
+            command = callgrind(profile, &command);
+        }
         let mut command = programs.pinned(command);
         command.stdin(Stdio::null());
-        if programs.is_beanstalkd_silent && kind.program == Program::Beanstalkd {
+        let is_silent = programs.is_beanstalkd_silent && kind.program == Program::Beanstalkd;
+        if is_silent || programs.profile.is_some() {
             command.stderr(Stdio::null());
         }
         let child = Ended::start(&mut command)?;
@@ -446,6 +472,16 @@ impl Running {
     /// Kill it (`kill -9`).
     pub(crate) fn kill(&mut self) {
         self.child.kill();
+    }
+
+    /// Ask it to stop (`kill`), and wait until it has.
+    pub(crate) fn stop(&mut self) -> io::Result<()> {
+        process::terminate(self.pid())?;
+        let status = self.child.0.wait()?;
+        match status.success() {
+            true => Ok(()),
+            false => Err(io::Error::other(format!("{:?}: {status}", self.command))),
+        }
     }
 
     /// The files in its directory, by name.
