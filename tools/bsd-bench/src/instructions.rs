@@ -140,7 +140,7 @@ const MEMORY: Kind = Kind {
     policy: Policy::Memory,
     tls: false,
 };
-/// Without syncs: how long they take decides what the server does meanwhile.
+/// Without syncs: on a busy machine the counts differ less from run to run than with `-f 0`.
 const LOG: Kind = Kind {
     policy: Policy::Never,
     ..MEMORY
