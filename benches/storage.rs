@@ -1,4 +1,4 @@
-//! What the parts of the log cost: encoding a frame, scanning frames back, starting on a log that a
+//! Cost of the parts of the log: encoding a frame, scanning frames back, starting on a log that a
 //! kill has left, and compaction.
 //!
 //! Files lie in a temporary directory and nothing is synced, so that it is the code that is

@@ -33,7 +33,7 @@ impl Default for PutOptions {
 pub struct Job {
     /// Its id.
     pub id: JobId,
-    /// What was put.
+    /// Body of the put.
     pub body: Vec<u8>,
 }
 

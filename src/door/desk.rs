@@ -52,7 +52,7 @@ impl std::fmt::Debug for Desk {
 /// Who looks at a queue that follows: it has no clients before it leads.
 const NO_CLIENT: ClientId = ClientId(u32::MAX);
 
-/// What a call may use while it runs.
+/// The parts of the server that a call may use while it runs.
 struct Turn<'a> {
     engine: &'a mut Engine,
     now: Now,

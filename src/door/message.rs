@@ -1,4 +1,4 @@
-//! What goes through the channel, from a caller to the desk.
+//! Messages in the channel, from a caller to the desk.
 
 use super::call::{Answer, JobError, Outcome};
 use super::handover::Giver;

@@ -79,7 +79,7 @@ impl Default for Bounds {
     }
 }
 
-/// What both sides share.
+/// Shared state of both sides.
 struct Shared {
     channel: Channel<Call, Note>,
     /// Why no call is answered any more, if the reason is that the disk failed.

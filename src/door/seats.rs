@@ -59,7 +59,7 @@ pub(super) struct Seats {
     answered: Option<(Position, Outcome)>,
     /// Sessions that may continue: a caller in them has got the answer that was waited for.
     ready: Vec<ClientId>,
-    /// What calls occupy more than the channel knows, and what less.
+    /// Size of calls beyond what the channel counts, and the size to subtract.
     more: Load,
     less: Load,
 }

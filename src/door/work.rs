@@ -29,7 +29,7 @@ pub enum Step {
     Done,
 }
 
-/// What a step may use, and for how long.
+/// The parts of the server that a step may use, and its time.
 pub struct Slice<'a> {
     pub(super) engine: &'a mut Engine,
     pub(super) now: Now,

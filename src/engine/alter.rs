@@ -1,4 +1,4 @@
-//! What an operator may have done to a job by its id, over the API: it is deleted, kicked or buried
+//! Changes of a job by its id, for an operator, over the API: it is deleted, kicked or buried
 //! without reserving it, or its priority, its delay or its tube is changed.
 //!
 //! A job that a client has reserved is the client's: it is left alone, unless it is taken from the
@@ -19,7 +19,7 @@ use crate::types::{Change, Counters, JobId, JobState, Now};
 /// This many clients that wait are served after a kick or a move, as after a command.
 const SERVED: usize = 16;
 
-/// What an operator may have done to a job.
+/// Change of a job for an operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum JobAction {
     /// As the command `delete`.
@@ -60,7 +60,7 @@ impl JobAction {
     }
 }
 
-/// What came of it.
+/// Result of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Altered {
     /// It is done, and durable as the policy says once [`Engine::after`] is acknowledged. The job

@@ -1,4 +1,4 @@
-//! What each command does: decide, log, apply, reply.
+//! The commands: decide, log, apply, reply.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What happens to jobs, told to other threads once it is acknowledged.
+//! Events of jobs, told to other threads once they are acknowledged.
 //!
 //! The engine writes events into a [`Feed`], a ring that forgets the oldest; anyone who listens reads
 //! from it at a pace of its own, and sees by the numbers of the events how many it has missed. So a
@@ -25,7 +25,7 @@ pub struct Told {
     pub number: u64,
     /// When it happened: nanoseconds since 1970.
     pub wall_ns: u64,
-    /// What happened.
+    /// The event.
     pub event: Event,
 }
 

@@ -138,7 +138,7 @@ impl Replayer<'_> {
         }
     }
 
-    /// What is overdue stays in the order in which it fell due: a kick that a crash interrupted
+    /// Overdue jobs stay in the order in which they became due: a kick that a crash interrupted
     /// takes the jobs that it would have taken.
     fn clamp(&self, wall_ns: u64, seconds: u32) -> Time {
         let latest = self

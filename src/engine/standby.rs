@@ -234,7 +234,7 @@ impl Engine {
     }
 }
 
-/// What no log can say: it must not get into this one.
+/// A record that no log can have: it must not get into this one.
 fn impossible(record: &Record<'_>) -> Option<String> {
     match *record {
         Record::Put {

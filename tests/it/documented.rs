@@ -213,8 +213,8 @@ fn no_page_of_the_handbook_names_a_test() {
     assert!(named.is_empty(), "{}", named.join("\n"));
 }
 
-/// What keeps the patch of a mistake from being made where it was meant: a hunk whose old lines are not
-/// in its file, or are there more than once.
+/// Hunks of a patch that do not fit: their old lines are not in the file, or are there more than
+/// once.
 fn misfits(patch: &str) -> Vec<String> {
     let mut misfits = Vec::new();
     for file in patch.split("\n--- a/").skip(1) {

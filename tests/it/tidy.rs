@@ -1,4 +1,4 @@
-//! What may know what: files inside a crate, layers and rooms of the library, packages.
+//! Allowed dependencies: files inside a crate, layers and rooms of the library, packages.
 //!
 //! The sources are read as text. An arrow goes from a file to the file that defines a name it uses, by
 //! a `use` or by a path that begins with `crate`, `self` or `super`; a name that is re-exported leads to
@@ -30,7 +30,7 @@ const LAYERS: &[&[&str]] = &[
     &["check"],
 ];
 
-/// What a room of the storage knows of one below it, all the same: see `src/storage/mod.rs`.
+/// Known exceptions of rooms of the storage that use one below: see `src/storage/mod.rs`.
 const ROOMS_EXCEPTED: &[(&str, &str)] = &[
     ("storage::inspect", "storage::convert::backup"),
     ("storage::inspect::repair", "storage::convert::build"),
@@ -43,13 +43,13 @@ const FEATURE_LINES_MAX: usize = 15;
 /// The page that has the picture of the packages.
 const PICTURE: &str = "docs/dev/architecture.md";
 
-/// What a crate's file is at: `storage::log` is `["storage", "log"]`.
+/// Path of a module: `storage::log` is `["storage", "log"]`.
 type Module = Vec<String>;
 
-/// What one file says.
+/// Names in one file.
 #[derive(Debug, Default)]
 struct File {
-    /// What it defines at its top.
+    /// Names that it defines at its top.
     defined: BTreeSet<String>,
     /// The paths in its `use` lines, whether they are public, and the names that they get here.
     imports: Vec<(bool, Vec<String>, String)>,

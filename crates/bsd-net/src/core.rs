@@ -30,8 +30,8 @@ const REQUESTS_PER_TURN: usize = 4096;
 const VISITS_PER_REQUEST: usize = 4;
 /// Bytes read in one turn of the loop, more or less by one read.
 const BYTES_PER_TURN: usize = 2 << 20;
-/// What a connection may cost before the next one is served, more or less by one request: the bytes
-/// of its replies, and `REQUEST_COST` for each request. A connection that cost this much, including
+/// Cost of a connection before the next one is served, more or less by one request: the bytes of
+/// its replies, and `REQUEST_COST` for each request. A connection that cost this much, including
 /// the bytes that it sent, is served after those that cost less.
 const SHARE: usize = 32 << 10;
 const REQUEST_COST: usize = SHARE / REQUESTS_PER_CONNECTION;
@@ -79,7 +79,7 @@ pub(super) struct Core {
     bounds: Bounds,
     requests_left: usize,
     bytes_left: usize,
-    /// What each newly listed client may take at once in this turn.
+    /// Share of each newly listed client in this turn.
     first_share: Share,
     /// When a sync began in the background, and up to which position.
     syncing: Option<(Time, Position)>,
@@ -87,7 +87,7 @@ pub(super) struct Core {
     put_off: Option<usize>,
 }
 
-/// What a connection may take before the next one is served.
+/// Share of a connection before the next one is served.
 #[derive(Debug, Clone, Copy)]
 struct Share {
     requests: usize,

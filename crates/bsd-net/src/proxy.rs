@@ -20,7 +20,7 @@ const TEXT_BEGIN: &[u8] = b"PROXY ";
 const BINARY_BEGIN: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Bytes of version 2 before the addresses.
 const BINARY_FIXED: usize = 16;
-/// What follows the fixed part: nothing, or addresses of these families over TCP.
+/// Rest after the fixed part: nothing, or addresses of these families over TCP.
 const UNSPECIFIED: u8 = 0x00;
 const TCP4: u8 = 0x11;
 const TCP6: u8 = 0x21;
@@ -28,7 +28,7 @@ const TCP6: u8 = 0x21;
 /// for applications, and a value that no other application uses.
 const FORWARDED: (u8, &[u8]) = (0xe8, b"bsd:forwarded");
 
-/// What the beginning of a connection says.
+/// Result of reading the beginning of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Parsed {
     /// It may become a header.
@@ -37,12 +37,12 @@ pub(super) enum Parsed {
     Header {
         /// Its bytes.
         size: usize,
-        /// What they say.
+        /// Their content.
         said: Introduction,
     },
 }
 
-/// What a header says.
+/// Content of a header.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Introduction {
     /// The client; `None`: the proxy speaks for itself, or does not know.

@@ -1,4 +1,4 @@
-//! What all files of secrets have in common: who may read them, and how a secret is compared.
+//! Common rules of files of secrets: who may read them, and how a secret is compared.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -34,7 +34,7 @@ pub fn read_private(path: &Path) -> Result<String, SetupError> {
     Ok(text)
 }
 
-/// What the file of tokens says cannot be used.
+/// Error: the content of the file cannot be used.
 pub fn unusable(path: &Path, why: &dyn fmt::Display) -> SetupError {
     SetupError::new(cannot_use(path, why))
 }

@@ -710,7 +710,7 @@ fn f24_bodies_half_sent_past_their_bound_are_refused_the_longest_lying_first() {
     thread.join().unwrap().unwrap();
 }
 
-/// What is on the disk of a body that does not come gives way to the puts of others.
+/// Body bytes on the disk that do not grow give way to the puts of others.
 #[test]
 fn g46_on_a_full_disk_a_body_that_has_not_grown_for_long_is_refused() {
     let disk = SimFs::new(1);

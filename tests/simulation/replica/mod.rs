@@ -39,7 +39,7 @@ const STALL_MAX: u32 = 12;
 struct Entry {
     term: u64,
     data: Vec<u8>,
-    /// What it leaves, if that is known: of the last one of a turn.
+    /// State after it, if that is known: of the last one of a turn.
     state: Option<Rc<State>>,
 }
 
@@ -56,7 +56,7 @@ impl Node {
     }
 }
 
-/// What chance may do.
+/// Probabilities of random events.
 #[derive(Debug, Clone, Copy)]
 struct Mood {
     nodes: usize,
@@ -476,7 +476,7 @@ impl Cluster {
         }
     }
 
-    /// What the leader may return: an error only if its disk has crashed.
+    /// Check a result of the leader: an error only if its disk has crashed.
     fn sound<T>(&self, result: Result<T, StoreError>) -> Result<T, Crashed> {
         self.crashed(self.leader)?;
         Ok(result.unwrap_or_else(|error| panic!("{error}")))

@@ -1,5 +1,5 @@
-//! What clients ask of the leader, by chance: each request is run only if the log has room for it and
-//! wants no quiet moment.
+//! Random requests of clients to the leader: each is run only if the log has room for it and wants
+//! no quiet moment.
 
 use super::*;
 
@@ -275,7 +275,7 @@ impl Cluster {
         Ok(said.is_some())
     }
 
-    /// What a tick has said: to whom a kick was of this many.
+    /// Take the replies of a tick: the client of a kick, and its count.
     pub(super) fn take_replies(&mut self, replies: Replies) {
         for (client, after, said) in replies.0 {
             let (Said::Kicked(count), Some((kicker, expected))) = (&said, self.kicker) else {

@@ -145,7 +145,7 @@ const LOG: Kind = Kind {
     policy: Policy::Never,
     ..MEMORY
 };
-/// What is replayed was synced: a start looks longer at the end of a log that was not.
+/// The replayed records were synced: a start looks longer at the end of a log that was not.
 const SYNCED: Kind = Kind {
     policy: Policy::Interval(0),
     ..MEMORY

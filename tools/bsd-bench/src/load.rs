@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// Connections, and commands that each has in progress at a time
     #[arg(long, value_name = "NxD", default_value = "50x1")]
     shape: Shape,
-    /// What each connection does repeatedly
+    /// Commands that each connection repeats
     #[arg(long, value_enum, default_value_t = Workload::Cycle)]
     workload: Workload,
     /// Stop after N jobs, or commands of a mix [default: stop by time]

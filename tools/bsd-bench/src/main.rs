@@ -92,7 +92,7 @@ enum Command {
     Cluster(cluster::Args),
     /// Threads that put into a queue in their own process, compared with the server
     Library(library::Args),
-    /// What looking at a server over HTTP costs its clients, and how long the looks take
+    /// The cost of HTTP for a server's clients, and the time of its answers
     Http(http::Args),
     /// A server that parses and answers, and does nothing else
     Echo(echo::Args),

@@ -173,7 +173,7 @@ enum Command {
     Drain(drain::DrainArgs),
     /// Have the server take puts again
     Undrain(drain::UndrainArgs),
-    /// Show what the archive of the log has, and what is wrong with it
+    /// Show the state of the log's archive, and its faults
     Archive(archive::ArchiveArgs),
     /// Tell the server that its log was backed up or verified
     Note(note::NoteArgs),
@@ -181,7 +181,7 @@ enum Command {
     Promote(promote::PromoteArgs),
     /// Show how far a standby is
     Standby(promote::StandbyArgs),
-    /// Begin a cluster of servers, add and remove members, see who leads
+    /// Begin a cluster of servers, add and remove members, show the leader
     Cluster(cluster::ClusterArgs),
     /// List the clients that are connected
     Clients(listing::ClientsArgs),

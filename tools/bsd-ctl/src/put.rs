@@ -131,7 +131,7 @@ fn outcome(client: &Client, reply: &Reply) -> Result<Outcome, Failure> {
     Ok(Outcome::Refused(why.to_owned()))
 }
 
-/// This many bytes and lines are sent before the first of their replies is read.
+/// Bytes and lines that are sent before the first of their replies is read.
 const BATCH_SIZE: usize = 64 << 10;
 const BATCH_LINES: usize = 500;
 

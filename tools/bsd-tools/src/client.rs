@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::address::{Address, Stream};
 use crate::yaml::{BadLine, Dictionary, parse_list};
 
-/// A line of a reply longer than this is none: `USING` with the longest name is a quarter of it.
+/// A longer line is no line of a reply: `USING` with the longest name is a quarter of it.
 const LINE_SIZE_MAX: u64 = 1024;
 /// Commands that are sent before the first reply to them is read. Their replies fit into what the
 /// system buffers for a socket, so that neither side waits for the other for good.
@@ -22,7 +22,7 @@ pub enum ClientError {
     Connect(Address, io::Error),
     /// The connection broke, or there was no reply in time.
     Broken(Address, io::Error),
-    /// The reply is none that the protocol has for the command.
+    /// The protocol has no such reply for the command.
     Unexpected {
         /// Who sent it.
         address: Address,
@@ -191,7 +191,7 @@ impl Client {
     /// Read the next reply.
     ///
     /// # Errors
-    /// The connection broke, or what came is no reply.
+    /// The connection broke, or the bytes are no reply.
     pub fn reply(&mut self) -> Result<Reply, ClientError> {
         let line = self.read_line().map_err(|error| self.broken(error))?;
         let words: Vec<&str> = line.split(' ').collect();

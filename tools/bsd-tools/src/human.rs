@@ -1,4 +1,4 @@
-//! Sizes, times and names for people, and what is shown on a terminal in addition to the output.
+//! Sizes, times and names for people, and progress on a terminal in addition to the output.
 //!
 //! A pipe or a file gets only plain text: colours, block characters and meters are for terminals.
 

@@ -1,5 +1,5 @@
-//! `bsd-wal archive`: what is in an archive, whether it is sound, a data directory out of it, and what
-//! of it may go.
+//! `bsd-wal archive`: the content of an archive, its soundness, a data directory out of it, and its
+//! expiry.
 
 mod expire;
 mod forget;
@@ -61,7 +61,7 @@ enum ArchiveCommand {
     Verify(LookArgs),
     /// Make a data directory: the end of the archive, or an earlier moment
     Restore(RestoreArgs),
-    /// Remove what is not needed to restore the time that is to be kept
+    /// Remove everything that is older than the time to keep
     Expire(expire::ExpireArgs),
     /// Remove the archive of one log, all of it
     Forget(forget::ForgetArgs),
@@ -82,8 +82,8 @@ struct RestoreArgs {
     url: String,
     /// The data directory to create; it must be empty or not exist
     dir: PathBuf,
-    /// Restore what was durable then: a time (RFC 3339, by the clock of the server that archived), a
-    /// position SEGMENT:OFFSET or a link link:NUMBER as `ls` shows them
+    /// Restore the log as it was durable then: a time (RFC 3339, by the clock of the server that
+    /// archived), a position SEGMENT:OFFSET or a link link:NUMBER as `ls` shows them
     #[arg(long, value_name = "TIME|POSITION|LINK", value_parser = parse_until)]
     until: Option<Until>,
     /// The log, if there are archives of several

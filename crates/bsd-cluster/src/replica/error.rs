@@ -14,7 +14,7 @@ pub enum ReplicaError {
     Open(OpenError),
     /// The server cannot be a member as it is set up.
     Setup(SetupError),
-    /// What is committed contradicts what is here: this copy is not what the others have.
+    /// The committed entries contradict this copy: it is not what the others have.
     Contradiction(String),
 }
 

@@ -83,7 +83,7 @@ impl ReplySink for Replies {
     }
 }
 
-/// What was asked for, in the order of replies.
+/// A request, in the order of replies.
 #[derive(Debug, Clone)]
 enum Asked {
     Put(Vec<u8>),
@@ -623,7 +623,7 @@ impl Oracle {
     }
 }
 
-/// What happened, to see that it does.
+/// Counts of events, to see that each happens.
 #[derive(Debug, Default)]
 struct Seen {
     /// Replies that were told.

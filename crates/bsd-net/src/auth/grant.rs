@@ -1,4 +1,4 @@
-//! What a token allows: which commands, and on which tubes.
+//! Rights of a token: its commands, and its tubes.
 //!
 //! | a command asks for | roles that have it |
 //! |---|---|
@@ -34,7 +34,7 @@ pub(super) enum Role {
     Read,
 }
 
-/// What a command asks for.
+/// The right that a command needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Right {
     None,

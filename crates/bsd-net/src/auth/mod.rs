@@ -86,7 +86,7 @@ impl Auth {
     /// Read the file of tokens.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The fault of the file.
     pub fn read(path: PathBuf) -> Result<Auth, SetupError> {
         Ok(Auth {
             grants: grants(&path)?,
@@ -105,7 +105,7 @@ impl Auth {
     /// Read the file again. [`Auth::still_holds`] says whose token is still in it.
     ///
     /// # Errors
-    /// What is wrong with it; then everything stays as it was.
+    /// The fault of the file; then everything stays as it was.
     pub(super) fn reload(&mut self) -> Result<(), SetupError> {
         self.grants = grants(&self.path)?;
         Ok(())

@@ -162,7 +162,7 @@ enum Fate {
 pub(super) struct Forward {
     registry: Registry,
     leader: Leader,
-    /// What links to leaders are encrypted with.
+    /// Certificates for links to leaders.
     tls: Option<PeerTls>,
     pairs: Vec<Option<Box<Pair>>>,
     free: Vec<ClientId>,

@@ -106,9 +106,9 @@ impl From<MemberError> for ReplicaError {
     }
 }
 
-/// What a member is made of.
+/// Parts of a member.
 pub struct Setup<'a> {
-    /// What the command line says.
+    /// Settings of the command line.
     pub config: &'a ClusterConfig,
     /// Where clients reach this server.
     pub client: String,
@@ -118,9 +118,9 @@ pub struct Setup<'a> {
     pub options: Options,
     /// The socket for peers, bound.
     pub listener: TcpListener,
-    /// What wakes the loop.
+    /// The reactor of the loop.
     pub reactor: &'a Reactor,
-    /// What other threads see and ask.
+    /// The desk for other threads.
     pub desk: ClusterDesk,
     /// The time.
     pub now: Now,
@@ -388,7 +388,7 @@ impl Member {
     /// it was. Returns the error for the person who asked.
     ///
     /// # Errors
-    /// What has failed, if that cannot be taken back: only a start can say what is there.
+    /// The failure, if it cannot be taken back: only a start can find out the state.
     pub(super) fn take_back(&self, error: MemberError) -> Result<SetupError, ReplicaError> {
         // A ledger that is not ours is left alone.
         let is_ours = !matches!(error, MemberError::Open(OpenError::Foreign { .. }));

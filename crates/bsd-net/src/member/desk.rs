@@ -1,4 +1,4 @@
-//! What other threads see of the cluster, and what they ask of it.
+//! The cluster as other threads see it, and their requests.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -14,7 +14,7 @@ use bsd_cluster::member::NodeId;
 use bsd_cluster::node::{Change, Role};
 use bsd_cluster::replica::ReplicaError;
 
-/// What may be asked of a member.
+/// A request to a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ask {
     /// Begin a cluster of this server.
@@ -27,7 +27,7 @@ pub enum Ask {
     Transfer(NodeId),
 }
 
-/// What a server is in its cluster.
+/// Role of a server in its cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Standing {
     /// It is no member yet.
@@ -101,7 +101,7 @@ pub struct MemberReport {
     pub heard_ms: Option<u64>,
 }
 
-/// What a server knows of its cluster.
+/// A server's view of its cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
     /// The cluster; empty: none.
@@ -112,7 +112,7 @@ pub struct Report {
     pub is_joining: bool,
     /// Why it was not added, the last time that it asked; or what is wrong with a member.
     pub trouble: Option<String>,
-    /// What it is.
+    /// Its role.
     pub standing: Standing,
     /// The term.
     pub term: u64,

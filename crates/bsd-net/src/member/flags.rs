@@ -45,7 +45,7 @@ pub struct ClusterArgs {
     cluster_ca: Option<PathBuf>,
 }
 
-/// What a server without a ledger does first.
+/// First step of a server without a ledger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beginning {
     /// Wait to be told.
@@ -67,7 +67,7 @@ pub struct PeerFiles {
     pub ca: PathBuf,
 }
 
-/// What a member is told by its command line.
+/// Settings of a member from its command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterConfig {
     /// Where other members reach it.
@@ -76,14 +76,14 @@ pub struct ClusterConfig {
     pub listen: SocketAddr,
     /// Where clients reach it; `None`: where it listens.
     pub client: Option<String>,
-    /// What it does if it is no member yet.
+    /// Its first step if it is no member yet.
     pub beginning: Beginning,
     /// How members know each other; `None`: all are on loopback.
     pub files: Option<PeerFiles>,
 }
 
 impl ClusterArgs {
-    /// What the flags mean; `None`: no member.
+    /// Settings that the flags mean; `None`: no member.
     ///
     /// # Errors
     /// Why they cannot be.

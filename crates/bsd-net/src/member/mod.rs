@@ -7,8 +7,8 @@
 //!      -> peers: write -> ledger: one write, one sync -> peers: write -> replies
 //! ```
 //!
-//! What a leader sends leaves before its own disk syncs. What takes long is done on threads, which
-//! talk to the loop by [`Mail`]: a snapshot that is sent or received, a server that asks to be added.
+//! A leader's messages leave before its own disk syncs. Long work is done on threads, which talk to
+//! the loop by [`Mail`]: a snapshot that is sent or received, a server that asks to be added.
 //!
 //! | file | question |
 //! |---|---|
@@ -61,7 +61,8 @@ use bsd_cluster::wire::{Join, JoinAnswer, Me, Purpose};
 
 /// Messages of peers that are stepped in one turn, so that a turn stays short.
 const MESSAGES_A_TURN: usize = 1024;
-/// What one member can commit by itself is committed in the turn that decides it: after this many steps.
+/// Entries that one member can commit by itself are committed in the turn that decides them: after
+/// this number of steps.
 const READY_TURNS: usize = 4;
 /// The report for other threads is made again this often, nanoseconds.
 const REPORT_NS: i64 = 100_000_000;
@@ -114,7 +115,7 @@ pub struct Member {
     begins_at: Option<Time>,
     desk: ClusterDesk,
     reported_at: Option<Time>,
-    /// What was said last about who leads.
+    /// The role that was logged last.
     said: Option<Role>,
     /// Calls of other threads that had come before this turn.
     calls_before: u64,
@@ -126,7 +127,7 @@ pub struct Member {
     is_over: bool,
     /// Where other threads see that the loop reads the log again.
     pulse: Arc<Pulse>,
-    /// What a step of that tells the service manager.
+    /// The service manager's heartbeat for each step of that.
     heart: Arc<OnceLock<Heart>>,
     standing: Standing,
     /// Replies up to this position may leave.
@@ -165,7 +166,7 @@ impl Member {
         true
     }
 
-    /// What members show each other, if they do.
+    /// Certificates of members, if they use any.
     pub(super) fn tls(&self) -> Option<&PeerTls> {
         self.peers.tls()
     }
@@ -209,7 +210,7 @@ impl Member {
         Ok(self.standing)
     }
 
-    /// What peers have said may commit what was decided in earlier turns: their replies need not wait for
+    /// Messages of peers may commit decisions of earlier turns: their replies need not wait for
     /// this turn's sync.
     fn conclude(&mut self, engine: &mut Engine, now: Now) -> Result<(), ReplicaError> {
         let Some(replica) = self.replica.as_mut().filter(|replica| replica.leads()) else {
@@ -461,7 +462,7 @@ impl Member {
         Ok(Some(done))
     }
 
-    /// What the rest of the server has for it.
+    /// Take the parts of the rest of the server.
     pub(super) fn show(&mut self, pulse: Arc<Pulse>, heart: Option<Heart>) {
         self.pulse = pulse;
         // A member is shown once.

@@ -1,4 +1,4 @@
-//! What a member does beside its loop, on threads: it sends its log to another one, receives one, and
+//! Work of a member beside its loop, on threads: it sends its log to another one, receives one, and
 //! asks to be added.
 
 use std::io;
@@ -34,7 +34,7 @@ const ASK_PATIENCE: Duration = Duration::from_secs(10);
 /// that did not come before it says so.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// What threads tell the loop.
+/// Message of a thread to the loop.
 pub(super) enum Mail {
     /// Someone asks to be added.
     Join(Join, Sender<JoinAnswer>),
@@ -62,8 +62,8 @@ pub(super) struct Courier {
     pub(super) spawn: Spawn,
 }
 
-/// What members show each other now, if they do. Clones are one: a thread that runs for long sees
-/// what SIGHUP has brought.
+/// Present certificates of members, if they use any. Clones are one: a thread that runs for long
+/// sees the new ones after SIGHUP.
 #[derive(Clone)]
 struct Certificates(Arc<Mutex<Option<PeerTls>>>);
 

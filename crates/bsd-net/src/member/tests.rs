@@ -28,7 +28,7 @@ use bsd_cluster::wire::{Frame, Taken, VERSIONS};
 
 const DIR: &str = "/data";
 const MS: i64 = SECOND_NS / 1000;
-/// What does not come within this does not come at all.
+/// An event that does not come within this time does not come at all.
 const PATIENCE_NS: i64 = 60 * SECOND_NS;
 const JOBS: u64 = 7;
 
@@ -136,7 +136,7 @@ impl Site {
         })
     }
 
-    /// What the loop of a server does in a turn, a millisecond after the last one.
+    /// A turn of the loop of a server, a millisecond after the last one.
     fn turn(&mut self) -> Result<(), ReplicaError> {
         self.now.mono.0 += MS;
         self.now.wall_ns += MS as u64;
@@ -465,7 +465,7 @@ fn t17_a_stop_hands_the_lead_to_no_one_who_does_not_answer() {
     assert!(!first.leads() || first.member.may_stop(true, now));
 }
 
-/// What is seen at each step of reading the log while `work` is done.
+/// The standing at each step of reading the log while `work` is done.
 fn seen_while(site: &mut Site, work: impl FnOnce(&mut Site)) -> Vec<(MemberStanding, Stage)> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (desk, pulse, steps) = (site.desk.clone(), Arc::<Pulse>::default(), seen.clone());

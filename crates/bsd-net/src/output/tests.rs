@@ -1,4 +1,4 @@
-//! What leaves when, and what is held meanwhile.
+//! Replies that leave, and those that are held.
 
 use super::buffer::WRITTEN_PER_CLIENT_MAX;
 use super::*;
@@ -177,7 +177,7 @@ fn a_large_reply_is_written_in_turns() {
     assert!(outputs.is_empty(ONE));
 }
 
-/// What is written in one turn, and to which clients, in order.
+/// Clients to which something is written in one turn, in order.
 fn turn(outputs: &mut Outputs) -> Vec<u32> {
     let mut order = Vec::new();
     outputs.begin_turn(Time(0));

@@ -41,7 +41,7 @@ enum State {
     Open(Hello, Box<Decoder>),
 }
 
-/// What a peer says.
+/// Message of a peer.
 #[derive(Debug)]
 pub(super) enum Said {
     Message(Box<Message>),
@@ -51,7 +51,7 @@ pub(super) enum Said {
     Part,
 }
 
-/// What has become of a caller.
+/// Result of a step of a caller.
 #[derive(Debug)]
 pub(super) enum Step {
     Wait,
@@ -95,7 +95,7 @@ impl Caller {
         }
     }
 
-    /// What it has said, if it takes us for a member of another cluster. Once.
+    /// Its greeting, if it takes us for a member of another cluster. Once.
     pub(super) fn take_stranger(&mut self) -> Option<Box<Hello>> {
         match &mut self.state {
             State::Refusing(_, stranger) => stranger.take(),

@@ -6,8 +6,8 @@
 //!    └────────────────┴──── after 50 ms … 2 s ──┴──────────┘
 //! ```
 //!
-//! What waits is dropped when the connection falls, and nothing is taken while it rests: raft sends
-//! again what was lost, and nothing old is of any use then.
+//! Waiting messages are dropped when the connection breaks, and none are taken while it rests: raft
+//! sends lost ones again, and old ones are of no use then.
 
 use std::collections::VecDeque;
 use std::io;
@@ -33,7 +33,7 @@ const REST_NS_MAX: i64 = 2 * SECOND_NS;
 const PROVEN_NS: i64 = 2 * SECOND_NS;
 /// Bytes of messages that may wait for one peer.
 pub(super) const QUEUE_SIZE_MAX: usize = 32 << 20;
-/// What a message takes beside its bytes.
+/// Cost of a message beside its bytes.
 const MESSAGE_COST: usize = 512;
 /// Bytes that are encoded ahead of being sent.
 const AHEAD_SIZE: usize = 256 << 10;
@@ -90,9 +90,9 @@ enum State {
         line: Line,
         encoder: Encoder,
         since: Time,
-        /// What both speak.
+        /// Version that both speak.
         version: u16,
-        /// What it was told last: whether no jobs are taken.
+        /// The last word about draining that it was sent.
         told: Option<bool>,
     },
 }
@@ -114,7 +114,7 @@ fn is_apart(ahead_ns: i64) -> bool {
     ahead_ns.unsigned_abs() >= APART_NS
 }
 
-/// What has become of a link.
+/// Change of the state of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     Opened,
@@ -171,7 +171,8 @@ impl Link {
         }
     }
 
-    /// What is dialed next: by turns the address that was said last, and that of the membership.
+    /// Choose the next address to dial: by turns the one that was told last, and that of the
+    /// membership.
     fn choose(&mut self) {
         let listed = self.listed.as_ref().map(|(peer, _)| peer);
         let chosen = listed

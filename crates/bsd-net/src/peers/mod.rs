@@ -70,19 +70,19 @@ const ACCEPTS_MAX: usize = 16;
 const REST_NS: i64 = SECOND_NS / 10;
 /// How long a step of a [`BlockingLink`] that has been handed over may take.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What a message takes in memory beside its bytes.
+/// Memory of a message beside its bytes.
 const MESSAGE_COST: usize = 512;
-/// What a connection that has been handed over takes.
+/// Memory of a connection that has been handed over.
 const TALK_COST: usize = 2 * READ_SIZE;
 
-/// What the loop learns.
+/// Event for the loop.
 #[derive(Debug)]
 pub(super) enum Received {
     /// A peer sends this. `from` is the node that said hello; the message says the same.
     Message {
         /// Who sends it.
         from: NodeId,
-        /// What it sends.
+        /// The message.
         message: Message,
     },
     /// A peer says whether no jobs are taken, as far as it knows.
@@ -164,7 +164,7 @@ pub(super) struct Peers {
     buffer: Box<[u8]>,
 }
 
-/// What a connection needs of everything else.
+/// Parts of everything else that a connection needs.
 struct Setting<'a> {
     me: &'a Me,
     tls: Option<&'a PeerTls>,
@@ -290,7 +290,7 @@ impl Peers {
         })
     }
 
-    /// What new connections use.
+    /// Certificates for new connections.
     pub(super) fn tls(&self) -> Option<&PeerTls> {
         self.tls.as_ref()
     }
@@ -366,7 +366,7 @@ impl Peers {
         }
     }
 
-    /// What the wall clock says in this turn: peers are told, and theirs are compared.
+    /// Set the time of the wall clock in this turn: peers are told, and theirs are compared.
     pub(super) fn set_wall(&mut self, wall_ns: u64) {
         self.wall_ns = wall_ns;
     }

@@ -35,7 +35,7 @@ pub(crate) struct PeerTlsFiles {
     pub ca: PathBuf,
 }
 
-/// What the files say.
+/// Content of the files.
 #[derive(Debug, Clone)]
 pub(crate) struct PeerTls {
     signed: Signed,
@@ -49,7 +49,7 @@ impl PeerTls {
     /// Read the files.
     ///
     /// # Errors
-    /// What is wrong with which file.
+    /// The file, and its fault.
     pub(crate) fn read(files: &PeerTlsFiles) -> Result<PeerTls, SetupError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();
@@ -86,7 +86,7 @@ impl PeerTls {
         })
     }
 
-    /// What this node shows to others.
+    /// Certificate that this node shows to others.
     pub(crate) fn signed(&self) -> Signed {
         Arc::clone(&self.signed)
     }

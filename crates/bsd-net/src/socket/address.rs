@@ -17,7 +17,7 @@ pub enum Address {
         host: String,
         /// The port of that host.
         port: Port,
-        /// What lies between the socket and the protocol.
+        /// Layers between the socket and the protocol.
         layers: Layers,
     },
     /// A Unix socket.
@@ -93,7 +93,7 @@ impl Address {
     /// is used. Names are not looked up here.
     ///
     /// # Errors
-    /// What is wrong with the text, as a message for the user.
+    /// The fault of the text, as a message for the user.
     pub fn parse(text: &str, port: &Port) -> Result<Address, UsageError> {
         if let Some(path) = text.strip_prefix("unix:") {
             return unix_address(path);
@@ -111,7 +111,7 @@ impl Address {
         })
     }
 
-    /// What lies between the socket and the protocol.
+    /// Layers between the socket and the protocol.
     #[must_use]
     pub fn layers(&self) -> Layers {
         match self {

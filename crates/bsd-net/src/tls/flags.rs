@@ -1,4 +1,4 @@
-//! What the command line says of TLS.
+//! Flags of TLS.
 
 use std::path::PathBuf;
 
@@ -30,7 +30,7 @@ impl TlsArgs {
     /// The files that are to be read; `None`: there is no TLS. `is_wanted` if a listener needs it.
     ///
     /// # Errors
-    /// What is missing.
+    /// The missing flag.
     pub fn files(&self, is_wanted: bool) -> Result<Option<TlsFiles>, UsageError> {
         match (&self.tls_cert, &self.tls_key) {
             (Some(_), _) if !is_wanted => Err(

@@ -41,7 +41,7 @@ pub struct TlsFiles {
     pub client_ca: Option<PathBuf>,
 }
 
-/// What the files say. Anyone who has a clone gets what any of them has read again.
+/// Content of the files. All clones get what any of them has read again.
 #[derive(Debug, Clone)]
 pub struct Tls {
     files: Arc<TlsFiles>,
@@ -49,7 +49,7 @@ pub struct Tls {
     read: Arc<Mutex<Read>>,
 }
 
-/// What the files said last.
+/// Content of the files at the last reading.
 #[derive(Debug)]
 struct Read {
     config: Arc<ServerConfig>,
@@ -61,7 +61,7 @@ impl Tls {
     /// Read the files.
     ///
     /// # Errors
-    /// What is wrong with which file.
+    /// The file, and its fault.
     pub fn read(files: TlsFiles) -> Result<Tls, SetupError> {
         let of_members = OfMembers::default();
         let read = read(&files, &of_members)?;
@@ -76,7 +76,7 @@ impl Tls {
     /// they have.
     ///
     /// # Errors
-    /// What is wrong with which file; then everything stays as it was.
+    /// The file, and its fault; then everything stays as it was.
     pub(super) fn reload(&self) -> Result<(), SetupError> {
         let read = read(&self.files, &self.of_members)?;
         *self.last() = read;
@@ -98,7 +98,7 @@ impl Tls {
         self.of_members.set(signed);
     }
 
-    /// What new connections get now.
+    /// Present settings for new connections.
     pub fn now(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.last().config)
     }

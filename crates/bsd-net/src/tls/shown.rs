@@ -28,7 +28,7 @@ pub(crate) type Signed = Arc<CertifiedKey>;
 /// read.
 ///
 /// # Errors
-/// What is wrong with which file.
+/// The file, and its fault.
 pub(crate) fn read_signed(
     cert: &Path,
     key: &Path,
@@ -61,7 +61,7 @@ fn warn_of_readers(key: &Path) {
     }
 }
 
-/// What members are shown, as far as there are any; one for all clones.
+/// Certificate shown to members, if there is one; one for all clones.
 #[derive(Debug, Clone, Default)]
 pub(super) struct OfMembers(Arc<Mutex<Option<Signed>>>);
 
@@ -76,7 +76,7 @@ impl OfMembers {
     }
 }
 
-/// What is shown.
+/// The certificates in use.
 #[derive(Debug)]
 pub(super) struct Shown {
     of_clients: Signed,

@@ -59,7 +59,7 @@ pub(crate) struct TopArgs {
     /// The other way round
     #[arg(long)]
     reverse: bool,
-    /// Print this many rounds as lines of text, and end
+    /// Number of rounds to print as lines of text, and end
     #[arg(long, value_name = "N")]
     batch: Option<u64>,
 }

@@ -20,8 +20,8 @@ use crate::human::{Meter, note, timestamp};
 
 #[derive(Args)]
 pub(crate) struct Moment {
-    /// Of an archive, what was durable then: a time (RFC 3339, by the clock of the server that
-    /// archived), a position SEGMENT:OFFSET or a link link:NUMBER as `archive ls` shows them
+    /// Of an archive, the log as it was durable then: a time (RFC 3339, by the clock of the server
+    /// that archived), a position SEGMENT:OFFSET or a link link:NUMBER as `archive ls` shows them
     #[arg(long, value_name = "TIME|POSITION|LINK", value_parser = parse_asked)]
     until: Option<Asked>,
     /// Of archives of several logs, this one
@@ -70,7 +70,7 @@ impl Moment {
         )))
     }
 
-    /// Restore it into a directory that is gone with the first of what is returned.
+    /// Restore it into a directory that is removed with the first of the returned values.
     pub(crate) fn restore(&self, url: &str) -> Result<(TempDir, PathBuf), Failure> {
         let store = open(url)?;
         let wait = waiter();

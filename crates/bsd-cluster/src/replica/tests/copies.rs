@@ -164,7 +164,7 @@ impl World {
     }
 }
 
-/// What is on a disk that has crashed, after a start: the jobs, the last entry, the term.
+/// Content of a disk that has crashed, after a start: the jobs, the last entry, the term.
 fn found(disk: &SimFs, now: Now, what: &str) -> (u64, Stamp, u64) {
     let life = Life::begin(disk, 7, now);
     let life = life.unwrap_or_else(|error| panic!("{what}: it does not start: {error}"));
@@ -276,8 +276,8 @@ const ERRNOS: [(Errno, ErrorClass); 3] = [
 ];
 
 /// Let each call fail that `work` makes on a disk like `before`, one by one and with each error.
-/// What is said of it is the error's own class, and the next start goes on with the jobs of
-/// `may_be`. Returns how often `work` failed.
+/// The reported class is the error's own, and the next start continues with the jobs of `may_be`.
+/// Returns how often `work` failed.
 fn fail_each_call(
     (before, now): (&SimFs, Now),
     work: impl Fn(&SimFs, &mut Life) -> Box<dyn FnOnce(&mut Life) -> Result<(), ReplicaError>>,

@@ -7,7 +7,7 @@ use crate::survivor::{Recovered, Survivor, SurvivorError};
 const NEW: &str = "/recovered";
 
 impl World {
-    /// What becomes of each member if the others are lost now, and it loses power.
+    /// Judge each member as the last one that is left, after it loses power.
     pub(super) fn judge_survivors(&mut self) {
         let images: Vec<SimFs> = (0..3).map(|site| self.image(site)).collect();
         let recovered: Vec<BTreeSet<JobId>> = images.iter().map(|it| self.survive(it)).collect();
