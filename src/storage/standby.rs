@@ -10,8 +10,8 @@ use std::path::Path;
 use super::disk::{Fs, OpenMode};
 use super::error::OpenError;
 use super::format::names::{
-    ARCHIVE_MARKER, COMPACTION_NAME, LOCK_NAME, STANDBY_MARKER, file_name, is_of_a_log,
-    parse_cut_name, parse_file_name,
+    COMPACTION_NAME, LOCK_NAME, STANDBY_MARKER, file_name, is_of_a_log, parse_cut_name,
+    parse_file_name,
 };
 use super::marker_file::write_marker;
 use crate::types::Position;
@@ -106,10 +106,7 @@ pub fn discard(fs: &dyn Fs, dir: &Path) -> Result<(), OpenError> {
 }
 
 fn is_of_a_copy(name: &str) -> bool {
-    is_of_a_log(name)
-        || name == COMPACTION_NAME
-        || name == ARCHIVE_MARKER
-        || parse_cut_name(name).is_some()
+    is_of_a_log(name) || name == COMPACTION_NAME || parse_cut_name(name).is_some()
 }
 
 #[cfg(test)]

@@ -7,18 +7,20 @@
 //! `BSD_STANDBY_RUNS` says how many there are; `BSD_ARCHIVE_FIRST` and `BSD_ARCHIVE_SEED` as in
 //! `histories`.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::follow::{Did, FollowError, Follower, Promoted, Setup, has_taken_over};
 use super::histories::{Sink, State, World, each_seed, state_of};
 use super::moment::Until;
+use super::refill::restore_if_empty;
 use super::restore::restore;
 use super::writer::{Done, Failure, Writer};
 use bsd::engine::{Engine, Options, Standby};
 use bsd::protocol::{Command, Request};
 use bsd::random::Random;
 use bsd::storage::disk::Fs;
-use bsd::storage::disk::sim::Crash;
+use bsd::storage::disk::sim::{Crash, Errno, Fault, OpKind};
 use bsd::storage::marker_file::{STANDBY_MARKER, read_marker};
 use bsd::storage::{IDS_SKIPPED, SimFs, SyncPolicy, Trail};
 use bsd::types::Position;
@@ -561,4 +563,41 @@ fn t16_a_copy_has_what_it_says_that_it_has_wherever_the_power_is_cut() {
         cuts += 1;
     }
     assert!(cuts > 5, "{cuts} operations");
+}
+
+/// A server whose jobs are all archived.
+fn archived() -> World {
+    let mut world = World::new(21);
+    world.start();
+    (0..5).for_each(|_| _ = world.put(10));
+    world.archive();
+    world
+}
+
+#[test]
+fn a_restore_can_be_repeated_whatever_call_of_the_disk_has_failed() {
+    let world = archived();
+    let restored = |disk: &SimFs| {
+        let (store, fs): (_, Arc<dyn Fs>) = (world.store.copy(), Arc::new(disk.clone()));
+        let at = (&fs, Path::new(DIR));
+        restore_if_empty(&store.reader(), None, at, world.now, &mut |_, _| ())
+    };
+    let whole = SimFs::new(1);
+    restored(&whole).unwrap();
+    let mut failures = 0;
+    for kind in OpKind::ALL {
+        let calls = whole.trace();
+        let count = calls.iter().filter(|call| call.kind == kind).count() as u64;
+        for nth in 1..=count {
+            let what = format!("{kind:?} {nth} of {count}");
+            let disk = SimFs::new(1);
+            disk.inject(Fault::fail(kind, Errno::IO).nth(nth));
+            failures += usize::from(restored(&disk).is_err());
+            disk.clear_faults();
+            restored(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let engine = Engine::open(&options(&disk), world.now).unwrap();
+            assert_eq!(engine.queue().stats().jobs.total(), 5, "{what}");
+        }
+    }
+    assert!(failures > 20, "{failures} restores failed");
 }

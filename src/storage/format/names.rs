@@ -82,8 +82,11 @@ pub fn is_log_file(name: &str) -> bool {
 
 /// True if a log that is being built may have a file of this name.
 pub(in crate::storage) fn is_of_a_log(name: &str) -> bool {
-    let has_own_name = name == LOCK_NAME || name == STANDBY_MARKER || is_unfinished_marker(name);
-    has_own_name || parse_file_name(name).is_some() || parse_spare_name(name).is_some()
+    let has_own_name = [LOCK_NAME, STANDBY_MARKER, ARCHIVE_MARKER].contains(&name);
+    has_own_name
+        || is_unfinished_marker(name)
+        || parse_file_name(name).is_some()
+        || parse_spare_name(name).is_some()
 }
 
 /// The name of the next marker file, before it replaces the one in the file `name`.
