@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::answer::{Answer, Problem, Said, json};
 use super::api::fields::{Fields, needed};
 use super::exposition::{Kind, Page};
-use super::{Membership, State};
+use super::{Membership, ServerHandles, State};
 use bsd::SetupError;
 use bsd_cluster::member::NodeId;
 use bsd_net::{Ask, ClusterDesk, MemberReport, MemberStanding as Standing, Report, Stage};
@@ -31,18 +31,18 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 const ID_SIZE: usize = 16;
 
 /// The server is, or waits to be, a member of a cluster.
-pub(super) fn check_there(state: &State) -> Result<(), Problem> {
-    desk(state).map(|_| ())
+pub(super) fn check_there(handles: &ServerHandles) -> Result<(), Problem> {
+    desk(handles).map(|_| ())
 }
 
 /// This member's view of the cluster.
-pub(super) fn report(state: &State) -> Result<Report, Problem> {
-    Ok(desk(state)?.report())
+pub(super) fn report(handles: &ServerHandles) -> Result<Report, Problem> {
+    Ok(desk(handles)?.report())
 }
 
 /// `None`: the server was started to serve alone.
-pub(super) fn membership(state: &State) -> Option<Membership> {
-    Some(membership_of(&state.handles.cluster.as_ref()?.report()))
+pub(super) fn membership(handles: &ServerHandles) -> Option<Membership> {
+    Some(membership_of(&handles.cluster.as_ref()?.report()))
 }
 
 fn membership_of(report: &Report) -> Membership {
@@ -72,8 +72,8 @@ fn link(told: &str) -> Option<String> {
     Some(told.to_owned())
 }
 
-fn desk(state: &State) -> Result<&Desk, Problem> {
-    let desk = state.handles.cluster.as_ref();
+fn desk(handles: &ServerHandles) -> Result<&Desk, Problem> {
+    let desk = handles.cluster.as_ref();
     desk.ok_or_else(|| {
         Problem::new(
             StatusCode::NOT_FOUND,
@@ -83,8 +83,8 @@ fn desk(state: &State) -> Result<&Desk, Problem> {
 }
 
 /// `GET /api/v1/cluster`
-pub(super) fn show(state: &State) -> Result<Answer, Problem> {
-    Ok(json(StatusCode::OK, &value(&report(state)?)))
+pub(super) fn show(handles: &ServerHandles) -> Result<Answer, Problem> {
+    Ok(json(StatusCode::OK, &value(&report(handles)?)))
 }
 
 fn value(report: &Report) -> Value {
@@ -152,7 +152,7 @@ fn leader_http(report: &Report) -> Option<String> {
 /// `GET /leader`: 200 where this member leads, 503 elsewhere. A report that is not made again any more
 /// says nothing: another member may lead since.
 pub(super) fn leader(state: &State) -> Result<Answer, Problem> {
-    let report = report(state)?;
+    let report = report(&state.handles)?;
     let is_running = state.handles.pulse.stage() == Stage::Running && !state.is_stuck();
     let leads = report.standing == Standing::Leads && is_running;
     let status = match leads {
@@ -168,8 +168,8 @@ pub(super) fn leader(state: &State) -> Result<Answer, Problem> {
 }
 
 /// Jobs are changed by the leader alone.
-pub(super) fn check_leads(state: &State) -> Result<(), Problem> {
-    let Some(desk) = &state.handles.cluster else {
+pub(super) fn check_leads(handles: &ServerHandles) -> Result<(), Problem> {
+    let Some(desk) = &handles.cluster else {
         return Ok(());
     };
     let report = desk.report();
@@ -190,8 +190,8 @@ pub(super) fn check_leads(state: &State) -> Result<(), Problem> {
 }
 
 /// Why clients of this member are not served, if they are not.
-pub(super) fn why_not_ready(state: &State) -> Option<String> {
-    why_unready(&state.handles.cluster.as_ref()?.report())
+pub(super) fn why_not_ready(handles: &ServerHandles) -> Option<String> {
+    why_unready(&handles.cluster.as_ref()?.report())
 }
 
 fn why_unready(report: &Report) -> Option<String> {
@@ -216,8 +216,12 @@ fn why_unready(report: &Report) -> Option<String> {
 
 /// `POST /api/v1/cluster/…`: the change that `word` names. The answer means that it was begun; the
 /// report shows when it is done.
-pub(super) async fn steer(state: &State, word: &str, fields: &Fields) -> Result<Answer, Problem> {
-    let desk = desk(state)?;
+pub(super) async fn steer(
+    handles: &ServerHandles,
+    word: &str,
+    fields: &Fields,
+) -> Result<Answer, Problem> {
+    let desk = desk(handles)?;
     let ask = parse(word, fields)?;
     let said = wait(desk.ask(ask)).await?;
     let said = said.map_err(|why| Problem::new(StatusCode::CONFLICT, why.to_string()))?;
@@ -283,8 +287,8 @@ const ROLES: [Standing; 4] = [
 ];
 
 /// Of a server that is no member yet there is nothing.
-pub(super) fn write_metrics(page: &mut Page, state: &State) {
-    let report = state.handles.cluster.as_ref().map(Desk::report);
+pub(super) fn write_metrics(page: &mut Page, handles: &ServerHandles) {
+    let report = handles.cluster.as_ref().map(Desk::report);
     if let Some(report) = report.filter(|report| report.standing != Standing::Waiting) {
         write_report(page, &report);
     }
@@ -579,7 +583,7 @@ mod tests {
             let fields = Fields::default();
             for nth in 0..=16 {
                 let begun = Instant::now();
-                let refused = steer(&state, "init", &fields).await.unwrap_err();
+                let refused = steer(&state.handles, "init", &fields).await.unwrap_err();
                 let (status, seconds) = match nth {
                     16 => (StatusCode::CONFLICT, 0),
                     _ => (StatusCode::SERVICE_UNAVAILABLE, ASK_TIME.as_secs()),

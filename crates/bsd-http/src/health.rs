@@ -9,7 +9,8 @@ use tokio::time::timeout;
 
 use super::answer::{Answer, json};
 use super::cluster;
-use super::{READS_AGAIN, State};
+use super::doorway::READS_AGAIN;
+use super::{ServerHandles, State};
 use bsd::door::{Slice, Step, Work};
 use bsd::types::{SECOND_NS, Time};
 use bsd_archive::Report;
@@ -19,8 +20,7 @@ use bsd_net::{Beat, Stage};
 const ASK_TIME: Duration = Duration::from_secs(2);
 
 /// The pulse is looked at, nothing is asked: a loop that is stuck could not answer.
-pub(super) fn health(state: &State) -> Answer {
-    let handles = &state.handles;
+pub(super) fn health(handles: &ServerHandles) -> Answer {
     let beat = handles.pulse.beat(handles.clock.now().mono);
     match stuck(beat, handles.stuck_after) {
         None => json(StatusCode::OK, &json!({"status": "ok"})),
@@ -97,7 +97,7 @@ fn in_gap(report: &Report) -> String {
 async fn reasons(state: &State) -> Vec<String> {
     let handles = &state.handles;
     match handles.pulse.stage() {
-        Stage::Starting => return vec![handles.why_closed().into()],
+        Stage::Starting => return vec![state.doorway.why_closed().into()],
         Stage::Reading => return vec![READS_AGAIN.into()],
         Stage::Stopping => return vec!["the server is stopping".into()],
         Stage::Failed => return vec!["the disk failed; the server is ending".into()],
@@ -109,11 +109,12 @@ async fn reasons(state: &State) -> Vec<String> {
     ) {
         return vec![reason];
     }
-    if let Some(reason) = cluster::why_not_ready(state) {
+    if let Some(reason) = cluster::why_not_ready(handles) {
         return vec![reason];
     }
-    let Some(door) = state.door.get() else {
-        return vec![handles.why_closed().into()];
+    let door = match state.doorway.get() {
+        Ok(door) => door,
+        Err(why) => return vec![why.into()],
     };
     match timeout(ASK_TIME, door.start(Look::default())).await {
         Ok(Ok(look)) => look.reasons,

@@ -21,6 +21,7 @@
 //! | `service` | from a request to an answer |
 //! | `answer` | what does an answer look like? |
 //! | `health` | is the server alive, and ready for work? |
+//! | `doorway` | can the engine be asked, and if not, why? |
 //! | `cluster` | who leads, who is a member, and what may be asked of the cluster? |
 //! | `api` | what is there, in JSON, and what can be changed? |
 //! | `query` | what stands behind the `?`? |
@@ -45,6 +46,7 @@ mod caller;
 mod cluster;
 mod connections;
 mod console;
+mod doorway;
 mod exposition;
 mod flags;
 mod guard;
@@ -66,14 +68,13 @@ use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::{Notify, Semaphore};
 use tracing::{error, info, warn};
 
-use self::answer::Problem;
 use self::api::checks::Checks;
 use self::api::events::Streams;
 use self::api::history::Histories;
@@ -81,6 +82,7 @@ use self::api::register::Register;
 use self::caller::Tls;
 pub use self::cluster::Desk;
 use self::console::Console;
+use self::doorway::Doorway;
 pub use self::flags::HttpArgs;
 use self::guard::Access;
 pub use self::places::CONNECTIONS_MAX;
@@ -93,7 +95,7 @@ use bsd::door::Door;
 use bsd_archive::standby::Seat;
 use bsd_archive::{Report, Reporter};
 use bsd_net::who_has;
-use bsd_net::{Guesses, Lines, Pulse, Stage};
+use bsd_net::{Guesses, Lines, Pulse};
 
 /// Where HTTP is served unless `--http` says otherwise: this port of 127.0.0.1.
 pub const HTTP_PORT_DEFAULT: u16 = 11380;
@@ -104,8 +106,6 @@ pub const STUCK_AFTER: Duration = Duration::from_secs(10);
 pub const DESCRIPTORS: usize = CONNECTIONS_MAX + PROBES_MAX + 8 + api::history::DESCRIPTORS;
 /// Tubes with metrics of their own, unless `--http-tubes-max` says otherwise.
 pub const TUBES_MAX_DEFAULT: usize = 1000;
-/// Why a member of a cluster answers little for a while.
-const READS_AGAIN: &str = "this member does not lead any more, and reads its log again";
 /// Scrapes that are answered at a time.
 const SCRAPES_MAX: usize = 4;
 
@@ -272,8 +272,7 @@ struct State {
     handles: ServerHandles,
     access: Access,
     places: Places,
-    /// Set when the log has been replayed.
-    door: OnceLock<Door>,
+    doorway: Doorway,
     snapshots: Snapshots,
     /// Scrapes that are being answered.
     scrapes: Arc<Semaphore>,
@@ -334,15 +333,6 @@ impl ServerHandles {
         let archive = self.archive.as_ref().filter(|_| !is_standby);
         archive.map(Reporter::report)
     }
-
-    /// Why the engine cannot be asked before it serves anyone.
-    fn why_closed(&self) -> &'static str {
-        match &self.standby {
-            None => "the log is being replayed",
-            Some(seat) if seat.report().is_promoted => "this standby is taking over",
-            Some(_) => "this is a standby, which serves no one until it is told to take over",
-        }
-    }
 }
 
 impl State {
@@ -350,9 +340,9 @@ impl State {
     fn new(handles: ServerHandles, access: Access) -> io::Result<State> {
         Ok(State {
             places: Places::new(handles.bodies_max),
+            doorway: Doorway::new(handles.pulse.clone(), handles.standby.clone()),
             handles,
             access,
-            door: OnceLock::new(),
             snapshots: Snapshots::default(),
             scrapes: Arc::new(Semaphore::new(SCRAPES_MAX)),
             tasks: Register::of_tasks(),
@@ -368,20 +358,6 @@ impl State {
     fn is_stuck(&self) -> bool {
         let handles = &self.handles;
         handles.pulse.beat(handles.clock.now().mono).late > handles.stuck_after
-    }
-
-    /// The server has run, and reads its log again: nothing that is asked of the loop is answered.
-    fn is_reading_again(&self) -> bool {
-        self.handles.pulse.stage() == Stage::Reading
-    }
-
-    /// The way to the engine.
-    fn door(&self) -> Result<&Door, Problem> {
-        if self.is_reading_again() {
-            return Err(Problem::unavailable(READS_AGAIN));
-        }
-        let door = self.door.get();
-        door.ok_or_else(|| Problem::unavailable(self.handles.why_closed()))
     }
 }
 
@@ -438,8 +414,7 @@ impl Http {
 
     /// From now on the engine can be asked.
     pub fn open(&self, door: Door) {
-        // It is opened once.
-        let _ = self.state.door.set(door);
+        self.state.doorway.open(door);
     }
 
     /// The address that clients connect to.

@@ -30,9 +30,9 @@ const OTHERS: &str = "other tubes";
 pub(super) async fn metrics(state: &State, headers: &HeaderMap) -> Result<Answer, Problem> {
     let permit = state.scrapes.clone().try_acquire_owned();
     let permit = permit.map_err(|_| Problem::unavailable("too many scrapes are under way"))?;
-    let snapshot = match (state.door.get(), &state.handles.standby) {
+    let snapshot = match (state.doorway.is_open(), &state.handles.standby) {
         // No one is served, which is what a standby is for.
-        (None, Some(_)) => None,
+        (false, Some(_)) => None,
         _ => state.snapshots.take(state).await?,
     };
     let format = Format::of(headers);
@@ -46,7 +46,7 @@ pub(super) async fn metrics(state: &State, headers: &HeaderMap) -> Result<Answer
     if let Some(seat) = &state.handles.standby {
         of_standby(&mut first, &seat.report(), state.handles.clock.now().mono);
     }
-    cluster::write_metrics(&mut first, state);
+    cluster::write_metrics(&mut first, &state.handles);
     let Some(snapshot) = snapshot else {
         first.text.push_str(format.end());
         let content = Content::Parts(Box::new(std::iter::once(first.text.into())));

@@ -94,7 +94,7 @@ async fn serve(
     let mut answered = act(route, request, asker, state, watch).await;
     if let Ok(answer) = answered.as_mut()
         && is_of_api
-        && let Some(membership) = cluster::membership(state)
+        && let Some(membership) = cluster::membership(&state.handles)
     {
         mark(answer, &membership, state.handles.clock.now().wall_ns);
     }
@@ -170,50 +170,51 @@ async fn act(
         form = body::read(&head.headers, body, Limit::of(route), &held).await?;
     }
     watch.work();
+    let (doorway, handles) = (&state.doorway, &state.handles);
     if route.action.is_of_leader() {
-        cluster::check_leads(state)?;
+        cluster::check_leads(handles)?;
     }
     match route.action {
-        Action::Health => Ok(health::health(state)),
+        Action::Health => Ok(health::health(handles)),
         Action::Readiness => Ok(health::readiness(state).await),
         Action::Metrics => metrics::metrics(state, &head.headers).await,
         Action::Description => Ok(json(StatusCode::OK, &openapi::document())),
         Action::Server => look::server(state).await,
-        Action::Tubes => look::tubes(state, &query).await,
-        Action::Tube => look::tube(state, captured).await,
-        Action::Jobs => look::jobs(state, captured, &query).await,
-        Action::Job => look::job(state, &captured).await,
+        Action::Tubes => look::tubes(doorway, &query).await,
+        Action::Tube => look::tube(doorway, captured).await,
+        Action::Jobs => look::jobs(doorway, captured, &query).await,
+        Action::Job => look::job(doorway, &captured).await,
         Action::History => history::history(state, &captured, asker).await,
         Action::CancelHistory => history::cancel(state, &captured, asker),
         Action::Log => log::log(state).await,
-        Action::Clients => clients::clients(state, &query).await,
-        Action::Client => clients::client(state, &captured).await,
-        Action::CloseClient => clients::close(state, &captured, query.text("address")).await,
-        Action::Put => jobs::put(state, captured, &fields).await,
-        Action::Delete => jobs::change(state, &captured, "delete", &fields).await,
-        Action::Change => jobs::change(state, &captured, route.last(), &fields).await,
-        Action::Release => jobs::release(state, &captured, &fields).await,
-        Action::Pause => jobs::pause(state, captured, &fields).await,
-        Action::PauseMany => jobs::pause_many(state, &fields).await,
+        Action::Clients => clients::clients(doorway, &query).await,
+        Action::Client => clients::client(doorway, &captured).await,
+        Action::CloseClient => clients::close(doorway, &captured, query.text("address")).await,
+        Action::Put => jobs::put(doorway, captured, &fields).await,
+        Action::Delete => jobs::change(doorway, &captured, "delete", &fields).await,
+        Action::Change => jobs::change(doorway, &captured, route.last(), &fields).await,
+        Action::Release => jobs::release(doorway, &captured, &fields).await,
+        Action::Pause => jobs::pause(doorway, captured, &fields).await,
+        Action::PauseMany => jobs::pause_many(doorway, &fields).await,
         Action::Tasks => Ok(state.tasks.list()),
         Action::Task => state.tasks.show(&captured),
-        Action::StartTask => tasks::start(state, &fields, asker),
+        Action::StartTask => tasks::start(doorway, &state.tasks, &fields, asker),
         Action::CancelTask => state.tasks.cancel(&captured, asker),
-        Action::Search => search::start(state, &fields, asker),
+        Action::Search => search::start(doorway, &state.searches, &fields, asker),
         Action::Searches => Ok(state.searches.list()),
         Action::Found => state.searches.show(&captured),
         Action::CancelSearch => state.searches.cancel(&captured, asker),
-        Action::Clear => tasks::clear(state, captured, &fields, asker),
-        Action::Redrive => tasks::redrive(state, captured, &fields, asker),
-        Action::Events => events::events(state, &query).await,
-        Action::Drain => drain::drain(state, &fields, true).await,
-        Action::Undrain => drain::drain(state, &fields, false).await,
-        Action::NoteCheck => checks::note(state, &fields),
+        Action::Clear => tasks::clear(doorway, &state.tasks, captured, &fields, asker),
+        Action::Redrive => tasks::redrive(doorway, &state.tasks, captured, &fields, asker),
+        Action::Events => events::events(doorway, &state.streams, &query).await,
+        Action::Drain => drain::drain(doorway, &fields, true).await,
+        Action::Undrain => drain::drain(doorway, &fields, false).await,
+        Action::NoteCheck => checks::note(handles, &state.checks, &fields),
         Action::Standby => standby::show(state),
         Action::Promote => standby::promote(state, &fields),
         Action::Leader => cluster::leader(state),
-        Action::Cluster => cluster::show(state),
-        Action::Steer => cluster::steer(state, route.last(), &fields).await,
+        Action::Cluster => cluster::show(handles),
+        Action::Steer => cluster::steer(handles, route.last(), &fields).await,
         Action::Console(page) => {
             let asked = console::Asked {
                 asker,

@@ -178,10 +178,10 @@ fn silent() -> Problem {
 }
 
 async fn survey(state: &State) -> Result<Option<Arc<Snapshot>>, Problem> {
-    if state.is_stuck() || state.is_reading_again() {
+    if state.is_stuck() || state.doorway.is_reading_again() {
         return Ok(None);
     }
-    let door = state.door()?;
+    let door = state.doorway.door()?;
     let survey = door.start(Survey::new(state.handles.tubes_max));
     let survey = match timeout(ASK_TIME, survey).await {
         Ok(survey) => survey.map_err(|error| Problem::unavailable(error.to_string()))?,

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::fields::Fields;
 use super::{bad, not_found};
-use crate::State;
+use crate::ServerHandles;
 use crate::answer::{Answer, Problem, Said, json};
 use bsd::clock::utc;
 
@@ -66,8 +66,12 @@ impl Checks {
 }
 
 /// `POST`: one was done just now.
-pub(crate) fn note(state: &State, fields: &Fields) -> Result<Answer, Problem> {
-    if state.handles.dir.is_none() {
+pub(crate) fn note(
+    handles: &ServerHandles,
+    checks: &Checks,
+    fields: &Fields,
+) -> Result<Answer, Problem> {
+    if handles.dir.is_none() {
         return Err(not_found(
             "the server keeps no log: jobs are in memory alone",
         ));
@@ -81,7 +85,7 @@ pub(crate) fn note(state: &State, fields: &Fields) -> Result<Answer, Problem> {
         return Err(bad(format!("note has at most {NOTE_SIZE_MAX} bytes")));
     }
     let check = Check {
-        wall_ns: state.handles.clock.now().wall_ns,
+        wall_ns: handles.clock.now().wall_ns,
         has_failed: fields.flag("failed")?,
         note: note.to_owned(),
     };
@@ -89,11 +93,11 @@ pub(crate) fn note(state: &State, fields: &Fields) -> Result<Answer, Problem> {
         true => format!("a {kind} has failed"),
         false => format!("a {kind} is done"),
     };
-    state.checks.note(nth, check);
-    Ok(Said(said).with(json(StatusCode::OK, &value(state))))
+    checks.note(nth, check);
+    Ok(Said(said).with(json(StatusCode::OK, &value(checks))))
 }
 
-pub(super) fn value(state: &State) -> Value {
+pub(super) fn value(checks: &Checks) -> Value {
     let of = |check: Option<Check>| {
         check.map(|check| {
             json!({
@@ -103,7 +107,7 @@ pub(super) fn value(state: &State) -> Value {
             })
         })
     };
-    let [backup, verify] = state.checks.all().map(of);
+    let [backup, verify] = checks.all().map(of);
     json!({"backup": backup, "verify": verify})
 }
 

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::look::{LIMIT_DEFAULT, job_value};
 use super::{LIMIT_MAX, bad, gone, not_found, of_error, run};
-use crate::State;
 use crate::answer::{Answer, Problem, Said, json};
+use crate::doorway::Doorway;
 use crate::query::Query;
 use crate::snapshot::LOOK_AFTER;
 use bsd::door::{JobError, Slice, Step, Work};
@@ -16,7 +16,7 @@ use bsd::queue::ClientView;
 use bsd::types::ClientId;
 
 /// `GET /api/v1/clients`
-pub(crate) async fn clients(state: &State, query: &Query) -> Result<Answer, Problem> {
+pub(crate) async fn clients(doorway: &Doorway, query: &Query) -> Result<Answer, Problem> {
     let limit = query.number("limit", 1, LIMIT_MAX as u64)?;
     let after = query.number("after", 0, u32::MAX.into())?;
     let listing = Listing {
@@ -25,15 +25,15 @@ pub(crate) async fn clients(state: &State, query: &Query) -> Result<Answer, Prob
         found: Vec::new(),
         last: None,
     };
-    let listing = run(state, listing).await?;
+    let listing = run(doorway, listing).await?;
     let value = json!({"clients": listing.found, "next": listing.last});
     Ok(json(StatusCode::OK, &value))
 }
 
 /// `GET /api/v1/clients/{client}`
-pub(crate) async fn client(state: &State, id: &str) -> Result<Answer, Problem> {
+pub(crate) async fn client(doorway: &Doorway, id: &str) -> Result<Answer, Problem> {
     let id = client_id(id)?;
-    match run(state, Look { id, found: None }).await?.found {
+    match run(doorway, Look { id, found: None }).await?.found {
         Some(Some(value)) => Ok(json(StatusCode::OK, &value)),
         Some(None) => Err(not_found("no such client is connected")),
         None => Err(gone()),
@@ -43,7 +43,7 @@ pub(crate) async fn client(state: &State, id: &str) -> Result<Answer, Problem> {
 /// `DELETE /api/v1/clients/{client}`: close its connection, if it is still the same client. Its id
 /// may belong by now to another one, from another address.
 pub(crate) async fn close(
-    state: &State,
+    doorway: &Doorway,
     id: &str,
     address: Option<&str>,
 ) -> Result<Answer, Problem> {
@@ -53,7 +53,7 @@ pub(crate) async fn close(
         address: address.map(str::to_owned),
         closed: None,
     };
-    match run(state, closing).await?.closed.ok_or_else(gone)? {
+    match run(doorway, closing).await?.closed.ok_or_else(gone)? {
         Ok(Some(peer)) => Ok(Said(peer).with(json(StatusCode::OK, &json!({"id": id.0})))),
         Ok(None) => Err(not_found("no such client is connected, or not from there")),
         Err(error) => Err(of_error(&error)),

@@ -7,18 +7,22 @@ use serde_json::json;
 
 use super::fields::Fields;
 use super::run;
-use crate::State;
 use crate::answer::{Answer, Problem, Said, json};
+use crate::doorway::Doorway;
 use bsd::door::{Slice, Step, Work};
 
 /// `POST` begins the draining, `DELETE` ends it. Either is answered the same where it was so before.
-pub(crate) async fn drain(state: &State, fields: &Fields, is_on: bool) -> Result<Answer, Problem> {
+pub(crate) async fn drain(
+    doorway: &Doorway,
+    fields: &Fields,
+    is_on: bool,
+) -> Result<Answer, Problem> {
     fields.only(&[])?;
     let drain = Drain {
         is_on,
         was_on: false,
     };
-    let drain = run(state, drain).await?;
+    let drain = run(doorway, drain).await?;
     let said = match drain.was_on == is_on {
         true => "it was so before",
         false if is_on => "puts are refused",

@@ -18,8 +18,8 @@ use tokio::time::{sleep, timeout};
 
 use super::filter::{Pattern, pattern};
 use super::run;
-use crate::State;
 use crate::answer::{Answer, Content, Problem, page};
+use crate::doorway::Doorway;
 use crate::query::Query;
 use bsd::door::{Slice, Step, Work};
 use bsd::engine::{Feed, Told};
@@ -73,19 +73,23 @@ impl Streams {
 }
 
 /// Tell what happens, from now on.
-pub(crate) async fn events(state: &Arc<State>, query: &Query) -> Result<Answer, Problem> {
+pub(crate) async fn events(
+    doorway: &Doorway,
+    streams: &Streams,
+    query: &Query,
+) -> Result<Answer, Problem> {
     let pattern = query.text("tube").map(pattern).transpose()?;
-    let permit = state.streams.permits.clone().try_acquire_owned();
+    let permit = streams.permits.clone().try_acquire_owned();
     let permit = permit.map_err(|_| {
         Problem::unavailable(format!(
             "{LISTENERS_MAX} others listen to events, and no more can; end one of them"
         ))
     })?;
     let listen = Listen {
-        feed: state.streams.feed(),
+        feed: streams.feed(),
         from: 0,
     };
-    let Listen { feed, from } = run(state, listen).await?;
+    let Listen { feed, from } = run(doorway, listen).await?;
     let (sender, events) = channel(1);
     let stream = Stream {
         feed,
@@ -93,7 +97,7 @@ pub(crate) async fn events(state: &Arc<State>, query: &Query) -> Result<Answer, 
         pattern,
         sender,
     };
-    tokio::spawn(stream.tell(state.streams.news.clone(), permit));
+    tokio::spawn(stream.tell(streams.news.clone(), permit));
     let content = Content::Events {
         events,
         watch: None,

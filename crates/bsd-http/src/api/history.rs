@@ -355,7 +355,7 @@ pub(crate) async fn read(state: &State, id: &str, asker: Asker) -> Result<Value,
     let id = job_id(id)?;
     let dir = state.handles.dir.as_deref();
     let dir = dir.ok_or_else(|| not_found("jobs have no history: the server keeps no log"))?;
-    let look = run(state, LookAtFate { id, fate: None }).await?;
+    let look = run(&state.doorway, LookAtFate { id, fate: None }).await?;
     let fate = look.fate.ok_or_else(gone)?;
     if fate == "never put" {
         return Err(not_found("no job has had this id yet"));

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use super::fields::{Fields, needed};
 use super::filter::{Pattern, pattern};
 use super::{bad, gone, job_id, not_found, of_error, run, tube_name};
-use crate::State;
 use crate::answer::{Answer, Problem, Said, json};
+use crate::doorway::Doorway;
 use bsd::door::{self, Answer as Reply, JobError, PutOptions, Slice, Step, Work};
 use bsd::engine::{Altered, JobAction};
 use bsd::protocol::Command;
@@ -49,7 +49,11 @@ pub(super) fn fields_of(word: &str) -> &'static [&'static str] {
 }
 
 /// `POST /api/v1/tubes/{tube}/jobs`
-pub(crate) async fn put(state: &State, tube: String, fields: &Fields) -> Result<Answer, Problem> {
+pub(crate) async fn put(
+    doorway: &Doorway,
+    tube: String,
+    fields: &Fields,
+) -> Result<Answer, Problem> {
     fields.only(&["body", "priority", "delay", "ttr"])?;
     let tube = tube_name(tube)?;
     let usual = PutOptions::default();
@@ -59,7 +63,7 @@ pub(crate) async fn put(state: &State, tube: String, fields: &Fields) -> Result<
         ttr: fields.number_of_job("ttr", 1)?.unwrap_or(usual.ttr),
     };
     let body = needed("body", fields.bytes("body")?)?;
-    let session = state.door()?.session();
+    let session = doorway.door()?.session();
     match session.run(door::put(&tube, body, options)).await {
         Ok(Reply::Inserted(id)) => {
             Ok(Said(format!("job {id}")).with(changed(StatusCode::CREATED, id)))
@@ -75,7 +79,7 @@ fn changed(status: StatusCode, id: JobId) -> Answer {
 
 /// `DELETE /api/v1/jobs/{id}`, and `POST` to what stands below it: `word` names what is done.
 pub(crate) async fn change(
-    state: &State,
+    doorway: &Doorway,
     id: &str,
     word: &str,
     fields: &Fields,
@@ -88,7 +92,7 @@ pub(crate) async fn change(
         JobAction::Move { tube, .. } => format!("to {tube}"),
         _ => String::new(),
     };
-    let (outcome, _) = alter(state, id, vec![action]).await?;
+    let (outcome, _) = alter(doorway, id, vec![action]).await?;
     match outcome {
         Ok(Altered::Done(now)) if now != id => {
             Ok(Said(format!("{said}, as job {now}")).with(changed(StatusCode::OK, now)))
@@ -99,7 +103,11 @@ pub(crate) async fn change(
 }
 
 /// `POST /api/v1/jobs/{id}/release`: take a job from the client that has reserved it.
-pub(crate) async fn release(state: &State, id: &str, fields: &Fields) -> Result<Answer, Problem> {
+pub(crate) async fn release(
+    doorway: &Doorway,
+    id: &str,
+    fields: &Fields,
+) -> Result<Answer, Problem> {
     fields.only(&["priority", "delay"])?;
     let id = job_id(id)?;
     let mut actions = vec![JobAction::TakeBack];
@@ -110,7 +118,7 @@ pub(crate) async fn release(state: &State, id: &str, fields: &Fields) -> Result<
     );
     let delay = fields.number_of_job("delay", 0)?;
     actions.extend(delay.filter(|it| *it > 0).map(JobAction::Delay));
-    let (outcome, from) = alter(state, id, actions).await?;
+    let (outcome, from) = alter(doorway, id, actions).await?;
     match outcome {
         Ok(Altered::Done(id)) => {
             let from = from.unwrap_or_else(|| "a client that has left".to_owned());
@@ -143,7 +151,7 @@ fn problem(refused: Result<Altered, JobError>) -> Problem {
 /// Do these to a job, before anyone else can have it. Returns the outcome, and which client had
 /// reserved it.
 async fn alter(
-    state: &State,
+    doorway: &Doorway,
     id: JobId,
     actions: Vec<JobAction>,
 ) -> Result<(Result<Altered, JobError>, Option<String>), Problem> {
@@ -153,7 +161,7 @@ async fn alter(
         from: None,
         outcome: None,
     };
-    let altered = run(state, alter).await?;
+    let altered = run(doorway, alter).await?;
     Ok((altered.outcome.ok_or_else(gone)?, altered.from))
 }
 
@@ -197,7 +205,11 @@ impl Alter {
 }
 
 /// `POST /api/v1/tubes/{tube}/pause`
-pub(crate) async fn pause(state: &State, tube: String, fields: &Fields) -> Result<Answer, Problem> {
+pub(crate) async fn pause(
+    doorway: &Doorway,
+    tube: String,
+    fields: &Fields,
+) -> Result<Answer, Problem> {
     fields.only(&["seconds"])?;
     let tube = tube_name(tube)?;
     let seconds = needed("seconds", fields.number_of_job("seconds", 0)?)?;
@@ -205,7 +217,7 @@ pub(crate) async fn pause(state: &State, tube: String, fields: &Fields) -> Resul
         tube: tube.into(),
         delay: seconds,
     };
-    let session = state.door()?.session();
+    let session = doorway.door()?.session();
     match session.run(pause).await {
         Ok(_) => Ok(Said(format!("for {seconds} seconds")).with(paused(1))),
         Err(JobError::NotFound) => Err(not_found("there is no such tube")),
@@ -219,7 +231,7 @@ fn paused(tubes: u64) -> Answer {
 }
 
 /// `POST /api/v1/pause`
-pub(crate) async fn pause_many(state: &State, fields: &Fields) -> Result<Answer, Problem> {
+pub(crate) async fn pause_many(doorway: &Doorway, fields: &Fields) -> Result<Answer, Problem> {
     fields.only(&["tube", "seconds"])?;
     let pattern = pattern(needed("tube", fields.text("tube")?)?)?;
     let seconds = needed("seconds", fields.number_of_job("seconds", 0)?)?;
@@ -232,7 +244,7 @@ pub(crate) async fn pause_many(state: &State, fields: &Fields) -> Result<Answer,
         paused: 0,
         refused: None,
     };
-    let pausing = run(state, pausing).await?;
+    let pausing = run(doorway, pausing).await?;
     match pausing.refused {
         None => Ok(Said(format!("{said}: {} tubes", pausing.paused)).with(paused(pausing.paused))),
         Some(error) => Err(Problem {

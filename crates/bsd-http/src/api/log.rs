@@ -7,6 +7,7 @@ use super::checks;
 use super::look::{archive_value, log_value};
 use super::{gone, not_found, run};
 use crate::answer::{Answer, Problem, json};
+use crate::doorway::Doorway;
 use crate::{State, cluster};
 use bsd::door::{Slice, Step, Work};
 use bsd::engine::{LogFigures, OldestJob, SegmentFigures};
@@ -38,13 +39,13 @@ impl Work for LogView {
 }
 
 /// Look at the log.
-pub(crate) async fn look(state: &State) -> Result<LogView, Problem> {
-    run(state, LogView::default()).await
+pub(crate) async fn look(doorway: &Doorway) -> Result<LogView, Problem> {
+    run(doorway, LogView::default()).await
 }
 
 /// `GET /api/v1/log`
 pub(crate) async fn log(state: &State) -> Result<Answer, Problem> {
-    let view = look(state).await?;
+    let view = look(&state.doorway).await?;
     if state.handles.dir.is_none() {
         return Err(not_found(
             "the server keeps no log: jobs are in memory alone",
@@ -53,7 +54,7 @@ pub(crate) async fn log(state: &State) -> Result<Answer, Problem> {
     let figures = view.figures.as_ref().ok_or_else(gone)?;
     let mut value = log_value(figures);
     // A member syncs its ledger before a reply, and waits for the others'.
-    let is_member = cluster::membership(state).is_some();
+    let is_member = cluster::membership(&state.handles).is_some();
     let (policy, interval) = match figures.sync {
         _ if is_member => ("majority", None),
         SyncPolicy::Always => ("always", None),
@@ -67,8 +68,8 @@ pub(crate) async fn log(state: &State) -> Result<Answer, Problem> {
         "files": view.files.iter().map(file_value).collect::<Vec<_>>(),
         "files_left_out": left_out,
         "oldest_job": view.oldest.map(oldest_value),
-        "archive": archive_value(state),
-        "checks": checks::value(state),
+        "archive": archive_value(&state.handles),
+        "checks": checks::value(&state.checks),
     });
     if let (Value::Object(all), Value::Object(parts)) = (&mut value, parts) {
         all.extend(parts);

@@ -7,11 +7,12 @@ use hyper::StatusCode;
 use serde_json::{Value, json};
 
 use super::{LIMIT_MAX, bad, gone, job_id, not_found, of_error, run, tube_name};
-use crate::State;
 use crate::answer::{Answer, Problem, json};
+use crate::doorway::Doorway;
 use crate::exposition::seconds;
 use crate::query::Query;
 use crate::snapshot::{LOOK_AFTER, TubeFigures};
+use crate::{ServerHandles, State};
 use bsd::door::{Answer as Reply, JobError, Slice, Step, Work};
 use bsd::engine::{Figures, LogFigures, PROTOCOL_VERSION};
 use bsd::protocol::Command;
@@ -25,15 +26,15 @@ pub(crate) const BODY_SIZE_MAX: u32 = 64 << 10;
 
 /// `GET /api/v1/server`
 pub(crate) async fn server(state: &State) -> Result<Answer, Problem> {
-    let look = run(state, Look(None)).await?;
+    let look = run(&state.doorway, Look(None)).await?;
     let figures = look.0.ok_or_else(gone)?;
     let mut value = server_value(&figures);
-    value["archive"] = archive_value(state);
+    value["archive"] = archive_value(&state.handles);
     Ok(json(StatusCode::OK, &value))
 }
 
 /// `GET /api/v1/tubes`
-pub(crate) async fn tubes(state: &State, query: &Query) -> Result<Answer, Problem> {
+pub(crate) async fn tubes(doorway: &Doorway, query: &Query) -> Result<Answer, Problem> {
     let limit = query.number("limit", 1, LIMIT_MAX as u64)?;
     let listing = Listing {
         after: query.text("after").unwrap_or_default().to_owned(),
@@ -44,7 +45,7 @@ pub(crate) async fn tubes(state: &State, query: &Query) -> Result<Answer, Proble
         found: BTreeMap::new(),
         is_cut: false,
     };
-    let listing = run(state, listing).await?;
+    let listing = run(doorway, listing).await?;
     let last = listing.found.keys().next_back().filter(|_| listing.is_cut);
     let tubes = listing
         .found
@@ -55,15 +56,15 @@ pub(crate) async fn tubes(state: &State, query: &Query) -> Result<Answer, Proble
 }
 
 /// `GET /api/v1/tubes/{tube}`
-pub(crate) async fn tube(state: &State, name: String) -> Result<Answer, Problem> {
-    let found = look_at_tube(state, name).await?;
+pub(crate) async fn tube(doorway: &Doorway, name: String) -> Result<Answer, Problem> {
+    let found = look_at_tube(doorway, name).await?;
     Ok(json(StatusCode::OK, &found))
 }
 
 /// One tube, as it is answered.
-pub(crate) async fn look_at_tube(state: &State, name: String) -> Result<Value, Problem> {
+pub(crate) async fn look_at_tube(doorway: &Doorway, name: String) -> Result<Value, Problem> {
     let name = tube_name(name)?;
-    let look = run(state, LookAtTube { name, found: None }).await?;
+    let look = run(doorway, LookAtTube { name, found: None }).await?;
     match look.found {
         Some(tube) => Ok(tube_value(&look.name, &tube)),
         None => Err(not_found("there is no such tube")),
@@ -71,14 +72,18 @@ pub(crate) async fn look_at_tube(state: &State, name: String) -> Result<Value, P
 }
 
 /// `GET /api/v1/tubes/{tube}/jobs`
-pub(crate) async fn jobs(state: &State, tube: String, query: &Query) -> Result<Answer, Problem> {
-    let listed = list_jobs(state, tube, query).await?;
+pub(crate) async fn jobs(
+    doorway: &Doorway,
+    tube: String,
+    query: &Query,
+) -> Result<Answer, Problem> {
+    let listed = list_jobs(doorway, tube, query).await?;
     Ok(json(StatusCode::OK, &listed))
 }
 
 /// Jobs of a tube, as they are answered.
 pub(crate) async fn list_jobs(
-    state: &State,
+    doorway: &Doorway,
     tube: String,
     query: &Query,
 ) -> Result<Value, Problem> {
@@ -91,7 +96,7 @@ pub(crate) async fn list_jobs(
         found: Vec::new(),
         end: None,
     };
-    let listing = run(state, listing).await?;
+    let listing = run(doorway, listing).await?;
     match listing.end {
         Some(End::Last) => Ok(listing.value(false)),
         Some(End::Full) => Ok(listing.value(true)),
@@ -125,9 +130,9 @@ fn parse_mark(text: &str) -> Result<Mark, Problem> {
 }
 
 /// `GET /api/v1/jobs/{id}`
-pub(crate) async fn job(state: &State, id: &str) -> Result<Answer, Problem> {
+pub(crate) async fn job(doorway: &Doorway, id: &str) -> Result<Answer, Problem> {
     let id = job_id(id)?;
-    let look = run(state, LookAtJob { id, found: None }).await?;
+    let look = run(doorway, LookAtJob { id, found: None }).await?;
     match look.found {
         Some(Ok(value)) => Ok(json(StatusCode::OK, &value)),
         Some(Err(error)) => Err(of_error(&error)),
@@ -395,12 +400,12 @@ fn server_value(figures: &Figures) -> Value {
 }
 
 /// State of the archive; null: there is no archive.
-pub(super) fn archive_value(state: &State) -> Value {
-    let Some(report) = state.handles.archive() else {
+pub(super) fn archive_value(handles: &ServerHandles) -> Value {
+    let Some(report) = handles.archive() else {
         return Value::Null;
     };
     let figures = &report.figures;
-    let lag = seconds(report.lag_ns(state.handles.clock.now().mono));
+    let lag = seconds(report.lag_ns(handles.clock.now().mono));
     let base = figures.base_wall_ns / 1_000_000_000;
     json!({
         "up": report.is_up(),

@@ -38,8 +38,8 @@ pub(super) mod tasks;
 
 use hyper::StatusCode;
 
-use super::State;
 use super::answer::Problem;
+use super::doorway::Doorway;
 use bsd::door::{JobError, Work};
 use bsd::types::{JobId, is_tube_name};
 
@@ -47,8 +47,8 @@ use bsd::types::{JobId, is_tube_name};
 pub(super) const LIMIT_MAX: usize = 250;
 
 /// Have work done, and wait for it.
-pub(super) async fn run<W: Work>(state: &State, work: W) -> Result<W, Problem> {
-    state
+pub(super) async fn run<W: Work>(doorway: &Doorway, work: W) -> Result<W, Problem> {
+    doorway
         .door()?
         .start(work)
         .await

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{bad, not_found};
-use crate::State;
 use crate::answer::{Answer, Problem, Said, json};
+use crate::doorway::Doorway;
 use crate::exposition::seconds;
 use crate::guard::Asker;
 use bsd::door::Work;
@@ -185,11 +185,11 @@ impl Register {
     /// Begin work that was asked for like this, and answer 202 at once.
     pub(super) fn start<W: Told>(
         &self,
-        state: &State,
+        doorway: &Doorway,
         (asked, owner): (Value, Asker),
         work: impl FnOnce(Arc<Progress>) -> W,
     ) -> Result<Answer, Problem> {
-        let door = state.door()?;
+        let door = doorway.door()?;
         let progress = Arc::new(Progress::default());
         let entry = self.enter((asked, owner), progress.clone())?;
         let task = door.start(work(progress));

@@ -10,10 +10,10 @@ use super::LIMIT_MAX;
 use super::fields::{Fields, needed};
 use super::filter::Filter;
 use super::look::{LIMIT_DEFAULT, job_value};
-use super::register::{End, Progress, Told};
+use super::register::{End, Progress, Register, Told};
 use super::scan::{COST_MAX, Looked, Scan};
-use crate::State;
 use crate::answer::{Answer, Problem};
+use crate::doorway::Doorway;
 use crate::guard::Asker;
 use bsd::door::{JobError, Slice, Step, Work};
 use bsd::types::{JobId, Time};
@@ -51,20 +51,23 @@ impl Wanted {
 }
 
 /// `POST /api/v1/search`
-pub(crate) fn start(state: &State, fields: &Fields, asker: Asker) -> Result<Answer, Problem> {
+pub(crate) fn start(
+    doorway: &Doorway,
+    searches: &Register,
+    fields: &Fields,
+    asker: Asker,
+) -> Result<Answer, Problem> {
     let wanted = Wanted::parse(fields)?;
     let scan = wanted.scan()?;
-    state
-        .searches
-        .start(state, (wanted.value(), asker), |progress| Search {
-            limit: wanted.limit,
-            scan,
-            found: Vec::new(),
-            next: None,
-            error: None,
-            is_cancelled: false,
-            progress,
-        })
+    searches.start(doorway, (wanted.value(), asker), |progress| Search {
+        limit: wanted.limit,
+        scan,
+        found: Vec::new(),
+        next: None,
+        error: None,
+        is_cancelled: false,
+        progress,
+    })
 }
 
 /// A search under way.

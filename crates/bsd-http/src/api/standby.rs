@@ -46,7 +46,7 @@ fn value(state: &State, report: &StandbyReport) -> Value {
         .map(|(done, total)| json!({"done": done, "total": total}));
     json!({
         "promoted": report.is_promoted,
-        "serves": state.door.get().is_some(),
+        "serves": state.doorway.is_open(),
         "log": report.log.map(log_name),
         "position": report.at.map(|at| at.to_string()),
         "durable_at": report.at.map(|_| utc(report.wall_ns)),

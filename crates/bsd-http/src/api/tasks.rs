@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use super::fields::{Fields, needed};
 use super::filter::{Filter, parse_states};
 use super::jobs::{fields_of, parse_action};
-use super::register::{End, Progress, Told};
+use super::register::{End, Progress, Register, Told};
 use super::scan::{COST_MAX, Looked, Scan};
 use super::{bad, tube_name};
-use crate::State;
 use crate::answer::{Answer, Problem};
+use crate::doorway::Doorway;
 use crate::guard::Asker;
 use bsd::door::{JobError, Slice, Step, Work};
 use bsd::engine::{Altered, JobAction};
@@ -121,13 +121,19 @@ pub(crate) fn any_plan(fields: &Fields) {
 }
 
 /// `POST /api/v1/tasks`
-pub(crate) fn start(state: &State, fields: &Fields, asker: Asker) -> Result<Answer, Problem> {
-    begin(state, Plan::parse(fields)?, asker)
+pub(crate) fn start(
+    doorway: &Doorway,
+    tasks: &Register,
+    fields: &Fields,
+    asker: Asker,
+) -> Result<Answer, Problem> {
+    begin(doorway, tasks, Plan::parse(fields)?, asker)
 }
 
 /// `POST /api/v1/tubes/{tube}/clear`
 pub(crate) fn clear(
-    state: &State,
+    doorway: &Doorway,
+    tasks: &Register,
     tube: String,
     fields: &Fields,
     asker: Asker,
@@ -144,12 +150,13 @@ pub(crate) fn clear(
         rate: None,
         most: most(fields)?,
     };
-    begin(state, plan, asker)
+    begin(doorway, tasks, plan, asker)
 }
 
 /// `POST /api/v1/tubes/{tube}/redrive`
 pub(crate) fn redrive(
-    state: &State,
+    doorway: &Doorway,
+    tasks: &Register,
     tube: String,
     fields: &Fields,
     asker: Asker,
@@ -170,10 +177,10 @@ pub(crate) fn redrive(
         rate: fields.number("rate", 1, RATE_MAX)?,
         most: most(fields)?,
     };
-    begin(state, plan, asker)
+    begin(doorway, tasks, plan, asker)
 }
 
-fn begin(state: &State, plan: Plan, asker: Asker) -> Result<Answer, Problem> {
+fn begin(doorway: &Doorway, tasks: &Register, plan: Plan, asker: Asker) -> Result<Answer, Problem> {
     let not_in = match &plan.action {
         JobAction::Move { tube: to, .. } if plan.filter.tube.name() == Some(&**to) => {
             return Err(bad(format!("the jobs of {to:?} are in that tube already")));
@@ -184,7 +191,7 @@ fn begin(state: &State, plan: Plan, asker: Asker) -> Result<Answer, Problem> {
     let states = plan.states()?;
     let asked = plan.value();
     let scan = Scan::new(plan.filter.clone(), states, not_in);
-    state.tasks.start(state, (asked, asker), |progress| {
+    tasks.start(doorway, (asked, asker), |progress| {
         Drive::new(plan, scan, progress)
     })
 }

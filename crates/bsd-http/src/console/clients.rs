@@ -19,7 +19,7 @@ pub(super) const AFTER: Parameter =
 
 /// A page of them, by their ids.
 pub(super) async fn list(state: &Arc<State>, asked: &Asked) -> Result<Answer, Problem> {
-    let answer = clients::clients(state, &asked.query).await?;
+    let answer = clients::clients(&state.doorway, &asked.query).await?;
     let listed = answer.body().value();
     let none = Vec::new();
     let clients = listed["clients"].as_array().unwrap_or(&none);
@@ -61,7 +61,7 @@ pub(super) async fn list(state: &Arc<State>, asked: &Asked) -> Result<Answer, Pr
 
 /// One of them.
 pub(super) async fn one(state: &Arc<State>, asked: &Asked) -> Result<Answer, Problem> {
-    let answer = clients::client(state, &asked.captured).await?;
+    let answer = clients::client(&state.doorway, &asked.captured).await?;
     let client = answer.body().value();
     let none = Vec::new();
     let watches = client["watches"].as_array().unwrap_or(&none);

@@ -10,7 +10,7 @@ use crate::cluster;
 use bsd_net::{MemberReport, MemberStanding as Standing, Report};
 
 pub(super) fn content(view: &PageView<'_>, live: &Live) -> Markup {
-    match cluster::report(view.state) {
+    match cluster::report(&view.state.handles) {
         Ok(report) => of(&report, live),
         // The page is not shown then.
         Err(problem) => html! { p { (problem.detail) } },

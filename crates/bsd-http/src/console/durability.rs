@@ -20,7 +20,7 @@ use bsd_archive::Report;
 
 /// In one sentence, whether acknowledged jobs are safe.
 pub(super) fn verdict(view: &PageView<'_>, live: &Live) -> Markup {
-    let membership = cluster::membership(view.state);
+    let membership = cluster::membership(&view.state.handles);
     let (mark, sentence) = judge(&view.snapshot.figures, membership.as_ref());
     html! {
         span class=(format!("mark {mark}")) { (live.text("verdict-mark", mark)) } " "
@@ -119,7 +119,7 @@ pub(super) fn content(view: &PageView<'_>, span: Span, live: &Live) -> Markup {
     let snapshot = &*view.snapshot;
     let figures = &snapshot.figures;
     let syncs = view.state.handles.pulse.syncs();
-    let membership = cluster::membership(view.state);
+    let membership = cluster::membership(&view.state.handles);
     html! {
         p class="lead" { (verdict(view, live)) }
         (facts(&[

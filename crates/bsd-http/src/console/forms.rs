@@ -136,7 +136,7 @@ async fn put(state: &State, tube: String, form: &Form) -> Result<Answer, Problem
     for name in ["priority", "delay", "ttr"] {
         sent.insert(name.into(), json!(form.number(name)?));
     }
-    let done = jobs::put(state, tube.clone(), &fields(sent)?).await?;
+    let done = jobs::put(&state.doorway, tube.clone(), &fields(sent)?).await?;
     let id = done.body().value()["id"].clone();
     let sentence = format!("Job {id} was put into {tube}.");
     Ok(tell(
@@ -166,8 +166,8 @@ async fn change(
     }
     let sent = fields(sent)?;
     let done = match word {
-        "release" => jobs::release(state, id, &sent).await?,
-        word => jobs::change(state, id, word, &sent).await?,
+        "release" => jobs::release(&state.doorway, id, &sent).await?,
+        word => jobs::change(&state.doorway, id, word, &sent).await?,
     };
     let now = done.body().value()["id"].clone();
     let (path, sentence) = match word {
@@ -192,7 +192,7 @@ async fn change(
 }
 
 async fn close(state: &State, id: &str, form: &Form) -> Result<Answer, Problem> {
-    let done = clients::close(state, id, form.text("address")).await?;
+    let done = clients::close(&state.doorway, id, form.text("address")).await?;
     let sentence = format!("The connection of client {id} is closed.");
     Ok(tell(state, "/clients", sentence, done.extensions().get()))
 }
@@ -209,7 +209,7 @@ async fn pause(state: &State, tube: String, form: &Form) -> Result<Answer, Probl
             words::seconds(seconds.unwrap_or(0))
         ),
     };
-    let done = jobs::pause(state, tube, &fields(sent)?).await?;
+    let done = jobs::pause(&state.doorway, tube, &fields(sent)?).await?;
     Ok(tell(state, &path, sentence, done.extensions().get()))
 }
 
@@ -243,7 +243,7 @@ async fn count(state: &State, tube: &str, form: &Form, asker: Asker) -> Result<A
         }
         _ => {}
     }
-    let begun = tasks::start(state, &fields(sent)?, asker)?;
+    let begun = tasks::start(&state.doorway, &state.tasks, &fields(sent)?, asker)?;
     let id = begun.body().value()["id"].to_string();
     for _ in 0..LOOKS {
         let task = state.tasks.show(&id)?;
@@ -279,7 +279,7 @@ fn run(state: &State, id: &str, form: &Form, asker: Asker) -> Result<Answer, Pro
     });
     let mut sent: Map<_, _> = sent.collect();
     sent.insert("most".into(), json!(most));
-    let begun = tasks::start(state, &fields(sent)?, asker)?;
+    let begun = tasks::start(&state.doorway, &state.tasks, &fields(sent)?, asker)?;
     let id = begun.body().value()["id"].clone();
     // Its page says how far it is, which may be its end by now.
     let said = begun.extensions().get::<Said>().cloned();

@@ -59,7 +59,7 @@ impl Work for LookAt {
 
 /// The job with this id, if there is one.
 pub(super) async fn look(state: &State, id: JobId) -> Result<Option<Found>, Problem> {
-    let look = api::run(state, LookAt { id, found: None }).await?;
+    let look = api::run(&state.doorway, LookAt { id, found: None }).await?;
     let found = look.found.transpose();
     found.map_err(|error| api::of_error(&error))
 }

@@ -224,12 +224,12 @@ pub(super) async fn answer(
 /// Show a page that is about the whole server.
 async fn show(state: &Arc<State>, asked: &Asked, subject: Subject) -> Result<Answer, Problem> {
     if subject.place() == Place::Cluster {
-        crate::cluster::check_there(state)?;
+        crate::cluster::check_there(&state.handles)?;
     }
     let live = Live::default();
     let mut view = PageView::take(state).await?;
     if subject.place() == Place::Durability {
-        view.log = api::log::look(state).await?;
+        view.log = api::log::look(&state.doorway).await?;
     }
     let content = stream::content(&subject, &view, &live);
     let frame = Frame {

@@ -39,8 +39,8 @@ pub(super) const PARAMETERS: &[Parameter] = &[
 pub(super) async fn page(state: &Arc<State>, asked: &Asked) -> Result<Answer, Problem> {
     let name = &asked.captured;
     let wanted = asked.query.text("state").unwrap_or(LISTED[0]);
-    let listed = look::list_jobs(state, name.clone(), &asked.query).await?;
-    let tube = look::look_at_tube(state, name.clone()).await?;
+    let listed = look::list_jobs(&state.doorway, name.clone(), &asked.query).await?;
+    let tube = look::look_at_tube(&state.doorway, name.clone()).await?;
     let first = listed["jobs"][0]["id"].as_u64().map(JobId);
     let peeked = match first.filter(|_| asked.query.text("after").is_none()) {
         Some(id) => job::look(state, id).await?,

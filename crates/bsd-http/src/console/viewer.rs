@@ -41,7 +41,7 @@ impl Viewer {
             role,
             has_session,
             form_word: is_known.then(|| state.console.form_word.clone()),
-            sees_cluster: cluster::check_there(state).is_ok(),
+            sees_cluster: cluster::check_there(&state.handles).is_ok(),
             standing: standing(state),
             said: said.and_then(|word| state.console.told(word)),
         }
@@ -69,7 +69,7 @@ impl Viewer {
 /// Role of a member of a cluster, for the top of every page, and the address of the leader's
 /// console.
 fn standing(state: &State) -> Option<(String, Option<String>)> {
-    let membership = cluster::membership(state)?;
+    let membership = cluster::membership(&state.handles)?;
     let sentence = standing_of(&membership, state.handles.clock.now().wall_ns);
     Some((sentence, membership.leader_http))
 }

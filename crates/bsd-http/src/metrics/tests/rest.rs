@@ -76,7 +76,7 @@ fn t22_checks_are_those_that_the_server_was_told_of() {
     assert_samples(&page(&state), &none);
     let tell = |state: &State, body: &str| {
         let fields = Fields::parse(body.as_bytes()).unwrap();
-        crate::api::checks::note(state, &fields).unwrap();
+        crate::api::checks::note(&state.handles, &state.checks, &fields).unwrap();
     };
     let before = state.handles.clock.now().wall_ns / SECOND_NS as u64;
     tell(&state, r#"{"check":"backup"}"#);
