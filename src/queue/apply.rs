@@ -228,6 +228,7 @@ impl Queue {
         self.detach(handle);
         let update_freed = existing(self.jobs.extra(handle).update_place);
         let job = self.jobs.remove(handle);
+        self.move_jobs_down();
         let tube = &mut self.tubes[job.tube];
         tube.deletes += 1;
         let dims = RecordDims {
@@ -240,6 +241,19 @@ impl Queue {
             put_freed,
             update_freed,
             ..Applied::default()
+        }
+    }
+
+    /// After a job was removed: few jobs that are left of many shall not hold the memory of all.
+    fn move_jobs_down(&mut self) {
+        for _ in 0..2 {
+            let Some((from, to)) = self.jobs.move_down() else {
+                return;
+            };
+            let Job { state, tube, .. } = self.jobs[to];
+            if state == JobState::Buried {
+                self.tubes[tube].buried.follow(&mut self.jobs, from, to);
+            }
         }
     }
 

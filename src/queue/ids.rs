@@ -160,6 +160,18 @@ impl IdTable {
         self.shrink();
     }
 
+    /// The job with this id, which is there, has another handle now.
+    pub(super) fn replace(&mut self, id: JobId, job: JobHandle) {
+        let path = Path::of(id);
+        let block = self.blocks.get_mut(&path.block);
+        let page = block.and_then(|block| block.pages[path.page].as_mut());
+        let paged = page.and_then(|page| page.handles[path.slot].as_mut());
+        match paged.or_else(|| self.lone.get_mut(&id)) {
+            Some(handle) => *handle = job,
+            None => panic!("job {id} has moved, and is not there"),
+        }
+    }
+
     /// Removes a job; does nothing if it is not there.
     pub(super) fn remove(&mut self, id: JobId) {
         if self.remove_paged(id).is_some() || self.lone.remove(&id).is_some() {

@@ -207,6 +207,25 @@ impl Jobs {
         job
     }
 
+    /// If most of the memory of jobs is vacant, moves a job, so that some of it is freed: see
+    /// [`Slab::move_down`]. Returns where the job was and where it is now. If it is buried, the list
+    /// of its tube must follow with [`List::follow`].
+    pub(super) fn move_down(&mut self) -> Option<(JobHandle, JobHandle)> {
+        let (from, to) = self.slab.move_down()?;
+        let job = &mut self.slab[to];
+        self.ids.replace(job.id, to);
+        if let Some(extra) = job.extra {
+            let value = self.extras.remove(extra);
+            job.extra = Some(self.extras.insert(value));
+        }
+        if job.dirty {
+            let mut dirty = self.dirty;
+            dirty.follow(self, from, to);
+            self.dirty = dirty;
+        }
+        Some((from, to))
+    }
+
     /// Reads a job from its first byte to its last, only to bring it into the cache.
     pub(super) fn read(&self, handle: JobHandle) {
         let job = &self.slab[handle];
@@ -350,6 +369,20 @@ impl List {
         }
         self.last = Some(job);
         self.len += 1;
+    }
+
+    /// A job that is in this list has moved.
+    pub(super) fn follow(&mut self, jobs: &mut Jobs, from: JobHandle, to: JobHandle) {
+        let JobExtra { previous, next, .. } = *jobs.extra(to);
+        match previous {
+            Some(previous) => jobs.extra_mut(previous).next = Some(to),
+            None => self.first = Some(to),
+        }
+        match next {
+            Some(next) => jobs.extra_mut(next).previous = Some(to),
+            None => self.last = Some(to),
+        }
+        debug_assert!(self.first != Some(from) && self.last != Some(from));
     }
 
     /// Removes a job that is in this list.

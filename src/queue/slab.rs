@@ -2,16 +2,27 @@
 //!
 //! Growing allocates one chunk and touches nothing else, so no insertion ever waits for a copy of
 //! everything. A chunk is freed with its last value (one is kept, so that a queue that varies
-//! around a boundary does not allocate all the time). Handles are reused. This is not a map: the
-//! caller must not use a handle after its value is removed.
+//! around a boundary does not allocate all the time). Handles are reused, the lowest chunk first.
+//! This is not a map: the caller must not use a handle after its value is removed.
+//!
+//! Few values that are left in many chunks hold all of these. [`Slab::move_down`] moves one of them
+//! from the last chunk to the first that has room, so that memory falls with the number of values.
 
 use std::marker::PhantomData;
 use std::ops::{Index, IndexMut};
 
 use super::handle::Handle;
 
-const CHUNK_BITS: u32 = 10;
+/// In tests chunks are small, so that few jobs need many of them.
+const CHUNK_BITS: u32 = if cfg!(test) { 4 } else { 10 };
 const CHUNK_LEN: usize = 1 << CHUNK_BITS;
+
+/// Values move if there is memory for more than this many times their number, and for [`SLACK`]
+/// values besides.
+const SPARSE: usize = 4;
+const SLACK: usize = 4 * CHUNK_LEN;
+/// Entries that are looked at in search of a value to move.
+const MOVE_SCAN: usize = 64;
 
 /// The end of a chunk's list of vacant entries.
 const END: u32 = u32::MAX;
@@ -59,11 +70,15 @@ impl<T> Chunk<T> {
 /// Values of type `T` at handles of kind `K`.
 pub(super) struct Slab<K, T> {
     chunks: Vec<Chunk<T>>,
-    /// The chunks with vacant entries. Insertion uses the last one, so only that one can become
-    /// full.
+    /// The chunks with vacant entries, the lowest one last. Insertion uses that one, so only that
+    /// one can become full.
     open: Vec<u32>,
     /// The memory of the chunk that became empty last.
     spare: Vec<SlabEntry<T>>,
+    /// The chunks that have memory. The last chunk is one of them.
+    held: usize,
+    /// The entries of the last chunk from this one on are vacant, as far as was searched.
+    searched: usize,
     len: usize,
     of: PhantomData<fn() -> K>,
 }
@@ -83,6 +98,8 @@ impl<K, T> Slab<K, T> {
             chunks: Vec::new(),
             open: Vec::new(),
             spare: Vec::new(),
+            held: 0,
+            searched: CHUNK_LEN,
             len: 0,
             of: PhantomData,
         }
@@ -119,16 +136,58 @@ impl<K, T> Slab<K, T> {
         let number = chunk(handle);
         let chunk = &mut self.chunks[number];
         if chunk.live == CHUNK_LEN {
-            self.open.push(number as u32);
+            let at = self.open.partition_point(|open| *open > number as u32);
+            self.open.insert(at, number as u32);
         }
         let value = chunk.remove(offset(handle));
         if chunk.live == 0 {
             chunk.vacant = END;
             chunk.entries.clear();
             self.spare = std::mem::take(&mut chunk.entries);
+            self.held -= 1;
+            self.drop_last_chunks();
         }
         self.len -= 1;
         value
+    }
+
+    /// Removes the last chunks that have no memory.
+    fn drop_last_chunks(&mut self) {
+        let before = self.chunks.len();
+        while self.chunks.pop_if(|last| last.live == 0).is_some() {}
+        let dropped = before - self.chunks.len();
+        if dropped > 0 {
+            // They were the highest, and all of their entries were vacant.
+            self.open.drain(..dropped);
+            self.searched = CHUNK_LEN;
+        }
+    }
+
+    /// If most of the memory is vacant, moves a value of the last chunk to the lowest vacant entry.
+    /// Returns where it was and where it is now. Takes some hundred nanoseconds.
+    ///
+    /// Called once or twice after each removal, it keeps [`SPARSE`] times the memory that the values
+    /// need, and [`SLACK`], at most: a chunk that is a quarter full is empty after a quarter of its
+    /// entries was moved, and as many removals allow one chunk less.
+    pub(super) fn move_down(&mut self) -> Option<(Handle<K>, Handle<K>)> {
+        if self.held * CHUNK_LEN <= self.len * SPARSE + SLACK {
+            return None;
+        }
+        let number = self.chunks.len().checked_sub(1)?;
+        let entries = &self.chunks[number].entries;
+        let end = self.searched.min(entries.len());
+        let start = end.saturating_sub(MOVE_SCAN);
+        let is_occupied = |entry: &SlabEntry<T>| matches!(entry, SlabEntry::Occupied(_));
+        let found = entries[start..end].iter().rposition(is_occupied);
+        self.searched = match found {
+            Some(at) => start + at,
+            // Something was inserted behind what had been searched.
+            None if start == 0 => CHUNK_LEN,
+            None => start,
+        };
+        let from = Handle::from_index((number << CHUNK_BITS | (start + found?)) as u32)?;
+        let value = self.remove(from);
+        Some((from, self.insert(value)))
     }
 
     /// Handles are below this.
@@ -159,6 +218,7 @@ impl<K, T> Slab<K, T> {
         if chunk.entries.capacity() == 0 {
             chunk.entries = std::mem::take(&mut self.spare);
             chunk.entries.reserve_exact(CHUNK_LEN);
+            self.held += 1;
         }
         number
     }
@@ -201,7 +261,10 @@ impl<K, T> IndexMut<Handle<K>> for Slab<K, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
+    use crate::random::Random;
 
     type Slab<T> = super::Slab<T, T>;
 
@@ -244,14 +307,44 @@ mod tests {
             slab.remove(handle);
         }
         assert_eq!(slab.len(), 0);
-        assert!(
-            slab.chunks
-                .iter()
-                .all(|chunk| chunk.entries.capacity() == 0)
-        );
+        assert!(slab.chunks.is_empty() && slab.open.is_empty() && slab.held == 0);
         assert_eq!(slab.spare.capacity(), CHUNK_LEN);
         let again = slab.insert(1);
         assert_eq!((slab[again], slab.spare.capacity()), (1, 0));
+    }
+
+    #[test]
+    fn g36_few_values_of_many_hold_little_memory() {
+        let mut random = Random::new(1);
+        for kept in [0, 1, 230, 2000] {
+            let mut slab = Slab::new();
+            let mut handles: Vec<_> = (0..10_000u32).map(|value| slab.insert(value)).collect();
+            random.shuffle(&mut handles);
+            let mut places: HashMap<u32, _> = (handles.iter())
+                .map(|handle| (slab[*handle], *handle))
+                .collect();
+            for handle in handles.drain(kept..) {
+                let value = *slab.get(places[&handle.index()]).unwrap();
+                slab.remove(places.remove(&value).unwrap());
+                for _ in 0..2 {
+                    if let Some((from, to)) = slab.move_down() {
+                        assert!(to < from && slab.get(from).is_none());
+                        places.insert(slab[to], to);
+                    }
+                }
+            }
+            assert_eq!((slab.len(), places.len()), (kept, kept));
+            assert!(places.iter().all(|(value, handle)| slab[*handle] == *value));
+            let held = slab.chunks.iter().filter(|it| it.entries.capacity() > 0);
+            assert_eq!(held.count(), slab.held);
+            let held_max = (kept * SPARSE + SLACK).div_ceil(CHUNK_LEN) + 1;
+            assert!(slab.held <= held_max, "{kept}: {} chunks", slab.held);
+            // New values take the vacant entries first.
+            let places_free = slab.chunks.len() * CHUNK_LEN - kept;
+            let bound = slab.bound();
+            (0..places_free).for_each(|value| _ = slab.insert(value as u32));
+            assert_eq!(slab.bound(), bound);
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Shared parts of the queue's tests, and the tests of changes, ids, counts and records.
 
 use super::*;
+use crate::random::Random;
 use crate::types::SECOND_NS;
 
 /// A point in time, in seconds.
@@ -559,4 +560,65 @@ fn a_client_that_left_is_a_bug_to_name() {
     let client = f.queue.connect();
     f.queue.disconnect(client, at(0), 0);
     f.queue.wait(client, None);
+}
+
+/// Of many jobs few are left, in no order: buried, reserved, delayed and ready ones.
+#[test]
+fn g36_jobs_that_move_keep_their_places_in_all_orders() {
+    let mut f = Fixture::new();
+    let client = f.queue.connect();
+    let mut random = Random::new(36);
+    let mut ids: Vec<_> = (0..600u32).map(|nth| f.put(client, nth % 7, 0)).collect();
+    ids.extend((0..20).map(|nth| f.put(client, 0, 100 - nth)));
+    random.shuffle(&mut ids[..600]);
+    let (buried, reserved, ready) = (&ids[..40], &ids[40..60], &ids[60..80]);
+    for id in buried {
+        f.queue.reserve(client, *id, at(0));
+        f.bury(*id);
+    }
+    for id in reserved {
+        f.queue.reserve(client, *id, at(0));
+    }
+    let highest = |f: &Fixture| {
+        let handles = f.queue.jobs.ids().map(|id| f.queue.jobs.expect(id).index());
+        handles.max().unwrap()
+    };
+    assert!(highest(&f) >= 600);
+    for id in &ids[80..600] {
+        f.delete(*id);
+    }
+    // Every second buried job goes, from the middle and from both ends.
+    for id in buried.iter().step_by(2) {
+        f.delete(*id);
+    }
+    assert!(highest(&f) < 500, "no job has moved");
+
+    let listed = |f: &Fixture, state| {
+        let mut listed = Vec::new();
+        while let Some(next) =
+            (f.queue.job_behind("default", state, listed.last().copied())).unwrap()
+        {
+            listed.push(next);
+        }
+        listed.into_iter().map(|mark| mark.id).collect::<Vec<_>>()
+    };
+    let left: Vec<_> = buried.iter().skip(1).step_by(2).copied().collect();
+    assert_eq!(listed(&f, JobState::Buried), left);
+    let delayed: Vec<_> = ids[600..].iter().rev().copied().collect();
+    assert_eq!(listed(&f, JobState::Delayed), delayed);
+    let mut by_priority = ready.to_vec();
+    by_priority.sort_by_key(|id| (f.queue.job(*id).unwrap().pri, *id));
+    assert_eq!(listed(&f, JobState::Ready), by_priority);
+
+    assert_eq!(f.queue.dirty_count(), reserved.len() as u64);
+    for id in reserved {
+        assert_eq!(f.queue.next_dirty(), Some(*id));
+        let place = f.place();
+        assert!(f.queue.is_reserved_by(client, *id));
+        f.queue.note_update(*id, place);
+    }
+    assert_eq!(f.queue.next_dirty(), None);
+    f.queue.disconnect(client, at(1), 1000);
+    f.tick(at(1));
+    assert_eq!(f.queue.stats().jobs.ready, 40);
 }
