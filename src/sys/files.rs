@@ -87,6 +87,17 @@ pub(crate) fn punch(file: &File, range: std::ops::Range<u64>) -> io::Result<()> 
     })?)
 }
 
+/// Make the first `size` bytes, which are not 0, zeros with space reserved, and the file at least
+/// that long. No byte is written: the file system notes that nothing was. `false`: it cannot.
+#[cfg(target_os = "linux")]
+pub(crate) fn zero(file: &File, size: u64) -> io::Result<bool> {
+    let flags = FallocateFlags::ZERO_RANGE;
+    match rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, flags, 0, size)) {
+        Err(error) if is_unsupported(error) || error == Errno::INVAL => Ok(false),
+        result => Ok(result.map(|()| true)?),
+    }
+}
+
 /// FreeBSD: `posix_fallocate`.
 #[cfg(not(target_vendor = "apple"))]
 fn allocate(file: &File, size: u64) -> rustix::io::Result<()> {

@@ -289,6 +289,9 @@ impl File for SharedFile<dyn File> {
     fn allocate(&self, size: u64) -> io::Result<()> {
         self.0.allocate(size)
     }
+    fn zero(&self, size: u64) -> io::Result<bool> {
+        self.0.zero(size)
+    }
 }
 
 /// One server's life, with clean stops and starts; backups are taken into the same directory all

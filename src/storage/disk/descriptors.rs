@@ -318,6 +318,10 @@ impl File for Kept {
         self.file()?.allocate(size)
     }
 
+    fn zero(&self, size: u64) -> io::Result<bool> {
+        self.file()?.zero(size)
+    }
+
     fn give_back(&self, range: std::ops::Range<u64>) -> io::Result<()> {
         self.file()?.give_back(range)
     }

@@ -162,6 +162,12 @@ pub trait File: ReadFile {
     /// Reserve space for the first `size` bytes and make the file at least that long, so that
     /// writes within it cannot fail for lack of space, if the file system can promise that.
     fn allocate(&self, size: u64) -> io::Result<()>;
+    /// Make the first `size` bytes zeros whatever they were, with space reserved as by
+    /// [`File::allocate`], without writing them. `Ok(false)`: that cannot be done, and nothing
+    /// happened.
+    fn zero(&self, _size: u64) -> io::Result<bool> {
+        Ok(false)
+    }
     /// Give the space of this range back, which is zeros from then on. Where that cannot be done,
     /// nothing happens.
     fn give_back(&self, _: std::ops::Range<u64>) -> io::Result<()> {
@@ -373,6 +379,11 @@ impl File for RealFile {
     }
 
     #[cfg(target_os = "linux")]
+    fn zero(&self, size: u64) -> io::Result<bool> {
+        sys::files::zero(&self.0, size)
+    }
+
+    #[cfg(target_os = "linux")]
     fn give_back(&self, range: std::ops::Range<u64>) -> io::Result<()> {
         sys::files::punch(&self.0, range)
     }
@@ -541,6 +552,21 @@ mod tests {
         let mut last = [1; 1];
         read_exact_at(&*file, &mut last, 99_999).unwrap();
         assert_eq!(last, [0]);
+    }
+
+    #[test]
+    fn a_range_is_zeroed_where_the_file_system_can_do_that() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = create(&dir.path().join("a"));
+        let old = vec![7; 10_000];
+        write_all_at(&*file, &old, 0).unwrap();
+        let is_done = file.zero(20_000).unwrap();
+        let mut bytes = vec![1; file.size().unwrap() as usize];
+        read_exact_at(&*file, &mut bytes, 0).unwrap();
+        match is_done {
+            true => assert_eq!(bytes, vec![0; 20_000]),
+            false => assert_eq!(bytes, old),
+        }
     }
 
     #[test]

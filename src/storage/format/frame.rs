@@ -372,15 +372,26 @@ pub fn records<'a>(
     header: &FrameHeader,
     offset: u32,
 ) -> impl Iterator<Item = (u32, Record<'a>)> {
+    let mut at = offset + frame_header::SIZE as u32;
+    raw_records(bytes, header).map_while(move |record| {
+        let place = at;
+        at += record.len() as u32;
+        Some((place, Record::decode(record)?))
+    })
+}
+
+/// The bytes of the records of a frame that passed [`check_frame`].
+pub(in crate::storage) fn raw_records<'a>(
+    bytes: &'a [u8],
+    header: &FrameHeader,
+) -> impl Iterator<Item = &'a [u8]> {
     let end = frame_header::SIZE + header.body_size as usize;
     let mut at = frame_header::SIZE;
     std::iter::from_fn(move || {
         let rest = bytes.get(at..end)?;
         let size = Record::size_of(rest)?;
-        let record = Record::decode(&rest[..size])?;
-        let place = offset + at as u32;
         at += size;
-        Some((place, record))
+        rest.get(..size)
     })
 }
 

@@ -37,6 +37,7 @@ mod record;
 #[cfg(test)]
 pub(in crate::storage) mod samples;
 
+pub(in crate::storage) use self::frame::raw_records;
 pub(crate) use claim::{Claim, JobEvent};
 pub(in crate::storage) use entry_data::entry_data;
 pub use entry_data::entry_records;

@@ -219,6 +219,17 @@ impl<'a> Record<'a> {
         }
     }
 
+    /// The job that a sound record puts, if it is a put.
+    pub(in crate::storage) fn job_put(bytes: &[u8]) -> Option<JobId> {
+        (*bytes.get(put::KIND)? == KIND_PUT).then(|| Record::believable_job(bytes))?
+    }
+
+    /// True if a sound record is about the files of the log.
+    pub(in crate::storage) fn is_of_files(bytes: &[u8]) -> bool {
+        let kind = bytes.get(put::KIND);
+        kind.is_some_and(|kind| matches!(*kind, KIND_MANIFEST | KIND_SWITCH))
+    }
+
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
         self.encode_behind(0, out);
     }
@@ -327,7 +338,7 @@ impl<'a> Record<'a> {
     }
 
     /// Decode a record from exactly these bytes; the caller checks its CRC.
-    pub(super) fn decode(bytes: &'a [u8]) -> Option<Record<'a>> {
+    pub(in crate::storage) fn decode(bytes: &'a [u8]) -> Option<Record<'a>> {
         match *bytes.get(put::KIND)? {
             KIND_PUT => {
                 let tube_end = put::SIZE + usize::from(bytes[put::TUBE_SIZE]);

@@ -370,18 +370,29 @@ fn allocate_most(file: &dyn File, size: u32, size_min: u32, was_full: bool) -> i
     }
 }
 
-/// Make a spare of an earlier run zeros again, if it is not. `false`: there is no room for that any
-/// more.
+/// Make a spare of an earlier run zeros again. `false`: there is no room for that any more.
 fn renew(spare: &Spare) -> io::Result<bool> {
-    if !is_zeros(&*spare.file, spare.size)? {
-        spare.file.set_size(0)?;
-    }
-    // Also if it reads as zeros: a copy of the directory may have turned zeros into holes.
-    match spare.file.allocate(u64::from(spare.size)) {
+    // Space is taken also for what reads as zeros: a copy of the directory may have turned zeros
+    // into holes.
+    let size = u64::from(spare.size);
+    let renewed = spare.file.zero(size).and_then(|is_done| match is_done {
+        true => Ok(()),
+        false => renew_by_reading(spare),
+    });
+    match renewed {
         Ok(()) => Ok(true),
         Err(error) if is_full(&error) => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// The same where a file system cannot zero a range: read all of it, and give its space back for a
+/// moment if something was written there.
+fn renew_by_reading(spare: &Spare) -> io::Result<()> {
+    if !is_zeros(&*spare.file, spare.size)? {
+        spare.file.set_size(0)?;
+    }
+    spare.file.allocate(u64::from(spare.size))
 }
 
 #[cfg(test)]
@@ -546,6 +557,28 @@ mod tests {
             let bytes = disk.read(name).unwrap();
             assert_eq!(bytes.len(), SEGMENT_SIZE_MIN as usize);
             assert!(bytes.iter().all(|byte| *byte == 0), "{name}");
+        }
+        assert_eq!(disk.used(), 2 * u64::from(SEGMENT_SIZE_MIN));
+    }
+
+    #[test]
+    fn g45_a_spare_of_an_earlier_run_is_read_only_where_a_range_cannot_be_zeroed() {
+        let disk = SimFs::new(1);
+        let mut spares = left_behind(&disk);
+        disk.inject(Fault::fail(OpKind::Read, Errno::IO));
+        spares.renew().unwrap();
+        let refused = renew_by_reading(&spares.segments[0]);
+        assert_eq!(Errno::from_io_error(&refused.unwrap_err()), Some(Errno::IO));
+    }
+
+    #[test]
+    fn f36_a_spare_becomes_zeros_also_where_a_range_cannot_be_zeroed() {
+        let disk = SimFs::new(1);
+        let spares = left_behind(&disk);
+        for spare in &spares.segments {
+            renew_by_reading(spare).unwrap();
+            let bytes = disk.read(&spare.path).unwrap();
+            assert_eq!(bytes, vec![0; SEGMENT_SIZE_MIN as usize]);
         }
     }
 

@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::kept::Kept;
 use super::scan::Reader;
 use crate::storage::disk::errno::wants_descriptor;
 use crate::storage::disk::{DirEntry, ReadFile, ReadFs, read_exact_at};
@@ -40,6 +41,11 @@ impl Segment {
     pub(super) fn reader(&self) -> Reader {
         let (file, seed) = (self.file.clone(), self.header.identity.seed());
         Reader::new(file, seed, self.size, segment_header::SIZE as u32)
+    }
+
+    /// Read each byte of it once from now on, as long as its file is open.
+    pub(super) fn keep(&mut self) {
+        self.file = Arc::new(Kept::new(self.file.clone()));
     }
 
     /// Which file it is, as its header says.

@@ -14,11 +14,13 @@
 //! | `scan` | is this a sound frame, and what does the end of a file mean? |
 //! | `displaced` | does another file have the bytes that are missing here? |
 //! | `salvage` | which records in a damaged stretch are sound? |
+//! | `kept` | how is the newest segment read once and not twice? |
 //! | `source` | what if the disk does not return every byte? |
 //! | `snapshot` | what if a server is writing to it meanwhile? |
 
 mod displaced;
 mod found;
+mod kept;
 mod newest;
 mod salvage;
 pub mod scan;

@@ -74,8 +74,7 @@ impl Ending {
             is_damaged: false,
         };
         loop {
-            let of_generation_0 = |segment: &Segment| segment.header.identity.generation == 0;
-            let Some(index) = segments.iter().rposition(of_generation_0) else {
+            let Some(index) = newest(segments) else {
                 let last = segments.last();
                 ending.goes_on =
                     last.map(|last| missing_after(last.header.identity.last, &last.name));
@@ -96,6 +95,12 @@ impl Ending {
             ending.segments_after_torn_tail.push(segments.remove(index));
         }
     }
+}
+
+/// The last segment that no compaction made: the log ends in it, unless it follows a torn tail.
+pub(super) fn newest(segments: &[Segment]) -> Option<usize> {
+    let of_generation_0 = |segment: &Segment| segment.header.identity.generation == 0;
+    segments.iter().rposition(of_generation_0)
 }
 
 /// Whether the frames of some segments lead up to the next segment.
@@ -151,7 +156,7 @@ impl Newest {
                     newest.durable = newest.durable.max(frame.header.durable);
                     newest.stamp = newest.stamp.max(frame.header.stamp);
                     newest.sealed = frame.header.kind == FrameKind::Seal;
-                    frame.records().for_each(|(_, record)| newest.take(&record));
+                    frame.raw_records().for_each(|bytes| newest.take_raw(bytes));
                     continue;
                 }
                 Step::Bad(fault) => fault,
@@ -231,6 +236,21 @@ impl Newest {
         self.list.iter().flat_map(named).chain(self.own)
     }
 
+    /// Apply a sound record of the newest segment. Of most of them only the kind matters, or the id.
+    fn take_raw(&mut self, bytes: &[u8]) {
+        if let Some(id) = Record::job_put(bytes) {
+            self.note_put(id);
+        } else if Record::is_of_files(bytes)
+            && let Some(record) = Record::decode(bytes)
+        {
+            self.take(&record);
+        }
+    }
+
+    fn note_put(&mut self, id: JobId) {
+        self.next_id = self.next_id.max(JobId(id.0.saturating_add(1)));
+    }
+
     /// Apply a record of the newest segment.
     fn take(&mut self, record: &Record<'_>) {
         match record {
@@ -245,9 +265,7 @@ impl Newest {
                 }
                 self.add(added);
             }
-            Record::Put { id, .. } => {
-                self.next_id = self.next_id.max(JobId(id.0.saturating_add(1)));
-            }
+            Record::Put { id, .. } => self.note_put(*id),
             _ => {}
         }
     }

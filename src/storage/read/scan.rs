@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::storage::disk::{ReadFile, read_exact_at};
 use crate::storage::format::{
     FRAME_ALIGN, FRAME_MAGIC, FrameFault, FrameHeader, FrameKind, Record, RecordCheck, Seed,
-    check_frame, frame_header, newer, put, records,
+    check_frame, frame_header, newer, put, raw_records, records,
 };
 use crate::types::Position;
 
@@ -34,6 +34,11 @@ impl<'a> Frame<'a> {
     /// Its records and their offsets in the file.
     pub fn records(&self) -> impl Iterator<Item = (u32, Record<'a>)> {
         records(self.bytes, &self.header, self.at)
+    }
+
+    /// The bytes of each of its records.
+    pub(super) fn raw_records(&self) -> impl Iterator<Item = &'a [u8]> {
+        raw_records(self.bytes, &self.header)
     }
 
     /// The bytes of one of its records.

@@ -96,6 +96,11 @@ impl Source {
             .is_some_and(|hole| hole.bytes.start < bytes.end)
     }
 
+    /// True if something else may change the directory.
+    pub(super) fn is_changing(&self) -> bool {
+        self.is_changing
+    }
+
     /// Close all files, so that those that are removed give their space back at once.
     pub(in crate::storage) fn close(&self) {
         lock(&self.shared).open.clear();

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use super::displaced::{Effort, Other, Stretch};
 use super::found::{Found, Key, Segment, key_of};
-use super::newest::Ending;
+use super::newest::{Ending, newest};
 use super::scan::{Lookahead, Reader};
 use super::source::Source;
 use crate::storage::disk::{ReadFile, ReadFs, read_exact_at};
@@ -113,6 +113,9 @@ impl Survey {
             effort,
             displaced,
         } = unfit.adopt(dir, &mut found)?;
+        if !source.is_changing() {
+            keep_newest(&mut found.segments);
+        }
         let Ending {
             newest,
             segments_after_torn_tail,
@@ -348,6 +351,13 @@ impl Survey {
     /// The name of a file.
     pub(super) fn name_of(&self, handle: u32) -> String {
         self.names.get(&handle).cloned().unwrap_or_default()
+    }
+}
+
+/// The newest segment is read to find the list of files, and replayed last.
+fn keep_newest(segments: &mut [Segment]) {
+    if let Some(index) = newest(segments) {
+        segments[index].keep();
     }
 }
 

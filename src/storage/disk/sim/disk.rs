@@ -454,6 +454,13 @@ impl Disk {
         self.file(inode)?.allocate(size, free, sequence)
     }
 
+    pub(super) fn zero(&mut self, inode: InodeId, size: u64) -> io::Result<()> {
+        self.allocate(inode, size)?;
+        let sequence = self.next();
+        self.file(inode)?.zero(size, sequence);
+        Ok(())
+    }
+
     /// Bytes that files take; a removed file counts while it is open.
     pub(super) fn used(&self) -> u64 {
         let present = self.files.values().filter(|file| file.is_present());

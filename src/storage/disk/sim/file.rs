@@ -126,6 +126,14 @@ impl FileNode {
         Ok(())
     }
 
+    /// The first `size` bytes, for which there is space, are zeros from now on. Until a sync, a
+    /// crash may undo that page by page.
+    pub(super) fn zero(&mut self, size: u64, sequence: u64) {
+        if self.visible.written().any(|range| range.start < size) {
+            self.write(&vec![0; size as usize], 0, sequence);
+        }
+    }
+
     pub(super) fn write(&mut self, bytes: &[u8], offset: u64, sequence: u64) {
         let before = self.visible.size();
         self.visible.write(bytes, offset);

@@ -753,4 +753,10 @@ impl File for SimFile {
             state.disk.allocate(self.inode, size)
         })
     }
+
+    fn zero(&self, size: u64) -> io::Result<bool> {
+        self.operate(OpKind::Allocate, (0, size), |state, _| {
+            state.disk.zero(self.inode, size).map(|()| true)
+        })
+    }
 }
