@@ -100,10 +100,10 @@ fn client_address(cluster: &ClusterConfig, listen: &[Address]) -> Result<String,
             let can_be = |(layers, _): &(Layers, SocketAddr)| has_certificate || !layers.tls;
             let found: Vec<_> = listen.iter().filter_map(reached).filter(can_be).collect();
             let encrypted = found.iter().find(|(layers, _)| layers.tls);
-            *encrypted.or(found.first()).ok_or_else(|| {
+            *encrypted.or(found.first()).ok_or(
                 "members pass clients on to each other: say with --cluster-client IP:PORT where they \
-                 reach this server (tls:IP:PORT only if they have --cluster-cert)"
-            })?
+                 reach this server (tls:IP:PORT only if they have --cluster-cert)",
+            )?
         }
     };
     Ok(format!("{layers}{at}"))

@@ -15,6 +15,7 @@ use bsd::types::{JobId, Position, SegmentId};
 use bsd_tools::client::Client;
 
 use crate::control;
+use crate::plot;
 use crate::process::check;
 use crate::report::{NONE, Table};
 use crate::servers::{Kind, Policy, Program, Programs, Running, callgrind};
@@ -204,7 +205,7 @@ pub(crate) fn run(args: &Args) -> io::Result<()> {
     print!("{table}");
     match (&args.golden, &page, golden) {
         (Some(path), _, Some(golden)) => compare(&counts, &golden, path),
-        (Some(path), Some(page), None) => std::fs::write(path, replace(page, &table)?),
+        (Some(path), Some(page), None) => plot::write(path, &replace(page, &table)?),
         _ => Ok(()),
     }
 }

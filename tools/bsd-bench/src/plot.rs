@@ -218,8 +218,8 @@ impl Scale {
     }
 }
 
-/// Write a picture to a file, and replace an existing one.
-pub(crate) fn write(path: &Path, svg: &str) -> io::Result<()> {
+/// Write a text, such as a picture, to a file, and replace an existing one.
+pub(crate) fn write(path: &Path, text: &str) -> io::Result<()> {
     let named = |error: io::Error| {
         io::Error::new(
             error.kind(),
@@ -233,7 +233,7 @@ pub(crate) fn write(path: &Path, svg: &str) -> io::Result<()> {
     };
     let file = RealFs.open(path, mode).map_err(named)?;
     file.set_size(0).map_err(named)?;
-    write_all_at(&*file, svg.as_bytes(), 0).map_err(named)
+    write_all_at(&*file, text.as_bytes(), 0).map_err(named)
 }
 
 #[cfg(test)]
