@@ -90,6 +90,24 @@ impl ErrorClass {
         matches!(self, ErrorClass::Full | ErrorClass::Descriptors)
     }
 
+    /// Which room is lacking, in words, if something [`is short`](ErrorClass::is_short).
+    #[must_use]
+    pub fn lack(self) -> &'static str {
+        match self {
+            ErrorClass::Descriptors => "no more files can be opened",
+            _ => "the disk is full",
+        }
+    }
+
+    /// How a person makes such room while the server runs.
+    #[must_use]
+    pub fn relief(self) -> &'static str {
+        match self {
+            ErrorClass::Descriptors => "raise the limit of open files (`prlimit`, `LimitNOFILE=`)",
+            _ => "make room on it",
+        }
+    }
+
     /// The class of the same error of a server that runs: what could be used at its start, and
     /// cannot any more, has failed.
     #[must_use]

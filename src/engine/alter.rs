@@ -226,7 +226,7 @@ impl Engine {
         };
         match self.store.join(logged, body, now) {
             Ok(()) => {}
-            Err(AppendError::Full) => return Ok(Altered::NoRoom),
+            Err(AppendError::NoRoom(_)) => return Ok(Altered::NoRoom),
             Err(AppendError::Failed(error)) => return Err(error),
         }
         let events = self.queue.event_count();

@@ -123,7 +123,7 @@ impl Engine {
     ) -> Result<Logged, StoreError> {
         let place = match self.store.append_update(change, kick, purpose, now) {
             Ok(place) => place,
-            Err(AppendError::Full) => return Ok(Logged::Full),
+            Err(AppendError::NoRoom(_)) => return Ok(Logged::Full),
             Err(AppendError::Failed(error)) => return Err(error),
         };
         let applied = match self.queue.apply(change, place, now.mono) {
@@ -151,7 +151,7 @@ impl Engine {
     ) -> Result<Logged, StoreError> {
         let place = match self.store.append(put, body, Purpose::Put, now) {
             Ok(place) => place,
-            Err(AppendError::Full) => return Ok(Logged::Full),
+            Err(AppendError::NoRoom(_)) => return Ok(Logged::Full),
             Err(AppendError::Failed(error)) => return Err(error),
         };
         self.apply_put(put, place, (tube, body.len()), now);
@@ -170,7 +170,7 @@ impl Engine {
         let place = match self.store.append_begun(put, (begun, rest), now) {
             Ok(Some(place)) => place,
             Ok(None) => return Ok(None),
-            Err(AppendError::Full) => return Ok(Some(Logged::Full)),
+            Err(AppendError::NoRoom(_)) => return Ok(Some(Logged::Full)),
             Err(AppendError::Failed(error)) => return Err(error),
         };
         self.apply_put(put, place, (tube, begun.size() + rest.len()), now);
@@ -203,7 +203,7 @@ impl Engine {
         };
         match self.store.append_delete(&job, now) {
             Ok(_) => {}
-            Err(AppendError::Full) => return Ok(Logged::Full),
+            Err(AppendError::NoRoom(_)) => return Ok(Logged::Full),
             Err(AppendError::Failed(error)) => return Err(error),
         }
         let delete = Change::Delete { id };

@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use super::Engine;
 use super::store::Store;
+use crate::ErrorClass;
 use crate::histogram::Reading;
 use crate::protocol::Op;
 use crate::queue::QueueStats;
@@ -86,6 +87,8 @@ pub struct LogFigures {
     pub is_compacting: bool,
     /// Bytes that were missing for the put that was refused last, while puts are.
     pub missing: Option<u64>,
+    /// Which room that is.
+    pub lacking: ErrorClass,
 }
 
 /// A file of the log in numbers.
@@ -218,6 +221,7 @@ impl Engine {
             compactions: log.compactions(),
             is_compacting: log.is_compacting(),
             missing: log.missing_on_disk(),
+            lacking: log.lacking(),
         }
     }
 

@@ -253,7 +253,7 @@ impl Engine {
         };
         match log.announce_kick(part.number, kick, part.left, now.wall_ns) {
             Ok(number) => part.number = Some(number),
-            Err(AppendError::Full) => return Ok(Logged::Full),
+            Err(AppendError::NoRoom(_)) => return Ok(Logged::Full),
             Err(AppendError::Failed(error)) => return Err(error),
         }
         Ok(Logged::Done)
@@ -276,11 +276,12 @@ impl Engine {
         match log.announce_kick(Some(number), kick, 0, now.wall_ns) {
             Ok(_) => Ok(Slice::Last),
             // Not even what is set aside for deletes has room for it.
-            Err(AppendError::Full) => {
+            Err(AppendError::NoRoom(class)) => {
                 tracing::warn!(
-                    "the disk is full: a kick of tube {:?} is over, and after a crash it would go \
-                     on; give the disk room",
-                    kick.tube
+                    "{}: a kick of tube {:?} is over, and after a crash it would go on; {}",
+                    class.lack(),
+                    kick.tube,
+                    class.relief()
                 );
                 Ok(Slice::Last)
             }

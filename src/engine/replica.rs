@@ -70,7 +70,7 @@ impl Engine {
             let log = self.store.log().expect("a log");
             match log.begin_entry(size, puts, purpose, now.wall_ns) {
                 Ok(()) => {}
-                Err(AppendError::Full) => return Err(ApplyError::Full),
+                Err(AppendError::NoRoom(class)) => return Err(ApplyError::NoRoom(class)),
                 Err(AppendError::Failed(error)) => return Err(error.into()),
             }
         }

@@ -10,6 +10,7 @@ use std::path::Path;
 use super::replay::Replayer;
 use super::store::Store;
 use super::{Engine, Options};
+use crate::ErrorClass;
 use crate::queue::Queue;
 use crate::storage::format::Record;
 use crate::storage::{AppendError, Life, Log, OpenError, Purpose, StoreError};
@@ -26,8 +27,9 @@ pub struct Standby {
 /// Why a record was not applied. It was not, and can come again.
 #[derive(Debug)]
 pub enum ApplyError {
-    /// There is no room for it on the disk now.
-    Full,
+    /// There is no room for it now; the class is [`ErrorClass::Full`] or
+    /// [`ErrorClass::Descriptors`].
+    NoRoom(ErrorClass),
     /// It cannot follow what is here: says why.
     Contradiction(String),
     /// The disk failed: nothing more can be applied.
@@ -37,8 +39,9 @@ pub enum ApplyError {
 impl std::fmt::Display for ApplyError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            ApplyError::Full => {
-                f.write_str("the disk is full; make room on it, then it goes on by itself")
+            ApplyError::NoRoom(class) => {
+                let (lack, relief) = (class.lack(), class.relief());
+                write!(f, "{lack}; {relief}, then it goes on by itself")
             }
             ApplyError::Contradiction(what) => {
                 write!(f, "what comes does not follow what is here: {what}")
@@ -79,6 +82,12 @@ impl Standby {
     pub fn is_kicking(&self) -> bool {
         let log = self.engine.log();
         log.is_some_and(|log| !log.kicks_under_way().is_empty())
+    }
+
+    /// Which room was lacking when there last was none.
+    #[must_use]
+    pub fn lacking(&self) -> ErrorClass {
+        self.engine.log().map_or(ErrorClass::Full, Log::lacking)
     }
 
     /// Jobs that there are.
@@ -162,9 +171,12 @@ impl Standby {
     /// When the disk failed, or is full: then it is still a standby, and can be opened again.
     pub fn promote(mut self, now: Now) -> Result<Engine, OpenError> {
         if self.life.is_none() && self.begin_life(SegmentId(0), now)?.is_none() {
-            let full = std::io::ErrorKind::StorageFull.into();
             let dir = self.engine.log().map_or(Path::new(""), Log::dir);
-            return Err(OpenError::io("begin a segment in", dir, &full));
+            return Err(OpenError::no_room(
+                "begin a segment in",
+                dir,
+                self.lacking(),
+            ));
         }
         if let Store::Log(log) = &mut self.engine.store {
             // The last step: a crash before it leaves a copy.
@@ -218,7 +230,7 @@ impl Engine {
         let record = in_our_time(here(record, log, place), self.clock_ahead_ns);
         let place = match log.append(&record, purpose, now.wall_ns) {
             Ok(place) => place,
-            Err(AppendError::Full) => return Err(ApplyError::Full),
+            Err(AppendError::NoRoom(class)) => return Err(ApplyError::NoRoom(class)),
             Err(AppendError::Failed(error)) => return Err(error.into()),
         };
         let mut replayer = Replayer { queue, pauses, now };
@@ -291,4 +303,62 @@ fn in_our_time(mut record: Record<'_>, ahead_ns: i64) -> Record<'_> {
 
 fn segment_of(log: &Log, place: Place) -> SegmentId {
     log.files().segment_of(place)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::clock::Clock;
+    use crate::storage::SimFs;
+    use crate::storage::disk::sim::{Errno, Fault, OpKind};
+
+    fn put(id: u64) -> Record<'static> {
+        Record::Put {
+            id: JobId(id),
+            created_wall_ns: 1,
+            pri: 0,
+            delay: 0,
+            ttr: 60,
+            tube: "default",
+            body: &[b'x'; 5000],
+        }
+    }
+
+    #[test]
+    fn g02_a_standby_that_can_open_no_file_says_so_and_goes_on_when_it_can() {
+        let (disk, now) = (SimFs::new(1), Clock::start().now());
+        let options = Options {
+            dir: Some("/data".into()),
+            segment_size: 64 << 10,
+            fs: Arc::new(disk.clone()),
+            ..Options::default()
+        };
+        let mut standby = Standby::open(&options, now).unwrap();
+        let errnos = [
+            (Errno::MFILE, ErrorClass::Descriptors, "limit of open files"),
+            (Errno::NOSPC, ErrorClass::Full, "make room"),
+        ];
+        let mut id = 1;
+        for (errno, class, advice) in errnos {
+            disk.inject(Fault::fail(OpKind::Create, errno).for_ever());
+            let error = loop {
+                match standby.apply(&put(id), now) {
+                    Ok(()) => id += 1,
+                    Err(error) => break error,
+                }
+            };
+            assert!(matches!(error, ApplyError::NoRoom(found) if found == class));
+            assert!(error.to_string().contains(advice), "{error}");
+            assert_eq!(standby.lacking(), class);
+            disk.clear_faults();
+            let later = Now {
+                wall_ns: now.wall_ns + 1_000_000_000,
+                ..now
+            };
+            standby.apply(&put(id), later).unwrap();
+            id += 1;
+        }
+    }
 }

@@ -119,7 +119,7 @@ impl Store {
                     put_segment,
                 };
                 let appended = log.append(&record, Purpose::Delete, now.wall_ns);
-                if let Err(AppendError::Full) = appended {
+                if let Err(AppendError::NoRoom(_)) = appended {
                     log.note_no_room_to_delete();
                 }
                 let place = appended?;

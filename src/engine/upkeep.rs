@@ -182,7 +182,7 @@ impl Engine {
                     }
                 }
                 // On a full disk the counters go without: what is set aside is for commands.
-                Err(AppendError::Full) => {}
+                Err(AppendError::NoRoom(_)) => {}
                 Err(AppendError::Failed(error)) => return Err(error),
             }
         }
@@ -228,7 +228,7 @@ impl Engine {
         self.make_way(purpose, now)?;
         let place = match self.store.append(change, &[], purpose, now) {
             Ok(place) => place,
-            Err(AppendError::Full) => return Ok(None),
+            Err(AppendError::NoRoom(_)) => return Ok(None),
             Err(AppendError::Failed(error)) => return Err(error),
         };
         if !place.is_none() {

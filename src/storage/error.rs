@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 use crate::ErrorClass;
 use crate::storage::disk::errno::hint;
 use crate::storage::disk::{Holder, LockError};
@@ -89,11 +91,8 @@ pub enum OpenError {
 /// There were too few descriptors to keep all files of a log open, and its server has removed one that
 /// was to be read again.
 pub(in crate::storage) fn too_few_descriptors(dir: &Path) -> OpenError {
-    OpenError::io(
-        "hold all files of the log open in",
-        dir,
-        &rustix::io::Errno::MFILE.into(),
-    )
+    let doing = "hold all files of the log open in";
+    OpenError::no_room(doing, dir, ErrorClass::Descriptors)
 }
 
 impl OpenError {
@@ -115,6 +114,21 @@ impl OpenError {
             error.cause = format!("{}; {hint}", error.cause);
         }
         OpenError::Io(error)
+    }
+
+    /// There was no room for something; `class` says where.
+    pub fn no_room(doing: &'static str, path: &Path, class: ErrorClass) -> OpenError {
+        let errno = match class {
+            ErrorClass::Descriptors => Errno::MFILE,
+            _ => Errno::NOSPC,
+        };
+        let hint = hint(&errno.into()).unwrap_or_default();
+        OpenError::Io(StoreError {
+            doing,
+            path: path.to_owned(),
+            cause: format!("{}; {hint}", class.lack()),
+            class,
+        })
     }
 
     /// Class of the error.

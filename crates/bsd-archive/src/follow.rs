@@ -511,7 +511,8 @@ impl Follower {
         // Before the claim: without room this one could not serve, and the other one would be fenced.
         let past = copy.chain_reader.at().segment();
         let Some(life) = copy.standby.begin_life(past, now)? else {
-            return Err(FollowError::Trouble(ApplyError::Full.to_string()));
+            let no_room = ApplyError::NoRoom(copy.standby.lacking());
+            return Err(FollowError::Trouble(no_room.to_string()));
         };
         let life = Some(life).filter(|_| goes_on);
         let (claim, bytes) = copy.chain_reader.claim(&self.setup.node, life, wall_ns);

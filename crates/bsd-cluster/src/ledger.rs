@@ -153,12 +153,18 @@ impl fmt::Display for LedgerError {
         match self {
             LedgerError::Full(StoreError {
                 doing, path, cause, ..
-            }) => write!(
-                f,
-                "the ledger has no room: could not {doing} {}: {cause}; this node agrees to \
-                 nothing until there is room: free space on its disk",
-                path.display()
-            ),
+            }) => {
+                let path = path.display();
+                let relief = match self.class() {
+                    class @ ErrorClass::Descriptors => class.relief(),
+                    _ => "free space on its disk",
+                };
+                write!(
+                    f,
+                    "the ledger has no room: could not {doing} {path}: {cause}; this node agrees \
+                     to nothing until there is room: {relief}"
+                )
+            }
             LedgerError::Failed(error) => error.fmt(f),
         }
     }

@@ -34,6 +34,7 @@ use self::room::Room;
 use super::ledger::{Base, LedgerError};
 use super::member::{Members, NodeId};
 use super::node::{Change, Committed, Node, Out, Refused, Role, SnapshotWanted, Status};
+use bsd::ErrorClass;
 use bsd::engine::{ApplyError, Engine, Options, ReplySink};
 use bsd::storage::format::Stamp;
 use bsd::storage::{Log, OpenError};
@@ -216,7 +217,8 @@ impl Replica {
             _ => false,
         };
         if is_due && let Some(heir) = self.node.hand_over() {
-            tracing::warn!("the disk is full: the lead goes to member {heir}");
+            let class = engine.log().map_or(ErrorClass::Full, Log::lacking);
+            tracing::warn!("{}: the lead goes to member {heir}", class.lack());
             self.room.asked(now.mono);
         }
         Ok(())
@@ -375,13 +377,13 @@ impl Replica {
             if stamp.index > engine.stamp().index {
                 engine.set_clock_ahead(self.node.clock_ahead(stamp.term));
                 let mut applied = engine.apply_entry(stamp, &entry.data, now);
-                if matches!(applied, Err(ApplyError::Full)) && engine.spend_kept() {
+                if matches!(applied, Err(ApplyError::NoRoom(_))) && engine.spend_kept() {
                     applied = engine.apply_entry(stamp, &entry.data, now);
                 }
                 match applied {
                     Ok(()) => {}
-                    Err(ApplyError::Full) => {
-                        self.room.refused_by_log(now.mono);
+                    Err(ApplyError::NoRoom(class)) => {
+                        self.room.refused_by_log(class, now.mono);
                         return Ok(());
                     }
                     Err(ApplyError::Failed(error)) => return Err(error.into()),
@@ -555,10 +557,10 @@ impl Replica {
         }
     }
 
-    /// True while the ledger has no room.
+    /// Which room the ledger lacks, if it lacks any.
     #[must_use]
-    pub fn is_ledger_full(&self) -> bool {
-        self.room.is_ledger_full()
+    pub fn ledger_lacks(&self) -> Option<ErrorClass> {
+        self.room.ledger_lacks()
     }
 
     /// True while clients are served here.
@@ -604,9 +606,10 @@ impl Replica {
         let prepared = self.node.prepare_install();
         match prepared.and_then(|()| super::install::begin(&fs, &ledger_dir, &base)) {
             Err(LedgerError::Full(error)) => {
+                let lack = error.class().lack();
                 let error = OpenError::Io(error);
                 tracing::warn!(
-                    "the disk is full: a copy of the log is not installed: {error}; it is sent again"
+                    "{lack}: a copy of the log is not installed: {error}; it is sent again"
                 );
                 discard();
                 return Ok(false);

@@ -55,7 +55,7 @@ fn membership_of(report: &Report) -> Membership {
         role: report.standing.word(),
         is_member: !matches!(report.standing, Standing::Waiting | Standing::Removed),
         voters: voters.count(),
-        is_full: report.is_ledger_full,
+        lacks: report.ledger_lacks,
         leader_http: leader.and_then(|leader| link(&leader.http)),
         as_of: heard
             .filter(|_| follows && report.applied >= report.committed)
@@ -195,8 +195,11 @@ pub(super) fn why_not_ready(handles: &ServerHandles) -> Option<String> {
 }
 
 fn why_unready(report: &Report) -> Option<String> {
-    if report.is_ledger_full {
-        return Some("the disk is full: this member agrees to nothing until there is room".into());
+    if let Some(class) = report.ledger_lacks {
+        let (lack, relief) = (class.lack(), class.relief());
+        return Some(format!(
+            "{lack}: this member agrees to nothing until there is room; {relief}"
+        ));
     }
     let why = match report.standing {
         Standing::Leads => return None,
@@ -339,7 +342,7 @@ pub(super) fn write_report(page: &mut Page, report: &Report) {
         (
             "bsd_cluster_ledger_full",
             "1: the ledger has no room, and this member agrees to nothing.",
-            report.is_ledger_full.into(),
+            report.ledger_lacks.is_some().into(),
         ),
         (
             "bsd_cluster_members",
@@ -428,6 +431,7 @@ mod tests {
     use crate::exposition::Format;
     use crate::tests::{closed, paused};
     use crate::{LEADER, openapi};
+    use bsd::ErrorClass;
     use bsd_net::LeaderReport;
 
     const ALL: [Standing; 5] = [
@@ -545,11 +549,15 @@ mod tests {
             assert_eq!(why.is_none(), is_ready, "{standing:?}: {why:?}");
         }
         assert!(why_unready(&report(Standing::Follows, Some(""))).is_some());
-        let full = Report {
-            is_ledger_full: true,
-            ..report(Standing::Follows, Some("127.0.0.1:1"))
+        let lacks = |class| {
+            let report = Report {
+                ledger_lacks: Some(class),
+                ..report(Standing::Follows, Some("127.0.0.1:1"))
+            };
+            why_unready(&report).unwrap()
         };
-        assert!(why_unready(&full).is_some_and(|why| why.contains("the disk is full")));
+        assert!(lacks(ErrorClass::Full).contains("the disk is full"));
+        assert!(lacks(ErrorClass::Descriptors).contains("limit of open files"));
     }
 
     #[test]

@@ -11,7 +11,9 @@ use super::answer::{Answer, json};
 use super::cluster;
 use super::doorway::READS_AGAIN;
 use super::{ServerHandles, State};
+use bsd::ErrorClass;
 use bsd::door::{Slice, Step, Work};
+use bsd::storage::Log;
 use bsd::types::{SECOND_NS, Time};
 use bsd_archive::Report;
 use bsd_net::{Beat, Stage};
@@ -126,6 +128,16 @@ async fn reasons(state: &State) -> Vec<String> {
     }
 }
 
+/// Why the log has no room for a put, if it has none.
+pub(super) fn no_room(log: &Log) -> Option<String> {
+    let missing = log.missing_on_disk()?;
+    Some(match log.lacking() {
+        _ if !log.is_disk_full() => "no majority of the members has room on its disks".to_owned(),
+        class @ ErrorClass::Descriptors => format!("{}: {}", class.lack(), class.relief()),
+        class => format!("{}: {missing} bytes are missing", class.lack()),
+    })
+}
+
 /// A look at the engine.
 #[derive(Default)]
 struct Look {
@@ -135,16 +147,11 @@ struct Look {
 impl Work for Look {
     fn step(&mut self, slice: &mut Slice<'_>) -> Step {
         let engine = slice.engine();
-        let log = engine.log();
-        let disk = log.and_then(|log| log.missing_on_disk());
         let reasons = [
             engine
                 .is_draining()
                 .then(|| "it drains: puts are refused".to_owned()),
-            disk.map(|missing| match log.is_some_and(|log| log.is_disk_full()) {
-                true => format!("the disk is full: {missing} bytes are missing"),
-                false => "no majority of the members has room on its disks".to_owned(),
-            }),
+            engine.log().and_then(no_room),
             engine
                 .missing_in_memory()
                 .map(|missing| format!("--max-memory is reached: {missing} bytes are missing")),

@@ -293,8 +293,8 @@ struct Membership {
     is_member: bool,
     /// Members that vote: each acknowledged job is synced on more than half of them.
     voters: usize,
-    /// Its ledger has no room.
-    is_full: bool,
+    /// Which room its ledger lacks.
+    lacks: Option<bsd::ErrorClass>,
     /// Where the leader's HTTP is, if another one leads and that is known.
     leader_http: Option<String>,
     /// It follows, and has all that was committed when it last heard of its leader; this is the

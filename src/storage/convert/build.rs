@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::ErrorClass;
 use crate::storage::disk::{Fs, ReadFile};
-use crate::storage::error::{OpenError, ReplayError, StoreError};
+use crate::storage::error::{OpenError, ReplayError};
 use crate::storage::format::Record;
 use crate::storage::format::names::is_of_a_log;
 use crate::storage::incomplete::IncompleteDir;
@@ -73,7 +73,7 @@ impl Build {
         // All the space set aside may be used: there are no clients.
         match self.log.append(record, Purpose::Delete, self.now.wall_ns) {
             Ok(_) => Ok(()),
-            Err(AppendError::Full) => Err(self.full()),
+            Err(AppendError::NoRoom(class)) => Err(self.no_room(class)),
             Err(AppendError::Failed(error)) => Err(error.into()),
         }
     }
@@ -86,7 +86,7 @@ impl Build {
     pub fn skip_ids(&mut self, next_id: JobId) -> Result<(), OpenError> {
         match self.log.skip_ids(next_id, self.now.wall_ns)? {
             true => Ok(()),
-            false => Err(self.full()),
+            false => Err(self.no_room(self.log.lacking())),
         }
     }
 
@@ -108,13 +108,8 @@ impl Build {
         incomplete.publish(held)
     }
 
-    fn full(&self) -> OpenError {
-        OpenError::Io(StoreError {
-            doing: "write all jobs to",
-            path: self.incomplete.dir.clone(),
-            cause: "the disk is full; free space, or give a directory on another disk".to_owned(),
-            class: ErrorClass::Full,
-        })
+    fn no_room(&self, class: ErrorClass) -> OpenError {
+        OpenError::no_room("write all jobs to", &self.incomplete.dir, class)
     }
 }
 

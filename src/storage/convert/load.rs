@@ -276,7 +276,9 @@ fn is_as_put(job: &JobRecord) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ErrorClass;
     use crate::storage::SimFs;
+    use crate::storage::disk::sim::{Errno, Fault, OpKind};
     use crate::storage::inspect::Inspection;
     use crate::types::Time;
 
@@ -418,5 +420,29 @@ mod tests {
         assert!(refused(load.next_id(JobId(u64::MAX))).contains("after the id"));
         drop(load);
         assert!(disk.names("/").unwrap().is_empty());
+    }
+
+    #[test]
+    fn g02_a_load_that_can_open_no_file_does_not_say_that_the_disk_is_full() {
+        let errnos = [
+            (Errno::MFILE, ErrorClass::Descriptors, "limit of open files"),
+            (Errno::NOSPC, ErrorClass::Full, "free space"),
+        ];
+        for (errno, class, advice) in errnos {
+            let disk = SimFs::new(1);
+            let mut load = begin(&disk);
+            disk.inject(Fault::fail(OpKind::Create, errno).for_ever());
+            let mut large = job(1);
+            large.body = vec![0; 20_000];
+            let error = (1..).find_map(|id| {
+                large.id = JobId(id);
+                load.job(&large, None).err()
+            });
+            let Some(LoadError::Open(error)) = error else {
+                panic!("{errno}: {error:?}");
+            };
+            assert_eq!(error.class(), class, "{error}");
+            assert!(error.to_string().contains(advice), "{error}");
+        }
     }
 }

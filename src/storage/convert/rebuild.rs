@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use super::backup::make_dir;
 use super::build::check;
+use crate::ErrorClass;
 use crate::storage::disk::{DirLock, File, Fs, OpenMode, ReadFile, write_all_at};
 use crate::storage::error::{OpenError, ReplayError};
 use crate::storage::format::names::is_of_a_log;
@@ -225,14 +226,13 @@ impl Rebuilt {
         // All the space set aside may be used: there are no clients.
         let appended = self.log.append(record, Purpose::Delete, self.now.wall_ns);
         appended.map_err(|error| match error {
-            AppendError::Full => self.full(),
+            AppendError::NoRoom(class) => self.no_room(class),
             AppendError::Failed(error) => error.into(),
         })
     }
 
-    fn full(&self) -> OpenError {
-        let error = std::io::ErrorKind::StorageFull.into();
-        OpenError::io("write all changes to", &self.incomplete.path, &error)
+    fn no_room(&self, class: ErrorClass) -> OpenError {
+        OpenError::no_room("write all changes to", &self.incomplete.path, class)
     }
 
     fn contradiction(&self, id: JobId, what: &str) -> OpenError {
@@ -265,7 +265,7 @@ impl Rebuilt {
     pub fn begin_life(&mut self, past: SegmentId) -> Result<Life, OpenError> {
         self.log.next_id = self.log.next_id.max(self.next_id);
         let begun = self.log.skip_lost_ids(past, self.now.wall_ns)?;
-        begun.ok_or_else(|| self.full())
+        begun.ok_or_else(|| self.no_room(self.log.lacking()))
     }
 
     /// Make all of it durable, read it back, and give the directory its name; `marker` is a file that
@@ -275,7 +275,7 @@ impl Rebuilt {
     /// If the disk is full or fails, or did not keep what was written.
     pub fn finish(mut self, marker: Option<(&str, &[u8])>) -> Result<(), OpenError> {
         if !self.log.skip_ids(self.next_id, self.now.wall_ns)? {
-            return Err(self.full());
+            return Err(self.no_room(self.log.lacking()));
         }
         let Rebuilt {
             log,

@@ -195,7 +195,7 @@ impl Log {
             _ => 0,
         };
         if !self.make_room(size + FRAME_OVERHEAD_MAX as u64 + later, purpose, wall_ns)? {
-            return Err(AppendError::Full);
+            return Err(AppendError::NoRoom(self.lacking()));
         }
         self.join_for(size, purpose, wall_ns)?;
         self.held.has_room = true;
@@ -249,7 +249,7 @@ impl Log {
             return Ok(());
         }
         self.held.pass(was);
-        Err(AppendError::Full)
+        Err(AppendError::NoRoom(self.lacking()))
     }
 
     /// Up to which entry the log goes, as far as it is written.

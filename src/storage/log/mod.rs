@@ -55,6 +55,7 @@ pub(in crate::storage) mod zeros;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::ErrorClass;
 use crate::clock::Clock;
 use crate::storage::disk::errno::is_full;
 use crate::storage::disk::{DirLock, Fs, read_exact_at, write_all_at};
@@ -139,8 +140,9 @@ pub enum Purpose {
 /// Why a record was not appended. The log is unchanged.
 #[derive(Debug)]
 pub enum AppendError {
-    /// There is no room for it now.
-    Full,
+    /// There is no room for it now, on the disk ([`ErrorClass::Full`]) or among the files that may
+    /// be open ([`ErrorClass::Descriptors`]).
+    NoRoom(ErrorClass),
     /// The log has failed.
     Failed(StoreError),
 }
@@ -357,14 +359,14 @@ impl Log {
     ) -> Result<(), AppendError> {
         self.check()?;
         if !self.has_room_for_entry() && !self.make_room(size, purpose, wall_ns)? {
-            return Err(AppendError::Full);
+            return Err(AppendError::NoRoom(self.lacking()));
         }
         assert!(
             !self.is_joined || self.fits(size),
             "records that stay together have room for all of them"
         );
         if !self.fits(size) && (self.is_holding() || !self.rotate(size, wall_ns)?) {
-            return Err(AppendError::Full);
+            return Err(AppendError::NoRoom(self.lacking()));
         }
         let file = self.files.get(self.active.handle);
         if self.frame.is_empty() {
@@ -417,7 +419,7 @@ impl Log {
         let size = size + FRAME_OVERHEAD_MAX as u64;
         let has_room = self.make_room(size, purpose, wall_ns)?;
         if !has_room || !self.fits(size) && (self.is_holding() || !self.rotate(size, wall_ns)?) {
-            return Err(AppendError::Full);
+            return Err(AppendError::NoRoom(self.lacking()));
         }
         self.is_joined = true;
         Ok(())

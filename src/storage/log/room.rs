@@ -29,6 +29,7 @@
 //!   when something was freed, or after a tenth of a second.
 //! * The segment size grows with the log, so that the list of files stays short for every `-s`.
 
+use crate::ErrorClass;
 use crate::storage::error::StoreError;
 use crate::storage::format::SEGMENT_SIZE_MIN;
 use crate::storage::format::{
@@ -487,11 +488,17 @@ impl Log {
             .note_refused(missing, self.budget.now_ns)
         {
             let missing = missing.next_multiple_of(BLOCK_SIZE);
-            tracing::warn!(
-                "the disk of {} is full: puts are refused until at least {missing} bytes are free; \
-                 delete jobs, or make room on that disk",
-                self.dir.display()
-            );
+            let dir = self.dir.display();
+            match self.lacking() {
+                class @ ErrorClass::Descriptors => tracing::warn!(
+                    "no more files can be opened in {dir}: puts are refused until one can; {}",
+                    class.relief()
+                ),
+                _ => tracing::warn!(
+                    "the disk of {dir} is full: puts are refused until at least {missing} bytes \
+                     are free; delete jobs, or make room on that disk"
+                ),
+            }
         }
     }
 
@@ -505,7 +512,7 @@ impl Log {
         let is_over = deletes.is_on() && deletes.note_room(*now_ns);
         let is_put = purpose == Purpose::Put && shortage.is_on();
         if (is_put && shortage.note_room(*now_ns)) || (is_over && !shortage.is_on()) {
-            tracing::warn!("the disk of {} has room again", self.dir.display());
+            tracing::warn!("the log in {} has room again", self.dir.display());
         }
     }
 
@@ -520,11 +527,19 @@ impl Log {
         let missing = missing.next_multiple_of(BLOCK_SIZE);
         let deletes = &mut self.budget.deletes;
         if deletes.note_refused(missing, self.budget.now_ns) {
-            tracing::warn!(
-                "the disk of {} is full, and what was set aside for deletes is not there: they \
-                 are refused until at least {missing} bytes are free; make room on that disk",
-                self.dir.display()
-            );
+            let dir = self.dir.display();
+            match self.lacking() {
+                class @ ErrorClass::Descriptors => tracing::warn!(
+                    "no more files can be opened in {dir}, and what was set aside for deletes is \
+                     not there: they are refused until one can; {}",
+                    class.relief()
+                ),
+                _ => tracing::warn!(
+                    "the disk of {dir} is full, and what was set aside for deletes is not there: \
+                     they are refused until at least {missing} bytes are free; make room on that \
+                     disk"
+                ),
+            }
         }
     }
 
@@ -619,6 +634,16 @@ impl Log {
         let mut shortages = [shortage, deletes, others].into_iter();
         let shortage = shortages.find(|it| it.is_on())?;
         Some(shortage.missing())
+    }
+
+    /// Which room was lacking when something was last refused for want of it: [`ErrorClass::Full`],
+    /// or [`ErrorClass::Descriptors`] if no file could be opened.
+    #[must_use]
+    pub fn lacking(&self) -> ErrorClass {
+        match self.budget.others.is_on() {
+            true => ErrorClass::Full,
+            false => self.spares.lacking(),
+        }
     }
 
     /// True while puts, or even deletes, are refused because this disk is full.

@@ -70,6 +70,7 @@ impl Log {
                     is_nameless: true,
                 }) if is_full(&error) => {
                     tracing::warn!("no room to begin {}: {error}", path.display());
+                    self.spares.note_lacking(&error);
                     self.spares.discard(spare);
                     return Ok(false);
                 }

@@ -12,6 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::ErrorClass;
 use crate::storage::disk::errno::is_full;
 use crate::storage::disk::{File, Fs, OpenMode, read_exact_at};
 use crate::storage::error::StoreError;
@@ -65,6 +66,8 @@ pub(crate) struct Spares {
     pub(super) kept: Option<Spare>,
     /// The disk was full when it was last asked.
     was_full: bool,
+    /// The class of the error when there last was no room.
+    lacking: ErrorClass,
 }
 
 impl Spares {
@@ -96,6 +99,7 @@ impl Spares {
             compaction: None,
             kept: None,
             was_full: false,
+            lacking: ErrorClass::Full,
         })
     }
 
@@ -207,11 +211,25 @@ impl Spares {
             }
             Err(error) if is_full(&error) => {
                 self.was_full = true;
+                self.note_lacking(&error);
                 Ok(None)
             }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                self.lacking = ErrorClass::Full;
+                Ok(None)
+            }
             Err(error) => Err(StoreError::new("set space aside in", &self.dir, &error)),
         }
+    }
+
+    /// Which room was lacking when there last was none: [`ErrorClass::Full`] or
+    /// [`ErrorClass::Descriptors`].
+    pub(crate) fn lacking(&self) -> ErrorClass {
+        self.lacking
+    }
+
+    pub(super) fn note_lacking(&mut self, error: &io::Error) {
+        self.lacking = ErrorClass::of(error);
     }
 
     /// Set space aside for the first segment of a log: `size` bytes, or half of what the disk has. A
@@ -273,7 +291,7 @@ impl Spares {
             }
             match spare.file.allocate(wanted.into()) {
                 Ok(()) => spare.size = wanted,
-                Err(error) if is_full(&error) => {}
+                Err(error) if is_full(&error) => self.lacking = ErrorClass::of(&error),
                 Err(error) => {
                     return Err(StoreError::new("set space aside in", &self.dir, &error));
                 }

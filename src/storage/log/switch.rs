@@ -177,7 +177,7 @@ impl Log {
         match appended {
             Ok(_) => {}
             Err(AppendError::Failed(error)) => return Err(error),
-            Err(AppendError::Full) => {
+            Err(AppendError::NoRoom(_)) => {
                 // There will be room when something else is freed; then the copy is made again.
                 self.discard(outcome);
                 return Ok(false);

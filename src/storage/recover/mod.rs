@@ -292,8 +292,8 @@ impl Opening<'_> {
         let spare = match spares.take_last() {
             Some(spare) => spare,
             None => spares.reserve(new.size, SEGMENT_SIZE_MIN)?.ok_or_else(|| {
-                let full = io::Error::from(io::ErrorKind::StorageFull);
-                OpenError::io("set space aside for a segment in", dir, &full)
+                let doing = "set space aside for a segment in";
+                OpenError::no_room(doing, dir, spares.lacking())
             })?,
         };
         let mut number = new.segment;

@@ -398,7 +398,7 @@ fn followers_on_disks_as_full_as_the_leaders_apply_its_deletes() {
         let mut apply = |entries: Vec<bsd::storage::Formed>, now: &mut Now, what: usize| {
             for entry in entries {
                 let mut applied = follower.apply_entry(entry.stamp, &entry.data, *now);
-                if matches!(applied, Err(ApplyError::Full)) {
+                if matches!(applied, Err(ApplyError::NoRoom(_))) {
                     // As the owner of the disk does.
                     fulls[what] += 1;
                     disks[1].set_quota(None);

@@ -449,7 +449,7 @@ impl Cluster {
             match applied {
                 Ok(()) => {}
                 _ if self.nodes[node].fs.is_crashed() => return true,
-                Err(ApplyError::Full) => {
+                Err(ApplyError::NoRoom(_)) => {
                     assert!(self.is_short, "node {node} has room");
                     self.figures.fulls += 1;
                     // Nothing has changed: the queue is as good as one that is opened again.

@@ -11,6 +11,7 @@
 //! around: then puts are refused.
 
 use crate::ledger::LedgerError;
+use bsd::ErrorClass;
 use bsd::types::{SECOND_NS, Time};
 
 /// After a full disk has refused something it is tried again after this long.
@@ -45,8 +46,8 @@ impl Want {
 /// Where there is no room now.
 #[derive(Debug, Default)]
 pub(super) struct Room {
-    /// In the ledger.
-    ledger: Option<Want>,
+    /// In the ledger, and which room it is.
+    ledger: Option<(Want, ErrorClass)>,
     /// In the log, for what is committed.
     log: Option<Want>,
     /// When the ledger's next file, for which there is no room, is tried again.
@@ -64,7 +65,8 @@ impl Room {
         if self.ledger.is_none() {
             tracing::warn!("{error}");
         }
-        self.ledger = Some(Want::refused(self.ledger, now));
+        let known = self.ledger.map(|(want, _)| want);
+        self.ledger = Some((Want::refused(known, now), error.class()));
     }
 
     /// The ledger has room.
@@ -75,9 +77,10 @@ impl Room {
     }
 
     /// The log had no room for a committed entry.
-    pub(super) fn refused_by_log(&mut self, now: Time) {
+    pub(super) fn refused_by_log(&mut self, class: ErrorClass, now: Time) {
         if self.log.is_none() {
-            tracing::warn!("the disk is full: this member does not follow until there is room");
+            let (lack, relief) = (class.lack(), class.relief());
+            tracing::warn!("{lack}: this member does not follow until there is room; {relief}");
         }
         self.log = Some(Want::refused(self.log, now));
     }
@@ -85,13 +88,13 @@ impl Room {
     /// The log has all that is committed.
     pub(super) fn log_goes_on(&mut self) {
         if self.log.take().is_some() {
-            tracing::warn!("the disk has room again: this member follows");
+            tracing::warn!("the log has room again: this member follows");
         }
     }
 
     /// Whether the ledger is to be tried.
     pub(super) fn may_persist(&self, now: Time) -> bool {
-        self.ledger.is_none_or(|want| now >= want.again)
+        self.ledger.is_none_or(|(want, _)| now >= want.again)
     }
 
     /// Whether the log is to be tried.
@@ -113,6 +116,11 @@ impl Room {
         self.ledger.is_some()
     }
 
+    /// Which room the ledger lacks.
+    pub(super) fn ledger_lacks(&self) -> Option<ErrorClass> {
+        self.ledger.map(|(_, class)| class)
+    }
+
     /// True while the log has no room for what is committed.
     pub(super) fn is_log_full(&self) -> bool {
         self.log.is_some()
@@ -120,13 +128,14 @@ impl Room {
 
     /// When something is tried again. While the ledger has no room nothing is applied.
     pub(super) fn next_deadline(&self) -> Option<Time> {
-        self.ledger.or(self.log).map(|want| want.again)
+        let ledger = self.ledger.map(|(want, _)| want);
+        ledger.or(self.log).map(|want| want.again)
     }
 
     /// True if the others have not heard of this member for so long that they do without it.
     pub(super) fn has_been_silent(&self, now: Time) -> bool {
         self.ledger
-            .is_some_and(|want| now.since(want.since) >= SILENCE_NS)
+            .is_some_and(|(want, _)| now.since(want.since) >= SILENCE_NS)
     }
 
     /// Whether a leader should hand the lead over now, if puts are refused by its log (`is_short`).
@@ -211,7 +220,7 @@ mod tests {
     fn t19_who_was_elected_and_lacks_entries_asks_once_a_second() {
         let mut room = Room::default();
         assert!(!room.is_unfit(Time(0)));
-        room.refused_by_log(Time(0));
+        room.refused_by_log(ErrorClass::Full, Time(0));
         let mut asked = 0;
         for ms in (0..5_000).step_by(10) {
             if room.is_unfit(Time(ms * MS)) {

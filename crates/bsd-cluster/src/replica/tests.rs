@@ -422,7 +422,7 @@ impl World {
         let mut sent = life.replica.outbox();
         sent.extend(life.replica.persist(&mut life.engine, now).unwrap());
         life.replica.advance(&mut life.engine, now).unwrap();
-        self.seen.full_ledgers += u64::from(life.replica.is_ledger_full());
+        self.seen.full_ledgers += u64::from(life.replica.ledger_lacks().is_some());
         self.seen.full_logs += u64::from(life.replica.room.is_log_full());
         let acknowledged = life.replica.acknowledge(&mut life.engine);
         let may_leave = |it: &Waiting| it.after <= acknowledged;

@@ -10,6 +10,7 @@ use super::{PageView, words};
 use crate::api::checks::Check;
 use crate::api::log::LogView;
 use crate::{Membership, cluster};
+use bsd::ErrorClass;
 use bsd::clock::utc;
 use bsd::engine::{Figures, LogFigures, SegmentFigures};
 use bsd::histogram::Reading;
@@ -39,7 +40,10 @@ fn judge(figures: &Figures, membership: Option<&Membership>) -> (&'static str, S
     };
     if let Some(missing) = log.missing {
         let missing = words::bytes(missing);
-        let sentence = format!("The disk is full: puts are refused, {missing} are missing.");
+        let sentence = match log.lacking {
+            ErrorClass::Descriptors => "No more files can be opened: puts are refused.".into(),
+            _ => format!("The disk is full: puts are refused, {missing} are missing."),
+        };
         return ("full", sentence);
     }
     let sentence = match log.sync {
@@ -66,13 +70,14 @@ fn judge_member(figures: &Figures, member: &Membership) -> (&'static str, String
         let sentence = "This server is no member of a cluster now, and takes no jobs.";
         return ("delayed", sentence.into());
     }
-    if member.is_full
-        || figures
-            .log
-            .as_ref()
-            .is_some_and(|log| log.missing.is_some())
-    {
-        let sentence = "The disk of this member is full: it takes part again when there is room.";
+    let log = figures.log.as_ref().filter(|log| log.missing.is_some());
+    if let Some(class) = member.lacks.or(log.map(|log| log.lacking)) {
+        let sentence = match class {
+            ErrorClass::Descriptors => {
+                "This member can open no more files: it takes part again when it can."
+            }
+            _ => "The disk of this member is full: it takes part again when there is room.",
+        };
         return ("full", sentence.into());
     }
     if voters == 1 {
@@ -437,7 +442,7 @@ mod tests {
             role: "follower",
             is_member: true,
             voters,
-            is_full: false,
+            lacks: None,
             leader_http: None,
             as_of: None,
         };
@@ -476,7 +481,7 @@ mod tests {
             assert!(![&*sentence, &*policy].iter().any(|it| it.contains("500")));
         }
         let full = Membership {
-            is_full: true,
+            lacks: Some(ErrorClass::Full),
             ..member(3)
         };
         assert_eq!(judge(&figures, Some(&full)).0, "full");

@@ -472,10 +472,7 @@ fn stamp(engine: &mut Engine, base: &Base, dir: &Path, now: Now) -> Result<(), O
         term: base.term,
     };
     engine.stamp_as(stamp, now).map_err(|error| match error {
-        AppendError::Full => {
-            let full = std::io::ErrorKind::StorageFull.into();
-            OpenError::io("mark the log in", dir, &full)
-        }
+        AppendError::NoRoom(class) => OpenError::no_room("mark the log in", dir, class),
         AppendError::Failed(error) => error.into(),
     })
 }

@@ -7,9 +7,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Member;
-use bsd::SetupError;
 use bsd::engine::Engine;
 use bsd::types::{Now, SECOND_NS};
+use bsd::{ErrorClass, SetupError};
 use bsd_cluster::member::NodeId;
 use bsd_cluster::node::{Change, Role};
 use bsd_cluster::replica::ReplicaError;
@@ -128,8 +128,8 @@ pub struct Report {
     pub first: u64,
     /// Bytes of the ledger on the disk.
     pub ledger_bytes: u64,
-    /// The ledger has no room: this member agrees to nothing.
-    pub is_ledger_full: bool,
+    /// Which room the ledger lacks: without it this member agrees to nothing.
+    pub ledger_lacks: Option<ErrorClass>,
     /// A change of the membership is under way.
     pub is_changing: bool,
     /// Messages of peers that were refused.
@@ -382,7 +382,7 @@ impl Member {
             last: status.last,
             first: status.first,
             ledger_bytes: status.ledger_bytes,
-            is_ledger_full: replica.is_ledger_full(),
+            ledger_lacks: replica.ledger_lacks(),
             is_changing: status.is_changing,
             refused: status.refused + self.peers.refused(),
             forwarded: self.forwarded,

@@ -95,8 +95,8 @@ fn begin_epoch(fs: &Arc<dyn Fs>, dir: &Path, now: Now) -> Result<(), OpenError> 
     };
     let (mut log, _) = Log::open(fs.clone(), options, now, &mut Anything, &|_, _| ())?;
     if log.skip_lost_ids(SegmentId(0), now.wall_ns)?.is_none() {
-        let error = io::ErrorKind::StorageFull.into();
-        return Err(OpenError::io("write the next id to", dir, &error));
+        let class = log.lacking();
+        return Err(OpenError::no_room("write the next id to", dir, class));
     }
     Ok(log.close(now.wall_ns)?)
 }

@@ -425,7 +425,7 @@ fn state(site: &Site) -> String {
     if !learners.is_empty() {
         _ = write!(text, ", learners {learners}");
     }
-    if replica.is_ledger_full() {
+    if replica.ledger_lacks().is_some() {
         text.push_str(", its ledger has no room");
     }
     for peer in status.members.iter().filter(|it| it.member.id != status.id) {

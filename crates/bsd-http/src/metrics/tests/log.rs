@@ -4,10 +4,11 @@
 use std::path::Path;
 
 use super::*;
+use crate::health::no_room;
 use bsd::engine::Figures;
 use bsd::storage::convert::offline;
 use bsd::storage::disk::Fs;
-use bsd::storage::disk::sim::{Crash, OpKind};
+use bsd::storage::disk::sim::{Crash, Errno, Fault, OpKind};
 use bsd::storage::format::parse_file_name;
 use bsd::storage::inspect::Inspection;
 use bsd::storage::{SimFs, SyncPolicy};
@@ -273,6 +274,20 @@ fn t22_bodies_on_their_way_take_of_the_disk_what_the_page_says() {
     bench.engine.forget_begun(bench.client);
     assert_eq!(bench.value("bsd_log_spooled_bytes"), 0);
     assert_eq!(bench.fs.used(), before);
+}
+
+#[test]
+fn g02_a_log_that_can_open_no_file_is_not_called_a_full_disk() {
+    let mut bench = Bench::begin(|_| ());
+    let no_file = Fault::fail(OpKind::Create, Errno::MFILE).for_ever();
+    bench.fs.inject(no_file);
+    while bench.put(20_000) {}
+    let why = no_room(bench.engine.log().unwrap()).unwrap();
+    assert!(why.contains("limit of open files"), "{why}");
+    bench.fs.clear_faults();
+    bench.pass(10 * SECOND_NS);
+    assert!(bench.put(20_000));
+    assert_eq!(no_room(bench.engine.log().unwrap()), None);
 }
 
 #[test]

@@ -106,7 +106,7 @@ fn t22_each_sample_of_a_cluster_is_what_its_report_says() {
     // Whom it follows, a follower does not count: it has no numbers of others.
     let mut other = ClusterReport {
         standing: MemberStanding::Alone,
-        is_ledger_full: true,
+        ledger_lacks: Some(bsd::ErrorClass::Full),
         is_changing: true,
         ..report()
     };
