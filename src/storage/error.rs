@@ -131,6 +131,16 @@ impl OpenError {
         })
     }
 
+    /// What was written to `path` was read back, and is something else, or cannot be read.
+    pub(in crate::storage) fn not_kept(path: &Path, found: &dyn fmt::Display) -> OpenError {
+        OpenError::Io(StoreError {
+            doing: "read back",
+            path: path.to_owned(),
+            cause: format!("the disk did not keep what was written to it ({found}); use another"),
+            class: ErrorClass::Disk,
+        })
+    }
+
     /// Class of the error.
     #[must_use]
     pub fn class(&self) -> ErrorClass {

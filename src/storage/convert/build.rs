@@ -119,10 +119,7 @@ pub(in crate::storage) fn check(fs: &Arc<dyn Fs>, dir: &Path) -> Result<Inspecti
     let new = Inspection::read(fs.clone(), dir, &mut |_, _| ())?;
     match new.losses.first() {
         None => Ok(new),
-        Some(loss) => Err(OpenError::Foreign {
-            path: dir.to_owned(),
-            what: format!("the disk did not keep what was written to it ({loss}); use another"),
-        }),
+        Some(loss) => Err(OpenError::not_kept(dir, loss)),
     }
 }
 

@@ -445,4 +445,15 @@ mod tests {
             assert!(error.to_string().contains(advice), "{error}");
         }
     }
+
+    #[test]
+    fn g02_a_new_log_that_cannot_be_read_back_is_an_error_of_the_disk() {
+        let disk = SimFs::new(1);
+        let mut load = begin(&disk);
+        load.job(&job(1), None).unwrap();
+        disk.inject(Fault::fail(OpKind::Read, Errno::IO).for_ever());
+        let error = load.finish().unwrap_err();
+        assert_eq!(error.class(), ErrorClass::Disk, "{error}");
+        assert!(error.to_string().contains("did not keep"), "{error}");
+    }
 }

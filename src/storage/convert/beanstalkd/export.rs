@@ -88,13 +88,9 @@ fn check(fs: &Arc<dyn Fs>, incomplete: &Path, exported: &Exported) -> Result<(),
     if found.is_intact() && found.job_count() as u64 == exported.jobs {
         return Ok(());
     }
-    let damage = found.damages.first().map(ToString::to_string);
-    Err(OpenError::Foreign {
-        path: incomplete.to_owned(),
-        what: format!(
-            "the disk did not keep what was written to it ({}); use another",
-            damage.unwrap_or_else(|| "jobs are missing".to_owned())
-        ),
+    Err(match found.damages.first() {
+        Some(damage) => OpenError::not_kept(incomplete, damage),
+        None => OpenError::not_kept(incomplete, &"jobs are missing"),
     })
 }
 

@@ -5,16 +5,16 @@
 //! is given out again. beanstalkd's log does not hold pauses, counts of reserves and timeouts since
 //! a job was last recorded, and releases without delay: they cannot be kept.
 
-use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::binlog::{BODY_END, Job, State};
 use super::jobs::Known;
 use super::read::Binlogs;
+use crate::ErrorClass;
 use crate::storage::convert::build::Build;
 use crate::storage::disk::{Fs, ReadFile, read_exact_at};
-use crate::storage::error::OpenError;
+use crate::storage::error::{OpenError, StoreError};
 use crate::storage::format::Record;
 use crate::storage::inspect::Progress;
 use crate::types::{Counters, JobId, JobState, Now};
@@ -45,7 +45,7 @@ pub fn write(
     now: Now,
     progress: Progress<'_>,
 ) -> Result<Imported, OpenError> {
-    let (build, imported) = build(old, fs, dir, segment_size, now, progress)?;
+    let (build, imported, _) = build(old, fs, dir, segment_size, now, progress)?;
     build.finish()?;
     Ok(imported)
 }
@@ -59,17 +59,20 @@ pub(super) fn write_all(
     now: Now,
     progress: Progress<'_>,
 ) -> Result<Imported, OpenError> {
-    let (build, imported) = build(old, fs, dir, segment_size, now, progress)?;
-    match imported.unreadable.first() {
-        Some((id, why)) => Err(OpenError::Foreign {
+    let (build, imported, class) = build(old, fs, dir, segment_size, now, progress)?;
+    match (imported.unreadable.first(), class) {
+        (Some((id, why)), Some(class)) => Err(OpenError::Io(StoreError {
+            doing: "read all jobs of",
             path: old.dir.clone(),
-            what: format!("job {id} could not be read again: {why}"),
-        }),
-        None => build.finish().map(|()| imported),
+            cause: format!("job {id} could not be read again: {why}"),
+            class,
+        })),
+        _ => build.finish().map(|()| imported),
     }
 }
 
-/// Write all jobs; nothing is at `dir` yet.
+/// Write all jobs; nothing is at `dir` yet. Returns also the class of the first error of a job that
+/// could not be read.
 fn build(
     old: &Binlogs,
     fs: Arc<dyn Fs>,
@@ -77,21 +80,23 @@ fn build(
     segment_size: u32,
     now: Now,
     progress: Progress<'_>,
-) -> Result<(Build, Imported), OpenError> {
+) -> Result<(Build, Imported, Option<ErrorClass>), OpenError> {
     let mut writer = Writer {
         old,
         build: Build::begin(fs, dir, segment_size, now)?,
         imported: Imported::default(),
+        class: None,
         bodies: Bodies::default(),
     };
     writer.write(progress)?;
-    Ok((writer.build, writer.imported))
+    Ok((writer.build, writer.imported, writer.class))
 }
 
 struct Writer<'a> {
     old: &'a Binlogs,
     build: Build,
     imported: Imported,
+    class: Option<ErrorClass>,
     bodies: Bodies,
 }
 
@@ -119,8 +124,9 @@ impl Writer<'_> {
         let job = &known.job;
         let body = match self.bodies.read(self.old, known) {
             Ok(body) => body,
-            Err(why) => {
-                self.imported.unreadable.push((job.id, why.to_string()));
+            Err((class, why)) => {
+                self.class.get_or_insert(class);
+                self.imported.unreadable.push((job.id, why));
                 return Ok(());
             }
         };
@@ -171,11 +177,12 @@ struct Bodies {
 
 impl Bodies {
     /// The body of a job, without CR LF; or why it cannot be read.
-    fn read(&mut self, old: &Binlogs, known: &Known) -> io::Result<&[u8]> {
+    fn read(&mut self, old: &Binlogs, known: &Known) -> Result<&[u8], (ErrorClass, String)> {
         let file = match &self.file {
             Some((number, file)) if *number == known.file => file.clone(),
             _ => {
-                let file = old.open(known.file).map_err(io::Error::other)?;
+                let file = old.open(known.file);
+                let file = file.map_err(|error| (error.class(), error.to_string()))?;
                 self.file = Some((known.file, file.clone()));
                 file
             }
@@ -183,12 +190,69 @@ impl Bodies {
         self.bytes.resize(known.job.body_size as usize, 0);
         let (name, at) = (&old.files[known.file as usize].name, known.body);
         read_exact_at(&*file, &mut self.bytes, at).map_err(|error| {
-            io::Error::new(error.kind(), format!("{name} at byte {at}: {error}"))
+            (
+                ErrorClass::of(&error),
+                format!("{name} at byte {at}: {error}"),
+            )
         })?;
         self.bytes.strip_suffix(&BODY_END[..]).ok_or_else(|| {
-            io::Error::other(format!(
-                "{name} at byte {at}: the body is no longer what it was a moment ago"
-            ))
+            let what = "the body is no longer what it was a moment ago";
+            (ErrorClass::Disk, format!("{name} at byte {at}: {what}"))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::SimFs;
+    use crate::storage::convert::beanstalkd::export;
+    use crate::storage::convert::load::Load;
+    use crate::storage::disk::sim::{Errno, Fault, OpKind};
+    use crate::storage::inspect::{Inspection, JobRecord};
+    use crate::types::Time;
+
+    #[test]
+    fn g02_a_job_that_cannot_be_read_again_is_an_error_of_the_disk() {
+        let now = Now {
+            mono: Time(0),
+            wall_ns: 1_800_000_000_000_000_000,
+        };
+        let disk = SimFs::new(1);
+        let fs: Arc<dyn Fs> = Arc::new(disk.clone());
+        let mut load = Load::begin(fs.clone(), Path::new("/log"), 64 << 10, now).unwrap();
+        let job = JobRecord {
+            id: JobId(1),
+            tube: "t".to_owned(),
+            state: JobState::Ready,
+            pri: 1,
+            delay: 0,
+            ttr: 60,
+            created_wall_ns: now.wall_ns,
+            deadline_wall_ns: None,
+            counters: Counters::default(),
+            body: b"body".to_vec(),
+        };
+        load.job(&job, None).unwrap();
+        load.finish().unwrap();
+        let log = Inspection::read(Arc::new(disk.clone()), Path::new("/log"), &mut |_, _| ());
+        let old = Path::new("/old");
+        export::write(&log.unwrap(), &fs, old, now.wall_ns, &mut |_, _| ()).unwrap();
+        let old = Binlogs::read(Arc::new(disk.clone()), old, &mut |_, _| ()).unwrap();
+        let new = Path::new("/new");
+        let faults = [
+            (OpKind::Read, Errno::IO, ErrorClass::Disk),
+            (OpKind::Open, Errno::MFILE, ErrorClass::Descriptors),
+        ];
+        for (kind, errno, class) in faults {
+            disk.inject(Fault::fail(kind, errno).on("/old/binlog.1"));
+            let error = write_all(&old, fs.clone(), new, 64 << 10, now, &mut |_, _| ());
+            let error = error.unwrap_err();
+            assert_eq!(error.class(), class, "{error}");
+            let text = error.to_string();
+            assert!(text.contains("job 1 could not be read again"), "{text}");
+            assert!(disk.names("/new").is_err(), "{text}");
+        }
+        write_all(&old, fs.clone(), new, 64 << 10, now, &mut |_, _| ()).unwrap();
     }
 }
