@@ -10,6 +10,7 @@
 //! | `dump` | any jobs: loaded as described, or refused by name |
 //! | `life` | any commands, and crashes at any operation: nothing acknowledged is lost |
 //! | `past` | what must be there after a crash |
+//! | `failing` | calls of the disk fail, one by one: the class of the error stays |
 //! | `comparable` | the jobs of a log, as an engine and as an inspection have them |
 //!
 //! Compiled for tests and fuzzing only (feature `sim`); not part of the library. Random bytes alone find little
@@ -26,6 +27,7 @@ mod comparable;
 pub mod corpus;
 mod directory;
 mod dump;
+pub mod failing;
 mod forge;
 mod life;
 mod past;

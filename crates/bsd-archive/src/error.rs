@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::chain::Bad;
 use super::store::Trouble;
+use bsd::ErrorClass;
 use bsd::storage::OpenError;
 use bsd::types::Position;
 
@@ -25,6 +26,18 @@ pub enum RestoreError {
     Refused(String),
     /// There is no archive here, or nothing in it that could be restored yet.
     Nothing(String),
+}
+
+impl RestoreError {
+    /// Class of the error.
+    #[must_use]
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            RestoreError::Disk(error) => error.class(),
+            RestoreError::Bad { .. } => ErrorClass::Damaged,
+            _ => ErrorClass::Setup,
+        }
+    }
 }
 
 impl From<Trouble> for RestoreError {

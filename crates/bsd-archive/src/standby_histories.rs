@@ -16,6 +16,7 @@ use super::moment::Until;
 use super::refill::restore_if_empty;
 use super::restore::restore;
 use super::writer::{Done, Failure, Writer};
+use bsd::check::failing::each_call;
 use bsd::engine::{Engine, Options, Standby};
 use bsd::protocol::{Command, Request};
 use bsd::random::Random;
@@ -565,6 +566,9 @@ fn t16_a_copy_has_what_it_says_that_it_has_wherever_the_power_is_cut() {
     assert!(cuts > 5, "{cuts} operations");
 }
 
+/// Tries after which a standby whose archive is complete has taken over.
+const TRIES_MAX: u32 = 20;
+
 /// A server whose jobs are all archived.
 fn archived() -> World {
     let mut world = World::new(21);
@@ -600,4 +604,72 @@ fn a_restore_can_be_repeated_whatever_call_of_the_disk_has_failed() {
         }
     }
     assert!(failures > 20, "{failures} restores failed");
+}
+
+#[test]
+fn g02_each_call_that_fails_while_an_empty_directory_is_restored_is_called_what_it_is() {
+    let world = archived();
+    let restored = |disk: SimFs| {
+        let (store, fs): (_, Arc<dyn Fs>) = (world.store.copy(), Arc::new(disk));
+        let reader = store.reader();
+        let at = (&fs, Path::new(DIR));
+        restore_if_empty(&reader, None, at, world.now, &mut |_, _| ())
+    };
+    let work = |disk| {
+        let restored = restored(disk).map(drop);
+        restored.map_err(|error| (error.class(), error))
+    };
+    let failures = each_call((&SimFs::new(1), 4), SimFs::clone, work, |disk, what| {
+        restored(disk.clone()).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let engine = Engine::open(&options(disk), world.now).unwrap();
+        assert_eq!(engine.queue().stats().jobs.total(), 5, "{what}");
+    });
+    assert!(failures > 20, "{failures} restores failed");
+}
+
+#[test]
+fn g02_each_call_that_fails_until_a_standby_has_taken_over_is_called_what_it_is() {
+    let world = archived();
+    let standby = |disk: &SimFs| {
+        let store = world.store.copy();
+        Follower::new(Setup {
+            store: Arc::new(store.clone()),
+            wait: Arc::new(store),
+            log: None,
+            options: options(disk),
+            node: "standby".to_owned(),
+        })
+    };
+    let take_over = |mut follower: Follower| {
+        for _ in 0..TRIES_MAX {
+            match follower.promote(world.now, false, &mut |_, _| ()) {
+                Ok(Some(_)) => return Ok(()),
+                // There is more to apply, or no room to begin a life: it is tried again.
+                Ok(None) | Err(FollowError::Trouble(_)) => {}
+                Err(FollowError::Failed(error)) => return Err((error.class(), error)),
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        panic!("it does not take over");
+    };
+    let empty = SimFs::new(1);
+    let with_copy = SimFs::new(2);
+    let mut follower = standby(&with_copy);
+    while follower.step(world.now, &mut |_, _| ()).unwrap() != Did::Nothing {}
+    drop(follower);
+    for before in [empty, with_copy] {
+        let failures = each_call((&before, 4), standby, take_over, |disk, what| {
+            let has = has_taken_over(disk, Path::new(DIR)).unwrap();
+            let taken = if has {
+                Ok(())
+            } else {
+                take_over(standby(disk))
+            };
+            taken.unwrap_or_else(|(_, error)| panic!("{what}: {error}"));
+            let engine = Engine::open(&options(disk), world.now);
+            let engine = engine.unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(engine.queue().stats().jobs.total(), 5, "{what}");
+        });
+        assert!(failures > 20, "{failures} did not take over");
+    }
 }

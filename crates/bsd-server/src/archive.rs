@@ -86,10 +86,6 @@ fn not_restored(archive: &ArchiveConfig, config: &Config, error: RestoreError) -
         RestoreError::Disk(error) => return error.into(),
         other => other,
     };
-    let class = match error {
-        RestoreError::Bad { .. } => ErrorClass::Damaged,
-        _ => ErrorClass::Setup,
-    };
     let dir = config.dir.clone().unwrap_or_default();
     let advice = format!(
         "the server does not start (--restore-if-empty); start it again when the archive answers, or \
@@ -98,7 +94,7 @@ fn not_restored(archive: &ArchiveConfig, config: &Config, error: RestoreError) -
         url = archive.url,
         dir = dir.display()
     );
-    Failure::new(class, format_args!("{error}\n{advice}"))
+    Failure::new(error.class(), format_args!("{error}\n{advice}"))
 }
 
 /// Where the archive will report; `None`: there is none.

@@ -2,6 +2,7 @@
 
 use super::crash::Twin;
 use super::*;
+use bsd::check::failing::each_call;
 use bsd::storage::disk::sim::{Errno, Fault};
 
 const KINDS: [OpKind; 9] = [
@@ -89,6 +90,37 @@ fn after_any_operation_failed_nothing_that_was_committed_is_missing() {
             }
         }
     }
+}
+
+#[test]
+fn g02_each_call_that_fails_while_a_ledger_is_made_or_opened_is_called_what_it_is() {
+    let made = |disk: SimFs| {
+        let made = Ledger::create_with(&fs(&disk), dir(), IDENTITY, base(5, 2), SMALL);
+        made.map(drop).map_err(|error| (error.class(), error))
+    };
+    let is_there = |disk: &SimFs, what: &str| {
+        let opened = Ledger::open_with(&fs(disk), dir(), SMALL);
+        opened.unwrap_or_else(|error| panic!("{what}: {error}"))
+    };
+    let failures = each_call((&disk(), 8), SimFs::clone, made, |disk, what| {
+        is_there(disk, what);
+    });
+    assert!(failures > 20, "{failures} were not made");
+    let before = disk();
+    let mut ledger = create(&before);
+    let mut twin = Twin::new(base(5, 2));
+    script()
+        .iter()
+        .for_each(|it| twin.act(&mut ledger, it).unwrap());
+    drop(ledger);
+    let opened = |disk: SimFs| {
+        let opened = Ledger::open_with(&fs(&disk), dir(), SMALL);
+        opened.map(drop).map_err(|error| (error.class(), error))
+    };
+    let failures = each_call((&before, 8), SimFs::clone, opened, |disk, what| {
+        assert!(twin.allows(&is_there(disk, what).unwrap()), "{what}");
+    });
+    assert!(failures > 20, "{failures} were not opened");
 }
 
 #[test]
