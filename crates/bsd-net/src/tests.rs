@@ -737,8 +737,12 @@ fn g46_on_a_full_disk_a_body_that_has_not_grown_for_long_is_refused() {
     }
     let mut other = connect(address);
     disk.set_quota(Some(disk.used()));
-    other.send(format!("put 0 0 60 300000\r\n{}\r\n", "y".repeat(300_000)));
     assert_eq!(server.core.next_idle(), None, "there is room");
+    let mut sender = Client(other.0.try_clone().unwrap());
+    let put = format!("put 0 0 60 300000\r\n{}\r\n", "y".repeat(300_000));
+    let sending = std::thread::spawn(move || sender.send(put));
+    turn_until(&mut server, |_| sending.is_finished());
+    sending.join().unwrap();
     turn_until_answered(&mut server, &other);
     other.expect("OUT_OF_MEMORY\r\n");
     assert!(server.core.engine.log().is_some_and(Log::is_disk_full));
