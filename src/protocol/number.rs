@@ -69,26 +69,15 @@ fn is_c_space(byte: u8) -> bool {
 /// Takes `prefix` bytes, then every digit that follows. `None`: no digit follows; `Some(None)`: the
 /// number is 2^64 or more. Any number of leading zeros is allowed.
 fn take_digits(text: &mut &[u8], prefix: usize) -> Option<Option<u64>> {
-    let rest = &text[prefix..];
-    let count = count_while(rest, |byte| byte.is_ascii_digit());
-    let (digits, rest) = rest.split_at(count);
-    *text = rest;
-    (count > 0).then(|| decimal(digits))
-}
-
-/// The value of `digits`; `None`: 2^64 or more.
-fn decimal(digits: &[u8]) -> Option<u64> {
-    // Nineteen digits always fit: usual numbers are read without a check per digit.
-    if digits.len() < 20 {
-        return Some(
-            digits
-                .iter()
-                .fold(0, |value, digit| value * 10 + u64::from(digit - b'0')),
-        );
+    let digits = &text[prefix..];
+    let (mut rest, mut number) = (digits, Some(0_u64));
+    while let [digit @ b'0'..=b'9', behind @ ..] = rest {
+        let digit = u64::from(digit - b'0');
+        number = number.and_then(|number| number.checked_mul(10)?.checked_add(digit));
+        rest = behind;
     }
-    digits.iter().try_fold(0_u64, |value, digit| {
-        value.checked_mul(10)?.checked_add(u64::from(digit - b'0'))
-    })
+    *text = rest;
+    (rest.len() < digits.len()).then_some(number)
 }
 
 fn count_while(bytes: &[u8], wanted: impl Fn(u8) -> bool) -> usize {

@@ -96,7 +96,7 @@ pub(super) fn put(line: &[u8]) -> Option<PutLine> {
         trailing: !rest.is_empty(),
     };
     // Everything read so far is digits and blanks: only the rest could contain a NUL.
-    (!has_nul(rest)).then_some(put)
+    (rest.is_empty() || !has_nul(rest)).then_some(put)
 }
 
 /// Reads any other line, without its CR LF.
