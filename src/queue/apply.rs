@@ -288,14 +288,14 @@ impl Queue {
     /// Takes a job out of the collection of its state. [`Queue::reindex_or_remove`] must follow for
     /// its tube.
     pub(super) fn detach(&mut self, job: JobHandle) {
-        let Job {
-            tube, state, pri, ..
-        } = self.jobs[job];
+        let leaving = &self.jobs[job];
+        let (state, tube, pri) = (leaving.state, leaving.tube, leaving.pri);
+        let (key, created) = (leaving.ready_key(), leaving.created);
         let holder = &mut self.tubes[tube];
         match state {
             JobState::Ready => {
-                holder.ready.remove(&self.jobs[job].ready_key());
-                let is_last = holder.uncount_ready(self.jobs[job].created);
+                holder.ready.remove(&key);
+                let is_last = holder.uncount_ready(created);
                 self.ready_seconds -= usize::from(is_last);
             }
             JobState::Delayed => holder.delayed.remove(&self.jobs.due_key(job)),
@@ -309,13 +309,15 @@ impl Queue {
     /// Puts a job that is in no collection into the one of `state`. [`Queue::reindex_or_remove`]
     /// must follow for its tube.
     pub(super) fn attach(&mut self, job: JobHandle, state: JobState) {
-        self.jobs[job].state = state;
-        let Job { tube, pri, .. } = self.jobs[job];
+        let entering = &mut self.jobs[job];
+        entering.state = state;
+        let (tube, pri) = (entering.tube, entering.pri);
+        let (key, created) = (entering.ready_key(), entering.created);
         let holder = &mut self.tubes[tube];
         match state {
             JobState::Ready => {
-                holder.ready.insert(self.jobs[job].ready_key());
-                let is_first = holder.count_ready(self.jobs[job].created);
+                holder.ready.insert(key);
+                let is_first = holder.count_ready(created);
                 self.ready_seconds += usize::from(is_first);
                 self.jobs.trim(job);
             }

@@ -342,7 +342,7 @@ impl Queue {
             body_size: job.body_size,
             place: job.place,
             update_place: extra.update_place,
-            reserver: self.reserver(handle),
+            reserver: self.reserver(extra),
         })
     }
 

@@ -58,7 +58,7 @@ impl<E: Copy + Ord> Order<E> {
 
     /// The next entries, at most [`BATCH_LEN`] and only from the front: once every [`BATCH_LEN`]
     /// times that the first has been taken from a large set, otherwise none.
-    pub(super) fn next_batch(&self) -> impl Iterator<Item = E> {
+    pub(super) fn next_batch(&self) -> impl ExactSizeIterator<Item = E> {
         let is_time = self.front.len().is_multiple_of(BATCH_LEN) && self.has_rest();
         let len = if is_time { BATCH_LEN } else { 0 };
         self.front.iter().take(len).copied()
@@ -110,17 +110,13 @@ impl<E: Copy + Ord> Order<E> {
     }
 
     fn remove_from_front(&mut self, entry: &E) -> bool {
-        let at = if self.first().as_ref() == Some(entry) {
-            0
-        } else {
-            self.front.partition_point(|other| other < entry)
-        };
-        let is_there = self.front.get(at) == Some(entry);
-        if is_there {
-            self.front.remove(at);
+        if self.front.front() == Some(entry) {
+            self.front.pop_front();
             self.refill();
+            return true;
         }
-        is_there
+        let found = self.front.binary_search(entry);
+        found.is_ok_and(|at| self.front.remove(at).is_some())
     }
 
     fn refill(&mut self) {
@@ -134,10 +130,14 @@ impl<E: Copy + Ord> Order<E> {
     }
 
     /// Replaces the entry `old`, if any, with `new`, if any; then sets `old` to `new`.
+    #[inline]
     pub(super) fn replace(&mut self, old: &mut Option<E>, new: Option<E>) {
-        if *old == new {
-            return;
+        if *old != new {
+            self.exchange(old, new);
         }
+    }
+
+    fn exchange(&mut self, old: &mut Option<E>, new: Option<E>) {
         if let Some(entry) = std::mem::replace(old, new) {
             self.remove(&entry);
         }

@@ -6,6 +6,7 @@
 use super::Queue;
 use super::events::Happened;
 use super::handle::{ClientHandle, JobHandle, TubeHandle};
+use super::job::JobExtra;
 use super::order::BATCH_LEN;
 use crate::types::{ClientId, JobId, JobState, Time};
 
@@ -30,15 +31,12 @@ impl Queue {
         let Some(job) = self.jobs.find(job) else {
             panic!("job {job}, to be reserved, is gone")
         };
-        assert_eq!(
-            self.jobs[job].state,
-            JobState::Ready,
-            "a job to be reserved is ready"
-        );
+        let ready = &self.jobs[job];
+        let (state, tube, due) = (ready.state, ready.tube, ready.put_deadline());
+        assert_eq!(state, JobState::Ready, "a job to be reserved is ready");
+        let deadline = now.plus_seconds(ready.ttr);
         self.detach(job);
-        self.warm_up(self.jobs[job].tube);
-        let deadline = now.plus_seconds(self.jobs[job].ttr);
-        let due = self.jobs[job].put_deadline();
+        self.warm_up(tube);
         let extra = self.jobs.extra_mut(job);
         if extra.counters.reserves == 0 {
             self.waits.note(now.since(due));
@@ -49,15 +47,19 @@ impl Queue {
         self.jobs.mark_dirty(job);
         self.attach(job, JobState::Reserved);
         self.note_job(job, Happened::Reserve, now);
-        self.reindex_or_remove(self.jobs[job].tube, now);
+        self.reindex_or_remove(tube, now);
     }
 
     /// Reads several of the next jobs together, from time to time. They are anywhere in memory, and
     /// if they are many, in no cache; reads that do not depend on each other wait for memory
     /// together.
     fn warm_up(&self, tube: TubeHandle) {
+        let batch = self.tubes[tube].ready.next_batch();
+        if batch.len() == 0 {
+            return;
+        }
         let mut jobs = [None; BATCH_LEN];
-        for (job, key) in jobs.iter_mut().zip(self.tubes[tube].ready.next_batch()) {
+        for (job, key) in jobs.iter_mut().zip(batch) {
             *job = self.jobs.find(key.id());
         }
         for job in jobs.into_iter().flatten() {
@@ -112,23 +114,26 @@ impl Queue {
     /// True if `delete` finds the job: it exists, and no other client has reserved it.
     #[must_use]
     pub fn deletable(&self, id: ClientId, job: JobId) -> bool {
-        let free = |job| self.jobs[job].state != JobState::Reserved;
-        self.jobs.find(job).is_some_and(free) || self.is_reserved_by(id, job)
+        let is_free = |job| self.jobs[job].state != JobState::Reserved;
+        let found = self.jobs.find(job);
+        found.is_some_and(|job| is_free(job) || self.has_reserved(id, job))
     }
 
     fn reserved_by(&self, id: ClientId, job: JobId) -> Option<JobHandle> {
-        let client = self.client_handle(id);
-        self.jobs
-            .find(job)
-            .filter(|job| self.jobs.extra(*job).reserver == Some(client))
+        let found = self.jobs.find(job);
+        found.filter(|job| self.has_reserved(id, *job))
+    }
+
+    fn has_reserved(&self, id: ClientId, job: JobHandle) -> bool {
+        self.jobs.extra(job).reserver == Some(self.client_handle(id))
     }
 }
 
 /// Effects of changes and of time.
 impl Queue {
     /// The client that has reserved a job, if it is still connected.
-    pub(super) fn reserver(&self, job: JobHandle) -> Option<ClientId> {
-        let client = self.jobs.extra(job).reserver?;
+    pub(super) fn reserver(&self, extra: &JobExtra) -> Option<ClientId> {
+        let client = extra.reserver?;
         (!self.clients[client].is_ghost).then(|| ClientId(client.index()))
     }
 
