@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::large::{Awaited, Wanted};
+use super::large::{Awaited, Wanted, is_in_pieces};
 use super::outcome::{Handed, Logged};
 use super::pauses::Owner;
 use super::{Engine, Flow, ReplySink};
@@ -250,7 +250,11 @@ impl Engine {
         now: Now,
         sink: &mut dyn ReplySink,
     ) -> Result<Handed, StoreError> {
-        if self.is_in_pieces(client, id, sink) {
+        let Some(job) = self.queue.job(id) else {
+            unreachable!("job {id} is ready and does not exist")
+        };
+        let (place, tube_size, body_size) = (job.place, job.tube.len(), job.body_size as usize);
+        if is_in_pieces(client, body_size, sink) {
             self.note_reserved(client, id, now);
             let what = Wanted::Job { until };
             let awaited = Awaited { client, id, what };
@@ -260,11 +264,7 @@ impl Engine {
             });
         }
         let after = self.after();
-        let Some(job) = self.queue.job(id) else {
-            unreachable!("job {id} is ready and does not exist")
-        };
-        let (tube_size, body_size) = (job.tube.len(), job.body_size as usize);
-        match self.store.read_body(job.place, id, tube_size, body_size) {
+        match self.store.read_body(place, id, tube_size, body_size) {
             Ok(body) => {
                 sink.reply(client, after, Reply::Reserved(id, body));
                 self.note_reserved(client, id, now);
@@ -560,7 +560,7 @@ impl Turn<'_> {
         };
         let (place, tube_size, body_size) = (job.place, job.tube.len(), job.body_size as usize);
         engine.queue.set_worker(self.client);
-        if engine.is_in_pieces(self.client, id, self.sink) {
+        if is_in_pieces(self.client, body_size, self.sink) {
             return self.give_out(id, Wanted::ThisJob);
         }
         if let Err(error) = engine.store.read_body(place, id, tube_size, body_size) {
@@ -659,12 +659,11 @@ impl Turn<'_> {
         let Some(job) = id.and_then(|id| engine.queue.job(id)) else {
             return self.reply(Reply::NotFound);
         };
-        let id = job.id;
-        if engine.is_in_pieces(self.client, id, self.sink) {
+        let (id, tube_size, body_size) = (job.id, job.tube.len(), job.body_size as usize);
+        if is_in_pieces(self.client, body_size, self.sink) {
             return self.give_out(id, Wanted::Look);
         }
         let after = engine.after();
-        let (tube_size, body_size) = (job.tube.len(), job.body_size as usize);
         match engine.store.read_body(job.place, id, tube_size, body_size) {
             Ok(body) => self.sink.reply(self.client, after, Reply::Found(id, body)),
             Err(error) => {

@@ -84,13 +84,12 @@ impl Check {
     }
 }
 
-impl Engine {
-    /// True if the body of a job is to be given out piece by piece to this client.
-    pub(super) fn is_in_pieces(&self, client: ClientId, id: JobId, sink: &dyn ReplySink) -> bool {
-        let job = self.queue.job(id);
-        job.is_some_and(|job| job.body_size as usize > LARGE) && sink.takes_pieces(client)
-    }
+/// True if a body of `size` bytes is to be given out piece by piece to this client.
+pub(super) fn is_in_pieces(client: ClientId, size: usize, sink: &dyn ReplySink) -> bool {
+    size > LARGE && sink.takes_pieces(client)
+}
 
+impl Engine {
     /// Give out a large body: at once where there is nothing to check, otherwise later.
     pub(super) fn give_out(
         &mut self,
