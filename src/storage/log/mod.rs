@@ -605,7 +605,6 @@ impl Log {
         let file = self.files.get(handle);
         let at = file.entry.end;
         let target = file.file.clone();
-        let path = self.dir.join(file.entry.file_name());
         let mut result = write_all_at(&*target, bytes, u64::from(at));
         if result.as_ref().is_err_and(is_full) {
             // Space was reserved, and yet there is none: the storage copies on write. Nothing of
@@ -619,6 +618,7 @@ impl Log {
             }
         }
         if let Err(error) = result {
+            let path = self.dir.join(self.files.get(handle).entry.file_name());
             return Err(self.fail(StoreError::new("write to", &path, &error)));
         }
         let end = at + bytes.len() as u32;
