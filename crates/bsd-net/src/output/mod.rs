@@ -405,13 +405,13 @@ impl Outputs {
     /// List a client that has something new to be written: behind the others if it is much.
     fn list_dirty(&mut self, client: ClientId) {
         let output = self.slot(client);
+        if std::mem::replace(&mut output.dirty, true) {
+            return;
+        }
         let is_much = |it: &Buffer| it.pending() >= PENDING_SMALL || it.has_rest();
-        let is_much = output.buffer.as_deref().is_some_and(is_much);
-        if !std::mem::replace(&mut output.dirty, true) {
-            match is_much {
-                false => self.dirty.come(client),
-                true => self.dirty.leave_over(client),
-            }
+        match output.buffer.as_deref().is_some_and(is_much) {
+            false => self.dirty.come(client),
+            true => self.dirty.leave_over(client),
         }
     }
 
