@@ -96,9 +96,9 @@ impl Source {
             .is_some_and(|hole| hole.bytes.start < bytes.end)
     }
 
-    /// True if something else may change the directory.
-    pub(super) fn is_changing(&self) -> bool {
-        self.is_changing
+    /// True if a server is to start on the directory.
+    pub(super) fn is_strict(&self) -> bool {
+        !self.fills_holes
     }
 
     /// Close all files, so that those that are removed give their space back at once.

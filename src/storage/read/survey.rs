@@ -113,7 +113,7 @@ impl Survey {
             effort,
             displaced,
         } = unfit.adopt(dir, &mut found)?;
-        if !source.is_changing() {
+        if source.is_strict() {
             keep_newest(&mut found.segments);
         }
         let Ending {
@@ -354,7 +354,8 @@ impl Survey {
     }
 }
 
-/// The newest segment is read to find the list of files, and replayed last.
+/// The newest segment is read to find the list of files, and replayed last. Tools read it again:
+/// they hold a log for long, and look at bodies later.
 fn keep_newest(segments: &mut [Segment]) {
     if let Some(index) = newest(segments) {
         segments[index].keep();
