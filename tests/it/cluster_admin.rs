@@ -183,9 +183,14 @@ fn a_cluster_is_begun_joined_seen_and_steered_over_the_api() {
     let [first, second, third] = &nodes;
 
     // No one is a member yet.
-    let ready = first.site.get("/readyz");
-    assert_eq!(ready.status, 503);
-    let reason = ready.json()["reasons"][0].as_str().unwrap().to_owned();
+    let reason = || {
+        let ready = first.site.get("/readyz");
+        assert_eq!(ready.status, 503);
+        ready.json()["reasons"][0].as_str().unwrap().to_owned()
+    };
+    // HTTP is there before the log has been replayed.
+    wait_until("the log is replayed", || !reason().contains("replayed"));
+    let reason = reason();
     assert!(reason.contains("no member of a cluster yet"), "{reason}");
     let no_one = described.hold(
         &first.site.get("/leader"),
