@@ -184,7 +184,7 @@ impl Engine {
         Ok(altered)
     }
 
-    /// The body of a job, or why there is none.
+    /// The body of a job, or the reason why it cannot be read.
     fn copy_body(&mut self, id: JobId, now: Now) -> Result<Result<Vec<u8>, Altered>, StoreError> {
         let Some(job) = self.queue.job(id) else {
             return Ok(Err(Altered::NotFound));

@@ -50,7 +50,7 @@ impl Queue {
         self.clients.bound()
     }
 
-    /// The client with this name; `None`: there is none, or it has left.
+    /// The client with this name; `None`: no client has it, or the client has left.
     #[must_use]
     pub fn client_view(&self, id: ClientId) -> Option<ClientView<'_>> {
         let client = self.clients.get(ClientHandle::from_index(id.0)?)?;

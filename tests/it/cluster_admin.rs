@@ -316,7 +316,7 @@ fn a_cluster_is_begun_joined_seen_and_steered_over_the_api() {
         third.get("/api/v1/tubes/default").json()["jobs"]["ready"] == 1
     });
 
-    // The lead is handed over.
+    // Leadership is transferred.
     let target = json!({"member": second.id()});
     let path = "/api/v1/cluster/transfer";
     described.hold(&first.steer("transfer", &target), ("post", path), path, 202);

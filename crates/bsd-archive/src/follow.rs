@@ -216,7 +216,7 @@ impl Follower {
     }
 
     /// Up to where the copy goes, and when that was durable by the clock of its writer, ns since
-    /// 1970. `None`: there is none yet.
+    /// 1970. `None`: not known yet.
     #[must_use]
     pub fn at(&self) -> Option<(Position, u64)> {
         let chain_reader = &self.copy.as_ref()?.chain_reader;

@@ -268,8 +268,8 @@ impl Ledger {
         open::abandon(fs, dir)
     }
 
-    /// Open the ledger in `dir`; `None`: there is none. The remains of a crash are put in order: a
-    /// torn tail counts as not written, and everything that was read is durable on return.
+    /// Open the ledger in `dir`; `None`: `dir` has no ledger. The remains of a crash are put in
+    /// order: a torn tail counts as not written, and everything that was read is durable on return.
     ///
     /// # Errors
     /// `Damaged`: something that was durable is gone or changed; nothing on the disk was changed.

@@ -295,7 +295,7 @@ impl Node {
     }
 
     /// Transfer leadership to the voter that has most of the entries, of those that answer. `None`:
-    /// there is none now, or this node does not lead, or already transfers it.
+    /// no voter answers, or this node does not lead, or already transfers it.
     pub fn hand_over(&mut self) -> Option<NodeId> {
         let to = self.successor()?;
         self.transfer(to).then_some(to)

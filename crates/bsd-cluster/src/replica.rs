@@ -169,7 +169,7 @@ impl Replica {
             return Ok(Standing::Follows);
         };
         if !self.node.takes_proposals() {
-            // The lead is being handed over, or the ledger's disk is full.
+            // Leadership is being transferred, or the ledger's disk is full.
             return Ok(Standing::Pauses);
         }
         let index = self.node.last_index() + 1;
@@ -195,7 +195,7 @@ impl Replica {
         (is_ready && has_all && !self.room.is_ledger_full()).then_some(term)
     }
 
-    /// If the log has no room, the ledger gives up what it can, and a leader hands the lead over.
+    /// If the log has no room, the ledger gives up what it can, and a leader transfers leadership.
     fn make_way(&mut self, engine: &mut Engine, now: Now) -> Result<(), ReplicaError> {
         let mut has_room = engine.has_room_to_follow(now)?;
         while !has_room && self.node.give_room(engine.durable_stamp().index)? {
@@ -218,7 +218,10 @@ impl Replica {
         };
         if is_due && let Some(heir) = self.node.hand_over() {
             let class = engine.log().map_or(ErrorClass::Full, Log::lacking);
-            tracing::warn!("{}: the lead goes to member {heir}", class.lack());
+            tracing::warn!(
+                "{}: leadership is transferred to member {heir}",
+                class.lack()
+            );
             self.room.asked(now.mono);
         }
         Ok(())
@@ -519,12 +522,12 @@ impl Replica {
         self.node.change(change)
     }
 
-    /// Hand the lead to another voter that answers. `false`: nothing was begun.
+    /// Transfer leadership to another voter that answers. `false`: nothing was begun.
     pub fn transfer(&mut self, to: NodeId) -> bool {
         self.node.transfer(to)
     }
 
-    /// Hand the lead to the best of those that answer. `None`: nothing was begun.
+    /// Transfer leadership to the best of those that answer. `None`: nothing was begun.
     pub fn hand_over(&mut self) -> Option<NodeId> {
         self.node.hand_over()
     }

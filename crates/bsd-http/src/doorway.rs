@@ -44,7 +44,7 @@ impl Doorway {
         self.pulse.stage() == Stage::Reading
     }
 
-    /// The door, or why there is none.
+    /// The door, or the reason why the engine cannot be asked.
     pub(super) fn door(&self) -> Result<&Door, Problem> {
         self.get().map_err(Problem::unavailable)
     }

@@ -152,7 +152,7 @@ impl Places {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for another connection; `None`: there is none. [`Places::seat`] takes it.
+    /// A place for another connection; `None`: all are taken. [`Places::seat`] takes it.
     pub(super) fn find(&self, peer: SocketAddr) -> Option<Arc<Watch>> {
         let mut taken = self.taken();
         taken.open.retain(|open| !open.task.is_finished());

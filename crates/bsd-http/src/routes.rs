@@ -344,7 +344,7 @@ pub(super) const ROUTES: &[Route] = &[
     )
     .named(
         "transferLead",
-        "Hand the lead to another member; ask the leader",
+        "Transfer leadership to another member; ask the leader",
     )
     .answering(StatusCode::ACCEPTED),
     look(

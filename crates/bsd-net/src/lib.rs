@@ -239,7 +239,7 @@ impl Server {
     }
 
     /// Serve until a signal or a [`Stopper`] requests a stop. A member of a cluster that leads first
-    /// hands the lead over, and takes a second for that at most. Then stop cleanly: everything is
+    /// transfers leadership, and takes a second for that at most. Then stop cleanly: everything is
     /// written and synced, the remaining replies are sent as far as the sockets take them at once,
     /// and all connections are closed.
     ///

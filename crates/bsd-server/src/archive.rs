@@ -97,7 +97,7 @@ fn not_restored(archive: &ArchiveConfig, config: &Config, error: RestoreError) -
     Failure::new(error.class(), format_args!("{error}\n{advice}"))
 }
 
-/// Where the archive will report; `None`: there is none.
+/// Where the archive will report; `None`: the server has no archive.
 pub(super) fn reporter(config: &Config) -> Option<Reporter> {
     config.archive.as_ref().map(|_| Reporter::default())
 }

@@ -329,7 +329,7 @@ pub struct Config {
     pub tls: Option<TlsFiles>,
     /// Settings of HTTP; `None`: HTTP is off.
     pub http: Option<Setup>,
-    /// The archive; `None`: there is none.
+    /// The archive; `None`: the server has no archive.
     pub archive: Option<ArchiveConfig>,
     /// The part in a cluster; `None`: the server is alone.
     pub cluster: Option<ClusterConfig>,
@@ -618,7 +618,7 @@ fn parse_size(text: &str) -> Result<u64, UsageError> {
         "m" => 20,
         "g" => 30,
         suffix => {
-            return Err(format!("'{suffix}' is none of the suffixes k, m and g").into());
+            return Err(format!("'{suffix}' is not one of the suffixes k, m and g").into());
         }
     };
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {

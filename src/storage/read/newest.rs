@@ -144,7 +144,7 @@ impl Lead {
 }
 
 impl Newest {
-    /// Read the list of files from a segment, from damaged frames too. `None`: there is none.
+    /// Read the list of files from a segment, from damaged frames too. `None`: it has no list.
     fn read(segment: &Segment) -> io::Result<Option<Newest>> {
         let mut newest = Newest::new();
         let mut reader = segment.reader();

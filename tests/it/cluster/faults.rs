@@ -344,7 +344,9 @@ fn a_rolling_upgrade_under_load_loses_nothing_and_ends_in_time() {
             let took = time_to_go_on(&cluster, &history, &[], since);
             println!("{at} stopped: work went on after {took:?}");
             if at == leader {
-                let handed = exit.stderr.contains("stopping: the lead goes to member");
+                let handed = exit
+                    .stderr
+                    .contains("stopping: leadership is transferred to member");
                 assert!(handed, "{}", exit.stderr);
             }
             links.speaks(cluster.id(at), Versions { min: 1, max: 3 });

@@ -322,7 +322,7 @@ fn g04_when_the_disks_of_a_majority_are_full_puts_end_and_workers_empty_the_clus
         }
         let (mut jobs, mut refused) = (Vec::new(), 0);
         let since = Instant::now();
-        // A leader that is short may hand the lead over, and its clients are closed.
+        // A leader that is short may transfer leadership, and its clients are closed.
         while refused < 50 {
             for at in site.cluster.running() {
                 match history.probe_with(site.cluster.server(at).address(), LARGE) {

@@ -123,7 +123,7 @@ impl FromStr for Kind {
 
 fn unknown(text: &str) -> String {
     format!(
-        "'{text}' is none of beanstalkd, beanstalkd-fMS, beanstalkd-F, bsd-memory, bsd-fMS, bsd-F, \
+        "'{text}' is not one of beanstalkd, beanstalkd-fMS, beanstalkd-F, bsd-memory, bsd-fMS, bsd-F, \
          echo, echo-sync; +tls may follow those of bsd"
     )
 }

@@ -132,7 +132,7 @@ pub(crate) fn run_peek(args: &PeekArgs, context: &mut Context<'_>) -> Result<u8,
     show(&mut client, id, &body, &args.show, context)
 }
 
-/// The id and body of a job; `None`: there is none.
+/// The id and body of a job; `None`: the job does not exist.
 fn peek(client: &mut Client, command: &str) -> Result<Option<(u64, Vec<u8>)>, ClientError> {
     let reply = client.ask(command)?;
     match (reply.number_after("FOUND"), &*reply.line) {

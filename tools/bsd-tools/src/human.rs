@@ -59,7 +59,7 @@ pub fn parse_age(text: &str) -> Result<u64, UsageError> {
         "m" => 60,
         "h" => 3600,
         "d" => 86_400,
-        unit => return Err(format!("'{unit}' is none of the units s, m, h and d").into()),
+        unit => return Err(format!("'{unit}' is not one of the units s, m, h and d").into()),
     };
     let number: u64 = digits
         .parse()

@@ -29,7 +29,7 @@ pub struct LedgerView {
 }
 
 impl LedgerView {
-    /// Read the ledger in `dir`; `None`: there is none. Nothing on the disk changes.
+    /// Read the ledger in `dir`; `None`: `dir` has no ledger. Nothing on the disk changes.
     ///
     /// # Errors
     /// `Damaged`: not even the beginning of its files can be read; for damage behind it see

@@ -92,7 +92,10 @@ impl fmt::Display for Refused {
             Refused::NotLeader(Some(leader)) => write!(f, "{leader} leads: ask that one"),
             Refused::NotLeader(None) => f.write_str("no node leads now: ask again in a second"),
             Refused::Busy => f.write_str("another change is under way: ask again in a second"),
-            Refused::HandsOver(to) => write!(f, "the lead goes to {to}: ask that one in a second"),
+            Refused::HandsOver(to) => write!(
+                f,
+                "leadership is being transferred to {to}: ask that one in a second"
+            ),
             Refused::NoSuchMember => f.write_str("no such member, or not of the kind needed"),
             Refused::IsMember => f.write_str("is a member already"),
             Refused::TooMany => f.write_str("there are as many members as there may be"),

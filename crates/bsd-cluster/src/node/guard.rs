@@ -31,7 +31,7 @@ pub(super) fn check<S: Storage>(raft: &Raft<S>, message: &Message) -> Result<(),
         }
         // Who has entries that are not durable must not become leader before they are.
         MessageType::MsgTimeoutNow if log.last_index() != log.persisted => {
-            Err("hands over the lead too early")
+            Err("transfers leadership too early")
         }
         MessageType::MsgHeartbeat
         | MessageType::MsgAppendResponse

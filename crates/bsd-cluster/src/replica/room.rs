@@ -3,9 +3,9 @@
 //! | what has no room | so |
 //! |---|---|
 //! | the ledger | the member agrees to nothing, and says nothing to the others. If it led, another one is elected meanwhile, and its clients are closed |
-//! | the log of one that follows | what is committed waits; the ledger has it. If it is elected all the same, it hands the lead over |
-//! | the log of one that leads | puts are refused, as by a server that is alone; after a second it hands the lead over |
-//! | the disks of so many that no majority has room | puts are refused; the lead stays. See `storage`: `kept` |
+//! | the log of one that follows | what is committed waits; the ledger has it. If it is elected all the same, it transfers leadership |
+//! | the log of one that leads | puts are refused, as by a server that is alone; after a second it transfers leadership |
+//! | the disks of so many that no majority has room | puts are refused; the leader stays. See `storage`: `kept` |
 //!
 //! A lead is not handed over again for a while, so that members whose disks are all full do not pass it
 //! around: then puts are refused.
@@ -19,9 +19,9 @@ const AGAIN_NS: i64 = SECOND_NS / 10;
 /// A leader whose ledger has no room for so long has said nothing to the others, and they elect
 /// another one.
 const SILENCE_NS: i64 = SECOND_NS / 2;
-/// A leader that has no room in its log for so long hands the lead over.
+/// A leader that has no room in its log for this time transfers leadership.
 const SHORT_NS: i64 = SECOND_NS;
-/// When it leads again it keeps the lead for so long.
+/// When it leads again it stays the leader for this time.
 const KEEP_NS: i64 = 600 * SECOND_NS;
 /// Another member is asked to lead once in this time. Within it, it does or it does not.
 const ASK_NS: i64 = SECOND_NS;
@@ -138,7 +138,7 @@ impl Room {
             .is_some_and(|(want, _)| now.since(want.since) >= SILENCE_NS)
     }
 
-    /// Whether a leader should hand the lead over now, if puts are refused by its log (`is_short`).
+    /// Whether a leader should transfer leadership now, if its log refuses puts (`is_short`).
     pub(super) fn leads_in_vain(&mut self, is_short: bool, now: Time) -> bool {
         if !is_short {
             self.short_since = None;
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(lead(&mut room, 0, 500), Vec::<i64>::new());
         room.fell(Time(500 * MS));
         assert_eq!(lead(&mut room, 1_000, 2_500), [2_000]);
-        // It takes longer than that to lose the lead by being asked.
+        // It takes longer than that to lose leadership by being asked.
         room.fell(Time(4_000 * MS));
         assert_eq!(lead(&mut room, 5_000, 6_500), [6_000]);
     }

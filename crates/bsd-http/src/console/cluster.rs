@@ -122,7 +122,7 @@ fn members(report: &Report, live: &Live) -> Markup {
         (table("Members", &head, &rows))
         p { small {
             "Only the leader knows how far the others are behind. "
-            code { "bsd-ctl cluster" } " adds and removes members, and hands the lead over."
+            code { "bsd-ctl cluster" } " adds and removes members, and transfers leadership."
         } }
     }
 }

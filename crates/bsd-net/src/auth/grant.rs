@@ -113,7 +113,7 @@ impl std::str::FromStr for Scope {
         let found = Role::WORDS.iter().find(|(_, word)| *word == role);
         let (role, _) = found.ok_or_else(|| {
             format!(
-                "'{}' is none of all, put, work and read",
+                "'{}' is not one of all, put, work and read",
                 role.escape_debug()
             )
         })?;

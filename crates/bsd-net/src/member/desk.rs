@@ -23,7 +23,7 @@ pub enum Ask {
     Join(SocketAddr),
     /// Remove a member.
     Remove(NodeId),
-    /// Hand the lead to a member.
+    /// Transfer leadership to a member.
     Transfer(NodeId),
 }
 
@@ -263,10 +263,10 @@ impl Member {
                         "member {id} has no vote yet: it is catching up; ask again later"
                     )),
                     Some(true) if replica.transfer(id) => {
-                        Ok(format!("handing the lead to member {id}"))
+                        Ok(format!("transferring leadership to member {id}"))
                     }
                     Some(true) => refused(&format_args!(
-                        "member {id} does not answer, or the lead is being handed over already: ask \
+                        "member {id} does not answer, or leadership is being transferred already: ask \
                          again later"
                     )),
                 }

@@ -400,7 +400,7 @@ impl Member {
         self.joining.push((join, answer));
     }
 
-    /// Whether a stop that was asked for, now or before, may be now. Who leads hands the lead over
+    /// Whether a stop that was asked for, now or before, may be now. A leader transfers leadership
     /// first: so the clients need not wait until the others miss it.
     pub(super) fn may_stop(&mut self, is_asked: bool, now: Time) -> bool {
         let leads = self.replica.as_ref().is_some_and(|replica| replica.leads());
@@ -417,12 +417,12 @@ impl Member {
         else {
             return true;
         };
-        info!("stopping: the lead goes to member {heir}");
+        info!("stopping: leadership is transferred to member {heir}");
         self.stops_at = Some(Time(now.0 + HAND_OVER_NS));
         false
     }
 
-    /// The clients are gone: follow; or stop, if that is what the lead was handed over for.
+    /// The clients are gone: follow; or stop, if leadership was transferred for that.
     pub(super) fn step_down(&mut self, engine: &mut Engine, now: Now) -> Result<(), ReplicaError> {
         if self.replica.is_some() {
             info!("this member does not lead any more; its clients were closed");

@@ -405,7 +405,7 @@ fn t21_a_stop_waits_for_a_successor_for_a_second_and_no_longer() {
     let asked = first.now.mono;
     assert!(
         !first.member.may_stop(true, asked),
-        "it hands the lead over"
+        "it transfers leadership"
     );
     let after = |ns| Time(asked.0 + ns);
     assert!(!first.member.may_stop(false, after(HAND_OVER_NS - 1)));

@@ -299,7 +299,7 @@ impl Outputs {
         !self.dirty.is_empty()
     }
 
-    /// The next client that may have something ready to be written. `None`: there is none, or the
+    /// The next client that may have something ready to be written. `None`: no client has, or the
     /// turn has written enough. When the turn has been writing for long enough, only newly listed
     /// clients follow, and one that is left over.
     pub(super) fn next_dirty(&mut self) -> Option<ClientId> {
